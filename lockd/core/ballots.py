@@ -1,0 +1,293 @@
+"""Questions put to several masters at once, and what their answers add up to.
+
+A ballot is asked of some masters (`asked`, as bits), hears from each at most once, and settles as soon as the outcome is certain. Answers that
+come later still count (rule 2): they say where a lease really is.
+"""
+
+from collections.abc import Callable
+from enum import Enum
+
+from lockd.core.ports import Holder, Masters, Refusal
+
+# Statuses of the scripts (lockd/masters/scripts/*.lua).
+OTHERS, YES, PUT_BACK, MISSING, HELD_OUT = 0, 1, 2, 3, 4
+NO_IDENTITY, TTL_TOO_LONG, EXHAUSTED = -1, -2, -3
+
+_REFUSALS = {
+    NO_IDENTITY: "no identity",
+    TTL_TOO_LONG: "ttl above its ceiling",
+    EXHAUSTED: "fence counter exhausted",
+}
+
+
+class Verdict(Enum):
+    OPEN = "open"
+    YES = "yes"
+    TAKEN = "taken"
+    NO_QUORUM = "no quorum"
+
+
+class Ballot:
+    """The part that all have: who was asked, who is still to answer, and why the others didn't.
+
+    t1_ns was read before the first byte was sent. until_ns: no longer worth sending after this (to a master that was away).
+    """
+
+    __slots__ = ("asked", "pending", "settled", "silent", "t1_ns", "until_ns", "verdict")
+
+    carries_clock = True
+
+    def __init__(self, t1_ns: int, until_ns: int, settled: "Callable[..., None]") -> None:
+        self.t1_ns = t1_ns
+        self.until_ns = until_ns
+        self.settled = settled
+        self.asked = 0
+        self.pending = 0
+        self.verdict = Verdict.OPEN
+        self.silent: dict[int, str] = {}
+
+    def put_to(self, masters: int) -> None:
+        self.asked = self.pending = masters
+
+    def answered(self, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
+        """A master's answer. counts: it has a vote (rules 8, 11, 14), known at the moment of its answer."""
+        raise NotImplementedError
+
+    def unanswered(self, master: int, why: str, now_ns: int) -> None:
+        """No answer will come from this master any more, and what it did is not known."""
+        if self.pending >> master & 1:
+            self.pending &= ~(1 << master)
+            self.silent[master] = why
+            if self.verdict is Verdict.OPEN:
+                self.weigh(now_ns)
+
+    def time_out(self, now_ns: int) -> None:
+        """The masters' time is up: those that didn't answer count as silent, though their answers may still come."""
+        if self.verdict is not Verdict.OPEN:
+            return
+        for master in bits(self.pending):
+            self.silent[master] = "no answer in time"
+        self.pending = 0
+        self.weigh(now_ns)
+
+    def weigh(self, now_ns: int) -> None:
+        raise NotImplementedError
+
+    def settle(self, verdict: Verdict, now_ns: int) -> None:
+        self.verdict = verdict
+        self.settled(self, now_ns)
+
+    def no_quorum(self, masters: Masters, total: int) -> Refusal:
+        """A refusal that gives a reason for each master that had no say."""
+        reasons = []
+        voting = masters.voting()
+        for master in range(total):
+            if master in self.silent:
+                reasons.append(f"{masters.name(master)}={self.silent[master].replace(' ', '-')}")
+            elif not (self.asked & voting) >> master & 1:
+                reasons.append(masters.why_not(master))
+        return Refusal("NOQUORUM", " ".join(reasons) or "the answers came too late to be relied upon")
+
+
+def bits(mask: int) -> list[int]:
+    """The numbers of the bits that are set."""
+    return [i for i in range(mask.bit_length()) if mask >> i & 1]
+
+
+class Attempt(Ballot):
+    """One try to get a lease: the first round of Redlock, with the masters' proposals for the fence."""
+
+    __slots__ = ("_first_fence", "_quorum", "absent", "fences", "hint", "holder", "resource", "taken_ms", "token", "ttl_ms", "yes", "yes_count")
+
+    def __init__(  # noqa: PLR0913 - each is a part of the question
+        self, holder: Holder, resource: bytes, token: bytes, ttl_ms: int, hint: int, quorum: int, t1_ns: int, until_ns: int,
+        settled: "Callable[[Attempt, int], None]",
+    ) -> None:  # fmt: skip
+        super().__init__(t1_ns, until_ns, settled)
+        self.holder = holder
+        self.resource = resource
+        self.token = token
+        self.ttl_ms = ttl_ms
+        self.hint = hint
+        self._quorum = quorum
+        self.yes = 0
+        self.yes_count = 0
+        self.absent = 0
+        self.taken_ms: list[int] = []
+        self.fences: list[int] = []
+
+    def answered(self, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
+        bit = 1 << master
+        self.pending &= ~bit
+        if status == YES:
+            if not counts:
+                self.silent[master] = "its vote does not count"
+            else:
+                self.yes |= bit
+                self.yes_count += 1
+                self.fences.append(value)
+        else:
+            self.absent |= bit
+            if status == OTHERS and counts:
+                self.taken_ms.append(value)
+            else:
+                self.silent[master] = _REFUSALS.get(status, "its vote does not count")
+        if self.verdict is Verdict.OPEN:
+            self.weigh(now_ns)
+
+    def weigh(self, now_ns: int) -> None:
+        """Settle as soon as a quorum said yes, or can't any more and it is certain whose fault that is: contention is never
+        reported as an outage, nor an outage as contention."""
+        if self.yes_count >= self._quorum:
+            self.settle(Verdict.YES, now_ns)
+            return
+        pending = self.pending.bit_count()
+        voters = self.yes_count + len(self.taken_ms)
+        if self.yes_count + pending >= self._quorum:
+            return
+        if voters >= self._quorum:
+            self.settle(Verdict.TAKEN, now_ns)
+        elif voters + pending < self._quorum:
+            self.settle(Verdict.NO_QUORUM, now_ns)
+
+    @property
+    def landed(self) -> int:
+        """The masters where the lease is, or may be: all that were asked but for those that certainly said no (rule 3)."""
+        return self.asked & ~self.absent
+
+    def agreed_fence(self) -> int | None:
+        """The fence, when a quorum named the same one (rule 6)."""
+        first = self.fences[0]
+        same = self.fences.count(first)
+        if same >= self._quorum:
+            return first
+        return next((value for value in self.fences if self.fences.count(value) >= self._quorum), None)
+
+    def retry_after_ms(self) -> int:
+        """When, by the masters' word, so many of the others' leases will have run out that a quorum could say yes."""
+        missing = self._quorum - self.yes_count
+        expiries = sorted(self.taken_ms)
+        return max(1, expiries[missing - 1]) if len(expiries) >= missing > 0 else 1
+
+
+class FenceRound(Ballot):
+    """The second round of a fence: one value for all, which a quorum must accept (rule 6)."""
+
+    __slots__ = ("_quorum", "accepted", "attempt", "highest", "resource", "value")
+
+    def __init__(  # noqa: PLR0913
+        self, attempt: Attempt, value: int, quorum: int, t1_ns: int, until_ns: int, settled: "Callable[[FenceRound, int], None]"
+    ) -> None:
+        super().__init__(t1_ns, until_ns, settled)
+        self.attempt = attempt
+        self.resource = attempt.resource
+        self.value = value
+        self._quorum = quorum
+        self.accepted = 0
+        self.highest = value
+
+    def answered(self, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
+        self.pending &= ~(1 << master)
+        if status == YES and counts:
+            self.accepted += 1
+        elif status == OTHERS:
+            self.highest = max(self.highest, value)
+        else:
+            self.silent[master] = _REFUSALS.get(status, "its vote does not count")
+        if self.verdict is Verdict.OPEN:
+            self.weigh(now_ns)
+
+    def weigh(self, now_ns: int) -> None:
+        if self.accepted >= self._quorum:
+            self.settle(Verdict.YES, now_ns)
+        elif self.accepted + self.pending.bit_count() < self._quorum:
+            refused = self.asked.bit_count() - len(self.silent)
+            self.settle(Verdict.TAKEN if refused >= self._quorum else Verdict.NO_QUORUM, now_ns)
+
+
+class Extension(Ballot):
+    """Going on with a lease. `put_back` says how the lease reads on masters that lost it; None: it isn't to be put back.
+
+    proven: the masters that confirmed the lease when it was last proven; one of them that doesn't have it any more lost it before its time, or
+    somebody took it away: it does not count for a quorum, and is reported in `vanished`, since another may have held the
+    resource there in between. distrusted: those that were found like that before.
+    """
+
+    __slots__ = ("_quorum", "age_ms", "confirmed", "held_out", "lasts_ms", "others", "proven", "put_back", "resource", "token", "ttl_ms", "vanished")
+
+    def __init__(  # noqa: PLR0913
+        self, resource: bytes, token: bytes, ttl_ms: int, put_back: bytes | None, age_ms: int, proven: int, distrusted: int,
+        quorum: int, t1_ns: int, until_ns: int, settled: "Callable[[Extension, int], None]",
+    ) -> None:  # fmt: skip
+        super().__init__(t1_ns, until_ns, settled)
+        self.resource = resource
+        self.token = token
+        self.ttl_ms = ttl_ms
+        self.put_back = put_back
+        self.age_ms = age_ms
+        self.proven = proven
+        self._quorum = quorum
+        self.vanished = distrusted
+        self.confirmed = 0
+        self.others = 0
+        self.held_out = False
+        self.lasts_ms = ttl_ms
+
+    def answered(self, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
+        bit = 1 << master
+        self.pending &= ~bit
+        if status in (PUT_BACK, OTHERS, MISSING) and self.proven & bit:
+            self.vanished |= bit
+        if status in (YES, PUT_BACK):
+            if not counts:
+                self.silent[master] = "its vote does not count"
+            elif not self.vanished & bit:
+                self.confirmed |= bit
+                self.lasts_ms = min(self.lasts_ms, value)
+        elif status in (OTHERS, MISSING):
+            self.others |= bit
+        elif status == HELD_OUT:
+            self.held_out = True
+        else:
+            self.silent[master] = _REFUSALS.get(status, "?")
+        if self.verdict is Verdict.OPEN:
+            self.weigh(now_ns)
+
+    def weigh(self, now_ns: int) -> None:
+        confirmed = self.confirmed.bit_count()
+        if confirmed >= self._quorum:
+            self.settle(Verdict.YES, now_ns)
+        elif confirmed + self.pending.bit_count() < self._quorum:
+            gone = (self.others | self.vanished).bit_count()
+            self.settle(Verdict.TAKEN if gone + confirmed >= self._quorum else Verdict.NO_QUORUM, now_ns)
+
+
+class Release(Ballot):
+    """Giving back. Settles when a quorum has said that the lease isn't there any more, or nobody is left to say so."""
+
+    __slots__ = ("_quorum", "deleted", "missing", "resource", "token")
+
+    carries_clock = False
+
+    def __init__(  # noqa: PLR0913
+        self, resource: bytes, token: bytes, quorum: int, t1_ns: int, until_ns: int, settled: "Callable[[Release, int], None]"
+    ) -> None:
+        super().__init__(t1_ns, until_ns, settled)
+        self.resource = resource
+        self.token = token
+        self._quorum = quorum
+        self.deleted = 0
+        self.missing = 0
+
+    def answered(self, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
+        self.pending &= ~(1 << master)
+        if status:
+            self.deleted += 1
+        else:
+            self.missing += 1
+        if self.verdict is Verdict.OPEN:
+            self.weigh(now_ns)
+
+    def weigh(self, now_ns: int) -> None:
+        if self.deleted + self.missing >= self._quorum or not self.pending:
+            self.settle(Verdict.YES if self.deleted else Verdict.TAKEN if self.missing >= self._quorum else Verdict.NO_QUORUM, now_ns)

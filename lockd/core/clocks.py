@@ -1,0 +1,107 @@
+"""Which masters' clocks may be trusted (rule 11c).
+
+Redis expires keys by its wall clock. A steady offset is harmless; a jump forward ends leases early. Each vote carries the
+master's time, and lies between the moment the question was sent and the moment the answer came: that bounds the master's offset
+from this agent's CLOCK_BOOTTIME from both sides. The lowest upper bound seen, growing by the drift that honest clocks may have, is a floor:
+an offset that is certainly above it, by more than the tolerance, is a jump. Since the floor never rises to a new sample, many small jumps
+are found as surely as a large one.
+"""
+
+from collections.abc import Sequence
+from statistics import median
+
+from lockd.core.validity import DRIFT_FLOOR_NS, NS_PER_MS, drift_ns, settle_ns
+
+# Faster than this is no drift of an honest clock (chrony's maxslewrate on the masters stays below it).
+_DRIFT_PER_MILLE = 1
+# Without a sample for this long a master was not watched: a jump in between can't be told from drift.
+_GAP_NS = 5_000 * NS_PER_MS
+
+
+class ClockWatch:
+    """One master's clock as this agent sees it."""
+
+    __slots__ = ("_floor_at_ns", "_floor_ns", "barred_until_ns", "jumps", "last_jump_ns", "offset_ns", "sampled_ns", "since_ns")
+
+    def __init__(self) -> None:
+        self.sampled_ns = -1
+        self.since_ns = 0
+        self.barred_until_ns = 0
+        self.offset_ns = 0
+        self.jumps = 0
+        self.last_jump_ns = 0
+        self._floor_ns = 0
+        self._floor_at_ns = 0
+
+    def observe(self, sent_ns: int, received_ns: int, master_us: int, tolerance_ns: int, bar_ns: int) -> bool:
+        """Take a sample. True when it changes what `Clocks.trusted` may say (a new watch, or a jump)."""
+        lowest = master_us * 1000 - received_ns
+        highest = master_us * 1000 - sent_ns
+        fresh = self.sampled_ns < 0 or received_ns - self.sampled_ns > _GAP_NS
+        floor = self._floor_ns + (received_ns - self._floor_at_ns) * _DRIFT_PER_MILLE // 1000
+        jumped = not fresh and lowest > floor + tolerance_ns
+        if jumped:
+            self.jumps += 1
+            self.last_jump_ns = lowest - floor
+            self.barred_until_ns = received_ns + bar_ns
+        if fresh or jumped:
+            self.since_ns = received_ns
+            floor = highest
+        self._floor_ns = highest if highest < floor else floor
+        self._floor_at_ns = received_ns
+        self.sampled_ns = received_ns
+        self.offset_ns = (lowest + highest) >> 1
+        return fresh or jumped
+
+
+class Clocks:
+    """The clocks of all masters, and which of them a vote may rest on.
+
+    max_ttl_ms: the ceiling of the TTL; min_ttl_ms: the shortest lease, whose drift allowance is what a jump may hide in;
+    allowance_ms: how far from the median a master may be that was not watched for a max TTL yet.
+    """
+
+    def __init__(self, masters: int, *, max_ttl_ms: int, min_ttl_ms: int, allowance_ms: int) -> None:
+        self.watches = [ClockWatch() for _ in range(masters)]
+        self._quorum = masters // 2 + 1
+        self._settle_ns = settle_ns(max_ttl_ms)
+        # What the shortest lease gives away for drift, less what an honest clock drifts meanwhile: a jump larger than this may end one early.
+        self._tolerance_ns = max(DRIFT_FLOOR_NS, drift_ns(min_ttl_ms) - min_ttl_ms * NS_PER_MS * _DRIFT_PER_MILLE // 1000)
+        self._allowance_ns = allowance_ms * NS_PER_MS
+
+    def observe(self, master: int, sent_ns: int, received_ns: int, master_us: int) -> bool:
+        """Take the time that came with an answer. True when trust has to be weighed anew before the answer is counted."""
+        return self.watches[master].observe(sent_ns, received_ns, master_us, self._tolerance_ns, self._settle_ns)
+
+    def distrust(self, master: int, now_ns: int) -> str | None:
+        """Why a vote of this master doesn't count now, or None when it does."""
+        watch = self.watches[master]
+        if watch.sampled_ns < 0 or now_ns - watch.sampled_ns > _GAP_NS:
+            return "clock not watched yet"
+        if now_ns < watch.barred_until_ns:
+            left_s = (watch.barred_until_ns - now_ns) / 1e9
+            return f"clock jumped forward by {watch.last_jump_ns / 1e9:.3f} s, no vote for another {left_s:.0f} s"
+        if now_ns - watch.since_ns >= self._settle_ns:
+            return None
+        return self._off_the_median(watch, now_ns)
+
+    def _off_the_median(self, watch: ClockWatch, now_ns: int) -> str | None:
+        offsets = self._fresh_offsets(now_ns)
+        if len(offsets) < self._quorum:
+            return "clock can't be compared: fewer than a quorum of masters seen"
+        off_ns = watch.offset_ns - int(median(offsets))
+        if abs(off_ns) <= self._allowance_ns:
+            return None
+        left_s = (watch.since_ns + self._settle_ns - now_ns) / 1e9
+        return f"clock {off_ns / 1e9:+.3f} s off the median of the masters, to be watched for another {left_s:.0f} s"
+
+    def _fresh_offsets(self, now_ns: int) -> Sequence[int]:
+        return [w.offset_ns for w in self.watches if w.sampled_ns >= 0 and now_ns - w.sampled_ns <= _GAP_NS]
+
+    def off_median_us(self, master: int, now_ns: int) -> int | None:
+        """How far this master's clock is from the median of those seen lately, in microseconds; None when it wasn't seen."""
+        watch = self.watches[master]
+        offsets = self._fresh_offsets(now_ns)
+        if not offsets or watch.sampled_ns < 0:
+            return None
+        return (watch.offset_ns - int(median(offsets))) // 1000

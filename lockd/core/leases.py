@@ -1,0 +1,71 @@
+"""A lease: what an app holds, and what this agent knows of it."""
+
+from enum import Enum
+
+from lockd.core.ballots import Attempt, Extension
+from lockd.core.ports import Holder
+from lockd.core.timers import Timer
+from lockd.core.validity import NS_PER_MS, deadline_ns, longest_ttl_ms, notice_ns
+
+
+class Standing(Enum):
+    HELD = "held"
+    LOST = "lost"
+    """Its holder was told; it is kept in mind until its deadline, because the holder may go on until then."""
+    OVER = "over"
+
+
+class Lease:
+    """One grant of a resource.
+
+    deadline_ns: the end of its validity, as last proven by a quorum. hold_until_ns: no renewal reaches beyond (rule 7).
+    vanished: masters that had it and lost it; landed: all that may have it, to be told of its release.
+    """
+
+    __slots__ = (
+        "deadline_ns", "extending", "fence", "granted_ns", "hold_until_ns", "holder", "landed", "let_go_ns",
+        "loss", "resource", "standing", "t1_ns", "timer", "token", "ttl_ms", "until_ns", "vanished", "_proof",
+    )  # fmt: skip
+
+    def __init__(self, attempt: Attempt, holder: Holder, fence: int, now_ns: int) -> None:
+        self.resource = attempt.resource
+        self.token = attempt.token
+        self.fence = fence
+        self.holder = holder
+        self.ttl_ms = attempt.ttl_ms
+        self.t1_ns = attempt.t1_ns
+        self.granted_ns = now_ns
+        self.deadline_ns = deadline_ns(attempt.t1_ns, attempt.ttl_ms)
+        self.hold_until_ns = attempt.t1_ns + holder.max_hold_ms * NS_PER_MS
+        self.until_ns = attempt.t1_ns + attempt.ttl_ms * NS_PER_MS
+        self._proof: Attempt | Extension = attempt
+        self.vanished = 0
+        self.landed = attempt.landed
+        self.standing = Standing.HELD
+        self.loss = ""
+        self.extending: Extension | None = None
+        self.let_go_ns: int | None = None
+        self.timer: Timer | None = None
+
+    @property
+    def proven(self) -> int:
+        """The masters that confirmed it when it was last proven, and those that did so late (rule 2)."""
+        return self._proof.yes if isinstance(self._proof, Attempt) else self._proof.confirmed
+
+    def lose_at_ns(self) -> int:
+        """When its holder has to be told, if it could not be renewed until then (rule 12)."""
+        return self.deadline_ns - notice_ns(self.ttl_ms)
+
+    def extension_ttl_ms(self, wanted_ms: int, now_ns: int) -> int:
+        """How much may be asked for now without passing max_hold (rule 7); 0 when that would gain nothing."""
+        ttl_ms = min(wanted_ms, longest_ttl_ms(self.hold_until_ns - now_ns))
+        return ttl_ms if deadline_ns(now_ns, ttl_ms) > self.deadline_ns else 0
+
+    def prove(self, extension: Extension) -> None:
+        """A quorum went on with it."""
+        self.deadline_ns = max(self.deadline_ns, deadline_ns(extension.t1_ns, extension.ttl_ms))
+        self.t1_ns = extension.t1_ns
+        self.until_ns = max(self.until_ns, extension.t1_ns + extension.ttl_ms * NS_PER_MS)
+        self._proof = extension
+        self.vanished = 0
+        self.landed |= extension.asked

@@ -1,0 +1,506 @@
+"""The agent's rules at work: from LOCK to UNLOCK.
+
+Events come in as methods (`lock`, `unlock`, `extend`, `gone`, and the answers of ballots), each with the time; what is to be
+done goes out through `Masters` and `Holder`. A lease lives like this:
+
+    lock ─▶ Queue ─▶ Attempt ──quorum──▶ (FenceRound) ──still valid──▶ Lease ─▶ Extension … ─▶ Release
+              ▲          │ no                                            │ can't be proven
+              └── rest ◀─┴─▶ Release on all that may have it             └─▶ lost: the holder is told, before the deadline
+"""
+
+from collections import deque
+from collections.abc import Collection
+
+from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Release, Verdict, bits
+from lockd.core.fences import FenceHints
+from lockd.core.leases import Lease, Standing
+from lockd.core.ports import Chance, Extended, Holder, Limits, Masters, Refusal, Reply, Watcher
+from lockd.core.queues import Queue
+from lockd.core.timers import Timer, Timers
+from lockd.core.validity import NS_PER_MS, deadline_ns
+
+DRAINING = Refusal("DRAINING", "this agent is stopping and grants nothing any more: lock again when it is back")
+NOT_HELD = Refusal("NOTHELD", "no such lease: it ended, or the token is another's")
+
+
+class Locks:
+    """All the resources that somebody on this host holds or waits for."""
+
+    def __init__(self, limits: Limits, masters: Masters, watcher: Watcher, chance: Chance) -> None:
+        self.timers = Timers()
+        self.queues: dict[bytes, Queue] = {}
+        self.draining = False
+        self.held = 0
+        self.waiting = 0
+        self.wall_ahead_ns = 0
+        """How far the wall clock is ahead of CLOCK_BOOTTIME: only hints for fences rest on it, and their order does not."""
+        self._limits = limits
+        self._quorum = limits.quorum
+        self._timeout_ns = limits.master_timeout_ms * NS_PER_MS
+        self._masters = masters
+        self._watcher = watcher
+        self._chance = chance
+        self._hints = FenceHints()
+        self._running: deque[Ballot] = deque()
+        self._sweep: Timer | None = None
+
+    # Asking for a lease
+
+    def lock(self, holder: Holder, now_ns: int) -> None:
+        """An app wants a resource. It is answered by `holder.granted` or `holder.refused`, once."""
+        if self.draining:
+            self._refuse(holder, DRAINING, now_ns)
+            return
+        queue = self.queues.get(holder.resource)
+        if queue is None:
+            queue = self.queues[holder.resource] = Queue(holder.resource)
+        if holder.give_up_ns is None:
+            if queue.lease is not None:
+                self._refuse(holder, self._held_here(queue.lease, now_ns), now_ns)
+                return
+            if queue.rest is not None and queue.refusal is not None:
+                self._refuse(holder, queue.refusal, now_ns)
+                return
+            queue.waiters[holder] = None
+        else:
+            queue.waiters[holder] = self.timers.at(holder.give_up_ns, lambda at_ns: self._give_up(queue, holder, at_ns))
+        self.waiting += 1
+        if queue.idle:
+            self._try(queue, now_ns)
+
+    def gone(self, holder: Holder, now_ns: int) -> None:
+        """The app of a waiting LOCK is gone: it is dropped, and what was tried for it given back."""
+        queue = self.queues.get(holder.resource)
+        if queue is not None and holder in queue.waiters:
+            self._leave(queue, holder, now_ns)
+
+    def _give_up(self, queue: Queue, holder: Holder, now_ns: int) -> None:
+        refusal = queue.refusal
+        waited_ms = (now_ns - holder.asked_ns) // NS_PER_MS
+        if queue.lease is not None or (refusal is not None and refusal.code == "TAKEN"):
+            refusal = Refusal("TIMEOUT", f"waited {waited_ms} ms, it is still held by another")
+        elif refusal is None and queue.attempt is not None:
+            refusal = queue.attempt.no_quorum(self._masters, self._limits.masters)
+        self._refuse(holder, refusal or Refusal("NOQUORUM", f"waited {waited_ms} ms without an answer"), now_ns)
+        self._leave(queue, holder, now_ns)
+
+    def _leave(self, queue: Queue, holder: Holder, now_ns: int) -> None:
+        self.timers.cancel(queue.waiters.pop(holder))
+        self.waiting -= 1
+        if queue.attempt is not None and queue.attempt.holder is holder:
+            self._abandon(queue, now_ns)
+        self._move_on(queue, now_ns)
+
+    def _abandon(self, queue: Queue, now_ns: int) -> None:
+        """Nobody wants what this attempt may still bring: it is given back wherever it may have landed (rule 3)."""
+        attempt = queue.attempt
+        assert attempt is not None
+        queue.attempt = None
+        attempt.verdict = Verdict.NO_QUORUM
+        self._give_back(attempt, now_ns)
+
+    def _move_on(self, queue: Queue, now_ns: int) -> None:
+        """Try for the next in line, or forget a queue that nobody stands in."""
+        if not queue.idle:
+            if queue.rest is not None and not queue.waiters:
+                self.timers.cancel(queue.rest)
+                queue.rest = None
+                del self.queues[queue.resource]
+        elif queue.waiters:
+            self._try(queue, now_ns)
+        else:
+            del self.queues[queue.resource]
+
+    def _try(self, queue: Queue, now_ns: int) -> None:
+        holder = queue.first()
+        assert holder is not None
+        queue.tries += 1
+        if self._masters.voting().bit_count() < self._quorum:
+            reasons = [self._masters.why_not(m) for m in range(self._limits.masters) if not self._masters.voting() >> m & 1]
+            self._turned_down(queue, Refusal("NOQUORUM", " ".join(reasons)), now_ns)
+            return
+        timeout_ns = min(self._timeout_ns, holder.ttl_ms * NS_PER_MS // 2)
+        attempt = queue.attempt = Attempt(
+            holder, queue.resource, self._chance.token(), holder.ttl_ms, self._hint(now_ns), self._quorum,
+            now_ns, now_ns + timeout_ns, self._tried,
+        )  # fmt: skip
+        attempt.put_to(self._masters.acquire(attempt))
+        self._watch(attempt, timeout_ns)
+
+    def _hint(self, now_ns: int) -> int:
+        return self._hints.next((now_ns + self.wall_ahead_ns) // 1000)
+
+    def _watch(self, ballot: Ballot, timeout_ns: int) -> None:
+        """See to it that a ballot settles in time (rule 5). Nearly all have the same limit, so a queue does for those."""
+        if timeout_ns < self._timeout_ns:
+            self.timers.at(ballot.t1_ns + timeout_ns, ballot.time_out)
+            return
+        self._running.append(ballot)
+        if self._sweep is None:
+            self._sweep = self.timers.at(ballot.t1_ns + timeout_ns, self._sweep_up)
+
+    def _sweep_up(self, now_ns: int) -> None:
+        running = self._running
+        while running and running[0].t1_ns + self._timeout_ns <= now_ns:
+            running.popleft().time_out(now_ns)
+        while running and running[0].verdict is not Verdict.OPEN:
+            running.popleft()
+        self._sweep = self.timers.at(running[0].t1_ns + self._timeout_ns, self._sweep_up) if running else None
+
+    def _tried(self, attempt: Attempt, now_ns: int) -> None:
+        queue = self.queues[attempt.resource]
+        for value in attempt.fences:
+            self._hints.saw(value)
+        if attempt.verdict is Verdict.YES:
+            fence = attempt.agreed_fence()
+            if fence is None:
+                self._second_round(attempt, now_ns)
+            else:
+                self._grant(queue, attempt, fence, now_ns)
+            return
+        if attempt.verdict is Verdict.TAKEN:
+            retry_ms = attempt.retry_after_ms()
+            refusal = Refusal("TAKEN", f"retry-after={retry_ms} held by another", retry_ms)
+        else:
+            refusal = attempt.no_quorum(self._masters, self._limits.masters)
+        self._failed(queue, attempt, refusal, now_ns)
+
+    def _second_round(self, attempt: Attempt, now_ns: int) -> None:
+        """The masters named different fences: have one accepted by a quorum (rule 6)."""
+        self._watcher.fence_round()
+        timeout_ns = min(self._timeout_ns, attempt.ttl_ms * NS_PER_MS // 2)
+        proposal = FenceRound(attempt, self._hint(now_ns), self._quorum, now_ns, now_ns + timeout_ns, self._proposed)
+        proposal.put_to(self._masters.propose(proposal))
+        self._watch(proposal, timeout_ns)
+
+    def _proposed(self, proposal: FenceRound, now_ns: int) -> None:
+        attempt = proposal.attempt
+        queue = self.queues.get(attempt.resource)
+        if queue is None or queue.attempt is not attempt:
+            return
+        self._hints.saw(proposal.highest)
+        if proposal.verdict is Verdict.YES:
+            self._grant(queue, attempt, proposal.value, now_ns)
+        elif proposal.verdict is Verdict.TAKEN and self._still_valid(attempt, now_ns):
+            self._second_round(attempt, now_ns)
+        else:
+            self._failed(queue, attempt, proposal.no_quorum(self._masters, self._limits.masters), now_ns)
+
+    def _still_valid(self, attempt: Attempt, now_ns: int) -> bool:
+        """Rule 1, at the instant of answering: what is handed out can be relied upon for a while yet."""
+        return now_ns < deadline_ns(attempt.t1_ns, attempt.ttl_ms) - self._limits.min_validity_ms * NS_PER_MS
+
+    def _grant(self, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
+        if not self._still_valid(attempt, now_ns):
+            late_ms = (now_ns - attempt.t1_ns) // NS_PER_MS
+            too_late = Refusal("NOQUORUM", f"the masters took {late_ms} ms, too long for a ttl of {attempt.ttl_ms} ms")
+            self._failed(queue, attempt, too_late, now_ns)
+            return
+        holder = attempt.holder
+        self.timers.cancel(queue.waiters.pop(holder))
+        self.waiting -= 1
+        self.held += 1
+        queue.attempt = None
+        queue.tries = 0
+        queue.refusal = None
+        lease = queue.lease = Lease(attempt, holder, fence, now_ns)
+        lease.timer = self.timers.at(self._first_look_ns(lease), lambda at_ns: self._look_after(lease, at_ns))
+        self._watcher.granted(lease, now_ns - holder.asked_ns)
+        holder.granted(lease, now_ns)
+        if queue.waiters:
+            self._refuse_the_impatient(queue, self._held_here(lease, now_ns), now_ns)
+
+    def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
+        """What the try left is given back before any back-off (rule 3)."""
+        queue.attempt = None
+        self._give_back(attempt, now_ns)
+        self._turned_down(queue, refusal, now_ns)
+
+    def _give_back(self, attempt: Attempt, now_ns: int) -> None:
+        if attempt.landed:
+            until_ns = attempt.t1_ns + attempt.ttl_ms * NS_PER_MS
+            release = Release(attempt.resource, attempt.token, self._quorum, now_ns, until_ns, _nothing_more)
+            release.put_to(self._masters.release(release, attempt.landed))
+
+    def _turned_down(self, queue: Queue, refusal: Refusal, now_ns: int) -> None:
+        queue.refusal = refusal
+        self._refuse_the_impatient(queue, refusal, now_ns)
+        if queue.waiters:
+            queue.rest_until_ns = now_ns + self._back_off_ns(queue.tries, refusal)
+            queue.rest = self.timers.at(queue.rest_until_ns, lambda at_ns: self._rested(queue, at_ns))
+        else:
+            self._move_on(queue, now_ns)
+
+    def _rested(self, queue: Queue, now_ns: int) -> None:
+        queue.rest = None
+        self._try(queue, now_ns)
+
+    def _back_off_ns(self, tries: int, refusal: Refusal) -> int:
+        """Exponential, jittered so that two hosts don't meet again and again, and not beyond what the holder has left."""
+        limits = self._limits
+        most_ms = min(limits.backoff_most_ms, limits.backoff_first_ms << min(tries, 16))
+        wait_ns = int(most_ms * NS_PER_MS * (0.5 + self._chance.jitter()))
+        if refusal.code == "TAKEN":
+            wait_ns = min(wait_ns, int((refusal.retry_after_ms + 1 + self._chance.jitter()) * NS_PER_MS))
+        return wait_ns
+
+    def _refuse_the_impatient(self, queue: Queue, refusal: Refusal, now_ns: int) -> None:
+        """Those in line that don't wait share the outcome of the try that they came into."""
+        for holder in [w for w in queue.waiters if w.give_up_ns is None]:
+            del queue.waiters[holder]
+            self.waiting -= 1
+            self._refuse(holder, refusal, now_ns)
+
+    def _refuse(self, holder: Holder, refusal: Refusal, now_ns: int) -> None:
+        self._watcher.refused(holder.label, refusal, now_ns - holder.asked_ns)
+        holder.refused(refusal)
+
+    def _held_here(self, lease: Lease, now_ns: int) -> Refusal:
+        left_ms = max(1, -(-(lease.deadline_ns - now_ns) // NS_PER_MS))
+        return Refusal("TAKEN", f"retry-after={left_ms} held by another on this host", left_ms)
+
+    # Keeping it
+
+    def _first_look_ns(self, lease: Lease) -> int:
+        if lease.holder.detached:
+            return lease.deadline_ns
+        return lease.t1_ns + lease.ttl_ms * NS_PER_MS // 3
+
+    def _look_after(self, lease: Lease, now_ns: int) -> None:
+        """The lease's own timer: renew it, tell of its loss before its deadline, or end it."""
+        lease.timer = None
+        if lease.standing is Standing.OVER:
+            return
+        if now_ns >= lease.deadline_ns or (lease.let_go_ns is not None and now_ns >= lease.let_go_ns):
+            if lease.standing is Standing.HELD and not lease.holder.detached and lease.let_go_ns is None:
+                self._lose(lease, "its validity ended before it could be renewed", now_ns)
+            self._end(lease, "expired", now_ns)
+            return
+        next_ns = lease.deadline_ns
+        if lease.standing is Standing.HELD and not lease.holder.detached:
+            if now_ns >= lease.lose_at_ns():
+                self._lose(lease, self._why_not_renewed(lease, now_ns), now_ns)
+            else:
+                if lease.extending is None:
+                    self._renew(lease, now_ns)
+                next_ns = min(now_ns + max(lease.ttl_ms * NS_PER_MS // 10, 10 * NS_PER_MS), lease.lose_at_ns())
+        if lease.let_go_ns is not None:
+            next_ns = min(next_ns, lease.let_go_ns)
+        if lease.timer is None and lease.standing is not Standing.OVER:
+            lease.timer = self.timers.at(next_ns, lambda at_ns: self._look_after(lease, at_ns))
+
+    def _look_again(self, lease: Lease, when_ns: int) -> None:
+        self.timers.cancel(lease.timer)
+        lease.timer = self.timers.at(when_ns, lambda at_ns: self._look_after(lease, at_ns))
+
+    def _why_not_renewed(self, lease: Lease, now_ns: int) -> str:
+        if lease.extension_ttl_ms(lease.ttl_ms, now_ns) == 0:
+            return "it was held for max_hold"
+        return lease.loss or "it could not be renewed: no quorum"
+
+    def _renew(self, lease: Lease, now_ns: int) -> None:
+        ttl_ms = lease.extension_ttl_ms(lease.ttl_ms, now_ns)
+        if ttl_ms:
+            lease.extending = self._extension(lease, ttl_ms, now_ns, None)
+
+    def _extension(self, lease: Lease, ttl_ms: int, now_ns: int, reply: Reply | None) -> Extension:
+        """Ask all masters to go on with a lease whose present validity is proven (rule 2)."""
+        holder = lease.holder
+        put_back = b"%d %b" % (holder.max_hold_ms, holder.owner)
+        age_ms = (now_ns - lease.granted_ns) // NS_PER_MS
+        timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
+        extension = Extension(
+            lease.resource, lease.token, ttl_ms, put_back, age_ms, lease.proven, lease.vanished, self._quorum,
+            now_ns, now_ns + timeout_ns, lambda ballot, at_ns: self._extended(lease, ballot, reply, at_ns),
+        )  # fmt: skip
+        extension.put_to(self._masters.extend(extension))
+        lease.landed |= extension.asked
+        # It may last this long on some master, whatever becomes of the extension: a release is worth sending until then.
+        lease.until_ns = max(lease.until_ns, now_ns + ttl_ms * NS_PER_MS)
+        self._watch(extension, timeout_ns)
+        return extension
+
+    def _extended(self, lease: Lease, extension: Extension, reply: Reply | None, now_ns: int) -> None:
+        if lease.extending is extension:
+            lease.extending = None
+        if lease.standing is not Standing.HELD:
+            if reply is not None:
+                reply.refused(_expired(lease))
+            return
+        # Counts only while the old validity still holds: after it another may have had the resource in between (rule 2).
+        worked = extension.verdict is Verdict.YES and now_ns < lease.deadline_ns
+        self._watcher.renewed(lease, worked)
+        if worked:
+            self._proven(lease, extension, reply)
+        else:
+            self._not_proven(lease, extension, reply, now_ns)
+
+    def _proven(self, lease: Lease, extension: Extension, reply: Reply | None) -> None:
+        lease.prove(extension)
+        lease.loss = ""
+        if reply is not None:
+            lease.ttl_ms = max(lease.ttl_ms, extension.ttl_ms)
+            reply.done(Extended(lease.token, lease.fence, lease.deadline_ns))
+        else:
+            lease.holder.renewed(lease)
+        if lease.let_go_ns is None:
+            self._look_again(lease, self._first_look_ns(lease))
+
+    def _not_proven(self, lease: Lease, extension: Extension, reply: Reply | None, now_ns: int) -> None:
+        lease.vanished |= extension.vanished
+        refusal = extension.no_quorum(self._masters, self._limits.masters)
+        lease.loss = f"it could not be renewed: {refusal.text}"
+        if lease.vanished.bit_count() > self._limits.masters - self._quorum:
+            # So many masters lost it that another may have it already: no retry can prove that it was held all the time.
+            names = ", ".join(self._masters.name(m) for m in bits(lease.vanished))
+            self._lose(lease, f"it is gone from {names}: removed by force, or data was lost", now_ns)
+            self._end(lease, "lost", now_ns)
+            if reply is not None:
+                reply.refused(_expired(lease))
+        elif reply is not None:
+            reply.refused(refusal)
+
+    def _lose(self, lease: Lease, reason: str, now_ns: int) -> None:
+        """Tell the holder, while its validity still holds if that is possible (rule 12)."""
+        lease.standing = Standing.LOST
+        lease.loss = reason
+        self._watcher.lost(lease, reason)
+        lease.holder.lost(lease, reason)
+
+    def extend(self, resource: bytes, token: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
+        """An app's own EXTEND, of a lease from this agent or another."""
+        lease = self._find(resource, token)
+        if lease is None:
+            self._extend_unknown(resource, token, ttl_ms, reply, now_ns)
+        elif lease.standing is not Standing.HELD or now_ns >= lease.deadline_ns:
+            reply.refused(_expired(lease))
+        elif now_ns + NS_PER_MS >= lease.hold_until_ns:
+            reply.refused(Refusal("EXPIRED", "it was held for max_hold and is not extended any more"))
+        else:
+            ask_ms = lease.extension_ttl_ms(ttl_ms, now_ns)
+            if ask_ms:
+                self._extension(lease, ask_ms, now_ns, reply)
+            else:
+                reply.done(Extended(lease.token, lease.fence, lease.deadline_ns))
+
+    def _extend_unknown(self, resource: bytes, token: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
+        """Granted by another agent, or by this one before it was restarted: nothing is known of its validity, so only masters that still
+        have it may prove it, and it is put back nowhere."""
+
+        def settled(extension: Extension, at_ns: int) -> None:
+            ends_ns = deadline_ns(now_ns, extension.lasts_ms)
+            if extension.verdict is Verdict.YES and at_ns < ends_ns:
+                reply.done(Extended(token, None, ends_ns))
+            elif extension.held_out:
+                reply.refused(Refusal("EXPIRED", "it was held for max_hold and is not extended any more"))
+            elif extension.verdict is Verdict.TAKEN:
+                reply.refused(NOT_HELD)
+            else:
+                reply.refused(extension.no_quorum(self._masters, self._limits.masters))
+
+        timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
+        extension = Extension(
+            resource, token, ttl_ms, None, 0, 0, 0, self._quorum, now_ns, now_ns + timeout_ns, settled
+        )  # fmt: skip
+        extension.put_to(self._masters.extend(extension))
+        self._watch(extension, timeout_ns)
+
+    # Giving it back
+
+    def unlock(self, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
+        """An app's UNLOCK. Answered when a quorum has confirmed it, so that from then on anybody gets the resource."""
+        lease = self._find(resource, token)
+        if lease is None:
+            self._release_unknown(resource, token, reply, now_ns)
+        elif lease.standing is Standing.HELD and now_ns < lease.deadline_ns:
+            self._end(lease, "released", now_ns, reply)
+        else:
+            reply.refused(_expired(lease))
+            self._end(lease, "released", now_ns)
+
+    def holder_gone(self, lease: Lease, now_ns: int) -> None:
+        """The app that held a session lock is dead: it is free at once, or after its class's lock_delay (rule 13)."""
+        if lease.standing is Standing.OVER:
+            return
+        if lease.holder.lock_delay_ms and lease.standing is Standing.HELD:
+            lease.let_go_ns = now_ns + lease.holder.lock_delay_ms * NS_PER_MS
+            self._look_again(lease, now_ns)
+        else:
+            self._end(lease, "app gone", now_ns)
+
+    def take_away(self, resource: bytes, tokens: Collection[bytes], reason: str, now_ns: int) -> None:
+        """An operator releases leases by force: their holder, if it is on this host, is told."""
+        queue = self.queues.get(resource)
+        if queue is not None and queue.lease is not None and queue.lease.token in tokens:
+            if queue.lease.standing is Standing.HELD:
+                self._lose(queue.lease, reason, now_ns)
+            self._end(queue.lease, "forced", now_ns)
+
+    def _find(self, resource: bytes, token: bytes) -> Lease | None:
+        queue = self.queues.get(resource)
+        if queue is None or queue.lease is None or queue.lease.token != token:
+            return None
+        return queue.lease
+
+    def _end(self, lease: Lease, why: str, now_ns: int, reply: Reply | None = None) -> None:
+        """Give a lease back on every master that may have it, and let the next in line try."""
+        lease.standing = Standing.OVER
+        self.timers.cancel(lease.timer)
+        self.held -= 1
+        release = Release(
+            lease.resource, lease.token, self._quorum, now_ns, lease.until_ns,
+            _nothing_more if reply is None else lambda ballot, _: _answer_release(ballot, reply),
+        )  # fmt: skip
+        release.put_to(self._masters.release(release, lease.landed))
+        if reply is not None:
+            self._watch(release, self._timeout_ns)
+        self._watcher.released(lease, why, now_ns)
+        lease.holder.ended(lease)
+        queue = self.queues[lease.resource]
+        queue.lease = None
+        self._move_on(queue, now_ns)
+
+    def _release_unknown(self, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
+        def settled(release: Release, _now_ns: int) -> None:
+            if release.deleted:
+                reply.done(None)
+            elif release.verdict is Verdict.TAKEN:
+                reply.refused(NOT_HELD)
+            else:
+                reply.refused(release.no_quorum(self._masters, self._limits.masters))
+
+        # Whether it landed on a master that is away isn't known, so nothing is kept for later: those forget it by its TTL.
+        release = Release(resource, token, self._quorum, now_ns, now_ns + self._timeout_ns, settled)
+        release.put_to(self._masters.release(release, (1 << self._limits.masters) - 1))
+        self._watch(release, self._timeout_ns)
+
+    # Stopping
+
+    def drain(self, now_ns: int) -> None:
+        """Grant nothing any more. What is held stays held: its holders are alive, and have it until its deadline (rule 13)."""
+        self.draining = True
+        for queue in list(self.queues.values()):
+            for holder, timer in queue.waiters.items():
+                self.timers.cancel(timer)
+                self.waiting -= 1
+                self._refuse(holder, DRAINING, now_ns)
+            queue.waiters.clear()
+            if queue.attempt is not None:
+                self._abandon(queue, now_ns)
+            self._move_on(queue, now_ns)
+
+
+def _expired(lease: Lease) -> Refusal:
+    return Refusal("EXPIRED", lease.loss or "its validity has ended")
+
+
+def _nothing_more(_release: Release, _now_ns: int) -> None:
+    """Nobody waits for this release."""
+
+
+def _answer_release(release: Release, reply: Reply) -> None:
+    """A release that found the lease nowhere means that it was not held all the time: the app must know."""
+    if release.verdict is Verdict.TAKEN:
+        reply.refused(Refusal("EXPIRED", "no master had it any more: removed by force, or data was lost"))
+    else:
+        reply.done(None)

@@ -1,0 +1,122 @@
+"""Who a master says it is, and whether that gives it a vote (rules 8 and 14). Pure: the facts come from the link."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from lockd.core.validity import settle_ns
+
+
+class State(StrEnum):
+    """What a master is to this agent. Only `up` is ever asked for a vote."""
+
+    UP = "up"
+    STALLED = "stalled"
+    CONNECTING = "connecting"
+    DOWN = "down"
+    BLANK = "blank"
+    FOREIGN = "foreign"
+    MISPLACED = "misplaced"
+    DUPLICATE = "duplicate"
+    MISCONFIGURED = "misconfigured"
+    UNIDENTIFIED = "unidentified"
+    LOADING = "loading"
+
+
+REQUIRED_SETTINGS = {
+    "appendonly": "yes",
+    "appendfsync": "always",
+    "no-appendfsync-on-rewrite": "no",
+    "maxmemory-policy": "noeviction",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Written on a master when the cluster is formed or the master admitted."""
+
+    cluster: str
+    name: str
+    max_ttl_ms: int
+
+    @classmethod
+    def parse(cls, fields: Mapping[str, str]) -> "Identity | None":
+        """None when the fields are no identity at all (a blank master, or data that isn't ours)."""
+        ceiling = fields.get("max_ttl_ms", "")
+        if not ({"cluster", "name"} <= fields.keys() and ceiling.isascii() and ceiling.isdigit()):
+            return None
+        return cls(fields["cluster"], fields["name"], int(ceiling))
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What an agent reads from a master when it connects, and again every few seconds."""
+
+    run_id: str
+    version: str
+    role: str
+    keys: int
+    identity: Identity | None
+    settings: Mapping[str, str]
+    loading: bool = False
+
+
+def judge(name: str, cluster: str, facts: Facts, others: Sequence[tuple[str, str]]) -> tuple[State, str]:
+    """What a master is, and why it has no vote ('' when it may have one).
+
+    name: what the configuration calls it; others: (name, run_id) of the other masters that are connected now.
+    """
+    if facts.loading:
+        return State.LOADING, "still loading its data"
+    twin = next((other for other, run_id in others if run_id == facts.run_id), None)
+    # Of two entries that lead to one Redis, the one that it is named after keeps its vote: it is still counted once only.
+    if twin is not None and (facts.identity is None or facts.identity.name != name):
+        return State.DUPLICATE, f"the same Redis answers as {twin}: two addresses lead to one master"
+    if facts.role != "master":
+        return State.MISCONFIGURED, f"its role is {facts.role}, it must be master"
+    wrong = [
+        f"{key}={facts.settings.get(key, '?')} (must be {value})"
+        for key, value in REQUIRED_SETTINGS.items()
+        if facts.settings.get(key) != value
+    ]
+    if wrong:
+        return State.MISCONFIGURED, ", ".join(wrong)
+    return _judge_identity(name, cluster, facts)
+
+
+def _judge_identity(name: str, cluster: str, facts: Facts) -> tuple[State, str]:
+    identity = facts.identity
+    if identity is None:
+        if facts.keys == 0:
+            return State.BLANK, f"its data set is empty: form the cluster, or admit it (lockctl master admit {name})"
+        return State.UNIDENTIFIED, f"it holds {facts.keys} keys but no identity: not a master of this or any cluster"
+    if identity.cluster != cluster:
+        return State.FOREIGN, f"it belongs to the cluster '{identity.cluster}', not '{cluster}'"
+    if identity.name != name:
+        return State.MISPLACED, f"it is the master '{identity.name}', not '{name}': its address is in the wrong entry"
+    return State.UP, ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """How long until a master may be formed or admitted."""
+
+    remaining_ms: int
+    total_ms: int
+
+
+def wait_for_blank(blank_since_ns: Sequence[int], max_ttl_ms: int, now_ns: int) -> Wait:
+    """A blank master may have voted before it was wiped, so nothing is done with it until those leases are over (rule 8)."""
+    total_ns = settle_ns(max_ttl_ms)
+    remaining_ns = max(since + total_ns for since in blank_since_ns) - now_ns
+    return Wait(max(0, -(-remaining_ns // 1_000_000)), total_ns // 1_000_000)
+
+
+def highest_counters(readings: Sequence[Mapping[int, int]]) -> dict[int, int]:
+    """The fence counters a master begins with when it is admitted: per slot the largest that any of the others shows (rule 8)."""
+    highest: dict[int, int] = {}
+    for reading in readings:
+        for slot, value in reading.items():
+            if value > highest.get(slot, -1):
+                highest[slot] = value
+    return highest

@@ -1,0 +1,129 @@
+"""What core asks of the world: the masters on one side, the apps on the other."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from lockd.core.ballots import Attempt, Extension, FenceRound, Release
+    from lockd.core.leases import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why something was not done: the first word of the error an app gets, and the rest of it."""
+
+    code: str
+    text: str
+    retry_after_ms: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.text}"
+
+
+class Masters(Protocol):
+    """The fan-out over the masters. Each sending method returns the masters asked, as bits; every one of them answers its
+    ballot once with `answered` or `unanswered`, or never: ballots have time limits of their own. To one master, things arrive in the
+    order in which they were sent, also across a connection that broke (rule 3)."""
+
+    def voting(self) -> int:
+        """The masters that have a vote now, as bits."""
+
+    def why_not(self, master: int) -> str:
+        """'name=reason' for a master that has no vote, or is slow."""
+
+    def name(self, master: int) -> str: ...
+
+    def acquire(self, attempt: "Attempt") -> int: ...
+
+    def propose(self, fence_round: "FenceRound") -> int: ...
+
+    def extend(self, extension: "Extension") -> int: ...
+
+    def release(self, release: "Release", masters: int) -> int:
+        """To these masters now, or when they can be reached again, until `release.until_ns`."""
+
+
+class Reply(Protocol):
+    """Where the answer to an UNLOCK or EXTEND goes."""
+
+    def done(self, lease: "Extended | None") -> None: ...
+
+    def refused(self, refusal: Refusal) -> None: ...
+
+
+class Holder(Protocol):
+    """The app behind a LOCK: what it asked for, and how it is told what became of it.
+
+    None of the methods may call back into `Locks` before it has returned: they are called in the middle of its work.
+    """
+
+    resource: bytes
+    label: str
+    ttl_ms: int
+    max_hold_ms: int
+    lock_delay_ms: int
+    detached: bool
+    owner: bytes
+    give_up_ns: int | None
+    """When its WAIT ends; None: it doesn't wait."""
+    asked_ns: int
+
+    def granted(self, lease: "Lease", now_ns: int) -> None: ...
+
+    def refused(self, refusal: Refusal) -> None: ...
+
+    def renewed(self, lease: "Lease") -> None: ...
+
+    def lost(self, lease: "Lease", reason: str) -> None: ...
+
+    def ended(self, lease: "Lease") -> None:
+        """The lease is over, in whatever way: it no longer counts for anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """What an extension came to. `fence` is None when another agent granted the lease."""
+
+    token: bytes
+    fence: int | None
+    deadline_ns: int
+
+
+class Watcher(Protocol):
+    """Who wants to know what happens (metrics, logs). Nothing depends on it."""
+
+    def granted(self, lease: "Lease", waited_ns: int) -> None: ...
+
+    def refused(self, label: str, refusal: Refusal, waited_ns: int) -> None: ...
+
+    def lost(self, lease: "Lease", reason: str) -> None: ...
+
+    def released(self, lease: "Lease", why: str, now_ns: int) -> None: ...
+
+    def renewed(self, lease: "Lease", worked: bool) -> None: ...
+
+    def fence_round(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The numbers core works with. All in ms."""
+
+    masters: int
+    min_validity_ms: int = 10
+    master_timeout_ms: int = 250
+    backoff_first_ms: int = 4
+    backoff_most_ms: int = 100
+
+    @property
+    def quorum(self) -> int:
+        return self.masters // 2 + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """Randomness, from outside: `token` gives 128 fresh bits as 32 hex digits, `jitter` a float in [0, 1)."""
+
+    token: Callable[[], bytes]
+    jitter: Callable[[], float] = field(default=lambda: 0.5)

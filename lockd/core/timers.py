@@ -1,0 +1,60 @@
+"""Things to be done at a time: a heap that forgets what was cancelled."""
+
+from collections.abc import Callable
+from heapq import heapify, heappop, heappush
+from itertools import count
+
+Due = Callable[[int], None]
+
+
+class Timer:
+    """One thing to do; `due` gets the time at which it really runs, and is None once that is past or cancelled."""
+
+    __slots__ = ("due",)
+
+    def __init__(self, due: Due) -> None:
+        self.due: Due | None = due
+
+
+class Timers:
+    """`sooner` is called with the new earliest instant whenever it moves closer, so that a driver can set its alarm."""
+
+    def __init__(self) -> None:
+        # Tuples, so that the heap compares in C.
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._order = count()
+        self._cancelled = 0
+        self.sooner: Callable[[int], None] = lambda _when_ns: None
+
+    def at(self, when_ns: int, due: Due) -> Timer:
+        timer = Timer(due)
+        heappush(self._heap, (when_ns, next(self._order), timer))
+        if self._heap[0][2] is timer:
+            self.sooner(when_ns)
+        return timer
+
+    def cancel(self, timer: Timer | None) -> None:
+        if timer is None or timer.due is None:
+            return
+        timer.due = None
+        self._cancelled += 1
+        # Most timers are cancelled long before they are due: without this the heap would hold a minute's worth of the dead.
+        if self._cancelled > 256 and self._cancelled * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].due is not None]
+            heapify(self._heap)
+            self._cancelled = 0
+
+    def run(self, now_ns: int) -> int | None:
+        """Do all that is due; returns when the next is, or None."""
+        while self._heap:
+            when_ns, _, timer = self._heap[0]
+            if timer.due is None:
+                heappop(self._heap)
+                self._cancelled -= 1
+            elif when_ns <= now_ns:
+                heappop(self._heap)
+                due, timer.due = timer.due, None
+                due(now_ns)
+            else:
+                return when_ns
+        return None

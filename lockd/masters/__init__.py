@@ -1,0 +1,1 @@
+"""How the rules in core reach Redis: one ordered link per master, and the fan-out over them."""

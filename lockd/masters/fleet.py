@@ -1,0 +1,156 @@
+"""The fan-out: what core asks goes to all masters at once, and what they answer goes back to its ballot."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+from lockd.clock import boottime_ns
+from lockd.config import Config
+from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Release
+from lockd.core.clocks import Clocks
+from lockd.core.membership import Facts, State, judge
+from lockd.masters import scripts
+from lockd.masters.link import Link
+
+_LOOK_S = 0.05
+
+
+class Gauge(Protocol):
+    """Who wants to know how long the masters take."""
+
+    def connected(self, master: int) -> None: ...
+
+    def round_trip(self, master: int, ns: int) -> None: ...
+
+
+class Fleet:
+    """All masters of the configuration. `trusted`: those whose votes count, as bits (rules 8, 11, 14)."""
+
+    def __init__(self, config: Config, gauge: Gauge, changed: Callable[[Link], None]) -> None:
+        self.config = config
+        self._gauge = gauge
+        self.links = [Link(i, master, config, self) for i, master in enumerate(config.masters)]
+        self.clocks = Clocks(
+            len(self.links), max_ttl_ms=config.max_ttl_ms, min_ttl_ms=config.min_ttl_ms, allowance_ms=config.clock_skew_allowance_ms
+        )  # fmt: skip
+        self.trusted = 0
+        self.distrust: list[str | None] = [None] * len(self.links)
+        self._up: tuple[Link, ...] = ()
+        self._up_mask = 0
+        self._cluster = config.cluster.encode()
+        self._changed = changed
+        self._to_flush: list[Link] = []
+        self._tasks: list[asyncio.Task[None]] = []
+
+    # core.ports.Masters
+
+    def voting(self) -> int:
+        return self.trusted & self._up_mask
+
+    def why_not(self, master: int) -> str:
+        link = self.links[master]
+        reason = self.refusal_of(link) or "slow"
+        return f"{link.master.name}={reason.replace(' ', '-')}"
+
+    def name(self, master: int) -> str:
+        return self.links[master].master.name
+
+    def acquire(self, attempt: Attempt) -> int:
+        return self._ask_all(attempt, scripts.acquire(attempt, self._cluster))
+
+    def propose(self, fence_round: FenceRound) -> int:
+        return self._ask_all(fence_round, scripts.propose(fence_round, self._cluster))
+
+    def extend(self, extension: Extension) -> int:
+        return self._ask_all(extension, scripts.extend(extension, self._cluster))
+
+    def release(self, release: Release, masters: int) -> int:
+        payload = scripts.release(release)
+        for link in self.links:
+            if masters >> link.index & 1:
+                if link.introduced:
+                    link.ask(release, payload)
+                else:
+                    link.ask_when_back(release, payload)
+        return masters
+
+    def _ask_all(self, ballot: Ballot, payload: bytes) -> int:
+        for link in self._up:
+            link.ask(ballot, payload)
+        return self._up_mask
+
+    # masters.link.Listener
+
+    def flush_soon(self, link: Link) -> None:
+        if not self._to_flush:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._to_flush.append(link)
+
+    def _flush(self) -> None:
+        links, self._to_flush = self._to_flush, []
+        for link in links:
+            link.flush()
+
+    def state_changed(self, link: Link) -> None:
+        self._weigh(boottime_ns())
+        self._changed(link)
+
+    def judge(self, link: Link, facts: Facts) -> tuple[State, str]:
+        others = [(o.master.name, o.facts.run_id) for o in self.links if o is not link and o.introduced and o.facts is not None]
+        return judge(link.master.name, self.config.cluster, facts, others)
+
+    def introduced(self, link: Link) -> None:
+        self._gauge.connected(link.index)
+
+    def round_trip(self, link: Link, took_ns: int) -> None:
+        self._gauge.round_trip(link.index, took_ns)
+
+    def clock_sample(self, link: Link, sent_ns: int, now_ns: int, master_us: int) -> None:
+        if self.clocks.observe(link.index, sent_ns, now_ns, master_us):
+            self._weigh(now_ns)
+
+    def _weigh(self, now_ns: int) -> None:
+        """Who has a vote now."""
+        self._up = tuple(link for link in self.links if link.introduced and link.state is State.UP)
+        self._up_mask = sum(1 << link.index for link in self._up)
+        trusted = 0
+        for link in self.links:
+            why = self.distrust[link.index] = self.clocks.distrust(link.index, now_ns)
+            if why is None and link.introduced and link.state in (State.UP, State.STALLED):
+                trusted |= 1 << link.index
+        before, self.trusted = self.trusted, trusted
+        for link in self.links:
+            if (before ^ trusted) >> link.index & 1:
+                self._changed(link)
+
+    def refusal_of(self, link: Link) -> str:
+        """Why a master has no vote now; '' when it has one."""
+        if link.state is not State.UP:
+            return f"{link.state}: {link.reason}" if link.reason else str(link.state)
+        return self.distrust[link.index] or ("" if link.introduced else "not introduced yet")
+
+    # Life
+
+    def start(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._tasks = [loop.create_task(link.run(), name=f"link {link.master.name}") for link in self.links]
+        self._tasks.append(loop.create_task(self._watch(), name="watch"))
+
+    async def _watch(self) -> None:
+        """Look at all links often, and weigh anew every second: trust comes and goes with time alone."""
+        beats = 0
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now_ns = boottime_ns()
+            for link in self.links:
+                link.look(now_ns)
+            beats += 1
+            if beats % 4 == 0:
+                self._weigh(now_ns)
+
+    async def stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for link in self.links:
+            link.drop("the agent stops")

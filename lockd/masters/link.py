@@ -1,0 +1,325 @@
+"""The link to one master: one connection at a time, everything in the order in which it was sent (rule 3).
+
+What is asked goes out together, once per event-loop turn. When a connection breaks, what was asked and not answered is asked again on the
+next one, in the same order, for as long as it is worth it. Before that, the master is told to close the old connection:
+commands that still lie in its buffers would otherwise run after those of the new one.
+"""
+
+import asyncio
+from collections import deque
+from random import random
+from typing import Any, Protocol
+
+import hiredis
+
+from lockd.clock import boottime_ns
+from lockd.config import Config, Master
+from lockd.core.ballots import Ballot, Release, Verdict
+from lockd.core.membership import Facts, State
+from lockd.masters import handshake
+from lockd.masters.scripts import command
+
+_PROBE_S = 1.0
+_INSPECT_EVERY = 5
+_OWED_MOST = 100_000
+
+
+class MasterError(Exception):
+    """A master answered with an error, or can't be asked."""
+
+
+class Call:
+    """A single question to one master, outside of any ballot: a future that becomes its raw answer."""
+
+    __slots__ = ("future",)
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.future: asyncio.Future[Any] = loop.create_future()
+
+    def settle(self, reply: Any) -> None:
+        if self.future.done():
+            return
+        if isinstance(reply, Exception):
+            self.future.set_exception(MasterError(str(reply)))
+            self.future.exception()  # seen: several may fail together, and only the first is waited for
+        else:
+            self.future.set_result(reply)
+
+
+class Listener(Protocol):
+    """The fan-out, as a link sees it."""
+
+    trusted: int
+
+    def flush_soon(self, link: "Link") -> None: ...
+
+    def state_changed(self, link: "Link") -> None: ...
+
+    def judge(self, link: "Link", facts: Facts) -> tuple[State, str]: ...
+
+    def introduced(self, link: "Link") -> None: ...
+
+    def round_trip(self, link: "Link", took_ns: int) -> None: ...
+
+    def clock_sample(self, link: "Link", sent_ns: int, now_ns: int, master_us: int) -> None: ...
+
+
+class Link(asyncio.Protocol):
+    """One master. `state` and `reason` say what it is to us; only an `up` one is asked for votes."""
+
+    def __init__(self, index: int, master: Master, config: Config, listener: Listener) -> None:
+        self.index = index
+        self.master = master
+        self.state = State.CONNECTING
+        self.reason = "not connected yet"
+        self.facts: Facts | None = None
+        self.introduced = False
+        self.blank_since_ns: int | None = None
+        self.round_trip_ns = 0
+        self._config = config
+        self._listener = listener
+        self._timeout_ns = config.timeouts.master_ms * 1_000_000
+        self._dead_ns = config.timeouts.dead_ms * 1_000_000
+        self._transport: asyncio.Transport | None = None
+        self._reader = hiredis.Reader()
+        self._out: list[bytes] = []
+        self._in_flight: deque[tuple[Ballot | Call, bytes, int]] = deque()
+        self._owed: deque[tuple[Ballot, bytes]] = deque()
+        self._closed = asyncio.Event()
+        self._closed.set()
+        self._look_closer = asyncio.Event()
+        self._heard_ns = 0
+        self._session: tuple[str, int] | None = None
+
+    # Asking
+
+    def ask(self, ballot: Ballot, payload: bytes) -> None:
+        """Send what a ballot asks, at the end of this event-loop turn."""
+        self._in_flight.append((ballot, payload, ballot.t1_ns))
+        if not self._out:
+            self._listener.flush_soon(self)
+        self._out.append(payload)
+
+    def ask_when_back(self, ballot: Ballot, payload: bytes) -> None:
+        """Keep it for the next connection. Too many are not kept: what they would give back ends by its TTL."""
+        if len(self._owed) < _OWED_MOST:
+            self._owed.append((ballot, payload))
+
+    def call(self, *words: bytes | str | int) -> "asyncio.Future[Any]":
+        """Ask this master alone; the future gets its raw answer, or MasterError."""
+        question = Call(asyncio.get_running_loop())
+        if self._transport is None:
+            question.settle(MasterError("not connected"))
+            return question.future
+        payload = command(*words)
+        self._in_flight.append((question, payload, boottime_ns()))
+        if not self._out:
+            self._listener.flush_soon(self)
+        self._out.append(payload)
+        return question.future
+
+    def flush(self) -> None:
+        """One write for all that was asked in this turn."""
+        if self._out and self._transport is not None:
+            self._transport.write(b"".join(self._out))
+        self._out.clear()
+
+    # Hearing
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport  # type: ignore[assignment]  # uvloop's transports don't derive from asyncio's
+        self._reader = hiredis.Reader()
+        self._heard_ns = boottime_ns()
+        self._closed.clear()
+
+    def data_received(self, data: bytes) -> None:
+        reader = self._reader
+        reader.feed(data)
+        try:
+            reply = reader.gets()
+            while reply is not False:
+                question, _, sent_ns = self._in_flight.popleft()
+                self._take(question, reply, sent_ns)
+                reply = reader.gets()
+        except (hiredis.ProtocolError, IndexError, ValueError, TypeError) as broken:
+            self.drop(f"it doesn't speak Redis as expected: {broken!r}")
+
+    def _take(self, question: Ballot | Call, reply: Any, sent_ns: int) -> None:
+        now_ns = self._heard_ns = boottime_ns()
+        if isinstance(question, Call):
+            question.settle(reply)
+        elif isinstance(reply, hiredis.ReplyError):
+            self._refused(question, str(reply), now_ns)
+        elif question.carries_clock:
+            status, value, master_us = reply
+            self._listener.clock_sample(self, sent_ns, now_ns, master_us)
+            if status == -1:
+                self._look_closer.set()
+            # Whether it counts is known only now that its clock has been looked at (rule 11).
+            counts = self._listener.trusted >> self.index & 1
+            question.answered(self.index, status, value, counts == 1, now_ns)
+        else:
+            question.answered(self.index, reply, 0, True, now_ns)
+        if self.state is State.STALLED:
+            self._alive_again(now_ns)
+
+    def _refused(self, ballot: Ballot, error: str, now_ns: int) -> None:
+        ballot.unanswered(self.index, f"error {error.split(' ', 1)[0]}", now_ns)
+        if error.startswith("NOSCRIPT"):
+            # Somebody flushed the scripts: a new connection loads them.
+            self.drop("its scripts were flushed")
+        else:
+            self._look_closer.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self.introduced = False
+        self.blank_since_ns = None
+        self._out.clear()
+        for question, payload, _ in self._in_flight:
+            if isinstance(question, Call):
+                question.settle(MasterError("connection lost"))
+            else:
+                self.ask_when_back(question, payload)
+        self._in_flight.clear()
+        if self.state is not State.DOWN:
+            self._change(State.DOWN, f"connection lost{f': {exc}' if exc else ''}")
+        self._closed.set()
+        self._look_closer.set()
+
+    # Watching over it
+
+    def look(self, now_ns: int) -> None:
+        """Called every few tens of ms: a master that doesn't answer in time is skipped, and after a while given up (rule 5)."""
+        if not self._in_flight:
+            return
+        waiting_ns = now_ns - self._in_flight[0][2]
+        if self.state is State.UP and waiting_ns > self._timeout_ns:
+            self._change(State.STALLED, f"no answer for {waiting_ns // 1_000_000} ms")
+        if min(waiting_ns, now_ns - self._heard_ns) > self._dead_ns:
+            self.drop(f"no answer for {self._config.timeouts.dead_ms} ms")
+
+    def _alive_again(self, now_ns: int) -> None:
+        if not self._in_flight or now_ns - self._in_flight[0][2] <= self._timeout_ns:
+            self._change(State.UP, "")
+
+    def drop(self, why: str) -> None:
+        """Close this connection; the link connects again by itself."""
+        if self._transport is not None:
+            self._change(State.DOWN, why)
+            self._transport.abort()
+
+    def _change(self, state: State, reason: str) -> None:
+        if (state, reason) != (self.state, self.reason):
+            self.state, self.reason = state, reason
+            self._listener.state_changed(self)
+
+    async def run(self) -> None:
+        """Keep the link up for ever: connect, ask who it is, watch it, and again when that ends."""
+        tries = 0
+        while True:
+            try:
+                async with asyncio.timeout(self._config.timeouts.connect_ms / 1000):
+                    await self._connect()
+            except (OSError, TimeoutError, MasterError) as failure:
+                self._failed_to_connect(failure)
+                tries += 1
+            else:
+                tries = 0
+                await self._attend()
+            await self._closed.wait()
+            # Jittered, so that the agents of all hosts don't come back in one moment.
+            await asyncio.sleep(min(1.0, 0.005 * 2 ** min(tries, 10)) * (0.5 + random()))
+
+    async def _connect(self) -> None:
+        loop = asyncio.get_running_loop()
+        await loop.create_connection(
+            lambda: self, self.master.host, self.master.port,
+            ssl=handshake.tls_context(self._config), server_hostname=handshake.tls_name(self._config, self.master),
+        )  # fmt: skip
+        session = await handshake.log_in(self.call, self._config)
+        await self._inspect()
+        if self.state is State.LOADING:
+            raise MasterError("still loading its data")
+        await self._end_the_old_session(session)
+        await handshake.load_scripts(self.call)
+        self.introduced = True
+        self._listener.introduced(self)
+        self._settle_debts()
+        self._listener.state_changed(self)
+
+    async def _end_the_old_session(self, session: int) -> None:
+        """Have the master throw away what the last connection sent and it did not run yet: it must not run after what comes now."""
+        assert self.facts is not None
+        run_id = self.facts.run_id
+        # After a restart its numbers begin anew, and the same one may be somebody else's.
+        if self._session is not None and self._session[0] == run_id:
+            await self.call("CLIENT", "KILL", "ID", self._session[1])
+        self._session = (run_id, session)
+
+    def _settle_debts(self) -> None:
+        """First of all, ask what the last connection left unanswered, in its order, as far as it is still worth it."""
+        now_ns = boottime_ns()
+        owed, self._owed = self._owed, deque()
+        for ballot, payload in owed:
+            if ballot.until_ns <= now_ns or not (isinstance(ballot, Release) or self._worth_asking(ballot)):
+                ballot.unanswered(self.index, "connection lost", now_ns)
+                continue
+            self._in_flight.append((ballot, payload, now_ns))
+            if not self._out:
+                self._listener.flush_soon(self)
+            self._out.append(payload)
+
+    def _worth_asking(self, ballot: Ballot) -> bool:
+        return self.state is State.UP and ballot.verdict is Verdict.OPEN
+
+    def _failed_to_connect(self, failure: Exception) -> None:
+        why = "no answer in time" if isinstance(failure, TimeoutError) else str(failure) or repr(failure)
+        self._change(State.LOADING if self.state is State.LOADING else State.DOWN, why)
+        if self._transport is not None:
+            self._transport.abort()
+        now_ns = boottime_ns()
+        votes = [ballot for ballot, _ in self._owed if not isinstance(ballot, Release)]
+        self._owed = deque((b, p) for b, p in self._owed if isinstance(b, Release) and b.until_ns > now_ns)
+        for ballot in votes:
+            ballot.unanswered(self.index, why, now_ns)
+
+    async def _attend(self) -> None:
+        """Sample its clock every second and its settings every five, or at once when something looked wrong."""
+        beats = 0
+        while not self._closed.is_set():
+            self._look_closer.clear()
+            try:
+                if beats % _INSPECT_EVERY == 0:
+                    await self._inspect()
+                await self._probe()
+            except MasterError as failure:
+                self.drop(str(failure))
+            try:
+                await asyncio.wait_for(self._look_closer.wait(), _PROBE_S)
+                beats = 0
+                # A flood of errors is no reason to look a thousand times a second.
+                await asyncio.sleep(0.0 if self._closed.is_set() else 0.1)
+            except TimeoutError:
+                beats += 1
+
+    async def _probe(self) -> None:
+        sent_ns = boottime_ns()
+        seconds, micros = await self.call("TIME")
+        now_ns = boottime_ns()
+        self.round_trip_ns = now_ns - sent_ns
+        self._listener.round_trip(self, self.round_trip_ns)
+        self._listener.clock_sample(self, sent_ns, now_ns, int(seconds) * 1_000_000 + int(micros))
+
+    async def _inspect(self) -> None:
+        self.facts = await handshake.read_facts(self.call)
+        state, reason = self._listener.judge(self, self.facts)
+        if state is not State.BLANK:
+            self.blank_since_ns = None
+        elif self.blank_since_ns is None:
+            self.blank_since_ns = boottime_ns()
+        self._change(state, reason)
+
+    async def inspect_now(self) -> None:
+        """Look at the master again without waiting for the next beat (after it was formed or admitted)."""
+        await self._inspect()

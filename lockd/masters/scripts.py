@@ -1,0 +1,68 @@
+"""The Lua scripts that run on the masters, and how each is called. Each file says what its keys, arguments and answers mean."""
+
+from dataclasses import dataclass
+from hashlib import sha1
+from importlib.resources import files
+
+import hiredis
+
+from lockd.core.ballots import Attempt, Extension, FenceRound, Release
+from lockd.core.fences import BLOCK, slot_of
+
+LEASE_PREFIX = b"lockd:lease:"
+FENCES_KEY = b"lockd:fences"
+IDENTITY_KEY = b"lockd:identity"
+
+
+@dataclass(frozen=True, slots=True)
+class Script:
+    """A script's text, and the digest that EVALSHA calls it by."""
+
+    text: bytes
+    digest: bytes
+
+    @classmethod
+    def read(cls, name: str) -> "Script":
+        text = files("lockd.masters").joinpath("scripts", f"{name}.lua").read_bytes()
+        # Redis names scripts by their SHA-1; nothing about it has to be secure.
+        return cls(text, sha1(text, usedforsecurity=False).hexdigest().encode())
+
+
+ACQUIRE = Script.read("acquire")
+EXTEND = Script.read("extend")
+RELEASE = Script.read("release")
+PROPOSE = Script.read("propose")
+PAGE = Script.read("page")
+IDENTIFY = Script.read("identify")
+
+ALL = (ACQUIRE, EXTEND, RELEASE, PROPOSE, PAGE, IDENTIFY)
+
+
+def command(*words: bytes | str | int) -> bytes:
+    """A command as it goes over the wire."""
+    return hiredis.pack_command(words)
+
+
+def acquire(attempt: Attempt, cluster: bytes) -> bytes:
+    holder = attempt.holder
+    return hiredis.pack_command((
+        b"EVALSHA", ACQUIRE.digest, b"3", LEASE_PREFIX + attempt.resource, FENCES_KEY, IDENTITY_KEY,
+        attempt.token, b"%d %b" % (holder.max_hold_ms, holder.owner), attempt.ttl_ms, slot_of(attempt.resource), attempt.hint, BLOCK, cluster,
+    ))  # fmt: skip
+
+
+def propose(fence_round: FenceRound, cluster: bytes) -> bytes:
+    return command(
+        b"EVALSHA", PROPOSE.digest, b"2", FENCES_KEY, IDENTITY_KEY, slot_of(fence_round.resource), fence_round.value, BLOCK, cluster
+    )
+
+
+def extend(extension: Extension, cluster: bytes) -> bytes:
+    return command(
+        b"EVALSHA", EXTEND.digest, b"2", LEASE_PREFIX + extension.resource, IDENTITY_KEY,
+        extension.token, extension.ttl_ms, cluster, extension.put_back or b"", extension.age_ms,
+    )  # fmt: skip
+
+
+def release(ballot: Release) -> bytes:
+    return hiredis.pack_command((b"EVALSHA", RELEASE.digest, b"1", LEASE_PREFIX + ballot.resource, ballot.token))

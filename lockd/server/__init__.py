@@ -1,0 +1,1 @@
+"""Where apps come in: RESP over a Unix socket."""

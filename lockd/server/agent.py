@@ -1,0 +1,300 @@
+"""The agent of a host: run → start → serve → stop. Signal handlers only set flags."""
+
+import asyncio
+import os
+import resource
+import signal
+import socket
+import stat
+import time
+from functools import partial
+from itertools import count
+from random import random
+from secrets import token_hex
+
+import uvloop
+
+from lockd import __version__, metrics_http
+from lockd.clock import boottime_ns, wall_ahead_ns
+from lockd.config import Config
+from lockd.core.locks import Locks
+from lockd.core.membership import State
+from lockd.core.ports import Chance, Limits
+from lockd.logs import EventLog
+from lockd.masters.fleet import Fleet
+from lockd.masters.link import Link
+from lockd.metrics import Metrics
+from lockd.server.commands import Commands
+from lockd.server.peer import Peer, Permissions
+from lockd.server.quotas import Quotas
+from lockd.server.session import Session
+from lockd.systemd import notifier, watchdog_interval_s
+
+_BEAT_S = 0.25
+_ALIVE_S = 2.0
+_BACKLOG = 4096
+_SPARE_FILES = 64
+
+
+class CannotServe(Exception):
+    """The agent can't start; the text says what to do."""
+
+
+def serve(config: Config) -> int:
+    """Run the agent until SIGTERM or SIGINT. Returns the exit status: 0 stopped when told to, 1 could not serve."""
+    log = EventLog("lockd", config.log_level)
+    try:
+        uvloop.run(Agent(config, log).run())
+    except CannotServe as why:
+        log.error("cannot_serve", why=str(why))
+        return 1
+    return 0
+
+
+class Agent:
+    """Everything one agent has: its masters, its locks, its sessions."""
+
+    def __init__(self, config: Config, log: EventLog) -> None:
+        self.config = config
+        self.log = log
+        self.host = socket.gethostname().encode().replace(b" ", b"_")[:64] or b"?"
+        self.quorum = config.quorum
+        self.metrics = Metrics(config)
+        self.quotas = Quotas(config.limits)
+        self.permissions = Permissions(config)
+        self.fleet = Fleet(config, self.metrics, self._master_changed)
+        limits = Limits(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
+        self.locks = Locks(limits, self.fleet, self.metrics, Chance(lambda: token_hex(16).encode(), random))
+        self.sessions: set[Session] = set()
+        self.commands = Commands(self)
+        self.stopped = False
+        self.next_session_id = count(1).__next__
+        self.metrics.attach(self.fleet, self.locks, lambda: self.quotas.all.connections)
+        self._shown: dict[str, tuple[State, str]] = {}
+        self._beaten_s = time.monotonic()
+        self._started_s = time.monotonic()
+        self._stop = asyncio.Event()
+        self._hurry = asyncio.Event()
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_ns = 0
+        self._notify = notifier()
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self._told_to_stop)
+        server = await self._start(loop)
+        try:
+            await self._stop.wait()
+            await self._drain(server)
+        finally:
+            await self._end(server)
+
+    def _told_to_stop(self) -> None:
+        """The second time: at once."""
+        if self._stop.is_set():
+            self._hurry.set()
+        self._stop.set()
+
+    # Starting
+
+    async def _start(self, loop: asyncio.AbstractEventLoop) -> asyncio.AbstractServer:
+        for warning in self.config.warnings():
+            self.log.warning("config", warning=warning)
+        self._raise_file_limit()
+        self.locks.wall_ahead_ns = wall_ahead_ns()
+        self.locks.timers.sooner = partial(self._set_alarm, loop)
+        self._http = self._start_metrics()
+        listening = self._listen()
+        self.fleet.start()
+        self._beat_task = loop.create_task(self._beat())
+        server = await loop.create_unix_server(partial(Session, self), sock=listening, backlog=_BACKLOG)
+        self.log.info("serving", version=__version__, socket=str(self.config.socket.path), masters=len(self.config.masters), quorum=self.quorum)
+        self._notify.ready()
+        return server
+
+    def _start_metrics(self) -> "metrics_http.Server | None":
+        if self.config.metrics is None:
+            return None
+        try:
+            return metrics_http.start(self.config.metrics, self.metrics, self._alive, self._ready)
+        except OSError as failure:
+            raise CannotServe(str(failure)) from failure
+
+    def _raise_file_limit(self) -> None:
+        """Each connection is an open file; without enough of them, accepting would fail over and over."""
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+        if most != resource.RLIM_INFINITY and most < self.config.limits.connections + _SPARE_FILES:
+            self.quotas.lower_connections(most - _SPARE_FILES)
+            self.log.warning("file_limit", files=most, connections=most - _SPARE_FILES, limit=self.config.limits.connections)
+
+    def _listen(self) -> socket.socket:
+        """The Unix socket, with its mode and group from the first moment that anybody can connect."""
+        wanted = self.config.socket
+        path = str(wanted.path)
+        self._clear_the_way(path)
+        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        before = os.umask(0o777)
+        try:
+            listening.bind(path)
+        except OSError as failure:
+            raise CannotServe(f"the socket {path} can't be made ({failure.strerror}): does its folder exist, and may this user write there?") from failure
+        finally:
+            os.umask(before)
+        try:
+            if wanted.group is not None:
+                import grp
+
+                os.chown(path, -1, grp.getgrnam(wanted.group).gr_gid)
+            os.chmod(path, wanted.mode)
+        except (OSError, KeyError) as failure:
+            raise CannotServe(f"the socket {path} can't be given to the group '{wanted.group}': {failure}") from failure
+        self._socket_is = os.stat(path).st_ino
+        return listening
+
+    def _clear_the_way(self, path: str) -> None:
+        """A socket that a dead agent left is removed; one that answers, or another kind of file, is not ours to remove."""
+        try:
+            if not stat.S_ISSOCK(os.lstat(path).st_mode):
+                raise CannotServe(f"{path} is there and is no socket: remove it, or choose another socket.path")
+        except FileNotFoundError:
+            return
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+            probe.settimeout(1.0)
+            try:
+                probe.connect(path)
+            except ConnectionRefusedError:
+                os.unlink(path)
+            except OSError as failure:
+                raise CannotServe(f"{path} can't be tried ({failure}): is another agent serving there?") from failure
+            else:
+                raise CannotServe(f"another agent is serving at {path}: stop it first, or choose another socket.path")
+
+    # Time
+
+    def _set_alarm(self, loop: asyncio.AbstractEventLoop, when_ns: int) -> None:
+        if self._alarm is not None:
+            if self._alarm_ns <= when_ns:
+                return
+            self._alarm.cancel()
+        self._alarm_ns = when_ns
+        self._alarm = loop.call_later(max(0.0, (when_ns - boottime_ns()) / 1e9), self._ring, loop)
+
+    def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._alarm = None
+        next_ns = self.locks.timers.run(boottime_ns())
+        if next_ns is not None:
+            self._set_alarm(loop, next_ns)
+
+    async def _beat(self) -> None:
+        """A few times a second: show that the loop is alive, and look at what time alone changes."""
+        loop = asyncio.get_running_loop()
+        watchdog_s = watchdog_interval_s()
+        barked_s = 0.0
+        while True:
+            planned_s = time.monotonic() + _BEAT_S
+            await asyncio.sleep(_BEAT_S)
+            self._beaten_s = time.monotonic()
+            self.metrics.loop_lag(max(0, int((self._beaten_s - planned_s) * 1e9)), boottime_ns())
+            self.locks.wall_ahead_ns = wall_ahead_ns()
+            # The loop's own timers stand still while the machine is suspended; CLOCK_BOOTTIME doesn't.
+            if self._alarm is None or self._alarm_ns < boottime_ns():
+                self._ring(loop)
+            self.log.flush()
+            if watchdog_s is not None and self._beaten_s - barked_s >= watchdog_s / 2:
+                barked_s = self._beaten_s
+                self._notify.watchdog()
+
+    # Stopping
+
+    async def _drain(self, server: asyncio.AbstractServer) -> None:
+        """Grant nothing more, and give those who hold something a while to give it back."""
+        self._notify.stopping()
+        self.log.info("draining", held=self.locks.held, at_most_ms=self.config.timeouts.drain_ms)
+        self.locks.drain(boottime_ns())
+        until_s = time.monotonic() + self.config.timeouts.drain_ms / 1000
+        while self._session_leases() and time.monotonic() < until_s and not self._hurry.is_set():
+            await asyncio.sleep(0.02)
+
+    def _session_leases(self) -> int:
+        return sum(len(session.leases) for session in self.sessions)
+
+    async def _end(self, server: asyncio.AbstractServer) -> None:
+        """What is still held stays held until its deadline: its holders are alive (rule 13)."""
+        self.stopped = True
+        server.close()
+        left = self._session_leases()
+        for session in list(self.sessions):
+            session.close()
+        # A moment for what was just released to reach the masters.
+        await asyncio.sleep(0.05)
+        self._beat_task.cancel()
+        await self.fleet.stop()
+        if self._http is not None:
+            self._http.stop()
+        self._remove_socket()
+        self.log.info("stopped", left_to_their_deadline=left)
+        self.log.flush()
+
+    def _remove_socket(self) -> None:
+        path = self.config.socket.path
+        try:
+            if os.stat(path).st_ino == self._socket_is:
+                os.unlink(path)
+        except FileNotFoundError:
+            pass
+
+    # What happened
+
+    def _master_changed(self, link: Link) -> None:
+        reason = self.fleet.refusal_of(link)
+        before, now = self._shown.get(link.master.name), (link.state, "" if not reason else "no vote")
+        if before == now:
+            return
+        self._shown[link.master.name] = now
+        write = self.log.warning if reason and link.state is not State.CONNECTING else self.log.info
+        write("master_state", master=link.master.name, state=str(link.state), vote=int(not reason), reason=reason, voting=self.fleet.voting().bit_count())
+
+    def limit_hit(self, refusal: str, peer: Peer) -> None:
+        self.metrics.limit_refused(refusal.split(":", 1)[0])
+        self.log.warning("limit", limit=refusal, pid=peer.pid, uid=peer.uid)
+
+    def denied(self, peer: Peer, resource: bytes, lock_class: str) -> None:
+        self.log.warning("denied", resource=resource, lock_class=lock_class, pid=peer.pid, uid=peer.uid)
+
+    def protocol_error(self, error: str, peer: Peer) -> None:
+        self.metrics.protocol_error()
+        self.log.warning("protocol_error", error=error, pid=peer.pid, uid=peer.uid)
+
+    # What is asked of it as a whole
+
+    def _alive(self) -> bool:
+        return time.monotonic() - self._beaten_s < _ALIVE_S
+
+    def _ready(self) -> tuple[bool, str]:
+        voting = self.fleet.voting().bit_count()
+        reasons = [self.fleet.why_not(link.index) for link in self.fleet.links if self.fleet.refusal_of(link)]
+        if self.locks.draining:
+            return False, "draining"
+        return voting >= self.quorum, f"{voting} of {len(self.fleet.links)} masters have a vote, {self.quorum} are needed {' '.join(reasons)}".strip()
+
+    def info(self, wanted: set[str]) -> str:
+        """The text of INFO: sections as Redis has them, so that clients that look for `loading:0` find it."""
+        sections = {
+            "server": {
+                "lockd_version": __version__, "process_id": os.getpid(), "uptime_in_seconds": int(time.monotonic() - self._started_s),
+                "config_fingerprint": self.config.fingerprint(), "cluster": self.config.cluster, "tcp_port": 0,
+            },
+            "persistence": {"loading": 0},
+            "replication": {"role": "master"},
+            "clients": {"connected_clients": self.quotas.all.connections},
+            "agent": {
+                "leases": self.locks.held, "waiters": self.locks.waiting, "masters": len(self.fleet.links), "quorum": self.quorum,
+                "masters_voting": self.fleet.voting().bit_count(), "draining": int(self.locks.draining), **self.metrics.totals(),
+            },
+        }  # fmt: skip
+        everything = not wanted or wanted & {"all", "everything", "default"}
+        shown = (f"# {name.capitalize()}\r\n" + "".join(f"{k}:{v}\r\n" for k, v in fields.items())
+                 for name, fields in sections.items() if everything or name in wanted)  # fmt: skip
+        return "\r\n".join(shown)

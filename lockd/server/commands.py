@@ -1,0 +1,247 @@
+"""The commands of the socket: words in, a reply out, or None when it comes later through the session."""
+
+import re
+from typing import TYPE_CHECKING
+
+from lockd import __version__
+from lockd.clock import boottime_ns
+from lockd.config import LockClass
+from lockd.server import catalog, resp
+from lockd.server.operators import Operators
+from lockd.server.session import Handler, LockRequest, Session
+
+if TYPE_CHECKING:
+    from lockd.server.agent import Agent
+
+_NUMBER = re.compile(rb"[0-9]{1,18}\Z")
+_TOKEN = re.compile(rb"[0-9a-f]{32}\Z")
+_OK = b"+OK\r\n"
+_PONG = b"+PONG\r\n"
+_DENIED_OPERATOR = "DENIED this is for operators: root, the agent's own user, or a member of admin_group"
+
+
+class BadRequest(Exception):
+    """What a client sent can't be done; the text says why and what would be right."""
+
+
+def _ms(word: bytes, name: str, most_ms: int, whose: str, least_ms: int = 0) -> int:
+    """A number of milliseconds as a client writes it; everything else is refused by saying what would be right."""
+    if not _NUMBER.match(word) or not least_ms <= int(word) <= most_ms:
+        shown = word[:32].decode(errors="backslashreplace")
+        raise BadRequest(f"ERR {name} must be a whole number of milliseconds from {least_ms} to {most_ms} ({whose}), not '{shown}'")
+    return int(word)
+
+
+class Commands:
+    """The table of commands, bound to an agent."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self._agent = agent
+        self._config = agent.config
+        self._resource_most = agent.config.limits.resource_bytes
+        operators = Operators(agent)
+        self._handlers: dict[bytes, Handler] = {
+            b"LOCK": self._lock,
+            b"UNLOCK": self._unlock,
+            b"EXTEND": self._extend,
+            b"HOLDER": lambda s, w: s.later(operators.holder(s, self._resource(w[1]))),
+            b"LOCKS": lambda s, w: self._locks(operators, s, w),
+            b"MASTERS": lambda s, w: resp.value(operators.masters(), s.protocol),
+            b"FORCERELEASE": lambda s, w: self._force_release(operators, s, w),
+            b"FORM": lambda s, w: self._form(operators, s, w),
+            b"ADMIT": lambda s, w: self._admit(operators, s, w),
+            b"INFO": self._info,
+            b"PING": lambda s, w: resp.bulk(w[1], s.protocol) if len(w) > 1 else _PONG,
+            b"ECHO": lambda s, w: resp.bulk(w[1], s.protocol),
+            b"QUIT": self._quit,
+            b"SELECT": self._select,
+            b"HELLO": self._hello,
+            b"CLIENT": self._client,
+            b"COMMAND": lambda s, w: catalog.answer(w[1:], s.protocol),
+            b"AUTH": lambda s, w: resp.error("ERR no password is asked for: the kernel says who is at this socket"),
+        }
+        known = (catalog.find(name.decode().lower()) for name in self._handlers)
+        self._shapes = {command.name.upper().encode(): command for command in known if command is not None}
+
+    def run(self, session: Session, words: list[bytes]) -> bytes | None:
+        """Carry out one command."""
+        name = words[0].upper()
+        handler = self._handlers.get(name)
+        if handler is None:
+            shown = words[0][:64].decode(errors="backslashreplace")
+            return resp.error(f"ERR unknown command '{shown}'. COMMAND LIST names those that there are")
+        shape = self._shapes.get(name)
+        if shape is not None and not shape.accepts(len(words)):
+            return resp.error(f"ERR {catalog.arity_error(shape.name)}: {catalog.usage(shape.name)}")
+        try:
+            return handler(session, words)
+        except BadRequest as bad:
+            return resp.error(str(bad))
+
+    # Leases
+
+    def _resource(self, word: bytes) -> bytes:
+        if not word:
+            raise BadRequest("ERR the resource is empty: give it a name")
+        if len(word) > self._resource_most:
+            raise BadRequest(f"ERR the resource has {len(word)} bytes, it may have {self._resource_most} (limits.resource_bytes)")
+        return word
+
+    def _token(self, word: bytes) -> bytes:
+        if not _TOKEN.match(word):
+            raise BadRequest("ERR the token is not one that LOCK gave: 32 lower-case hex digits")
+        return word
+
+    def _class_for(self, session: Session, resource: bytes) -> LockClass:
+        lock_class = self._config.class_of(resource)
+        if not self._agent.permissions.may_lock(session.peer, lock_class):
+            self._agent.denied(session.peer, resource, lock_class.name)
+            raise BadRequest(f"DENIED uid {session.peer.uid} may not lock resources of the class '{lock_class.name}'")
+        return lock_class
+
+    def _ttl_ms(self, word: bytes, lock_class: LockClass) -> int:
+        return _ms(word, "the ttl", lock_class.max_ttl_ms or self._config.max_ttl_ms, f"class '{lock_class.name}'", self._config.min_ttl_ms)
+
+    def _lock(self, session: Session, words: list[bytes]) -> None:
+        resource = self._resource(words[1])
+        lock_class = self._class_for(session, resource)
+        ttl_ms = self._ttl_ms(words[2], lock_class)
+        wait_ms, max_hold_ms, detached, notify = 0, lock_class.max_hold_ms, False, False
+        whose = f"class '{lock_class.name}'"
+        options = iter(words[3:])
+        for word in options:
+            option = word.upper()
+            if option == b"WAIT":
+                wait_ms = _ms(next(options, b""), "WAIT", lock_class.max_wait_ms, whose)
+            elif option == b"MAXHOLD":
+                max_hold_ms = _ms(next(options, b""), "MAXHOLD", lock_class.max_hold_ms, whose, least_ms=1)
+            elif option == b"DETACHED":
+                detached = True
+            elif option == b"NOTIFY" and session.protocol == 3:
+                notify = True
+            elif option == b"NOTIFY":
+                raise BadRequest("ERR NOTIFY needs RESP3: send HELLO 3 first")
+            else:
+                shown = word[:32].decode(errors="backslashreplace")
+                raise BadRequest(f"ERR syntax error at '{shown}': {catalog.usage('lock')}")
+        if max_hold_ms < ttl_ms:
+            raise BadRequest(f"ERR the ttl of {ttl_ms} ms is longer than the lease may be held: {max_hold_ms} ms ({whose} or MAXHOLD)")
+        self._start_lock(session, LockRequest(session, resource, lock_class, ttl_ms, wait_ms, max_hold_ms, detached, notify, boottime_ns()))
+
+    def _start_lock(self, session: Session, request: LockRequest) -> None:
+        refusal = self._agent.quotas.refuse_lock(session.usage)
+        if refusal is not None:
+            self._agent.limit_hit(refusal, session.peer)
+            raise BadRequest(f"LIMIT {refusal}")
+        session.lock_starts(request)
+        self._agent.locks.lock(request, request.asked_ns)
+
+    def _unlock(self, session: Session, words: list[bytes]) -> None:
+        resource, token = self._resource(words[1]), self._token(words[2])
+        session.busy()
+        self._agent.locks.unlock(resource, token, session, boottime_ns())
+
+    def _extend(self, session: Session, words: list[bytes]) -> None:
+        resource, token = self._resource(words[1]), self._token(words[2])
+        ttl_ms = self._ttl_ms(words[3], self._class_for(session, resource))
+        session.busy()
+        self._agent.locks.extend(resource, token, ttl_ms, session, boottime_ns())
+
+    # Operators
+
+    def _locks(self, operators: Operators, session: Session, words: list[bytes]) -> bytes | None:
+        rest = words[1:]
+        if rest and rest[-1].upper() == b"LOCAL":
+            return resp.value(operators.local_locks(rest[0] if len(rest) > 1 else b"*"), session.protocol)
+        if len(rest) > 1:
+            raise BadRequest(f"ERR syntax error: {catalog.usage('locks')}")
+        session.later(operators.locks(session, rest[0] if rest else b"*"))
+        return None
+
+    def _for_operators(self, session: Session) -> None:
+        if not self._agent.permissions.is_admin(session.peer):
+            raise BadRequest(_DENIED_OPERATOR)
+
+    def _force_release(self, operators: Operators, session: Session, words: list[bytes]) -> None:
+        self._for_operators(session)
+        resource = self._resource(words[1])
+        if len(words) not in (2, 4) or (len(words) == 4 and words[2].upper() != b"HOLDER"):
+            raise BadRequest(f"ERR syntax error: {catalog.usage('forcerelease')}")
+        wanted = words[3] if len(words) == 4 else None
+        if wanted is not None and not re.fullmatch(rb"[0-9a-f]{8,32}", wanted):
+            raise BadRequest("ERR HOLDER takes what HOLDER shows: the first 8 hex digits of the token, or more of it")
+        session.later(operators.force_release(session, resource, wanted))
+
+    def _form(self, operators: Operators, session: Session, words: list[bytes]) -> None:
+        self._for_operators(session)
+        if len(words) > 2 or (len(words) == 2 and words[1].upper() != b"UNUSED"):
+            raise BadRequest(f"ERR syntax error: {catalog.usage('form')}")
+        session.later(operators.form(session, unused=len(words) == 2))
+
+    def _admit(self, operators: Operators, session: Session, words: list[bytes]) -> None:
+        self._for_operators(session)
+        session.later(operators.admit(session, words[1].decode(errors="replace")))
+
+    def _info(self, session: Session, words: list[bytes]) -> bytes:
+        wanted = {word.decode(errors="replace").lower() for word in words[1:]}
+        return resp.bulk(self._agent.info(wanted).encode(), session.protocol)
+
+    # The connection
+
+    def _quit(self, session: Session, words: list[bytes]) -> None:
+        session.close(_OK)
+
+    def _select(self, session: Session, words: list[bytes]) -> bytes:
+        return _OK if words[1] == b"0" else resp.error("ERR DB index is out of range: there is only 0")
+
+    def _hello(self, session: Session, words: list[bytes]) -> bytes:
+        options = iter(words[1:])
+        version = next(options, None)
+        if version is not None and version not in (b"2", b"3"):
+            return resp.error("NOPROTO unsupported protocol version: 2 and 3 are there")
+        name = session.name
+        for option in options:
+            if option.upper() == b"SETNAME":
+                name = self._client_name(next(options, None))
+            elif option.upper() == b"AUTH":
+                # Some clients always send one. The kernel says who they are, so there is nothing to check.
+                if next(options, None) is None or next(options, None) is None:
+                    raise BadRequest(f"ERR syntax error in HELLO: {catalog.usage('hello')}")
+            else:
+                raise BadRequest(f"ERR syntax error in HELLO: {catalog.usage('hello')}")
+        session.name = name
+        if version is not None:
+            session.protocol = int(version)
+        return resp.value(
+            {
+                "server": "lockd", "version": __version__, "proto": session.protocol, "id": session.id,
+                "mode": "standalone", "role": "master", "modules": [],
+            },
+            session.protocol,
+        )  # fmt: skip
+
+    def _client_name(self, word: bytes | None) -> bytes:
+        if word is None or len(word) > 128 or not re.fullmatch(rb"[!-~]*", word):
+            raise BadRequest("ERR a client's name has no spaces, line ends or special characters, and 128 bytes at most")
+        return word
+
+    def _client(self, session: Session, words: list[bytes]) -> bytes:
+        subcommand = words[1].upper()
+        shape = catalog.find(f"client|{words[1].decode(errors='replace').lower()}")
+        if shape is None:
+            shown = words[1][:64].decode(errors="backslashreplace")
+            return resp.error(f"ERR unknown subcommand '{shown}'. Try {catalog.usage('client')}")
+        if not shape.accepts(len(words)):
+            return resp.error(f"ERR {catalog.arity_error(shape.name)}")
+        if subcommand == b"ID":
+            return resp.integer(session.id)
+        if subcommand == b"SETNAME":
+            session.name = self._client_name(words[2])
+            return _OK
+        if subcommand == b"GETNAME":
+            return resp.bulk(session.name or None, session.protocol)
+        if subcommand == b"INFO":
+            peer = session.peer
+            text = f"id={session.id} name={session.name.decode()} pid={peer.pid} uid={peer.uid} resp={session.protocol} leases={len(session.leases)}"
+            return resp.bulk(text.encode() + b"\n", session.protocol)
+        return _OK

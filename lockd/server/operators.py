@@ -1,0 +1,130 @@
+"""What operators ask: who holds what, on which masters; and what they do: form, admit, release by force (always logged)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any
+
+from lockd.clock import boottime_ns
+from lockd.core.leases import Standing
+from lockd.masters import formation, survey
+from lockd.masters.formation import NotPossible
+from lockd.server import resp
+from lockd.server.session import Session
+
+if TYPE_CHECKING:
+    from lockd.server.agent import Agent
+
+_MS = 1_000_000
+
+
+class Operators:
+    """Slow and rare: everything here may take a round trip to all masters, or many."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self._agent = agent
+        self._one_listing = asyncio.Lock()
+        self._one_change = asyncio.Lock()
+
+    # Reading
+
+    async def holder(self, session: Session, resource: bytes) -> bytes:
+        found = await survey.copies_of(self._agent.fleet, resource)
+        if found.answered < self._agent.quorum and not found.copies:
+            return resp.error("NOQUORUM too few masters answered to say whether it is held")
+        best = survey.strongest(found.copies)
+        if best is None:
+            return resp.value(None, session.protocol)
+        return resp.value(self._shown(resource, best), session.protocol)
+
+    async def locks(self, session: Session, pattern: bytes) -> bytes:
+        """All leases on all masters. One such listing at a time: it reads through everything that the masters hold."""
+        async with self._one_listing:
+            by_resource = await survey.all_copies(self._agent.fleet, pattern)
+        held = ((resource, survey.strongest(copies)) for resource, copies in sorted(by_resource.items()))
+        return resp.value([self._shown(resource, best) for resource, best in held if best is not None], session.protocol)
+
+    def _shown(self, resource: bytes, copies: list[survey.Copy]) -> dict[str, Any]:
+        agent, first = self._agent, copies[0]
+        lasts = sorted((copy.ttl_ms for copy in copies), reverse=True)
+        quorum = len(copies) >= agent.quorum
+        return {
+            "resource": resource,
+            "holder": first.token[:8],
+            "host": first.host,
+            "pid": first.pid,
+            "uid": first.uid,
+            # It has a quorum until so many copies have run out that one is missing.
+            "ttl_ms": lasts[agent.quorum - 1] if quorum else lasts[0],
+            "held_ms": max(copy.held_ms for copy in copies),
+            "masters": len(copies),
+            "of": len(agent.fleet.links),
+            "quorum": int(quorum),
+        }
+
+    def local_locks(self, pattern: bytes) -> list[dict[str, Any]]:
+        """The leases of this host's apps, and how many wait behind each."""
+        now_ns = boottime_ns()
+        matches = survey.matcher(pattern)
+        shown = []
+        for resource, queue in sorted(self._agent.locks.queues.items()):
+            lease = queue.lease
+            if lease is None or not matches(resource):
+                continue
+            host, pid, uid = lease.holder.owner.split(b" ")
+            shown.append({
+                "resource": resource, "holder": lease.token[:8], "class": lease.holder.label, "pid": int(pid), "uid": int(uid),
+                "fence": lease.fence, "ttl_ms": max(0, (lease.deadline_ns - now_ns) // _MS), "held_ms": (now_ns - lease.granted_ns) // _MS,
+                "masters": lease.proven.bit_count(), "of": len(self._agent.fleet.links),
+                "detached": int(lease.holder.detached), "lost": int(lease.standing is Standing.LOST), "waiters": len(queue.waiters),
+            })  # fmt: skip
+        return shown
+
+    def masters(self) -> list[dict[str, Any]]:
+        """Each master: what it is to this agent, and why it has no vote."""
+        fleet, now_ns = self._agent.fleet, boottime_ns()
+        shown = []
+        for link in fleet.links:
+            facts = link.facts
+            identity = facts.identity if facts else None
+            shown.append({
+                "name": link.master.name, "address": link.master.address, "state": str(link.state),
+                "vote": fleet.voting() >> link.index & 1, "reason": link.reason or fleet.refusal_of(link),
+                "rtt_us": link.round_trip_ns // 1000, "clock_offset_us": fleet.clocks.off_median_us(link.index, now_ns),
+                "version": facts.version if facts else "", "max_ttl_ms": identity.max_ttl_ms if identity else None,
+            })  # fmt: skip
+        return shown
+
+    # Changing
+
+    async def force_release(self, session: Session, resource: bytes, wanted: bytes | None) -> bytes:
+        agent, peer = self._agent, session.peer
+        found = await survey.copies_of(agent.fleet, resource)
+        tokens = {copy.token for copy in found.copies if wanted is None or copy.token.startswith(wanted)}
+        if not tokens:
+            return resp.error("NOTHELD it is free, or held by another than the one you named: look again with HOLDER")
+        whose = sorted({f"{c.host.decode(errors='replace')} pid {c.pid} uid {c.uid}" for c in found.copies if c.token in tokens})
+        agent.log.warning("forced_release", resource=resource, by_pid=peer.pid, by_uid=peer.uid, held_by="; ".join(whose))
+        agent.metrics.forced_release()
+        # Its holder first, if it is on this host: what is gone from the masters may be another's at once.
+        agent.locks.take_away(resource, tokens, f"released by force, by uid {peer.uid}", boottime_ns())
+        deleted = await survey.delete(agent.fleet, resource, tokens)
+        return resp.integer(deleted)
+
+    async def form(self, session: Session, unused: bool) -> bytes:
+        return await self._change(session, "form", lambda: formation.form(self._agent.fleet, unused))
+
+    async def admit(self, session: Session, name: str) -> bytes:
+        return await self._change(session, f"admit {name}", lambda: formation.admit(self._agent.fleet, name))
+
+    async def _change(self, session: Session, what: str, work: Callable[[], Awaitable[formation.Progress]]) -> bytes:
+        peer = session.peer
+        async with self._one_change:
+            try:
+                progress = await work()
+            except NotPossible as why:
+                self._agent.log.warning("membership_refused", what=what, why=str(why), by_pid=peer.pid, by_uid=peer.uid)
+                return resp.error(f"ERR {why}")
+        if progress.status != "waiting":
+            self._agent.log.warning("membership", what=what, status=progress.status, by_pid=peer.pid, by_uid=peer.uid)
+        shown = {"status": progress.status, "remaining_ms": progress.remaining_ms, "total_ms": progress.total_ms}
+        return resp.value(shown, session.protocol)

@@ -1,0 +1,88 @@
+"""Who is at the other end of the socket, by the kernel's word (SO_PEERCRED), and what that person may do."""
+
+import grp
+import os
+import pwd
+import socket
+import struct
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lockd.config import Config, LockClass, Policy
+
+_SO_PEERGROUPS = 59
+# Python asks the kernel for 1024 bytes of an option at most.
+_GROUP_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """A process as it was when it connected."""
+
+    pid: int
+    uid: int
+    groups: frozenset[int]
+
+    @classmethod
+    def of(cls, connection: socket.socket) -> "Peer":
+        """The peer of a connected Unix socket, with all its groups."""
+        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid, uid, gid = struct.unpack("3i", credentials)
+        return cls(pid, uid, frozenset((gid, *_more_groups(connection, uid, gid))))
+
+
+def _more_groups(connection: socket.socket, uid: int, gid: int) -> Iterable[int]:
+    try:
+        raw = connection.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _GROUP_BYTES)
+        return struct.unpack(f"{len(raw) // 4}I", raw)
+    except OSError:
+        # More groups than fit, or a kernel before 4.13: ask the user database instead.
+        try:
+            return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
+        except KeyError:
+            return ()
+
+
+class Permissions:
+    """Who may lock what, and who may do what only operators may. Names are looked up once, at the start."""
+
+    def __init__(self, config: Config) -> None:
+        self._admins = frozenset({0, os.geteuid()})
+        self._admin_groups = _gids((config.admin_group,) if config.admin_group else ())
+        classes = (*config.classes, config.other)
+        self._allowed = {c.name: _allowed(c) for c in classes}
+
+    def may_lock(self, peer: Peer, lock_class: LockClass) -> bool:
+        allowed = self._allowed.get(lock_class.name)
+        return allowed is None or peer.uid in allowed[0] or not allowed[1].isdisjoint(peer.groups)
+
+    def is_admin(self, peer: Peer) -> bool:
+        return peer.uid in self._admins or not self._admin_groups.isdisjoint(peer.groups)
+
+
+def _allowed(policy: Policy) -> tuple[frozenset[int], frozenset[int]] | None:
+    """The uids and gids that may; None: everybody."""
+    if policy.users is None and policy.groups is None:
+        return None
+    return _uids(policy.users or ()), _gids(policy.groups or ())
+
+
+def _uids(names: tuple[str, ...]) -> frozenset[int]:
+    """A name that this host doesn't know is nobody (check-config warns of it)."""
+    found = set()
+    for name in names:
+        try:
+            found.add(int(name) if name.isdigit() else pwd.getpwnam(name).pw_uid)
+        except KeyError:
+            continue
+    return frozenset(found)
+
+
+def _gids(names: tuple[str, ...]) -> frozenset[int]:
+    found = set()
+    for name in names:
+        try:
+            found.add(int(name) if name.isdigit() else grp.getgrnam(name).gr_gid)
+        except KeyError:
+            continue
+    return frozenset(found)

@@ -1,0 +1,278 @@
+"""One app's connection: commands in, replies out in their order, and the leases that live and die with it (rule 13)."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from lockd.clock import boottime_ns
+from lockd.config import LockClass
+from lockd.core.leases import Lease
+from lockd.core.ports import Extended, Refusal
+from lockd.server import resp
+from lockd.server.peer import Peer
+
+if TYPE_CHECKING:
+    from lockd.server.agent import Agent
+
+_COMMANDS_PER_TURN = 64
+_MS = 1_000_000
+
+
+class LockRequest:
+    """A LOCK, from its arrival until its lease has ended: core's `Holder`."""
+
+    __slots__ = (
+        "asked_ns", "detached", "give_up_ns", "label", "lock_delay_ms", "max_hold_ms", "notify", "owner", "resource", "session", "ttl_ms",
+    )  # fmt: skip
+
+    def __init__(  # noqa: PLR0913 - the parts of a LOCK
+        self, session: "Session", resource: bytes, lock_class: LockClass, ttl_ms: int, wait_ms: int, max_hold_ms: int,
+        detached: bool, notify: bool, now_ns: int,
+    ) -> None:  # fmt: skip
+        self.session = session
+        self.resource = resource
+        self.label = lock_class.name
+        self.lock_delay_ms = lock_class.lock_delay_ms
+        self.ttl_ms = ttl_ms
+        self.max_hold_ms = max_hold_ms
+        self.detached = detached
+        self.notify = notify
+        self.owner = session.owner
+        self.asked_ns = now_ns
+        self.give_up_ns = now_ns + wait_ms * _MS if wait_ms else None
+
+    def granted(self, lease: Lease, now_ns: int) -> None:
+        session = self.session
+        session.lock_answered()
+        session.agent.quotas.holds(session.usage)
+        if not self.detached:
+            session.leases.add(lease)
+        session.answer(resp.lease(lease.token, lease.fence, (lease.deadline_ns - now_ns) // _MS, lease.deadline_ns, session.protocol))
+
+    def refused(self, refusal: Refusal) -> None:
+        self.session.lock_answered()
+        self.session.refused(refusal)
+
+    def renewed(self, lease: Lease) -> None:
+        if self.notify:
+            self.session.tell(b"renewed", lease.resource, lease.token, lease.deadline_ns)
+
+    def lost(self, lease: Lease, reason: str) -> None:
+        self.session.tell_lost(lease, reason)
+
+    def ended(self, lease: Lease) -> None:
+        self.session.leases.discard(lease)
+        self.session.agent.quotas.holds_no_more(self.session.usage)
+
+
+class Session(asyncio.Protocol):
+    """A connection. One command runs at a time, as in Redis: what follows a waiting LOCK on the same connection waits with it."""
+
+    def __init__(self, agent: "Agent") -> None:
+        self.agent = agent
+        self.protocol = 2
+        self.name = b""
+        self.id = agent.next_session_id()
+        self.leases: set[Lease] = set()
+        self.waiting: LockRequest | None = None
+        self.closing = False
+        self.peer: Peer
+        self.owner = b""
+        self._losses: list[tuple[bytes, Refusal]] = []
+        self._parser = resp.RequestParser(agent.config.limits.request_bytes)
+        self._transport: asyncio.Transport | None = None
+        self._busy = False
+        self._clogged = False
+        self._scheduled = False
+        self._admitted = False
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    # The connection
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        agent = self.agent
+        self._transport = transport  # type: ignore[assignment]  # uvloop's transports don't derive from asyncio's
+        assert self._transport is not None
+        self.peer = Peer.of(transport.get_extra_info("socket"))
+        refusal = agent.quotas.refuse_connection(self.peer.uid)
+        if refusal is not None:
+            agent.limit_hit(refusal, self.peer)
+            self.close(resp.error(f"LIMIT {refusal}"))
+            return
+        self._admitted = True
+        self.usage = agent.quotas.connected(self.peer.uid)
+        self.owner = b"%b %d %d" % (agent.host, self.peer.pid, self.peer.uid)
+        self._transport.set_write_buffer_limits(high=agent.config.limits.unsent_bytes)
+        agent.sessions.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        if not self._admitted:
+            return
+        self.closing = True
+        agent = self.agent
+        agent.sessions.discard(self)
+        now_ns = boottime_ns()
+        if self.waiting is not None:
+            agent.locks.gone(self.waiting, now_ns)
+            self.lock_answered()
+        # An agent that stops leaves its holders what they hold (rule 13): they are alive, it is we who go.
+        if not agent.stopped:
+            for lease in list(self.leases):
+                agent.locks.holder_gone(lease, now_ns)
+        agent.quotas.disconnected(self.peer.uid)
+
+    def close(self, last_words: bytes = b"") -> None:
+        """Close after what is written has gone out; a client that doesn't read is not waited for."""
+        self.closing = True
+        transport = self._transport
+        if transport is None:
+            return
+        if last_words:
+            transport.write(last_words)
+        if transport.get_write_buffer_size():
+            asyncio.get_running_loop().call_later(1.0, transport.abort)
+        transport.close()
+
+    def pause_writing(self) -> None:
+        """The client doesn't read what it asked for: nothing more is done for it until it does."""
+        self._clogged = True
+
+    def resume_writing(self) -> None:
+        self._clogged = False
+        self._go_on()
+
+    # Commands
+
+    def data_received(self, data: bytes) -> None:
+        if self.closing:
+            return
+        parser = self._parser
+        parser.feed(data)
+        if not (self._busy or self._clogged or self._scheduled):
+            self._run()
+        if parser.pending_bytes > self.agent.config.limits.pipeline_bytes:
+            self.agent.limit_hit("pipeline_bytes", self.peer)
+            self.close(resp.error("LIMIT pipeline_bytes: too much was sent without waiting for its replies"))
+
+    def _run(self) -> None:
+        """Run what has arrived, but not so much at a time that others have to wait for it."""
+        self._scheduled = False
+        replies: list[bytes] = []
+        try:
+            for _ in range(_COMMANDS_PER_TURN):
+                if self._busy or self._clogged or self.closing:
+                    break
+                words = self._parser.next()
+                if words is None:
+                    break
+                reply = self._report_loss(words) or self.agent.commands.run(self, words)
+                if reply is not None:
+                    replies.append(reply)
+            else:
+                self._go_on()
+        except resp.ProtocolError as broken:
+            self.agent.protocol_error(str(broken), self.peer)
+            replies.append(resp.error(f"ERR {broken}"))
+            self._write(replies)
+            self.close()
+            return
+        self._write(replies)
+
+    def _write(self, replies: list[bytes]) -> None:
+        if replies and self._transport is not None:
+            self._transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
+
+    def _go_on(self) -> None:
+        """Go on with what has arrived meanwhile: in a turn of its own, since this may be called from within core."""
+        if not (self._scheduled or self._busy or self._clogged or self.closing):
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self._run)
+
+    def _report_loss(self, words: list[bytes]) -> bytes | None:
+        """In RESP2 nothing can be pushed, so the next command has to bring it: it is not run, and fails (rule 12)."""
+        if not self._losses:
+            return None
+        name = words[0].upper()
+        if name in (b"QUIT", b"HELLO"):
+            return None
+        if name in (b"UNLOCK", b"EXTEND") and len(words) > 2:
+            # It names its lease, and gets the same error by itself.
+            known = len(self._losses)
+            self._losses = [loss for loss in self._losses if loss[0] != words[2]]
+            if len(self._losses) < known:
+                return None
+        return resp.error(str(self._losses.pop(0)[1]))
+
+    # Answers
+
+    def busy(self) -> None:
+        """The command's reply comes later, by `answer`."""
+        self._busy = True
+
+    def answer(self, reply: bytes) -> None:
+        self._busy = False
+        if self._transport is not None:
+            self._transport.write(reply)
+            if self._parser.pending_bytes:
+                self._go_on()
+
+    def lock_starts(self, request: LockRequest) -> None:
+        self.waiting = request
+        self.busy()
+        self.agent.quotas.waits(self.usage)
+
+    def lock_answered(self) -> None:
+        self.waiting = None
+        self.agent.quotas.waits_no_more(self.usage)
+
+    def refused(self, refusal: Refusal) -> None:
+        self.answer(resp.error(str(refusal)))
+
+    def done(self, lease: Extended | None) -> None:
+        """core's `Reply`: an UNLOCK (None) or EXTEND was done."""
+        if lease is None:
+            self.answer(b":1\r\n")
+            return
+        validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // _MS)
+        self.answer(resp.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self.protocol))
+
+    def later(self, work: Coroutine[Any, Any, bytes]) -> None:
+        """Answer with what `work` comes to; nothing else on this connection runs meanwhile."""
+        self.busy()
+        task = asyncio.get_running_loop().create_task(self._finish(work))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _finish(self, work: Coroutine[Any, Any, bytes]) -> None:
+        try:
+            reply = await work
+        except Exception as failure:
+            self.agent.log.error("command_failed", error=repr(failure))
+            reply = resp.error("ERR the agent failed at this; its log says how")
+        self.answer(reply)
+
+    # Pushes
+
+    def tell(self, kind: bytes, resource: bytes, token: bytes, deadline_ns: int) -> None:
+        """A push that may be left out: not to be kept for a client that doesn't read."""
+        if self.protocol == 3 and self._transport is not None and not self._transport.get_write_buffer_size():
+            self._transport.write(resp.push([
+                resp.bulk(kind, 3), resp.bulk(resource, 3), resp.bulk(token, 3), resp.integer(deadline_ns)
+            ]))  # fmt: skip
+
+    def tell_lost(self, lease: Lease, reason: str) -> None:
+        """A loss: pushed at once in RESP3, and kept for the next command in RESP2 (rule 12)."""
+        if self._transport is None:
+            return
+        if self.protocol == 3:
+            self._transport.write(resp.push([
+                resp.bulk(b"lost", 3), resp.bulk(lease.resource, 3), resp.bulk(lease.token, 3),
+                resp.bulk(reason.encode(errors="replace"), 3), resp.integer(lease.deadline_ns),
+            ]))  # fmt: skip
+        else:
+            shown = lease.resource.decode(errors="backslashreplace")
+            self._losses.append((lease.token, Refusal("EXPIRED", f"the lease of '{shown}' was lost: {reason}")))
+
+
+Handler = Callable[[Session, list[bytes]], bytes | None]

@@ -1,0 +1,74 @@
+"""Telling systemd how the agent is: sd_notify, in a few lines and without libsystemd."""
+
+import os
+import socket
+from collections.abc import Mapping
+
+
+class Silence:
+    """Nobody who started this agent wants to know. Each method returns whether the message was sent."""
+
+    def ready(self) -> bool:
+        """The socket is there: apps may come."""
+        return self._say("READY=1", wait_s=1.0)
+
+    def stopping(self) -> bool:
+        return self._say("STOPPING=1", wait_s=1.0)
+
+    def status(self, text: str) -> bool:
+        """One line for `systemctl status`."""
+        return self._say(f"STATUS={' '.join(text.split())}")
+
+    def watchdog(self) -> bool:
+        """The event loop is alive. To be sent every `watchdog_interval_s`."""
+        return self._say("WATCHDOG=1")
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+    def _say(self, assignment: str, wait_s: float = 0.0) -> bool:
+        return False
+
+
+class Notifier(Silence):
+    """Sends to the socket that systemd named. It never raises: an agent must not end because systemd is busy.
+
+    What systemd waits for may wait a moment for room in its socket's queue; everything else is dropped when
+    there is none.
+    """
+
+    def __init__(self, address: str) -> None:
+        # A leading @ stands for the NUL of an abstract socket.
+        self._address = "\0" + address[1:] if address.startswith("@") else address
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def _say(self, assignment: str, wait_s: float = 0.0) -> bool:
+        try:
+            self._socket.settimeout(wait_s)
+            # Not connected once and for all: systemd may replace its socket (daemon-reexec).
+            self._socket.sendto(assignment.encode(errors="replace"), self._address)
+        except OSError:
+            return False
+        return True
+
+
+def notifier(environ: Mapping[str, str] = os.environ) -> Silence:
+    """A Notifier for $NOTIFY_SOCKET, or silence when it is unset or of a kind that isn't a Unix socket."""
+    address = environ.get("NOTIFY_SOCKET", "")
+    return Notifier(address) if address[:1] in ("/", "@") and len(address) > 1 else Silence()
+
+
+def watchdog_interval_s(environ: Mapping[str, str] = os.environ, pid: int | None = None) -> float | None:
+    """How often `watchdog` is to be called: half the time after which systemd would end us.
+
+    None when it doesn't watch this process.
+    """
+    if environ.get("WATCHDOG_PID", "") not in ("", str(pid or os.getpid())):
+        return None
+    timeout_us = environ.get("WATCHDOG_USEC", "")
+    if not (timeout_us.isascii() and timeout_us.isdigit() and int(timeout_us)):
+        return None
+    return int(timeout_us) / 2e6

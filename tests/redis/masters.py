@@ -1,0 +1,311 @@
+"""Real masters and a real agent for the tests: started, hurt and stopped by their own handles.
+
+Nothing here sleeps to be right: `eventually` polls for what a test waits for, and says what it was when it
+never came.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import redis
+from prometheus_client.parser import text_string_to_metric_families
+
+from lockd.local_masters import LOOPBACK, Child, LocalMaster, StartFailed, free_ports
+
+KNOWN_FLAVOURS = ("redis-6.2", "redis-7.0", "redis-8.2", "valkey-9")
+
+T = TypeVar("T")
+
+
+def eventually(condition: Callable[[], T], within_s: float = 5.0, what: str = "the condition") -> T:
+    """The first true value of `condition`; AssertionError naming `what` when there is none in time.
+
+    An AssertionError, a lost connection or an error reply inside `condition` means 'not yet'.
+    """
+    deadline_s = time.monotonic() + within_s
+    last: object = None
+    while True:
+        try:
+            value = condition()
+            if value:
+                return value
+            last = value
+        except (AssertionError, OSError, redis.RedisError, StopIteration) as error:
+            last = error
+        if time.monotonic() > deadline_s:
+            raise AssertionError(f"not within {within_s:g} s: {what} (last: {last!r})")
+        time.sleep(0.01)
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A fresh folder with a path short enough for Unix sockets, removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="lockd-", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def running_masters(
+    folder: Path, count: int, binary: Path, settings: dict[str, str | None] | None = None
+) -> Iterator[list[LocalMaster]]:
+    """`count` masters m1, m2, … on fresh folders, started side by side; all are gone afterwards."""
+    masters: list[LocalMaster] = []
+    try:
+        for number in range(1, count + 1):
+            masters.append(_new_master(f"m{number}", folder, binary, settings, masters))
+        for master in masters:
+            _wait_on_some_port(master)
+        yield masters
+    finally:
+        for master in masters:
+            master.kill()
+
+
+def _new_master(
+    name: str, folder: Path, binary: Path, settings: dict[str, str | None] | None, others: list[LocalMaster]
+) -> LocalMaster:
+    [port] = free_ports(1, avoid=[other.port for other in others])
+    master = LocalMaster(name, folder / name, port, binary, settings)
+    master.start(wait=False)
+    return master
+
+
+def _wait_on_some_port(master: LocalMaster) -> None:
+    """Another test run on this machine may have taken the port since it was found free: take another."""
+    for _ in range(5):
+        try:
+            master.wait_ready()
+            return
+        except StartFailed as error:
+            if "in use" not in str(error):
+                raise
+            [master.port] = free_ports(1)
+            master.start(wait=False)
+    master.wait_ready()
+
+
+class AgentProcess(Child):
+    """A `lockd serve` of its own."""
+
+    def __init__(self, config_path: Path, socket_path: Path, log_path: Path, name: str = "agent") -> None:
+        command = (sys.executable, "-m", "lockd", "serve", "--config", config_path)
+        super().__init__(name, command, log_path)
+        self.socket_path = socket_path
+
+    def start(self, wait: bool = True) -> None:
+        """Start it; with `wait`, return when it answers a PING. AssertionError with its log when not."""
+        super().start()
+        if wait:
+            self.wait_ready()
+
+    def wait_ready(self, within_s: float = 10.0) -> None:
+        try:
+            eventually(lambda: not self.running or self._answers(), within_s, "the agent answers a PING")
+            assert self.running, f"the agent ended with status {self.exit_status}"
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log_tail(30)}") from None
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(1)
+            link.connect(str(self.socket_path))
+            link.sendall(b"*1\r\n$4\r\nPING\r\n")
+            return link.recv(64).startswith(b"+PONG")
+
+
+class Cluster:
+    """Masters, one agent over them, and ways to talk to it; made by the fixtures `cluster`, `make_cluster`.
+
+    More agents over the same masters: `add_agent`.
+    """
+
+    def __init__(
+        self, folder: Path, masters: list[LocalMaster], overrides: dict[str, Any], name: str = "agent"
+    ) -> None:
+        self.folder = folder
+        self.masters = masters
+        self.name = name
+        self.socket = folder / f"{name}.sock"
+        self.config_path = folder / f"{name}.yml"
+        self.metrics_port = free_ports(1, avoid=[master.port for master in masters])[0]
+        self._overrides = overrides
+        self._others: list[Cluster] = []
+        self._clients: list[redis.Redis] = []
+        self._links: list[socket.socket] = []
+        self.write_config()
+        self.agent = AgentProcess(self.config_path, self.socket, folder / "log" / f"{name}.log", name)
+
+    def config(self) -> dict[str, Any]:
+        """The document that the agent's configuration file holds."""
+        defaults: dict[str, Any] = {
+            "cluster": "test",
+            "masters": [{"name": master.name, "address": master.address} for master in self.masters],
+            "socket": {"path": str(self.socket)},
+            "metrics": f"{LOOPBACK}:{self.metrics_port}",
+        }
+        return merged(defaults, self._overrides)
+
+    def write_config(self, **overrides: Any) -> None:
+        """Write the configuration file anew, with more overrides; `agent.restart()` makes them count."""
+        self._overrides = merged(self._overrides, overrides)
+        self.config_path.write_text(json.dumps(self.config(), indent=1))  # JSON is YAML
+
+    def client(self, protocol: int = 2, **options: Any) -> redis.Redis:
+        """A new redis-py client over the agent's socket, closed at the end of the test. It does not retry."""
+        options = {"decode_responses": True, "socket_timeout": 30, "retry": None} | options
+        client = redis.Redis(unix_socket_path=str(self.socket), protocol=protocol, **options)
+        self._clients.append(client)
+        return client
+
+    def raw(self, timeout_s: float = 10.0) -> socket.socket:
+        """A plain socket connected to the agent, closed at the end of the test."""
+        link = socket.socket(socket.AF_UNIX)
+        link.settimeout(timeout_s)
+        link.connect(str(self.socket))
+        self._links.append(link)
+        return link
+
+    def form(self, unused: bool = True, within_s: float = 15.0) -> None:
+        """Form the cluster and return when it is; the agent may still be connecting to its masters."""
+        command = ("FORM", "UNUSED") if unused else ("FORM",)
+
+        def formed() -> bool:
+            status = as_map(self._ask(*command))["status"]
+            return status in ("formed", "already")
+
+        eventually(formed, within_s, "the cluster is formed")
+
+    def master_states(self) -> list[dict[str, Any]]:
+        """MASTERS, as a list of dicts."""
+        return [as_map(entry) for entry in self._ask("MASTERS")]
+
+    def voting(self) -> int:
+        return sum(entry["vote"] == 1 for entry in self.master_states())
+
+    def wait_voting(self, count: int, within_s: float = 10.0) -> None:
+        """Return when exactly `count` masters have a vote."""
+        try:
+            eventually(lambda: self.voting() == count, within_s, f"{count} masters have a vote")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.describe()}") from None
+
+    def describe(self) -> str:
+        try:
+            states = self.master_states()
+        except (OSError, redis.RedisError) as error:
+            return f"MASTERS failed: {error}"
+        return ", ".join("{name}={state} vote={vote} {reason}".format(**one).strip() for one in states)
+
+    def metrics(self) -> dict[str, float]:
+        """/metrics now: 'name{label="value",…}' (labels in order of the alphabet) to its value."""
+        url = f"http://{LOOPBACK}:{self.metrics_port}/metrics"
+        with urllib.request.urlopen(url, timeout=5) as reply:
+            text = reply.read().decode()
+        return {
+            _series(sample.name, sample.labels): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of all series of that name which carry these labels; 0 when there is none."""
+        wanted = {f'{key}="{value}"' for key, value in labels.items()}
+        total = 0.0
+        for series, value in self.metrics().items():
+            series_name, _, rest = series.partition("{")
+            if series_name == name and wanted <= set(rest.rstrip("}").split(",")):
+                total += value
+        return total
+
+    def log_text(self) -> str:
+        """All that this agent has logged, over its restarts."""
+        return self.agent.log_path.read_text(errors="replace")
+
+    def add_agent(self, **overrides: Any) -> Cluster:
+        """One more agent over the same masters, as on another host: running, these overrides over its own."""
+        name = f"agent{len(self._others) + 2}"
+        other = Cluster(self.folder, self.masters, merged(self._overrides, overrides), name)
+        self._others.append(other)
+        other.agent.start()
+        return other
+
+    def close(self) -> None:
+        """End the agents that belong to it and close its connections."""
+        for other in self._others:
+            other.close()
+        for client in self._clients:
+            client.close()
+        for link in self._links:
+            link.close()
+        self.agent.kill()
+
+    def _ask(self, *command: str) -> Any:
+        with redis.Redis(unix_socket_path=str(self.socket), decode_responses=True, retry=None) as client:
+            return client.execute_command(*command)
+
+
+def as_map(reply: Any) -> dict[str, Any]:
+    """A map reply of either protocol: RESP2 has it as a flat list."""
+    if isinstance(reply, dict):
+        return reply
+    return dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def merged(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the overrides in it; sections are merged, everything else is replaced."""
+    result = dict(base)
+    for key, value in overrides.items():
+        below = result.get(key)
+        result[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return result
+
+
+def alive(pid: int) -> bool:
+    """True while a process of that id runs (one that only waits to be collected does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def children_of(pid: int) -> list[int]:
+    """The ids of the processes that `pid` has started and that still are."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == pid:
+                found.append(int(entry))
+    return sorted(found)
+
+
+def has_tls(binary: Path) -> bool:
+    """True when that server was built with TLS: Debian's is, those in wheels are not."""
+    return b"SSL_CTX_new" in binary.read_bytes()
+
+
+def _series(name: str, labels: dict[str, str]) -> str:
+    inside = ",".join(f'{key}="{labels[key]}"' for key in sorted(labels))
+    return f"{name}{{{inside}}}" if inside else name

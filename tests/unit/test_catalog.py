@@ -1,0 +1,334 @@
+"""The table of commands: consistent in itself, and what COMMAND says about it is what real clients read."""
+
+import fcntl
+import os
+import pty
+import select
+import shutil
+import socket
+import struct
+import subprocess
+import tempfile
+import termios
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import hiredis
+import pytest
+import redis
+
+from lockd.server import catalog, resp
+from lockd.server.catalog import Argument, Command
+from lockd.server.resp import ReplySet, RequestParser, SimpleString
+
+ALL = [catalog.find(name) for name in catalog.command_list()]
+SUBCOMMANDS = [command for command in ALL if "|" in command.name]
+
+
+def least_and_most_words(arguments: tuple[Argument, ...]) -> tuple[int, int]:
+    least = most = 0
+    for argument in arguments:
+        few, many = words_of(argument)
+        least += 0 if argument.optional else few
+        most += many + (99 if argument.multiple else 0)
+    return least, most
+
+
+def words_of(argument: Argument) -> tuple[int, int]:
+    token = 1 if argument.token else 0
+    if argument.type == "pure-token":
+        return token, token
+    if argument.type == "block":
+        least, most = least_and_most_words(argument.arguments)
+        return token + least, token + most
+    if argument.type == "oneof":
+        each = [words_of(choice) for choice in argument.arguments]
+        return token + min(least for least, _ in each), token + max(most for _, most in each)
+    return token + 1, token + 1
+
+
+class TestTable:
+    def test_the_commands_are_those_that_are_promised(self):
+        of_lockd = "lock unlock extend holder locks masters forcerelease form admit"
+        of_redis = "info ping echo quit select hello client command"
+        assert [command.name for command in catalog.COMMANDS] == [*of_lockd.split(), *of_redis.split()]
+
+    def test_names_are_unique_and_subcommands_carry_the_name_of_their_container(self):
+        names = catalog.command_list()
+        assert len(names) == len(set(names)) == len(catalog.COMMANDS) + len(SUBCOMMANDS)
+        for container in catalog.COMMANDS:
+            assert all(sub.name.startswith(f"{container.name}|") for sub in container.subcommands)
+
+    # As in Redis, QUIT ignores its arguments, and the arity of a container leaves room for a subcommand.
+    @pytest.mark.parametrize(
+        "command",
+        [c for c in ALL if c.name not in ("quit", "client", "command")],
+        ids=lambda command: command.name,
+    )
+    def test_the_arity_of_a_command_is_that_of_its_arguments(self, command: Command):
+        least, most = least_and_most_words(command.arguments)
+        own = command.name.count("|") + 1
+        assert command.arity == (own + least if least == most else -(own + least))
+
+    @pytest.mark.parametrize("command", ALL, ids=lambda command: command.name)
+    def test_every_command_is_documented_in_whole_short_sentences(self, command: Command):
+        assert command.summary.endswith(".")
+        assert command.summary[0].isupper()
+        assert len(command.summary) <= 100
+        assert command.reply
+        assert command.group in ("lock", "masters", "server", "connection")
+        assert command.since == "0.1.0"
+
+    @pytest.mark.parametrize("command", ALL, ids=lambda command: command.name)
+    def test_a_command_has_a_key_when_its_first_argument_is_a_resource(self, command: Command):
+        begins_with_resource = bool(command.arguments) and command.arguments[0].type == "key"
+        assert bool(command.key_access) == begins_with_resource
+
+    def test_the_length_of_a_request_is_checked_as_redis_does(self):
+        lock, unlock = catalog.find("LOCK"), catalog.find("unlock")
+        assert [lock.accepts(count) for count in (1, 2, 3, 9)] == [False, False, True, True]
+        assert [unlock.accepts(count) for count in (2, 3, 4)] == [False, True, False]
+
+    def test_an_unknown_name_is_not_found(self):
+        assert catalog.find("set") is None
+
+
+class TestTexts:
+    @pytest.mark.parametrize(
+        "usage",
+        [
+            "LOCK resource ttl-ms [WAIT ms] [MAXHOLD ms] [DETACHED] [NOTIFY]",
+            "UNLOCK resource token",
+            "EXTEND resource token ttl-ms",
+            "LOCKS [pattern] [LOCAL]",
+            "MASTERS",
+            "FORCERELEASE resource [HOLDER id]",
+            "HELLO [protover [AUTH username password] [SETNAME clientname]]",
+            "CLIENT <GETNAME | ID | INFO | SETINFO | SETNAME>",
+            "COMMAND [COUNT | DOCS | INFO | LIST]",
+        ],
+    )
+    def test_usage_is_written_as_in_the_readme(self, usage):
+        assert catalog.usage(usage.split()[0]) == usage
+
+    def test_subcommands_have_a_usage_of_their_own(self):
+        assert catalog.usage("client|setname") == "CLIENT SETNAME connection-name"
+        assert catalog.usage("client|setinfo") == "CLIENT SETINFO <LIB-NAME libname | LIB-VER libver>"
+        assert catalog.usage("command|docs") == "COMMAND DOCS [command-name ...]"
+
+    def test_a_wrong_number_of_words_is_reported_in_the_words_of_redis(self):
+        assert catalog.arity_error("LOCK") == "wrong number of arguments for 'lock' command"
+
+
+class TestAnswers:
+    def test_info_has_the_ten_elements_of_redis_7(self):
+        name, arity, flags, first, last, step, acl, tips, keys, subcommands = catalog.command_info(["LOCK"])[
+            0
+        ]
+        assert (name, arity, first, last, step) == ("lock", -3, 1, 1, 1)
+        assert flags == ReplySet(["write", "noscript", "blocking"])
+        assert acl == ReplySet(["@write", "@blocking", "@slow"])
+        assert tips == ReplySet()
+        assert keys[0]["begin_search"] == {"type": "index", "spec": {"index": 1}}
+        assert subcommands == []
+
+    def test_info_without_keys_says_so(self):
+        [masters] = catalog.command_info(["masters"])
+        assert masters[3:6] == [0, 0, 0]
+        assert masters[8] == ReplySet()
+
+    def test_info_lists_the_subcommands_of_a_container(self):
+        [client] = catalog.command_info(["client"])
+        assert [sub[0] for sub in client[9]] == [c.name for c in SUBCOMMANDS if c.name.startswith("client|")]
+
+    def test_info_answers_in_the_order_asked_with_nil_for_what_it_does_not_know(self):
+        unlock, nothing, lock = catalog.command_info(["unlock", "nosuch", "lock"])
+        assert (unlock[0], nothing, lock[0]) == ("unlock", None, "lock")
+
+    def test_docs_leave_out_what_they_do_not_know_and_tell_a_command_once(self):
+        assert list(catalog.command_docs(["PING", "nosuch", "ping", "client|id"])) == ["ping", "client|id"]
+
+    def test_docs_give_arguments_with_name_type_token_and_flags(self):
+        resource, ttl, wait, _, detached, _ = catalog.command_docs(["lock"])["lock"]["arguments"]
+        assert resource == {
+            "name": "resource",
+            "type": "key",
+            "display_text": "resource",
+            "key_spec_index": 0,
+        }
+        assert ttl["type"] == "integer"
+        assert (wait["name"], wait["token"], wait["flags"]) == ("ms", "WAIT", ReplySet(["optional"]))
+        assert (detached["type"], detached["token"]) == ("pure-token", "DETACHED")
+
+    def test_flags_are_simple_strings_because_redis_cli_aborts_on_others(self):
+        flags = catalog.command_docs(["lock"])["lock"]["arguments"][2]["flags"]
+        assert all(type(flag) is SimpleString for flag in flags)
+
+    def test_the_list_can_be_filtered(self):
+        assert catalog.command_list("pattern", "client|[gi]*") == [
+            "client|getname",
+            "client|id",
+            "client|info",
+        ]
+        assert catalog.command_list("ACLCAT", "admin") == ["forcerelease", "form", "admit"]
+        assert catalog.command_list("module", "any") == []
+        with pytest.raises(ValueError, match="syntax error"):
+            catalog.command_list("nosuch", "x")
+
+
+class TestCommand:
+    """COMMAND as it is answered on the wire."""
+
+    @pytest.mark.parametrize("protocol", [2, 3])
+    def test_what_is_sent_is_what_the_functions_say(self, protocol):
+        def answer(*words: bytes) -> bytes:
+            return catalog.answer(words, protocol)
+
+        assert answer() == answer(b"INFO") == resp.value(catalog.command_info(), protocol)
+        assert answer(b"info", b"Lock", b"x") == resp.value(catalog.command_info(["lock", "x"]), protocol)
+        assert answer(b"docs") == resp.value(catalog.command_docs(), protocol)
+        assert answer(b"DOCS", b"LOCK", b"x") == resp.value(catalog.command_docs(["lock"]), protocol)
+        assert answer(b"count") == b":17\r\n"
+        assert answer(b"list") == resp.value(catalog.command_list(), protocol)
+        assert answer(b"list", b"filterby", b"pattern", b"LOC*") == b"*2\r\n$4\r\nlock\r\n$5\r\nlocks\r\n"
+
+    @pytest.mark.parametrize(
+        ("words", "error"),
+        [
+            (
+                [b"getkeys", b"lock", b"a"],
+                "ERR COMMAND GETKEYS is not answered: a resource is always the first argument",
+            ),
+            ([b"nosuch"], "ERR unknown subcommand 'nosuch'. Try COMMAND [COUNT | DOCS | INFO | LIST]"),
+            ([b"a\r\n-X"], "ERR unknown subcommand 'a  -X'. Try COMMAND [COUNT | DOCS | INFO | LIST]"),
+            ([b"count", b"x"], "ERR wrong number of arguments for 'command|count' command"),
+            ([b"list", b"pattern"], "ERR syntax error"),
+            ([b"list", b"filterby", b"nosuch", b"x"], "ERR syntax error"),
+            ([b"list", b"filterby", b"pattern", b"*" * 129], "ERR pattern longer than 128"),
+        ],
+    )
+    def test_mistakes_are_answered_with_an_error(self, words, error):
+        assert catalog.answer(words, 2) == b"-%b\r\n" % error.encode()
+
+    def test_names_that_are_no_text_are_merely_unknown(self):
+        assert catalog.answer([b"info", b"\xff\x00"], 3) == b"*1\r\n_\r\n"
+        assert catalog.answer([b"docs", b"\xff\x00"], 3) == b"%0\r\n"
+        assert catalog.answer([b"\xff"], 3).startswith(b"-ERR unknown subcommand")
+
+
+def _redis_cli_version() -> int:
+    if not shutil.which("redis-cli"):
+        return 0
+    told = subprocess.run(["redis-cli", "--version"], capture_output=True, text=True, check=True)
+    return int(told.stdout.split()[1].partition(".")[0])
+
+
+needs_redis_cli_7 = pytest.mark.skipif(_redis_cli_version() < 7, reason="redis-cli 7 is not installed")
+
+
+@contextmanager
+def terminal(*command: str) -> Iterator[int]:
+    """Runs a command in a terminal of its own, 250 columns wide. Gives the end for typing and reading."""
+    keyboard, screen = pty.openpty()
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 250, 0, 0))
+    environment = os.environ | {"TERM": "xterm", "HOME": "/nonexistent"}
+    process = subprocess.Popen(command, stdin=screen, stdout=screen, stderr=screen, env=environment)
+    os.close(screen)
+    try:
+        yield keyboard
+    finally:
+        process.kill()
+        process.wait()
+        os.close(keyboard)
+
+
+def type_and_wait(keyboard: int, keys: bytes, shown: bytes) -> None:
+    os.write(keyboard, keys)
+    deadline, screen = time.monotonic() + 30, b""
+    while shown not in screen:
+        readable, _, _ = select.select([keyboard], [], [], max(0, deadline - time.monotonic()))
+        assert readable, f"{shown!r} is not in {screen!r}"
+        screen += os.read(keyboard, 4096)
+
+
+@pytest.fixture
+def answering_socket() -> Iterator[Path]:
+    """A server that knows COMMAND and HELLO, and says OK to everything else."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as listener:
+        path = Path(folder) / "lockd.sock"
+        listener.bind(str(path))
+        listener.listen()
+        acceptor = threading.Thread(target=_accept, args=(listener,), daemon=True)
+        acceptor.start()
+        yield path
+        listener.shutdown(socket.SHUT_RDWR)
+    acceptor.join(10)
+
+
+def _accept(listener: socket.socket) -> None:
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        threading.Thread(target=_serve, args=(connection,), daemon=True).start()
+
+
+def _serve(connection: socket.socket) -> None:
+    parser, protocol = RequestParser(65_536), 2
+    with connection:
+        while data := connection.recv(65_536):
+            parser.feed(data)
+            while words := parser.next():
+                match [words[0].lower(), *words[1:]]:
+                    case [b"hello", *version]:
+                        protocol = int(version[0]) if version else protocol
+                        reply = resp.value({"server": "lockd", "proto": protocol}, protocol)
+                    case [b"command", *rest]:
+                        reply = catalog.answer(rest, protocol)
+                    case _:
+                        reply = resp.simple("OK")
+                connection.sendall(reply)
+
+
+class TestRealClients:
+    @pytest.mark.parametrize("protocol", [2, 3])
+    def test_redis_py_reads_command(self, answering_socket, protocol):
+        with redis.Redis(unix_socket_path=str(answering_socket), protocol=protocol) as client:
+            lock = client.command()["lock"]
+            assert (lock["arity"], lock["first_key_pos"], set(lock["flags"])) == (
+                -3,
+                1,
+                {"write", "noscript", "blocking"},
+            )
+            assert client.command_count() == len(catalog.COMMANDS)
+            assert client.command_list()[0] == b"lock"
+            assert b"lock" in client.execute_command("COMMAND DOCS", "lock")
+
+    @pytest.mark.parametrize("protocol", [2, 3])
+    def test_hiredis_reads_all_of_it_as_one_reply(self, protocol):
+        reader = hiredis.Reader(encoding="utf-8")
+        reader.feed(catalog.answer([b"docs"], protocol))
+        docs = reader.gets()
+        assert not reader.has_data()
+        assert list(docs if protocol == 3 else docs[::2]) == [command.name for command in catalog.COMMANDS]
+
+    @needs_redis_cli_7
+    @pytest.mark.parametrize("version", ["-2", "-3"])
+    def test_redis_cli_helps_with_what_it_reads_from_command_docs(self, answering_socket, version):
+        command = ["redis-cli", "-s", answering_socket, version, "help"]
+        told = subprocess.run([*command, "unlock"], capture_output=True, text=True, timeout=30, check=True)
+        assert "resource token" in told.stdout
+        assert "Releases a lease." in told.stdout
+        told = subprocess.run([*command, "@masters"], capture_output=True, text=True, timeout=30, check=True)
+        assert all(name in told.stdout for name in ("MASTERS", "FORM", "[UNUSED]", "ADMIT"))
+
+    @needs_redis_cli_7
+    def test_redis_cli_shows_the_arguments_as_one_types(self, answering_socket):
+        with terminal("redis-cli", "-s", str(answering_socket)) as keyboard:
+            type_and_wait(keyboard, b"", b"> ")
+            type_and_wait(keyboard, b"LOCK", b"resource ttl-ms [WAIT ms] [MAXHOLD ms] [DETACHED] [NOTIFY]")
+            type_and_wait(keyboard, b" orders ", b"ttl-ms [WAIT ms]")

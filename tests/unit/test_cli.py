@@ -1,0 +1,93 @@
+"""The command `lockd`, but for `lockd dev`: what it prints, and its exit statuses."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from lockd import __version__
+from lockd.cli import main
+
+GOOD = """\
+cluster: shop
+masters:
+  - {name: m1, address: "10.0.0.1:6379"}
+  - {name: m2, address: "10.0.0.2:6379"}
+  - {name: m3, address: "10.0.0.3:6379"}
+"""
+BAD = GOOD.replace("cluster: shop", "cluster: a shop").replace("10.0.0.2:6379", "10.0.0.2")
+
+
+@pytest.fixture
+def config_path(tmp_path: Path) -> Path:
+    return tmp_path / "lockd.yml"
+
+
+def lockd(*arguments: str | Path) -> tuple[int, str]:
+    """Exit status and output of `lockd …`."""
+    result = CliRunner().invoke(main, [str(argument) for argument in arguments])
+    return result.exit_code, result.output
+
+
+def test_a_good_configuration_is_ok(config_path: Path) -> None:
+    config_path.write_text(GOOD)
+    status, output = lockd("check-config", config_path)
+    assert status == 0
+    assert output.startswith("OK: cluster shop, 3 masters, quorum 2, fingerprint ")
+
+
+def test_warnings_follow_the_ok_and_do_not_change_the_status(config_path: Path) -> None:
+    config_path.write_text("\n".join(GOOD.splitlines()[:3]))
+    status, output = lockd("check-config", config_path)
+    assert status == 0
+    assert output.startswith("OK")
+    assert any(line.startswith("warning: ") for line in output.splitlines()[1:])
+
+
+def test_every_problem_is_on_a_line_of_its_own(config_path: Path) -> None:
+    config_path.write_text(BAD)
+    status, output = lockd("check-config", config_path)
+    assert status == 1
+    assert [line.partition(":")[0] for line in output.splitlines()] == ["cluster", "masters[1].address"]
+
+
+def test_json_has_all_of_it_for_programs(config_path: Path) -> None:
+    config_path.write_text(BAD)
+    status, output = lockd("check-config", "--json", config_path)
+    document = json.loads(output)
+    assert status == 1
+    assert document["ok"] is False
+    assert [problem["path"] for problem in document["problems"]] == ["cluster", "masters[1].address"]
+    config_path.write_text(GOOD)
+    status, output = lockd("check-config", "--json", config_path)
+    assert status == 0
+    assert json.loads(output)["ok"] is True
+
+
+@pytest.mark.parametrize("arguments", [("check-config",), ("check-config", "/nowhere/lockd.yml"), ("serve",)])
+def test_a_wrong_command_line_has_a_status_of_its_own(arguments: tuple[str, ...]) -> None:
+    status, output = lockd(*arguments)
+    assert status == 2
+    assert "Usage:" in output
+
+
+def test_the_agent_does_not_start_on_a_bad_configuration(config_path: Path) -> None:
+    config_path.write_text(BAD)
+    status, output = lockd("serve", "--config", config_path)
+    assert status == 1
+    assert f"{config_path}: masters[1].address" in output
+
+
+def test_it_tells_its_version() -> None:
+    assert lockd("--version") == (0, f"lockd, version {__version__}\n")
+
+
+def test_the_agent_loads_neither_redis_py_nor_rich() -> None:
+    look = "import lockd.cli, lockd.server.agent, sys; print({'redis', 'rich'} & sys.modules.keys())"
+    done = subprocess.run([sys.executable, "-c", look], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "set()"

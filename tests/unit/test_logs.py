@@ -1,0 +1,228 @@
+"""The lines of the log: one an event, and nobody but the agent begins one."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockd.core.membership import State
+from lockd.logs import BURST, INTERVAL_NS, VALUE_CHARS, EventLog, shown
+
+
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.ns = 10**18
+
+    def __call__(self) -> int:
+        return self.ns
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def out() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def log(out: io.StringIO, clock: Clock) -> EventLog:
+    return EventLog("lockd.test", stream=out, clock_ns=clock, environ={})
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    """The root logger, which gets its own handlers back."""
+    logger = logging.getLogger()
+    handlers, level = logger.handlers, logger.level
+    yield logger
+    logger.handlers = handlers
+    logger.setLevel(level)
+
+
+def without_ts(out: io.StringIO) -> list[str]:
+    return [line.partition(" ")[2] for line in out.getvalue().splitlines()]
+
+
+def test_an_event_is_one_line_with_its_time_its_level_and_its_fields(log: EventLog, out: io.StringIO) -> None:
+    log.info("master_state", master="m1", state=State.DOWN, reason="no answer for 2000 ms", votes=3)
+    assert re.fullmatch(
+        r"ts=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=info event=master_state "
+        r'master=m1 state=down reason="no answer for 2000 ms" votes=3\n',
+        out.getvalue(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"billing:42", "billing:42"),
+        ("m1=down", '"m1=down"'),
+        ("", '""'),
+        (b"", '""'),
+        (None, "null"),
+        (True, "true"),
+        (1.5, "1.5"),
+        ('say "no"', r'"say \"no\""'),
+        (r"C:\temp", r'"C:\\temp"'),
+        (b"a\nlevel=error event=fake", r'"a\nlevel=error event=fake"'),
+        (b"\xff\x00\x1b[31m", r'"\xff\u0000\u001b[31m"'),
+        ("\u2028\u202e\x85", r'"\u2028\u202e\u0085"'),
+        ("\ud800", r'"\ud800"'),
+        ("\U000e0001", r'"\U000e0001"'),
+        ("Schlüssel", '"Schlüssel"'),
+        (TimeoutError(), "TimeoutError"),
+        (OSError(2, "no such file"), '"[Errno 2] no such file"'),
+    ],
+)
+def test_a_value_reads_as_one_word_or_is_quoted(value: object, text: str) -> None:
+    assert shown(value) == text
+
+
+@given(st.one_of(st.binary(max_size=64), st.text(max_size=64)))
+def test_no_value_begins_a_line_or_a_field(value: bytes | str) -> None:
+    line = shown(value)
+    assert line.isprintable()
+    assert re.fullmatch(r'[^\s="]+|"(?:[^"\\]|\\.)*"', line)
+
+
+@given(st.binary(max_size=32), st.binary(max_size=32))
+def test_two_resources_never_look_the_same(one: bytes, other: bytes) -> None:
+    assert (shown(one) == shown(other)) == (one == other)
+
+
+def test_a_value_without_end_is_cut() -> None:
+    assert shown("x" * 100_000) == '"' + "x" * VALUE_CHARS + '…"'
+
+
+@pytest.mark.parametrize(
+    ("level", "seen"),
+    [
+        ("debug", ["debug", "info", "warning", "error"]),
+        ("info", ["info", "warning", "error"]),
+        ("warning", ["warning", "error"]),
+        ("error", ["error"]),
+    ],
+)
+def test_only_the_configured_level_and_above_is_written(out: io.StringIO, level: str, seen: list[str]) -> None:
+    log = EventLog("lockd.test", level, stream=out, environ={})
+    for each in ("debug", "info", "warning", "error"):
+        log.log("something", each)
+    assert without_ts(out) == [f"level={each} event=something" for each in seen]
+    assert log.debug_on == (level == "debug")
+
+
+def test_a_burst_is_cut_off_and_the_next_line_says_how_many_were_left_out(
+    log: EventLog, out: io.StringIO, clock: Clock
+) -> None:
+    for n in range(BURST + 5):
+        log.warning("lease_lost", n=n)
+    assert len(without_ts(out)) == BURST
+    clock.ns += INTERVAL_NS
+    log.warning("lease_lost", n="last")
+    assert without_ts(out)[BURST:] == ["level=warning event=lease_lost n=last suppressed=5"]
+
+
+def test_after_the_burst_ten_lines_a_second_get_through(log: EventLog, out: io.StringIO, clock: Clock) -> None:
+    for _ in range(BURST):
+        log.info("e")
+    for _ in range(1_000):
+        clock.ns += 1_000_000
+        log.info("e")
+    assert len(without_ts(out)) == BURST + 10
+
+
+def test_one_event_that_floods_does_not_silence_another(log: EventLog, out: io.StringIO) -> None:
+    for _ in range(BURST * 2):
+        log.info("flood")
+    log.info("other")
+    assert without_ts(out)[-1] == "level=info event=other"
+
+
+def test_flush_tells_of_the_quiet_end_of_a_burst_once(log: EventLog, out: io.StringIO, clock: Clock) -> None:
+    for _ in range(BURST + 7):
+        log.error("lease_lost", resource=b"r")
+    log.flush()
+    assert len(without_ts(out)) == BURST
+    clock.ns += INTERVAL_NS
+    log.flush()
+    log.flush()
+    assert without_ts(out)[BURST:] == ["level=error event=lease_lost suppressed=7"]
+
+
+def test_lines_below_the_level_use_up_nothing(log: EventLog, out: io.StringIO) -> None:
+    for _ in range(BURST * 2):
+        log.debug("e")
+    log.info("e")
+    assert without_ts(out) == ["level=info event=e"]
+
+
+def test_under_systemd_a_line_begins_with_its_priority_and_has_no_time(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with path.open("w") as stream:
+        log = EventLog("lockd.test", "debug", stream=stream, environ=journal_is(stream.fileno()))
+        for level in ("debug", "info", "warning", "error"):
+            log.log("e", level, resource=b"a\nb")
+    assert path.read_text().splitlines() == [
+        f'<{priority}>level={level} event=e resource="a\\nb"'
+        for priority, level in ((7, "debug"), (6, "info"), (4, "warning"), (3, "error"))
+    ]
+
+
+def journal_is(fd: int) -> dict[str, str]:
+    found = os.fstat(fd)
+    return {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
+
+
+def test_a_variable_inherited_by_a_terminal_does_not_make_it_a_journal(tmp_path: Path) -> None:
+    with (tmp_path / "terminal").open("w+") as stream:
+        EventLog("lockd.test", stream=stream, environ={"JOURNAL_STREAM": "8:12345"}).info("e")
+        stream.seek(0)
+        assert stream.read().startswith("ts=")
+
+
+def test_what_libraries_log_is_an_event_too(log: EventLog, out: io.StringIO, root: logging.Logger) -> None:
+    log.adopt_libraries()
+    logging.getLogger("asyncio").warning("slow callback: %s\nevent=fake", "f()")
+    logging.getLogger("asyncio").info("not this")
+    assert without_ts(out) == [
+        r'level=warning event=library_log logger=asyncio message="slow callback: f()\nevent=fake"'
+    ]
+
+
+def test_a_library_s_traceback_stays_on_its_line(log: EventLog, out: io.StringIO, root: logging.Logger) -> None:
+    log.adopt_libraries()
+    try:
+        raise RuntimeError("told\nyou")
+    except RuntimeError:
+        logging.getLogger("asyncio").exception("a task failed")
+    (line,) = without_ts(out)
+    assert line.startswith('level=error event=library_log logger=asyncio message="a task failed" traceback="Trace')
+    assert line.endswith(r'RuntimeError: told\nyou\n"')
+
+
+@pytest.mark.usefixtures("root")
+def test_an_event_is_not_told_twice_when_libraries_are_adopted(log: EventLog, out: io.StringIO) -> None:
+    log.adopt_libraries()
+    log.warning("once")
+    assert without_ts(out) == ["level=warning event=once"]
+
+
+@pytest.mark.parametrize("break_it", [io.StringIO.close], ids=["closed"])
+def test_a_broken_stderr_does_not_break_the_agent(
+    log: EventLog, out: io.StringIO, break_it: Callable[[io.StringIO], None], capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_it(out)
+    log.error("nobody_hears_this")

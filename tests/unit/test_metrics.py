@@ -1,0 +1,349 @@
+"""What is counted, and what a scrape shows of it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from prometheus_client import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from lockd import __version__
+from lockd.config import Config
+from lockd.core.clocks import Clocks
+from lockd.core.leases import Standing
+from lockd.core.membership import State
+from lockd.core.ports import Refusal
+from lockd.core.queues import Queue
+from lockd.metrics import REFUSAL_CODES, RELEASE_REASONS, WAIT_S, Histogram, Metrics
+
+MS = 1_000_000
+NOW_NS = 1_000_000 * MS
+ALL, QUORUM = 0b111, 0b011
+
+
+@pytest.fixture
+def config() -> Config:
+    return Config.model_validate(
+        {
+            "cluster": "shop",
+            "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in (1, 2, 3)],
+            "classes": [{"name": "billing", "match": "billing:*"}, {"name": "jobs", "match": "jobs:*"}],
+        }
+    )
+
+
+@pytest.fixture
+def metrics(config: Config) -> Metrics:
+    return Metrics(config, now_ns=lambda: NOW_NS)
+
+
+def scraped(metrics: Metrics) -> dict[str, float]:
+    """Every sample as Prometheus would name it: `name{label=value,...}`."""
+    text = generate_latest(metrics.registry).decode()
+    return {shown(s.name, s.labels): s.value for f in text_string_to_metric_families(text) for s in f.samples}
+
+
+def shown(name: str, labels: dict[str, str]) -> str:
+    return name + ("{" + ",".join(f"{k}={v}" for k, v in sorted(labels.items())) + "}" if labels else "")
+
+
+def a_lease(label: str = "billing", *, proven: int = ALL, t1_ns: int = 0, **more: Any) -> Any:
+    known = {"granted_ns": 0, "standing": Standing.HELD, "ttl_ms": 10_000}
+    return SimpleNamespace(holder=SimpleNamespace(label=label), proven=proven, t1_ns=t1_ns, **(known | more))
+
+
+def a_link(index: int, state: State) -> Any:
+    return SimpleNamespace(index=index, state=state, master=SimpleNamespace(name=f"m{index + 1}"))
+
+
+def a_fleet(*states: State, voting: int = ALL) -> Any:
+    clocks = Clocks(3, max_ttl_ms=60_000, min_ttl_ms=100, allowance_ms=100)
+    links = [a_link(i, state) for i, state in enumerate(states or (State.UP,) * 3)]
+    return SimpleNamespace(links=links, clocks=clocks, voting=lambda: voting)
+
+
+def some_locks(**leases: Any) -> Any:
+    queues = {name.encode(): a_queue(name.encode(), lease) for name, lease in leases.items()}
+    return SimpleNamespace(queues=queues, waiting=0, draining=False)
+
+
+def a_queue(resource: bytes, lease: Any) -> Queue:
+    queue = Queue(resource)
+    queue.lease = lease
+    return queue
+
+
+def test_every_class_reason_and_limit_is_there_before_anything_happened(metrics: Metrics, config: Config) -> None:
+    samples = scraped(metrics)
+    for label in ("billing", "jobs", "other"):
+        assert samples[f"lockd_grants_total{{class={label}}}"] == 0
+        assert samples[f"lockd_losses_total{{class={label}}}"] == 0
+        assert samples[f"lockd_leases{{class={label}}}"] == 0
+        for code in REFUSAL_CODES:
+            assert samples[f"lockd_refusals_total{{class={label},reason={code.lower()}}}"] == 0
+        for why in RELEASE_REASONS:
+            assert samples[f"lockd_releases_total{{class={label},why={why.replace(' ', '_')}}}"] == 0
+        for outcome in ("worked", "failed"):
+            assert samples[f"lockd_renewals_total{{class={label},outcome={outcome}}}"] == 0
+        for outcome in ("granted", "refused"):
+            assert samples[f"lockd_wait_seconds_count{{class={label},outcome={outcome}}}"] == 0
+    for master in ("m1", "m2", "m3"):
+        assert samples[f"lockd_master_round_trip_seconds_count{{master={master}}}"] == 0
+        assert samples[f"lockd_master_connects_total{{master={master}}}"] == 0
+    for limit in type(config.limits).model_fields:
+        assert samples[f"lockd_limit_refusals_total{{limit={limit}}}"] == 0
+
+
+def test_the_agent_says_what_it_is_and_how_it_is_configured(metrics: Metrics, config: Config) -> None:
+    samples = scraped(metrics)
+    assert samples[f"lockd_build_info{{version={__version__}}}"] == 1
+    assert samples[f"lockd_config_info{{cluster=shop,fingerprint={config.fingerprint()}}}"] == 1
+    assert samples["lockd_masters"] == 3
+    assert samples["lockd_quorum"] == 2
+    assert samples["lockd_max_ttl_seconds"] == 60
+    assert samples["lockd_master_timeout_seconds"] == 0.25
+    assert samples["process_resident_memory_bytes"] > 0
+    assert any(name.startswith("python_info") for name in samples)
+
+
+def test_a_grant_counts_once_for_its_class_with_its_wait(metrics: Metrics) -> None:
+    metrics.granted(a_lease("billing"), waited_ns=3 * MS)
+    samples = scraped(metrics)
+    assert samples["lockd_grants_total{class=billing}"] == 1
+    assert samples["lockd_grants_total{class=jobs}"] == 0
+    assert samples["lockd_leases{class=billing}"] == 1
+    assert samples["lockd_wait_seconds_bucket{class=billing,le=0.0025,outcome=granted}"] == 0
+    assert samples["lockd_wait_seconds_bucket{class=billing,le=0.005,outcome=granted}"] == 1
+    assert samples["lockd_wait_seconds_bucket{class=billing,le=+Inf,outcome=granted}"] == 1
+    assert samples["lockd_wait_seconds_sum{class=billing,outcome=granted}"] == pytest.approx(0.003)
+
+
+def test_a_lease_that_ended_is_no_longer_counted_as_held(metrics: Metrics) -> None:
+    lease = a_lease("jobs", granted_ns=10 * MS)
+    metrics.granted(lease, 0)
+    metrics.released(lease, "app gone", 2_010 * MS)
+    samples = scraped(metrics)
+    assert samples["lockd_leases{class=jobs}"] == 0
+    assert samples["lockd_releases_total{class=jobs,why=app_gone}"] == 1
+    assert samples["lockd_hold_seconds_bucket{class=jobs,le=1.0}"] == 0
+    assert samples["lockd_hold_seconds_bucket{class=jobs,le=5.0}"] == 1
+    assert samples["lockd_hold_seconds_sum{class=jobs}"] == 2
+
+
+def test_a_class_that_is_not_configured_counts_as_other(metrics: Metrics) -> None:
+    metrics.granted(a_lease("nobody_knows"), 0)
+    samples = scraped(metrics)
+    assert samples["lockd_grants_total{class=other}"] == 1
+    assert not any("nobody_knows" in name for name in samples)
+
+
+def test_refusals_are_told_apart_by_the_first_word_of_the_error(metrics: Metrics) -> None:
+    metrics.refused("billing", Refusal("NOQUORUM", "m1=down m2=down"), 20 * MS)
+    metrics.refused("billing", Refusal("TAKEN", "retry-after=7"), MS)
+    samples = scraped(metrics)
+    assert samples["lockd_refusals_total{class=billing,reason=noquorum}"] == 1
+    assert samples["lockd_refusals_total{class=billing,reason=taken}"] == 1
+    assert samples["lockd_wait_seconds_count{class=billing,outcome=refused}"] == 2
+    assert samples["lockd_wait_seconds_count{class=billing,outcome=granted}"] == 0
+    assert samples["lockd_grants_total{class=billing}"] == 0
+
+
+def test_a_word_that_this_file_does_not_know_is_counted_all_the_same(metrics: Metrics) -> None:
+    metrics.refused("billing", Refusal("NEWWORD", ""), 0)
+    metrics.released(a_lease(), "handed on", 0)
+    metrics.limit_refused("new_limit")
+    samples = scraped(metrics)
+    assert samples["lockd_refusals_total{class=billing,reason=newword}"] == 1
+    assert samples["lockd_releases_total{class=billing,why=handed_on}"] == 1
+    assert samples["lockd_limit_refusals_total{limit=new_limit}"] == 1
+
+
+def test_renewals_and_losses_are_counted_by_class(metrics: Metrics) -> None:
+    lease = a_lease("billing")
+    metrics.renewed(lease, True)
+    metrics.renewed(lease, True)
+    metrics.renewed(lease, False)
+    metrics.lost(lease, "it could not be renewed: no quorum")
+    samples = scraped(metrics)
+    assert samples["lockd_renewals_total{class=billing,outcome=worked}"] == 2
+    assert samples["lockd_renewals_total{class=billing,outcome=failed}"] == 1
+    assert samples["lockd_losses_total{class=billing}"] == 1
+
+
+def test_what_the_links_and_the_server_report_is_counted(metrics: Metrics) -> None:
+    metrics.round_trip(1, 3 * MS)
+    metrics.connected(2)
+    metrics.limit_refused("leases_per_user")
+    metrics.fence_round()
+    metrics.forced_release()
+    metrics.protocol_error()
+    samples = scraped(metrics)
+    assert samples["lockd_master_round_trip_seconds_bucket{le=0.002,master=m2}"] == 0
+    assert samples["lockd_master_round_trip_seconds_bucket{le=0.004,master=m2}"] == 1
+    assert samples["lockd_master_connects_total{master=m3}"] == 1
+    assert samples["lockd_limit_refusals_total{limit=leases_per_user}"] == 1
+    assert samples["lockd_fence_rounds_total"] == 1
+    assert samples["lockd_forced_releases_total"] == 1
+    assert samples["lockd_protocol_errors_total"] == 1
+
+
+def test_a_master_is_in_exactly_one_state_and_says_whether_it_votes(metrics: Metrics) -> None:
+    metrics.attach(a_fleet(State.UP, State.BLANK, State.UP, voting=0b101), some_locks(), lambda: 7)
+    samples = scraped(metrics)
+    assert samples["lockd_master_state{master=m2,state=blank}"] == 1
+    assert sum(v for name, v in samples.items() if name.startswith("lockd_master_state{master=m2,")) == 1
+    assert len([name for name in samples if name.startswith("lockd_master_state{")]) == 3 * len(State)
+    assert [samples[f"lockd_master_vote{{master=m{i}}}"] for i in (1, 2, 3)] == [1, 0, 1]
+    assert samples["lockd_masters_voting"] == 2
+    assert samples["lockd_connections"] == 7
+
+
+def test_clock_offsets_are_off_the_median_and_absent_for_a_master_never_seen(metrics: Metrics) -> None:
+    fleet = a_fleet()
+    for master, ahead_us in ((0, 0), (1, 250_000)):
+        fleet.clocks.observe(master, NOW_NS - MS, NOW_NS, NOW_NS // 1000 + ahead_us)
+    fleet.clocks.watches[1].jumps = 2
+    metrics.attach(fleet, some_locks(), lambda: 0)
+    samples = scraped(metrics)
+    assert samples["lockd_master_clock_offset_seconds{master=m2}"] == pytest.approx(0.125)
+    assert samples["lockd_master_clock_offset_seconds{master=m1}"] == pytest.approx(-0.125)
+    assert "lockd_master_clock_offset_seconds{master=m3}" not in samples
+    assert [samples[f"lockd_master_clock_jumps_total{{master=m{i}}}"] for i in (1, 2, 3)] == [0, 2, 0]
+
+
+@pytest.mark.parametrize(
+    ("lease", "counts"),
+    [
+        (a_lease(proven=QUORUM), 1),
+        (a_lease(proven=ALL), 0),
+        (a_lease(proven=QUORUM, standing=Standing.LOST), 0),
+        (None, 0),
+    ],
+    ids=["on a quorum only", "on all", "lost", "free"],
+)
+def test_a_held_lease_that_not_all_masters_confirmed_is_on_fewer_masters(
+    metrics: Metrics, lease: Any, counts: int
+) -> None:
+    metrics.attach(a_fleet(), some_locks(one=lease), lambda: 0)
+    assert scraped(metrics)["lockd_leases_on_fewer_masters"] == counts
+
+
+@pytest.mark.parametrize(("age_ms", "ttl_ms", "counts"), [(249, 10_000, 0), (251, 10_000, 1), (30, 100, 1)])
+def test_a_lease_is_not_on_fewer_masters_before_the_slow_ones_had_their_time(
+    metrics: Metrics, age_ms: int, ttl_ms: int, counts: int
+) -> None:
+    fresh = a_lease(proven=QUORUM, t1_ns=NOW_NS - age_ms * MS, ttl_ms=ttl_ms)
+    metrics.attach(a_fleet(), some_locks(one=fresh), lambda: 0)
+    assert scraped(metrics)["lockd_leases_on_fewer_masters"] == counts
+
+
+def test_the_oldest_waiter_of_all_queues_is_the_one_that_counts(metrics: Metrics) -> None:
+    locks = some_locks(a=None, b=None)
+    locks.waiting = 3
+    for name, asked_ms_ago in ((b"a", 40), (b"b", 1_500), (b"b", 20)):
+        locks.queues[name].waiters[Waiter(NOW_NS - asked_ms_ago * MS)] = None
+    metrics.attach(a_fleet(), locks, lambda: 0)
+    samples = scraped(metrics)
+    assert samples["lockd_waiters"] == 3
+    assert samples["lockd_oldest_waiter_seconds"] == 1.5
+
+
+def test_nobody_waits_for_zero_seconds(metrics: Metrics) -> None:
+    metrics.attach(a_fleet(), some_locks(a=a_lease()), lambda: 0)
+    assert scraped(metrics)["lockd_oldest_waiter_seconds"] == 0
+
+
+def test_an_agent_that_stops_says_so(metrics: Metrics) -> None:
+    locks = some_locks()
+    metrics.attach(a_fleet(), locks, lambda: 0)
+    assert scraped(metrics)["lockd_draining"] == 0
+    locks.draining = True
+    assert scraped(metrics)["lockd_draining"] == 1
+
+
+def test_the_worst_lag_stays_for_half_a_minute_however_often_it_is_looked_at(metrics: Metrics) -> None:
+    at_s = 1_000_000_000
+    metrics.loop_lag(2 * MS, 100 * at_s)
+    metrics.loop_lag(700 * MS, 101 * at_s)
+    metrics.loop_lag(MS, 102 * at_s)
+    for _ in range(2):
+        samples = scraped(metrics)
+        assert samples["lockd_event_loop_lag_seconds"] == 0.001
+        assert samples["lockd_event_loop_lag_max_seconds"] == 0.7
+    metrics.loop_lag(MS, 131 * at_s)
+    assert scraped(metrics)["lockd_event_loop_lag_max_seconds"] == 0.7
+    metrics.loop_lag(MS, 162 * at_s)
+    assert scraped(metrics)["lockd_event_loop_lag_max_seconds"] == 0.001
+
+
+def test_a_duration_on_a_bound_is_within_it() -> None:
+    histogram = Histogram(WAIT_S)
+    for bound_s in WAIT_S:
+        histogram.observe(round(bound_s * 1e9))
+    assert [count for _, count in histogram.buckets()] == [*range(1, len(WAIT_S) + 1), len(WAIT_S)]
+
+
+def test_one_longer_than_all_bounds_is_only_in_the_last_bucket() -> None:
+    histogram = Histogram(WAIT_S)
+    histogram.observe(round(WAIT_S[-1] * 1e9) + 1)
+    assert [count for _, count in histogram.buckets()] == [0] * len(WAIT_S) + [1]
+
+
+def test_every_family_of_ours_has_the_prefix_and_a_description(metrics: Metrics) -> None:
+    metrics.attach(a_fleet(), some_locks(), lambda: 0)
+    for family in metrics.collect():
+        assert family.name.startswith("lockd_")
+        assert family.documentation.endswith(".")
+        assert family.samples
+
+
+def test_scrapes_hold_together_while_the_event_loop_goes_on(metrics: Metrics) -> None:
+    locks = some_locks()
+    metrics.attach(a_fleet(), locks, lambda: 0)
+    stop = threading.Event()
+    broken: list[BaseException] = []
+    scraper = threading.Thread(target=scrape_until, args=(stop, metrics, broken))
+    scraper.start()
+    for i in range(60_000):
+        resource = b"%d" % (i % 3_000)
+        if resource in locks.queues:
+            metrics.released(locks.queues.pop(resource).lease, "released", i)
+        else:
+            lease = a_lease(proven=QUORUM)
+            metrics.granted(lease, i)
+            queue = locks.queues[resource] = a_queue(resource, lease)
+            queue.waiters[Waiter(i)] = None
+            queue.waiters.popitem(last=False)
+    stop.set()
+    scraper.join()
+    assert broken == []
+    assert scraped(metrics)["lockd_leases{class=billing}"] == len(locks.queues)
+
+
+def scrape_until(stop: threading.Event, metrics: Metrics, broken: list[BaseException]) -> None:
+    while not stop.is_set() and not broken:
+        try:
+            samples = scraped(metrics)
+            assert samples["lockd_leases{class=billing}"] >= 0
+            counts = list(wait_buckets(samples))
+            assert counts == sorted(counts)
+            assert counts[-1] == samples["lockd_wait_seconds_count{class=billing,outcome=granted}"]
+        except BaseException as error:
+            broken.append(error)
+
+
+def wait_buckets(samples: dict[str, float]) -> Iterator[float]:
+    for name, value in samples.items():
+        if name.startswith("lockd_wait_seconds_bucket{class=billing,") and "granted" in name:
+            yield value
+
+
+class Waiter:
+    """All that the metrics look at in one that waits."""
+
+    def __init__(self, asked_ns: int) -> None:
+        self.asked_ns = asked_ns

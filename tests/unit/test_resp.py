@@ -1,0 +1,303 @@
+"""RESP on the server's side: what is a request, what isn't and is refused, and what replies look like."""
+
+import time
+import tracemalloc
+
+import hiredis
+import pytest
+
+from lockd.server import resp
+from lockd.server.resp import ExactParser, ProtocolError, ReplySet, RequestParser, SimpleString
+
+LIMIT = 65_536
+
+
+def request(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+
+
+def drain(parser: ExactParser) -> list[list[bytes]]:
+    requests = []
+    while (words := parser.next()) is not None:
+        requests.append(words)
+    return requests
+
+
+@pytest.fixture(params=[RequestParser, ExactParser])
+def parser(request: pytest.FixtureRequest) -> ExactParser:
+    return request.param(LIMIT)
+
+
+class TestRequests:
+    def test_a_request_comes_out_as_its_words(self, parser):
+        parser.feed(request(b"LOCK", b"orders", b"30000"))
+        assert parser.next() == [b"LOCK", b"orders", b"30000"]
+        assert parser.next() is None
+        assert parser.pending_bytes == 0
+
+    def test_pipelined_requests_come_out_one_by_one_and_in_order(self, parser):
+        parser.feed(request(b"PING") + request(b"ECHO", b"a") + request(b"QUIT"))
+        assert drain(parser) == [[b"PING"], [b"ECHO", b"a"], [b"QUIT"]]
+
+    def test_words_may_be_empty_or_hold_any_byte_crlf_and_headers_included(self, parser):
+        words = [b"", b"\r\n", b"\r", b"$1\r\na\r\n", b"*1\r\n", bytes(range(256)), b"a\r\n\r\nb", b"\n"]
+        parser.feed(request(*words) + request(b"PING"))
+        assert drain(parser) == [words, [b"PING"]]
+
+    def test_a_request_may_come_byte_by_byte(self, parser):
+        stream = request(b"LOCK", b"or\r\nders", b"") + request(b"PING")
+        requests = []
+        for index in range(len(stream)):
+            parser.feed(stream[index : index + 1])
+            requests += drain(parser)
+        assert requests == [[b"LOCK", b"or\r\nders", b""], [b"PING"]]
+
+    def test_what_comes_while_requests_are_still_waiting_to_be_taken_is_queued_behind_them(self, parser):
+        parser.feed(request(b"1") + request(b"2") + request(b"3")[:5])
+        assert parser.next() == [b"1"]
+        parser.feed(request(b"3")[5:] + request(b"4"))
+        assert drain(parser) == [[b"2"], [b"3"], [b"4"]]
+
+    def test_a_word_larger_than_the_window_comes_out_whole(self, parser):
+        words = [b"ECHO", b"x\r\n" * 20_000]
+        parser.feed(request(b"PING") + request(*words) + request(b"PING"))
+        assert drain(parser) == [[b"PING"], words, [b"PING"]]
+
+    def test_empty_requests_are_skipped_as_redis_does(self, parser):
+        parser.feed(b"*0\r\n*-1\r\n*-9223372036854775808\r\n" + request(b"PING") + b"*0\r\n")
+        assert drain(parser) == [[b"PING"]]
+        assert parser.pending_bytes == 0
+
+    def test_a_client_may_send_an_empty_request_now_and_then_for_as_long_as_it_likes(self, parser):
+        for _ in range(2 * resp.MAX_EMPTY_REQUESTS):
+            parser.feed(b"*0\r\n")
+            assert parser.next() is None
+
+    def test_pending_bytes_are_those_that_have_not_come_out_yet(self, parser):
+        first, second = request(b"PING"), request(b"ECHO", b"hello")
+        parser.feed(first + second)
+        assert parser.pending_bytes == len(first + second)
+        parser.next()
+        assert parser.pending_bytes == len(second)
+        parser.next()
+        parser.feed(second[:-3])
+        assert parser.next() is None
+        assert parser.pending_bytes == len(second) - 3
+        parser.feed(b"l")
+        assert parser.pending_bytes == len(second) - 2
+
+
+class TestRefusals:
+    @pytest.mark.parametrize(
+        ("stream", "message"),
+        [
+            (
+                b"GET / HTTP/1.1\r\n\r\n",
+                "expected '*', got 'G' (this looks like HTTP; a request is a RESP array of bulk",
+            ),
+            (b"PING\r\n", "expected '*', got 'P' (this looks like an inline command; "),
+            (b"\x16\x03\x01\x02\x00", "expected '*', got '\\x16' (this looks like TLS; "),
+            (b"\r\n", "expected '*', got '\\r' (a request is "),
+            (b"$4\r\nPING\r\n", "expected '*', got '$' (a request is "),
+            (b"*1\r\n:4\r\n", "expected '$', got ':'"),
+            (b"*1\r\n*1\r\n", "expected '$', got '*'"),
+            (b"*05\r\n", "invalid multibulk length '05'"),
+            (b"*+1\r\n", "invalid multibulk length '+1'"),
+            (b"* 1\r\n", "invalid multibulk length ' 1'"),
+            (b"*1 \r\n", "invalid multibulk length '1 '"),
+            (b"*-0\r\n", "invalid multibulk length '-0'"),
+            (b"*-\r\n", "invalid multibulk length '-'"),
+            (b"*\r\n", "invalid multibulk length ''"),
+            (b"*1_0\r\n", "invalid multibulk length '1_0'"),
+            (b"*\xd9\xa1\r\n", "invalid multibulk length '\\xd9\\xa1'"),
+            (b"*1\n$4\r\n", "invalid multibulk length '1\\n$4'"),
+            (b"*-9223372036854775809\r\n", "invalid multibulk length '-9223372036854775809'"),
+            (b"*1025\r\n", "invalid multibulk length 1025: a request has at most 1024 words"),
+            (b"*2147483648\r\n", "invalid multibulk length 2147483648: a request has at most 1024 words"),
+            (b"*1\r\n$-1\r\n", "invalid bulk length '-1'"),
+            (b"*1\r\n$01\r\n", "invalid bulk length '01'"),
+            (b"*1\r\n$\r\n", "invalid bulk length ''"),
+            (b"*1\r\n$1\r\nab\r\n", "expected CRLF after 1 bytes, got 'b\\r'"),
+            (b"*1\r\n$1\r\na\n\r\n", "expected CRLF after 1 bytes, got '\\n\\r'"),
+            (b"*" + b"1" * 31, "too big mbulk count string"),
+            (b"*1\r\n$" + b"1" * 31, "too big bulk count string"),
+            (b"*1\r\n$536870912\r\n", "request of 536870930 bytes or more, 65536 are allowed"),
+            (b"*2\r\n$65517\r\n", "request of 65537 bytes or more, 65536 are allowed"),
+            (b"*0\r\n" * 1025, "more than 1024 empty requests in a row"),
+        ],
+    )
+    def test_what_is_no_request_is_refused_in_words_that_say_why(self, parser, stream, message):
+        parser.feed(stream)
+        with pytest.raises(ProtocolError) as refusal:
+            parser.next()
+        assert refusal.value.message.startswith(f"Protocol error: {message}")
+        assert str(refusal.value) == refusal.value.message
+
+    def test_the_requests_before_a_mistake_still_come_out(self, parser):
+        parser.feed(request(b"PING") * 3 + b"oops")
+        assert [parser.next() for _ in range(3)] == [[b"PING"]] * 3
+        with pytest.raises(ProtocolError):
+            parser.next()
+
+    def test_after_a_mistake_nothing_comes_out_any_more_and_nothing_is_kept(self, parser):
+        parser.feed(request(b"PING") + b"oops" + request(b"PING"))
+        parser.next()
+        for _ in range(3):
+            with pytest.raises(ProtocolError, match="expected '\\*', got 'o'"):
+                parser.next()
+            parser.feed(request(b"PING") * 100)
+            assert parser.pending_bytes == 0
+
+    def test_a_request_of_just_the_limit_is_taken_and_one_byte_more_is_refused_at_its_header(self, parser):
+        longest = request(b"ECHO", b"x" * (LIMIT - len(request(b"ECHO", b"")) - len("1234")))
+        assert len(longest) == LIMIT
+        parser.feed(longest)
+        assert parser.next() is not None
+        header = b"*2\r\n$4\r\nECHO\r\n$%d\r\n" % (LIMIT - len(request(b"ECHO", b"")) - len("1234") + 1)
+        parser.feed(header)
+        with pytest.raises(ProtocolError, match="65537 bytes or more"):
+            parser.next()
+
+    def test_a_count_that_can_not_fit_is_refused_before_any_word_of_it(self):
+        parser = RequestParser(100)
+        parser.feed(b"*17\r\n")
+        with pytest.raises(ProtocolError, match="request of 107 bytes or more, 100 are allowed"):
+            parser.next()
+
+    def test_1024_words_are_taken(self, parser):
+        words = [b"x"] * 1024
+        parser.feed(request(*words))
+        assert parser.next() == words
+
+
+class TestCost:
+    def test_an_announced_length_allocates_nothing(self):
+        parser = RequestParser(2**40)
+        tracemalloc.start()
+        try:
+            parser.feed(b"*1\r\n$536870912\r\nabc")
+            assert parser.next() is None
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak_bytes < 10_000
+
+    def test_a_half_request_does_not_keep_the_chunk_that_it_came_in_alive(self):
+        parser = RequestParser(LIMIT)
+        tracemalloc.start()
+        try:
+            parser.feed(request(b"PING") * 20_000 + request(b"PING")[:-1])
+            assert sum(1 for _ in iter(parser.next, None)) == 20_000
+            held_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert held_bytes < 10_000
+
+    def test_lines_of_a_few_bytes_do_not_multiply_what_a_waiting_pipeline_takes(self):
+        stream = request(b"ab") * 10_000
+        parser = RequestParser(LIMIT)
+        tracemalloc.start()
+        try:
+            parser.feed(stream)
+            parser.next()
+            _, peak_bytes = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert peak_bytes < 100_000
+
+    def test_a_large_request_in_small_pieces_costs_time_in_proportion_to_its_bytes(self, parser):
+        # Joining the pieces each time would copy a terabyte here.
+        word = b"x" * 16_000_000
+        stream = request(b"ECHO", word)
+        parser = type(parser)(2 * len(stream))
+        deadline = time.monotonic() + 60
+        for start in range(0, len(stream), 100):
+            parser.feed(stream[start : start + 100])
+            words = parser.next()
+            assert time.monotonic() < deadline
+        assert words == [b"ECHO", word]
+
+    def test_feeding_behind_a_waiting_pipeline_costs_time_in_proportion_too(self, parser):
+        stream = request(b"PING") * 1_000_000
+        deadline = time.monotonic() + 60
+        parser.feed(request(b"PING"))
+        for start in range(0, len(stream), 100):
+            parser.feed(stream[start : start + 100])
+            assert time.monotonic() < deadline
+        assert len(drain(parser)) == 1_000_001
+
+
+class TestReplies:
+    def test_the_simple_types_are_encoded_as_redis_does(self):
+        assert resp.simple("OK") == b"+OK\r\n"
+        assert resp.error("ERR no such thing") == b"-ERR no such thing\r\n"
+        assert resp.integer(-3) == b":-3\r\n"
+        assert resp.bulk(b"a\r\nb", 2) == resp.bulk(b"a\r\nb", 3) == b"$4\r\na\r\nb\r\n"
+        assert resp.bulk(b"", 2) == b"$0\r\n\r\n"
+
+    def test_nil_depends_on_the_protocol(self):
+        assert resp.bulk(None, 2) == resp.value(None, 2) == b"$-1\r\n"
+        assert resp.bulk(None, 3) == resp.value(None, 3) == b"_\r\n"
+
+    def test_what_holds_others_counts_them(self):
+        items = [resp.integer(1), resp.bulk(b"x", 2)]
+        assert resp.array(items) == b"*2\r\n:1\r\n$1\r\nx\r\n"
+        assert resp.array([]) == b"*0\r\n"
+        assert resp.push(items) == b">2\r\n:1\r\n$1\r\nx\r\n"
+
+    def test_a_map_is_a_map_in_resp3_and_a_flat_array_in_resp2(self):
+        pairs = [(resp.bulk(b"a", 2), resp.integer(1)), (resp.bulk(b"b", 2), resp.integer(2))]
+        assert resp.mapping(pairs, 3) == b"%2\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n:2\r\n"
+        assert resp.mapping(pairs, 2) == b"*4\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n:2\r\n"
+
+    def test_an_error_can_not_be_made_to_carry_a_second_reply(self):
+        assert resp.error("ERR 'a\r\n+OK\r\n\x1b[2J'") == b"-ERR 'a  +OK   [2J'\r\n"
+
+    def test_an_error_gives_back_the_bytes_of_a_resource_that_is_no_utf8(self):
+        assert resp.error(b"ERR \xff\xc3\xa9".decode("utf-8", "surrogateescape")) == b"-ERR \xff\xc3\xa9\r\n"
+
+    @pytest.mark.parametrize(
+        ("obj", "resp2", "resp3"),
+        [
+            (True, b":1\r\n", b"#t\r\n"),
+            (False, b":0\r\n", b"#f\r\n"),
+            (7, b":7\r\n", b":7\r\n"),
+            (1.5, b"$3\r\n1.5\r\n", b",1.5\r\n"),
+            (float("-inf"), b"$4\r\n-inf\r\n", b",-inf\r\n"),
+            ("é", b"$2\r\n\xc3\xa9\r\n", b"$2\r\n\xc3\xa9\r\n"),
+            ("\udcff", b"$1\r\n\xff\r\n", b"$1\r\n\xff\r\n"),
+            (SimpleString("fast"), b"+fast\r\n", b"+fast\r\n"),
+            (ReplySet(["a"]), b"*1\r\n$1\r\na\r\n", b"~1\r\n$1\r\na\r\n"),
+            ([b"a", (None,)], b"*2\r\n$1\r\na\r\n*1\r\n$-1\r\n", b"*2\r\n$1\r\na\r\n*1\r\n_\r\n"),
+            (
+                {"a": {1: b""}},
+                b"*2\r\n$1\r\na\r\n*2\r\n:1\r\n$0\r\n\r\n",
+                b"%1\r\n$1\r\na\r\n%1\r\n:1\r\n$0\r\n\r\n",
+            ),
+        ],
+    )
+    def test_values_are_encoded_by_their_type(self, obj, resp2, resp3):
+        assert resp.value(obj, 2) == resp2
+        assert resp.value(obj, 3) == resp3
+
+    def test_a_value_of_a_derived_type_is_encoded_as_its_base(self):
+        class Milliseconds(int):
+            pass
+
+        assert resp.value(Milliseconds(5), 2) == b":5\r\n"
+
+    def test_what_has_no_encoding_says_its_type(self):
+        with pytest.raises(TypeError, match="no RESP encoding for object"):
+            resp.value([object()], 3)
+
+    @pytest.mark.parametrize("fence", [2**53 - 1, None])
+    @pytest.mark.parametrize("protocol", [2, 3])
+    def test_the_shortcut_for_a_lease_is_the_same_map_as_the_long_way(self, fence, protocol):
+        token = b"0123456789abcdef" * 2
+        lease = {"token": token, "fence": fence, "validity_ms": 29_697, "deadline_ns": 123_456_789_012_345}
+        assert resp.lease(token, fence, 29_697, 123_456_789_012_345, protocol) == resp.value(lease, protocol)
+
+    def test_a_real_client_reads_a_lease_as_a_map(self):
+        reader = hiredis.Reader()
+        reader.feed(resp.lease(b"ab", 1, 2, 3, 3))
+        assert reader.gets() == {b"token": b"ab", b"fence": 1, b"validity_ms": 2, b"deadline_ns": 3}

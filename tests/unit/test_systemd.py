@@ -1,0 +1,91 @@
+"""What systemd hears, on a real socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockd.systemd import notifier, watchdog_interval_s
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[socket.socket]:
+    """The socket that systemd would listen on."""
+    with listening(str(tmp_path / "notify")) as receiver:
+        yield receiver
+
+
+def listening(address: str) -> socket.socket:
+    receiver = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    receiver.settimeout(5)
+    receiver.bind(address)
+    return receiver
+
+
+def test_systemd_hears_each_message_as_an_assignment(manager: socket.socket) -> None:
+    systemd = notifier({"NOTIFY_SOCKET": manager.getsockname()})
+    assert systemd.ready()
+    assert systemd.watchdog()
+    assert systemd.status("3 of 5 masters have a vote")
+    assert systemd.stopping()
+    heard = [manager.recv(4_096) for _ in range(4)]
+    assert heard == [b"READY=1", b"WATCHDOG=1", b"STATUS=3 of 5 masters have a vote", b"STOPPING=1"]
+    systemd.close()
+
+
+def test_an_address_that_begins_with_an_at_sign_is_an_abstract_socket() -> None:
+    name = f"lockd-test-{os.getpid()}"
+    with listening("\0" + name) as manager:
+        assert notifier({"NOTIFY_SOCKET": "@" + name}).ready()
+        assert manager.recv(4_096) == b"READY=1"
+
+
+def test_a_status_can_not_smuggle_in_another_assignment(manager: socket.socket) -> None:
+    notifier({"NOTIFY_SOCKET": manager.getsockname()}).status("waiting\nMAINPID=1\n")
+    assert manager.recv(4_096) == b"STATUS=waiting MAINPID=1"
+
+
+@pytest.mark.parametrize("environ", [{}, {"NOTIFY_SOCKET": ""}, {"NOTIFY_SOCKET": "@"}, {"NOTIFY_SOCKET": "vsock:2:1"}])
+def test_without_a_socket_it_is_silent(environ: dict[str, str]) -> None:
+    systemd = notifier(environ)
+    assert not systemd.ready()
+    assert not systemd.status("nobody listens")
+    systemd.close()
+
+
+def test_a_socket_that_went_away_is_no_error(tmp_path: Path) -> None:
+    assert not notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).watchdog()
+
+
+def test_a_queue_that_is_full_drops_the_heartbeat_and_does_not_hold_up_the_agent(manager: socket.socket) -> None:
+    systemd = notifier({"NOTIFY_SOCKET": manager.getsockname()})
+    sent = 0
+    while systemd.watchdog():
+        sent += 1
+        assert sent < 100_000
+    assert manager.recv(4_096) == b"WATCHDOG=1"
+    assert systemd.watchdog()
+
+
+def test_the_watchdog_is_fed_twice_in_its_time() -> None:
+    assert watchdog_interval_s({"WATCHDOG_USEC": "10000000"}) == 5.0
+    assert watchdog_interval_s({"WATCHDOG_USEC": "10000000", "WATCHDOG_PID": "42"}, pid=42) == 5.0
+
+
+@pytest.mark.parametrize(
+    "environ",
+    [
+        {},
+        {"WATCHDOG_USEC": "0"},
+        {"WATCHDOG_USEC": "soon"},
+        {"WATCHDOG_USEC": "-5"},
+        {"WATCHDOG_USEC": "10000000", "WATCHDOG_PID": "1"},
+    ],
+    ids=["unset", "zero", "no number", "negative", "for another process"],
+)
+def test_no_watchdog_no_interval(environ: dict[str, str]) -> None:
+    assert watchdog_interval_s(environ, pid=42) is None

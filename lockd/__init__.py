@@ -1,5 +1,7 @@
 """lockd: distributed locks over independent Redis masters, and what a Python app imports to use them.
 
+    from lockd import Client
+
 The names of the client are looked up on first use: the agent imports this package too and must not load
 redis-py.
 """
@@ -10,15 +12,48 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockd.client import *  # noqa: F403
+    from lockd.client import Client, Lease
+    from lockd.lock_errors import (
+        AgentUnreachable,
+        ClockRefused,
+        Denied,
+        Draining,
+        LimitReached,
+        LockdError,
+        LockLost,
+        NoQuorum,
+        NotHeld,
+        Taken,
+        WaitTimeout,
+    )
 
 __version__ = "0.1.0"
 
+__all__ = [
+    "AgentUnreachable",
+    "Client",
+    "ClockRefused",
+    "Denied",
+    "Draining",
+    "Lease",
+    "LimitReached",
+    "LockLost",
+    "LockdError",
+    "NoQuorum",
+    "NotHeld",
+    "Taken",
+    "WaitTimeout",
+    "__version__",
+]
+
+_OF_THE_CLIENT = ("Client", "Lease")
+
 
 def __getattr__(name: str) -> Any:
-    """A class of `lockd.client`; names in lower case are modules, which Python finds by itself."""
-    if name[:1].isupper():
-        client = import_module("lockd.client")
-        if name in client.__all__:
-            return getattr(client, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module("lockd.client" if name in _OF_THE_CLIENT else "lockd.lock_errors"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

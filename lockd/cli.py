@@ -35,9 +35,9 @@ def serve(config_path: Path) -> None:
             click.echo(f"{config_path}: {line}", err=True)
         sys.exit(1)
     # Imported here: `check-config` and `dev` need neither the event loop nor the links.
-    from lockd.server import agent
+    from lockd.server.agent import serve as serve_agent
 
-    sys.exit(agent.serve(config))
+    sys.exit(serve_agent(config))
 
 
 @main.command("check-config")

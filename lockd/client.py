@@ -1,105 +1,49 @@
-"""`from lockd import Client`: locks for programs with threads, over the agent of this host.
+"""`from lockd import Client`: locks for programs with threads, through the agent of this host.
 
     client = Client()
     with client.lock("invoice:42", ttl=10, wait=5) as lease:
         ledger.write(..., fence=lease.fence)
-        lease.check()
 
-The agent does the work. A held lease has a connection of its own, since its life is the lease's: the agent renews the lease while
-the connection is open, and frees it when it closes. So whatever goes wrong here, closing the connection is the right thing to do.
-There is no thread, unless a lease is to be watched (`on_lost`): one then watches them all.
+The agent does the work. Each held lease has a connection of its own: the agent renews it while that is open,
+and frees it when it closes. So whatever goes wrong here, to close the connection is right. No thread is
+started unless a lease is to be watched (`on_lost`): one then watches them all.
 """
 
 from __future__ import annotations
 
 import os
-import select
 import time
-import warnings
 from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
-from threading import Lock, RLock, Thread
 from types import TracebackType
-from typing import Any
-from weakref import WeakSet, ref
+from typing import Any, TypedDict, Unpack
+from weakref import WeakSet
 
-from redis.connection import UnixDomainSocketConnection
-from redis.exceptions import RedisError, ResponseError
-from redis.exceptions import TimeoutError as NothingYet
+from lockd.agent_connection import AgentConnection, let_go, survive_forks
+from lockd.agent_requests import as_row, key_of, lock_request, packed, socket_path, to_ms
+from lockd.lease import Lease, OnLost
+from lockd.lease_view import LeaseView
+from lockd.lock_errors import LockdError
 
-from lockd.clock import boottime_ns
-from lockd.lease_view import (
-    AgentUnreachable,
-    Draining,
-    HeldLease,
-    LeaseView,
-    LockdError,
-    LockLost,
-    NoQuorum,
-    PushReceiver,
-    as_rows,
-    error_from,
-    key_of,
-    let_go,
-    lock_words,
-    packed,
-    socket_path,
-    survive_forks,
-    to_ms,
-)
-
-OnLost = Callable[["Lease", str], object]
+__all__ = ["Client", "Lease", "LockBlock", "LockOptions"]
 
 
-class AgentConnection(UnixDomainSocketConnection):
-    """A connection to the agent, which is never opened again once it broke: with it went its lease."""
+class LockOptions(TypedDict, total=False):
+    """What `acquire` takes beside the resource."""
 
-    def __init__(self, path: str, timeout_s: float) -> None:
-        super().__init__(
-            path, timeout_s, socket_connect_timeout=timeout_s, protocol=3, driver_info=None
-        )  # type: ignore[no-untyped-call]
-        self.pushes = PushReceiver()
-        self._get_parser().set_pubsub_push_handler(self.pushes.hear)
-
-    @property
-    def file(self) -> int:
-        """Its file number; -1 when it is closed."""
-        return self._sock.fileno() if self._sock else -1
-
-    def request(self, request: bytes, wait_s: float = 0.0) -> Any:
-        """Send a request and return its reply. When there is none, for whatever reason, the connection is closed."""
-        try:
-            self.send_packed_command((request,), check_health=False)
-            if wait_s:
-                return self.read_response(timeout=self.socket_timeout + wait_s)
-            return self.read_response()
-        except ResponseError as refusal:
-            raise error_from(str(refusal)) from None
-        except BaseException as failure:
-            self.disconnect()
-            if isinstance(failure, RedisError):
-                raise AgentUnreachable(f"lockd at {self.path} gave no answer: {failure}") from failure
-            raise
-
-    def hear(self) -> bool:
-        """Take in the pushes that have arrived, without waiting for any. False when the agent has closed the connection."""
-        try:
-            while self._sock and self.can_read():
-                self.read_response(push_request=True, timeout=0, disconnect_on_error=False)
-        except NothingYet:
-            pass  # a part of one: the rest is on its way
-        except RedisError:
-            self.disconnect()
-        return self.is_connected
+    ttl: float
+    wait: float
+    max_hold: float | None
+    detached: bool
+    on_lost: OnLost | None
 
 
 class Client:
-    """Locks from the agent of this host. Safe to share between threads; after a fork, the child's has connections of its own.
+    """Locks through the agent of this host. Threads may share it; a forked child gets connections of its own.
 
     socket: where the agent listens; else LOCKD_SOCKET of the environment, else /run/lockd/lockd.sock.
-    timeout: how many seconds the agent may take for an answer, on top of a lock's `wait`.
-    max_idle: how many connections to keep open for the next locks.
+    timeout: how many seconds the agent may take for an answer, beyond a lock's `wait`.
+    max_idle: how many connections are kept open for the next locks.
     """
 
     def __init__(
@@ -112,10 +56,10 @@ class Client:
         self._connections: WeakSet[AgentConnection] = WeakSet()
         survive_forks(self)
 
-    def lock(self, resource: str | bytes, **options: Any) -> LockBlock:
-        """For `with`: holds the resource while the block runs. Options: those of `acquire`.
+    def lock(self, resource: str | bytes, **options: Unpack[LockOptions]) -> LockBlock:
+        """For `with`: the resource is held while the block runs. Options: those of `acquire`.
 
-        A lease that was lost meanwhile raises LockLost at the end of the block, unless the block itself raised.
+        When the lease was lost meanwhile, the end of the block raises LockLost, unless the block had raised.
         """
         return LockBlock(self, resource, options)
 
@@ -129,22 +73,24 @@ class Client:
         detached: bool = False,
         on_lost: OnLost | None = None,
     ) -> Lease:
-        """Lock `resource`; `release` of the result gives it back. All times are seconds.
+        """Lock `resource` until the lease is released or its holder is gone. All times are in seconds.
 
-        The agent renews the lease every third of `ttl`, for `max_hold` at most; should this process or the agent die, that is how
-        long others may have to wait. `detached` leases are not renewed, outlive this process and end at their `ttl`.
-        `on_lost(lease, reason)` is called once, in a thread of its own, when the lease is or is about to be lost, or when
-        the agent that renews it is gone: `lease.remaining()` says how long it still holds.
+        ttl: after how long others get the resource when this host dies. While the lease is held, the agent
+        renews it again and again, but not beyond `max_hold` (None: that of its class).
+        wait: for how long to stand in line when another holds it.
+        detached: not renewed; it outlives this process and ends at its `ttl`.
+        on_lost: `on_lost(lease, reason)` is called once, in a thread of its own, before the deadline, when
+        the lease is lost or nobody is there to renew it any more; `lease.remaining()` says how much time is
+        left.
 
-        Raises Taken when another holds it, or, with `wait`, WaitTimeout; NoQuorum, Denied, LimitReached, Draining, ClockRefused
-        as their names say; AgentUnreachable when the agent doesn't answer.
+        Raises Taken, or WaitTimeout after `wait`, when another holds it; NoQuorum, Denied, LimitReached,
+        Draining, ClockRefused; AgentUnreachable.
         """
         key, ttl_ms, wait_ms = key_of(resource), to_ms(ttl, "ttl"), to_ms(wait, "wait")
-        request = packed(*lock_words(key, ttl_ms, wait_ms, max_hold, detached))
+        request = lock_request(key, ttl_ms, wait_ms, max_hold, detached)
         connection = self._take()
         try:
-            reply = connection.request(request, wait)
-            view = LeaseView(resource, key, ttl_ms, detached, reply)
+            view = LeaseView(resource, key, ttl_ms, detached, connection.request(request, wait))
             if detached:
                 self._put(connection)
                 return Lease(self, view, None, on_lost)
@@ -154,25 +100,27 @@ class Client:
             self._put(connection)
             raise
         except BaseException:
-            # Nobody would ever give back what the agent has granted by now, or is about to grant: the agent does, on closing.
-            connection.disconnect()
+            # The agent may have granted it by now, and only closing tells it that nobody has the lease.
+            connection.close()
             raise
 
     def holder(self, resource: str | bytes) -> dict[str, Any] | None:
-        """Who holds a resource, anywhere: holder, host, pid, uid, ttl_ms, held_ms, masters, of, quorum; None when it is free."""
+        """Who holds a resource, on whichever host (resource, holder, host, pid, uid, ttl_ms, held_ms,
+        masters, of, quorum); None when it is free."""
         row = self._request(packed(b"HOLDER", key_of(resource)))
-        return None if row is None else as_rows([row])[0]
+        return None if row is None else as_row(row)
 
     def locks(self, pattern: str | bytes = "*", *, local: bool = False) -> list[dict[str, Any]]:
-        """Who holds what, for resources that match the glob: in the whole cluster, or `local`, through the agent of this host."""
-        return as_rows(self._request(packed(b"LOCKS", key_of(pattern), *((b"LOCAL",) if local else ()))))
+        """Who holds which resources that match the glob; `local`: of those held through this agent only."""
+        words = (b"LOCKS", key_of(pattern), b"LOCAL") if local else (b"LOCKS", key_of(pattern))
+        return [as_row(row) for row in self._request(packed(*words))]
 
     def masters(self) -> list[dict[str, Any]]:
-        """Each master: its state, whether it has a vote, and if not, why."""
-        return as_rows(self._request(packed(b"MASTERS")))
+        """Each master: its state, whether it has a vote, and why not."""
+        return [as_row(row) for row in self._request(packed(b"MASTERS"))]
 
     def ping(self) -> float:
-        """The seconds that the agent took to answer."""
+        """How many seconds the agent took to answer."""
         begun_s = time.perf_counter()
         self._request(packed(b"PING"))
         return time.perf_counter() - begun_s
@@ -181,7 +129,7 @@ class Client:
         """Close the idle connections. Leases that are held keep theirs."""
         while True:
             try:
-                self._idle.pop().disconnect()
+                self._idle.pop().close()
             except IndexError:
                 return
 
@@ -191,8 +139,8 @@ class Client:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def forked(self) -> None:
-        let_go(connection.file for connection in list(self._connections))
+    def _forked(self) -> None:
+        let_go(list(self._connections))
         self._connections = WeakSet()
         self._idle = deque()
 
@@ -204,28 +152,16 @@ class Client:
             self._put(connection)
 
     def _take(self) -> AgentConnection:
-        """An idle connection, or a new one. What the agent has closed, or has still something to say on, is left behind."""
-        idle = self._idle
-        while idle:
-            try:
-                connection = idle.pop()
-            except IndexError:  # another thread was faster
-                break
-            with suppress(RedisError):
-                if connection.is_connected and not connection.can_read():
+        """An idle connection, or a new one."""
+        with suppress(IndexError):
+            while True:
+                connection = self._idle.pop()
+                if connection.idles():
                     return connection
-            connection.disconnect()
-        connection = AgentConnection(self.socket, self.timeout)
+                connection.close()
+        connection = AgentConnection(self.socket, self.timeout)  # type: ignore[abstract]
         self._connections.add(connection)
-        try:
-            connection.connect()
-        except ResponseError as refusal:
-            raise error_from(str(refusal)) from None
-        except RedisError as failure:
-            raise AgentUnreachable(f"no lockd answers at {self.socket}: {failure}") from failure
-        except BaseException:
-            connection.disconnect()
-            raise
+        connection.open()
         return connection
 
     def _put(self, connection: AgentConnection) -> None:
@@ -233,16 +169,18 @@ class Client:
         if connection.is_connected and len(self._idle) < self._max_idle:
             self._idle.append(connection)
         else:
-            connection.disconnect()
+            connection.close()
 
 
 class LockBlock:
-    """`with client.lock(...)`."""
+    """`with client.lock(...)`: locks on entering and releases on leaving."""
 
     __slots__ = ("_client", "_lease", "_options", "_resource")
 
-    def __init__(self, client: Client, resource: str | bytes, options: dict[str, Any]) -> None:
-        self._client, self._resource, self._options = client, resource, options
+    def __init__(self, client: Client, resource: str | bytes, options: LockOptions) -> None:
+        self._client = client
+        self._resource = resource
+        self._options = options
 
     def __enter__(self) -> Lease:
         self._lease = self._client.acquire(self._resource, **self._options)

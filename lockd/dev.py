@@ -296,7 +296,7 @@ class DevCluster:
 
     def _stop(self) -> None:
         if self._agent.running:
-            self._view.say("stopping")
+            self._view.say("stopping; those who hold locks have a moment to finish (Ctrl-C: at once)")
         drained_within_s = self._config.timeouts.drain_ms / 1000 + _STOP_WITHIN_S
         stop_children([self._agent], drained_within_s, self._signals)
         stop_children(self._masters, _STOP_WITHIN_S, self._signals)
@@ -319,7 +319,7 @@ def next_steps(home: DevFolder) -> list[str]:
     return [
         f"{_redis_cli()} -s {path} LOCK demo 30000 DETACHED",
         f"{_program('python')} -c {shlex.quote(_python_example(home.socket_path))}",
-        f"{_program('lockctl')} --socket {path} run demo -- sleep 5",
+        f"{_program('lockctl')} --socket {path} run demo-shell -- sleep 5",
     ]
 
 
@@ -330,8 +330,8 @@ def _redis_cli() -> str:
 
 def _python_example(socket_path: Path) -> str:
     return (
-        f"import redis; print(redis.Redis(unix_socket_path={json.dumps(str(socket_path))})"
-        '.execute_command("LOCK", "demo-python", 30000, "DETACHED"))'
+        f"from lockd import Client; client = Client({json.dumps(str(socket_path))});"
+        ' print(client.acquire("demo-python", ttl=30, detached=True).fence)'
     )
 
 

@@ -6,6 +6,7 @@ A view is given snapshots of the agent and draws them; it asks nothing itself, s
 from __future__ import annotations
 
 import os
+import select
 import sys
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -18,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 LEASES_SHOWN = 10
+NARROW_COLUMNS = 110
 RATE_WINDOW_S = 3.0
 
 
@@ -67,9 +69,17 @@ class LineView:
     """Lines only: a change of a master's state is worth one, everything else is not."""
 
     def __init__(self, out: TextIO) -> None:
-        self.gone = False
         self._out = out
+        self._lost = False
         self._changes = StateChanges()
+        self._reader = select.poll()
+        self._reader.register(out, 0)
+
+    @property
+    def gone(self) -> bool:
+        """Told by the pipe itself: there may be nothing to print for hours."""
+        hung_up = select.POLLERR | select.POLLHUP
+        return self._lost or any(event & hung_up for _, event in self._reader.poll(0))
 
     def say(self, line: str) -> None:
         try:
@@ -86,7 +96,7 @@ class LineView:
 
     def _lose_output(self) -> None:
         """Stopping in order goes on without a reader, and Python's last flush must not fail either."""
-        self.gone = True
+        self._lost = True
         os.dup2(os.open(os.devnull, os.O_WRONLY), self._out.fileno())
 
 
@@ -125,7 +135,8 @@ class LiveView:
             self.gone = True
 
     def _picture(self, snapshot: Snapshot) -> RenderableType:
-        tables = (masters_table(snapshot), "", leases_table(snapshot))
+        narrow = self._console.width < NARROW_COLUMNS
+        tables = (masters_table(snapshot, narrow), "", leases_table(snapshot, narrow))
         return Group("", *tables, "", totals_line(snapshot, self._rates))
 
 
@@ -165,36 +176,26 @@ class Rates:
         return max(0, last.number(counter) - first.number(counter)) / (last.at_s - first.at_s)
 
 
-def masters_table(snapshot: Snapshot) -> Table:
-    table = _table(
-        "master", "address", ">pid", "state", "vote", ">round trip", ">clock offset", "version", "why"
+def masters_table(snapshot: Snapshot, narrow: bool = False) -> Table:
+    return _table(
+        [_master_cells(master, snapshot.pids) for master in snapshot.masters],
+        numbers=("pid", "round trip", "clock offset"),
+        shrinks="why",
+        without=("clock offset", "version") if narrow else (),
     )
-    for master in snapshot.masters:
-        votes = master["vote"] == 1
-        up = master["state"] == "up"
-        table.add_row(
-            str(master["name"]),
-            str(master["address"]),
-            str(snapshot.pids.get(str(master["name"]), "")),
-            Text(str(master["state"]), style="green" if up else "bold red"),
-            Text("yes" if votes else "no", style="green" if votes else "bold red"),
-            _duration_us(master["rtt_us"]) if up else "",
-            _duration_us(master["clock_offset_us"]) if up else "",
-            str(master["version"] or ""),
-            Text(str(master["reason"] or ""), style="yellow"),
-        )
-    return table
 
 
-def leases_table(snapshot: Snapshot) -> RenderableType:
+def leases_table(snapshot: Snapshot, narrow: bool = False) -> RenderableType:
+    """The leases that have been held the longest, and how many more there are."""
     if not snapshot.leases:
         return Text("no lease is held through this agent", style="dim")
-    table = _table(
-        "held", "holder", ">pid", "class", ">fence", ">held for", ">valid for", "masters", ">waiting"
-    )
     longest_held = sorted(snapshot.leases, key=lambda lease: -int(lease["held_ms"]))
-    for lease in longest_held[:LEASES_SHOWN]:
-        table.add_row(*_lease_row(lease))
+    table = _table(
+        [_lease_cells(lease) for lease in longest_held[:LEASES_SHOWN]],
+        numbers=("pid", "fence", "held for", "valid for", "waiting"),
+        shrinks="held",
+        without=("pid", "class", "valid for") if narrow else (),
+    )
     if len(longest_held) > LEASES_SHOWN:
         table.add_row(Text(f"and {len(longest_held) - LEASES_SHOWN} more", style="dim"))
     return table
@@ -207,9 +208,9 @@ def totals_line(snapshot: Snapshot, rates: Rates) -> Text:
         f"{snapshot.number('waiters')} waiting",
         f"{rates.per_second('grants_total'):.1f} grants/s",
         f"{rates.per_second('releases_total'):.1f} releases/s",
-        f"{rates.per_second('refused_total'):.1f} refused/s",
+        f"{rates.per_second('refusals_total'):.1f} refused/s",
     ]
-    return Text("  ·  ".join(parts))
+    return Text(" · ".join(parts))
 
 
 def view_for(out: TextIO) -> View:
@@ -224,29 +225,54 @@ def standard_view() -> View:
     return view_for(sys.stdout)
 
 
-def _table(*headings: str) -> Table:
-    """A plain table; a heading that starts with > is that of a column of numbers."""
+def _table(
+    rows: Sequence[Mapping[str, str | Text]], numbers: Sequence[str], shrinks: str, without: Sequence[str]
+) -> Table:
+    """A plain table of rows by heading. Where the terminal is too narrow, the column `shrinks` gives way."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+    headings = [heading for heading in rows[0] if heading not in without]
     for heading in headings:
         table.add_column(
-            heading.lstrip(">"), justify="right" if heading.startswith(">") else "left", no_wrap=True
+            heading, justify="right" if heading in numbers else "left", no_wrap=heading != shrinks
         )
+    for row in rows:
+        table.add_row(*(row[heading] for heading in headings))
     return table
 
 
-def _lease_row(lease: Mapping[str, Any]) -> list[RenderableType]:
+def _master_cells(master: Mapping[str, Any], pids: Mapping[str, int]) -> dict[str, str | Text]:
+    name, up = str(master["name"]), master["state"] == "up"
+    votes = master["vote"] == 1
+    return {
+        "master": name,
+        "address": str(master["address"]),
+        "pid": str(pids.get(name, "")),
+        "state": Text(str(master["state"]), style=_good(up)),
+        "vote": Text("yes" if votes else "no", style=_good(votes)),
+        "round trip": _duration_us(master["rtt_us"]) if up else "",
+        "clock offset": _duration_us(master["clock_offset_us"]) if up else "",
+        "version": str(master["version"] or ""),
+        "why": Text(str(master["reason"] or ""), style="yellow", no_wrap=True, overflow="ellipsis"),
+    }
+
+
+def _lease_cells(lease: Mapping[str, Any]) -> dict[str, str | Text]:
     everywhere = lease["masters"] == lease["of"]
-    return [
-        Text(str(lease["resource"]), overflow="ellipsis"),
-        str(lease["holder"]),
-        str(lease["pid"]),
-        str(lease["class"]),
-        str(lease["fence"]),
-        _duration_ms(lease["held_ms"]),
-        _duration_ms(lease["ttl_ms"]),
-        Text(f"{lease['masters']} of {lease['of']}", style="" if everywhere else "yellow"),
-        str(lease["waiters"] or ""),
-    ]
+    return {
+        "held": Text(str(lease["resource"]), no_wrap=True, overflow="ellipsis"),
+        "holder": str(lease["holder"]),
+        "pid": str(lease["pid"]),
+        "class": str(lease["class"]),
+        "fence": str(lease["fence"]),
+        "held for": _duration_ms(lease["held_ms"]),
+        "valid for": _duration_ms(lease["ttl_ms"]),
+        "masters": Text(f"{lease['masters']} of {lease['of']}", style="" if everywhere else "yellow"),
+        "waiting": str(lease["waiters"] or ""),
+    }
+
+
+def _good(is_so: bool) -> str:
+    return "green" if is_so else "bold red"
 
 
 def _change(master: Mapping[str, Any], before: tuple[str, bool], now: tuple[str, bool]) -> str:

@@ -4,10 +4,10 @@
                                                │
                                                └── the lease is lost ─▶ SIGTERM ─▶ SIGKILL ─▶ Lost
 
-One process, one loop, no threads. It polls the agent's socket and the wake-up pipe of the signals, and keeps the
-deadline in mind by itself: whatever becomes of the agent (dead, frozen, cut off), the whole process group of the
-command has been killed when the deadline comes. What could hold the loop up, as a message to a full pipe, is
-left out.
+One process, one loop, no threads. It polls the agent's socket and the wake-up pipe of the signals, and keeps
+the deadline in mind by itself: whatever becomes of the agent (dead, frozen, cut off), the whole process group
+of the command has been killed when the deadline comes. What could hold the loop up, as a message to a full
+pipe, is left out.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from lockd.clock import boottime_ns
 ANSWER_WITHIN_S = 5.0
 NS_PER_MS = 1_000_000
 
-# poll() waits by a clock that stands still while the machine is suspended, CLOCK_BOOTTIME doesn't: look up now and
-# then.
+# poll() waits by a clock that stands still while the machine is suspended, CLOCK_BOOTTIME doesn't: look up
+# now and then.
 _LOOK_UP_MS = 500
 # How often to look whether the rest of a group is gone whose first process has ended.
 _GROUP_GONE_MS = 20
@@ -58,18 +58,20 @@ class Unreachable(Exception):
 
 
 class Refused(Exception):
-    """The agent said no. `code` is the first word of its error, as TAKEN; `text` is the rest."""
+    """The agent said no to `command`. `code` is the first word of its error, as TAKEN; `text` is the rest."""
 
-    def __init__(self, code: str, text: str) -> None:
+    def __init__(self, code: str, text: str, command: str) -> None:
         super().__init__(f"{code} {text}".strip())
         self.code = code
         self.text = text
+        self.command = command
 
     @classmethod
-    def by(cls, error: str) -> Refused:
-        """From the agent's error. A client library may have taken the word ERR away."""
+    def by(cls, error: str, command: str) -> Refused:
+        """From the text of the agent's error. redis-py takes a leading ERR away."""
         code, _, text = error.partition(" ")
-        return cls(code, text) if code.isupper() and code.isalpha() else cls("ERR", error)
+        is_code = code.isascii() and code.isalpha() and code.isupper()
+        return cls(code, text, command) if is_code else cls("ERR", error, command)
 
 
 class Lost(Exception):
@@ -117,11 +119,12 @@ class Lease:
 
 
 def term_margin_ns(ttl_ms: int) -> int:
-    """How long before the deadline SIGTERM is due: a fifth of the TTL, 5 s at most.
+    """How long before the deadline SIGTERM is due: 18 % of the TTL, 4.9 s at most.
 
-    A living agent tells of a loss at the same instant: one that has said nothing by then is dead or frozen.
+    A living agent tells of a loss a little earlier, a fifth of the TTL or 5 s before the deadline, and knows why:
+    one that has said nothing by now is dead or frozen.
     """
-    return min(ttl_ms * NS_PER_MS // 5, 5000 * NS_PER_MS)
+    return min(ttl_ms * NS_PER_MS * 18 // 100, 4900 * NS_PER_MS)
 
 
 def kill_margin_ns(ttl_ms: int) -> int:
@@ -132,18 +135,22 @@ def kill_margin_ns(ttl_ms: int) -> int:
 def run(job: Job) -> int:
     """Run the command while its resource is locked. Returns its exit status, 128 + n when signal n ended it.
 
-    Raises Refused, Unreachable and CannotExecute when it was not started, Lost when it was ended with its lease. A
-    Ctrl-C that ended the command ends this process too, as it would have without lockctl.
+    Raises Refused, Unreachable and CannotExecute when it was not started, Lost when it was ended with its
+    lease. A Ctrl-C that ended the command ends this process too, as it would have without lockctl.
     """
     _die_of_signals()
     link = Link(job.socket_path)
     lease = take(link, job)
     terminal = controlling_terminal()
-    group = Group.start(job.command, lease.environment(), terminal)
-    with Signals() as signals:
-        supervisor = Supervisor(link, lease, group, terminal, signals)
-        status = supervisor.watch()
-        terminal.take_back(group.id)
+    try:
+        with Signals() as signals:
+            group = Group.start(job.command, lease.environment(), terminal, signals)
+            supervisor = Supervisor(link, lease, group, terminal, signals)
+            status = supervisor.watch()
+            terminal.take_back(group.id)
+    except CannotExecute:
+        release(link, lease)
+        raise
     if supervisor.loss is not None:
         raise Lost(supervisor.loss)
     group.let_go()
@@ -164,7 +171,7 @@ def _die_of_signals() -> None:
 
 
 def take(link: Link, job: Job) -> Lease:
-    """Lock the resource. Raises Refused or Unreachable; Lost when the answer came too late to start anything."""
+    """Lock the resource. Raises Refused or Unreachable; Lost when the answer came too late to start."""
     words = [b"LOCK", job.resource, b"%d" % job.ttl_ms, b"NOTIFY"]
     if job.wait_ms:
         words += [b"WAIT", b"%d" % job.wait_ms]
@@ -228,6 +235,7 @@ class Link:
         self.open = True
         self._reader: Any = hiredis.Reader(notEnoughData=self._NOTHING)
         self._pushes: list[list[Any]] = []
+        self._asked = ""
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.settimeout(ANSWER_WITHIN_S)
         try:
@@ -240,6 +248,7 @@ class Link:
 
     def send(self, *commands: list[bytes]) -> None:
         """Send commands, all at once."""
+        self._asked = commands[-1][0].decode()
         self._socket.settimeout(ANSWER_WITHIN_S)
         try:
             self._socket.sendall(b"".join(map(_packed, commands)))
@@ -252,7 +261,7 @@ class Link:
         while (answer := self._next()) is self._NOTHING:
             self._receive()
         if isinstance(answer, hiredis.ReplyError):
-            raise Refused.by(str(answer))
+            raise Refused.by(str(answer), self._asked)
         return answer
 
     def pushes(self) -> list[list[Any]]:
@@ -357,10 +366,10 @@ def _in_a_pipeline() -> bool:
 class Group:
     """The process group of the command, numbered as its first process.
 
-    It dies with us even when we are killed with -9, since its lock is then free at once: the kernel sends SIGKILL
-    to the first process when its parent has gone, and to all of the group when the lifeline, a pipe that the
-    command inherits, has lost its writer: us. Out of reach are processes that have left the group, and the rest
-    of a group in which nobody has kept the lifeline open.
+    It dies with us even when we are killed with -9, since its lock is then free at once: the kernel sends
+    SIGKILL to the first process when its parent has gone, and to all of the group when the lifeline, a pipe
+    that the command inherits, has lost its writer: us. Out of reach are processes that have left the group,
+    and the rest of a group in which nobody has kept the lifeline open.
     """
 
     def __init__(self, leader: int, lifeline: int, held_end: int) -> None:
@@ -369,7 +378,9 @@ class Group:
         self._held_end = held_end
 
     @classmethod
-    def start(cls, command: Sequence[str], environment: Mapping[bytes, bytes], terminal: Terminal) -> Group:
+    def start(
+        cls, command: Sequence[str], environment: Mapping[bytes, bytes], terminal: Terminal, signals: Signals
+    ) -> Group:
         """Start the command. Raises CannotExecute."""
         die_with = _death_notice()
         lifeline, held_end = os.pipe()
@@ -379,6 +390,7 @@ class Group:
         pid = os.fork()
         if pid == 0:
             try:
+                signals.restore()
                 os.setpgid(0, 0)
                 if foreground:
                     terminal.lend(os.getpid())
@@ -486,10 +498,14 @@ class Signals:
         self._before[signal.SIGTTOU] = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def restore(self) -> None:
+        """Have signals do what they did before: at the end, and in the child that will be the command."""
         for number, handler in self._before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(-1)
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
         self._reader.close()
         self._writer.close()
 

@@ -69,7 +69,7 @@ class EventLog:
         environ: Mapping[str, str] = os.environ,
     ) -> None:
         stream = stream if stream is not None else sys.stderr
-        handler = logging.StreamHandler(stream)
+        handler = _Stream(stream)
         handler.setFormatter(_Lines(journal=_is_journal(stream, environ)))
         self._logger = logging.getLogger(name)
         self._logger.handlers = [handler]
@@ -115,11 +115,9 @@ class EventLog:
         self._logger.handle(record)
 
     def flush(self) -> None:
-        """Say what was left out and has not been said since, where the bucket has room again."""
-        now_ns = self._clock_ns()
+        """Say what was left out and no line has said since: one line an event, room in its bucket or not."""
         for event, bucket in list(self._buckets.items()):
-            # A quiet end of a burst is told of; while it goes on, its own next line does that.
-            if bucket.suppressed and bucket.admits(now_ns, bucket.level):
+            if bucket.suppressed:
                 self._write(event, bucket.level, {}, bucket)
 
     def adopt_libraries(self) -> None:
@@ -127,6 +125,13 @@ class EventLog:
         root = logging.getLogger()
         root.handlers = [_Adopted(self)]
         root.setLevel(logging.WARNING)
+
+
+class _Stream(logging.StreamHandler[TextIO]):
+    """Where the lines go. One that can't be written is gone: there is nowhere else to say so."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        pass
 
 
 class _Adopted(logging.Handler):

@@ -11,6 +11,7 @@ import io
 import socket
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from socketserver import TCPServer, ThreadingMixIn
@@ -179,6 +180,7 @@ class Server(ThreadingMixIn, HTTPServer):
         self.pages = pages
         self.failed = failed
         self._room = BoundedSemaphore(AT_ONCE)
+        self._stopping = False
         super().__init__(address, _Request)
         self.port = int(self.server_address[1])
         self._thread = Thread(target=self.serve_forever, name="metrics", daemon=True)
@@ -188,6 +190,10 @@ class Server(ThreadingMixIn, HTTPServer):
 
     def stop(self) -> None:
         """Stop listening. Answers on their way may still be sent, while the process lives."""
+        self._stopping = True
+        # Wakes up the thread that accepts: it would look only twice a second whether it is to end.
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
         self.shutdown()
         self.server_close()
         self._thread.join()
@@ -202,7 +208,8 @@ class Server(ThreadingMixIn, HTTPServer):
             return super().get_request()
         except OSError:
             # Without a free file descriptor it stays there to be accepted: look again, but not all the time.
-            time.sleep(0.1)
+            if not self._stopping:
+                time.sleep(0.1)
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -223,11 +230,9 @@ class Server(ThreadingMixIn, HTTPServer):
 
     def _turn_away(self, request: socket.socket) -> None:
         """In the thread that accepts, so without waiting for anything."""
-        try:
+        with suppress(OSError):
             request.setblocking(False)
             request.send(b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
-        except OSError:
-            """Its loss."""
         self.shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:

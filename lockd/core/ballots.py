@@ -1,7 +1,7 @@
 """Questions put to several masters at once, and what their answers add up to.
 
-A ballot is asked of some masters (`asked`, as bits), hears from each at most once, and settles as soon as the outcome is certain. Answers that
-come later still count (rule 2): they say where a lease really is.
+A ballot is asked of some masters (`asked`, as bits), hears from each at most once, and settles as soon as the
+outcome is certain. Answers that come later still count (rule 2): they say where a lease really is.
 """
 
 from collections.abc import Callable
@@ -30,12 +30,11 @@ class Verdict(Enum):
 class Ballot:
     """The part that all have: who was asked, who is still to answer, and why the others didn't.
 
-    t1_ns was read before the first byte was sent. until_ns: no longer worth sending after this (to a master that was away).
+    t1_ns was read before the first byte was sent. until_ns: no longer worth sending after this (to a master
+    that was away).
     """
 
     __slots__ = ("asked", "pending", "settled", "silent", "t1_ns", "until_ns", "verdict")
-
-    carries_clock = True
 
     def __init__(self, t1_ns: int, until_ns: int, settled: "Callable[..., None]") -> None:
         self.t1_ns = t1_ns
@@ -62,7 +61,8 @@ class Ballot:
                 self.weigh(now_ns)
 
     def time_out(self, now_ns: int) -> None:
-        """The masters' time is up: those that didn't answer count as silent, though their answers may still come."""
+        """The masters' time is up: those that didn't answer count as silent, though their answers may still
+        come."""
         if self.verdict is not Verdict.OPEN:
             return
         for master in bits(self.pending):
@@ -97,12 +97,33 @@ def bits(mask: int) -> list[int]:
 class Attempt(Ballot):
     """One try to get a lease: the first round of Redlock, with the masters' proposals for the fence."""
 
-    __slots__ = ("_first_fence", "_quorum", "absent", "fences", "hint", "holder", "resource", "taken_ms", "token", "ttl_ms", "yes", "yes_count")
+    __slots__ = (
+        "_first_fence",
+        "_quorum",
+        "absent",
+        "fences",
+        "hint",
+        "holder",
+        "resource",
+        "taken_ms",
+        "token",
+        "ttl_ms",
+        "yes",
+        "yes_count",
+    )
 
-    def __init__(  # noqa: PLR0913 - each is a part of the question
-        self, holder: Holder, resource: bytes, token: bytes, ttl_ms: int, hint: int, quorum: int, t1_ns: int, until_ns: int,
+    def __init__(
+        self,
+        holder: Holder,
+        resource: bytes,
+        token: bytes,
+        ttl_ms: int,
+        hint: int,
+        quorum: int,
+        t1_ns: int,
+        until_ns: int,
         settled: "Callable[[Attempt, int], None]",
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(t1_ns, until_ns, settled)
         self.holder = holder
         self.resource = resource
@@ -136,8 +157,8 @@ class Attempt(Ballot):
             self.weigh(now_ns)
 
     def weigh(self, now_ns: int) -> None:
-        """Settle as soon as a quorum said yes, or can't any more and it is certain whose fault that is: contention is never
-        reported as an outage, nor an outage as contention."""
+        """Settle as soon as a quorum said yes, or can't any more and it is certain whose fault that is:
+        contention is never reported as an outage, nor an outage as contention."""
         if self.yes_count >= self._quorum:
             self.settle(Verdict.YES, now_ns)
             return
@@ -152,7 +173,8 @@ class Attempt(Ballot):
 
     @property
     def landed(self) -> int:
-        """The masters where the lease is, or may be: all that were asked but for those that certainly said no (rule 3)."""
+        """The masters where the lease is, or may be: all that were asked but for those that certainly said no
+        (rule 3)."""
         return self.asked & ~self.absent
 
     def agreed_fence(self) -> int | None:
@@ -164,7 +186,8 @@ class Attempt(Ballot):
         return next((value for value in self.fences if self.fences.count(value) >= self._quorum), None)
 
     def retry_after_ms(self) -> int:
-        """When, by the masters' word, so many of the others' leases will have run out that a quorum could say yes."""
+        """When, by the masters' word, so many of the others' leases will have run out that a quorum could say
+        yes."""
         missing = self._quorum - self.yes_count
         expiries = sorted(self.taken_ms)
         return max(1, expiries[missing - 1]) if len(expiries) >= missing > 0 else 1
@@ -175,8 +198,14 @@ class FenceRound(Ballot):
 
     __slots__ = ("_quorum", "accepted", "attempt", "highest", "resource", "value")
 
-    def __init__(  # noqa: PLR0913
-        self, attempt: Attempt, value: int, quorum: int, t1_ns: int, until_ns: int, settled: "Callable[[FenceRound, int], None]"
+    def __init__(
+        self,
+        attempt: Attempt,
+        value: int,
+        quorum: int,
+        t1_ns: int,
+        until_ns: int,
+        settled: "Callable[[FenceRound, int], None]",
     ) -> None:
         super().__init__(t1_ns, until_ns, settled)
         self.attempt = attempt
@@ -205,20 +234,54 @@ class FenceRound(Ballot):
             self.settle(Verdict.TAKEN if refused >= self._quorum else Verdict.NO_QUORUM, now_ns)
 
 
-class Extension(Ballot):
-    """Going on with a lease. `put_back` says how the lease reads on masters that lost it; None: it isn't to be put back.
+class Gone:
+    """The masters that had a lease and lost it, as bits. One value for all extensions of a lease in flight:
+    what one of them finds gone, and puts back, must not count for another that was sent behind it."""
 
-    proven: the masters that confirmed the lease when it was last proven; one of them that doesn't have it any more lost it before its time, or
-    somebody took it away: it does not count for a quorum, and is reported in `vanished`, since another may have held the
-    resource there in between. distrusted: those that were found like that before.
+    __slots__ = ("mask",)
+
+    def __init__(self) -> None:
+        self.mask = 0
+
+
+class Extension(Ballot):
+    """Going on with a lease. `put_back` says how the lease reads on masters that lost it; None: it isn't to
+    be put back.
+
+    proven: the masters that confirmed the lease when it was last proven; one of them that doesn't have it any
+    more lost it before its time, or somebody took it away: it does not count for a quorum, and is noted in
+    `gone`, since another may have held the resource there in between.
     """
 
-    __slots__ = ("_quorum", "age_ms", "confirmed", "held_out", "lasts_ms", "others", "proven", "put_back", "resource", "token", "ttl_ms", "vanished")
+    __slots__ = (
+        "_quorum",
+        "age_ms",
+        "confirmed",
+        "gone",
+        "held_out",
+        "lasts_ms",
+        "others",
+        "proven",
+        "put_back",
+        "resource",
+        "token",
+        "ttl_ms",
+    )
 
-    def __init__(  # noqa: PLR0913
-        self, resource: bytes, token: bytes, ttl_ms: int, put_back: bytes | None, age_ms: int, proven: int, distrusted: int,
-        quorum: int, t1_ns: int, until_ns: int, settled: "Callable[[Extension, int], None]",
-    ) -> None:  # fmt: skip
+    def __init__(
+        self,
+        resource: bytes,
+        token: bytes,
+        ttl_ms: int,
+        put_back: bytes | None,
+        age_ms: int,
+        proven: int,
+        gone: Gone,
+        quorum: int,
+        t1_ns: int,
+        until_ns: int,
+        settled: "Callable[[Extension, int], None]",
+    ) -> None:
         super().__init__(t1_ns, until_ns, settled)
         self.resource = resource
         self.token = token
@@ -227,7 +290,7 @@ class Extension(Ballot):
         self.age_ms = age_ms
         self.proven = proven
         self._quorum = quorum
-        self.vanished = distrusted
+        self.gone = gone
         self.confirmed = 0
         self.others = 0
         self.held_out = False
@@ -237,11 +300,11 @@ class Extension(Ballot):
         bit = 1 << master
         self.pending &= ~bit
         if status in (PUT_BACK, OTHERS, MISSING) and self.proven & bit:
-            self.vanished |= bit
+            self.gone.mask |= bit
         if status in (YES, PUT_BACK):
             if not counts:
                 self.silent[master] = "its vote does not count"
-            elif not self.vanished & bit:
+            elif not self.gone.mask & bit:
                 self.confirmed |= bit
                 self.lasts_ms = min(self.lasts_ms, value)
         elif status in (OTHERS, MISSING):
@@ -258,19 +321,24 @@ class Extension(Ballot):
         if confirmed >= self._quorum:
             self.settle(Verdict.YES, now_ns)
         elif confirmed + self.pending.bit_count() < self._quorum:
-            gone = (self.others | self.vanished).bit_count()
+            gone = (self.others | self.gone.mask).bit_count()
             self.settle(Verdict.TAKEN if gone + confirmed >= self._quorum else Verdict.NO_QUORUM, now_ns)
 
 
 class Release(Ballot):
-    """Giving back. Settles when a quorum has said that the lease isn't there any more, or nobody is left to say so."""
+    """Giving back. Settles when a quorum has said that the lease isn't there any more, or nobody is left to
+    say so."""
 
     __slots__ = ("_quorum", "deleted", "missing", "resource", "token")
 
-    carries_clock = False
-
-    def __init__(  # noqa: PLR0913
-        self, resource: bytes, token: bytes, quorum: int, t1_ns: int, until_ns: int, settled: "Callable[[Release, int], None]"
+    def __init__(
+        self,
+        resource: bytes,
+        token: bytes,
+        quorum: int,
+        t1_ns: int,
+        until_ns: int,
+        settled: "Callable[[Release, int], None]",
     ) -> None:
         super().__init__(t1_ns, until_ns, settled)
         self.resource = resource
@@ -290,4 +358,11 @@ class Release(Ballot):
 
     def weigh(self, now_ns: int) -> None:
         if self.deleted + self.missing >= self._quorum or not self.pending:
-            self.settle(Verdict.YES if self.deleted else Verdict.TAKEN if self.missing >= self._quorum else Verdict.NO_QUORUM, now_ns)
+            self.settle(
+                Verdict.YES
+                if self.deleted
+                else Verdict.TAKEN
+                if self.missing >= self._quorum
+                else Verdict.NO_QUORUM,
+                now_ns,
+            )

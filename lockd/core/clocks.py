@@ -1,10 +1,11 @@
 """Which masters' clocks may be trusted (rule 11c).
 
-Redis expires keys by its wall clock. A steady offset is harmless; a jump forward ends leases early. Each vote carries the
-master's time, and lies between the moment the question was sent and the moment the answer came: that bounds the master's offset
-from this agent's CLOCK_BOOTTIME from both sides. The lowest upper bound seen, growing by the drift that honest clocks may have, is a floor:
-an offset that is certainly above it, by more than the tolerance, is a jump. Since the floor never rises to a new sample, many small jumps
-are found as surely as a large one.
+Redis expires keys by its wall clock. A steady offset is harmless; a jump forward ends leases early. Each vote
+carries the master's time, and lies between the moment the question was sent and the moment the answer came:
+that bounds the master's offset from this agent's CLOCK_BOOTTIME from both sides. The lowest upper bound seen,
+growing by the drift that honest clocks may have, is a floor: an offset that is certainly above it, by more
+than the tolerance, is a jump. Since the floor never rises to a new sample, many small jumps are found as
+surely as a large one.
 """
 
 from collections.abc import Sequence
@@ -19,11 +20,27 @@ _GAP_NS = 5_000 * NS_PER_MS
 
 
 class ClockWatch:
-    """One master's clock as this agent sees it."""
+    """One master's clock as this agent sees it.
 
-    __slots__ = ("_floor_at_ns", "_floor_ns", "barred_until_ns", "jumps", "last_jump_ns", "offset_ns", "sampled_ns", "since_ns")
+    tolerance_ns: the largest jump that harms no lease; bar_ns: how long a larger one costs the vote.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = (
+        "_bar_ns",
+        "_floor_at_ns",
+        "_floor_ns",
+        "_tolerance_ns",
+        "barred_until_ns",
+        "jumps",
+        "last_jump_ns",
+        "offset_ns",
+        "sampled_ns",
+        "since_ns",
+    )
+
+    def __init__(self, tolerance_ns: int, bar_ns: int) -> None:
+        self._tolerance_ns = tolerance_ns
+        self._bar_ns = bar_ns
         self.sampled_ns = -1
         self.since_ns = 0
         self.barred_until_ns = 0
@@ -33,17 +50,18 @@ class ClockWatch:
         self._floor_ns = 0
         self._floor_at_ns = 0
 
-    def observe(self, sent_ns: int, received_ns: int, master_us: int, tolerance_ns: int, bar_ns: int) -> bool:
-        """Take a sample. True when it changes what `Clocks.trusted` may say (a new watch, or a jump)."""
+    def observe(self, sent_ns: int, received_ns: int, master_us: int) -> bool:
+        """Take the time that came with an answer. True when it changes what `Clocks.distrust` says (a new
+        watch, or a jump): trust has to be weighed anew before the answer is counted."""
         lowest = master_us * 1000 - received_ns
         highest = master_us * 1000 - sent_ns
         fresh = self.sampled_ns < 0 or received_ns - self.sampled_ns > _GAP_NS
         floor = self._floor_ns + (received_ns - self._floor_at_ns) * _DRIFT_PER_MILLE // 1000
-        jumped = not fresh and lowest > floor + tolerance_ns
+        jumped = not fresh and lowest > floor + self._tolerance_ns
         if jumped:
             self.jumps += 1
             self.last_jump_ns = lowest - floor
-            self.barred_until_ns = received_ns + bar_ns
+            self.barred_until_ns = received_ns + self._bar_ns
         if fresh or jumped:
             self.since_ns = received_ns
             floor = highest
@@ -57,21 +75,20 @@ class ClockWatch:
 class Clocks:
     """The clocks of all masters, and which of them a vote may rest on.
 
-    max_ttl_ms: the ceiling of the TTL; min_ttl_ms: the shortest lease, whose drift allowance is what a jump may hide in;
-    allowance_ms: how far from the median a master may be that was not watched for a max TTL yet.
+    max_ttl_ms: the ceiling of the TTL; min_ttl_ms: the shortest lease, whose drift allowance is what a jump
+    may hide in; allowance_ms: how far from the median a master may be that was not watched for a max TTL yet.
     """
 
     def __init__(self, masters: int, *, max_ttl_ms: int, min_ttl_ms: int, allowance_ms: int) -> None:
-        self.watches = [ClockWatch() for _ in range(masters)]
         self._quorum = masters // 2 + 1
         self._settle_ns = settle_ns(max_ttl_ms)
-        # What the shortest lease gives away for drift, less what an honest clock drifts meanwhile: a jump larger than this may end one early.
-        self._tolerance_ns = max(DRIFT_FLOOR_NS, drift_ns(min_ttl_ms) - min_ttl_ms * NS_PER_MS * _DRIFT_PER_MILLE // 1000)
+        # What the shortest lease gives away for drift, less what an honest clock drifts meanwhile: a jump
+        # larger than this may end one early.
+        tolerance_ns = max(
+            DRIFT_FLOOR_NS, drift_ns(min_ttl_ms) - min_ttl_ms * NS_PER_MS * _DRIFT_PER_MILLE // 1000
+        )
         self._allowance_ns = allowance_ms * NS_PER_MS
-
-    def observe(self, master: int, sent_ns: int, received_ns: int, master_us: int) -> bool:
-        """Take the time that came with an answer. True when trust has to be weighed anew before the answer is counted."""
-        return self.watches[master].observe(sent_ns, received_ns, master_us, self._tolerance_ns, self._settle_ns)
+        self.watches = [ClockWatch(tolerance_ns, self._settle_ns) for _ in range(masters)]
 
     def distrust(self, master: int, now_ns: int) -> str | None:
         """Why a vote of this master doesn't count now, or None when it does."""
@@ -80,7 +97,8 @@ class Clocks:
             return "clock not watched yet"
         if now_ns < watch.barred_until_ns:
             left_s = (watch.barred_until_ns - now_ns) / 1e9
-            return f"clock jumped forward by {watch.last_jump_ns / 1e9:.3f} s, no vote for another {left_s:.0f} s"
+            jump_s = watch.last_jump_ns / 1e9
+            return f"clock jumped forward by {jump_s:.3f} s, no vote for another {left_s:.0f} s"
         if now_ns - watch.since_ns >= self._settle_ns:
             return None
         return self._off_the_median(watch, now_ns)
@@ -93,13 +111,15 @@ class Clocks:
         if abs(off_ns) <= self._allowance_ns:
             return None
         left_s = (watch.since_ns + self._settle_ns - now_ns) / 1e9
-        return f"clock {off_ns / 1e9:+.3f} s off the median of the masters, to be watched for another {left_s:.0f} s"
+        off_s = off_ns / 1e9
+        return f"clock {off_s:+.3f} s off the median of the masters, to be watched for another {left_s:.0f} s"
 
     def _fresh_offsets(self, now_ns: int) -> Sequence[int]:
         return [w.offset_ns for w in self.watches if w.sampled_ns >= 0 and now_ns - w.sampled_ns <= _GAP_NS]
 
     def off_median_us(self, master: int, now_ns: int) -> int | None:
-        """How far this master's clock is from the median of those seen lately, in microseconds; None when it wasn't seen."""
+        """How far this master's clock is from the median of those seen lately, in microseconds; None when it
+        wasn't seen."""
         watch = self.watches[master]
         offsets = self._fresh_offsets(now_ns)
         if not offsets or watch.sampled_ns < 0:

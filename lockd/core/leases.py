@@ -2,7 +2,7 @@
 
 from enum import Enum
 
-from lockd.core.ballots import Attempt, Extension
+from lockd.core.ballots import Attempt, Extension, Gone
 from lockd.core.ports import Holder
 from lockd.core.timers import Timer
 from lockd.core.validity import NS_PER_MS, deadline_ns, longest_ttl_ms, notice_ns
@@ -18,14 +18,30 @@ class Standing(Enum):
 class Lease:
     """One grant of a resource.
 
-    deadline_ns: the end of its validity, as last proven by a quorum. hold_until_ns: no renewal reaches beyond (rule 7).
-    vanished: masters that had it and lost it; landed: all that may have it, to be told of its release.
+    deadline_ns: the end of its validity, as last proven by a quorum. hold_until_ns: no renewal reaches beyond
+    (rule 7). gone: masters that had it and lost it; landed: all that may have it, to be told of its release.
     """
 
     __slots__ = (
-        "deadline_ns", "extending", "fence", "granted_ns", "hold_until_ns", "holder", "landed", "let_go_ns",
-        "loss", "resource", "standing", "t1_ns", "timer", "token", "ttl_ms", "until_ns", "vanished", "_proof",
-    )  # fmt: skip
+        "deadline_ns",
+        "extending",
+        "fence",
+        "gone",
+        "granted_ns",
+        "hold_until_ns",
+        "holder",
+        "landed",
+        "let_go_ns",
+        "loss",
+        "resource",
+        "standing",
+        "t1_ns",
+        "timer",
+        "token",
+        "ttl_ms",
+        "until_ns",
+        "_proof",
+    )
 
     def __init__(self, attempt: Attempt, holder: Holder, fence: int, now_ns: int) -> None:
         self.resource = attempt.resource
@@ -39,7 +55,7 @@ class Lease:
         self.hold_until_ns = attempt.t1_ns + holder.max_hold_ms * NS_PER_MS
         self.until_ns = attempt.t1_ns + attempt.ttl_ms * NS_PER_MS
         self._proof: Attempt | Extension = attempt
-        self.vanished = 0
+        self.gone = Gone()
         self.landed = attempt.landed
         self.standing = Standing.HELD
         self.loss = ""
@@ -51,6 +67,11 @@ class Lease:
     def proven(self) -> int:
         """The masters that confirmed it when it was last proven, and those that did so late (rule 2)."""
         return self._proof.yes if isinstance(self._proof, Attempt) else self._proof.confirmed
+
+    def renew_at_ns(self) -> int:
+        """When it is to be renewed: with two thirds of its TTL left, whatever the app itself has extended it
+        to."""
+        return self.deadline_ns - self.ttl_ms * NS_PER_MS * 2 // 3
 
     def lose_at_ns(self) -> int:
         """When its holder has to be told, if it could not be renewed until then (rule 12)."""
@@ -67,5 +88,5 @@ class Lease:
         self.t1_ns = extension.t1_ns
         self.until_ns = max(self.until_ns, extension.t1_ns + extension.ttl_ms * NS_PER_MS)
         self._proof = extension
-        self.vanished = 0
+        self.gone = Gone()
         self.landed |= extension.asked

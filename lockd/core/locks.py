@@ -1,17 +1,18 @@
 """The agent's rules at work: from LOCK to UNLOCK.
 
-Events come in as methods (`lock`, `unlock`, `extend`, `gone`, and the answers of ballots), each with the time; what is to be
-done goes out through `Masters` and `Holder`. A lease lives like this:
+Events come in as methods (`lock`, `unlock`, `extend`, `gone`, and the answers of ballots), each with the
+time; what is to be done goes out through `Masters` and `Holder`. A lease lives like this:
 
     lock ─▶ Queue ─▶ Attempt ──quorum──▶ (FenceRound) ──still valid──▶ Lease ─▶ Extension … ─▶ Release
               ▲          │ no                                            │ can't be proven
-              └── rest ◀─┴─▶ Release on all that may have it             └─▶ lost: the holder is told, before the deadline
+              └── rest ◀─┴─▶ Release on all that may have it             └─▶ lost: the holder is told, before
+              the deadline
 """
 
 from collections import deque
 from collections.abc import Collection
 
-from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Release, Verdict, bits
+from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Gone, Release, Verdict, bits
 from lockd.core.fences import FenceHints
 from lockd.core.leases import Lease, Standing
 from lockd.core.ports import Chance, Extended, Holder, Limits, Masters, Refusal, Reply, Watcher
@@ -19,7 +20,9 @@ from lockd.core.queues import Queue
 from lockd.core.timers import Timer, Timers
 from lockd.core.validity import NS_PER_MS, deadline_ns
 
-DRAINING = Refusal("DRAINING", "this agent is stopping and grants nothing any more: lock again when it is back")
+DRAINING = Refusal(
+    "DRAINING", "this agent is stopping and grants nothing any more: lock again when it is back"
+)
 NOT_HELD = Refusal("NOTHELD", "no such lease: it ended, or the token is another's")
 
 
@@ -33,7 +36,8 @@ class Locks:
         self.held = 0
         self.waiting = 0
         self.wall_ahead_ns = 0
-        """How far the wall clock is ahead of CLOCK_BOOTTIME: only hints for fences rest on it, and their order does not."""
+        """How far the wall clock is ahead of CLOCK_BOOTTIME: only hints for fences rest on it, and their
+        order does not."""
         self._limits = limits
         self._quorum = limits.quorum
         self._timeout_ns = limits.master_timeout_ms * NS_PER_MS
@@ -63,7 +67,9 @@ class Locks:
                 return
             queue.waiters[holder] = None
         else:
-            queue.waiters[holder] = self.timers.at(holder.give_up_ns, lambda at_ns: self._give_up(queue, holder, at_ns))
+            queue.waiters[holder] = self.timers.at(
+                holder.give_up_ns, lambda at_ns: self._give_up(queue, holder, at_ns)
+            )
         self.waiting += 1
         if queue.idle:
             self._try(queue, now_ns)
@@ -81,7 +87,9 @@ class Locks:
             refusal = Refusal("TIMEOUT", f"waited {waited_ms} ms, it is still held by another")
         elif refusal is None and queue.attempt is not None:
             refusal = queue.attempt.no_quorum(self._masters, self._limits.masters)
-        self._refuse(holder, refusal or Refusal("NOQUORUM", f"waited {waited_ms} ms without an answer"), now_ns)
+        self._refuse(
+            holder, refusal or Refusal("NOQUORUM", f"waited {waited_ms} ms without an answer"), now_ns
+        )
         self._leave(queue, holder, now_ns)
 
     def _leave(self, queue: Queue, holder: Holder, now_ns: int) -> None:
@@ -92,7 +100,8 @@ class Locks:
         self._move_on(queue, now_ns)
 
     def _abandon(self, queue: Queue, now_ns: int) -> None:
-        """Nobody wants what this attempt may still bring: it is given back wherever it may have landed (rule 3)."""
+        """Nobody wants what this attempt may still bring: it is given back wherever it may have landed (rule
+        3)."""
         attempt = queue.attempt
         assert attempt is not None
         queue.attempt = None
@@ -116,7 +125,11 @@ class Locks:
         assert holder is not None
         queue.tries += 1
         if self._masters.voting().bit_count() < self._quorum:
-            reasons = [self._masters.why_not(m) for m in range(self._limits.masters) if not self._masters.voting() >> m & 1]
+            reasons = [
+                self._masters.why_not(m)
+                for m in range(self._limits.masters)
+                if not self._masters.voting() >> m & 1
+            ]
             self._turned_down(queue, Refusal("NOQUORUM", " ".join(reasons)), now_ns)
             return
         timeout_ns = min(self._timeout_ns, holder.ttl_ms * NS_PER_MS // 2)
@@ -131,7 +144,8 @@ class Locks:
         return self._hints.next((now_ns + self.wall_ahead_ns) // 1000)
 
     def _watch(self, ballot: Ballot, timeout_ns: int) -> None:
-        """See to it that a ballot settles in time (rule 5). Nearly all have the same limit, so a queue does for those."""
+        """See to it that a ballot settles in time (rule 5). Nearly all have the same limit, so a queue does
+        for those."""
         if timeout_ns < self._timeout_ns:
             self.timers.at(ballot.t1_ns + timeout_ns, ballot.time_out)
             return
@@ -169,7 +183,9 @@ class Locks:
         """The masters named different fences: have one accepted by a quorum (rule 6)."""
         self._watcher.fence_round()
         timeout_ns = min(self._timeout_ns, attempt.ttl_ms * NS_PER_MS // 2)
-        proposal = FenceRound(attempt, self._hint(now_ns), self._quorum, now_ns, now_ns + timeout_ns, self._proposed)
+        proposal = FenceRound(
+            attempt, self._hint(now_ns), self._quorum, now_ns, now_ns + timeout_ns, self._proposed
+        )
         proposal.put_to(self._masters.propose(proposal))
         self._watch(proposal, timeout_ns)
 
@@ -193,7 +209,9 @@ class Locks:
     def _grant(self, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
         if not self._still_valid(attempt, now_ns):
             late_ms = (now_ns - attempt.t1_ns) // NS_PER_MS
-            too_late = Refusal("NOQUORUM", f"the masters took {late_ms} ms, too long for a ttl of {attempt.ttl_ms} ms")
+            too_late = Refusal(
+                "NOQUORUM", f"the masters took {late_ms} ms, too long for a ttl of {attempt.ttl_ms} ms"
+            )
             self._failed(queue, attempt, too_late, now_ns)
             return
         holder = attempt.holder
@@ -208,7 +226,10 @@ class Locks:
         self._watcher.granted(lease, now_ns - holder.asked_ns)
         holder.granted(lease, now_ns)
         if queue.waiters:
-            self._refuse_the_impatient(queue, self._held_here(lease, now_ns), now_ns)
+            # Whoever waits from here on waits for a holder, not for masters, also in the moment after it let
+            # go.
+            queue.refusal = self._held_here(lease, now_ns)
+            self._refuse_the_impatient(queue, queue.refusal, now_ns)
 
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
         """What the try left is given back before any back-off (rule 3)."""
@@ -236,7 +257,8 @@ class Locks:
         self._try(queue, now_ns)
 
     def _back_off_ns(self, tries: int, refusal: Refusal) -> int:
-        """Exponential, jittered so that two hosts don't meet again and again, and not beyond what the holder has left."""
+        """Exponential, jittered so that two hosts don't meet again and again, and not beyond what the holder
+        has left."""
         limits = self._limits
         most_ms = min(limits.backoff_most_ms, limits.backoff_first_ms << min(tries, 16))
         wait_ns = int(most_ms * NS_PER_MS * (0.5 + self._chance.jitter()))
@@ -262,9 +284,7 @@ class Locks:
     # Keeping it
 
     def _first_look_ns(self, lease: Lease) -> int:
-        if lease.holder.detached:
-            return lease.deadline_ns
-        return lease.t1_ns + lease.ttl_ms * NS_PER_MS // 3
+        return lease.deadline_ns if lease.holder.detached else lease.renew_at_ns()
 
     def _look_after(self, lease: Lease, now_ns: int) -> None:
         """The lease's own timer: renew it, tell of its loss before its deadline, or end it."""
@@ -283,10 +303,12 @@ class Locks:
             else:
                 if lease.extending is None:
                     self._renew(lease, now_ns)
-                next_ns = min(now_ns + max(lease.ttl_ms * NS_PER_MS // 10, 10 * NS_PER_MS), lease.lose_at_ns())
+                next_ns = min(
+                    now_ns + max(lease.ttl_ms * NS_PER_MS // 10, 10 * NS_PER_MS), lease.lose_at_ns()
+                )
         if lease.let_go_ns is not None:
             next_ns = min(next_ns, lease.let_go_ns)
-        if lease.timer is None and lease.standing is not Standing.OVER:
+        if lease.timer is None:
             lease.timer = self.timers.at(next_ns, lambda at_ns: self._look_after(lease, at_ns))
 
     def _look_again(self, lease: Lease, when_ns: int) -> None:
@@ -310,12 +332,13 @@ class Locks:
         age_ms = (now_ns - lease.granted_ns) // NS_PER_MS
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(
-            lease.resource, lease.token, ttl_ms, put_back, age_ms, lease.proven, lease.vanished, self._quorum,
+            lease.resource, lease.token, ttl_ms, put_back, age_ms, lease.proven, lease.gone, self._quorum,
             now_ns, now_ns + timeout_ns, lambda ballot, at_ns: self._extended(lease, ballot, reply, at_ns),
         )  # fmt: skip
         extension.put_to(self._masters.extend(extension))
         lease.landed |= extension.asked
-        # It may last this long on some master, whatever becomes of the extension: a release is worth sending until then.
+        # It may last this long on some master, whatever becomes of the extension: a release is worth sending
+        # until then.
         lease.until_ns = max(lease.until_ns, now_ns + ttl_ms * NS_PER_MS)
         self._watch(extension, timeout_ns)
         return extension
@@ -327,7 +350,8 @@ class Locks:
             if reply is not None:
                 reply.refused(_expired(lease))
             return
-        # Counts only while the old validity still holds: after it another may have had the resource in between (rule 2).
+        # Counts only while the old validity still holds: after it another may have had the resource in
+        # between (rule 2).
         worked = extension.verdict is Verdict.YES and now_ns < lease.deadline_ns
         self._watcher.renewed(lease, worked)
         if worked:
@@ -347,12 +371,12 @@ class Locks:
             self._look_again(lease, self._first_look_ns(lease))
 
     def _not_proven(self, lease: Lease, extension: Extension, reply: Reply | None, now_ns: int) -> None:
-        lease.vanished |= extension.vanished
         refusal = extension.no_quorum(self._masters, self._limits.masters)
         lease.loss = f"it could not be renewed: {refusal.text}"
-        if lease.vanished.bit_count() > self._limits.masters - self._quorum:
-            # So many masters lost it that another may have it already: no retry can prove that it was held all the time.
-            names = ", ".join(self._masters.name(m) for m in bits(lease.vanished))
+        if lease.gone.mask.bit_count() > self._limits.masters - self._quorum:
+            # So many masters lost it that another may have it already: no retry can prove that it was held
+            # all the time.
+            names = ", ".join(self._masters.name(m) for m in bits(lease.gone.mask))
             self._lose(lease, f"it is gone from {names}: removed by force, or data was lost", now_ns)
             self._end(lease, "lost", now_ns)
             if reply is not None:
@@ -384,8 +408,8 @@ class Locks:
                 reply.done(Extended(lease.token, lease.fence, lease.deadline_ns))
 
     def _extend_unknown(self, resource: bytes, token: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
-        """Granted by another agent, or by this one before it was restarted: nothing is known of its validity, so only masters that still
-        have it may prove it, and it is put back nowhere."""
+        """Granted by another agent, or by this one before it was restarted: nothing is known of its validity,
+        so only masters that still have it may prove it, and it is put back nowhere."""
 
         def settled(extension: Extension, at_ns: int) -> None:
             ends_ns = deadline_ns(now_ns, extension.lasts_ms)
@@ -400,7 +424,7 @@ class Locks:
 
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(
-            resource, token, ttl_ms, None, 0, 0, 0, self._quorum, now_ns, now_ns + timeout_ns, settled
+            resource, token, ttl_ms, None, 0, 0, Gone(), self._quorum, now_ns, now_ns + timeout_ns, settled
         )  # fmt: skip
         extension.put_to(self._masters.extend(extension))
         self._watch(extension, timeout_ns)
@@ -408,7 +432,8 @@ class Locks:
     # Giving it back
 
     def unlock(self, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
-        """An app's UNLOCK. Answered when a quorum has confirmed it, so that from then on anybody gets the resource."""
+        """An app's UNLOCK. Answered when a quorum has confirmed it, so that from then on anybody gets the
+        resource."""
         lease = self._find(resource, token)
         if lease is None:
             self._release_unknown(resource, token, reply, now_ns)
@@ -419,7 +444,8 @@ class Locks:
             self._end(lease, "released", now_ns)
 
     def holder_gone(self, lease: Lease, now_ns: int) -> None:
-        """The app that held a session lock is dead: it is free at once, or after its class's lock_delay (rule 13)."""
+        """The app that held a session lock is dead: it is free at once, or after its class's lock_delay (rule
+        13)."""
         if lease.standing is Standing.OVER:
             return
         if lease.holder.lock_delay_ms and lease.standing is Standing.HELD:
@@ -435,6 +461,13 @@ class Locks:
             if queue.lease.standing is Standing.HELD:
                 self._lose(queue.lease, reason, now_ns)
             self._end(queue.lease, "forced", now_ns)
+
+    def forget(self, resource: bytes, token: bytes, now_ns: int) -> None:
+        """The holder of a lost lease knows of it and is done: nothing has to wait for its deadline any
+        more."""
+        lease = self._find(resource, token)
+        if lease is not None and lease.standing is Standing.LOST:
+            self._end(lease, "released", now_ns)
 
     def _find(self, resource: bytes, token: bytes) -> Lease | None:
         queue = self.queues.get(resource)
@@ -469,7 +502,8 @@ class Locks:
             else:
                 reply.refused(release.no_quorum(self._masters, self._limits.masters))
 
-        # Whether it landed on a master that is away isn't known, so nothing is kept for later: those forget it by its TTL.
+        # Whether it landed on a master that is away isn't known, so nothing is kept for later: those forget
+        # it by its TTL.
         release = Release(resource, token, self._quorum, now_ns, now_ns + self._timeout_ns, settled)
         release.put_to(self._masters.release(release, (1 << self._limits.masters) - 1))
         self._watch(release, self._timeout_ns)
@@ -477,7 +511,8 @@ class Locks:
     # Stopping
 
     def drain(self, now_ns: int) -> None:
-        """Grant nothing any more. What is held stays held: its holders are alive, and have it until its deadline (rule 13)."""
+        """Grant nothing any more. What is held stays held: its holders are alive, and have it until its
+        deadline (rule 13)."""
         self.draining = True
         for queue in list(self.queues.values()):
             for holder, timer in queue.waiters.items():

@@ -1,4 +1,5 @@
-"""Who a master says it is, and whether that gives it a vote (rules 8 and 14). Pure: the facts come from the link."""
+"""Who a master says it is, and whether that gives it a vote (rules 8 and 14). Pure: the facts come from the
+link."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -69,7 +70,8 @@ def judge(name: str, cluster: str, facts: Facts, others: Sequence[tuple[str, str
     if facts.loading:
         return State.LOADING, "still loading its data"
     twin = next((other for other, run_id in others if run_id == facts.run_id), None)
-    # Of two entries that lead to one Redis, the one that it is named after keeps its vote: it is still counted once only.
+    # Of two entries that lead to one Redis, the one that it is named after keeps its vote: it is still
+    # counted once only.
     if twin is not None and (facts.identity is None or facts.identity.name != name):
         return State.DUPLICATE, f"the same Redis answers as {twin}: two addresses lead to one master"
     if facts.role != "master":
@@ -88,12 +90,21 @@ def _judge_identity(name: str, cluster: str, facts: Facts) -> tuple[State, str]:
     identity = facts.identity
     if identity is None:
         if facts.keys == 0:
-            return State.BLANK, f"its data set is empty: form the cluster, or admit it (lockctl master admit {name})"
-        return State.UNIDENTIFIED, f"it holds {facts.keys} keys but no identity: not a master of this or any cluster"
+            return (
+                State.BLANK,
+                f"its data set is empty: form the cluster, or admit it (lockctl master admit {name})",
+            )
+        return (
+            State.UNIDENTIFIED,
+            f"it holds {facts.keys} keys but no identity: not a master of this or any cluster",
+        )
     if identity.cluster != cluster:
         return State.FOREIGN, f"it belongs to the cluster '{identity.cluster}', not '{cluster}'"
     if identity.name != name:
-        return State.MISPLACED, f"it is the master '{identity.name}', not '{name}': its address is in the wrong entry"
+        return (
+            State.MISPLACED,
+            f"it is the master '{identity.name}', not '{name}': its address is in the wrong entry",
+        )
     return State.UP, ""
 
 
@@ -106,14 +117,16 @@ class Wait:
 
 
 def wait_for_blank(blank_since_ns: Sequence[int], max_ttl_ms: int, now_ns: int) -> Wait:
-    """A blank master may have voted before it was wiped, so nothing is done with it until those leases are over (rule 8)."""
+    """A blank master may have voted before it was wiped, so nothing is done with it until those leases are
+    over (rule 8)."""
     total_ns = settle_ns(max_ttl_ms)
     remaining_ns = max(since + total_ns for since in blank_since_ns) - now_ns
     return Wait(max(0, -(-remaining_ns // 1_000_000)), total_ns // 1_000_000)
 
 
 def highest_counters(readings: Sequence[Mapping[int, int]]) -> dict[int, int]:
-    """The fence counters a master begins with when it is admitted: per slot the largest that any of the others shows (rule 8)."""
+    """The fence counters a master begins with when it is admitted: per slot the largest that any of the
+    others shows (rule 8)."""
     highest: dict[int, int] = {}
     for reading in readings:
         for slot, value in reading.items():

@@ -22,9 +22,10 @@ class Refusal:
 
 
 class Masters(Protocol):
-    """The fan-out over the masters. Each sending method returns the masters asked, as bits; every one of them answers its
-    ballot once with `answered` or `unanswered`, or never: ballots have time limits of their own. To one master, things arrive in the
-    order in which they were sent, also across a connection that broke (rule 3)."""
+    """The fan-out over the masters. Each sending method returns the masters asked, as bits; every one of them
+    answers its ballot once with `answered` or `unanswered`, or never: ballots have time limits of their own.
+    To one master, things arrive in the order in which they were sent, also across a connection that broke
+    (rule 3)."""
 
     def voting(self) -> int:
         """The masters that have a vote now, as bits."""
@@ -55,7 +56,8 @@ class Reply(Protocol):
 class Holder(Protocol):
     """The app behind a LOCK: what it asked for, and how it is told what became of it.
 
-    None of the methods may call back into `Locks` before it has returned: they are called in the middle of its work.
+    None of the methods may call back into `Locks` before it has returned: they are called in the middle of
+    its work.
     """
 
     resource: bytes

@@ -11,7 +11,8 @@ from lockd.core.timers import Timer
 class Queue:
     """One resource on this host: its lease if it is held here, else the campaign for the first in line.
 
-    At most one of `lease`, `attempt` and `rest` is set: it is held here, being tried for, or left alone until the next try.
+    At most one of `lease`, `attempt` and `rest` is set: it is held here, being tried for, or left alone until
+    the next try.
     """
 
     __slots__ = ("attempt", "lease", "refusal", "resource", "rest", "rest_until_ns", "tries", "waiters")

@@ -8,7 +8,8 @@ Due = Callable[[int], None]
 
 
 class Timer:
-    """One thing to do; `due` gets the time at which it really runs, and is None once that is past or cancelled."""
+    """One thing to do; `due` gets the time at which it really runs, and is None once that is past or
+    cancelled."""
 
     __slots__ = ("due",)
 
@@ -17,7 +18,8 @@ class Timer:
 
 
 class Timers:
-    """`sooner` is called with the new earliest instant whenever it moves closer, so that a driver can set its alarm."""
+    """`sooner` is called with the new earliest instant whenever it moves closer, so that a driver can set its
+    alarm."""
 
     def __init__(self) -> None:
         # Tuples, so that the heap compares in C.
@@ -38,7 +40,8 @@ class Timers:
             return
         timer.due = None
         self._cancelled += 1
-        # Most timers are cancelled long before they are due: without this the heap would hold a minute's worth of the dead.
+        # Most timers are cancelled long before they are due: without this the heap would hold a minute's
+        # worth of the dead.
         if self._cancelled > 256 and self._cancelled * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].due is not None]
             heapify(self._heap)

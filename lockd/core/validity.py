@@ -1,4 +1,5 @@
-"""How long a lease may be relied upon (rule 1), and how long to stay away after an unknown past (rules 8 to 11)."""
+"""How long a lease may be relied upon (rule 1), and how long to stay away after an unknown past (rules 8 to
+11)."""
 
 NS_PER_MS = 1_000_000
 
@@ -12,20 +13,24 @@ def drift_ns(ttl_ms: int) -> int:
 
 
 def deadline_ns(t1_ns: int, ttl_ms: int) -> int:
-    """The instant at which a lease of `ttl_ms`, asked for at `t1_ns` (before the first byte was sent), ends for its holder."""
+    """The instant at which a lease of `ttl_ms`, asked for at `t1_ns` (before the first byte was sent), ends
+    for its holder."""
     return t1_ns + ttl_ms * NS_PER_MS - drift_ns(ttl_ms)
 
 
 def longest_ttl_ms(span_ns: int) -> int:
-    """The largest TTL whose deadline comes no later than `span_ns` after its T1; 0 when there is none (rule 7)."""
+    """The largest TTL whose deadline comes no later than `span_ns` after its T1; 0 when there is none (rule
+    7)."""
     return max(0, (span_ns + DRIFT_FLOOR_NS) * DRIFT_DEN // (NS_PER_MS * (DRIFT_DEN - DRIFT_NUM)))
 
 
 def settle_ns(max_ttl_ms: int) -> int:
-    """After this long, every lease that could have been granted before is over: the guard's formula, max_ttl x 1.01 + 1 s."""
+    """After this long, every lease that could have been granted before is over: the guard's formula, max_ttl
+    x 1.01 + 1 s."""
     return max_ttl_ms * NS_PER_MS * (DRIFT_DEN + DRIFT_NUM) // DRIFT_DEN + 1000 * NS_PER_MS
 
 
 def notice_ns(ttl_ms: int) -> int:
-    """How long before its deadline a holder is told that its lease could not be renewed (rule 12): a fifth of the TTL, 5 s at most."""
+    """How long before its deadline a holder is told that its lease could not be renewed (rule 12): a fifth of
+    the TTL, 5 s at most."""
     return min(ttl_ms * NS_PER_MS // 5, 5000 * NS_PER_MS)

@@ -29,10 +29,15 @@ class Fleet:
     def __init__(self, config: Config, gauge: Gauge, changed: Callable[[Link], None]) -> None:
         self.config = config
         self._gauge = gauge
-        self.links = [Link(i, master, config, self) for i, master in enumerate(config.masters)]
         self.clocks = Clocks(
-            len(self.links), max_ttl_ms=config.max_ttl_ms, min_ttl_ms=config.min_ttl_ms, allowance_ms=config.clock_skew_allowance_ms
-        )  # fmt: skip
+            len(config.masters),
+            max_ttl_ms=config.max_ttl_ms,
+            min_ttl_ms=config.min_ttl_ms,
+            allowance_ms=config.clock_skew_allowance_ms,
+        )
+        self.links = [
+            Link(i, master, config, self, self.clocks.watches[i]) for i, master in enumerate(config.masters)
+        ]
         self.trusted = 0
         self.distrust: list[str | None] = [None] * len(self.links)
         self._up: tuple[Link, ...] = ()
@@ -92,11 +97,15 @@ class Fleet:
             link.flush()
 
     def state_changed(self, link: Link) -> None:
-        self._weigh(boottime_ns())
+        self.weigh(boottime_ns())
         self._changed(link)
 
     def judge(self, link: Link, facts: Facts) -> tuple[State, str]:
-        others = [(o.master.name, o.facts.run_id) for o in self.links if o is not link and o.introduced and o.facts is not None]
+        others = [
+            (o.master.name, o.facts.run_id)
+            for o in self.links
+            if o is not link and o.introduced and o.facts is not None
+        ]
         return judge(link.master.name, self.config.cluster, facts, others)
 
     def introduced(self, link: Link) -> None:
@@ -105,11 +114,7 @@ class Fleet:
     def round_trip(self, link: Link, took_ns: int) -> None:
         self._gauge.round_trip(link.index, took_ns)
 
-    def clock_sample(self, link: Link, sent_ns: int, now_ns: int, master_us: int) -> None:
-        if self.clocks.observe(link.index, sent_ns, now_ns, master_us):
-            self._weigh(now_ns)
-
-    def _weigh(self, now_ns: int) -> None:
+    def weigh(self, now_ns: int) -> None:
         """Who has a vote now."""
         self._up = tuple(link for link in self.links if link.introduced and link.state is State.UP)
         self._up_mask = sum(1 << link.index for link in self._up)
@@ -146,7 +151,7 @@ class Fleet:
                 link.look(now_ns)
             beats += 1
             if beats % 4 == 0:
-                self._weigh(now_ns)
+                self.weigh(now_ns)
 
     async def stop(self) -> None:
         for task in self._tasks:

@@ -26,8 +26,8 @@ class Progress:
 async def form(fleet: Fleet, unused: bool) -> Progress:
     """Write the identities of a new cluster. All masters must be there, blank and distinct.
 
-    Five wiped masters look like five new ones, so a max TTL is waited out first, unless the operator says that no agent
-    has ever used them (unused). Raises NotPossible.
+    Five wiped masters look like five new ones, so a max TTL is waited out first, unless the operator says
+    that no agent has ever used them (unused). Raises NotPossible.
     """
     await _look_again(fleet)
     states = {link.state for link in fleet.links}
@@ -36,13 +36,19 @@ async def form(fleet: Fleet, unused: bool) -> Progress:
     wrong = [link for link in fleet.links if link.state is not State.BLANK and not _unused_of_ours(link)]
     if wrong:
         why = "; ".join(f"{link.master.name}: {link.reason or link.state}" for link in wrong)
-        raise NotPossible(f"a cluster is formed of blank masters that are all there, nothing was changed: {why}")
+        raise NotPossible(
+            f"a cluster is formed of blank masters that are all there, nothing was changed: {why}"
+        )
     blank = [link for link in fleet.links if link.state is State.BLANK]
     twins = _twins(blank)
     if twins:
-        raise NotPossible(f"{twins} lead to the same Redis, nothing was changed: give each entry an address of its own")
+        raise NotPossible(
+            f"{twins} lead to the same Redis, nothing was changed: give each entry an address of its own"
+        )
     if not unused:
-        wait = wait_for_blank([link.blank_since_ns or boottime_ns() for link in blank], fleet.config.max_ttl_ms, boottime_ns())
+        wait = wait_for_blank(
+            [link.blank_since_ns or boottime_ns() for link in blank], fleet.config.max_ttl_ms, boottime_ns()
+        )
         if wait.remaining_ms:
             return Progress("waiting", wait.remaining_ms, wait.total_ms)
     for link in blank:
@@ -52,8 +58,8 @@ async def form(fleet: Fleet, unused: bool) -> Progress:
 
 
 async def admit(fleet: Fleet, name: str) -> Progress:
-    """Give a blank master its vote back: wait until every lease that it may have voted for is over, copy the fence counters of a quorum of the
-    others, then write its identity. Raises NotPossible."""
+    """Give a blank master its vote back: wait until every lease that it may have voted for is over, copy the
+    fence counters of a quorum of the others, then write its identity. Raises NotPossible."""
     link = next((candidate for candidate in fleet.links if candidate.master.name == name), None)
     if link is None:
         known = ", ".join(candidate.master.name for candidate in fleet.links)
@@ -69,14 +75,19 @@ async def admit(fleet: Fleet, name: str) -> Progress:
             f"its fence counters must come from {quorum} other masters, and only {len(others)} have a vote. "
             "If the whole cluster was wiped, form it anew (lockctl cluster init)"
         )
-    ceiling_ms = max(fleet.config.max_ttl_ms, *(other.facts.identity.max_ttl_ms for other in others if other.facts and other.facts.identity))
+    ceiling_ms = max(
+        fleet.config.max_ttl_ms,
+        *(other.facts.identity.max_ttl_ms for other in others if other.facts and other.facts.identity),
+    )
     wait = wait_for_blank([link.blank_since_ns or boottime_ns()], ceiling_ms, boottime_ns())
     if wait.remaining_ms:
         return Progress("waiting", wait.remaining_ms, wait.total_ms)
     readings = await asyncio.gather(*(_counters(other) for other in others), return_exceptions=True)
     read = [reading for reading in readings if not isinstance(reading, BaseException)]
     if len(read) < quorum:
-        raise NotPossible("a quorum of the others could not be read, nothing was changed: try again when they answer")
+        raise NotPossible(
+            "a quorum of the others could not be read, nothing was changed: try again when they answer"
+        )
     await _identify(fleet, link, highest_counters(read))
     await _look_again(fleet)
     return Progress("admitted")
@@ -84,7 +95,11 @@ async def admit(fleet: Fleet, name: str) -> Progress:
 
 async def _look_again(fleet: Fleet) -> None:
     """The facts may be seconds old: what is decided now rests on fresh ones."""
-    looks = (asyncio.wait_for(link.inspect_now(), fleet.config.timeouts.connect_ms / 1000) for link in fleet.links if link.introduced)
+    looks = (
+        asyncio.wait_for(link.inspect_now(), fleet.config.timeouts.connect_ms / 1000)
+        for link in fleet.links
+        if link.introduced
+    )
     await asyncio.gather(*looks, return_exceptions=True)
 
 
@@ -97,7 +112,8 @@ def _twins(links: list[Link]) -> str:
 
 
 def _unused_of_ours(link: Link) -> bool:
-    """A master that got its identity when forming was interrupted: it holds nothing else, so it never voted, and counts as blank."""
+    """A master that got its identity when forming was interrupted: it holds nothing else, so it never voted,
+    and counts as blank."""
     return link.state is State.UP and link.facts is not None and link.facts.keys == 1
 
 
@@ -109,9 +125,13 @@ async def _identify(fleet: Fleet, link: Link, counters: dict[int, int]) -> None:
             fleet.config.cluster, link.master.name, fleet.config.max_ttl_ms, *flat,
         )  # fmt: skip
     except MasterError as failure:
-        raise NotPossible(f"{link.master.name} failed while its identity was written ({failure}): do the same again") from failure
+        raise NotPossible(
+            f"{link.master.name} failed while its identity was written ({failure}): do the same again"
+        ) from failure
     if not written:
-        raise NotPossible(f"{link.master.name} is not blank any more, it was left alone: somebody else is at work on it")
+        raise NotPossible(
+            f"{link.master.name} is not blank any more, it was left alone: somebody else is at work on it"
+        )
 
 
 async def _counters(link: Link) -> dict[int, int]:

@@ -1,4 +1,5 @@
-"""The first words on a new connection to a master: who it is, how it is set, and whether it may be trusted with a vote."""
+"""The first words on a new connection to a master: who it is, how it is set, and whether it may be trusted
+with a vote."""
 
 import asyncio
 import ssl
@@ -25,12 +26,18 @@ async def log_in(call: Call, config: Config) -> int:
 async def read_facts(call: Call) -> Facts:
     """What `judge` needs to know. A master that is loading its data answers nothing but INFO."""
     info = _fields((await call("INFO")).decode(errors="replace"))
-    version = f"Valkey {info['valkey_version']}" if "valkey_version" in info else f"Redis {info.get('redis_version', '?')}"
+    version = (
+        f"Valkey {info['valkey_version']}"
+        if "valkey_version" in info
+        else f"Redis {info.get('redis_version', '?')}"
+    )
     run_id, role = info.get("run_id", ""), info.get("role", "")
     if info.get("loading") == "1":
         return Facts(run_id, version, role, 0, None, {}, loading=True)
     settings = [call("CONFIG", "GET", name) for name in REQUIRED_SETTINGS]
-    keys, identity, *values = await asyncio.gather(call("DBSIZE"), call("HGETALL", scripts.IDENTITY_KEY), *settings)
+    keys, identity, *values = await asyncio.gather(
+        call("DBSIZE"), call("HGETALL", scripts.IDENTITY_KEY), *settings
+    )
     return Facts(
         run_id=run_id,
         version=version,

@@ -1,8 +1,9 @@
 """The link to one master: one connection at a time, everything in the order in which it was sent (rule 3).
 
-What is asked goes out together, once per event-loop turn. When a connection breaks, what was asked and not answered is asked again on the
-next one, in the same order, for as long as it is worth it. Before that, the master is told to close the old connection:
-commands that still lie in its buffers would otherwise run after those of the new one.
+What is asked goes out together, once per event-loop turn. When a connection breaks, what was asked and not
+answered is asked again on the next one, in the same order, for as long as it is worth it. Before that, the
+master is told to close the old connection: commands that still lie in its buffers would otherwise run after
+those of the new one.
 """
 
 import asyncio
@@ -15,6 +16,7 @@ import hiredis
 from lockd.clock import boottime_ns
 from lockd.config import Config, Master
 from lockd.core.ballots import Ballot, Release, Verdict
+from lockd.core.clocks import ClockWatch
 from lockd.core.membership import Facts, State
 from lockd.masters import handshake
 from lockd.masters.scripts import command
@@ -26,6 +28,10 @@ _OWED_MOST = 100_000
 
 class MasterError(Exception):
     """A master answered with an error, or can't be asked."""
+
+
+class _Nonsense(Exception):
+    """An answer that is none to what was asked."""
 
 
 class Call:
@@ -61,14 +67,18 @@ class Listener(Protocol):
 
     def round_trip(self, link: "Link", took_ns: int) -> None: ...
 
-    def clock_sample(self, link: "Link", sent_ns: int, now_ns: int, master_us: int) -> None: ...
+    def weigh(self, now_ns: int) -> None: ...
 
 
 class Link(asyncio.Protocol):
     """One master. `state` and `reason` say what it is to us; only an `up` one is asked for votes."""
 
-    def __init__(self, index: int, master: Master, config: Config, listener: Listener) -> None:
+    def __init__(
+        self, index: int, master: Master, config: Config, listener: Listener, watch: ClockWatch
+    ) -> None:
         self.index = index
+        self._bit = 1 << index
+        self._watch = watch
         self.master = master
         self.state = State.CONNECTING
         self.reason = "not connected yet"
@@ -101,7 +111,8 @@ class Link(asyncio.Protocol):
         self._out.append(payload)
 
     def ask_when_back(self, ballot: Ballot, payload: bytes) -> None:
-        """Keep it for the next connection. Too many are not kept: what they would give back ends by its TTL."""
+        """Keep it for the next connection. Too many are not kept: what they would give back ends by its
+        TTL."""
         if len(self._owed) < _OWED_MOST:
             self._owed.append((ballot, payload))
 
@@ -138,33 +149,38 @@ class Link(asyncio.Protocol):
         try:
             reply = reader.gets()
             while reply is not False:
-                question, _, sent_ns = self._in_flight.popleft()
-                self._take(question, reply, sent_ns)
+                question, payload, sent_ns = self._in_flight.popleft()
+                self._take(question, payload, sent_ns, reply)
                 reply = reader.gets()
-        except (hiredis.ProtocolError, IndexError, ValueError, TypeError) as broken:
+        except (hiredis.ProtocolError, _Nonsense, IndexError) as broken:
             self.drop(f"it doesn't speak Redis as expected: {broken!r}")
 
-    def _take(self, question: Ballot | Call, reply: Any, sent_ns: int) -> None:
+    def _take(self, question: Ballot | Call, payload: bytes, sent_ns: int, reply: Any) -> None:
         now_ns = self._heard_ns = boottime_ns()
         if isinstance(question, Call):
             question.settle(reply)
-        elif isinstance(reply, hiredis.ReplyError):
-            self._refused(question, str(reply), now_ns)
-        elif question.carries_clock:
+        elif reply.__class__ is list and len(reply) == 3:
             status, value, master_us = reply
-            self._listener.clock_sample(self, sent_ns, now_ns, master_us)
+            if self._watch.observe(sent_ns, now_ns, master_us):
+                self._listener.weigh(now_ns)
             if status == -1:
                 self._look_closer.set()
             # Whether it counts is known only now that its clock has been looked at (rule 11).
-            counts = self._listener.trusted >> self.index & 1
-            question.answered(self.index, status, value, counts == 1, now_ns)
-        else:
+            question.answered(self.index, status, value, self._listener.trusted & self._bit != 0, now_ns)
+        elif reply.__class__ is int:
             question.answered(self.index, reply, 0, True, now_ns)
+        elif isinstance(reply, hiredis.ReplyError):
+            self._refused(question, payload, str(reply), now_ns)
+        else:
+            raise _Nonsense(f"{reply!r} to a vote")
         if self.state is State.STALLED:
             self._alive_again(now_ns)
 
-    def _refused(self, ballot: Ballot, error: str, now_ns: int) -> None:
+    def _refused(self, ballot: Ballot, payload: bytes, error: str, now_ns: int) -> None:
         ballot.unanswered(self.index, f"error {error.split(' ', 1)[0]}", now_ns)
+        if isinstance(ballot, Release):
+            # It is still owed (rule 3).
+            self.ask_when_back(ballot, payload)
         if error.startswith("NOSCRIPT"):
             # Somebody flushed the scripts: a new connection loads them.
             self.drop("its scripts were flushed")
@@ -190,7 +206,8 @@ class Link(asyncio.Protocol):
     # Watching over it
 
     def look(self, now_ns: int) -> None:
-        """Called every few tens of ms: a master that doesn't answer in time is skipped, and after a while given up (rule 5)."""
+        """Called every few tens of ms: a master that doesn't answer in time is skipped, and after a while
+        given up (rule 5)."""
         if not self._in_flight:
             return
         waiting_ns = now_ns - self._in_flight[0][2]
@@ -221,7 +238,9 @@ class Link(asyncio.Protocol):
             try:
                 async with asyncio.timeout(self._config.timeouts.connect_ms / 1000):
                     await self._connect()
-            except (OSError, TimeoutError, MasterError) as failure:
+            except Exception as failure:
+                # Whatever it is (refused, no answer, a password file that can't be read just now): a link
+                # never gives up.
                 self._failed_to_connect(failure)
                 tries += 1
             else:
@@ -234,9 +253,12 @@ class Link(asyncio.Protocol):
     async def _connect(self) -> None:
         loop = asyncio.get_running_loop()
         await loop.create_connection(
-            lambda: self, self.master.host, self.master.port,
-            ssl=handshake.tls_context(self._config), server_hostname=handshake.tls_name(self._config, self.master),
-        )  # fmt: skip
+            lambda: self,
+            self.master.host,
+            self.master.port,
+            ssl=handshake.tls_context(self._config),
+            server_hostname=handshake.tls_name(self._config, self.master),
+        )
         session = await handshake.log_in(self.call, self._config)
         await self._inspect()
         if self.state is State.LOADING:
@@ -249,7 +271,8 @@ class Link(asyncio.Protocol):
         self._listener.state_changed(self)
 
     async def _end_the_old_session(self, session: int) -> None:
-        """Have the master throw away what the last connection sent and it did not run yet: it must not run after what comes now."""
+        """Have the master throw away what the last connection sent and it did not run yet: it must not run
+        after what comes now."""
         assert self.facts is not None
         run_id = self.facts.run_id
         # After a restart its numbers begin anew, and the same one may be somebody else's.
@@ -258,7 +281,8 @@ class Link(asyncio.Protocol):
         self._session = (run_id, session)
 
     def _settle_debts(self) -> None:
-        """First of all, ask what the last connection left unanswered, in its order, as far as it is still worth it."""
+        """First of all, ask what the last connection left unanswered, in its order, as far as it is still
+        worth it."""
         now_ns = boottime_ns()
         owed, self._owed = self._owed, deque()
         for ballot, payload in owed:
@@ -285,7 +309,8 @@ class Link(asyncio.Protocol):
             ballot.unanswered(self.index, why, now_ns)
 
     async def _attend(self) -> None:
-        """Sample its clock every second and its settings every five, or at once when something looked wrong."""
+        """Sample its clock every second and its settings every five, or at once when something looked
+        wrong."""
         beats = 0
         while not self._closed.is_set():
             self._look_closer.clear()
@@ -309,7 +334,8 @@ class Link(asyncio.Protocol):
         now_ns = boottime_ns()
         self.round_trip_ns = now_ns - sent_ns
         self._listener.round_trip(self, self.round_trip_ns)
-        self._listener.clock_sample(self, sent_ns, now_ns, int(seconds) * 1_000_000 + int(micros))
+        if self._watch.observe(sent_ns, now_ns, int(seconds) * 1_000_000 + int(micros)):
+            self._listener.weigh(now_ns)
 
     async def _inspect(self) -> None:
         self.facts = await handshake.read_facts(self.call)

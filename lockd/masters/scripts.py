@@ -1,4 +1,5 @@
-"""The Lua scripts that run on the masters, and how each is called. Each file says what its keys, arguments and answers mean."""
+"""The Lua scripts that run on the masters, and how each is called. Each file says what its keys, arguments
+and answers mean."""
 
 from dataclasses import dataclass
 from hashlib import sha1
@@ -40,29 +41,57 @@ ALL = (ACQUIRE, EXTEND, RELEASE, PROPOSE, PAGE, IDENTIFY)
 
 def command(*words: bytes | str | int) -> bytes:
     """A command as it goes over the wire."""
-    return hiredis.pack_command(words)
+    packed: bytes = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub knows one word only
+    return packed
 
 
 def acquire(attempt: Attempt, cluster: bytes) -> bytes:
     holder = attempt.holder
-    return hiredis.pack_command((
-        b"EVALSHA", ACQUIRE.digest, b"3", LEASE_PREFIX + attempt.resource, FENCES_KEY, IDENTITY_KEY,
-        attempt.token, b"%d %b" % (holder.max_hold_ms, holder.owner), attempt.ttl_ms, slot_of(attempt.resource), attempt.hint, BLOCK, cluster,
-    ))  # fmt: skip
+    return command(
+        b"EVALSHA",
+        ACQUIRE.digest,
+        b"3",
+        LEASE_PREFIX + attempt.resource,
+        FENCES_KEY,
+        IDENTITY_KEY,
+        attempt.token,
+        b"%d %b" % (holder.max_hold_ms, holder.owner),
+        attempt.ttl_ms,
+        slot_of(attempt.resource),
+        attempt.hint,
+        BLOCK,
+        cluster,
+    )
 
 
 def propose(fence_round: FenceRound, cluster: bytes) -> bytes:
     return command(
-        b"EVALSHA", PROPOSE.digest, b"2", FENCES_KEY, IDENTITY_KEY, slot_of(fence_round.resource), fence_round.value, BLOCK, cluster
+        b"EVALSHA",
+        PROPOSE.digest,
+        b"2",
+        FENCES_KEY,
+        IDENTITY_KEY,
+        slot_of(fence_round.resource),
+        fence_round.value,
+        BLOCK,
+        cluster,
     )
 
 
 def extend(extension: Extension, cluster: bytes) -> bytes:
     return command(
-        b"EVALSHA", EXTEND.digest, b"2", LEASE_PREFIX + extension.resource, IDENTITY_KEY,
-        extension.token, extension.ttl_ms, cluster, extension.put_back or b"", extension.age_ms,
-    )  # fmt: skip
+        b"EVALSHA",
+        EXTEND.digest,
+        b"2",
+        LEASE_PREFIX + extension.resource,
+        IDENTITY_KEY,
+        extension.token,
+        extension.ttl_ms,
+        cluster,
+        extension.put_back or b"",
+        extension.age_ms,
+    )
 
 
 def release(ballot: Release) -> bytes:
-    return hiredis.pack_command((b"EVALSHA", RELEASE.digest, b"1", LEASE_PREFIX + ballot.resource, ballot.token))
+    return command(b"EVALSHA", RELEASE.digest, b"1", LEASE_PREFIX + ballot.resource, ballot.token)

@@ -74,15 +74,16 @@ async def all_copies(fleet: Fleet, pattern: bytes) -> dict[bytes, list[Copy]]:
     return by_resource
 
 
-async def delete(fleet: Fleet, resource: bytes, tokens: Iterable[bytes]) -> int:
-    """Take these leases away, everywhere; how many masters had one of them."""
+async def delete(fleet: Fleet, resource: bytes, tokens: Iterable[bytes]) -> None:
+    """Take these leases away, from every master that can be reached."""
     key = scripts.LEASE_PREFIX + resource
 
-    async def one(link: Link) -> int:
-        calls = [link.call("EVALSHA", scripts.RELEASE.digest, 1, key, token) for token in tokens]
-        return max(await asyncio.gather(*calls))
+    async def one(link: Link) -> None:
+        await asyncio.gather(
+            *(link.call("EVALSHA", scripts.RELEASE.digest, 1, key, token) for token in tokens)
+        )
 
-    return sum(await _of_all(fleet, one))
+    await _of_all(fleet, one)
 
 
 def strongest(copies: Iterable[Copy]) -> list[Copy] | None:
@@ -107,7 +108,9 @@ def _copy(fleet: Fleet, link: Link, lease: bytes | None, ttl_ms: int) -> Copy | 
         return None
     token, granted_us, _, host, pid, uid = words
     master_us = (boottime_ns() + fleet.clocks.watches[link.index].offset_ns) // 1000
-    return Copy(link.index, token, host, int(pid), int(uid), ttl_ms, max(0, (master_us - int(granted_us)) // 1000))
+    return Copy(
+        link.index, token, host, int(pid), int(uid), ttl_ms, max(0, (master_us - int(granted_us)) // 1000)
+    )
 
 
 def _timeout_s(fleet: Fleet) -> float:

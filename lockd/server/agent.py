@@ -41,7 +41,8 @@ class CannotServe(Exception):
 
 
 def serve(config: Config) -> int:
-    """Run the agent until SIGTERM or SIGINT. Returns the exit status: 0 stopped when told to, 1 could not serve."""
+    """Run the agent until SIGTERM or SIGINT. Returns the exit status: 0 stopped when told to, 1 could not
+    serve."""
     log = EventLog("lockd", config.log_level)
     try:
         uvloop.run(Agent(config, log).run())
@@ -70,6 +71,7 @@ class Agent:
         self.stopped = False
         self.next_session_id = count(1).__next__
         self.metrics.attach(self.fleet, self.locks, lambda: self.quotas.all.connections)
+        self._kept: set[asyncio.Task[None]] = set()
         self._shown: dict[str, tuple[State, str]] = {}
         self._beaten_s = time.monotonic()
         self._started_s = time.monotonic()
@@ -109,7 +111,13 @@ class Agent:
         self.fleet.start()
         self._beat_task = loop.create_task(self._beat())
         server = await loop.create_unix_server(partial(Session, self), sock=listening, backlog=_BACKLOG)
-        self.log.info("serving", version=__version__, socket=str(self.config.socket.path), masters=len(self.config.masters), quorum=self.quorum)
+        self.log.info(
+            "serving",
+            version=__version__,
+            socket=str(self.config.socket.path),
+            masters=len(self.config.masters),
+            quorum=self.quorum,
+        )
         self._notify.ready()
         return server
 
@@ -127,7 +135,12 @@ class Agent:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         if most != resource.RLIM_INFINITY and most < self.config.limits.connections + _SPARE_FILES:
             self.quotas.lower_connections(most - _SPARE_FILES)
-            self.log.warning("file_limit", files=most, connections=most - _SPARE_FILES, limit=self.config.limits.connections)
+            self.log.warning(
+                "file_limit",
+                files=most,
+                connections=most - _SPARE_FILES,
+                limit=self.config.limits.connections,
+            )
 
     def _listen(self) -> socket.socket:
         """The Unix socket, with its mode and group from the first moment that anybody can connect."""
@@ -139,7 +152,10 @@ class Agent:
         try:
             listening.bind(path)
         except OSError as failure:
-            raise CannotServe(f"the socket {path} can't be made ({failure.strerror}): does its folder exist, and may this user write there?") from failure
+            raise CannotServe(
+                f"the socket {path} can't be made ({failure.strerror}): "
+                "does its folder exist, and may this user write there?"
+            ) from failure
         finally:
             os.umask(before)
         try:
@@ -149,15 +165,20 @@ class Agent:
                 os.chown(path, -1, grp.getgrnam(wanted.group).gr_gid)
             os.chmod(path, wanted.mode)
         except (OSError, KeyError) as failure:
-            raise CannotServe(f"the socket {path} can't be given to the group '{wanted.group}': {failure}") from failure
+            raise CannotServe(
+                f"the socket {path} can't be given to the group '{wanted.group}': {failure}"
+            ) from failure
         self._socket_is = os.stat(path).st_ino
         return listening
 
     def _clear_the_way(self, path: str) -> None:
-        """A socket that a dead agent left is removed; one that answers, or another kind of file, is not ours to remove."""
+        """A socket that a dead agent left is removed; one that answers, or another kind of file, is not ours
+        to remove."""
         try:
             if not stat.S_ISSOCK(os.lstat(path).st_mode):
-                raise CannotServe(f"{path} is there and is no socket: remove it, or choose another socket.path")
+                raise CannotServe(
+                    f"{path} is there and is no socket: remove it, or choose another socket.path"
+                )
         except FileNotFoundError:
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
@@ -167,9 +188,13 @@ class Agent:
             except ConnectionRefusedError:
                 os.unlink(path)
             except OSError as failure:
-                raise CannotServe(f"{path} can't be tried ({failure}): is another agent serving there?") from failure
+                raise CannotServe(
+                    f"{path} can't be tried ({failure}): is another agent serving there?"
+                ) from failure
             else:
-                raise CannotServe(f"another agent is serving at {path}: stop it first, or choose another socket.path")
+                raise CannotServe(
+                    f"another agent is serving at {path}: stop it first, or choose another socket.path"
+                )
 
     # Time
 
@@ -215,7 +240,7 @@ class Agent:
         self.locks.drain(boottime_ns())
         until_s = time.monotonic() + self.config.timeouts.drain_ms / 1000
         while self._session_leases() and time.monotonic() < until_s and not self._hurry.is_set():
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # noqa: ASYNC110 - three conditions, and nothing is hurt by 20 ms
 
     def _session_leases(self) -> int:
         return sum(len(session.leases) for session in self.sessions)
@@ -254,7 +279,19 @@ class Agent:
             return
         self._shown[link.master.name] = now
         write = self.log.warning if reason and link.state is not State.CONNECTING else self.log.info
-        write("master_state", master=link.master.name, state=str(link.state), vote=int(not reason), reason=reason, voting=self.fleet.voting().bit_count())
+        write(
+            "master_state",
+            master=link.master.name,
+            state=str(link.state),
+            vote=int(not reason),
+            reason=reason,
+            voting=self.fleet.voting().bit_count(),
+        )
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """An operator's change is carried through, also when the operator's connection closes."""
+        self._kept.add(task)
+        task.add_done_callback(self._kept.discard)
 
     def limit_hit(self, refusal: str, peer: Peer) -> None:
         self.metrics.limit_refused(refusal.split(":", 1)[0])
@@ -277,24 +314,40 @@ class Agent:
         reasons = [self.fleet.why_not(link.index) for link in self.fleet.links if self.fleet.refusal_of(link)]
         if self.locks.draining:
             return False, "draining"
-        return voting >= self.quorum, f"{voting} of {len(self.fleet.links)} masters have a vote, {self.quorum} are needed {' '.join(reasons)}".strip()
+        return (
+            voting >= self.quorum,
+            f"{voting} of {len(self.fleet.links)} masters have a vote, {self.quorum} are needed "
+            + " ".join(reasons),
+        )
 
     def info(self, wanted: set[str]) -> str:
         """The text of INFO: sections as Redis has them, so that clients that look for `loading:0` find it."""
-        sections = {
+        sections: dict[str, dict[str, object]] = {
             "server": {
-                "lockd_version": __version__, "process_id": os.getpid(), "uptime_in_seconds": int(time.monotonic() - self._started_s),
-                "config_fingerprint": self.config.fingerprint(), "cluster": self.config.cluster, "tcp_port": 0,
+                "lockd_version": __version__,
+                "process_id": os.getpid(),
+                "uptime_in_seconds": int(time.monotonic() - self._started_s),
+                "config_fingerprint": self.config.fingerprint(),
+                "cluster": self.config.cluster,
+                "tcp_port": 0,
             },
             "persistence": {"loading": 0},
             "replication": {"role": "master"},
             "clients": {"connected_clients": self.quotas.all.connections},
             "agent": {
-                "leases": self.locks.held, "waiters": self.locks.waiting, "masters": len(self.fleet.links), "quorum": self.quorum,
-                "masters_voting": self.fleet.voting().bit_count(), "draining": int(self.locks.draining), **self.metrics.totals(),
+                "leases": self.locks.held,
+                "waiters": self.locks.waiting,
+                "masters": len(self.fleet.links),
+                "quorum": self.quorum,
+                "masters_voting": self.fleet.voting().bit_count(),
+                "draining": int(self.locks.draining),
+                **self.metrics.totals(),
             },
-        }  # fmt: skip
+        }
         everything = not wanted or wanted & {"all", "everything", "default"}
-        shown = (f"# {name.capitalize()}\r\n" + "".join(f"{k}:{v}\r\n" for k, v in fields.items())
-                 for name, fields in sections.items() if everything or name in wanted)  # fmt: skip
+        shown = (
+            f"# {name.capitalize()}\r\n" + "".join(f"{k}:{v}\r\n" for k, v in fields.items())
+            for name, fields in sections.items()
+            if everything or name in wanted
+        )
         return "\r\n".join(shown)

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(rb"[0-9]{1,18}\Z")
 _TOKEN = re.compile(rb"[0-9a-f]{32}\Z")
 _OK = b"+OK\r\n"
+# Each star costs a matcher another pass over every name.
+_STARS_MOST = 8
 _PONG = b"+PONG\r\n"
 _DENIED_OPERATOR = "DENIED this is for operators: root, the agent's own user, or a member of admin_group"
 
@@ -25,10 +27,14 @@ class BadRequest(Exception):
 
 
 def _ms(word: bytes, name: str, most_ms: int, whose: str, least_ms: int = 0) -> int:
-    """A number of milliseconds as a client writes it; everything else is refused by saying what would be right."""
+    """A number of milliseconds as a client writes it; everything else is refused by saying what would be
+    right."""
     if not _NUMBER.match(word) or not least_ms <= int(word) <= most_ms:
         shown = word[:32].decode(errors="backslashreplace")
-        raise BadRequest(f"ERR {name} must be a whole number of milliseconds from {least_ms} to {most_ms} ({whose}), not '{shown}'")
+        raise BadRequest(
+            f"ERR {name} must be a whole number of milliseconds from {least_ms} to {most_ms} ({whose}), "
+            f"not '{shown}'"
+        )
     return int(word)
 
 
@@ -51,14 +57,16 @@ class Commands:
             b"FORM": lambda s, w: self._form(operators, s, w),
             b"ADMIT": lambda s, w: self._admit(operators, s, w),
             b"INFO": self._info,
-            b"PING": lambda s, w: resp.bulk(w[1], s.protocol) if len(w) > 1 else _PONG,
+            b"PING": self._ping,
             b"ECHO": lambda s, w: resp.bulk(w[1], s.protocol),
             b"QUIT": self._quit,
             b"SELECT": self._select,
             b"HELLO": self._hello,
             b"CLIENT": self._client,
             b"COMMAND": lambda s, w: catalog.answer(w[1:], s.protocol),
-            b"AUTH": lambda s, w: resp.error("ERR no password is asked for: the kernel says who is at this socket"),
+            b"AUTH": lambda s, w: resp.error(
+                "ERR no password is asked for: the kernel says who is at this socket"
+            ),
         }
         known = (catalog.find(name.decode().lower()) for name in self._handlers)
         self._shapes = {command.name.upper().encode(): command for command in known if command is not None}
@@ -84,7 +92,10 @@ class Commands:
         if not word:
             raise BadRequest("ERR the resource is empty: give it a name")
         if len(word) > self._resource_most:
-            raise BadRequest(f"ERR the resource has {len(word)} bytes, it may have {self._resource_most} (limits.resource_bytes)")
+            self._agent.metrics.limit_refused("resource_bytes")
+            raise BadRequest(
+                f"LIMIT resource_bytes: the resource has {len(word)} bytes, it may have {self._resource_most}"
+            )
         return word
 
     def _token(self, word: bytes) -> bytes:
@@ -96,11 +107,19 @@ class Commands:
         lock_class = self._config.class_of(resource)
         if not self._agent.permissions.may_lock(session.peer, lock_class):
             self._agent.denied(session.peer, resource, lock_class.name)
-            raise BadRequest(f"DENIED uid {session.peer.uid} may not lock resources of the class '{lock_class.name}'")
+            raise BadRequest(
+                f"DENIED uid {session.peer.uid} may not lock resources of the class '{lock_class.name}'"
+            )
         return lock_class
 
     def _ttl_ms(self, word: bytes, lock_class: LockClass) -> int:
-        return _ms(word, "the ttl", lock_class.max_ttl_ms or self._config.max_ttl_ms, f"class '{lock_class.name}'", self._config.min_ttl_ms)
+        return _ms(
+            word,
+            "the ttl",
+            lock_class.max_ttl_ms or self._config.max_ttl_ms,
+            f"class '{lock_class.name}'",
+            self._config.min_ttl_ms,
+        )
 
     def _lock(self, session: Session, words: list[bytes]) -> None:
         resource = self._resource(words[1])
@@ -125,8 +144,16 @@ class Commands:
                 shown = word[:32].decode(errors="backslashreplace")
                 raise BadRequest(f"ERR syntax error at '{shown}': {catalog.usage('lock')}")
         if max_hold_ms < ttl_ms:
-            raise BadRequest(f"ERR the ttl of {ttl_ms} ms is longer than the lease may be held: {max_hold_ms} ms ({whose} or MAXHOLD)")
-        self._start_lock(session, LockRequest(session, resource, lock_class, ttl_ms, wait_ms, max_hold_ms, detached, notify, boottime_ns()))
+            raise BadRequest(
+                f"ERR the ttl of {ttl_ms} ms is longer than the lease may be held: "
+                f"{max_hold_ms} ms ({whose} or MAXHOLD)"
+            )
+        self._start_lock(
+            session,
+            LockRequest(
+                session, resource, lock_class, ttl_ms, wait_ms, max_hold_ms, detached, notify, boottime_ns()
+            ),
+        )
 
     def _start_lock(self, session: Session, request: LockRequest) -> None:
         refusal = self._agent.quotas.refuse_lock(session.usage)
@@ -138,25 +165,39 @@ class Commands:
 
     def _unlock(self, session: Session, words: list[bytes]) -> None:
         resource, token = self._resource(words[1]), self._token(words[2])
+        self._report_loss(session, resource, token)
         session.busy()
         self._agent.locks.unlock(resource, token, session, boottime_ns())
 
     def _extend(self, session: Session, words: list[bytes]) -> None:
         resource, token = self._resource(words[1]), self._token(words[2])
         ttl_ms = self._ttl_ms(words[3], self._class_for(session, resource))
+        self._report_loss(session, resource, token)
         session.busy()
         self._agent.locks.extend(resource, token, ttl_ms, session, boottime_ns())
 
+    def _report_loss(self, session: Session, resource: bytes, token: bytes) -> None:
+        """A lease that was lost is given back, and the app told why: also when core has forgotten it
+        already."""
+        loss = session.loss_of(token)
+        if loss is not None:
+            self._agent.locks.forget(resource, token, boottime_ns())
+            raise BadRequest(str(loss))
+
     # Operators
 
-    def _locks(self, operators: Operators, session: Session, words: list[bytes]) -> bytes | None:
+    def _locks(self, operators: Operators, session: Session, words: list[bytes]) -> None:
         rest = words[1:]
-        if rest and rest[-1].upper() == b"LOCAL":
-            return resp.value(operators.local_locks(rest[0] if len(rest) > 1 else b"*"), session.protocol)
-        if len(rest) > 1:
+        local = bool(rest) and rest[-1].upper() == b"LOCAL"
+        patterns = rest[:-1] if local else rest
+        if len(patterns) > 1:
             raise BadRequest(f"ERR syntax error: {catalog.usage('locks')}")
-        session.later(operators.locks(session, rest[0] if rest else b"*"))
-        return None
+        pattern = patterns[0] if patterns else b"*"
+        if len(pattern) > self._resource_most or pattern.count(b"*") > _STARS_MOST:
+            raise BadRequest(
+                f"ERR the pattern may have {self._resource_most} bytes and {_STARS_MOST} times '*'"
+            )
+        session.later(operators.local_locks(session, pattern) if local else operators.locks(session, pattern))
 
     def _for_operators(self, session: Session) -> None:
         if not self._agent.permissions.is_admin(session.peer):
@@ -169,18 +210,20 @@ class Commands:
             raise BadRequest(f"ERR syntax error: {catalog.usage('forcerelease')}")
         wanted = words[3] if len(words) == 4 else None
         if wanted is not None and not re.fullmatch(rb"[0-9a-f]{8,32}", wanted):
-            raise BadRequest("ERR HOLDER takes what HOLDER shows: the first 8 hex digits of the token, or more of it")
-        session.later(operators.force_release(session, resource, wanted))
+            raise BadRequest(
+                "ERR HOLDER takes what HOLDER shows: the first 8 hex digits of the token, or more of it"
+            )
+        session.later(operators.force_release(session, resource, wanted), finish=True)
 
     def _form(self, operators: Operators, session: Session, words: list[bytes]) -> None:
         self._for_operators(session)
         if len(words) > 2 or (len(words) == 2 and words[1].upper() != b"UNUSED"):
             raise BadRequest(f"ERR syntax error: {catalog.usage('form')}")
-        session.later(operators.form(session, unused=len(words) == 2))
+        session.later(operators.form(session, unused=len(words) == 2), finish=True)
 
     def _admit(self, operators: Operators, session: Session, words: list[bytes]) -> None:
         self._for_operators(session)
-        session.later(operators.admit(session, words[1].decode(errors="replace")))
+        session.later(operators.admit(session, words[1].decode(errors="replace")), finish=True)
 
     def _info(self, session: Session, words: list[bytes]) -> bytes:
         wanted = {word.decode(errors="replace").lower() for word in words[1:]}
@@ -188,8 +231,13 @@ class Commands:
 
     # The connection
 
-    def _quit(self, session: Session, words: list[bytes]) -> None:
-        session.close(_OK)
+    def _ping(self, session: Session, words: list[bytes]) -> bytes:
+        if len(words) > 2:
+            raise BadRequest(f"ERR {catalog.arity_error('ping')}: {catalog.usage('ping')}")
+        return resp.bulk(words[1], session.protocol) if len(words) > 1 else _PONG
+
+    def _quit(self, session: Session, words: list[bytes]) -> bytes:
+        return session.quit()
 
     def _select(self, session: Session, words: list[bytes]) -> bytes:
         return _OK if words[1] == b"0" else resp.error("ERR DB index is out of range: there is only 0")
@@ -214,15 +262,22 @@ class Commands:
             session.protocol = int(version)
         return resp.value(
             {
-                "server": "lockd", "version": __version__, "proto": session.protocol, "id": session.id,
-                "mode": "standalone", "role": "master", "modules": [],
+                "server": "lockd",
+                "version": __version__,
+                "proto": session.protocol,
+                "id": session.id,
+                "mode": "standalone",
+                "role": "master",
+                "modules": [],
             },
             session.protocol,
-        )  # fmt: skip
+        )
 
     def _client_name(self, word: bytes | None) -> bytes:
         if word is None or len(word) > 128 or not re.fullmatch(rb"[!-~]*", word):
-            raise BadRequest("ERR a client's name has no spaces, line ends or special characters, and 128 bytes at most")
+            raise BadRequest(
+                "ERR a client's name has no spaces, line ends or special characters, and 128 bytes at most"
+            )
         return word
 
     def _client(self, session: Session, words: list[bytes]) -> bytes:
@@ -242,6 +297,9 @@ class Commands:
             return resp.bulk(session.name or None, session.protocol)
         if subcommand == b"INFO":
             peer = session.peer
-            text = f"id={session.id} name={session.name.decode()} pid={peer.pid} uid={peer.uid} resp={session.protocol} leases={len(session.leases)}"
+            text = (
+                f"id={session.id} name={session.name.decode()} pid={peer.pid} uid={peer.uid} "
+                f"resp={session.protocol} leases={len(session.leases)}"
+            )
             return resp.bulk(text.encode() + b"\n", session.protocol)
         return _OK

@@ -1,11 +1,13 @@
-"""What operators ask: who holds what, on which masters; and what they do: form, admit, release by force (always logged)."""
+"""What operators ask: who holds what, on which masters; and what they do: form, admit, release by force
+(always logged)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from lockd.clock import boottime_ns
-from lockd.core.leases import Standing
+from lockd.core.leases import Lease, Standing
+from lockd.core.queues import Queue
 from lockd.masters import formation, survey
 from lockd.masters.formation import NotPossible
 from lockd.server import resp
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from lockd.server.agent import Agent
 
 _MS = 1_000_000
+_ITEMS_PER_TURN = 100
 
 
 class Operators:
@@ -37,11 +40,14 @@ class Operators:
         return resp.value(self._shown(resource, best), session.protocol)
 
     async def locks(self, session: Session, pattern: bytes) -> bytes:
-        """All leases on all masters. One such listing at a time: it reads through everything that the masters hold."""
+        """All leases on all masters. One such listing at a time: it reads through everything that the masters
+        hold."""
         async with self._one_listing:
             by_resource = await survey.all_copies(self._agent.fleet, pattern)
-        held = ((resource, survey.strongest(copies)) for resource, copies in sorted(by_resource.items()))
-        return resp.value([self._shown(resource, best) for resource, best in held if best is not None], session.protocol)
+        held = ((resource, survey.strongest(copies)) for resource, copies in by_resource.items())
+        return await _listing(
+            (self._shown(resource, best) for resource, best in held if best is not None), session.protocol
+        )
 
     def _shown(self, resource: bytes, copies: list[survey.Copy]) -> dict[str, Any]:
         agent, first = self._agent, copies[0]
@@ -61,23 +67,34 @@ class Operators:
             "quorum": int(quorum),
         }
 
-    def local_locks(self, pattern: bytes) -> list[dict[str, Any]]:
+    async def local_locks(self, session: Session, pattern: bytes) -> bytes:
         """The leases of this host's apps, and how many wait behind each."""
-        now_ns = boottime_ns()
         matches = survey.matcher(pattern)
-        shown = []
-        for resource, queue in sorted(self._agent.locks.queues.items()):
-            lease = queue.lease
-            if lease is None or not matches(resource):
-                continue
-            host, pid, uid = lease.holder.owner.split(b" ")
-            shown.append({
-                "resource": resource, "holder": lease.token[:8], "class": lease.holder.label, "pid": int(pid), "uid": int(uid),
-                "fence": lease.fence, "ttl_ms": max(0, (lease.deadline_ns - now_ns) // _MS), "held_ms": (now_ns - lease.granted_ns) // _MS,
-                "masters": lease.proven.bit_count(), "of": len(self._agent.fleet.links),
-                "detached": int(lease.holder.detached), "lost": int(lease.standing is Standing.LOST), "waiters": len(queue.waiters),
-            })  # fmt: skip
-        return shown
+        queues = [queue for queue in self._agent.locks.queues.values() if queue.lease is not None]
+        leases = ((queue, queue.lease) for queue in queues if matches(queue.resource))
+        return await _listing(
+            (self._shown_local(queue, lease) for queue, lease in leases if lease is not None),
+            session.protocol,
+        )
+
+    def _shown_local(self, queue: Queue, lease: Lease) -> dict[str, Any]:
+        now_ns = boottime_ns()
+        _, pid, uid = lease.holder.owner.split(b" ")
+        return {
+            "resource": lease.resource,
+            "holder": lease.token[:8],
+            "class": lease.holder.label,
+            "pid": int(pid),
+            "uid": int(uid),
+            "fence": lease.fence,
+            "ttl_ms": max(0, (lease.deadline_ns - now_ns) // _MS),
+            "held_ms": (now_ns - lease.granted_ns) // _MS,
+            "masters": lease.proven.bit_count(),
+            "of": len(self._agent.fleet.links),
+            "detached": int(lease.holder.detached),
+            "lost": int(lease.standing is Standing.LOST),
+            "waiters": len(queue.waiters),
+        }
 
     def masters(self) -> list[dict[str, Any]]:
         """Each master: what it is to this agent, and why it has no vote."""
@@ -86,12 +103,19 @@ class Operators:
         for link in fleet.links:
             facts = link.facts
             identity = facts.identity if facts else None
-            shown.append({
-                "name": link.master.name, "address": link.master.address, "state": str(link.state),
-                "vote": fleet.voting() >> link.index & 1, "reason": link.reason or fleet.refusal_of(link),
-                "rtt_us": link.round_trip_ns // 1000, "clock_offset_us": fleet.clocks.off_median_us(link.index, now_ns),
-                "version": facts.version if facts else "", "max_ttl_ms": identity.max_ttl_ms if identity else None,
-            })  # fmt: skip
+            shown.append(
+                {
+                    "name": link.master.name,
+                    "address": link.master.address,
+                    "state": str(link.state),
+                    "vote": fleet.voting() >> link.index & 1,
+                    "reason": link.reason or fleet.refusal_of(link),
+                    "rtt_us": link.round_trip_ns // 1000,
+                    "clock_offset_us": fleet.clocks.off_median_us(link.index, now_ns),
+                    "version": facts.version if facts else "",
+                    "max_ttl_ms": identity.max_ttl_ms if identity else None,
+                }
+            )
         return shown
 
     # Changing
@@ -101,14 +125,29 @@ class Operators:
         found = await survey.copies_of(agent.fleet, resource)
         tokens = {copy.token for copy in found.copies if wanted is None or copy.token.startswith(wanted)}
         if not tokens:
-            return resp.error("NOTHELD it is free, or held by another than the one you named: look again with HOLDER")
-        whose = sorted({f"{c.host.decode(errors='replace')} pid {c.pid} uid {c.uid}" for c in found.copies if c.token in tokens})
-        agent.log.warning("forced_release", resource=resource, by_pid=peer.pid, by_uid=peer.uid, held_by="; ".join(whose))
+            return resp.error(
+                "NOTHELD it is free, or held by another than the one you named: look again with HOLDER"
+            )
+        whose = sorted(
+            {
+                f"{c.host.decode(errors='replace')} pid {c.pid} uid {c.uid}"
+                for c in found.copies
+                if c.token in tokens
+            }
+        )
+        agent.log.warning(
+            "forced_release", resource=resource, by_pid=peer.pid, by_uid=peer.uid, held_by="; ".join(whose)
+        )
         agent.metrics.forced_release()
         # Its holder first, if it is on this host: what is gone from the masters may be another's at once.
         agent.locks.take_away(resource, tokens, f"released by force, by uid {peer.uid}", boottime_ns())
-        deleted = await survey.delete(agent.fleet, resource, tokens)
-        return resp.integer(deleted)
+        await survey.delete(agent.fleet, resource, tokens)
+        left = {
+            copy.master
+            for copy in (await survey.copies_of(agent.fleet, resource)).copies
+            if copy.token in tokens
+        }
+        return resp.integer(len({copy.master for copy in found.copies if copy.token in tokens} - left))
 
     async def form(self, session: Session, unused: bool) -> bytes:
         return await self._change(session, "form", lambda: formation.form(self._agent.fleet, unused))
@@ -116,15 +155,35 @@ class Operators:
     async def admit(self, session: Session, name: str) -> bytes:
         return await self._change(session, f"admit {name}", lambda: formation.admit(self._agent.fleet, name))
 
-    async def _change(self, session: Session, what: str, work: Callable[[], Awaitable[formation.Progress]]) -> bytes:
+    async def _change(
+        self, session: Session, what: str, work: Callable[[], Awaitable[formation.Progress]]
+    ) -> bytes:
         peer = session.peer
         async with self._one_change:
             try:
                 progress = await work()
             except NotPossible as why:
-                self._agent.log.warning("membership_refused", what=what, why=str(why), by_pid=peer.pid, by_uid=peer.uid)
+                self._agent.log.warning(
+                    "membership_refused", what=what, why=str(why), by_pid=peer.pid, by_uid=peer.uid
+                )
                 return resp.error(f"ERR {why}")
         if progress.status != "waiting":
-            self._agent.log.warning("membership", what=what, status=progress.status, by_pid=peer.pid, by_uid=peer.uid)
-        shown = {"status": progress.status, "remaining_ms": progress.remaining_ms, "total_ms": progress.total_ms}
+            self._agent.log.warning(
+                "membership", what=what, status=progress.status, by_pid=peer.pid, by_uid=peer.uid
+            )
+        shown = {
+            "status": progress.status,
+            "remaining_ms": progress.remaining_ms,
+            "total_ms": progress.total_ms,
+        }
         return resp.value(shown, session.protocol)
+
+
+async def _listing(items: Iterable[dict[str, Any]], protocol: int) -> bytes:
+    """A long reply, made in pieces: nobody else should have to wait for it."""
+    encoded = []
+    for item in items:
+        encoded.append(resp.value(item, protocol))
+        if len(encoded) % _ITEMS_PER_TURN == 0:
+            await asyncio.sleep(0)
+    return resp.array(encoded)

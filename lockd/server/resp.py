@@ -355,10 +355,8 @@ class RequestParser(ExactParser):
         if words is not None and self._buffer is buffer:
             # The window is still good behind this request. Splitting anew after each would make a stream of
             # small requests with CRLF in their words many times as expensive as it should be.
-            line += buffer.count(_CRLF, start, self._offset)
-            if line < len(lines):
-                self._lines, self._whole_lines = lines, len(lines) - 1
-                self._line = self._settled_line = line
+            self._lines, self._whole_lines = lines, len(lines) - 1
+            self._line = self._settled_line = line + buffer.count(_CRLF, start, self._offset)
         return words
 
 

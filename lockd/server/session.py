@@ -1,6 +1,8 @@
-"""One app's connection: commands in, replies out in their order, and the leases that live and die with it (rule 13)."""
+"""One app's connection: commands in, replies out in their order, and the leases that live and die with it
+(rule 13)."""
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,8 @@ if TYPE_CHECKING:
     from lockd.server.agent import Agent
 
 _COMMANDS_PER_TURN = 64
+_REPLY_BYTES_PER_TURN = 65_536
+_LOSSES_REMEMBERED = 1_000
 _MS = 1_000_000
 
 
@@ -22,13 +26,31 @@ class LockRequest:
     """A LOCK, from its arrival until its lease has ended: core's `Holder`."""
 
     __slots__ = (
-        "asked_ns", "detached", "give_up_ns", "label", "lock_delay_ms", "max_hold_ms", "notify", "owner", "resource", "session", "ttl_ms",
-    )  # fmt: skip
+        "asked_ns",
+        "detached",
+        "give_up_ns",
+        "label",
+        "lock_delay_ms",
+        "max_hold_ms",
+        "notify",
+        "owner",
+        "resource",
+        "session",
+        "ttl_ms",
+    )
 
-    def __init__(  # noqa: PLR0913 - the parts of a LOCK
-        self, session: "Session", resource: bytes, lock_class: LockClass, ttl_ms: int, wait_ms: int, max_hold_ms: int,
-        detached: bool, notify: bool, now_ns: int,
-    ) -> None:  # fmt: skip
+    def __init__(
+        self,
+        session: "Session",
+        resource: bytes,
+        lock_class: LockClass,
+        ttl_ms: int,
+        wait_ms: int,
+        max_hold_ms: int,
+        detached: bool,
+        notify: bool,
+        now_ns: int,
+    ) -> None:
         self.session = session
         self.resource = resource
         self.label = lock_class.name
@@ -47,7 +69,15 @@ class LockRequest:
         session.agent.quotas.holds(session.usage)
         if not self.detached:
             session.leases.add(lease)
-        session.answer(resp.lease(lease.token, lease.fence, (lease.deadline_ns - now_ns) // _MS, lease.deadline_ns, session.protocol))
+        session.answer(
+            resp.lease(
+                lease.token,
+                lease.fence,
+                (lease.deadline_ns - now_ns) // _MS,
+                lease.deadline_ns,
+                session.protocol,
+            )
+        )
 
     def refused(self, refusal: Refusal) -> None:
         self.session.lock_answered()
@@ -66,7 +96,8 @@ class LockRequest:
 
 
 class Session(asyncio.Protocol):
-    """A connection. One command runs at a time, as in Redis: what follows a waiting LOCK on the same connection waits with it."""
+    """A connection. One command runs at a time, as in Redis: what follows a waiting LOCK on the same
+    connection waits with it."""
 
     def __init__(self, agent: "Agent") -> None:
         self.agent = agent
@@ -78,11 +109,14 @@ class Session(asyncio.Protocol):
         self.closing = False
         self.peer: Peer
         self.owner = b""
-        self._losses: list[tuple[bytes, Refusal]] = []
+        self._losses: OrderedDict[bytes, Refusal] = OrderedDict()
+        self._untold: list[bytes] = []
+        self._batch: list[bytes] | None = None
         self._parser = resp.RequestParser(agent.config.limits.request_bytes)
         self._transport: asyncio.Transport | None = None
         self._busy = False
         self._clogged = False
+        self._held_back = False
         self._scheduled = False
         self._admitted = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,6 +144,8 @@ class Session(asyncio.Protocol):
         if not self._admitted:
             return
         self.closing = True
+        for task in self._tasks:
+            task.cancel()
         agent = self.agent
         agent.sessions.discard(self)
         now_ns = boottime_ns()
@@ -123,7 +159,7 @@ class Session(asyncio.Protocol):
         agent.quotas.disconnected(self.peer.uid)
 
     def close(self, last_words: bytes = b"") -> None:
-        """Close after what is written has gone out; a client that doesn't read is not waited for."""
+        """Close after what is written has gone out; a client that doesn't read is not waited for long."""
         self.closing = True
         transport = self._transport
         if transport is None:
@@ -142,6 +178,11 @@ class Session(asyncio.Protocol):
         self._clogged = False
         self._go_on()
 
+    def quit(self) -> bytes:
+        """Close once the replies up to this one are written."""
+        self.closing = True
+        return b"+OK\r\n"
+
     # Commands
 
     def data_received(self, data: bytes) -> None:
@@ -151,17 +192,28 @@ class Session(asyncio.Protocol):
         parser.feed(data)
         if not (self._busy or self._clogged or self._scheduled):
             self._run()
-        if parser.pending_bytes > self.agent.config.limits.pipeline_bytes:
+        elif parser.pending_bytes > self.agent.config.limits.pipeline_bytes:
+            self._hold_back()
+
+    def _hold_back(self) -> None:
+        """More has come than is kept. Where the client only has to wait its turn it is not read from for a
+        while; behind a command that waits that won't do, since a connection that isn't read from can't be
+        seen to close."""
+        if self._busy:
             self.agent.limit_hit("pipeline_bytes", self.peer)
-            self.close(resp.error("LIMIT pipeline_bytes: too much was sent without waiting for its replies"))
+            self.close(resp.error("LIMIT pipeline_bytes: too much was sent behind a command that waits"))
+        elif self._transport is not None and not self._held_back:
+            self._held_back = True
+            self._transport.pause_reading()
 
     def _run(self) -> None:
         """Run what has arrived, but not so much at a time that others have to wait for it."""
         self._scheduled = False
-        replies: list[bytes] = []
+        replies = self._batch = []
+        size = 0
         try:
             for _ in range(_COMMANDS_PER_TURN):
-                if self._busy or self._clogged or self.closing:
+                if self._busy or self._clogged or self.closing or size > _REPLY_BYTES_PER_TURN:
                     break
                 words = self._parser.next()
                 if words is None:
@@ -169,40 +221,56 @@ class Session(asyncio.Protocol):
                 reply = self._report_loss(words) or self.agent.commands.run(self, words)
                 if reply is not None:
                     replies.append(reply)
-            else:
-                self._go_on()
+                    size += len(reply)
         except resp.ProtocolError as broken:
             self.agent.protocol_error(str(broken), self.peer)
             replies.append(resp.error(f"ERR {broken}"))
-            self._write(replies)
+            self.closing = True
+        self._batch = None
+        if replies and self._transport is not None:
+            self._transport.write(b"".join(replies))
+        self._after_a_turn()
+
+    def _after_a_turn(self) -> None:
+        if self.closing:
             self.close()
             return
-        self._write(replies)
-
-    def _write(self, replies: list[bytes]) -> None:
-        if replies and self._transport is not None:
-            self._transport.write(replies[0] if len(replies) == 1 else b"".join(replies))
+        left = self._parser.pending_bytes
+        if left > self.agent.config.limits.pipeline_bytes:
+            self._hold_back()
+        elif self._held_back and self._transport is not None:
+            self._held_back = False
+            self._transport.resume_reading()
+        if left:
+            self._go_on()
 
     def _go_on(self) -> None:
-        """Go on with what has arrived meanwhile: in a turn of its own, since this may be called from within core."""
+        """Go on with what has arrived meanwhile, if that is a whole command: in a turn of its own, since core
+        may be in the middle of its work."""
         if not (self._scheduled or self._busy or self._clogged or self.closing):
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
     def _report_loss(self, words: list[bytes]) -> bytes | None:
-        """In RESP2 nothing can be pushed, so the next command has to bring it: it is not run, and fails (rule 12)."""
-        if not self._losses:
+        """In RESP2 nothing can be pushed, so the next command has to bring it: it is not run, and fails (rule
+        12)."""
+        if not self._untold:
             return None
         name = words[0].upper()
-        if name in (b"QUIT", b"HELLO"):
+        if name in (b"QUIT", b"HELLO") or (
+            name in (b"UNLOCK", b"EXTEND") and len(words) > 2 and words[2] in self._losses
+        ):
+            # The latter name their lease, and get the same error by themselves.
             return None
-        if name in (b"UNLOCK", b"EXTEND") and len(words) > 2:
-            # It names its lease, and gets the same error by itself.
-            known = len(self._losses)
-            self._losses = [loss for loss in self._losses if loss[0] != words[2]]
-            if len(self._losses) < known:
-                return None
-        return resp.error(str(self._losses.pop(0)[1]))
+        return resp.error(str(self._losses[self._untold.pop(0)]))
+
+    def loss_of(self, token: bytes) -> Refusal | None:
+        """Why the lease with this token was lost, when this connection held it. It is told once more, and
+        then forgotten."""
+        loss = self._losses.pop(token, None)
+        if loss is not None and token in self._untold:
+            self._untold.remove(token)
+        return loss
 
     # Answers
 
@@ -211,8 +279,12 @@ class Session(asyncio.Protocol):
         self._busy = True
 
     def answer(self, reply: bytes) -> None:
+        """The reply to the command that kept this connection busy."""
         self._busy = False
-        if self._transport is not None:
+        if self._batch is not None:
+            # Refused at once, before the replies that it comes after were written.
+            self._batch.append(reply)
+        elif self._transport is not None:
             self._transport.write(reply)
             if self._parser.pending_bytes:
                 self._go_on()
@@ -237,12 +309,16 @@ class Session(asyncio.Protocol):
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // _MS)
         self.answer(resp.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self.protocol))
 
-    def later(self, work: Coroutine[Any, Any, bytes]) -> None:
-        """Answer with what `work` comes to; nothing else on this connection runs meanwhile."""
+    def later(self, work: Coroutine[Any, Any, bytes], *, finish: bool = False) -> None:
+        """Answer with what `work` comes to; nothing else on this connection runs meanwhile. finish: also when
+        the client goes."""
         self.busy()
         task = asyncio.get_running_loop().create_task(self._finish(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        if finish:
+            self.agent.keep(task)
+        else:
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
 
     async def _finish(self, work: Coroutine[Any, Any, bytes]) -> None:
         try:
@@ -257,22 +333,37 @@ class Session(asyncio.Protocol):
     def tell(self, kind: bytes, resource: bytes, token: bytes, deadline_ns: int) -> None:
         """A push that may be left out: not to be kept for a client that doesn't read."""
         if self.protocol == 3 and self._transport is not None and not self._transport.get_write_buffer_size():
-            self._transport.write(resp.push([
-                resp.bulk(kind, 3), resp.bulk(resource, 3), resp.bulk(token, 3), resp.integer(deadline_ns)
-            ]))  # fmt: skip
+            self._transport.write(
+                resp.push(
+                    [
+                        resp.bulk(kind, 3),
+                        resp.bulk(resource, 3),
+                        resp.bulk(token, 3),
+                        resp.integer(deadline_ns),
+                    ]
+                )
+            )
 
     def tell_lost(self, lease: Lease, reason: str) -> None:
         """A loss: pushed at once in RESP3, and kept for the next command in RESP2 (rule 12)."""
-        if self._transport is None:
-            return
-        if self.protocol == 3:
-            self._transport.write(resp.push([
-                resp.bulk(b"lost", 3), resp.bulk(lease.resource, 3), resp.bulk(lease.token, 3),
-                resp.bulk(reason.encode(errors="replace"), 3), resp.integer(lease.deadline_ns),
-            ]))  # fmt: skip
-        else:
-            shown = lease.resource.decode(errors="backslashreplace")
-            self._losses.append((lease.token, Refusal("EXPIRED", f"the lease of '{shown}' was lost: {reason}")))
+        shown = lease.resource.decode(errors="backslashreplace")
+        self._losses[lease.token] = Refusal("EXPIRED", f"the lease of '{shown}' was lost: {reason}")
+        if len(self._losses) > _LOSSES_REMEMBERED:
+            self.loss_of(next(iter(self._losses)))
+        if self.protocol == 2:
+            self._untold.append(lease.token)
+        elif self._transport is not None:
+            self._transport.write(
+                resp.push(
+                    [
+                        resp.bulk(b"lost", 3),
+                        resp.bulk(lease.resource, 3),
+                        resp.bulk(lease.token, 3),
+                        resp.bulk(reason.encode(errors="replace"), 3),
+                        resp.integer(lease.deadline_ns),
+                    ]
+                )
+            )
 
 
 Handler = Callable[[Session, list[bytes]], bytes | None]

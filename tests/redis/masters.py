@@ -161,6 +161,7 @@ class Cluster:
             "masters": [{"name": master.name, "address": master.address} for master in self.masters],
             "socket": {"path": str(self.socket)},
             "metrics": f"{LOOPBACK}:{self.metrics_port}",
+            "timeouts": {"drain_ms": 500},  # holders don't have to be waited for as long as in production
         }
         return merged(defaults, self._overrides)
 

@@ -6,7 +6,7 @@ import io
 import logging
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -116,7 +116,9 @@ def test_a_value_without_end_is_cut() -> None:
         ("error", ["error"]),
     ],
 )
-def test_only_the_configured_level_and_above_is_written(out: io.StringIO, level: str, seen: list[str]) -> None:
+def test_only_the_configured_level_and_above_is_written(
+    out: io.StringIO, level: str, seen: list[str]
+) -> None:
     log = EventLog("lockd.test", level, stream=out, environ={})
     for each in ("debug", "info", "warning", "error"):
         log.log("something", each)
@@ -135,7 +137,9 @@ def test_a_burst_is_cut_off_and_the_next_line_says_how_many_were_left_out(
     assert without_ts(out)[BURST:] == ["level=warning event=lease_lost n=last suppressed=5"]
 
 
-def test_after_the_burst_ten_lines_a_second_get_through(log: EventLog, out: io.StringIO, clock: Clock) -> None:
+def test_after_the_burst_ten_lines_a_second_get_through(
+    log: EventLog, out: io.StringIO, clock: Clock
+) -> None:
     for _ in range(BURST):
         log.info("e")
     for _ in range(1_000):
@@ -151,12 +155,9 @@ def test_one_event_that_floods_does_not_silence_another(log: EventLog, out: io.S
     assert without_ts(out)[-1] == "level=info event=other"
 
 
-def test_flush_tells_of_the_quiet_end_of_a_burst_once(log: EventLog, out: io.StringIO, clock: Clock) -> None:
+def test_flush_tells_once_of_what_was_left_out_at_the_end_of_a_burst(log: EventLog, out: io.StringIO) -> None:
     for _ in range(BURST + 7):
         log.error("lease_lost", resource=b"r")
-    log.flush()
-    assert len(without_ts(out)) == BURST
-    clock.ns += INTERVAL_NS
     log.flush()
     log.flush()
     assert without_ts(out)[BURST:] == ["level=error event=lease_lost suppressed=7"]
@@ -202,14 +203,18 @@ def test_what_libraries_log_is_an_event_too(log: EventLog, out: io.StringIO, roo
     ]
 
 
-def test_a_library_s_traceback_stays_on_its_line(log: EventLog, out: io.StringIO, root: logging.Logger) -> None:
+def test_a_library_s_traceback_stays_on_its_line(
+    log: EventLog, out: io.StringIO, root: logging.Logger
+) -> None:
     log.adopt_libraries()
     try:
         raise RuntimeError("told\nyou")
     except RuntimeError:
         logging.getLogger("asyncio").exception("a task failed")
     (line,) = without_ts(out)
-    assert line.startswith('level=error event=library_log logger=asyncio message="a task failed" traceback="Trace')
+    assert line.startswith(
+        'level=error event=library_log logger=asyncio message="a task failed" traceback="Trace'
+    )
     assert line.endswith(r'RuntimeError: told\nyou\n"')
 
 
@@ -220,9 +225,9 @@ def test_an_event_is_not_told_twice_when_libraries_are_adopted(log: EventLog, ou
     assert without_ts(out) == ["level=warning event=once"]
 
 
-@pytest.mark.parametrize("break_it", [io.StringIO.close], ids=["closed"])
 def test_a_broken_stderr_does_not_break_the_agent(
-    log: EventLog, out: io.StringIO, break_it: Callable[[io.StringIO], None], capsys: pytest.CaptureFixture[str]
+    log: EventLog, out: io.StringIO, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    break_it(out)
+    out.close()
     log.error("nobody_hears_this")
+    assert capsys.readouterr().err == ""

@@ -58,6 +58,22 @@ class TestRequests:
         parser.feed(request(b"3")[5:] + request(b"4"))
         assert drain(parser) == [[b"2"], [b"3"], [b"4"]]
 
+    def test_a_request_is_not_complete_before_its_last_crlf(self, parser):
+        for piece in (request(b"PING")[:-2], b"\r"):
+            parser.feed(piece)
+            assert parser.next() is None
+        parser.feed(b"\n")
+        assert parser.next() == [b"PING"]
+
+    def test_a_word_that_comes_by_itself_and_reads_like_a_request_is_still_a_word(self, parser):
+        smuggled = request(b"UNLOCK", b"orders", b"token")
+        whole = request(b"ECHO", smuggled)
+        head, tail = whole[: whole.index(smuggled)], whole[whole.index(smuggled) :]
+        parser.feed(head)
+        assert parser.next() is None
+        parser.feed(tail + request(b"PING"))
+        assert drain(parser) == [[b"ECHO", smuggled], [b"PING"]]
+
     def test_a_word_larger_than_the_window_comes_out_whole(self, parser):
         words = [b"ECHO", b"x\r\n" * 20_000]
         parser.feed(request(b"PING") + request(*words) + request(b"PING"))
@@ -119,6 +135,8 @@ class TestRefusals:
             (b"*1\r\n$\r\n", "invalid bulk length ''"),
             (b"*1\r\n$1\r\nab\r\n", "expected CRLF after 1 bytes, got 'b\\r'"),
             (b"*1\r\n$1\r\na\n\r\n", "expected CRLF after 1 bytes, got '\\n\\r'"),
+            (b"*" + b"1" * 29 + b"\r\n", "invalid multibulk length '11111111111111111111111111111'"),
+            (b"*" + b"1" * 30 + b"\r\n", "too big mbulk count string"),
             (b"*" + b"1" * 31, "too big mbulk count string"),
             (b"*1\r\n$" + b"1" * 31, "too big bulk count string"),
             (b"*1\r\n$536870912\r\n", "request of 536870930 bytes or more, 65536 are allowed"),

@@ -49,7 +49,9 @@ def test_a_status_can_not_smuggle_in_another_assignment(manager: socket.socket) 
     assert manager.recv(4_096) == b"STATUS=waiting MAINPID=1"
 
 
-@pytest.mark.parametrize("environ", [{}, {"NOTIFY_SOCKET": ""}, {"NOTIFY_SOCKET": "@"}, {"NOTIFY_SOCKET": "vsock:2:1"}])
+@pytest.mark.parametrize(
+    "environ", [{}, {"NOTIFY_SOCKET": ""}, {"NOTIFY_SOCKET": "@"}, {"NOTIFY_SOCKET": "vsock:2:1"}]
+)
 def test_without_a_socket_it_is_silent(environ: dict[str, str]) -> None:
     systemd = notifier(environ)
     assert not systemd.ready()
@@ -61,7 +63,9 @@ def test_a_socket_that_went_away_is_no_error(tmp_path: Path) -> None:
     assert not notifier({"NOTIFY_SOCKET": str(tmp_path / "gone")}).watchdog()
 
 
-def test_a_queue_that_is_full_drops_the_heartbeat_and_does_not_hold_up_the_agent(manager: socket.socket) -> None:
+def test_a_queue_that_is_full_drops_the_heartbeat_and_does_not_hold_up_the_agent(
+    manager: socket.socket,
+) -> None:
     systemd = notifier({"NOTIFY_SOCKET": manager.getsockname()})
     sent = 0
     while systemd.watchdog():

@@ -22,7 +22,8 @@ if tonumber(ARGV[3]) > ceiling_ms then return answer(-2, ceiling_ms) end
 local fence = tonumber(redis.call('HGET', KEYS[2], ARGV[4]) or '0') + 1
 local hint = tonumber(ARGV[5])
 if hint > fence then fence = hint end
-local last = fence + tonumber(ARGV[6]) - 1
+-- In this order: fence + block may be beyond what a double can tell apart.
+local last = fence + (tonumber(ARGV[6]) - 1)
 if last >= 9007199254740992 then return answer(-3, 0) end
 
 local now = redis.call('TIME')

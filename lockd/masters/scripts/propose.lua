@@ -11,7 +11,8 @@ local function answer(status, value)
 end
 
 if redis.call('HGET', KEYS[2], 'cluster') ~= ARGV[4] then return answer(-1, 0) end
-local last = tonumber(ARGV[2]) + tonumber(ARGV[3]) - 1
+-- In this order: fence + block may be beyond what a double can tell apart.
+local last = tonumber(ARGV[2]) + (tonumber(ARGV[3]) - 1)
 if last >= 9007199254740992 then return answer(-3, 0) end
 local counter = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '0')
 if tonumber(ARGV[2]) <= counter then return answer(0, counter) end

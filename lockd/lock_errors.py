@@ -1,0 +1,95 @@
+"""What a call to lockd can fail with, as types that carry what one needs to go on."""
+
+from __future__ import annotations
+
+import re
+
+
+class LockdError(Exception):
+    """Any failure of lockd's; the agent's errors that have no class of their own are just this."""
+
+
+class AgentUnreachable(LockdError):
+    """No agent answers at the socket: it is not running, was stopped, or hangs.
+
+    `hangs`: it took the request and gave no answer in time, so what became of the request is not known.
+    """
+
+    hangs: bool = False
+
+
+class Taken(LockdError):
+    """Another holds it, and the call was not to wait. `retry_after`: seconds after which to try again."""
+
+    retry_after: float = 0.0
+
+
+class WaitTimeout(LockdError):
+    """`wait` ran out while another held it."""
+
+
+class NoQuorum(LockdError):
+    """Too few masters have a vote or answered in time: an outage, not contention.
+
+    `reasons`: why, by the name of the master; empty when no single one was the cause.
+    """
+
+    def __init__(self, text: str = "") -> None:
+        super().__init__(text)
+        self.reasons: dict[str, str] = dict(_REASON.findall(text))
+
+
+class LockLost(LockdError):
+    """The lease is not held any more, or can't be proven to be. `reason` says why.
+
+    `deadline_ns`: the end of its validity on CLOCK_BOOTTIME as last known, 0 when it isn't.
+    """
+
+    reason: str = ""
+    deadline_ns: int = 0
+
+
+class NotHeld(LockLost):
+    """Neither the agent nor the masters know such a lease: it ended, and another may hold by now."""
+
+
+class Denied(LockdError):
+    """This user may not lock resources of that class."""
+
+
+class LimitReached(LockdError):
+    """A limit of the agent is in the way; the text says which."""
+
+
+class Draining(LockdError):
+    """The agent is stopping and grants nothing any more."""
+
+
+class ClockRefused(LockdError):
+    """The clocks can't be trusted now, so nothing is granted."""
+
+
+_RETRY_AFTER = re.compile(r"retry-after=(\d+)")
+_REASON = re.compile(r"([A-Za-z0-9._-]+)=(\S+)")
+_BY_WORD: dict[str, type[LockdError]] = {
+    "TAKEN": Taken,
+    "NOQUORUM": NoQuorum,
+    "TIMEOUT": WaitTimeout,
+    "NOTHELD": NotHeld,
+    "EXPIRED": LockLost,
+    "DENIED": Denied,
+    "LIMIT": LimitReached,
+    "DRAINING": Draining,
+    "CLOCK": ClockRefused,
+}
+
+
+def error_from(text: str) -> LockdError:
+    """The exception for an error reply of the agent's, by its first word."""
+    word, _, rest = text.partition(" ")
+    error = _BY_WORD.get(word, LockdError)(text)
+    if isinstance(error, Taken) and (found := _RETRY_AFTER.search(rest)):
+        error.retry_after = int(found[1]) / 1000
+    elif isinstance(error, LockLost):
+        error.reason = rest
+    return error

@@ -1,0 +1,545 @@
+"""Throws random commands at a running agent over several connections, and stops at the first broken promise.
+
+    python -m tests.fuzz.fuzz_commands --seconds 30 [--seed N] [--socket PATH]
+
+Requests are right, slightly wrong, mutated byte by byte, cut, and left half-sent. The promises: the agent
+stays alive; each complete request is answered once, in order, and as its command should be; what isn't RESP
+is told so and closed; a fence is given once; meanwhile another connection locks and unlocks as ever, a third
+keeps its session lease, and the agent's memory is bounded; in the end no lease, waiter or connection is left.
+
+Which requests a mutated stream holds is decided by the agent's own exact parser, which fuzz_resp.py tests.
+Without --socket a cluster is started. The seed reproduces what is sent, not how it falls together.
+"""
+
+import argparse
+import random
+import secrets
+import select
+import socket
+import struct
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import hiredis
+
+from lockd.local_masters import default_server
+from lockd.server import resp
+from tests.redis.masters import Cluster, eventually, running_masters, short_folder
+
+ERRORS = frozenset(
+    ("TAKEN", "NOQUORUM", "TIMEOUT", "NOTHELD", "EXPIRED", "DENIED", "LIMIT", "DRAINING", "CLOCK", "ERR")
+) | {"NOPROTO"}
+LEASE_KEYS = {b"token", b"fence", b"validity_ms", b"deadline_ns"}
+CONNECTIONS = 6
+UNANSWERED_MOST = 40
+PATIENCE_S = 10.0
+MEMORY_MOST_KIB = 96 * 1024
+MAX_TTL_MS = 2_000
+RESOURCES = [b"fuzz:%d" % number for number in range(6)] + [b"fuzz:\r\n\0 \xff", b"fuzz:" + b"x" * 500]
+
+Word = bytes | str | int
+
+
+class BrokenPromiseError(AssertionError):
+    pass
+
+
+# A connection that hides nothing
+
+
+def request(*words: Word) -> bytes:
+    """A command as it goes over the socket."""
+    encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+    return b"*%d\r\n" % len(encoded) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded)
+
+
+class Wire:
+    """A connection to the agent; replies are as hiredis reads them, and errors are returned, not raised."""
+
+    def __init__(self, path: Path | str, protocol: int = 2, timeout_s: float = PATIENCE_S) -> None:
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(timeout_s)
+        self.socket.connect(str(path))
+        self.pushes: deque[list[Any]] = deque()
+        self._reader = hiredis.Reader()
+        if protocol == 3:
+            hello = self.ask("HELLO", 3)
+            assert hello[b"proto"] == 3, hello
+
+    def __enter__(self) -> "Wire":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.socket.close()
+
+    def fileno(self) -> int:
+        return self.socket.fileno()
+
+    def send(self, *words: Word) -> None:
+        self.socket.sendall(request(*words))
+
+    def send_raw(self, data: bytes) -> None:
+        self.socket.sendall(data)
+
+    def ask(self, *words: Word) -> Any:
+        self.send(*words)
+        return self.reply()
+
+    def reply(self) -> Any:
+        """The next reply; pushes on the way are kept in `pushes`. EOFError when the agent closed instead."""
+        while (reply := self.reply_that_is_here()) is None:
+            self._receive()
+        return reply[0]
+
+    def reply_that_is_here(self) -> tuple[Any] | None:
+        """A reply that was received already, in a tuple, since a reply may be None."""
+        while (item := self._reader.gets()) is not False:
+            if not isinstance(item, hiredis.PushNotification):
+                return (item,)
+            self.pushes.append(list(item))
+        return None
+
+    def push(self) -> list[Any]:
+        """The next push. AssertionError when a reply comes first."""
+        while not self.pushes:
+            reply = self.reply_that_is_here()
+            assert reply is None, f"a reply instead of a push: {reply}"
+            if not self.pushes:
+                self._receive()
+        return self.pushes.popleft()
+
+    def _receive(self) -> None:
+        if not self.feed_once():
+            raise EOFError("the agent closed the connection")
+
+    def feed_once(self) -> bool:
+        """Take in what has come; False when the connection is closed."""
+        try:
+            data = self.socket.recv(65_536)
+        except (ConnectionResetError, BrokenPipeError):
+            return False
+        self._reader.feed(data)
+        return bool(data)
+
+    def rest(self) -> bytes:
+        """All the bytes until the agent closes the connection."""
+        got = bytearray()
+        with suppress(ConnectionResetError, BrokenPipeError):
+            while data := self.socket.recv(65_536):
+                got += data
+        return bytes(got)
+
+    def agent_pid(self) -> int:
+        """The process that listens, by the kernel's word."""
+        credentials = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid: int = struct.unpack("3i", credentials)[0]
+        return pid
+
+    def info(self) -> dict[str, str]:
+        """INFO as a dict."""
+        lines = self.ask("INFO").decode().splitlines()
+        return dict(line.split(":", 1) for line in lines if ":" in line)
+
+
+def memory_kib(pid: int) -> int:
+    """How much of that process is in memory (VmRSS)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
+
+
+@contextmanager
+def running_cluster(masters: int = 3, **overrides: Any) -> Iterator[Cluster]:
+    """A formed cluster on fresh masters whose masters all vote."""
+    with short_folder() as folder, running_masters(folder, masters, default_server()) as running:
+        cluster = Cluster(folder, running, overrides)
+        try:
+            cluster.agent.start()
+            cluster.form()
+            cluster.wait_voting(masters)
+            yield cluster
+        finally:
+            cluster.close()
+
+
+# What is sent
+
+
+@dataclass
+class Known:
+    """What the connections share: the choices, the tokens seen, and the fences given."""
+
+    choose: random.Random
+    tokens: deque[tuple[bytes, bytes]] = field(default_factory=lambda: deque([(b"fuzz:0", b"0" * 32)], 64))
+    fences: set[tuple[bytes, int]] = field(default_factory=set)
+    requests: int = 0
+    grants: int = 0
+    broken: int = 0
+
+
+def random_request(known: Known) -> list[bytes]:
+    """A command that is right, or that has one word wrong, missing or too many."""
+    words = _right_request(known)
+    choose = known.choose
+    if choose.random() < 0.15:
+        _spoil(words, choose)
+    return words or [b""]
+
+
+def _right_request(known: Known) -> list[bytes]:
+    choose = known.choose
+    resource = choose.choice(RESOURCES)
+    owned, token = choose.choice(known.tokens)
+    ttl = b"%d" % choose.choice((100, 150, 300, 1_000, MAX_TTL_MS))
+    makers: list[tuple[int, Callable[[], list[bytes]]]] = [
+        (30, lambda: [b"LOCK", resource, ttl, *_lock_options(choose)]),
+        (15, lambda: [b"UNLOCK", owned, token]),
+        (6, lambda: [b"EXTEND", owned, token, ttl]),
+        (30, lambda: [b"ECHO", b"%032x" % choose.getrandbits(128)]),
+        (4, lambda: [b"HOLDER", resource]),
+        (2, lambda: [b"LOCKS", b"fuzz:*", *([b"LOCAL"] if choose.random() < 0.5 else [])]),
+        (3, lambda: [b"FORCERELEASE", resource]),
+        (2, lambda: [b"FORCERELEASE", owned, b"HOLDER", token[:8]]),
+        (10, lambda: choose.choice(_SMALL)[:]),
+    ]
+    [make] = choose.choices([maker for _, maker in makers], [weight for weight, _ in makers])
+    return make()
+
+
+_SMALL = [
+    line.split()
+    for line in (
+        b"PING", b"PING m", b"INFO", b"INFO agent", b"MASTERS", b"SELECT 0", b"FORM", b"FORM UNUSED",
+        b"ADMIT m1", b"HELLO", b"HELLO 2", b"HELLO 3", b"CLIENT ID", b"CLIENT GETNAME", b"CLIENT INFO",
+        b"CLIENT SETNAME fuzz", b"CLIENT SETINFO LIB-NAME f", b"COMMAND", b"COMMAND COUNT", b"COMMAND LIST",
+        b"COMMAND DOCS LOCK", b"GET x", b"QUIT", b"quit",
+    )
+]  # fmt: skip
+
+
+def _lock_options(choose: random.Random) -> list[bytes]:
+    wait = b"%d" % choose.choice((0, 1, 20, 200))
+    options = [[b"WAIT", wait], [b"MAXHOLD", b"5000"], [b"DETACHED"], [b"NOTIFY"]]
+    return [word for option in options if choose.random() < 0.3 for word in option]
+
+
+_BAD_WORDS = (b"", b"-1", b"0", b"9" * 20, b"\xff\0\r\n", b"1.5", b"x" * 513, "٣".encode(), b"WAIT", b"*")
+
+
+def _spoil(words: list[bytes], choose: random.Random) -> None:
+    bad = choose.choice(_BAD_WORDS)
+    place = choose.randrange(len(words) + 1)
+    action = choose.randrange(3)
+    if action == 0 or place == len(words):
+        words.insert(place, bad)
+    elif action == 1:
+        words[place] = bad
+    else:
+        del words[place]
+
+
+_BAD_PIECES = (b"\r\n", b"*1\r\n", b"$", b"*0\r\n", b"0", b"-", b"$-1\r\n", b"\0")
+
+
+def mutated(data: bytes, choose: random.Random) -> bytes:
+    """A few bytes changed, doubled, dropped or put in."""
+    stream = bytearray(data)
+    for _ in range(choose.randint(1, 4)):
+        place = choose.randrange(len(stream) + 1)
+        action = choose.randrange(4)
+        if action == 0:
+            stream[place : place + 1] = bytes([choose.randrange(256)])
+        elif action == 1:
+            stream[place:place] = choose.choice(_BAD_PIECES)
+        elif action == 2:
+            del stream[place : place + choose.randint(1, 8)]
+        else:
+            stream[place:place] = stream[place : place + choose.randint(1, 40)]
+    return bytes(stream)
+
+
+# Who sends it, and looks at the answers
+
+
+def as_dict(reply: Any) -> dict[bytes, Any]:
+    """A map reply of either protocol."""
+    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+class Talker:
+    """One connection after another, and what each is still owed."""
+
+    def __init__(self, path: str, known: Known) -> None:
+        self._path = path
+        self._known = known
+        self._connect()
+
+    def _connect(self) -> None:
+        self.wire = Wire(self._path)
+        self._oracle = resp.ExactParser(65_536)
+        self._owed: deque[list[bytes]] = deque()
+        self._ending = False
+        self._sent = bytearray()
+        self._since_s = time.monotonic()
+
+    def step(self) -> None:
+        """Send some more, or go away."""
+        choose = self._known.choose
+        if choose.random() < 0.01:
+            self.wire.close()
+            self._connect()
+        elif not self._ending and len(self._owed) < UNANSWERED_MOST:
+            data = b"".join(request(*random_request(self._known)) for _ in range(choose.randint(1, 12)))
+            if choose.random() < 0.03:
+                data = mutated(data, choose)
+            elif choose.random() < 0.02:
+                data = data[: choose.randrange(len(data))]
+            self._send(data)
+
+    def _send(self, data: bytes) -> None:
+        if not self._owed:
+            self._since_s = time.monotonic()
+        self._sent += data
+        self._foresee(data)
+        cut = self._known.choose.randrange(len(data) + 1)
+        try:
+            self.wire.send_raw(data[:cut])
+            self.wire.send_raw(data[cut:])
+        except (ConnectionResetError, BrokenPipeError):
+            if not self._ending:
+                self._fail("the agent closed the connection")
+
+    def _foresee(self, data: bytes) -> None:
+        """Which requests the agent finds in this; an empty one stands for what isn't RESP."""
+        self._oracle.feed(data)
+        try:
+            while not self._ending and (words := self._oracle.next()) is not None:
+                self._owed.append(words)
+                self._ending = words[0].upper() == b"QUIT"
+        except resp.ProtocolError:
+            self._owed.append([])
+            self._ending = True
+
+    def read(self) -> None:
+        """Take what has come."""
+        is_open = self.wire.feed_once()
+        while (reply := self.wire.reply_that_is_here()) is not None:
+            if not self._owed:
+                self._fail(f"a reply to nothing: {reply[0]!r}")
+            self._check(self._owed.popleft(), reply[0])
+            self._since_s = time.monotonic()
+        while self.wire.pushes:
+            self._check_push(self.wire.pushes.popleft())
+        if not is_open:
+            if not self._ending or self._owed:
+                self._fail(f"closed with {len(self._owed)} requests unanswered")
+            self.wire.close()
+            self._connect()
+
+    def impatient(self) -> None:
+        """Has something been owed for too long?"""
+        waited_s = time.monotonic() - self._since_s
+        if waited_s > PATIENCE_S and (self._owed or self._ending):
+            self._fail(f"no answer for {waited_s:.1f} s to {list(self._owed)[:1]}")
+
+    def _check(self, words: list[bytes], reply: Any) -> None:
+        known = self._known
+        known.requests += 1
+        if not words:
+            known.broken += 1
+            if not isinstance(reply, hiredis.ReplyError) or "Protocol error" not in str(reply):
+                self._fail(f"what isn't RESP got {reply!r}")
+            return
+        if isinstance(reply, hiredis.ReplyError):
+            self._check_error(words, str(reply))
+            return
+        name = words[0].upper()
+        if name == b"ECHO" and reply != words[1]:
+            self._fail(f"{words} got {reply!r}: an answer of another command")
+        if name == b"PING" and reply != (words[1] if len(words) > 1 else b"PONG"):
+            self._fail(f"{words} got {reply!r}: an answer of another command")
+        if name == b"QUIT" and reply != b"OK":
+            self._fail(f"QUIT got {reply!r}")
+        if name in (b"LOCK", b"EXTEND"):
+            self._check_lease(words, reply)
+
+    def _check_error(self, words: list[bytes], text: str) -> None:
+        kind = text.split(" ", 1)[0]
+        if kind not in ERRORS or "the agent failed" in text:
+            self._fail(f"{words} got -{text}")
+        if words[0].upper() in (b"ECHO", b"PING") and kind not in ("EXPIRED", "ERR"):
+            self._fail(f"{words} got -{text}: an answer of another command")
+
+    def _check_lease(self, words: list[bytes], reply: Any) -> None:
+        lease = as_dict(reply) if isinstance(reply, list | dict) else {}
+        if set(lease) != LEASE_KEYS or lease[b"validity_ms"] < 0:
+            self._fail(f"{words} got {reply!r}")
+        if words[0].upper() == b"LOCK":
+            self._known.grants += 1
+            self._known.tokens.append((words[1], lease[b"token"]))
+            if (words[1], lease[b"fence"]) in self._known.fences:
+                self._fail(f"the fence {lease[b'fence']} of {words[1]!r} was given twice")
+            self._known.fences.add((words[1], lease[b"fence"]))
+
+    def _check_push(self, push: list[Any]) -> None:
+        sizes = {b"lost": 5, b"renewed": 4}
+        if sizes.get(push[0]) != len(push):
+            self._fail(f"a push like no other: {push!r}")
+
+    def _fail(self, why: str) -> None:
+        raise BrokenPromiseError(f"{why}\nThe last bytes of this connection: {bytes(self._sent[-2_000:])!r}")
+
+
+class Bystander(threading.Thread):
+    """Uses the agent as it should be used, whatever others do: holds one resource, locks and unlocks another.
+
+    `worst_s` is the longest that a PING, a lock and its release took together; `trouble` is what went wrong.
+    """
+
+    def __init__(self, path: Path | str, ttl_ms: int = 1_000) -> None:
+        super().__init__(daemon=True)
+        name = secrets.token_hex(4)
+        self.worst_s = 0.0
+        self.worst_ping_s = 0.0
+        self.rounds = 0
+        self.trouble = ""
+        self._ttl_ms = ttl_ms
+        self._probed = f"bystander-{name}"
+        self._held = f"bystander-holds-{name}"
+        self._ended = threading.Event()
+        self._holder = Wire(path, protocol=3)
+        self._prober = Wire(path)
+        self._lease: dict[bytes, Any] = {}
+
+    def __enter__(self) -> "Bystander":
+        self._lease = self._holder.ask("LOCK", self._held, self._ttl_ms, "NOTIFY")
+        assert isinstance(self._lease, dict), self._lease
+        self.start()
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        self._ended.set()
+        self.join()
+        if kind is None and not self.trouble:
+            self._see_that_it_is_held()
+        self._holder.close()
+        self._prober.close()
+        if kind is None:
+            assert not self.trouble, self.trouble
+
+    def run(self) -> None:
+        try:
+            while not self._ended.wait(0.005):
+                self._round()
+        except Exception as failure:
+            self.trouble = f"a bystander was disturbed after {self.rounds} rounds: {failure!r}"
+
+    def _round(self) -> None:
+        start_s = time.monotonic()
+        assert self._prober.ask("PING") == b"PONG"
+        pinged_s = time.monotonic()
+        lease = self._prober.ask("LOCK", self._probed, 1_000)
+        assert isinstance(lease, list), f"a lock that nobody holds got -{lease}"
+        assert self._prober.ask("UNLOCK", self._probed, as_dict(lease)[b"token"]) == 1
+        self.worst_ping_s = max(self.worst_ping_s, pinged_s - start_s)
+        self.worst_s = max(self.worst_s, time.monotonic() - start_s)
+        self.rounds += 1
+
+    def _see_that_it_is_held(self) -> None:
+        unlocked = self._holder.ask("UNLOCK", self._held, self._lease[b"token"])
+        assert unlocked == 1, f"the session lease was lost: {unlocked}"
+        lost = [push for push in self._holder.pushes if push[0] != b"renewed"]
+        assert not lost, lost
+
+    @property
+    def renewals(self) -> int:
+        """How many renewals were pushed; known once it has ended."""
+        return len(self._holder.pushes)
+
+
+# The whole
+
+
+def fuzz(path: Path | str, seconds: float, seed: int) -> str:
+    """Run for that long. What was done, in a line; AssertionError when a promise is broken."""
+    known = Known(random.Random(seed))
+    with Wire(path) as watcher:
+        pid, before = watcher.agent_pid(), watcher.info()
+        kib = memory_kib(pid)
+        with Bystander(path) as bystander:
+            talk(str(path), known, seconds)
+        grown_kib = memory_kib(pid) - kib
+        if grown_kib > MEMORY_MOST_KIB:
+            raise BrokenPromiseError(f"the agent has grown by {grown_kib} KiB")
+        nothing_is_left(watcher, before)
+    return (
+        f"{known.requests} requests, {known.grants} leases, {known.broken} broken streams; "
+        f"{bystander.rounds} locks beside them, {bystander.worst_s * 1e3:.0f} ms at worst; "
+        f"memory grew by {grown_kib} KiB"
+    )
+
+
+def talk(path: str, known: Known, seconds: float) -> None:
+    until_s = time.monotonic() + seconds
+    talkers = [Talker(path, known) for _ in range(CONNECTIONS)]
+    try:
+        while time.monotonic() < until_s:
+            known.choose.choice(talkers).step()
+            for talker in _readable(talkers, 0.001):
+                talker.read()
+            for talker in talkers:
+                talker.impatient()
+    finally:
+        for talker in talkers:
+            talker.wire.close()
+
+
+def _readable(talkers: list[Talker], timeout_s: float) -> list[Talker]:
+    by_socket = {talker.wire.fileno(): talker for talker in talkers}
+    readable, _, _ = select.select(list(by_socket), [], [], timeout_s)
+    return [by_socket[number] for number in readable]
+
+
+def nothing_is_left(watcher: Wire, before: dict[str, str]) -> None:
+    """Return when there are as many leases (some take their TTL), waiters and connections as before."""
+    kept = ("leases", "waiters", "connected_clients")
+
+    def as_before() -> bool:
+        now = watcher.info()
+        assert {name: now[name] for name in kept} == {name: before[name] for name in kept}
+        return True
+
+    ttl_s = max(as_dict(master)[b"max_ttl_ms"] or 0 for master in watcher.ask("MASTERS")) / 1e3
+    eventually(as_before, ttl_s + 5, f"{', '.join(kept)} are as they were before")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seconds", type=float, default=30.0)
+    parser.add_argument("--seed", type=int, default=secrets.randbits(32))
+    parser.add_argument("--socket", type=Path, help="of a running agent; without it a cluster is started")
+    options = parser.parse_args()
+    print(f"seed {options.seed}", flush=True)
+    try:
+        if options.socket:
+            print(fuzz(options.socket, options.seconds, options.seed))
+            return 0
+        with running_cluster(max_ttl_ms=MAX_TTL_MS) as cluster:
+            print(fuzz(cluster.socket, options.seconds, options.seed))
+    except AssertionError as broken:
+        print(f"--seed {options.seed}: {broken}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,726 @@
+"""`lockd.Client` with real agents that are killed, frozen and restarted; in apps that fork, and in threads."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from lockd import (
+    AgentUnreachable,
+    Client,
+    Denied,
+    Draining,
+    Lease,
+    LimitReached,
+    LockdError,
+    LockLost,
+    NoQuorum,
+    Taken,
+    WaitTimeout,
+)
+from lockd.clock import boottime_ns
+from tests.redis.masters import Cluster, eventually, running_masters, short_folder
+
+
+@pytest.fixture(scope="module")
+def shared(server_binary: Path) -> Iterator[Cluster]:
+    """One cluster for all the tests that do it no harm."""
+    with short_folder() as folder, running_masters(folder, 5, server_binary) as masters:
+        cluster = Cluster(folder, masters, {})
+        try:
+            cluster.agent.start()
+            cluster.form()
+            cluster.wait_voting(5)
+            yield cluster
+        finally:
+            cluster.close()
+
+
+@pytest.fixture
+def client(shared: Cluster) -> Iterator[Client]:
+    with Client(shared.socket) as client:
+        yield client
+
+
+class Losses:
+    """An `on_lost` that remembers its calls, and what the lease said at that moment."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.left_s: list[float] = []
+
+    def __call__(self, lease: Lease, reason: str) -> None:
+        self.left_s.append((lease.deadline_ns - boottime_ns()) / 1e9)
+        self.reasons.append(reason)
+
+    def wait(self, within_s: float = 10.0) -> str:
+        eventually(lambda: self.reasons, within_s, "on_lost is called")
+        return self.reasons[0]
+
+
+def free(client: Client, resource: str) -> bool:
+    return client.holder(resource) is None
+
+
+def wait_until_free(client: Client, resource: str, within_s: float = 3.0) -> None:
+    eventually(lambda: free(client, resource), within_s, f"{resource} is free")
+
+
+def take_away(cluster: Cluster, resource: str) -> None:
+    with cluster.client() as operator:
+        operator.execute_command("FORCERELEASE", resource)
+
+
+@contextmanager
+def interrupted_after(seconds: float) -> Iterator[None]:
+    """A KeyboardInterrupt, as from Ctrl-C, that long after the start."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+# Locking
+
+
+def test_the_resource_is_held_in_the_block_and_free_after_it(client: Client) -> None:
+    with client.lock("invoice:42", ttl=5) as lease:
+        holder = client.holder("invoice:42")
+        assert holder is not None
+        assert lease.token.startswith(holder["holder"])
+        assert holder["pid"] == os.getpid()
+        assert 4 < lease.remaining() <= 5
+        assert not lease.lost
+        lease.check()
+
+    assert free(client, "invoice:42")
+
+
+def test_each_lease_has_a_larger_fence_and_a_token_of_its_own(client: Client) -> None:
+    leases = []
+    for _ in range(3):
+        with client.lock("fenced") as lease:
+            leases.append(lease)
+
+    assert leases[0].fence < leases[1].fence < leases[2].fence
+    assert len({lease.token for lease in leases}) == 3
+
+
+def test_a_resource_may_be_any_bytes(client: Client) -> None:
+    name = b"\xff\x00 \r\n*[a]?"
+    with client.lock(name) as lease:
+        assert lease.resource == name
+        holder = client.holder(name)
+        assert holder is not None
+        assert os.fsencode(holder["resource"]) == name
+
+
+def test_a_held_resource_is_taken_and_says_when_to_try_again(client: Client) -> None:
+    with client.lock("busy", ttl=4), pytest.raises(Taken) as taken:
+        client.acquire("busy")
+
+    assert 0 < taken.value.retry_after <= 4
+
+
+def test_a_wait_that_runs_out_is_no_outage(client: Client) -> None:
+    begun_s = time.monotonic()
+    with client.lock("busy"), pytest.raises(WaitTimeout):
+        client.acquire("busy", wait=0.3)
+
+    assert 0.3 <= time.monotonic() - begun_s < 2
+
+
+def test_a_wait_is_not_cut_short_by_the_time_limit_for_answers(shared: Cluster) -> None:
+    with Client(shared.socket, timeout=0.3) as client:
+        held = client.acquire("slow")
+        releasing = threading.Timer(1.0, held.release)
+        releasing.start()
+        with client.lock("slow", wait=10) as lease:
+            assert lease.fence > held.fence
+        releasing.join()
+
+
+def test_what_the_agent_refuses_as_wrong_says_what_would_be_right(client: Client) -> None:
+    with pytest.raises(LockdError, match="ttl must be") as error:
+        client.acquire("x", ttl=0.001)
+    assert type(error.value) is LockdError
+    with pytest.raises(ValueError, match="wait must be"):
+        client.acquire("x", wait=-1)
+    with client.lock("x"):
+        pass
+
+
+def test_the_socket_of_the_environment_is_used(shared: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCKD_SOCKET", str(shared.socket))
+    with Client() as client, client.lock("x"):
+        pass
+
+
+def test_no_agent_at_the_socket_is_told_with_its_path(folder: Path) -> None:
+    with pytest.raises(AgentUnreachable, match=str(folder / "no.sock")) as error:
+        Client(folder / "no.sock").acquire("x")
+    assert not error.value.hangs
+
+
+def test_operators_views_come_as_text(client: Client) -> None:
+    with client.lock("shown:1"), client.lock("shown:2"):
+        assert sorted(row["resource"] for row in client.locks("shown:*")) == ["shown:1", "shown:2"]
+        [row] = client.locks("shown:2", local=True)
+        assert (row["pid"], row["masters"], row["of"]) == (os.getpid(), 5, 5)
+    assert client.locks("shown:*") == []
+    assert [master["name"] for master in client.masters()] == ["m1", "m2", "m3", "m4", "m5"]
+    assert {master["state"] for master in client.masters()} == {"up"}
+    assert 0 < client.ping() < 1
+
+
+# Holding
+
+
+def test_a_lease_is_renewed_for_as_long_as_it_is_held(client: Client) -> None:
+    losses = Losses()
+    with client.lock("long", ttl=0.5) as plain, client.lock("watched", ttl=0.5, on_lost=losses) as watched:
+        until_s = time.monotonic() + 1.8
+        while time.monotonic() < until_s:
+            plain.check()
+            watched.check()
+            assert 0 < plain.remaining() <= 0.5
+            time.sleep(0.01)
+    assert losses.reasons == []
+
+
+def test_a_lease_that_nobody_looked_at_for_long_still_knows_that_it_is_held(client: Client) -> None:
+    with client.lock("unwatched", ttl=0.3) as lease:
+        eventually(
+            lambda: boottime_ns() > lease.deadline_ns + 300_000_000, 5, "the first deadline is long past"
+        )
+        lease.check()
+        assert lease.remaining() > 0
+
+
+def test_a_lease_whose_renewals_nobody_read_asks_the_agent(client: Client) -> None:
+    """The kernel's buffer fills up, and the agent then leaves out what it can't send."""
+    with client.lock("unread", ttl=0.5) as lease:
+        known_ns = lease.deadline_ns
+        lease._view.hear = lambda push: None  # type: ignore[method-assign]
+        eventually(lambda: boottime_ns() > known_ns, 5, "the last known deadline is past")
+        lease.check()
+        assert lease.deadline_ns > known_ns
+
+
+def test_an_extension_lasts_longer_and_never_shortens(client: Client) -> None:
+    with client.lock("extended", ttl=2) as lease:
+        lease.extend(8)
+        assert 7 < lease.remaining() <= 8
+        lease.extend(1)
+        assert lease.remaining() > 7
+
+
+def test_it_takes_no_thread_unless_a_loss_is_to_be_told(client: Client) -> None:
+    before = set(threading.enumerate())
+    with client.lock("quiet", ttl=5) as lease:
+        lease.extend(6)
+        lease.check()
+        assert set(threading.enumerate()) == before
+
+
+def test_connections_are_used_again(shared: Cluster) -> None:
+    with Client(shared.socket) as client:
+        for _ in range(20):
+            with client.lock("again"), client.lock("again:2"):
+                pass
+        assert len(client._connections) == 2
+
+
+def test_a_lease_can_not_be_pickled(client: Client) -> None:
+    with client.lock("pickled") as lease, pytest.raises(TypeError, match="lives in the process"):
+        pickle.dumps(lease)
+
+
+def test_a_detached_lease_has_no_connection_and_ends_at_its_ttl(shared: Cluster, client: Client) -> None:
+    losses = Losses()
+    with Client(shared.socket) as other:
+        lease = other.acquire("detached", ttl=1, detached=True, on_lost=losses)
+        assert len(other._idle) == 1
+    assert not free(client, "detached")
+    losses.wait()
+    assert losses.left_s[0] > 0
+    wait_until_free(client, "detached")
+    with pytest.raises(LockLost):
+        lease.check()
+    with pytest.raises(LockLost):
+        lease.release()
+
+
+def test_a_detached_lease_is_extended_and_released(client: Client) -> None:
+    with client.lock("detached", ttl=1, detached=True) as lease:
+        lease.extend(5)
+        assert lease.remaining() > 4
+    assert free(client, "detached")
+
+
+# Releasing
+
+
+def test_a_lease_is_released_once(client: Client) -> None:
+    lease = client.acquire("once")
+
+    assert lease.release() is True
+    assert lease.release() is False
+    with client.lock("once"), pytest.raises(LockLost, match="released"):
+        lease.check()
+    with pytest.raises(LockLost, match="released"):
+        lease.extend(5)
+    assert lease.remaining() == 0
+
+
+def test_threads_that_release_the_same_lease_do_so_once(client: Client) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        for _ in range(20):
+            lease = client.acquire("once")
+            released = list(pool.map(lambda _, lease=lease: lease.release(), range(8)))
+            assert sorted(released) == [False] * 7 + [True]
+
+
+def test_a_lease_that_is_dropped_is_freed_and_complained_of(client: Client) -> None:
+    lease = client.acquire("dropped", on_lost=Losses())
+    with pytest.warns(ResourceWarning, match="never released"):
+        del lease
+        gc.collect()
+
+    wait_until_free(client, "dropped")
+
+
+def test_an_interrupt_while_waiting_leaves_nothing_behind(client: Client) -> None:
+    held = client.acquire("interrupted")
+    with interrupted_after(0.2), pytest.raises(KeyboardInterrupt):
+        client.acquire("interrupted", wait=30)
+    held.release()
+
+    assert free(client, "interrupted")
+    with client.lock("interrupted", ttl=1):
+        pass
+
+
+def test_interrupts_at_any_moment_leave_nothing_behind(client: Client) -> None:
+    for attempt in range(120):
+        with suppress(KeyboardInterrupt), interrupted_after(0.0001 + attempt * 0.00003):
+            while True:
+                with client.lock("any-moment", wait=5):
+                    pass
+        gc.collect()
+    wait_until_free(client, "any-moment")
+
+
+def test_an_interrupted_extension_gives_the_lease_up_and_says_so(client: Client, shared: Cluster) -> None:
+    losses = Losses()
+    lease = client.acquire("given-up", ttl=10, on_lost=losses)
+    shared.agent.pause()
+    try:
+        with interrupted_after(0.2), pytest.raises(KeyboardInterrupt):
+            lease.extend(20)
+    finally:
+        shared.agent.resume()
+
+    assert "interrupted" in losses.wait()
+    with pytest.raises(LockLost, match="interrupted"):
+        lease.check()
+    wait_until_free(client, "given-up")
+    with pytest.raises(LockLost, match="interrupted"):
+        lease.release()
+
+
+# Losing
+
+
+def test_a_lease_that_was_taken_away_is_told_at_once_and_once(shared: Cluster, client: Client) -> None:
+    losses = Losses()
+    lease = client.acquire("taken", ttl=30, on_lost=losses)
+    take_away(shared, "taken")
+
+    assert "force" in losses.wait()
+    assert losses.left_s[0] > 20
+    with pytest.raises(LockLost, match="force") as lost:
+        lease.check()
+    assert lost.value.reason == losses.reasons[0]
+    assert lost.value.deadline_ns == lease.deadline_ns
+    assert lease.lost
+    assert lease.remaining() == 0
+    with pytest.raises(LockLost, match="force"):
+        lease.extend(30)
+    with pytest.raises(LockLost, match="force"):
+        lease.release()
+    assert len(losses.reasons) == 1
+
+
+def test_a_check_without_a_watcher_learns_of_a_loss_too(shared: Cluster, client: Client) -> None:
+    lease = client.acquire("taken", ttl=30)
+    take_away(shared, "taken")
+
+    eventually(lambda: lease.lost, 2, "the lease knows that it is lost")
+    with pytest.raises(LockLost, match="force"):
+        lease.release()
+
+
+def test_a_block_whose_lease_was_lost_raises_at_its_end(shared: Cluster, client: Client) -> None:
+    with pytest.raises(LockLost, match="force"), client.lock("taken"):
+        take_away(shared, "taken")
+
+
+def test_a_block_that_raised_keeps_its_own_error_with_a_note_of_the_loss(
+    shared: Cluster, client: Client
+) -> None:
+    with pytest.raises(ZeroDivisionError) as error, client.lock("taken"):
+        take_away(shared, "taken")
+        _ = 1 / 0
+
+    assert "lost" in error.value.__notes__[0]
+
+
+def test_the_connection_of_a_lost_lease_is_not_used_again(shared: Cluster) -> None:
+    with Client(shared.socket) as client:
+        lease = client.acquire("taken")
+        take_away(shared, "taken")
+        with pytest.raises(LockLost):
+            lease.release()
+        assert len(client._idle) == 0
+
+
+def test_the_end_of_max_hold_is_told_before_the_deadline(client: Client) -> None:
+    losses = Losses()
+    lease = client.acquire("bounded", ttl=0.6, max_hold=1.2, on_lost=losses)
+
+    assert "max_hold" in losses.wait()
+    assert losses.left_s[0] > 0
+    with pytest.raises(LockLost):
+        lease.check()
+    with pytest.raises(LockLost):
+        lease.release()
+
+
+# Agents that die, hang and stop
+
+
+def test_a_killed_agent_is_noticed_at_once_and_its_lease_is_good_until_its_deadline_is_near(
+    cluster: Cluster,
+) -> None:
+    losses = Losses()
+    client = Client(cluster.socket)
+    lease = client.acquire("orphan", ttl=3, on_lost=losses)
+    cluster.agent.kill()
+
+    assert "closed the connection" in losses.wait(1)
+    assert losses.left_s[0] > 1.5
+    lease.check()
+    before = lease.remaining()
+    assert before > 1.5
+    eventually(lambda: lease.lost, 5, "the lease counts as lost")
+    left_s = (lease.deadline_ns - boottime_ns()) / 1e9
+    assert 0.3 < left_s <= 0.6
+    with pytest.raises(LockLost, match="deadline is near"):
+        lease.check()
+    assert len(losses.reasons) == 1
+
+
+def test_a_block_that_ends_in_time_is_fine_though_its_agent_was_killed(cluster: Cluster) -> None:
+    client = Client(cluster.socket)
+    lease = client.acquire("orphan", ttl=10)
+    cluster.agent.kill()
+
+    assert lease.release() is False
+
+
+def test_a_lease_outlives_a_restart_of_its_agent_and_is_released_by_the_next(cluster: Cluster) -> None:
+    client = Client(cluster.socket)
+    lease = client.acquire("kept", ttl=20)
+    cluster.agent.kill()
+    cluster.agent.start()
+    cluster.wait_voting(5)
+
+    lease.extend(20)
+    assert not free(client, "kept")
+    assert lease.release() is True
+    assert free(client, "kept")
+
+
+def test_connections_of_an_agent_that_was_restarted_are_not_used_again(cluster: Cluster) -> None:
+    client = Client(cluster.socket)
+    with client.lock("a"), client.lock("b"):
+        pass
+    cluster.agent.restart()
+    cluster.wait_voting(5)
+
+    with client.lock("a"), client.lock("b"), client.lock("c"):
+        pass
+
+
+def test_a_hanging_agent_is_noticed_before_the_deadline(cluster: Cluster) -> None:
+    losses = Losses()
+    client = Client(cluster.socket, timeout=1)
+    lease = client.acquire("hung", ttl=3, on_lost=losses)
+    detached = client.acquire("detached", ttl=3, detached=True)
+    cluster.agent.pause()
+
+    losses.wait()
+    assert 0 < losses.left_s[0] <= 0.6
+    with pytest.raises(LockLost):
+        lease.check()
+    with pytest.raises(LockLost):
+        lease.release()
+    with pytest.raises(AgentUnreachable) as error:
+        client.acquire("other")
+    assert error.value.hangs
+    with pytest.raises(LockLost):
+        detached.release()
+    assert len(losses.reasons) == 1
+
+
+def test_a_release_that_a_hanging_agent_does_not_answer_is_no_loss_of_what_was_done(cluster: Cluster) -> None:
+    client = Client(cluster.socket, timeout=0.5)
+    lease = client.acquire("hung", ttl=20)
+    cluster.agent.pause()
+
+    assert lease.release() is False
+    cluster.agent.resume()
+    wait_until_free(client, "hung")
+
+
+def test_what_a_hanging_agent_was_asked_for_is_not_stranded_when_it_wakes_up(cluster: Cluster) -> None:
+    client = Client(cluster.socket, timeout=0.3)
+    client.ping()
+    cluster.agent.pause()
+    with pytest.raises(AgentUnreachable):
+        client.acquire("late", ttl=30)
+    with pytest.raises(AgentUnreachable):
+        client.acquire("late-too", ttl=30, detached=True)
+    cluster.agent.resume()
+
+    client = Client(cluster.socket)
+    for resource in ("late", "late-too"):
+        wait_until_free(client, resource)
+
+
+def test_an_agent_that_stops_leaves_the_lease_and_refuses_new_ones(
+    make_cluster: Callable[..., Cluster],
+) -> None:
+    cluster = make_cluster(timeouts={"drain_ms": 1500})
+    losses = Losses()
+    client = Client(cluster.socket)
+    lease = client.acquire("drained", ttl=10, on_lost=losses)
+    cluster.agent.terminate()
+
+    def refused() -> bool:
+        with pytest.raises(Draining):
+            client.acquire("other", wait=0.01)
+        return True
+
+    eventually(refused, 2, "new locks are refused")
+    assert "closed the connection" in losses.wait()
+    assert losses.left_s[0] > 3
+    lease.check()
+
+
+def test_an_outage_has_a_reason_for_each_master_that_is_missing(cluster: Cluster) -> None:
+    client = Client(cluster.socket)
+    losses = Losses()
+    lease = client.acquire("held", ttl=2, on_lost=losses)
+    for master in cluster.masters[:3]:
+        master.kill()
+    cluster.wait_voting(2)
+
+    with pytest.raises(NoQuorum) as error:
+        client.acquire("other")
+    assert set(error.value.reasons) == {"m1", "m2", "m3"}
+    with pytest.raises(NoQuorum):
+        lease.extend(2)
+    assert "m1" in losses.wait()
+    assert losses.left_s[0] > 0
+
+
+def test_limits_and_policies_are_told_apart(make_cluster: Callable[..., Cluster]) -> None:
+    cluster = make_cluster(
+        limits={"leases_per_user": 2, "connections_per_user": 4},
+        classes=[{"name": "secret", "match": "secret:*", "users": ["nobody"]}],
+    )
+    client = Client(cluster.socket)
+    with pytest.raises(Denied):
+        client.acquire("secret:1")
+    with client.lock("a"), client.lock("b"), pytest.raises(LimitReached, match="leases_per_user"):
+        client.acquire("c")
+    links = [cluster.raw() for _ in range(2)]
+    with client.lock("a"), client.lock("b"), pytest.raises(LimitReached, match="connections_per_user"):
+        client.ping()
+    assert links
+
+
+# Forks
+
+
+def in_child(work: Callable[[], object]) -> None:
+    """Run `work` in a forked child; AssertionError when it fails there."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def test_a_forked_child_holds_nothing_and_harms_nothing(client: Client) -> None:
+    losses = Losses()
+    with client.lock("parents", ttl=1, on_lost=losses) as lease:
+
+        def child() -> None:
+            with pytest.raises(LockLost, match="forked"):
+                lease.check()
+            assert lease.lost
+            assert lease.remaining() == 0
+            with pytest.raises(LockLost):
+                lease.extend(5)
+            assert lease.release() is False
+            lease.__exit__(None, None, None)
+            del client._idle
+            gc.collect()
+
+        in_child(child)
+        eventually(lambda: boottime_ns() > lease.deadline_ns - 300_000_000, 3, "a renewal is due")
+        lease.check()
+        assert not free(client, "parents")
+    assert losses.reasons == []
+
+
+def test_a_forked_child_locks_through_connections_of_its_own(client: Client) -> None:
+    with client.lock("idle-one"):
+        pass
+    with client.lock("parents", on_lost=Losses()):
+
+        def child() -> None:
+            losses = Losses()
+            assert len(client._idle) == 0
+            with pytest.raises(Taken):
+                client.acquire("parents")
+            with client.lock("childs", ttl=0.6, on_lost=losses) as lease:
+                holder = client.holder("childs")
+                assert holder is not None
+                assert holder["pid"] == os.getpid()
+                lease.check()
+            lease = client.acquire("short", ttl=0.5, max_hold=0.5, on_lost=losses)
+            losses.wait()
+
+        in_child(child)
+        assert not free(client, "parents")
+    wait_until_free(client, "childs")
+
+
+ORPHANING = """
+import os, sys, time
+from lockd import Client
+
+client = Client(sys.argv[1])
+lease = client.acquire("parents", ttl=30)
+if os.fork() == 0:
+    print(os.getpid(), flush=True)
+    time.sleep(60)
+time.sleep(60)
+"""
+
+
+def test_a_child_that_lives_on_does_not_keep_the_lock_of_a_parent_that_was_killed(
+    shared: Cluster, client: Client
+) -> None:
+    command = [sys.executable, "-c", ORPHANING, str(shared.socket)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        try:
+            assert not free(client, "parents")
+            parent.kill()
+            wait_until_free(client, "parents")
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_an_app_that_is_killed_frees_its_locks_at_once(shared: Cluster, client: Client) -> None:
+    holding = (
+        f"from lockd import Client; import time; lease = Client({str(shared.socket)!r}).acquire('killed', ttl=30);"
+        "print('held', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", holding], stdout=subprocess.PIPE, text=True) as app:
+        assert app.stdout is not None
+        app.stdout.readline()
+        assert not free(client, "killed")
+        app.kill()
+        wait_until_free(client, "killed")
+
+
+# Threads
+
+
+def test_64_threads_that_share_a_client_exclude_each_other(client: Client) -> None:
+    inside = 0
+    most = 0
+    fences: list[int] = []
+    losses = Losses()
+
+    def work(number: int) -> None:
+        nonlocal inside, most
+        for _ in range(3):
+            with client.lock("contended", ttl=10, wait=60, on_lost=losses if number % 2 else None) as lease:
+                inside += 1
+                most = max(most, inside)
+                fences.append(lease.fence)
+                time.sleep(0.001)
+                lease.check()
+                inside -= 1
+
+    with ThreadPoolExecutor(64) as pool:
+        list(pool.map(work, range(64)))
+
+    assert most == 1
+    assert len(fences) == 192
+    assert fences == sorted(set(fences))
+    assert losses.reasons == []
+
+
+def test_64_threads_hold_64_resources_at_once(client: Client) -> None:
+    everybody = threading.Barrier(64)
+    losses = Losses()
+
+    def work(number: int) -> None:
+        with client.lock(f"own:{number}", ttl=1, on_lost=losses) as lease:
+            everybody.wait(30)
+            assert len({row["resource"] for row in client.locks("own:*", local=True)}) <= 64
+            everybody.wait(30)
+            lease.check()
+
+    with ThreadPoolExecutor(64) as pool:
+        list(pool.map(work, range(64)))
+
+    assert losses.reasons == []
+    assert client.locks("own:*") == []
+    assert len(client._idle) <= 64

@@ -1,0 +1,362 @@
+"""Every Redis client is a client of lockd: it connects without an error or an option, locks and unlocks."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import json
+import logging
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import struct
+import subprocess
+import termios
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import hiredis
+import pytest
+import redis
+import redis.asyncio
+
+from tests.fuzz.fuzz_commands import Wire, running_cluster
+from tests.redis.masters import Cluster, as_map, eventually
+
+TTL_MS = 5_000
+NODE_MODULES = Path(__file__).parents[1] / ".node" / "node_modules"
+TOKEN = re.compile(r"\b[0-9a-f]{32}\b")
+
+
+@pytest.fixture(scope="module")
+def cluster(server_binary: Path) -> Iterator[Cluster]:
+    with running_cluster(3) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left_and_nothing_was_wrong(cluster: Cluster) -> Iterator[None]:
+    """After each test nothing is held, and no client has sent what the agent calls broken."""
+    errors = cluster.log_text().count("protocol_error")
+    yield
+    with Wire(cluster.socket) as wire:
+        eventually(lambda: wire.info()["leases"] == wire.info()["waiters"] == "0", 5, "nothing is left")
+    assert cluster.log_text().count("protocol_error") == errors
+
+
+@pytest.fixture(params=["RESP2", "RESP3"])
+def protocol(request: pytest.FixtureRequest) -> int:
+    return int(request.param[-1])
+
+
+# redis-cli
+
+
+@pytest.fixture(scope="module")
+def redis_cli() -> str:
+    """PATH's redis-cli."""
+    found = shutil.which("redis-cli")
+    if found is None:
+        pytest.skip("no redis-cli on this machine")
+    return found
+
+
+@pytest.fixture
+def cli(redis_cli: str, cluster: Cluster, protocol: int) -> list[str]:
+    """How redis-cli is called, as one would type it."""
+    return [redis_cli, "-s", str(cluster.socket), *(["-3"] if protocol == 3 else [])]
+
+
+def run(command: list[str], given: bytes | None = None) -> str:
+    """What a program printed, that had to end well and print no error."""
+    done = subprocess.run(command, input=given, capture_output=True, timeout=30, check=False)
+    assert (done.returncode, done.stderr) == (0, b""), (done.returncode, done.stdout, done.stderr)
+    return done.stdout.decode()
+
+
+def test_one_shot_redis_cli_locks_and_unlocks(cli: list[str]) -> None:
+    printed = run([*cli, "LOCK", "cli:one", str(TTL_MS), "DETACHED"])
+    assert re.search(r"fence\s+\d+", printed)
+    [token] = TOKEN.findall(printed)
+    assert "TAKEN retry-after=" in run([*cli, "LOCK", "cli:one", str(TTL_MS)])
+    assert "cli:one" in run([*cli, "HOLDER", "cli:one"])
+    assert run([*cli, "UNLOCK", "cli:one", token]).strip() == "1"
+
+
+def test_a_session_lock_of_one_shot_redis_cli_ends_with_it(cli: list[str], cluster: Cluster) -> None:
+    assert TOKEN.search(run([*cli, "LOCK", "cli:session", str(TTL_MS)]))
+    with Wire(cluster.socket) as wire:
+        eventually(lambda: wire.ask("HOLDER", "cli:session") is None, 5, "it is free")
+
+
+def test_redis_cli_takes_commands_from_a_pipe(cli: list[str]) -> None:
+    printed = run(cli, b"PING\nLOCK cli:piped 5000\nLOCK cli:piped 5000\nECHO over\n")
+    assert printed.startswith("PONG\n")
+    assert TOKEN.search(printed)
+    assert "TAKEN retry-after=" in printed
+    assert printed.endswith("over\n")
+
+
+def test_redis_cli_takes_the_protocol_itself_from_a_pipe(redis_cli: str, cluster: Cluster) -> None:
+    commands = b"*3\r\n$4\r\nLOCK\r\n$8\r\ncli:mass\r\n$4\r\n5000\r\n" + b"*1\r\n$4\r\nPING\r\n" * 200
+    printed = run([redis_cli, "-s", str(cluster.socket), "--pipe"], commands)
+    assert "errors: 0, replies: 201" in printed
+
+
+def test_redis_cli_shows_info_masters_and_help_texts(cli: list[str]) -> None:
+    assert "masters_voting:3" in run([*cli, "INFO"])
+    assert "m2" in run([*cli, "MASTERS"])
+    assert "Releases a lease." in run([*cli, "COMMAND", "DOCS", "UNLOCK"])
+    assert "cluster" in run([*cli, "--raw", "INFO", "server"])
+
+
+class Terminal:
+    """A program at a terminal, typed at and read from."""
+
+    def __init__(self, command: list[str]) -> None:
+        self._process, self._terminal = at_a_terminal(command)
+        self.shown = ""
+
+    def type(self, text: str) -> None:
+        os.write(self._terminal, text.encode())
+
+    def wait_for(self, pattern: str, within_s: float = 10.0) -> re.Match[str]:
+        """Read until the pattern is on the screen, behind what was found before."""
+        deadline_s = time.monotonic() + within_s
+        while not (found := re.search(pattern, self.shown, re.DOTALL)):
+            assert time.monotonic() < deadline_s, f"no {pattern!r} on the screen: {self.shown!r}"
+            ready, _, _ = select.select([self._terminal], [], [], 0.1)
+            if ready:
+                self.shown += without_colours(os.read(self._terminal, 65_536).decode(errors="replace"))
+        self.shown = self.shown[found.end() :]
+        return found
+
+    def close(self) -> None:
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(10)
+        os.close(self._terminal)
+
+
+def at_a_terminal(command: list[str]) -> tuple[subprocess.Popen[bytes], int]:
+    ours, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 250, 0, 0))
+    environ = {**os.environ, "TERM": "xterm", "HOME": "/nonexistent"}
+    process = subprocess.Popen(
+        command, stdin=its, stdout=its, stderr=its, env=environ, start_new_session=True
+    )
+    os.close(its)
+    return process, ours
+
+
+def without_colours(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
+
+
+@contextmanager
+def terminal(command: list[str]) -> Iterator[Terminal]:
+    opened = Terminal(command)
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+def test_interactive_redis_cli_connects_in_silence_hints_and_locks(cli: list[str]) -> None:
+    with terminal(cli) as screen:
+        prompt = screen.wait_for(r"^(.*)redis [^>]*agent\.sock> ")
+        assert prompt[1].strip() == "", f"printed at connect: {prompt[1]!r}"
+        screen.type("LOCK cli:tty ")
+        screen.wait_for(r"ttl-ms \[WAIT ms\] \[MAXHOLD ms\] \[DETACHED\] \[NOTIFY\]")
+        screen.type("5000\r")
+        token = screen.wait_for(r'"token".*?"([0-9a-f]{32})".*deadline_ns.*> ')[1]
+        screen.type("unlock ")
+        screen.wait_for("resource token")
+        screen.type(f"cli:tty {token}\r")
+        screen.wait_for(r"\(integer\) 1\r?\n")
+        screen.type("help UNLOCK\r")
+        screen.wait_for(r"Releases a lease\.")
+        screen.type("lock cli:tty never\r")
+        screen.wait_for(r"\(error\) ERR the ttl must be")
+
+
+def test_a_loss_shows_in_interactive_redis_cli(redis_cli: str, cluster: Cluster) -> None:
+    with terminal([redis_cli, "-3", "-s", str(cluster.socket)]) as screen, Wire(cluster.socket) as wire:
+        screen.wait_for("agent.sock> ")
+        screen.type("LOCK cli:lost 5000\r")
+        screen.wait_for("deadline_ns.*> ")
+        wire.ask("FORCERELEASE", "cli:lost")
+        screen.type("PING\r")
+        screen.wait_for('"lost".*"cli:lost".*"released by force')
+
+
+# redis-py
+
+
+@contextmanager
+def without_a_warning(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Warnings are errors, and nothing is logged that anybody should look at."""
+    with warnings.catch_warnings(), caplog.at_level(logging.WARNING):
+        warnings.simplefilter("error")
+        yield
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING] == []
+
+
+OPTIONS: list[dict[str, Any]] = [
+    {},
+    {"protocol": 2},
+    {"protocol": 3},
+    {"protocol": 3, "decode_responses": True},
+]
+
+
+def text(value: Any) -> str:
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def lease_of(reply: Any) -> dict[str, Any]:
+    return {text(name): value for name, value in as_map(reply).items()}
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_redis_py_locks_and_unlocks(
+    cluster: Cluster, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with without_a_warning(caplog), redis.Redis(unix_socket_path=str(cluster.socket), **options) as client:
+        assert client.ping() is True
+        assert client.info()["loading"] == 0
+        lease = lease_of(client.execute_command("LOCK", "py:one", TTL_MS))
+        assert TOKEN.fullmatch(text(lease["token"]))
+        with pytest.raises(redis.ResponseError, match="TAKEN retry-after="):
+            client.execute_command("LOCK", "py:one", TTL_MS)
+        assert client.execute_command("UNLOCK", "py:one", lease["token"]) == 1
+        assert client.command_count() == 17
+        assert client.client_id() > 0
+
+
+def test_redis_py_takes_a_url_with_a_name(cluster: Cluster, protocol: int) -> None:
+    url = f"unix://{cluster.socket}?db=0&protocol={protocol}&client_name=app"
+    with redis.Redis.from_url(url, decode_responses=True) as client:
+        assert client.client_getname() == "app"
+        client.execute_command("LOCK", "py:url", TTL_MS)
+
+
+def test_redis_py_pipelines(cluster: Cluster, protocol: int) -> None:
+    with redis.Redis(unix_socket_path=str(cluster.socket), protocol=protocol) as client:
+        pipeline = client.pipeline(transaction=False)
+        for number in range(50):
+            pipeline.execute_command("LOCK", f"py:pipe:{number % 25}", TTL_MS)
+        replies = pipeline.execute(raise_on_error=False)
+        assert all(isinstance(reply, list | dict) for reply in replies[:25])
+        assert all(str(reply).startswith("TAKEN ") for reply in replies[25:])
+
+
+def test_a_push_does_not_confuse_redis_py(cluster: Cluster) -> None:
+    with (
+        redis.Redis(unix_socket_path=str(cluster.socket), protocol=3) as client,
+        Wire(cluster.socket) as wire,
+    ):
+        client.execute_command("LOCK", "py:push", 150, "NOTIFY")
+        for number in range(30):
+            assert client.echo(str(number)) == str(number).encode()
+            time.sleep(0.01)  # so that renewals come in between
+        wire.ask("FORCERELEASE", "py:push")
+        assert client.ping() is True
+        assert client.execute_command("HOLDER", "py:push") is None
+
+
+def test_in_resp2_redis_py_raises_a_loss_on_the_next_command(cluster: Cluster) -> None:
+    with (
+        redis.Redis(unix_socket_path=str(cluster.socket), protocol=2) as client,
+        Wire(cluster.socket) as wire,
+    ):
+        client.execute_command("LOCK", "py:loss", TTL_MS)
+        wire.ask("FORCERELEASE", "py:loss")
+        with pytest.raises(redis.ResponseError, match="EXPIRED"):
+            client.ping()
+        assert client.ping() is True
+
+
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_redis_py_asyncio_locks_and_unlocks(
+    cluster: Cluster, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    async def locks_and_unlocks() -> None:
+        async with redis.asyncio.Redis(unix_socket_path=str(cluster.socket), **options) as client:
+            assert await client.ping() is True
+            lease = lease_of(await client.execute_command("LOCK", "aio:one", TTL_MS))
+            with pytest.raises(redis.ResponseError, match="TAKEN retry-after="):
+                await client.execute_command("LOCK", "aio:one", TTL_MS)
+            assert await client.execute_command("UNLOCK", "aio:one", lease["token"]) == 1
+
+    with without_a_warning(caplog):
+        asyncio.run(locks_and_unlocks())
+
+
+def test_a_hundred_tasks_of_redis_py_asyncio_take_turns(cluster: Cluster, protocol: int) -> None:
+    inside = []
+
+    async def take_a_turn(client: Any) -> None:
+        async with client.client() as own:
+            reply = await own.execute_command("LOCK", "aio:turns", TTL_MS, "WAIT", 30_000)
+            inside.append(lease_of(reply)["fence"])
+            await own.execute_command("UNLOCK", "aio:turns", lease_of(reply)["token"])
+
+    async def all_at_once() -> None:
+        async with redis.asyncio.Redis(unix_socket_path=str(cluster.socket), protocol=protocol) as client:
+            await asyncio.gather(*(take_a_turn(client) for _ in range(100)))
+
+    asyncio.run(all_at_once())
+    assert len(inside) == 100
+    assert inside == sorted(set(inside))
+
+
+# Others
+
+
+IOREDIS = """
+const Redis = require("ioredis");
+const redis = new Redis(process.argv[1]);
+redis.on("error", (error) => { console.error("error event:", error.message); });
+(async () => {
+  const flat = await redis.call("LOCK", "node:one", "5000");
+  const lease = {};
+  for (let i = 0; i < flat.length; i += 2) lease[flat[i]] = flat[i + 1];
+  const taken = await redis.call("LOCK", "node:one", "5000").catch((error) => error.message);
+  const piped = await redis.pipeline().ping().call("UNLOCK", "node:one", lease.token).echo("x").exec();
+  console.log(JSON.stringify({ lease, taken, piped, info: await redis.info("agent") }));
+  await redis.quit();
+})();
+"""
+
+
+def test_ioredis_locks_and_unlocks(cluster: Cluster) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no Node.js on this machine")
+    if not (NODE_MODULES / "ioredis").is_dir():
+        pytest.skip("ioredis is not installed: make node")
+    environ = {**os.environ, "NODE_PATH": str(NODE_MODULES)}
+    done = subprocess.run(
+        [node, "-e", IOREDIS, str(cluster.socket)], env=environ, capture_output=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    said = json.loads(done.stdout)
+    assert TOKEN.fullmatch(said["lease"]["token"])
+    assert said["taken"].startswith("TAKEN retry-after=")
+    assert said["piped"] == [[None, "PONG"], [None, 1], [None, "x"]]
+    assert "leases:0" in said["info"]
+
+
+def test_bare_hiredis_locks_and_unlocks(cluster: Cluster, protocol: int) -> None:
+    with Wire(cluster.socket, protocol) as wire:
+        wire.send_raw(hiredis.pack_command(("LOCK", "hiredis:one", TTL_MS)))
+        token = as_map(wire.reply())[b"token"]
+        wire.send_raw(hiredis.pack_command(("UNLOCK", "hiredis:one", token)))
+        assert wire.reply() == 1

@@ -1,0 +1,722 @@
+"""`lockctl run` as scripts and people meet it: real commands under a real agent, which is then hurt.
+
+What has to hold is told by the clock: when a command's processes are gone is compared with the deadline of
+the lease that it ran under.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockd.clock import boottime_ns
+from lockd.lockctl_run import kill_margin_ns, term_margin_ns
+from tests.redis.masters import Cluster, alive, as_map, children_of, eventually, running_masters, short_folder
+
+LOCKCTL = Path(sys.executable).parent / "lockctl"
+NS_PER_MS = 1_000_000
+
+TAKEN, NO_QUORUM, UNREACHABLE, LOST, DENIED, WRONG, USAGE = 75, 74, 69, 76, 77, 65, 64
+
+# A command that won't go: two processes that only note when SIGTERM came, each with its pid in a file.
+STUBBORN = """
+import os, pathlib, signal, sys, time
+folder = pathlib.Path(sys.argv[1])
+who = "child" if os.fork() == 0 else "parent"
+
+def note(name, text):
+    (folder / f".{name}").write_text(text)
+    (folder / f".{name}").rename(folder / name)
+
+def told(number, frame):
+    note(f"{who}.told", str(time.clock_gettime_ns(time.CLOCK_BOOTTIME)))
+
+signal.signal(signal.SIGTERM, told)
+note(f"{who}.pid", str(os.getpid()))
+note("deadline", os.environ["LOCKD_DEADLINE_NS"])
+while True:
+    time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster(server_binary: Path) -> Iterator[Cluster]:
+    """One for all tests here: each locks resources of its own, and leaves the agent running."""
+    with short_folder() as folder, running_masters(folder, 5, server_binary) as masters:
+        own = Cluster(
+            folder, masters, {"classes": [{"name": "vault", "match": "vault:*", "users": ["nobody"]}]}
+        )
+        own.agent.start()
+        own.form()
+        own.wait_voting(5)
+        yield own
+        own.close()
+
+
+@pytest.fixture(autouse=True)
+def _agent_is_well_afterwards(cluster: Cluster) -> Iterator[None]:
+    yield
+    if cluster.agent.running:
+        cluster.agent.resume()
+    else:
+        cluster.agent.start()
+        cluster.wait_voting(5)
+
+
+class Running:
+    """A `lockctl run` in the background, in a session of its own: it has no terminal."""
+
+    def __init__(self, cluster: Cluster, *words: str | Path, **options: Any) -> None:
+        settings: dict[str, Any] = {
+            "env": os.environ | {"LOCKD_SOCKET": str(cluster.socket)},
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            "text": True,
+            "start_new_session": True,
+        }
+        self.process = subprocess.Popen([LOCKCTL, "run", *map(str, words)], **settings | options)
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def end(self, within_s: float = 20.0) -> int:
+        """Its exit status, when it has ended by itself."""
+        return self.process.wait(within_s)
+
+    def errors(self) -> str:
+        assert self.process.stderr is not None
+        return str(self.process.stderr.read())
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait(5)
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+Start = Callable[..., Running]
+
+
+@pytest.fixture
+def start(cluster: Cluster) -> Iterator[Start]:
+    """Starts a `lockctl run` with these words, gone after the test."""
+    started: list[Running] = []
+
+    def begin(*words: str | Path, **options: Any) -> Running:
+        started.append(Running(cluster, *words, **options))
+        return started[-1]
+
+    yield begin
+    for one in started:
+        one.close()
+
+
+def finish(cluster: Cluster, *words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """A `lockctl run` from its start to its end."""
+    running = Running(cluster, *words, **options)
+    try:
+        out, errors = running.process.communicate(timeout=30)
+    finally:
+        running.close()
+    return subprocess.CompletedProcess(words, running.process.returncode, out, errors)
+
+
+class Stubborn:
+    """The two processes of a command that ignores SIGTERM, and what they have noted."""
+
+    def __init__(self, folder: Path) -> None:
+        self.command: tuple[str | Path, ...] = (sys.executable, "-c", STUBBORN, folder)
+        self._folder = folder
+
+    def wait_up(self) -> None:
+        eventually(
+            lambda: all((self._folder / f"{who}.pid").exists() for who in ("parent", "child")), 10, "both run"
+        )
+
+    def number(self, name: str) -> int:
+        return int((self._folder / name).read_text())
+
+    @property
+    def pids(self) -> tuple[int, int]:
+        return self.number("parent.pid"), self.number("child.pid")
+
+    @property
+    def deadline_ns(self) -> int:
+        """That of the grant."""
+        return self.number("deadline")
+
+    def told_ns(self) -> int:
+        """When the later one of them got SIGTERM."""
+        return max(self.number("parent.told"), self.number("child.told"))
+
+    def gone_ns(self, within_s: float = 15.0) -> int:
+        """When both are gone, as seen from here."""
+        eventually(lambda: not any(map(alive, self.pids)), within_s, "both are gone")
+        return boottime_ns()
+
+
+@pytest.fixture
+def stubborn(tmp_path: Path) -> Iterator[Stubborn]:
+    command = Stubborn(tmp_path)
+    yield command
+    for name in ("parent.pid", "child.pid"):
+        if (tmp_path / name).exists() and alive(command.number(name)):
+            os.kill(command.number(name), signal.SIGKILL)
+
+
+def is_free(cluster: Cluster, resource: str) -> bool:
+    return cluster.client().execute_command("HOLDER", resource) is None
+
+
+# As flock(1)
+
+
+def test_the_exit_status_is_that_of_the_command(cluster: Cluster) -> None:
+    assert finish(cluster, "status", "--", "sh", "-c", "exit 7").returncode == 7
+
+
+def test_a_command_killed_by_a_signal_gives_128_and_its_number(cluster: Cluster) -> None:
+    assert finish(cluster, "killed", "--", "sh", "-c", "kill -9 $$").returncode == 128 + 9
+
+
+def test_the_command_gets_its_arguments_as_they_are(cluster: Cluster) -> None:
+    done = finish(cluster, "arguments", "--", "printf", "%s|", "a b", "--ttl", "", "--", "*")
+    assert done.stdout == "a b|--ttl||--|*|"
+
+
+def test_the_command_reads_stdin_and_writes_stdout(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "in").write_text("hello\n")
+    with (tmp_path / "in").open() as file:
+        assert finish(cluster, "stdin", "--", "cat", stdin=file).stdout == "hello\n"
+
+
+def test_the_command_is_told_what_it_holds(cluster: Cluster) -> None:
+    before_ns = boottime_ns()
+    done = finish(cluster, "--ttl", "20s", "told:ü", "--", "sh", "-c", "env | grep ^LOCKD_")
+    told = dict(line.split("=", 1) for line in done.stdout.splitlines())
+    assert told["LOCKD_RESOURCE"] == "told:ü"
+    assert re.fullmatch("[0-9a-f]{32}", told["LOCKD_TOKEN"])
+    assert int(told["LOCKD_FENCE"]) > 0
+    assert before_ns < int(told["LOCKD_DEADLINE_NS"]) < boottime_ns() + 20_000 * NS_PER_MS
+
+
+def test_a_resource_may_be_any_bytes(cluster: Cluster) -> None:
+    script = "print(ascii(__import__('os').environb[b'LOCKD_RESOURCE']))"
+    name = os.fsdecode(b"\xff\x01")
+    assert finish(cluster, name, "--", sys.executable, "-c", script).stdout == "b'\\xff\\x01'\n"
+
+
+def test_the_command_inherits_no_file_of_ours_but_the_lifeline(cluster: Cluster) -> None:
+    done = finish(cluster, "files", "--", "sh", "-c", "readlink /proc/$$/fd/*")
+    links = done.stdout.splitlines()
+    assert sum(link.startswith("socket:") for link in links) == 0
+    assert sum(link.startswith("pipe:") for link in links) == 3, links  # stdout, stderr and the lifeline
+
+
+def test_ignored_signals_stay_ignored_as_under_nohup(cluster: Cluster) -> None:
+    def ignore_hangups() -> None:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+    done = finish(cluster, "nohup", "--", "grep", "SigIgn", "/proc/self/status", preexec_fn=ignore_hangups)
+    assert int(done.stdout.split()[1], 16) == 1 << (signal.SIGHUP - 1)
+
+
+def test_the_lock_is_free_when_lockctl_has_ended(cluster: Cluster) -> None:
+    for _ in range(3):
+        assert finish(cluster, "again", "--", "true").returncode == 0
+    assert is_free(cluster, "again")
+
+
+def test_a_missing_command_gives_127_and_frees_the_lock(cluster: Cluster) -> None:
+    done = finish(cluster, "missing", "--", "no-such-command-here")
+    assert done.returncode == 127
+    assert "no-such-command-here" in done.stderr
+    assert is_free(cluster, "missing")
+
+
+def test_a_file_that_cannot_be_executed_gives_126_and_frees_the_lock(cluster: Cluster) -> None:
+    assert finish(cluster, "not-executable", "--", "/etc/passwd").returncode == 126
+    assert is_free(cluster, "not-executable")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1])
+def test_signals_are_passed_on_to_the_command(cluster: Cluster, start: Start, number: signal.Signals) -> None:
+    script = f"trap 'echo caught; exit 5' {number.name[3:]}; echo up; while :; do sleep 0.05; done"
+    running = start("signals", "--", "sh", "-c", script)
+    assert running.process.stdout is not None
+    assert running.process.stdout.readline() == "up\n"
+    running.process.send_signal(number)
+    assert running.end() == 5
+    assert running.process.stdout.read() == "caught\n"
+    assert is_free(cluster, "signals")
+
+
+def test_a_sigint_that_somebody_sent_ends_as_128_and_2(cluster: Cluster, start: Start) -> None:
+    running = start("interrupted", "--", "sh", "-c", "echo up; exec sleep 60")
+    assert running.process.stdout is not None
+    running.process.stdout.readline()
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == 128 + signal.SIGINT
+
+
+def test_what_the_command_leaves_in_the_background_goes_on(cluster: Cluster) -> None:
+    done = finish(cluster, "background", "--", "sh", "-c", "sleep 60 >/dev/null 2>&1 & echo $!; exit 3")
+    left = int(done.stdout)
+    try:
+        assert done.returncode == 3
+        assert alive(left)
+    finally:
+        os.kill(left, signal.SIGKILL)
+
+
+# Refusals
+
+
+def test_a_taken_resource_gives_75_and_does_not_start_the_command(cluster: Cluster, tmp_path: Path) -> None:
+    holder = cluster.client()
+    holder.execute_command("LOCK", "taken", 10_000)
+    done = finish(cluster, "taken", "--", "touch", tmp_path / "started")
+    assert done.returncode == TAKEN
+    assert "TAKEN" in done.stderr
+    assert "safe:" in done.stderr
+    assert "next:" in done.stderr
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_wait_that_runs_out_gives_75_too(cluster: Cluster) -> None:
+    cluster.client().execute_command("LOCK", "taken-long", 10_000)
+    done = finish(cluster, "--wait", "300ms", "taken-long", "--", "true")
+    assert done.returncode == TAKEN
+    assert "TIMEOUT" in done.stderr
+
+
+def test_it_waits_for_its_turn(cluster: Cluster, start: Start) -> None:
+    holder = cluster.client()
+    token = as_map(holder.execute_command("LOCK", "turn", 10_000))["token"]
+    running = start("--wait", "20s", "turn", "--", "true")
+    eventually(lambda: as_map(cluster.client().execute_command("LOCKS", "turn", "LOCAL")[0])["waiters"] == 1)
+    holder.execute_command("UNLOCK", "turn", token)
+    assert running.end() == 0
+
+
+def test_one_that_is_interrupted_while_it_waits_leaves_the_queue(cluster: Cluster, start: Start) -> None:
+    def waiters() -> int:
+        [lease] = cluster.client().execute_command("LOCKS", "queue", "LOCAL")
+        return int(as_map(lease)["waiters"])
+
+    holder = cluster.client()
+    holder.execute_command("LOCK", "queue", 10_000)
+    running = start("--wait", "20s", "queue", "--", "true")
+    eventually(lambda: waiters() == 1)
+    running.process.send_signal(signal.SIGINT)
+    assert running.end() == -signal.SIGINT
+    eventually(lambda: waiters() == 0)
+
+
+def test_no_agent_gives_69(cluster: Cluster, tmp_path: Path) -> None:
+    done = finish(cluster, "x", "--", "true", env=os.environ | {"LOCKD_SOCKET": str(tmp_path / "none.sock")})
+    assert done.returncode == UNREACHABLE
+    assert str(tmp_path / "none.sock") in done.stderr
+
+
+def test_no_quorum_gives_74(make_cluster: Callable[..., Cluster]) -> None:
+    blank = make_cluster(masters=3, form=False)
+    done = finish(blank, "x", "--", "true")
+    assert done.returncode == NO_QUORUM
+    assert "NOQUORUM" in done.stderr
+
+
+def test_a_class_for_others_gives_77(cluster: Cluster) -> None:
+    assert finish(cluster, "vault:x", "--", "true").returncode == DENIED
+
+
+def test_a_ttl_above_the_limit_gives_65(cluster: Cluster) -> None:
+    assert finish(cluster, "--ttl", "2h", "x", "--", "true").returncode == WRONG
+
+
+@pytest.mark.parametrize("words", [["x", "true"], ["x", "--"], ["--ttl", "soon", "x", "--", "true"], []])
+def test_a_wrong_command_line_gives_64(cluster: Cluster, words: Sequence[str]) -> None:
+    assert finish(cluster, *words).returncode == USAGE
+
+
+# The lease as long as the command, the command no longer than the lease
+
+
+def test_a_command_longer_than_its_ttl_keeps_its_lock(cluster: Cluster, start: Start) -> None:
+    running = start("--ttl", "2s", "renewed", "--", "sleep", "5")
+    other = cluster.client()
+    eventually(lambda: not is_free(cluster, "renewed"), what="it is held")
+    refused = 0
+    while running.process.poll() is None:
+        if other.execute_command("LOCKS", "renewed", "LOCAL"):
+            refused += finish(cluster, "renewed", "--", "true").returncode == TAKEN
+    assert running.end() == 0
+    assert refused > 5
+
+
+def test_a_lease_taken_by_force_ends_the_command_at_once(cluster: Cluster, start: Start) -> None:
+    running = start("--ttl", "20s", "forced", "--", "sleep", "60")
+    eventually(lambda: not is_free(cluster, "forced"), what="it is held")
+    [command] = eventually(lambda: children_of(running.pid), what="the command runs")
+    cluster.client().execute_command("FORCERELEASE", "forced")
+    assert running.end(5) == LOST
+    assert not alive(command)
+    assert "by force" in running.errors()
+
+
+def test_a_lease_taken_by_force_through_another_agent_ends_the_command(
+    cluster: Cluster, start: Start
+) -> None:
+    other = cluster.add_agent()
+    other.wait_voting(5)
+    running = start("--ttl", "3s", "forced-far", "--", "sleep", "60")
+    eventually(lambda: not is_free(cluster, "forced-far"), what="it is held")
+    other.client().execute_command("FORCERELEASE", "forced-far")
+    assert running.end(10) == LOST
+    other.agent.kill()
+
+
+def test_a_lease_gone_before_the_command_ended_is_a_loss_though_nobody_said_so(
+    cluster: Cluster, start: Start
+) -> None:
+    running = start("--ttl", "30s", "wiped", "--", "sh", "-c", "echo up; read line", stdin=subprocess.PIPE)
+    assert running.process.stdout is not None
+    running.process.stdout.readline()
+    for master in cluster.masters:
+        subprocess.run(
+            ["redis-cli", "-p", str(master.port), "DEL", "lockd:lease:wiped"], check=True, capture_output=True
+        )
+    assert running.process.stdin is not None
+    running.process.stdin.close()
+    assert running.end() == LOST
+
+
+def test_max_hold_ends_a_command_that_takes_too_long(start: Start) -> None:
+    started_s = time.monotonic()
+    running = start("--ttl", "1s", "--max-hold", "2s", "hold", "--", "sleep", "60")
+    assert running.end(10) == LOST
+    assert time.monotonic() - started_s < 4
+    assert "max_hold" in running.errors()
+
+
+def test_a_killed_agent_ends_the_command_before_the_deadline_grandchildren_too(
+    cluster: Cluster, start: Start, stubborn: Stubborn
+) -> None:
+    running = start("--ttl", "5s", "agent-killed", "--", *stubborn.command)
+    stubborn.wait_up()
+    cluster.agent.kill()
+    killed_ns = boottime_ns()
+    gone_ns = stubborn.gone_ns()
+    latest_ns = killed_ns + 5000 * NS_PER_MS - kill_margin_ns(5000) // 2
+    assert stubborn.told_ns() - killed_ns < 1000 * NS_PER_MS, "SIGTERM comes at once"
+    assert gone_ns < min(latest_ns, stubborn.deadline_ns), "SIGKILL comes before the deadline"
+    assert running.end() == LOST
+
+
+def test_a_frozen_agent_ends_the_command_before_the_deadline_grandchildren_too(
+    cluster: Cluster, start: Start, stubborn: Stubborn
+) -> None:
+    running = start("--ttl", "6s", "agent-frozen", "--", *stubborn.command)
+    stubborn.wait_up()
+    cluster.agent.pause()
+    deadline_ns = stubborn.deadline_ns
+    assert boottime_ns() < deadline_ns - 4100 * NS_PER_MS, "this machine is too slow: it was renewed already"
+    gone_ns = stubborn.gone_ns()
+    assert gone_ns < deadline_ns
+    late_ns = stubborn.told_ns() - (deadline_ns - term_margin_ns(6000))
+    assert 0 <= late_ns < 300 * NS_PER_MS, (
+        "SIGTERM comes with its margin, not before: it might still be renewed"
+    )
+    assert running.end() == LOST
+
+
+def test_an_agent_that_is_stopped_ends_the_command(cluster: Cluster, start: Start) -> None:
+    cluster.write_config(timeouts={"drain_ms": 100})
+    cluster.agent.restart()
+    cluster.wait_voting(5)
+    running = start("--ttl", "20s", "agent-stopped", "--", "sleep", "60")
+    eventually(lambda: not is_free(cluster, "agent-stopped"), what="it is held")
+    cluster.agent.stop()
+    assert running.end(5) == LOST
+
+
+def test_a_command_that_cleans_up_has_the_time_for_it_and_its_children_too(
+    cluster: Cluster, start: Start, tmp_path: Path
+) -> None:
+    on_term = f"trap 'sleep 1; touch {tmp_path}/cleaned; exit' TERM"
+    inner = f"{on_term}; touch {tmp_path}/up; while :; do sleep 0.05; done"
+    running = start("--ttl", "10s", "clean-up", "--", "sh", "-c", f"sh -c {inner!r} & wait")
+    eventually((tmp_path / "up").exists)
+    cluster.agent.kill()
+    assert running.end(10) == LOST
+    assert (tmp_path / "cleaned").exists()
+
+
+def test_a_stopped_command_is_ended_too(cluster: Cluster, start: Start, stubborn: Stubborn) -> None:
+    start("--ttl", "3s", "stopped", "--", *stubborn.command)
+    stubborn.wait_up()
+    os.kill(stubborn.number("parent.pid"), signal.SIGSTOP)
+    cluster.agent.kill()
+    killed_ns = boottime_ns()
+    assert stubborn.gone_ns() < killed_ns + 3000 * NS_PER_MS
+
+
+def test_a_full_stderr_holds_nothing_up(cluster: Cluster, start: Start, stubborn: Stubborn) -> None:
+    reader, writer = os.pipe()
+    os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
+    running = start("--ttl", "3s", "full-pipe", "--", *stubborn.command, stderr=writer)
+    os.close(writer)
+    stubborn.wait_up()
+    cluster.agent.kill()
+    killed_ns = boottime_ns()
+    assert stubborn.gone_ns() < killed_ns + 3000 * NS_PER_MS
+    os.close(reader)
+    running.process.wait(5)
+
+
+def test_a_lockctl_killed_with_9_takes_its_group_along_and_its_lock_is_free_at_once(
+    cluster: Cluster, start: Start, stubborn: Stubborn
+) -> None:
+    running = start("--ttl", "30s", "lockctl-killed", "--", *stubborn.command)
+    stubborn.wait_up()
+    running.process.kill()
+    stubborn.gone_ns(within_s=1)
+    eventually(lambda: is_free(cluster, "lockctl-killed"), 1, "its lock is free")
+
+
+# At a terminal
+
+
+class AtTerminal:
+    """A command in a session of its own that controls a terminal; `typed` into it, `seen` on it."""
+
+    def __init__(self, cluster: Cluster, *words: str | Path) -> None:
+        self.pid, self._file = pty.fork()
+        if self.pid == 0:
+            os.environ["LOCKD_SOCKET"] = str(cluster.socket)
+            os.environ["PATH"] = f"{LOCKCTL.parent}:{os.environ['PATH']}"
+            os.environ["PS1"] = "$ "
+            os.execvp(words[0], [str(word) for word in words])
+        self.seen = ""
+        self._status: int | None = None
+
+    def type(self, text: str) -> None:
+        os.write(self._file, text.encode())
+
+    def wait_for(self, text: str, within_s: float = 10.0) -> None:
+        """Until it shows that, after what was waited for before."""
+
+        def shown() -> bool:
+            self._read()
+            return text in self.seen
+
+        try:
+            eventually(shown, within_s, f"it shows {text!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nseen: {self.seen!r}") from None
+        self.seen = self.seen.partition(text)[2]
+
+    def end(self, within_s: float = 10.0) -> int:
+        """Its wait status."""
+
+        def ended() -> bool:
+            self._read()
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self._status = status
+            return bool(pid)
+
+        eventually(ended, within_s, "it ends")
+        assert self._status is not None
+        return self._status
+
+    def foreground(self) -> int:
+        return os.tcgetpgrp(self._file)
+
+    def _read(self) -> None:
+        while select.select([self._file], [], [], 0)[0]:
+            try:
+                data = os.read(self._file, 4096)
+            except OSError:
+                return
+            if not data:
+                return
+            self.seen += data.decode(errors="replace")
+
+    def close(self) -> None:
+        if self._status is None:
+            for pid in (*children_of(self.pid), self.pid):
+                os.kill(pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._file)
+
+
+@pytest.fixture
+def at_terminal(cluster: Cluster) -> Iterator[Callable[..., AtTerminal]]:
+    opened: list[AtTerminal] = []
+
+    def begin(*words: str | Path) -> AtTerminal:
+        opened.append(AtTerminal(cluster, *words))
+        return opened[-1]
+
+    yield begin
+    for one in opened:
+        one.close()
+
+
+Terminal = Callable[..., AtTerminal]
+
+
+@pytest.fixture
+def shell(at_terminal: Terminal) -> AtTerminal:
+    """An interactive bash with job control."""
+    bash = at_terminal("bash", "--norc", "--noprofile", "-i")
+    bash.wait_for("$ ")
+    return bash
+
+
+def test_a_command_at_a_terminal_can_be_talked_to(at_terminal: Terminal) -> None:
+    terminal = at_terminal(
+        LOCKCTL, "run", "talk", "--", "sh", "-c", "echo ready; read name; echo hello $name"
+    )
+    terminal.wait_for("ready")
+    terminal.type("you\n")
+    terminal.wait_for("hello you")
+    assert os.waitstatus_to_exitcode(terminal.end()) == 0
+
+
+def test_ctrl_c_ends_the_command_and_lockctl_and_frees_the_lock(
+    cluster: Cluster, at_terminal: Terminal
+) -> None:
+    terminal = at_terminal(LOCKCTL, "run", "ctrl-c", "--", "sh", "-c", "echo ready; exec sleep 60")
+    terminal.wait_for("ready")
+    terminal.type("\x03")
+    status = terminal.end()
+    assert os.WIFSIGNALED(status)
+    assert os.WTERMSIG(status) == signal.SIGINT
+    assert is_free(cluster, "ctrl-c")
+
+
+def test_a_command_that_handles_ctrl_c_goes_on(at_terminal: Terminal) -> None:
+    script = "trap 'echo caught' INT; echo ready; sleep 60; echo on; exit 4"
+    terminal = at_terminal(LOCKCTL, "run", "ctrl-c-handled", "--", "sh", "-c", script)
+    terminal.wait_for("ready")
+    terminal.type("\x03")
+    terminal.wait_for("caught")
+    assert os.waitstatus_to_exitcode(terminal.end()) == 4
+
+
+def test_ctrl_c_ends_the_script_around_it_too(at_terminal: Terminal) -> None:
+    script = "lockctl run script -- sh -c 'echo ready; exec sleep 60'; echo the script went on"
+    terminal = at_terminal("bash", "-c", f"{script}; true")
+    terminal.wait_for("ready")
+    terminal.type("\x03")
+    assert os.WIFSIGNALED(terminal.end())
+    assert "went on" not in terminal.seen
+
+
+def test_ctrl_c_ends_a_whole_pipeline(cluster: Cluster, shell: AtTerminal) -> None:
+    shell.type("lockctl run pipeline -- sh -c 'echo re''ady; exec sleep 60' | cat; echo status $?\n")
+    shell.wait_for("ready")
+    shell.type("\x03")
+    shell.wait_for("$ ")
+    eventually(lambda: is_free(cluster, "pipeline"), what="its lock is free")
+
+
+def test_ctrl_z_stops_the_job_and_fg_goes_on_with_the_lock_held(cluster: Cluster, shell: AtTerminal) -> None:
+    shell.type(
+        "lockctl run --ttl 2s job -- sh -c 'echo re''ady; read line; echo got $line'; echo status $?\n"
+    )
+    shell.wait_for("ready")
+    shell.type("\x1a")
+    shell.wait_for("Stopped")
+    shell.wait_for("$ ")
+    stopped_s = time.monotonic()
+    while time.monotonic() - stopped_s < 3:
+        assert not is_free(cluster, "job")
+    shell.type("fg\n")
+    shell.wait_for("lockctl run")
+    shell.type("it\n")
+    shell.wait_for("got it")
+    eventually(lambda: is_free(cluster, "job"), what="its lock is free")
+
+
+def test_a_job_in_the_background_gets_the_terminal_with_fg(shell: AtTerminal) -> None:
+    shell.type("lockctl run backgrounded -- sh -c 'echo re''ady; read line; echo got $line' &\n")
+    shell.wait_for("ready")
+    shell.type("\n")
+    shell.wait_for("Stopped")
+    shell.type("fg\n")
+    shell.wait_for("lockctl run")
+    shell.type("it\n")
+    shell.wait_for("got it")
+    shell.type("echo shell is ba''ck\n")
+    shell.wait_for("shell is back")
+
+
+def test_a_running_background_job_gets_the_terminal_with_fg_when_it_reads(
+    shell: AtTerminal, tmp_path: Path
+) -> None:
+    gate = tmp_path / "gate"
+    shell.type(f"lockctl run bg-runs -- sh -c 'echo re''ady; until [ -e {gate} ]; do sleep 0.05; done;")
+    shell.type(" read line; echo got $line' &\n")
+    shell.wait_for("ready")
+    shell.type("fg\n")
+    shell.wait_for("lockctl run")
+    gate.touch()
+    shell.type("it\n")
+    shell.wait_for("got it")
+
+
+def test_a_lease_lost_while_the_job_was_stopped_ends_it_when_it_goes_on(
+    cluster: Cluster, shell: AtTerminal, stubborn: Stubborn
+) -> None:
+    words = " ".join(f"'{word}'" for word in stubborn.command)
+    shell.type(f"lockctl run --ttl 2s stopped-job -- {words}; echo status $?\n")
+    stubborn.wait_up()
+    shell.type("\x1a")
+    shell.wait_for("Stopped")
+    deadline_ns = boottime_ns() + 2000 * NS_PER_MS
+    cluster.agent.kill()
+    eventually(lambda: boottime_ns() > deadline_ns, what="its deadline has passed")
+    shell.type("fg\n")
+    stubborn.gone_ns(within_s=1)
+
+
+def test_others_in_a_pipeline_keep_the_terminal(shell: AtTerminal) -> None:
+    """As in `lockctl run … | less`: it is less that reads the keys."""
+    pager = "sh -c 'cat; read key </dev/tty; echo key $key'"
+    shell.type(f"lockctl run paged -- echo re''ady | {pager}\n")
+    shell.wait_for("ready")
+    shell.type("q\n")
+    shell.wait_for("key q")
+
+
+def test_a_command_in_a_pipeline_gets_the_terminal_when_it_reads_it(shell: AtTerminal) -> None:
+    shell.type("lockctl run asks -- sh -c 'read word </dev/tty; echo wo''rd $word' | cat\n")
+    shell.type("open\n")
+    shell.wait_for("word open")
+
+
+def test_the_terminal_is_the_shells_again_afterwards(shell: AtTerminal) -> None:
+    shell.type("sh -c 'lockctl run inner -- true; read line; echo got $line'\n")
+    shell.type("it\n")
+    shell.wait_for("got it")
+    shell.type("echo ba''ck\n")
+    shell.wait_for("back")

@@ -1,0 +1,847 @@
+"""The safety rules on real masters: at least one test for each, which fails when the rule is taken out.
+
+The numbers are those of lockd/core/__init__.py. Rules 10, 11a and 11b are the guard's, on the masters'
+own hosts.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import socket
+import subprocess
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import hiredis
+import pytest
+import redis
+
+from lockd.clock import boottime_ns
+from lockd.core.fences import slot_of
+from lockd.local_masters import LOOPBACK, LocalMaster, free_ports
+from lockd.masters import scripts
+from tests.redis.masters import Cluster, eventually, running_masters, short_folder
+
+NS_PER_MS = 1_000_000
+ANOTHERS = "f" * 32
+MINUTE_MS = 60_000
+
+
+class App:
+    """One app's connection to an agent: commands, replies and pushes as they come over the socket."""
+
+    def __init__(self, agent: Cluster, protocol: int = 2) -> None:
+        self._link = agent.raw()
+        self._reader = hiredis.Reader()
+        self._pushes: list[list[Any]] = []
+        if protocol == 3:
+            self.ask("HELLO", 3)
+
+    def send(self, *words: str | int) -> None:
+        self._link.sendall(hiredis.pack_command(words))
+
+    def reply(self) -> Any:
+        """The next reply; pushes that come before it are kept for `push`."""
+        while True:
+            message = self._next()
+            if not isinstance(message, hiredis.PushNotification):
+                return message
+            self._pushes.append(_text(message))
+
+    def ask(self, *words: str | int) -> Any:
+        """What is answered, which must be no error."""
+        self.send(*words)
+        reply = self.reply()
+        assert not isinstance(reply, hiredis.ReplyError), reply
+        return _text(reply)
+
+    def refused(self, *words: str | int) -> str:
+        """The error that is answered."""
+        self.send(*words)
+        return self.refusal()
+
+    def refusal(self) -> str:
+        reply = self.reply()
+        assert isinstance(reply, hiredis.ReplyError), reply
+        return str(reply)
+
+    def lock(self, resource: str, ttl_ms: int, *options: str | int) -> dict[str, Any]:
+        return _lease(self.ask("LOCK", resource, ttl_ms, *options))
+
+    def locked(self) -> dict[str, Any]:
+        """The lease that a LOCK sent before is answered with."""
+        reply = self.reply()
+        assert not isinstance(reply, hiredis.ReplyError), reply
+        return _lease(_text(reply))
+
+    def push(self) -> list[Any]:
+        while not self._pushes:
+            message = self._next()
+            assert isinstance(message, hiredis.PushNotification), message
+            self._pushes.append(_text(message))
+        return self._pushes.pop(0)
+
+    @property
+    def answered(self) -> bool:
+        """True when something has come that was not read yet."""
+        return bool(select.select([self._link], [], [], 0)[0])
+
+    def close(self) -> None:
+        self._link.close()
+
+    def _next(self) -> Any:
+        message = self._reader.gets()
+        while message is False:
+            data = self._link.recv(65_536)
+            assert data, "the agent closed the connection"
+            self._reader.feed(data)
+            message = self._reader.gets()
+        return message
+
+
+def _lease(reply: Any) -> dict[str, Any]:
+    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+
+
+def _text(reply: Any) -> Any:
+    """With text where the wire has bytes."""
+    if isinstance(reply, bytes):
+        return reply.decode()
+    if isinstance(reply, dict):
+        return {_text(key): _text(value) for key, value in reply.items()}
+    return [_text(one) for one in reply] if isinstance(reply, list) else reply
+
+
+# What is on the masters, seen past the agent
+
+
+def on(master: LocalMaster, *words: str | int) -> Any:
+    """What a master itself answers."""
+    with redis.Redis(LOOPBACK, master.port, decode_responses=True, retry=None) as link:
+        return link.execute_command(*words)
+
+
+def lease_key(resource: str) -> str:
+    return scripts.LEASE_PREFIX.decode() + resource
+
+
+def lease_on(master: LocalMaster, resource: str) -> str | None:
+    return on(master, "GET", lease_key(resource))
+
+
+def holding(masters: list[LocalMaster], resource: str, token: str = "") -> list[str]:
+    """The names of the masters that show a lease of that resource (with that token)."""
+    return [one.name for one in masters if (lease_on(one, resource) or "-").startswith(token)]
+
+
+def not_free(masters: list[LocalMaster], resource: str) -> list[str]:
+    return [one.name for one in masters if lease_on(one, resource) is not None]
+
+
+def plant(masters: list[LocalMaster], resource: str, ttl_ms: int = MINUTE_MS) -> None:
+    """Let these masters show a lease of somebody else's."""
+    for master in masters:
+        lease = f"{ANOTHERS} 1790000000000000 3600000 elsewhere 1 0"
+        on(master, "SET", lease_key(resource), lease, "PX", ttl_ms)
+
+
+@contextmanager
+def paused(masters: list[LocalMaster]) -> Iterator[None]:
+    """These masters don't run: what is sent to them waits, and no answer comes."""
+    for master in masters:
+        master.pause()
+    try:
+        yield
+    finally:
+        for master in masters:
+            master.resume()
+
+
+@contextmanager
+def holding_back_writes(masters: list[LocalMaster]) -> Iterator[None]:
+    """These masters answer questions, and keep commands that may write for later; they forget those of a
+    connection that closes meanwhile."""
+    for master in masters:
+        on(master, "CLIENT", "PAUSE", MINUTE_MS, "WRITE")
+    try:
+        yield
+    finally:
+        for master in masters:
+            on(master, "CLIENT", "UNPAUSE")
+
+
+def cut_connections(masters: list[LocalMaster]) -> int:
+    """Close what the agents have open to these masters; how many connections that were."""
+    closed = 0
+    for master in masters:
+        for client in on(master, "CLIENT", "LIST").splitlines():
+            fields = dict(field.split("=", 1) for field in client.split())
+            if fields["name"] == "lockd":
+                closed += on(master, "CLIENT", "KILL", "ID", fields["id"])
+    return closed
+
+
+def blocked_on(master: LocalMaster) -> int:
+    """How many connections have a command that this master holds back."""
+    return on(master, "INFO", "clients")["blocked_clients"]
+
+
+# A wall clock that can be stepped
+
+
+class WallClock:
+    """The wall clock of processes that were started in `applied`."""
+
+    def __init__(self, library: Path, offset: Path) -> None:
+        self._library = library
+        self._offset = offset
+        self.set(0)
+
+    def set(self, ahead_s: float) -> None:
+        """From now on it is that much ahead of the machine's."""
+        wanted = int(ahead_s * 1e9).to_bytes(8, "little", signed=True)
+        with self._offset.open("r+b" if self._offset.exists() else "wb", buffering=0) as file:
+            file.write(wanted)
+
+    @contextmanager
+    def applied(self) -> Iterator[None]:
+        with mock.patch.dict(os.environ, LD_PRELOAD=str(self._library), WALL_CLOCK_OFFSET=str(self._offset)):
+            yield
+
+
+@pytest.fixture(scope="session")
+def clock_shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The library that makes a wall clock steppable."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler on this machine: a master's clock can't be stepped")
+    library = tmp_path_factory.mktemp("shim") / "clock_shim.so"
+    source = Path(__file__).with_name("clock_shim.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source], check=True)
+    return library
+
+
+@pytest.fixture
+def wall_clock(clock_shim: Path, tmp_path: Path) -> WallClock:
+    return WallClock(clock_shim, tmp_path / "offset")
+
+
+def restart_under(clock: WallClock, masters: list[LocalMaster]) -> None:
+    with clock.applied():
+        for master in masters:
+            master.restart()
+
+
+# Five masters and agents of several tempers, for all tests that leave everything as it was
+
+
+@dataclass
+class Hosts:
+    """Five masters and the agents of four hosts; `patient` waits long for a slow master, `hasty` hardly."""
+
+    masters: list[LocalMaster]
+    here: Cluster
+    there: Cluster
+    patient: Cluster
+    hasty: Cluster
+
+    def settle(self) -> None:
+        for agent in (self.here, self.there, self.patient, self.hasty):
+            agent.wait_voting(len(self.masters))
+
+    def pass_through(self, agent: Cluster, resource: str) -> None:
+        """Return when each master has run all that this agent sent it before now: links keep the order."""
+        app = App(agent)
+        lease = app.lock(resource, 5_000)
+        eventually(
+            lambda: len(holding(self.masters, resource, lease["token"])) == len(self.masters),
+            what="all masters have run what was sent before",
+        )
+        app.ask("UNLOCK", resource, lease["token"])
+
+
+@pytest.fixture(scope="module")
+def all_hosts(server_binary: Path) -> Iterator[Hosts]:
+    delayed = {"name": "delayed", "match": "delayed/*", "lock_delay_ms": 400}
+    with short_folder() as folder, running_masters(folder, 5, server_binary) as masters:
+        here = Cluster(folder, masters, {"classes": [delayed]})
+        try:
+            here.agent.start()
+            here.form()
+            patient = {"master_ms": 10_000, "dead_ms": 30_000}
+            yield Hosts(
+                masters,
+                here,
+                there=here.add_agent(),
+                patient=here.add_agent(timeouts=patient, min_validity_ms=400),
+                hasty=here.add_agent(timeouts={"master_ms": 200, "dead_ms": 30_000}),
+            )
+        finally:
+            here.close()
+
+
+@pytest.fixture
+def hosts(all_hosts: Hosts) -> Hosts:
+    all_hosts.settle()
+    return all_hosts
+
+
+@pytest.fixture
+def resource(request: pytest.FixtureRequest) -> str:
+    """A resource of the test's own."""
+    return request.node.name.removeprefix("test_")
+
+
+# Rule 1
+
+
+@pytest.mark.parametrize("kind", ["session", "DETACHED"])
+def test_rule_1_two_of_five_may_say_no_and_three_may_not(hosts: Hosts, resource: str, kind: str) -> None:
+    options = [kind] if kind == "DETACHED" else []
+    plant(hosts.masters[:2], resource)
+    granted = App(hosts.here).lock(resource, MINUTE_MS, *options)
+    assert len(holding(hosts.masters, resource, granted["token"])) == 3
+    plant(hosts.masters[:3], resource + "/3")
+    assert (
+        App(hosts.here).refused("LOCK", resource + "/3", MINUTE_MS, *options).startswith("TAKEN retry-after=")
+    )
+
+
+def test_rule_1_the_deadline_is_the_ttl_less_drift_on_the_boottime_clock(hosts: Hosts, resource: str) -> None:
+    app, reliable_ns = App(hosts.here), (10_000 - 100 - 2) * NS_PER_MS
+    before_ns = boottime_ns()
+    lease = app.lock(resource, 10_000)
+    after_ns = boottime_ns()
+    assert before_ns + reliable_ns <= lease["deadline_ns"] <= after_ns + reliable_ns
+    assert lease["validity_ms"] <= reliable_ns // NS_PER_MS
+
+
+def test_rule_1_the_deadline_counts_from_before_the_first_byte_was_sent(hosts: Hosts, resource: str) -> None:
+    app = App(hosts.patient)
+    with paused(hosts.masters[2:]):
+        app.send("LOCK", resource, 20_000)
+        eventually(lambda: lease_on(hosts.masters[0], resource), what="the first master was asked")
+        asked_ns = boottime_ns()
+        eventually(lambda: boottime_ns() > asked_ns + 100 * NS_PER_MS, what="the others are late")
+        assert not app.answered
+    assert app.locked()["deadline_ns"] <= asked_ns + (20_000 - 200 - 2) * NS_PER_MS
+
+
+def test_rule_1_nothing_is_granted_that_can_not_be_relied_upon_for_long_enough(
+    hosts: Hosts, resource: str
+) -> None:
+    # This agent's min_validity is 400 ms: of 700 ms it may spend no more than 291 on asking.
+    app = App(hosts.patient)
+    with paused(hosts.masters[2:]):
+        app.send("LOCK", resource, 700)
+        eventually(lambda: lease_on(hosts.masters[0], resource), what="the first master was asked")
+        asked_ns = boottime_ns()
+        eventually(lambda: boottime_ns() > asked_ns + 292 * NS_PER_MS, what="too little is left of it")
+    assert app.refusal().startswith("NOQUORUM")
+    hosts.pass_through(hosts.patient, resource + "/after")
+    assert not_free(hosts.masters, resource) == []
+
+
+# Rule 2
+
+
+def test_rule_2_a_quorum_is_enough_for_the_answer_and_the_others_get_the_lease_too(
+    hosts: Hosts, resource: str
+) -> None:
+    app = App(hosts.patient)
+    with paused(hosts.masters[:2]):
+        lease = app.lock(resource, MINUTE_MS)
+        assert len(holding(hosts.masters[2:], resource, lease["token"])) == 3
+    eventually(lambda: len(holding(hosts.masters, resource, lease["token"])) == 5, what="it is on all five")
+
+
+def test_rule_2_a_renewal_puts_the_lease_back_on_masters_that_lost_it(hosts: Hosts, resource: str) -> None:
+    lease = App(hosts.here).lock(resource, 600)
+    eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
+    granted_us = int(lease_on(hosts.masters[4], resource).split()[1])
+    for master in hosts.masters[:2]:
+        on(master, "DEL", lease_key(resource))
+    eventually(
+        lambda: len(holding(hosts.masters, resource, lease["token"])) == 5, what="it is back on all five"
+    )
+    put_back = lease_on(hosts.masters[0], resource).split()
+    assert abs(int(put_back[1]) - granted_us) < 500_000, "it is as old as it was"
+    assert put_back[2:] == lease_on(hosts.masters[4], resource).split()[2:]
+
+
+def test_rule_2_an_extension_by_the_app_puts_it_back_as_well(hosts: Hosts, resource: str) -> None:
+    app = App(hosts.here)
+    lease = app.lock(resource, 20_000, "DETACHED")
+    eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
+    on(hosts.masters[0], "DEL", lease_key(resource))
+    longer = _lease(app.ask("EXTEND", resource, lease["token"], 30_000))
+    assert longer["deadline_ns"] > lease["deadline_ns"]
+    assert longer["fence"] == lease["fence"]
+    eventually(
+        lambda: len(holding(hosts.masters, resource, lease["token"])) == 5, what="it is back on all five"
+    )
+
+
+def test_rule_2_what_a_quorum_lost_is_not_put_back_but_lost(hosts: Hosts, resource: str) -> None:
+    # On three masters it was free for a moment: another may have held it then.
+    app = App(hosts.here, protocol=3)
+    lease = app.lock(resource, 900)
+    eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
+    for master in hosts.masters[:3]:
+        on(master, "DEL", lease_key(resource))
+    kind, lost, token, reason, _ = app.push()
+    assert (kind, lost, token) == ("lost", resource, lease["token"])
+    assert "m1, m2, m3" in reason
+    eventually(lambda: not_free(hosts.masters, resource) == [], what="what was put back is given back")
+
+
+# Rule 3
+
+
+def test_rule_3_a_try_that_failed_is_given_back_at_once_where_it_was_granted(
+    hosts: Hosts, resource: str
+) -> None:
+    plant(hosts.masters[:3], resource)
+    assert App(hosts.here).refused("LOCK", resource, MINUTE_MS).startswith("TAKEN")
+    hosts.pass_through(hosts.here, resource + "/after")
+    assert not_free(hosts.masters[3:], resource) == []
+    assert len(holding(hosts.masters[:3], resource, ANOTHERS)) == 3
+
+
+def test_rule_3_it_is_given_back_where_no_answer_came_as_well(hosts: Hosts, resource: str) -> None:
+    with paused(hosts.masters[2:]):
+        assert App(hosts.hasty).refused("LOCK", resource, MINUTE_MS).startswith("NOQUORUM")
+        eventually(
+            lambda: not_free(hosts.masters[:2], resource) == [], what="given back where it was granted"
+        )
+    hosts.hasty.wait_voting(5)
+    hosts.pass_through(hosts.hasty, resource + "/after")
+    assert not_free(hosts.masters, resource) == []
+
+
+def test_rule_3_a_release_never_overtakes_its_own_acquire(hosts: Hosts, resource: str) -> None:
+    app = App(hosts.patient)
+    with holding_back_writes(hosts.masters[:2]):
+        lease = app.lock(resource, MINUTE_MS)
+        app.ask("UNLOCK", resource, lease["token"])
+        assert not_free(hosts.masters, resource) == []
+    hosts.pass_through(hosts.patient, resource + "/after")
+    assert not_free(hosts.masters, resource) == []
+
+
+def test_rule_3_a_release_whose_connection_broke_is_sent_again(hosts: Hosts, resource: str) -> None:
+    app, m1 = App(hosts.patient), hosts.masters[0]
+    lease = app.lock(resource, MINUTE_MS)
+    eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
+    with holding_back_writes([m1]):
+        app.ask("UNLOCK", resource, lease["token"])
+        eventually(lambda: blocked_on(m1), what="the release has arrived")
+        assert cut_connections([m1]) > 0
+        assert not_free([m1], resource) == ["m1"]
+    eventually(lambda: not_free([m1], resource) == [], what="it was given back after all")
+
+
+def test_rule_3_what_an_app_left_behind_is_given_back_though_connections_broke(
+    hosts: Hosts, resource: str
+) -> None:
+    # The outcome of the try is open, its app goes, and then the connections break on which it was asked.
+    app, behind = App(hosts.patient), hosts.masters[2:]
+    with holding_back_writes(behind):
+        app.send("LOCK", resource, MINUTE_MS)
+        eventually(lambda: all(blocked_on(master) for master in behind), what="the masters were asked")
+        app.close()
+        eventually(
+            lambda: not_free(hosts.masters[:2], resource) == [], what="given back where it was granted"
+        )
+        cut_connections(behind)
+    hosts.patient.wait_voting(5)
+    hosts.pass_through(hosts.patient, resource + "/after")
+    assert not_free(hosts.masters, resource) == []
+
+
+# Rule 4
+
+
+class SwallowingProxy:
+    """Stands before a master. While `swallowing`, the master hears everything and nobody hears the master."""
+
+    def __init__(self, master: LocalMaster) -> None:
+        self._master = master
+        self._open: list[socket.socket] = []
+        self.swallowing = False
+        self.swallowed = 0
+        [self.port] = free_ports(1, avoid=[master.port])
+        self._listening = socket.create_server((LOOPBACK, self.port))
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Let everything through again, on new connections."""
+        self.swallowing = False
+        links, self._open = self._open, []
+        for link in links:
+            with suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        self._listening.close()
+        self.cut()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                far = socket.create_connection((LOOPBACK, self._master.port))
+                self._open += [near, far]
+                threading.Thread(target=self._copy, args=(near, far, False), daemon=True).start()
+                threading.Thread(target=self._copy, args=(far, near, True), daemon=True).start()
+
+    def _copy(self, source: socket.socket, target: socket.socket, replies: bool) -> None:
+        with suppress(OSError), source, target:
+            while data := source.recv(65_536):
+                if replies and self.swallowing:
+                    self.swallowed += len(data)
+                else:
+                    target.sendall(data)
+
+
+def test_rule_4_a_retry_after_a_lost_answer_is_not_beaten_by_itself(
+    make_cluster: Callable[..., Cluster], resource: str
+) -> None:
+    cluster = make_cluster(masters=3, start=False, timeouts={"master_ms": 8_000, "dead_ms": 20_000})
+    proxies = [SwallowingProxy(master) for master in cluster.masters]
+    try:
+        entries = [{"name": f"m{i + 1}", "address": f"{LOOPBACK}:{p.port}"} for i, p in enumerate(proxies)]
+        cluster.write_config(masters=entries)
+        cluster.agent.start()
+        cluster.form()
+        cluster.wait_voting(3)
+        app = App(cluster)
+        for proxy in proxies[:2]:
+            proxy.swallowing = True
+        app.send("LOCK", resource, MINUTE_MS)
+        eventually(lambda: len(not_free(cluster.masters, resource)) == 3, what="all masters granted it")
+        eventually(lambda: all(proxy.swallowed for proxy in proxies[:2]), what="their answers are lost")
+        for proxy in proxies[:2]:
+            proxy.cut()
+        lease = app.locked()
+        assert holding(cluster.masters, resource, lease["token"]) == ["m1", "m2", "m3"]
+    finally:
+        for proxy in proxies:
+            proxy.close()
+
+
+def test_rule_4_tokens_are_128_bits_and_never_the_same(hosts: Hosts, resource: str) -> None:
+    apps = [App(hosts.here), App(hosts.there)]
+    tokens = [
+        app.lock(f"{resource}/{i}/{j}", 1_000)["token"] for i in range(100) for j, app in enumerate(apps)
+    ]
+    assert len(set(tokens)) == 200
+    assert all(len(token) == 32 and set(token) <= set("0123456789abcdef") for token in tokens)
+    # All bits are in use.
+    assert {bit for token in tokens for bit in range(128) if int(token, 16) >> bit & 1} == set(range(128))
+
+
+# Rule 5
+
+
+def test_rule_5_a_dead_master_costs_no_request_anything(hosts: Hosts, resource: str) -> None:
+    # With two of the dead it could be a quorum: an agent that waited for them would wait its ten seconds.
+    dead = hosts.masters[3:]
+    for master in dead:
+        master.kill()
+    try:
+        hosts.patient.wait_voting(3)
+        plant(hosts.masters[:1], resource)
+        before_ns = boottime_ns()
+        assert App(hosts.patient).refused("LOCK", resource, MINUTE_MS).startswith("TAKEN")
+        assert boottime_ns() - before_ns < 5_000 * NS_PER_MS
+    finally:
+        for master in dead:
+            master.start()
+    hosts.patient.wait_voting(5)
+
+
+def test_rule_5_a_slow_master_is_left_out_and_is_back_by_itself(hosts: Hosts, resource: str) -> None:
+    app = App(hosts.hasty)
+    with paused(hosts.masters[:2]):
+        lease = app.lock(resource, MINUTE_MS)
+        hosts.hasty.wait_voting(3)
+        assert [one["state"] for one in hosts.hasty.master_states()[:2]] == ["stalled", "stalled"]
+        app.ask("UNLOCK", resource, lease["token"])
+        app.lock(resource, MINUTE_MS)
+    hosts.hasty.wait_voting(5)
+
+
+def test_rule_5_a_request_that_no_quorum_answers_ends_in_the_masters_time(
+    hosts: Hosts, resource: str
+) -> None:
+    app = App(hosts.hasty)
+    with paused(hosts.masters[2:]):
+        before_ns = boottime_ns()
+        assert "no-answer-in-time" in app.refused("LOCK", resource, MINUTE_MS)
+        assert boottime_ns() - before_ns < 5_000 * NS_PER_MS
+
+
+# Rule 6
+
+
+def test_rule_6_fences_grow_with_every_grant_on_whatever_host(hosts: Hosts, resource: str) -> None:
+    apps, fences = [App(hosts.here), App(hosts.there), App(hosts.hasty)], []
+    for turn in range(30):
+        lease = apps[turn % 3].lock(resource, 5_000, "WAIT", 5_000)
+        fences.append(lease["fence"])
+        apps[turn % 3].ask("UNLOCK", resource, lease["token"])
+    assert fences == sorted(set(fences))
+    assert fences[-1] < 2**53
+
+
+def test_rule_6_fences_grow_even_when_exclusion_fails(hosts: Hosts, resource: str) -> None:
+    first = App(hosts.here).lock(resource, MINUTE_MS, "DETACHED")
+    eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
+    for master in hosts.masters:
+        on(master, "DEL", lease_key(resource))
+    second = App(hosts.there).lock(resource, MINUTE_MS)
+    assert second["fence"] > first["fence"]
+
+
+def test_rule_6_a_fence_stays_the_highest_whichever_masters_are_asked_next(
+    hosts: Hosts, resource: str
+) -> None:
+    # Two masters are far ahead. Their value becomes a fence only when a third has accepted it too; else the
+    # next grant, by the other three, would be below it.
+    app, (m1, m2, _m3, m4, m5) = App(hosts.hasty), hosts.masters
+    ahead = 2**51
+    for master in (m4, m5):
+        on(master, "HSET", scripts.FENCES_KEY.decode(), slot_of(resource.encode()), ahead)
+    fences = []
+    for away in ([m1, m2], [m4, m5], [m1, m4]):
+        hosts.hasty.wait_voting(5)
+        with paused(away):
+            lease = app.lock(resource, 5_000)
+            app.ask("UNLOCK", resource, lease["token"])
+        fences.append(lease["fence"])
+    assert fences[0] > ahead
+    assert fences == sorted(set(fences))
+
+
+def test_rule_6_a_fence_that_masters_disagree_on_is_accepted_by_a_quorum(hosts: Hosts, resource: str) -> None:
+    slot, fences_key = slot_of(resource.encode()), scripts.FENCES_KEY.decode()
+    for number, master in enumerate(hosts.masters):
+        on(master, "HSET", fences_key, slot, 2**51 + 1_000 * number)
+    fence = App(hosts.here).lock(resource, 5_000)["fence"]
+    # Named or accepted by three at least: so many counters are at the end of a block that holds it.
+    counters = [int(on(master, "HGET", fences_key, slot)) for master in hosts.masters]
+    assert sum(counter >= fence for counter in counters) >= 3
+    eventually(lambda: not_free(hosts.masters, resource), what="it is held")
+    assert App(hosts.there).lock(resource + "/other", 5_000)["fence"] != fence
+
+
+# Rule 7
+
+
+def test_rule_7_a_session_lock_is_not_renewed_past_its_max_hold(hosts: Hosts, resource: str) -> None:
+    app = App(hosts.here, protocol=3)
+    lease = app.lock(resource, 400, "MAXHOLD", 1_000, "NOTIFY")
+    hold_until_ns = boottime_ns() + 1_000 * NS_PER_MS
+    deadlines, message = [lease["deadline_ns"]], app.push()
+    while message[0] == "renewed":
+        deadlines.append(message[3])
+        message = app.push()
+    assert message[0] == "lost"
+    assert "max_hold" in message[3]
+    assert len(deadlines) > 1
+    assert max(deadlines) <= hold_until_ns
+    eventually(lambda: not_free(hosts.masters, resource) == [], what="it is over on all masters")
+    assert boottime_ns() < hold_until_ns + 5_000 * NS_PER_MS
+
+
+def test_rule_7_no_extension_reaches_past_max_hold_on_any_host(hosts: Hosts, resource: str) -> None:
+    app = App(hosts.here)
+    lease = app.lock(resource, 5_000, "DETACHED", "MAXHOLD", 10_000)
+    hold_until_ns = boottime_ns() + 10_000 * NS_PER_MS
+    eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
+    refusal = App(hosts.there).refused("EXTEND", resource, lease["token"], 10_000)
+    assert refusal.startswith("EXPIRED it was held for max_hold")
+    extended = _lease(app.ask("EXTEND", resource, lease["token"], 10_000))
+    assert lease["deadline_ns"] < extended["deadline_ns"] <= hold_until_ns
+    assert all(on(master, "PTTL", lease_key(resource)) <= 10_000 for master in hosts.masters)
+
+
+# Rule 8
+
+
+def test_rule_8_a_wiped_master_has_no_vote_from_that_moment_on(
+    make_cluster: Callable[..., Cluster], resource: str
+) -> None:
+    cluster = make_cluster(masters=3)
+    holder = App(cluster)
+    lease = holder.lock(resource, 20_000)
+    eventually(lambda: len(holding(cluster.masters, resource)) == 3, what="it is on all three")
+    for master in cluster.masters[:2]:
+        on(master, "FLUSHALL")
+    # Nobody has had time to look at the masters yet: it is they themselves who refuse.
+    assert App(cluster).refused("LOCK", resource + "/other", 20_000).startswith("NOQUORUM")
+    other = cluster.add_agent()
+    assert App(other).refused("LOCK", resource, 20_000).startswith("NOQUORUM")
+    assert [on(master, "DBSIZE") for master in cluster.masters[:2]] == [0, 0]
+    assert holding(cluster.masters, resource) == ["m3"]
+    holder.refused("EXTEND", resource, lease["token"], 20_000)
+    cluster.wait_voting(1)
+    assert [one["state"] for one in cluster.master_states()] == ["blank", "blank", "up"]
+
+
+# Rule 9
+
+
+def test_rule_9_the_masters_refuse_a_ttl_above_their_ceiling(make_cluster: Callable[..., Cluster]) -> None:
+    cluster = make_cluster(masters=3, max_ttl_ms=1_000)
+    mistaken = cluster.add_agent(max_ttl_ms=MINUTE_MS)
+    mistaken.wait_voting(3)
+    app = App(mistaken)
+    assert "ttl-above-its-ceiling" in app.refused("LOCK", "long", 1_001)
+    assert not_free(cluster.masters, "long") == []
+    lease = app.lock("short", 1_000, "DETACHED")
+    assert app.refused("EXTEND", "short", lease["token"], 1_001).startswith("NOQUORUM")
+    assert App(cluster).lock("another", 1_000)
+
+
+# Rule 11c
+
+
+def test_rule_11c_votes_of_masters_whose_clocks_jumped_do_not_count(
+    make_cluster: Callable[..., Cluster], wall_clock: WallClock, resource: str
+) -> None:
+    cluster = make_cluster(start=False, max_ttl_ms=2_000)
+    jumping = cluster.masters[:3]
+    restart_under(wall_clock, jumping)
+    cluster.agent.start()
+    cluster.form()
+    other = cluster.add_agent()
+    for agent in (cluster, other):
+        agent.wait_voting(5)
+    held = App(cluster).lock(resource, 2_000, "DETACHED")
+    wall_clock.set(30)
+    assert not_free(jumping, resource) == [], "the jump has ended it there, before its time"
+    app = App(other)
+    assert "clock-jumped-forward-by-30" in app.refused("LOCK", resource, 2_000)
+    app.lock(resource, 2_000, "WAIT", 20_000)
+    assert boottime_ns() >= held["deadline_ns"]
+    other.wait_voting(5)
+
+
+def test_rule_11c_a_fresh_agent_watches_a_master_with_another_time_for_a_max_ttl(
+    make_cluster: Callable[..., Cluster], wall_clock: WallClock
+) -> None:
+    cluster = make_cluster(masters=3, start=False, max_ttl_ms=1_000)
+    restart_under(wall_clock, cluster.masters[:1])
+    wall_clock.set(-7)
+    cluster.agent.start()
+    started_ns = boottime_ns()
+    cluster.form()
+    cluster.wait_voting(2)
+    assert "off the median" in cluster.master_states()[0]["reason"]
+    cluster.wait_voting(3)
+    assert boottime_ns() - started_ns > 1_000 * NS_PER_MS
+
+
+# Rule 12
+
+
+def test_rule_12_a_holder_learns_of_a_loss_before_its_deadline(hosts: Hosts, resource: str) -> None:
+    pushed, told_next = App(hosts.here, protocol=3), App(hosts.here)
+    leases = {app: app.lock(f"{resource}/{n}", 2_500) for n, app in enumerate((pushed, told_next))}
+    with paused(hosts.masters[:3]):
+        kind, lost, token, reason, deadline_ns = pushed.push()
+        assert boottime_ns() < deadline_ns, "told before its validity was over"
+        assert (kind, lost, token) == ("lost", f"{resource}/0", leases[pushed]["token"])
+        assert "no-answer" in reason or "no quorum" in reason
+        refusal = eventually(lambda: _refused_ping(told_next), what="the next command says so")
+        assert boottime_ns() < deadline_ns + 400 * NS_PER_MS
+        assert refusal.startswith(f"EXPIRED the lease of '{resource}/1' was lost")
+        assert told_next.ask("PING") == "PONG"
+    assert told_next.refused("UNLOCK", f"{resource}/1", leases[told_next]["token"]).startswith(
+        ("EXPIRED", "NOTHELD")
+    )
+
+
+def _refused_ping(app: App) -> str | None:
+    app.send("PING")
+    reply = app.reply()
+    return str(reply) if isinstance(reply, hiredis.ReplyError) else None
+
+
+# Rule 13
+
+
+def test_rule_13_what_an_app_held_is_free_when_its_connection_ends(hosts: Hosts, resource: str) -> None:
+    app = App(hosts.here)
+    app.lock(resource, MINUTE_MS)
+    detached = app.lock(resource + "/detached", MINUTE_MS, "DETACHED")
+    app.close()
+    App(hosts.there).lock(resource, MINUTE_MS, "WAIT", 10_000)
+    assert len(holding(hosts.masters, resource + "/detached", detached["token"])) >= 3
+
+
+def test_rule_13_a_class_with_a_lock_delay_keeps_it_that_long(hosts: Hosts, resource: str) -> None:
+    app = App(hosts.here)
+    app.lock(f"delayed/{resource}", MINUTE_MS)
+    gone_ns = boottime_ns()
+    app.close()
+    App(hosts.there).lock(f"delayed/{resource}", MINUTE_MS, "WAIT", 10_000)
+    assert boottime_ns() - gone_ns >= 400 * NS_PER_MS
+
+
+def test_rule_13_an_agent_that_stops_leaves_its_holders_what_they_hold(hosts: Hosts, resource: str) -> None:
+    stopping = hosts.here.add_agent(timeouts={"drain_ms": 100})
+    stopping.wait_voting(5)
+    lease = App(stopping).lock(resource, 20_000)
+    eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
+    assert stopping.agent.stop() == 0
+    assert len(holding(hosts.masters, resource, lease["token"])) == 5
+    assert App(hosts.there).refused("LOCK", resource, 20_000).startswith("TAKEN")
+    assert boottime_ns() < lease["deadline_ns"]
+
+
+# Rule 14
+
+
+def test_rule_14_settings_that_break_a_promise_cost_a_master_its_vote(
+    make_cluster: Callable[..., Cluster],
+) -> None:
+    cluster = make_cluster(form=False, start=False)
+    m1, m2, m3, m4, m5 = cluster.masters
+    wrong = {
+        m1: ("appendfsync", "everysec", "always"),
+        m2: ("no-appendfsync-on-rewrite", "yes", "no"),
+        m3: ("maxmemory-policy", "allkeys-lru", "noeviction"),
+        m4: ("appendonly", "no", "yes"),
+    }
+    for master, (setting, value, _) in wrong.items():
+        on(master, "CONFIG", "SET", setting, value)
+    on(m5, "REPLICAOF", LOOPBACK, free_ports(1)[0])
+    cluster.agent.start()
+
+    def all_judged() -> list[dict[str, Any]]:
+        states = cluster.master_states()
+        assert {one["state"] for one in states} == {"misconfigured"}, cluster.describe()
+        return states
+
+    reasons = [one["reason"] for one in eventually(all_judged, what="all are misconfigured")]
+    for reason, (setting, value, right) in zip(reasons, wrong.values(), strict=False):
+        assert reason == f"{setting}={value} (must be {right})"
+    assert reasons[4] == "its role is slave, it must be master"
+    refusal = App(cluster).refused("FORM", "UNUSED")
+    assert all(reason in refusal for reason in reasons)
+    assert [on(master, "DBSIZE") for master in cluster.masters] == [0] * 5
+    for master, (setting, _, right) in wrong.items():
+        on(master, "CONFIG", "SET", setting, right)
+    on(m5, "REPLICAOF", "NO", "ONE")
+    cluster.form()
+    cluster.wait_voting(5)

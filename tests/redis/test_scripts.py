@@ -1,0 +1,436 @@
+"""The Lua scripts by themselves, on each flavour of server: what one master answers and keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from lockd.core.fences import BLOCK, CEILING
+from lockd.local_masters import LocalMaster
+from lockd.masters import scripts
+from tests.redis.masters import eventually, running_masters, short_folder
+
+CLUSTER = "test"
+MAX_TTL_MS = 60_000
+OWNER = "host-1 4711 1000"
+RESOURCE = "orders/7"
+SLOT = 17
+MINE, ANOTHERS = "1" * 32, "2" * 32
+HINT = 1_790_000_000_000_000  # microseconds, as the agents' clocks give them: 51 bits
+
+
+class Scripted:
+    """One master, asked as an agent asks it, with arguments that a test need not repeat."""
+
+    def __init__(self, master: LocalMaster) -> None:
+        self.redis = redis.Redis("127.0.0.1", master.port, decode_responses=True, retry=None)
+        for script in scripts.ALL:
+            self.redis.script_load(script.text.decode())
+
+    def reset(self) -> None:
+        self.redis.flushall()
+        self.redis.config_set("maxmemory", "256mb")
+
+    def run(self, script: scripts.Script, keys: list[Any], *arguments: Any) -> Any:
+        return self.redis.evalsha(script.digest.decode(), len(keys), *keys, *arguments)
+
+    def acquire(
+        self,
+        token: str = MINE,
+        ttl_ms: int = 5_000,
+        hint: int = HINT,
+        slot: int = SLOT,
+        cluster: str = CLUSTER,
+        resource: str = RESOURCE,
+        max_hold_ms: int = 3_600_000,
+    ) -> list[int]:
+        keys = [lease_key(resource), scripts.FENCES_KEY, scripts.IDENTITY_KEY]
+        words = (token, f"{max_hold_ms} {OWNER}", ttl_ms, slot, hint, BLOCK, cluster)
+        return self.run(scripts.ACQUIRE, keys, *words)
+
+    def extend(
+        self,
+        token: str = MINE,
+        ttl_ms: int = 5_000,
+        cluster: str = CLUSTER,
+        put_back: str = "",
+        age_ms: int = 0,
+    ) -> list[int]:
+        keys = [lease_key(), scripts.IDENTITY_KEY]
+        return self.run(scripts.EXTEND, keys, token, ttl_ms, cluster, put_back, age_ms)
+
+    def release(self, token: str = MINE) -> int:
+        return self.run(scripts.RELEASE, [lease_key()], token)
+
+    def propose(self, fence: int, slot: int = SLOT, cluster: str = CLUSTER) -> list[int]:
+        keys = [scripts.FENCES_KEY, scripts.IDENTITY_KEY]
+        return self.run(scripts.PROPOSE, keys, slot, fence, BLOCK, cluster)
+
+    def identify(self, *counters: int) -> int:
+        keys = [scripts.IDENTITY_KEY, scripts.FENCES_KEY]
+        return self.run(scripts.IDENTIFY, keys, CLUSTER, "m1", MAX_TTL_MS, *counters)
+
+    def page(self, cursor: str, pattern: str = "*", count: int = 100) -> tuple[str, list[Any]]:
+        next_cursor, flat = self.run(scripts.PAGE, [], cursor, scripts.LEASE_PREFIX.decode() + pattern, count)
+        return next_cursor, flat
+
+    def counter(self, slot: int = SLOT) -> str | None:
+        return self.redis.hget(scripts.FENCES_KEY, slot)
+
+    def lease(self) -> str | None:
+        return self.redis.get(lease_key())
+
+    def remaining_ms(self) -> int:
+        return self.redis.pttl(lease_key())
+
+    def now_us(self) -> int:
+        seconds, micros = self.redis.time()
+        return seconds * 1_000_000 + micros
+
+
+def lease_key(resource: str = RESOURCE) -> str:
+    return scripts.LEASE_PREFIX.decode() + resource
+
+
+@pytest.fixture(scope="module")
+def one_server(any_server: Path) -> Iterator[Scripted]:
+    with short_folder() as folder, running_masters(folder, 1, any_server) as [running]:
+        yield Scripted(running)
+
+
+@pytest.fixture
+def blank(one_server: Scripted) -> Scripted:
+    """A master with an empty data set."""
+    one_server.reset()
+    return one_server
+
+
+@pytest.fixture
+def master(blank: Scripted) -> Scripted:
+    """A master with an identity and nothing else."""
+    assert blank.identify() == 1
+    return blank
+
+
+def test_servers_name_the_scripts_as_the_agent_does(blank: Scripted) -> None:
+    for script in scripts.ALL:
+        assert blank.redis.script_load(script.text.decode()) == script.digest.decode()
+
+
+# acquire
+
+
+def test_acquire_of_a_free_resource_is_granted_with_the_hint_as_its_fence(master: Scripted) -> None:
+    before_us = master.now_us()
+    status, fence, time_us = master.acquire(ttl_ms=5_000)
+    assert (status, fence) == (1, HINT)
+    assert before_us <= time_us <= master.now_us()
+    assert 4_000 < master.remaining_ms() <= 5_000
+
+
+def test_acquire_writes_down_who_holds_it_since_when_and_for_how_long_at_most(master: Scripted) -> None:
+    before_us = master.now_us()
+    master.acquire(max_hold_ms=90_000)
+    token, granted_us, max_hold_ms, *owner = master.lease().split(" ")
+    assert token == MINE
+    assert before_us <= int(granted_us) <= master.now_us()
+    assert max_hold_ms == "90000"
+    assert " ".join(owner) == OWNER
+
+
+def test_acquire_of_what_another_holds_says_how_long_and_changes_nothing(master: Scripted) -> None:
+    master.acquire(ANOTHERS, ttl_ms=5_000)
+    lease, counter = master.lease(), master.counter()
+    status, left_ms, _ = master.acquire(MINE, ttl_ms=60_000)
+    assert status == 0
+    assert 0 < left_ms <= 5_000
+    assert (master.lease(), master.counter()) == (lease, counter)
+    assert master.remaining_ms() <= 5_000
+
+
+def test_acquire_again_with_the_same_token_is_granted_again_with_a_higher_fence(master: Scripted) -> None:
+    _, first, _ = master.acquire(ttl_ms=5_000)
+    lease = master.lease()
+    status, second, _ = master.acquire(ttl_ms=9_000)
+    assert status == 1
+    assert second == first + BLOCK
+    assert master.lease() == lease
+    assert 5_000 < master.remaining_ms() <= 9_000
+
+
+def test_acquire_is_granted_once_the_others_lease_has_run_out(master: Scripted) -> None:
+    master.acquire(ANOTHERS, ttl_ms=1)
+    eventually(lambda: master.acquire(MINE)[0] == 1, what="the lease of 1 ms is over")
+    assert master.lease().startswith(MINE)
+
+
+def test_acquire_on_a_blank_master_is_refused_and_leaves_it_blank(blank: Scripted) -> None:
+    assert blank.acquire()[:2] == [-1, 0]
+    assert blank.redis.dbsize() == 0
+
+
+def test_acquire_for_another_cluster_is_refused(master: Scripted) -> None:
+    assert master.acquire(cluster="other")[:2] == [-1, 0]
+    assert master.lease() is None
+
+
+def test_acquire_may_reach_the_ceiling_of_the_ttl_and_not_pass_it(master: Scripted) -> None:
+    assert master.acquire(ttl_ms=MAX_TTL_MS + 1)[:2] == [-2, MAX_TTL_MS]
+    assert (master.lease(), master.counter()) == (None, None)
+    assert master.acquire(ttl_ms=MAX_TTL_MS)[0] == 1
+
+
+def test_acquire_names_the_counters_next_value_when_the_hint_is_below_it(master: Scripted) -> None:
+    master.redis.hset(scripts.FENCES_KEY, SLOT, HINT + 500)
+    assert master.acquire(hint=HINT)[1] == HINT + 501
+
+
+def test_acquire_reserves_a_whole_block_of_fences(master: Scripted) -> None:
+    _, fence, _ = master.acquire()
+    assert master.counter() == str(fence + BLOCK - 1)
+
+
+def test_acquire_counts_each_slot_by_itself(master: Scripted) -> None:
+    master.redis.hset(scripts.FENCES_KEY, SLOT, HINT + 500)
+    assert master.acquire(slot=SLOT + 1)[1] == HINT
+
+
+def test_fences_near_2_to_the_53_are_exact_to_the_last_digit(master: Scripted) -> None:
+    last_block = CEILING - BLOCK
+    master.redis.hset(scripts.FENCES_KEY, SLOT, last_block - 2)
+    assert master.acquire(hint=1)[:2] == [1, last_block - 1]
+    assert master.counter() == str(CEILING - 2)
+    assert master.acquire(hint=last_block, slot=SLOT + 1, resource="another")[:2] == [1, last_block]
+    assert master.counter(SLOT + 1) == str(CEILING - 1)
+
+
+def test_a_counter_at_the_end_grants_nothing_more_instead_of_repeating_a_fence(master: Scripted) -> None:
+    assert master.acquire(hint=CEILING - BLOCK + 1)[:2] == [-3, 0]
+    assert (master.lease(), master.counter()) == (None, None)
+    master.redis.hset(scripts.FENCES_KEY, SLOT, CEILING - 1)
+    assert master.acquire()[:2] == [-3, 0]
+    assert master.counter() == str(CEILING - 1)
+
+
+def test_a_resource_of_any_bytes_is_a_key(master: Scripted) -> None:
+    with redis.Redis("127.0.0.1", master.redis.connection_pool.connection_kwargs["port"]) as raw:
+        odd = b"\x00\xff {}*?[\r\n"
+        words = [MINE, f"1000 {OWNER}", 1_000, SLOT, HINT, BLOCK, CLUSTER]
+        keys = [scripts.LEASE_PREFIX + odd, scripts.FENCES_KEY, scripts.IDENTITY_KEY]
+        assert raw.evalsha(scripts.ACQUIRE.digest.decode(), 3, *keys, *words)[0] == 1
+        assert raw.get(scripts.LEASE_PREFIX + odd).startswith(MINE.encode())
+
+
+# extend
+
+
+def test_extend_lengthens_what_is_left(master: Scripted) -> None:
+    master.acquire(ttl_ms=1_000)
+    before_us = master.now_us()
+    status, lasts_ms, time_us = master.extend(ttl_ms=9_000)
+    assert (status, lasts_ms) == (1, 9_000)
+    assert before_us <= time_us <= master.now_us()
+    assert 8_000 < master.remaining_ms() <= 9_000
+
+
+def test_extend_never_shortens_and_says_how_long_it_lasts(master: Scripted) -> None:
+    master.acquire(ttl_ms=9_000)
+    status, lasts_ms, _ = master.extend(ttl_ms=1_000)
+    assert status == 1
+    assert 8_000 < lasts_ms <= 9_000
+    assert master.remaining_ms() > 8_000
+
+
+def test_extend_keeps_the_lease_as_it_was_written(master: Scripted) -> None:
+    master.acquire()
+    lease = master.lease()
+    master.extend(put_back=f"1 {OWNER}", age_ms=1)
+    assert master.lease() == lease
+
+
+def test_extend_of_what_another_holds_is_refused_and_changes_nothing(master: Scripted) -> None:
+    master.acquire(ANOTHERS, ttl_ms=5_000)
+    status, left_ms, _ = master.extend(MINE, ttl_ms=60_000, put_back=f"9000 {OWNER}")
+    assert status == 0
+    assert 0 < left_ms <= 5_000
+    assert master.lease().startswith(ANOTHERS)
+    assert master.remaining_ms() <= 5_000
+
+
+def test_extend_of_a_missing_lease_is_no_vote_when_it_is_not_to_be_put_back(master: Scripted) -> None:
+    assert master.extend()[:2] == [3, 0]
+    assert master.lease() is None
+
+
+def test_extend_puts_a_missing_lease_back_with_the_age_that_it_had(master: Scripted) -> None:
+    age_ms = 1_234_567
+    before_us = master.now_us()
+    assert master.extend(ttl_ms=5_000, put_back=f"9000000 {OWNER}", age_ms=age_ms)[:2] == [2, 5_000]
+    after_us = master.now_us()
+    token, granted_us, rest = master.lease().split(" ", 2)
+    assert (token, rest) == (MINE, f"9000000 {OWNER}")
+    assert before_us <= int(granted_us) + age_ms * 1000 <= after_us
+    assert 4_000 < master.remaining_ms() <= 5_000
+
+
+def test_extend_by_an_agent_that_does_not_know_the_lease_stays_within_max_hold(master: Scripted) -> None:
+    master.acquire(ttl_ms=1_000, max_hold_ms=5_000)
+    assert master.extend(ttl_ms=4_000)[0] == 1
+    status, left_ms, _ = master.extend(ttl_ms=5_001)
+    assert status == 4
+    assert 0 < left_ms <= 5_000
+    assert master.remaining_ms() <= 4_000
+
+
+def test_a_lease_that_was_put_back_is_bounded_by_the_age_that_it_had(master: Scripted) -> None:
+    master.extend(ttl_ms=1_000, put_back=f"60000 {OWNER}", age_ms=58_000)
+    assert master.extend(ttl_ms=3_000)[0] == 4
+
+
+def test_extend_is_refused_without_the_clusters_identity(blank: Scripted) -> None:
+    assert blank.extend(put_back=f"9000 {OWNER}")[:2] == [-1, 0]
+    assert blank.redis.dbsize() == 0
+    blank.identify()
+    assert blank.extend(put_back=f"9000 {OWNER}", cluster="other")[:2] == [-1, 0]
+
+
+def test_extend_may_reach_the_ceiling_of_the_ttl_and_not_pass_it(master: Scripted) -> None:
+    master.acquire(ttl_ms=1_000)
+    assert master.extend(ttl_ms=MAX_TTL_MS + 1)[:2] == [-2, MAX_TTL_MS]
+    assert master.remaining_ms() <= 1_000
+    assert master.extend(ttl_ms=MAX_TTL_MS)[:2] == [1, MAX_TTL_MS]
+
+
+# release
+
+
+def test_release_deletes_ones_own_lease_and_may_be_sent_twice(master: Scripted) -> None:
+    master.acquire()
+    assert master.release() == 1
+    assert master.lease() is None
+    assert master.release() == 0
+
+
+def test_release_leaves_anothers_lease_alone(master: Scripted) -> None:
+    master.acquire(ANOTHERS)
+    assert master.release(MINE) == 0
+    assert master.lease().startswith(ANOTHERS)
+
+
+def test_release_keeps_the_fence_counter(master: Scripted) -> None:
+    _, first, _ = master.acquire()
+    master.release()
+    assert master.acquire(hint=1)[1] == first + BLOCK
+
+
+def test_release_works_on_a_blank_master(blank: Scripted) -> None:
+    assert blank.release() == 0
+
+
+# propose
+
+
+def test_propose_takes_a_larger_fence_and_reserves_its_block(master: Scripted) -> None:
+    assert master.propose(HINT)[:2] == [1, HINT]
+    assert master.counter() == str(HINT + BLOCK - 1)
+
+
+def test_propose_refuses_what_is_not_above_the_counter_and_names_that(master: Scripted) -> None:
+    master.propose(HINT)
+    counter = HINT + BLOCK - 1
+    for fence in (1, HINT, counter):
+        assert master.propose(fence)[:2] == [0, counter]
+    assert master.counter() == str(counter)
+    assert master.propose(counter + 1)[:2] == [1, counter + 1]
+
+
+def test_propose_is_exact_near_2_to_the_53_and_refuses_to_pass_it(master: Scripted) -> None:
+    last_block = CEILING - BLOCK
+    assert master.propose(last_block - 1)[:2] == [1, last_block - 1]
+    assert master.counter() == str(CEILING - 2)
+    assert master.propose(last_block + 1)[:2] == [-3, 0]
+    assert master.counter() == str(CEILING - 2)
+
+
+def test_propose_is_refused_without_the_clusters_identity(blank: Scripted) -> None:
+    assert blank.propose(HINT)[:2] == [-1, 0]
+    blank.identify()
+    assert blank.propose(HINT, cluster="other")[:2] == [-1, 0]
+    assert blank.counter() is None
+
+
+# identify
+
+
+def test_identify_gives_a_blank_master_its_identity_and_its_counters(blank: Scripted) -> None:
+    assert blank.identify(1, CEILING - 1, 4_095, HINT) == 1
+    assert blank.redis.hgetall(scripts.IDENTITY_KEY) == {
+        "cluster": CLUSTER,
+        "name": "m1",
+        "max_ttl_ms": str(MAX_TTL_MS),
+    }
+    assert blank.redis.hgetall(scripts.FENCES_KEY) == {"1": str(CEILING - 1), "4095": str(HINT)}
+
+
+def test_identify_takes_the_counters_of_all_slots_at_once(blank: Scripted) -> None:
+    counters = [number for slot in range(4_096) for number in (slot, HINT + slot)]
+    assert blank.identify(*counters) == 1
+    assert blank.redis.hlen(scripts.FENCES_KEY) == 4_096
+    assert blank.counter(4_095) == str(HINT + 4_095)
+
+
+def test_identify_changes_nothing_on_a_master_that_has_an_identity(master: Scripted) -> None:
+    master.redis.hset(scripts.IDENTITY_KEY, "name", "m5")
+    assert master.identify(1, HINT) == 0
+    assert master.redis.hget(scripts.IDENTITY_KEY, "name") == "m5"
+    assert master.counter(1) is None
+
+
+def test_identify_changes_nothing_on_a_server_with_somebodys_data(blank: Scripted) -> None:
+    blank.redis.set("shop:cart", "1")
+    assert blank.identify() == 0
+    assert blank.redis.keys("*") == ["shop:cart"]
+
+
+# page
+
+
+def test_pages_show_every_lease_with_what_is_left_of_it(master: Scripted) -> None:
+    wanted = {f"job-{number}" for number in range(300)}
+    for resource in wanted:
+        master.acquire(resource=resource, ttl_ms=50_000)
+    master.acquire(resource="other")
+    cursor, shown, pages = "0", {}, 0
+    while pages == 0 or cursor != "0":
+        cursor, flat = master.page(cursor, "job-*", count=50)
+        for key, lease, ttl_ms in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+            shown[key] = (lease, ttl_ms)
+        pages += 1
+    assert set(shown) == {lease_key(resource) for resource in wanted}
+    assert all(lease.startswith(MINE) and 40_000 < ttl <= 50_000 for lease, ttl in shown.values())
+    assert pages > 1
+
+
+def test_pages_only_read(master: Scripted) -> None:
+    master.acquire()
+    before = {key: master.redis.dump(key) for key in master.redis.keys("*")}
+    master.page("0")
+    assert {key: master.redis.dump(key) for key in master.redis.keys("*")} == before
+
+
+# A master that is full
+
+
+def test_a_full_master_refuses_new_leases_whole_and_goes_on_with_those_it_has(master: Scripted) -> None:
+    master.acquire(ttl_ms=5_000)
+    counter = master.counter()
+    master.redis.config_set("maxmemory", "1")
+    with pytest.raises(redis.RedisError, match=r"(?i)oom|memory"):
+        master.acquire(ANOTHERS, resource="another")
+    assert (master.counter(), master.redis.exists(lease_key("another"))) == (counter, 0)
+    assert master.extend(ttl_ms=9_000)[0] == 1
+    assert master.release() == 1

@@ -1,0 +1,483 @@
+"""A cluster without sockets or clocks, for the tests of core.
+
+Masters are dictionaries that do what the scripts in lockd/masters/scripts/*.lua do, on virtual time. Between an agent and a master runs
+a `Link`: in order, but a test decides when a question arrives, when its answer is heard, and whether either happens at all.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Release, Verdict
+from lockd.core.clocks import Clocks
+from lockd.core.fences import BLOCK, CEILING, slot_of
+from lockd.core.leases import Lease
+from lockd.core.locks import Locks
+from lockd.core.ports import Chance, Extended, Limits, Refusal
+
+MS = 1_000_000
+START_NS = 1_000_000 * MS
+"""Virtual time begins here: some minutes after boot."""
+WALL_AHEAD_NS = 1_700_000_000_000 * MS
+CLUSTER = b"test"
+
+_tokens = count(1)
+
+
+@dataclass
+class Time:
+    """The one virtual clock that all agents read."""
+
+    now_ns: int = START_NS
+
+    @property
+    def wall_us(self) -> int:
+        return (self.now_ns + WALL_AHEAD_NS) // 1000
+
+
+class Master:
+    """One Redis with lockd's scripts. `ahead_us` is how far its wall clock is off."""
+
+    def __init__(self, time: Time, max_ttl_ms: int = 60_000, cluster: bytes | None = CLUSTER) -> None:
+        self.time = time
+        self.max_ttl_ms = max_ttl_ms
+        self.cluster = cluster
+        self.ahead_us = 0
+        self.fences: dict[int, int] = {}
+        self._leases: dict[bytes, tuple[bytes, int, int, int]] = {}
+
+    @property
+    def now_us(self) -> int:
+        return self.time.wall_us + self.ahead_us
+
+    def holder_of(self, resource: bytes) -> bytes | None:
+        """The token that it shows for a resource; None when that is free here."""
+        found = self._leases.get(resource)
+        if found is not None and found[1] <= self.now_us:
+            del self._leases[resource]
+            found = None
+        return found[0] if found else None
+
+    def forget(self, resource: bytes) -> None:
+        """Lost data, or an operator's FORCERELEASE from elsewhere."""
+        self._leases.pop(resource, None)
+
+    def pttl_ms(self, resource: bytes) -> int:
+        return -(-(self._leases[resource][1] - self.now_us) // 1000)
+
+    def _set(self, resource: bytes, token: bytes, ttl_ms: int, granted_us: int, max_hold_ms: int) -> None:
+        self._leases[resource] = (token, self.now_us + ttl_ms * 1000, granted_us, max_hold_ms)
+
+    def run(self, ballot: Ballot) -> tuple[int, int, int]:
+        """What the script of this ballot answers: status, value, time_us."""
+        status, value = self._run(ballot)
+        return status, value, self.now_us
+
+    def _run(self, ballot: Ballot) -> tuple[int, int]:
+        if isinstance(ballot, Release):
+            held = self.holder_of(ballot.resource) == ballot.token
+            if held:
+                self.forget(ballot.resource)
+            return int(held), 0
+        if self.cluster != CLUSTER:
+            return -1, 0
+        if isinstance(ballot, Attempt):
+            return self._acquire(ballot)
+        if isinstance(ballot, FenceRound):
+            return self._propose(ballot)
+        assert isinstance(ballot, Extension)
+        return self._extend(ballot)
+
+    def _acquire(self, attempt: Attempt) -> tuple[int, int]:
+        if attempt.ttl_ms > self.max_ttl_ms:
+            return -2, self.max_ttl_ms
+        slot = slot_of(attempt.resource)
+        fence = max(self.fences.get(slot, 0) + 1, attempt.hint)
+        if fence + BLOCK - 1 >= CEILING:
+            return -3, 0
+        holder = self.holder_of(attempt.resource)
+        if holder is not None and holder != attempt.token:
+            return 0, self.pttl_ms(attempt.resource)
+        self._set(attempt.resource, attempt.token, attempt.ttl_ms, self.now_us, attempt.holder.max_hold_ms)
+        self.fences[slot] = fence + BLOCK - 1
+        return 1, fence
+
+    def _propose(self, proposal: FenceRound) -> tuple[int, int]:
+        slot = slot_of(proposal.resource)
+        if proposal.value + BLOCK - 1 >= CEILING:
+            return -3, 0
+        if proposal.value <= self.fences.get(slot, 0):
+            return 0, self.fences.get(slot, 0)
+        self.fences[slot] = proposal.value + BLOCK - 1
+        return 1, proposal.value
+
+    def _extend(self, extension: Extension) -> tuple[int, int]:
+        resource, token, ttl_ms = extension.resource, extension.token, extension.ttl_ms
+        if ttl_ms > self.max_ttl_ms:
+            return -2, self.max_ttl_ms
+        holder = self.holder_of(resource)
+        if holder is None:
+            if extension.put_back is None:
+                return 3, 0
+            max_hold_ms = int(extension.put_back.split()[0])
+            self._set(resource, token, ttl_ms, self.now_us - extension.age_ms * 1000, max_hold_ms)
+            return 2, ttl_ms
+        if holder != token:
+            return 0, self.pttl_ms(resource)
+        _, expires_us, granted_us, max_hold_ms = self._leases[resource]
+        if extension.put_back is None:
+            left_ms = max_hold_ms - -(-(self.now_us - granted_us) // 1000)
+            if left_ms < ttl_ms:
+                return 4, left_ms
+        if self.pttl_ms(resource) < ttl_ms:
+            expires_us = self.now_us + ttl_ms * 1000
+            self._leases[resource] = (token, expires_us, granted_us, max_hold_ms)
+        return 1, self.pttl_ms(resource)
+
+
+@dataclass
+class Link:
+    """One agent's ordered connection to one master. `up` False: skipped. `slow` True: asked, but nothing moves by itself."""
+
+    up: bool = True
+    slow: bool = False
+    sent: deque[tuple[Ballot, int]] = field(default_factory=deque)
+    replies: deque[tuple[Ballot, int, tuple[int, int, int]]] = field(default_factory=deque)
+    owed: deque[Ballot] = field(default_factory=deque)
+
+
+class Fleet:
+    """core.ports.Masters for one agent. `votes`: the masters that count, as bits; kept by `clocks` when there are some."""
+
+    def __init__(self, time: Time, masters: list[Master], clocks: Clocks | None = None) -> None:
+        self.time = time
+        self.masters = masters
+        self.links = [Link() for _ in masters]
+        self.votes = (1 << len(masters)) - 1
+        self.clocks = clocks
+        self.asked: list[Ballot] = []
+        self.on_send: Callable[[int], None] = lambda _master: None
+
+    def _up(self) -> int:
+        return sum(1 << i for i, link in enumerate(self.links) if link.up)
+
+    # core.ports.Masters
+
+    def voting(self) -> int:
+        return self.votes & self._up()
+
+    def why_not(self, master: int) -> str:
+        return f"{self.name(master)}={'no-vote' if self.links[master].up else 'down'}"
+
+    def name(self, master: int) -> str:
+        return f"m{master + 1}"
+
+    def _ask_all(self, ballot: Ballot) -> int:
+        for master, link in enumerate(self.links):
+            if link.up:
+                self._send(master, ballot)
+        self.asked.append(ballot)
+        return self._up()
+
+    acquire = propose = extend = _ask_all
+
+    def release(self, release: Release, masters: int) -> int:
+        for master, link in enumerate(self.links):
+            if masters >> master & 1:
+                if link.up:
+                    self._send(master, release)
+                else:
+                    link.owed.append(release)
+        self.asked.append(release)
+        return masters
+
+    def _send(self, master: int, ballot: Ballot) -> None:
+        self.links[master].sent.append((ballot, self.time.now_ns))
+        self.on_send(master)
+
+    # What a test does with the messages
+
+    def arrive(self, master: int) -> None:
+        """The oldest question on its way is run by the master; its answer is on its way back."""
+        ballot, sent_ns = self.links[master].sent.popleft()
+        self.links[master].replies.append((ballot, sent_ns, self.masters[master].run(ballot)))
+
+    def hear(self, master: int) -> None:
+        """The oldest answer on its way reaches its ballot."""
+        ballot, sent_ns, (status, value, time_us) = self.links[master].replies.popleft()
+        counts = True
+        if ballot.carries_clock:
+            if self.clocks is not None:
+                self.clocks.observe(master, sent_ns, self.time.now_ns, time_us)
+                self.weigh()
+            counts = bool(self.votes >> master & 1)
+        ballot.answered(master, status, value, counts, self.time.now_ns)
+
+    def weigh(self) -> None:
+        assert self.clocks is not None
+        everyone = range(len(self.masters))
+        self.votes = sum(1 << m for m in everyone if self.clocks.distrust(m, self.time.now_ns) is None)
+
+    def answer(self, master: int) -> None:
+        """All that was asked of this master is run and heard, now."""
+        link = self.links[master]
+        while link.sent or link.replies:
+            if link.sent:
+                self.arrive(master)
+            if link.replies:
+                self.hear(master)
+
+    def settle(self) -> None:
+        """Every master that isn't slow answers all there is, until nothing is left to answer."""
+        while busy := [m for m, k in enumerate(self.links) if not k.slow and (k.sent or k.replies)]:
+            for master in busy:
+                self.answer(master)
+
+    def break_off(self, master: int, *, arrived: int = 0) -> None:
+        """The connection breaks; of what was on its way, the first `arrived` questions still reach the master."""
+        link = self.links[master]
+        for _ in range(min(arrived, len(link.sent))):
+            self.arrive(master)
+        link.up = False
+        link.owed.extend(ballot for ballot, _, _ in link.replies)
+        link.owed.extend(ballot for ballot, _ in link.sent)
+        link.sent.clear()
+        link.replies.clear()
+
+    def fail_to_connect(self, master: int) -> None:
+        """Votes are given up; releases are kept while they are worth it."""
+        owed = self.links[master].owed
+        votes = [ballot for ballot in owed if not isinstance(ballot, Release)]
+        kept = [b for b in owed if isinstance(b, Release) and b.until_ns > self.time.now_ns]
+        self.links[master].owed = deque(kept)
+        for ballot in votes:
+            ballot.unanswered(master, "down", self.time.now_ns)
+
+    def come_back(self, master: int) -> None:
+        """A new connection: first what the last one left unanswered, in its order, as far as it is worth it."""
+        link = self.links[master]
+        owed, link.owed, link.up = link.owed, deque(), True
+        for ballot in owed:
+            still_open = isinstance(ballot, Release) or ballot.verdict is Verdict.OPEN
+            if ballot.until_ns > self.time.now_ns and still_open:
+                self._send(master, ballot)
+            else:
+                ballot.unanswered(master, "connection lost", self.time.now_ns)
+
+
+class App:
+    """core.ports.Holder: an app behind a LOCK, and all that it was told, with the time of it."""
+
+    label = "test"
+    owner = b"host 1 0"
+
+    def __init__(
+        self, time: Time, resource: bytes = b"r", *, ttl_ms: int = 10_000, wait_ms: int | None = None,
+        max_hold_ms: int = 3_600_000, lock_delay_ms: int = 0, detached: bool = False, name: str = "",
+    ) -> None:  # fmt: skip
+        self.time = time
+        self.resource = resource
+        self.ttl_ms = ttl_ms
+        self.max_hold_ms = max_hold_ms
+        self.lock_delay_ms = lock_delay_ms
+        self.detached = detached
+        self.asked_ns = time.now_ns
+        self.give_up_ns = None if wait_ms is None else time.now_ns + wait_ms * MS
+        self.name = name
+        self.lease: Lease | None = None
+        self.refusal: Refusal | None = None
+        self.answers: list[Lease | Refusal] = []
+        self.answered_ns = 0
+        self.renewals: list[int] = []
+        self.losses: list[tuple[int, str]] = []
+        self.ends: list[int] = []
+
+    def __repr__(self) -> str:
+        return f"App({self.name or id(self)})"
+
+    @property
+    def code(self) -> str:
+        """The first word of the error it got, 'granted', or '' while it waits."""
+        if self.refusal is not None:
+            return self.refusal.code
+        return "granted" if self.lease is not None else ""
+
+    @property
+    def held(self) -> Lease:
+        assert self.lease is not None, f"not granted: {self.refusal}"
+        return self.lease
+
+    def granted(self, lease: Lease, now_ns: int) -> None:
+        self.answers.append(lease)
+        self.lease = lease
+        self.answered_ns = now_ns
+
+    def refused(self, refusal: Refusal) -> None:
+        self.answers.append(refusal)
+        self.refusal = refusal
+        self.answered_ns = self.time.now_ns
+
+    def renewed(self, lease: Lease) -> None:
+        self.renewals.append(lease.deadline_ns)
+
+    def lost(self, lease: Lease, reason: str) -> None:
+        self.losses.append((self.time.now_ns, reason))
+
+    def ended(self, lease: Lease) -> None:
+        self.ends.append(self.time.now_ns)
+
+
+class Answer:
+    """core.ports.Reply: what an UNLOCK or EXTEND was told."""
+
+    def __init__(self) -> None:
+        self.all: list[Extended | Refusal | None] = []
+
+    def done(self, lease: Extended | None) -> None:
+        self.all.append(lease)
+
+    def refused(self, refusal: Refusal) -> None:
+        self.all.append(refusal)
+
+    @property
+    def came(self) -> bool:
+        assert len(self.all) <= 1, f"answered more than once: {self.all}"
+        return bool(self.all)
+
+    @property
+    def code(self) -> str:
+        assert self.came
+        said = self.all[0]
+        return said.code if isinstance(said, Refusal) else "done"
+
+    @property
+    def extended(self) -> Extended:
+        assert self.came
+        said = self.all[0]
+        assert isinstance(said, Extended), said
+        return said
+
+    @property
+    def text(self) -> str:
+        assert self.came
+        return str(self.all[0])
+
+
+class Watched:
+    """core.ports.Watcher: what metrics and logs are told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, ...]] = []
+
+    def granted(self, lease: Lease, waited_ns: int) -> None:
+        self.events.append(("granted", lease.token))
+
+    def refused(self, label: str, refusal: Refusal, waited_ns: int) -> None:
+        self.events.append(("refused", refusal.code))
+
+    def lost(self, lease: Lease, reason: str) -> None:
+        self.events.append(("lost", lease.token))
+
+    def released(self, lease: Lease, why: str, now_ns: int) -> None:
+        self.events.append(("released", why))
+
+    def renewed(self, lease: Lease, worked: bool) -> None:
+        self.events.append(("renewed", worked))
+
+    def fence_round(self) -> None:
+        self.events.append(("fence round",))
+
+    def count(self, *event: object) -> int:
+        return self.events.count(event)
+
+
+def fresh_token() -> bytes:
+    return b"%032x" % next(_tokens)
+
+
+class Host:
+    """An agent on its host: its rules, its links, and the apps that talk to it."""
+
+    def __init__(
+        self, time: Time, masters: list[Master], clocks: Clocks | None = None, token: Callable[[], bytes] = fresh_token, **limits: int
+    ) -> None:
+        self.time = time
+        self.fleet = Fleet(time, masters, clocks)
+        self.watched = Watched()
+        self.locks = Locks(Limits(masters=len(masters), **limits), self.fleet, self.watched, Chance(token))
+        self.locks.wall_ahead_ns = WALL_AHEAD_NS
+
+    def lock(self, resource: bytes = b"r", **wanted: Any) -> App:
+        """An app asks; nothing is answered yet."""
+        app = App(self.time, resource, **wanted)
+        self.locks.lock(app, self.time.now_ns)
+        return app
+
+    def locked(self, resource: bytes = b"r", **wanted: Any) -> App:
+        """An app asks, and all masters that aren't slow answer."""
+        app = self.lock(resource, **wanted)
+        self.fleet.settle()
+        return app
+
+    def unlock(self, app: App, token: bytes | None = None) -> Answer:
+        answer = Answer()
+        token = token if token is not None else app.held.token
+        self.locks.unlock(app.resource, token, answer, self.time.now_ns)
+        return answer
+
+    def extend(self, app: App, ttl_ms: int) -> Answer:
+        answer = Answer()
+        self.locks.extend(app.resource, app.held.token, ttl_ms, answer, self.time.now_ns)
+        return answer
+
+    def app_dies(self, app: App) -> None:
+        if app.lease is None:
+            self.locks.gone(app, self.time.now_ns)
+        else:
+            self.locks.holder_gone(app.lease, self.time.now_ns)
+
+    def pass_ms(self, ms: float, *, answering: bool = True) -> None:
+        """Time goes by: timers run exactly when due, and between them the masters that aren't slow answer."""
+        until_ns = self.time.now_ns + int(ms * MS)
+        while True:
+            if answering:
+                self.fleet.settle()
+            next_ns = self.locks.timers.run(self.time.now_ns)
+            if answering and any(not k.slow and (k.sent or k.replies) for k in self.fleet.links):
+                continue
+            if next_ns is None or next_ns > until_ns:
+                break
+            self.time.now_ns = next_ns
+        self.time.now_ns = until_ns
+        self.locks.timers.run(until_ns)
+
+    def pass_until(self, when_ns: int, *, answering: bool = True) -> None:
+        self.pass_ms((when_ns - self.time.now_ns) / MS, answering=answering)
+
+    def at_rest(self) -> bool:
+        """Nothing held, nobody waiting, no queue and no timer left."""
+        nothing_due = self.locks.timers.run(self.time.now_ns) is None
+        return nothing_due and not self.locks.queues and self.locks.held == 0 and self.locks.waiting == 0
+
+    def asked(self, kind: type[Ballot]) -> list[Any]:
+        return [ballot for ballot in self.fleet.asked if isinstance(ballot, kind)]
+
+
+def cluster(masters: int = 5, **limits: int) -> Host:
+    """One agent over as many masters, and virtual time of their own."""
+    time = Time()
+    return Host(time, [Master(time) for _ in range(masters)], **limits)
+
+
+def beside(host: Host, **limits: int) -> Host:
+    """An agent on another host, over the same masters."""
+    return Host(host.time, host.fleet.masters, **limits)
+
+
+def shown_by(host: Host, resource: bytes = b"r") -> list[bytes | None]:
+    """Which token each master shows for a resource."""
+    return [master.holder_of(resource) for master in host.fleet.masters]

@@ -1,0 +1,401 @@
+"""What the masters' answers add up to."""
+
+from itertools import permutations, product
+
+import pytest
+
+from lockd.core.ballots import Attempt, Extension, FenceRound, Release, Verdict, bits
+from tests.unit.fleet_model import MS, App, Fleet, Master, Time
+
+FENCE = 1_000
+ALL = 0b11111
+N = 5
+QUORUM = 3
+
+
+class Settled:
+    """Notes when a ballot settles, and how often."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self, ballot, now_ns: int) -> None:
+        self.times += 1
+
+
+def attempt(settled=None, masters: int = ALL, quorum: int = QUORUM) -> Attempt:
+    app = App(Time())
+    made = Attempt(app, b"r", b"t" * 32, 10_000, FENCE, quorum, 0, 250 * MS, settled or Settled())
+    made.put_to(masters)
+    return made
+
+
+def fence_round(settled=None) -> FenceRound:
+    made = FenceRound(attempt(), 2_000, QUORUM, 0, 250 * MS, settled or Settled())
+    made.put_to(ALL)
+    return made
+
+
+def extension(settled=None, *, proven: int = ALL, distrusted: int = 0) -> Extension:
+    made = Extension(
+        b"r", b"t" * 32, 10_000, b"3600000 host 1 0", 0, proven, distrusted, QUORUM, 0, 250 * MS, settled or Settled()
+    )
+    made.put_to(ALL)
+    return made
+
+
+def release(settled=None, masters: int = ALL) -> Release:
+    made = Release(b"r", b"t" * 32, QUORUM, 0, 250 * MS, settled or Settled())
+    made.put_to(masters)
+    return made
+
+
+def say(ballot, master: int, what: str) -> None:
+    """One master's answer: y(es), t(aken), s(ilent), u(nheeded yes), x (a taken that doesn't count)."""
+    if what == "s":
+        ballot.unanswered(master, "down", 1)
+    else:
+        status, counts = {"y": (1, True), "t": (0, True), "u": (1, False), "x": (0, False)}[what]
+        ballot.answered(master, status, FENCE if status else 700, counts, 1)
+
+
+def right_verdict(votes) -> Verdict:
+    yes = sum(v == "y" for v in votes)
+    voters = sum(v in "yt" for v in votes)
+    if yes >= QUORUM:
+        return Verdict.YES
+    return Verdict.TAKEN if voters >= QUORUM else Verdict.NO_QUORUM
+
+
+def could_end(votes, heard) -> set[Verdict]:
+    """All verdicts that are possible still, whatever the masters not heard yet will say."""
+    open_ones = [m for m in range(N) if m not in heard]
+    ends = set()
+    for rest in product("yts", repeat=len(open_ones)):
+        whole = list(votes)
+        for master, vote in zip(open_ones, rest, strict=True):
+            whole[master] = vote
+        ends.add(right_verdict(whole))
+    return ends
+
+
+# Every combination of votes; of the 120 orders of arrival, those that differ for it.
+COMBINATIONS = ["".join(votes) for votes in product("yts", repeat=N)]
+ORDERS = list(permutations(range(N)))
+
+
+def distinct_orders(votes):
+    seen = set()
+    for order in ORDERS:
+        shape = "".join(votes[m] for m in order)
+        if shape not in seen:
+            seen.add(shape)
+            yield order
+
+
+def test_every_vote_in_every_order_comes_to_what_a_count_of_voters_says():
+    """Never TAKEN without a quorum of voters, never NO_QUORUM with one, never a lease without a quorum of yes; settled once."""
+    for votes in COMBINATIONS:
+        for order in distinct_orders(votes):
+            settled = Settled()
+            asked = attempt(settled)
+            for master in order:
+                say(asked, master, votes[master])
+            assert (asked.verdict, settled.times) == (right_verdict(votes), 1), (votes, order)
+
+
+def test_every_vote_settles_with_the_very_answer_that_makes_its_outcome_certain():
+    certain: dict[tuple[int, int, int], set[Verdict]] = {}
+    for votes in COMBINATIONS:
+        for order in distinct_orders(votes):
+            asked = attempt()
+            for turn, master in enumerate(order, 1):
+                say(asked, master, votes[master])
+                heard = order[:turn]
+                shape = (*(sum(votes[m] == v for m in heard) for v in "yts"),)
+                ends = certain.setdefault(shape, could_end(votes, heard))
+                expected = next(iter(ends)) if len(ends) == 1 else Verdict.OPEN
+                assert asked.verdict is expected, (votes, order, turn)
+
+
+def test_running_out_of_time_in_any_state_counts_those_not_heard_as_silent():
+    for votes in COMBINATIONS:
+        for heard in range(N + 1):
+            settled = Settled()
+            asked = attempt(settled)
+            for master in range(heard):
+                say(asked, master, votes[master])
+            before = asked.verdict
+            asked.time_out(2)
+            expected = right_verdict(votes[:heard] + "s" * (N - heard))
+            assert asked.verdict is (expected if before is Verdict.OPEN else before)
+            assert settled.times == 1
+
+
+@pytest.mark.parametrize("hollow", ["u", "x"])
+def test_votes_that_do_not_count_are_as_good_as_silence(hollow):
+    """Rules 8, 11 and 14."""
+    for votes in COMBINATIONS:
+        for order in distinct_orders(votes):
+            asked = attempt()
+            for master in order:
+                say(asked, master, hollow if votes[master] == "s" else votes[master])
+            assert asked.verdict is right_verdict(votes), (votes, order)
+
+
+@pytest.mark.parametrize("masters", [1, 3, 7, 9])
+def test_a_quorum_is_a_quorum_for_any_number_of_masters(masters):
+    quorum = masters // 2 + 1
+    asked = attempt(masters=(1 << masters) - 1, quorum=quorum)
+    for master in range(quorum):
+        assert asked.verdict is Verdict.OPEN
+        say(asked, master, "y")
+    assert asked.verdict is Verdict.YES
+
+
+def test_answers_after_the_quorum_still_count_for_where_the_lease_is():
+    asked = attempt()
+    for master, vote in enumerate("yyyyt"):
+        say(asked, master, vote)
+    assert asked.yes == 0b01111
+    assert asked.landed == 0b01111
+
+
+def test_a_try_may_have_landed_wherever_no_no_was_heard():
+    asked = attempt()
+    for master, vote in enumerate("ytsu"):
+        say(asked, master, vote)
+    assert asked.landed == 0b11101
+
+
+def test_a_try_has_not_landed_where_it_was_not_sent():
+    asked = attempt(masters=0b00111)
+    say(asked, 0, "y")
+    assert asked.landed == 0b00111
+
+
+@pytest.mark.parametrize(("status", "reason"), [(-1, "no identity"), (-2, "ttl above its ceiling"), (-3, "fence counter exhausted")])
+def test_a_master_that_refuses_for_its_own_reasons_is_no_voter_and_says_why(status, reason):
+    asked = attempt()
+    for master in range(3):
+        asked.answered(master, status, 0, True, 1)
+    assert asked.verdict is Verdict.NO_QUORUM
+    assert asked.silent[0] == reason
+    assert asked.landed == 0b11000
+
+
+def test_a_master_that_falls_silent_twice_or_after_its_answer_changes_nothing():
+    asked = attempt()
+    say(asked, 0, "y")
+    asked.unanswered(0, "down", 1)
+    asked.unanswered(1, "down", 1)
+    asked.unanswered(1, "again", 1)
+    assert asked.silent == {1: "down"}
+    assert asked.yes == 1
+
+
+def test_the_fence_is_what_a_quorum_named():
+    asked = attempt()
+    for master, value in enumerate([FENCE, FENCE, FENCE]):
+        asked.answered(master, 1, value, True, 1)
+    assert asked.agreed_fence() == FENCE
+
+
+@pytest.mark.parametrize("named", [[1, 2, 2], [2, 2, 1], [1, 2, 3]])
+def test_there_is_no_fence_without_a_quorum_for_one_value(named):
+    asked = attempt()
+    for master, value in enumerate(named):
+        asked.answered(master, 1, value, True, 1)
+    assert asked.agreed_fence() is None
+
+
+def test_a_fence_that_was_not_named_first_can_still_have_the_quorum():
+    asked = attempt()
+    asked.fences = [9, 5, 5, 5]
+    assert asked.agreed_fence() == 5
+
+
+def test_a_vote_that_does_not_count_names_no_fence():
+    asked = attempt()
+    asked.answered(0, 1, 77, False, 1)
+    assert asked.fences == []
+
+
+def test_retry_after_is_when_enough_of_the_others_leases_will_have_ended():
+    asked = attempt()
+    asked.answered(0, 1, FENCE, True, 1)
+    for master, left_ms in enumerate([900, 100, 500], 1):
+        asked.answered(master, 0, left_ms, True, 1)
+    assert asked.verdict is Verdict.TAKEN
+    assert asked.retry_after_ms() == 500
+
+
+def test_retry_after_is_at_least_a_millisecond():
+    asked = attempt()
+    for master in range(3):
+        asked.answered(master, 0, 0, True, 1)
+    assert asked.retry_after_ms() == 1
+    asked.taken_ms = []
+    assert asked.retry_after_ms() == 1
+
+
+def test_a_refusal_gives_a_reason_for_each_master_that_had_no_say_and_only_for_those():
+    fleet = Fleet(Time(), [Master(Time()) for _ in range(N)])
+    fleet.links[4].up = False
+    asked = attempt(masters=0b01111)
+    say(asked, 0, "y")
+    say(asked, 1, "t")
+    asked.unanswered(2, "connection lost", 1)
+    asked.time_out(2)
+    refusal = asked.no_quorum(fleet, N)
+    assert str(refusal) == "NOQUORUM m3=connection-lost m4=no-answer-in-time m5=down"
+
+
+def test_a_refusal_by_time_alone_says_so():
+    fleet = Fleet(Time(), [Master(Time()) for _ in range(N)])
+    assert "too late" in attempt().no_quorum(fleet, N).text
+
+
+def test_bits_names_the_bits_that_are_set():
+    assert bits(0b10110) == [1, 2, 4]
+    assert bits(0) == []
+
+
+# Second rounds of a fence
+
+
+@pytest.mark.parametrize(
+    ("votes", "verdict"),
+    [
+        ("yyy", Verdict.YES), ("yytty", Verdict.YES), ("ttt", Verdict.TAKEN), ("yyttt", Verdict.TAKEN),
+        ("sss", Verdict.NO_QUORUM), ("yytss", Verdict.TAKEN), ("yysss", Verdict.NO_QUORUM), ("yyuuu", Verdict.NO_QUORUM),
+    ],
+)  # fmt: skip
+def test_a_proposal_needs_a_quorum_of_acceptances(votes, verdict):
+    settled = Settled()
+    proposal = fence_round(settled)
+    for master, vote in enumerate(votes):
+        say(proposal, master, vote)
+    assert proposal.verdict is verdict
+    assert settled.times == 1
+
+
+def test_a_refused_proposal_tells_the_highest_counter_seen():
+    proposal = fence_round()
+    for master, value in enumerate([2_500, 2_900, 2_400]):
+        proposal.answered(master, 0, value, True, 1)
+    assert proposal.highest == 2_900
+
+
+def test_a_proposal_never_has_a_quorum_of_acceptances_without_three_that_count():
+    for votes in product("ytsu", repeat=N):
+        proposal = fence_round()
+        for master, vote in enumerate(votes):
+            say(proposal, master, vote)
+        assert (proposal.verdict is Verdict.YES) == (votes.count("y") >= QUORUM)
+
+
+# Extensions
+
+
+def extended(votes: str, **known: int) -> Extension:
+    """y(es), p(ut back), t (another's), m(issing), s(ilent), u(nheeded), i (no identity)"""
+    ballot = extension(**known)
+    status = {"y": 1, "p": 2, "t": 0, "m": 3, "u": 1, "i": -1}
+    for master, vote in enumerate(votes):
+        if vote == "s":
+            ballot.unanswered(master, "down", 1)
+        else:
+            ballot.answered(master, status[vote], 10_000, vote != "u", 1)
+    return ballot
+
+
+@pytest.mark.parametrize(
+    ("votes", "verdict"),
+    [
+        ("yyy", Verdict.YES), ("yyttt", Verdict.TAKEN), ("mmm", Verdict.TAKEN), ("yysss", Verdict.NO_QUORUM),
+        ("yyuuu", Verdict.NO_QUORUM), ("iii", Verdict.NO_QUORUM), ("ppp", Verdict.TAKEN), ("yyppp", Verdict.TAKEN),
+    ],
+)  # fmt: skip
+def test_an_extension_is_proven_by_a_quorum_that_kept_the_lease_all_the_time(votes, verdict):
+    assert extended(votes).verdict is verdict
+
+
+def test_a_master_that_lost_the_lease_and_got_it_back_does_not_count_but_is_reported():
+    ballot = extended("ppyyy")
+    assert ballot.verdict is Verdict.YES
+    assert ballot.confirmed == 0b11100
+    assert ballot.vanished == 0b00011
+
+
+def test_a_master_that_never_had_the_lease_counts_once_it_is_put_there():
+    assert extended("yypps", proven=0b10011).verdict is Verdict.YES
+
+
+def test_a_master_found_without_it_before_stays_distrusted():
+    ballot = extended("yyyss", distrusted=0b00001)
+    assert ballot.verdict is not Verdict.YES
+    assert ballot.confirmed == 0b00110
+
+
+def test_an_extension_lasts_as_long_as_the_shortest_of_its_confirmations():
+    ballot = extension()
+    for master, lasts_ms in enumerate([9_000, 4_000, 12_000]):
+        ballot.answered(master, 1, lasts_ms, True, 1)
+    assert ballot.lasts_ms == 4_000
+
+
+def test_an_extension_that_is_held_out_says_so():
+    ballot = extension(proven=0)
+    for master in range(3):
+        ballot.answered(master, 4, 10, True, 1)
+    assert ballot.held_out
+    assert ballot.verdict is not Verdict.YES
+
+
+def test_an_extension_never_counts_what_does_not_count():
+    for votes in product("ypmsu", repeat=N):
+        ballot = extended("".join(votes))
+        assert (ballot.verdict is Verdict.YES) == (votes.count("y") >= QUORUM)
+
+
+# Releases
+
+
+def test_a_release_is_done_when_a_quorum_has_let_go():
+    settled = Settled()
+    ballot = release(settled)
+    for master in range(3):
+        assert ballot.verdict is Verdict.OPEN
+        ballot.answered(master, 1, 0, True, 1)
+    for master in (3, 4):
+        ballot.answered(master, 1, 0, True, 1)
+    assert ballot.verdict is Verdict.YES
+    assert settled.times == 1
+
+
+def test_a_release_that_finds_nothing_on_a_quorum_says_so():
+    ballot = release()
+    for master in range(3):
+        ballot.answered(master, 0, 0, True, 1)
+    assert ballot.verdict is Verdict.TAKEN
+
+
+def test_a_release_that_found_it_somewhere_was_one():
+    ballot = release()
+    for master, deleted in enumerate([0, 1, 0]):
+        ballot.answered(master, deleted, 0, True, 1)
+    assert ballot.verdict is Verdict.YES
+
+
+def test_a_release_on_fewer_than_a_quorum_ends_when_all_of_them_have_answered():
+    ballot = release(masters=0b00011)
+    ballot.answered(0, 1, 0, True, 1)
+    ballot.unanswered(1, "down", 1)
+    assert ballot.verdict is Verdict.YES
+
+
+def test_a_release_that_nobody_answers_has_no_quorum():
+    ballot = release()
+    ballot.time_out(1)
+    assert ballot.verdict is Verdict.NO_QUORUM

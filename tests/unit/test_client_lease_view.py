@@ -1,0 +1,286 @@
+"""What a client makes of replies, pushes and the clock, without an agent."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+import lockd
+from lockd import client as blocking
+from lockd.agent_requests import as_row, key_of, lock_request, socket_path, to_ms
+from lockd.lease_view import HeldLease, LeaseView, PushReceiver
+from lockd.lock_errors import (
+    AgentUnreachable,
+    ClockRefused,
+    Denied,
+    Draining,
+    LimitReached,
+    LockdError,
+    LockLost,
+    NoQuorum,
+    NotHeld,
+    Taken,
+    WaitTimeout,
+    error_from,
+)
+
+S = 1_000_000_000
+TOKEN = b"0123456789abcdef" * 2
+DEADLINE_NS = 100 * S
+
+
+def view_of(ttl_ms: int = 10_000, detached: bool = False) -> LeaseView:
+    """A lease of 10 s that ends at 100 s."""
+    return LeaseView(
+        "job", b"job", ttl_ms, detached, {b"token": TOKEN, b"fence": 7, b"deadline_ns": DEADLINE_NS}
+    )
+
+
+# Errors
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("TAKEN retry-after=250 held by another", Taken),
+        ("NOQUORUM m1=down", NoQuorum),
+        ("TIMEOUT waited 5 ms", WaitTimeout),
+        ("NOTHELD no such lease", NotHeld),
+        ("EXPIRED its validity has ended", LockLost),
+        ("DENIED uid 7 may not", Denied),
+        ("LIMIT leases: 5 are held", LimitReached),
+        ("DRAINING this agent is stopping", Draining),
+        ("CLOCK the clock jumped", ClockRefused),
+        ("the ttl must be a whole number", LockdError),
+    ],
+)
+def test_the_first_word_of_an_error_tells_its_type_and_all_of_it_is_its_text(
+    text: str, kind: type[LockdError]
+) -> None:
+    error = error_from(text)
+
+    assert type(error) is kind
+    assert str(error) == text
+
+
+def test_taken_says_in_seconds_when_to_try_again() -> None:
+    error = error_from("TAKEN retry-after=1250 held by another on this host")
+
+    assert isinstance(error, Taken)
+    assert error.retry_after == 1.25
+
+
+def test_no_quorum_gives_the_reason_of_each_master() -> None:
+    error = error_from("NOQUORUM m1=down:-refused m2.eu=not-introduced-yet m3=slow")
+
+    assert isinstance(error, NoQuorum)
+    assert error.reasons == {"m1": "down:-refused", "m2.eu": "not-introduced-yet", "m3": "slow"}
+
+
+def test_no_quorum_for_which_no_master_is_to_blame_has_no_reasons() -> None:
+    error = error_from("NOQUORUM the masters took 90 ms, too long for a ttl of 100 ms")
+
+    assert isinstance(error, NoQuorum)
+    assert error.reasons == {}
+
+
+def test_a_lease_that_is_not_held_is_a_lost_one_to_who_held_it() -> None:
+    error = error_from("NOTHELD no such lease")
+
+    assert isinstance(error, LockLost)
+    assert error.reason == "no such lease"
+
+
+def test_errors_survive_the_way_between_processes() -> None:
+    for text in ("TAKEN retry-after=250 x", "NOQUORUM m1=down", "EXPIRED held for max_hold"):
+        error = error_from(text)
+        copy = pickle.loads(pickle.dumps(error))
+        assert type(copy) is type(error)
+        assert vars(copy) == vars(error)
+        assert str(copy) == text
+
+
+def test_the_package_exports_the_client_and_every_error() -> None:
+    assert lockd.Client is blocking.Client
+    assert lockd.Lease is blocking.Lease
+    for error in (
+        AgentUnreachable,
+        ClockRefused,
+        Denied,
+        Draining,
+        LimitReached,
+        LockdError,
+        LockLost,
+        NoQuorum,
+        NotHeld,
+        Taken,
+        WaitTimeout,
+    ):
+        assert getattr(lockd, error.__name__) is error
+
+
+# Requests
+
+
+def words_of(request: bytes) -> list[bytes]:
+    return request.split(b"\r\n")[2::2]
+
+
+def test_a_plain_lock_asks_to_be_told_of_renewals() -> None:
+    assert words_of(lock_request(b"job", 1500, 0, None, detached=False)) == [
+        b"LOCK",
+        b"job",
+        b"1500",
+        b"NOTIFY",
+    ]
+
+
+def test_every_option_of_a_lock_is_sent() -> None:
+    request = lock_request(b"job", 1500, 20, 60.5, detached=True)
+
+    assert words_of(request) == [
+        b"LOCK", b"job", b"1500", b"DETACHED", b"WAIT", b"20", b"MAXHOLD", b"60500",
+    ]  # fmt: skip
+
+
+def test_any_bytes_are_a_resource_and_text_is_utf_8() -> None:
+    assert key_of("käse") == "käse".encode()
+    assert key_of(b"\xff\r\n\x00") == b"\xff\r\n\x00"
+    assert key_of(os.fsdecode(b"\xff")) == b"\xff"
+
+
+def test_something_else_is_no_resource() -> None:
+    with pytest.raises(TypeError, match="not int"):
+        key_of(42)  # type: ignore[arg-type]
+
+
+def test_seconds_become_milliseconds_and_never_nothing() -> None:
+    assert to_ms(10, "ttl") == 10_000
+    assert to_ms(0.0304, "ttl") == 30
+    assert to_ms(0.00001, "wait") == 1
+    assert to_ms(0, "wait") == 0
+
+
+@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
+def test_what_is_no_span_of_time_is_refused_by_name(seconds: float) -> None:
+    with pytest.raises(ValueError, match="wait must be"):
+        to_ms(seconds, "wait")
+
+
+def test_the_socket_is_the_one_given_else_that_of_the_environment_else_the_usual_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("LOCKD_SOCKET", "/from/environment")
+    assert socket_path(Path("/given")) == "/given"
+    assert socket_path(None) == "/from/environment"
+    monkeypatch.delenv("LOCKD_SOCKET")
+    assert socket_path(None) == "/run/lockd/lockd.sock"
+
+
+def test_maps_come_as_text_and_bytes_that_are_none_survive() -> None:
+    row = as_row({b"resource": b"\xff", b"masters": 5, b"host": b"a"})
+
+    assert row == {"resource": os.fsdecode(b"\xff"), "masters": 5, "host": "a"}
+
+
+# What is known of a lease
+
+
+def test_a_renewal_moves_the_deadline_on_and_never_back() -> None:
+    view = view_of()
+
+    view.hear([b"renewed", b"job", TOKEN, 110 * S])
+    view.hear([b"renewed", b"job", TOKEN, 105 * S])
+
+    assert view.deadline_ns == 110 * S
+
+
+def test_pushes_about_another_lease_of_the_same_connection_do_not_count() -> None:
+    view = view_of()
+
+    view.hear([b"renewed", b"job", b"f" * 32, 110 * S])
+    view.hear([b"lost", b"job", b"f" * 32, b"gone", 90 * S])
+    view.hear([b"something", b"new"])
+
+    assert (view.deadline_ns, view.loss) == (DEADLINE_NS, "")
+
+
+def test_a_loss_that_is_pushed_counts_at_once_and_its_reason_stays() -> None:
+    view = view_of()
+
+    view.hear([b"lost", b"job", TOKEN, b"no quorum m1=down", 99 * S])
+    view.lose("the socket closed")
+
+    assert view.why_lost(50 * S) == "no quorum m1=down"
+    assert view.due(50 * S) == "no quorum m1=down"
+    assert view.deadline_ns == 99 * S
+
+
+def test_a_push_without_a_lease_is_dropped() -> None:
+    PushReceiver().hear([b"lost", b"job", TOKEN, b"gone", 1])
+
+
+def test_a_lease_is_good_until_its_deadline() -> None:
+    assert view_of().why_lost(DEADLINE_NS - 1) == ""
+    assert view_of().why_lost(DEADLINE_NS) == "its deadline has passed"
+
+
+def test_the_holder_is_warned_a_fifth_of_the_ttl_before_a_deadline_that_nobody_moves() -> None:
+    view = view_of(ttl_ms=10_000)
+
+    # 50 ms less than that: the head start of the agent, whose word comes with a reason.
+    assert view.alarm_ns == DEADLINE_NS - 2 * S + 50_000_000
+    assert view.due(view.alarm_ns - 1) == ""
+    assert view.due(view.alarm_ns)
+    assert view.why_lost(view.alarm_ns) == ""
+
+
+def test_the_warning_comes_five_seconds_ahead_at_most_and_scales_down_with_the_ttl() -> None:
+    assert view_of(ttl_ms=600_000).notice_ns == 5 * S
+    assert view_of(ttl_ms=100).notice_ns == 20_000_000
+    assert view_of(ttl_ms=100).alarm_ns == DEADLINE_NS - 18_000_000
+
+
+def test_a_lease_whose_agent_went_away_is_good_until_its_deadline_is_near() -> None:
+    view = view_of(ttl_ms=10_000)
+    view.broken = True
+
+    assert view.due(50 * S)
+    assert view.why_lost(DEADLINE_NS - 2 * S - 1) == ""
+    assert view.why_lost(DEADLINE_NS - 2 * S)
+
+
+def test_the_agent_is_asked_only_when_it_should_know_more() -> None:
+    view = view_of(ttl_ms=10_000)
+
+    assert not view.stale(DEADLINE_NS - 2 * S - 1)
+    assert view.stale(DEADLINE_NS - 2 * S)
+    view.broken = True
+    assert not view.stale(DEADLINE_NS - 2 * S)
+    assert not view_of(detached=True).stale(DEADLINE_NS)
+
+
+def test_an_extension_never_shortens() -> None:
+    view = view_of(ttl_ms=10_000)
+
+    view.extended(20_000, {b"deadline_ns": 120 * S})
+    view.extended(1_000, {b"deadline_ns": 101 * S})
+
+    assert (view.ttl_ms, view.deadline_ns) == (20_000, 120 * S)
+
+
+def test_a_lease_can_not_be_pickled_and_says_why() -> None:
+    with pytest.raises(TypeError, match="lives in the process"):
+        pickle.dumps(HeldLease(view_of()))
+
+
+def test_a_lease_shows_what_it_is() -> None:
+    lease = HeldLease(view_of())
+
+    assert (lease.resource, lease.token, lease.fence, lease.deadline_ns) == (
+        "job", TOKEN.decode(), 7, DEADLINE_NS,
+    )  # fmt: skip
+    assert "'job', fence 7" in repr(lease)

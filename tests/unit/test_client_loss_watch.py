@@ -1,0 +1,198 @@
+"""The watcher of leases: who is told, when, and how often; with sockets and clocks but no agent."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+import threading
+
+import pytest
+
+from lockd.clock import boottime_ns
+from lockd.lease_view import LeaseView
+from lockd.loss_watch import LossWatcher
+from tests.redis.masters import eventually
+
+MS = 1_000_000
+TOKEN = b"a" * 32
+
+
+class PretendedLease:
+    """A lease whose agent is the other end of a pair of sockets: b"!" is a loss, others renew it."""
+
+    def __init__(self, lasts_ms: int, connected: bool = True) -> None:
+        reply = {b"token": TOKEN, b"fence": 1, b"deadline_ns": boottime_ns() + lasts_ms * MS}
+        self.view = LeaseView("job", b"job", lasts_ms, not connected, reply)
+        self.ours, self.agents = socket.socketpair()
+        self.ours.setblocking(False)
+        self.connected = connected
+        self.told: list[str] = []
+        self.tellers: list[threading.Thread] = []
+
+    @property
+    def file(self) -> int:
+        return self.ours.fileno() if self.connected else -1
+
+    def listen(self) -> None:
+        try:
+            said = self.ours.recv(1)
+        except BlockingIOError:
+            return
+        if said == b"!":
+            self.view.lose("taken away")
+        elif said:
+            self.view.deadline_ns += said[0] * MS
+        else:
+            self.view.broken = True
+
+    def on_lost(self, lease: PretendedLease, reason: str) -> None:
+        assert lease is self
+        self.tellers.append(threading.current_thread())
+        self.told.append(reason)
+
+    def was_told(self) -> str:
+        eventually(lambda: self.told, 5, "on_lost is called")
+        return self.told[0]
+
+
+@pytest.fixture
+def watcher() -> LossWatcher:
+    return LossWatcher()
+
+
+def test_a_loss_that_the_agent_tells_is_passed_on_at_once_and_once(watcher: LossWatcher) -> None:
+    lease = PretendedLease(60_000)
+    watch = watcher.watch(lease, lease.on_lost)
+
+    lease.agents.send(b"!")
+
+    assert lease.was_told() == "taken away"
+    assert lease.tellers[0].name == "lockd on_lost"
+    watcher.tell(watch, "again")
+    lease.agents.close()
+    other = PretendedLease(50)
+    watcher.watch(other, other.on_lost)
+    other.was_told()
+    assert lease.told == ["taken away"]
+
+
+def test_an_agent_that_closes_the_connection_is_a_loss_to_come(watcher: LossWatcher) -> None:
+    lease = PretendedLease(60_000)
+    watcher.watch(lease, lease.on_lost)
+
+    lease.agents.close()
+
+    assert "closed the connection" in lease.was_told()
+    assert boottime_ns() < lease.view.deadline_ns
+
+
+def test_an_agent_that_hangs_is_noticed_before_the_deadline(watcher: LossWatcher) -> None:
+    lease = PretendedLease(400)
+    watcher.watch(lease, lease.on_lost)
+
+    lease.was_told()
+
+    assert boottime_ns() < lease.view.deadline_ns
+
+
+def test_a_lease_that_is_renewed_is_left_in_peace(watcher: LossWatcher) -> None:
+    renewed, hanging = PretendedLease(200), PretendedLease(300)
+    watcher.watch(renewed, renewed.on_lost)
+    watcher.watch(hanging, hanging.on_lost)
+
+    for _ in range(4):
+        renewed.agents.send(bytes([250]))
+
+    hanging.was_told()
+    assert renewed.told == []
+
+
+def test_a_shorter_lease_that_comes_later_is_not_overslept(watcher: LossWatcher) -> None:
+    long, short = PretendedLease(60_000), PretendedLease(100)
+    watcher.watch(long, long.on_lost)
+    watcher.watch(short, short.on_lost)
+
+    short.was_told()
+
+    assert boottime_ns() < short.view.deadline_ns + 50 * MS
+    assert long.told == []
+
+
+def test_a_lease_without_a_connection_is_watched_by_the_clock(watcher: LossWatcher) -> None:
+    lease = PretendedLease(200, connected=False)
+    watcher.watch(lease, lease.on_lost)
+
+    assert lease.was_told() == "its TTL ends"
+
+
+def test_a_forgotten_lease_is_told_nothing(watcher: LossWatcher) -> None:
+    forgotten, witness = PretendedLease(50), PretendedLease(120)
+    watch = watcher.watch(forgotten, forgotten.on_lost)
+
+    assert watcher.forget(watch) is True
+    assert watcher.forget(watch) is False
+    forgotten.agents.send(b"!")
+
+    watcher.watch(witness, witness.on_lost)
+    witness.was_told()
+    assert forgotten.told == []
+
+
+def test_a_lease_that_the_app_has_dropped_is_not_kept_alive(watcher: LossWatcher) -> None:
+    told: list[str] = []
+    lease, witness = PretendedLease(50), PretendedLease(150)
+    agents = lease.agents
+    watcher.watch(lease, lambda _, reason: told.append(reason))
+    watcher.watch(witness, witness.on_lost)
+
+    del lease
+    gc.collect()
+    agents.close()
+
+    witness.was_told()
+    assert told == []
+
+
+def test_a_number_that_another_connection_has_by_now_is_not_mixed_up(watcher: LossWatcher) -> None:
+    old = PretendedLease(60_000)
+    watch = watcher.watch(old, old.on_lost)
+    number = old.file
+    old.ours.close()
+    new = PretendedLease(60_000)
+    if new.file != number:
+        new.ours = socket.socket(fileno=os.dup2(new.ours.detach(), number))
+        new.ours.setblocking(False)
+    watcher.watch(new, new.on_lost)
+
+    assert watcher.forget(watch) is False
+    new.agents.send(b"!")
+
+    assert new.was_told() == "taken away"
+    assert old.told == []
+
+
+def test_a_slow_callback_does_not_keep_others_from_being_told(watcher: LossWatcher) -> None:
+    slow, quick = PretendedLease(60_000), PretendedLease(60_000)
+    release = threading.Event()
+    watcher.watch(slow, lambda *_: release.wait(30))
+    watcher.watch(quick, quick.on_lost)
+
+    slow.agents.send(b"!")
+    quick.agents.send(b"!")
+
+    assert quick.was_told() == "taken away"
+    release.set()
+
+
+def test_one_thread_watches_them_all_and_none_before_the_first(watcher: LossWatcher) -> None:
+    def watchers() -> int:
+        return sum(thread.name == "lockd watcher" for thread in threading.enumerate())
+
+    before = watchers()
+    leases = [PretendedLease(60_000) for _ in range(20)]
+    assert watchers() == before
+    for lease in leases:
+        watcher.watch(lease, lease.on_lost)
+
+    assert watchers() == before + 1

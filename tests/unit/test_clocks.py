@@ -1,0 +1,241 @@
+"""Which masters' clocks may be trusted (rule 11c)."""
+
+import pytest
+
+from lockd.core.clocks import Clocks
+
+MS = 1_000_000
+S = 1000 * MS
+MAX_TTL_MS = 60_000
+SETTLE_S = 62
+"""A little more than settle_ns(MAX_TTL_MS)."""
+
+
+class Watch:
+    """Five masters whose clocks an agent reads once a second, over a round trip of 0.2 ms."""
+
+    def __init__(self, *, min_ttl_ms: int = 100, masters: int = 5) -> None:
+        self.clocks = Clocks(masters, max_ttl_ms=MAX_TTL_MS, min_ttl_ms=min_ttl_ms, allowance_ms=100)
+        self.now_ns = 1000 * S
+        self.ahead_us = [1_700_000_000_000_000] * masters
+
+    def sample(self, *masters: int, rtt_ns: int = 200_000) -> list[bool]:
+        chosen = masters or range(len(self.ahead_us))
+        changed = []
+        for m in chosen:
+            master_us = (self.now_ns - rtt_ns // 2) // 1000 + self.ahead_us[m]
+            changed.append(self.clocks.observe(m, self.now_ns - rtt_ns, self.now_ns, master_us))
+        return changed
+
+    def go_on(self, seconds: float, *masters: int, every_s: float = 1.0) -> None:
+        end_ns = self.now_ns + int(seconds * S)
+        while self.now_ns < end_ns:
+            self.now_ns = min(end_ns, self.now_ns + int(every_s * S))
+            self.sample(*masters)
+
+    def trusted(self) -> list[int]:
+        return [m for m in range(len(self.ahead_us)) if self.clocks.distrust(m, self.now_ns) is None]
+
+    def why(self, master: int) -> str:
+        return self.clocks.distrust(master, self.now_ns) or ""
+
+
+@pytest.fixture
+def watch() -> Watch:
+    return Watch()
+
+
+@pytest.fixture
+def settled(watch: Watch) -> Watch:
+    """An agent that has watched all for longer than a max TTL."""
+    watch.sample()
+    watch.go_on(SETTLE_S)
+    return watch
+
+
+def test_a_master_never_seen_has_no_vote(watch):
+    assert watch.why(0) == "clock not watched yet"
+
+
+def test_a_fresh_agent_trusts_masters_that_agree_with_their_median(watch):
+    watch.sample()
+    assert watch.trusted() == [0, 1, 2, 3, 4]
+
+
+def test_a_fresh_agent_does_not_trust_one_that_is_off_the_median_by_more_than_the_allowance(watch):
+    watch.ahead_us[3] += 101_000
+    watch.sample()
+    assert watch.trusted() == [0, 1, 2, 4]
+    assert "+0.101 s off the median" in watch.why(3)
+
+
+def test_a_fresh_agent_trusts_one_that_is_off_within_the_allowance(watch):
+    watch.ahead_us[3] += 99_000
+    watch.ahead_us[4] -= 99_000
+    watch.sample()
+    assert watch.trusted() == [0, 1, 2, 3, 4]
+
+
+def test_a_fresh_agent_that_sees_fewer_than_a_quorum_can_compare_nothing(watch):
+    watch.sample(0, 1)
+    assert watch.trusted() == []
+    assert "fewer than a quorum" in watch.why(0)
+    watch.sample(2)
+    assert watch.trusted() == [0, 1, 2]
+
+
+def test_a_steady_offset_is_harmless_once_it_was_watched_for_a_max_ttl(watch):
+    watch.ahead_us[3] += 3_600_000_000
+    watch.sample()
+    watch.go_on(SETTLE_S - 2)
+    assert 3 not in watch.trusted()
+    watch.go_on(2)
+    assert watch.trusted() == [0, 1, 2, 3, 4]
+
+
+def test_a_jump_forward_takes_the_vote_for_a_max_ttl(settled):
+    settled.ahead_us[2] += 5_000_000
+    settled.now_ns += S
+    assert settled.sample() == [False, False, True, False, False]
+    assert settled.trusted() == [0, 1, 3, 4]
+    assert "clock jumped forward by 4.999 s" in settled.why(2)
+    settled.go_on(SETTLE_S - 2)
+    assert 2 not in settled.trusted()
+    settled.go_on(2)
+    assert settled.trusted() == [0, 1, 2, 3, 4]
+
+
+def test_a_jump_back_to_the_right_time_does_not_lift_the_bar(settled):
+    settled.ahead_us[2] += 5_000_000
+    settled.go_on(1)
+    settled.ahead_us[2] -= 5_000_000
+    settled.go_on(10)
+    assert 2 not in settled.trusted()
+
+
+def test_a_jump_is_seen_by_the_very_answer_that_it_spoiled(settled):
+    settled.ahead_us[2] += 20_000
+    assert settled.sample(2) == [True]
+    assert 2 not in settled.trusted()
+
+
+def test_a_jump_of_what_the_shortest_lease_gives_away_is_tolerated_and_of_more_is_not(settled):
+    settled.ahead_us[0] += 2_500
+    settled.ahead_us[1] += 3_500
+    settled.now_ns += 10 * MS
+    settled.sample()
+    assert settled.trusted() == [0, 2, 3, 4]
+
+
+def test_many_small_jumps_are_found_as_surely_as_a_large_one(settled):
+    for _ in range(20):
+        settled.ahead_us[4] += 500
+        settled.go_on(0.1, every_s=0.1)
+    assert 4 not in settled.trusted()
+    assert settled.trusted() == [0, 1, 2, 3]
+
+
+def test_small_jumps_hidden_in_noisy_round_trips_are_found(settled):
+    for i in range(60):
+        settled.ahead_us[4] += 500
+        settled.now_ns += 100 * MS
+        settled.sample(4, rtt_ns=(1 + i % 7) * MS)
+    assert 4 not in settled.trusted()
+
+
+@pytest.mark.parametrize("ppm", [500, -500, 900])
+def test_the_drift_of_an_honest_clock_is_tolerated_for_hours(settled, ppm):
+    for _ in range(4000):
+        settled.ahead_us[1] += ppm
+        settled.go_on(1)
+    assert settled.trusted() == [0, 1, 2, 3, 4]
+    assert settled.clocks.watches[1].jumps == 0
+
+
+def test_faster_than_an_honest_clock_is_a_jump(settled):
+    for _ in range(30):
+        settled.ahead_us[1] += 2_000
+        settled.go_on(1)
+    assert 1 not in settled.trusted()
+
+
+def test_a_clock_that_goes_backwards_only_keeps_leases_longer_and_keeps_its_vote(settled):
+    settled.ahead_us[1] -= 30_000_000
+    settled.go_on(1)
+    assert settled.trusted() == [0, 1, 2, 3, 4]
+
+
+def test_a_clock_that_comes_forward_again_after_it_went_backwards_has_jumped(settled):
+    settled.ahead_us[1] -= 30_000_000
+    settled.go_on(5)
+    settled.ahead_us[1] += 30_000_000
+    settled.go_on(1)
+    assert 1 not in settled.trusted()
+    assert settled.clocks.watches[1].jumps == 1
+
+
+def test_slow_answers_are_no_jump(settled):
+    for rtt_ms in (1, 200, 5, 900, 1, 400):
+        settled.now_ns += S
+        settled.sample(rtt_ns=rtt_ms * MS)
+    assert settled.trusted() == [0, 1, 2, 3, 4]
+
+
+def test_a_jump_larger_than_a_slow_answers_uncertainty_is_still_found(settled):
+    settled.ahead_us[0] += 1_000_000
+    settled.now_ns += S
+    settled.sample(0, rtt_ns=800 * MS)
+    assert 0 not in settled.trusted()
+
+
+def test_a_master_that_was_not_watched_for_a_while_has_no_vote(settled):
+    settled.go_on(6, 0, 1, 2, 3)
+    assert settled.trusted() == [0, 1, 2, 3]
+    assert settled.why(4) == "clock not watched yet"
+
+
+def test_after_a_gap_a_master_is_trusted_by_the_median_as_on_a_fresh_agent(settled):
+    settled.go_on(6, 0, 1, 2, 3)
+    assert settled.sample() == [False, False, False, False, True]
+    assert settled.trusted() == [0, 1, 2, 3, 4]
+
+
+def test_a_jump_within_a_gap_shows_against_the_median(settled):
+    settled.ahead_us[4] += 4_000_000
+    settled.go_on(6, 0, 1, 2, 3)
+    settled.sample()
+    assert settled.trusted() == [0, 1, 2, 3]
+    settled.go_on(SETTLE_S)
+    assert settled.trusted() == [0, 1, 2, 3, 4]
+
+
+def test_a_gap_does_not_lift_the_bar_of_a_jump(settled):
+    settled.ahead_us[4] += 20_000
+    settled.go_on(1)
+    settled.go_on(6, 0, 1, 2, 3)
+    settled.sample()
+    assert "jumped forward" in settled.why(4)
+
+
+def test_one_master_that_is_far_off_does_not_move_the_median(watch):
+    watch.ahead_us[0] += 10**12
+    watch.sample()
+    assert watch.clocks.off_median_us(1, watch.now_ns) == 0
+    assert watch.clocks.off_median_us(0, watch.now_ns) == 10**12
+
+
+def test_the_offset_of_a_master_never_seen_is_unknown(watch):
+    assert watch.clocks.off_median_us(0, watch.now_ns) is None
+    watch.sample(0)
+    assert watch.clocks.off_median_us(0, watch.now_ns) == 0
+    assert watch.clocks.off_median_us(1, watch.now_ns) is None
+
+
+def test_longer_leases_allow_for_larger_jumps():
+    watch = Watch(min_ttl_ms=10_000)
+    watch.sample()
+    watch.go_on(SETTLE_S)
+    watch.ahead_us[0] += 80_000
+    watch.ahead_us[1] += 110_000
+    watch.go_on(1)
+    assert watch.trusted() == [0, 2, 3, 4]

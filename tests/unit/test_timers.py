@@ -1,0 +1,100 @@
+"""Things to be done at a time."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockd.core.timers import Timers
+
+
+def test_what_is_due_is_done_in_the_order_of_its_time_and_not_before():
+    timers, done = Timers(), []
+    timers.at(30, lambda _: done.append("c"))
+    timers.at(10, lambda _: done.append("a"))
+    timers.at(20, lambda _: done.append("b"))
+    assert timers.run(20) == 30
+    assert done == ["a", "b"]
+
+
+def test_things_due_at_one_time_are_done_in_the_order_in_which_they_were_set():
+    timers, done = Timers(), []
+    for name in "abc":
+        timers.at(5, lambda _, name=name: done.append(name))
+    timers.run(5)
+    assert done == ["a", "b", "c"]
+
+
+def test_nothing_is_left_when_all_is_done():
+    timers = Timers()
+    timers.at(1, lambda _: None)
+    assert timers.run(1) is None
+
+
+def test_what_runs_late_is_told_the_time_it_really_is():
+    timers, told = Timers(), []
+    timers.at(10, told.append)
+    timers.run(99)
+    assert told == [99]
+
+
+def test_what_was_cancelled_is_not_done():
+    timers, done = Timers(), []
+    timer = timers.at(10, done.append)
+    timers.cancel(timer)
+    assert timers.run(10) is None
+    assert done == []
+
+
+def test_cancelling_nothing_or_twice_or_too_late_is_no_mistake():
+    timers, done = Timers(), []
+    timer = timers.at(10, done.append)
+    timers.run(10)
+    timers.cancel(timer)
+    timers.cancel(timer)
+    timers.cancel(None)
+    assert done == [10]
+    assert timers.at(20, done.append).due is not None
+    assert timers.run(15) == 20
+
+
+def test_something_set_while_running_runs_in_the_same_turn_when_it_is_due():
+    timers, done = Timers(), []
+    timers.at(10, lambda now: timers.at(now, lambda _: done.append("child")))
+    timers.run(10)
+    assert done == ["child"]
+
+
+def test_something_cancelled_by_what_runs_before_it_is_not_done():
+    timers, done = Timers(), []
+    timers.at(10, lambda _: timers.cancel(later))
+    later = timers.at(10, done.append)
+    timers.run(10)
+    assert done == []
+
+
+def test_the_driver_hears_when_the_next_time_moves_closer_and_only_then():
+    timers, alarms = Timers(), []
+    timers.sooner = alarms.append
+    timers.at(50, lambda _: None)
+    timers.at(70, lambda _: None)
+    timers.at(20, lambda _: None)
+    assert alarms == [50, 20]
+
+
+def test_the_cancelled_do_not_pile_up():
+    timers = Timers()
+    for i in range(10_000):
+        timers.cancel(timers.at(1_000_000 + i, lambda _: None))
+    assert len(timers._heap) <= 512
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.booleans()), max_size=700), st.integers(0, 100))
+def test_exactly_what_is_due_and_not_cancelled_is_done(plan, now):
+    timers, done = Timers(), []
+    handles = [timers.at(when, lambda _, i=i: done.append(i)) for i, (when, _) in enumerate(plan)]
+    for handle, (_, cancelled) in zip(handles, plan, strict=True):
+        if cancelled:
+            timers.cancel(handle)
+    left = timers.run(now)
+    alive = [(when, i) for i, (when, cancelled) in enumerate(plan) if not cancelled]
+    assert done == [i for when, i in sorted(alive) if when <= now]
+    assert left == min((when for when, _ in alive if when > now), default=None)

@@ -1,20 +1,24 @@
 """The rules of lockd, without sockets, clocks or randomness of their own.
 
-Time comes in as an argument (`now_ns`, CLOCK_BOOTTIME nanoseconds), randomness as a function given at the
-start, messages as method calls. What core wants done goes out through the protocols in `ports.py`. So the
-same code runs behind real sockets and in a simulator.
+Time comes in as an argument (`now_ns`, CLOCK_BOOTTIME nanoseconds), randomness as a function given at the start,
+messages as method calls. What core wants done goes out through the protocols in `ports.py`. So the same code runs
+behind real sockets and in a simulator.
 
-The algorithm is Redlock (Redis documentation, "Distributed Locks with Redis"), with these rules, which the
-code names where it serves them:
+The algorithm is Redlock (Redis documentation, "Distributed Locks with Redis"), with these rules, which the code
+names where it serves them:
 
- 1  Redlock, whole: a quorum, within a validity measured from before the first byte was sent, checked again
- when answering. 2  Answer at quorum, keep going to N; an extension puts the lease back where it is missing. 3
- Give back at once what a failed try left, also where no answer came; a release never overtakes its own
- acquire. 4  Acquire is 'free or mine'; tokens are 128 bits from the operating system and never used twice. 5
- Own deadlines: a slow or dead master costs no request anything. 6  Fences are unique and ordered, even if
- mutual exclusion fails. 7  The number of renewals is bounded by max_hold. 8  A blank master, or one that
- shows another identity, has no vote. 9  The ceiling of the TTL lives on the masters. 10  Restarts are dirty
- unless proven clean (the guard on the masters' hosts). 11  A master whose clock jumped forward has no vote
- for a max TTL. 12  A holder learns of a loss before it is one. 13  A dead app frees its locks; an agent that
- stops leaves them to their deadline. 14  A master with settings that break a promise has no vote.
+ 1  Redlock, whole: a quorum, within a validity counted from before the first byte went out; checked when answering.
+ 2  Answer at quorum, keep going to N; an extension puts the lease back where it is missing.
+ 3  Give back at once what a failed try left, also where no answer came; a release never overtakes its own acquire.
+ 4  Acquire is 'free or mine'; tokens are 128 bits from the operating system and never used twice.
+ 5  Own deadlines: a slow or dead master costs no request anything.
+ 6  Fences are unique and ordered, even if mutual exclusion fails.
+ 7  The number of renewals is bounded by max_hold.
+ 8  A blank master, or one that shows another identity, has no vote.
+ 9  The ceiling of the TTL lives on the masters.
+10  Restarts are dirty unless proven clean (the guard on the masters' hosts).
+11  A master whose clock jumped forward has no vote for a max TTL.
+12  A holder learns of a loss before it is one.
+13  A dead app frees its locks; an agent that stops leaves them to their deadline.
+14  A master with settings that break a promise has no vote.
 """

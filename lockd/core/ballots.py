@@ -213,7 +213,7 @@ class FenceRound(Ballot):
         self.value = value
         self._quorum = quorum
         self.accepted = 0
-        self.highest = value
+        self.highest = 0
 
     def answered(self, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
         self.pending &= ~(1 << master)

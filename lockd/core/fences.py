@@ -27,7 +27,7 @@ def slot_of(resource: bytes) -> int:
 
 
 class FenceHints:
-    """Proposes values above all that this agent has seen, and near the other agents' proposals while the
+    """Proposes values above all counters that this agent knows of, and near the other agents' proposals while the
     clocks agree."""
 
     __slots__ = ("_seen",)
@@ -36,9 +36,14 @@ class FenceHints:
         self._seen = 0
 
     def saw(self, value: int) -> None:
-        """Take note of a value that a master named."""
-        if value > self._seen:
-            self._seen = value
+        """Take note of a value that a master named or accepted. Its counter is at the end of that block now: a proposal
+        inside the block would be refused there, and accepted elsewhere, for ever."""
+        self.saw_counter(value + BLOCK - 1)
+
+    def saw_counter(self, counter: int) -> None:
+        """Take note of what a master's counter is at."""
+        if counter > self._seen:
+            self._seen = counter
 
     def next(self, wall_us: int) -> int:
         """A value above all seen; the wall clock in microseconds when that is larger and sane."""

@@ -5,7 +5,7 @@ from enum import Enum
 from lockd.core.ballots import Attempt, Extension, Gone
 from lockd.core.ports import Holder
 from lockd.core.timers import Timer
-from lockd.core.validity import NS_PER_MS, deadline_ns, longest_ttl_ms, notice_ns
+from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns, longest_ttl_ms, notice_ns
 
 
 class Standing(Enum):
@@ -71,7 +71,7 @@ class Lease:
     def renew_at_ns(self) -> int:
         """When it is to be renewed: with two thirds of its TTL left, whatever the app itself has extended it
         to."""
-        return self.deadline_ns - self.ttl_ms * NS_PER_MS * 2 // 3
+        return self.deadline_ns + drift_ns(self.ttl_ms) - self.ttl_ms * NS_PER_MS * 2 // 3
 
     def lose_at_ns(self) -> int:
         """When its holder has to be told, if it could not be renewed until then (rule 12)."""

@@ -5,8 +5,7 @@ time; what is to be done goes out through `Masters` and `Holder`. A lease lives 
 
     lock ─▶ Queue ─▶ Attempt ──quorum──▶ (FenceRound) ──still valid──▶ Lease ─▶ Extension … ─▶ Release
               ▲          │ no                                            │ can't be proven
-              └── rest ◀─┴─▶ Release on all that may have it             └─▶ lost: the holder is told, before
-              the deadline
+              └── rest ◀─┴─▶ Release on all that may have it             └─▶ lost: its holder is told in time
 """
 
 from collections import deque
@@ -194,7 +193,8 @@ class Locks:
         queue = self.queues.get(attempt.resource)
         if queue is None or queue.attempt is not attempt:
             return
-        self._hints.saw(proposal.highest)
+        self._hints.saw(proposal.value)
+        self._hints.saw_counter(proposal.highest)
         if proposal.verdict is Verdict.YES:
             self._grant(queue, attempt, proposal.value, now_ns)
         elif proposal.verdict is Verdict.TAKEN and self._still_valid(attempt, now_ns):
@@ -226,10 +226,7 @@ class Locks:
         self._watcher.granted(lease, now_ns - holder.asked_ns)
         holder.granted(lease, now_ns)
         if queue.waiters:
-            # Whoever waits from here on waits for a holder, not for masters, also in the moment after it let
-            # go.
-            queue.refusal = self._held_here(lease, now_ns)
-            self._refuse_the_impatient(queue, queue.refusal, now_ns)
+            self._refuse_the_impatient(queue, self._held_here(lease, now_ns), now_ns)
 
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
         """What the try left is given back before any back-off (rule 3)."""
@@ -491,6 +488,8 @@ class Locks:
         lease.holder.ended(lease)
         queue = self.queues[lease.resource]
         queue.lease = None
+        # Who waits has waited for a holder, not for masters; one whose wait ends in the next moment is told so.
+        queue.refusal = Refusal("TAKEN", "retry-after=1 held by another on this host until now", 1)
         self._move_on(queue, now_ns)
 
     def _release_unknown(self, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:

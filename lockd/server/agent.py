@@ -239,8 +239,9 @@ class Agent:
         self.log.info("draining", held=self.locks.held, at_most_ms=self.config.timeouts.drain_ms)
         self.locks.drain(boottime_ns())
         until_s = time.monotonic() + self.config.timeouts.drain_ms / 1000
-        while self._session_leases() and time.monotonic() < until_s and not self._hurry.is_set():
-            await asyncio.sleep(0.02)  # noqa: ASYNC110 - three conditions, and nothing is hurt by 20 ms
+        hurry = self._hurry
+        while self._session_leases() and time.monotonic() < until_s and not hurry.is_set():  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
     def _session_leases(self) -> int:
         return sum(len(session.leases) for session in self.sessions)

@@ -210,9 +210,9 @@ class Fleet:
         """The oldest answer on its way reaches its ballot."""
         ballot, sent_ns, (status, value, time_us) = self.links[master].replies.popleft()
         counts = True
-        if ballot.carries_clock:
+        if not isinstance(ballot, Release):
             if self.clocks is not None:
-                self.clocks.observe(master, sent_ns, self.time.now_ns, time_us)
+                self.clocks.watches[master].observe(sent_ns, self.time.now_ns, time_us)
                 self.weigh()
             counts = bool(self.votes >> master & 1)
         ballot.answered(master, status, value, counts, self.time.now_ns)

@@ -4,7 +4,7 @@ from itertools import permutations, product
 
 import pytest
 
-from lockd.core.ballots import Attempt, Extension, FenceRound, Release, Verdict, bits
+from lockd.core.ballots import Attempt, Extension, FenceRound, Gone, Release, Verdict, bits
 from tests.unit.fleet_model import MS, App, Fleet, Master, Time
 
 FENCE = 1_000
@@ -36,10 +36,9 @@ def fence_round(settled=None) -> FenceRound:
     return made
 
 
-def extension(settled=None, *, proven: int = ALL, distrusted: int = 0) -> Extension:
-    made = Extension(
-        b"r", b"t" * 32, 10_000, b"3600000 host 1 0", 0, proven, distrusted, QUORUM, 0, 250 * MS, settled or Settled()
-    )
+def extension(settled=None, *, proven: int = ALL, gone: Gone | None = None) -> Extension:
+    put_back, gone = b"3600000 host 1 0", gone or Gone()
+    made = Extension(b"r", b"t" * 32, 10_000, put_back, 0, proven, gone, QUORUM, 0, 250 * MS, settled or Settled())
     made.put_to(ALL)
     return made
 
@@ -298,7 +297,7 @@ def test_a_proposal_never_has_a_quorum_of_acceptances_without_three_that_count()
 # Extensions
 
 
-def extended(votes: str, **known: int) -> Extension:
+def extended(votes: str, **known) -> Extension:
     """y(es), p(ut back), t (another's), m(issing), s(ilent), u(nheeded), i (no identity)"""
     ballot = extension(**known)
     status = {"y": 1, "p": 2, "t": 0, "m": 3, "u": 1, "i": -1}
@@ -325,7 +324,7 @@ def test_a_master_that_lost_the_lease_and_got_it_back_does_not_count_but_is_repo
     ballot = extended("ppyyy")
     assert ballot.verdict is Verdict.YES
     assert ballot.confirmed == 0b11100
-    assert ballot.vanished == 0b00011
+    assert ballot.gone.mask == 0b00011
 
 
 def test_a_master_that_never_had_the_lease_counts_once_it_is_put_there():
@@ -333,9 +332,22 @@ def test_a_master_that_never_had_the_lease_counts_once_it_is_put_there():
 
 
 def test_a_master_found_without_it_before_stays_distrusted():
-    ballot = extended("yyyss", distrusted=0b00001)
+    gone = Gone()
+    extended("psssm", gone=gone)
+    ballot = extended("yyyss", gone=gone)
     assert ballot.verdict is not Verdict.YES
     assert ballot.confirmed == 0b00110
+
+
+def test_what_one_extension_found_gone_does_not_count_for_another_that_is_under_way():
+    gone = Gone()
+    first, second = extension(gone=gone), extension(gone=gone)
+    for master in (0, 1):
+        first.answered(master, 2, 10_000, True, 1)
+        second.answered(master, 1, 10_000, True, 1)
+    second.answered(2, 1, 10_000, True, 1)
+    assert second.confirmed == 0b00100
+    assert second.verdict is Verdict.OPEN
 
 
 def test_an_extension_lasts_as_long_as_the_shortest_of_its_confirmations():

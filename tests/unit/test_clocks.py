@@ -24,7 +24,7 @@ class Watch:
         changed = []
         for m in chosen:
             master_us = (self.now_ns - rtt_ns // 2) // 1000 + self.ahead_us[m]
-            changed.append(self.clocks.observe(m, self.now_ns - rtt_ns, self.now_ns, master_us))
+            changed.append(self.clocks.watches[m].observe(self.now_ns - rtt_ns, self.now_ns, master_us))
         return changed
 
     def go_on(self, seconds: float, *masters: int, every_s: float = 1.0) -> None:

@@ -74,6 +74,34 @@ class TestRequests:
         parser.feed(tail + request(b"PING"))
         assert drain(parser) == [[b"ECHO", smuggled], [b"PING"]]
 
+    @pytest.mark.parametrize("taken_between", [True, False])
+    @pytest.mark.parametrize(
+        ("pieces", "requests"),
+        [
+            (
+                [b"*2\r\n$9\r\n*1\r\n$1\r\na\r\n", b"$2\r\n$1\r\n*1\r\n$0\r\n\r\n"],
+                [[b"*1\r\n$1\r\na", b"$1"], [b""]],
+            ),
+            (
+                [b"*2\r\n$9\r\n*1\r\n$1\r\na\r\n", b"$0\r\n\r\n*1\r\n$2\r\n$1\r\n"],
+                [[b"*1\r\n$1\r\na", b""], [b"$1"]],
+            ),
+            (
+                [b"*3\r\n$2\r\n*1\r\n$0\r\n\r\n", b"$1\r\na\r\n*1\r\n$", b"0\r\n\r\n"],
+                [[b"*1", b"", b"a"], [b""]],
+            ),
+        ],
+    )
+    def test_a_request_hidden_in_the_words_of_another_never_runs(
+        self, parser, pieces, requests, taken_between
+    ):
+        # Each of these did, with one line of the hand-over between the two ways left out.
+        taken = []
+        for piece in pieces:
+            parser.feed(piece)
+            taken += drain(parser) if taken_between else []
+        assert taken + drain(parser) == requests
+
     def test_a_word_larger_than_the_window_comes_out_whole(self, parser):
         words = [b"ECHO", b"x\r\n" * 20_000]
         parser.feed(request(b"PING") + request(*words) + request(b"PING"))

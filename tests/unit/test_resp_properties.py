@@ -64,9 +64,8 @@ PIECES_OF_GRAMMAR = [
 # fmt: on
 
 words = st.one_of(
-    st.sampled_from(
-        [b"LOCK", b"orders", b"30000", b"", b"\r\n", b"a\r\nb", b"\r", b"\n", b"*1\r\n$1\r\na\r\n"]
-    ),
+    st.sampled_from([b"LOCK", b"orders", b"", b"\r\n", b"a\r\nb", b"\r", b"\n"]),
+    st.sampled_from([b"*1", b"$1", b"*1\r\n$1\r\na", b"*1\r\n$1\r\na\r\n"]),  # requests in disguise
     st.binary(max_size=40),
 )
 requests = st.lists(words, min_size=1, max_size=6)

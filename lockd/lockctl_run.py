@@ -121,8 +121,8 @@ class Lease:
 def term_margin_ns(ttl_ms: int) -> int:
     """How long before the deadline SIGTERM is due: 18 % of the TTL, 4.9 s at most.
 
-    A living agent tells of a loss a little earlier, a fifth of the TTL or 5 s before the deadline, and knows why:
-    one that has said nothing by now is dead or frozen.
+    A living agent tells of a loss a little earlier, a fifth of the TTL or 5 s before the deadline, and knows
+    why: one that has said nothing by now is dead or frozen.
     """
     return min(ttl_ms * NS_PER_MS * 18 // 100, 4900 * NS_PER_MS)
 

@@ -1,15 +1,15 @@
 """The rules of lockd, without sockets, clocks or randomness of their own.
 
-Time comes in as an argument (`now_ns`, CLOCK_BOOTTIME nanoseconds), randomness as a function given at the start,
-messages as method calls. What core wants done goes out through the protocols in `ports.py`. So the same code runs
-behind real sockets and in a simulator.
+Time comes in as an argument (`now_ns`, CLOCK_BOOTTIME nanoseconds), randomness as a function given at the
+start, messages as method calls. What core wants done goes out through the protocols in `ports.py`. So the
+same code runs behind real sockets and in a simulator.
 
-The algorithm is Redlock (Redis documentation, "Distributed Locks with Redis"), with these rules, which the code
-names where it serves them:
+The algorithm is Redlock (Redis documentation, "Distributed Locks with Redis"), with these rules, which the
+code names where it serves them:
 
- 1  Redlock, whole: a quorum, within a validity counted from before the first byte went out; checked when answering.
+ 1  Redlock, whole: a quorum, within a validity counted from before the first byte, checked when answering.
  2  Answer at quorum, keep going to N; an extension puts the lease back where it is missing.
- 3  Give back at once what a failed try left, also where no answer came; a release never overtakes its own acquire.
+ 3  Give back at once what a failed try left, also where no answer came; never overtake one's own acquire.
  4  Acquire is 'free or mine'; tokens are 128 bits from the operating system and never used twice.
  5  Own deadlines: a slow or dead master costs no request anything.
  6  Fences are unique and ordered, even if mutual exclusion fails.

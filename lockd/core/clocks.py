@@ -19,18 +19,17 @@ _DRIFT_PER_MILLE = 1
 _GAP_NS = 5_000 * NS_PER_MS
 
 
-class ClockWatch:
-    """One master's clock as this agent sees it.
+NOT_WATCHED = "clock not watched yet"
 
-    tolerance_ns: the largest jump that harms no lease; bar_ns: how long a larger one costs the vote.
-    """
+
+class ClockWatch:
+    """One master's clock as this agent sees it. tolerance_ns: the largest jump that harms no lease."""
 
     __slots__ = (
-        "_bar_ns",
         "_floor_at_ns",
         "_floor_ns",
         "_tolerance_ns",
-        "barred_until_ns",
+        "jumped_ns",
         "jumps",
         "last_jump_ns",
         "offset_ns",
@@ -38,12 +37,11 @@ class ClockWatch:
         "since_ns",
     )
 
-    def __init__(self, tolerance_ns: int, bar_ns: int) -> None:
+    def __init__(self, tolerance_ns: int) -> None:
         self._tolerance_ns = tolerance_ns
-        self._bar_ns = bar_ns
         self.sampled_ns = -1
         self.since_ns = 0
-        self.barred_until_ns = 0
+        self.jumped_ns: int | None = None
         self.offset_ns = 0
         self.jumps = 0
         self.last_jump_ns = 0
@@ -61,7 +59,7 @@ class ClockWatch:
         if jumped:
             self.jumps += 1
             self.last_jump_ns = lowest - floor
-            self.barred_until_ns = received_ns + self._bar_ns
+            self.jumped_ns = received_ns
         if fresh or jumped:
             self.since_ns = received_ns
             floor = highest
@@ -88,15 +86,19 @@ class Clocks:
             DRIFT_FLOOR_NS, drift_ns(min_ttl_ms) - min_ttl_ms * NS_PER_MS * _DRIFT_PER_MILLE // 1000
         )
         self._allowance_ns = allowance_ms * NS_PER_MS
-        self.watches = [ClockWatch(tolerance_ns, self._settle_ns) for _ in range(masters)]
+        self.watches = [ClockWatch(tolerance_ns) for _ in range(masters)]
+
+    def allow_for(self, max_ttl_ms: int) -> None:
+        """Other agents may hold leases this long: it is the masters' ceiling that counts, where it is higher than ours."""
+        self._settle_ns = max(self._settle_ns, settle_ns(max_ttl_ms))
 
     def distrust(self, master: int, now_ns: int) -> str | None:
         """Why a vote of this master doesn't count now, or None when it does."""
         watch = self.watches[master]
         if watch.sampled_ns < 0 or now_ns - watch.sampled_ns > _GAP_NS:
-            return "clock not watched yet"
-        if now_ns < watch.barred_until_ns:
-            left_s = (watch.barred_until_ns - now_ns) / 1e9
+            return NOT_WATCHED
+        if watch.jumped_ns is not None and now_ns < watch.jumped_ns + self._settle_ns:
+            left_s = (watch.jumped_ns + self._settle_ns - now_ns) / 1e9
             jump_s = watch.last_jump_ns / 1e9
             return f"clock jumped forward by {jump_s:.3f} s, no vote for another {left_s:.0f} s"
         if now_ns - watch.since_ns >= self._settle_ns:

@@ -27,8 +27,8 @@ def slot_of(resource: bytes) -> int:
 
 
 class FenceHints:
-    """Proposes values above all counters that this agent knows of, and near the other agents' proposals while the
-    clocks agree."""
+    """Proposes values above all counters that this agent knows of, and near the other agents' proposals while
+    the clocks agree."""
 
     __slots__ = ("_seen",)
 
@@ -36,8 +36,8 @@ class FenceHints:
         self._seen = 0
 
     def saw(self, value: int) -> None:
-        """Take note of a value that a master named or accepted. Its counter is at the end of that block now: a proposal
-        inside the block would be refused there, and accepted elsewhere, for ever."""
+        """Take note of a value that a master named or accepted. Its counter is at the end of that block now:
+        a proposal inside the block would be refused there, and accepted elsewhere, for ever."""
         self.saw_counter(value + BLOCK - 1)
 
     def saw_counter(self, counter: int) -> None:

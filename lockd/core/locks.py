@@ -123,13 +123,9 @@ class Locks:
         holder = queue.first()
         assert holder is not None
         queue.tries += 1
-        if self._masters.voting().bit_count() < self._quorum:
-            reasons = [
-                self._masters.why_not(m)
-                for m in range(self._limits.masters)
-                if not self._masters.voting() >> m & 1
-            ]
-            self._turned_down(queue, Refusal("NOQUORUM", " ".join(reasons)), now_ns)
+        voting = self._masters.voting()
+        if voting.bit_count() < self._quorum:
+            self._turned_down(queue, self._no_voters(voting), now_ns)
             return
         timeout_ns = min(self._timeout_ns, holder.ttl_ms * NS_PER_MS // 2)
         attempt = queue.attempt = Attempt(
@@ -138,6 +134,13 @@ class Locks:
         )  # fmt: skip
         attempt.put_to(self._masters.acquire(attempt))
         self._watch(attempt, timeout_ns)
+
+    def _no_voters(self, voting: int) -> Refusal:
+        reasons = " ".join(
+            self._masters.why_not(m) for m in range(self._limits.masters) if not voting >> m & 1
+        )
+        only_clocks = (voting | self._masters.barred_by_clock()).bit_count() >= self._quorum
+        return Refusal("CLOCK" if only_clocks else "NOQUORUM", reasons)
 
     def _hint(self, now_ns: int) -> int:
         return self._hints.next((now_ns + self.wall_ahead_ns) // 1000)
@@ -488,7 +491,8 @@ class Locks:
         lease.holder.ended(lease)
         queue = self.queues[lease.resource]
         queue.lease = None
-        # Who waits has waited for a holder, not for masters; one whose wait ends in the next moment is told so.
+        # Who waits has waited for a holder, not for masters; one whose wait ends in the next moment is told
+        # so.
         queue.refusal = Refusal("TAKEN", "retry-after=1 held by another on this host until now", 1)
         self._move_on(queue, now_ns)
 

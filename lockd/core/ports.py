@@ -30,6 +30,9 @@ class Masters(Protocol):
     def voting(self) -> int:
         """The masters that have a vote now, as bits."""
 
+    def barred_by_clock(self) -> int:
+        """The masters that would have a vote, were it not for their clocks (rule 11), as bits."""
+
     def why_not(self, master: int) -> str:
         """'name=reason' for a master that has no vote, or is slow."""
 

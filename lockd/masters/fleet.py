@@ -7,7 +7,7 @@ from typing import Protocol
 from lockd.clock import boottime_ns
 from lockd.config import Config
 from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Release
-from lockd.core.clocks import Clocks
+from lockd.core.clocks import NOT_WATCHED, Clocks
 from lockd.core.membership import Facts, State, judge
 from lockd.masters import scripts
 from lockd.masters.link import Link
@@ -42,6 +42,7 @@ class Fleet:
         self.distrust: list[str | None] = [None] * len(self.links)
         self._up: tuple[Link, ...] = ()
         self._up_mask = 0
+        self._barred = 0
         self._cluster = config.cluster.encode()
         self._changed = changed
         self._to_flush: list[Link] = []
@@ -51,6 +52,9 @@ class Fleet:
 
     def voting(self) -> int:
         return self.trusted & self._up_mask
+
+    def barred_by_clock(self) -> int:
+        return self._barred & self._up_mask
 
     def why_not(self, master: int) -> str:
         link = self.links[master]
@@ -101,6 +105,8 @@ class Fleet:
         self._changed(link)
 
     def judge(self, link: Link, facts: Facts) -> tuple[State, str]:
+        if facts.identity is not None:
+            self.clocks.allow_for(facts.identity.max_ttl_ms)
         others = [
             (o.master.name, o.facts.run_id)
             for o in self.links
@@ -119,10 +125,13 @@ class Fleet:
         self._up = tuple(link for link in self.links if link.introduced and link.state is State.UP)
         self._up_mask = sum(1 << link.index for link in self._up)
         trusted = 0
+        self._barred = 0
         for link in self.links:
             why = self.distrust[link.index] = self.clocks.distrust(link.index, now_ns)
             if why is None and link.introduced and link.state in (State.UP, State.STALLED):
                 trusted |= 1 << link.index
+            elif why is not None and why != NOT_WATCHED:
+                self._barred |= 1 << link.index
         before, self.trusted = self.trusted, trusted
         for link in self.links:
             if (before ^ trusted) >> link.index & 1:

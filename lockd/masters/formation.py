@@ -52,7 +52,7 @@ async def form(fleet: Fleet, unused: bool) -> Progress:
         if wait.remaining_ms:
             return Progress("waiting", wait.remaining_ms, wait.total_ms)
     for link in blank:
-        await _identify(fleet, link, {})
+        await _identify(fleet, link, fleet.config.max_ttl_ms, {})
     await _look_again(fleet)
     return Progress("formed")
 
@@ -76,8 +76,7 @@ async def admit(fleet: Fleet, name: str) -> Progress:
             "If the whole cluster was wiped, form it anew (lockctl cluster init)"
         )
     ceiling_ms = max(
-        fleet.config.max_ttl_ms,
-        *(other.facts.identity.max_ttl_ms for other in others if other.facts and other.facts.identity),
+        other.facts.identity.max_ttl_ms for other in others if other.facts and other.facts.identity
     )
     wait = wait_for_blank([link.blank_since_ns or boottime_ns()], ceiling_ms, boottime_ns())
     if wait.remaining_ms:
@@ -88,7 +87,7 @@ async def admit(fleet: Fleet, name: str) -> Progress:
         raise NotPossible(
             "a quorum of the others could not be read, nothing was changed: try again when they answer"
         )
-    await _identify(fleet, link, highest_counters(read))
+    await _identify(fleet, link, ceiling_ms, highest_counters(read))
     await _look_again(fleet)
     return Progress("admitted")
 
@@ -117,12 +116,12 @@ def _unused_of_ours(link: Link) -> bool:
     return link.state is State.UP and link.facts is not None and link.facts.keys == 1
 
 
-async def _identify(fleet: Fleet, link: Link, counters: dict[int, int]) -> None:
+async def _identify(fleet: Fleet, link: Link, max_ttl_ms: int, counters: dict[int, int]) -> None:
     flat = [number for pair in counters.items() for number in pair]
     try:
         written = await link.call(
             "EVALSHA", scripts.IDENTIFY.digest, 2, scripts.IDENTITY_KEY, scripts.FENCES_KEY,
-            fleet.config.cluster, link.master.name, fleet.config.max_ttl_ms, *flat,
+            fleet.config.cluster, link.master.name, max_ttl_ms, *flat,
         )  # fmt: skip
     except MasterError as failure:
         raise NotPossible(

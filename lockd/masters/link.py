@@ -177,15 +177,16 @@ class Link(asyncio.Protocol):
             self._alive_again(now_ns)
 
     def _refused(self, ballot: Ballot, payload: bytes, error: str, now_ns: int) -> None:
-        ballot.unanswered(self.index, f"error {error.split(' ', 1)[0]}", now_ns)
+        if error.startswith("NOSCRIPT"):
+            # Somebody flushed the scripts: a new connection loads them, and asks again.
+            self.ask_when_back(ballot, payload)
+            self.drop("its scripts were flushed")
+            return
         if isinstance(ballot, Release):
             # It is still owed (rule 3).
             self.ask_when_back(ballot, payload)
-        if error.startswith("NOSCRIPT"):
-            # Somebody flushed the scripts: a new connection loads them.
-            self.drop("its scripts were flushed")
-        else:
-            self._look_closer.set()
+        ballot.unanswered(self.index, f"error {error.split(' ', 1)[0]}", now_ns)
+        self._look_closer.set()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None

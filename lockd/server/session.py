@@ -67,6 +67,8 @@ class LockRequest:
         session = self.session
         session.lock_answered()
         session.agent.quotas.holds(session.usage)
+        if session.agent.log.debug_on:
+            self._log("granted", fence=lease.fence)
         if not self.detached:
             session.leases.add(lease)
         session.answer(
@@ -80,17 +82,31 @@ class LockRequest:
         )
 
     def refused(self, refusal: Refusal) -> None:
-        self.session.lock_answered()
-        self.session.refused(refusal)
+        session = self.session
+        session.lock_answered()
+        if refusal.code in ("NOQUORUM", "CLOCK"):
+            session.agent.log.warning("refused", resource=self.resource, why=str(refusal))
+        elif session.agent.log.debug_on:
+            self._log("refused", why=str(refusal))
+        session.refused(refusal)
 
     def renewed(self, lease: Lease) -> None:
         if self.notify:
             self.session.tell(b"renewed", lease.resource, lease.token, lease.deadline_ns)
 
     def lost(self, lease: Lease, reason: str) -> None:
+        peer = self.session.peer
+        self.session.agent.log.warning("lost", resource=self.resource, why=reason, pid=peer.pid, uid=peer.uid)
         self.session.tell_lost(lease, reason)
 
+    def _log(self, event: str, **more: object) -> None:
+        """Lease events with who and what: at debug, since a busy host has thousands a second."""
+        peer = self.session.peer
+        self.session.agent.log.debug(event, resource=self.resource, pid=peer.pid, uid=peer.uid, **more)
+
     def ended(self, lease: Lease) -> None:
+        if self.session.agent.log.debug_on:
+            self._log("ended", fence=lease.fence)
         self.session.leases.discard(lease)
         self.session.agent.quotas.holds_no_more(self.session.usage)
 

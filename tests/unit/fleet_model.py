@@ -170,6 +170,9 @@ class Fleet:
     def voting(self) -> int:
         return self.votes & self._up()
 
+    def barred_by_clock(self) -> int:
+        return 0
+
     def why_not(self, master: int) -> str:
         return f"{self.name(master)}={'no-vote' if self.links[master].up else 'down'}"
 

@@ -207,7 +207,7 @@ def test_a_master_is_in_exactly_one_state_and_says_whether_it_votes(metrics: Met
 def test_clock_offsets_are_off_the_median_and_absent_for_a_master_never_seen(metrics: Metrics) -> None:
     fleet = a_fleet()
     for master, ahead_us in ((0, 0), (1, 250_000)):
-        fleet.clocks.observe(master, NOW_NS - MS, NOW_NS, NOW_NS // 1000 + ahead_us)
+        fleet.clocks.watches[master].observe(NOW_NS - MS, NOW_NS, NOW_NS // 1000 + ahead_us)
     fleet.clocks.watches[1].jumps = 2
     metrics.attach(fleet, some_locks(), lambda: 0)
     samples = scraped(metrics)

@@ -1,0 +1,215 @@
+"""The libraries in the comparison, each used the way its own manual shows, behind one small interface.
+
+One contender serves one client. What can be made once is made once (connections, lock objects), which is the
+fastest that each can do. All ask for a TTL of 10 s, and stand in line for `wait_s` at most when another holds
+the resource: those that can wait do it in their own way, with their default pauses; redlock-py gives up after
+three tries, so it is asked again until the time is up.
+"""
+
+from __future__ import annotations
+
+import importlib
+import socket
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import hiredis
+import redis
+from redis.lock import Lock
+
+from lockd import Client, Taken, WaitTimeout
+from lockd.local_masters import LOOPBACK
+
+TTL_S = 10
+TTL_MS = TTL_S * 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Addresses:
+    """Where the agent and the masters listen. The libraries for one Redis use the first master."""
+
+    socket: str
+    ports: Sequence[int]
+
+
+class Contender(Protocol):
+    """One client of one library."""
+
+    def acquire(self, resource: str) -> Any:
+        """What `release` takes, or None when another held it until the wait was over."""
+
+    def release(self, held: Any) -> None: ...
+
+
+Make = Callable[[Addresses, float], Contender]
+"""Makes the contender of one client; the number is how many seconds it may stand in line (0: it doesn't)."""
+
+
+class LockdClient:
+    def __init__(self, addresses: Addresses, wait_s: float) -> None:
+        self._client = Client(addresses.socket)
+        self._wait_s = wait_s
+
+    def acquire(self, resource: str) -> Any:
+        try:
+            return self._client.acquire(resource, ttl=TTL_S, wait=self._wait_s)
+        except (Taken, WaitTimeout):
+            return None
+
+    def release(self, held: Any) -> None:
+        held.release()
+
+
+class RawLink:
+    """A socket and a parser, as little as a client in any language could be."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._reader = hiredis.Reader()
+
+    @classmethod
+    def to_agent(cls, path: str) -> RawLink:
+        link = socket.socket(socket.AF_UNIX)
+        link.connect(path)
+        return cls(link)
+
+    @classmethod
+    def to_master(cls, port: int) -> RawLink:
+        link = socket.create_connection((LOOPBACK, port))
+        link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return cls(link)
+
+    def ask(self, request: bytes) -> Any:
+        """The reply; an error is returned, not raised."""
+        self._link.sendall(request)
+        while (reply := self._reader.gets()) is False:
+            data = self._link.recv(65_536)
+            if not data:
+                raise ConnectionError("the connection was closed")
+            self._reader.feed(data)
+        return reply
+
+
+class LockdRaw:
+    def __init__(self, addresses: Addresses, wait_s: float) -> None:
+        self._link = RawLink.to_agent(addresses.socket)
+        self._options = (b"WAIT", int(wait_s * 1000)) if wait_s else ()
+
+    def acquire(self, resource: str) -> Any:
+        reply = self._link.ask(packed("LOCK", resource, TTL_MS, *self._options))
+        if isinstance(reply, hiredis.ReplyError):
+            if str(reply).startswith(("TAKEN", "TIMEOUT")):
+                return None
+            raise reply
+        return resource, reply[1]
+
+    def release(self, held: Any) -> None:
+        reply = self._link.ask(packed("UNLOCK", *held))
+        if isinstance(reply, hiredis.ReplyError):
+            raise reply
+
+
+class RedlockPy:
+    def __init__(self, addresses: Addresses, wait_s: float) -> None:
+        library: Any = importlib.import_module("redlock")
+        self._redlock = library.Redlock([{"host": LOOPBACK, "port": port} for port in addresses.ports])
+        self._wait_s = wait_s
+
+    def acquire(self, resource: str) -> Any:
+        until_s = time.monotonic() + self._wait_s
+        while True:
+            held = self._redlock.lock(resource, TTL_MS)
+            if held:
+                return held
+            if time.monotonic() >= until_s:
+                return None
+
+    def release(self, held: Any) -> None:
+        self._redlock.unlock(held)
+
+
+class Pottery:
+    def __init__(self, addresses: Addresses, wait_s: float) -> None:
+        self._library: Any = importlib.import_module("pottery")
+        self._masters = {redis.Redis(LOOPBACK, port) for port in addresses.ports}
+        self._wait_s = wait_s
+        self._locks: dict[str, Any] = {}
+
+    def acquire(self, resource: str) -> Any:
+        lock = self._locks.get(resource)
+        if lock is None:
+            lock = self._locks[resource] = self._library.Redlock(
+                key=resource, masters=self._masters, auto_release_time=TTL_S
+            )
+        worked = lock.acquire(timeout=self._wait_s) if self._wait_s else lock.acquire(blocking=False)
+        return lock if worked else None
+
+    def release(self, held: Any) -> None:
+        held.release()
+
+
+class RedisPyLock:
+    def __init__(self, addresses: Addresses, wait_s: float) -> None:
+        self._redis = redis.Redis(LOOPBACK, addresses.ports[0])
+        self._wait_s = wait_s
+        self._locks: dict[str, Lock] = {}
+
+    def acquire(self, resource: str) -> Any:
+        lock = self._locks.get(resource)
+        if lock is None:
+            lock = self._locks[resource] = self._redis.lock(
+                resource, timeout=TTL_S, blocking=self._wait_s > 0, blocking_timeout=self._wait_s or None
+            )
+        return lock if lock.acquire() else None
+
+    def release(self, held: Any) -> None:
+        held.release()
+
+
+class PlainSet:
+    """No lock: the one command that any lock on one master has to wait for. The key is deleted by DEL."""
+
+    def __init__(self, addresses: Addresses, wait_s: float) -> None:
+        self._redis = redis.Redis(LOOPBACK, addresses.ports[0])
+
+    def acquire(self, resource: str) -> Any:
+        return resource if self._redis.set(resource, "x" * 32, nx=True, px=TTL_MS) else None
+
+    def release(self, held: Any) -> None:
+        self._redis.delete(held)
+
+
+class RawSet:
+    def __init__(self, addresses: Addresses, wait_s: float) -> None:
+        self._link = RawLink.to_master(addresses.ports[0])
+
+    def acquire(self, resource: str) -> Any:
+        reply = self._link.ask(packed("SET", resource, "x" * 32, "NX", "PX", TTL_MS))
+        return None if reply is None else resource
+
+    def release(self, held: Any) -> None:
+        self._link.ask(packed("DEL", held))
+
+
+def packed(*words: bytes | str | int) -> bytes:
+    request: bytes = hiredis.pack_command(words)  # type: ignore[arg-type]  # its stub knows one word only
+    return request
+
+
+CLIENT, RAW = "lockd (lockd.Client)", "lockd (raw socket)"
+REDLOCK_PY, POTTERY, REDIS_PY = "redlock-py", "pottery Redlock", "redis-py Lock (1 master)"
+PLAIN_SET, RAW_SET = "plain SET (redis-py)", "plain SET (raw socket)"
+
+CONTENDERS: dict[str, Make] = {
+    CLIENT: LockdClient,
+    RAW: LockdRaw,
+    REDLOCK_PY: RedlockPy,
+    POTTERY: Pottery,
+    REDIS_PY: RedisPyLock,
+}
+BASELINES: dict[str, Make] = {PLAIN_SET: PlainSet, RAW_SET: RawSet}
+
+# Distributions beside redis-py that a contender needs, by the module to import.
+NEEDS = {REDLOCK_PY: "redlock", POTTERY: "pottery"}

@@ -1,0 +1,199 @@
+"""Runs N clients at once and times them: the same code for every library.
+
+Each client is a process with one thread, all forked from this one with everything imported. That is what
+lockd is for (the programs of one host), and for every library the fastest of the ways tried on two cores:
+threads of one process stand in line for the interpreter lock, and 16 of them over 2 processes are slower
+for all five (`--threads 8` shows it).
+
+A client connects and locks once before the clock starts. It then locks and releases until the time is up;
+what it has begun by then it ends, so that no wait is cut short: its times count, the pair doesn't.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import threading
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+
+from tests.bench.contenders import Addresses, Contender, Make
+
+_FORK = multiprocessing.get_context("fork")
+_HEAD_START_S = 0.05
+_WARM_UP_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What is asked of a library: how many clients for how long, on one resource or each on its own."""
+
+    clients: int
+    contended: bool
+    seconds: float
+    wait_s: float = 0.0
+    threads: int = 1
+
+    def resource_of(self, client: int) -> str:
+        return "bench:contended" if self.contended else f"bench:free:{client}"
+
+
+@dataclass(slots=True)
+class Tally:
+    """What some clients did. Times in seconds; `holds`: begin and end of each, in turn (CLOCK_MONOTONIC)."""
+
+    acquires_s: array[float] = field(default_factory=lambda: array("d"))
+    holds: array[float] = field(default_factory=lambda: array("d"))
+    pairs: int = 0
+    pairs_in_time: int = 0
+    given_up: int = 0
+    failed: int = 0
+    failure: str = ""
+    cpu_s: float = 0.0
+
+    def add(self, other: Tally) -> None:
+        self.acquires_s.extend(other.acquires_s)
+        self.holds.extend(other.holds)
+        self.pairs += other.pairs
+        self.pairs_in_time += other.pairs_in_time
+        self.given_up += other.given_up
+        self.failed += other.failed
+        self.failure = self.failure or other.failure
+        self.cpu_s += other.cpu_s
+
+    def overlaps(self) -> int:
+        """How often two held the same resource at once, given that all of them locked the same."""
+        spans = sorted(zip(self.holds[::2], self.holds[1::2], strict=True))
+        return sum(later[0] < earlier[1] for earlier, later in pairwise(spans))
+
+
+Meanwhile = Sequence[tuple[float, Callable[[], None]]]
+"""What is done while the clients run, in order, each with how many seconds after their start."""
+
+
+def run(make: Make, addresses: Addresses, load: Load, meanwhile: Meanwhile = ()) -> Tally:
+    workers = [
+        _start(make, addresses, load, range(first, min(first + load.threads, load.clients)))
+        for first in range(0, load.clients, load.threads)
+    ]
+    try:
+        return _gather(workers, load, meanwhile)
+    finally:
+        for process, link in workers:
+            link.close()
+            process.join(5.0)
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _start(make: Make, addresses: Addresses, load: Load, clients: range) -> tuple[BaseProcess, Connection]:
+    ours, theirs = _FORK.Pipe()
+    process = _FORK.Process(target=_work, args=(make, addresses, load, clients, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    return process, ours
+
+
+def _gather(workers: list[tuple[BaseProcess, Connection]], load: Load, meanwhile: Meanwhile) -> Tally:
+    for _, link in workers:
+        _hear(link, _WARM_UP_S)
+    begin_s = time.monotonic() + _HEAD_START_S
+    for _, link in workers:
+        link.send(begin_s)
+    for offset_s, action in meanwhile:
+        _sleep_until(begin_s + offset_s)
+        action()
+    tally = Tally()
+    for _, link in workers:
+        tally.add(_hear(link, _HEAD_START_S + load.seconds + load.wait_s + _WARM_UP_S))
+    return tally
+
+
+def _hear(link: Connection, within_s: float) -> Tally:
+    """What a worker says: a Tally, empty when it is ready. RuntimeError when it failed or says nothing."""
+    if not link.poll(within_s):
+        raise RuntimeError(f"a client did not answer within {within_s:.0f} s")
+    word = link.recv()
+    if isinstance(word, Tally):
+        return word
+    raise RuntimeError(f"a client could not start: {word}")
+
+
+# In the worker
+
+
+def _work(make: Make, addresses: Addresses, load: Load, clients: range, link: Connection) -> None:
+    try:
+        contenders = [make(addresses, load.wait_s) for _ in clients]
+        for client, contender in zip(clients, contenders, strict=True):
+            _warm_up(contender, f"bench:warm-up:{client}")
+    except Exception as failure:
+        link.send(repr(failure))
+        return
+    link.send(Tally())
+    begin_s: float = link.recv()
+    end_s = begin_s + load.seconds
+    tallies = [Tally() for _ in clients]
+    threads = [
+        threading.Thread(target=_drive, args=(contender, load.resource_of(client), begin_s, end_s, tally))
+        for client, contender, tally in zip(clients, contenders, tallies, strict=True)
+    ]
+    cpu_s = time.process_time()
+    if len(threads) == 1:
+        _drive(contenders[0], load.resource_of(clients[0]), begin_s, end_s, tallies[0])
+    else:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    total = Tally(cpu_s=time.process_time() - cpu_s)
+    for tally in tallies:
+        total.add(tally)
+    link.send(total)
+
+
+def _warm_up(contender: Contender, resource: str) -> None:
+    held = contender.acquire(resource)
+    if held is None:
+        raise RuntimeError(f"{resource} should be free")
+    contender.release(held)
+
+
+def _drive(contender: Contender, resource: str, begin_s: float, end_s: float, tally: Tally) -> None:
+    clock = time.monotonic
+    acquire, release = contender.acquire, contender.release
+    took, holds = tally.acquires_s.append, tally.holds.append
+    _sleep_until(begin_s)
+    now_s = clock()
+    while now_s < end_s:
+        try:
+            held = acquire(resource)
+            held_s = clock()
+            took(held_s - now_s)
+            if held is None:
+                tally.given_up += 1
+                now_s = held_s
+                continue
+            freed_s = clock()
+            release(held)
+            now_s = clock()
+        except Exception as failure:
+            tally.failed += 1
+            tally.failure = tally.failure or f"{type(failure).__name__}: {failure}"
+            now_s = clock()
+            continue
+        holds(held_s)
+        holds(freed_s)
+        tally.pairs += 1
+        tally.pairs_in_time += now_s <= end_s
+
+
+def _sleep_until(when_s: float) -> None:
+    left_s = when_s - time.monotonic()
+    if left_s > 0:
+        time.sleep(left_s)

@@ -1,0 +1,286 @@
+"""Forming a cluster and admitting a master: what they refuse and wait for, and that they may be repeated."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from lockd.clock import boottime_ns
+from lockd.local_masters import LocalMaster
+from lockd.masters import scripts
+from tests.redis.masters import Cluster, eventually
+from tests.redis.test_rules import (
+    NS_PER_MS,
+    App,
+    cut_connections,
+    holding,
+    holding_back_writes,
+    on,
+)
+
+MakeCluster = Callable[..., Cluster]
+IDENTITY, FENCES = scripts.IDENTITY_KEY.decode(), scripts.FENCES_KEY.decode()
+MAX_TTL_MS = 1_000
+SETTLED_MS = 2_010  # max_ttl x 1.01 + 1 s
+
+
+def identity_of(master: LocalMaster) -> dict[str, str]:
+    return on(master, "HGETALL", IDENTITY)
+
+
+def identify_by_hand(cluster: Cluster, masters: list[LocalMaster]) -> None:
+    """What an agent that was interrupted while it formed the cluster has left."""
+    for master in masters:
+        on(master, "HSET", IDENTITY, "cluster", "test", "name", master.name, "max_ttl_ms", MAX_TTL_MS)
+
+
+def state_of(cluster: Cluster, name: str) -> str:
+    return next(one["state"] for one in cluster.master_states() if one["name"] == name)
+
+
+def look_again(cluster: Cluster) -> None:
+    """Have the agent look at its masters now, as FORM does first of all, and not within five seconds."""
+    app = App(cluster)
+    app.send("FORM")
+    app.reply()
+
+
+def form(cluster: Cluster, *options: str) -> dict[str, Any]:
+    return _map(App(cluster).ask("FORM", *options))
+
+
+def admit(cluster: Cluster, name: str) -> dict[str, Any]:
+    return _map(App(cluster).ask("ADMIT", name))
+
+
+def _map(flat: list[Any]) -> dict[str, Any]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+@pytest.fixture
+def unformed(make_cluster: MakeCluster) -> Cluster:
+    """Three blank masters and an agent that knows them all."""
+    cluster = make_cluster(masters=3, form=False, max_ttl_ms=MAX_TTL_MS)
+    eventually(lambda: {one["state"] for one in cluster.master_states()} == {"blank"}, what="all are blank")
+    return cluster
+
+
+@pytest.fixture
+def formed(make_cluster: MakeCluster) -> Cluster:
+    return make_cluster(max_ttl_ms=MAX_TTL_MS)
+
+
+# Forming
+
+
+def test_a_cluster_is_formed_of_masters_that_are_all_there_and_blank(unformed: Cluster) -> None:
+    m1, m2, m3 = unformed.masters
+    on(m1, "SET", "shop:cart", "7")
+    m2.kill()
+    refusal = App(unformed).refused("FORM", "UNUSED")
+    assert refusal.startswith(
+        "ERR a cluster is formed of blank masters that are all there, nothing was changed"
+    )
+    assert "m1: it holds 1 keys but no identity" in refusal
+    assert "m2:" in refusal
+    assert "m3:" not in refusal
+    assert (on(m1, "KEYS", "*"), on(m3, "DBSIZE")) == (["shop:cart"], 0)
+    assert App(unformed).refused("LOCK", "a", 500).startswith("NOQUORUM")
+    on(m1, "DEL", "shop:cart")
+    m2.start()
+    unformed.form()
+    unformed.wait_voting(3)
+    for master in unformed.masters:
+        assert identity_of(master) == {"cluster": "test", "name": master.name, "max_ttl_ms": str(MAX_TTL_MS)}
+
+
+def test_forming_again_says_already_and_changes_nothing(unformed: Cluster) -> None:
+    assert form(unformed, "UNUSED")["status"] == "formed"
+    unformed.wait_voting(3)
+    lease = App(unformed).lock("a", 1_000, "DETACHED")
+    before = [on(master, "HGETALL", FENCES) for master in unformed.masters]
+    for options in ((), ("UNUSED",)):
+        assert form(unformed, *options) == {"status": "already", "remaining_ms": 0, "total_ms": 0}
+    assert [on(master, "HGETALL", FENCES) for master in unformed.masters] == before
+    assert len(holding(unformed.masters, "a", lease["token"])) >= 2
+
+
+def test_forming_waits_a_max_ttl_from_when_all_were_first_seen_blank(unformed: Cluster) -> None:
+    # Masters that were wiped look like new ones, and the leases from before may still be held.
+    waiting = form(unformed)
+    assert (waiting["status"], waiting["total_ms"]) == ("waiting", SETTLED_MS)
+    assert 0 < waiting["remaining_ms"] <= SETTLED_MS
+    eventually(lambda: form(unformed)["remaining_ms"] < SETTLED_MS - 100, what="time passes")
+    assert [on(master, "DBSIZE") for master in unformed.masters] == [0, 0, 0]
+    # What happened to a master while it could not be seen isn't known: its wait begins anew.
+    cut_at_ns = boottime_ns()
+    cut_connections(unformed.masters[:1])
+    eventually(lambda: form(unformed)["status"] == "formed", what="it is formed in the end")
+    assert boottime_ns() - cut_at_ns >= SETTLED_MS * NS_PER_MS
+    unformed.wait_voting(3)
+
+
+def test_a_cluster_that_was_wiped_grants_nothing_until_its_old_leases_are_over(formed: Cluster) -> None:
+    held = App(formed).lock("a", MAX_TTL_MS, "DETACHED")
+    for master in formed.masters:
+        on(master, "FLUSHALL")
+    app = App(formed)
+    assert app.refused("LOCK", "b", MAX_TTL_MS).startswith("NOQUORUM")
+    eventually(lambda: form(formed)["status"] == "formed", what="it is formed anew")
+    formed.wait_voting(5)
+    assert boottime_ns() >= held["deadline_ns"]
+    assert app.lock("a", MAX_TTL_MS)["fence"] > held["fence"]
+
+
+def test_forming_that_was_interrupted_is_resumed(make_cluster: MakeCluster) -> None:
+    timeouts = {"master_ms": 100, "dead_ms": 300}
+    cluster = make_cluster(masters=3, form=False, max_ttl_ms=MAX_TTL_MS, timeouts=timeouts)
+    m3 = cluster.masters[2]
+    eventually(lambda: {one["state"] for one in cluster.master_states()} == {"blank"}, what="all are blank")
+    with holding_back_writes([m3]):
+        assert "m3 failed while its identity was written" in App(cluster).refused("FORM", "UNUSED")
+        assert [bool(identity_of(master)) for master in cluster.masters] == [True, True, False]
+    eventually(lambda: form(cluster, "UNUSED")["status"] == "formed", what="it is formed the second time")
+    cluster.wait_voting(3)
+    assert [identity_of(master)["name"] for master in cluster.masters] == ["m1", "m2", "m3"]
+
+
+def test_resumed_forming_waits_for_the_masters_that_are_still_blank(unformed: Cluster) -> None:
+    identify_by_hand(unformed, unformed.masters[:1])
+    assert form(unformed)["status"] == "waiting"
+    assert [bool(identity_of(master)) for master in unformed.masters] == [True, False, False]
+    assert form(unformed, "UNUSED")["status"] == "formed"
+
+
+def test_masters_that_have_voted_are_no_interrupted_forming(unformed: Cluster) -> None:
+    # With two of three it could grant, and a third with counters of its own must be admitted, not formed.
+    identify_by_hand(unformed, unformed.masters[:2])
+    app = App(unformed)
+    look_again(unformed)
+    unformed.wait_voting(2)
+    app.lock("a", 500, "DETACHED")
+    assert "nothing was changed: m1: up; m2: up" in app.refused("FORM", "UNUSED")
+    assert identity_of(unformed.masters[2]) == {}
+
+
+def test_two_agents_may_form_the_same_cluster_at_once(unformed: Cluster) -> None:
+    other = unformed.add_agent()
+    eventually(lambda: {one["state"] for one in other.master_states()} == {"blank"}, what="all are blank")
+    apps = [App(unformed), App(other)]
+    for app in apps:
+        app.send("FORM", "UNUSED")
+    for app in apps:
+        app.reply()  # either may have come second; the cluster counts
+    unformed.form()
+    for agent in (unformed, other):
+        agent.wait_voting(3)
+    assert [identity_of(master)["name"] for master in unformed.masters] == ["m1", "m2", "m3"]
+    assert other.voting() == 3
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+def test_only_operators_may_form_and_admit(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(masters=1, form=False, socket={"mode": "0666"})
+    cluster.folder.chmod(0o755)
+    talk = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
+    talk += "for c in sys.argv[2:]: s.sendall(c.encode() + b'\\r\\n'); print(s.recv(999).decode().strip())"
+
+    def as_nobody(*words: str) -> str:
+        request = "\r\n".join([f"*{len(words)}", *(f"${len(word)}\r\n{word}" for word in words)])
+        done = subprocess.run(
+            ["/usr/bin/env", "python3", "-c", talk, str(cluster.socket), request],
+            user=65_534,
+            group=65_534,
+            extra_groups=[],
+            env={"PATH": "/usr/bin:/bin"},
+            cwd="/",
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout.strip()
+
+    assert as_nobody("PING") == "+PONG"
+    for words in (("FORM", "UNUSED"), ("FORM",), ("ADMIT", "m1")):
+        assert as_nobody(*words).startswith("-DENIED this is for operators")
+    assert on(cluster.masters[0], "DBSIZE") == 0
+
+
+# Admitting
+
+
+def test_only_a_blank_master_of_this_cluster_can_be_admitted(formed: Cluster) -> None:
+    app, m1 = App(formed), formed.masters[0]
+    assert "there is no master 'm9' in the configuration, only m1, m2, m3" in app.refused("ADMIT", "m9")
+    assert admit(formed, "m1")["status"] == "already"
+    on(m1, "HSET", IDENTITY, "name", "m2")
+    look_again(formed)
+    assert "only a blank master can be admitted, m1 is misplaced" in app.refused("ADMIT", "m1")
+    on(m1, "FLUSHALL")
+    on(m1, "SET", "shop:cart", "7")
+    look_again(formed)
+    assert "only a blank master can be admitted, m1 is unidentified" in app.refused("ADMIT", "m1")
+    assert on(m1, "KEYS", "*") == ["shop:cart"]
+
+
+def test_a_wiped_master_is_admitted_after_a_max_ttl_with_the_counters_of_the_others(formed: Cluster) -> None:
+    m1, m2, m3, _, m5 = formed.masters
+    app = App(formed)
+    held = app.lock("held", MAX_TTL_MS)
+    eventually(lambda: len(holding(formed.masters, "held")) == 5, what="it is on all five")
+    on(m2, "HSET", FENCES, 7, 2**51)
+    on(m3, "HSET", FENCES, 7, 2**51 - 1, 8, 2**51 + 8)
+    on(m5, "HSET", FENCES, 9, 99)
+    on(m1, "FLUSHALL")
+    wiped_ns = boottime_ns()
+    look_again(formed)
+    waiting = admit(formed, "m1")
+    assert (waiting["status"], waiting["total_ms"]) == ("waiting", SETTLED_MS)
+    assert on(m1, "DBSIZE") == 0
+    # Its holder has noticed nothing: four masters are a quorum.
+    eventually(lambda: admit(formed, "m1")["status"] == "admitted", what="it is admitted")
+    assert boottime_ns() - wiped_ns >= SETTLED_MS * NS_PER_MS
+    assert identity_of(m1) == {"cluster": "test", "name": "m1", "max_ttl_ms": str(MAX_TTL_MS)}
+    counters = on(m1, "HGETALL", FENCES)
+    assert (counters["7"], counters["8"], counters["9"]) == (str(2**51), str(2**51 + 8), "99")
+    formed.wait_voting(5)
+    assert admit(formed, "m1")["status"] == "already"
+    eventually(lambda: len(holding(formed.masters, "held", held["token"])) == 5, what="it is put back on m1")
+    assert app.ask("UNLOCK", "held", held["token"]) == 1
+
+
+def test_admitting_needs_a_quorum_of_the_others(formed: Cluster) -> None:
+    on(formed.masters[0], "FLUSHALL")
+    look_again(formed)
+    assert state_of(formed, "m1") == "blank"
+    for master in formed.masters[3:]:
+        master.kill()
+    formed.wait_voting(2)
+    refusal = App(formed).refused("ADMIT", "m1")
+    assert "its fence counters must come from 3 other masters, and only 2 have a vote" in refusal
+    assert on(formed.masters[0], "DBSIZE") == 0
+
+
+def test_admitting_waits_for_the_longest_lease_that_any_master_allows(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(masters=3, max_ttl_ms=30_000)
+    other = cluster.add_agent(max_ttl_ms=MAX_TTL_MS)
+    other.wait_voting(3)
+    on(cluster.masters[0], "FLUSHALL")
+    look_again(other)
+    assert state_of(other, "m1") == "blank"
+    waiting = admit(other, "m1")
+    assert (waiting["status"], waiting["total_ms"]) == ("waiting", 31_300)
+
+
+def test_a_restarted_agent_waits_anew_before_it_admits(formed: Cluster) -> None:
+    # It can't know for how long the master has been blank, nor what it voted for before.
+    on(formed.masters[0], "FLUSHALL")
+    formed.agent.kill()
+    formed.agent.start()
+    eventually(lambda: state_of(formed, "m1") == "blank", what="m1 is seen blank")
+    formed.wait_voting(4)
+    assert admit(formed, "m1")["remaining_ms"] > 0

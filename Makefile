@@ -13,6 +13,7 @@ NODE_DIR := tests/.node
 SERVER := $(shell command -v redis-server || command -v valkey-server)
 DEV_STAMP := $(VENV)/.installed$(if $(SERVER),,-dev-server)
 TEST_STAMP := $(VENV)/.installed-test
+BENCH_STAMP := $(VENV)/.installed-bench
 
 # command:package, for each program of the distribution that the tests use; a test without its program is skipped.
 APT_TOOLS := redis-server:redis-server redis-cli:redis-tools
@@ -36,8 +37,12 @@ lint: $(TEST_STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
-bench: $(TEST_STAMP) ## Measure (ARGS passes options)
+bench: $(BENCH_STAMP) ## lockd beside redlock-py, pottery and redis-py's Lock (ARGS='--quick'; kept in .bench/)
 	$(BIN)/python -m tests.bench $(ARGS)
+
+$(BENCH_STAMP): $(TEST_STAMP) tests/bench/requirements.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/bench/requirements.txt
+	@touch $@
 
 fuzz: $(TEST_STAMP) ## Throw inputs at everything that has a fuzzer, SECONDS=60 each
 	@set -e; for file in tests/fuzz/fuzz_*.py; do \

@@ -436,7 +436,8 @@ def _copies(lease: Row) -> str:
 def locks(agent: Agent, as_json: bool, local: bool, pattern: str) -> None:
     """List what is locked, on all hosts: resources that match the glob PATTERN, or all of them."""
     words = ["LOCKS", pattern, "LOCAL"] if local else ["LOCKS", pattern]
-    rows: list[Row] = agent.ask(*words, within_s=LISTING_WITHIN_S)
+    found: list[Row] = agent.ask(*words, within_s=LISTING_WITHIN_S)
+    rows = sorted(found, key=lambda row: str(row["resource"]))
     if as_json:
         _print_json(rows)
     elif local:

@@ -89,7 +89,8 @@ class Clocks:
         self.watches = [ClockWatch(tolerance_ns) for _ in range(masters)]
 
     def allow_for(self, max_ttl_ms: int) -> None:
-        """Other agents may hold leases this long: it is the masters' ceiling that counts, where it is higher than ours."""
+        """Other agents may hold leases this long: it is the masters' ceiling that counts, where it is higher
+        than ours."""
         self._settle_ns = max(self._settle_ns, settle_ns(max_ttl_ms))
 
     def distrust(self, master: int, now_ns: int) -> str | None:

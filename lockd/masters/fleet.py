@@ -75,17 +75,19 @@ class Fleet:
 
     def release(self, release: Release, masters: int) -> int:
         payload = scripts.release(release)
+        question = (release, payload, release.t1_ns)
         for link in self.links:
             if masters >> link.index & 1:
                 if link.introduced:
-                    link.ask(release, payload)
+                    link.ask(question)
                 else:
                     link.ask_when_back(release, payload)
         return masters
 
     def _ask_all(self, ballot: Ballot, payload: bytes) -> int:
+        question = (ballot, payload, ballot.t1_ns)
         for link in self._up:
-            link.ask(ballot, payload)
+            link.ask(question)
         return self._up_mask
 
     # masters.link.Listener

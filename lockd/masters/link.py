@@ -52,6 +52,10 @@ class Call:
             self.future.set_result(reply)
 
 
+Question = tuple[Ballot | Call, bytes, int]
+"""What is asked, as a ballot or a call; how it reads on the wire; and when it was sent."""
+
+
 class Listener(Protocol):
     """The fan-out, as a link sees it."""
 
@@ -93,7 +97,7 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader()
         self._out: list[bytes] = []
-        self._in_flight: deque[tuple[Ballot | Call, bytes, int]] = deque()
+        self._in_flight: deque[Question] = deque()
         self._owed: deque[tuple[Ballot, bytes]] = deque()
         self._closed = asyncio.Event()
         self._closed.set()
@@ -103,12 +107,12 @@ class Link(asyncio.Protocol):
 
     # Asking
 
-    def ask(self, ballot: Ballot, payload: bytes) -> None:
-        """Send what a ballot asks, at the end of this event-loop turn."""
-        self._in_flight.append((ballot, payload, ballot.t1_ns))
+    def ask(self, question: Question) -> None:
+        """Send what is asked at the end of this event-loop turn."""
+        self._in_flight.append(question)
         if not self._out:
             self._listener.flush_soon(self)
-        self._out.append(payload)
+        self._out.append(question[1])
 
     def ask_when_back(self, ballot: Ballot, payload: bytes) -> None:
         """Keep it for the next connection. Too many are not kept: what they would give back ends by its
@@ -122,11 +126,7 @@ class Link(asyncio.Protocol):
         if self._transport is None:
             question.settle(MasterError("not connected"))
             return question.future
-        payload = command(*words)
-        self._in_flight.append((question, payload, boottime_ns()))
-        if not self._out:
-            self._listener.flush_soon(self)
-        self._out.append(payload)
+        self.ask((question, command(*words), boottime_ns()))
         return question.future
 
     def flush(self) -> None:
@@ -290,10 +290,7 @@ class Link(asyncio.Protocol):
             if ballot.until_ns <= now_ns or not (isinstance(ballot, Release) or self._worth_asking(ballot)):
                 ballot.unanswered(self.index, "connection lost", now_ns)
                 continue
-            self._in_flight.append((ballot, payload, now_ns))
-            if not self._out:
-                self._listener.flush_soon(self)
-            self._out.append(payload)
+            self.ask((ballot, payload, now_ns))
 
     def _worth_asking(self, ballot: Ballot) -> bool:
         return self.state is State.UP and ballot.verdict is Verdict.OPEN

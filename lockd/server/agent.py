@@ -10,7 +10,6 @@ import time
 from functools import partial
 from itertools import count
 from random import random
-from secrets import token_hex
 
 import uvloop
 
@@ -28,6 +27,7 @@ from lockd.server.commands import Commands
 from lockd.server.peer import Peer, Permissions
 from lockd.server.quotas import Quotas
 from lockd.server.session import Session
+from lockd.server.tokens import TokenSource
 from lockd.systemd import notifier, watchdog_interval_s
 
 _BEAT_S = 0.25
@@ -65,7 +65,7 @@ class Agent:
         self.permissions = Permissions(config)
         self.fleet = Fleet(config, self.metrics, self._master_changed)
         limits = Limits(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
-        self.locks = Locks(limits, self.fleet, self.metrics, Chance(lambda: token_hex(16).encode(), random))
+        self.locks = Locks(limits, self.fleet, self.metrics, Chance(TokenSource().draw, random))
         self.sessions: set[Session] = set()
         self.commands = Commands(self)
         self.stopped = False

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from lockd import __version__
 from lockd.clock import boottime_ns
 from lockd.config import LockClass
+from lockd.core.ports import Refusal
 from lockd.server import catalog, resp
 from lockd.server.operators import Operators
 from lockd.server.session import Handler, LockRequest, Session
@@ -107,6 +108,7 @@ class Commands:
         lock_class = self._config.class_of(resource)
         if not self._agent.permissions.may_lock(session.peer, lock_class):
             self._agent.denied(session.peer, resource, lock_class.name)
+            self._agent.metrics.refused(lock_class.name, Refusal("DENIED", ""), 0)
             raise BadRequest(
                 f"DENIED uid {session.peer.uid} may not lock resources of the class '{lock_class.name}'"
             )
@@ -159,6 +161,7 @@ class Commands:
         refusal = self._agent.quotas.refuse_lock(session.usage)
         if refusal is not None:
             self._agent.limit_hit(refusal, session.peer)
+            self._agent.metrics.refused(request.label, Refusal("LIMIT", refusal), 0)
             raise BadRequest(f"LIMIT {refusal}")
         session.lock_starts(request)
         self._agent.locks.lock(request, request.asked_ns)

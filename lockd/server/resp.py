@@ -50,6 +50,10 @@ class ProtocolError(Exception):
         self.message = message
 
 
+class RequestTooLarge(ProtocolError):
+    """A request that is, or says that it will be, larger than a client may send."""
+
+
 def _number(text: bytes) -> int | None:
     """A 64-bit integer as Redis reads it: no '+', no spaces, no leading zeros, no '-0'. None for others."""
     if text == b"0":
@@ -115,7 +119,7 @@ class ExactParser:
     def next(self) -> list[bytes] | None:
         """The next request, a list of at least one word, or None when it takes more bytes.
 
-        Empty requests (`*0`, `*-1`) are skipped as Redis does. Raises ProtocolError, and from then on always.
+        Empty requests (`*0`, `*-1`, an empty line) are skipped as Redis does. Raises ProtocolError, and from then on always.
         """
         if self._failure is not None:
             raise ProtocolError(self._failure)
@@ -145,6 +149,11 @@ class ExactParser:
 
     def _read_count(self) -> bool:
         while True:
+            if self._buffer[self._offset : self._offset + 2] == _CRLF:
+                # `redis-cli --pipe` ends its input with an empty line, and Redis skips it.
+                self._take(2)
+                self._skip_empty_request()
+                continue
             count = self._read_header("*", "multibulk length", "mbulk count")
             if count is None:
                 return False
@@ -199,6 +208,8 @@ class ExactParser:
         if start == len(buffer):
             return None
         if buffer[start] != ord(mark):
+            if mark == "*" and buffer[start:] == b"\r":
+                return None
             raise self._unexpected(mark)
         end = buffer.find(_CRLF, start, start + MAX_HEADER_BYTES)
         if end < 0:
@@ -222,9 +233,7 @@ class ExactParser:
         """Refuse a request that can't stay within the limit, given what it has taken and what has to come."""
         size = self._taken_bytes + announced_bytes
         if size > self._max_request_bytes:
-            raise ProtocolError(
-                f"Protocol error: request of {size} bytes or more, {self._max_request_bytes} are allowed"
-            )
+            raise RequestTooLarge(f"a request of {size} bytes or more, {self._max_request_bytes} are allowed")
 
     def _take(self, end: int) -> None:
         self._taken_bytes += end - self._offset
@@ -294,7 +303,7 @@ class RequestParser(ExactParser):
     def next(self) -> list[bytes] | None:
         """The next request, a list of at least one word, or None when it takes more bytes.
 
-        Empty requests (`*0`, `*-1`) are skipped as Redis does. Raises ProtocolError, and from then on always.
+        Empty requests (`*0`, `*-1`, an empty line) are skipped as Redis does. Raises ProtocolError, and from then on always.
         """
         while True:
             first, whole = self._line, self._whole_lines

@@ -22,6 +22,9 @@ _LOSSES_REMEMBERED = 1_000
 _MS = 1_000_000
 
 
+_DEAF = resp.RequestParser(1)
+
+
 class LockRequest:
     """A LOCK, from its arrival until its lease has ended: core's `Holder`."""
 
@@ -133,6 +136,7 @@ class Session(asyncio.Protocol):
         self._busy = False
         self._clogged = False
         self._held_back = False
+        self._more = False
         self._scheduled = False
         self._admitted = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -143,7 +147,12 @@ class Session(asyncio.Protocol):
         agent = self.agent
         self._transport = transport  # type: ignore[assignment]  # uvloop's transports don't derive from asyncio's
         assert self._transport is not None
-        self.peer = Peer.of(transport.get_extra_info("socket"))
+        try:
+            self.peer = Peer.of(transport.get_extra_info("socket"))
+        except OSError:
+            # Gone again already.
+            self.close()
+            return
         refusal = agent.quotas.refuse_connection(self.peer.uid)
         if refusal is not None:
             agent.limit_hit(refusal, self.peer)
@@ -172,6 +181,8 @@ class Session(asyncio.Protocol):
         if not agent.stopped:
             for lease in list(self.leases):
                 agent.locks.holder_gone(lease, now_ns)
+        # A detached lease keeps its session in mind, but that need not keep what it once read.
+        self._parser = _DEAF
         agent.quotas.disconnected(self.peer.uid)
 
     def close(self, last_words: bytes = b"") -> None:
@@ -204,17 +215,18 @@ class Session(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.closing:
             return
-        parser = self._parser
-        parser.feed(data)
+        self._parser.feed(data)
         if not (self._busy or self._clogged or self._scheduled):
             self._run()
-        elif parser.pending_bytes > self.agent.config.limits.pipeline_bytes:
-            self._hold_back()
+        else:
+            self._more = True
+            if self._parser.pending_bytes > self.agent.config.limits.pipeline_bytes:
+                self._hold_back()
 
     def _hold_back(self) -> None:
         """More has come than is kept. Where the client only has to wait its turn it is not read from for a
-        while; behind a command that waits that won't do, since a connection that isn't read from can't be
-        seen to close."""
+        while; behind a command that waits that won't do: a connection that isn't read from can't be seen to
+        close."""
         if self._busy:
             self.agent.limit_hit("pipeline_bytes", self.peer)
             self.close(resp.error("LIMIT pipeline_bytes: too much was sent behind a command that waits"))
@@ -225,19 +237,27 @@ class Session(asyncio.Protocol):
     def _run(self) -> None:
         """Run what has arrived, but not so much at a time that others have to wait for it."""
         self._scheduled = False
+        if self._busy or self._clogged or self.closing:
+            return
         replies = self._batch = []
         size = 0
+        self._more = True
         try:
             for _ in range(_COMMANDS_PER_TURN):
-                if self._busy or self._clogged or self.closing or size > _REPLY_BYTES_PER_TURN:
-                    break
                 words = self._parser.next()
                 if words is None:
+                    self._more = False
                     break
                 reply = self._report_loss(words) or self.agent.commands.run(self, words)
                 if reply is not None:
                     replies.append(reply)
                     size += len(reply)
+                if self._busy or self._clogged or self.closing or size > _REPLY_BYTES_PER_TURN:
+                    break
+        except resp.RequestTooLarge as large:
+            self.agent.limit_hit(f"request_bytes: {large}", self.peer)
+            replies.append(resp.error(f"LIMIT request_bytes: {large}"))
+            self.closing = True
         except resp.ProtocolError as broken:
             self.agent.protocol_error(str(broken), self.peer)
             replies.append(resp.error(f"ERR {broken}"))
@@ -250,20 +270,20 @@ class Session(asyncio.Protocol):
     def _after_a_turn(self) -> None:
         if self.closing:
             self.close()
-            return
-        left = self._parser.pending_bytes
-        if left > self.agent.config.limits.pipeline_bytes:
-            self._hold_back()
+        elif self._more:
+            left = self._parser.pending_bytes
+            self._more = left > 0
+            if left > self.agent.config.limits.pipeline_bytes:
+                self._hold_back()
+            self._go_on()
         elif self._held_back and self._transport is not None:
             self._held_back = False
             self._transport.resume_reading()
-        if left:
-            self._go_on()
 
     def _go_on(self) -> None:
-        """Go on with what has arrived meanwhile, if that is a whole command: in a turn of its own, since core
-        may be in the middle of its work."""
-        if not (self._scheduled or self._busy or self._clogged or self.closing):
+        """Go on with what has arrived meanwhile: in a turn of its own, since core may be in the middle of its
+        work."""
+        if self._more and not (self._scheduled or self._busy or self._clogged or self.closing):
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._run)
 
@@ -302,8 +322,7 @@ class Session(asyncio.Protocol):
             self._batch.append(reply)
         elif self._transport is not None:
             self._transport.write(reply)
-            if self._parser.pending_bytes:
-                self._go_on()
+            self._go_on()
 
     def lock_starts(self, request: LockRequest) -> None:
         self.waiting = request

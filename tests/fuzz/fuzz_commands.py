@@ -63,10 +63,12 @@ def request(*words: Word) -> bytes:
 class Wire:
     """A connection to the agent; replies are as hiredis reads them, and errors are returned, not raised."""
 
-    def __init__(self, path: Path | str, protocol: int = 2, timeout_s: float = PATIENCE_S) -> None:
-        self.socket = socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(timeout_s)
-        self.socket.connect(str(path))
+    def __init__(self, path: Path | str | socket.socket, protocol: int = 2) -> None:
+        """Connect to the path, or take over a socket that is connected."""
+        self.socket = path if isinstance(path, socket.socket) else socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(PATIENCE_S)
+        if self.socket is not path:
+            self.socket.connect(str(path))
         self.pushes: deque[list[Any]] = deque()
         self._reader = hiredis.Reader()
         if protocol == 3:

@@ -93,7 +93,7 @@ def token_of(reply: Any) -> bytes:
 
 @pytest.mark.parametrize(
     "name",
-    [b"GET", b"SET", b"EVAL", b"MULTI", b"SUBSCRIBE", b"SHUTDOWN", b"", b"*", b"LOCK ", b" LOCK", b"LOCK\0", b"L\r\nK",
+    [b"GET", b"SET", b"EVAL", b"MULTI", b"SHUTDOWN", b"", b"*", b"LOCK ", b" LOCK", b"LOCK\0", b"L\r\nK",
      b"\xff\xfe", "LÖCK".encode(), b"x" * 60_000, bytes(range(256))],
     ids=lambda name: ascii(name[:12]),
 )  # fmt: skip
@@ -103,14 +103,15 @@ def test_an_unknown_command_is_an_error_in_one_short_line(wire: Wire, name: byte
 
 
 WRONG_LENGTHS = [
-    "LOCK", "LOCK r", "UNLOCK", "UNLOCK r", f"UNLOCK r {TOKEN} x", "EXTEND", "EXTEND r", f"EXTEND r {TOKEN}",
-    f"EXTEND r {TOKEN} 1000 x", "HOLDER", "HOLDER a b", "LOCKS a b", "LOCKS a b LOCAL", "MASTERS x", "FORCERELEASE",
-    "FORCERELEASE r HOLDER", "FORCERELEASE r 00000000", f"FORCERELEASE r HOLDER {TOKEN} x", "FORM UNUSED x",
-    "FORM USED", "ADMIT", "ADMIT a b", "PING a b", "ECHO", "ECHO a b", "SELECT", "SELECT 0 1", "CLIENT", "CLIENT ID x",
-    "CLIENT SETNAME", "CLIENT SETNAME a b", "CLIENT GETNAME x", "CLIENT SETINFO", "CLIENT SETINFO LIB-NAME",
-    "CLIENT SETINFO LIB-NAME a b", "CLIENT INFO x", "CLIENT NONE", "COMMAND COUNT x", "COMMAND LIST x", "COMMAND NONE",
-    "COMMAND LIST FILTERBY", "COMMAND LIST FILTERBY NONE x", "HELLO 2 x", "HELLO 3 AUTH", "HELLO 3 AUTH u",
-    "HELLO 3 SETNAME",
+    "LOCK", "LOCK r", "UNLOCK", "UNLOCK r", f"UNLOCK r {TOKEN} x", "EXTEND", "EXTEND r",
+    f"EXTEND r {TOKEN}", f"EXTEND r {TOKEN} 1000 x", "HOLDER", "HOLDER a b", "LOCKS a b",
+    "LOCKS a b LOCAL", "MASTERS x", "FORCERELEASE", "FORCERELEASE r HOLDER", "FORCERELEASE r 00000000",
+    f"FORCERELEASE r HOLDER {TOKEN} x", "FORM UNUSED x", "FORM USED", "ADMIT", "ADMIT a b", "PING a b",
+    "ECHO", "ECHO a b", "SELECT", "SELECT 0 1", "CLIENT", "CLIENT ID x", "CLIENT SETNAME",
+    "CLIENT SETNAME a b", "CLIENT GETNAME x", "CLIENT SETINFO", "CLIENT SETINFO LIB-NAME",
+    "CLIENT SETINFO LIB-NAME a b", "CLIENT INFO x", "CLIENT NONE", "COMMAND COUNT x", "COMMAND LIST x",
+    "COMMAND NONE", "COMMAND LIST FILTERBY", "COMMAND LIST FILTERBY NONE x", "HELLO 2 x",
+    "HELLO 3 AUTH", "HELLO 3 AUTH u", "HELLO 3 SETNAME",
 ]  # fmt: skip
 
 
@@ -129,9 +130,9 @@ def test_a_thousand_words_are_an_error(wire: Wire, name: str) -> None:
 # Numbers
 
 BAD_NUMBERS = [
-    "-1", "-0", "1.5", "1e3", "0x10", "", " ", "abc", " 1000", "1000 ", "+1000", "1_000", "1000\n", "\0001000", "NaN", "inf",
-    "9223372036854775807", "9223372036854775808", "18446744073709551616", "-9223372036854775808", "9" * 5_000, "٣٠٠٠", "１０００",
-    "²", b"\xff", "1000;",
+    "-1", "-0", "1.5", "1e3", "0x10", "", " ", "abc", " 1000", "1000 ", "+1000", "1_000", "1000\n",
+    "\0001000", "NaN", "inf", "9223372036854775807", "9223372036854775808", "18446744073709551616",
+    "-9223372036854775808", "9" * 5_000, "٣٠٠٠", "１０００", "²", b"\xff", "1000;",
 ]  # fmt: skip
 
 
@@ -158,8 +159,9 @@ def test_the_least_and_the_most_are_allowed(wire: Wire) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["WAIT"], ["MAXHOLD"], ["WAIT", "WAIT", "5"], ["NX"], [""], ["DETACHED", "5"], ["WAIT", "5", "x"], [b"\xff\0\r\n"],
-     ["MAXHOLD", "0"], ["MAXHOLD", "4999"], ["DETACHED\0"], ["NOTIFY"], ["WAIT", "60001"], ["MAXHOLD", "3600001"]],
+    [["WAIT"], ["MAXHOLD"], ["WAIT", "WAIT", "5"], ["NX"], [""], ["DETACHED", "5"], ["WAIT", "5", "x"],
+     ["MAXHOLD", "0"], ["MAXHOLD", "4999"], ["MAXHOLD", "3600001"], ["WAIT", "60001"], ["NOTIFY"],
+     ["DETACHED\0"], [b"\xff\0\r\n"]],
     ids=ascii,
 )  # fmt: skip
 def test_options_that_are_garbage_lock_nothing(wire: Wire, options: list[str]) -> None:
@@ -169,8 +171,8 @@ def test_options_that_are_garbage_lock_nothing(wire: Wire, options: list[str]) -
 
 @pytest.mark.parametrize(
     "token",
-    ["", "x", "0" * 31, "0" * 33, "A" * 32, "0" * 31 + "g", "0" * 32 + "\n", "0" * 31 + "\n", "٠" * 16, b"\0" * 32, b"\xff" * 32,
-     "0" * 60_000],
+    ["", "x", "0" * 31, "0" * 33, "A" * 32, "0" * 31 + "g", "0" * 32 + "\n", "0" * 31 + "\n", "٠" * 16,
+     b"\0" * 32, b"\xff" * 32, "0" * 60_000],
     ids=lambda token: ascii(token[:12]) + str(len(token)),
 )  # fmt: skip
 def test_what_is_no_token_is_an_error(wire: Wire, token: str | bytes) -> None:
@@ -186,8 +188,9 @@ def test_what_is_no_holder_is_an_error(wire: Wire, holder: str) -> None:
 # Resources
 
 RESOURCES = [
-    bytes(range(256)), b"\0", b"\r\n", b" ", b"a b c", b"*", b"[a-z]", b"?*[^]\\", b"$5\r\nhello\r\n", b"-ERR x\r\n", b"\xff" * 512,
-    b"x" * 512, "größe:Ω:鎖".encode(), b"lockd:lease:x", b"lockd:identity", b"lockd:fences", b"..", b"%s%n%x{}", b"\x1b[31m",
+    bytes(range(256)), b"\0", b"\r\n", b" ", b"a b c", b"*", b"[a-z]", b"?*[^]\\", b"$5\r\nhello\r\n",
+    b"-ERR x\r\n", b"\xff" * 512, b"x" * 512, "größe:Ω:鎖".encode(), b"lockd:lease:x",
+    b"lockd:identity", b"lockd:fences", b"..", b"%s%n%x{}", b"\x1b[31m",
 ]  # fmt: skip
 
 
@@ -219,11 +222,11 @@ def test_the_loss_of_such_a_resource_is_one_push_one_error_and_one_line_in_the_l
 
 
 def test_a_resource_is_neither_empty_nor_too_long(wire: Wire) -> None:
-    for words in (["LOCK", "{}", TTL_MS], ["UNLOCK", "{}", TOKEN], ["EXTEND", "{}", TOKEN, TTL_MS], ["HOLDER", "{}"],
-                  ["FORCERELEASE", "{}"]):  # fmt: skip
-        empty, long = ([name if word == "{}" else word for word in words] for name in ("", "x" * 513))
-        assert "empty" in fails(wire, *empty)
-        assert "512" in fails(wire, *long, error="LIMIT")
+    for name, *rest in (
+        ["LOCK", TTL_MS], ["UNLOCK", TOKEN], ["EXTEND", TOKEN, TTL_MS], ["HOLDER"], ["FORCERELEASE"]
+    ):  # fmt: skip
+        assert "empty" in fails(wire, name, "", *rest)
+        assert "512" in fails(wire, name, "x" * 513, *rest, error="LIMIT")
 
 
 # What isn't RESP
@@ -400,7 +403,8 @@ def test_listings_that_nobody_waits_for_any_more_keep_nobody_waiting(cluster: Cl
 
 @pytest.mark.parametrize(
     "pattern",
-    [b"*a" * 30_000, b"[" * 60_000, b"[a-z]*" * 9_000, b"*?" * 30_000, b"\\" * 59_999, b"[z-a]", b"[[:alpha:]]", b"\xff*\0"],
+    [b"*a" * 30_000, b"[" * 60_000, b"[a-z]*" * 9_000, b"*?" * 30_000, b"\\" * 59_999, b"*a" * 16 + b"b",
+     b"[z-a]", b"[[:alpha:]]", b"\xff*\0"],
     ids=lambda pattern: ascii(pattern[:10]),
 )  # fmt: skip
 @pytest.mark.parametrize("local", [True, False], ids=["local", "masters"])
@@ -463,8 +467,10 @@ def open_files(count: int) -> Iterator[None]:
 def test_a_storm_of_connections_leaves_nothing_behind(cluster: Cluster) -> None:
     choose = random.Random(7)
     lock = request("LOCK", "bad:storm", TTL_MS, "WAIT", 10_000)
-    things = [b"", b"", lock, lock[:20], lock + request("PING") * 10, request("LOCK", "bad:storm", 100), b"junk\r\n",
-              request("HOLDER", "bad:storm"), request("HELLO", 3) + lock, request("QUIT"), lock * 20]  # fmt: skip
+    things = [
+        b"", b"", b"junk\r\n", lock, lock[:20], lock * 20, lock + request("PING") * 10, request("HELLO", 3) + lock,
+        request("LOCK", "bad:storm", 100), request("HOLDER", "bad:storm"), request("QUIT"),
+    ]  # fmt: skip
     for _ in range(2_000):
         with Wire(cluster.socket) as wire, suppress(BrokenPipeError, ConnectionResetError):
             wire.send_raw(choose.choice(things))

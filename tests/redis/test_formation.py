@@ -177,6 +177,7 @@ def test_two_agents_may_form_the_same_cluster_at_once(unformed: Cluster) -> None
         app.reply()  # either may have come second; the cluster counts
     unformed.form()
     for agent in (unformed, other):
+        look_again(agent)
         agent.wait_voting(3)
     assert [identity_of(master)["name"] for master in unformed.masters] == ["m1", "m2", "m3"]
     assert other.voting() == 3

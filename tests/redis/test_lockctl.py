@@ -53,7 +53,7 @@ def lockctl(cluster: Cluster, *words: str | Path, **options: Any) -> Done:
         "text": True,
         "timeout": 30,
     }
-    done = subprocess.run(command, **settings | options)
+    done = subprocess.run(command, check=False, **settings | options)
     return Done(done.args, done.returncode, done.stdout, done.stderr)
 
 

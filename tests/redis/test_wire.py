@@ -415,8 +415,9 @@ def test_locks_lists_what_matches(wire: Wire) -> None:
     for resource in ("wire:a1", "wire:a2", "wire:b1"):
         lock(wire, resource)
     everything, some, none = (wire.ask("LOCKS", *words) for words in ((), ("wire:a*",), ("nothing*",)))
-    assert [as_dict(entry)[b"resource"] for entry in everything] == [b"wire:a1", b"wire:a2", b"wire:b1"]
-    assert [as_dict(entry)[b"resource"] for entry in some] == [b"wire:a1", b"wire:a2"]
+    assert {as_dict(entry)[b"resource"] for entry in everything} == {b"wire:a1", b"wire:a2", b"wire:b1"}
+    assert {as_dict(entry)[b"resource"] for entry in some} == {b"wire:a1", b"wire:a2"}
+    assert (len(everything), len(some)) == (3, 2)
     assert none == []
     assert list(as_dict(some[0])) == HOLDER
 

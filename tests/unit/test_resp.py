@@ -204,6 +204,15 @@ class TestRefusals:
         with pytest.raises(ProtocolError, match="65537 bytes or more"):
             parser.next()
 
+    def test_a_limit_below_the_window_holds_for_a_request_that_comes_whole(self):
+        parser = RequestParser(100)
+        exactly = request(b"ECHO", b"x" * 79)
+        assert len(exactly) == 100
+        parser.feed(exactly + request(b"ECHO", b"x" * 80))
+        assert parser.next() == [b"ECHO", b"x" * 79]
+        with pytest.raises(ProtocolError, match="request of 101 bytes or more, 100 are allowed"):
+            parser.next()
+
     def test_a_count_that_can_not_fit_is_refused_before_any_word_of_it(self):
         parser = RequestParser(100)
         parser.feed(b"*17\r\n")

@@ -1,0 +1,696 @@
+"""What becomes of leases when masters, agents, apps and the connections between them fail; and what a master
+that is not as it should be costs. No test here may leave a lease behind or find one gone that was held."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from lockd.clock import boottime_ns
+from lockd.local_masters import LOOPBACK, Child, LocalMaster, flavour
+from lockd.masters import scripts
+from tests.redis.masters import Cluster, eventually, has_tls, running_masters, short_folder
+from tests.redis.test_rules import (
+    MINUTE_MS,
+    NS_PER_MS,
+    App,
+    WallClock,
+    clock_shim,
+    cut_connections,
+    holding,
+    lease_key,
+    on,
+    paused,
+    wall_clock,
+)
+
+MakeCluster = Callable[..., Cluster]
+__all__ = ["clock_shim", "wall_clock"]  # fixtures
+IDENTITY, FENCES = scripts.IDENTITY_KEY.decode(), scripts.FENCES_KEY.decode()
+
+
+@dataclass
+class Hosts:
+    """Five masters and the agents of two hosts, which soon give up a master that doesn't answer."""
+
+    masters: list[LocalMaster]
+    here: Cluster
+    there: Cluster
+
+    def settle(self) -> None:
+        self.here.wait_voting(5)
+        self.there.wait_voting(5)
+
+    def nothing_left_of(self, resource: str) -> None:
+        """No master shows a lease of that resource, or soon will not."""
+        eventually(lambda: holding(self.masters, resource) == [], what=f"nothing is left of {resource}")
+
+
+@pytest.fixture(scope="module")
+def all_hosts(server_binary: Path) -> Iterator[Hosts]:
+    with short_folder() as folder, running_masters(folder, 5, server_binary) as masters:
+        here = Cluster(folder, masters, {"timeouts": {"master_ms": 200, "dead_ms": 400}})
+        try:
+            here.agent.start()
+            here.form()
+            yield Hosts(masters, here, here.add_agent())
+        finally:
+            here.close()
+
+
+@pytest.fixture
+def hosts(all_hosts: Hosts) -> Hosts:
+    all_hosts.settle()
+    return all_hosts
+
+
+@pytest.fixture
+def resource(request: pytest.FixtureRequest) -> str:
+    """A resource of the test's own."""
+    return request.node.name.removeprefix("test_")
+
+
+def states(agent: Cluster) -> dict[str, str]:
+    return {one["name"]: one["state"] for one in agent.master_states()}
+
+
+def reasons(agent: Cluster) -> dict[str, str]:
+    return {one["name"]: one["reason"] for one in agent.master_states()}
+
+
+def soon_on_all(hosts: Hosts, resource: str, token: str) -> None:
+    eventually(lambda: len(holding(hosts.masters, resource, token)) == 5, what=f"{resource} is on all five")
+
+
+# Masters
+
+
+def test_masters_that_are_all_killed_at_once_have_lost_nothing(hosts: Hosts, resource: str) -> None:
+    app, waiting = App(hosts.here), App(hosts.there)
+    session = app.lock(f"{resource}/session", 30_000)
+    detached = app.lock(f"{resource}/detached", 30_000, "DETACHED")
+    soon_on_all(hosts, f"{resource}/detached", detached["token"])
+    counters = [on(master, "HGETALL", FENCES) for master in hosts.masters]
+    for master in hosts.masters:
+        master.kill()
+    hosts.there.wait_voting(0)
+    before_ns = boottime_ns()
+    refusal = waiting.refused("LOCK", resource, 30_000)
+    assert boottime_ns() - before_ns < 1_000 * NS_PER_MS, (
+        "known to be down: nobody is asked, nothing waited for"
+    )
+    assert refusal.startswith("NOQUORUM")
+    assert all(f"{name}=down" in refusal for name in ("m1", "m2", "m3", "m4", "m5"))
+    waiting.send("LOCK", resource, 30_000, "WAIT", 60_000)
+    for master in hosts.masters:
+        master.start()
+    waiting.locked()
+    hosts.settle()
+    now = [on(master, "HGETALL", FENCES) for master in hosts.masters]
+    assert all(
+        set(then.items()) <= set(later.items()) or then.keys() <= later.keys()
+        for then, later in zip(counters, now, strict=True)
+    )
+    for name, lease in (("session", session), ("detached", detached)):
+        assert len(holding(hosts.masters, f"{resource}/{name}", lease["token"])) == 5
+        assert waiting.refused("LOCK", f"{resource}/{name}", 30_000).startswith("TAKEN")
+    assert app.ask("EXTEND", f"{resource}/session", session["token"], 40_000)
+    for name, lease in (("session", session), ("detached", detached)):
+        assert app.ask("UNLOCK", f"{resource}/{name}", lease["token"]) == 1
+
+
+def test_a_minority_that_is_down_when_the_agent_starts_comes_in_later(hosts: Hosts, resource: str) -> None:
+    down = hosts.masters[:2]
+    for master in down:
+        master.kill()
+    try:
+        fresh = hosts.here.add_agent()
+        fresh.wait_voting(3)
+        app = App(fresh)
+        lease = app.lock(resource, MINUTE_MS)
+        assert states(fresh)["m1"] == "down"
+        assert "refused" in reasons(fresh)["m1"].lower()
+    finally:
+        for master in down:
+            master.start()
+    fresh.wait_voting(5)
+    app.ask("EXTEND", resource, lease["token"], MINUTE_MS)
+    soon_on_all(hosts, resource, lease["token"])
+
+
+def test_a_majority_that_stands_still_for_a_while_costs_no_lease(hosts: Hosts, resource: str) -> None:
+    app = App(hosts.here)
+    lease = app.lock(resource, 30_000)
+    soon_on_all(hosts, resource, lease["token"])
+    with paused(hosts.masters[:3]):
+        # Long enough for the connections to be given up; the kernel still accepts new ones.
+        eventually(lambda: list(states(hosts.here).values())[:3] == ["down"] * 3, what="three are given up")
+        assert app.refused("LOCK", resource + "/other", 30_000).startswith("NOQUORUM")
+        assert app.ask("PING") == "PONG"
+    hosts.settle()
+    assert app.ask("EXTEND", resource, lease["token"], 40_000)
+    assert app.ask("UNLOCK", resource, lease["token"]) == 1
+    hosts.nothing_left_of(resource)
+    hosts.nothing_left_of(resource + "/other")
+
+
+def test_a_release_reaches_a_master_that_was_away_when_it_is_back(hosts: Hosts, resource: str) -> None:
+    app, m1 = App(hosts.here), hosts.masters[0]
+    lease = app.lock(resource, MINUTE_MS)
+    soon_on_all(hosts, resource, lease["token"])
+    m1.kill()
+    try:
+        hosts.here.wait_voting(4)
+        assert app.ask("UNLOCK", resource, lease["token"]) == 1
+    finally:
+        m1.start()
+    hosts.nothing_left_of(resource)
+
+
+def test_connections_that_break_again_and_again_leave_nothing_behind(hosts: Hosts, resource: str) -> None:
+    app = App(hosts.here)
+    for turn in range(25):
+        app.send("LOCK", f"{resource}/{turn}", MINUTE_MS, "WAIT", 10_000)
+        cut_connections([hosts.masters[turn % 5], hosts.masters[(turn + 1) % 5]])
+        lease = app.locked()
+        app.send("UNLOCK", f"{resource}/{turn}", lease["token"])
+        cut_connections([hosts.masters[(turn + 2) % 5]])
+        assert app.reply() == 1
+    hosts.settle()
+    for turn in range(25):
+        hosts.nothing_left_of(f"{resource}/{turn}")
+
+
+def test_a_full_master_says_so_and_what_is_held_goes_on(hosts: Hosts, resource: str) -> None:
+    app = App(hosts.here, protocol=3)
+    lease = app.lock(resource, 600, "NOTIFY")
+    soon_on_all(hosts, resource, lease["token"])
+    full = hosts.masters[:3]
+    try:
+        for master in full:
+            on(master, "CONFIG", "SET", "maxmemory", "1")
+        refusal = App(hosts.there).refused("LOCK", resource + "/other", MINUTE_MS)
+        assert refusal.startswith("NOQUORUM")
+        assert "m1=error-OOM" in refusal
+        full_ns = boottime_ns()
+        eventually(
+            lambda: app.push()[3] > full_ns + 600 * NS_PER_MS, what="it is renewed on full masters too"
+        )
+        assert app.ask("UNLOCK", resource, lease["token"]) == 1
+    finally:
+        for master in full:
+            on(master, "CONFIG", "SET", "maxmemory", "256mb")
+    hosts.nothing_left_of(resource)
+    hosts.nothing_left_of(resource + "/other")
+
+
+def test_after_a_script_flush_everything_goes_on(hosts: Hosts, resource: str) -> None:
+    app = App(hosts.here, protocol=3)
+    lease = app.lock(resource, 1_500, "NOTIFY")
+    for master in hosts.masters:
+        on(master, "SCRIPT", "FLUSH")
+    flushed_ns = boottime_ns()
+    App(hosts.there).lock(resource + "/other", 5_000, "WAIT", 10_000)
+    kind, _, token, deadline_ns = app.push()
+    assert (kind, token) == ("renewed", lease["token"])
+    assert deadline_ns > flushed_ns
+    hosts.settle()
+
+
+def test_a_release_survives_a_script_flush(hosts: Hosts, resource: str) -> None:
+    app = App(hosts.here)
+    lease = app.lock(resource, MINUTE_MS)
+    soon_on_all(hosts, resource, lease["token"])
+    for master in hosts.masters:
+        on(master, "SCRIPT", "FLUSH")
+    app.send("UNLOCK", resource, lease["token"])
+    app.reply()
+    hosts.nothing_left_of(resource)
+
+
+# Masters that are not as they should be
+
+
+def test_settings_that_are_changed_while_it_runs_cost_a_master_its_vote(hosts: Hosts) -> None:
+    m1, m2, *_ = hosts.masters
+    on(m1, "CONFIG", "SET", "appendfsync", "everysec")
+    on(m2, "CONFIG", "SET", "appendonly", "no")
+    try:
+        hosts.here.wait_voting(3)
+        assert states(hosts.here)["m1"] == states(hosts.here)["m2"] == "misconfigured"
+        assert reasons(hosts.here)["m1"] == "appendfsync=everysec (must be always)"
+        assert reasons(hosts.here)["m2"] == "appendonly=no (must be yes)"
+    finally:
+        on(m1, "CONFIG", "SET", "appendfsync", "always")
+        on(m2, "CONFIG", "SET", "appendonly", "yes")
+    hosts.here.wait_voting(5)
+
+
+def test_a_master_that_is_made_a_replica_has_no_vote(hosts: Hosts, resource: str) -> None:
+    m3, m4 = hosts.masters[2:4]
+    lease = App(hosts.here).lock(resource, MINUTE_MS)
+    soon_on_all(hosts, resource, lease["token"])
+    on(m3, "REPLICAOF", LOOPBACK, m4.port)
+    try:
+        # It refuses writes at once, and the agent looks why.
+        App(hosts.here).lock(resource + "/other", 5_000)
+        hosts.here.wait_voting(4)
+        assert reasons(hosts.here)["m3"] == "its role is slave, it must be master"
+        eventually(lambda: on(m3, "HGET", IDENTITY, "name") == "m4", what="it has taken over the data of m4")
+    finally:
+        on(m3, "REPLICAOF", "NO", "ONE")
+    eventually(lambda: states(hosts.here)["m3"] == "misplaced", 7, what="with those it is no m3 any more")
+    on(m3, "HSET", IDENTITY, "name", "m3")
+
+
+def test_a_master_of_another_cluster_has_no_vote(hosts: Hosts) -> None:
+    stranger = hosts.here.add_agent(cluster="other")
+    eventually(lambda: set(states(stranger).values()) == {"foreign"}, what="all are foreign")
+    assert reasons(stranger)["m1"] == "it belongs to the cluster 'test', not 'other'"
+    app = App(stranger)
+    assert app.refused("LOCK", "anything", 5_000).startswith("NOQUORUM m1=foreign:")
+    assert "nothing was changed" in app.refused("FORM", "UNUSED")
+    assert on(hosts.masters[0], "HGET", IDENTITY, "cluster") == "test"
+
+
+def test_masters_whose_addresses_are_mixed_up_have_no_vote(hosts: Hosts, resource: str) -> None:
+    entries = hosts.here.config()["masters"]
+    entries[0]["address"], entries[1]["address"] = entries[1]["address"], entries[0]["address"]
+    muddled = hosts.here.add_agent(masters=entries)
+    muddled.wait_voting(3)
+    assert states(muddled) == {"m1": "misplaced", "m2": "misplaced", "m3": "up", "m4": "up", "m5": "up"}
+    assert "it is the master 'm2', not 'm1'" in reasons(muddled)["m1"]
+    lease = App(muddled).lock(resource, 5_000)
+    assert holding(hosts.masters, resource, lease["token"]) == ["m3", "m4", "m5"]
+
+
+def test_two_entries_that_lead_to_one_redis_have_one_vote(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(masters=3, start=False, master_settings={"bind": "127.0.0.1 127.0.0.2"})
+    right = cluster.config()["masters"]
+    wrong = [dict(entry) for entry in right]
+    wrong[1]["address"] = f"127.0.0.2:{cluster.masters[0].port}"
+    cluster.write_config(masters=wrong)
+    cluster.agent.start()
+    eventually(lambda: "duplicate" in states(cluster).values(), what="it is noticed")
+    assert "nothing was changed" in App(cluster).refused("FORM", "UNUSED")
+    assert [on(master, "DBSIZE") for master in cluster.masters] == [0, 0, 0]
+    cluster.write_config(masters=right)
+    cluster.agent.restart()
+    cluster.form()
+    mistaken = cluster.add_agent(masters=wrong)
+    mistaken.wait_voting(2)
+    assert states(mistaken) == {"m1": "up", "m2": "duplicate", "m3": "up"}
+    assert "the same Redis answers as m1" in reasons(mistaken)["m2"]
+    cluster.masters[2].kill()
+    mistaken.wait_voting(1)
+    assert App(mistaken).refused("LOCK", "anything", 5_000).startswith("NOQUORUM")
+
+
+@contextmanager
+def impostor(answer: bytes) -> Iterator[int]:
+    """A server that answers everything with `answer`, or never when that is empty; its port."""
+    with ExitStack() as stack, socket.create_server((LOOPBACK, 0)) as listening:
+
+        def accept() -> None:
+            with suppress(OSError):
+                while True:
+                    link, _ = listening.accept()
+                    stack.callback(link.close)
+                    if answer:
+                        link.sendall(answer)
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield listening.getsockname()[1]
+
+
+def test_servers_that_are_no_redis_or_say_nothing_are_down(hosts: Hosts, resource: str) -> None:
+    with impostor(b"HTTP/1.1 400 Bad Request\r\n\r\n") as web, impostor(b"") as mute:
+        entries = hosts.here.config()["masters"]
+        entries[3]["address"], entries[4]["address"] = f"{LOOPBACK}:{web}", f"{LOOPBACK}:{mute}"
+        agent = hosts.here.add_agent(masters=entries, timeouts={"connect_ms": 200})
+        agent.wait_voting(3)
+        eventually(lambda: "no answer in time" in reasons(agent)["m5"], what="m5 is given up")
+        eventually(lambda: "speak Redis" in reasons(agent)["m4"], what="m4 is seen through")
+        lease = App(agent).lock(resource, 5_000)
+        assert holding(hosts.masters, resource, lease["token"])[:3] == ["m1", "m2", "m3"]
+        agent.close()
+
+
+def test_a_master_whose_clock_was_put_back_keeps_its_vote(
+    make_cluster: MakeCluster, wall_clock: WallClock
+) -> None:
+    cluster = make_cluster(masters=3, start=False, max_ttl_ms=1_000)
+    with wall_clock.applied():
+        cluster.masters[0].restart()
+    cluster.agent.start()
+    watched_ns = boottime_ns()
+    cluster.form()
+    cluster.wait_voting(3)
+    # A fresh agent goes by the median; after a max TTL by what it has seen.
+    eventually(lambda: boottime_ns() > watched_ns + 3_000 * NS_PER_MS, what="it was watched for a max TTL")
+    wall_clock.set(-20)
+    eventually(lambda: cluster.master_states()[0]["clock_offset_us"] < -19_000_000, what="that is seen")
+    assert cluster.voting() == 3
+
+
+# The agent
+
+
+def test_an_agent_that_was_killed_finds_its_leases_again(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(masters=3)
+    lease = App(cluster).lock("a", 30_000)
+    other = App(cluster).lock("b", 30_000, "DETACHED")
+    cluster.agent.kill()
+    cluster.agent.start()  # on the socket that the dead one left
+    cluster.wait_voting(3)
+    app = App(cluster)
+    assert app.refused("LOCK", "a", 30_000).startswith("TAKEN")
+    extended = app.ask("EXTEND", "a", lease["token"], 40_000)
+    assert dict(zip(extended[::2], extended[1::2], strict=True))["fence"] is None
+    assert app.ask("UNLOCK", "a", lease["token"]) == 1
+    assert app.ask("UNLOCK", "b", other["token"]) == 1
+    assert app.lock("a", 30_000)["fence"] > lease["fence"]
+
+
+def test_an_agent_that_slept_through_a_deadline_tells_its_app_and_harms_nobody(
+    hosts: Hosts, resource: str
+) -> None:
+    sleeper = hosts.here.add_agent()
+    sleeper.wait_voting(5)
+    app = App(sleeper)
+    first = app.lock(resource, 400)
+    sleeper.agent.pause()
+    try:
+        second = App(hosts.there).lock(resource, MINUTE_MS, "WAIT", 20_000)
+        assert boottime_ns() >= first["deadline_ns"]
+    finally:
+        sleeper.agent.resume()
+    assert app.refused("UNLOCK", resource, first["token"]).startswith(("EXPIRED", "NOTHELD"))
+    assert second["fence"] > first["fence"]
+    assert app.refused("LOCK", resource, 400).startswith(("TAKEN", "EXPIRED"))
+    soon_on_all(hosts, resource, second["token"])
+
+
+def test_an_agent_that_is_told_to_stop_drains(hosts: Hosts, resource: str) -> None:
+    stopping = hosts.here.add_agent(timeouts={"drain_ms": 60_000})
+    stopping.wait_voting(5)
+    brief, stubborn, waiting = App(stopping), App(stopping), App(stopping)
+    given_back = brief.lock(f"{resource}/brief", 30_000)
+    kept = stubborn.lock(f"{resource}/kept", 30_000)
+    soon_on_all(hosts, f"{resource}/kept", kept["token"])
+    waiting.send("LOCK", f"{resource}/brief", 30_000, "WAIT", 60_000)
+    eventually(lambda: "waiters:1" in brief.ask("INFO", "agent"), what="somebody waits")
+    stopping.agent.terminate()
+    assert waiting.refusal().startswith("DRAINING")
+    assert brief.refused("LOCK", f"{resource}/more", 30_000).startswith("DRAINING")
+    assert brief.ask("UNLOCK", f"{resource}/brief", given_back["token"]) == 1
+    assert stopping.agent.running, "one lease is still held"
+    stopping.agent.terminate()  # the second time: at once
+    assert stopping.agent.wait(10)
+    assert stopping.agent.exit_status == 0
+    assert len(holding(hosts.masters, f"{resource}/kept", kept["token"])) == 5
+    assert on(hosts.masters[0], "PTTL", lease_key(f"{resource}/kept")) > 0
+    with pytest.raises((AssertionError, OSError)):
+        stubborn.ask("PING")
+    app = App(hosts.there)
+    assert app.refused("LOCK", f"{resource}/kept", 30_000).startswith("TAKEN")
+    app.lock(f"{resource}/brief", 30_000)
+    assert app.ask("UNLOCK", f"{resource}/kept", kept["token"]) == 1
+
+
+def test_an_agent_that_holds_nothing_stops_at_once(hosts: Hosts) -> None:
+    idle = hosts.here.add_agent(timeouts={"drain_ms": 60_000})
+    App(idle).ask("PING")
+    assert idle.agent.stop() == 0
+    assert not idle.socket.exists()
+
+
+def test_steps_of_the_agents_own_wall_clock_change_nothing(
+    hosts: Hosts, wall_clock: WallClock, resource: str
+) -> None:
+    with wall_clock.applied():
+        agent = hosts.here.add_agent()
+    agent.wait_voting(5)
+    app, others = App(agent, protocol=3), App(hosts.there)
+    lease = app.lock(resource, 450, "NOTIFY")
+    fences = []
+    for ahead_s in (3_600, -7_200, 0):
+        wall_clock.set(ahead_s)
+        kind, _, _, deadline_ns = app.push()
+        assert (kind, deadline_ns <= boottime_ns() + 450 * NS_PER_MS) == ("renewed", True)
+        for one in (app, others):
+            fenced = one.lock(resource + "/fenced", 5_000)
+            one.ask("UNLOCK", resource + "/fenced", fenced["token"])
+            fences.append(fenced["fence"])
+    assert fences == sorted(set(fences))
+    assert agent.voting() == 5
+    assert app.ask("UNLOCK", resource, lease["token"]) == 1
+
+
+# Apps
+
+AN_APP = """
+import socket, sys
+link = socket.socket(socket.AF_UNIX)
+link.connect(sys.argv[1])
+words = [word.encode() for word in sys.argv[2:]]
+link.sendall(b"*%d\\r\\n" % len(words) + b"".join(b"$%d\\r\\n%b\\r\\n" % (len(word), word) for word in words))
+print(link.recv(999), flush=True)
+link.recv(1)
+"""
+
+
+def an_app(agent: Cluster, name: str, *words: str | int) -> Child:
+    """A process of its own that sends one command, prints the reply, and stays."""
+    command = (sys.executable, "-S", "-c", AN_APP, str(agent.socket), *map(str, words))
+    process = Child(name, command, agent.folder / "log" / f"{name}.log")
+    process.start()
+    return process
+
+
+def test_apps_that_are_killed_free_what_they_hold_and_stand_in_nobodys_way(
+    hosts: Hosts, resource: str
+) -> None:
+    observer = App(hosts.here)
+    holder = an_app(hosts.here, "holder", "LOCK", resource, MINUTE_MS)
+    waiting = None
+    try:
+        eventually(lambda: b"token" in holder.log(), what="it holds the lock")
+        waiting = an_app(hosts.here, "waiting", "LOCK", resource, MINUTE_MS, "WAIT", 60_000)
+        eventually(lambda: "waiters:1" in observer.ask("INFO", "agent"), what="it waits")
+        heir, far = App(hosts.here), App(hosts.there)
+        heir.send("LOCK", resource, MINUTE_MS, "WAIT", 60_000)
+        eventually(lambda: "waiters:2" in observer.ask("INFO", "agent"), what="another waits behind it")
+        waiting.kill()
+        eventually(lambda: "waiters:1" in observer.ask("INFO", "agent"), what="the dead one was dropped")
+        holder.kill()
+        heir.locked()
+        heir.close()
+        far.lock(resource, MINUTE_MS, "WAIT", 20_000)
+    finally:
+        holder.kill()
+        if waiting is not None:
+            waiting.kill()
+    assert waiting.log() == b""
+
+
+def test_an_app_that_stands_still_keeps_what_it_holds(hosts: Hosts, resource: str) -> None:
+    # Its agent renews for it: the process is there, and only it knows how far it has come.
+    holder = an_app(hosts.here, "still", "LOCK", resource, 300)
+    try:
+        eventually(lambda: b"token" in holder.log(), what="it holds the lock")
+        holder.pause()
+        [shown] = eventually(lambda: App(hosts.here).ask("LOCKS", resource, "LOCAL"), what="it is listed")
+        held_long = 3 * shown[shown.index("ttl_ms") + 1]
+        eventually(lambda: _held_ms(hosts.here, resource) > held_long, what="it was renewed several times")
+        assert App(hosts.there).refused("LOCK", resource, 300).startswith("TAKEN")
+    finally:
+        holder.kill()
+    hosts.nothing_left_of(resource)
+
+
+def _held_ms(agent: Cluster, resource: str) -> int:
+    [shown] = App(agent).ask("LOCKS", resource, "LOCAL")
+    return shown[shown.index("held_ms") + 1]
+
+
+# Logging in to the masters
+
+# All that an agent needs on a master, and nothing else. Each word is used: a test below counts.
+COMMANDS = (
+    "info config|get dbsize time client|id client|setname client|kill script|load evalsha"
+    " get set del pttl pexpire hget hmget hset hgetall scan"
+).split()
+ACL = "on >{password} ~lockd:* resetchannels -@all " + " ".join(f"+{command}" for command in COMMANDS)
+
+
+def test_the_least_that_a_user_must_be_allowed_on_a_master_is_enough(
+    make_cluster: MakeCluster, any_server: Path
+) -> None:
+    user = {"user lockd": ACL.format(password="let-me-in")}
+    auth = {"username": "lockd", "password": "let-me-in"}
+    cluster = make_cluster(masters=1, server=any_server, master_settings=user, auth=auth)
+    [master] = cluster.masters
+    with redis.Redis(LOOPBACK, master.port) as link, link.pipeline(transaction=True) as at_once:
+        at_once.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        at_once.execute_command("CONFIG", "RESETSTAT")
+        at_once.execute()
+    cluster.wait_voting(1)
+    app = App(cluster)
+    lease = app.lock("a", 5_000, "WAIT", 5_000)
+    app.ask("EXTEND", "a", lease["token"], 10_000)
+    assert app.ask("HOLDER", "a")
+    assert len(app.ask("LOCKS")) == 1
+    assert app.ask("UNLOCK", "a", lease["token"]) == 1
+    refused = on(master, "ACL", "LOG")
+    assert refused == []
+    used = {name.removeprefix("cmdstat_") for name in on(master, "INFO", "commandstats")}
+    if flavour(any_server) == "redis-6.2":  # which doesn't count subcommands
+        used = {command for command in COMMANDS if command.split("|")[0] in used}
+    assert set(COMMANDS) <= used, "nothing is allowed that is not needed"
+
+
+def test_a_wrong_password_is_told_and_a_right_one_is_taken_without_a_restart(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("wrong\n")
+    user = {"user lockd": ACL.format(password="let-me-in")}
+    auth = {"username": "lockd", "password_file": str(secret)}
+    cluster = make_cluster(masters=3, form=False, master_settings=user, auth=auth)
+    eventually(lambda: all("WRONGPASS" in why for why in reasons(cluster).values()), what="it is told")
+    assert set(states(cluster).values()) == {"down"}
+    assert "WRONGPASS" in App(cluster).refused("LOCK", "a", 5_000)
+    secret.write_text("let-me-in\n")
+    cluster.form()
+    cluster.wait_voting(3)
+    assert "wrong" not in cluster.log_text()
+    assert "let-me-in" not in cluster.log_text()
+
+
+def test_a_password_file_that_is_away_for_a_while_costs_no_master_for_ever(
+    make_cluster: MakeCluster, tmp_path: Path
+) -> None:
+    secret = tmp_path / "password"
+    secret.write_text("let-me-in\n")
+    user = {"user lockd": ACL.format(password="let-me-in")}
+    auth = {"username": "lockd", "password_file": str(secret)}
+    cluster = make_cluster(masters=3, master_settings=user, auth=auth)
+    secret.rename(tmp_path / "away")
+    cut_connections(cluster.masters[:1])
+    cluster.wait_voting(2)
+    eventually(lambda: "password" in reasons(cluster)["m1"], what="the reason is shown")
+    (tmp_path / "away").rename(secret)
+    cluster.wait_voting(3)
+
+
+def test_a_user_who_may_not_do_enough_is_told_what_is_missing(make_cluster: MakeCluster) -> None:
+    user = {"user lockd": ACL.format(password="let-me-in").replace(" +time", "")}
+    auth = {"username": "lockd", "password": "let-me-in"}
+    cluster = make_cluster(masters=1, form=False, master_settings=user, auth=auth)
+    why = eventually(lambda: "NOPERM" in reasons(cluster)["m1"] and reasons(cluster)["m1"], what="it is told")
+    assert "time" in why
+
+
+# TLS
+
+
+def _openssl(*words: str | Path) -> None:
+    subprocess.run(["openssl", *words], check=True, capture_output=True)
+
+
+def make_authority(folder: Path, name: str) -> None:
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    out = ("-keyout", folder / f"{name}.key", "-out", folder / f"{name}.pem")
+    _openssl("req", "-x509", *new_key, *out, "-subj", f"/CN={name}", "-days", "2")
+
+
+def make_certificate(folder: Path, name: str, authority: str, names: str) -> None:
+    """A certificate for these names ("IP:127.0.0.1,DNS:masters.test") by that authority."""
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    request, key = folder / f"{name}.csr", folder / f"{name}.key"
+    _openssl("req", "-new", *new_key, "-keyout", key, "-out", request, "-subj", f"/CN={name}")
+    extensions = folder / f"{name}.ext"
+    extensions.write_text(f"subjectAltName={names}\n")
+    signed_by = ("-CA", folder / f"{authority}.pem", "-CAkey", folder / f"{authority}.key", "-CAcreateserial")
+    out = folder / f"{name}.pem"
+    _openssl("x509", "-req", "-in", request, *signed_by, "-days", "2", "-extfile", extensions, "-out", out)
+
+
+@pytest.fixture
+def certificates(tmp_path: Path) -> Path:
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl on this machine: certificates can't be made")
+    for authority in ("ca", "strangers"):
+        make_authority(tmp_path, authority)
+    make_certificate(tmp_path, "masters", "ca", "DNS:masters.test,IP:127.0.0.1")
+    make_certificate(tmp_path, "agent", "ca", "DNS:agent.test")
+    return tmp_path
+
+
+def test_masters_with_tls(make_cluster: MakeCluster, server_binary: Path, certificates: Path) -> None:
+    if not has_tls(server_binary):
+        pytest.skip(f"{server_binary} was built without TLS")
+    cluster = make_cluster(masters=3, start=False, timeouts={"connect_ms": 500})
+    for master in cluster.masters:
+        master.settings |= {
+            "port": "0",
+            "tls-port": str(master.port),
+            "tls-ca-cert-file": str(certificates / "ca.pem"),
+            "tls-cert-file": str(certificates / "masters.pem"),
+            "tls-key-file": str(certificates / "masters.key"),
+        }
+        master.restart()
+    own = {"cert_file": str(certificates / "agent.pem"), "key_file": str(certificates / "agent.key")}
+    good = {"ca_file": str(certificates / "ca.pem"), **own}
+    cluster.write_config(tls=good)
+    cluster.agent.start()
+    cluster.form()
+    cluster.wait_voting(3)
+    app = App(cluster)
+    lease = app.lock("a", 5_000)
+    assert app.ask("UNLOCK", "a", lease["token"]) == 1
+
+    named = cluster.add_agent(tls=good | {"server_name": "masters.test"})
+    named.wait_voting(3)
+    misnamed = cluster.add_agent(tls=good | {"server_name": "elsewhere.test"})
+    eventually(lambda: all("mismatch" in why for why in reasons(misnamed).values()), what="another's name")
+    distrusting = cluster.add_agent(tls=own | {"ca_file": str(certificates / "strangers.pem")})
+    eventually(lambda: all("verify failed" in why for why in reasons(distrusting).values()), what="distrust")
+    for agent in (misnamed, distrusting):
+        assert set(states(agent).values()) == {"down"}
+        assert App(agent).refused("LOCK", "a", 5_000).startswith("NOQUORUM")
+
+
+def test_an_agent_without_tls_gets_nothing_from_masters_with_it(
+    make_cluster: MakeCluster, server_binary: Path, certificates: Path
+) -> None:
+    if not has_tls(server_binary):
+        pytest.skip(f"{server_binary} was built without TLS")
+    cluster = make_cluster(masters=1, start=False, timeouts={"connect_ms": 300})
+    [master] = cluster.masters
+    master.settings |= {
+        "port": "0",
+        "tls-port": str(master.port),
+        "tls-ca-cert-file": str(certificates / "ca.pem"),
+        "tls-cert-file": str(certificates / "masters.pem"),
+        "tls-key-file": str(certificates / "masters.key"),
+    }
+    master.restart()
+    cluster.agent.start()
+    eventually(lambda: states(cluster)["m1"] == "down", what="it is down")
+    without_certificate = cluster.add_agent(tls={"ca_file": str(certificates / "ca.pem")})
+    eventually(lambda: states(without_certificate)["m1"] == "down", what="it wants the agent's certificate")
+    assert reasons(without_certificate)["m1"]

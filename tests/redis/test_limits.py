@@ -1,0 +1,505 @@
+"""Each limit and each policy of the configuration, met: told, counted, logged, and gone when its cause is."""
+
+from __future__ import annotations
+
+import grp
+import os
+import pwd
+import socket
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import hiredis
+import pytest
+
+from lockd.clock import boottime_ns
+from tests.fuzz.fuzz_commands import Wire, as_dict, request, running_cluster
+from tests.redis.masters import Cluster, eventually
+
+TTL_MS = 5_000
+TOKEN = "0" * 32
+NOBODY, DAEMON = 65_534, 1
+GAMES, NOGROUP = 60, 65_534
+
+LIMITS = {
+    "connections": 20,
+    "connections_per_user": 12,
+    "leases": 12,
+    "leases_per_user": 8,
+    "waiters": 6,
+    "waiters_per_user": 4,
+    "resource_bytes": 32,
+    "request_bytes": 1_024,
+    "pipeline_bytes": 4_096,
+    "unsent_bytes": 65_536,
+}
+
+
+def name_of_user(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        pytest.skip(f"no user {uid} on this machine")
+
+
+def name_of_group(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        pytest.skip(f"no group {gid} on this machine")
+
+
+@pytest.fixture(scope="module")
+def limited(server_binary: Path) -> Iterator[Cluster]:
+    """A cluster whose agent allows little."""
+    with running_cluster(3, limits=LIMITS, socket={"mode": "0666"}) as running:
+        running.folder.chmod(0o755)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def ruled(server_binary: Path) -> Iterator[Cluster]:
+    """A cluster whose agent has a class for each rule."""
+    classes = [
+        {"name": "daemons", "match": "users:*", "users": [name_of_user(DAEMON)]},
+        {"name": "gamers", "match": "groups:*", "groups": [name_of_group(GAMES)]},
+        {
+            "name": "both",
+            "match": "both:*",
+            "users": [name_of_user(DAEMON)],
+            "groups": [name_of_group(GAMES)],
+        },
+        {"name": "short", "match": "short:*", "max_ttl_ms": 1_000, "max_wait_ms": 200, "max_hold_ms": 2_000},
+        {"name": "nowait", "match": "nowait:*", "max_wait_ms": 0},
+        {"name": "delayed", "match": "delayed:*", "lock_delay_ms": 700},
+        {"name": "shadowed", "match": "short:but:*"},
+    ]
+    settings = {"socket": {"mode": "0666"}, "admin_group": name_of_group(GAMES)}
+    with running_cluster(3, classes=classes, **settings) as running:
+        running.folder.chmod(0o755)
+        yield running
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[..., Wire]]:
+    """`connect(cluster, uid, *gids)`: a connection of that user, with these groups besides its own."""
+    with ExitStack() as stack:
+
+        def new(cluster: Cluster, uid: int = 0, *gids: int) -> Wire:
+            link = socket.socket(socket.AF_UNIX) if uid == os.geteuid() else connected_as(uid, gids, cluster)
+            if uid == os.geteuid():
+                link.connect(str(cluster.socket))
+            return stack.enter_context(Wire(link))
+
+        yield new
+
+
+def connected_as(uid: int, gids: Sequence[int], cluster: Cluster) -> socket.socket:
+    """A connection that a child has made as that user and handed over: the kernel keeps who connected."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can connect as another user")
+    ours, its = socket.socketpair(socket.AF_UNIX)
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            connect_and_hand_over(uid, gids, cluster.socket, its)
+        os._exit(0)
+    os.waitpid(child, 0)
+    its.close()
+    with ours:
+        _, files, _, _ = socket.recv_fds(ours, 16, 1)
+    assert files, f"uid {uid} could not connect"
+    return socket.socket(fileno=files[0])
+
+
+def connect_and_hand_over(uid: int, gids: Sequence[int], path: Path, to: socket.socket) -> None:
+    os.setgroups(gids)
+    os.setgid(NOGROUP)
+    os.setuid(uid)
+    with socket.socket(socket.AF_UNIX) as link:
+        link.connect(str(path))
+        socket.send_fds(to, [b"here"], [link.fileno()])
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_in_use(request: pytest.FixtureRequest) -> None:
+    """Of what the test before this one has used up."""
+    names = {"limited", "ruled"} & set(request.fixturenames)
+    clusters = [request.getfixturevalue(name) for name in names]
+    eventually(
+        lambda: {in_use(cluster) for cluster in clusters} <= {("0", "0", "1")}, 10, "nothing is in use"
+    )
+
+
+def in_use(cluster: Cluster) -> tuple[str, str, str]:
+    with Wire(cluster.socket) as wire:
+        info = wire.info()
+    return info["leases"], info["waiters"], info["connected_clients"]
+
+
+def kind(reply: Any) -> str:
+    """The first word of an error."""
+    assert isinstance(reply, hiredis.ReplyError), f"no error: {reply!r}"
+    return str(reply).split(" ", 1)[0]
+
+
+def token_of(reply: Any) -> bytes:
+    assert isinstance(reply, list | dict), reply
+    token: bytes = as_dict(reply)[b"token"]
+    return token
+
+
+def refusals(cluster: Cluster, limit: str) -> float:
+    """How often that limit was in somebody's way, as counted."""
+    return cluster.metric("lockd_limit_refusals_total", limit=limit)
+
+
+# Limits
+
+
+def limit_hit(reply: Any, limit: str) -> bool:
+    return str(reply).startswith(f"LIMIT {limit}: ") and kind(reply) == "LIMIT"
+
+
+def is_refused(wire: Wire, limit: str) -> bool:
+    """Was this connection told of the limit, and closed?"""
+    return wire.rest().startswith(f"-LIMIT {limit}: ".encode())
+
+
+def test_a_user_has_so_many_connections_and_others_still_get_theirs(
+    limited: Cluster, connect: Callable[..., Wire]
+) -> None:
+    before = refusals(limited, "connections_per_user")
+    wires = [connect(limited, NOBODY) for _ in range(LIMITS["connections_per_user"])]
+    assert all(wire.ask("PING") == b"PONG" for wire in wires)
+    assert is_refused(connect(limited, NOBODY), "connections_per_user")
+    assert connect(limited, DAEMON).ask("PING") == b"PONG"
+    assert refusals(limited, "connections_per_user") == before + 1
+    assert f'event=limit limit="connections_per_user: uid {NOBODY} ' in limited.log_text()
+    wires.pop().close()
+    eventually(lambda: connect(limited, NOBODY).ask("PING"), 5, "there is room again")
+
+
+def test_there_are_so_many_connections_in_all(limited: Cluster, connect: Callable[..., Wire]) -> None:
+    before = refusals(limited, "connections")
+    wires = [connect(limited, (NOBODY, DAEMON)[number % 2]) for number in range(LIMITS["connections"])]
+    assert all(wire.ask("PING") == b"PONG" for wire in wires)
+    assert is_refused(connect(limited), "connections")
+    wires.pop().close()
+    eventually(lambda: connect(limited).ask("PING"), 5, "there is room again")
+    assert refusals(limited, "connections") > before
+
+
+def test_a_user_has_so_many_leases_and_others_still_get_theirs(
+    limited: Cluster, connect: Callable[..., Wire]
+) -> None:
+    before = refusals(limited, "leases_per_user")
+    wire, most = connect(limited, NOBODY), LIMITS["leases_per_user"]
+    tokens = [token_of(wire.ask("LOCK", f"limit:{number}", TTL_MS)) for number in range(most)]
+    assert limit_hit(wire.ask("LOCK", "limit:more", TTL_MS), "leases_per_user")
+    assert limit_hit(connect(limited, NOBODY).ask("LOCK", "limit:more", TTL_MS), "leases_per_user")
+    assert refusals(limited, "leases_per_user") == before + 2
+    token_of(connect(limited, DAEMON).ask("LOCK", "limit:daemon", TTL_MS))
+    assert wire.ask("UNLOCK", "limit:0", tokens[0]) == 1
+    token_of(wire.ask("LOCK", "limit:more", TTL_MS))
+
+
+def test_leases_that_outlive_their_connection_count_on(
+    limited: Cluster, connect: Callable[..., Wire]
+) -> None:
+    most = LIMITS["leases_per_user"]
+    with connect(limited, NOBODY) as gone:
+        tokens = [token_of(gone.ask("LOCK", f"limit:{number}", TTL_MS, "DETACHED")) for number in range(most)]
+    wire = connect(limited, NOBODY)
+    assert limit_hit(wire.ask("LOCK", "limit:more", TTL_MS), "leases_per_user")
+    for number, token in enumerate(tokens):
+        assert wire.ask("UNLOCK", f"limit:{number}", token) == 1
+    token_of(wire.ask("LOCK", "limit:more", TTL_MS))
+
+
+def test_there_are_so_many_leases_in_all(limited: Cluster, connect: Callable[..., Wire]) -> None:
+    before = refusals(limited, "leases")
+    users = [connect(limited, uid) for uid in (NOBODY, DAEMON)]
+    for number in range(LIMITS["leases"]):
+        token_of(users[number % 2].ask("LOCK", f"limit:{number}", TTL_MS))
+    assert limit_hit(users[0].ask("LOCK", "limit:more", TTL_MS), "leases")
+    assert users[0].ask("PING") == b"PONG"
+    assert refusals(limited, "leases") == before + 1
+
+
+def waiting(cluster: Cluster, connect: Callable[..., Wire], uids: Sequence[int]) -> list[Wire]:
+    """Connections of these users, each waiting for what another holds."""
+    holder = connect(cluster)
+    token_of(holder.ask("LOCK", "limit:held", TTL_MS))
+    wires = []
+    for count, uid in enumerate(uids, 1):
+        wires.append(connect(cluster, uid))
+        wires[-1].send("LOCK", "limit:held", TTL_MS, "WAIT", 30_000)
+        eventually(lambda: holder.info()["waiters"] == str(count), 5, "it waits")  # noqa: B023 - called at once
+    return wires
+
+
+def test_a_user_has_so_many_waiters_and_others_may_still_wait(
+    limited: Cluster, connect: Callable[..., Wire]
+) -> None:
+    before = refusals(limited, "waiters_per_user")
+    wires = waiting(limited, connect, [NOBODY] * LIMITS["waiters_per_user"])
+    assert limit_hit(
+        connect(limited, NOBODY).ask("LOCK", "limit:held", TTL_MS, "WAIT", 10), "waiters_per_user"
+    )
+    assert kind(connect(limited, DAEMON).ask("LOCK", "limit:held", TTL_MS, "WAIT", 10)) == "TIMEOUT"
+    assert refusals(limited, "waiters_per_user") == before + 1
+    wires.pop().close()
+    again = connect(limited, NOBODY)
+    eventually(
+        lambda: kind(again.ask("LOCK", "limit:held", TTL_MS, "WAIT", 1)) == "TIMEOUT", 5, "there is room"
+    )
+
+
+def test_there_are_so_many_waiters_in_all(limited: Cluster, connect: Callable[..., Wire]) -> None:
+    before = refusals(limited, "waiters")
+    waiting(limited, connect, [NOBODY, DAEMON] * (LIMITS["waiters"] // 2))
+    assert limit_hit(connect(limited).ask("LOCK", "limit:held", TTL_MS, "WAIT", 10), "waiters")
+    assert refusals(limited, "waiters") == before + 1
+
+
+def test_a_resource_has_so_many_bytes(limited: Cluster, connect: Callable[..., Wire]) -> None:
+    before = refusals(limited, "resource_bytes")
+    wire, most = connect(limited), LIMITS["resource_bytes"]
+    token = token_of(wire.ask("LOCK", "x" * most, TTL_MS))
+    assert limit_hit(wire.ask("LOCK", "x" * (most + 1), TTL_MS), "resource_bytes")
+    assert wire.ask("UNLOCK", "x" * most, token) == 1
+    assert refusals(limited, "resource_bytes") == before + 1
+
+
+def test_a_request_has_so_many_bytes(limited: Cluster, connect: Callable[..., Wire]) -> None:
+    before = refusals(limited, "request_bytes")
+    wire, most = connect(limited), LIMITS["request_bytes"]
+    fits = max(size for size in range(most) if len(request("ECHO", "x" * size)) <= most)
+    assert wire.ask("ECHO", "x" * fits) == b"x" * fits
+    wire.send("ECHO", "x" * (fits + 1))
+    assert is_refused(wire, "request_bytes")
+    assert refusals(limited, "request_bytes") == before + 1
+
+
+def test_behind_a_waiting_lock_there_is_room_for_so_many_bytes(
+    limited: Cluster, connect: Callable[..., Wire]
+) -> None:
+    before = refusals(limited, "pipeline_bytes")
+    [wire] = waiting(limited, connect, [NOBODY])
+    with suppress(BrokenPipeError, ConnectionResetError):
+        for _ in range(10):
+            wire.send_raw(request("ECHO", "x" * 900))
+    assert is_refused(wire, "pipeline_bytes")
+    assert refusals(limited, "pipeline_bytes") == before + 1
+
+
+def test_a_pipeline_longer_than_its_limit_is_answered_when_nothing_waits(
+    limited: Cluster, connect: Callable[..., Wire]
+) -> None:
+    wire = connect(limited)
+    wire.send_raw(b"".join(request("ECHO", number) for number in range(2_000)))
+    assert [wire.reply() for _ in range(2_000)] == [b"%d" % number for number in range(2_000)]
+
+
+def test_what_is_not_read_is_not_answered_until_it_is(limited: Cluster, connect: Callable[..., Wire]) -> None:
+    wire, word = connect(limited), "x" * 900
+    wire.socket.settimeout(0.3)
+    sent = 0
+    with suppress(TimeoutError):
+        while sent < 5_000:
+            wire.socket.sendall(request("ECHO", word))
+            sent += 1
+    assert 0 < sent < 5_000, "it was taken without end"
+    assert connect(limited).ask("PING") == b"PONG"
+    wire.socket.settimeout(10)
+    assert [wire.reply() for _ in range(sent)] == [word.encode()] * sent
+
+
+def test_half_sent_requests_cost_no_time(limited: Cluster, connect: Callable[..., Wire]) -> None:
+    for _ in range(8):
+        connect(limited).send_raw(request("PING") + request("ECHO", "x")[:-3])
+    assert min(busy_share(limited.agent.pid) for _ in range(4)) < 0.1
+
+
+def busy_share(pid: int) -> float:
+    """How much of a quarter of a second that process was computing."""
+    start_s, before_s = time.monotonic(), cpu_s(pid)
+    time.sleep(0.25)
+    return (cpu_s(pid) - before_s) / (time.monotonic() - start_s)
+
+
+def cpu_s(pid: int) -> float:
+    """How much CPU time that process has had."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+# Policies
+
+
+def refused(wire: Wire, *words: str | int | bytes, error: str = "DENIED") -> str:
+    reply = wire.ask(*words)
+    assert kind(reply) == error, (words, reply)
+    return str(reply)
+
+
+def may_lock(wire: Wire, resource: str) -> bool:
+    reply = wire.ask("LOCK", resource, TTL_MS)
+    if isinstance(reply, hiredis.ReplyError):
+        assert kind(reply) == "DENIED", reply
+        return False
+    assert wire.ask("UNLOCK", resource, token_of(reply)) == 1
+    return True
+
+
+def test_only_its_users_may_lock_a_class_that_names_users(
+    ruled: Cluster, connect: Callable[..., Wire]
+) -> None:
+    assert may_lock(connect(ruled, DAEMON), "users:x")
+    assert not may_lock(connect(ruled, NOBODY), "users:x")
+    assert not may_lock(connect(ruled, NOBODY, GAMES), "users:x")
+
+
+def test_only_its_groups_may_lock_a_class_that_names_groups(
+    ruled: Cluster, connect: Callable[..., Wire]
+) -> None:
+    assert may_lock(connect(ruled, NOBODY, 12, GAMES, 13), "groups:x")
+    assert may_lock(connect(ruled, NOBODY, *range(1_000, 1_200), GAMES), "groups:x")
+    assert not may_lock(connect(ruled, NOBODY), "groups:x")
+    assert not may_lock(connect(ruled, DAEMON, 12), "groups:x")
+
+
+def test_of_users_and_groups_either_is_enough(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+    assert may_lock(connect(ruled, DAEMON), "both:x")
+    assert may_lock(connect(ruled, NOBODY, GAMES), "both:x")
+    assert not may_lock(connect(ruled, NOBODY), "both:x")
+
+
+def test_everybody_may_lock_what_no_class_matches(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+    assert may_lock(connect(ruled, NOBODY), "anything")
+    assert may_lock(connect(ruled, NOBODY), "USERS:x")
+
+
+def test_a_denial_is_counted_and_logged(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+    def denials() -> float:
+        return ruled.metric("lockd_refusals_total", **{"class": "daemons", "reason": "denied"})
+
+    before = denials()
+    told = refused(connect(ruled, NOBODY), "LOCK", "users:logged", TTL_MS)
+    assert "daemons" in told
+    assert str(NOBODY) in told
+    assert denials() == before + 1
+    assert "event=denied resource=users:logged" in ruled.log_text()
+
+
+def test_a_token_does_not_help_one_who_may_not_lock(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+    holder, other = connect(ruled, DAEMON), connect(ruled, NOBODY)
+    token = token_of(holder.ask("LOCK", "users:token", TTL_MS))
+    refused(other, "EXTEND", "users:token", token, TTL_MS)
+    assert holder.ask("UNLOCK", "users:token", token) == 1
+
+
+def test_a_class_has_its_own_most_ttl(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+    wire = connect(ruled)
+    assert "100 to 1000 (class 'short')" in refused(wire, "LOCK", "short:x", 1_001, error="ERR")
+    token = token_of(wire.ask("LOCK", "short:x", 1_000))
+    assert "100 to 1000 (class 'short')" in refused(wire, "EXTEND", "short:x", token, 1_001, error="ERR")
+    assert token_of(wire.ask("EXTEND", "short:x", token, 1_000)) == token
+
+
+def test_a_class_has_its_own_most_wait(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+    wire = connect(ruled)
+    assert "0 to 200 (class 'short')" in refused(wire, "LOCK", "short:x", 500, "WAIT", 201, error="ERR")
+    assert "0 to 0 (class 'nowait')" in refused(wire, "LOCK", "nowait:x", TTL_MS, "WAIT", 1, error="ERR")
+    token_of(wire.ask("LOCK", "nowait:x", TTL_MS, "WAIT", 0))
+
+
+def test_a_class_has_its_own_most_hold_and_it_is_the_default(
+    ruled: Cluster, connect: Callable[..., Wire]
+) -> None:
+    wire = connect(ruled)
+    wire.ask("HELLO", 3)
+    assert "1 to 2000 (class 'short')" in refused(wire, "LOCK", "short:x", 500, "MAXHOLD", 2_001, error="ERR")
+    start_ns = boottime_ns()
+    token_of(wire.ask("LOCK", "short:x", 500))
+    [what, resource, _, _, deadline_ns] = wire.push()
+    assert (what, resource) == (b"lost", b"short:x")
+    assert start_ns + 1_500_000_000 < deadline_ns < start_ns + 2_100_000_000
+
+
+def test_the_first_class_that_matches_counts(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+    assert "class 'short'" in refused(connect(ruled), "LOCK", "short:but:shadowed", 1_001, error="ERR")
+
+
+def test_after_a_crash_a_delayed_class_stays_locked_for_its_lock_delay(
+    ruled: Cluster, connect: Callable[..., Wire]
+) -> None:
+    wire = connect(ruled, NOBODY)
+    with connect(ruled, NOBODY) as crashes:
+        token_of(crashes.ask("LOCK", "delayed:x", 300))
+        start_s = time.monotonic()
+    assert kind(wire.ask("LOCK", "delayed:x", TTL_MS)) == "TAKEN"
+    token_of(wire.ask("LOCK", "delayed:x", TTL_MS, "WAIT", 10_000))
+    assert 0.7 <= time.monotonic() - start_s < 5.0
+
+
+def test_unlocking_frees_a_delayed_class_at_once(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+    wire, other = connect(ruled), connect(ruled)
+    for _ in range(5):
+        assert wire.ask("UNLOCK", "delayed:y", token_of(wire.ask("LOCK", "delayed:y", TTL_MS))) == 1
+        assert other.ask("UNLOCK", "delayed:y", token_of(other.ask("LOCK", "delayed:y", TTL_MS))) == 1
+
+
+# Operators
+
+
+ADMIN_ONLY = [["FORM"], ["FORM", "UNUSED"], ["ADMIT", "m1"], ["FORCERELEASE", "admin:x"]]
+
+
+@pytest.mark.parametrize("words", ADMIN_ONLY, ids=" ".join)
+def test_what_operators_do_is_denied_to_others(
+    ruled: Cluster, connect: Callable[..., Wire], words: list[str]
+) -> None:
+    holder = connect(ruled)
+    token = token_of(holder.ask("LOCK", "admin:x", TTL_MS))
+    for uid in (NOBODY, DAEMON):
+        refused(connect(ruled, uid, 12), *words)
+    assert holder.ask("UNLOCK", "admin:x", token) == 1
+
+
+@pytest.mark.parametrize("words", ADMIN_ONLY, ids=" ".join)
+def test_root_and_the_admin_group_do_what_operators_do(
+    ruled: Cluster, connect: Callable[..., Wire], words: list[str]
+) -> None:
+    holder = connect(ruled)
+    for operator in (connect(ruled), connect(ruled, NOBODY, GAMES)):
+        token_of(holder.ask("LOCK", "admin:x", TTL_MS))
+        reply = operator.ask(*words)
+        assert not isinstance(reply, hiredis.ReplyError), reply
+        operator.ask("FORCERELEASE", "admin:x")
+        assert kind(holder.ask("PING")) == "EXPIRED"
+
+
+def test_everybody_may_look(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+    wire = connect(ruled, NOBODY)
+    for words in (
+        ["HOLDER", "x"],
+        ["LOCKS"],
+        ["LOCKS", "LOCAL"],
+        ["MASTERS"],
+        ["INFO"],
+        ["COMMAND", "COUNT"],
+    ):
+        assert not isinstance(wire.ask(*words), hiredis.ReplyError)
+
+
+def test_nobody_sees_the_whole_token_of_another(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+    token = token_of(connect(ruled).ask("LOCK", "admin:secret", TTL_MS)).decode()
+    wire = connect(ruled, NOBODY)
+    for words in (["HOLDER", "admin:secret"], ["LOCKS"], ["LOCKS", "LOCAL"], ["INFO"]):
+        assert token not in str(wire.ask(*words))
+    assert token not in ruled.log_text()

@@ -119,7 +119,8 @@ class ExactParser:
     def next(self) -> list[bytes] | None:
         """The next request, a list of at least one word, or None when it takes more bytes.
 
-        Empty requests (`*0`, `*-1`, an empty line) are skipped as Redis does. Raises ProtocolError, and from then on always.
+        Empty requests (`*0`, `*-1`, an empty line) are skipped as Redis does. Raises ProtocolError, and from
+        then on always.
         """
         if self._failure is not None:
             raise ProtocolError(self._failure)
@@ -151,7 +152,7 @@ class ExactParser:
         while True:
             if self._buffer[self._offset : self._offset + 2] == _CRLF:
                 # `redis-cli --pipe` ends its input with an empty line, and Redis skips it.
-                self._take(2)
+                self._take(self._offset + 2)
                 self._skip_empty_request()
                 continue
             count = self._read_header("*", "multibulk length", "mbulk count")
@@ -233,7 +234,9 @@ class ExactParser:
         """Refuse a request that can't stay within the limit, given what it has taken and what has to come."""
         size = self._taken_bytes + announced_bytes
         if size > self._max_request_bytes:
-            raise RequestTooLarge(f"a request of {size} bytes or more, {self._max_request_bytes} are allowed")
+            raise RequestTooLarge(
+                f"Protocol error: request of {size} bytes or more, {self._max_request_bytes} are allowed"
+            )
 
     def _take(self, end: int) -> None:
         self._taken_bytes += end - self._offset
@@ -303,7 +306,8 @@ class RequestParser(ExactParser):
     def next(self) -> list[bytes] | None:
         """The next request, a list of at least one word, or None when it takes more bytes.
 
-        Empty requests (`*0`, `*-1`, an empty line) are skipped as Redis does. Raises ProtocolError, and from then on always.
+        Empty requests (`*0`, `*-1`, an empty line) are skipped as Redis does. Raises ProtocolError, and from
+        then on always.
         """
         while True:
             first, whole = self._line, self._whole_lines

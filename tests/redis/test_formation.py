@@ -19,6 +19,7 @@ from tests.redis.test_rules import (
     cut_connections,
     holding,
     holding_back_writes,
+    look_again,
     on,
 )
 
@@ -40,13 +41,6 @@ def identify_by_hand(cluster: Cluster, masters: list[LocalMaster]) -> None:
 
 def state_of(cluster: Cluster, name: str) -> str:
     return next(one["state"] for one in cluster.master_states() if one["name"] == name)
-
-
-def look_again(cluster: Cluster) -> None:
-    """Have the agent look at its masters now, as FORM does first of all, and not within five seconds."""
-    app = App(cluster)
-    app.send("FORM")
-    app.reply()
 
 
 def form(cluster: Cluster, *options: str) -> dict[str, Any]:

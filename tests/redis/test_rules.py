@@ -119,6 +119,13 @@ def _text(reply: Any) -> Any:
     return [_text(one) for one in reply] if isinstance(reply, list) else reply
 
 
+def look_again(cluster: Cluster) -> None:
+    """Have the agent look at its masters now, as FORM does first of all, and not within five seconds."""
+    app = App(cluster)
+    app.send("FORM")
+    app.reply()
+
+
 # What is on the masters, seen past the agent
 
 

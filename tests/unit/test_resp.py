@@ -141,7 +141,7 @@ class TestRefusals:
             ),
             (b"PING\r\n", "expected '*', got 'P' (this looks like an inline command; "),
             (b"\x16\x03\x01\x02\x00", "expected '*', got '\\x16' (this looks like TLS; "),
-            (b"\r\n", "expected '*', got '\\r' (a request is "),
+            (b"\r*0\r\n", "expected '*', got '\\r' (a request is "),
             (b"$4\r\nPING\r\n", "expected '*', got '$' (a request is "),
             (b"*1\r\n:4\r\n", "expected '$', got ':'"),
             (b"*1\r\n*1\r\n", "expected '$', got '*'"),

@@ -23,6 +23,10 @@ def grammar(stream: bytes) -> tuple[list[list[bytes]], bool]:
     requests, at = [], 0
     while True:
         words, used = [], 0
+        while stream.startswith(b"\r\n", at):
+            at += 2
+        if stream[at:] == b"\r":
+            return requests, False
         header, at, wrong = line(stream, at, b"*")
         if header is None:
             return requests, wrong

@@ -4,44 +4,43 @@
 -- ARGV  1 token  2 ttl_ms  3 cluster  4 "max_hold_ms owner" to put the lease back where it is missing, or "" not to
 --       5 age of the lease in ms (used with 4)
 -- Returns {status, value, time_us}
---    1 extended            value = ms that it lasts now
+--    1 extended            value = ms that may be relied upon: the ttl, or what max_hold leaves of it
 --    2 was missing, put back
 --    0 held by another     value = how many ms until that one expires here
 --    3 missing, and not to be put back
---    4 held for max_hold already
+--    4 held for max_hold already (asked only with an empty 4)
 --   -1 no identity, or another cluster's     -2 ttl above this master's ceiling
+-- time_us is read first: Redis decides what has expired by a time that it froze before the script began, so a clock jump
+-- that ended a key early is seen in it (rule 11c).
 -- It never shortens: an extension that reached only some masters would otherwise undo the promise made before it.
 
-local now = redis.call('TIME')
-local now_us = tonumber(now[1]) * 1000000 + tonumber(now[2])
-local function answer(status, value)
-  local t = redis.call('TIME')
-  return {status, value, tonumber(t[1]) * 1000000 + tonumber(t[2])}
-end
+local call = redis.call
+local now = call('TIME')
+local now_us = now[1] * 1000000 + now[2]
 
-local identity = redis.call('HMGET', KEYS[2], 'cluster', 'max_ttl_ms')
-if identity[1] ~= ARGV[3] then return answer(-1, 0) end
+local identity = call('HMGET', KEYS[2], 'cluster', 'max_ttl_ms')
+if identity[1] ~= ARGV[3] then return {-1, 0, now_us} end
 local ttl_ms = tonumber(ARGV[2])
-if ttl_ms > tonumber(identity[2]) then return answer(-2, tonumber(identity[2])) end
+if ttl_ms > tonumber(identity[2]) then return {-2, tonumber(identity[2]), now_us} end
 
-local lease = redis.call('GET', KEYS[1])
+local lease = call('GET', KEYS[1])
 if not lease then
-  if ARGV[4] == '' then return answer(3, 0) end
-  local granted_us = string.format('%.0f', now_us - tonumber(ARGV[5]) * 1000)
-  redis.call('SET', KEYS[1], ARGV[1] .. ' ' .. granted_us .. ' ' .. ARGV[4], 'PX', ARGV[2])
-  return answer(2, ttl_ms)
+  if ARGV[4] == '' then return {3, 0, now_us} end
+  call('SET', KEYS[1], string.format('%s %.0f %s', ARGV[1], now_us - ARGV[5] * 1000, ARGV[4]), 'PX', ttl_ms)
+  return {2, ttl_ms, now_us}
 end
-if string.sub(lease, 1, 32) ~= ARGV[1] then return answer(0, redis.call('PTTL', KEYS[1])) end
+if string.sub(lease, 1, 32) ~= ARGV[1] then return {0, call('PTTL', KEYS[1]), now_us} end
 
 if ARGV[4] == '' then
   -- The agent does not know this lease (it was granted by another): the bound on renewals is kept here (rule 7).
   local granted_us, max_hold_ms = string.match(lease, '^%S+ (%d+) (%d+)')
-  local left_ms = math.floor(tonumber(max_hold_ms) - (now_us - tonumber(granted_us)) / 1000)
-  if left_ms < ttl_ms then return answer(4, left_ms) end
+  local left_ms = math.floor(max_hold_ms - (now_us - granted_us) / 1000)
+  if left_ms <= 0 then return {4, 0, now_us} end
+  ttl_ms = math.min(ttl_ms, left_ms)
 end
-local lasts_ms = redis.call('PTTL', KEYS[1])
+local lasts_ms = call('PTTL', KEYS[1])
 if lasts_ms < ttl_ms then
-  redis.call('PEXPIRE', KEYS[1], ttl_ms)
+  call('PEXPIRE', KEYS[1], ttl_ms)
   lasts_ms = ttl_ms
 end
-return answer(1, lasts_ms)
+return {1, math.min(lasts_ms, ttl_ms), now_us}

@@ -5,16 +5,16 @@
 -- Returns {status, value, time_us}: 1 accepted, 0 refused with the counter's value, -1 no identity or another cluster's,
 --   -3 the counter would pass 2^53
 
-local function answer(status, value)
-  local now = redis.call('TIME')
-  return {status, value, tonumber(now[1]) * 1000000 + tonumber(now[2])}
-end
+local call = redis.call
+local now = call('TIME')
+local now_us = now[1] * 1000000 + now[2]
 
-if redis.call('HGET', KEYS[2], 'cluster') ~= ARGV[4] then return answer(-1, 0) end
--- In this order: fence + block may be beyond what a double can tell apart.
-local last = tonumber(ARGV[2]) + (tonumber(ARGV[3]) - 1)
-if last >= 9007199254740992 then return answer(-3, 0) end
-local counter = tonumber(redis.call('HGET', KEYS[1], ARGV[1]) or '0')
-if tonumber(ARGV[2]) <= counter then return answer(0, counter) end
-redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', last))
-return answer(1, tonumber(ARGV[2]))
+if call('HGET', KEYS[2], 'cluster') ~= ARGV[4] then return {-1, 0, now_us} end
+local proposed = tonumber(ARGV[2])
+-- In this order: proposed + block may be beyond what a double can tell apart.
+local last = proposed + (ARGV[3] - 1)
+if last >= 9007199254740992 then return {-3, 0, now_us} end
+local counter = tonumber(call('HGET', KEYS[1], ARGV[1]) or '0')
+if proposed <= counter then return {0, counter, now_us} end
+call('HSET', KEYS[1], ARGV[1], string.format('%.0f', last))
+return {1, proposed, now_us}

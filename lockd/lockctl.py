@@ -743,7 +743,8 @@ def _print_rich_table(headings: Sequence[str], cells: Iterable[Sequence[str]]) -
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for heading in headings:
-        table.add_column(heading, overflow="fold")
+        # Names and reasons may be long; what else there is must be seen whole.
+        table.add_column(heading, overflow="fold", no_wrap=heading not in ("RESOURCE", "WHY NO VOTE"))
     for row in cells:
         table.add_row(*map(Text, row))
     Console().print(table)

@@ -382,7 +382,10 @@ class Metrics(Watcher, Collector):
         waiting = locks.waiting if locks is not None else 0
         draining = locks is not None and locks.draining
         queues = _copied(locks.queues) if locks is not None else []
-        fewer, oldest_wait_ns = _look_through(queues, self._config, self._now_ns())
+        leases = [queue.lease for queue in queues if queue.lease is not None]
+        leases += _copied(locks.detached) if locks is not None else []
+        fewer = _on_fewer_masters(leases, self._config, self._now_ns())
+        oldest_wait_ns = _oldest_wait_ns(queues, self._now_ns())
         yield _gauge("waiters", "LOCKs that wait for an answer.", waiting)
         yield _gauge(
             "oldest_waiter_seconds",
@@ -393,35 +396,40 @@ class Metrics(Watcher, Collector):
         yield _gauge("draining", "Whether this agent is stopping: 1 or 0.", int(draining))
 
 
-def _copied(queues: Mapping[bytes, Queue]) -> list[Queue]:
-    """All queues of a moment. The copy is one step of the interpreter; if it ever is not, try again."""
+def _copied(table: Mapping[bytes, V]) -> list[V]:
+    """All values of a moment. The copy is one step of the interpreter; if it ever is not, try again."""
     for _ in range(10):
         try:
-            return list(queues.values())
+            return list(table.values())
         except RuntimeError:  # it changed while it was copied
             time.sleep(_REST_S)
     return []
 
 
-def _look_through(queues: Sequence[Queue], config: Config, now_ns: int) -> tuple[int, int]:
-    """How many leases not all masters have confirmed, and for how many ns the oldest waiter has waited."""
-    masters = len(config.masters)
-    timeout_ns = config.timeouts.master_ms * NS_PER_MS
-    fewer = 0
-    oldest_ns = now_ns
-    for start in range(0, len(queues), _BITE):
-        for queue in queues[start : start + _BITE]:
-            lease = queue.lease
-            if lease is not None and lease.standing is Standing.HELD and lease.proven.bit_count() < masters:
-                fewer += _is_settled(lease, timeout_ns, now_ns)
-            if queue.waiters:
-                oldest_ns = min(oldest_ns, _asked_ns(queue, now_ns))
+def _in_bites(everything: Sequence[V]) -> Iterator[V]:
+    """One after the other, with rests in which the event loop gets the interpreter."""
+    for start in range(0, len(everything), _BITE):
+        yield from everything[start : start + _BITE]
         time.sleep(_REST_S)
-    return fewer, now_ns - oldest_ns
 
 
-def _is_settled(lease: Lease, timeout_ns: int, now_ns: int) -> bool:
-    """It is granted at the quorum, and the other masters confirm it a moment later: no news until then."""
+def _on_fewer_masters(leases: Sequence[Lease], config: Config, now_ns: int) -> int:
+    """How many leases not all masters have confirmed."""
+    timeout_ns = config.timeouts.master_ms * NS_PER_MS
+    return sum(_is_on_fewer(lease, len(config.masters), timeout_ns, now_ns) for lease in _in_bites(leases))
+
+
+def _oldest_wait_ns(queues: Sequence[Queue], now_ns: int) -> int:
+    """For how long the oldest waiter has waited; 0 when nobody waits."""
+    asked = (_asked_ns(queue, now_ns) for queue in _in_bites(queues) if queue.waiters)
+    return now_ns - min(asked, default=now_ns)
+
+
+def _is_on_fewer(lease: Lease, masters: int, timeout_ns: int, now_ns: int) -> bool:
+    """Not all masters have confirmed it, though they had the time: the quorum decides, the others come a
+    moment later."""
+    if lease.standing is not Standing.HELD or lease.proven.bit_count() == masters:
+        return False
     return now_ns - lease.t1_ns > min(timeout_ns, lease.ttl_ms * NS_PER_MS // 4)
 
 

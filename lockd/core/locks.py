@@ -31,6 +31,9 @@ class Locks:
     def __init__(self, limits: Limits, masters: Masters, watcher: Watcher, chance: Chance) -> None:
         self.timers = Timers()
         self.queues: dict[bytes, Queue] = {}
+        self.detached: dict[bytes, Lease] = {}
+        """By token. They are in nobody's way here: another host may have extended or released them, so for
+        these it is the masters who say whether their resource is free."""
         self.draining = False
         self.held = 0
         self.waiting = 0
@@ -224,12 +227,17 @@ class Locks:
         queue.attempt = None
         queue.tries = 0
         queue.refusal = None
-        lease = queue.lease = Lease(attempt, holder, fence, now_ns)
+        lease = Lease(attempt, holder, fence, now_ns)
         lease.timer = self.timers.at(self._first_look_ns(lease), lambda at_ns: self._look_after(lease, at_ns))
         self._watcher.granted(lease, now_ns - holder.asked_ns)
         holder.granted(lease, now_ns)
-        if queue.waiters:
-            self._refuse_the_impatient(queue, self._held_here(lease, now_ns), now_ns)
+        if holder.detached:
+            self.detached[lease.token] = lease
+            self._turned_down(queue, self._held_here(lease, now_ns), now_ns)
+        else:
+            queue.lease = lease
+            if queue.waiters:
+                self._refuse_the_impatient(queue, self._held_here(lease, now_ns), now_ns)
 
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
         """What the try left is given back before any back-off (rule 3)."""
@@ -291,10 +299,11 @@ class Locks:
         lease.timer = None
         if lease.standing is Standing.OVER:
             return
-        if now_ns >= lease.deadline_ns or (lease.let_go_ns is not None and now_ns >= lease.let_go_ns):
-            if lease.standing is Standing.HELD and not lease.holder.detached and lease.let_go_ns is None:
-                self._lose(lease, "its validity ended before it could be renewed", now_ns)
-            self._end(lease, "expired", now_ns)
+        if now_ns >= lease.deadline_ns:
+            self._run_out(lease, now_ns)
+            return
+        if lease.let_go_ns is not None and now_ns >= lease.let_go_ns:
+            self._end(lease, "app gone", now_ns)
             return
         next_ns = lease.deadline_ns
         if lease.standing is Standing.HELD and not lease.holder.detached:
@@ -310,6 +319,13 @@ class Locks:
             next_ns = min(next_ns, lease.let_go_ns)
         if lease.timer is None:
             lease.timer = self.timers.at(next_ns, lambda at_ns: self._look_after(lease, at_ns))
+
+    def _run_out(self, lease: Lease, now_ns: int) -> None:
+        """The validity that is known here has ended. Nothing is taken from the masters: another host may have
+        extended the lease, and if not, it ends there by itself."""
+        if lease.standing is Standing.HELD and not lease.holder.detached and lease.let_go_ns is None:
+            self._lose(lease, "its validity ended before it could be renewed", now_ns)
+        self._over(lease, "expired", now_ns)
 
     def _look_again(self, lease: Lease, when_ns: int) -> None:
         self.timers.cancel(lease.timer)
@@ -393,7 +409,7 @@ class Locks:
 
     def extend(self, resource: bytes, token: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
         """An app's own EXTEND, of a lease from this agent or another."""
-        lease = self._find(resource, token)
+        lease = self._find(resource, token, now_ns)
         if lease is None:
             self._extend_unknown(resource, token, ttl_ms, reply, now_ns)
         elif lease.standing is not Standing.HELD or now_ns >= lease.deadline_ns:
@@ -434,7 +450,7 @@ class Locks:
     def unlock(self, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
         """An app's UNLOCK. Answered when a quorum has confirmed it, so that from then on anybody gets the
         resource."""
-        lease = self._find(resource, token)
+        lease = self._find(resource, token, now_ns)
         if lease is None:
             self._release_unknown(resource, token, reply, now_ns)
         elif lease.standing is Standing.HELD and now_ns < lease.deadline_ns:
@@ -456,20 +472,31 @@ class Locks:
 
     def take_away(self, resource: bytes, tokens: Collection[bytes], reason: str, now_ns: int) -> None:
         """An operator releases leases by force: their holder, if it is on this host, is told."""
-        queue = self.queues.get(resource)
-        if queue is not None and queue.lease is not None and queue.lease.token in tokens:
-            if queue.lease.standing is Standing.HELD:
-                self._lose(queue.lease, reason, now_ns)
-            self._end(queue.lease, "forced", now_ns)
+        for token in tokens:
+            lease = self._find(resource, token, now_ns)
+            if lease is not None:
+                if lease.standing is Standing.HELD:
+                    self._lose(lease, reason, now_ns)
+                self._end(lease, "forced", now_ns)
 
     def forget(self, resource: bytes, token: bytes, now_ns: int) -> None:
         """The holder of a lost lease knows of it and is done: nothing has to wait for its deadline any
         more."""
-        lease = self._find(resource, token)
+        lease = self._find(resource, token, now_ns)
         if lease is not None and lease.standing is Standing.LOST:
             self._end(lease, "released", now_ns)
 
-    def _find(self, resource: bytes, token: bytes) -> Lease | None:
+    def _find(self, resource: bytes, token: bytes, now_ns: int) -> Lease | None:
+        """A lease that this agent granted and has not forgotten. A detached one that has run out here is not
+        known any more: it may have been extended elsewhere."""
+        lease = self.detached.get(token)
+        if lease is not None:
+            if lease.resource != resource:
+                return None
+            if now_ns < lease.deadline_ns:
+                return lease
+            self._run_out(lease, now_ns)
+            return None
         queue = self.queues.get(resource)
         if queue is None or queue.lease is None or queue.lease.token != token:
             return None
@@ -477,24 +504,31 @@ class Locks:
 
     def _end(self, lease: Lease, why: str, now_ns: int, reply: Reply | None = None) -> None:
         """Give a lease back on every master that may have it, and let the next in line try."""
-        lease.standing = Standing.OVER
-        self.timers.cancel(lease.timer)
-        self.held -= 1
-        release = Release(
-            lease.resource, lease.token, self._quorum, now_ns, lease.until_ns,
-            _nothing_more if reply is None else lambda ballot, _: _answer_release(ballot, reply),
-        )  # fmt: skip
+        settled = _nothing_more if reply is None else lambda ballot, _: _answer_release(ballot, reply)
+        release = Release(lease.resource, lease.token, self._quorum, now_ns, lease.until_ns, settled)
         release.put_to(self._masters.release(release, lease.landed))
         if reply is not None:
             self._watch(release, self._timeout_ns)
+        self._over(lease, why, now_ns)
+
+    def _over(self, lease: Lease, why: str, now_ns: int) -> None:
+        lease.standing = Standing.OVER
+        self.timers.cancel(lease.timer)
+        self.held -= 1
         self._watcher.released(lease, why, now_ns)
         lease.holder.ended(lease)
-        queue = self.queues[lease.resource]
-        queue.lease = None
-        # Who waits has waited for a holder, not for masters; one whose wait ends in the next moment is told
-        # so.
-        queue.refusal = Refusal("TAKEN", "retry-after=1 held by another on this host until now", 1)
-        self._move_on(queue, now_ns)
+        queue = self.queues.get(lease.resource)
+        if lease.holder.detached:
+            del self.detached[lease.token]
+            if queue is not None and queue.rest is not None:
+                self.timers.cancel(queue.rest)
+                self._rested(queue, now_ns)
+        elif queue is not None:
+            queue.lease = None
+            if queue.waiters:
+                # They have waited for a holder, not for masters; one whose wait ends in a moment is told so.
+                queue.refusal = Refusal("TAKEN", "retry-after=1 held by another on this host until now", 1)
+            self._move_on(queue, now_ns)
 
     def _release_unknown(self, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
         def settled(release: Release, _now_ns: int) -> None:

@@ -103,6 +103,7 @@ class Link(asyncio.Protocol):
         self._closed.set()
         self._look_closer = asyncio.Event()
         self._heard_ns = 0
+        self._dropped = ""
         self._session: tuple[str, int] | None = None
 
     # Asking
@@ -141,6 +142,7 @@ class Link(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]  # uvloop's transports don't derive from asyncio's
         self._reader = hiredis.Reader()
         self._heard_ns = boottime_ns()
+        self._dropped = ""
         self._closed.clear()
 
     def data_received(self, data: bytes) -> None:
@@ -224,6 +226,7 @@ class Link(asyncio.Protocol):
     def drop(self, why: str) -> None:
         """Close this connection; the link connects again by itself."""
         if self._transport is not None:
+            self._dropped = why
             self._change(State.DOWN, why)
             self._transport.abort()
 
@@ -296,7 +299,10 @@ class Link(asyncio.Protocol):
         return self.state is State.UP and ballot.verdict is Verdict.OPEN
 
     def _failed_to_connect(self, failure: Exception) -> None:
-        why = "no answer in time" if isinstance(failure, TimeoutError) else str(failure) or repr(failure)
+        # Where the link was dropped for a cause, "connection lost" is only what came of it.
+        why = self._dropped or (
+            "no answer in time" if isinstance(failure, TimeoutError) else str(failure) or repr(failure)
+        )
         self._change(State.LOADING if self.state is State.LOADING else State.DOWN, why)
         if self._transport is not None:
             self._transport.abort()

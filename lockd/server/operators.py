@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from lockd.clock import boottime_ns
 from lockd.core.leases import Lease, Standing
-from lockd.core.queues import Queue
 from lockd.masters import formation, survey
 from lockd.masters.formation import NotPossible
 from lockd.server import resp
@@ -69,16 +68,14 @@ class Operators:
 
     async def local_locks(self, session: Session, pattern: bytes) -> bytes:
         """The leases of this host's apps, and how many wait behind each."""
-        matches = survey.matcher(pattern)
-        queues = [queue for queue in self._agent.locks.queues.values() if queue.lease is not None]
-        leases = ((queue, queue.lease) for queue in queues if matches(queue.resource))
-        return await _listing(
-            (self._shown_local(queue, lease) for queue, lease in leases if lease is not None),
-            session.protocol,
-        )
+        matches, locks = survey.matcher(pattern), self._agent.locks
+        held = [queue.lease for queue in locks.queues.values() if queue.lease is not None]
+        leases = (lease for lease in (*held, *locks.detached.values()) if matches(lease.resource))
+        return await _listing((self._shown_local(lease) for lease in leases), session.protocol)
 
-    def _shown_local(self, queue: Queue, lease: Lease) -> dict[str, Any]:
+    def _shown_local(self, lease: Lease) -> dict[str, Any]:
         now_ns = boottime_ns()
+        queue = self._agent.locks.queues.get(lease.resource)
         _, pid, uid = lease.holder.owner.split(b" ")
         return {
             "resource": lease.resource,
@@ -93,7 +90,7 @@ class Operators:
             "of": len(self._agent.fleet.links),
             "detached": int(lease.holder.detached),
             "lost": int(lease.standing is Standing.LOST),
-            "waiters": len(queue.waiters),
+            "waiters": len(queue.waiters) if queue else 0,
         }
 
     def masters(self) -> list[dict[str, Any]]:

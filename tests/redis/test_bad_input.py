@@ -1,6 +1,6 @@
 """What clients must not do, done: the agent says what is wrong, and other apps notice nothing.
 
-Beside each test an ordinary app holds a session lease of one second and another locks, unlocks and pings.
+Beside each test an ordinary app holds a session lease of two seconds and another locks, unlocks and pings.
 """
 
 from __future__ import annotations

@@ -168,29 +168,33 @@ def terminal(command: list[str]) -> Iterator[Terminal]:
         opened.close()
 
 
+PROMPT = r"agent\.sock> "
+"""Waited for before anything is typed: what comes before it is thrown away."""
+
+
 def test_interactive_redis_cli_connects_in_silence_hints_and_locks(cli: list[str]) -> None:
     with terminal(cli) as screen:
-        prompt = screen.wait_for(r"^(.*)redis [^>]*agent\.sock> ")
-        assert prompt[1].strip() == "", f"printed at connect: {prompt[1]!r}"
+        before = screen.wait_for(rf"^(.*)redis [^>]*{PROMPT}")[1]
+        assert before.strip() == "", f"printed at connect: {before!r}"
         screen.type("LOCK cli:tty ")
         screen.wait_for(r"ttl-ms \[WAIT ms\] \[MAXHOLD ms\] \[DETACHED\] \[NOTIFY\]")
         screen.type("5000\r")
-        token = screen.wait_for(r'"token".*?"([0-9a-f]{32})".*deadline_ns.*> ')[1]
+        token = screen.wait_for(rf'"token".*?"([0-9a-f]{{32}})".*deadline_ns.*{PROMPT}')[1]
         screen.type("unlock ")
         screen.wait_for("resource token")
         screen.type(f"cli:tty {token}\r")
-        screen.wait_for(r"\(integer\) 1\r?\n")
+        screen.wait_for(rf"\(integer\) 1\r?\n.*{PROMPT}")
         screen.type("help UNLOCK\r")
-        screen.wait_for(r"Releases a lease\.")
+        screen.wait_for(rf"Releases a lease\..*{PROMPT}")
         screen.type("lock cli:tty never\r")
-        screen.wait_for(r"\(error\) ERR the ttl must be")
+        screen.wait_for(rf"\(error\) ERR the ttl must be.*{PROMPT}")
 
 
 def test_a_loss_shows_in_interactive_redis_cli(redis_cli: str, cluster: Cluster) -> None:
     with terminal([redis_cli, "-3", "-s", str(cluster.socket)]) as screen, Wire(cluster.socket) as wire:
-        screen.wait_for("agent.sock> ")
+        screen.wait_for(PROMPT)
         screen.type("LOCK cli:lost 5000\r")
-        screen.wait_for("deadline_ns.*> ")
+        screen.wait_for(f"deadline_ns.*{PROMPT}")
         wire.ask("FORCERELEASE", "cli:lost")
         screen.type("PING\r")
         screen.wait_for('"lost".*"cli:lost".*"released by force')

@@ -701,8 +701,8 @@ def test_a_lease_lost_while_the_job_was_stopped_ends_it_when_it_goes_on(
 
 def test_others_in_a_pipeline_keep_the_terminal(shell: AtTerminal) -> None:
     """As in `lockctl run … | less`: it is less that reads the keys."""
-    pager = "sh -c 'cat; read key </dev/tty; echo key $key'"
-    shell.type(f"lockctl run paged -- echo re''ady | {pager}\n")
+    pager = "sh -c 'read line; echo $line; read key </dev/tty; echo key $key'"
+    shell.type(f"lockctl run paged -- sh -c 'echo re''ady; exec sleep 60' | {pager}\n")
     shell.wait_for("ready")
     shell.type("q\n")
     shell.wait_for("key q")

@@ -243,6 +243,107 @@ def restart_under(clock: WallClock, masters: list[LocalMaster]) -> None:
             master.restart()
 
 
+# A network that fails
+
+
+class Proxy:
+    """Stands before a master and does what networks do.
+
+    While `swallowing`, the master hears everything and nobody hears the master. After `hold`, what is sent on
+    the connections that are open then is on its way until `let_go`, whatever becomes of its sender.
+    """
+
+    def __init__(self, master: LocalMaster) -> None:
+        self._master = master
+        self._open: list[socket.socket] = []
+        self._held: set[socket.socket] = set()
+        self._may_go = threading.Event()
+        self.swallowing = False
+        self.swallowed = 0
+        self.arrived = 0
+        self.accepted = 0
+        self._listening = socket.create_server((LOOPBACK, 0))
+        self.address = f"{LOOPBACK}:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def cut(self) -> None:
+        """Let everything through again, on new connections."""
+        self.swallowing = False
+        links, self._open = self._open, []
+        for link in links:
+            with suppress(OSError):
+                link.shutdown(socket.SHUT_RDWR)
+
+    def hold(self) -> None:
+        self._held = set(self._open)
+
+    def let_go(self) -> None:
+        """What was held arrives now, if the master still listens; `arrived` counts."""
+        self._may_go.set()
+
+    def close(self) -> None:
+        self._listening.close()
+        self.let_go()
+        self.cut()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._listening.accept()
+                far = socket.create_connection((LOOPBACK, self._master.port))
+                self._open += [near, far]
+                self.accepted += 1
+                threading.Thread(target=self._ask, args=(near, far), daemon=True).start()
+                threading.Thread(target=self._answer, args=(far, near), daemon=True).start()
+
+    def _ask(self, near: socket.socket, far: socket.socket) -> None:
+        with near, far, suppress(OSError):
+            while data := near.recv(65_536):
+                if near in self._held:
+                    self._held_up(near, far, data)
+                    return
+                far.sendall(data)
+
+    def _held_up(self, near: socket.socket, far: socket.socket, data: bytes) -> None:
+        with suppress(OSError):
+            while more := near.recv(65_536):
+                data += more
+        self._may_go.wait()
+        with suppress(OSError):
+            far.sendall(data)
+        self.arrived += 1
+
+    def _answer(self, far: socket.socket, near: socket.socket) -> None:
+        with suppress(OSError):
+            while data := far.recv(65_536):
+                if self.swallowing:
+                    self.swallowed += len(data)
+                else:
+                    near.sendall(data)
+
+
+@pytest.fixture
+def behind_proxies(
+    make_cluster: Callable[..., Cluster],
+) -> Iterator[Callable[..., tuple[Cluster, list[Proxy]]]]:
+    """`behind_proxies(**timeouts)`: a cluster of three masters whose agent reaches each through a proxy."""
+    proxies: list[Proxy] = []
+
+    def make(**timeouts: int) -> tuple[Cluster, list[Proxy]]:
+        cluster = make_cluster(masters=3, start=False, timeouts=timeouts)
+        proxies.extend(Proxy(master) for master in cluster.masters)
+        entries = [{"name": f"m{i}", "address": proxy.address} for i, proxy in enumerate(proxies, 1)]
+        cluster.write_config(masters=entries)
+        cluster.agent.start()
+        cluster.form()
+        cluster.wait_voting(3)
+        return cluster, proxies
+
+    yield make
+    for proxy in proxies:
+        proxy.close()
+
+
 # Five masters and agents of several tempers, for all tests that leave everything as it was
 
 
@@ -466,75 +567,41 @@ def test_rule_3_what_an_app_left_behind_is_given_back_though_connections_broke(
     assert holding(hosts.masters, resource) == []
 
 
+def test_rule_3_what_a_broken_connection_still_brings_does_not_run_after_the_release(
+    behind_proxies: Callable[..., tuple[Cluster, list[Proxy]]], resource: str
+) -> None:
+    # The acquire is on its way to m1 for longer than the connection lives; the release takes the next one.
+    cluster, [proxy, *_] = behind_proxies(master_ms=100, dead_ms=300)
+    app, m1 = App(cluster), cluster.masters[0]
+    accepted = proxy.accepted
+    proxy.hold()
+    lease = app.lock(resource, MINUTE_MS)
+    eventually(lambda: proxy.accepted > accepted, what="the connection is given up for another")
+    cluster.wait_voting(3)
+    app.ask("UNLOCK", resource, lease["token"])
+    proxy.let_go()
+    eventually(lambda: proxy.arrived, what="the acquire arrives")
+    assert on(m1, "PING")
+    assert holding([m1], resource) == []
+
+
 # Rule 4
 
 
-class SwallowingProxy:
-    """Stands before a master. While `swallowing`, the master hears everything and nobody hears the master."""
-
-    def __init__(self, master: LocalMaster) -> None:
-        self._master = master
-        self._open: list[socket.socket] = []
-        self.swallowing = False
-        self.swallowed = 0
-        [self.port] = free_ports(1, avoid=[master.port])
-        self._listening = socket.create_server((LOOPBACK, self.port))
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self) -> None:
-        """Let everything through again, on new connections."""
-        self.swallowing = False
-        links, self._open = self._open, []
-        for link in links:
-            with suppress(OSError):
-                link.shutdown(socket.SHUT_RDWR)
-
-    def close(self) -> None:
-        self._listening.close()
-        self.cut()
-
-    def _accept(self) -> None:
-        with suppress(OSError):
-            while True:
-                near, _ = self._listening.accept()
-                far = socket.create_connection((LOOPBACK, self._master.port))
-                self._open += [near, far]
-                threading.Thread(target=self._copy, args=(near, far, False), daemon=True).start()
-                threading.Thread(target=self._copy, args=(far, near, True), daemon=True).start()
-
-    def _copy(self, source: socket.socket, target: socket.socket, replies: bool) -> None:
-        with suppress(OSError), source, target:
-            while data := source.recv(65_536):
-                if replies and self.swallowing:
-                    self.swallowed += len(data)
-                else:
-                    target.sendall(data)
-
-
 def test_rule_4_a_retry_after_a_lost_answer_is_not_beaten_by_itself(
-    make_cluster: Callable[..., Cluster], resource: str
+    behind_proxies: Callable[..., tuple[Cluster, list[Proxy]]], resource: str
 ) -> None:
-    cluster = make_cluster(masters=3, start=False, timeouts={"master_ms": 8_000, "dead_ms": 20_000})
-    proxies = [SwallowingProxy(master) for master in cluster.masters]
-    try:
-        entries = [{"name": f"m{i + 1}", "address": f"{LOOPBACK}:{p.port}"} for i, p in enumerate(proxies)]
-        cluster.write_config(masters=entries)
-        cluster.agent.start()
-        cluster.form()
-        cluster.wait_voting(3)
-        app = App(cluster)
-        for proxy in proxies[:2]:
-            proxy.swallowing = True
-        app.send("LOCK", resource, MINUTE_MS)
-        eventually(lambda: len(holding(cluster.masters, resource)) == 3, what="all masters granted it")
-        eventually(lambda: all(proxy.swallowed for proxy in proxies[:2]), what="their answers are lost")
-        for proxy in proxies[:2]:
-            proxy.cut()
-        lease = app.locked()
-        assert holding(cluster.masters, resource, lease["token"]) == ["m1", "m2", "m3"]
-    finally:
-        for proxy in proxies:
-            proxy.close()
+    cluster, proxies = behind_proxies(master_ms=8_000, dead_ms=20_000)
+    app, mute = App(cluster), proxies[:2]
+    for proxy in mute:
+        proxy.swallowing = True
+    app.send("LOCK", resource, MINUTE_MS)
+    eventually(lambda: len(holding(cluster.masters, resource)) == 3, what="all masters granted it")
+    eventually(lambda: all(proxy.swallowed for proxy in mute), what="their answers are lost")
+    for proxy in mute:
+        proxy.cut()
+    lease = app.locked()
+    assert holding(cluster.masters, resource, lease["token"]) == ["m1", "m2", "m3"]
 
 
 def test_rule_4_tokens_are_128_bits_and_never_the_same(hosts: Hosts, resource: str) -> None:
@@ -718,7 +785,7 @@ def test_rule_9_the_masters_refuse_a_ttl_above_their_ceiling(make_cluster: Calla
 def test_rule_11c_votes_of_masters_whose_clocks_jumped_do_not_count(
     make_cluster: Callable[..., Cluster], wall_clock: WallClock, resource: str
 ) -> None:
-    cluster = make_cluster(start=False, max_ttl_ms=2_000)
+    cluster = make_cluster(start=False, max_ttl_ms=1_000)
     jumping = cluster.masters[:3]
     restart_under(wall_clock, jumping)
     cluster.agent.start()
@@ -726,14 +793,14 @@ def test_rule_11c_votes_of_masters_whose_clocks_jumped_do_not_count(
     other = cluster.add_agent()
     for agent in (cluster, other):
         agent.wait_voting(5)
-    held = App(cluster).lock(resource, 2_000, "DETACHED")
+    held = App(cluster).lock(resource, 1_000, "DETACHED")
     wall_clock.set(30)
     assert holding(jumping, resource) == [], "the jump has ended it there, before its time"
     app = App(other)
-    assert app.refused("LOCK", resource, 2_000).startswith("NOQUORUM")
+    assert app.refused("LOCK", resource, 1_000).startswith(("NOQUORUM", "CLOCK"))
     for state in other.master_states()[:3]:
         assert state["reason"].startswith("clock jumped forward by")
-    app.lock(resource, 2_000, "WAIT", 20_000)
+    app.lock(resource, 1_000, "WAIT", 20_000)
     assert boottime_ns() >= held["deadline_ns"]
     other.wait_voting(5)
 
@@ -751,6 +818,10 @@ def test_rule_11c_a_fresh_agent_watches_a_master_with_another_time_for_a_max_ttl
     assert "off the median" in cluster.master_states()[0]["reason"]
     cluster.wait_voting(3)
     assert boottime_ns() - started_ns > 1_000 * NS_PER_MS
+    # From now on it goes by what it has seen. Put back, a clock makes leases last longer: that harms nobody.
+    wall_clock.set(-20)
+    eventually(lambda: cluster.master_states()[0]["clock_offset_us"] < -12_000_000, what="that is seen")
+    assert cluster.voting() == 3
 
 
 def test_rule_11c_the_masters_ceiling_counts_not_the_agents(

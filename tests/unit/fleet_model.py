@@ -151,13 +151,15 @@ class Link:
 
 
 class Fleet:
-    """core.ports.Masters for one agent. `votes`: the masters that count, as bits; kept by `clocks` when there are some."""
+    """core.ports.Masters for one agent. `votes`: the masters that count, as bits, `barred`: those that don't for their
+    clocks' sake; both are kept by `clocks` when there are some."""
 
     def __init__(self, time: Time, masters: list[Master], clocks: Clocks | None = None) -> None:
         self.time = time
         self.masters = masters
         self.links = [Link() for _ in masters]
         self.votes = (1 << len(masters)) - 1
+        self.barred = 0
         self.clocks = clocks
         self.asked: list[Ballot] = []
         self.on_send: Callable[[int], None] = lambda _master: None
@@ -171,7 +173,7 @@ class Fleet:
         return self.votes & self._up()
 
     def barred_by_clock(self) -> int:
-        return 0
+        return self.barred & self._up()
 
     def why_not(self, master: int) -> str:
         return f"{self.name(master)}={'no-vote' if self.links[master].up else 'down'}"
@@ -224,6 +226,7 @@ class Fleet:
         assert self.clocks is not None
         everyone = range(len(self.masters))
         self.votes = sum(1 << m for m in everyone if self.clocks.distrust(m, self.time.now_ns) is None)
+        self.barred = self.votes ^ ((1 << len(self.masters)) - 1)
 
     def answer(self, master: int) -> None:
         """All that was asked of this master is run and heard, now."""

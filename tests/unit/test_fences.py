@@ -12,9 +12,15 @@ def test_the_first_hint_is_the_clock_so_that_agents_with_good_clocks_agree():
     assert FenceHints().next(NOW_US) == NOW_US
 
 
-def test_a_hint_is_above_every_value_seen_even_when_the_clock_is_behind():
+def test_a_hint_is_above_the_whole_block_of_a_value_seen_even_when_the_clock_is_behind():
     hints = FenceHints()
     hints.saw(NOW_US + 500)
+    assert hints.next(NOW_US) == NOW_US + 500 + BLOCK
+
+
+def test_a_hint_is_just_above_a_counter_that_refused():
+    hints = FenceHints()
+    hints.saw_counter(NOW_US + 500)
     assert hints.next(NOW_US) == NOW_US + 501
 
 
@@ -22,18 +28,18 @@ def test_an_older_value_does_not_lower_the_hint():
     hints = FenceHints()
     hints.saw(NOW_US)
     hints.saw(3)
-    assert hints.next(0) == NOW_US + 1
+    assert hints.next(0) == NOW_US + BLOCK
 
 
 def test_the_clock_takes_over_again_once_it_has_caught_up():
     hints = FenceHints()
     hints.saw(NOW_US)
-    assert hints.next(NOW_US + 2) == NOW_US + 2
+    assert hints.next(NOW_US + BLOCK + 1) == NOW_US + BLOCK + 1
 
 
 def test_an_insane_clock_does_not_use_up_the_counters():
     hints = FenceHints()
-    hints.saw(41)
+    hints.saw_counter(41)
     assert hints.next(1 << 52) == 42
     assert hints.next(1 << 60) == 42
 

@@ -273,6 +273,16 @@ def test_without_a_quorum_of_voting_masters_nothing_is_asked_and_each_says_why()
     assert host.at_rest()
 
 
+def test_when_only_clocks_stand_between_the_masters_and_a_quorum_the_refusal_is_about_clocks():
+    host = cluster()
+    host.fleet.votes, host.fleet.barred = 0b00011, 0b11100
+    assert host.lock().code == "CLOCK"
+    break_all(host, 3, 4)
+    assert host.lock().code == "CLOCK"
+    break_all(host, 2)
+    assert host.lock().code == "NOQUORUM"
+
+
 def test_masters_that_do_not_answer_in_time_are_named():
     host = cluster()
     slow(host, 1, 2, 4)
@@ -1222,9 +1232,22 @@ def test_a_detached_lease_ends_at_its_deadline_and_nobody_is_told_of_a_loss():
     assert host.asked(Extension) == []
     assert app.losses == []
     assert app.ends == [app.held.deadline_ns]
-    host.fleet.settle()
-    assert shown_by(host) == [None] * 5
     assert host.watched.count("released", "expired") == 1
+    host.pass_ms(30)
+    assert shown_by(host) == [None] * 5
+
+
+def test_a_detached_lease_extended_by_another_agent_outlives_the_deadline_that_its_own_agent_knows():
+    host = cluster()
+    other = beside(host)
+    app = host.locked(ttl_ms=10_000, detached=True)
+    host.pass_ms(8_000)
+    told = extend_elsewhere(other, app.held.token, 20_000)
+    host.pass_ms(3_000)
+    assert shown_by(host) == [app.held.token] * 5
+    host.pass_until(told.extended.deadline_ns - MS)
+    assert other.locked().code == "TAKEN"
+    assert host.locked().code == "TAKEN"
 
 
 def test_a_lost_lease_is_kept_for_its_holder_until_the_deadline():

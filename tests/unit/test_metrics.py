@@ -68,7 +68,7 @@ def a_fleet(*states: State, voting: int = ALL) -> Any:
 
 def some_locks(**leases: Any) -> Any:
     queues = {name.encode(): a_queue(name.encode(), lease) for name, lease in leases.items()}
-    return SimpleNamespace(queues=queues, waiting=0, draining=False)
+    return SimpleNamespace(queues=queues, detached={}, waiting=0, draining=False)
 
 
 def a_queue(resource: bytes, lease: Any) -> Queue:

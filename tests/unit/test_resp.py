@@ -112,6 +112,18 @@ class TestRequests:
         assert drain(parser) == [[b"PING"]]
         assert parser.pending_bytes == 0
 
+    @pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
+    def test_empty_lines_between_requests_are_skipped_and_no_request_comes_out_twice(self, parser, size):
+        # Found by the fuzzer: the first way of skipping them went back to the third byte of what was received.
+        sent = [[b"1"], [b"2", b"\r\n"], [b"3"]]
+        stream = b"\r\n" + b"\r\n\r\n".join(request(*words) for words in sent) + b"\r\n"
+        requests = []
+        for start in range(0, len(stream), size):
+            parser.feed(stream[start : start + size])
+            requests += drain(parser)
+        assert requests == sent
+        assert parser.pending_bytes == 0
+
     def test_a_client_may_send_an_empty_request_now_and_then_for_as_long_as_it_likes(self, parser):
         for _ in range(2 * resp.MAX_EMPTY_REQUESTS):
             parser.feed(b"*0\r\n")

@@ -1,0 +1,215 @@
+"""`lockctl run` with an agent that says what a test wants: too late, nonsense, or nothing at all."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import hiredis
+import pytest
+
+from lockd.clock import boottime_ns
+from lockd.lockctl_run import kill_margin_ns, term_margin_ns
+
+LOCKCTL = Path(sys.executable).parent / "lockctl"
+MS = 1_000_000
+TOKEN = b"0123456789abcdef0123456789abcdef"
+OTHER = b"f" * 32
+
+
+class ScriptedAgent:
+    """An agent in a thread that grants one lock. `asked` are the commands that it was sent.
+
+    grants_ms: the validity of the lease. pushes: what follows the grant. unlock: its answer to an UNLOCK.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.grants_ms = 10_000
+        self.pushes = b""
+        self.unlock = b":1\r\n"
+        self.asked: list[list[bytes]] = []
+        self.granted_ns = 0
+        self._listening = socket.socket(socket.AF_UNIX)
+        self._listening.bind(str(path))
+        self._listening.listen()
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        link, _ = self._listening.accept()
+        reader = hiredis.Reader()
+        with link:
+            while data := link.recv(4096):
+                reader.feed(data)
+                while words := reader.gets():
+                    self.asked.append(words)
+                    link.sendall(self._answer(words[0]))
+
+    def _answer(self, command: bytes) -> bytes:
+        if command == b"HELLO":
+            return b"%0\r\n"
+        if command == b"UNLOCK":
+            return self.unlock
+        self.granted_ns = boottime_ns()
+        return lease(self.granted_ns + self.grants_ms * MS) + self.pushes
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+def lease(deadline_ns: int) -> bytes:
+    return b"%%3\r\n$5\r\ntoken\r\n$32\r\n%b\r\n$5\r\nfence\r\n:7\r\n$11\r\ndeadline_ns\r\n:%d\r\n" % (
+        TOKEN,
+        deadline_ns,
+    )
+
+
+def renewed(token: bytes, deadline_ns: int) -> bytes:
+    return b">4\r\n$7\r\nrenewed\r\n$1\r\nr\r\n$32\r\n%b\r\n:%d\r\n" % (token, deadline_ns)
+
+
+def lost(token: bytes, deadline_ns: int) -> bytes:
+    return b">5\r\n$4\r\nlost\r\n$1\r\nr\r\n$32\r\n%b\r\n$5\r\nmoved\r\n:%d\r\n" % (token, deadline_ns)
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Iterator[ScriptedAgent]:
+    scripted = ScriptedAgent(tmp_path / "s")
+    yield scripted
+    scripted.close()
+
+
+def run(agent: ScriptedAgent, *words: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [LOCKCTL, "--socket", agent.path, "run", *words]
+    return subprocess.run(
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        start_new_session=True,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize("ttl_ms", [10, 100, 1000, 5000, 30_000, 86_400_000])
+def test_sigkill_is_due_before_the_deadline_and_sigterm_before_that(ttl_ms: int) -> None:
+    assert 0 < kill_margin_ns(ttl_ms) <= 500 * MS
+    assert kill_margin_ns(ttl_ms) < term_margin_ns(ttl_ms) < ttl_ms * MS // 5
+    assert term_margin_ns(ttl_ms) < 5000 * MS
+
+
+def test_it_asks_for_a_session_lock_and_the_news_of_it(agent: ScriptedAgent) -> None:
+    assert run(agent, "--ttl", "5s", "--wait", "2s", "--max-hold", "1m", "r", "--", "true").returncode == 0
+    assert agent.asked == [
+        [b"HELLO", b"3"],
+        [b"LOCK", b"r", b"5000", b"NOTIFY", b"WAIT", b"2000", b"MAXHOLD", b"60000"],
+        [b"UNLOCK", b"r", TOKEN],
+    ]
+
+
+def test_a_lease_that_is_nearly_over_when_it_arrives_starts_nothing(
+    agent: ScriptedAgent, tmp_path: Path
+) -> None:
+    agent.grants_ms = 100
+    done = run(agent, "--ttl", "10s", "r", "--", "touch", tmp_path / "started")
+    assert done.returncode == 76
+    assert "was not started" in done.stderr
+    assert not (tmp_path / "started").exists()
+
+
+def test_a_silent_agent_is_not_relied_upon(agent: ScriptedAgent) -> None:
+    agent.grants_ms = 1000
+    done = run(agent, "--ttl", "1s", "r", "--", "sleep", "30")
+    assert done.returncode == 76
+    assert boottime_ns() < agent.granted_ns + 1000 * MS
+    assert "has not renewed it in time" in done.stderr
+
+
+def test_the_loss_of_another_lease_is_none_of_ours(agent: ScriptedAgent) -> None:
+    agent.pushes = lost(OTHER, 0)
+    assert run(agent, "r", "--", "sleep", "0.3").returncode == 0
+
+
+def test_the_renewal_of_another_lease_is_none_of_ours(agent: ScriptedAgent) -> None:
+    agent.grants_ms = 1000
+    agent.pushes = renewed(OTHER, boottime_ns() + 60_000 * MS)
+    assert run(agent, "--ttl", "1s", "r", "--", "sleep", "30").returncode == 76
+
+
+def test_a_renewal_moves_the_deadline(agent: ScriptedAgent) -> None:
+    agent.grants_ms = 1000
+    agent.pushes = renewed(TOKEN, boottime_ns() + 60_000 * MS)
+    assert run(agent, "--ttl", "1s", "r", "--", "sleep", "1.5").returncode == 0
+
+
+def test_a_loss_with_an_earlier_deadline_kills_earlier(agent: ScriptedAgent) -> None:
+    agent.grants_ms = 20_000
+    agent.pushes = lost(TOKEN, boottime_ns() + 2000 * MS)
+    done = run(agent, "--ttl", "20s", "r", "--", "sh", "-c", "trap '' TERM; while :; do sleep 0.1; done")
+    assert done.returncode == 76
+    assert boottime_ns() < agent.granted_ns + 3000 * MS
+    assert "moved" in done.stderr
+
+
+def test_an_unlock_that_comes_too_late_is_a_loss(agent: ScriptedAgent) -> None:
+    agent.unlock = b"-EXPIRED no master had it any more\r\n"
+    done = run(agent, "r", "--", "true")
+    assert done.returncode == 76
+    assert "no master had it any more" in done.stderr
+
+
+def test_an_unlock_that_fails_keeps_the_commands_status_and_is_reported(agent: ScriptedAgent) -> None:
+    agent.unlock = b"-NOQUORUM m1=down\r\n"
+    done = run(agent, "r", "--", "sh", "-c", "exit 3")
+    assert done.returncode == 3
+    assert "was not released" in done.stderr
+
+
+def test_pushes_between_question_and_answer_are_not_taken_for_it(agent: ScriptedAgent) -> None:
+    agent.unlock = renewed(TOKEN, boottime_ns() + 60_000 * MS) + b":1\r\n"
+    assert run(agent, "r", "--", "true").returncode == 0
+
+
+SPOILER = """
+import fcntl, os, time
+for file in map(int, os.listdir("/proc/self/fd")):
+    if file > 2:
+        try:
+            fcntl.fcntl(file, fcntl.F_SETFL, 0)
+            os.close(file)
+        except OSError:
+            pass
+print(os.getpid(), flush=True)
+time.sleep(60)
+"""
+
+
+def test_a_command_that_spoils_the_lifeline_still_dies_with_lockctl(agent: ScriptedAgent) -> None:
+    command = [LOCKCTL, "--socket", agent.path, "run", "r", "--", sys.executable, "-c", SPOILER]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True) as lockctl:
+        assert lockctl.stdout is not None
+        pid = int(lockctl.stdout.readline())
+        watched = os.pidfd_open(pid)
+        lockctl.kill()
+        try:
+            assert ends(watched)
+        finally:
+            os.close(watched)
+
+
+def ends(pidfd: int) -> bool:
+    """Does that process end within a second?"""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    if poll.poll(1000):
+        return True
+    signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+    return False

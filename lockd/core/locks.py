@@ -393,16 +393,21 @@ class Locks:
             # So many masters lost it that another may have it already: no retry can prove that it was held
             # all the time.
             names = ", ".join(self._masters.name(m) for m in bits(lease.gone.mask))
-            self._lose(lease, f"it is gone from {names}: removed by force, or data was lost", now_ns)
+            self._lose(
+                lease, f"it is gone from {names}: removed by force, or data was lost", now_ns, gone=True
+            )
             self._end(lease, "lost", now_ns)
             if reply is not None:
                 reply.refused(_expired(lease))
         elif reply is not None:
             reply.refused(refusal)
 
-    def _lose(self, lease: Lease, reason: str, now_ns: int) -> None:
-        """Tell the holder, while its validity still holds if that is possible (rule 12)."""
+    def _lose(self, lease: Lease, reason: str, now_ns: int, *, gone: bool = False) -> None:
+        """Tell the holder, while its validity still holds if that is possible (rule 12). gone: it doesn't any
+        more."""
         lease.standing = Standing.LOST
+        if gone:
+            lease.deadline_ns = min(lease.deadline_ns, now_ns)
         lease.loss = reason
         self._watcher.lost(lease, reason)
         lease.holder.lost(lease, reason)
@@ -476,7 +481,7 @@ class Locks:
             lease = self._find(resource, token, now_ns)
             if lease is not None:
                 if lease.standing is Standing.HELD:
-                    self._lose(lease, reason, now_ns)
+                    self._lose(lease, reason, now_ns, gone=True)
                 self._end(lease, "forced", now_ns)
 
     def forget(self, resource: bytes, token: bytes, now_ns: int) -> None:

@@ -330,6 +330,7 @@ class Agent:
                 "uptime_in_seconds": int(time.monotonic() - self._started_s),
                 "config_fingerprint": self.config.fingerprint(),
                 "cluster": self.config.cluster,
+                "max_ttl_ms": self.config.max_ttl_ms,
                 "tcp_port": 0,
             },
             "persistence": {"loading": 0},

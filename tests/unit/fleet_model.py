@@ -282,9 +282,17 @@ class App:
     owner = b"host 1 0"
 
     def __init__(
-        self, time: Time, resource: bytes = b"r", *, ttl_ms: int = 10_000, wait_ms: int | None = None,
-        max_hold_ms: int = 3_600_000, lock_delay_ms: int = 0, detached: bool = False, name: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        time: Time,
+        resource: bytes = b"r",
+        *,
+        ttl_ms: int = 10_000,
+        wait_ms: int | None = None,
+        max_hold_ms: int = 3_600_000,
+        lock_delay_ms: int = 0,
+        detached: bool = False,
+        name: str = "",
+    ) -> None:
         self.time = time
         self.resource = resource
         self.ttl_ms = ttl_ms
@@ -409,7 +417,12 @@ class Host:
     """An agent on its host: its rules, its links, and the apps that talk to it."""
 
     def __init__(
-        self, time: Time, masters: list[Master], clocks: Clocks | None = None, token: Callable[[], bytes] = fresh_token, **limits: int
+        self,
+        time: Time,
+        masters: list[Master],
+        clocks: Clocks | None = None,
+        token: Callable[[], bytes] = fresh_token,
+        **limits: int,
     ) -> None:
         self.time = time
         self.fleet = Fleet(time, masters, clocks)

@@ -38,7 +38,9 @@ def fence_round(settled=None) -> FenceRound:
 
 def extension(settled=None, *, proven: int = ALL, gone: Gone | None = None) -> Extension:
     put_back, gone = b"3600000 host 1 0", gone or Gone()
-    made = Extension(b"r", b"t" * 32, 10_000, put_back, 0, proven, gone, QUORUM, 0, 250 * MS, settled or Settled())
+    made = Extension(
+        b"r", b"t" * 32, 10_000, put_back, 0, proven, gone, QUORUM, 0, 250 * MS, settled or Settled()
+    )
     made.put_to(ALL)
     return made
 
@@ -173,7 +175,10 @@ def test_a_try_has_not_landed_where_it_was_not_sent():
     assert asked.landed == 0b00111
 
 
-@pytest.mark.parametrize(("status", "reason"), [(-1, "no identity"), (-2, "ttl above its ceiling"), (-3, "fence counter exhausted")])
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [(-1, "no identity"), (-2, "ttl above its ceiling"), (-3, "fence counter exhausted")],
+)
 def test_a_master_that_refuses_for_its_own_reasons_is_no_voter_and_says_why(status, reason):
     asked = attempt()
     for master in range(3):
@@ -266,10 +271,16 @@ def test_bits_names_the_bits_that_are_set():
 @pytest.mark.parametrize(
     ("votes", "verdict"),
     [
-        ("yyy", Verdict.YES), ("yytty", Verdict.YES), ("ttt", Verdict.TAKEN), ("yyttt", Verdict.TAKEN),
-        ("sss", Verdict.NO_QUORUM), ("yytss", Verdict.TAKEN), ("yysss", Verdict.NO_QUORUM), ("yyuuu", Verdict.NO_QUORUM),
+        ("yyy", Verdict.YES),
+        ("yytty", Verdict.YES),
+        ("ttt", Verdict.TAKEN),
+        ("yyttt", Verdict.TAKEN),
+        ("sss", Verdict.NO_QUORUM),
+        ("yytss", Verdict.TAKEN),
+        ("yysss", Verdict.NO_QUORUM),
+        ("yyuuu", Verdict.NO_QUORUM),
     ],
-)  # fmt: skip
+)
 def test_a_proposal_needs_a_quorum_of_acceptances(votes, verdict):
     settled = Settled()
     proposal = fence_round(settled)
@@ -312,10 +323,16 @@ def extended(votes: str, **known) -> Extension:
 @pytest.mark.parametrize(
     ("votes", "verdict"),
     [
-        ("yyy", Verdict.YES), ("yyttt", Verdict.TAKEN), ("mmm", Verdict.TAKEN), ("yysss", Verdict.NO_QUORUM),
-        ("yyuuu", Verdict.NO_QUORUM), ("iii", Verdict.NO_QUORUM), ("ppp", Verdict.TAKEN), ("yyppp", Verdict.TAKEN),
+        ("yyy", Verdict.YES),
+        ("yyttt", Verdict.TAKEN),
+        ("mmm", Verdict.TAKEN),
+        ("yysss", Verdict.NO_QUORUM),
+        ("yyuuu", Verdict.NO_QUORUM),
+        ("iii", Verdict.NO_QUORUM),
+        ("ppp", Verdict.TAKEN),
+        ("yyppp", Verdict.TAKEN),
     ],
-)  # fmt: skip
+)
 def test_an_extension_is_proven_by_a_quorum_that_kept_the_lease_all_the_time(votes, verdict):
     assert extended(votes).verdict is verdict
 

@@ -9,7 +9,15 @@ from itertools import count
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, precondition, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    consumes,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from lockd.core.clocks import Clocks
 from lockd.core.leases import Lease
@@ -155,7 +163,11 @@ class World:
 
     def claimed(self, claim: Claim) -> None:
         now_ns = self.time.now_ns
-        rivals = [c for c in self.claims if c is not claim and c.resource == claim.resource and c.believes_at(now_ns)]
+        rivals = [
+            c
+            for c in self.claims
+            if c is not claim and c.resource == claim.resource and c.believes_at(now_ns)
+        ]
         assert not rivals, f"two leases valid at once on {claim.resource!r}"
         assert claim.believes_at(now_ns), "granted already expired"
         fences, fence = self.fences[claim.resource], claim.held.fence
@@ -177,10 +189,16 @@ class Cluster(RuleBasedStateMachine):
         """The one master whose clock is ever set by hand: of two at once a median could not tell."""
 
     @rule(
-        target=apps, h=agent, resource=st.sampled_from([b"a", b"a", b"b"]), ttl_ms=st.sampled_from([100, 300, 1_000, 2_000]),
-        wait_ms=st.sampled_from([None, 30, 1_000, 5_000]), max_hold_ms=st.sampled_from([2_000, 3_000, 3_600_000]),
-        lock_delay_ms=st.sampled_from([0, 0, 400]), detached=st.booleans(), then_ms=THEN_MS,
-    )  # fmt: skip
+        target=apps,
+        h=agent,
+        resource=st.sampled_from([b"a", b"a", b"b"]),
+        ttl_ms=st.sampled_from([100, 300, 1_000, 2_000]),
+        wait_ms=st.sampled_from([None, 30, 1_000, 5_000]),
+        max_hold_ms=st.sampled_from([2_000, 3_000, 3_600_000]),
+        lock_delay_ms=st.sampled_from([0, 0, 400]),
+        detached=st.booleans(),
+        then_ms=THEN_MS,
+    )
     def lock(self, h: int, resource: bytes, then_ms: float, **wanted) -> Claim:
         host = self.world.hosts[h]
         claim = Claim(self.world, host, resource, **wanted)
@@ -323,7 +341,9 @@ class Cluster(RuleBasedStateMachine):
         for host in world.hosts:
             assert host.at_rest(), "queues, counters or timers are left"
         for m, master in enumerate(world.masters):
-            assert [master.holder_of(r) for r in (b"a", b"b")] == [None, None], f"something is left on m{m + 1}"
+            assert [master.holder_of(r) for r in (b"a", b"b")] == [None, None], (
+                f"something is left on m{m + 1}"
+            )
 
 
 TestCluster = Cluster.TestCase

@@ -9,9 +9,18 @@ from lockd.core.membership import Facts, Identity, State, Wait, highest_counters
 MS = 1_000_000
 ME = Identity("prod", "m1", 60_000)
 SOUND = Facts(
-    run_id="aa", version="7.0.15", role="master", keys=12, identity=ME,
-    settings={"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no", "maxmemory-policy": "noeviction"},
-)  # fmt: skip
+    run_id="aa",
+    version="7.0.15",
+    role="master",
+    keys=12,
+    identity=ME,
+    settings={
+        "appendonly": "yes",
+        "appendfsync": "always",
+        "no-appendfsync-on-rewrite": "no",
+        "maxmemory-policy": "noeviction",
+    },
+)
 OTHERS = [("m2", "bb"), ("m3", "cc")]
 
 
@@ -30,9 +39,12 @@ def test_a_loading_master_is_not_judged_further():
 @pytest.mark.parametrize(
     ("setting", "value"),
     [
-        ("appendonly", "no"), ("appendfsync", "everysec"), ("no-appendfsync-on-rewrite", "yes"), ("maxmemory-policy", "allkeys-lru"),
+        ("appendonly", "no"),
+        ("appendfsync", "everysec"),
+        ("no-appendfsync-on-rewrite", "yes"),
+        ("maxmemory-policy", "allkeys-lru"),
     ],
-)  # fmt: skip
+)
 def test_a_setting_that_breaks_a_promise_takes_the_vote_and_says_which(setting, value):
     state, reason = judged(replace(SOUND, settings={**SOUND.settings, setting: value}))
     assert state is State.MISCONFIGURED
@@ -93,7 +105,11 @@ def test_never_more_than_one_of_the_entries_that_lead_to_one_redis_has_a_vote():
     entries = ["m1", "m2", "m3"]
     for named in [*entries, "m9", None]:
         facts = replace(SOUND, identity=replace(ME, name=named) if named else None)
-        ups = [e for e in entries if judge(e, "prod", facts, [(o, "aa") for o in entries if o != e])[0] is State.UP]
+        ups = [
+            e
+            for e in entries
+            if judge(e, "prod", facts, [(o, "aa") for o in entries if o != e])[0] is State.UP
+        ]
         assert len(ups) <= 1
 
 
@@ -104,11 +120,16 @@ def test_an_identity_is_read_from_its_fields():
 @pytest.mark.parametrize(
     "fields",
     [
-        {}, {"cluster": "prod"}, {"cluster": "prod", "name": "m1"}, {"name": "m1", "max_ttl_ms": "60000"},
-        {"cluster": "prod", "name": "m1", "max_ttl_ms": "x"}, {"cluster": "prod", "name": "m1", "max_ttl_ms": "-1"},
-        {"cluster": "prod", "name": "m1", "max_ttl_ms": ""}, {"cluster": "prod", "name": "m1", "max_ttl_ms": "٣"},
+        {},
+        {"cluster": "prod"},
+        {"cluster": "prod", "name": "m1"},
+        {"name": "m1", "max_ttl_ms": "60000"},
+        {"cluster": "prod", "name": "m1", "max_ttl_ms": "x"},
+        {"cluster": "prod", "name": "m1", "max_ttl_ms": "-1"},
+        {"cluster": "prod", "name": "m1", "max_ttl_ms": ""},
+        {"cluster": "prod", "name": "m1", "max_ttl_ms": "٣"},
     ],
-)  # fmt: skip
+)
 def test_what_is_no_whole_identity_is_none(fields):
     assert Identity.parse(fields) is None
 

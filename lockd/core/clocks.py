@@ -26,8 +26,9 @@ class ClockWatch:
     """One master's clock as this agent sees it. tolerance_ns: the largest jump that harms no lease."""
 
     __slots__ = (
-        "_floor_at_ns",
         "_floor_ns",
+        "_low_ns",
+        "_seen_at_ns",
         "_tolerance_ns",
         "jumped_ns",
         "jumps",
@@ -46,7 +47,8 @@ class ClockWatch:
         self.jumps = 0
         self.last_jump_ns = 0
         self._floor_ns = 0
-        self._floor_at_ns = 0
+        self._low_ns = 0
+        self._seen_at_ns = 0
 
     def observe(self, sent_ns: int, received_ns: int, master_us: int) -> bool:
         """Take the time that came with an answer. True when it changes what `Clocks.distrust` says (a new
@@ -54,7 +56,8 @@ class ClockWatch:
         lowest = master_us * 1000 - received_ns
         highest = master_us * 1000 - sent_ns
         fresh = self.sampled_ns < 0 or received_ns - self.sampled_ns > _GAP_NS
-        floor = self._floor_ns + (received_ns - self._floor_at_ns) * _DRIFT_PER_MILLE // 1000
+        drift = (received_ns - self._seen_at_ns) * _DRIFT_PER_MILLE // 1000
+        floor, low = self._floor_ns + drift, self._low_ns - drift
         jumped = not fresh and lowest > floor + self._tolerance_ns
         if jumped:
             self.jumps += 1
@@ -62,11 +65,14 @@ class ClockWatch:
             self.jumped_ns = received_ns
         if fresh or jumped:
             self.since_ns = received_ns
-            floor = highest
-        self._floor_ns = highest if highest < floor else floor
-        self._floor_at_ns = received_ns
-        self.sampled_ns = received_ns
-        self.offset_ns = (lowest + highest) >> 1
+            floor, low = highest, lowest
+        self._floor_ns = floor = highest if highest < floor else floor
+        # From below it is bounded in the same way. A step backwards ends no lease early: only the bound is
+        # forgotten.
+        self._low_ns = low = lowest if lowest > low or highest < low else low
+        self._seen_at_ns = self.sampled_ns = received_ns
+        # Not the middle of this sample, which a slow answer makes wide, but of all that is known.
+        self.offset_ns = (low + floor) >> 1
         return fresh or jumped
 
 

@@ -8,6 +8,15 @@ from lockd.core.timers import Timer
 from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns, longest_ttl_ms, notice_ns
 
 
+def on_masters(holder: Holder) -> bytes:
+    """How a lease reads on the masters, behind its token: for how long it may be extended by agents that
+    don't know it, and whose it is.
+
+    A session lock ends with its connection, so only its own agent extends it: for all others that is 0 ms.
+    """
+    return b"%d %b" % (holder.max_hold_ms if holder.detached else 0, holder.owner)
+
+
 class Standing(Enum):
     HELD = "held"
     LOST = "lost"

@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Gone, Release, Verdict, bits
 from lockd.core.fences import FenceHints
-from lockd.core.leases import Lease, Standing
+from lockd.core.leases import Lease, Standing, on_masters
 from lockd.core.ports import Chance, Extended, Holder, Limits, Masters, Refusal, Reply, Watcher
 from lockd.core.queues import Queue
 from lockd.core.timers import Timer, Timers
@@ -321,11 +321,15 @@ class Locks:
             lease.timer = self.timers.at(next_ns, lambda at_ns: self._look_after(lease, at_ns))
 
     def _run_out(self, lease: Lease, now_ns: int) -> None:
-        """The validity that is known here has ended. Nothing is taken from the masters: another host may have
-        extended the lease, and if not, it ends there by itself."""
-        if lease.standing is Standing.HELD and not lease.holder.detached and lease.let_go_ns is None:
+        """The validity that is known here has ended. What a session lock left is given back at once. A
+        detached lease may have been extended through another agent: nothing is taken from the masters, where
+        it ends by itself."""
+        if lease.holder.detached:
+            self._over(lease, "expired", now_ns)
+            return
+        if lease.standing is Standing.HELD and lease.let_go_ns is None:
             self._lose(lease, "its validity ended before it could be renewed", now_ns)
-        self._over(lease, "expired", now_ns)
+        self._end(lease, "expired", now_ns)
 
     def _look_again(self, lease: Lease, when_ns: int) -> None:
         self.timers.cancel(lease.timer)
@@ -343,8 +347,7 @@ class Locks:
 
     def _extension(self, lease: Lease, ttl_ms: int, now_ns: int, reply: Reply | None) -> Extension:
         """Ask all masters to go on with a lease whose present validity is proven (rule 2)."""
-        holder = lease.holder
-        put_back = b"%d %b" % (holder.max_hold_ms, holder.owner)
+        put_back = on_masters(lease.holder)
         age_ms = (now_ns - lease.granted_ns) // NS_PER_MS
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(
@@ -437,7 +440,11 @@ class Locks:
             if extension.verdict is Verdict.YES and at_ns < ends_ns:
                 reply.done(Extended(token, None, ends_ns))
             elif extension.held_out:
-                reply.refused(Refusal("EXPIRED", "it was held for max_hold and is not extended any more"))
+                reply.refused(
+                    Refusal(
+                        "EXPIRED", "it was held for max_hold, or is a session lock: its own agent extends it"
+                    )
+                )
             elif extension.verdict is Verdict.TAKEN:
                 reply.refused(NOT_HELD)
             else:

@@ -9,6 +9,7 @@ import hiredis
 
 from lockd.core.ballots import Attempt, Extension, FenceRound, Release
 from lockd.core.fences import BLOCK, slot_of
+from lockd.core.leases import on_masters
 
 LEASE_PREFIX = b"lockd:lease:"
 FENCES_KEY = b"lockd:fences"
@@ -46,7 +47,6 @@ def command(*words: bytes | str | int) -> bytes:
 
 
 def acquire(attempt: Attempt, cluster: bytes) -> bytes:
-    holder = attempt.holder
     return command(
         b"EVALSHA",
         ACQUIRE.digest,
@@ -55,7 +55,7 @@ def acquire(attempt: Attempt, cluster: bytes) -> bytes:
         FENCES_KEY,
         IDENTITY_KEY,
         attempt.token,
-        b"%d %b" % (holder.max_hold_ms, holder.owner),
+        on_masters(attempt.holder),
         attempt.ttl_ms,
         slot_of(attempt.resource),
         attempt.hint,

@@ -1,4 +1,4 @@
-"""`lockd.aio.Client` with real agents, which are killed, frozen and restarted; and tasks that are cancelled."""
+"""`lockd.aio.Client` with real agents, which are killed, frozen and restarted; tasks that are cancelled."""
 
 from __future__ import annotations
 
@@ -461,6 +461,22 @@ async def test_a_hanging_agent_is_noticed_before_the_deadline(cluster: Cluster) 
         await client.acquire("other")
     assert error.value.hangs
     assert len(losses.reasons) == 1
+
+
+@asynchronous
+async def test_a_lease_whose_agent_hung_at_an_extension_was_given_up_and_says_so(cluster: Cluster) -> None:
+    losses = Losses()
+    client = Client(cluster.socket, timeout=0.3)
+    lease = await client.acquire("hung", ttl=30, on_lost=losses)
+    cluster.agent.pause()
+    with pytest.raises(AgentUnreachable):
+        await lease.extend(30)
+
+    assert "did not answer" in await losses.wait(1)
+    with pytest.raises(LockLost, match="did not answer"):
+        lease.check()
+    cluster.agent.resume()
+    await until_free(Client(cluster.socket), "hung")
 
 
 @asynchronous

@@ -516,6 +516,34 @@ def test_a_hanging_agent_is_noticed_before_the_deadline(cluster: Cluster) -> Non
     assert len(losses.reasons) == 1
 
 
+def test_a_lease_whose_agent_hung_at_an_extension_was_given_up_and_says_so(cluster: Cluster) -> None:
+    losses = Losses()
+    client = Client(cluster.socket, timeout=0.3)
+    lease = client.acquire("hung", ttl=30, on_lost=losses)
+    cluster.agent.pause()
+    with pytest.raises(AgentUnreachable):
+        lease.extend(30)
+
+    assert "did not answer" in losses.wait(1)
+    with pytest.raises(LockLost, match="did not answer"):
+        lease.check()
+    cluster.agent.resume()
+    wait_until_free(client, "hung")
+
+
+def test_an_extension_that_finds_the_agent_dead_tells_of_the_loss_to_come(cluster: Cluster) -> None:
+    losses = Losses()
+    client = Client(cluster.socket)
+    lease = client.acquire("orphan", ttl=10, on_lost=losses)
+    cluster.agent.kill()
+    with pytest.raises(AgentUnreachable):
+        lease.extend(10)
+
+    losses.wait(1)
+    lease.check()
+    assert lease.release() is False
+
+
 def test_a_release_that_a_hanging_agent_does_not_answer_is_no_loss_of_what_was_done(cluster: Cluster) -> None:
     client = Client(cluster.socket, timeout=0.5)
     lease = client.acquire("hung", ttl=20)
@@ -643,13 +671,13 @@ def test_a_forked_child_holds_nothing_and_harms_nothing(client: Client) -> None:
 
 
 def test_a_forked_child_locks_through_connections_of_its_own(client: Client) -> None:
-    with client.lock("idle-one"):
+    with client.lock("idle:1"), client.lock("idle:2"), client.lock("idle:3"):
         pass
     with client.lock("parents", on_lost=Losses()):
 
         def child() -> None:
             losses = Losses()
-            assert len(client._idle) == 0
+            assert not client._idle
             with pytest.raises(Taken):
                 client.acquire("parents")
             with client.lock("childs", ttl=0.6, on_lost=losses) as lease:

@@ -1,7 +1,8 @@
 """A cluster without sockets or clocks, for the tests of core.
 
-Masters are dictionaries that do what the scripts in lockd/masters/scripts/*.lua do, on virtual time. Between an agent and a master runs
-a `Link`: in order, but a test decides when a question arrives, when its answer is heard, and whether either happens at all.
+Masters are dictionaries that do what the scripts in lockd/masters/scripts/*.lua do, on virtual time. Between
+an agent and a master runs a `Link`: in order, but a test decides when a question arrives, when its answer is
+heard, and whether either happens at all.
 """
 
 from __future__ import annotations
@@ -141,7 +142,8 @@ class Master:
 
 @dataclass
 class Link:
-    """One agent's ordered connection to one master. `up` False: skipped. `slow` True: asked, but nothing moves by itself."""
+    """One agent's ordered connection to one master. `up` False: skipped. `slow` True: asked, but nothing
+    moves by itself."""
 
     up: bool = True
     slow: bool = False
@@ -151,8 +153,8 @@ class Link:
 
 
 class Fleet:
-    """core.ports.Masters for one agent. `votes`: the masters that count, as bits, `barred`: those that don't for their
-    clocks' sake; both are kept by `clocks` when there are some."""
+    """core.ports.Masters for one agent. `votes`: the masters that count, as bits, `barred`: those that don't
+    for their clocks' sake; both are kept by `clocks` when there are some."""
 
     def __init__(self, time: Time, masters: list[Master], clocks: Clocks | None = None) -> None:
         self.time = time
@@ -244,7 +246,7 @@ class Fleet:
                 self.answer(master)
 
     def break_off(self, master: int, *, arrived: int = 0) -> None:
-        """The connection breaks; of what was on its way, the first `arrived` questions still reach the master."""
+        """The connection breaks; of what was on its way, the first `arrived` questions still arrive."""
         link = self.links[master]
         for _ in range(min(arrived, len(link.sent))):
             self.arrive(master)
@@ -264,7 +266,7 @@ class Fleet:
             ballot.unanswered(master, "down", self.time.now_ns)
 
     def come_back(self, master: int) -> None:
-        """A new connection: first what the last one left unanswered, in its order, as far as it is worth it."""
+        """A new connection: first what the last one left unanswered, in its order, if it is worth it."""
         link = self.links[master]
         owed, link.owed, link.up = link.owed, deque(), True
         for ballot in owed:

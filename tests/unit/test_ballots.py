@@ -95,7 +95,7 @@ def distinct_orders(votes):
 
 
 def test_every_vote_in_every_order_comes_to_what_a_count_of_voters_says():
-    """Never TAKEN without a quorum of voters, never NO_QUORUM with one, never a lease without a quorum of yes; settled once."""
+    """Never TAKEN without a quorum of voters, never NO_QUORUM with one, never YES without a quorum of yes."""
     for votes in COMBINATIONS:
         for order in distinct_orders(votes):
             settled = Settled()

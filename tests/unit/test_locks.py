@@ -1,5 +1,7 @@
 """The life of a lease, from LOCK to UNLOCK, as the app, the masters and the next in line see it."""
 
+from itertools import pairwise
+
 import pytest
 
 from lockd.core.ballots import Attempt, Extension, FenceRound, Release, Verdict
@@ -138,7 +140,7 @@ def test_every_try_has_a_token_of_its_own():
 
 
 def test_a_try_whose_answer_was_lost_is_not_beaten_by_itself():
-    """Rule 4: 'free or mine'. The connection broke after the master had granted it, and the link asks again."""
+    """Rule 4: 'free or mine'. The connection broke after the master said yes, and the link asks again."""
     host = cluster()
     slow(host, *range(5))
     app = host.lock()
@@ -424,7 +426,7 @@ def test_the_pause_between_tries_grows_but_stays_bounded():
     host.lock(wait_ms=5_000)
     host.pass_ms(5_000)
     tried_ns = [attempt.t1_ns for attempt in host.asked(Attempt)]
-    pauses = [b - a for a, b in zip(tried_ns, tried_ns[1:], strict=False)]
+    pauses = [b - a for a, b in pairwise(tried_ns)]
     assert pauses[0] == 8 * MS
     assert pauses == sorted(pauses)
     assert pauses[-1] == 100 * MS
@@ -731,7 +733,7 @@ def test_an_answer_after_the_holder_was_told_does_not_bring_the_lease_back():
 
 
 def test_a_renewal_answered_after_the_deadline_proves_nothing():
-    """Rule 2: only while the present validity is still proven. The agent stood still, and nobody could be told in time."""
+    """Rule 2: only while the present validity is still proven. The agent stood still: told too late."""
     host = cluster()
     app = host.locked(ttl_ms=1_000)
     slow(host, *range(5))
@@ -762,10 +764,11 @@ def test_a_lease_that_vanished_from_a_quorum_is_lost_and_no_retry_brings_it_back
     """Rule 12: another may have held it in between; that putting it back works proves nothing."""
     host = cluster()
     app = host.locked(ttl_ms=10_000)
+    promised_ns = app.held.deadline_ns
     forget(host, 0, 2, 4)
     host.pass_ms(3_400)
     ((told_ns, reason),) = app.losses
-    assert told_ns < app.held.deadline_ns
+    assert told_ns < promised_ns
     assert "gone from m1, m3, m5" in reason
     assert app.renewals == []
     assert len(app.ends) == 1
@@ -775,7 +778,7 @@ def test_a_lease_that_vanished_from_a_quorum_is_lost_and_no_retry_brings_it_back
 
 
 def test_losses_on_a_minority_add_up_over_renewals_that_failed():
-    """Two masters lose it, the renewal fails for another reason and has put it back; then a third loses it."""
+    """Two masters lose it, a renewal that fails for another reason puts it back; then a third loses it."""
     host = cluster()
     app = host.locked(ttl_ms=10_000)
     forget(host, 0, 1)

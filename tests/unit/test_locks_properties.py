@@ -1,6 +1,7 @@
-"""What holds whatever happens: several agents over the same masters, with late answers, broken links, dead masters, jumping clocks.
+"""What holds whatever happens: several agents, late answers, broken links, dead masters, jumping clocks.
 
-Time is virtual, messages on one link stay in order, those on different links don't. What an app believes is checked against all others.
+Time is virtual, messages on one link stay in order, those on different links don't. What an app believes is
+checked against all others.
 """
 
 from collections import defaultdict
@@ -50,14 +51,14 @@ class Claim(App):
         assert self.time.now_ns < lease.deadline_ns, f"told only after the deadline: {reason}"
 
     def believes_at(self, now_ns: int) -> bool:
-        """An app may rely on its lease until the deadline, also after it was told of the loss, or until it gives it up."""
+        """An app may rely on its lease until the deadline, also once told of its loss, or till it lets go."""
         if self.lease is None or self.given_up:
             return False
         return now_ns < max(self.lease.deadline_ns, self.extended_ns)
 
 
 class Elsewhere(Answer):
-    """The answer to an EXTEND that went through another agent: the app relies on the deadline that it names."""
+    """The answer to an EXTEND through whichever agent: the app relies on the deadline that it names."""
 
     def __init__(self, claim: Claim) -> None:
         super().__init__()

@@ -20,6 +20,7 @@ def drain(parser: ExactParser) -> list[list[bytes]]:
     requests = []
     while (words := parser.next()) is not None:
         requests.append(words)
+        assert len(requests) < 2_000_000, "requests come out for ever"
     return requests
 
 
@@ -114,7 +115,7 @@ class TestRequests:
 
     @pytest.mark.parametrize("size", [1, 2, 3, 5, 1000])
     def test_empty_lines_between_requests_are_skipped_and_no_request_comes_out_twice(self, parser, size):
-        # Found by the fuzzer: the first way of skipping them went back to the third byte of what was received.
+        # Found by the fuzzer: skipping one went back to the third byte of what was received, time and again.
         sent = [[b"1"], [b"2", b"\r\n"], [b"3"]]
         stream = b"\r\n" + b"\r\n\r\n".join(request(*words) for words in sent) + b"\r\n"
         requests = []

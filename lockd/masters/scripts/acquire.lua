@@ -1,7 +1,7 @@
 -- One master's vote for a lease (rules 4, 6, 8, 9 of the design: see lockd/core/__init__.py).
 --
 -- KEYS  1 the lease   2 the fence counters (hash)   3 this master's identity (hash)
--- ARGV  1 token  2 "max_hold_ms owner"  3 ttl_ms  4 fence slot  5 fence hint  6 fence block size  7 cluster
+-- ARGV  1 token  2 "max_hold_ms owner" (0: extended by its own agent only)  3 ttl_ms  4 fence slot  5 fence hint  6 fence block size  7 cluster
 -- Returns {status, value, time_us}
 --    1 granted             value = the first fence of the block reserved
 --    0 held by another     value = how many ms until it expires here

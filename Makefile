@@ -16,7 +16,7 @@ TEST_STAMP := $(VENV)/.installed-test
 BENCH_STAMP := $(VENV)/.installed-bench
 
 # command:package, for each program of the distribution that the tests use; a test without its program is skipped.
-APT_TOOLS := redis-server:redis-server redis-cli:redis-tools
+APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl
 
 .DEFAULT_GOAL := help
 .PHONY: help dev venv test lint bench fuzz clean tools node

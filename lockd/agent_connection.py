@@ -29,6 +29,8 @@ class AgentConnection(UnixDomainSocketConnection):
             path, timeout_s, socket_connect_timeout=timeout_s, protocol=3, driver_info=None
         )
         self.timeout_s = timeout_s
+        self.settled = True
+        """False while a reply is to come, and for good when it did not: what comes next could be it."""
         self.pushes = PushReceiver()
         self._get_parser().set_pubsub_push_handler(self.pushes.hear)  # type: ignore[union-attr]
 
@@ -56,10 +58,14 @@ class AgentConnection(UnixDomainSocketConnection):
         try:
             if not self.is_connected:
                 raise RedisError("the connection is closed")
+            self.settled = False
             self.send_packed_command((request,), check_health=False)  # type: ignore[no-untyped-call]
             # A wait of its own costs system calls: most requests do with the connection's.
-            return self.read_response(timeout=self.timeout_s + wait_s) if wait_s else self.read_response()
+            reply = self.read_response(timeout=self.timeout_s + wait_s) if wait_s else self.read_response()
+            self.settled = True
+            return reply
         except ResponseError as refusal:
+            self.settled = True
             raise error_from(str(refusal)) from None
         except BaseException as failure:
             self.close()

@@ -67,10 +67,10 @@ class Lease(HeldLease):
         if self._gone():
             return False
         self._over = True
-        if self._connection is None:
+        if self._connection is None or not self._connection.is_connected:
             told: bool = await self._client._shielded(self._give_back())
             return told
-        # No shield needed, which would cost a task: when cancelled, the connection is closed, which frees it.
+        # No shield, which costs a task: when this is cancelled, the connection is closed, and that frees it.
         try:
             told = await self._give_back()
         except BaseException:

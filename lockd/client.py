@@ -166,7 +166,7 @@ class Client:
 
     def _put(self, connection: AgentConnection) -> None:
         connection.pushes.view = None
-        if connection.is_connected and len(self._idle) < self._max_idle:
+        if connection.settled and connection.is_connected and len(self._idle) < self._max_idle:
             self._idle.append(connection)
         else:
             connection.close()

@@ -32,9 +32,9 @@ _SCENARIOS = ("1-free", "16-free", "64-free", "16-contended", "64-contended", _S
 
 # What the reader of the results has to know.
 _SHOWN = "Shown are the medians over the rounds (slowest: of all)."
-_PROCESSES = (
-    "Each client is a process of its own, as the programs of a host are; of the ways tried that was the"
-    " fastest for every library, since no two clients wait for one interpreter lock."
+_CLIENTS = (
+    "Clients are threads of {processes} processes, the same for every library: a process for each client costs"
+    " all of them more CPU, the peers most of all."
 )
 _TERMS = (
     "A pair is an acquire and a release; TTL 10 s. CPU is per pair: of the clients, of the agent, of all"
@@ -51,7 +51,7 @@ class Plan:
     scenarios: dict[str, dict[str, Make]]
     seconds: float
     rounds: int
-    threads: int
+    processes: int
 
     @property
     def wait_s(self) -> float:
@@ -60,7 +60,7 @@ class Plan:
     def load_of(self, scenario: str) -> Load:
         clients, _, kind = scenario.partition("-")
         contended = kind == "contended"
-        return Load(int(clients), contended, self.seconds, self.wait_s if contended else 0.0, self.threads)
+        return Load(int(clients), contended, self.seconds, self.wait_s if contended else 0.0, self.processes)
 
 
 def main() -> int:
@@ -85,7 +85,12 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, help="for each measurement (default 2, with --quick 0.4)")
     parser.add_argument("--rounds", type=int, help="default 3, with --quick 1")
     parser.add_argument("--quick", action="store_true", help="less than a minute; good for its order only")
-    parser.add_argument("--threads", type=int, default=1, help="clients in one process (default 1)")
+    parser.add_argument(
+        "--processes",
+        type=int,
+        default=os.cpu_count() or 1,
+        help="that clients are spread over (default: CPUs)",
+    )
     parser.add_argument(
         "--only",
         default="",
@@ -113,7 +118,7 @@ def _plan(options: argparse.Namespace) -> Plan:
         {scenario: {n: m for n, m in chosen.items() if _takes_part(n, scenario)} for scenario in scenarios},
         seconds=options.seconds or (0.4 if options.quick else 2.0),
         rounds=options.rounds or (1 if options.quick else 3),
-        threads=options.threads,
+        processes=options.processes,
     )
 
 
@@ -142,7 +147,7 @@ def _header(plan: Plan, where: Ground) -> list[str]:
         *(f"{name} {version(name)}" for name in _LIBRARIES if _is_there(name)),
         f"load before {busy:.1f}{' (BUSY: take the order, not the numbers)' if busy > 1 else ''}",
     ]
-    clients = _PROCESSES if plan.threads == 1 else f"{plan.threads} clients are threads of one process."
+    clients = _CLIENTS.format(processes=plan.processes)
     terms = _TERMS.format(wait_s=plan.wait_s)
     method = f"{plan.rounds} rounds of {plan.seconds:g} s, interleaved. {_SHOWN} {clients} {terms}"
     return [" · ".join(facts), method]

@@ -51,8 +51,9 @@ class Lease(HeldLease):
         self._listen_soon()
 
     async def extend(self, ttl: float) -> None:
-        """Have it last for at least `ttl` seconds from now. LockLost when it is lost; NoQuorum when the
-        masters can't be asked, which changes nothing about it. Goes on when cancelled."""
+        """Have it last for at least `ttl` seconds from now, also when cancelled. LockLost when it is lost.
+        NoQuorum when too few masters can be asked, and AgentUnreachable when its agent is gone: it is good
+        until its deadline."""
         ttl_ms = to_ms(ttl, "ttl")
         if gone := self._gone():
             raise self._lost(gone)
@@ -85,10 +86,19 @@ class Lease(HeldLease):
             await self._stop_listening()
             lost_before = self._view.why_lost(boottime_ns())
             try:
-                await self._call(self._view.unlock_request())
+                await self._unlock(self._view.unlock_request())
             except LockdError as error:
                 failure = error
         return self._judge(lost_before, failure)
+
+    async def _unlock(self, request: bytes) -> None:
+        try:
+            await self._ask(request)
+        except AgentUnreachable as failure:
+            if failure.hangs:
+                raise
+            # Any agent can release it by its token: the next one of this host, perhaps.
+            await self._client._request(request)
 
     async def _extend(self, ttl_ms: int) -> None:
         view = self._view
@@ -97,15 +107,14 @@ class Lease(HeldLease):
             try:
                 if view.loss:
                     raise self._lost(view.loss)
-                view.extended(ttl_ms, await self._call(view.extend_request(ttl_ms)))
+                view.extended(ttl_ms, await self._ask(view.extend_request(ttl_ms)))
             except LockLost as error:
                 view.lose(error.reason)
                 raise self._lost(view.loss) from None
             finally:
                 self._listen_soon()
 
-    async def _call(self, request: bytes) -> Any:
-        """Ask on the lease's own connection, or on another when the agent closed that."""
+    async def _ask(self, request: bytes) -> Any:
         if self._connection is None:
             return await self._client._request(request)
         try:
@@ -114,8 +123,7 @@ class Lease(HeldLease):
             self._view.broken = True
             if failure.hangs:
                 self._view.lose("the agent did not answer, so the connection was closed")
-                raise
-            return await self._client._request(request)
+            raise
         except LockdError:
             raise
         except BaseException:

@@ -43,8 +43,8 @@ class Lease(HeldLease):
             self._watch = watcher.watch(self, on_lost)
 
     def extend(self, ttl: float) -> None:
-        """Have it last for at least `ttl` seconds from now. LockLost when it is lost; NoQuorum when the
-        masters can't be asked, which changes nothing about it."""
+        """Have it last for at least `ttl` seconds from now. LockLost when it is lost. NoQuorum when too few
+        masters can be asked, and AgentUnreachable when its agent is gone: it is good until its deadline."""
         ttl_ms = to_ms(ttl, "ttl")
         if gone := self._gone():
             raise self._lost(gone)
@@ -80,10 +80,19 @@ class Lease(HeldLease):
     def _give_back(self) -> bool:
         lost_before, failure = self._view.why_lost(boottime_ns()), None
         try:
-            self._call(self._view.unlock_request())
+            self._unlock(self._view.unlock_request())
         except LockdError as error:
             failure = error
         return self._judge(lost_before, failure)
+
+    def _unlock(self, request: bytes) -> None:
+        try:
+            self._ask(request)
+        except AgentUnreachable as failure:
+            if failure.hangs:
+                raise
+            # Any agent can release it by its token: the next one of this host, perhaps.
+            self._client._request(request)
 
     def _why_lost(self) -> str:
         if gone := self._gone():
@@ -100,22 +109,19 @@ class Lease(HeldLease):
         if view.loss:
             raise self._lost(view.loss)
         try:
-            view.extended(ttl_ms, self._call(view.extend_request(ttl_ms)))
+            view.extended(ttl_ms, self._ask(view.extend_request(ttl_ms)))
         except LockLost as error:
             view.lose(error.reason)
             raise self._lost(view.loss) from None
 
-    def _call(self, request: bytes) -> Any:
-        """Ask on the lease's own connection, or on another when the agent closed that."""
+    def _ask(self, request: bytes) -> Any:
         if self._connection is None:
             return self._client._request(request)
         try:
             return self._connection.request(request)
         except AgentUnreachable as failure:
             self._broke("the agent did not answer, so the connection was closed" if failure.hangs else "")
-            if failure.hangs:
-                raise
-            return self._client._request(request)
+            raise
         except LockdError:
             raise
         except BaseException:

@@ -94,8 +94,12 @@ class Fleet:
 
     def flush_soon(self, link: Link) -> None:
         if not self._to_flush:
-            asyncio.get_running_loop().call_soon(self._flush)
+            asyncio.get_running_loop().call_soon(self._flush_next_turn)
         self._to_flush.append(link)
+
+    def _flush_next_turn(self) -> None:
+        """Poll once more first: what else is ready by now goes into the same write, and the same fsync."""
+        asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
         links, self._to_flush = self._to_flush, []

@@ -323,6 +323,17 @@ class RequestParser(ExactParser):
             if not self._move_window():
                 return self._next_exact() if self._buffer or self._failure else None
 
+    def only(self, data: bytes) -> list[bytes] | None:
+        """The request that `data` is, when it is exactly one and nothing came before it. Else None, and
+        nothing has changed: feed it. The usual case, without what the others need."""
+        if self._buffer or self._missing_words or self._failure is not None or len(data) > self._window_bytes:
+            return None
+        lines = data.split(_CRLF)
+        if _LINES_OF_COUNT.get(lines[0], 0) + 1 != len(lines) or lines[-1]:
+            return None
+        words = lines[2:-1:2]
+        return words if lines[1:-1:2] == list(map(_LENGTH_LINE.get, map(len, words))) else None
+
     @property
     def pending_bytes(self) -> int:
         """Bytes fed that have not come out of `next` yet, those of an incomplete request included."""

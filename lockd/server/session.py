@@ -215,13 +215,27 @@ class Session(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.closing:
             return
+        idle = not (self._busy or self._clogged or self._scheduled)
+        if idle and not (self._untold or self._more):
+            words = self._parser.only(data)
+            if words is not None:
+                self._run_only(words)
+                return
         self._parser.feed(data)
-        if not (self._busy or self._clogged or self._scheduled):
+        if idle:
             self._run()
         else:
             self._more = True
             if self._parser.pending_bytes > self.agent.config.limits.pipeline_bytes:
                 self._hold_back()
+
+    def _run_only(self, words: list[bytes]) -> None:
+        """The usual case: one whole request, nothing before it and nothing behind."""
+        reply = self.agent.commands.run(self, words)
+        if reply is not None and self._transport is not None:
+            self._transport.write(reply)
+        if self.closing:
+            self.close()
 
     def _hold_back(self) -> None:
         """More has come than is kept. Where the client only has to wait its turn it is not read from for a

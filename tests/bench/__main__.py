@@ -19,7 +19,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tests.bench import report
-from tests.bench.contenders import BASELINES, CLIENT, CONTENDERS, NEEDS, RAW, Make
+from tests.bench.contenders import BASELINES, CLIENT, CONTENDERS, NEEDS, Make
 from tests.bench.driver import Load, Meanwhile, run
 from tests.bench.ground import Ground, ground
 from tests.bench.report import AT_THE_STOP, STOPPED, WHOLE, Measurement
@@ -33,8 +33,8 @@ _SCENARIOS = ("1-free", "16-free", "64-free", "16-contended", "64-contended", _S
 # What the reader of the results has to know.
 _SHOWN = "Shown are the medians over the rounds (slowest: of all)."
 _CLIENTS = (
-    "Clients are threads of {processes} processes, the same for every library: a process for each client costs"
-    " all of them more CPU, the peers most of all."
+    "Clients are threads, spread over {processes} processes, the same for every library: a process for each"
+    " client costs all of them more CPU."
 )
 _TERMS = (
     "A pair is an acquire and a release; TTL 10 s. CPU is per pair: of the clients, of the agent, of all"
@@ -125,7 +125,7 @@ def _plan(options: argparse.Namespace) -> Plan:
 def _takes_part(name: str, scenario: str) -> bool:
     if name in BASELINES:
         return scenario == "1-free"
-    return scenario != _STOP or name in (CLIENT, RAW)
+    return scenario != _STOP or name == CLIENT
 
 
 def _installed(name: str) -> bool:

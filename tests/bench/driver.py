@@ -1,9 +1,8 @@
 """Runs N clients at once and times them: the same code for every library.
 
-Clients are threads, spread evenly over a process for each CPU. Of the ways tried that costs every library
-the least or nearly so, in CPU as in time: with one process, threads stand in line for its interpreter lock,
-and with a process for each client a third to half of the CPU goes into switching between them
-(`--processes 16` shows it; the peers gain more from this than lockd does).
+Clients are threads, spread evenly over a process for each CPU. Tried for 16 clients on two CPUs were 1, 2, 4
+and 16 processes: a process for each client costs every library 15 to 45 % more CPU a pair (lockd 30 %), and
+with a single one all threads stand in line for one interpreter lock. `--processes` shows it.
 
 A client connects and locks once before the clock starts. It then locks and releases until the time is up;
 what it has begun by then it ends, so that no wait is cut short: its times count, the pair doesn't.

@@ -454,7 +454,7 @@ class Bystander(threading.Thread):
         start_s = time.monotonic()
         assert self._prober.ask("PING") == b"PONG"
         pinged_s = time.monotonic()
-        lease = self._prober.ask("LOCK", self._probed, 1_000)
+        lease = self._prober.ask("LOCK", self._probed, self._ttl_ms)
         assert isinstance(lease, list), f"a lock that nobody holds got -{lease}"
         assert self._prober.ask("UNLOCK", self._probed, as_dict(lease)[b"token"]) == 1
         self.worst_ping_s = max(self.worst_ping_s, pinged_s - start_s)

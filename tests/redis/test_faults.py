@@ -364,7 +364,7 @@ def test_an_agent_that_was_killed_finds_its_leases_again(make_cluster: MakeClust
     cluster.wait_voting(3)
     app = App(cluster)
     assert app.refused("LOCK", "a", 30_000).startswith("TAKEN")
-    extended = app.ask("EXTEND", "a", lease["token"], 40_000)
+    extended = app.ask("EXTEND", "b", other["token"], 40_000)
     assert dict(zip(extended[::2], extended[1::2], strict=True))["fence"] is None
     assert app.ask("UNLOCK", "a", lease["token"]) == 1
     assert app.ask("UNLOCK", "b", other["token"]) == 1

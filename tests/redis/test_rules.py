@@ -278,7 +278,7 @@ class Proxy:
         self._held = set(self._open)
 
     def let_go(self) -> None:
-        """What was held arrives now, if the master still listens; `drained` counts connections that are over."""
+        """What was held arrives now, if the master still listens. `drained`: connections that are over."""
         self._may_go.set()
 
     def close(self) -> None:
@@ -731,15 +731,22 @@ def test_rule_7_a_session_lock_is_not_renewed_past_its_max_hold(hosts: Hosts, re
 
 
 def test_rule_7_no_extension_reaches_past_max_hold_on_any_host(hosts: Hosts, resource: str) -> None:
-    app = App(hosts.here)
-    lease = app.lock(resource, 5_000, "DETACHED", "MAXHOLD", 10_000)
+    apps = [App(hosts.here), App(hosts.there)]
+    lease = apps[0].lock(resource, 5_000, "DETACHED", "MAXHOLD", 10_000)
     hold_until_ns = boottime_ns() + 10_000 * NS_PER_MS
     eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
-    refusal = App(hosts.there).refused("EXTEND", resource, lease["token"], 10_000)
-    assert refusal.startswith("EXPIRED it was held for max_hold")
-    extended = _lease(app.ask("EXTEND", resource, lease["token"], 10_000))
-    assert lease["deadline_ns"] < extended["deadline_ns"] <= hold_until_ns
+    for app in reversed(apps):
+        extended = _lease(app.ask("EXTEND", resource, lease["token"], 20_000))
+        assert lease["deadline_ns"] < extended["deadline_ns"] <= hold_until_ns
+    hosts.pass_through(hosts.here, resource + "/after")
     assert all(on(master, "PTTL", lease_key(resource)) <= 10_000 for master in hosts.masters)
+
+
+def test_rule_7_a_session_lock_is_extended_by_its_own_agent_only(hosts: Hosts, resource: str) -> None:
+    lease = App(hosts.here).lock(resource, MINUTE_MS)
+    eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
+    refusal = App(hosts.there).refused("EXTEND", resource, lease["token"], MINUTE_MS)
+    assert refusal.startswith("EXPIRED")
 
 
 # Rule 8

@@ -237,11 +237,9 @@ def test_extend_lengthens_what_is_left(master: Scripted) -> None:
     assert 8_000 < master.remaining_ms() <= 9_000
 
 
-def test_extend_never_shortens_and_says_how_long_it_lasts(master: Scripted) -> None:
+def test_extend_never_shortens_and_promises_no_more_than_was_asked_for(master: Scripted) -> None:
     master.acquire(ttl_ms=9_000)
-    status, lasts_ms, _ = master.extend(ttl_ms=1_000)
-    assert status == 1
-    assert 8_000 < lasts_ms <= 9_000
+    assert master.extend(ttl_ms=1_000)[:2] == [1, 1_000]
     assert master.remaining_ms() > 8_000
 
 
@@ -279,16 +277,29 @@ def test_extend_puts_a_missing_lease_back_with_the_age_that_it_had(master: Scrip
 
 def test_extend_by_an_agent_that_does_not_know_the_lease_stays_within_max_hold(master: Scripted) -> None:
     master.acquire(ttl_ms=1_000, max_hold_ms=5_000)
-    assert master.extend(ttl_ms=4_000)[0] == 1
-    status, left_ms, _ = master.extend(ttl_ms=5_001)
-    assert status == 4
-    assert 0 < left_ms <= 5_000
-    assert master.remaining_ms() <= 4_000
+    assert master.extend(ttl_ms=4_000)[:2] == [1, 4_000]
+    status, left_ms, _ = master.extend(ttl_ms=9_000)
+    assert status == 1
+    assert 4_000 < left_ms <= 5_000
+    assert master.remaining_ms() <= 5_000
 
 
 def test_a_lease_that_was_put_back_is_bounded_by_the_age_that_it_had(master: Scripted) -> None:
     master.extend(ttl_ms=1_000, put_back=f"60000 {OWNER}", age_ms=58_000)
-    assert master.extend(ttl_ms=3_000)[0] == 4
+    status, left_ms, _ = master.extend(ttl_ms=9_000)
+    assert status == 1
+    assert left_ms <= 2_000
+    assert master.remaining_ms() <= 2_000
+
+
+@pytest.mark.parametrize("max_hold_ms", [500, 0])
+def test_extend_is_refused_when_max_hold_is_over_or_only_its_own_agent_may(
+    master: Scripted, max_hold_ms: int
+) -> None:
+    master.extend(ttl_ms=1_000, put_back=f"{max_hold_ms} {OWNER}", age_ms=501)
+    assert master.extend(ttl_ms=9_000)[:2] == [4, 0]
+    assert master.remaining_ms() <= 1_000
+    assert master.extend(ttl_ms=2_000, put_back=f"{max_hold_ms} {OWNER}", age_ms=501)[:2] == [1, 2_000]
 
 
 def test_extend_is_refused_without_the_clusters_identity(blank: Scripted) -> None:

@@ -239,3 +239,30 @@ def test_longer_leases_allow_for_larger_jumps():
     watch.ahead_us[1] += 110_000
     watch.go_on(1)
     assert watch.trusted() == [0, 2, 3, 4]
+
+
+def test_a_higher_ceiling_on_the_masters_makes_the_watch_longer():
+    """Other agents may hold leases as long as that."""
+    watch = Watch()
+    watch.ahead_us[3] += 3_600_000_000
+    watch.clocks.allow_for(2 * MAX_TTL_MS)
+    watch.clocks.allow_for(1_000)
+    watch.sample()
+    watch.go_on(2 * SETTLE_S - 3)
+    assert 3 not in watch.trusted()
+    watch.go_on(3)
+    assert 3 in watch.trusted()
+
+
+def test_one_slow_answer_does_not_make_a_good_clock_look_far_off(watch):
+    watch.sample()
+    watch.now_ns += S
+    master_us = (watch.now_ns - 100_000) // 1000 + watch.ahead_us[2]
+    watch.clocks.watches[2].observe(watch.now_ns - 900 * MS, watch.now_ns, master_us)
+    assert watch.trusted() == [0, 1, 2, 3, 4]
+
+
+def test_a_clock_that_stepped_back_shows_its_new_offset_at_once(settled):
+    settled.ahead_us[1] -= 30_000_000
+    settled.go_on(1)
+    assert -30_001_000 < settled.clocks.off_median_us(1, settled.now_ns) < -29_999_000

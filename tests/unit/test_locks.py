@@ -1065,8 +1065,19 @@ def test_another_agents_lease_is_not_extended_past_its_max_hold():
     host = cluster()
     app = beside(host).locked(ttl_ms=10_000, max_hold_ms=15_000, detached=True)
     host.time.now_ns += 8_000 * MS
-    assert extend_elsewhere(host, app.held.token, 6_000).code == "done"
-    assert extend_elsewhere(host, app.held.token, 8_000).code == "EXPIRED"
+    told = extend_elsewhere(host, app.held.token, 60_000)
+    assert host.time.now_ns + 6_500 * MS < told.extended.deadline_ns <= app.held.hold_until_ns
+    host.time.now_ns = app.held.hold_until_ns - 50 * MS
+    told = extend_elsewhere(host, app.held.token, 60_000)
+    assert told.code != "done" or told.extended.deadline_ns <= app.held.hold_until_ns
+    assert shown_by(host) == [app.held.token] * 5
+
+
+def test_another_agents_session_lease_is_not_extended_from_here():
+    """It ends with its connection, which is over there."""
+    host = cluster()
+    app = beside(host).locked()
+    assert extend_elsewhere(host, app.held.token, 20_000).code == "EXPIRED"
 
 
 def test_extending_another_agents_lease_without_a_quorum_says_why():

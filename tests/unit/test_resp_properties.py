@@ -209,3 +209,18 @@ def in_resp2(obj: object) -> object:
     if isinstance(obj, dict):
         return [item for key, value in obj.items() for item in (key, in_resp2(value))]
     return obj
+
+
+@given(st.one_of(requests.map(encoded), hostile_streams))
+def test_what_is_taken_as_a_single_request_is_just_that(stream):
+    words = RequestParser(LIMIT).only(stream)
+    exact = ExactParser(LIMIT)
+    exact.feed(stream)
+    if words is not None:
+        assert exact.next() == words
+        assert exact.pending_bytes == 0
+
+
+@given(requests.filter(lambda words: len(encoded(words)) <= LIMIT and not any(b"\r\n" in word for word in words)))
+def test_an_ordinary_request_is_taken_as_a_single_one(words):
+    assert RequestParser(LIMIT).only(encoded(words)) == words

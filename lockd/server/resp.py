@@ -332,7 +332,7 @@ class RequestParser(ExactParser):
         if _LINES_OF_COUNT.get(lines[0], 0) + 1 != len(lines) or lines[-1]:
             return None
         words = lines[2:-1:2]
-        return words if lines[1:-1:2] == list(map(_LENGTH_LINE.get, map(len, words))) else None
+        return words if words and lines[1:-1:2] == list(map(_LENGTH_LINE.get, map(len, words))) else None
 
     @property
     def pending_bytes(self) -> int:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -17,8 +19,11 @@ from redis.connection import UnixDomainSocketConnection
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
+from lockd.agent_requests import packed
 from lockd.lease_view import PushReceiver
 from lockd.lock_errors import AgentUnreachable, LockdError, error_from
+
+_HELLO = packed(b"HELLO", 3)
 
 
 class AgentConnection(UnixDomainSocketConnection):
@@ -26,7 +31,12 @@ class AgentConnection(UnixDomainSocketConnection):
 
     def __init__(self, path: str, timeout_s: float) -> None:
         super().__init__(  # type: ignore[no-untyped-call]
-            path, timeout_s, socket_connect_timeout=timeout_s, protocol=3, driver_info=None
+            path,
+            timeout_s,
+            socket_connect_timeout=timeout_s,
+            protocol=3,
+            driver_info=None,
+            redis_connect_func=_welcomed,
         )
         self.timeout_s = timeout_s
         self.settled = True
@@ -39,6 +49,11 @@ class AgentConnection(UnixDomainSocketConnection):
         """Its file number; -1 when it is closed."""
         sock = self._get_socket()
         return -1 if sock is None else sock.fileno()
+
+    def _connect(self) -> socket.socket:
+        sock: socket.socket = super()._connect()  # type: ignore[no-untyped-call]
+        _greet(sock)
+        return sock
 
     def open(self) -> None:
         """Connect. AgentUnreachable when nobody is there, LimitReached when the agent has too many."""
@@ -98,7 +113,12 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
     def __init__(self, path: str) -> None:
         # Time limits are set here, around a whole exchange: redis-py's cost a task for each.
         super().__init__(
-            path=path, protocol=3, driver_info=None, socket_timeout=None, socket_connect_timeout=None
+            path=path,
+            protocol=3,
+            driver_info=None,
+            socket_timeout=None,
+            socket_connect_timeout=None,
+            redis_connect_func=_welcomed_async,
         )
         self.pushes = PushReceiver()
         self._parser.set_pubsub_push_handler(self.pushes.hear_async)  # type: ignore[attr-defined]
@@ -107,6 +127,17 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
     def file(self) -> int:
         """Its file number; -1 when it is closed."""
         return -1 if self._writer is None else self._writer.get_extra_info("socket").fileno()
+
+    async def _connect(self) -> None:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, self.path)
+            _greet(sock)
+            self._reader, self._writer = await asyncio.open_unix_connection(sock=sock)
+        except BaseException:
+            sock.close()
+            raise
 
     async def open(self, timeout_s: float) -> None:
         """Connect. AgentUnreachable when nobody is there, LimitReached when the agent has too many."""
@@ -154,6 +185,22 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
             return bool(self.is_connected and not await self.can_read())
         except RedisError:
             return False
+
+
+def _greet(sock: socket.socket) -> None:
+    # An agent that has too many connections says so and closes at once: what it said can still be read.
+    with suppress(BrokenPipeError):
+        sock.sendall(_HELLO)
+
+
+def _welcomed(connection: AgentConnection) -> None:
+    connection._get_parser().on_connect(connection)  # type: ignore[no-untyped-call]
+    connection.read_response()
+
+
+async def _welcomed_async(connection: AsyncAgentConnection) -> None:
+    connection._parser.on_connect(connection)  # type: ignore[no-untyped-call]
+    await connection.read_response()
 
 
 def _as_ours(failure: BaseException, path: str) -> LockdError | None:

@@ -235,8 +235,9 @@ class FenceRound(Ballot):
 
 
 class Gone:
-    """The masters that had a lease and lost it, as bits. One value for all extensions of a lease in flight:
-    what one of them finds gone, and puts back, must not count for another that was sent behind it."""
+    """The masters that didn't have a lease all the time since it was last proven, as bits. One value for all
+    extensions of a lease in flight: what one of them finds gone, and puts back, must not count for another
+    that was sent behind it."""
 
     __slots__ = ("mask",)
 
@@ -245,12 +246,12 @@ class Gone:
 
 
 class Extension(Ballot):
-    """Going on with a lease. `put_back` says how the lease reads on masters that lost it; None: it isn't to
-    be put back.
+    """Going on with a lease. `put_back` says how the lease reads on masters that don't have it; None: it
+    isn't to be put back.
 
-    proven: the masters that confirmed the lease when it was last proven; one of them that doesn't have it any
-    more lost it before its time, or somebody took it away: it does not count for a quorum, and is noted in
-    `gone`, since another may have held the resource there in between.
+    Only masters that had it all the time prove it: where it was put back, another may have held the resource
+    in between. Those are noted in `gone`, and count from the next proof on; so are the masters of `proven`
+    (they confirmed the lease when it was last proven) that show another's or none.
     """
 
     __slots__ = (
@@ -299,15 +300,15 @@ class Extension(Ballot):
     def answered(self, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
         bit = 1 << master
         self.pending &= ~bit
-        if status in (PUT_BACK, OTHERS, MISSING) and self.proven & bit:
+        if status == PUT_BACK or (status in (OTHERS, MISSING) and self.proven & bit):
             self.gone.mask |= bit
-        if status in (YES, PUT_BACK):
+        if status == YES:
             if not counts:
                 self.silent[master] = "its vote does not count"
             elif not self.gone.mask & bit:
                 self.confirmed |= bit
                 self.lasts_ms = min(self.lasts_ms, value)
-        elif status in (OTHERS, MISSING):
+        elif status in (PUT_BACK, OTHERS, MISSING):
             self.others |= bit
         elif status == HELD_OUT:
             self.held_out = True
@@ -327,9 +328,13 @@ class Extension(Ballot):
 
 class Release(Ballot):
     """Giving back. Settles when a quorum has said that the lease isn't there any more, or nobody is left to
-    say so."""
+    say so.
 
-    __slots__ = ("_quorum", "deleted", "missing", "resource", "token")
+    asked_again: the masters that were asked on a connection that broke, and may have done it then: that one
+    of them doesn't have it now means nothing.
+    """
+
+    __slots__ = ("_quorum", "asked_again", "deleted", "missing", "resource", "token", "unknown")
 
     def __init__(
         self,
@@ -344,20 +349,24 @@ class Release(Ballot):
         self.resource = resource
         self.token = token
         self._quorum = quorum
+        self.asked_again = 0
         self.deleted = 0
         self.missing = 0
+        self.unknown = 0
 
     def answered(self, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
         self.pending &= ~(1 << master)
         if status:
             self.deleted += 1
+        elif self.asked_again >> master & 1:
+            self.unknown += 1
         else:
             self.missing += 1
         if self.verdict is Verdict.OPEN:
             self.weigh(now_ns)
 
     def weigh(self, now_ns: int) -> None:
-        if self.deleted + self.missing >= self._quorum or not self.pending:
+        if self.deleted + self.missing + self.unknown >= self._quorum or not self.pending:
             self.settle(
                 Verdict.YES
                 if self.deleted

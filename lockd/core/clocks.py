@@ -55,16 +55,19 @@ class ClockWatch:
         watch, or a jump): trust has to be weighed anew before the answer is counted."""
         lowest = master_us * 1000 - received_ns
         highest = master_us * 1000 - sent_ns
-        fresh = self.sampled_ns < 0 or received_ns - self.sampled_ns > _GAP_NS
+        first = self.sampled_ns < 0
+        gap = not first and received_ns - self.sampled_ns > _GAP_NS
         drift = (received_ns - self._seen_at_ns) * _DRIFT_PER_MILLE // 1000
         floor, low = self._floor_ns + drift, self._low_ns - drift
-        jumped = not fresh and lowest > floor + self._tolerance_ns
+        # Also after a gap: the watch begins anew, but what was known of the clock still bounds it.
+        jumped = not first and lowest > floor + self._tolerance_ns
         if jumped:
             self.jumps += 1
             self.last_jump_ns = lowest - floor
             self.jumped_ns = received_ns
-        if fresh or jumped:
+        if first or gap or jumped:
             self.since_ns = received_ns
+        if first or jumped:
             floor, low = highest, lowest
         self._floor_ns = floor = highest if highest < floor else floor
         # From below it is bounded in the same way. A step backwards ends no lease early: only the bound is
@@ -73,7 +76,7 @@ class ClockWatch:
         self._seen_at_ns = self.sampled_ns = received_ns
         # Not the middle of this sample, which a slow answer makes wide, but of all that is known.
         self.offset_ns = (low + floor) >> 1
-        return fresh or jumped
+        return first or gap or jumped
 
 
 class Clocks:

@@ -42,6 +42,7 @@ class Lease:
         "landed",
         "let_go_ns",
         "loss",
+        "proofs",
         "resource",
         "standing",
         "t1_ns",
@@ -65,12 +66,18 @@ class Lease:
         self.until_ns = attempt.t1_ns + attempt.ttl_ms * NS_PER_MS
         self._proof: Attempt | Extension = attempt
         self.gone = Gone()
+        self.proofs = 0
         self.landed = attempt.landed
         self.standing = Standing.HELD
         self.loss = ""
         self.extending: Extension | None = None
         self.let_go_ns: int | None = None
         self.timer: Timer | None = None
+
+    def put_back(self) -> bytes:
+        """How it reads where it is put back: with the number of its last proof, so that a master can tell
+        until the next one that it did not have it all the time, also when its answer got lost."""
+        return b"%b p%d" % (on_masters(self.holder), self.proofs)
 
     @property
     def proven(self) -> int:
@@ -97,5 +104,6 @@ class Lease:
         self.t1_ns = extension.t1_ns
         self.until_ns = max(self.until_ns, extension.t1_ns + extension.ttl_ms * NS_PER_MS)
         self._proof = extension
+        self.proofs += 1
         self.gone = Gone()
         self.landed |= extension.asked

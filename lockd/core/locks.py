@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Gone, Release, Verdict, bits
 from lockd.core.fences import FenceHints
-from lockd.core.leases import Lease, Standing, on_masters
+from lockd.core.leases import Lease, Standing
 from lockd.core.ports import Chance, Extended, Holder, Limits, Masters, Refusal, Reply, Watcher
 from lockd.core.queues import Queue
 from lockd.core.timers import Timer, Timers
@@ -347,7 +347,7 @@ class Locks:
 
     def _extension(self, lease: Lease, ttl_ms: int, now_ns: int, reply: Reply | None) -> Extension:
         """Ask all masters to go on with a lease whose present validity is proven (rule 2)."""
-        put_back = on_masters(lease.holder)
+        put_back = lease.put_back()
         age_ms = (now_ns - lease.granted_ns) // NS_PER_MS
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(

@@ -210,6 +210,8 @@ class Link(asyncio.Protocol):
             if isinstance(question, Call):
                 question.settle(MasterError("connection lost"))
             else:
+                if isinstance(question, Release):
+                    question.asked_again |= self._bit
                 self.ask_when_back(question, payload)
         self._in_flight.clear()
         if self.state is not State.DOWN:

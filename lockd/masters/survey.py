@@ -103,10 +103,10 @@ def matcher(pattern: bytes) -> Callable[[bytes], bool]:
 def _copy(fleet: Fleet, link: Link, lease: bytes | None, ttl_ms: int) -> Copy | None:
     if lease is None or ttl_ms < 0:
         return None
-    words = lease.split(b" ", 5)
-    if len(words) != 6:
+    words = lease.split(b" ")
+    if len(words) < 6:
         return None
-    token, granted_us, _, host, pid, uid = words
+    token, granted_us, _, host, pid, uid = words[:6]
     master_us = (boottime_ns() + fleet.clocks.watches[link.index].offset_ns) // 1000
     return Copy(
         link.index, token, host, int(pid), int(uid), ttl_ms, max(0, (master_us - int(granted_us)) // 1000)

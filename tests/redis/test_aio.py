@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import uvloop
 
-from lockd import AgentUnreachable, LockdError, LockLost, NoQuorum, Taken, WaitTimeout
+from lockd import AgentUnreachable, LimitReached, LockdError, LockLost, NoQuorum, Taken, WaitTimeout
 from lockd.aio import Client, Lease
 from lockd.clock import boottime_ns
 from tests.redis.masters import Cluster, running_masters, short_folder
@@ -497,6 +497,21 @@ async def test_an_outage_has_a_reason_for_each_master_that_is_missing(cluster: C
     with pytest.raises(LockLost):
         await lease.release()
     await client.aclose()
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
+def test_a_limit_on_connections_is_told_as_one(
+    make_cluster: Callable[..., Cluster], run: Callable[[Coroutine[Any, Any, None]], None]
+) -> None:
+    cluster = make_cluster(limits={"connections_per_user": 1})
+
+    async def main() -> None:
+        async with Client(cluster.socket) as client, client.lock("a"):
+            for _ in range(50):
+                with pytest.raises(LimitReached, match="connections_per_user"):
+                    await client.ping()
+
+    run(main())
 
 
 # Forks and crowds

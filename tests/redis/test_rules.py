@@ -531,6 +531,7 @@ def test_rule_3_a_release_never_overtakes_its_own_acquire(
     proxy.hold()
     lease = app.lock(resource, MINUTE_MS)
     app.ask("UNLOCK", resource, lease["token"])
+    eventually(lambda: holding(cluster.masters, resource) == [], what="the others have run it")
     proxy.let_go()
     cluster.wait_voting(3)
     after = app.lock(resource + "/after", MINUTE_MS)

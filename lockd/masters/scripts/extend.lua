@@ -1,11 +1,12 @@
 -- One master's vote for going on with a lease (rules 2, 7, 9).
 --
 -- KEYS  1 the lease   2 this master's identity (hash)
--- ARGV  1 token  2 ttl_ms  3 cluster  4 "max_hold_ms owner" to put the lease back where it is missing, or "" not to
+-- ARGV  1 token  2 ttl_ms  3 cluster  4 "max_hold_ms owner pN" to put the lease back where it is missing, or "" not to
+--         (N numbers the proof of the lease that it is put back after)
 --       5 age of the lease in ms (used with 4)
 -- Returns {status, value, time_us}
 --    1 extended            value = ms that may be relied upon: the ttl, or what max_hold leaves of it
---    2 was missing, put back
+--    2 was missing, put back; or was put back since that proof, and the answer may have got lost
 --    0 held by another     value = how many ms until that one expires here
 --    3 missing, and not to be put back
 --    4 held for max_hold already (asked only with an empty 4)
@@ -43,4 +44,5 @@ if lasts_ms < ttl_ms then
   call('PEXPIRE', KEYS[1], ttl_ms)
   lasts_ms = ttl_ms
 end
-return {1, math.min(lasts_ms, ttl_ms), now_us}
+local put_back = ARGV[4] ~= '' and string.sub(lease, -#ARGV[4]) == ARGV[4]
+return {put_back and 2 or 1, math.min(lasts_ms, ttl_ms), now_us}

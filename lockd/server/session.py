@@ -238,12 +238,11 @@ class Session(asyncio.Protocol):
             self.close()
 
     def _hold_back(self) -> None:
-        """More has come than is kept. Where the client only has to wait its turn it is not read from for a
-        while; behind a command that waits that won't do: a connection that isn't read from can't be seen to
-        close."""
-        if self._busy:
+        """More has come than is kept: nothing is read for a while. Behind a LOCK that waits that won't do, since a
+        connection that isn't read from can't be seen to close."""
+        if self.waiting is not None and self.waiting.give_up_ns is not None:
             self.agent.limit_hit("pipeline_bytes", self.peer)
-            self.close(resp.error("LIMIT pipeline_bytes: too much was sent behind a command that waits"))
+            self.close(resp.error("LIMIT pipeline_bytes: too much was sent behind a LOCK that waits"))
         elif self._transport is not None and not self._held_back:
             self._held_back = True
             self._transport.pause_reading()

@@ -238,7 +238,7 @@ class Session(asyncio.Protocol):
             self.close()
 
     def _hold_back(self) -> None:
-        """More has come than is kept: nothing is read for a while. Behind a LOCK that waits that won't do, since a
+        """More has come than is kept: nothing is read for a while. Behind a LOCK that waits that won't do: a
         connection that isn't read from can't be seen to close."""
         if self.waiting is not None and self.waiting.give_up_ns is not None:
             self.agent.limit_hit("pipeline_bytes", self.peer)
@@ -246,6 +246,11 @@ class Session(asyncio.Protocol):
         elif self._transport is not None and not self._held_back:
             self._held_back = True
             self._transport.pause_reading()
+
+    def _read_again(self) -> None:
+        if self._held_back and self._transport is not None:
+            self._held_back = False
+            self._transport.resume_reading()
 
     def _run(self) -> None:
         """Run what has arrived, but not so much at a time that others have to wait for it."""
@@ -289,9 +294,8 @@ class Session(asyncio.Protocol):
             if left > self.agent.config.limits.pipeline_bytes:
                 self._hold_back()
             self._go_on()
-        elif self._held_back and self._transport is not None:
-            self._held_back = False
-            self._transport.resume_reading()
+        else:
+            self._read_again()
 
     def _go_on(self) -> None:
         """Go on with what has arrived meanwhile: in a turn of its own, since core may be in the middle of its
@@ -339,6 +343,7 @@ class Session(asyncio.Protocol):
 
     def lock_starts(self, request: LockRequest) -> None:
         self.waiting = request
+        self._read_again()
         self.busy()
         self.agent.quotas.waits(self.usage)
 

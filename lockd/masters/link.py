@@ -282,6 +282,8 @@ class Link(asyncio.Protocol):
             raise MasterError("still loading its data")
         await self._end_the_old_session(session)
         await handshake.load_scripts(self.call)
+        if self._transport is None:
+            raise MasterError("connection lost")
         self.introduced = True
         self._listener.introduced(self)
         self._settle_debts()
@@ -334,9 +336,12 @@ class Link(asyncio.Protocol):
             try:
                 if beats % _INSPECT_EVERY == 0:
                     await self._inspect()
+                    # What was refused with an error (a full disk, say) is still owed (rule 3).
+                    self._settle_debts()
                 await self._probe()
-            except MasterError as failure:
-                self.drop(str(failure))
+            except Exception as failure:
+                # Whatever it is, an answer that makes no sense included: a link never gives up.
+                self.drop(str(failure) or repr(failure))
             try:
                 await asyncio.wait_for(self._look_closer.wait(), _PROBE_S)
                 beats = 0

@@ -461,7 +461,7 @@ def test_rule_2_a_quorum_is_enough_for_the_answer_and_the_others_get_the_lease_t
 
 
 def test_rule_2_a_renewal_puts_the_lease_back_on_masters_that_lost_it(hosts: Hosts, resource: str) -> None:
-    lease = App(hosts.here).lock(resource, 600)
+    lease = App(hosts.here).lock(resource, 1_200)
     eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
     granted_us = int(lease_on(hosts.masters[4], resource).split()[1])
     for master in hosts.masters[:2]:
@@ -717,8 +717,8 @@ def test_rule_6_a_fence_that_masters_disagree_on_is_accepted_by_a_quorum(hosts: 
 
 def test_rule_7_a_session_lock_is_not_renewed_past_its_max_hold(hosts: Hosts, resource: str) -> None:
     app = App(hosts.here, protocol=3)
-    lease = app.lock(resource, 400, "MAXHOLD", 1_000, "NOTIFY")
-    hold_until_ns = boottime_ns() + 1_000 * NS_PER_MS
+    lease = app.lock(resource, 700, "MAXHOLD", 1_500, "NOTIFY")
+    hold_until_ns = boottime_ns() + 1_500 * NS_PER_MS
     deadlines, message = [lease["deadline_ns"]], app.push()
     while message[0] == "renewed":
         deadlines.append(message[3])

@@ -30,11 +30,6 @@ _ENDLESS = 1_000
 _tokens = count(1)
 
 
-def _bound_ms(lease: bytes) -> int:
-    """For how long agents that don't know a lease may extend it, as it reads on the masters."""
-    return int(lease.split()[0])
-
-
 @dataclass
 class Time:
     """The one virtual clock that all agents read."""
@@ -55,7 +50,8 @@ class Master:
         self.cluster = cluster
         self.ahead_us = 0
         self.fences: dict[int, int] = {}
-        self._leases: dict[bytes, tuple[bytes, int, int, int]] = {}
+        self._leases: dict[bytes, tuple[bytes, int, int, bytes]] = {}
+        """Token, end, when granted, and how it reads behind that; times in us of its own clock."""
 
     @property
     def now_us(self) -> int:
@@ -76,8 +72,8 @@ class Master:
     def pttl_ms(self, resource: bytes) -> int:
         return -(-(self._leases[resource][1] - self.now_us) // 1000)
 
-    def _set(self, resource: bytes, token: bytes, ttl_ms: int, granted_us: int, max_hold_ms: int) -> None:
-        self._leases[resource] = (token, self.now_us + ttl_ms * 1000, granted_us, max_hold_ms)
+    def _set(self, resource: bytes, token: bytes, ttl_ms: int, granted_us: int, terms: bytes) -> None:
+        self._leases[resource] = (token, self.now_us + ttl_ms * 1000, granted_us, terms)
 
     def run(self, ballot: Ballot) -> tuple[int, int, int]:
         """What the script of this ballot answers: status, value, time_us."""
@@ -114,7 +110,7 @@ class Master:
             attempt.token,
             attempt.ttl_ms,
             self.now_us,
-            _bound_ms(on_masters(attempt.holder)),
+            on_masters(attempt.holder),
         )
         self.fences[slot] = fence + BLOCK - 1
         return 1, fence
@@ -136,21 +132,20 @@ class Master:
         if holder is None:
             if extension.put_back is None:
                 return 3, 0
-            max_hold_ms = _bound_ms(extension.put_back)
-            self._set(resource, token, ttl_ms, self.now_us - extension.age_ms * 1000, max_hold_ms)
+            self._set(resource, token, ttl_ms, self.now_us - extension.age_ms * 1000, extension.put_back)
             return 2, ttl_ms
         if holder != token:
             return 0, self.pttl_ms(resource)
-        _, expires_us, granted_us, max_hold_ms = self._leases[resource]
+        _, expires_us, granted_us, terms = self._leases[resource]
         if extension.put_back is None:
-            left_ms = max_hold_ms - -(-(self.now_us - granted_us) // 1000)
+            left_ms = int(terms.split()[0]) - -(-(self.now_us - granted_us) // 1000)
             if left_ms <= 0:
                 return 4, 0
             ttl_ms = min(ttl_ms, left_ms)
         if self.pttl_ms(resource) < ttl_ms:
             expires_us = self.now_us + ttl_ms * 1000
-            self._leases[resource] = (token, expires_us, granted_us, max_hold_ms)
-        return 1, min(self.pttl_ms(resource), ttl_ms)
+            self._leases[resource] = (token, expires_us, granted_us, terms)
+        return 2 if terms == extension.put_back else 1, min(self.pttl_ms(resource), ttl_ms)
 
 
 @dataclass
@@ -270,8 +265,11 @@ class Fleet:
         for _ in range(min(arrived, len(link.sent))):
             self.arrive(master)
         link.up = False
-        link.owed.extend(ballot for ballot, _, _ in link.replies)
-        link.owed.extend(ballot for ballot, _ in link.sent)
+        unanswered = [ballot for ballot, _, _ in link.replies] + [ballot for ballot, _ in link.sent]
+        for ballot in unanswered:
+            if isinstance(ballot, Release):
+                ballot.asked_again |= 1 << master
+        link.owed.extend(unanswered)
         link.sent.clear()
         link.replies.clear()
 

@@ -344,8 +344,9 @@ def test_a_master_that_lost_the_lease_and_got_it_back_does_not_count_but_is_repo
     assert ballot.gone.mask == 0b00011
 
 
-def test_a_master_that_never_had_the_lease_counts_once_it_is_put_there():
-    assert extended("yypps", proven=0b10011).verdict is Verdict.YES
+def test_a_master_that_never_had_the_lease_proves_nothing_when_it_is_put_there():
+    """Another may have held it there and on a master that lost it, and be gone again."""
+    assert extended("yypps", proven=0b10011).verdict is not Verdict.YES
 
 
 def test_a_master_found_without_it_before_stays_distrusted():
@@ -415,6 +416,15 @@ def test_a_release_that_found_it_somewhere_was_one():
     for master, deleted in enumerate([0, 1, 0]):
         ballot.answered(master, deleted, 0, True, 1)
     assert ballot.verdict is Verdict.YES
+
+
+def test_a_release_asked_again_that_finds_nothing_may_have_done_it_the_first_time():
+    ballot = release()
+    ballot.asked_again = 0b00111
+    for master in range(3):
+        ballot.answered(master, 0, 0, True, 1)
+    assert ballot.verdict is Verdict.NO_QUORUM
+    assert (ballot.unknown, ballot.missing) == (3, 0)
 
 
 def test_a_release_on_fewer_than_a_quorum_ends_when_all_of_them_have_answered():

@@ -819,6 +819,41 @@ def test_what_a_renewal_put_back_counts_again_once_a_quorum_has_proven_the_lease
     assert app.losses == []
 
 
+def test_put_backs_on_masters_that_never_had_the_lease_do_not_hide_that_another_held_it():
+    """Three of five is one lost key away from two holders; the first must hear of it."""
+    host = cluster()
+    break_all(host, 3, 4)
+    app = host.locked(ttl_ms=10_000)
+    promised_ns = app.held.deadline_ns
+    for master in (3, 4):
+        host.fleet.come_back(master)
+    forget(host, 2)
+    other = beside(host)
+    second = other.locked()
+    assert second.code == "granted"
+    other.unlock(second)
+    other.fleet.settle()
+    host.pass_ms(20_000)
+    assert app.renewals == []
+    ((told_ns, _),) = app.losses
+    assert told_ns < promised_ns
+
+
+def test_a_put_back_whose_answer_was_lost_is_not_taken_for_a_lease_that_was_always_there():
+    host = cluster()
+    app = host.locked(ttl_ms=9_000)
+    forget(host, *range(5))
+    slow(host, *range(5))
+    host.pass_ms(3_100)
+    for master in range(5):
+        host.fleet.break_off(master, arrived=1)
+        host.fleet.come_back(master)
+    answer_all(host)
+    assert shown_by(host) == [None] * 5
+    assert app.renewals == []
+    assert len(app.losses) == 1
+
+
 def test_a_lease_taken_by_another_after_data_loss_is_lost():
     host = cluster()
     app = host.locked(ttl_ms=10_000)
@@ -1150,6 +1185,19 @@ def test_unlock_that_finds_the_lease_nowhere_is_expired():
     host.fleet.settle()
     assert told.code == "EXPIRED"
     assert "no master had it any more" in told.text
+
+
+def test_unlock_whose_answers_were_lost_is_not_taken_for_a_lost_lease():
+    host = cluster()
+    app = host.locked()
+    slow(host, *range(5))
+    told = host.unlock(app)
+    for master in range(5):
+        host.fleet.break_off(master, arrived=1)
+        host.fleet.come_back(master)
+    answer_all(host)
+    assert told.code == "done"
+    assert shown_by(host) == [None] * 5
 
 
 def test_unlock_after_the_deadline_is_expired_and_still_gives_back():

@@ -221,6 +221,10 @@ def test_what_is_taken_as_a_single_request_is_just_that(stream):
         assert exact.pending_bytes == 0
 
 
-@given(requests.filter(lambda words: len(encoded(words)) <= LIMIT and not any(b"\r\n" in word for word in words)))
+def is_ordinary(words: list[bytes]) -> bool:
+    return len(encoded(words)) <= LIMIT and not any(b"\r\n" in word for word in words)
+
+
+@given(requests.filter(is_ordinary))
 def test_an_ordinary_request_is_taken_as_a_single_one(words):
     assert RequestParser(LIMIT).only(encoded(words)) == words

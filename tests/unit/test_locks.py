@@ -854,6 +854,23 @@ def test_a_put_back_whose_answer_was_lost_is_not_taken_for_a_lease_that_was_alwa
     assert len(app.losses) == 1
 
 
+def test_nor_is_it_by_the_next_renewal_when_the_first_was_given_up():
+    host = cluster()
+    app = host.locked(ttl_ms=9_000)
+    forget(host, *range(5))
+    slow(host, *range(5))
+    host.pass_ms(3_100)
+    for master in range(5):
+        host.fleet.break_off(master, arrived=1)
+        host.fleet.fail_to_connect(master)
+        host.fleet.come_back(master)
+    quick(host, *range(5))
+    host.pass_ms(2_000)
+    assert len(host.asked(Extension)) >= 2
+    assert app.renewals == []
+    assert len(app.losses) == 1
+
+
 def test_a_lease_taken_by_another_after_data_loss_is_lost():
     host = cluster()
     app = host.locked(ttl_ms=10_000)

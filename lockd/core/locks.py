@@ -151,6 +151,9 @@ class Locks:
     def _watch(self, ballot: Ballot, timeout_ns: int) -> None:
         """See to it that a ballot settles in time (rule 5). Nearly all have the same limit, so a queue does
         for those."""
+        if not ballot.pending:
+            # Nobody was asked: it is settled at once, but not before its owner knows of it.
+            timeout_ns = 0
         if timeout_ns < self._timeout_ns:
             self.timers.at(ballot.t1_ns + timeout_ns, ballot.time_out)
             return

@@ -740,7 +740,8 @@ def test_rule_7_no_extension_reaches_past_max_hold_on_any_host(hosts: Hosts, res
         extended = _lease(app.ask("EXTEND", resource, lease["token"], 20_000))
         assert lease["deadline_ns"] < extended["deadline_ns"] <= hold_until_ns
     hosts.pass_through(hosts.here, resource + "/after")
-    assert all(on(master, "PTTL", lease_key(resource)) <= 10_000 for master in hosts.masters)
+    # On the masters it lasts by the allowance for drift longer than for its holder.
+    assert all(on(master, "PTTL", lease_key(resource)) <= 10_200 for master in hosts.masters)
 
 
 def test_rule_7_a_session_lock_is_extended_by_its_own_agent_only(hosts: Hosts, resource: str) -> None:

@@ -17,6 +17,9 @@ def on_masters(holder: Holder) -> bytes:
     return b"%d %b" % (holder.max_hold_ms if holder.detached else 0, holder.owner)
 
 
+_LEAST_GAIN_NS = 5 * NS_PER_MS
+
+
 class Standing(Enum):
     HELD = "held"
     LOST = "lost"
@@ -96,7 +99,7 @@ class Lease:
     def extension_ttl_ms(self, wanted_ms: int, now_ns: int) -> int:
         """How much may be asked for now without passing max_hold (rule 7); 0 when that would gain nothing."""
         ttl_ms = min(wanted_ms, longest_ttl_ms(self.hold_until_ns - now_ns))
-        return ttl_ms if deadline_ns(now_ns, ttl_ms) > self.deadline_ns else 0
+        return ttl_ms if deadline_ns(now_ns, ttl_ms) > self.deadline_ns + _LEAST_GAIN_NS else 0
 
     def prove(self, extension: Extension) -> None:
         """A quorum went on with it."""

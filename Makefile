@@ -112,5 +112,5 @@ node: $(if $(and $(shell command -v node),$(shell command -v npm)),$(NODE_DIR)/.
 
 $(NODE_DIR)/.installed:
 	@mkdir -p $(NODE_DIR)
-	@npm install --prefix $(NODE_DIR) --silent --no-package-lock --ignore-scripts --no-audit --no-fund ioredis@5 \
+	@timeout 120 npm install --fetch-retries=1 --fetch-timeout=30000 --prefix $(NODE_DIR) --silent --no-package-lock --ignore-scripts --no-audit --no-fund ioredis@5 \
 	  && touch $@ || echo "ioredis could not be installed: its tests will be skipped"

@@ -111,14 +111,15 @@ class Fleet:
         self._changed(link)
 
     def judge(self, link: Link, facts: Facts) -> tuple[State, str]:
-        if facts.identity is not None:
-            self.clocks.allow_for(facts.identity.max_ttl_ms)
         others = [
             (o.master.name, o.facts.run_id)
             for o in self.links
             if o is not link and o.introduced and o.facts is not None
         ]
-        return judge(link.master.name, self.config.cluster, facts, others)
+        state, reason = judge(link.master.name, self.config.cluster, facts, others)
+        if state is State.UP and facts.identity is not None:
+            self.clocks.allow_for(facts.identity.max_ttl_ms)
+        return state, reason
 
     def introduced(self, link: Link) -> None:
         self._gauge.connected(link.index)

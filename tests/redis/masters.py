@@ -100,18 +100,37 @@ def _wait_on_some_port(master: LocalMaster) -> None:
 
 
 class AgentProcess(Child):
-    """A `lockd serve` of its own."""
+    """A `lockd serve` of its own. `on_port_taken` chooses another port for /metrics and writes it down."""
 
-    def __init__(self, config_path: Path, socket_path: Path, log_path: Path, name: str = "agent") -> None:
+    def __init__(
+        self,
+        config_path: Path,
+        socket_path: Path,
+        log_path: Path,
+        name: str = "agent",
+        on_port_taken: Callable[[], None] = lambda: None,
+    ) -> None:
         command = (sys.executable, "-m", "lockd", "serve", "--config", config_path)
         super().__init__(name, command, log_path)
         self.socket_path = socket_path
+        self._on_port_taken = on_port_taken
 
     def start(self, wait: bool = True) -> None:
         """Start it; with `wait`, return when it answers a PING. AssertionError with its log when not."""
         super().start()
-        if wait:
-            self.wait_ready()
+        if not wait:
+            return
+        for _ in range(3):
+            try:
+                self.wait_ready()
+                return
+            except AssertionError:
+                # Another test run on this machine may have taken the port since it was found free.
+                if self.running or b"can't serve /metrics" not in self.log():
+                    raise
+                self._on_port_taken()
+                super().start()
+        self.wait_ready()
 
     def wait_ready(self, within_s: float = 10.0) -> None:
         try:
@@ -146,13 +165,21 @@ class Cluster:
         self.name = name
         self.socket = folder / f"{name}.sock"
         self.config_path = folder / f"{name}.yml"
-        self.metrics_port = free_ports(1, avoid=[master.port for master in masters])[0]
+        self.metrics_port = self._free_port()
         self._overrides = overrides
         self._others: list[Cluster] = []
         self._clients: list[redis.Redis] = []
         self._links: list[socket.socket] = []
         self.write_config()
-        self.agent = AgentProcess(self.config_path, self.socket, folder / "log" / f"{name}.log", name)
+        log_path = folder / "log" / f"{name}.log"
+        self.agent = AgentProcess(self.config_path, self.socket, log_path, name, self._move_metrics)
+
+    def _free_port(self) -> int:
+        return free_ports(1, avoid=[master.port for master in self.masters])[0]
+
+    def _move_metrics(self) -> None:
+        self.metrics_port = self._free_port()
+        self.write_config()
 
     def config(self) -> dict[str, Any]:
         """The document that the agent's configuration file holds."""

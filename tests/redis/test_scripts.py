@@ -299,7 +299,15 @@ def test_extend_is_refused_when_max_hold_is_over_or_only_its_own_agent_may(
     master.extend(ttl_ms=1_000, put_back=f"{max_hold_ms} {OWNER}", age_ms=501)
     assert master.extend(ttl_ms=9_000)[:2] == [4, 0]
     assert master.remaining_ms() <= 1_000
-    assert master.extend(ttl_ms=2_000, put_back=f"{max_hold_ms} {OWNER}", age_ms=501)[:2] == [1, 2_000]
+    assert master.extend(ttl_ms=2_000, put_back=f"{max_hold_ms} {OWNER} p1")[:2] == [1, 2_000]
+
+
+def test_what_was_put_back_is_said_again_until_the_lease_has_been_proven_anew(master: Scripted) -> None:
+    # The first answer may have got lost, and with it that this master had it no more.
+    first, later = (f"0 {OWNER} p{proof}" for proof in (7, 17))
+    assert master.extend(ttl_ms=1_000, put_back=first)[:2] == [2, 1_000]
+    assert master.extend(ttl_ms=2_000, put_back=first)[:2] == [2, 2_000]
+    assert master.extend(ttl_ms=3_000, put_back=later)[:2] == [1, 3_000]
 
 
 def test_extend_is_refused_without_the_clusters_identity(blank: Scripted) -> None:

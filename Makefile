@@ -72,7 +72,7 @@ $(VENV)/.created:
 	@touch $@
 
 define pip_install
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.$(1)'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.$(1)'
 	@touch $@
 endef
 

@@ -356,13 +356,24 @@ def lock(
     _print_lease(resource, agent.ask(*words, within_s=wait_ms / 1000 + ANSWER_WITHIN_S), as_json)
 
 
+def _read_token(_context: click.Context, _parameter: click.Parameter, token: str) -> str:
+    return sys.stdin.readline().strip() if token == "-" else token
+
+
+token_argument = click.argument("token", envvar="LOCKD_TOKEN", callback=_read_token)
+
+
 @main.command(short_help="Release what was locked with a token.")
 @json_option
 @click.argument("resource")
-@click.argument("token")
+@token_argument
 @click.pass_obj
 def unlock(agent: Agent, as_json: bool, resource: str, token: str) -> None:
-    """Release RESOURCE, which was locked with TOKEN. From any host."""
+    """Release RESOURCE, which was locked with TOKEN. From any host.
+
+    Others on this host can see what stands on a command line: TOKEN may also be in LOCKD_TOKEN of the
+    environment, or - to be read from standard input.
+    """
     agent.ask("UNLOCK", resource, token)
     if as_json:
         _print_json({"resource": resource, "released": True})
@@ -372,12 +383,13 @@ def unlock(agent: Agent, as_json: bool, resource: str, token: str) -> None:
 @ttl_option
 @json_option
 @click.argument("resource")
-@click.argument("token")
+@token_argument
 @click.pass_obj
 def extend(agent: Agent, ttl_ms: int, as_json: bool, resource: str, token: str) -> None:
     """Have RESOURCE, locked with TOKEN, last for a TTL from now; never less than it would have.
 
-    Prints TOKEN FENCE DEADLINE_NS as lock does; FENCE is - when the agent of another host granted it.
+    TOKEN may be in LOCKD_TOKEN, or - for standard input. Prints TOKEN FENCE DEADLINE_NS as lock does; FENCE
+    is - when the agent of another host granted it.
     """
     _print_lease(resource, agent.ask("EXTEND", resource, token, ttl_ms), as_json)
 
@@ -717,7 +729,7 @@ _MASTER_COLUMNS: tuple[Column, ...] = (
     ("ADDRESS", lambda row: row["address"]),
     ("STATE", lambda row: row["state"]),
     ("VOTE", lambda row: "yes" if row["vote"] else "no"),
-    ("ROUND TRIP", lambda row: shown_us(row["rtt_us"] or 0)),
+    ("ROUND TRIP", lambda row: "-" if row["state"] == "down" else shown_us(row["rtt_us"] or 0)),
     ("CLOCK", lambda row: "?" if row["clock_offset_us"] is None else shown_us(row["clock_offset_us"])),
     ("VERSION", lambda row: row["version"]),
     ("WHY NO VOTE", lambda row: "" if row["vote"] else row["reason"]),

@@ -92,6 +92,11 @@ class EventLog:
     def error(self, event: str, /, **fields: Any) -> None:
         self._log(event, logging.ERROR, fields)
 
+    def always(self, event: str, /, **fields: Any) -> None:
+        """A warning that no flood may swallow: what an operator did, and to whom."""
+        if self._threshold <= logging.WARNING:
+            self._write(event, logging.WARNING, fields, _Bucket())
+
     def log(self, event: str, level: str = "info", /, **fields: Any) -> None:
         """For a level that is only known when it happens."""
         self._log(event, LEVELS[level], fields)

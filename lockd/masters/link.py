@@ -57,6 +57,15 @@ Question = tuple[Ballot | Call, bytes, int]
 """What is asked, as a ballot or a call; how it reads on the wire; and when it was sent."""
 
 
+def _in_words(failure: Exception) -> str:
+    """Why a connection failed, as an operator would say it."""
+    if isinstance(failure, TimeoutError):
+        return "no answer in time"
+    if isinstance(failure, OSError) and failure.strerror:
+        return failure.strerror.lower()
+    return str(failure) or repr(failure)
+
+
 class Listener(Protocol):
     """The fan-out, as a link sees it."""
 
@@ -268,6 +277,7 @@ class Link(asyncio.Protocol):
             await asyncio.sleep(min(1.0, 0.005 * 2 ** min(tries, 10)) * (0.5 + random()))
 
     async def _connect(self) -> None:
+        self._dropped = ""
         loop = asyncio.get_running_loop()
         await loop.create_connection(
             lambda: self,
@@ -315,9 +325,7 @@ class Link(asyncio.Protocol):
 
     def _failed_to_connect(self, failure: Exception) -> None:
         # Where the link was dropped for a cause, "connection lost" is only what came of it.
-        why = self._dropped or (
-            "no answer in time" if isinstance(failure, TimeoutError) else str(failure) or repr(failure)
-        )
+        why = self._dropped or _in_words(failure)
         self._change(State.LOADING if self.state is State.LOADING else State.DOWN, why)
         if self._transport is not None:
             self._transport.abort()

@@ -11,6 +11,7 @@ from lockd.masters import formation, survey
 from lockd.masters.formation import NotPossible
 from lockd.server import resp
 from lockd.server.session import Session
+from lockd.server.turns import Turns
 
 if TYPE_CHECKING:
     from lockd.server.agent import Agent
@@ -24,13 +25,14 @@ class Operators:
 
     def __init__(self, agent: "Agent") -> None:
         self._agent = agent
-        self._one_listing = asyncio.Lock()
+        self._turns = Turns()
         self._one_change = asyncio.Lock()
 
     # Reading
 
     async def holder(self, session: Session, resource: bytes) -> bytes:
-        found = await survey.copies_of(self._agent.fleet, resource)
+        async with self._turns.of(session.peer.uid):
+            found = await survey.copies_of(self._agent.fleet, resource)
         if found.answered < self._agent.quorum and not found.copies:
             return resp.error("NOQUORUM too few masters answered to say whether it is held")
         best = survey.strongest(found.copies)
@@ -38,15 +40,13 @@ class Operators:
             return resp.value(None, session.protocol)
         return resp.value(self._shown(resource, best), session.protocol)
 
-    async def locks(self, session: Session, pattern: bytes) -> bytes:
-        """All leases on all masters. One such listing at a time: it reads through everything that the masters
-        hold."""
-        async with self._one_listing:
+    async def locks(self, session: Session, pattern: bytes) -> None:
+        """All leases on all masters."""
+        async with self._turns.of(session.peer.uid):
             by_resource = await survey.all_copies(self._agent.fleet, pattern)
-        held = ((resource, survey.strongest(copies)) for resource, copies in by_resource.items())
-        return await _listing(
-            (self._shown(resource, best) for resource, best in held if best is not None), session.protocol
-        )
+            held = ((resource, survey.strongest(copies)) for resource, copies in by_resource.items())
+            shown = (self._shown(resource, best) for resource, best in held if best is not None)
+            await session.hand_over(await _listing(shown, session.protocol))
 
     def _shown(self, resource: bytes, copies: list[survey.Copy]) -> dict[str, Any]:
         agent, first = self._agent, copies[0]
@@ -66,12 +66,15 @@ class Operators:
             "quorum": int(quorum),
         }
 
-    async def local_locks(self, session: Session, pattern: bytes) -> bytes:
+    async def local_locks(self, session: Session, pattern: bytes) -> None:
         """The leases of this host's apps, and how many wait behind each."""
-        matches, locks = survey.matcher(pattern), self._agent.locks
-        held = [queue.lease for queue in locks.queues.values() if queue.lease is not None]
-        leases = (lease for lease in (*held, *locks.detached.values()) if matches(lease.resource))
-        return await _listing((self._shown_local(lease) for lease in leases), session.protocol)
+        async with self._turns.of(session.peer.uid):
+            matches, locks = survey.matcher(pattern), self._agent.locks
+            held = [queue.lease for queue in locks.queues.values() if queue.lease is not None]
+            leases = (lease for lease in (*held, *locks.detached.values()) if matches(lease.resource))
+            await session.hand_over(
+                await _listing((self._shown_local(lease) for lease in leases), session.protocol)
+            )
 
     def _shown_local(self, lease: Lease) -> dict[str, Any]:
         now_ns = boottime_ns()

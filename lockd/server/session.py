@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _COMMANDS_PER_TURN = 64
 _REPLY_BYTES_PER_TURN = 65_536
 _LOSSES_REMEMBERED = 1_000
+_HAND_OVER_S = 5.0
 _MS = 1_000_000
 
 
@@ -135,6 +136,7 @@ class Session(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._busy = False
         self._clogged = False
+        self._drained = asyncio.Event()
         self._held_back = False
         self._more = False
         self._scheduled = False
@@ -203,6 +205,7 @@ class Session(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self._clogged = False
+        self._drained.set()
         self._go_on()
 
     def quit(self) -> bytes:
@@ -362,7 +365,7 @@ class Session(asyncio.Protocol):
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // _MS)
         self.answer(resp.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self.protocol))
 
-    def later(self, work: Coroutine[Any, Any, bytes], *, finish: bool = False) -> None:
+    def later(self, work: Coroutine[Any, Any, bytes | None], *, finish: bool = False) -> None:
         """Answer with what `work` comes to; nothing else on this connection runs meanwhile. finish: also when
         the client goes."""
         self.busy()
@@ -373,13 +376,28 @@ class Session(asyncio.Protocol):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _finish(self, work: Coroutine[Any, Any, bytes]) -> None:
+    async def hand_over(self, reply: bytes) -> None:
+        """Answer with a reply that may be large, and come back when the client has read it; one that doesn't
+        in time is cut off."""
+        self.answer(reply)
+        self._drained.clear()
+        if not self._clogged:
+            return
+        try:
+            await asyncio.wait_for(self._drained.wait(), _HAND_OVER_S)
+        except TimeoutError:
+            self.agent.limit_hit("unsent_bytes", self.peer)
+            if self._transport is not None:
+                self._transport.abort()
+
+    async def _finish(self, work: Coroutine[Any, Any, bytes | None]) -> None:
         try:
             reply = await work
         except Exception as failure:
             self.agent.log.error("command_failed", error=repr(failure))
             reply = resp.error("ERR the agent failed at this; its log says how")
-        self.answer(reply)
+        if reply is not None:
+            self.answer(reply)
 
     # Pushes
 

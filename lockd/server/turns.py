@@ -1,0 +1,28 @@
+"""Slow readings, a few at a time: whoever asks for too many waits behind himself, not in front of others."""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+_AT_ONCE = 8
+_PER_USER = 2
+_REST_S = 0.002
+
+
+class Turns:
+    """For questions that go to all masters, or list all that is held: a turn each."""
+
+    def __init__(self) -> None:
+        self._all = asyncio.Semaphore(_AT_ONCE)
+        # One entry for each user that ever asked: as many as the host has.
+        self._users: defaultdict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_PER_USER))
+
+    @asynccontextmanager
+    async def of(self, uid: int) -> AsyncIterator[None]:
+        """A turn for this user."""
+        async with self._users[uid]:
+            async with self._all:
+                yield
+            # A rest between two questions of one user is time in which others get what they came for.
+            await asyncio.sleep(_REST_S)

@@ -16,7 +16,7 @@ TEST_STAMP := $(VENV)/.installed-test
 BENCH_STAMP := $(VENV)/.installed-bench
 
 # command:package, for each program of the distribution that the tests use; a test without its program is skipped.
-APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl
+APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc,libc6-dev
 
 .DEFAULT_GOAL := help
 .PHONY: help dev venv test lint bench fuzz clean tools node
@@ -92,7 +92,7 @@ $(TEST_STAMP): $(VENV)/.created pyproject.toml
 # installed a policy forbids it, and whatever policy was there is put back. Disabled, they don't start with the machine.
 tools:
 	@missing=; for tool in $(APT_TOOLS); do \
-	  command -v "$${tool%%:*}" >/dev/null || missing="$$missing $${tool#*:}"; \
+	  command -v "$${tool%%:*}" >/dev/null || missing="$$missing $$(echo $${tool#*:} | tr , " ")"; \
 	done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \

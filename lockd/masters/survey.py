@@ -95,9 +95,25 @@ def strongest(copies: Iterable[Copy]) -> list[Copy] | None:
 
 
 def matcher(pattern: bytes) -> Callable[[bytes], bool]:
-    """Whether a resource matches a glob."""
-    found = re.compile(fnmatch.translate(pattern.decode("utf-8", "surrogateescape"))).match
+    """Whether a resource matches a glob, as Redis reads it (`*`, `?`, `[ab]`, `[^ab]`, `\\x` for x
+    itself)."""
+    found = re.compile(fnmatch.translate(_as_fnmatch(pattern.decode("utf-8", "surrogateescape")))).match
     return lambda resource: found(resource.decode("utf-8", "surrogateescape")) is not None
+
+
+def _as_fnmatch(pattern: str) -> str:
+    """A glob of Redis as Python's fnmatch writes it, whose cost is bounded."""
+
+    def translated(found: re.Match[str]) -> str:
+        text = found[0]
+        if text.startswith("\\"):
+            return f"[{text[1:]}]" if text[1:] else text
+        inner = text[1:-1].replace("\\", "")
+        if inner.startswith("^"):
+            return f"[!{inner[1:]}]"
+        return f"[{inner[1:]}!]" if inner.startswith("!") and len(inner) > 1 else f"[{inner}]"
+
+    return re.sub(r"\\.?|\[(?:\\.|[^\]\\])+\]", translated, pattern, flags=re.S)
 
 
 def _copy(fleet: Fleet, link: Link, lease: bytes | None, ttl_ms: int) -> Copy | None:

@@ -174,6 +174,8 @@ class Agent:
             raise CannotServe(
                 f"the socket {path} can't be given to the group '{wanted.group}': {failure}"
             ) from failure
+        # From here on it answers whoever looks whether an agent is alive behind it.
+        listening.listen(_BACKLOG)
         self._socket_is = os.stat(path).st_ino
         return listening
 
@@ -280,6 +282,8 @@ class Agent:
     # What happened
 
     def _master_changed(self, link: Link) -> None:
+        if self.stopped:
+            return
         reason = self.fleet.refusal_of(link)
         before, now = self._shown.get(link.master.name), (link.state, "" if not reason else "no vote")
         if before == now:

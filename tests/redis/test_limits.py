@@ -503,3 +503,14 @@ def test_nobody_sees_the_whole_token_of_another(ruled: Cluster, connect: Callabl
     for words in (["HOLDER", "admin:secret"], ["LOCKS"], ["LOCKS", "LOCAL"], ["INFO"]):
         assert token not in str(wire.ask(*words))
     assert token not in ruled.log_text()
+
+
+def test_a_list_that_nobody_reads_is_kept_for_a_few_at_a_time(
+    limited: Cluster, connect: Callable[..., Wire]
+) -> None:
+    holder, asking = connect(limited), [connect(limited) for _ in range(8)]
+    tokens = [token_of(holder.ask("LOCK", f"list-{n}", TTL_MS)) for n in range(6)]
+    for wire in asking:
+        wire.send("LOCKS", "*", "LOCAL")
+    assert [len(wire.reply()) for wire in asking] == [6] * 8
+    assert [holder.ask("UNLOCK", f"list-{n}", token) for n, token in enumerate(tokens)] == [1] * 6

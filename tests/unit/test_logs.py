@@ -231,3 +231,13 @@ def test_a_broken_stderr_does_not_break_the_agent(
     out.close()
     log.error("nobody_hears_this")
     assert capsys.readouterr().err == ""
+
+
+def test_no_flood_swallows_what_an_operator_did():
+    stream = io.StringIO()
+    log = EventLog("audit", "info", stream=stream, clock_ns=lambda: 0, environ={})
+    for number in range(100):
+        log.always("forced_release", number=number)
+    assert [f"number={number}" in line for number, line in enumerate(stream.getvalue().splitlines())] == [
+        True
+    ] * 100

@@ -1,0 +1,41 @@
+"""Whoever asks for too many slow things waits behind himself."""
+
+import asyncio
+
+from lockd.server.turns import Turns
+
+
+async def in_turn(turns: Turns, uid: int, log: list[int], go: asyncio.Event) -> None:
+    async with turns.of(uid):
+        log.append(uid)
+        await go.wait()
+
+
+def test_one_users_flood_does_not_keep_another_from_his_turn():
+    async def flood() -> list[int]:
+        turns, go, begun = Turns(), asyncio.Event(), list[int]()
+        tasks = [asyncio.ensure_future(in_turn(turns, 1000, begun, go)) for _ in range(50)]
+        tasks.append(asyncio.ensure_future(in_turn(turns, 7, begun, go)))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        seen = list(begun)
+        go.set()
+        await asyncio.gather(*tasks)
+        assert len(begun) == 51
+        return seen
+
+    assert sorted(asyncio.run(flood())) == [7, 1000, 1000]
+
+
+def test_a_turn_is_given_back_when_its_holder_is_cancelled():
+    async def cancelled() -> list[int]:
+        turns, go, begun = Turns(), asyncio.Event(), list[int]()
+        for _ in range(20):
+            task = asyncio.ensure_future(in_turn(turns, 1000, begun, go))
+            await asyncio.sleep(0)
+            await asyncio.sleep(0)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        return begun
+
+    assert len(asyncio.run(cancelled())) == 20

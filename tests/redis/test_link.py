@@ -1,0 +1,172 @@
+"""A link to a master that misbehaves as a real one can't be made to: a scripted one stands in for it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import hiredis
+import pytest
+
+from lockd.clock import boottime_ns
+from lockd.config import Config
+from lockd.core.ballots import Release
+from lockd.core.membership import REQUIRED_SETTINGS, State
+from lockd.masters.fleet import Fleet
+from lockd.masters.link import Link
+
+WITHIN_S = 15.0
+
+
+def bulk(text: str) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(text), text.encode())
+
+
+def array(*words: str) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(map(bulk, words))
+
+
+class ScriptedMaster:
+    """Answers the handshake as a healthy master does. `heard`: (connection, words), in order.
+
+    first_time: what the first TIME is answered; scripts: what one EVALSHA after the other is (None: hang up).
+    """
+
+    def __init__(self, first_time: bytes | None = None, scripts: tuple[bytes | None, ...] = ()) -> None:
+        self.heard: list[tuple[int, list[str]]] = []
+        self.connections = 0
+        self._first_time = first_time
+        self._scripts = list(scripts)
+
+    def asked(self, name: str) -> list[int]:
+        """On which connections a command came."""
+        return [connection for connection, words in self.heard if words[0] == name]
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        me, parser = self.connections, hiredis.Reader()
+        while data := await reader.read(65_536):
+            parser.feed(data)
+            while (words := parser.gets()) is not False:
+                texts = [word.decode(errors="replace") for word in words]
+                self.heard.append((me, texts))
+                reply = self._reply(texts, me)
+                if reply is None:
+                    writer.close()
+                    return
+                writer.write(reply)
+
+    def _reply(self, words: list[str], connection: int) -> bytes | None:
+        match words[0], words[1:2]:
+            case "CLIENT", ["ID"]:
+                return b":%d\r\n" % (100 + connection)
+            case "CLIENT", ["KILL"]:
+                return b":1\r\n"
+            case "INFO", _:
+                return bulk("redis_version:7.0.15\r\nrun_id:abc\r\nrole:master\r\nloading:0\r\n")
+            case "CONFIG", _:
+                return array(words[2], REQUIRED_SETTINGS[words[2]])
+            case "DBSIZE", _:
+                return b":1\r\n"
+            case "HGETALL", _:
+                return array("cluster", "test", "name", "m1", "max_ttl_ms", "60000")
+            case "TIME", _:
+                first, self._first_time = self._first_time, None
+                return first or array(*f"{time.time():.6f}".split("."))
+            case "EVALSHA", _:
+                return self._scripts.pop(0) if self._scripts else b":1\r\n"
+            case _:
+                return b"+OK\r\n"
+
+
+class NoGauge:
+    def connected(self, master: int) -> None: ...
+
+    def round_trip(self, master: int, ns: int) -> None: ...
+
+
+async def until(condition: Callable[[], bool], what: str) -> None:
+    deadline_s = time.monotonic() + WITHIN_S
+    while not condition():
+        assert time.monotonic() < deadline_s, f"not within {WITHIN_S} s: {what}"
+        await asyncio.sleep(0.01)
+
+
+def linked_to(master: ScriptedMaster, story: Callable[[Fleet, Link], Coroutine[Any, Any, None]]) -> None:
+    """Run `story` with a fleet of this one master, which is up."""
+
+    async def run() -> None:
+        server = await asyncio.start_server(master.serve, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        entry = {"name": "m1", "address": f"127.0.0.1:{port}"}
+        fleet = Fleet(
+            Config.model_validate({"cluster": "test", "masters": [entry]}), NoGauge(), lambda _: None
+        )
+        fleet.start()
+        try:
+            await until(lambda: fleet.links[0].introduced, "the link is up")
+            await story(fleet, fleet.links[0])
+        finally:
+            await fleet.stop()
+            server.close()
+
+    asyncio.run(run())
+
+
+def give_back(fleet: Fleet) -> Release:
+    now_ns = boottime_ns()
+    release = Release(b"r", b"0" * 32, 1, now_ns, now_ns + 60_000_000_000, lambda _ballot, _now_ns: None)
+    release.put_to(fleet.release(release, 1))
+    return release
+
+
+@pytest.mark.parametrize("nonsense", [b":1\r\n", b"*1\r\n$1\r\nx\r\n", b"*2\r\n$1\r\nx\r\n$1\r\ny\r\n"])
+def test_a_master_whose_answer_makes_no_sense_is_left_and_tried_again(nonsense: bytes) -> None:
+    master = ScriptedMaster(first_time=nonsense)
+
+    async def story(fleet: Fleet, link: Link) -> None:
+        await until(
+            lambda: master.connections >= 2 and fleet.voting() == 1, "it is connected again, and votes"
+        )
+
+    linked_to(master, story)
+
+
+def test_a_release_that_was_refused_is_sent_again_on_a_connection_that_stays() -> None:
+    master = ScriptedMaster(
+        scripts=(b"-MISCONF Errors writing to the AOF file: No space left on device\r\n",)
+    )
+
+    async def story(fleet: Fleet, link: Link) -> None:
+        release = give_back(fleet)
+        await until(lambda: release.deleted == 1, "the release is done")
+        assert master.asked("EVALSHA") == [1, 1]
+
+    linked_to(master, story)
+
+
+def test_a_release_whose_outcome_is_unknown_is_sent_again_behind_the_end_of_the_old_session() -> None:
+    master = ScriptedMaster(scripts=(None,))
+
+    async def story(fleet: Fleet, link: Link) -> None:
+        release = give_back(fleet)
+        await until(lambda: release.deleted == 1, "the release is done")
+        words = [words for connection, words in master.heard if connection == 2]
+        killed = words.index(["CLIENT", "KILL", "ID", "101"])
+        assert killed < next(at for at, asked in enumerate(words) if asked[0] == "EVALSHA")
+        assert link.state is State.UP
+
+    linked_to(master, story)
+
+
+def test_that_a_release_asked_again_finds_nothing_does_not_mean_that_the_lease_was_lost() -> None:
+    master = ScriptedMaster(scripts=(None, b":0\r\n"))
+
+    async def story(fleet: Fleet, link: Link) -> None:
+        release = give_back(fleet)
+        await until(lambda: not release.pending, "the release is answered")
+        assert (release.deleted, release.missing, release.unknown) == (0, 0, 1)
+
+    linked_to(master, story)

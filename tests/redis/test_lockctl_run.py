@@ -37,8 +37,10 @@ folder = pathlib.Path(sys.argv[1])
 who = "child" if os.fork() == 0 else "parent"
 
 def note(name, text):
-    (folder / f".{name}").write_text(text)
-    (folder / f".{name}").rename(folder / name)
+    # Both note the deadline: each by a file of its own, or one takes the other's away.
+    own = folder / f".{name}.{who}"
+    own.write_text(text)
+    own.rename(folder / name)
 
 def told(number, frame):
     note(f"{who}.told", str(time.clock_gettime_ns(time.CLOCK_BOOTTIME)))

@@ -37,7 +37,7 @@ folder = pathlib.Path(sys.argv[1])
 who = "child" if os.fork() == 0 else "parent"
 
 def note(name, text):
-    # Both note the deadline: each by a file of its own, or one takes the other's away.
+    # Both note the deadline, each by a file of its own, or the second finds its file renamed already.
     own = folder / f".{name}.{who}"
     own.write_text(text)
     own.rename(folder / name)

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -179,7 +180,8 @@ def stubborn(tmp_path: Path) -> Iterator[Stubborn]:
     yield command
     for name in ("parent.pid", "child.pid"):
         if (tmp_path / name).exists() and alive(command.number(name)):
-            os.kill(command.number(name), signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(command.number(name), signal.SIGKILL)
 
 
 def is_free(cluster: Cluster, resource: str) -> bool:
@@ -568,7 +570,8 @@ class AtTerminal:
     def close(self) -> None:
         if self._status is None:
             for pid in (*children_of(self.pid), self.pid):
-                os.kill(pid, signal.SIGKILL)
+                with suppress(ProcessLookupError):  # it may end by itself meanwhile
+                    os.kill(pid, signal.SIGKILL)
             os.waitpid(self.pid, 0)
         os.close(self._file)
 

@@ -805,7 +805,8 @@ def test_rule_11c_votes_of_masters_whose_clocks_jumped_do_not_count(
         agent.wait_voting(5)
     held = App(cluster).lock(resource, 1_000, "DETACHED")
     wall_clock.set(30)
-    assert holding(jumping, resource) == [], "the jump has ended it there, before its time"
+    # A master looks at its clock once in a turn of its loop: it may be in the middle of one.
+    eventually(lambda: holding(jumping, resource) == [], 0.7, "the jump has ended it there, before its time")
     app = App(other)
     assert app.refused("LOCK", resource, 1_000).startswith(("NOQUORUM", "CLOCK"))
     for state in other.master_states()[:3]:

@@ -124,9 +124,18 @@ def wait_for_blank(blank_since_ns: Sequence[int], max_ttl_ms: int, now_ns: int) 
     return Wait(max(0, -(-remaining_ns // 1_000_000)), total_ns // 1_000_000)
 
 
-def highest_counters(readings: Sequence[Mapping[int, int]]) -> dict[int, int]:
+class TooFewReadings(Exception):
+    """Fewer than a quorum of the other masters could be read: what they show may miss a fence."""
+
+
+def highest_counters(readings: Sequence[Mapping[int, int]], quorum: int) -> dict[int, int]:
     """The fence counters a master begins with when it is admitted: per slot the largest that any of the
-    others shows (rule 8)."""
+    others shows (rule 8). readings: one of each *other* master that has a vote. Raises TooFewReadings.
+
+    A quorum of others meets every quorum that granted with the help of this master before it was wiped.
+    """
+    if len(readings) < quorum:
+        raise TooFewReadings(f"{quorum} are needed, {len(readings)} were read")
     highest: dict[int, int] = {}
     for reading in readings:
         for slot, value in reading.items():

@@ -6,8 +6,9 @@ from typing import Protocol
 
 from lockd.clock import boottime_ns
 from lockd.config import Config
-from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Release
-from lockd.core.clocks import NOT_WATCHED, Clocks
+from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Release, bits
+from lockd.core.clocks import Clocks
+from lockd.core.electorate import Electorate
 from lockd.core.membership import Facts, State, judge
 from lockd.masters import scripts
 from lockd.masters.link import Link
@@ -39,10 +40,8 @@ class Fleet:
             Link(i, master, config, self, self.clocks.watches[i]) for i, master in enumerate(config.masters)
         ]
         self.trusted = 0
-        self.distrust: list[str | None] = [None] * len(self.links)
+        self._electorate = Electorate(self.clocks)
         self._up: tuple[Link, ...] = ()
-        self._up_mask = 0
-        self._barred = 0
         self._cluster = config.cluster.encode()
         self._changed = changed
         self._to_flush: list[Link] = []
@@ -51,10 +50,10 @@ class Fleet:
     # core.ports.Masters
 
     def voting(self) -> int:
-        return self.trusted & self._up_mask
+        return self._electorate.voting
 
     def barred_by_clock(self) -> int:
-        return self._barred & self._up_mask
+        return self._electorate.barred & self._electorate.up
 
     def why_not(self, master: int) -> str:
         link = self.links[master]
@@ -88,7 +87,7 @@ class Fleet:
         question = (ballot, payload, ballot.t1_ns)
         for link in self._up:
             link.ask(question)
-        return self._up_mask
+        return self._electorate.up
 
     # masters.link.Listener
 
@@ -129,26 +128,18 @@ class Fleet:
 
     def weigh(self, now_ns: int) -> None:
         """Who has a vote now."""
-        self._up = tuple(link for link in self.links if link.introduced and link.state is State.UP)
-        self._up_mask = sum(1 << link.index for link in self._up)
-        trusted = 0
-        self._barred = 0
-        for link in self.links:
-            why = self.distrust[link.index] = self.clocks.distrust(link.index, now_ns)
-            if why is None and link.introduced and link.state in (State.UP, State.STALLED):
-                trusted |= 1 << link.index
-            elif why is not None and why != NOT_WATCHED:
-                self._barred |= 1 << link.index
-        before, self.trusted = self.trusted, trusted
-        for link in self.links:
-            if (before ^ trusted) >> link.index & 1:
-                self._changed(link)
+        states = [link.state if link.introduced else None for link in self.links]
+        changed = self._electorate.weigh(states, now_ns)
+        self.trusted = self._electorate.trusted
+        self._up = tuple(self.links[master] for master in bits(self._electorate.up))
+        for master in bits(changed):
+            self._changed(self.links[master])
 
     def refusal_of(self, link: Link) -> str:
         """Why a master has no vote now; '' when it has one."""
         if link.state is not State.UP:
             return f"{link.state}: {link.reason}" if link.reason else str(link.state)
-        return self.distrust[link.index] or ("" if link.introduced else "not introduced yet")
+        return self._electorate.distrust[link.index] or ("" if link.introduced else "not introduced yet")
 
     # Life
 

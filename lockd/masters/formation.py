@@ -4,7 +4,7 @@ import asyncio
 from dataclasses import dataclass
 
 from lockd.clock import boottime_ns
-from lockd.core.membership import State, highest_counters, wait_for_blank
+from lockd.core.membership import State, TooFewReadings, highest_counters, wait_for_blank
 from lockd.masters import scripts
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link, MasterError
@@ -83,11 +83,14 @@ async def admit(fleet: Fleet, name: str) -> Progress:
         return Progress("waiting", wait.remaining_ms, wait.total_ms)
     readings = await asyncio.gather(*(_counters(other) for other in others), return_exceptions=True)
     read = [reading for reading in readings if not isinstance(reading, BaseException)]
-    if len(read) < quorum:
+    try:
+        counters = highest_counters(read, quorum)
+    except TooFewReadings as failure:
         raise NotPossible(
-            "a quorum of the others could not be read, nothing was changed: try again when they answer"
-        )
-    await _identify(fleet, link, ceiling_ms, highest_counters(read))
+            f"a quorum of the others could not be read ({failure}), nothing was changed: "
+            "try again when they answer"
+        ) from failure
+    await _identify(fleet, link, ceiling_ms, counters)
     await _look_again(fleet)
     return Progress("admitted")
 

@@ -296,7 +296,7 @@ class Link(asyncio.Protocol):
             raise MasterError("connection lost")
         self.introduced = True
         self._listener.introduced(self)
-        self._settle_debts()
+        self._settle_debts(after_break=True)
         self._listener.state_changed(self)
 
     async def _end_the_old_session(self, session: int) -> None:
@@ -309,19 +309,24 @@ class Link(asyncio.Protocol):
             await self.call("CLIENT", "KILL", "ID", self._session[1])
         self._session = (run_id, session)
 
-    def _settle_debts(self) -> None:
+    def _settle_debts(self, *, after_break: bool) -> None:
         """First of all, ask what the last connection left unanswered, in its order, as far as it is still
-        worth it."""
+        worth it.
+
+        After a break every release is, however old: what it gives back may have lain in the network for
+        longer than its TTL, and run just before the old session was ended (rule 3).
+        """
         now_ns = boottime_ns()
         owed, self._owed = self._owed, deque()
         for ballot, payload in owed:
-            if ballot.until_ns <= now_ns or not (isinstance(ballot, Release) or self._worth_asking(ballot)):
+            in_time = now_ns < ballot.until_ns or (after_break and isinstance(ballot, Release))
+            if in_time and self._worth_asking(ballot):
+                self.ask((ballot, payload, now_ns))
+            else:
                 ballot.unanswered(self.index, "connection lost", now_ns)
-                continue
-            self.ask((ballot, payload, now_ns))
 
     def _worth_asking(self, ballot: Ballot) -> bool:
-        return self.state is State.UP and ballot.verdict is Verdict.OPEN
+        return isinstance(ballot, Release) or (self.state is State.UP and ballot.verdict is Verdict.OPEN)
 
     def _failed_to_connect(self, failure: Exception) -> None:
         # Where the link was dropped for a cause, "connection lost" is only what came of it.
@@ -331,7 +336,7 @@ class Link(asyncio.Protocol):
             self._transport.abort()
         now_ns = boottime_ns()
         votes = [ballot for ballot, _ in self._owed if not isinstance(ballot, Release)]
-        self._owed = deque((b, p) for b, p in self._owed if isinstance(b, Release) and b.until_ns > now_ns)
+        self._owed = deque((ballot, payload) for ballot, payload in self._owed if isinstance(ballot, Release))
         for ballot in votes:
             ballot.unanswered(self.index, why, now_ns)
 
@@ -345,7 +350,7 @@ class Link(asyncio.Protocol):
                 if beats % _INSPECT_EVERY == 0:
                     await self._inspect()
                     # What was refused with an error (a full disk, say) is still owed (rule 3).
-                    self._settle_debts()
+                    self._settle_debts(after_break=False)
                 await self._probe()
             except Exception as failure:
                 # Whatever it is, an answer that makes no sense included: a link never gives up.

@@ -115,9 +115,10 @@ def linked_to(master: ScriptedMaster, story: Callable[[Fleet, Link], Coroutine[A
     asyncio.run(run())
 
 
-def give_back(fleet: Fleet) -> Release:
+def give_back(fleet: Fleet, ttl_left_ms: int = 60_000) -> Release:
     now_ns = boottime_ns()
-    release = Release(b"r", b"0" * 32, 1, now_ns, now_ns + 60_000_000_000, lambda _ballot, _now_ns: None)
+    until_ns = now_ns + ttl_left_ms * 1_000_000
+    release = Release(b"r", b"0" * 32, 1, now_ns, until_ns, lambda _ballot, _now_ns: None)
     release.put_to(fleet.release(release, 1))
     return release
 
@@ -157,6 +158,17 @@ def test_a_release_whose_outcome_is_unknown_is_sent_again_behind_the_end_of_the_
         killed = words.index(["CLIENT", "KILL", "ID", "101"])
         assert killed < next(at for at, asked in enumerate(words) if asked[0] == "EVALSHA")
         assert link.state is State.UP
+
+    linked_to(master, story)
+
+
+def test_what_a_broken_connection_may_bring_late_is_given_back_also_after_its_ttl() -> None:
+    master = ScriptedMaster(scripts=(None,))
+
+    async def story(fleet: Fleet, link: Link) -> None:
+        release = give_back(fleet, ttl_left_ms=0)
+        await until(lambda: release.deleted == 1, "the release is done")
+        assert master.asked("EVALSHA") == [1, 2]
 
     linked_to(master, story)
 

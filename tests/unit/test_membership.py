@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from lockd.core.membership import Facts, Identity, State, Wait, highest_counters, judge, wait_for_blank
+from lockd.core.membership import (
+    Facts,
+    Identity,
+    State,
+    TooFewReadings,
+    Wait,
+    highest_counters,
+    judge,
+    wait_for_blank,
+)
 
 MS = 1_000_000
 ME = Identity("prod", "m1", 60_000)
@@ -149,5 +158,10 @@ def test_a_wait_that_is_over_is_not_negative():
 
 
 def test_counters_begin_from_the_largest_that_any_other_master_shows():
-    assert highest_counters([{1: 5, 2: 9}, {1: 7}, {3: 0}]) == {1: 7, 2: 9, 3: 0}
-    assert highest_counters([]) == {}
+    assert highest_counters([{1: 5, 2: 9}, {1: 7}, {3: 0}], quorum=3) == {1: 7, 2: 9, 3: 0}
+    assert highest_counters([{}, {}], quorum=2) == {}
+
+
+def test_counters_of_fewer_than_a_quorum_of_others_are_not_enough():
+    with pytest.raises(TooFewReadings, match="3 are needed, 2 were read"):
+        highest_counters([{1: 5}, {1: 7}], quorum=3)

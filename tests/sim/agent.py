@@ -1,0 +1,140 @@
+"""An agent on its host: the real rules of lockd/core over simulated links, and the apps that talk to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockd.core.leases import Lease
+from lockd.core.locks import Locks
+from lockd.core.membership import State
+from lockd.core.ports import Chance, Limits, Refusal
+from tests.sim.fleet import Admission, Fleet
+from tests.sim.history import Died
+from tests.sim.master import HANG_UP, Master
+from tests.sim.network import Connection, Path
+from tests.sim.world import MS, Clock, Process, World
+
+BEAT_NS = 200 * MS
+ADMIT_EVERY_BEATS = 5
+
+
+class Agent(Process):
+    """One `lockd serve`. A crash forgets all it knew; a start begins with nothing."""
+
+    def __init__(
+        self,
+        world: World,
+        index: int,
+        clock: Clock,
+        masters: list[Master],
+        paths: list[tuple[Path, Path]],
+        max_ttl_ms: int,
+    ) -> None:
+        super().__init__(world, f"agent{index + 1}")
+        self.clock = clock
+        self.boot_ns = clock.boot_ns
+        self.outbox: list[tuple[Connection, Any]] = []
+        self.freeze_ns = 0
+        """When set, the process is stopped at the end of its next turn, before what it said goes out."""
+        self.resumed_ns = 0
+        self.paths = paths
+        self._masters = masters
+        self._max_ttl_ms = max_ttl_ms
+        self.start()
+
+    def start(self) -> None:
+        self.running = True
+        self.fleet = Fleet(self, self._masters, self.paths, self._max_ttl_ms)
+        chance = Chance(self._token, self.dice.random)
+        self.locks = Locks(Limits(len(self._masters)), self.fleet, _Unwatched(), chance)
+        self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
+        self.locks.timers.sooner = self._set_alarm
+        self._alarm_ns: int | None = None
+        self._beats = 0
+        for link in self.fleet.links:
+            self.wake_after(int(self.dice.uniform(0, 5) * MS), link.connect)
+        self.wake_after(BEAT_NS, self._beat)
+
+    def _token(self) -> bytes:
+        """128 bits of the system's randomness; here they come from the seed."""
+        return b"%032x" % self.dice.getrandbits(128)
+
+    # Time
+
+    def _set_alarm(self, when_ns: int) -> None:
+        if self._alarm_ns is None or when_ns < self._alarm_ns:
+            self._alarm_ns = when_ns
+            self.wake_at(self.clock.true_ns(when_ns), self._ring, when_ns)
+
+    def _ring(self, alarm_ns: int) -> None:
+        if alarm_ns != self._alarm_ns:
+            return
+        self._alarm_ns = None
+        next_ns = self.locks.timers.run(self.boot_ns())
+        if next_ns is not None:
+            self._set_alarm(next_ns)
+
+    def _beat(self) -> None:
+        self.fleet.weigh()
+        self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
+        self._beats += 1
+        if self._beats % ADMIT_EVERY_BEATS == 0:
+            for link in self.fleet.links:
+                if link.state is State.BLANK:
+                    Admission(self, link.index, self._max_ttl_ms).try_it()
+        self.wake_after(BEAT_NS, self._beat)
+
+    # Its process
+
+    def turn_ends(self) -> None:
+        if self.freeze_ns:
+            freeze_ns, self.freeze_ns = self.freeze_ns, 0
+            self.pause()
+            self.world.after(freeze_ns, self._thaw, self.life)
+        if not self.paused:
+            self._flush()
+
+    def _flush(self) -> None:
+        outbox, self.outbox = self.outbox, []
+        for connection, message in outbox:
+            connection.send(message)
+
+    def _thaw(self, life: int) -> None:
+        if life == self.life:
+            self.resume()
+
+    def resume(self) -> None:
+        self.resumed_ns = self.world.now_ns
+        # First what it was about to say when it was stopped.
+        self._flush()
+        super().resume()
+
+    def crash(self) -> None:
+        """kill -9: the kernel closes its connections; what was sent before may still arrive."""
+        self.die()
+        self.world.note(Died(self.world.now_ns, self.name))
+        self.outbox.clear()
+        for link in self.fleet.links:
+            if link.connection is not None:
+                link.connection.agent_listens = False
+                link.connection.send((HANG_UP, None))
+
+    def drain(self) -> None:
+        """SIGTERM, its first half: nothing more is granted."""
+        self.take(self, lambda: self.locks.drain(self.boot_ns()))
+
+
+class _Unwatched:
+    """core.ports.Watcher, with nobody watching."""
+
+    def granted(self, lease: Lease, waited_ns: int) -> None: ...
+
+    def refused(self, label: str, refusal: Refusal, waited_ns: int) -> None: ...
+
+    def lost(self, lease: Lease, reason: str) -> None: ...
+
+    def released(self, lease: Lease, why: str, now_ns: int) -> None: ...
+
+    def renewed(self, lease: Lease, worked: bool) -> None: ...
+
+    def fence_round(self) -> None: ...

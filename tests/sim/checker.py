@@ -1,0 +1,323 @@
+"""Were the promises kept? Reads a history, simulated or real, and lists what was violated.
+
+Each check serves one promise, is a function of the history alone, and says which events contradict it. None
+trusts what an agent believes: leases are judged by true time, fences by the real-time order of their grants.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from lockd.core.fences import slot_of
+from tests.sim.history import (
+    Asked,
+    Calm,
+    Died,
+    Ended,
+    Event,
+    Extended,
+    Failed,
+    Granted,
+    Landed,
+    LetGo,
+    Lost,
+    Refused,
+    Removed,
+    Shown,
+    Tried,
+    Withdrawn,
+    Wrote,
+)
+
+MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a run allows for. All in ms.
+
+    serve_ms: within this after the faults stopped and its WAIT ended, a request is answered. leftover_ms: how
+    much longer than its TTL what a failed try left may be seen: what the clocks may differ by and, where it
+    isn't known when a try landed on a master, the longest that it may have been under way. give_back_ms: within this after the faults stopped, what failed before is
+    given back, and not only at the end of its TTL. hold_slack_ms: what the clocks may be off over a max_hold.
+    min_validity_ms: what is handed out lasts that long still.
+    """
+
+    serve_ms: int
+    leftover_ms: int
+    give_back_ms: int
+    hold_slack_ms: int = 0
+    min_validity_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken promise: which, when, and by which events."""
+
+    promise: str
+    at_ns: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.promise} broken at {self.at_ns / 1e9:.6f}: {self.text}"
+
+
+@dataclass(slots=True)
+class Hold:
+    """A lease as its holder saw it: relied upon from its grant to its last deadline, or until it let go."""
+
+    granted: Granted
+    asked: Asked
+    extensions: list[Extended] = field(default_factory=list)
+    let_go_ns: int | None = None
+
+    @property
+    def token(self) -> bytes:
+        return self.granted.token
+
+    @property
+    def began_ns(self) -> int:
+        """When the try began, or at least when it can't have been before."""
+        return self.asked.at_ns if self.granted.tried_ns is None else self.granted.tried_ns
+
+    @property
+    def ended_ns(self) -> int:
+        """From here on nobody relies on it. An extension that comes after the deadline revives nothing."""
+        deadline_ns = self.granted.deadline_ns
+        for extension in self.extensions:
+            if extension.at_ns < deadline_ns:
+                deadline_ns = max(deadline_ns, extension.deadline_ns)
+        return deadline_ns if self.let_go_ns is None else min(deadline_ns, self.let_go_ns)
+
+    def __str__(self) -> str:
+        began_s, from_s, to_s = (ns / 1e9 for ns in (self.began_ns, self.granted.at_ns, self.ended_ns))
+        return (
+            f"{self.token[:8].decode()} (fence {self.granted.fence}, for {self.asked.app}, tried for at "
+            f"{began_s:.6f}, held from {from_s:.6f} to {to_s:.6f})"
+        )
+
+
+E = TypeVar("E", bound=Event)
+
+
+class Reading:
+    """A history, sorted into what the checks ask for."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.events = sorted(events, key=lambda event: event.at_ns)
+        self._by_kind: dict[type[Event], list[Event]] = defaultdict(list)
+        for event in self.events:
+            self._by_kind[type(event)].append(event)
+        self.asked = {event.request: event for event in self.all(Asked)}
+        self.holds = {g.token: Hold(g, self.asked[g.request]) for g in self.all(Granted)}
+        for extended in self.all(Extended):
+            if extended.token in self.holds:
+                self.holds[extended.token].extensions.append(extended)
+        for let_go in self.all(LetGo):
+            hold = self.holds.get(let_go.token)
+            if hold is not None and hold.let_go_ns is None:
+                hold.let_go_ns = let_go.at_ns
+
+    def all(self, kind: type[E]) -> list[E]:
+        return self._by_kind[kind]  # type: ignore[return-value]  # sorted by type above
+
+    def holds_by(self, key: Callable[[bytes], object]) -> Iterable[list[Hold]]:
+        """The holds of each resource (or of each group of resources), in the order of their grants."""
+        groups: dict[object, list[Hold]] = defaultdict(list)
+        for hold in self.holds.values():
+            groups[key(hold.granted.resource)].append(hold)
+        return groups.values()
+
+
+def exclusion(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """No two leases of one resource are valid at once, by true time."""
+    for holds in history.holds_by(lambda resource: resource):
+        last: Hold | None = None
+        for hold in holds:
+            if last is not None and hold.granted.at_ns < min(last.ended_ns, hold.ended_ns):
+                yield Violation("exclusion", hold.granted.at_ns, f"{hold} was granted while {last} was valid")
+            if last is None or hold.ended_ns > last.ended_ns:
+                last = hold
+
+
+def fences(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """Fences are unique, and of two grants, one that was there before the other was tried for has the smaller
+    one: whatever became of exclusion (rule 6)."""
+    for holds in history.holds_by(slot_of):
+        first_with: dict[int, Hold] = {}
+        for hold in holds:
+            twin = first_with.setdefault(hold.granted.fence, hold)
+            if twin is not hold:
+                yield Violation("fences", hold.granted.at_ns, f"{hold} and {twin} have the same fence")
+    for holds in history.holds_by(lambda resource: resource):
+        yield from _out_of_order(holds)
+
+
+def _out_of_order(holds: Sequence[Hold]) -> Iterable[Violation]:
+    """Walks over tries and grants in time: a try has to bring more than the highest fence granted before
+    it."""
+    moments = [(hold.began_ns, 0, hold) for hold in holds] + [(h.granted.at_ns, 1, h) for h in holds]
+    highest: Hold | None = None
+    floors: dict[bytes, Hold | None] = {}
+    for _, granted, hold in sorted(moments, key=lambda moment: moment[:2]):
+        if not granted:
+            floors[hold.token] = highest
+            continue
+        before = floors[hold.token]
+        if before is not None and hold.granted.fence <= before.granted.fence:
+            yield Violation(
+                "fences", hold.granted.at_ns, f"{hold} came after {before}, its fence is no larger"
+            )
+        if highest is None or hold.granted.fence > highest.granted.fence:
+            highest = hold
+
+
+def stale_writes(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """A resource that checks fences accepts nothing from a lease once one granted after it has written."""
+    newest: dict[bytes, Hold] = {}
+    for write in history.all(Wrote):
+        hold = history.holds.get(write.token)
+        if not write.accepted or hold is None:
+            continue
+        latest = newest.get(write.resource)
+        if latest is not None and hold.granted.at_ns < latest.began_ns:
+            yield Violation("stale writes", write.at_ns, f"{hold} wrote after {latest} had written")
+        if latest is None or hold.granted.at_ns > latest.granted.at_ns:
+            newest[write.resource] = hold
+
+
+def answers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """Every request is answered once; those that are open when the faults stop, within a bound."""
+    answered: dict[int, Event] = {}
+    for event in history.events:
+        if isinstance(event, Granted | Refused):
+            before = answered.setdefault(event.request, event)
+            if before is not event and not isinstance(before, Withdrawn):
+                yield Violation("answers", event.at_ns, f"answered twice: {before} and {event}")
+        elif isinstance(event, Withdrawn):
+            answered.setdefault(event.request, event)
+    for calm in history.all(Calm)[-1:]:
+        end_ns = next((event.at_ns for event in history.all(Ended)), history.events[-1].at_ns)
+        for request, asked in history.asked.items():
+            due_ns = max(calm.at_ns, asked.at_ns + (asked.wait_ms or 0) * MS) + bounds.serve_ms * MS
+            answer = answered.get(request)
+            if due_ns <= end_ns and (answer is None or answer.at_ns > due_ns):
+                late = "was never answered" if answer is None else f"was answered late: {answer}"
+                yield Violation("answers", due_ns, f"{asked} {late}")
+
+
+def served(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """With all mended, somebody who waits for long enough gets the resource, unless others got it in turn."""
+    for calm in history.all(Calm)[-1:]:
+        granted = {hold.asked.resource for hold in history.holds.values() if hold.granted.at_ns > calm.at_ns}
+        for refused in history.all(Refused):
+            asked = history.asked[refused.request]
+            patient = (asked.wait_ms or 0) >= bounds.serve_ms and asked.at_ns >= calm.at_ns
+            if patient and asked.resource not in granted:
+                yield Violation("served", refused.at_ns, f"{asked} got {refused.code} {refused.text}")
+
+
+def live_releases(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """Nothing that is held is taken from a master under its live holder."""
+    for removed in history.all(Removed):
+        hold = history.holds.get(removed.token)
+        if hold is not None and hold.granted.at_ns <= removed.at_ns < hold.ended_ns:
+            yield Violation("live releases", removed.at_ns, f"{hold} was released on {removed.master}")
+
+
+def max_hold(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """No lease is renewed past its max_hold (rule 7)."""
+    for hold in history.holds.values():
+        if hold.asked.max_hold_ms is None:
+            continue
+        end_ns = hold.granted.at_ns + (hold.asked.max_hold_ms + bounds.hold_slack_ms) * MS
+        for extended in hold.extensions:
+            if extended.deadline_ns > end_ns:
+                yield Violation(
+                    "max hold", extended.at_ns, f"{hold} was renewed to {extended.deadline_ns / 1e9:.6f}"
+                )
+                break
+
+
+def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """What a failed try left behind is given back as soon as its masters can be reached, and gone within its
+    TTL in any case (rule 3)."""
+    tries = {tried.token: tried for tried in history.all(Tried)}
+    failed = {event.token: event for event in history.all(Failed)}
+    died_ns = {event.host: event.at_ns for event in history.all(Died)}
+    calm_ns = next((event.at_ns for event in history.all(Calm)), None)
+    landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
+    for shown in history.all(Shown):
+        tried = tries.get(shown.token)
+        if tried is None or shown.token not in failed or shown.token in history.holds:
+            continue
+        began_ns = landed_ns.get((shown.master, shown.token), tried.at_ns)
+        due_ns = began_ns + (tried.ttl_ms + bounds.leftover_ms) * MS
+        # An agent that died meanwhile has forgotten what it owes.
+        if calm_ns is not None and died_ns.get(tried.host, -1) < tried.at_ns:
+            due_ns = min(due_ns, max(calm_ns, failed[shown.token].at_ns) + bounds.give_back_ms * MS)
+        if shown.at_ns > due_ns:
+            age_ms = (shown.at_ns - tried.at_ns) // MS
+            yield Violation(
+                "leftovers", shown.at_ns, f"{shown.master} shows what failed {age_ms} ms ago: {tried}"
+            )
+
+
+def tokens(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """No token is used for two tries (rule 4): what is late for the one would hit the other."""
+    first: dict[bytes, Tried] = {}
+    for tried in history.all(Tried):
+        before = first.setdefault(tried.token, tried)
+        if before is not tried:
+            yield Violation("tokens", tried.at_ns, f"{tried} has the token of {before}")
+
+
+def validity(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """What is handed out can be relied upon for a while yet, at the instant of answering (rule 1)."""
+    for granted in history.all(Granted):
+        if granted.answered_ns is None:
+            continue
+        left_ns = granted.deadline_ns - granted.answered_ns
+        if left_ns < bounds.min_validity_ms * MS:
+            yield Violation(
+                "validity", granted.at_ns, f"{left_ns / MS:.3f} ms were left when it was granted: {granted}"
+            )
+
+
+def notice(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """A holder learns of a loss before it is one (rule 12)."""
+    for lost in history.all(Lost):
+        if lost.at_ns > lost.deadline_ns and not lost.excused:
+            late_ms = (lost.at_ns - lost.deadline_ns) / MS
+            yield Violation(
+                "notice", lost.at_ns, f"the holder of {_name(lost)} was told {late_ms:.3f} ms late"
+            )
+
+
+def _name(event: Lost) -> str:
+    return event.token[:8].decode()
+
+
+CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
+    exclusion,
+    fences,
+    stale_writes,
+    answers,
+    served,
+    live_releases,
+    max_hold,
+    leftovers,
+    tokens,
+    validity,
+    notice,
+)
+
+
+def check(events: Iterable[Event], bounds: Bounds) -> list[Violation]:
+    """All that was violated, in the order of time."""
+    history = Reading(events)
+    found = [violation for one in CHECKS for violation in one(history, bounds)]
+    return sorted(found, key=lambda violation: violation.at_ns)

@@ -1,0 +1,329 @@
+"""A whole cluster in one process: built from a plan, hurt by its faults, mended, and asked whether it serves
+again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import count
+
+from lockd.core.validity import settle_ns
+from tests.sim.agent import Agent
+from tests.sim.apps import App, FenceStore, Habits, Request
+from tests.sim.checker import Bounds, Violation, check
+from tests.sim.fleet import CLUSTER
+from tests.sim.history import Calm, Ended, Event, Shown
+from tests.sim.history import Fault as Noted
+from tests.sim.master import Master
+from tests.sim.network import Path
+from tests.sim.plan import GRAVE, Fault, Kind, Plan
+from tests.sim.world import MS, SECOND, Clock, World
+
+LOOK_NS = 1_000 * MS
+GIVE_BACK_MS = 2_500
+"""Once all is mended: connect anew after the longest back-off, and ask what is owed."""
+MIN_VALIDITY_MS = 9
+"""lockd's 10 ms by the agent's clock, which may be slow."""
+LEFTOVER_MS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a run."""
+
+    plan: Plan
+    history: list[Event]
+    violations: list[Violation]
+    simulated_s: float
+    handled: int
+
+
+class Cluster:
+    """The parts of a run, and how each kind of fault is done to them."""
+
+    def __init__(
+        self, plan: Plan, *, store_checks_fences: bool = True, grave_for_all: bool = False
+    ) -> None:
+        """grave_for_all: more than a minority may lose data or time at once, which lockd does not stand."""
+        self.plan = plan
+        self._grave_for_all = grave_for_all
+        shape = plan.shape
+        self.world = world = World(str(plan.seed))
+        self.masters = [
+            Master(
+                world, i, Clock(world, shape.drifts_ppm[i], shape.master_offs_ns[i]), shape.guarding, CLUSTER
+            )
+            for i in range(shape.masters)
+        ]
+        for master in self.masters:
+            master.store.identify(CLUSTER.encode(), master.name.encode(), shape.max_ttl_ms, {})
+            master.disk_is_in_sync()
+        self.agents = [self._agent(i) for i in range(shape.agents)]
+        self.store = FenceStore(world, store_checks_fences)
+        self._numbers = count(1)
+        self.habits = Habits(
+            resources=tuple(b"r%d" % i for i in range(shape.resources)),
+            ttls_ms=shape.ttls_ms,
+            lock_delay_ms=shape.lock_delay_ms,
+        )
+        self.apps = [self._app(i) for i in range(shape.apps)]
+        self._mends: list[Callable[[], None]] = []
+        self._settled_ns = [0] * shape.masters
+        world.after(LOOK_NS, self._look)
+
+    def _agent(self, index: int) -> Agent:
+        shape, world = self.plan.shape, self.world
+        clock = Clock(world, shape.drifts_ppm[shape.masters + index], shape.agent_offs_ns[index])
+        paths = [
+            (Path(world, f"{index}>{m}"), Path(world, f"{m}>{index}")) for m in range(shape.masters)
+        ]
+        for there, back in paths:
+            there.loss = back.loss = shape.loss
+        return Agent(world, index, clock, self.masters, paths, shape.max_ttl_ms)
+
+    def _app(self, index: int, name: str = "app", habits: Habits | None = None) -> App:
+        agent = self.agents[index % len(self.agents)]
+        elsewhere = [other for other in self.agents if other is not agent]
+        return App(
+            self.world, f"{name}{index + 1}", agent, elsewhere, habits or self.habits, self.store,
+            self._numbers.__next__,
+        )  # fmt: skip
+
+    def _look(self) -> None:
+        """What the masters show, for the check of leftovers. A clock that was set back keeps keys for
+        longer."""
+        for master in self.masters:
+            if master.running and not master.stepped_back:
+                for resource in list(master.store.leases):
+                    key = master.store.lease(resource, master.now_us())
+                    if key is not None:
+                        self.world.note(Shown(self.world.now_ns, master.name, resource, key.token))
+        self.world.after(LOOK_NS, self._look)
+
+    # Faults
+
+    def inject(self, fault: Fault) -> None:
+        if fault.kind in GRAVE and not (self._grave_for_all or self._may_be_grave(fault)):
+            return
+        self.world.note(Noted(self.world.now_ns, str(fault)))
+        mend = _INJECT[fault.kind](self, fault)
+        if mend is None:
+            return
+        self._mends.append(mend)
+        self.world.after(fault.for_ms * MS, self._mend, mend)
+
+    def _may_be_grave(self, fault: Fault) -> bool:
+        """Only a minority of the masters loses data or time at once; the next does when those have settled:
+        quarantine, a blank's wait or a clock to be watched anew, and some time to get there."""
+        now_ns = self.world.now_ns
+        unsettled = {m.index for m in self.masters if m.store.blank or now_ns < self._settled_ns[m.index]}
+        if len(unsettled | {fault.master}) > self.plan.shape.minority:
+            return False
+        unguarded = self.plan.shape.guarding.steps_seen_after_ms is None
+        if unguarded and fault.kind is Kind.STEP_MASTER and self._settled_ns[fault.master]:
+            # Without the guard's watch: agents alone can't see all that two steps of one clock do.
+            return False
+        settle = 3 * settle_ns(self.plan.shape.max_ttl_ms) + 6 * SECOND
+        self._settled_ns[fault.master] = now_ns + fault.for_ms * MS + settle
+        return True
+
+    def _mend(self, mend: Callable[[], None]) -> None:
+        if mend in self._mends:
+            self._mends.remove(mend)
+            mend()
+
+    def mend_all(self) -> None:
+        for mend in list(self._mends):
+            self._mend(mend)
+
+    def crash_master(self, fault: Fault) -> None:
+        self.masters[fault.master].crash(100 * MS)
+
+    def power_loss(self, fault: Fault) -> None:
+        self.masters[fault.master].crash(fault.for_ms * MS, power=True)
+
+    def stop_master(self, fault: Fault) -> None:
+        self.masters[fault.master].stop(fault.for_ms * MS)
+
+    def wipe_master(self, fault: Fault) -> None:
+        self.masters[fault.master].crash(fault.for_ms * MS, wiped=True)
+
+    def pause_master(self, fault: Fault) -> Callable[[], None]:
+        self.masters[fault.master].pause()
+        return self.masters[fault.master].resume
+
+    def refusing_master(self, fault: Fault) -> Callable[[], None]:
+        master = self.masters[fault.master]
+        master.refusing = True
+
+        def mend() -> None:
+            master.refusing = False
+
+        return mend
+
+    def step_master(self, fault: Fault) -> None:
+        self.masters[fault.master].step_clock(fault.amount)
+
+    def cut(self, fault: Fault) -> Callable[[], None]:
+        return self._cut(self._ways(self.agents[fault.agent], fault.master, fault.amount))
+
+    def isolate_master(self, fault: Fault) -> Callable[[], None]:
+        return self._cut(
+            [way for agent in self.agents for way in self._ways(agent, fault.master, fault.amount)]
+        )
+
+    def isolate_agent(self, fault: Fault) -> Callable[[], None]:
+        agent = self.agents[fault.agent]
+        everyone = range(len(self.masters))
+        return self._cut([way for m in everyone for way in self._ways(agent, m, fault.amount)])
+
+    def _ways(self, agent: Agent, master: int, ways: int) -> list[Path]:
+        return [path for bit, path in enumerate(agent.paths[master]) if ways >> bit & 1]
+
+    def _cut(self, ways: list[Path]) -> Callable[[], None]:
+        for path in ways:
+            path.cut()
+
+        def mend() -> None:
+            for path in ways:
+                path.mend()
+
+        return mend
+
+    def slow(self, fault: Fault) -> Callable[[], None]:
+        paths = self.agents[fault.agent].paths[fault.master]
+        for path in paths:
+            path.extra_ns += fault.amount
+
+        def mend() -> None:
+            for path in paths:
+                path.extra_ns -= fault.amount
+
+        return mend
+
+    def stick(self, fault: Fault) -> None:
+        connection = self.agents[fault.agent].fleet.links[fault.master].connection
+        if connection is not None:
+            until_ns = self.world.now_ns + fault.for_ms * MS
+            for bit, lane in enumerate((connection.there, connection.back)):
+                if fault.amount >> bit & 1:
+                    lane.stick(until_ns)
+
+    def reset(self, fault: Fault) -> None:
+        agent = self.agents[fault.agent]
+        if agent.running:
+            agent.take(None, agent.fleet.links[fault.master].drop)
+
+    def pause_agent(self, fault: Fault) -> Callable[[], None]:
+        agent = self.agents[fault.agent]
+        agent.pause()
+        return agent.resume
+
+    def freeze_agent(self, fault: Fault) -> None:
+        self.agents[fault.agent].freeze_ns = fault.for_ms * MS
+
+    def crash_agent(self, fault: Fault) -> Callable[[], None] | None:
+        agent = self.agents[fault.agent]
+        if not agent.running:
+            return None
+        self._end(agent)
+        return agent.start
+
+    def stop_agent(self, fault: Fault) -> Callable[[], None] | None:
+        agent = self.agents[fault.agent]
+        if not agent.running:
+            return None
+        agent.drain()
+        life = agent.life
+        self.world.after(min(fault.for_ms, 500) * MS // 2, lambda: self._end(agent, life))
+        return lambda: self._start_again(agent, life)
+
+    def _start_again(self, agent: Agent, life: int) -> None:
+        self._end(agent, life)
+        if not agent.running:
+            agent.start()
+
+    def _end(self, agent: Agent, life: int | None = None) -> None:
+        if agent.running and life in (None, agent.life):
+            agent.crash()
+            for app in self.apps:
+                if app.agent is agent:
+                    app.agent_gone()
+
+    def step_agent(self, fault: Fault) -> None:
+        self.agents[fault.agent].clock.wall_off_ns += fault.amount
+
+    def pause_app(self, fault: Fault) -> Callable[[], None]:
+        app = self.apps[(fault.agent + fault.master * len(self.agents)) % len(self.apps)]
+        app.pause()
+        return app.resume
+
+    def kill_app(self, fault: Fault) -> None:
+        self.apps[(fault.agent + fault.master * len(self.agents)) % len(self.apps)].killed()
+
+    # The run
+
+    @property
+    def serve_ms(self) -> int:
+        """The longest way back to service: quarantine, a blank's wait, a clock watched anew; and a holder
+        that nobody renews."""
+        return 4 * settle_ns(self.plan.shape.max_ttl_ms) // MS + 10_000
+
+    def run(self) -> Outcome:
+        world = self.world
+        for fault in self.plan.faults:
+            world.at(fault.at_ms * MS, self.inject, fault)
+        world.run(self.plan.shape.chaos_ms * MS)
+        self.mend_all()
+        world.note(Calm(world.now_ns))
+        for app in self.apps:
+            app.retired = True
+        world.run(world.now_ns + 2 * SECOND)
+        self._probe()
+        world.run(world.now_ns + self.serve_ms * MS + 2 * SECOND)
+        world.note(Ended(world.now_ns))
+        bounds = Bounds(
+            self.serve_ms, LEFTOVER_MS, GIVE_BACK_MS, hold_slack_ms=20, min_validity_ms=MIN_VALIDITY_MS
+        )
+        violations = check(world.history, bounds)
+        return Outcome(self.plan, world.history, violations, world.now_ns / SECOND, world.handled)
+
+    def _probe(self) -> None:
+        """Somebody on each host wants each resource once more, and has patience."""
+        quick = replace(self.habits, detached=0, waits=1, hold_ms=(1, 2), dies=0, forgets=0, extends=0)
+        for index, _agent in enumerate(self.agents):
+            for resource in self.habits.resources:
+                app = self._app(index, f"probe {resource.decode()} ", quick)
+                app.retired = True
+                request = Request(app, self._numbers.__next__(), resource, quick)
+                request.wait_ms = self.serve_ms
+                app.ask(request)
+
+
+_INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
+    Kind.CRASH_MASTER: Cluster.crash_master,
+    Kind.POWER_LOSS: Cluster.power_loss,
+    Kind.STOP_MASTER: Cluster.stop_master,
+    Kind.WIPE_MASTER: Cluster.wipe_master,
+    Kind.PAUSE_MASTER: Cluster.pause_master,
+    Kind.REFUSING_MASTER: Cluster.refusing_master,
+    Kind.STEP_MASTER: Cluster.step_master,
+    Kind.CUT: Cluster.cut,
+    Kind.ISOLATE_MASTER: Cluster.isolate_master,
+    Kind.ISOLATE_AGENT: Cluster.isolate_agent,
+    Kind.SLOW: Cluster.slow,
+    Kind.STICK: Cluster.stick,
+    Kind.RESET: Cluster.reset,
+    Kind.PAUSE_AGENT: Cluster.pause_agent,
+    Kind.FREEZE_AGENT: Cluster.freeze_agent,
+    Kind.CRASH_AGENT: Cluster.crash_agent,
+    Kind.STOP_AGENT: Cluster.stop_agent,
+    Kind.STEP_AGENT: Cluster.step_agent,
+    Kind.PAUSE_APP: Cluster.pause_app,
+    Kind.KILL_APP: Cluster.kill_app,
+}
+
+
+def run(plan: Plan) -> Outcome:
+    """Do what the plan says, and check what came of it."""
+    return Cluster(plan).run()

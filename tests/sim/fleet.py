@@ -1,0 +1,154 @@
+"""The fan-out over simulated links: what lockd/masters/fleet.py and formation.py do, on virtual time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from lockd.core.ballots import Attempt, Extension, FenceRound, Release, bits
+from lockd.core.clocks import Clocks
+from lockd.core.electorate import Electorate
+from lockd.core.membership import (
+    Facts,
+    State,
+    TooFewReadings,
+    highest_counters,
+    judge,
+    wait_for_blank,
+)
+from tests.sim.history import Failed, Tried
+from tests.sim.link import Link
+from tests.sim.master import Master
+from tests.sim.network import Path
+from tests.sim.world import MS
+
+if TYPE_CHECKING:
+    from tests.sim.agent import Agent
+
+MIN_TTL_MS = 100
+ALLOWANCE_MS = 100
+CLUSTER = "sim"
+
+
+class Fleet:
+    """core.ports.Masters for one agent, from its start to its end."""
+
+    def __init__(
+        self, agent: Agent, masters: list[Master], paths: list[tuple[Path, Path]], max_ttl_ms: int
+    ) -> None:
+        self._agent = agent
+        self.clocks = Clocks(
+            len(masters), max_ttl_ms=max_ttl_ms, min_ttl_ms=MIN_TTL_MS, allowance_ms=ALLOWANCE_MS
+        )
+        self.electorate = Electorate(self.clocks)
+        self.links = [
+            Link(agent, master.index, there, back, master.hear)
+            for master, (there, back) in zip(masters, paths, strict=True)
+        ]
+        self.open_tries: set[bytes] = set()
+
+    def weigh(self) -> None:
+        states = [link.state if link.introduced else None for link in self.links]
+        self.electorate.weigh(states, self._agent.boot_ns())
+
+    def judge(self, link: Link, facts: Facts) -> State:
+        others = [
+            (self.name(other.index), other.facts.run_id)
+            for other in self.links
+            if other is not link and other.introduced and other.facts is not None
+        ]
+        state, _ = judge(self.name(link.index), CLUSTER, facts, others)
+        if state is State.UP and facts.identity is not None:
+            self.clocks.allow_for(facts.identity.max_ttl_ms)
+        return state
+
+    # core.ports.Masters
+
+    def voting(self) -> int:
+        return self.electorate.voting
+
+    def barred_by_clock(self) -> int:
+        return self.electorate.barred & self.electorate.up
+
+    def why_not(self, master: int) -> str:
+        reason = self.electorate.distrust[master] or self.links[master].state
+        return f"{self.name(master)}={reason.replace(' ', '-')}"
+
+    def name(self, master: int) -> str:
+        return f"m{master + 1}"
+
+    def acquire(self, attempt: Attempt) -> int:
+        world = self._agent.world
+        world.note(
+            Tried(world.now_ns, attempt.resource, attempt.token, attempt.ttl_ms, self._agent.name)
+        )
+        self.open_tries.add(attempt.token)
+        return self._ask_all(attempt)
+
+    def propose(self, fence_round: FenceRound) -> int:
+        return self._ask_all(fence_round)
+
+    def extend(self, extension: Extension) -> int:
+        return self._ask_all(extension)
+
+    def _ask_all(self, ballot: Any) -> int:
+        asked = self.electorate.up
+        for master in bits(asked):
+            self.links[master].ask(ballot)
+        return asked
+
+    def release(self, release: Release, masters: int) -> int:
+        if release.token in self.open_tries:
+            self.open_tries.discard(release.token)
+            self._agent.world.note(Failed(self._agent.world.now_ns, release.token))
+        for master in bits(masters):
+            link = self.links[master]
+            if link.introduced:
+                link.ask(release)
+            else:
+                link.ask_when_back(release)
+        return masters
+
+
+class Admission:
+    """What an operator does with a blank master: ask an agent to admit it, again and again until it is
+    (rule 8)."""
+
+    def __init__(self, agent: Agent, master: int, max_ttl_ms: int) -> None:
+        self._agent = agent
+        self._fleet = agent.fleet
+        self._link = agent.fleet.links[master]
+        self._max_ttl_ms = max_ttl_ms
+        self._readings: list[dict[int, int]] = []
+        self._missing = 0
+
+    def try_it(self) -> None:
+        """Does nothing when it can't be admitted now."""
+        link, now_ns = self._link, self._agent.boot_ns()
+        if link.state is not State.BLANK or not link.introduced or link.blank_since_ns is None:
+            return
+        trusted = self._fleet.electorate.trusted
+        others = [o for o in self._fleet.links if o is not link and trusted >> o.index & 1]
+        if wait_for_blank([link.blank_since_ns], self._max_ttl_ms, now_ns).remaining_ms:
+            return
+        self._missing = len(others)
+        for other in others:
+            other.call("counters", self._read)
+        # As in formation.py: who doesn't answer in time is not waited for.
+        self._agent.wake_after(250 * MS, self._enough)
+
+    def _read(self, counters: dict[int, int]) -> None:
+        self._readings.append(counters)
+
+    def _enough(self) -> None:
+        quorum = len(self._fleet.links) // 2 + 1
+        try:
+            counters = highest_counters(self._readings, quorum)
+        except TooFewReadings:
+            return
+        if self._link.introduced and self._link.state is State.BLANK:
+            self._link.call("identify", self._identified, self._max_ttl_ms, counters)
+
+    def _identified(self, _: int) -> None:
+        self._link.inspect_soon()
+
+

@@ -1,0 +1,250 @@
+"""The agent's end of the way to one master: what lockd/masters/link.py does, on virtual time.
+
+It keeps that file's rules (one connection at a time; the old session is ended before anything is asked on a
+new one; what was left unanswered is asked again, in its order, while that is worth it), because these are
+rules about mutual exclusion. Bytes, tasks and settings are left out.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lockd.core.ballots import Release, Verdict
+from lockd.core.clocks import ClockWatch
+from lockd.core.membership import Facts, State
+from tests.sim.master import ERROR, HANG_UP, LOST
+from tests.sim.network import Connection, Path
+from tests.sim.world import MS
+
+if TYPE_CHECKING:
+    from tests.sim.agent import Agent
+
+TIMEOUT_NS = 250 * MS
+DEAD_NS = 2_000 * MS
+CONNECT_NS = 1_000 * MS
+PROBE_NS = 1_000 * MS
+LOOK_NS = 50 * MS
+INSPECT_EVERY = 5
+
+Question = tuple[Any, int]
+"""A ballot, or a callable that gets the raw answer; and when it was sent."""
+
+
+class Link:
+    """One master, as its agent sees it."""
+
+    def __init__(self, agent: Agent, index: int, there: Path, back: Path, reach: Callable[..., None]) -> None:
+        self.index = index
+        self.state = State.CONNECTING
+        self.introduced = False
+        self.facts: Facts | None = None
+        self.blank_since_ns: int | None = None
+        self.connection: Connection | None = None
+        self._agent = agent
+        self._there = there
+        self._back = back
+        self._reach = reach
+        self._in_flight: deque[Question] = deque()
+        self._owed: deque[Any] = deque()
+        self._session: tuple[str, int] | None = None
+        self._heard_ns = 0
+        self._looking = False
+        self._tries = 0
+        self._beats = 0
+
+    @property
+    def watch(self) -> ClockWatch:
+        return self._agent.fleet.clocks.watches[self.index]
+
+    # Asking
+
+    def ask(self, ballot: Any) -> None:
+        self._send(("ballot", ballot), ballot)
+
+    def ask_when_back(self, ballot: Any) -> None:
+        self._owed.append(ballot)
+
+    def call(self, kind: str, heard: Callable[[Any], None], *more: Any) -> None:
+        self._send((kind, None, *more), heard)
+
+    def _send(self, message: tuple[Any, ...], question: Any) -> None:
+        assert self.connection is not None
+        self._in_flight.append((question, self._agent.boot_ns()))
+        self._agent.outbox.append((self.connection, message))
+        if not self._looking:
+            self._looking = True
+            self._agent.wake_after(TIMEOUT_NS + LOOK_NS // 2, self._look)
+
+    # Hearing
+
+    def _arrived(self, connection: Connection, message: Any) -> None:
+        if connection.agent_listens:
+            self._agent.take(connection, self._hear, connection, message)
+
+    def _hear(self, connection: Connection, message: Any) -> None:
+        if connection is not self.connection:
+            return
+        if message == LOST:
+            self._lost()
+            return
+        question, sent_ns = self._in_flight.popleft()
+        answer = message[2]
+        now_ns = self._heard_ns = self._agent.boot_ns()
+        if message[0] != "ballot":
+            question(answer)
+        elif answer == ERROR:
+            self._refused(question, now_ns)
+        elif isinstance(question, Release):
+            question.answered(self.index, answer, 0, True, now_ns)
+        else:
+            self._vote(question, sent_ns, answer, now_ns)
+        if self.state is State.STALLED and (
+            not self._in_flight or now_ns - self._in_flight[0][1] <= TIMEOUT_NS
+        ):
+            self._change(State.UP)
+
+    def _vote(self, ballot: Any, sent_ns: int, answer: tuple[int, int, int], now_ns: int) -> None:
+        status, value, master_us = answer
+        if self.watch.observe(sent_ns, now_ns, master_us):
+            self._agent.fleet.weigh()
+        if status == -1:
+            self.inspect_soon()
+        counts = bool(self._agent.fleet.electorate.trusted >> self.index & 1)
+        ballot.answered(self.index, status, value, counts, now_ns)
+
+    def _refused(self, ballot: Any, now_ns: int) -> None:
+        if isinstance(ballot, Release):
+            self._owed.append(ballot)
+        ballot.unanswered(self.index, "error", now_ns)
+
+    def _lost(self) -> None:
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.agent_listens = False
+        self.introduced = False
+        self.blank_since_ns = None
+        for question, _ in self._in_flight:
+            if hasattr(question, "answered"):
+                if isinstance(question, Release):
+                    question.asked_again |= 1 << self.index
+                self._owed.append(question)
+        self._in_flight.clear()
+        self._change(State.DOWN)
+        self._agent.wake_after(self._back_off_ns(), self.connect)
+
+    def drop(self) -> None:
+        """Give this connection up. What lies in it may still reach the master, whenever that is."""
+        if self.connection is not None:
+            self._agent.outbox.append((self.connection, (HANG_UP, None)))
+            self._lost()
+
+    def _back_off_ns(self) -> int:
+        return int(min(1000, 5 * 2 ** min(self._tries, 10)) * MS * (0.5 + self._agent.dice.random()))
+
+    # Watching over it
+
+    def _look(self) -> None:
+        self._looking = False
+        if not self._in_flight or self.connection is None:
+            return
+        now_ns = self._agent.boot_ns()
+        waiting_ns = now_ns - self._in_flight[0][1]
+        if self.state is State.UP and waiting_ns > TIMEOUT_NS:
+            self._change(State.STALLED)
+        if min(waiting_ns, now_ns - self._heard_ns) > DEAD_NS:
+            self.drop()
+            return
+        self._looking = True
+        self._agent.wake_after(LOOK_NS if waiting_ns > TIMEOUT_NS else TIMEOUT_NS, self._look)
+
+    def _change(self, state: State) -> None:
+        if state is not self.state:
+            self.state = state
+            self._agent.fleet.weigh()
+
+    # Connecting
+
+    def connect(self) -> None:
+        if self.connection is not None:
+            return
+        self._tries += 1
+        connection = self.connection = Connection(self._there, self._back, self._reach, self._arrived)
+        self._heard_ns = self._agent.boot_ns()
+        self._agent.wake_after(CONNECT_NS, self._connect_timed_out, connection)
+        self.call("connect", self._connected)
+        self.call("facts", self._inspected)
+
+    def _connect_timed_out(self, connection: Connection) -> None:
+        if connection is not self.connection or self.introduced:
+            return
+        self.drop()
+        now_ns = self._agent.boot_ns()
+        votes = [ballot for ballot in self._owed if not isinstance(ballot, Release)]
+        self._owed = deque(ballot for ballot in self._owed if isinstance(ballot, Release))
+        for ballot in votes:
+            ballot.unanswered(self.index, "down", now_ns)
+
+    def _connected(self, session: int) -> None:
+        self._number = session
+
+    def _inspected(self, facts: Facts) -> None:
+        self.facts = facts
+        state = self._agent.fleet.judge(self, facts)
+        if state is not State.BLANK:
+            self.blank_since_ns = None
+        elif self.blank_since_ns is None:
+            self.blank_since_ns = self._agent.boot_ns()
+        if self.introduced:
+            self._change(state)
+            return
+        self.state = state
+        before, self._session = self._session, (facts.run_id, self._number)
+        if before is not None and before[0] == facts.run_id:
+            self.call("kill", self._introduced, before[1])
+        else:
+            self._introduced(None)
+
+    def _introduced(self, _: Any) -> None:
+        self.introduced = True
+        self._tries = 0
+        self._beats = 0
+        self._settle_debts(after_break=True)
+        self._agent.fleet.weigh()
+        self._agent.wake_after(0, self._attend, self.connection)
+
+    def _settle_debts(self, *, after_break: bool) -> None:
+        """Ask again what the last connection left unanswered, in its order, as far as it is still worth it;
+        after a break that is every release."""
+        now_ns = self._agent.boot_ns()
+        owed, self._owed = self._owed, deque()
+        for ballot in owed:
+            in_time = now_ns < ballot.until_ns or (after_break and isinstance(ballot, Release))
+            if in_time and self._worth_asking(ballot):
+                self.ask(ballot)
+            else:
+                ballot.unanswered(self.index, "connection lost", now_ns)
+
+    def _worth_asking(self, ballot: Any) -> bool:
+        return isinstance(ballot, Release) or (self.state is State.UP and ballot.verdict is Verdict.OPEN)
+
+    def _attend(self, connection: Connection) -> None:
+        """Sample its clock every second, and look who it is every five."""
+        if connection is not self.connection:
+            return
+        if self._beats % INSPECT_EVERY == 0:
+            self.call("facts", self._inspected)
+            self._settle_debts(after_break=False)
+        self._beats += 1
+        sent_ns = self._agent.boot_ns()
+        self.call("time", lambda master_us: self._probed(sent_ns, master_us))
+        self._agent.wake_after(PROBE_NS, self._attend, connection)
+
+    def _probed(self, sent_ns: int, master_us: int) -> None:
+        if self.watch.observe(sent_ns, self._heard_ns, master_us):
+            self._agent.fleet.weigh()
+
+    def inspect_soon(self) -> None:
+        if self.introduced:
+            self.call("facts", self._inspected)

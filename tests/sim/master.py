@@ -1,0 +1,222 @@
+"""A master's host: its clocks, its disk, the guard, and the Redis process behind it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from lockd.core.ballots import Attempt, Extension, FenceRound, Release
+from lockd.core.fences import slot_of
+from lockd.core.leases import on_masters
+from lockd.core.membership import REQUIRED_SETTINGS, Facts, Identity
+from lockd.core.validity import settle_ns
+from tests.sim.history import Landed, Removed
+from tests.sim.network import Connection
+from tests.sim.script_model import Store
+from tests.sim.world import MS, Clock, Process, World
+
+HANG_UP = "hang up"
+LOST = "connection lost"
+ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Guarding:
+    """How masters are looked after. steps_seen_after_ms: how soon the guard acts on a clock step; None: it
+    doesn't watch the clock. synced_ms: what a crash loses of the last writes (0: an honest disk, and every
+    answer waits for it)."""
+
+    max_ttl_ms: int
+    enabled: bool = True
+    steps_seen_after_ms: int | None = 20
+    synced_ms: int = 0
+
+
+class Master(Process):
+    """One Redis behind its guard. What it stores survives it, as far as the disk is honest."""
+
+    def __init__(self, world: World, index: int, clock: Clock, guarding: Guarding, cluster: str) -> None:
+        super().__init__(world, f"m{index + 1}")
+        self.index = index
+        self.clock = clock
+        self.cluster = cluster
+        self.store = Store()
+        self.refusing = False
+        self.stepped_back = False
+        self.quarantined = False
+        self._guarding = guarding
+        self._host_up = True
+        self._clean = True
+        self._connections: dict[int, Connection] = {}
+        self._numbers = 0
+        self._boots = 0
+        self._synced = self.store.snapshot()
+        if guarding.synced_ms:
+            self._sync()
+
+    @property
+    def run_id(self) -> str:
+        return f"{self.name} {self.life}"
+
+    def now_us(self) -> int:
+        return self.clock.wall_ns() // 1000
+
+    # The network
+
+    def hear(self, connection: Connection, message: Any) -> None:
+        if not self.running:
+            if self._host_up and connection.agent_listens:
+                connection.reply(LOST)
+            return
+        self.take(connection, self._handle, connection, message)
+
+    def _handle(self, connection: Connection, message: Any) -> None:
+        if not connection.master_listens:
+            return
+        kind = message[0]
+        if kind == "connect":
+            self._numbers += 1
+            connection.number = self._numbers
+            self._connections[connection.number] = connection
+        elif kind == HANG_UP:
+            self._close(connection)
+            return
+        connection.reply((kind, message[1], self._answer(kind, *message[1:])))
+
+    def _answer(self, kind: str, question: Any, *more: Any) -> Any:
+        if kind == "ballot":
+            return self._run(question)
+        if kind == "connect":
+            return self._numbers
+        if kind == "facts":
+            return self._facts()
+        if kind == "kill":
+            old = self._connections.get(more[0])
+            if old is not None:
+                self._close(old)
+            return None
+        if kind == "time":
+            return self.now_us()
+        if kind == "counters":
+            return dict(self.store.counters)
+        assert kind == "identify", kind
+        return self.store.identify(self.cluster.encode(), self.name.encode(), *more)
+
+    def _close(self, connection: Connection) -> None:
+        connection.master_listens = False
+        self._connections.pop(connection.number, None)
+
+    # The scripts
+
+    def _run(self, ballot: Any) -> Any:
+        if self.refusing:
+            return ERROR
+        now_us = self.now_us()
+        if isinstance(ballot, Release):
+            gone = self.store.release(ballot.resource, ballot.token, now_us)
+            if gone:
+                self.world.note(Removed(self.world.now_ns, self.name, ballot.token))
+            return gone
+        status, value = self._vote(ballot, now_us)
+        if status == 1 and isinstance(ballot, Attempt):
+            self.world.note(Landed(self.world.now_ns, self.name, ballot.token))
+        return status, value, now_us
+
+    def _vote(self, ballot: Any, now_us: int) -> tuple[int, int]:
+        store, cluster = self.store, self.cluster.encode()
+        if isinstance(ballot, Attempt):
+            return store.acquire(
+                ballot.resource,
+                ballot.token,
+                on_masters(ballot.holder),
+                ballot.ttl_ms,
+                slot_of(ballot.resource),
+                ballot.hint,
+                cluster,
+                now_us,
+            )
+        if isinstance(ballot, FenceRound):
+            return store.propose(slot_of(ballot.resource), ballot.value, cluster)
+        assert isinstance(ballot, Extension)
+        back = ballot.put_back or b""
+        return store.extend(
+            ballot.resource, ballot.token, ballot.ttl_ms, cluster, back, ballot.age_ms, now_us
+        )
+
+    def _facts(self) -> Facts:
+        store = self.store
+        identity = None
+        if store.cluster is not None:
+            identity = Identity(store.cluster.decode(), store.name.decode(), store.max_ttl_ms)
+        keys = len(store.leases) + bool(store.counters) + (identity is not None)
+        return Facts(self.run_id, "sim", "master", keys, identity, REQUIRED_SETTINGS)
+
+    # Life and death
+
+    def disk_is_in_sync(self) -> None:
+        self._synced = self.store.snapshot()
+
+    def _sync(self) -> None:
+        """A disk that is behind: what a crash leaves is the state of a moment ago."""
+        self.disk_is_in_sync()
+        self.wake_after(self._guarding.synced_ms * MS, self._sync)
+
+    def crash(self, restart_after_ns: int, *, power: bool = False, wiped: bool = False) -> None:
+        """The process dies at once. power: the whole host, so that nobody is told. wiped: its data too."""
+        if wiped:
+            self.store = Store()
+        elif self._guarding.synced_ms and self.running:
+            self.store = self._synced.snapshot()
+        self._go_down(clean=False, told=not power, restart_after_ns=restart_after_ns)
+        self._host_up = not power
+
+    def stop(self, restart_after_ns: int) -> None:
+        """SIGTERM: all is written, and the guard leaves its marker."""
+        clean = self.running and not self.quarantined
+        self._go_down(clean=clean, told=True, restart_after_ns=restart_after_ns)
+
+    def _go_down(self, *, clean: bool, told: bool, restart_after_ns: int) -> None:
+        self._clean = clean
+        self.quarantined = False
+        connections, self._connections = self._connections, {}
+        self._numbers = 0
+        for connection in connections.values():
+            connection.master_listens = False
+            if told and connection.agent_listens:
+                connection.reply(LOST)
+        self.die()
+        self._boots += 1
+        self.world.after(restart_after_ns, self._boot, self._boots)
+
+    def _boot(self, boot: int) -> None:
+        """The host is up, and the guard decides when Redis starts (rule 10)."""
+        if boot != self._boots:
+            return
+        self._host_up = True
+        if self._clean or not self._guarding.enabled:
+            self._serve(boot)
+            return
+        self.quarantined = True
+        ends_ns = self.clock.boot_ns() + settle_ns(self._guarding.max_ttl_ms)
+        self.world.at(self.clock.true_ns(ends_ns), self._serve, boot)
+
+    def _serve(self, boot: int) -> None:
+        if boot != self._boots:
+            return
+        self.quarantined = False
+        self.running = True
+        if self._guarding.synced_ms:
+            self._sync()
+
+    def step_clock(self, by_ns: int) -> None:
+        """Somebody sets the wall clock. On a step forward the guard restarts the master into quarantine (rule
+        11b)."""
+        self.clock.wall_off_ns += by_ns
+        self.stepped_back = self.stepped_back or by_ns < 0
+        seen_after_ms = self._guarding.steps_seen_after_ms
+        if by_ns > 0 and seen_after_ms is not None and self._guarding.enabled:
+            self.world.after(seen_after_ms * MS, self._guard_acts, self._boots)
+
+    def _guard_acts(self, boot: int) -> None:
+        if boot == self._boots:
+            self.crash(0)

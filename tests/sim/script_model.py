@@ -1,0 +1,166 @@
+"""What the scripts in lockd/masters/scripts/*.lua do, as a model in memory: one master's keys.
+
+The real scripts and this are fed the same commands in tests/redis/test_script_model.py and must give the same
+answers and keep the same state. As in Redis, keys expire by the master's wall clock, in whole milliseconds,
+and a key is gone once the clock has passed its end.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, field, replace
+
+from lockd.core.ballots import Attempt, Extension, FenceRound
+from lockd.core.fences import BLOCK, CEILING, slot_of
+from lockd.core.leases import on_masters
+
+Answer = tuple[int, int]
+"""Status and value, as the scripts return them in front of their time."""
+
+
+@dataclass(slots=True)
+class Key:
+    """A lease on a master. `text` reads as the scripts write it: token, when granted (us), and the rest."""
+
+    text: bytes
+    expires_ms: int
+
+    @property
+    def token(self) -> bytes:
+        return self.text[:32]
+
+
+@dataclass(slots=True)
+class Store:
+    """The keys of one master, and the scripts. `now_us` is the master's wall clock in each call."""
+
+    cluster: bytes | None = None
+    name: bytes = b""
+    max_ttl_ms: int = 0
+    counters: dict[int, int] = field(default_factory=dict)
+    leases: dict[bytes, Key] = field(default_factory=dict)
+
+    def snapshot(self) -> Store:
+        """A copy that what comes later doesn't change."""
+        leases = {resource: copy.copy(key) for resource, key in self.leases.items()}
+        return replace(self, counters=dict(self.counters), leases=leases)
+
+    @property
+    def blank(self) -> bool:
+        return self.cluster is None and not self.counters and not self.leases
+
+    def lease(self, resource: bytes, now_us: int) -> Key | None:
+        key = self.leases.get(resource)
+        if key is not None and now_us // 1000 > key.expires_ms:
+            del self.leases[resource]
+            key = None
+        return key
+
+    def identify(self, cluster: bytes, name: bytes, max_ttl_ms: int, counters: dict[int, int]) -> int:
+        if not self.blank:
+            return 0
+        self.cluster, self.name, self.max_ttl_ms = cluster, name, max_ttl_ms
+        self.counters = dict(counters)
+        return 1
+
+    def vote(self, ballot: Attempt | FenceRound | Extension, cluster: bytes, now_us: int) -> Answer:
+        """What this master answers when an agent asks it as lockd/masters/scripts.py does."""
+        if isinstance(ballot, Attempt):
+            return self.acquire(
+                ballot.resource,
+                ballot.token,
+                on_masters(ballot.holder),
+                ballot.ttl_ms,
+                slot_of(ballot.resource),
+                ballot.hint,
+                cluster,
+                now_us,
+            )
+        if isinstance(ballot, FenceRound):
+            return self.propose(slot_of(ballot.resource), ballot.value, cluster)
+        back = ballot.put_back or b""
+        return self.extend(ballot.resource, ballot.token, ballot.ttl_ms, cluster, back, ballot.age_ms, now_us)
+
+    def acquire(
+        self,
+        resource: bytes,
+        token: bytes,
+        terms: bytes,
+        ttl_ms: int,
+        slot: int,
+        hint: int,
+        cluster: bytes,
+        now_us: int,
+    ) -> Answer:
+        if self.cluster != cluster:
+            return -1, 0
+        if ttl_ms > self.max_ttl_ms:
+            return -2, self.max_ttl_ms
+        fence = max(self.counters.get(slot, 0) + 1, hint)
+        last = fence + BLOCK - 1
+        if last >= CEILING:
+            return -3, 0
+        now_ms = now_us // 1000
+        key = self.lease(resource, now_us)
+        if key is None:
+            self.leases[resource] = Key(b"%b %d %b" % (token, now_us, terms), now_ms + ttl_ms)
+        elif key.token != token:
+            return 0, key.expires_ms - now_ms
+        else:
+            key.expires_ms = now_ms + ttl_ms
+        self.counters[slot] = last
+        return 1, fence
+
+    def propose(self, slot: int, value: int, cluster: bytes) -> Answer:
+        if self.cluster != cluster:
+            return -1, 0
+        last = value + BLOCK - 1
+        if last >= CEILING:
+            return -3, 0
+        counter = self.counters.get(slot, 0)
+        if value <= counter:
+            return 0, counter
+        self.counters[slot] = last
+        return 1, value
+
+    def extend(
+        self,
+        resource: bytes,
+        token: bytes,
+        ttl_ms: int,
+        cluster: bytes,
+        back: bytes,
+        age_ms: int,
+        now_us: int,
+    ) -> Answer:
+        """back: how the lease reads when it is put back, or b'' not to."""
+        if self.cluster != cluster:
+            return -1, 0
+        if ttl_ms > self.max_ttl_ms:
+            return -2, self.max_ttl_ms
+        now_ms = now_us // 1000
+        key = self.lease(resource, now_us)
+        if key is None:
+            if not back:
+                return 3, 0
+            granted_us = now_us - age_ms * 1000
+            self.leases[resource] = Key(b"%b %d %b" % (token, granted_us, back), now_ms + ttl_ms)
+            return 2, ttl_ms
+        if key.token != token:
+            return 0, key.expires_ms - now_ms
+        if not back:
+            _, granted_us_text, max_hold_ms = key.text.split(b" ")[:3]
+            left_ms = (int(max_hold_ms) * 1000 - (now_us - int(granted_us_text))) // 1000
+            if left_ms <= 0:
+                return 4, 0
+            ttl_ms = min(ttl_ms, left_ms)
+        key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)
+        was_put_back = bool(back) and key.text.endswith(back)
+        return 2 if was_put_back else 1, min(key.expires_ms - now_ms, ttl_ms)
+
+    def release(self, resource: bytes, token: bytes, now_us: int) -> int:
+        key = self.lease(resource, now_us)
+        if key is None or key.token != token:
+            return 0
+        del self.leases[resource]
+        return 1

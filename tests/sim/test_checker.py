@@ -1,0 +1,218 @@
+"""The checker is only worth what it finds: each promise is broken here once, and kept once."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.sim.checker import Bounds, check
+from tests.sim.history import (
+    Asked,
+    Calm,
+    Died,
+    Ended,
+    Event,
+    Extended,
+    Failed,
+    Granted,
+    Landed,
+    LetGo,
+    Lost,
+    Refused,
+    Removed,
+    Shown,
+    Tried,
+    Withdrawn,
+    Wrote,
+)
+
+MS = 1_000_000
+A, B = b"a" * 32, b"b" * 32
+R = b"r"
+BOUNDS = Bounds(serve_ms=1_000, leftover_ms=50, give_back_ms=300, min_validity_ms=10)
+
+
+def broken(*events: Event) -> list[str]:
+    return [violation.promise for violation in check(events, BOUNDS)]
+
+
+def asked(at_ms: int, request: int, wait_ms: int | None = None, max_hold_ms: int | None = None) -> Asked:
+    return Asked(at_ms * MS, request, f"app{request}", R, 1_000, wait_ms, max_hold_ms)
+
+
+def granted(at_ms: int, request: int, token: bytes, fence: int, until_ms: int, tried_ms: int) -> Granted:
+    return Granted(at_ms * MS, request, R, token, fence, until_ms * MS, tried_ms * MS)
+
+
+ONE_AFTER_THE_OTHER = (
+    asked(0, 1),
+    granted(5, 1, A, 10, until_ms=900, tried_ms=0),
+    asked(905, 2),
+    granted(910, 2, B, 20, until_ms=1_900, tried_ms=905),
+)
+
+
+def test_one_lease_after_the_other_breaks_nothing():
+    assert broken(*ONE_AFTER_THE_OTHER) == []
+
+
+class TestExclusion:
+    def test_a_grant_while_another_lease_is_valid(self):
+        assert broken(
+            asked(0, 1), granted(5, 1, A, 10, 900, 0), asked(1, 2), granted(899, 2, B, 20, 1_900, 890)
+        ) == ["exclusion"]
+
+    def test_it_also_counts_when_a_third_one_ended_in_between(self):
+        c = b"c" * 32
+        assert broken(
+            asked(0, 1),
+            granted(5, 1, A, 10, 5_000, 0),
+            LetGo(4_000 * MS, A, "unlock"),
+            asked(4_100, 2),
+            granted(4_110, 2, B, 20, 9_000, 4_100),
+            asked(4_200, 3),
+            granted(4_210, 3, c, 30, 4_300, 4_200),
+        ) == ["exclusion"]
+
+    def test_who_has_let_go_is_in_nobodys_way(self):
+        assert not broken(
+            asked(0, 1),
+            granted(5, 1, A, 10, 900, 0),
+            LetGo(100 * MS, A, "unlock"),
+            asked(101, 2),
+            granted(102, 2, B, 20, 1_000, 101),
+        )
+
+    def test_an_extension_counts_to_its_new_deadline(self):
+        assert broken(
+            asked(0, 1),
+            granted(5, 1, A, 10, 900, 0),
+            Extended(500 * MS, A, 1_400 * MS),
+            asked(1_000, 2),
+            granted(1_100, 2, B, 20, 1_900, 1_000),
+        ) == ["exclusion"]
+
+    def test_an_extension_that_comes_after_the_deadline_revives_nothing(self):
+        assert not broken(
+            asked(0, 1),
+            granted(5, 1, A, 10, 900, 0),
+            Extended(901 * MS, A, 1_400 * MS),
+            asked(1_000, 2),
+            granted(1_100, 2, B, 20, 1_900, 1_000),
+        )
+
+
+class TestFences:
+    def test_a_later_grant_with_a_smaller_fence(self):
+        assert broken(
+            asked(0, 1), granted(5, 1, A, 10, 900, 0), asked(905, 2), granted(910, 2, B, 9, 1_900, 905)
+        ) == ["fences"]
+
+    def test_order_is_asked_for_also_where_exclusion_is_broken(self):
+        assert broken(
+            asked(0, 1), granted(5, 1, A, 10, 900, 0), asked(10, 2), granted(20, 2, B, 9, 1_900, 10)
+        ) == ["exclusion", "fences"]
+
+    def test_grants_whose_tries_overlap_may_have_any_order(self):
+        assert not broken(
+            asked(0, 1),
+            asked(0, 2),
+            granted(5, 1, A, 10, 6, 0),
+            granted(8, 2, B, 9, 900, 1),
+        )
+
+    def test_the_same_fence_twice(self):
+        assert "fences" in broken(
+            asked(0, 1), granted(5, 1, A, 10, 6, 0), asked(0, 2), granted(8, 2, B, 10, 900, 1)
+        )
+
+
+class TestWrites:
+    def test_a_write_behind_one_of_a_later_lease(self):
+        writes = (Wrote(920 * MS, R, B, 20, True), Wrote(930 * MS, R, A, 10, True))
+        assert broken(*ONE_AFTER_THE_OTHER, *writes) == ["stale writes"]
+
+    def test_one_that_the_resource_refused_harms_nobody(self):
+        writes = (Wrote(920 * MS, R, B, 20, True), Wrote(930 * MS, R, A, 10, False))
+        assert not broken(*ONE_AFTER_THE_OTHER, *writes)
+
+
+class TestAnswers:
+    CALM = (Calm(100 * MS), Ended(9_000 * MS))
+
+    def test_a_request_without_an_answer(self):
+        assert broken(asked(50, 1), *self.CALM) == ["answers"]
+
+    def test_an_answer_that_comes_too_late(self):
+        assert broken(asked(50, 1), Refused(1_200 * MS, 1, "NOQUORUM"), *self.CALM) == ["answers"]
+
+    def test_a_wait_is_no_lateness(self):
+        assert not broken(asked(50, 1, wait_ms=5_000), Refused(5_060 * MS, 1, "TIMEOUT"), *self.CALM)
+
+    def test_two_answers(self):
+        assert broken(asked(50, 1), Refused(60 * MS, 1, "TAKEN"), Refused(61 * MS, 1, "TAKEN")) == ["answers"]
+
+    def test_who_has_gone_is_owed_none(self):
+        assert not broken(asked(50, 1), Withdrawn(60 * MS, 1), *self.CALM)
+
+    def test_nobody_gets_it_with_all_mended(self):
+        assert broken(asked(150, 1, wait_ms=2_000), Refused(2_150 * MS, 1, "NOQUORUM"), *self.CALM) == [
+            "served"
+        ]
+
+
+class TestReleases:
+    def test_a_lease_taken_from_a_master_under_its_holder(self):
+        assert broken(*ONE_AFTER_THE_OTHER, Removed(950 * MS, "m1", B)) == ["live releases"]
+
+    def test_of_one_that_has_ended(self):
+        assert not broken(*ONE_AFTER_THE_OTHER, Removed(950 * MS, "m1", A))
+
+
+class TestHolds:
+    def test_a_renewal_past_max_hold(self):
+        assert broken(
+            asked(0, 1, max_hold_ms=2_000),
+            granted(5, 1, A, 10, 900, 0),
+            Extended(800 * MS, A, 2_100 * MS),
+        ) == ["max hold"]
+
+    def test_a_renewal_up_to_it(self):
+        assert not broken(
+            asked(0, 1, max_hold_ms=2_000),
+            granted(5, 1, A, 10, 900, 0),
+            Extended(800 * MS, A, 2_000 * MS),
+        )
+
+
+class TestLeftovers:
+    TRY = (Tried(0, R, A, 1_000, "h1"), Failed(10 * MS, A))
+
+    def test_what_is_seen_after_its_ttl(self):
+        assert broken(*self.TRY, Shown(1_060 * MS, "m1", R, A)) == ["leftovers"]
+
+    def test_the_ttl_begins_where_it_landed(self):
+        assert not broken(*self.TRY, Landed(500 * MS, "m1", A), Shown(1_400 * MS, "m1", R, A))
+
+    def test_what_is_not_given_back_when_all_is_mended(self):
+        assert broken(*self.TRY, Calm(20 * MS), Shown(400 * MS, "m1", R, A)) == ["leftovers"]
+
+    def test_an_agent_that_died_has_forgotten_what_it_owes(self):
+        assert not broken(*self.TRY, Died(15 * MS, "h1"), Calm(20 * MS), Shown(400 * MS, "m1", R, A))
+
+
+def test_a_token_that_is_used_twice():
+    assert broken(Tried(0, R, A, 1_000), Tried(5_000 * MS, R, A, 1_000)) == ["tokens"]
+
+
+@pytest.mark.parametrize(("answered_ms", "promises"), [(889, []), (891, ["validity"])])
+def test_a_grant_has_to_leave_its_holder_some_time(answered_ms, promises):
+    grant = Granted(895 * MS, 1, R, A, 10, 900 * MS, 0, answered_ms * MS)
+    assert broken(asked(0, 1), grant) == promises
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "excused", "promises"), [(899, False, []), (901, False, ["notice"]), (901, True, [])]
+)
+def test_a_loss_is_told_before_the_deadline(at_ms, excused, promises):
+    grant = (asked(0, 1), granted(5, 1, A, 10, 900, 0))
+    assert broken(*grant, Lost(at_ms * MS, A, 900 * MS, excused)) == promises

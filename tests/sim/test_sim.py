@@ -1,0 +1,115 @@
+"""The simulator: it is deterministic, it finds what is broken on purpose, and it finds nothing else.
+
+LOCKD_SIM_SECONDS says how long the search takes (120 by default): `make sim HOURS=8` searches for longer.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from tests.sim.__main__ import search
+from tests.sim.cluster import Cluster, run
+from tests.sim.history import Fault, Granted, Lost
+from tests.sim.mutations import MUTATIONS, copy_to
+from tests.sim.plan import Kind, draw
+from tests.sim.shrink import shrink, story
+
+SECONDS = float(os.environ.get("LOCKD_SIM_SECONDS", "120"))
+A_FEW = range(40)
+
+
+@pytest.mark.timeout(SECONDS + 120)
+def test_no_seed_breaks_a_promise():
+    tally = search(0, SECONDS, os.cpu_count() or 1)
+    assert not tally.broken, f"python -m tests.sim --seed {tally.broken[0]}"
+    assert tally.grants > tally.runs
+
+
+def test_a_run_is_a_function_of_its_seed():
+    first, again = run(draw(7)), run(draw(7))
+    assert [str(event) for event in first.history] == [str(event) for event in again.history]
+    assert [str(event) for event in run(draw(8)).history] != [str(event) for event in first.history]
+
+
+def test_every_kind_of_fault_is_made_and_leases_are_granted_and_lost_meanwhile():
+    made: Counter[str] = Counter()
+    events: Counter[type] = Counter()
+    for seed in A_FEW:
+        history = run(draw(seed)).history
+        events.update(type(event) for event in history)
+        made.update(kind for event in history if isinstance(event, Fault) for kind in Kind if kind in event.what)
+    assert set(made) == set(Kind)
+    assert events[Granted] > 1_000
+    assert events[Lost] > 50
+
+
+def without_a_guard(seed: int):
+    """A plan whose disks lie, and whose masters vote again at once after a crash."""
+    plan = draw(seed)
+    shape = plan.shape
+    return replace(
+        plan, shape=replace(shape, guarding=replace(shape.guarding, enabled=False, synced_ms=1_500))
+    )
+
+
+def broken_without_a_guard():
+    for seed in range(200):
+        outcome = run(without_a_guard(seed))
+        if any(violation.promise == "exclusion" for violation in outcome.violations):
+            return outcome
+    raise AssertionError("no seed breaks exclusion, although crashed masters vote at once")
+
+
+def test_a_failure_is_shrunk_to_what_it_takes_and_told_as_a_story():
+    outcome = broken_without_a_guard()
+    small = shrink(outcome)
+    assert 0 < len(small.plan.faults) <= len(outcome.plan.faults)
+    assert any(violation.promise == outcome.violations[0].promise for violation in small.violations)
+    told = story(small)
+    assert f"seed {outcome.plan.seed}" in told
+    assert "==>" in told.splitlines()[-1]
+    for fault in small.plan.faults:
+        # Each of those that are left is needed.
+        rest = replace(small.plan, faults=tuple(f for f in small.plan.faults if f is not fault))
+        assert not any(v.promise == outcome.violations[0].promise for v in run(rest).violations)
+
+
+def test_fences_keep_their_order_where_exclusion_is_broken_on_purpose():
+    """Clocks that jump on all masters at once end leases early: lockd does not stand that, its fences do."""
+    broken: Counter[str] = Counter()
+    for seed in range(60):
+        plan = draw(seed)
+        faults = tuple(
+            replace(fault, kind=Kind.STEP_MASTER, master=master, amount=7_000_000_000)
+            for fault in plan.faults
+            for master in range(plan.shape.masters)
+        )
+        shape = replace(
+            plan.shape, guarding=replace(plan.shape.guarding, steps_seen_after_ms=None, synced_ms=0)
+        )
+        cluster = Cluster(replace(plan, shape=shape, faults=faults), grave_for_all=True)
+        broken.update(violation.promise for violation in cluster.run().violations)
+    assert broken["exclusion"] > 0
+    assert broken["fences"] == broken["stale writes"] == 0
+
+
+def test_a_resource_that_looks_at_no_fences_is_written_to_by_stale_holders():
+    stale = 0
+    for seed in A_FEW:
+        violations = Cluster(draw(seed), store_checks_fences=False).run().violations
+        stale += sum(violation.promise == "stale writes" for violation in violations)
+    assert stale > 0
+
+
+def test_every_mutation_still_fits_the_sources(tmp_path):
+    for number, mutation in enumerate(MUTATIONS):
+        folder = tmp_path / str(number)
+        copy_to(folder)
+        for edit in mutation.edits:
+            edit.apply(folder)
+            compile((folder / edit.file).read_text(), edit.file, "exec")
+    assert len({mutation.name for mutation in MUTATIONS}) == len(MUTATIONS) >= 20

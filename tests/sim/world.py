@@ -1,0 +1,137 @@
+"""Virtual time: events in their order, the clocks of machines, and processes that may stop, go on and die.
+
+A run is a function of its seed: there is one thread, one heap of events, and no look at a real clock.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Callable
+from heapq import heappop, heappush
+from typing import Any
+
+from tests.sim.history import Event
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+_EPOCH_NS = 1_700_000_000 * SECOND
+
+
+class World:
+    """True time, and all that is yet to happen in it. `history` is what the checker reads."""
+
+    def __init__(self, seed: str) -> None:
+        self.now_ns = 0
+        self.history: list[Event] = []
+        self.handled = 0
+        self._seed = seed
+        self._heap: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
+        self._order = 0
+
+    def dice(self, name: str) -> random.Random:
+        """Randomness of its own for each part: what one part draws changes nothing for the others, so that a
+        run with one fault less is still much the same run."""
+        return random.Random(f"{self._seed} {name}")
+
+    def at(self, when_ns: int, do: Callable[..., None], *what: Any) -> None:
+        assert when_ns >= self.now_ns, "nothing can be done in the past"
+        self._order += 1
+        heappush(self._heap, (when_ns, self._order, do, what))
+
+    def after(self, delay_ns: int, do: Callable[..., None], *what: Any) -> None:
+        self.at(self.now_ns + delay_ns, do, *what)
+
+    def note(self, event: Event) -> None:
+        self.history.append(event)
+
+    def run(self, until_ns: int) -> None:
+        heap = self._heap
+        while heap and heap[0][0] <= until_ns:
+            self.now_ns, _, do, what = heappop(heap)
+            self.handled += 1
+            do(*what)
+        self.now_ns = until_ns
+
+
+class Clock:
+    """What a machine's clocks show: CLOCK_BOOTTIME, which may drift but is never set, and the wall clock,
+    which may be stepped too."""
+
+    def __init__(self, world: World, drift_ppm: int = 0, wall_off_ns: int = 0) -> None:
+        self._world = world
+        self._drift_ppm = drift_ppm
+        self.wall_off_ns = wall_off_ns
+
+    def boot_ns(self) -> int:
+        now_ns = self._world.now_ns
+        return now_ns + now_ns * self._drift_ppm // 1_000_000
+
+    def wall_ns(self) -> int:
+        return self.boot_ns() + _EPOCH_NS + self.wall_off_ns
+
+    def wall_ahead_ns(self) -> int:
+        return _EPOCH_NS + self.wall_off_ns
+
+    def true_ns(self, boot_ns: int) -> int:
+        """The first moment at which CLOCK_BOOTTIME here shows that."""
+        return -(-boot_ns * 1_000_000 // (1_000_000 + self._drift_ppm))
+
+
+class Process:
+    """Something that handles one event at a time. While it is paused, events wait: those of one source in
+    their order, those of different sources in any."""
+
+    def __init__(self, world: World, name: str) -> None:
+        self.world = world
+        self.name = name
+        self.life = 0
+        self.running = True
+        self.paused = False
+        self.dice = world.dice(name)
+        self._waiting: dict[object, list[tuple[Callable[..., None], tuple[Any, ...]]]] = defaultdict(list)
+
+    def take(self, source: object, do: Callable[..., None], *what: Any) -> None:
+        """An event has come for this process."""
+        if not self.running:
+            return
+        if self.paused:
+            self._waiting[source].append((do, what))
+            return
+        do(*what)
+        self.turn_ends()
+
+    def turn_ends(self) -> None:
+        """Called after each event that was handled."""
+
+    def wake_after(self, delay_ns: int, do: Callable[..., None], *what: Any) -> None:
+        """A timer of this process: gone with it when it dies."""
+        self.world.after(delay_ns, self._wake, self.life, do, what)
+
+    def wake_at(self, when_ns: int, do: Callable[..., None], *what: Any) -> None:
+        self.world.at(max(when_ns, self.world.now_ns), self._wake, self.life, do, what)
+
+    def _wake(self, life: int, do: Callable[..., None], what: tuple[Any, ...]) -> None:
+        if life == self.life:
+            self.take(None, do, *what)
+
+    def pause(self) -> None:
+        self.paused = True
+
+    def resume(self) -> None:
+        if not self.paused:
+            return
+        self.paused = False
+        while self._waiting and not self.paused and self.running:
+            source = self.dice.choice(list(self._waiting))
+            do, what = self._waiting[source].pop(0)
+            if not self._waiting[source]:
+                del self._waiting[source]
+            self.take(source, do, *what)
+
+    def die(self) -> None:
+        self.life += 1
+        self.running = False
+        self.paused = False
+        self._waiting.clear()

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 REFUSAL_CODES = (
     "TAKEN", "NOQUORUM", "TIMEOUT", "NOTHELD", "EXPIRED", "DENIED", "LIMIT", "DRAINING", "CLOCK", "ERR",
 )  # fmt: skip
-RELEASE_REASONS = ("released", "expired", "app gone", "lost", "forced")
+RELEASE_REASONS = ("released", "expired", "app gone", "forced")
 
 # Upper bounds in seconds. A wait may be as short as a hand-off, and as long as an app's patience.
 WAIT_S = (

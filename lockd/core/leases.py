@@ -30,8 +30,10 @@ class Standing(Enum):
 class Lease:
     """One grant of a resource.
 
-    deadline_ns: the end of its validity, as last proven by a quorum. hold_until_ns: no renewal reaches beyond
-    (rule 7). gone: masters that had it and lost it; landed: all that may have it, to be told of its release.
+    deadline_ns: the end of its validity, as last proven by a quorum, or the moment at which it turned out to
+    be gone. promised_ns: the latest end that its holder was ever told, and may still believe in.
+    hold_until_ns: no renewal reaches beyond (rule 7). gone: masters that had it and lost it; landed: all that
+    may have it, to be told of its release.
     """
 
     __slots__ = (
@@ -45,6 +47,7 @@ class Lease:
         "landed",
         "let_go_ns",
         "loss",
+        "promised_ns",
         "proofs",
         "resource",
         "standing",
@@ -65,6 +68,7 @@ class Lease:
         self.t1_ns = attempt.t1_ns
         self.granted_ns = now_ns
         self.deadline_ns = deadline_ns(attempt.t1_ns, attempt.ttl_ms)
+        self.promised_ns = self.deadline_ns
         self.hold_until_ns = attempt.t1_ns + holder.max_hold_ms * NS_PER_MS
         self.until_ns = attempt.t1_ns + attempt.ttl_ms * NS_PER_MS
         self._proof: Attempt | Extension = attempt
@@ -104,6 +108,7 @@ class Lease:
     def prove(self, extension: Extension) -> None:
         """A quorum went on with it."""
         self.deadline_ns = max(self.deadline_ns, deadline_ns(extension.t1_ns, extension.ttl_ms))
+        self.promised_ns = self.deadline_ns
         self.t1_ns = extension.t1_ns
         self.until_ns = max(self.until_ns, extension.t1_ns + extension.ttl_ms * NS_PER_MS)
         self._proof = extension

@@ -302,13 +302,13 @@ class Locks:
         lease.timer = None
         if lease.standing is Standing.OVER:
             return
-        if now_ns >= lease.deadline_ns:
+        if now_ns >= lease.promised_ns:
             self._run_out(lease, now_ns)
             return
         if lease.let_go_ns is not None and now_ns >= lease.let_go_ns:
             self._end(lease, "app gone", now_ns)
             return
-        next_ns = lease.deadline_ns
+        next_ns = lease.promised_ns
         if lease.standing is Standing.HELD and not lease.holder.detached:
             if now_ns >= lease.lose_at_ns():
                 self._lose(lease, self._why_not_renewed(lease, now_ns), now_ns)
@@ -397,20 +397,20 @@ class Locks:
         lease.loss = f"it could not be renewed: {refusal.text}"
         if lease.gone.mask.bit_count() > self._limits.masters - self._quorum:
             # So many masters lost it that another may have it already: no retry can prove that it was held
-            # all the time.
+            # all the time. Its holder may learn of that late, so where it still is, it stays until the
+            # holder gives it back or its last promise is over: it may be all that keeps others out (rule 12).
             names = ", ".join(self._masters.name(m) for m in bits(lease.gone.mask))
             self._lose(
                 lease, f"it is gone from {names}: removed by force, or data was lost", now_ns, gone=True
             )
-            self._end(lease, "lost", now_ns)
             if reply is not None:
                 reply.refused(_expired(lease))
         elif reply is not None:
             reply.refused(refusal)
 
     def _lose(self, lease: Lease, reason: str, now_ns: int, *, gone: bool = False) -> None:
-        """Tell the holder, while its validity still holds if that is possible (rule 12). gone: it doesn't any
-        more."""
+        """Tell the holder, while its validity still holds if that is possible (rule 12). gone: that can't be
+        said any more."""
         lease.standing = Standing.LOST
         if gone:
             lease.deadline_ns = min(lease.deadline_ns, now_ns)

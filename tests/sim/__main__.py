@@ -140,7 +140,9 @@ def main() -> int:
     )
     parser.add_argument("--seconds", type=float, help="how long to search (60)")
     parser.add_argument("--hours", type=float, help="the same, in hours")
-    parser.add_argument("--minutes", type=float, default=inf, help="or until so many cluster-minutes are over")
+    parser.add_argument(
+        "--minutes", type=float, default=inf, help="or until so many cluster-minutes are over"
+    )
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--seed", type=int, help="run this one alone, and show it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes side by side")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockd.core.ballots import Release
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import State
@@ -34,8 +35,10 @@ class Agent(Process):
         self.clock = clock
         self.boot_ns = clock.boot_ns
         self.outbox: list[tuple[Connection, Any]] = []
-        self.freeze_ns = 0
-        """When set, the process is stopped at the end of its next turn, before what it said goes out."""
+        self.freeze_before_ns = 0
+        """When set, the process is stopped for so long before what it says next goes out."""
+        self.freeze_after_ns = 0
+        """When set, it is stopped after it has asked for votes, and finds the answers when it goes on."""
         self.resumed_ns = 0
         self.paths = paths
         self._masters = masters
@@ -44,6 +47,8 @@ class Agent(Process):
 
     def start(self) -> None:
         self.running = True
+        self.host = f"{self.name}.{self.life}"
+        """Which agent a message is from, in histories: one that was started anew is another."""
         self.fleet = Fleet(self, self._masters, self.paths, self._max_ttl_ms)
         chance = Chance(self._token, self.dice.random)
         self.locks = Locks(Limits(len(self._masters)), self.fleet, _Unwatched(), chance)
@@ -87,23 +92,34 @@ class Agent(Process):
     # Its process
 
     def turn_ends(self) -> None:
-        if self.freeze_ns:
-            freeze_ns, self.freeze_ns = self.freeze_ns, 0
-            self.pause()
-            self.world.after(freeze_ns, self._thaw, self.life)
-        if not self.paused:
-            self._flush()
+        if self.outbox and not self.paused:
+            if self.freeze_before_ns:
+                freeze_ns, self.freeze_before_ns = self.freeze_before_ns, 0
+                self._freeze(freeze_ns)
+            else:
+                self._flush()
 
     def _flush(self) -> None:
         outbox, self.outbox = self.outbox, []
+        votes = False
         for connection, message in outbox:
             connection.send(message)
+            votes = votes or (message[0] == "ballot" and not isinstance(message[1], Release))
+        if votes and self.freeze_after_ns:
+            freeze_ns, self.freeze_after_ns = self.freeze_after_ns, 0
+            self._freeze(freeze_ns)
+
+    def _freeze(self, for_ns: int) -> None:
+        self.pause()
+        self.world.after(for_ns, self._thaw, self.life)
 
     def _thaw(self, life: int) -> None:
         if life == self.life:
             self.resume()
 
     def resume(self) -> None:
+        if not self.paused:
+            return
         self.resumed_ns = self.world.now_ns
         # First what it was about to say when it was stopped.
         self._flush()
@@ -112,7 +128,7 @@ class Agent(Process):
     def crash(self) -> None:
         """kill -9: the kernel closes its connections; what was sent before may still arrive."""
         self.die()
-        self.world.note(Died(self.world.now_ns, self.name))
+        self.world.note(Died(self.world.now_ns, self.host))
         self.outbox.clear()
         for link in self.fleet.links:
             if link.connection is not None:

@@ -276,7 +276,7 @@ class App(Process):
 
     def renewed(self, request: Request, deadline_ns: int) -> None:
         held = self._held
-        if held is None or held.request is not request or not self._sure(held):
+        if held is None or held.request is not request:
             return
         held.deadline_ns = max(held.deadline_ns, deadline_ns)
         self.world.note(
@@ -328,7 +328,8 @@ class App(Process):
             self.world.note(h.Withdrawn(now_ns, request.number))
         elif self._held is not None:
             request = self._held.request
-            self.world.note(h.LetGo(now_ns, self._held.lease.token, "died"))
+            why = "left" if request.detached else "died"
+            self.world.note(h.LetGo(now_ns, self._held.lease.token, why))
         if request is not None and self.agent.running:
             self._tell(request.hang_up)
         self.die()

@@ -6,6 +6,7 @@ trusts what an agent believes: leases are judged by true time, fences by the rea
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,8 @@ from tests.sim.history import (
     Event,
     Extended,
     Failed,
+    Fault,
+    GivenBack,
     Granted,
     Landed,
     LetGo,
@@ -41,9 +44,10 @@ class Bounds:
 
     serve_ms: within this after the faults stopped and its WAIT ended, a request is answered. leftover_ms: how
     much longer than its TTL what a failed try left may be seen: what the clocks may differ by and, where it
-    isn't known when a try landed on a master, the longest that it may have been under way. give_back_ms: within this after the faults stopped, what failed before is
-    given back, and not only at the end of its TTL. hold_slack_ms: what the clocks may be off over a max_hold.
-    min_validity_ms: what is handed out lasts that long still.
+    isn't known when a try landed on a master, the longest that it may have been under way. give_back_ms:
+    within this after the faults stopped, what failed before is given back, and not only at the end of its
+    TTL. hold_slack_ms: what the clocks may be off over a max_hold. min_validity_ms: what is handed out lasts
+    that long still.
     """
 
     serve_ms: int
@@ -85,11 +89,9 @@ class Hold:
 
     @property
     def ended_ns(self) -> int:
-        """From here on nobody relies on it. An extension that comes after the deadline revives nothing."""
-        deadline_ns = self.granted.deadline_ns
-        for extension in self.extensions:
-            if extension.at_ns < deadline_ns:
-                deadline_ns = max(deadline_ns, extension.deadline_ns)
+        """From here on nobody relies on it. Who is told to go on goes on, also when that comes after the
+        deadline: it has to be true then."""
+        deadline_ns = max([self.granted.deadline_ns, *(e.deadline_ns for e in self.extensions)])
         return deadline_ns if self.let_go_ns is None else min(deadline_ns, self.let_go_ns)
 
     def __str__(self) -> str:
@@ -243,27 +245,52 @@ def max_hold(history: Reading, bounds: Bounds) -> Iterable[Violation]:
 
 
 def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """What a failed try left behind is given back as soon as its masters can be reached, and gone within its
-    TTL in any case (rule 3)."""
+    """What a failed try left behind is given back as soon as its masters can be reached (rule 3), and so is
+    the session lock of an app that died (rule 13). In any case it is gone within its TTL."""
     tries = {tried.token: tried for tried in history.all(Tried)}
-    failed = {event.token: event for event in history.all(Failed)}
+    failed_ns = {event.token: event.at_ns for event in history.all(Failed)}
+    over_ns = failed_ns | {event.token: event.at_ns for event in history.all(LetGo) if event.why == "died"}
     died_ns = {event.host: event.at_ns for event in history.all(Died)}
-    calm_ns = next((event.at_ns for event in history.all(Calm)), None)
+    calm_since = _calm_since(history)
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
     for shown in history.all(Shown):
         tried = tries.get(shown.token)
-        if tried is None or shown.token not in failed or shown.token in history.holds:
+        if tried is None or shown.token not in over_ns:
             continue
-        began_ns = landed_ns.get((shown.master, shown.token), tried.at_ns)
-        due_ns = began_ns + (tried.ttl_ms + bounds.leftover_ms) * MS
+        dues_ns = []
+        if shown.token in failed_ns:
+            began_ns = landed_ns.get((shown.master, shown.token), tried.at_ns)
+            dues_ns.append(began_ns + (tried.ttl_ms + bounds.leftover_ms) * MS)
+        calm_ns = calm_since(shown.at_ns)
         # An agent that died meanwhile has forgotten what it owes.
         if calm_ns is not None and died_ns.get(tried.host, -1) < tried.at_ns:
-            due_ns = min(due_ns, max(calm_ns, failed[shown.token].at_ns) + bounds.give_back_ms * MS)
-        if shown.at_ns > due_ns:
-            age_ms = (shown.at_ns - tried.at_ns) // MS
+            dues_ns.append(max(calm_ns, over_ns[shown.token]) + bounds.give_back_ms * MS)
+        if dues_ns and shown.at_ns > min(dues_ns):
+            age_ms = (shown.at_ns - over_ns[shown.token]) // MS
             yield Violation(
-                "leftovers", shown.at_ns, f"{shown.master} shows what failed {age_ms} ms ago: {tried}"
+                "leftovers", shown.at_ns, f"{shown.master} shows what was over {age_ms} ms ago: {tried}"
             )
+
+
+def _calm_since(history: Reading) -> Callable[[int], int | None]:
+    """Tells since when nothing was broken at a time; None: something was."""
+    turns = sorted((e.at_ns, type(e) is Calm) for e in (*history.all(Calm), *history.all(Fault)))
+
+    def since(at_ns: int) -> int | None:
+        before = bisect_right(turns, (at_ns, True))
+        return turns[before - 1][0] if before and turns[before - 1][1] else None
+
+    return since
+
+
+def overtaking(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """On no master a release overtakes what its own agent asked before (rule 3): that would stay there. After
+    a break both may be asked once more, in their order."""
+    last = {(event.master, event.token, event.host): event for event in history.all(GivenBack)}
+    for landed in history.all(Landed):
+        release = last.get((landed.master, landed.token, landed.host))
+        if release is not None and release.at_ns < landed.at_ns:
+            yield Violation("overtaking", landed.at_ns, f"{landed} came behind {release}")
 
 
 def tokens(history: Reading, _: Bounds) -> Iterable[Violation]:
@@ -310,6 +337,7 @@ CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
     live_releases,
     max_hold,
     leftovers,
+    overtaking,
     tokens,
     validity,
     notice,

@@ -16,7 +16,7 @@ from tests.sim.history import Calm, Ended, Event, Shown
 from tests.sim.history import Fault as Noted
 from tests.sim.master import Master
 from tests.sim.network import Path
-from tests.sim.plan import GRAVE, Fault, Kind, Plan
+from tests.sim.plan import GRAVE, QUIET_FROM_MS, ROUND_MS, Fault, Kind, Plan
 from tests.sim.world import MS, SECOND, Clock, World
 
 LOOK_NS = 1_000 * MS
@@ -38,12 +38,14 @@ class Outcome:
     handled: int
 
 
+_ONE_SLOT = (b"r0", b"r2953", b"r3335")
+"""Resources that share a fence counter, so that they get in each other's way."""
+
+
 class Cluster:
     """The parts of a run, and how each kind of fault is done to them."""
 
-    def __init__(
-        self, plan: Plan, *, store_checks_fences: bool = True, grave_for_all: bool = False
-    ) -> None:
+    def __init__(self, plan: Plan, *, store_checks_fences: bool = True, grave_for_all: bool = False) -> None:
         """grave_for_all: more than a minority may lose data or time at once, which lockd does not stand."""
         self.plan = plan
         self._grave_for_all = grave_for_all
@@ -62,8 +64,9 @@ class Cluster:
         self.store = FenceStore(world, store_checks_fences)
         self._numbers = count(1)
         self.habits = Habits(
-            resources=tuple(b"r%d" % i for i in range(shape.resources)),
+            resources=_ONE_SLOT[: shape.resources],
             ttls_ms=shape.ttls_ms,
+            think_ms=shape.think_ms,
             lock_delay_ms=shape.lock_delay_ms,
         )
         self.apps = [self._app(i) for i in range(shape.apps)]
@@ -74,15 +77,13 @@ class Cluster:
     def _agent(self, index: int) -> Agent:
         shape, world = self.plan.shape, self.world
         clock = Clock(world, shape.drifts_ppm[shape.masters + index], shape.agent_offs_ns[index])
-        paths = [
-            (Path(world, f"{index}>{m}"), Path(world, f"{m}>{index}")) for m in range(shape.masters)
-        ]
+        paths = [(Path(world, f"{index}>{m}"), Path(world, f"{m}>{index}")) for m in range(shape.masters)]
         for there, back in paths:
             there.loss = back.loss = shape.loss
         return Agent(world, index, clock, self.masters, paths, shape.max_ttl_ms)
 
     def _app(self, index: int, name: str = "app", habits: Habits | None = None) -> App:
-        agent = self.agents[index % len(self.agents)]
+        agent = self.agents[index % self.plan.shape.busy_agents]
         elsewhere = [other for other in self.agents if other is not agent]
         return App(
             self.world, f"{name}{index + 1}", agent, elsewhere, habits or self.habits, self.store,
@@ -135,12 +136,19 @@ class Cluster:
     def mend_all(self) -> None:
         for mend in list(self._mends):
             self._mend(mend)
+        for agent in self.agents:
+            agent.freeze_before_ns = agent.freeze_after_ns = 0
+            agent.resume()
 
     def crash_master(self, fault: Fault) -> None:
         self.masters[fault.master].crash(100 * MS)
 
     def power_loss(self, fault: Fault) -> None:
         self.masters[fault.master].crash(fault.for_ms * MS, power=True)
+
+    def blackout(self, fault: Fault) -> None:
+        for master in self.masters:
+            master.crash(fault.for_ms * MS, power=True)
 
     def stop_master(self, fault: Fault) -> None:
         self.masters[fault.master].stop(fault.for_ms * MS)
@@ -219,8 +227,11 @@ class Cluster:
         agent.pause()
         return agent.resume
 
-    def freeze_agent(self, fault: Fault) -> None:
-        self.agents[fault.agent].freeze_ns = fault.for_ms * MS
+    def freeze_before(self, fault: Fault) -> None:
+        self.agents[fault.agent].freeze_before_ns = fault.for_ms * MS
+
+    def freeze_after(self, fault: Fault) -> None:
+        self.agents[fault.agent].freeze_after_ns = fault.for_ms * MS
 
     def crash_agent(self, fault: Fault) -> Callable[[], None] | None:
         agent = self.agents[fault.agent]
@@ -254,12 +265,15 @@ class Cluster:
         self.agents[fault.agent].clock.wall_off_ns += fault.amount
 
     def pause_app(self, fault: Fault) -> Callable[[], None]:
-        app = self.apps[(fault.agent + fault.master * len(self.agents)) % len(self.apps)]
+        app = self._app_of(fault)
         app.pause()
         return app.resume
 
     def kill_app(self, fault: Fault) -> None:
-        self.apps[(fault.agent + fault.master * len(self.agents)) % len(self.apps)].killed()
+        self._app_of(fault).killed()
+
+    def _app_of(self, fault: Fault) -> App:
+        return self.apps[(fault.agent + fault.master * len(self.agents)) % len(self.apps)]
 
     # The run
 
@@ -273,9 +287,11 @@ class Cluster:
         world = self.world
         for fault in self.plan.faults:
             world.at(fault.at_ms * MS, self.inject, fault)
+        for quiet_ms in range(QUIET_FROM_MS, self.plan.shape.chaos_ms + 1, ROUND_MS):
+            world.run(quiet_ms * MS)
+            self.mend_all()
+            world.note(Calm(world.now_ns))
         world.run(self.plan.shape.chaos_ms * MS)
-        self.mend_all()
-        world.note(Calm(world.now_ns))
         for app in self.apps:
             app.retired = True
         world.run(world.now_ns + 2 * SECOND)
@@ -283,7 +299,11 @@ class Cluster:
         world.run(world.now_ns + self.serve_ms * MS + 2 * SECOND)
         world.note(Ended(world.now_ns))
         bounds = Bounds(
-            self.serve_ms, LEFTOVER_MS, GIVE_BACK_MS, hold_slack_ms=20, min_validity_ms=MIN_VALIDITY_MS
+            self.serve_ms,
+            LEFTOVER_MS,
+            GIVE_BACK_MS + self.plan.shape.lock_delay_ms,
+            hold_slack_ms=20,
+            min_validity_ms=MIN_VALIDITY_MS,
         )
         violations = check(world.history, bounds)
         return Outcome(self.plan, world.history, violations, world.now_ns / SECOND, world.handled)
@@ -291,7 +311,7 @@ class Cluster:
     def _probe(self) -> None:
         """Somebody on each host wants each resource once more, and has patience."""
         quick = replace(self.habits, detached=0, waits=1, hold_ms=(1, 2), dies=0, forgets=0, extends=0)
-        for index, _agent in enumerate(self.agents):
+        for index in range(self.plan.shape.busy_agents):
             for resource in self.habits.resources:
                 app = self._app(index, f"probe {resource.decode()} ", quick)
                 app.retired = True
@@ -303,6 +323,7 @@ class Cluster:
 _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.CRASH_MASTER: Cluster.crash_master,
     Kind.POWER_LOSS: Cluster.power_loss,
+    Kind.BLACKOUT: Cluster.blackout,
     Kind.STOP_MASTER: Cluster.stop_master,
     Kind.WIPE_MASTER: Cluster.wipe_master,
     Kind.PAUSE_MASTER: Cluster.pause_master,
@@ -315,7 +336,8 @@ _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.STICK: Cluster.stick,
     Kind.RESET: Cluster.reset,
     Kind.PAUSE_AGENT: Cluster.pause_agent,
-    Kind.FREEZE_AGENT: Cluster.freeze_agent,
+    Kind.FREEZE_BEFORE: Cluster.freeze_before,
+    Kind.FREEZE_AFTER: Cluster.freeze_after,
     Kind.CRASH_AGENT: Cluster.crash_agent,
     Kind.STOP_AGENT: Cluster.stop_agent,
     Kind.STEP_AGENT: Cluster.step_agent,

@@ -78,9 +78,7 @@ class Fleet:
 
     def acquire(self, attempt: Attempt) -> int:
         world = self._agent.world
-        world.note(
-            Tried(world.now_ns, attempt.resource, attempt.token, attempt.ttl_ms, self._agent.name)
-        )
+        world.note(Tried(world.now_ns, attempt.resource, attempt.token, attempt.ttl_ms, self._agent.host))
         self.open_tries.add(attempt.token)
         return self._ask_all(attempt)
 
@@ -150,5 +148,3 @@ class Admission:
 
     def _identified(self, _: int) -> None:
         self._link.inspect_soon()
-
-

@@ -78,8 +78,8 @@ class Extended(Event):
 
 @dataclass(frozen=True, slots=True)
 class LetGo(Event):
-    """The holder doesn't rely on it any more. why: 'unlock' (about to be sent), 'died', 'lost' (was told),
-    'forced'."""
+    """The holder doesn't rely on it any more. why: 'unlock' (about to be sent), 'died' (and its session lock
+    with it), 'left' (a detached lease, to its TTL), 'lost' (was told), 'forced'."""
 
     token: bytes
     why: str
@@ -118,10 +118,20 @@ class Tried(Event):
 
 @dataclass(frozen=True, slots=True)
 class Landed(Event):
-    """A master said yes to a try: the lease is there for its TTL from now."""
+    """A master said yes to a try, or put a lease back: it is there for its TTL from now."""
 
     master: str
     token: bytes
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack(Event):
+    """A release of this lease ran on a master, whether the lease was there or not."""
+
+    master: str
+    token: bytes
+    host: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ DEAD_NS = 2_000 * MS
 CONNECT_NS = 1_000 * MS
 PROBE_NS = 1_000 * MS
 LOOK_NS = 50 * MS
+CLOSER_NS = 100 * MS
 INSPECT_EVERY = 5
 
 Question = tuple[Any, int]
@@ -51,6 +52,7 @@ class Link:
         self._session: tuple[str, int] | None = None
         self._heard_ns = 0
         self._looking = False
+        self._looking_closer = False
         self._tries = 0
         self._beats = 0
 
@@ -118,6 +120,16 @@ class Link:
         if isinstance(ballot, Release):
             self._owed.append(ballot)
         ballot.unanswered(self.index, "error", now_ns)
+        if not self._looking_closer:
+            self._looking_closer = True
+            self._agent.wake_after(CLOSER_NS, self._look_closer, self.connection)
+
+    def _look_closer(self, connection: Connection) -> None:
+        """Something was refused: look at the master again soon, and ask once more what is owed to it."""
+        self._looking_closer = False
+        if connection is self.connection:
+            self.call("facts", self._inspected)
+            self._settle_debts(after_break=False)
 
     def _lost(self) -> None:
         connection, self.connection = self.connection, None
@@ -170,7 +182,9 @@ class Link:
         if self.connection is not None:
             return
         self._tries += 1
-        connection = self.connection = Connection(self._there, self._back, self._reach, self._arrived)
+        connection = self.connection = Connection(
+            self._agent.host, self._there, self._back, self._reach, self._arrived
+        )
         self._heard_ns = self._agent.boot_ns()
         self._agent.wake_after(CONNECT_NS, self._connect_timed_out, connection)
         self.call("connect", self._connected)
@@ -200,13 +214,15 @@ class Link:
             self._change(state)
             return
         self.state = state
-        before, self._session = self._session, (facts.run_id, self._number)
-        if before is not None and before[0] == facts.run_id:
-            self.call("kill", self._introduced, before[1])
+        if self._session is not None and self._session[0] == facts.run_id:
+            self.call("kill", self._introduced, self._session[1])
         else:
             self._introduced(None)
 
     def _introduced(self, _: Any) -> None:
+        assert self.facts is not None
+        # Only now: a connection that breaks before the old session is ended must not make it forgotten.
+        self._session = (self.facts.run_id, self._number)
         self.introduced = True
         self._tries = 0
         self._beats = 0

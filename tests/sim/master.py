@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lockd.core.ballots import Attempt, Extension, FenceRound, Release
+from lockd.core.ballots import PUT_BACK, YES, Attempt, Extension, FenceRound, Release
 from lockd.core.fences import slot_of
 from lockd.core.leases import on_masters
 from lockd.core.membership import REQUIRED_SETTINGS, Facts, Identity
 from lockd.core.validity import settle_ns
-from tests.sim.history import Landed, Removed
+from tests.sim.history import GivenBack, Landed, Removed
 from tests.sim.network import Connection
 from tests.sim.script_model import Store
 from tests.sim.world import MS, Clock, Process, World
@@ -81,11 +81,11 @@ class Master(Process):
         elif kind == HANG_UP:
             self._close(connection)
             return
-        connection.reply((kind, message[1], self._answer(kind, *message[1:])))
+        connection.reply((kind, message[1], self._answer(connection.host, kind, *message[1:])))
 
-    def _answer(self, kind: str, question: Any, *more: Any) -> Any:
+    def _answer(self, host: str, kind: str, question: Any, *more: Any) -> Any:
         if kind == "ballot":
-            return self._run(question)
+            return self._run(question, host)
         if kind == "connect":
             return self._numbers
         if kind == "facts":
@@ -108,18 +108,20 @@ class Master(Process):
 
     # The scripts
 
-    def _run(self, ballot: Any) -> Any:
+    def _run(self, ballot: Any, host: str) -> Any:
         if self.refusing:
             return ERROR
         now_us = self.now_us()
         if isinstance(ballot, Release):
+            self.world.note(GivenBack(self.world.now_ns, self.name, ballot.token, host))
             gone = self.store.release(ballot.resource, ballot.token, now_us)
             if gone:
                 self.world.note(Removed(self.world.now_ns, self.name, ballot.token))
             return gone
         status, value = self._vote(ballot, now_us)
-        if status == 1 and isinstance(ballot, Attempt):
-            self.world.note(Landed(self.world.now_ns, self.name, ballot.token))
+        landed = PUT_BACK if isinstance(ballot, Extension) else YES
+        if status == landed and not isinstance(ballot, FenceRound):
+            self.world.note(Landed(self.world.now_ns, self.name, ballot.token, host))
         return status, value, now_us
 
     def _vote(self, ballot: Any, now_us: int) -> tuple[int, int]:

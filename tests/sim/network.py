@@ -74,11 +74,18 @@ class Lane:
 
 
 class Connection:
-    """Both directions, and whether each end still takes part. `number` is its id on the master."""
+    """Both directions, and whether each end still takes part. host: whose agent made it; `number` is its id
+    on the master."""
 
     def __init__(
-        self, there: Path, back: Path, to_master: Callable[..., None], to_agent: Callable[..., None]
+        self,
+        host: str,
+        there: Path,
+        back: Path,
+        to_master: Callable[..., None],
+        to_agent: Callable[..., None],
     ) -> None:
+        self.host = host
         self.there = Lane(there, lambda message: to_master(self, message))
         self.back = Lane(back, lambda message: to_agent(self, message))
         self.agent_listens = True

@@ -1,22 +1,28 @@
 """What a run is made of: a shape and a list of faults, both drawn from a seed, and small enough to read.
 
-Each seed draws which kinds of fault there are at all (a swarm): runs with few kinds find what runs with all
-of them drown.
+Each seed draws which kinds of fault there are at all (a swarm), around a theme: runs with few kinds find what
+runs with all of them drown. Now and then all is mended for a while, so that what should be right then shows.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tests.sim.master import Guarding
 from tests.sim.world import MS
 
+ROUND_MS = 20_000
+QUIET_FROM_MS = 16_000
+"""In each round nothing new goes wrong from here on, and what can be mended is."""
+
 
 class Kind(StrEnum):
     CRASH_MASTER = "crash master"
     POWER_LOSS = "power loss of master"
+    BLACKOUT = "power loss of all masters"
     STOP_MASTER = "stop master"
     WIPE_MASTER = "wipe master"
     PAUSE_MASTER = "pause master"
@@ -29,7 +35,8 @@ class Kind(StrEnum):
     STICK = "stuck connection"
     RESET = "reset connection"
     PAUSE_AGENT = "pause agent"
-    FREEZE_AGENT = "pause agent before it speaks"
+    FREEZE_BEFORE = "pause agent before it speaks"
+    FREEZE_AFTER = "pause agent after it asked for votes"
     CRASH_AGENT = "crash agent"
     STOP_AGENT = "stop agent"
     STEP_AGENT = "step clock of agent"
@@ -63,6 +70,7 @@ class Shape:
 
     masters: int
     agents: int
+    busy_agents: int
     apps: int
     resources: int
     ttls_ms: tuple[int, ...]
@@ -72,6 +80,7 @@ class Shape:
     agent_offs_ns: tuple[int, ...]
     loss: float
     lock_delay_ms: int
+    think_ms: tuple[int, int]
     chaos_ms: int
 
     @property
@@ -96,30 +105,82 @@ class Plan:
         return replace(self, faults=tuple(f for i, f in enumerate(self.faults) if i not in dropped))
 
 
+@dataclass(frozen=True, slots=True)
+class Theme:
+    """What a run is about: kinds of fault that it has for certain, how likely it has each of the others, and
+    of which numbers its cluster is drawn. scene: faults that hang together, instead of the kinds."""
+
+    kinds: tuple[Kind, ...] = ()
+    others: float = 0.35
+    masters: tuple[int, ...] = (3, 5, 5, 5)
+    skews_ms: tuple[int, ...] = (0, 1, 20, 3_000, 600_000)
+    max_ttls_ms: tuple[int, ...] = (1_500, 3_000, 5_000, 10_000)
+    thinks_ms: tuple[tuple[int, int], ...] = ((100, 2_500),)
+    lying_disks: bool = False
+    steps_seen_after_ms: tuple[int | None, ...] = (20, 20, None)
+    scene: Callable[[random.Random, Shape], Iterator[Fault]] | None = None
+
+
+_ANYTHING = Theme()
+_COUNTERS = Theme(
+    (Kind.ISOLATE_MASTER, Kind.CUT, Kind.CRASH_AGENT), 0.1, masters=(3, 3, 5), skews_ms=(20, 3_000, 600_000)
+)
+_LATE = Theme(
+    (Kind.STICK, Kind.RESET, Kind.CUT, Kind.ISOLATE_AGENT, Kind.SLOW), 0.05, max_ttls_ms=(3_000, 5_000)
+)
+_STOPPED = Theme((Kind.FREEZE_BEFORE, Kind.FREEZE_AFTER, Kind.PAUSE_AGENT, Kind.PAUSE_APP), 0.05)
+_CLOCKS = Theme(
+    (Kind.STEP_MASTER, Kind.CRASH_AGENT, Kind.ISOLATE_MASTER, Kind.PAUSE_APP),
+    0.05,
+    masters=(3, 3, 5),
+    max_ttls_ms=(5_000, 10_000),
+)
+_DISKS = Theme(
+    (Kind.CRASH_MASTER, Kind.POWER_LOSS, Kind.BLACKOUT),
+    0.1,
+    skews_ms=(0, 20),
+    max_ttls_ms=(3_000, 10_000),
+    lying_disks=True,
+)
+_THEMES = (_ANYTHING, _ANYTHING, _COUNTERS, _LATE, _STOPPED, _CLOCKS, _DISKS)
+
+
+def _scenes() -> tuple[Theme, ...]:
+    few = (3, 3, 5)
+    return (
+        Theme(masters=few, skews_ms=(600_000,), max_ttls_ms=(500,), scene=_halves),
+        Theme(masters=few, max_ttls_ms=(10_000,), steps_seen_after_ms=(None,), scene=_shared_jump),
+        Theme(masters=(5,), max_ttls_ms=(10_000,), steps_seen_after_ms=(None,), scene=_bare_quorum),
+    )
+
+
 def draw(seed: int) -> Plan:
     """The plan of a seed."""
     dice = random.Random(f"plan {seed}")
-    shape = _shape(dice)
-    return Plan(seed, shape, tuple(sorted(_faults(dice, shape), key=lambda fault: fault.at_ms)))
+    theme = dice.choice((*_THEMES, *_scenes()))
+    shape = _shape(dice, theme)
+    return Plan(seed, shape, tuple(_faults(dice, theme, shape)))
 
 
-def _shape(dice: random.Random) -> Shape:
-    masters = dice.choice((3, 5, 5, 5))
-    agents = dice.choice((2, 3, 3))
-    max_ttl_ms = dice.choice((1_500, 3_000, 5_000, 10_000))
+def _shape(dice: random.Random, theme: Theme) -> Shape:
+    masters = dice.choice(theme.masters)
+    agents = 3 if theme.scene is not None else dice.choice((2, 3, 3))
+    # In a scene somebody looks on: an agent that has nothing to do but to admit a master.
+    busy_agents = 2 if theme.scene is not None else agents
+    max_ttl_ms = dice.choice(theme.max_ttls_ms)
     # A disk that lies about what it has written loses counters too: their order rests on the agents' clocks
     # then, which is why lockd asks for honest disks.
-    lying = dice.random() < 0.25
     guarding = Guarding(
         max_ttl_ms,
-        steps_seen_after_ms=dice.choice((20, 20, None)),
-        synced_ms=dice.choice((400, 1_500)) if lying else 0,
+        steps_seen_after_ms=dice.choice(theme.steps_seen_after_ms),
+        synced_ms=dice.choice((400, 1_500)) if theme.lying_disks else 0,
     )
-    skew_ms = dice.choice((0, 0, 20)) if lying else dice.choice((0, 1, 20, 3_000, 600_000))
+    skew_ms = dice.choice(theme.skews_ms)
     return Shape(
         masters=masters,
         agents=agents,
-        apps=dice.choice((1, 2, 3)) * agents,
+        busy_agents=busy_agents,
+        apps=dice.choice((1, 2, 3)) * busy_agents,
         resources=dice.choice((1, 2, 3)),
         ttls_ms=tuple(
             sorted({max(100, max_ttl_ms // part) for part in dice.choice(((1,), (1, 3), (1, 2, 8)))})
@@ -130,23 +191,69 @@ def _shape(dice: random.Random) -> Shape:
         agent_offs_ns=tuple(int(dice.uniform(-skew_ms, skew_ms) * MS) for _ in range(agents)),
         loss=dice.choice((0, 0, 0.002, 0.02)),
         lock_delay_ms=dice.choice((0, 0, 300)),
-        chaos_ms=dice.choice((30_000, 60_000, 90_000)),
+        think_ms=dice.choice(theme.thinks_ms),
+        chaos_ms=dice.choice((40_000, 60_000, 80_000)),
     )
 
 
-def _faults(dice: random.Random, shape: Shape) -> list[Fault]:
-    kinds = [kind for kind in Kind if dice.random() < 0.35]
+def _faults(dice: random.Random, theme: Theme, shape: Shape) -> Iterator[Fault]:
+    kinds = [kind for kind in Kind if kind in theme.kinds or dice.random() < theme.others]
     if shape.guarding.synced_ms:
         # Without an order of their own that the agents' clocks could take over.
         kinds = [kind for kind in kinds if kind is not Kind.STEP_AGENT]
-    if not kinds:
-        return []
-    every_ms = dice.choice((1_000, 3_000, 8_000))
-    faults = []
+    if theme.scene is not None:
+        yield from sorted(theme.scene(dice, shape), key=lambda fault: fault.at_ms)
+        return
+    every_ms = dice.choice((1_000, 2_000, 6_000))
     at_ms = 2_000
-    while (at_ms := at_ms + int(dice.expovariate(1 / every_ms))) < shape.chaos_ms:
-        faults.append(_fault(dice, shape, dice.choice(kinds), at_ms))
-    return faults
+    while kinds and (at_ms := at_ms + int(dice.expovariate(1 / every_ms))) < shape.chaos_ms:
+        if at_ms % ROUND_MS < QUIET_FROM_MS:
+            yield _fault(dice, shape, dice.choice(kinds), at_ms)
+
+
+def _halves(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """The attack on every quorum: two agents see different halves of the masters, and the one master that
+    both see is wiped, and admitted again by an agent that sees all."""
+    for round_ms in range(0, shape.chaos_ms, ROUND_MS):
+        shared, *rest = dice.sample(range(shape.masters), shape.masters)
+        first, second = dice.sample(range(shape.busy_agents), 2)
+        here, there = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        at_ms = round_ms + dice.randint(1_000, 2_000)
+        lasts_ms = round_ms + QUIET_FROM_MS - at_ms
+        yield from (Fault(at_ms, Kind.CUT, m, first, lasts_ms, 3) for m in there)
+        yield from (Fault(at_ms, Kind.CUT, m, second, lasts_ms, 3) for m in here)
+        yield Fault(at_ms + 100, Kind.CRASH_AGENT, 0, second, 200)
+        yield Fault(at_ms + 2_500, Kind.WIPE_MASTER, shared, 0, 100)
+
+
+def _shared_jump(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """The same with a clock: what both see jumps, and the second agent has just started."""
+    for round_ms in range(0, shape.chaos_ms, ROUND_MS):
+        shared, *rest = dice.sample(range(shape.masters), shape.masters)
+        first, second = dice.sample(range(shape.busy_agents), 2)
+        here, there = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        at_ms = round_ms + dice.randint(2_000, 6_000)
+        yield from (Fault(at_ms, Kind.CUT, m, first, 8_000, 3) for m in there)
+        # By different amounts: a fresh agent takes a clock for right that agrees with those set before. That
+        # the guard watches the clock is what helps there (rule 11b).
+        by_ns = dice.randint(30_000, 90_000) * MS
+        yield Fault(at_ms + 1_200, Kind.STEP_MASTER, shared, 0, 100, by_ns)
+        yield Fault(at_ms + 1_300, Kind.CRASH_AGENT, 0, second, 200)
+        yield from (Fault(at_ms + 1_500, Kind.CUT, m, second, 6_000, 3) for m in here)
+
+
+def _bare_quorum(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """A lease on no more than a quorum, of which a minority loses it while its holder looks away."""
+    for round_ms in range(0, shape.chaos_ms, ROUND_MS):
+        masters = dice.sample(range(shape.masters), shape.masters)
+        away, hurt = masters[: shape.minority], masters[shape.minority : 2 * shape.minority]
+        agent = dice.randrange(shape.agents)
+        at_ms = round_ms + dice.randint(2_000, 6_000)
+        yield from (Fault(at_ms, Kind.CUT, m, agent, 3_000, 3) for m in away)
+        yield from (Fault(at_ms + 2_800, Kind.PAUSE_APP, n, agent, 8_000) for n in range(shape.apps))
+        for m in hurt:
+            by_ns = dice.randint(30_000, 90_000) * MS
+            yield Fault(at_ms + 3_000, Kind.STEP_MASTER, m, agent, 100, by_ns)
 
 
 def _fault(dice: random.Random, shape: Shape, kind: Kind, at_ms: int) -> Fault:
@@ -155,9 +262,7 @@ def _fault(dice: random.Random, shape: Shape, kind: Kind, at_ms: int) -> Fault:
     if kind is Kind.STEP_MASTER and shape.guarding.steps_seen_after_ms is None:
         # A step that a fresh agent can see too: beyond what it allows for around the median.
         amount = abs(amount) + 300 * MS
-    return Fault(
-        at_ms, kind, dice.randrange(shape.masters), dice.randrange(shape.agents), for_ms, amount
-    )
+    return Fault(at_ms, kind, dice.randrange(shape.masters), dice.randrange(shape.agents), for_ms, amount)
 
 
 def _amount(dice: random.Random, kind: Kind) -> int:

@@ -13,6 +13,7 @@ from tests.sim.history import (
     Event,
     Extended,
     Failed,
+    GivenBack,
     Granted,
     Landed,
     LetGo,
@@ -91,14 +92,14 @@ class TestExclusion:
             granted(1_100, 2, B, 20, 1_900, 1_000),
         ) == ["exclusion"]
 
-    def test_an_extension_that_comes_after_the_deadline_revives_nothing(self):
-        assert not broken(
+    def test_who_is_told_after_the_deadline_to_go_on_goes_on(self):
+        assert broken(
             asked(0, 1),
             granted(5, 1, A, 10, 900, 0),
             Extended(901 * MS, A, 1_400 * MS),
             asked(1_000, 2),
             granted(1_100, 2, B, 20, 1_900, 1_000),
-        )
+        ) == ["exclusion"]
 
 
 class TestFences:
@@ -198,6 +199,12 @@ class TestLeftovers:
 
     def test_an_agent_that_died_has_forgotten_what_it_owes(self):
         assert not broken(*self.TRY, Died(15 * MS, "h1"), Calm(20 * MS), Shown(400 * MS, "m1", R, A))
+
+
+@pytest.mark.parametrize(("host", "promises"), [("h1", ["overtaking"]), ("h2", [])])
+def test_a_release_that_overtakes_what_its_own_agent_asked_before(host, promises):
+    assert broken(GivenBack(5 * MS, "m1", A, "h1"), Landed(6 * MS, "m1", A, host)) == promises
+    assert not broken(Landed(4 * MS, "m1", A, host), GivenBack(5 * MS, "m1", A, "h1"))
 
 
 def test_a_token_that_is_used_twice():

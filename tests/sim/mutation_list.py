@@ -1,0 +1,303 @@
+"""The rules that can be taken out, each with the patch that does it: see mutations.py."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One place in a file: `old` stands there once, and becomes `new`."""
+
+    file: str
+    old: str
+    new: str
+
+    def apply(self, root: Path) -> None:
+        path = root / self.file
+        text = path.read_text()
+        assert text.count(self.old) == 1, f"{self.file} has {text.count(self.old)} times: {self.old}"
+        path.write_text(text.replace(self.old, self.new))
+
+
+@dataclass(frozen=True, slots=True)
+class Mutation:
+    """A rule of lockd/core/__init__.py, and how it is taken out."""
+
+    name: str
+    rule: int
+    edits: tuple[Edit, ...]
+
+
+def one(name: str, rule: int, file: str, old: str, new: str) -> Mutation:
+    return Mutation(name, rule, (Edit(file, old, new),))
+
+
+BALLOTS = "lockd/core/ballots.py"
+CLOCKS = "lockd/core/clocks.py"
+LEASES = "lockd/core/leases.py"
+LOCKS = "lockd/core/locks.py"
+MEMBERSHIP = "lockd/core/membership.py"
+PORTS = "lockd/core/ports.py"
+VALIDITY = "lockd/core/validity.py"
+AGENT = "tests/sim/agent.py"
+CLUSTER = "tests/sim/cluster.py"
+LINK = "tests/sim/link.py"
+MASTER = "tests/sim/master.py"
+NETWORK = "tests/sim/network.py"
+SCRIPTS = "tests/sim/script_model.py"
+WORLD = "tests/sim/world.py"
+
+MUTATIONS = (
+    one("quorum off by one", 1, PORTS, "self.masters // 2 + 1", "self.masters // 2"),
+    Mutation(
+        "wall clock for elapsed time",
+        1,
+        (
+            Edit(AGENT, "self.boot_ns = clock.boot_ns", "self.boot_ns = clock.wall_ns"),
+            Edit(
+                WORLD,
+                "-(-boot_ns * 1_000_000",
+                "-(-(boot_ns - _EPOCH_NS - self.wall_off_ns) * 1_000_000",
+            ),
+            Edit(
+                AGENT,
+                "wall_ahead_ns = self.clock.wall_ahead_ns()\n        self.locks.timers",
+                "wall_ahead_ns = 0\n        self.locks.timers",
+            ),
+            Edit(MASTER, "ends_ns = self.clock.boot_ns()", "ends_ns = self.clock.wall_ns()"),
+            Edit(
+                AGENT,
+                "self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()\n        self._beats",
+                "self._beats",
+            ),
+        ),
+    ),
+    one(
+        "no drift allowance",
+        1,
+        VALIDITY,
+        "return ttl_ms * NS_PER_MS * DRIFT_NUM // DRIFT_DEN + DRIFT_FLOOR_NS",
+        "return 0",
+    ),
+    one(
+        "validity counted from the answer",
+        1,
+        LEASES,
+        "self.deadline_ns = deadline_ns(attempt.t1_ns, attempt.ttl_ms)",
+        "self.deadline_ns = deadline_ns(now_ns, attempt.ttl_ms)",
+    ),
+    one("reply not checked again", 1, LOCKS, "if not self._still_valid(attempt, now_ns):", "if False:"),
+    one(
+        "an extension shortens",
+        2,
+        SCRIPTS,
+        "key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)",
+        "key.expires_ms = now_ms + ttl_ms",
+    ),
+    one("no release where no answer came", 3, BALLOTS, "return self.asked & ~self.absent", "return self.yes"),
+    one(
+        "no release at all after a failed try",
+        3,
+        LOCKS,
+        "        if attempt.landed:\n",
+        "        if False:\n",
+    ),
+    Mutation(
+        "a release overtakes its acquire",
+        3,
+        (
+            Edit(
+                NETWORK,
+                "self._last_ns, self._stuck_until_ns)",
+                "0 if 'Release object' in repr(message) else self._last_ns, self._stuck_until_ns)",
+            ),
+            Edit(
+                LINK,
+                "        question, sent_ns = self._in_flight.popleft()\n",
+                "        mine = [q for q in self._in_flight if q[0] is message[1] or message[1] is None and "
+                "not hasattr(q[0], 'answered')][0]\n"
+                "        self._in_flight.remove(mine)\n"
+                "        question, sent_ns = mine\n",
+            ),
+        ),
+    ),
+    one(
+        "the old session is not ended",
+        3,
+        LINK,
+        "if self._session is not None and self._session[0] == facts.run_id:",
+        "if False:",
+    ),
+    one(
+        "what a broken connection owed is forgotten",
+        3,
+        LINK,
+        "        owed, self._owed = self._owed, deque()\n",
+        "        owed, self._owed = deque(), deque()\n",
+    ),
+    one(
+        "a release past its TTL is not sent after a break",
+        3,
+        LINK,
+        "or (after_break and isinstance(ballot, Release))",
+        "",
+    ),
+    one("a token is used again", 4, AGENT, "self.dice.getrandbits(128)", "self.dice.getrandbits(4)"),
+    one(
+        "the release looks at no token",
+        4,
+        SCRIPTS,
+        "        if key is None or key.token != token:\n            return 0\n        del",
+        "        if key is None:\n            return 0\n        del",
+    ),
+    one(
+        "the largest fence of the votes, without a second round",
+        6,
+        LOCKS,
+        "            if fence is None:\n                self._second_round(attempt, now_ns)",
+        "            if fence is None:\n                self._grant(queue, attempt, max(attempt.fences), now_ns)",
+    ),
+    one(
+        "the fence that most votes named, not a quorum",
+        6,
+        BALLOTS,
+        "if self.fences.count(value) >= self._quorum), None)",
+        "if self.fences.count(value) >= 2), None)",
+    ),
+    one(
+        "a fence accepted by one is enough",
+        6,
+        BALLOTS,
+        "if self.accepted >= self._quorum:",
+        "if self.accepted >= 1:",
+    ),
+    one(
+        "a master accepts a fence that isn't larger",
+        6,
+        SCRIPTS,
+        "        if value <= counter:\n            return 0, counter\n",
+        "",
+    ),
+    one(
+        "a vote doesn't move the counter",
+        6,
+        SCRIPTS,
+        "        self.counters[slot] = last\n        return 1, fence",
+        "        return 1, fence",
+    ),
+    one(
+        "renewal without bound",
+        7,
+        LEASES,
+        "ttl_ms = min(wanted_ms, longest_ttl_ms(self.hold_until_ns - now_ns))",
+        "ttl_ms = wanted_ms",
+    ),
+    one(
+        "others extend without bound",
+        7,
+        SCRIPTS,
+        "            if left_ms <= 0:\n                return 4, 0\n            ttl_ms = min(ttl_ms, left_ms)\n",
+        "",
+    ),
+    Mutation(
+        "a blank master votes",
+        8,
+        (
+            Edit(
+                MEMBERSHIP,
+                "        if facts.keys == 0:\n            return (\n                State.BLANK,",
+                "        if facts.keys < 10**9:\n            return (\n                State.UP,",
+            ),
+            Edit(
+                SCRIPTS,
+                "        if self.cluster != cluster:\n            return -1, 0\n        if ttl_ms > self.max_ttl_ms:\n            return -2, self.max_ttl_ms\n        fence",
+                "        fence",
+            ),
+            Edit(
+                SCRIPTS,
+                "        if self.cluster != cluster:\n            return -1, 0\n        last = value",
+                "        last = value",
+            ),
+        ),
+    ),
+    one(
+        "admission copies from one master only",
+        8,
+        MEMBERSHIP,
+        "    for reading in readings:\n",
+        "    for reading in readings[:1]:\n",
+    ),
+    one("admission copies no counters", 8, MEMBERSHIP, "    return highest\n", "    return {}\n"),
+    one(
+        "guard delay shorter than the TTL",
+        10,
+        MASTER,
+        "settle_ns(self._guarding.max_ttl_ms)",
+        "settle_ns(self._guarding.max_ttl_ms) // 4",
+    ),
+    one(
+        "a crash counts as a clean stop",
+        10,
+        MASTER,
+        "if self._clean or not self._guarding.enabled:",
+        "if True:",
+    ),
+    one(
+        "a vote is kept after a clock jump",
+        11,
+        CLOCKS,
+        "        jumped = not first and lowest > floor + self._tolerance_ns\n",
+        "        jumped = False\n",
+    ),
+    one(
+        "a vote counts although its master is distrusted",
+        11,
+        BALLOTS,
+        '        if status == YES:\n            if not counts:\n                self.silent[master] = "its vote does not count"\n            else:\n                self.yes |= bit',
+        '        if status == YES:\n            if False:\n                self.silent[master] = "its vote does not count"\n            else:\n                self.yes |= bit',
+    ),
+    one(
+        "a fresh agent trusts any clock",
+        11,
+        CLOCKS,
+        "        if abs(off_ns) <= self._allowance_ns:\n",
+        "        if True:\n",
+    ),
+    one(
+        "a loss is told at the deadline",
+        12,
+        LEASES,
+        "return self.deadline_ns - notice_ns(self.ttl_ms)",
+        "return self.deadline_ns",
+    ),
+    one(
+        "an agent that stops gives back what is held",
+        13,
+        CLUSTER,
+        "            agent.crash()\n",
+        "            for queue in list(agent.locks.queues.values()):\n                if queue.lease is not None:\n                    agent.locks.holder_gone(queue.lease, agent.boot_ns())\n            agent.turn_ends()\n            agent.crash()\n",
+    ),
+    one(
+        "a detached lease that ran out here is deleted",
+        2,
+        LOCKS,
+        '        if lease.holder.detached:\n            self._over(lease, "expired", now_ns)\n            return\n',
+        "",
+    ),
+    one(
+        "a lease that looks gone is released under its holder",
+        12,
+        LOCKS,
+        "now_ns, gone=True\n            )\n            if reply",
+        'now_ns, gone=True\n            )\n            self._end(lease, "forced", now_ns)\n            if reply',
+    ),
+    one(
+        "the lock of a dead app waits for its TTL",
+        13,
+        LOCKS,
+        '            self._end(lease, "app gone", now_ns)\n\n    def take_away',
+        "            pass\n\n    def take_away",
+    ),
+)

@@ -11,7 +11,7 @@ import os
 import socket
 from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 from weakref import WeakSet
 
 from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixDomainSocketConnection
@@ -21,7 +21,7 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lockd.agent_requests import packed
 from lockd.lease_view import PushReceiver
-from lockd.lock_errors import AgentUnreachable, LockdError, error_from
+from lockd.lock_errors import AgentUnreachable, error_from
 
 _HELLO = packed(b"HELLO", 3)
 
@@ -61,9 +61,7 @@ class AgentConnection(UnixDomainSocketConnection):
             self.connect()  # type: ignore[no-untyped-call]
         except BaseException as failure:
             self.close()
-            if ours := _as_ours(failure, self.path):
-                raise ours from failure
-            raise
+            _raise_as_ours(failure, self.path)
 
     def close(self) -> None:
         self.disconnect()  # type: ignore[no-untyped-call]
@@ -84,9 +82,7 @@ class AgentConnection(UnixDomainSocketConnection):
             raise error_from(str(refusal)) from None
         except BaseException as failure:
             self.close()
-            if ours := _as_ours(failure, self.path):
-                raise ours from failure
-            raise
+            _raise_as_ours(failure, self.path)
 
     def hear(self) -> bool:
         """Take in the pushes that have come, without waiting for any. False when the agent has closed."""
@@ -146,9 +142,7 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
                 await self.connect()  # type: ignore[no-untyped-call]
         except BaseException as failure:
             self.close()
-            if ours := _as_ours(failure, self.path):
-                raise ours from failure
-            raise
+            _raise_as_ours(failure, self.path)
 
     def close(self) -> None:
         """Close at once; what was written before still goes out."""
@@ -167,9 +161,7 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
             raise error_from(str(refusal)) from None
         except BaseException as failure:
             self.close()
-            if ours := _as_ours(failure, self.path):
-                raise ours from failure
-            raise
+            _raise_as_ours(failure, self.path)
 
     async def hear(self) -> bool:
         """Wait for the next push. False when the agent has closed. When cancelled, nothing gets lost."""
@@ -203,15 +195,15 @@ async def _welcomed_async(connection: AsyncAgentConnection) -> None:
     await connection.read_response()
 
 
-def _as_ours(failure: BaseException, path: str) -> LockdError | None:
-    """A failure of the connection as ours; None for what is none, such as KeyboardInterrupt."""
+def _raise_as_ours(failure: BaseException, path: str) -> NoReturn:
+    """A failure of the connection as ours; what is none, such as KeyboardInterrupt, as it is."""
     if isinstance(failure, ResponseError):
-        return error_from(str(failure))
+        raise error_from(str(failure)) from failure
     if not isinstance(failure, RedisError | OSError):
-        return None
+        raise failure
     error = AgentUnreachable(f"no answer from lockd at {path}: {failure or 'it took too long'}")
     error.hangs = isinstance(failure, RedisTimeoutError | TimeoutError)
-    return error
+    raise error from failure
 
 
 # Forks

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import Any, TypedDict
 
 from hiredis import pack_command
 
 _DEFAULT_SOCKET = "/run/lockd/lockd.sock"
+
+
+class LeaseOptions(TypedDict, total=False):
+    """What both clients' `acquire` takes beside the resource; `on_lost`, the rest, is each one's own."""
+
+    ttl: float
+    wait: float
+    max_hold: float | None
+    detached: bool
 
 
 def packed(*words: bytes | int) -> bytes:
@@ -23,6 +32,12 @@ def lock_request(key: bytes, ttl_ms: int, wait_ms: int, max_hold: float | None, 
     if max_hold is not None:
         words += (b"MAXHOLD", to_ms(max_hold, "max_hold"))
     return packed(*words)
+
+
+def locks_request(pattern: str | bytes, local: bool) -> bytes:
+    """A LOCKS: of this agent's leases only with `local`."""
+    words = (b"LOCKS", key_of(pattern))
+    return packed(*words, b"LOCAL") if local else packed(*words)
 
 
 def key_of(resource: str | bytes) -> bytes:

@@ -16,11 +16,20 @@ import time
 from collections import deque
 from collections.abc import Coroutine
 from types import TracebackType
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 from weakref import WeakSet
 
 from lockd.agent_connection import AsyncAgentConnection, let_go, survive_forks
-from lockd.agent_requests import as_row, key_of, lock_request, packed, socket_path, to_ms
+from lockd.agent_requests import (
+    LeaseOptions,
+    as_row,
+    key_of,
+    lock_request,
+    locks_request,
+    packed,
+    socket_path,
+    to_ms,
+)
 from lockd.aio_lease import Lease, OnLost
 from lockd.lease_view import LeaseView
 from lockd.lock_errors import LockdError
@@ -28,13 +37,9 @@ from lockd.lock_errors import LockdError
 __all__ = ["Client", "Lease", "LockBlock", "LockOptions"]
 
 
-class LockOptions(TypedDict, total=False):
+class LockOptions(LeaseOptions, total=False):
     """What `acquire` takes beside the resource."""
 
-    ttl: float
-    wait: float
-    max_hold: float | None
-    detached: bool
     on_lost: OnLost | None
 
 
@@ -100,8 +105,7 @@ class Client:
 
     async def locks(self, pattern: str | bytes = "*", *, local: bool = False) -> list[dict[str, Any]]:
         """As `lockd.Client.locks`."""
-        words = (b"LOCKS", key_of(pattern), b"LOCAL") if local else (b"LOCKS", key_of(pattern))
-        return [as_row(row) for row in await self._request(packed(*words))]
+        return [as_row(row) for row in await self._request(locks_request(pattern, local))]
 
     async def masters(self) -> list[dict[str, Any]]:
         """As `lockd.Client.masters`."""

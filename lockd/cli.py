@@ -13,7 +13,8 @@ from typing import Any
 import click
 
 from lockd import __version__
-from lockd.config import Config, ConfigError, load
+from lockd.config import Config, load
+from lockd.config_problems import ConfigError
 
 CONFIG_FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
@@ -27,7 +28,11 @@ def main() -> None:
 @main.command()
 @click.option("--config", "config_path", type=CONFIG_FILE, required=True, help="The configuration, YAML.")
 def serve(config_path: Path) -> None:
-    """Run the agent of this host until it is told to stop."""
+    """Run the agent of this host until it is told to stop.
+
+    Exit status 0: it was told to stop, and did; 1: the configuration has problems, or it can't serve; 2: the
+    command line is wrong, or there is no such configuration.
+    """
     try:
         config = load(config_path)
     except ConfigError as error:
@@ -46,7 +51,8 @@ def serve(config_path: Path) -> None:
 def check_config(file: Path, as_json: bool) -> None:
     """Check a configuration FILE: print OK and warnings, or every problem, one a line.
 
-    Exit status 0: it is good (warnings or not); 1: it has problems; 2: there is no such file.
+    Exit status 0: it is good (warnings or not); 1: it has problems; 2: the command line is wrong, or there is
+    no such file.
     """
     try:
         config = load(file)
@@ -76,6 +82,9 @@ def dev(folder: Path, masters: int | None, metrics: str | None) -> None:
     """Run a whole cluster on this machine: plain Redis masters, one agent, and a live view of them.
 
     For development and to try things out: all of it listens on 127.0.0.1 only, and ends with this command.
+
+    Exit status 0: it was told to stop, and did; 1: it did not work; 2: the command line is wrong; 3: another
+    `lockd dev` has the folder.
     """
     from lockd.dev import run
 

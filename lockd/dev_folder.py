@@ -17,7 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from lockd.config import Config, ConfigError, load
+from lockd.config import Config, load
+from lockd.config_problems import ConfigError
 from lockd.local_masters import LOOPBACK, free_ports, port_is_free
 
 SOCKET_PATH_BYTES = 107  # sun_path has 108, the last for the closing zero
@@ -133,9 +134,7 @@ def metrics_value(text: str) -> str:
     return _quoted_address(int(port) or free_ports(1)[0])
 
 
-def settle(
-    home: DevFolder, masters: int | None, metrics: str | None, say: Callable[[str], None]
-) -> Config:
+def settle(home: DevFolder, masters: int | None, metrics: str | None, say: Callable[[str], None]) -> Config:
     """The configuration to run with, on ports that are free; `say` is told of each that had to move.
 
     `masters`: how many, refused when the folder has another number; None: what it has, 5 in a new one.
@@ -253,5 +252,3 @@ def _redis_on(port: int) -> dict[str, str]:
 def _content(file: IO[str]) -> str:
     file.seek(0)
     return file.read()
-
-

@@ -171,7 +171,8 @@ class Configured:
 
     @classmethod
     def at(cls, path: str) -> Configured:
-        from lockd.config import ConfigError, load
+        from lockd.config import load
+        from lockd.config_problems import ConfigError
 
         try:
             config = load(Path(path))

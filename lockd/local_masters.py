@@ -50,6 +50,7 @@ class StartFailed(Exception):
 
 class Child:
     """One process started here. It logs to a file and dies with its parent, even when that is killed with -9.
+    `environment`: what each start adds to this process's own.
 
     `start` has to be called from a thread that lives as long as the process: Linux ends the child when the
     *thread* that started it ends.
@@ -59,6 +60,7 @@ class Child:
         self.name = name
         self.command = tuple(str(part) for part in command)
         self.log_path = log_path
+        self.environment: dict[str, str] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._log_offset = 0
 
@@ -91,6 +93,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
+                env=os.environ | self.environment,
                 start_new_session=True,
                 preexec_fn=lambda: _die_with(parent_pid),  # noqa: PLW1509 - two system calls, no locks
             )

@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 
 from prometheus_client import make_wsgi_app
 
-from lockd.config import split_address
+from lockd.addresses import split_address
 
 if TYPE_CHECKING:
     from lockd.metrics import Metrics

@@ -14,8 +14,8 @@ WHOLE, AT_THE_STOP, STOPPED = "all five run", "one is stopped meanwhile", "one w
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
-    """One contender in one round of one scenario. Times of `acquire` in ms, CPU in µs per pair."""
+class Figures:
+    """How one contender did in one scenario. Times of `acquire` in ms, CPU in µs per pair."""
 
     scenario: str
     contender: str
@@ -30,6 +30,11 @@ class Measurement:
     failed: int
     failure: str
     overlaps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement(Figures):
+    """One round."""
 
     @classmethod
     def of(
@@ -55,23 +60,10 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """The rounds of one contender in one scenario: medians, and sums of what should not happen."""
+class Row(Figures):
+    """All rounds: medians, and sums of what should not happen."""
 
-    scenario: str
-    contender: str
     rounds: int
-    pairs_per_s: float
-    p50_ms: float
-    p99_ms: float
-    slowest_ms: float
-    client_us: float
-    agent_us: float
-    masters_us: float
-    given_up: int
-    failed: int
-    failure: str
-    overlaps: int
 
     @classmethod
     def over(cls, rounds: Sequence[Measurement]) -> Row:
@@ -81,7 +73,6 @@ class Row:
         return cls(
             rounds[0].scenario,
             rounds[0].contender,
-            len(rounds),
             middle("pairs_per_s"),
             middle("p50_ms"),
             middle("p99_ms"),
@@ -93,6 +84,7 @@ class Row:
             sum(one.failed for one in rounds),
             next((one.failure for one in rounds if one.failure), ""),
             sum(one.overlaps for one in rounds),
+            len(rounds),
         )
 
 

@@ -16,23 +16,19 @@ import random
 import re
 import secrets
 import select
-import socket
-import struct
 import sys
-import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import hiredis
 
-from lockd.local_masters import default_server
 from lockd.server import resp
-from tests.redis.masters import Cluster, eventually, merged, running_masters, short_folder
+from tests.redis.masters import as_map, eventually, memory_kib, running_cluster
+from tests.redis.wire import PATIENCE_S, Bystander, Wire, request
 
 ERRORS = frozenset(
     ("TAKEN", "NOQUORUM", "TIMEOUT", "NOTHELD", "EXPIRED", "DENIED", "LIMIT", "DRAINING", "CLOCK", "ERR")
@@ -40,142 +36,13 @@ ERRORS = frozenset(
 LEASE_KEYS = {b"token", b"fence", b"validity_ms", b"deadline_ns"}
 CONNECTIONS = 6
 UNANSWERED_MOST = 40
-PATIENCE_S = 10.0
 MEMORY_MOST_KIB = 96 * 1024
 MAX_TTL_MS = 2_000
 RESOURCES = [b"fuzz:%d" % number for number in range(6)] + [b"fuzz:\r\n\0 \xff", b"fuzz:" + b"x" * 500]
 
-Word = bytes | str | int
-
 
 class BrokenPromiseError(AssertionError):
     pass
-
-
-# A connection that hides nothing
-
-
-def request(*words: Word) -> bytes:
-    """A command as it goes over the socket."""
-    encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
-    return b"*%d\r\n" % len(encoded) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded)
-
-
-class Wire:
-    """A connection to the agent; replies are as hiredis reads them, and errors are returned, not raised."""
-
-    def __init__(self, path: Path | str | socket.socket, protocol: int = 2) -> None:
-        """Connect to the path, or take over a socket that is connected."""
-        self.socket = path if isinstance(path, socket.socket) else socket.socket(socket.AF_UNIX)
-        self.socket.settimeout(PATIENCE_S)
-        if self.socket is not path:
-            self.socket.connect(str(path))
-        self.pushes: deque[list[Any]] = deque()
-        self._reader = hiredis.Reader()
-        if protocol == 3:
-            hello = self.ask("HELLO", 3)
-            assert hello[b"proto"] == 3, hello
-
-    def __enter__(self) -> "Wire":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self.socket.close()
-
-    def fileno(self) -> int:
-        return self.socket.fileno()
-
-    def send(self, *words: Word) -> None:
-        self.socket.sendall(request(*words))
-
-    def send_raw(self, data: bytes) -> None:
-        self.socket.sendall(data)
-
-    def ask(self, *words: Word) -> Any:
-        self.send(*words)
-        return self.reply()
-
-    def reply(self) -> Any:
-        """The next reply; pushes on the way are kept in `pushes`. EOFError when the agent closed instead."""
-        while (reply := self.reply_that_is_here()) is None:
-            self._receive()
-        return reply[0]
-
-    def reply_that_is_here(self) -> tuple[Any] | None:
-        """A reply that was received already, in a tuple, since a reply may be None."""
-        while (item := self._reader.gets()) is not False:
-            if not isinstance(item, hiredis.PushNotification):
-                return (item,)
-            self.pushes.append(list(item))
-        return None
-
-    def push(self) -> list[Any]:
-        """The next push. AssertionError when a reply comes first."""
-        while not self.pushes:
-            reply = self.reply_that_is_here()
-            assert reply is None, f"a reply instead of a push: {reply}"
-            if not self.pushes:
-                self._receive()
-        return self.pushes.popleft()
-
-    def _receive(self) -> None:
-        if not self.feed_once():
-            raise EOFError("the agent closed the connection")
-
-    def feed_once(self) -> bool:
-        """Take in what has come; False when the connection is closed."""
-        try:
-            data = self.socket.recv(65_536)
-        except (ConnectionResetError, BrokenPipeError):
-            return False
-        self._reader.feed(data)
-        return bool(data)
-
-    def rest(self) -> bytes:
-        """All the bytes until the agent closes the connection."""
-        got = bytearray()
-        with suppress(ConnectionResetError, BrokenPipeError):
-            while data := self.socket.recv(65_536):
-                got += data
-        return bytes(got)
-
-    def agent_pid(self) -> int:
-        """The process that listens, by the kernel's word."""
-        credentials = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid: int = struct.unpack("3i", credentials)[0]
-        return pid
-
-    def info(self) -> dict[str, str]:
-        """INFO as a dict."""
-        lines = self.ask("INFO").decode().splitlines()
-        return dict(line.split(":", 1) for line in lines if ":" in line)
-
-
-def memory_kib(pid: int) -> int:
-    """How much of that process is in memory (VmRSS)."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0])
-
-
-PATIENT = {"timeouts": {"master_ms": 1_000, "dead_ms": 5_000}, "clock_skew_allowance_ms": 2_000}
-"""A machine that is busy with other things is no master in trouble."""
-
-
-@contextmanager
-def running_cluster(masters: int = 3, **overrides: Any) -> Iterator[Cluster]:
-    """A formed cluster on fresh masters whose masters all vote."""
-    with short_folder() as folder, running_masters(folder, masters, default_server()) as running:
-        cluster = Cluster(folder, running, merged(PATIENT, overrides))
-        try:
-            cluster.agent.start()
-            cluster.form()
-            cluster.wait_voting(masters)
-            yield cluster
-        finally:
-            cluster.close()
 
 
 # What is sent
@@ -275,11 +142,6 @@ def mutated(data: bytes, choose: random.Random) -> bytes:
 
 
 # Who sends it, and looks at the answers
-
-
-def as_dict(reply: Any) -> dict[bytes, Any]:
-    """A map reply of either protocol."""
-    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 class Talker:
@@ -387,7 +249,7 @@ class Talker:
             self._fail(f"{words} got -{text}: an answer of another command")
 
     def _check_lease(self, words: list[bytes], reply: Any) -> None:
-        lease = as_dict(reply) if isinstance(reply, list | dict) else {}
+        lease = as_map(reply) if isinstance(reply, list | dict) else {}
         if set(lease) != LEASE_KEYS or lease[b"validity_ms"] < 0:
             self._fail(f"{words} got {reply!r}")
         if words[0].upper() == b"LOCK":
@@ -404,73 +266,6 @@ class Talker:
 
     def _fail(self, why: str) -> None:
         raise BrokenPromiseError(f"{why}\nThe last bytes of this connection: {bytes(self._sent[-2_000:])!r}")
-
-
-class Bystander(threading.Thread):
-    """Uses the agent as it should be used, whatever others do: holds one resource, locks and unlocks another.
-
-    `worst_s` is the longest that a PING, a lock and its release took together; `trouble` is what went wrong.
-    """
-
-    def __init__(self, path: Path | str, ttl_ms: int = 2_000) -> None:
-        super().__init__(daemon=True)
-        name = secrets.token_hex(4)
-        self.worst_s = 0.0
-        self.worst_ping_s = 0.0
-        self.rounds = 0
-        self.trouble = ""
-        self._ttl_ms = ttl_ms
-        self._probed = f"bystander-{name}"
-        self._held = f"bystander-holds-{name}"
-        self._ended = threading.Event()
-        self._holder = Wire(path, protocol=3)
-        self._prober = Wire(path)
-        self._lease: dict[bytes, Any] = {}
-
-    def __enter__(self) -> "Bystander":
-        self._lease = self._holder.ask("LOCK", self._held, self._ttl_ms, "NOTIFY")
-        assert isinstance(self._lease, dict), self._lease
-        self.start()
-        return self
-
-    def __exit__(self, kind: object, *_: object) -> None:
-        self._ended.set()
-        self.join()
-        if kind is None and not self.trouble:
-            self._see_that_it_is_held()
-        self._holder.close()
-        self._prober.close()
-        if kind is None:
-            assert not self.trouble, self.trouble
-
-    def run(self) -> None:
-        try:
-            while not self._ended.wait(0.005):
-                self._round()
-        except Exception as failure:
-            self.trouble = f"a bystander was disturbed after {self.rounds} rounds: {failure!r}"
-
-    def _round(self) -> None:
-        start_s = time.monotonic()
-        assert self._prober.ask("PING") == b"PONG"
-        pinged_s = time.monotonic()
-        lease = self._prober.ask("LOCK", self._probed, self._ttl_ms)
-        assert isinstance(lease, list), f"a lock that nobody holds got -{lease}"
-        assert self._prober.ask("UNLOCK", self._probed, as_dict(lease)[b"token"]) == 1
-        self.worst_ping_s = max(self.worst_ping_s, pinged_s - start_s)
-        self.worst_s = max(self.worst_s, time.monotonic() - start_s)
-        self.rounds += 1
-
-    def _see_that_it_is_held(self) -> None:
-        unlocked = self._holder.ask("UNLOCK", self._held, self._lease[b"token"])
-        assert unlocked == 1, f"the session lease was lost: {unlocked}"
-        lost = [push for push in self._holder.pushes if push[0] != b"renewed"]
-        assert not lost, lost
-
-    @property
-    def renewals(self) -> int:
-        """How many renewals were pushed; known once it has ended."""
-        return len(self._holder.pushes)
 
 
 # The whole
@@ -525,7 +320,7 @@ def nothing_is_left(watcher: Wire, before: dict[str, str]) -> None:
         assert {name: now[name] for name in kept} == {name: before[name] for name in kept}
         return True
 
-    ttl_s = max(as_dict(master)[b"max_ttl_ms"] or 0 for master in watcher.ask("MASTERS")) / 1e3
+    ttl_s = max(as_map(master)[b"max_ttl_ms"] or 0 for master in watcher.ask("MASTERS")) / 1e3
     eventually(as_before, ttl_s + 5, f"{', '.join(kept)} are as they were before")
 
 

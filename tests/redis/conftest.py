@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from lockd.local_masters import LocalMaster, ServerNotFound, default_server, find_servers
+from tests.redis.clock_shim import Clock
 from tests.redis.masters import KNOWN_FLAVOURS, Cluster, running_masters, short_folder
 
 
@@ -36,6 +37,12 @@ def folder() -> Iterator[Path]:
     """A fresh folder with a path short enough for Unix sockets."""
     with short_folder() as path:
         yield path
+
+
+@pytest.fixture
+def wall_clock(tmp_path: Path) -> Clock:
+    """A wall clock that can be stepped; it counts for processes that are started under it."""
+    return Clock(tmp_path / "clock")
 
 
 @pytest.fixture

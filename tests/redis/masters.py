@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from lockd.local_masters import LOOPBACK, Child, LocalMaster, StartFailed, free_ports
+from lockd.local_masters import LOOPBACK, Child, LocalMaster, StartFailed, default_server, free_ports
 
 KNOWN_FLAVOURS = ("redis-6.2", "redis-7.0", "redis-8.2", "valkey-9")
 
@@ -61,13 +61,20 @@ def short_folder() -> Iterator[Path]:
 
 @contextmanager
 def running_masters(
-    folder: Path, count: int, binary: Path, settings: dict[str, str | None] | None = None
+    folder: Path,
+    count: int,
+    binary: Path,
+    settings: dict[str, str | None] | None = None,
+    environment: dict[str, str] | None = None,
 ) -> Iterator[list[LocalMaster]]:
     """`count` masters m1, m2, … on fresh folders, started side by side; all are gone afterwards."""
     masters: list[LocalMaster] = []
     try:
         for number in range(1, count + 1):
-            masters.append(_new_master(f"m{number}", folder, binary, settings, masters))
+            master = _new_master(f"m{number}", folder, binary, settings, masters)
+            masters.append(master)
+            master.environment = environment or {}
+            master.start(wait=False)
         for master in masters:
             _wait_on_some_port(master)
         yield masters
@@ -80,9 +87,7 @@ def _new_master(
     name: str, folder: Path, binary: Path, settings: dict[str, str | None] | None, others: list[LocalMaster]
 ) -> LocalMaster:
     [port] = free_ports(1, avoid=[other.port for other in others])
-    master = LocalMaster(name, folder / name, port, binary, settings)
-    master.start(wait=False)
-    return master
+    return LocalMaster(name, folder / name, port, binary, settings)
 
 
 def _wait_on_some_port(master: LocalMaster) -> None:
@@ -291,7 +296,25 @@ class Cluster:
             return client.execute_command(*command)
 
 
-def as_map(reply: Any) -> dict[str, Any]:
+PATIENT = {"timeouts": {"master_ms": 1_000, "dead_ms": 5_000}, "clock_skew_allowance_ms": 2_000}
+"""A machine that is busy with other things is no master in trouble."""
+
+
+@contextmanager
+def running_cluster(masters: int = 3, **overrides: Any) -> Iterator[Cluster]:
+    """A formed cluster on fresh masters that all vote; its agent is patient with them."""
+    with short_folder() as folder, running_masters(folder, masters, default_server()) as running:
+        cluster = Cluster(folder, running, merged(PATIENT, overrides))
+        try:
+            cluster.agent.start()
+            cluster.form()
+            cluster.wait_voting(masters)
+            yield cluster
+        finally:
+            cluster.close()
+
+
+def as_map(reply: Any) -> dict[Any, Any]:
     """A map reply of either protocol: RESP2 has it as a flat list."""
     if isinstance(reply, dict):
         return reply
@@ -327,6 +350,12 @@ def children_of(pid: int) -> list[int]:
             if int(fields[1]) == pid:
                 found.append(int(entry))
     return sorted(found)
+
+
+def memory_kib(pid: int) -> int:
+    """How much of that process is in memory (VmRSS)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])
 
 
 def has_tls(binary: Path) -> bool:

@@ -18,21 +18,15 @@ import uvloop
 from lockd import AgentUnreachable, LimitReached, LockdError, LockLost, NoQuorum, Taken, WaitTimeout
 from lockd.aio import Client, Lease
 from lockd.clock import boottime_ns
-from tests.redis.masters import Cluster, running_masters, short_folder
+from tests.redis.losses import ToldLosses
+from tests.redis.masters import Cluster, running_cluster
 
 
 @pytest.fixture(scope="module")
 def shared(server_binary: Path) -> Iterator[Cluster]:
     """One cluster for all the tests that do it no harm."""
-    with short_folder() as folder, running_masters(folder, 5, server_binary) as masters:
-        cluster = Cluster(folder, masters, {})
-        try:
-            cluster.agent.start()
-            cluster.form()
-            cluster.wait_voting(5)
-            yield cluster
-        finally:
-            cluster.close()
+    with running_cluster(5) as cluster:
+        yield cluster
 
 
 def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -45,17 +39,7 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
     return run
 
 
-class Losses:
-    """An `on_lost` that remembers its calls, and what the lease said at that moment."""
-
-    def __init__(self) -> None:
-        self.reasons: list[str] = []
-        self.left_s: list[float] = []
-
-    def __call__(self, lease: Lease, reason: str) -> None:
-        self.left_s.append((lease.deadline_ns - boottime_ns()) / 1e9)
-        self.reasons.append(reason)
-
+class Losses(ToldLosses):
     async def wait(self, within_s: float = 10.0) -> str:
         await until(lambda: self.reasons, within_s, "on_lost is called")
         return self.reasons[0]

@@ -18,8 +18,9 @@ from typing import Any
 import hiredis
 import pytest
 
-from tests.fuzz.fuzz_commands import Bystander, Wire, as_dict, fuzz, memory_kib, request, running_cluster
-from tests.redis.masters import Cluster, eventually
+from tests.fuzz.fuzz_commands import fuzz
+from tests.redis.masters import Cluster, as_map, eventually, memory_kib, running_cluster
+from tests.redis.wire import Bystander, Wire, request
 
 TTL_MS = 5_000
 TOKEN = "0" * 32
@@ -84,7 +85,7 @@ def fails(wire: Wire, *words: Any, error: str = "ERR") -> str:
 
 def token_of(reply: Any) -> bytes:
     assert isinstance(reply, list | dict), reply
-    token: bytes = as_dict(reply)[b"token"]
+    token: bytes = as_map(reply)[b"token"]
     return token
 
 
@@ -200,9 +201,9 @@ def test_a_resource_may_have_any_bytes(connect: Callable[..., Wire], name: bytes
         wire, other = connect(protocol), connect(protocol)
         token = token_of(wire.ask("LOCK", name, TTL_MS))
         assert kind(other.ask("LOCK", name, TTL_MS)) == "TAKEN"
-        assert as_dict(other.ask("HOLDER", name))[b"resource"] == name
-        assert name in [as_dict(entry)[b"resource"] for entry in other.ask("LOCKS")]
-        assert name in [as_dict(entry)[b"resource"] for entry in other.ask("LOCKS", "LOCAL")]
+        assert as_map(other.ask("HOLDER", name))[b"resource"] == name
+        assert name in [as_map(entry)[b"resource"] for entry in other.ask("LOCKS")]
+        assert name in [as_map(entry)[b"resource"] for entry in other.ask("LOCKS", "LOCAL")]
         assert token_of(wire.ask("EXTEND", name, token, TTL_MS)) == token
         assert wire.ask("UNLOCK", name, token) == 1
 

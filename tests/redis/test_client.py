@@ -23,7 +23,6 @@ from lockd import (
     Client,
     Denied,
     Draining,
-    Lease,
     LimitReached,
     LockdError,
     LockLost,
@@ -33,21 +32,15 @@ from lockd import (
 )
 from lockd.clock import boottime_ns
 from lockd.lease_view import LeaseView
-from tests.redis.masters import Cluster, eventually, running_masters, short_folder
+from tests.redis.losses import ToldLosses
+from tests.redis.masters import Cluster, eventually, running_cluster
 
 
 @pytest.fixture(scope="module")
 def shared(server_binary: Path) -> Iterator[Cluster]:
     """One cluster for all the tests that do it no harm."""
-    with short_folder() as folder, running_masters(folder, 5, server_binary) as masters:
-        cluster = Cluster(folder, masters, {})
-        try:
-            cluster.agent.start()
-            cluster.form()
-            cluster.wait_voting(5)
-            yield cluster
-        finally:
-            cluster.close()
+    with running_cluster(5) as cluster:
+        yield cluster
 
 
 @pytest.fixture
@@ -56,17 +49,7 @@ def client(shared: Cluster) -> Iterator[Client]:
         yield client
 
 
-class Losses:
-    """An `on_lost` that remembers its calls, and what the lease said at that moment."""
-
-    def __init__(self) -> None:
-        self.reasons: list[str] = []
-        self.left_s: list[float] = []
-
-    def __call__(self, lease: Lease, reason: str) -> None:
-        self.left_s.append((lease.deadline_ns - boottime_ns()) / 1e9)
-        self.reasons.append(reason)
-
+class Losses(ToldLosses):
     def wait(self, within_s: float = 10.0) -> str:
         eventually(lambda: self.reasons, within_s, "on_lost is called")
         return self.reasons[0]

@@ -27,8 +27,8 @@ import pytest
 import redis
 import redis.asyncio
 
-from tests.fuzz.fuzz_commands import Wire, running_cluster
-from tests.redis.masters import Cluster, as_map, eventually
+from tests.redis.masters import Cluster, as_map, eventually, running_cluster
+from tests.redis.wire import Wire
 
 TTL_MS = 5_000
 NODE_MODULES = Path(__file__).parents[1] / ".node" / "node_modules"

@@ -16,8 +16,8 @@ import hiredis
 import pytest
 
 from lockd.clock import boottime_ns
-from tests.fuzz.fuzz_commands import Wire, as_dict, request, running_cluster
-from tests.redis.masters import Cluster, eventually
+from tests.redis.masters import Cluster, as_map, eventually, running_cluster
+from tests.redis.wire import Wire, request
 
 TTL_MS = 5_000
 TOKEN = "0" * 32
@@ -148,7 +148,7 @@ def kind(reply: Any) -> str:
 
 def token_of(reply: Any) -> bytes:
     assert isinstance(reply, list | dict), reply
-    token: bytes = as_dict(reply)[b"token"]
+    token: bytes = as_map(reply)[b"token"]
     return token
 
 

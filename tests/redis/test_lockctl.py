@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from lockd.clock import boottime_ns
-from tests.redis.masters import Cluster, as_map, eventually, running_masters, short_folder
+from tests.redis.masters import Cluster, as_map, eventually, running_cluster
 
 LOCKCTL = Path(sys.executable).parent / "lockctl"
 
@@ -25,15 +25,8 @@ NO, USAGE, WRONG, UNREACHABLE, TAKEN, LOST, DENIED = 1, 64, 65, 69, 75, 76, 77
 @pytest.fixture(scope="module")
 def cluster(server_binary: Path) -> Iterator[Cluster]:
     """One for all tests here, which lock resources of their own."""
-    with short_folder() as folder, running_masters(folder, 5, server_binary) as masters:
-        own = Cluster(
-            folder, masters, {"classes": [{"name": "vault", "match": "vault:*", "users": ["nobody"]}]}
-        )
-        own.agent.start()
-        own.form()
-        own.wait_voting(5)
+    with running_cluster(5, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}]) as own:
         yield own
-        own.close()
 
 
 class Done(subprocess.CompletedProcess[str]):

@@ -13,8 +13,8 @@ import pytest
 
 from lockd import __version__
 from lockd.clock import boottime_ns
-from tests.fuzz.fuzz_commands import Wire, as_dict, request, running_cluster
-from tests.redis.masters import Cluster, eventually
+from tests.redis.masters import Cluster, as_map, eventually, running_cluster
+from tests.redis.wire import Wire, request
 
 MASTERS = 5
 TTL_MS = 5_000
@@ -87,7 +87,7 @@ def other(connect: Callable[..., Wire]) -> Wire:
 def lock(wire: Wire, resource: str | bytes, *options: str | int, ttl_ms: int = TTL_MS) -> dict[bytes, Any]:
     reply = wire.ask("LOCK", resource, ttl_ms, *options)
     assert isinstance(reply, list | dict), reply
-    return as_dict(reply)
+    return as_map(reply)
 
 
 def kind(reply: Any) -> str:
@@ -126,9 +126,7 @@ def test_a_lease_is_a_map_in_resp3_and_a_flat_array_in_resp2(wire: Wire, protoco
 
 
 def test_the_case_of_commands_and_options_does_not_matter(wire: Wire) -> None:
-    token = as_dict(wire.ask("lOcK", "wire:case", TTL_MS, "wait", 10, "MaxHold", 60_000, "detached"))[
-        b"token"
-    ]
+    token = as_map(wire.ask("lOcK", "wire:case", TTL_MS, "wait", 10, "MaxHold", 60_000, "detached"))[b"token"]
     assert wire.ask("unlock", "wire:case", token) == 1
 
 
@@ -156,7 +154,7 @@ def test_a_token_that_is_not_the_holders_unlocks_and_extends_nothing(wire: Wire,
 
 def test_extend_goes_on_with_the_same_lease(wire: Wire) -> None:
     lease = lock(wire, "wire:extend", "DETACHED", ttl_ms=2_000)
-    extended = as_dict(wire.ask("EXTEND", "wire:extend", lease[b"token"], 10_000))
+    extended = as_map(wire.ask("EXTEND", "wire:extend", lease[b"token"], 10_000))
     assert list(extended) == LEASE
     assert (extended[b"token"], extended[b"fence"]) == (lease[b"token"], lease[b"fence"])
     assert extended[b"deadline_ns"] > lease[b"deadline_ns"] + 5_000_000_000
@@ -166,9 +164,9 @@ def test_extend_goes_on_with_the_same_lease(wire: Wire) -> None:
 
 def test_extend_never_shortens(wire: Wire) -> None:
     lease = lock(wire, "wire:shorten", "DETACHED", ttl_ms=20_000)
-    extended = as_dict(wire.ask("EXTEND", "wire:shorten", lease[b"token"], 1_000))
+    extended = as_map(wire.ask("EXTEND", "wire:shorten", lease[b"token"], 1_000))
     assert extended[b"deadline_ns"] >= lease[b"deadline_ns"]
-    assert as_dict(wire.ask("HOLDER", "wire:shorten"))[b"ttl_ms"] > 15_000
+    assert as_map(wire.ask("HOLDER", "wire:shorten"))[b"ttl_ms"] > 15_000
     assert wire.ask("UNLOCK", "wire:shorten", lease[b"token"]) == 1
 
 
@@ -177,12 +175,12 @@ def test_a_detached_lease_is_extended_and_released_from_another_host(cluster: Cl
     elsewhere.wait_voting(MASTERS)
     with Wire(cluster.socket, protocol) as here, Wire(elsewhere.socket, protocol) as there:
         token = lock(here, "wire:elsewhere", "DETACHED", ttl_ms=1_000)[b"token"]
-        extended = as_dict(there.ask("EXTEND", "wire:elsewhere", token, 4_000))
+        extended = as_map(there.ask("EXTEND", "wire:elsewhere", token, 4_000))
         assert list(extended) == LEASE
         assert extended[b"fence"] is None
         assert kind(there.ask("LOCK", "wire:elsewhere", TTL_MS)) == "TAKEN"
         assert there.ask("UNLOCK", "wire:elsewhere", token) == 1
-        assert as_dict(there.ask("LOCK", "wire:elsewhere", TTL_MS))[b"token"] != token
+        assert as_map(there.ask("LOCK", "wire:elsewhere", TTL_MS))[b"token"] != token
     eventually(
         lambda: here_holds_nothing(cluster), 5, "the agent has forgotten the lease that ended elsewhere"
     )
@@ -215,7 +213,7 @@ def test_a_waiter_gets_it_when_it_is_released(wire: Wire, other: Wire) -> None:
     wire.send("LOCK", "wire:wait", TTL_MS, "WAIT", 10_000)
     eventually(lambda: other.info()["waiters"] == "1", 5, "it waits")
     other.ask("UNLOCK", "wire:wait", held[b"token"])
-    assert as_dict(wire.reply())[b"fence"] > held[b"fence"]
+    assert as_map(wire.reply())[b"fence"] > held[b"fence"]
 
 
 def test_a_session_lock_ends_with_its_connection_and_a_detached_lease_does_not(
@@ -226,7 +224,7 @@ def test_a_session_lock_ends_with_its_connection_and_a_detached_lease_does_not(
     token = lock(wire, "wire:detached", "DETACHED")[b"token"]
     wire.close()
     eventually(lambda: other.ask("HOLDER", "wire:session") is None, 5, "the session lock is free")
-    assert as_dict(other.ask("HOLDER", "wire:detached"))[b"holder"] == token[:8]
+    assert as_map(other.ask("HOLDER", "wire:detached"))[b"holder"] == token[:8]
     assert other.ask("UNLOCK", "wire:detached", token) == 1
 
 
@@ -289,7 +287,7 @@ def test_a_waiting_lock_holds_up_its_own_connection_and_no_other(
         assert third.ask("UNLOCK", "wire:elsewhere", lock(third, "wire:elsewhere")[b"token"]) == 1
     assert wire.reply_that_is_here() is None
     assert other.ask("UNLOCK", "wire:waits", token) == 1
-    assert list(as_dict(wire.reply())) == LEASE
+    assert list(as_map(wire.reply())) == LEASE
     assert wire.reply() == b"after"
 
 
@@ -392,7 +390,7 @@ def test_holder_says_who_and_on_how_many_masters(wire: Wire) -> None:
     lease = lock(wire, "wire:holder")
 
     def on_all() -> dict[bytes, Any]:
-        shown = as_dict(wire.ask("HOLDER", "wire:holder"))
+        shown = as_map(wire.ask("HOLDER", "wire:holder"))
         assert shown[b"masters"] == MASTERS
         return shown
 
@@ -411,11 +409,11 @@ def test_locks_lists_what_matches(wire: Wire) -> None:
     for resource in ("wire:a1", "wire:a2", "wire:b1"):
         lock(wire, resource)
     everything, some, none = (wire.ask("LOCKS", *words) for words in ((), ("wire:a*",), ("nothing*",)))
-    assert {as_dict(entry)[b"resource"] for entry in everything} == {b"wire:a1", b"wire:a2", b"wire:b1"}
-    assert {as_dict(entry)[b"resource"] for entry in some} == {b"wire:a1", b"wire:a2"}
+    assert {as_map(entry)[b"resource"] for entry in everything} == {b"wire:a1", b"wire:a2", b"wire:b1"}
+    assert {as_map(entry)[b"resource"] for entry in some} == {b"wire:a1", b"wire:a2"}
     assert (len(everything), len(some)) == (3, 2)
     assert none == []
-    assert list(as_dict(some[0])) == HOLDER
+    assert list(as_map(some[0])) == HOLDER
 
 
 def test_locks_local_lists_the_leases_of_this_agent(wire: Wire, other: Wire) -> None:
@@ -423,7 +421,7 @@ def test_locks_local_lists_the_leases_of_this_agent(wire: Wire, other: Wire) -> 
     other.send("LOCK", "wire:local", TTL_MS, "WAIT", 5_000)
     eventually(lambda: wire.info()["waiters"] == "1", 5, "another waits")
     [entry] = wire.ask("LOCKS", "wire:*", "LOCAL")
-    shown = as_dict(entry)
+    shown = as_map(entry)
     assert set(shown) >= LOCAL
     assert (shown[b"class"], shown[b"fence"], shown[b"detached"], shown[b"waiters"]) == (
         b"other",
@@ -432,11 +430,11 @@ def test_locks_local_lists_the_leases_of_this_agent(wire: Wire, other: Wire) -> 
         1,
     )
     assert wire.ask("FORCERELEASE", "wire:local") > 0
-    assert list(as_dict(other.reply())) == LEASE
+    assert list(as_map(other.reply())) == LEASE
 
 
 def test_masters_says_how_each_is(wire: Wire) -> None:
-    shown = [as_dict(entry) for entry in wire.ask("MASTERS")]
+    shown = [as_map(entry) for entry in wire.ask("MASTERS")]
     assert [entry[b"name"] for entry in shown] == [b"m%d" % number for number in range(1, MASTERS + 1)]
     for entry in shown:
         assert list(entry) == MASTER
@@ -449,7 +447,7 @@ def test_masters_says_how_each_is(wire: Wire) -> None:
 def test_forcerelease_says_on_how_many_masters_it_was_deleted(wire: Wire, other: Wire) -> None:
     lock(other, "wire:force", "DETACHED")
     eventually(
-        lambda: as_dict(wire.ask("HOLDER", "wire:force"))[b"masters"] == MASTERS, 5, "it is on all masters"
+        lambda: as_map(wire.ask("HOLDER", "wire:force"))[b"masters"] == MASTERS, 5, "it is on all masters"
     )
     assert wire.ask("FORCERELEASE", "wire:force") == MASTERS
     assert kind(wire.ask("FORCERELEASE", "wire:force")) == "NOTHELD"
@@ -464,7 +462,7 @@ def test_forcerelease_spares_another_holder_than_the_one_that_was_meant(wire: Wi
 
 def test_forming_and_admitting_again_is_harmless(wire: Wire) -> None:
     for words in (("FORM",), ("FORM", "UNUSED"), ("ADMIT", "m1")):
-        assert as_dict(wire.ask(*words)) == {b"status": b"already", b"remaining_ms": 0, b"total_ms": 0}
+        assert as_map(wire.ask(*words)) == {b"status": b"already", b"remaining_ms": 0, b"total_ms": 0}
     assert "m9" in str(wire.ask("ADMIT", "m9"))
 
 
@@ -505,7 +503,7 @@ def test_hello_agrees_on_a_protocol(connect: Callable[..., Wire]) -> None:
     assert as_sent(wire, "HELLO").startswith(b"*14\r\n$6\r\nserver\r\n$5\r\nlockd\r\n")
     assert as_sent(wire, "HELLO", 3).startswith(b"%7\r\n")
     assert as_sent(wire, "HELLO", 2).startswith(b"*14\r\n")
-    hello = as_dict(wire.ask("HELLO", 3, "AUTH", "default", "whatever", "SETNAME", "app"))
+    hello = as_map(wire.ask("HELLO", 3, "AUTH", "default", "whatever", "SETNAME", "app"))
     assert hello[b"proto"] == 3
     assert hello[b"version"] == __version__.encode()
     assert (hello[b"mode"], hello[b"role"], hello[b"modules"]) == (b"standalone", b"master", [])
@@ -517,7 +515,7 @@ def test_a_hello_that_fails_changes_nothing(wire: Wire, protocol: int) -> None:
     assert kind(wire.ask("HELLO", 4)) == "NOPROTO"
     for words in ((3, "AUTH", "a"), (2, "SETNAME"), (2, "SETNAME", "two words"), (5 - protocol, "WHAT")):
         assert kind(wire.ask("HELLO", *words)) == "ERR"
-    assert as_dict(wire.ask("HELLO"))[b"proto"] == protocol
+    assert as_map(wire.ask("HELLO"))[b"proto"] == protocol
     assert wire.ask("CLIENT", "GETNAME") is None
 
 
@@ -543,9 +541,9 @@ def test_command_lists_documents_and_counts_the_commands(wire: Wire) -> None:
     assert wire.ask("COMMAND", "COUNT") == len(COMMANDS)
     assert {info[0] for info in wire.ask("COMMAND")} == COMMANDS
     assert set(wire.ask("COMMAND", "LIST")) >= COMMANDS
-    docs = as_dict(wire.ask("COMMAND", "DOCS"))
+    docs = as_map(wire.ask("COMMAND", "DOCS"))
     assert set(docs) == COMMANDS
-    assert as_dict(docs[b"unlock"])[b"summary"] == b"Releases a lease."
+    assert as_map(docs[b"unlock"])[b"summary"] == b"Releases a lease."
     [lock_info, unknown] = wire.ask("COMMAND", "INFO", "lock", "get")
     assert lock_info[:2] == [b"lock", -3]
     assert lock_info[3:6] == [1, 1, 1]

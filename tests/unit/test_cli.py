@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -81,6 +82,15 @@ def test_the_agent_does_not_start_on_a_bad_configuration(config_path: Path) -> N
     status, output = lockd("serve", "--config", config_path)
     assert status == 1
     assert f"{config_path}: masters[1].address" in output
+
+
+@pytest.mark.parametrize(
+    ("command", "statuses"), [("serve", "012"), ("check-config", "012"), ("dev", "0123")]
+)
+def test_each_command_lists_its_exit_statuses(command: str, statuses: str) -> None:
+    _, text = lockd(command, "--help")
+    listed = " ".join(text.partition("Exit status ")[2].partition("Options:")[0].split())
+    assert re.findall(r"(?:^|; )(\d): \w", listed) == list(statuses)
 
 
 def test_it_tells_its_version() -> None:

@@ -10,10 +10,10 @@ import pytest
 
 import lockd
 from lockd import client as blocking
+from lockd import lock_errors
 from lockd.agent_requests import as_row, key_of, lock_request, socket_path, to_ms
 from lockd.lease_view import HeldLease, LeaseView, PushReceiver
 from lockd.lock_errors import (
-    AgentUnreachable,
     ClockRefused,
     Denied,
     Draining,
@@ -103,23 +103,17 @@ def test_errors_survive_the_way_between_processes() -> None:
         assert str(copy) == text
 
 
+def is_error(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, LockdError)
+
+
 def test_the_package_exports_the_client_and_every_error() -> None:
     assert lockd.Client is blocking.Client
     assert lockd.Lease is blocking.Lease
-    for error in (
-        AgentUnreachable,
-        ClockRefused,
-        Denied,
-        Draining,
-        LimitReached,
-        LockdError,
-        LockLost,
-        NoQuorum,
-        NotHeld,
-        Taken,
-        WaitTimeout,
-    ):
-        assert getattr(lockd, error.__name__) is error
+    errors = {name: kind for name, kind in vars(lock_errors).items() if is_error(kind)}
+    assert {"Client", "Lease", "__version__", *errors} == set(lockd.__all__)
+    for name, error in errors.items():
+        assert getattr(lockd, name) is error
 
 
 # Requests

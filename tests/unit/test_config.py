@@ -12,7 +12,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lockd.config import CLASSES_REMEMBERED, Config, ConfigError, Problem, load
+from lockd.config import CLASSES_REMEMBERED, Config, load
+from lockd.config_problems import ConfigError, Problem
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "lockd.example.yml"
 
@@ -246,6 +247,20 @@ def test_an_address_is_host_and_port(address: str) -> None:
     assert "host:port" in problems(masters=listed)["masters[1].address"].right
 
 
+@pytest.mark.parametrize("port", [0, 65_536, 637_900, 999_999_999])
+def test_a_port_out_of_range_is_what_is_wrong_with_its_address(port: int) -> None:
+    listed = masters(3)
+    listed[1]["address"] = f"[2001:db8::1]:{port}"
+    assert problems(masters=listed)["masters[1].address"].wrong == (
+        f'is the text "[2001:db8::1]:{port}", whose port is not from 1 to 65535'
+    )
+
+
+def test_of_the_metrics_too_but_there_0_is_a_port() -> None:
+    assert problems(metrics="localhost:65536")["metrics"].wrong.endswith("whose port is not from 0 to 65535")
+    assert config(metrics="localhost:65535").metrics == "localhost:65535"
+
+
 @pytest.mark.parametrize("metrics", ["127.0.0.1:0", "[::]:9480", "localhost:9480", None])
 def test_metrics_take_any_port_or_none_at_all(metrics: str | None) -> None:
     assert config(metrics=metrics).metrics == metrics
@@ -259,6 +274,13 @@ def test_metrics_that_name_no_address_are_refused(metrics: object) -> None:
 @pytest.mark.parametrize("mode", [660, 0o660, "rw-rw----", "0o660", "0888", "06600", None])
 def test_a_socket_mode_that_could_be_misread_is_refused(mode: object) -> None:
     assert problems(socket={"mode": mode})["socket.mode"].right.endswith('"0660"')
+
+
+@pytest.mark.parametrize("path", ["lockd.sock", "./run/lockd.sock", "../lockd.sock", "", "~/lockd.sock"])
+def test_a_socket_path_that_depends_on_where_lockd_is_started_is_refused(path: str) -> None:
+    problem = problems(socket={"path": path})["socket.path"]
+    assert problem.wrong.endswith(", which depends on the folder that lockd is started in")
+    assert problem.right == 'write the whole path, as "/run/lockd/lockd.sock"'
 
 
 def test_a_socket_path_longer_than_the_kernel_takes_is_refused() -> None:

@@ -10,8 +10,13 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from lockd import lockctl
-from lockd.lockctl import Agent, Duration, Status, WaitLines, main, shown, shown_ms, shown_us
+from lockd import lockctl_locks
+from lockd.lockctl import main
+from lockd.lockctl_agent import Agent
+from lockd.lockctl_changes import WaitLines
+from lockd.lockctl_failures import Status
+from lockd.lockctl_locks import Duration
+from lockd.lockctl_printing import shown, shown_ms, shown_us
 from lockd.lockctl_run import Job, Lost, Refused, Unreachable
 
 Answers = dict[str, Any]
@@ -78,7 +83,7 @@ def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
 def jobs(monkeypatch: pytest.MonkeyPatch) -> list[Job]:
     """What `run` was asked for; nothing runs."""
     ran: list[Job] = []
-    monkeypatch.setattr(lockctl, "run", lambda job: ran.append(job) or 0)
+    monkeypatch.setattr(lockctl_locks, "run", lambda job: ran.append(job) or 0)
     return ran
 
 
@@ -156,7 +161,7 @@ def test_a_lost_lease_gives_76(type_: Type, monkeypatch: pytest.MonkeyPatch) -> 
     def lose(job: Job) -> int:
         raise Lost("nobody renewed it")
 
-    monkeypatch.setattr(lockctl, "run", lose)
+    monkeypatch.setattr(lockctl_locks, "run", lose)
     done = type_("run r -- true")
     assert done.exit_code == Status.LOST
     assert "nobody renewed it" in done.stderr

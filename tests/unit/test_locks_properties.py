@@ -48,7 +48,7 @@ class Claim(App):
 
     def lost(self, lease: Lease, reason: str) -> None:
         super().lost(lease, reason)
-        assert self.time.now_ns < lease.deadline_ns, f"told only after the deadline: {reason}"
+        assert self.time.now_ns < lease.promised_ns, f"told only after what it was promised: {reason}"
 
     def believes_at(self, now_ns: int) -> bool:
         """An app may rely on its lease until the deadline, also once told of its loss, or till it lets go."""

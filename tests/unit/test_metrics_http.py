@@ -7,7 +7,7 @@ import http.client
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, closing
 
 import pytest
@@ -18,6 +18,7 @@ from lockd import metrics_http
 from lockd.config import Config
 from lockd.metrics import Metrics
 from lockd.metrics_http import AT_ONCE, HEAD_BYTES, Server, start
+from tests.redis.masters import eventually
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 
@@ -78,13 +79,6 @@ def said(connection: socket.socket) -> bytes:
     except ConnectionResetError:
         pass
     return heard
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    give_up = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < give_up, "it never came true"
-        time.sleep(0.005)
 
 
 def test_metrics_are_in_the_text_format_by_default(server: Server) -> None:
@@ -204,12 +198,12 @@ def test_slow_clients_fill_the_room_and_no_more_and_it_is_free_again_after_them(
     with ExitStack() as slow:
         for _ in range(AT_ONCE):
             slow.enter_context(connect(server)).sendall(b"GET / HT")
-        eventually(lambda: threading.active_count() == before + AT_ONCE)
+        eventually(lambda: threading.active_count() == before + AT_ONCE, 10, "all of them are served")
         for _ in range(2 * AT_ONCE):
             with connect(server) as one_too_many:
                 assert said(one_too_many).startswith(b"HTTP/1.0 503 ")
         assert threading.active_count() <= before + AT_ONCE
-    eventually(lambda: threading.active_count() == before)
+    eventually(lambda: threading.active_count() == before, 10, "their threads have ended")
     assert ask(server, "/healthz")[0] == 200
 
 

@@ -1,0 +1,157 @@
+"""The commands of `lockctl` with which operators change things: force-release, cluster init, master admit."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Protocol
+
+import click
+
+from lockd.lockctl_agent import Agent
+from lockd.lockctl_failures import Status
+from lockd.lockctl_printing import json_option, print_holder, print_json, shown, shown_ms
+
+# Without a terminal, how often to say that a wait goes on.
+REPORT_EVERY_S = 10.0
+
+
+@click.command("force-release", short_help="Take a resource from whoever holds it.")
+@click.option("--yes", is_flag=True, help="Don't ask.")
+@json_option
+@click.argument("resource")
+@click.pass_obj
+def force_release(agent: Agent, yes: bool, as_json: bool, resource: str) -> int:
+    """Take RESOURCE from whoever holds it; shows who that is, and asks first. For operators.
+
+    Its holder isn't stopped: on this host it is told, on another only when its lease can't be renewed. Make
+    sure that it is dead, or that what it writes to checks fences. Only the lease that was shown is removed:
+    when another has the resource by then, nothing happens.
+    """
+    held = agent.ask("HOLDER", resource)
+    if held is None:
+        click.echo(f"lockctl: {shown(resource)} is free: there is nothing to release", err=True)
+        return Status.NO
+    if not yes:
+        print_holder(held, err=True)
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                "nobody is there to ask: look at the holder above, and repeat this with --yes"
+            )
+        if not click.confirm("Release it by force?", err=True):
+            return Status.NO
+    deleted = agent.ask("FORCERELEASE", resource, "HOLDER", held["holder"])
+    if as_json:
+        print_json({"resource": resource, "holder": held["holder"], "deleted_on": deleted, "of": held["of"]})
+    else:
+        click.echo(
+            f"released {shown(resource)}: {held['holder']} deleted on {deleted} of {held['of']} masters"
+        )
+    return Status.DONE
+
+
+@click.group()
+def cluster() -> None:
+    """Form a cluster of new masters."""
+
+
+@cluster.command("init")
+@click.option("--unused", is_flag=True, help="No agent has ever used these masters: don't wait.")
+@json_option
+@click.pass_obj
+def cluster_init(agent: Agent, unused: bool, as_json: bool) -> None:
+    """Make the masters of the configuration, all of them blank, a cluster. For operators.
+
+    Masters that were wiped look like new ones, so a max TTL and a little more is waited out first: until then
+    somebody may rely on a lease that they have forgotten. It may be interrupted and done again.
+    """
+    words = ["FORM", "UNUSED"] if unused else ["FORM"]
+    _change_masters(agent, words, "forming the cluster", as_json)
+
+
+@click.group()
+def master() -> None:
+    """Let a master back in."""
+
+
+@master.command("admit")
+@json_option
+@click.argument("name")
+@click.pass_obj
+def master_admit(agent: Agent, as_json: bool, name: str) -> None:
+    """Give the blank master NAME (new, wiped or replaced in place) its vote. For operators.
+
+    First a max TTL and a little more has to pass since it was first seen blank, as it may have voted for
+    leases that it has forgotten. It may be interrupted and done again.
+    """
+    _change_masters(agent, ["ADMIT", name], f"admitting {shown(name)}", as_json)
+
+
+_DONE_TEXTS = {
+    "formed": "the cluster is formed: its masters have their votes",
+    "admitted": "admitted: the master has its vote",
+    "already": "nothing to do: that was done before",
+}
+
+
+def _change_masters(agent: Agent, words: Sequence[str], what: str, as_json: bool) -> None:
+    """Ask again and again until the wait is over, and show how it goes on."""
+    with wait_view(what) as view:
+        while (progress := agent.ask(*words))["status"] == "waiting":
+            view.show(progress["remaining_ms"], progress["total_ms"])
+            time.sleep(min(progress["remaining_ms"], 1000) / 1000)
+    if as_json:
+        print_json(progress)
+    else:
+        click.echo(_DONE_TEXTS.get(progress["status"], progress["status"]))
+
+
+class WaitView(Protocol):
+    """Somewhere to show how a wait goes on."""
+
+    def show(self, remaining_ms: int, total_ms: int) -> None: ...
+
+
+class WaitLines:
+    """A line now and then."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._said_s: float | None = None
+
+    def show(self, remaining_ms: int, total_ms: int) -> None:
+        now_s = time.monotonic()
+        if self._said_s is None or now_s - self._said_s >= REPORT_EVERY_S:
+            self._said_s = now_s
+            click.echo(
+                f"{self._what}: {shown_ms(remaining_ms)} of {shown_ms(total_ms)} left to wait", err=True
+            )
+
+
+class WaitBar:
+    """A progress bar on a terminal, shown from the first time that there is something to wait for."""
+
+    def __init__(self, what: str) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[left]} left"))
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        self._task = self._bar.add_task(what, start=False, total=None, left="")
+
+    def __enter__(self) -> WaitBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def show(self, remaining_ms: int, total_ms: int) -> None:
+        self._bar.start()
+        done_ms = total_ms - remaining_ms
+        self._bar.update(self._task, total=total_ms, completed=done_ms, left=shown_ms(remaining_ms))
+
+
+def wait_view(what: str) -> AbstractContextManager[WaitView]:
+    return WaitBar(what) if sys.stderr.isatty() else nullcontext(WaitLines(what))

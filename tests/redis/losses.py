@@ -1,0 +1,18 @@
+"""What `on_lost` was told, for the tests of both clients."""
+
+from __future__ import annotations
+
+from lockd.clock import boottime_ns
+from lockd.lease_view import HeldLease
+
+
+class ToldLosses:
+    """An `on_lost` that remembers its calls, and what the lease said at that moment."""
+
+    def __init__(self) -> None:
+        self.reasons: list[str] = []
+        self.left_s: list[float] = []
+
+    def __call__(self, lease: HeldLease, reason: str) -> None:
+        self.left_s.append((lease.deadline_ns - boottime_ns()) / 1e9)
+        self.reasons.append(reason)

@@ -1,10 +1,11 @@
-/* A wall clock that a test can step, for one process at a time: preloaded, it adds an offset to CLOCK_REALTIME
- * and leaves every other clock alone. A container's own clock can't be set, and must not be.
+/* A wall clock that a test can set, for one process at a time: preloaded, it adds an offset to CLOCK_REALTIME, or
+ * stops it at one instant, and leaves every other clock alone. A container's own clock can't be set, and must not be.
  *
- * WALL_CLOCK_OFFSET names a file of eight bytes, a signed number of nanoseconds in the machine's byte order. It is mapped,
- * so that whatever the test writes into it counts from the next look at the clock on.
+ * WALL_CLOCK names a file of two signed 64-bit numbers in the machine's byte order, both of nanoseconds: how far the clock
+ * is ahead, and where it stands still (0: it runs). It is mapped, so that whatever the test writes into it counts from the
+ * next look at the clock on.
  *
- * Built by the tests: gcc -shared -fPIC -O2 -o clock_shim.so clock_shim.c
+ * clock_shim.py builds it (gcc -shared -fPIC -O2 -o clock_shim.so clock_shim.c) and sets the clocks.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -18,17 +19,22 @@
 
 #define NS_PER_S 1000000000LL
 
-static const volatile int64_t *offset_ns;
+struct setting {
+    int64_t ahead_ns;
+    int64_t stopped_at_ns;
+};
 
-__attribute__((constructor)) static void map_the_offset(void)
+static const volatile struct setting *setting;
+
+__attribute__((constructor)) static void map_the_setting(void)
 {
-    const char *path = getenv("WALL_CLOCK_OFFSET");
+    const char *path = getenv("WALL_CLOCK");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0)
         return;
-    void *page = mmap(NULL, sizeof *offset_ns, PROT_READ, MAP_SHARED, file, 0);
+    void *page = mmap(NULL, sizeof *setting, PROT_READ, MAP_SHARED, file, 0);
     if (page != MAP_FAILED)
-        offset_ns = page;
+        setting = page;
     close(file);
 }
 
@@ -36,8 +42,10 @@ __attribute__((constructor)) static void map_the_offset(void)
 static int read_clock(clockid_t clock, struct timespec *now)
 {
     int failed = (int)syscall(SYS_clock_gettime, clock, now);
-    if (!failed && offset_ns && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
-        int64_t ns = (int64_t)now->tv_sec * NS_PER_S + now->tv_nsec + *offset_ns;
+    if (!failed && setting && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE)) {
+        int64_t stopped_at_ns = setting->stopped_at_ns;
+        int64_t ns = stopped_at_ns ? stopped_at_ns
+                                   : (int64_t)now->tv_sec * NS_PER_S + now->tv_nsec + setting->ahead_ns;
         now->tv_sec = ns / NS_PER_S;
         now->tv_nsec = ns % NS_PER_S;
     }

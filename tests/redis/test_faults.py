@@ -19,24 +19,23 @@ import redis
 from lockd.clock import boottime_ns
 from lockd.local_masters import LOOPBACK, Child, LocalMaster, flavour
 from lockd.masters import scripts
+from tests.redis.clock_shim import Clock
 from tests.redis.masters import Cluster, eventually, has_tls, running_masters, short_folder
 from tests.redis.test_rules import (
     MINUTE_MS,
     NS_PER_MS,
+    NS_PER_S,
     App,
-    WallClock,
-    clock_shim,
     cut_connections,
     holding,
     lease_key,
     look_again,
     on,
     paused,
-    wall_clock,
+    restart_under,
 )
 
 MakeCluster = Callable[..., Cluster]
-__all__ = ["clock_shim", "wall_clock"]  # fixtures
 IDENTITY, FENCES = scripts.IDENTITY_KEY.decode(), scripts.FENCES_KEY.decode()
 
 
@@ -425,16 +424,16 @@ def test_an_agent_that_holds_nothing_stops_at_once(hosts: Hosts) -> None:
 
 
 def test_steps_of_the_agents_own_wall_clock_change_nothing(
-    hosts: Hosts, wall_clock: WallClock, resource: str
+    hosts: Hosts, wall_clock: Clock, resource: str
 ) -> None:
-    with wall_clock.applied():
-        agent = hosts.here.add_agent()
+    agent = hosts.here.add_agent()
+    restart_under(wall_clock, [agent.agent])
     agent.wait_voting(5)
     app, others = App(agent, protocol=3), App(hosts.there)
     lease = app.lock(resource, 1_000, "NOTIFY")
     fences = []
     for ahead_s in (3_600, -7_200, 0):
-        wall_clock.set(ahead_s)
+        wall_clock.ahead_ns = ahead_s * NS_PER_S
         kind, _, _, deadline_ns = app.push()
         assert (kind, deadline_ns <= boottime_ns() + 1_000 * NS_PER_MS) == ("renewed", True)
         for one in (app, others):

@@ -6,18 +6,14 @@ own hosts.
 
 from __future__ import annotations
 
-import os
 import select
-import shutil
 import socket
-import subprocess
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import hiredis
 import pytest
@@ -27,9 +23,11 @@ from lockd.clock import boottime_ns
 from lockd.core.fences import slot_of
 from lockd.local_masters import LOOPBACK, LocalMaster, free_ports
 from lockd.masters import scripts
-from tests.redis.masters import Cluster, eventually, running_masters, short_folder
+from tests.redis.clock_shim import Clock
+from tests.redis.masters import AgentProcess, Cluster, eventually, running_masters, short_folder
 
 NS_PER_MS = 1_000_000
+NS_PER_S = 1_000 * NS_PER_MS
 ANOTHERS = "f" * 32
 MINUTE_MS = 60_000
 
@@ -200,47 +198,11 @@ def blocked_on(master: LocalMaster) -> int:
 # A wall clock that can be stepped
 
 
-class WallClock:
-    """The wall clock of processes that were started in `applied`."""
-
-    def __init__(self, library: Path, offset: Path) -> None:
-        self._library = library
-        self._offset = offset
-        self.set(0)
-
-    def set(self, ahead_s: float) -> None:
-        """From now on it is that much ahead of the machine's."""
-        wanted = int(ahead_s * 1e9).to_bytes(8, "little", signed=True)
-        with self._offset.open("r+b" if self._offset.exists() else "wb", buffering=0) as file:
-            file.write(wanted)
-
-    @contextmanager
-    def applied(self) -> Iterator[None]:
-        with mock.patch.dict(os.environ, LD_PRELOAD=str(self._library), WALL_CLOCK_OFFSET=str(self._offset)):
-            yield
-
-
-@pytest.fixture(scope="session")
-def clock_shim(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library that makes a wall clock steppable."""
-    compiler = shutil.which("gcc") or shutil.which("cc")
-    if compiler is None:
-        pytest.skip("no C compiler on this machine: a master's clock can't be stepped")
-    library = tmp_path_factory.mktemp("shim") / "clock_shim.so"
-    source = Path(__file__).with_name("clock_shim.c")
-    subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source], check=True)
-    return library
-
-
-@pytest.fixture
-def wall_clock(clock_shim: Path, tmp_path: Path) -> WallClock:
-    return WallClock(clock_shim, tmp_path / "offset")
-
-
-def restart_under(clock: WallClock, masters: list[LocalMaster]) -> None:
-    with clock.applied():
-        for master in masters:
-            master.restart()
+def restart_under(clock: Clock, processes: Iterable[LocalMaster | AgentProcess]) -> None:
+    """From now on they go by that clock."""
+    for process in processes:
+        process.environment = clock.environment()
+        process.restart()
 
 
 # A network that fails
@@ -793,7 +755,7 @@ def test_rule_9_the_masters_refuse_a_ttl_above_their_ceiling(make_cluster: Calla
 
 
 def test_rule_11c_votes_of_masters_whose_clocks_jumped_do_not_count(
-    make_cluster: Callable[..., Cluster], wall_clock: WallClock, resource: str
+    make_cluster: Callable[..., Cluster], wall_clock: Clock, resource: str
 ) -> None:
     cluster = make_cluster(start=False, max_ttl_ms=1_000)
     jumping = cluster.masters[:3]
@@ -804,7 +766,7 @@ def test_rule_11c_votes_of_masters_whose_clocks_jumped_do_not_count(
     for agent in (cluster, other):
         agent.wait_voting(5)
     held = App(cluster).lock(resource, 1_000, "DETACHED")
-    wall_clock.set(30)
+    wall_clock.step(30 * NS_PER_S)
     # A master looks at its clock once in a turn of its loop: it may be in the middle of one.
     eventually(lambda: holding(jumping, resource) == [], 0.7, "the jump has ended it there, before its time")
     app = App(other)
@@ -817,11 +779,11 @@ def test_rule_11c_votes_of_masters_whose_clocks_jumped_do_not_count(
 
 
 def test_rule_11c_a_fresh_agent_watches_a_master_with_another_time_for_a_max_ttl(
-    make_cluster: Callable[..., Cluster], wall_clock: WallClock
+    make_cluster: Callable[..., Cluster], wall_clock: Clock
 ) -> None:
     cluster = make_cluster(masters=3, start=False, max_ttl_ms=1_000)
     restart_under(wall_clock, cluster.masters[:1])
-    wall_clock.set(-7)
+    wall_clock.step(-7 * NS_PER_S)
     cluster.agent.start()
     started_ns = boottime_ns()
     cluster.form()
@@ -830,13 +792,13 @@ def test_rule_11c_a_fresh_agent_watches_a_master_with_another_time_for_a_max_ttl
     cluster.wait_voting(3)
     assert boottime_ns() - started_ns > 1_000 * NS_PER_MS
     # From now on it goes by what it has seen. Put back, a clock makes leases last longer: that harms nobody.
-    wall_clock.set(-20)
+    wall_clock.step(-13 * NS_PER_S)
     eventually(lambda: cluster.master_states()[0]["clock_offset_us"] < -12_000_000, what="that is seen")
     assert cluster.voting() == 3
 
 
 def test_rule_11c_the_masters_ceiling_counts_not_the_agents(
-    make_cluster: Callable[..., Cluster], wall_clock: WallClock
+    make_cluster: Callable[..., Cluster], wall_clock: Clock
 ) -> None:
     # Other agents may hold leases as long as the masters allow, and the jump has ended those too.
     cluster = make_cluster(masters=3, start=False, max_ttl_ms=30_000)
@@ -845,7 +807,7 @@ def test_rule_11c_the_masters_ceiling_counts_not_the_agents(
     cluster.form()
     brief = cluster.add_agent(max_ttl_ms=1_000)
     brief.wait_voting(3)
-    wall_clock.set(5)
+    wall_clock.step(5 * NS_PER_S)
     App(brief).lock("anything", 1_000)
     reason = eventually(lambda: brief.master_states()[0]["reason"], what="the jump is seen")
     assert "no vote for another 31 s" in reason

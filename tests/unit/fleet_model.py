@@ -1,8 +1,8 @@
 """A cluster without sockets or clocks, for the tests of core.
 
-Masters are dictionaries that do what the scripts in lockd/masters/scripts/*.lua do, on virtual time. Between
-an agent and a master runs a `Link`: in order, but a test decides when a question arrives, when its answer is
-heard, and whether either happens at all.
+Masters do what the scripts in lockd/masters/scripts/*.lua do (tests/sim/script_model.py), on virtual time.
+Between an agent and a master runs a `Link`: in order, but a test decides when a question arrives, when its
+answer is heard, and whether either happens at all.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from typing import Any
 
 from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Release, Verdict
 from lockd.core.clocks import Clocks
-from lockd.core.fences import BLOCK, CEILING, slot_of
-from lockd.core.leases import Lease, on_masters
+from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.ports import Chance, Extended, Limits, Refusal
+from tests.sim.script_model import Store
 
 MS = 1_000_000
 START_NS = 1_000_000 * MS
@@ -44,108 +44,37 @@ class Time:
 class Master:
     """One Redis with lockd's scripts. `ahead_us` is how far its wall clock is off."""
 
-    def __init__(self, time: Time, max_ttl_ms: int = 60_000, cluster: bytes | None = CLUSTER) -> None:
+    def __init__(self, time: Time, max_ttl_ms: int = 60_000) -> None:
         self.time = time
-        self.max_ttl_ms = max_ttl_ms
-        self.cluster = cluster
         self.ahead_us = 0
-        self.fences: dict[int, int] = {}
-        self._leases: dict[bytes, tuple[bytes, int, int, bytes]] = {}
-        """Token, end, when granted, and how it reads behind that; times in us of its own clock."""
+        self.store = Store()
+        self.store.identify(CLUSTER, b"m", max_ttl_ms, {})
 
     @property
     def now_us(self) -> int:
         return self.time.wall_us + self.ahead_us
 
+    @property
+    def fences(self) -> dict[int, int]:
+        """Its counters, by slot; a test may put them where it likes."""
+        return self.store.counters
+
     def holder_of(self, resource: bytes) -> bytes | None:
         """The token that it shows for a resource; None when that is free here."""
-        found = self._leases.get(resource)
-        if found is not None and found[1] <= self.now_us:
-            del self._leases[resource]
-            found = None
-        return found[0] if found else None
+        lease = self.store.lease(resource, self.now_us)
+        return lease.token if lease else None
 
     def forget(self, resource: bytes) -> None:
         """Lost data, or an operator's FORCERELEASE from elsewhere."""
-        self._leases.pop(resource, None)
-
-    def pttl_ms(self, resource: bytes) -> int:
-        return -(-(self._leases[resource][1] - self.now_us) // 1000)
-
-    def _set(self, resource: bytes, token: bytes, ttl_ms: int, granted_us: int, terms: bytes) -> None:
-        self._leases[resource] = (token, self.now_us + ttl_ms * 1000, granted_us, terms)
+        self.store.leases.pop(resource, None)
 
     def run(self, ballot: Ballot) -> tuple[int, int, int]:
         """What the script of this ballot answers: status, value, time_us."""
-        status, value = self._run(ballot)
-        return status, value, self.now_us
-
-    def _run(self, ballot: Ballot) -> tuple[int, int]:
+        now_us = self.now_us
         if isinstance(ballot, Release):
-            held = self.holder_of(ballot.resource) == ballot.token
-            if held:
-                self.forget(ballot.resource)
-            return int(held), 0
-        if self.cluster != CLUSTER:
-            return -1, 0
-        if isinstance(ballot, Attempt):
-            return self._acquire(ballot)
-        if isinstance(ballot, FenceRound):
-            return self._propose(ballot)
-        assert isinstance(ballot, Extension)
-        return self._extend(ballot)
-
-    def _acquire(self, attempt: Attempt) -> tuple[int, int]:
-        if attempt.ttl_ms > self.max_ttl_ms:
-            return -2, self.max_ttl_ms
-        slot = slot_of(attempt.resource)
-        fence = max(self.fences.get(slot, 0) + 1, attempt.hint)
-        if fence + BLOCK - 1 >= CEILING:
-            return -3, 0
-        holder = self.holder_of(attempt.resource)
-        if holder is not None and holder != attempt.token:
-            return 0, self.pttl_ms(attempt.resource)
-        self._set(
-            attempt.resource,
-            attempt.token,
-            attempt.ttl_ms,
-            self.now_us,
-            on_masters(attempt.holder),
-        )
-        self.fences[slot] = fence + BLOCK - 1
-        return 1, fence
-
-    def _propose(self, proposal: FenceRound) -> tuple[int, int]:
-        slot = slot_of(proposal.resource)
-        if proposal.value + BLOCK - 1 >= CEILING:
-            return -3, 0
-        if proposal.value <= self.fences.get(slot, 0):
-            return 0, self.fences.get(slot, 0)
-        self.fences[slot] = proposal.value + BLOCK - 1
-        return 1, proposal.value
-
-    def _extend(self, extension: Extension) -> tuple[int, int]:
-        resource, token, ttl_ms = extension.resource, extension.token, extension.ttl_ms
-        if ttl_ms > self.max_ttl_ms:
-            return -2, self.max_ttl_ms
-        holder = self.holder_of(resource)
-        if holder is None:
-            if extension.put_back is None:
-                return 3, 0
-            self._set(resource, token, ttl_ms, self.now_us - extension.age_ms * 1000, extension.put_back)
-            return 2, ttl_ms
-        if holder != token:
-            return 0, self.pttl_ms(resource)
-        _, expires_us, granted_us, terms = self._leases[resource]
-        if extension.put_back is None:
-            left_ms = int(terms.split()[0]) - -(-(self.now_us - granted_us) // 1000)
-            if left_ms <= 0:
-                return 4, 0
-            ttl_ms = min(ttl_ms, left_ms)
-        if self.pttl_ms(resource) < ttl_ms:
-            expires_us = self.now_us + ttl_ms * 1000
-            self._leases[resource] = (token, expires_us, granted_us, terms)
-        return 2 if terms == extension.put_back else 1, min(self.pttl_ms(resource), ttl_ms)
+            return self.store.release(ballot.resource, ballot.token, now_us), 0, now_us
+        assert isinstance(ballot, Attempt | FenceRound | Extension)
+        return *self.store.vote(ballot, CLUSTER, now_us), now_us
 
 
 @dataclass

@@ -1,0 +1,78 @@
+"""A wall clock that a test can set, for the processes it starts: clock_shim.c, preloaded into them.
+
+`process.environment = clock.environment()` before it starts puts a `Child` (a master, an agent) under that
+`Clock`. There may be several clocks; the machine's own is never touched.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import subprocess
+import tempfile
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+_SOURCE = Path(__file__).with_name("clock_shim.c")
+_AHEAD, _STOPPED_AT = 0, 1
+_BYTES = 16
+
+
+def build(folder: Path) -> Path:
+    """The compiled library, in `folder`. Skips the test that asks when there is no C compiler."""
+    library = folder / "clock_shim.so"
+    if not library.exists():
+        partial = folder / f"clock_shim.{os.getpid()}.so"
+        partial.write_bytes(_compiled())
+        partial.replace(library)  # never half a library under the name that is preloaded
+    return library
+
+
+@cache
+def _compiled() -> bytes:
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler on this machine: a process's clock can't be stepped")
+    with tempfile.TemporaryDirectory(prefix="lockd-") as folder:
+        library = Path(folder) / "clock_shim.so"
+        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, _SOURCE], check=True)
+        return library.read_bytes()
+
+
+class Clock:
+    """The wall clock of the processes that were started with its `environment`: at their next look at it they
+    see what it has been put to.
+
+    `path` is the file that they read that from; the library is put beside it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._library = build(path.parent)
+        path.write_bytes(bytes(_BYTES))
+        with path.open("r+b") as file:
+            self._setting = memoryview(mmap.mmap(file.fileno(), _BYTES)).cast("q")
+
+    def environment(self) -> dict[str, str]:
+        """What a process needs in its environment to go by this clock."""
+        return {"LD_PRELOAD": str(self._library), "WALL_CLOCK": str(self._path)}
+
+    @property
+    def ahead_ns(self) -> int:
+        """How far it is ahead of the machine's wall clock, while it runs."""
+        return self._setting[_AHEAD]
+
+    @ahead_ns.setter
+    def ahead_ns(self, ahead_ns: int) -> None:
+        self._setting[_AHEAD] = ahead_ns
+
+    def step(self, ns: int) -> None:
+        """Put it forward by so much; back, if negative."""
+        self.ahead_ns += ns
+
+    def stop_at(self, ns: int) -> None:
+        """Let it stand still at that time since 1970 (not 0)."""
+        self._setting[_STOPPED_AT] = ns

@@ -1,0 +1,457 @@
+"""The model of the scripts (tests/sim/script_model.py) against the scripts, on each flavour of server.
+
+The same random commands go to both, the real ones built as the agent builds them. Each must get the same
+answer, and leave the same stored: every lease with its text and its end, every fence counter, the identity.
+
+The master's wall clock stands still, and moves when the test moves it: nothing here is a matter of timing,
+and times have to be the same, not nearly the same. Two servers need help with that:
+
+- Valkey from 9.1 on looks at the clock once in a millisecond, and goes on by itself in between. It is put to
+  whole milliseconds only, and what it makes of them is taken from its answers.
+- Redis 8 removes what nobody asks for in the very millisecond of its end, but shows it until that is over to
+  whoever asks (6.2, 7.0 and Valkey: until that is over, always). Removing unasked is switched off.
+
+LOCKD_EXAMPLES=5000 looks that much further, at every server.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hiredis
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from lockd.core.ballots import Attempt, Extension, FenceRound, Gone, Release
+from lockd.core.fences import BLOCK, CEILING, slot_of
+from lockd.core.leases import Lease
+from lockd.local_masters import LOOPBACK, LocalMaster, server_version
+from lockd.masters import scripts
+from tests.redis.clock_shim import Clock
+from tests.redis.masters import running_masters, short_folder
+from tests.sim.script_model import Store
+from tests.unit.fleet_model import App, Time
+
+EXAMPLES = int(os.environ.get("LOCKD_EXAMPLES", "60"))
+STEPS = 50
+
+START_US = 1_790_000_000_000_000
+CLUSTER, ANOTHER_CLUSTER = b"test", b"tes"
+CEILING_MS = 60_000
+
+RESOURCES = [b"orders/7", b"x425", b"\x00\xff {}*?[\r\n"]  # the first two share a slot
+TOKENS = [b"1" * 32, b"1" * 31 + b"2"]
+
+
+@dataclass(frozen=True)
+class Terms:
+    """How a lease was asked for, as far as the masters are told."""
+
+    max_hold_ms: int
+    detached: bool = True
+
+    def app(self, resource: bytes) -> App:
+        return App(Time(), resource, max_hold_ms=self.max_hold_ms, detached=self.detached)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """When a command arrives. What has expired by then, nobody has looked at yet.
+
+    of_what: "now", "end" of the resource's lease, or "end of hold", from when on others may not extend it.
+    """
+
+    of_what: str
+    later_us: int
+
+
+# Read from behind, "10 host 1 0" is also "0 host 1 0", which is how a session's lease reads.
+TERMS = [Terms(3_600_000, detached=False), Terms(10), Terms(5_000)]
+
+
+# What the agent asks
+
+
+def attempt(resource: bytes, token: bytes, terms: Terms, ttl_ms: int = 1_000, hint: int = 1) -> Attempt:
+    return Attempt(terms.app(resource), resource, token, ttl_ms, hint, 1, 0, 0, lambda *_: None)
+
+
+def fence_round(resource: bytes, value: int) -> FenceRound:
+    return FenceRound(attempt(resource, TOKENS[0], TERMS[0]), value, 1, 0, 0, lambda *_: None)
+
+
+def extension(
+    resource: bytes, token: bytes, ttl_ms: int, put_back: bytes | None = None, age_ms: int = 0
+) -> Extension:
+    return Extension(resource, token, ttl_ms, put_back, age_ms, 0, Gone(), 1, 0, 0, lambda *_: None)
+
+
+def release(resource: bytes, token: bytes) -> Release:
+    return Release(resource, token, 1, 0, 0, lambda *_: None)
+
+
+def put_back(resource: bytes, token: bytes, terms: Terms, proofs: int) -> bytes:
+    """How the agent has a lease put back that was proven so often."""
+    asked = attempt(resource, token, terms)
+    lease = Lease(asked, asked.holder, fence=1, now_ns=0)
+    lease.proofs = proofs
+    return lease.put_back()
+
+
+# What is stored
+
+
+@dataclass(frozen=True)
+class Stored:
+    """All that a master stores; `leases`: text, and how many ms until it expires."""
+
+    leases: dict[bytes, tuple[bytes, int]]
+    counters: dict[bytes, bytes]
+    identity: dict[bytes, bytes]
+    keys: int
+
+
+def stored_in(model: Store, now_us: int) -> Stored:
+    leases = {}
+    for resource in RESOURCES:
+        lease = model.lease(resource, now_us)
+        if lease is not None:
+            leases[resource] = (lease.text, lease.expires_ms - now_us // 1000)
+    identity = {}
+    if model.cluster is not None:
+        max_ttl_ms = b"%d" % model.max_ttl_ms
+        identity = {b"cluster": model.cluster, b"name": model.name, b"max_ttl_ms": max_ttl_ms}
+    counters = {b"%d" % slot: b"%d" % counter for slot, counter in model.counters.items()}
+    return Stored(leases, counters, identity, len(leases) + bool(counters) + bool(identity))
+
+
+class Real:
+    """A real master with the scripts, at the time that it is told.
+
+    goes_on_us: how far it may be ahead of that, by itself; its milliseconds are always those it was told.
+    """
+
+    def __init__(self, master: LocalMaster, clock: Clock) -> None:
+        self.master = master
+        self.goes_on_us = 0
+        self._clock = clock
+
+    def connect(self) -> None:
+        self._reader = hiredis.Reader()
+        self._link = socket.create_connection((LOOPBACK, self.master.port))
+        self._link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.ask(*(scripts.command(b"SCRIPT", b"LOAD", script.text) for script in scripts.ALL))
+        self.ask(scripts.command(b"DEBUG", b"SET-ACTIVE-EXPIRE", 0))
+        if len({self.time_us() for _ in range(20)}) > 1:
+            self.goes_on_us = 999
+
+    def close(self) -> None:
+        self._link.close()
+
+    def put_clock_to(self, wanted_us: int) -> int:
+        """Returns what it is at: in whole milliseconds where it goes on by itself."""
+        now_us = wanted_us - wanted_us % (self.goes_on_us + 1)
+        self._clock.stop_at(now_us * 1_000)
+        if self.goes_on_us:
+            self._wait_until_it_looks(now_us)
+        return now_us
+
+    def _wait_until_it_looks(self, now_us: int) -> None:
+        """By asking: it looks when a millisecond is over, and only when it needs the time."""
+        for _ in range(_LOOKS):
+            if 0 <= self.time_us() - now_us <= self.goes_on_us:
+                return
+        raise AssertionError("it does not see that its clock was moved")
+
+    def time_us(self) -> int:
+        [[seconds, micros]] = self.ask(_TIME)
+        return int(seconds) * 1_000_000 + int(micros)
+
+    def ask(self, *commands: bytes) -> list[Any]:
+        """What these are answered, none with an error."""
+        self._link.sendall(b"".join(commands))
+        return [self._reply() for _ in commands]
+
+    def _reply(self) -> Any:
+        while (reply := self._reader.gets()) is False:
+            data = self._link.recv(65_536)
+            assert data, "the master closed the connection"
+            self._reader.feed(data)
+        assert not isinstance(reply, hiredis.ReplyError), reply
+        return reply
+
+    def stored(self) -> Stored:
+        *found, counters, identity, keys = self.ask(*_ALL_THAT_IS_STORED)
+        texts = zip(RESOURCES, found[::2], found[1::2], strict=True)
+        leases = {resource: (text, left_ms) for resource, text, left_ms in texts if text is not None}
+        return Stored(leases, _pairs(counters), _pairs(identity), keys)
+
+
+_TIME = scripts.command(b"TIME")
+_LOOKS = 100_000
+_ALL_THAT_IS_STORED = [
+    *(scripts.command(word, scripts.LEASE_PREFIX + r) for r in RESOURCES for word in (b"GET", b"PTTL")),
+    scripts.command(b"HGETALL", scripts.FENCES_KEY),
+    scripts.command(b"HGETALL", scripts.IDENTITY_KEY),
+    scripts.command(b"DBSIZE"),
+]
+
+
+def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+class Both:
+    """A model and a real master that are told the same, at the same times, and have to agree."""
+
+    def __init__(self, real: Real) -> None:
+        self.real = real
+        self.model = Store()
+        self.now_us = real.put_clock_to(START_US)
+        self.real.ask(scripts.command(b"FLUSHALL"))
+
+    def pass_us(self, us: int) -> None:
+        if us:
+            self.now_us = self.real.put_clock_to(self.now_us + us)
+
+    def wait_for(self, moment: Moment, resource: bytes) -> None:
+        """Does nothing when it is the end of a lease that isn't there."""
+        begins_us = self.now_us
+        if moment.of_what != "now":
+            lease = self.model.leases.get(resource)
+            if lease is None:
+                return
+            begins_us = lease.expires_ms * 1_000
+            if moment.of_what == "end of hold":
+                _, granted_us, max_hold_ms = lease.text.split(b" ")[:3]
+                begins_us = int(granted_us) + int(max_hold_ms) * 1_000
+        self.pass_us(begins_us + moment.later_us - self.now_us)
+
+    def vote(self, ballot: Attempt | FenceRound | Extension, cluster: bytes = CLUSTER) -> None:
+        if isinstance(ballot, Attempt):
+            question = scripts.acquire(ballot, cluster)
+        elif isinstance(ballot, FenceRound):
+            question = scripts.propose(ballot, cluster)
+        else:
+            question = scripts.extend(ballot, cluster)
+        [[status, value, time_us]] = self.real.ask(question)
+        assert 0 <= time_us - self.now_us <= self.real.goes_on_us
+        assert self.model.vote(ballot, cluster, time_us) == (status, value)
+
+    def release(self, ballot: Release) -> None:
+        [deleted] = self.real.ask(scripts.release(ballot))
+        assert self.model.release(ballot.resource, ballot.token, self.now_us) == deleted
+
+    def identify(self, cluster: bytes, max_ttl_ms: int, counters: dict[int, int]) -> None:
+        keys = (scripts.IDENTITY_KEY, scripts.FENCES_KEY)
+        flat = [number for pair in counters.items() for number in pair]
+        words: list[Any] = [b"EVALSHA", scripts.IDENTIFY.digest, 2, *keys, cluster, b"m1", max_ttl_ms, *flat]
+        [written] = self.real.ask(scripts.command(*words))
+        assert self.model.identify(cluster, b"m1", max_ttl_ms, counters) == written
+
+    def lose_everything(self) -> None:
+        self.real.ask(scripts.command(b"FLUSHALL"))
+        self.model = Store()
+
+    def lose_identity(self) -> None:
+        self.real.ask(scripts.command(b"DEL", scripts.IDENTITY_KEY))
+        self.model.cluster = None
+
+    def get_identity_back(self) -> None:
+        fields = (b"cluster", CLUSTER, b"name", b"m1", b"max_ttl_ms", CEILING_MS)
+        self.real.ask(scripts.command(b"HSET", scripts.IDENTITY_KEY, *fields))
+        self.model.cluster, self.model.name, self.model.max_ttl_ms = CLUSTER, b"m1", CEILING_MS
+
+    def compare(self) -> None:
+        assert stored_in(self.model, self.now_us) == self.real.stored()
+
+
+# What may happen
+
+# One of them more often: commands have to meet.
+resources, tokens = (st.sampled_from(pool[:1] * 2 + pool) for pool in (RESOURCES, TOKENS))
+terms_of_leases = st.sampled_from(TERMS)
+clusters = st.sampled_from([CLUSTER] * 15 + [ANOTHER_CLUSTER])
+ttls_ms = st.sampled_from([1, 2, 10, 100, 1_000, 5_000, CEILING_MS - 1, CEILING_MS, CEILING_MS + 1])
+ages_ms = st.sampled_from([0, 1, 9, 10, 11, 500, 4_990])
+proofs = st.sampled_from([1, 11])
+ends = st.sampled_from([Moment("end", us) for us in (-1, 0, 999, 1_000)])
+ends_of_hold = st.sampled_from([Moment("end of hold", us) for us in (-5_000, -1_001, -1_000, -999, 0)])
+moments = st.one_of(
+    st.just(Moment("now", 0)),
+    st.sampled_from([Moment("now", us) for us in (1, 999, 1_000, 1_001, 10_000, 1_000_000)]),
+    ends,
+    ends_of_hold,
+)
+last_block = CEILING - BLOCK
+low, usual = st.integers(1, 3 * BLOCK), st.integers(START_US, START_US + 1_000)
+high = st.sampled_from([1 << 52, last_block - BLOCK, last_block - 1, last_block, last_block + 1, CEILING + 1])
+fences = st.one_of(low, low, low, usual, usual, usual, high)
+counters: st.SearchStrategy[dict[int, int]] = st.just({}) | st.dictionaries(
+    st.sampled_from(sorted({slot_of(resource) for resource in RESOURCES})),
+    low | usual | st.sampled_from([last_block - 2, last_block - 1, last_block, CEILING - 1]),
+)
+
+
+class ModelAgainstScripts(RuleBasedStateMachine):
+    def __init__(self, real: Real) -> None:
+        super().__init__()
+        self.both = Both(real)
+        self.last_put_back: dict[bytes, tuple[bytes, bytes]] = {}
+
+    @invariant()
+    def both_store_the_same(self) -> None:
+        self.both.compare()
+
+    @initialize(counters=counters)
+    def the_master_gets_its_identity(self, counters: dict[int, int]) -> None:
+        self.both.identify(CLUSTER, CEILING_MS, counters)
+
+    @rule(cluster=clusters, max_ttl_ms=st.sampled_from([CEILING_MS, 1_000]), counters=counters)
+    def identify(self, cluster: bytes, max_ttl_ms: int, counters: dict[int, int]) -> None:
+        self.both.identify(cluster, max_ttl_ms, counters)
+
+    @rule(
+        moment=moments,
+        resource=resources,
+        token=tokens,
+        terms=terms_of_leases,
+        ttl_ms=ttls_ms,
+        hint=fences,
+        cluster=clusters,
+    )
+    def acquire(
+        self,
+        moment: Moment,
+        resource: bytes,
+        token: bytes,
+        terms: Terms,
+        ttl_ms: int,
+        hint: int,
+        cluster: bytes,
+    ) -> None:
+        self.both.wait_for(moment, resource)
+        self.both.vote(attempt(resource, token, terms, ttl_ms, hint), cluster)
+
+    @rule(resource=resources, value=fences, cluster=clusters)
+    def propose(self, resource: bytes, value: int, cluster: bytes) -> None:
+        self.both.vote(fence_round(resource, value), cluster)
+
+    @rule(resource=resources, above=st.integers(-1, 2))
+    def propose_near_the_counter(self, resource: bytes, above: int) -> None:
+        counter = self.both.model.counters.get(slot_of(resource), 0)
+        self.both.vote(fence_round(resource, max(1, counter + above)))
+
+    @rule(moment=ends_of_hold | moments, resource=resources, token=tokens, ttl_ms=ttls_ms, cluster=clusters)
+    def extend_as_an_agent_that_does_not_know_it(
+        self, moment: Moment, resource: bytes, token: bytes, ttl_ms: int, cluster: bytes
+    ) -> None:
+        self.both.wait_for(moment, resource)
+        self.both.vote(extension(resource, token, ttl_ms), cluster)
+
+    @rule(
+        moment=moments,
+        resource=resources,
+        token=tokens,
+        terms=terms_of_leases,
+        proofs=proofs,
+        ttl_ms=ttls_ms,
+        age_ms=ages_ms,
+        cluster=clusters,
+    )
+    def extend_and_put_back(
+        self,
+        moment: Moment,
+        resource: bytes,
+        token: bytes,
+        terms: Terms,
+        proofs: int,
+        ttl_ms: int,
+        age_ms: int,
+        cluster: bytes,
+    ) -> None:
+        self.both.wait_for(moment, resource)
+        back = put_back(resource, token, terms, proofs)
+        self.both.vote(extension(resource, token, ttl_ms, back, age_ms), cluster)
+        self.last_put_back[resource] = (token, back)
+
+    @rule(resource=resources, ttl_ms=ttls_ms)
+    def extend_and_put_back_again(self, resource: bytes, ttl_ms: int) -> None:
+        if resource in self.last_put_back:
+            token, back = self.last_put_back[resource]
+            self.both.vote(extension(resource, token, ttl_ms, back))
+
+    @rule(moment=ends | moments, resource=resources, token=tokens)
+    def release(self, moment: Moment, resource: bytes, token: bytes) -> None:
+        self.both.wait_for(moment, resource)
+        self.both.release(release(resource, token))
+
+    @rule(us=st.integers(1, 5_000_000) | st.sampled_from([30_000_000, -1, -1_000, -5_000_000]))
+    def the_clock_moves(self, us: int) -> None:
+        self.both.pass_us(us)
+
+    @rule(then_identified=st.sampled_from([True, True, True, False]), counters=counters)
+    def the_master_is_wiped(self, then_identified: bool, counters: dict[int, int]) -> None:
+        self.both.lose_everything()
+        self.both.compare()
+        if then_identified:
+            self.both.identify(CLUSTER, CEILING_MS, counters)
+
+    @rule()
+    def the_identity_is_deleted_and_does_not_come_back_while_anything_else_is_there(self) -> None:
+        self.both.lose_identity()
+        self.both.identify(CLUSTER, CEILING_MS, {})
+        self.both.compare()
+        self.both.get_identity_back()
+
+
+@contextmanager
+def real_master(binary: Path, **master_settings: str | None) -> Iterator[Real]:
+    if server_version(binary)[1:] >= (7, 0):
+        master_settings["enable-debug-command"] = "local"
+    with short_folder() as folder:
+        clock = Clock(folder / "clock")
+        clock.stop_at(START_US * 1_000)
+        with running_masters(folder, 1, binary, master_settings, clock.environment()) as [master]:
+            real = Real(master, clock)
+            real.connect()
+            yield real
+            real.close()
+
+
+def test_the_model_and_the_scripts_answer_and_store_the_same(any_server: Path) -> None:
+    chosen = settings(max_examples=EXAMPLES, stateful_step_count=STEPS)
+    with real_master(any_server, appendonly="no") as real:
+        run_state_machine_as_test(lambda: ModelAgainstScripts(real), settings=chosen)
+
+
+def test_a_restart_changes_nothing_of_it(any_server: Path) -> None:
+    with real_master(any_server) as real:
+        both = Both(real)
+        both.identify(CLUSTER, CEILING_MS, {1: CEILING - 1})
+        one, two, three = RESOURCES
+        both.vote(attempt(one, TOKENS[0], TERMS[0], 5_000, START_US))
+        both.vote(attempt(two, TOKENS[1], TERMS[1], 1_000, START_US))
+        both.vote(extension(three, TOKENS[0], 9_000, put_back(three, TOKENS[0], TERMS[2], 1), 80_000))
+        both.pass_us(2_500_000)
+        both.vote(extension(one, TOKENS[0], 8_000, put_back(one, TOKENS[0], TERMS[0], 1), 2_500))
+        real.close()
+        real.master.restart()
+        real.connect()
+        both.compare()
+        both.pass_us(3_000_000)
+        both.compare()
+        assert sorted(both.model.leases) == sorted([one, three])

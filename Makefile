@@ -5,6 +5,7 @@ VENV ?= .venv
 DIR ?= .dev
 ARGS ?=
 SECONDS ?= 60
+HOURS ?= 1
 
 BIN := $(VENV)/bin
 NODE_DIR := tests/.node
@@ -16,14 +17,14 @@ TEST_STAMP := $(VENV)/.installed-test
 BENCH_STAMP := $(VENV)/.installed-bench
 
 # command:package, for each program of the distribution that the tests use; a test without its program is skipped.
-APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc,libc6-dev
+APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc,libc6-dev spin:spin mkfs.xfs:xfsprogs
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test lint bench fuzz clean tools node
+.PHONY: help dev venv test lint bench fuzz sim mutations chaos model clean tools node
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 dev: $(DEV_STAMP) ## A whole cluster on this machine: 5 masters, an agent and a live view (DIR=.dev ARGS='--masters 3')
 	@exec $(BIN)/lockd dev --dir '$(DIR)' $(ARGS)
@@ -48,6 +49,18 @@ fuzz: $(TEST_STAMP) ## Throw inputs at everything that has a fuzzer, SECONDS=60 
 	@set -e; for file in tests/fuzz/fuzz_*.py; do \
 	  echo "$$file"; $(BIN)/python -m "tests.fuzz.$$(basename $$file .py)" --seconds $(SECONDS) $(ARGS); \
 	done
+
+sim: $(TEST_STAMP) ## Simulated clusters under faults, seed after seed, HOURS=1 (ARGS='--from 100000')
+	$(BIN)/python -m tests.sim --hours $(HOURS) $(ARGS)
+
+mutations: $(TEST_STAMP) ## Take out one rule after the other: how soon does the simulator find that? (ARGS='--only fence')
+	$(BIN)/python -m tests.sim.mutations $(ARGS)
+
+chaos: tools $(TEST_STAMP) ## Real masters and agents under faults for SECONDS=60, then the checker's word (ARGS='--seed 7')
+	$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(ARGS)
+
+model: tools $(TEST_STAMP) ## Search every state of the formal model, and of it without each rule (ARGS=--deep)
+	$(BIN)/python -m tests.model $(ARGS)
 
 clean: ## Remove what was made here (not the folders of `lockd dev`)
 	rm -rf $(VENV) $(NODE_DIR) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -64,6 +64,7 @@ async def admit(fleet: Fleet, name: str) -> Progress:
     if link is None:
         known = ", ".join(candidate.master.name for candidate in fleet.links)
         raise NotPossible(f"there is no master '{name}' in the configuration, only {known}")
+    await _look_again(fleet)
     if link.state is State.UP:
         return Progress("already")
     if link.state is not State.BLANK:

@@ -248,6 +248,11 @@ def test_a_wiped_master_is_admitted_after_a_max_ttl_with_the_counters_of_the_oth
     assert app.ask("UNLOCK", "held", held["token"]) == 1
 
 
+def test_a_master_that_was_wiped_a_moment_ago_is_not_taken_for_admitted(formed: Cluster) -> None:
+    on(formed.masters[0], "FLUSHALL")  # the agent looks again only every few seconds
+    assert admit(formed, "m1")["status"] == "waiting"
+
+
 def test_admitting_needs_a_quorum_of_the_others(formed: Cluster) -> None:
     on(formed.masters[0], "FLUSHALL")
     look_again(formed)

@@ -1,0 +1,98 @@
+"""`make chaos`: a campaign on real processes, for as long as one likes.
+
+Exit status: 0 nothing was violated, 1 something was, 2 the command line was wrong, 3 the campaign itself
+failed, 130 it was told to stop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import uvloop
+
+from lockd.local_masters import default_server
+from tests.chaos.campaign import Outcome, Plan, campaign
+from tests.chaos.hosts import NotUp
+from tests.chaos.nemesis import KINDS, NEEDS_CLOCKS, NEEDS_DISKS
+from tests.chaos.power import why_no_disks
+from tests.chaos.report import as_document, as_text, keep
+from tests.chaos.wrong_agent import WRONGS
+from tests.redis.masters import short_folder
+
+
+def main() -> int:
+    options = _options()
+    kinds = possible(options.only)
+    plan = Plan(
+        seconds=options.seconds, seed=options.seed, kinds=kinds, apps=options.apps, wrong=options.wrong
+    )
+    print(f"seed {plan.seed}: {', '.join(kinds)}", file=sys.stderr, flush=True)
+    with short_folder() as folder:
+        try:
+            outcome = uvloop.run(_in_order(folder, plan))
+        except asyncio.CancelledError:
+            return 130
+        except NotUp as failure:
+            print(f"the campaign itself failed, after seed {plan.seed}: {failure}", file=sys.stderr)
+            return 3
+        kept = keep(plan, outcome, folder) if outcome.violations else None
+    if options.json:
+        print(json.dumps(as_document(plan, outcome, kept), indent=2))
+    else:
+        print(as_text(plan, outcome, kept))
+    return 1 if outcome.violations else 0
+
+
+async def _in_order(folder: Path, plan: Plan) -> Outcome:
+    """A campaign that undoes all it did, mounts too, when it is told to stop."""
+    task = asyncio.current_task()
+    assert task is not None
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
+    return await campaign(folder, default_server(), plan, _say)
+
+
+def possible(wanted: Sequence[str]) -> tuple[str, ...]:
+    """What this machine can do of it; what it can't is said."""
+    impossible = dict.fromkeys(NEEDS_DISKS, why_no_disks())
+    if not (shutil.which("gcc") or shutil.which("cc")):
+        impossible |= dict.fromkeys(NEEDS_CLOCKS, "no C compiler")
+    for kind in wanted:
+        if impossible.get(kind):
+            print(f"left out: {kind}: {impossible[kind]}", file=sys.stderr)
+    return tuple(kind for kind in wanted if not impossible.get(kind))
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
+    parser.add_argument("--seconds", type=float, default=60.0, help="how long faults are injected")
+    parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000, help="of all that is chance")
+    parser.add_argument("--only", type=_kinds, default=KINDS, metavar="KIND,…", help=", ".join(KINDS))
+    parser.add_argument("--apps", type=int, default=Plan().apps, help="how many apps there are")
+    parser.add_argument("--wrong", default="", choices=WRONGS, help="agents that are wrong on purpose")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
+    return parser.parse_args()
+
+
+def _kinds(text: str) -> tuple[str, ...]:
+    kinds = tuple(text.split(","))
+    unknown = set(kinds) - set(KINDS)
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: there are only {', '.join(KINDS)}")
+    return kinds
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

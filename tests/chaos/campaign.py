@@ -1,0 +1,223 @@
+"""A campaign: a cluster, apps at work, and a nemesis; then the checker's word on what happened."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from lockd.clock import boottime_ns
+from tests.chaos.apps import App, Life, Wish
+from tests.chaos.ground import Ground, Terms, running_ground
+from tests.chaos.hosts import until
+from tests.chaos.nemesis import KINDS, NEEDS_CLOCKS, NEEDS_DISKS, Nemesis
+from tests.chaos.recorder import Recorder
+from tests.chaos.store import Store
+from tests.chaos.strain import Strain
+from tests.chaos.watchers import Monitor, Sampler
+from tests.chaos.wire import Disconnected
+from tests.sim.checker import Bounds, Violation, check
+from tests.sim.history import Calm, Ended, Event, Granted, Refused
+
+_SERVE_MS = 20_000
+_LEFTOVER_MS = 1_500
+_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a campaign is. seconds: how long faults are injected; kinds: which; wrong: what is wrong with its
+    agents on purpose, '' for nothing."""
+
+    seconds: float = 60.0
+    seed: int = 0
+    kinds: tuple[str, ...] = KINDS
+    apps: int = 24
+    resources: int = 12
+    pace_s: float = 0.8
+    wrong: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What was done, what came of it, and what was violated; `history` in the order of time."""
+
+    injected: Counter[str]
+    counts: Counter[str]
+    refusals: Counter[str]
+    longest_wait_ms: int
+    seconds: float
+    violations: list[Violation]
+    history: list[Event]
+
+
+class Scene:
+    """A ground with watchers on it: where apps act, in a campaign or in a test that tells them what to do."""
+
+    def __init__(self, ground: Ground, checks_fences: bool = True) -> None:
+        self.ground = ground
+        self.recorder = Recorder()
+        self.store = Store(self.recorder, checks_fences)
+        self.strain = Strain(ground.agents.values())
+        self.monitors = [Monitor(master, self.recorder) for master in ground.masters.values()]
+        self._samplers = [Sampler(master, self.recorder) for master in ground.masters.values()]
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def app(self, name: str, agent: str) -> App:
+        return App(name, self.ground.agents[agent], self.recorder, self.store, self.strain)
+
+    async def watch(self) -> None:
+        """Return when all that happens from now on is seen."""
+        loop = asyncio.get_running_loop()
+        runs = [self.strain.run, *(one.run for one in self.monitors), *(one.run for one in self._samplers)]
+        self._tasks = [loop.create_task(run()) for run in runs]
+        await until(lambda: all(one.reading for one in self.monitors), 30, "the monitors read along")
+
+    def _bounds(self) -> Bounds:
+        return Bounds(
+            serve_ms=_SERVE_MS,
+            # A try that a monitor missed, since its master was just starting, was late by a master's timeout.
+            leftover_ms=_LEFTOVER_MS,
+            # From outside nobody sees when an agent learns that its try failed: what is left has its TTL.
+            give_back_ms=self.ground.terms.max_ttl_ms + _LEFTOVER_MS,
+        )
+
+    async def end(self) -> list[Violation]:
+        """Nothing more is noted; what was violated."""
+        await asyncio.sleep(0.5)  # for what is noted a little later
+        self.recorder.note(Ended(boottime_ns()))
+        for task in self._tasks:
+            if task.done() and not task.cancelled():
+                task.result()  # a watcher that failed has seen nothing since
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        return check(self.recorder.history(), self._bounds())
+
+
+@asynccontextmanager
+async def scene(folder: Path, binary: Path, terms: Terms, checks_fences: bool = True) -> AsyncIterator[Scene]:
+    """A formed cluster with watchers on it; all of it is gone afterwards."""
+    async with running_ground(folder, binary, terms) as ground:
+        made = Scene(ground, checks_fences)
+        await made.watch()
+        yield made
+
+
+def terms_for(plan: Plan) -> Terms:
+    return Terms(
+        agents=(plan.wrong,) * 3,
+        clocks=any(kind in NEEDS_CLOCKS for kind in plan.kinds),
+        disks=any(kind in NEEDS_DISKS for kind in plan.kinds),
+    )
+
+
+async def campaign(
+    folder: Path, binary: Path, plan: Plan, progress: Callable[[str], None] = lambda _line: None
+) -> Outcome:
+    """Fight it. Raises NotUp when its own processes fail."""
+    dice = Random(plan.seed)
+    async with scene(folder, binary, terms_for(plan)) as made:
+        began_ns = boottime_ns()
+        lives = _lives(made, plan, dice)
+        living = [asyncio.create_task(life.run()) for life in lives]
+        nemesis = Nemesis(made.ground, made.recorder, plan.kinds, dice, plan.pace_s)
+        telling = asyncio.create_task(_tell(made, nemesis, began_ns, progress))
+        try:
+            await nemesis.run(plan.seconds)
+            made.recorder.note(Calm(boottime_ns()))
+            for life in lives:
+                life.stopping = True
+            await _be_served(made, _resources(plan))
+            _, unfinished = await asyncio.wait(living, timeout=2 * _SERVE_MS / 1_000)
+        finally:
+            telling.cancel()
+            for task in living:
+                task.cancel()
+        for task in living:
+            if task not in unfinished and not task.cancelled():
+                task.result()
+        violations = await made.end()
+        return _outcome(made, nemesis, violations, (boottime_ns() - began_ns) / 1e9)
+
+
+def _resources(plan: Plan) -> list[bytes]:
+    return [b"r%d" % number for number in range(plan.resources)]
+
+
+def _lives(made: Scene, plan: Plan, dice: Random) -> list[Life]:
+    agents = list(made.ground.agents.values())
+    return [
+        Life(
+            made.app(f"app{n}", agents[n % len(agents)].name), agents, _resources(plan), Random(dice.random())
+        )
+        for n in range(plan.apps)
+    ]
+
+
+async def _be_served(made: Scene, resources: Sequence[bytes]) -> None:
+    """On every host somebody waits for each resource: now that all is mended, it must come."""
+    await asyncio.gather(
+        *(_wait_for(made, agent, resource) for agent in made.ground.agents for resource in resources)
+    )
+
+
+async def _wait_for(made: Scene, agent: str, resource: bytes) -> None:
+    app = made.app(f"patient on {agent}", agent)
+    await app.connect()
+    try:
+        held = await asyncio.wait_for(
+            app.lock(Wish(resource, ttl_ms=1_000, wait_ms=_SERVE_MS)), 2 * _SERVE_MS / 1_000 + 1
+        )
+        if held is not None:
+            await app.unlock(held)
+    except (Disconnected, TimeoutError):
+        pass  # The history has it: it is withdrawn only after it should have been answered.
+    finally:
+        app.die()
+
+
+async def _tell(made: Scene, nemesis: Nemesis, began_ns: int, progress: Callable[[str], None]) -> None:
+    while True:
+        await asyncio.sleep(5)
+        seconds = (boottime_ns() - began_ns) / 1e9
+        counts = _counts(made)
+        progress(
+            f"{seconds:6.0f} s  {counts['grants']} grants, {sum(nemesis.injected.values())} faults, "
+            f"{nemesis.lasting} of them now"
+        )
+
+
+def _counts(made: Scene) -> Counter[str]:
+    events = made.recorder.events
+    kinds = Counter(type(event).__name__ for event in events)
+    return Counter(
+        requests=kinds["Asked"],
+        grants=kinds["Granted"],
+        refusals=kinds["Refused"],
+        withdrawn=kinds["Withdrawn"],
+        extended=kinds["Extended"],
+        lost=kinds["Lost"],
+        released=kinds["Removed"],
+        tries=made.recorder.tries,
+        writes=made.store.accepted,
+        writes_refused=made.store.refused,
+    )
+
+
+def _outcome(made: Scene, nemesis: Nemesis, violations: list[Violation], seconds: float) -> Outcome:
+    history = made.recorder.history()
+    refusals = Counter(event.code for event in history if isinstance(event, Refused))
+    return Outcome(
+        nemesis.injected, _counts(made), refusals, _longest_wait_ms(history), seconds, violations, history
+    )
+
+
+def _longest_wait_ms(history: Sequence[Any]) -> int:
+    asked = {event.request: event.at_ns for event in history if type(event).__name__ == "Asked"}
+    waits = [event.at_ns - asked[event.request] for event in history if isinstance(event, Granted)]
+    return max(waits, default=0) // _MS

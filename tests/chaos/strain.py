@@ -1,0 +1,63 @@
+"""How long processes had to wait for a processor: what is late because of that is late for a cause that no
+agent can do anything about, and this machine has other things to do as well."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import Iterable
+from pathlib import Path
+
+from lockd.clock import boottime_ns
+from tests.chaos.hosts import AgentHost
+
+_BEAT_S = 0.05
+_KEEP_NS = 10_000_000_000
+
+
+class Strain:
+    """Samples, a few times a second, what the kernel says of each agent and of this process; and how much
+    later than planned this process's own loop ran."""
+
+    def __init__(self, agents: Iterable[AgentHost]) -> None:
+        self._agents = {agent.name: agent for agent in agents}
+        self._waited: dict[str, tuple[int, int]] = {}
+        self._kept: dict[str, deque[tuple[int, int]]] = {name: deque() for name in (*self._agents, "")}
+        self.worst_ns = 0
+
+    async def run(self) -> None:
+        while True:
+            planned_ns = boottime_ns() + int(_BEAT_S * 1e9)
+            await asyncio.sleep(_BEAT_S)
+            now_ns = boottime_ns()
+            late_ns = max(0, now_ns - planned_ns)
+            self._keep("", now_ns, max(late_ns, self._since_last("", os.getpid())))
+            for name, agent in self._agents.items():
+                if agent.process.running:
+                    self._keep(name, now_ns, self._since_last(name, agent.process.pid))
+
+    def waited_ns(self, agent: str, from_ns: int, until_ns: int) -> int:
+        """For how long that agent and this process were ready to run in that time, and didn't."""
+        return sum(
+            waited_ns
+            for name in (agent, "")
+            for at_ns, waited_ns in self._kept[name]
+            if from_ns <= at_ns <= until_ns + 2 * int(_BEAT_S * 1e9)
+        )
+
+    def _keep(self, name: str, now_ns: int, waited_ns: int) -> None:
+        kept = self._kept[name]
+        kept.append((now_ns, waited_ns))
+        self.worst_ns = max(self.worst_ns, waited_ns)
+        while kept[0][0] < now_ns - _KEEP_NS:
+            kept.popleft()
+
+    def _since_last(self, name: str, pid: int) -> int:
+        try:
+            total_ns = int(Path(f"/proc/{pid}/schedstat").read_text().split()[1])
+        except (OSError, ValueError, IndexError):
+            return 0
+        before_pid, before_ns = self._waited.get(name, (pid, total_ns))
+        self._waited[name] = pid, total_ns
+        return total_ns - before_ns if before_pid == pid else 0

@@ -1,0 +1,104 @@
+"""What the masters themselves show: each script that runs there (MONITOR), and the leases that are there now.
+
+Both look past the proxies. A release is noted when it is read, which is after it happened, while an app notes
+that it lets go before it tells anybody: so one that is seen under a live holder was really too early. A lease
+that is seen is noted with the time of asking, which is before the look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import Any
+
+from lockd.clock import boottime_ns
+from lockd.local_masters import LOOPBACK
+from lockd.masters import scripts
+from tests.chaos.hosts import MasterHost
+from tests.chaos.recorder import Recorder
+from tests.chaos.wire import Connection, Disconnected
+from tests.sim.history import Removed, Shown
+
+_WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"')
+_AGAIN_S = 0.02
+_LOOK_S = 0.2
+
+
+class Monitor:
+    """Reads along on one master. While it is not connected (the master was just started) something may be
+    missed: a release, or a late try, that nobody is told of."""
+
+    def __init__(self, master: MasterHost, recorder: Recorder) -> None:
+        self.releases = 0
+        self.reading = False
+        self._master = master
+        self._recorder = recorder
+        self._releasing: bytes | None = None
+
+    async def run(self) -> None:
+        while True:
+            try:
+                connection = await Connection.to_port(LOOPBACK, self._master.process.port, self._heard)
+                try:
+                    await connection.ask("MONITOR")
+                    self.reading = True
+                    await connection.closed
+                finally:
+                    self.reading = False
+                    connection.abort()
+            except Disconnected:
+                pass
+            self._releasing = None
+            await asyncio.sleep(_AGAIN_S)
+
+    def _heard(self, line: Any, read_ns: int) -> None:
+        words = _WORD.findall(line)
+        if words[0].upper() == b"EVALSHA":
+            self._releasing = None
+            self._script(words)
+        elif words[0] == b"DEL" and self._releasing is not None and b" lua]" in line:
+            # The release script deletes only what is there, and theirs.
+            self.releases += 1
+            self._recorder.note(Removed(read_ns, self._master.name, self._releasing))
+            self._releasing = None
+
+    def _script(self, words: list[bytes]) -> None:
+        digest = words[1]
+        if digest == scripts.ACQUIRE.digest:
+            self._recorder.tried(words[3].removeprefix(scripts.LEASE_PREFIX), words[6], int(words[8]))
+        elif digest == scripts.EXTEND.digest:
+            self._recorder.extended(words[5])
+        elif digest == scripts.RELEASE.digest:
+            self._releasing = words[4]
+
+
+class Sampler:
+    """Looks at the leases of one master a few times a second. Not while its clock is behind: they last as
+    much longer there, and nobody is to blame."""
+
+    def __init__(self, master: MasterHost, recorder: Recorder) -> None:
+        self._master = master
+        self._recorder = recorder
+
+    async def run(self) -> None:
+        while True:
+            try:
+                connection = await Connection.to_port(LOOPBACK, self._master.process.port)
+                try:
+                    while True:
+                        await self._look(connection)
+                        await asyncio.sleep(_LOOK_S)
+                finally:
+                    connection.abort()
+            except Disconnected:
+                await asyncio.sleep(_AGAIN_S)
+
+    async def _look(self, connection: Connection) -> None:
+        asked_ns, behind = boottime_ns(), self._master.behind
+        page = await connection.ask("EVAL", scripts.PAGE.text, 0, 0, scripts.LEASE_PREFIX + b"*", 10_000)
+        if page.error or behind or self._master.behind:
+            return  # still loading
+        found = page.value[1]
+        for key, lease in zip(found[::3], found[1::3], strict=True):
+            resource, token = key.removeprefix(scripts.LEASE_PREFIX), lease[:32]
+            self._recorder.shown(Shown(asked_ns, self._master.name, resource, token))

@@ -1,0 +1,96 @@
+"""An agent that is wrong on purpose: what the campaign is there for must find it. Run as an agent, behind the
+name of what is wrong with it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+from lockd.cli import main
+from lockd.clock import boottime_ns
+from lockd.core import leases
+from lockd.core.ballots import PUT_BACK, YES, Attempt, Extension, Release
+from lockd.core.clocks import Clocks
+from lockd.core.locks import Locks
+from lockd.core.ports import Limits
+from lockd.core.queues import Queue
+from lockd.core.validity import deadline_ns
+
+_MINUTE_NS = 60_000_000_000
+
+
+def _long_deadlines() -> None:
+    """Leases are told to last a minute longer than they do."""
+    vars(leases)["deadline_ns"] = lambda t1_ns, ttl_ms: deadline_ns(t1_ns, ttl_ms) + _MINUTE_NS
+
+
+def _small_quorum() -> None:
+    """One master less than a majority is taken for one."""
+    Limits.quorum = property(lambda limits: limits.masters // 2)  # type: ignore[assignment,method-assign]
+
+
+def _takes_away() -> None:
+    """What was granted is released at once."""
+    granting = Locks._grant
+
+    def grant(self: Locks, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
+        granting(self, queue, attempt, fence, now_ns)
+        until_ns = now_ns + _MINUTE_NS
+        release = Release(attempt.resource, attempt.token, 1, now_ns, until_ns, lambda _release, _ns: None)
+        release.put_to(self._masters.release(release, attempt.landed))
+
+    Locks._grant = grant  # type: ignore[method-assign]
+
+
+def _tells_late() -> None:
+    """A holder is told of its loss only when it is one."""
+    vars(leases)["notice_ns"] = lambda _ttl_ms: -_MINUTE_NS
+
+
+def _one_fence() -> None:
+    """All leases of a resource get the same fence."""
+    granting = Locks._grant
+
+    def grant(self: Locks, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
+        granting(self, queue, attempt, 1, now_ns)
+
+    Locks._grant = grant  # type: ignore[method-assign]
+
+
+def _trusts_clocks() -> None:
+    """Every master's clock is trusted, whatever it does (rule 11)."""
+    Clocks.distrust = lambda _clocks, _master, _now_ns: None  # type: ignore[method-assign,assignment]
+
+
+def _counts_put_back() -> None:
+    """A master that had lost a lease proves it as well as one that had it all the time (rule 2)."""
+    answered = Extension.answered
+
+    def counted(self: Extension, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
+        answered(self, master, YES if status == PUT_BACK else status, value, counts, now_ns)
+
+    Extension.answered = counted  # type: ignore[method-assign]
+
+
+def _never_late() -> None:
+    """What the masters granted is handed out, however long they took (rule 1)."""
+    Locks._still_valid = lambda _locks, _attempt, _now_ns: True  # type: ignore[method-assign,assignment]
+    vars(leases)["deadline_ns"] = lambda t1_ns, ttl_ms: max(
+        deadline_ns(t1_ns, ttl_ms), boottime_ns() + ttl_ms * 990_000
+    )
+
+
+WRONGS: dict[str, Callable[[], None]] = {
+    "long deadlines": _long_deadlines,
+    "small quorum": _small_quorum,
+    "takes away": _takes_away,
+    "tells late": _tells_late,
+    "one fence": _one_fence,
+    "trusts clocks": _trusts_clocks,
+    "counts put back": _counts_put_back,
+    "never late": _never_late,
+}
+
+if __name__ == "__main__":
+    WRONGS[sys.argv.pop(1)]()
+    main()

@@ -1,0 +1,634 @@
+/* Leases in time: acquire, release, extend, crash, restart with delay, as Spin can check them exhaustively.
+ *
+ * What is checked here, whatever is delayed, lost, cut or restarted, and in whatever order:
+ *
+ *   mutual_exclusion   never do two holders rely on one resource at the same true time     (rules 1 to 4, 8 to 10)
+ *   given_back         what an agent gave back is on no master that has heard of it        (rule 3)
+ *   unbroken           no extension is proven when another held the resource since the last proof, not even after an
+ *                      operator has taken the lease away by force (-DFORCE)                (rule 2)
+ *   not_self_beaten    a master refuses an acquire for another's lease, never for its own  (rule 4)
+ *   no deadlock        (pan's invalid end states), and with -DPATIENT the formula `ends`:
+ *                      every try comes to an end, and so does every lease
+ *
+ * The numbers are the rules of lockd/core/__init__.py. Each rule can be taken out with a -D of its own; the table in
+ * rows.py has, for each, the promise that must then be broken. Fences are in fences.pml: they need no time,
+ * leases need no counters, and together they would be too many states.
+ *
+ * How the real thing is abstracted:
+ *
+ *   Resource   one. Slots, queues and the apps of one host behind each other are not here: an agent makes one try at a time.
+ *   Time       true time passes in ticks, at any moment, however much is still on its way; only what is left of
+ *              something is kept. An agent's clock shows true time. All that clocks may differ by (DRIFT ticks over a
+ *              TTL) is given to the masters and their guards, whose clocks may be that much fast.
+ *   Messages   one ordered pipe per agent and master, in which everything may wait for ever. Answers are heard at once,
+ *              or lost with the connection: that one is late is covered by the agent, which may decide on it at any
+ *              time later. A connection breaks before a command was run, or after it, and nobody knows which.
+ *   Crash      the master loses every lease, whatever fsync promised, and every connection to it breaks. Then it is
+ *              either kept from starting by its guard (rule 10), or stands there blank until it is admitted
+ *              (rule 8): what is asked of it waits, or is answered with a refusal.
+ *   Symmetry   masters differ by their number only, so they are numbered in the order in which they first run something;
+ *              and agents in the order in which they first try. A crash or a broken connection that could change
+ *              nothing is left out. With -DEXTENSIONS only agent 0 extends; the others are there to come between.
+ */
+
+#ifndef MASTERS
+#define MASTERS 3
+#endif
+#ifndef AGENTS
+#define AGENTS 2
+#endif
+#ifndef TRIES                  /* how often each agent tries */
+#define TRIES 1
+#endif
+#ifndef EXTENSIONS             /* how often each lease is extended, at most */
+#define EXTENSIONS 0
+#endif
+#ifndef CRASHES                /* all together */
+#define CRASHES 1
+#endif
+#ifndef BREAKS                 /* connections that break, all together */
+#define BREAKS 1
+#endif
+#ifndef TTL                    /* of every lease, and the ceiling on the masters (rule 9), in ticks */
+#define TTL 3
+#endif
+/* -DSTILL: no time passes, for what has nothing to do with it: fewer states. */
+#ifndef DRIFT                  /* what two clocks may differ by over a TTL, in ticks */
+#define DRIFT 1
+#endif
+
+/* -DFORCE: an operator may once take agent 0's lease off all masters (`lockctl release --force`). That overrules its holder, so
+ * mutual_exclusion asks nothing of such a lease any more; unbroken does. Assumed is that no acquire of it is still on
+ * its way then: with -DLATE_ACQUIRE, one may land after another came and went, and count for an extension. */
+
+#ifdef QUORUM_LESS_ONE
+#define QUORUM (MASTERS / 2)
+#else
+#define QUORUM (MASTERS / 2 + 1)
+#endif
+
+#ifdef NO_CEILING              /* rule 9: the guard's delay does not cover what an agent asks for */
+#define ASKED_TTL (TTL + 2)
+#else
+#define ASKED_TTL TTL
+#endif
+
+#ifdef NO_DRIFT                /* rule 1: the holder relies on the whole TTL */
+#define VALIDITY ASKED_TTL
+#else
+#define VALIDITY (ASKED_TTL - DRIFT)
+#endif
+
+/* Rules 8 and 10: out for max_ttl x 1.01 + 1 s, by a clock that may be fast. DELAY can be given, to see how short is too short. */
+#ifndef DELAY
+#ifdef NO_DELAY
+#define DELAY 0
+#else
+#define DELAY (TTL + DRIFT)
+#endif
+#endif
+
+#define PIPE (TRIES * 2 + EXTENSIONS)
+#define LINK(a, m) ((a) * MASTERS + (m))
+#define BIT(m) (1 << (m))
+#define COUNT(x) (((x) & 1) + ((x) >> 1 & 1) + ((x) >> 2 & 1) + ((x) >> 3 & 1) + ((x) >> 4 & 1))
+
+mtype = { ACQUIRE, EXTEND, RELEASE, YES, PUT_BACK, NO }
+mtype = { IDLE, TRYING, HOLDING }
+
+/* --- What is on its way -------------------------------------------------------------------------------------- */
+
+/* To a master: what, the lease's token, and for EXTEND its number and that of the lease's last proof. */
+chan asks[AGENTS * MASTERS] = [PIPE] of { mtype, byte, byte, byte };
+#ifdef RELEASE_OVERTAKES
+byte stray[AGENTS * MASTERS];  /* an acquire in the buffers of a connection that broke: the token */
+#endif
+
+/* --- What a master knows: acquire.lua, extend.lua, release.lua ----------------------------------------------- */
+
+byte lease[MASTERS];           /* the token of the lease that is there; 0: none */
+byte lease_left[MASTERS];      /* its PTTL */
+#if EXTENSIONS
+byte mark[MASTERS];            /* extend.lua's pN: 1 + number of the proof that it was put back after; 0: it came by an acquire */
+#endif
+bool down[MASTERS];            /* crashed, and kept out */
+byte out_left[MASTERS];        /* what is left of the delay, by the guard's clock */
+
+/* --- What an agent knows: locks.py, ballots.py, leases.py ---------------------------------------------------- */
+
+mtype phase[AGENTS] = IDLE;
+byte tries[AGENTS];
+byte token[AGENTS];            /* of the present try or lease, never used before: rule 4 */
+byte left[AGENTS];             /* until the deadline, which is counted from before the first byte: rule 1 */
+byte yes[AGENTS];              /* masters that voted for the try; of a lease: those that proved it last */
+byte absent[AGENTS];           /* masters that certainly said no */
+#if EXTENSIONS
+byte round[AGENTS];            /* the number of the last extension */
+bool open[AGENTS];             /* it has no verdict yet */
+byte proof[AGENTS];            /* the number of the extension that proved the lease last; 0: the acquire did */
+byte left_then[AGENTS];        /* until the deadline, should this extension be proven */
+byte confirmed[AGENTS];        /* masters that confirmed it */
+byte gone[AGENTS];             /* masters that did not have it all the time since it was proven: ballots.Gone */
+#ifdef FORCE
+byte acquires;                 /* of agent 0 that are still on their way */
+#endif
+bool overruled;                /* agent 0's lease was taken away by force */
+bool another, another_then;    /* another was granted: since the last extension was sent; before that, since the last proof */
+#endif
+
+byte crashes = CRASHES, breaks = BREAKS;
+byte awake;                    /* how many masters have run something */
+
+/* Scratch of single steps: between them always the same, so no part of the state. */
+mtype what;
+byte i, j, t, n, p, count;
+bool mutual_exclusion = true, given_back = true, unbroken = true, not_self_beaten = true;
+
+#ifdef PATIENT
+#define trying_0 (phase[0] == TRYING)
+#define holding_0 (phase[0] == HOLDING)
+ltl ends { [] (trying_0 -> <> !trying_0) && [] (holding_0 -> <> !holding_0) }
+#endif
+
+inline forget_scratch() { what = 0; t = 0; n = 0; p = 0 }
+
+/* --- A master at work ---------------------------------------------------------------------------------------- */
+
+inline forget_lease(m) {
+    lease[m] = 0; lease_left[m] = 0;
+#if EXTENSIONS
+    mark[m] = 0
+#endif
+}
+
+#ifdef ACQUIRE_NOT_IDEMPOTENT
+#define FREE_OR_MINE false
+#else
+#define FREE_OR_MINE true
+#endif
+
+inline vote(a, m) {            /* acquire.lua: free or mine (rule 4) */
+    if
+    :: lease[m] == 0 ->
+        lease[m] = t; lease_left[m] = ASKED_TTL; what = YES
+    :: lease[m] == t && FREE_OR_MINE ->
+        lease_left[m] = ASKED_TTL; what = YES
+    :: else ->
+        what = NO;
+        not_self_beaten = (lease[m] != t);
+        assert(not_self_beaten)
+    fi
+}
+
+#if EXTENSIONS
+inline go_on(a, m) {           /* extend.lua */
+    if
+    :: lease[m] == 0 ->
+        lease[m] = t; lease_left[m] = TTL; mark[m] = 1 + p; what = PUT_BACK
+    :: lease[m] == t ->
+        lease_left[m] = TTL;   /* never less than it was */
+        if
+#ifndef NO_PROOF_MARK
+        :: mark[m] == 1 + p -> what = PUT_BACK
+#endif
+        :: else -> what = YES
+        fi
+    :: else ->
+        what = NO
+    fi
+}
+#endif
+
+inline give_up_lease(m) {      /* release.lua */
+    if
+    :: lease[m] == t -> forget_lease(m)
+    :: else
+    fi
+}
+
+#ifdef FORCE                   /* how many acquires of agent 0 are on their way */
+inline sent(a, x) { acquires = acquires + (a == 0 -> x : 0) }
+inline landed(a) { acquires = acquires - (a == 0 && what == ACQUIRE -> 1 : 0) }
+#else
+inline sent(a, x) { skip }
+inline landed(a) { skip }
+#endif
+
+/* A master takes the next thing that an agent sent it. One that is out is down, and this step does not happen; or it is
+ * blank, and refuses (rule 8). */
+inline execute(a, m) {
+    asks[LINK(a, m)]?what, t, n, p;
+    landed(a);
+    if
+    :: awake == m -> awake++
+    :: else
+    fi;
+    printf("master %d runs %e of agent %d, token %d\n", m, what, a, t);
+    if
+#ifndef BLANK_VOTES
+    :: down[m] && what != RELEASE -> what = NO
+    :: down[m] && what == RELEASE -> skip
+    :: !down[m] && what == ACQUIRE -> vote(a, m)
+    :: !down[m] && what == RELEASE -> give_up_lease(m)
+#else
+    :: what == ACQUIRE -> vote(a, m)
+    :: what == RELEASE -> give_up_lease(m)
+#endif
+#if EXTENSIONS
+    :: !down[m] && what == EXTEND -> go_on(a, m)
+#endif
+    fi
+}
+
+/* --- A link: link.py ----------------------------------------------------------------------------------------- */
+
+/* The connection breaks, and nobody knows what was run. On the next one, before anything else, the master throws away what
+ * the old one still had, and is asked again, in the old order, what is still worth it: releases always; a vote or
+ * an extension while its ballot is open, whether it was run or not (link._settle_debts). */
+inline cut(a, m) {
+    printf("the connection of agent %d to master %d breaks\n", a, m);
+    count = len(asks[LINK(a, m)]);
+    do
+    :: count > 0 ->
+        asks[LINK(a, m)]?what, t, n, p;
+        landed(a);
+        if
+        :: what == RELEASE -> asks[LINK(a, m)]!what, t, n, p
+#ifdef RELEASE_OVERTAKES
+        :: what == ACQUIRE -> stray[LINK(a, m)] = t
+        :: what == EXTEND
+#else
+        :: else
+#endif
+        fi;
+        count--
+    :: else -> break
+    od;
+    if
+    :: phase[a] == TRYING && !((yes[a] | absent[a]) & BIT(m)) -> asks[LINK(a, m)]!ACQUIRE, token[a], 0, 0; sent(a, 1)
+    :: else
+    fi;
+#if EXTENSIONS
+    if
+    :: phase[a] == HOLDING && open[a] && !(confirmed[a] & BIT(m)) -> asks[LINK(a, m)]!EXTEND, token[a], round[a], proof[a]
+    :: else
+    fi;
+#endif
+    forget_scratch()
+}
+
+/* --- An agent at work ---------------------------------------------------------------------------------------- */
+
+inline ask_all(a, kind) {
+    i = 0;
+    do
+    :: i < MASTERS ->
+#if EXTENSIONS
+        asks[LINK(a, i)]!kind, token[a], round[a], proof[a];
+#else
+        asks[LINK(a, i)]!kind, token[a], 0, 0;
+#endif
+        i++
+    :: else -> break
+    od;
+    i = 0
+}
+
+inline lock(a) {
+    tries[a]++;
+    token[a] = AGENTS * (tries[a] - 1) + a + 1;
+    phase[a] = TRYING;
+    left[a] = VALIDITY;
+    printf("agent %d: LOCK, token %d\n", a, token[a]);
+    ask_all(a, ACQUIRE);
+    sent(a, MASTERS)
+}
+
+#if EXTENSIONS
+/* Only masters that had the lease all the time since its last proof count for the next one (rule 2). */
+inline extension_heard(a, m) {
+    if
+    :: n > proof[a] && (what == PUT_BACK || (what == NO && yes[a] & BIT(m))) -> gone[a] = gone[a] | BIT(m)
+    :: else
+    fi;
+    if
+#ifdef PUT_BACK_COUNTS
+    :: n == round[a] && open[a] && what != NO -> confirmed[a] = confirmed[a] | BIT(m)
+#else
+    :: n == round[a] && open[a] && what == YES && !(gone[a] & BIT(m)) -> confirmed[a] = confirmed[a] | BIT(m)
+#endif
+    :: n == proof[a] && what == YES -> yes[a] = yes[a] | BIT(m)
+    :: else
+    fi
+}
+#endif
+
+inline hear(a, m) {            /* ballots.Attempt.answered, ballots.Extension.answered */
+    printf("agent %d hears %e of master %d\n", a, what, m);
+    if
+    :: t != token[a]           /* that is settled */
+    :: t == token[a] && phase[a] == TRYING && what == YES -> yes[a] = yes[a] | BIT(m)
+    :: t == token[a] && phase[a] == TRYING && what == NO -> absent[a] = absent[a] | BIT(m)
+#if EXTENSIONS
+    :: t == token[a] && phase[a] == HOLDING && n == 0 && what == YES && proof[a] == 0 ->
+        yes[a] = yes[a] | BIT(m)                       /* late, and still counts: rule 2 */
+    :: t == token[a] && phase[a] == HOLDING && n > 0 -> extension_heard(a, m)
+#endif
+    :: else
+    fi
+}
+
+/* An agent hands out a lease, or a longer one. This is where two could rely on one resource. */
+inline rely(a) {
+    mutual_exclusion = true;
+    i = 0;
+    do
+    :: i < AGENTS ->
+        mutual_exclusion = mutual_exclusion && !(i != a && phase[i] == HOLDING && left[i] > 0);
+        i++
+    :: else -> break
+    od;
+    i = 0;
+#if EXTENSIONS
+    mutual_exclusion = mutual_exclusion || overruled;
+#endif
+    assert(mutual_exclusion)
+}
+
+inline grant(a) {
+    printf("agent %d: granted, token %d\n", a, token[a]);
+#ifdef COUNT_FROM_ANSWER
+    left[a] = VALIDITY;
+#endif
+    phase[a] = HOLDING;
+    rely(a);
+#if EXTENSIONS
+    if
+    :: a != 0 && phase[0] == HOLDING -> another = true
+    :: else
+    fi
+#else
+    yes[a] = 0
+#endif
+}
+
+/* Given back wherever it may have landed: on all masters but those that certainly said no (rule 3). */
+inline give_back(a) {
+#ifndef NO_RELEASE
+    i = 0;
+    do
+    :: i < MASTERS ->
+        if
+        :: absent[a] & BIT(i)
+        :: else -> asks[LINK(a, i)]!RELEASE, token[a], 0, 0
+        fi;
+        i++
+    :: else -> break
+    od;
+#endif
+    i = 0;
+    phase[a] = IDLE; token[a] = 0; left[a] = 0; yes[a] = 0; absent[a] = 0;
+#if EXTENSIONS
+    round[a] = 0; open[a] = false; proof[a] = 0; left_then[a] = 0; confirmed[a] = 0; gone[a] = 0;
+    if
+    :: a == 0 -> overruled = false; another = false; another_then = false
+    :: else
+    fi;
+#endif
+    skip
+}
+
+#if EXTENSIONS
+inline extend(a) {
+    round[a]++;
+    open[a] = true; confirmed[a] = 0; left_then[a] = VALIDITY;
+    another_then = another_then || another; another = false;
+    absent[a] = 0;             /* it may be put back anywhere: Lease.landed */
+    printf("agent %d: EXTEND %d, token %d\n", a, round[a], token[a]);
+    ask_all(a, EXTEND)
+}
+
+inline prove(a) {
+    printf("agent %d: EXTEND %d is proven\n", a, round[a]);
+    if
+    :: left[a] < left_then[a] -> left[a] = left_then[a]
+    :: else
+    fi;
+    proof[a] = round[a]; yes[a] = confirmed[a]; gone[a] = 0;
+    open[a] = false; confirmed[a] = 0; left_then[a] = 0;
+    rely(a);
+    unbroken = !another_then;
+    assert(unbroken)
+}
+#endif
+
+/* --- The processes: every choice below is taken whenever it can be -------------------------------------------- */
+
+#define ASKED (len(asks[LINK(a, m)]) > 0 && m <= awake)
+
+proctype link(byte a; byte m) {
+end: do
+    :: d_step { ASKED -> execute(a, m); hear(a, m); forget_scratch() }
+    :: d_step { ASKED && breaks > 0 -> breaks--; execute(a, m); cut(a, m) }
+    :: d_step { ASKED && breaks > 0 -> breaks--; cut(a, m) }
+#ifdef RELEASE_OVERTAKES
+    :: d_step {
+        stray[LINK(a, m)] && !down[m] ->
+            printf("master %d runs what was left in an old connection of agent %d: ACQUIRE, token %d\n", m, a, stray[LINK(a, m)]);
+            t = stray[LINK(a, m)]; stray[LINK(a, m)] = 0;
+            if
+            :: lease[m] == 0 -> lease[m] = t; lease_left[m] = ASKED_TTL
+            :: else
+            fi;
+            t = 0
+       }
+#endif
+    od
+}
+
+proctype master(byte m) {
+end: do
+#ifndef STILL
+    :: d_step {
+        lease[m] && lease_left[m] <= DRIFT ->
+            printf("master %d, whose clock is fast, ends the lease with token %d\n", m, lease[m]);
+            forget_lease(m)
+       }
+#endif
+    :: d_step {
+        crashes > 0 && !down[m] && lease[m] ->
+            printf("master %d crashes and loses the lease with token %d\n", m, lease[m]);
+            crashes--; forget_lease(m); down[m] = true; out_left[m] = DELAY;
+            i = 0;
+            do
+            :: i < AGENTS -> cut(i, m); i++
+            :: else -> break
+            od;
+            i = 0
+       }
+    :: d_step {
+        down[m] && out_left[m] <= DRIFT ->
+            printf("master %d is back\n", m);
+            down[m] = false; out_left[m] = 0
+       }
+    od
+}
+
+#ifdef PATIENT                 /* an app that waits: a try ends by its votes, or by its time limit (rule 5) */
+#ifdef NO_TIME_LIMIT
+#define HOPELESS (COUNT(absent[me]) > MASTERS - QUORUM)
+#else
+#define HOPELESS (COUNT(absent[me]) > MASTERS - QUORUM || left[me] < VALIDITY)
+#endif
+#else                          /* or at any moment, when the app is gone */
+#define HOPELESS true
+#endif
+
+#if EXTENSIONS
+#define MY_TURN true
+#else
+#define MY_TURN (me == 0 || tries[me - 1] > 0)
+#endif
+
+proctype agent(byte me) {
+    do
+    :: d_step { phase[me] == IDLE && tries[me] < TRIES && MY_TURN -> lock(me) }
+    :: d_step { phase[me] == TRYING && COUNT(yes[me]) >= QUORUM && left[me] > 0 -> grant(me) }
+    :: d_step { phase[me] == TRYING && HOPELESS -> printf("agent %d: gives up, token %d\n", me, token[me]); give_back(me) }
+    :: d_step { phase[me] == HOLDING -> printf("agent %d: UNLOCK, token %d\n", me, token[me]); give_back(me) }
+#if EXTENSIONS
+    /* Also while one has no verdict: that one timed out, and its answers may still come. */
+    :: d_step { me == 0 && phase[me] == HOLDING && left[me] > 0 && round[me] < EXTENSIONS -> extend(me) }
+    :: d_step { phase[me] == HOLDING && open[me] && COUNT(confirmed[me]) >= QUORUM && left[me] > 0 -> prove(me) }
+#endif
+    :: phase[me] == IDLE && tries[me] == TRIES -> break
+    od
+}
+
+#ifdef FORCE
+#ifdef LATE_ACQUIRE
+#define ALL_LANDED true
+#else
+#define ALL_LANDED (acquires == 0)
+#endif
+
+proctype operator() {
+end: d_step {
+        phase[0] == HOLDING && !overruled && ALL_LANDED ->
+            printf("an operator takes the lease with token %d off all masters\n", token[0]);
+            overruled = true;
+            do
+            :: i < MASTERS ->
+                if
+                :: lease[i] == token[0] -> forget_lease(i)
+                :: else
+                fi;
+                i++
+            :: else -> break
+            od;
+            i = 0
+    }
+}
+#endif
+
+/* --- Time ---------------------------------------------------------------------------------------------------- */
+
+inline pass(x) {
+    if
+    :: x > 0 -> x--; count++
+    :: else
+    fi
+}
+
+/* Rule 3, looked at whenever time passes: a master that heard all an idle agent had to say has none of its leases. */
+inline look_for_leftovers() {
+    given_back = true;
+    i = 0;
+    do
+    :: i < AGENTS ->
+        j = 0;
+        do
+        :: j < MASTERS ->
+            given_back = given_back && !(phase[i] == IDLE && !down[j] && len(asks[LINK(i, j)]) == 0 && lease[j] && (lease[j] - 1) % AGENTS == i);
+            j++
+        :: else -> break
+        od;
+        i++
+    :: else -> break
+    od;
+    i = 0; j = 0;
+    assert(given_back)
+}
+
+inline tick() {
+    printf("tick\n");
+    count = 0; i = 0;
+    do
+    :: i < AGENTS ->
+        pass(left[i]);
+#if EXTENSIONS
+        pass(left_then[i]);
+#endif
+        i++
+    :: else -> break
+    od;
+    i = 0;
+    do
+    :: i < MASTERS ->
+        pass(lease_left[i]); pass(out_left[i]);
+        if
+        :: lease[i] && lease_left[i] == 0 -> forget_lease(i)
+        :: else
+        fi;
+        i++
+    :: else -> break
+    od;
+    i = 0; count = 0
+}
+
+#define ANY(x) (x[0] | x[1] | x[2] MORE(x))
+#if MASTERS > 3
+#define MORE(x) | x[3] | x[4]
+#else
+#define MORE(x)
+#endif
+#if AGENTS > 2
+#define ANYBODY (left[0] | left[1] | left[2])
+#else
+#define ANYBODY (left[0] | left[1])
+#endif
+
+proctype time() {
+end: do
+    :: d_step { ANYBODY || ANY(lease_left) || ANY(out_left) -> look_for_leftovers(); tick() }
+    od
+}
+
+init {
+    atomic {
+        i = 0;
+        do
+        :: i < AGENTS ->
+            run agent(i);
+            j = 0;
+            do
+            :: j < MASTERS -> run link(i, j); j++
+            :: else -> break
+            od;
+            i++
+        :: else -> break
+        od;
+        j = 0;
+        do
+        :: j < MASTERS -> run master(j); j++
+        :: else -> break
+        od;
+#ifndef STILL
+        run time();
+#endif
+#ifdef FORCE
+        run operator();
+#endif
+        i = 0; j = 0
+    }
+}

@@ -1,0 +1,93 @@
+"""What the models are asked: each row is a model, what is taken out of it, and what then breaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+LEASES, FENCES = "redlock.pml", "fences.pml"
+
+EXCLUSION, GIVEN_BACK, NOT_SELF_BEATEN = "mutual_exclusion", "given_back", "not_self_beaten"
+UNBROKEN, UNIQUE, IN_ORDER = "unbroken", "fence_is_unique", "fences_in_order"
+DEADLOCK, ENDS = "no deadlock", "ends"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One search. flags: `-D` of the model, separated by blanks. broken: the promises of which one must be
+    found broken; none: all must hold. formula: the LTL formula that is checked instead of promises."""
+
+    name: str
+    rule: str
+    model: str
+    flags: str = ""
+    broken: tuple[str, ...] = ()
+    formula: str = ""
+    depth_first: bool = False
+    """Some way to break the promise is found sooner than the shortest, because all are long."""
+    deep: bool = False
+    """Takes minutes: only asked with --deep."""
+
+    @property
+    def expected(self) -> str:
+        return f"broken: {' or '.join(self.broken)}" if self.broken else "holds"
+
+
+_ONE_CRASH = "-DCRASHES=1 -DBREAKS=1"
+_CALM = "-DCRASHES=0 -DBREAKS=1"
+_FORCED = "-DEXTENSIONS=2 -DFORCE -DSTILL -DCRASHES=0 -DBREAKS=1"
+_PATIENT = "-DPATIENT -DCRASHES=0 -DBREAKS=0 -DTTL=2"
+_WIPED = "-DTRIES=1 -DWIPES=1"
+
+ROWS = (
+    # Leases: what must hold ...
+    Row("leases", "1-4, 8-10", LEASES, _ONE_CRASH),
+    Row("extensions", "2", LEASES, _FORCED),
+    Row("progress", "5", LEASES, _PATIENT, formula=ENDS),
+    # ... and what breaks without a rule.
+    Row("a quorum of one less", "1", LEASES, f"{_ONE_CRASH} -DQUORUM_LESS_ONE", (EXCLUSION,)),
+    Row("no allowance for drift", "1", LEASES, f"{_ONE_CRASH} -DNO_DRIFT", (EXCLUSION,)),
+    Row("validity from the answer", "1", LEASES, f"{_ONE_CRASH} -DCOUNT_FROM_ANSWER", (EXCLUSION,)),
+    Row(
+        "what is put back counts", "2", LEASES, f"{_FORCED} -DPUT_BACK_COUNTS", (UNBROKEN,), depth_first=True
+    ),
+    Row("put back without a mark", "2", LEASES, f"{_FORCED} -DNO_PROOF_MARK", (UNBROKEN,), depth_first=True),
+    Row(
+        "a vote that lands after a force",
+        "2",
+        LEASES,
+        f"{_FORCED} -DLATE_ACQUIRE",
+        (UNBROKEN,),
+        depth_first=True,
+    ),
+    Row("nothing given back", "3", LEASES, f"{_CALM} -DNO_RELEASE", (GIVEN_BACK,)),
+    Row("a release overtakes", "3", LEASES, f"{_CALM} -DRELEASE_OVERTAKES", (GIVEN_BACK,)),
+    Row("acquire only when free", "4", LEASES, f"{_CALM} -DACQUIRE_NOT_IDEMPOTENT", (NOT_SELF_BEATEN,)),
+    Row("no time limit", "5", LEASES, f"{_PATIENT} -DNO_TIME_LIMIT", (DEADLOCK,)),
+    Row("blank masters vote", "8", LEASES, f"{_ONE_CRASH} -DBLANK_VOTES", (EXCLUSION,)),
+    Row("no ceiling of the ttl", "9", LEASES, f"{_ONE_CRASH} -DNO_CEILING", (EXCLUSION,)),
+    Row("no delay after a crash", "10", LEASES, f"{_ONE_CRASH} -DNO_DELAY", (EXCLUSION,)),
+    Row("a delay too short by a tick", "10", LEASES, f"{_ONE_CRASH} -DDELAY=2", (EXCLUSION,)),
+    # Fences: what must hold ...
+    Row("fences", "6", FENCES, "-DTRIES=2 -DHINTS=1"),
+    Row("fences, any hints", "6", FENCES, "-DTRIES=1 -DHINTS=2 -DROUNDS=2"),
+    Row("fences, broken connections", "6", FENCES, "-DTRIES=1 -DBREAKS=1"),
+    Row("fences, a wiped master", "6, 8", FENCES, _WIPED),
+    # ... and what breaks without a rule.
+    Row("no second round", "6", FENCES, "-DTRIES=2 -DHINTS=1 -DNO_SECOND_ROUND", (UNIQUE, IN_ORDER)),
+    Row("any value is accepted", "6", FENCES, "-DTRIES=2 -DHINTS=1 -DACCEPTS_ANYTHING", (UNIQUE, IN_ORDER)),
+    Row("fences of one vote", "6", FENCES, "-DTRIES=2 -DHINTS=1 -DQUORUM_LESS_ONE", (UNIQUE, IN_ORDER)),
+    Row("admitted without the delay", "8", FENCES, f"{_WIPED} -DNO_DELAY", (UNIQUE, IN_ORDER)),
+    Row("counters copied from too few", "8", FENCES, f"{_WIPED} -DCOPIES_TOO_FEW", (UNIQUE, IN_ORDER)),
+    Row("counters lost, identity kept", "8", FENCES, f"{_WIPED} -DFORGETS", (UNIQUE, IN_ORDER)),
+    # Larger bounds.
+    Row("leases, two crashes", "1-4, 8-10", LEASES, "-DCRASHES=2 -DBREAKS=0", deep=True),
+    Row("leases, two tries", "1-4, 8-10", LEASES, "-DTRIES=2 -DCRASHES=0 -DBREAKS=0 -DTTL=2", deep=True),
+    Row("leases, a longer ttl", "1-4, 8-10", LEASES, "-DTTL=4 -DCRASHES=1 -DBREAKS=0", deep=True),
+    Row("extensions in time", "1, 2, 10", LEASES, "-DEXTENSIONS=1 -DCRASHES=1 -DBREAKS=0", deep=True),
+    Row(
+        "progress, a crash", "5", LEASES, "-DPATIENT -DCRASHES=1 -DBREAKS=0 -DTTL=2", formula=ENDS, deep=True
+    ),
+    Row("fences, blocks", "6", FENCES, "-DTRIES=2 -DHINTS=2 -DBLOCK=2", deep=True),
+    Row("fences, three agents", "6", FENCES, "-DTRIES=1 -DAGENTS=3 -DHINTS=1", deep=True),
+    Row("fences, wiped and cut", "6, 8", FENCES, "-DTRIES=1 -DWIPES=1 -DBREAKS=1", deep=True),
+)

@@ -229,6 +229,36 @@ def test_a_clock_that_is_trusted_when_it_jumped_is_found(
     assert violated(folder, server_binary, jump, wrong, wrong, **terms) == ({"exclusion"} if wrong else set())
 
 
+def test_what_is_left_of_a_lease_that_looks_gone_keeps_others_out(folder: Path, server_binary: Path) -> None:
+    """Two clocks of five jump, and to the agent the lease is gone from all but one master, which is all that
+    keeps others out. Its holder is not reading just then: it learns of that later, and still relies on it."""
+    build(folder)  # skips where it can't be
+
+    async def jump(made: Scene) -> None:
+        masters = made.ground.masters
+        away, jumping = ("m4", "m5"), ("m2", "m3")
+        for name in away:
+            await masters[name].stop()  # cleanly: it may come back at once
+        await made.ground.wait_voting(3)
+        first, second = await an_app(made, "a1"), await an_app(made, "a2")
+        ttl_ms = made.ground.terms.max_ttl_ms
+        held = await locked(first, Wish(RESOURCE, ttl_ms, wait_ms=20_000))
+        sleeping = asyncio.ensure_future(first.sleep(ttl_ms / 1_000 + 1))
+        for name in away:
+            await masters[name].start()
+        for name in jumping:
+            clock = masters[name].clock
+            assert clock is not None
+            clock.step(3_600_000_000_000)
+        await locked(second, Wish(RESOURCE, ttl_ms, wait_ms=40_000))
+        await sleeping
+        await until(lambda: bool(losses(made.recorder.events)), 30, "it is told")
+        assert losses(made.recorder.events)[0].token == held.token
+
+    found = violated(folder, server_binary, jump, "", "", clocks=True, max_ttl_ms=8_000)
+    assert found == set()
+
+
 # The proxy is part of the proof
 
 

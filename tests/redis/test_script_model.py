@@ -399,7 +399,7 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         self.both.wait_for(moment, resource)
         self.both.release(release(resource, token))
 
-    @rule(us=st.integers(1, 5_000_000) | st.sampled_from([30_000_000, -1, -1_000, -5_000_000]))
+    @rule(us=st.integers(1, 5_000_000) | st.sampled_from([30_000_000, -1, -1_000, -5_000_000, -500_000_000]))
     def the_clock_moves(self, us: int) -> None:
         self.both.pass_us(us)
 

@@ -168,6 +168,22 @@ def test_acquire_is_granted_once_the_others_lease_has_run_out(master: Scripted) 
     assert master.lease().startswith(MINE)
 
 
+@pytest.mark.parametrize("without_end", [False, True])
+def test_a_lease_that_outlived_a_clock_set_back_lasts_no_longer_than_the_ceiling(
+    without_end: bool, master: Scripted
+) -> None:
+    """Without that it would block for as long as the clock was set back: half an hour, or a year."""
+    master.acquire(ANOTHERS)
+    if without_end:
+        master.redis.persist(lease_key())
+    else:
+        master.redis.pexpire(lease_key(), 3_600_000)
+    status, left_ms, _ = master.acquire(MINE)
+    assert (status, left_ms) == (0, MAX_TTL_MS)
+    assert 0 < master.remaining_ms() <= MAX_TTL_MS
+    assert master.lease().startswith(ANOTHERS)
+
+
 def test_acquire_on_a_blank_master_is_refused_and_leaves_it_blank(blank: Scripted) -> None:
     assert blank.acquire()[:2] == [-1, 0]
     assert blank.redis.dbsize() == 0

@@ -51,6 +51,7 @@ WORLD = "tests/sim/world.py"
 
 MUTATIONS = (
     one("quorum off by one", 1, PORTS, "self.masters // 2 + 1", "self.masters // 2"),
+    one("what others hold is cut short", 9, SCRIPTS, "now_ms + self.max_ttl_ms)", "now_ms + self.max_ttl_ms // 8)"),
     Mutation(
         "wall clock for elapsed time",
         1,

@@ -105,6 +105,7 @@ class Store:
         if key is None:
             self.leases[resource] = Key(b"%b %d %b" % (token, now_us, terms), now_ms + ttl_ms)
         elif key.token != token:
+            key.expires_ms = min(key.expires_ms, now_ms + self.max_ttl_ms)
             return 0, key.expires_ms - now_ms
         else:
             key.expires_ms = now_ms + ttl_ms

@@ -31,7 +31,14 @@ local lease = string.format('%s %.0f %s', ARGV[1], now_us, ARGV[2])
 if not call('SET', KEYS[1], lease, 'NX', 'PX', ARGV[3]) then
   -- Free or mine: a retry after a lost answer must not be beaten by itself (rule 4).
   if string.sub(call('GET', KEYS[1]), 1, 32) ~= ARGV[1] then
-    return {0, call('PTTL', KEYS[1]), now_us}
+    -- Nobody relies on a lease for longer than the ceiling (rule 9). One that has more to go outlived a clock that was
+    -- set back, and would block for as long as that was.
+    local lasts_ms = call('PTTL', KEYS[1])
+    if lasts_ms > ceiling_ms or lasts_ms < 0 then
+      call('PEXPIRE', KEYS[1], ceiling_ms)
+      lasts_ms = ceiling_ms
+    end
+    return {0, lasts_ms, now_us}
   end
   call('PEXPIRE', KEYS[1], ARGV[3])
 end

@@ -1,0 +1,1459 @@
+"""The restart guard of a master: after a restart that may have lost data, Redis stays out (quarantine) until
+every lease that it may have voted for is over.
+
+One file, standard library only: it is copied to the masters' hosts and run there by the distribution's Python
+(3.9 or newer), apart from lockd. `guard.py --help` says how; this says why.
+
+The rules (design: safety rules 9, 10 and 11b)
+    9   No lease is longer than the master's max TTL, so `max_ttl x 1.01 + 1 s` outlasts them all.
+    10  Restarts are dirty unless proven clean, and no time that passed while down is credited.
+    11b A forward step of the wall clock, by which Redis expires leases, makes the master dirty.
+
+Only proofs let Redis start at once. Nothing ever has to be written to make a master dirty: that is what it is
+when a file is missing. So a full disk, a lost file, a crash between any two steps and a power cut all end in
+a quarantine. There are two proofs, each in a file of the state folder, each good for one use:
+    permit.json  "Redis was let start, in this boot": written as the last step of `enter`.
+    marker.json  "Redis stopped cleanly, and its data was this": written as the last step of `leave`.
+
+    enter   takes both away and makes that durable BEFORE it looks at anything, so that whatever happens next,
+            to it or to Redis or to the host, finds no proof. Then: is the marker sound? Permit, and start.
+            Else wait, in full, on CLOCK_BOOTTIME (it counts suspend), then permit, and start. Whoever ends it
+            early (SIGTERM, kill -9, power) ends it without a permit, and the next one waits from the start.
+    leave   takes the permit away, makes that durable, and only when there was one, of this boot and of the
+            latest enter, and systemd says success AND exited AND 0 (a master that dies of SIGTERM in its
+            first millisecond is a 'success'), syncs the data, looks at it, and writes the marker last.
+    watch   on a forward step takes the proofs away FIRST (unlink: it needs no space, and no sync: a power cut
+            leaves no marker anyway), then kills Redis with SIGKILL, and only then does the slow things. In
+            the other order Redis could end by itself and `leave` could call it clean. A kill that finds no
+            process is repeated until the permit's start is over: Redis may be just about to start.
+
+A marker is sound when its version, host and generation (it is counted at each enter and leave) are right, the
+AOF is what it was (every file: inode, size, both times, last 64 KiB; a restored, copied, wiped or missing one
+differs), and the wall clock has not been stepped forward since: REALTIME - BOOTTIME has not risen. Slewing
+moves both clocks alike and never shows there. After a host's reboot that can't be seen: then the kernel must
+have called its clock synchronised at the stop and must again now, else it is a quarantine (clock_unproven).
+The same comparison is made by `leave` against the permit, and by `watch` when it starts, so a step is also
+found when nobody watched. The max TTL needs no comparison: the delay is for the largest one that the guard
+was ever told, until a quarantine of that length has been sat out; raising it counts at once.
+
+What it can't see: a whole machine restored from a snapshot, marker and data alike. Never restore a master.
+
+The unit of a master (the + runs the guard as root)
+    [Unit]
+    After=time-sync.target chrony-wait.service lockd-guard-watch.service
+    Wants=time-sync.target chrony-wait.service lockd-guard-watch.service
+    RequiresMountsFor=/var/lib/lockd-master /var/lib/lockd-guard
+    StartLimitIntervalSec=0
+    [Service]
+    Type=notify
+    NotifyAccess=exec
+    ExecStartPre=+/usr/bin/python3 -I /usr/local/lib/lockd/guard.py enter
+    ExecStart=/usr/bin/redis-server /etc/lockd/master.conf
+    ExecStopPost=+/usr/bin/python3 -I /usr/local/lib/lockd/guard.py leave
+    Restart=always
+    RestartSec=1
+    TimeoutStartSec=infinity
+    TimeoutStopSec=infinity
+and of the watch, lockd-guard-watch.service
+    [Unit]
+    After=time-sync.target chrony-wait.service
+    RequiresMountsFor=/var/lib/lockd-guard
+    StartLimitIntervalSec=0
+    [Service]
+    Type=notify
+    ExecStart=/usr/bin/python3 -I /usr/local/lib/lockd/guard.py watch
+    Restart=always
+    RestartSec=1
+    WatchdogSec=10
+
+The configuration, /etc/lockd/guard.conf (`guard.py check` reads it and says what is wrong)
+    [guard]
+    max_ttl_ms = 60000                      # not below the masters' identity and any agent's
+    data_dir = /var/lib/lockd-master        # Redis's `dir`
+    unit = lockd-master.service             # what the watch kills
+    append_dir = appendonlydir              # Redis's appenddirname (the rest may be left out; defaults shown)
+    append_file = appendonly.aof            # Redis's appendfilename
+    state_dir = /var/lib/lockd-guard        # root's alone
+    textfile = /var/lib/prometheus/node-exporter/lockd_guard.prom       # empty: no metrics
+    clock_step_ms = 2                       # every lease gives away 2 ms for drift, whatever its TTL
+
+Metrics (the watch writes the file every 15 s: an old `node_textfile_mtime_seconds` means that it is dead)
+    redis_lock_guard_quarantined, redis_lock_guard_quarantine_until_timestamp_seconds,
+    redis_lock_guard_quarantines_total{reason}, redis_lock_guard_delay_seconds,
+    redis_lock_guard_overrides_total, redis_lock_guard_clock_steps_total{direction}
+"""
+
+from __future__ import annotations
+
+import argparse
+import configparser
+import ctypes
+import fcntl
+import hashlib
+import json
+import os
+import re
+import select
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+NS_PER_MS = 1_000_000
+NS_PER_S = 1_000_000_000
+
+DEFAULT_CONFIG = "/etc/lockd/guard.conf"
+
+# The files of the state folder.
+MARKER, PERMIT, STATE, OVERRIDE = "marker.json", "permit.json", "state.json", "override.json"
+ENTER_LOCK, STATE_LOCK = "enter.lock", "state.lock"
+FORMAT = 1
+
+# An override that nobody used must not end a quarantine months later.
+OVERRIDE_VALID_NS = 15 * 60 * NS_PER_S
+# Faster than this is no drift of an honest clock; many small steps are found as surely as a large one.
+DRIFT_PER_MILLE = 1
+TAIL_BYTES = 65_536
+METRICS_EVERY_NS = 15 * NS_PER_S
+SAMPLE_EVERY_S = 0.1
+KILL_AGAIN_S = 0.02
+
+EXIT_OK, EXIT_REFUSED, EXIT_QUARANTINED, EXIT_STOPPED = 0, 1, 3, 4
+# Neither 0 nor 128 + a signal: systemd, or a SuccessExitStatus=, could take those for a success.
+EXIT_INTERRUPTED, EXIT_CONFIG = 75, 78
+
+
+class Reason(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
+    """Why a master is quarantined: the same words in the log, in STATUS= and as labels."""
+
+    FIRST_START = "first_start"  # no record of any start: a new host, or a wiped state folder
+    UNCLEAN_STOP = "unclean_stop"  # systemd saw Redis end, and not well
+    NO_MARKER = "no_marker"  # nobody saw it end: the host was killed or lost power
+    QUARANTINE_INTERRUPTED = "quarantine_interrupted"  # stopped before a quarantine was over
+    MARKER_INVALID = "marker_invalid"  # another version's, an older one, or not readable
+    OTHER_HOST = "other_host"  # the state folder came from another machine
+    DATA_CHANGED = "data_changed"  # the data is not what Redis left
+    CLOCK_STEP = "clock_step"  # the wall clock went forward
+    CLOCK_UNPROVEN = "clock_unproven"  # rebooted, and nobody vouches for the wall clock
+    STATE_UNREADABLE = "state_unreadable"  # the guard's own record is damaged
+
+    @property
+    def words(self) -> str:
+        return self.value.replace("_", " ")
+
+
+@dataclass(frozen=True)
+class Dirt:
+    """Why a start is not clean."""
+
+    reason: Reason
+    detail: str
+
+    def __str__(self) -> str:
+        return f"{self.reason.words}: {self.detail}" if self.detail else self.reason.words
+
+
+class GuardError(Exception):
+    """What happened, what is safe and what to do next, for an operator."""
+
+    exit_status = EXIT_REFUSED
+
+
+class ConfigError(GuardError):
+    """The configuration is missing or wrong."""
+
+    exit_status = EXIT_CONFIG
+
+
+class Busy(Exception):
+    """Another process holds the lock."""
+
+
+class Unreadable(Exception):
+    """A file is there, and is not what it should be."""
+
+
+class Interrupted(Exception):
+    """A signal asked the guard to end."""
+
+
+# The configuration
+
+
+@dataclass(frozen=True)
+class Config:
+    max_ttl_ms: int
+    data_dir: Path
+    unit: str
+    append_dir: str = "appendonlydir"
+    append_file: str = "appendonly.aof"
+    state_dir: Path = Path("/var/lib/lockd-guard")
+    textfile: Path | None = Path("/var/lib/prometheus/node-exporter/lockd_guard.prom")
+    clock_step_ms: int = 2
+
+
+def _whole(low: int, high: int) -> Callable[[str], int]:
+    def parse(text: str) -> int:
+        if not (text.isascii() and text.isdigit() and low <= int(text) <= high):
+            raise ValueError(f"must be a whole number from {low} to {high}, without a unit")
+        return int(text)
+
+    return parse
+
+
+def _absolute(text: str) -> Path:
+    if not text.startswith("/"):
+        raise ValueError("must be an absolute path")
+    return Path(text)
+
+
+def _prom_file(text: str) -> Path | None:
+    if text and not text.endswith(".prom"):
+        raise ValueError("must end in .prom, or node_exporter does not read it")
+    return _absolute(text) if text else None
+
+
+def _file_name(text: str) -> str:
+    if not text or "/" in text or text in (".", ".."):
+        raise ValueError("must be a file name, without a folder")
+    return text
+
+
+def _unit_name(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9:_.\\@][A-Za-z0-9:_.\\@-]*\.service", text):
+        raise ValueError("must be the name of a unit, ending in .service")
+    return text
+
+
+_KEYS: dict[str, Callable[[str], Any]] = {
+    "max_ttl_ms": _whole(1_000, 86_400_000),
+    "data_dir": _absolute,
+    "unit": _unit_name,
+    "append_dir": _file_name,
+    "append_file": _file_name,
+    "state_dir": _absolute,
+    "textfile": _prom_file,
+    "clock_step_ms": _whole(1, 50),
+}
+_REQUIRED = ("max_ttl_ms", "data_dir", "unit")
+
+
+def read_config(path: str) -> Config:
+    """The configuration in that file. Raises ConfigError with all its mistakes."""
+    parser = configparser.ConfigParser(interpolation=None, inline_comment_prefixes=("#", ";"))
+    try:
+        with open(path, encoding="utf-8") as file:
+            parser.read_file(file)
+    except (OSError, UnicodeDecodeError, configparser.Error) as error:
+        raise _config_error(path, [" ".join(str(error).split())]) from None
+    if parser.sections() != ["guard"] or parser.defaults():
+        raise _config_error(path, ["it must have one section, [guard]"])
+    given = dict(parser["guard"])
+    mistakes = [f"{key}: is missing" for key in _REQUIRED if key not in given]
+    values: dict[str, Any] = {}
+    for key, text in given.items():
+        try:
+            values[key] = _KEYS[key](text)
+        except KeyError:
+            mistakes.append(f"{key}: no such key; there are {', '.join(_KEYS)}")
+        except ValueError as error:
+            mistakes.append(f"{key}: {error}, not {text!r}")
+    if mistakes:
+        raise _config_error(path, mistakes)
+    return Config(**values)
+
+
+def _config_error(path: str, mistakes: list[str]) -> ConfigError:
+    return ConfigError(
+        f"{path}: {'; '.join(mistakes)}. Nothing was changed and Redis is not started. Mend the file"
+        f" (`guard.py check --config {path}` reads it) and start the unit again"
+    )
+
+
+# The machine
+
+
+@dataclass(frozen=True)
+class Offset:
+    """REALTIME - BOOTTIME as read at `at_ns` on BOOTTIME: certainly within [low_ns, high_ns]."""
+
+    low_ns: int
+    high_ns: int
+    at_ns: int
+
+
+class Host:
+    """The machine that the guard runs on, apart from its files. Tests pass in another one."""
+
+    def __init__(self, environ: Mapping[str, str] = os.environ) -> None:
+        self.environ = environ
+
+    def boottime_ns(self) -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME)
+
+    def wall_ns(self) -> int:
+        return time.time_ns()
+
+    def sleep(self, seconds: float) -> None:
+        """The clock of this pause stops in suspend: whoever waits looks at BOOTTIME afterwards."""
+        time.sleep(seconds)
+
+    def boot_id(self) -> str:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+    def host_id(self) -> str:
+        return Path("/etc/machine-id").read_text().strip()
+
+    def clock_synchronised(self) -> bool:
+        """True when the kernel calls its wall clock synchronised: something like chrony vouches for it."""
+        try:
+            # struct timex, all zero (modes 0: only look), with room to spare. 5 is TIME_ERROR.
+            return 0 <= int(ctypes.CDLL(None).adjtimex(ctypes.create_string_buffer(512))) < 5
+        except (OSError, AttributeError):
+            return False
+
+    def tell_systemd(self, message: str) -> None:
+        address = self.environ.get("NOTIFY_SOCKET", "")
+        if address[:1] not in ("/", "@"):
+            return
+        if address.startswith("@"):  # stands for the NUL of an abstract socket
+            address = "\0" + address[1:]
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as link:
+            link.settimeout(1)
+            with suppress(OSError):
+                link.sendto(message.encode(errors="replace"), address)
+
+    def status(self, text: str) -> None:
+        """One line for `systemctl status`."""
+        self.tell_systemd(f"STATUS={' '.join(text.split())}")
+
+    def kill_main_process(self, unit: str) -> str:
+        """SIGKILL to the main process of that unit. Returns what went wrong, or nothing."""
+        # --kill-who is the name in systemd 249, and an abbreviation of today's --kill-whom.
+        command = ["systemctl", "kill", "--kill-who=main", "--signal=KILL", unit]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return str(error)
+        return "" if done.returncode == 0 else " ".join(done.stderr.split()) or f"status {done.returncode}"
+
+    def log(self, level: str, event: str, **values: object) -> None:
+        """One line on stderr, as lockd's own. Never raises: a log that is gone must not stop the guard."""
+        priority = {"info": "<6>", "warning": "<4>", "error": "<3>"}[level]
+        words = "".join(f" {key}={_one_word(value)}" for key, value in values.items())
+        prefix = priority if "JOURNAL_STREAM" in self.environ else ""
+        with suppress(OSError):
+            os.write(2, f"{prefix}level={level} event={event}{words}\n".encode(errors="replace"))
+
+
+def _one_word(value: object) -> str:
+    text = str(value)
+    return text if re.fullmatch(r"[A-Za-z0-9_.:/@+-]+", text) else json.dumps(text)
+
+
+def read_offset(host: Host) -> Offset:
+    """How far the wall clock is ahead of BOOTTIME. A pause in between widens the bounds: it tries again."""
+    best: Offset | None = None
+    for _ in range(5):
+        before_ns = host.boottime_ns()
+        wall_ns = host.wall_ns()
+        after_ns = host.boottime_ns()
+        if best is None or after_ns - before_ns < best.high_ns - best.low_ns:
+            best = Offset(wall_ns - after_ns, wall_ns - before_ns, after_ns)
+        if best.high_ns - best.low_ns < NS_PER_MS // 10:
+            break
+    assert best is not None
+    return best
+
+
+def quarantine_ns(max_ttl_ms: int) -> int:
+    """After this long, every lease that may have been granted before is over: max_ttl x 1.01 + 1 s."""
+    return max_ttl_ms * NS_PER_MS * 101 // 100 + NS_PER_S
+
+
+def allowed_rise_ns(clock_step_ms: int, elapsed_ns: int, longest_ns: int) -> int:
+    """How much REALTIME - BOOTTIME may have risen in `elapsed_ns` without a step that could end a lease
+    early. No lease is older than `longest_ns`, so drift adds up for no longer."""
+    watched_ns = min(max(elapsed_ns, 0), longest_ns)
+    return clock_step_ms * NS_PER_MS + watched_ns * DRIFT_PER_MILLE // 1000
+
+
+# Files
+
+
+class Disk:
+    """The few things done to the guard's files. Each is one step, before or after which power may be cut."""
+
+    def make_folder(self, path: Path) -> None:
+        with suppress(FileExistsError):
+            os.mkdir(path, 0o700)
+
+    def is_ours_alone(self, path: Path) -> bool:
+        """True when nobody but this user (and root) may write there."""
+        seen = os.stat(path)
+        return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid() and not seen.st_mode & 0o022
+
+    def read(self, path: Path) -> bytes:
+        return path.read_bytes()
+
+    def write(self, path: Path, data: bytes, mode: int, sync: bool = True) -> None:
+        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
+        try:
+            os.fchmod(file, mode)
+            view = memoryview(data)
+            while view:
+                view = view[os.write(file, view) :]
+            if sync:
+                os.fsync(file)
+        finally:
+            os.close(file)
+
+    def rename(self, source: Path, target: Path) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        os.unlink(path)
+
+    def sync_folder(self, path: Path) -> None:
+        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+    @contextmanager
+    def lock(self, path: Path, wait_s: float | None = None) -> Iterator[None]:
+        """Hold that file's lock; the kernel frees it when this process ends. Raises Busy after `wait_s`."""
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if wait_s is None:
+                fcntl.flock(file, fcntl.LOCK_EX)
+            else:
+                self._lock_within(file, wait_s)
+            yield
+        finally:
+            os.close(file)
+
+    def _lock_within(self, file: int, wait_s: float) -> None:
+        deadline_s = time.monotonic() + wait_s
+        while True:
+            try:
+                return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() >= deadline_s:
+                    raise Busy from None
+            time.sleep(0.01)
+
+
+Record = TypeVar("Record")
+_KINDS: dict[str, type] = {"int": int, "str": str, "bool": bool, "dict": dict}
+
+
+def encoded(record: Any) -> bytes:
+    """A dataclass as a line of JSON."""
+    return json.dumps({"version": FORMAT, **asdict(record)}, sort_keys=True).encode() + b"\n"
+
+
+def decoded(kind: type[Record], data: bytes) -> Record:
+    """The dataclass that was written there. Raises Unreadable unless it has all its fields, and no others."""
+    try:
+        document = json.loads(data)
+        if document.pop("version") != FORMAT:
+            raise Unreadable("another version wrote it")
+        wanted = {item.name: str(item.type).partition("[")[0] for item in fields(kind)}  # type: ignore[arg-type]
+        if document.keys() != wanted.keys():
+            raise Unreadable("fields are missing, or there are unknown ones")
+        for name, value in document.items():
+            if type(value) is not _KINDS[wanted[name]]:
+                raise Unreadable(f"{name} is a {type(value).__name__}")
+    except (ValueError, KeyError, AttributeError, TypeError) as error:
+        raise Unreadable(f"damaged ({error})") from None
+    return kind(**document)
+
+
+@dataclass(frozen=True)
+class Permit:
+    """Redis was let start. offset_ns: the wall clock's lead over BOOTTIME at most, at `at_ns`."""
+
+    generation: int
+    boot_id: str
+    at_ns: int
+    offset_ns: int
+    longest_ttl_ms: int
+
+
+@dataclass(frozen=True)
+class Marker:
+    """Redis stopped cleanly, and left this data. The clock as in Permit."""
+
+    generation: int
+    host_id: str
+    boot_id: str
+    at_ns: int
+    offset_ns: int
+    synchronised: bool
+    longest_ttl_ms: int
+    data: dict[str, str]
+
+
+@dataclass(frozen=True)
+class Override:
+    """An operator wants the next start, or the one that waits now, not to wait. Good for one use."""
+
+    boot_id: str
+    at_ns: int
+    by: str
+    reason: str
+
+
+def _no_quarantines() -> dict[str, int]:
+    return {reason.value: 0 for reason in Reason}
+
+
+@dataclass
+class State:
+    """What the guard remembers. It proves nothing: it says why, how long and how often.
+
+    `reason` and `detail` say why a quarantine runs (phase 'quarantine'), or why the next start will have one
+    (phase 'stopped'; empty after a clean stop). `revoked`: why the watch took the proofs away since.
+    """
+
+    generation: int = 0
+    phase: str = "new"
+    boot_id: str = ""
+    reason: str = ""
+    detail: str = ""
+    revoked: str = ""
+    until_ns: int = 0
+    changed_at_s: int = 0
+    longest_ttl_ms: int = 0
+    overrides: int = 0
+    steps_forward: int = 0
+    steps_backward: int = 0
+    quarantines: dict[str, int] = field(default_factory=_no_quarantines)
+
+
+class StateFolder:
+    """The guard's own files."""
+
+    def __init__(self, disk: Disk, path: Path) -> None:
+        self._disk = disk
+        self.path = path
+
+    def prepare(self) -> None:
+        """Make the folder when it isn't there. Raises GuardError when somebody else may write to it."""
+        try:
+            self._disk.make_folder(self.path)
+            if self._disk.is_ours_alone(self.path):
+                return
+        except OSError as error:
+            raise _refusal(f"the state folder can't be used ({error})", "make it writable") from None
+        raise _refusal(
+            f"others than this user may write to {self.path}, and so forge a clean stop",
+            f"chown root: {self.path} && chmod 0700 {self.path}",
+        )
+
+    def get(self, name: str, kind: type[Record]) -> Record | None:
+        """What is in that file, None when it isn't there. Raises Unreadable."""
+        try:
+            return decoded(kind, self._disk.read(self.path / name))
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise Unreadable(str(error)) from None
+
+    def put(self, name: str, record: Any) -> None:
+        """Write it so that after a power cut there is the old file or the new one, whole."""
+        new = self.path / f".{name}.new"
+        self._disk.write(new, encoded(record), 0o600)
+        self._disk.rename(new, self.path / name)
+        self._disk.sync_folder(self.path)
+
+    def unlink(self, *names: str) -> None:
+        """Take those files away, when they are there. A power cut may bring them back: see `remove`."""
+        for name in names:
+            with suppress(FileNotFoundError):
+                self._disk.unlink(self.path / name)
+
+    def remove(self, *names: str) -> None:
+        """Take those files away for good. Synced also when none was there: whoever removed them may have
+        died before that."""
+        self.unlink(*names)
+        self.sync()
+
+    def sync(self) -> None:
+        self._disk.sync_folder(self.path)
+
+    def keep_damaged_state(self) -> None:
+        """Set a damaged record aside for whoever wants to know."""
+        with suppress(FileNotFoundError):
+            self._disk.rename(self.path / STATE, self.path / f"{STATE}.damaged")
+
+    def state(self) -> State | None:
+        """The record, None on a host without one. Raises Unreadable."""
+        state = self.get(STATE, State)
+        if state is None:
+            return None
+        counts = state.quarantines
+        if any(type(count) is not int for count in counts.values()):
+            raise Unreadable("a count is no number")
+        state.quarantines = {**_no_quarantines(), **counts}
+        return state
+
+
+def _refusal(what: str, then: str) -> GuardError:
+    return GuardError(f"{what}. Redis is not started, and the next start waits in full. Next: {then}")
+
+
+# The data
+
+
+def data_fingerprint(config: Config, sync: bool = False) -> dict[str, str]:
+    """What the AOF is now, file by file. Raises OSError when there is none, or it can't be read.
+
+    Redis 7 keeps a folder (a manifest and what it names; nothing else lives there), earlier ones a file. The
+    time of the last inode change can't be set by anybody, so a file that was restored shows. The tail is
+    read as well: a disk that lies may keep a size and lose what was written last. With `sync`, each file is
+    synced before: a disk that can't is no place for a clean stop.
+    """
+    folder = config.data_dir / config.append_dir
+    if not (folder / f"{config.append_file}.manifest").exists():
+        single = config.data_dir / config.append_file
+        return {".": str(os.stat(config.data_dir).st_ino), config.append_file: _of_file(single, sync)}
+    found = {".": f"{os.stat(config.data_dir).st_ino} {os.stat(folder).st_ino}"}
+    for name in sorted(os.listdir(folder)):
+        found[name] = _of_file(folder / name, sync)
+    if sync:
+        Disk().sync_folder(folder)
+    return found
+
+
+def _of_file(path: Path, sync: bool) -> str:
+    with path.open("rb", buffering=0) as file:
+        if sync:
+            os.fsync(file.fileno())
+        seen = os.fstat(file.fileno())
+        file.seek(max(0, seen.st_size - TAIL_BYTES))
+        tail = hashlib.sha256(file.read(TAIL_BYTES)).hexdigest()
+    return f"{seen.st_ino} {seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns} {tail}"
+
+
+def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    """Which files differ, for an operator; nothing when none does."""
+    names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+    if "." in names:
+        return "the data folder is another one"
+    shown = ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
+    return f"not as Redis left it: {shown}" if names else ""
+
+
+# Metrics
+
+
+def metrics_text(state: State, *, quarantined: bool, until_s: float, delay_s: float) -> str:
+    """What node_exporter's textfile collector reads."""
+    reasons = {f'{{reason="{reason.value}"}}': state.quarantines[reason.value] for reason in Reason}
+    steps = {'{direction="forward"}': state.steps_forward, '{direction="backward"}': state.steps_backward}
+    families: list[tuple[str, str, str, Mapping[str, float]]] = [
+        ("quarantined", "gauge", "1 while Redis waits to be let start.", {"": int(quarantined)}),
+        (
+            "quarantine_until_timestamp_seconds",
+            "gauge",
+            "When the quarantine ends, by the wall clock; 0 when there is none.",
+            {"": until_s},
+        ),
+        ("quarantines_total", "counter", "Starts of Redis that had to wait, and why.", reasons),
+        ("delay_seconds", "gauge", "How long a quarantine takes.", {"": delay_s}),
+        ("overrides_total", "counter", "Quarantines that an operator cut short.", {"": state.overrides}),
+        ("clock_steps_total", "counter", "Steps of the wall clock that the watch saw.", steps),
+    ]
+    lines = []
+    for name, kind, text, samples in families:
+        name = f"redis_lock_guard_{name}"
+        lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}"]
+        lines += [f"{name}{labels} {value:.15g}" for labels, value in samples.items()]
+    return "\n".join(lines) + "\n"
+
+
+# The guard
+
+
+class Guard:
+    """What happens at a start (`enter`), at a stop (`leave`), and what operators ask for."""
+
+    def __init__(self, config: Config, host: Host | None = None, disk: Disk | None = None) -> None:
+        self.config = config
+        self.host = host or Host()
+        self.disk = disk or Disk()
+        self.folder = StateFolder(self.disk, config.state_dir)
+
+    # A start
+
+    def enter(self) -> None:
+        """Return when Redis may start. Raises GuardError, or Interrupted, when it may not."""
+        self.folder.prepare()
+        try:
+            with self._lock(ENTER_LOCK, 5.0):
+                self._enter()
+        except Busy:
+            raise _refusal(
+                "another `enter` runs already", "`guard.py status`; stop the one by hand"
+            ) from None
+        except OSError as error:
+            raise _refusal(
+                f"the guard's files can't be changed ({error})",
+                f"mend {self.config.state_dir} (is its disk full, read-only or failing?)",
+            ) from None
+
+    def _enter(self) -> None:
+        with self._lock(STATE_LOCK):
+            marker, permit, unsound = self._consume()
+            offset = read_offset(self.host)
+            state, dirt = self._weigh(marker, unsound, offset)
+            delay_ns = self._note_longest(state, marker, permit)
+            if dirt is None:
+                self._discard_override()
+                self._admit(state, offset)
+            else:
+                until_ns = self.host.boottime_ns() + delay_ns
+                self._begin_quarantine(state, dirt, until_ns)
+        if dirt is None:
+            self._say_admitted("clean stop, no quarantine")
+            return
+        overridden = self._sit_out(dirt, until_ns)
+        with self._lock(STATE_LOCK):
+            self._end_quarantine(overridden)
+        self._say_admitted(f"quarantine {'cut short by an operator' if overridden else 'is over'}")
+
+    def _consume(self) -> tuple[Marker | None, Permit | None, str]:
+        """Take the proofs: before anything is done with them they are gone for good.
+
+        Returns what they said, and why the marker is no marker when it isn't one.
+        """
+        marker, permit, unsound = None, None, ""
+        try:
+            marker = self.folder.get(MARKER, Marker)
+        except Unreadable as error:
+            unsound = str(error)
+        with suppress(Unreadable):
+            permit = self.folder.get(PERMIT, Permit)
+        self.folder.remove(MARKER, PERMIT)
+        return marker, permit, unsound
+
+    def _weigh(self, marker: Marker | None, unsound: str, offset: Offset) -> tuple[State, Dirt | None]:
+        """The state to go on with, and why this start is dirty, None when it is proven clean."""
+        try:
+            state = self.folder.state()
+        except Unreadable as error:
+            self.folder.keep_damaged_state()
+            return State(), Dirt(Reason.STATE_UNREADABLE, f"{STATE} is {error}")
+        if unsound:
+            return state or State(), Dirt(Reason.MARKER_INVALID, unsound)
+        if state is None and marker is not None:
+            return State(), Dirt(Reason.STATE_UNREADABLE, f"{STATE} is gone, the marker is not")
+        if marker is None:
+            return state or State(), why_no_marker(state)
+        assert state is not None
+        return state, self._unsound_marker(marker, state, offset)
+
+    def _unsound_marker(self, marker: Marker, state: State, offset: Offset) -> Dirt | None:
+        if marker.generation != state.generation:
+            return Dirt(Reason.MARKER_INVALID, "it is not that of the latest stop")
+        if marker.host_id != self.host.host_id():
+            return Dirt(Reason.OTHER_HOST, "it was written on another machine")
+        return self._changed_data(marker) or self._stepped_clock(marker, offset)
+
+    def _changed_data(self, marker: Marker) -> Dirt | None:
+        try:
+            changed = difference(marker.data, data_fingerprint(self.config))
+        except OSError as error:
+            changed = f"the AOF can't be read ({error})"
+        return Dirt(Reason.DATA_CHANGED, changed) if changed else None
+
+    def _stepped_clock(self, marker: Marker, offset: Offset) -> Dirt | None:
+        """Has the wall clock gone further since the stop than time itself?
+
+        Where the offset has not risen, it has not, whatever was booted in between: after a reboot BOOTTIME
+        began anew, so it shows less time than has passed, never more.
+        """
+        rise_ns = self._unexplained_rise_ns(marker, offset)
+        if rise_ns <= 0:
+            return None
+        if marker.boot_id == self.host.boot_id():
+            return Dirt(Reason.CLOCK_STEP, f"forward by {rise_ns / NS_PER_S:.3f} s since the stop")
+        if marker.synchronised and self.host.clock_synchronised():
+            return None
+        return Dirt(Reason.CLOCK_UNPROVEN, "rebooted, and the clock was not synchronised then or is not now")
+
+    def _unexplained_rise_ns(self, then: Marker | Permit, now: Offset) -> int:
+        """How much the wall clock certainly gained on BOOTTIME since `then`; 0 when that may be drift."""
+        longest_ns = quarantine_ns(max(then.longest_ttl_ms, self.config.max_ttl_ms))
+        allowed_ns = allowed_rise_ns(self.config.clock_step_ms, now.at_ns - then.at_ns, longest_ns)
+        rise_ns = now.low_ns - then.offset_ns
+        return rise_ns if rise_ns > allowed_ns else 0
+
+    def _note_longest(self, state: State, marker: Marker | None, permit: Permit | None) -> int:
+        """The delay: for the largest max TTL that is known of, since leases of that length may live."""
+        known = [self.config.max_ttl_ms, state.longest_ttl_ms]
+        known += [proof.longest_ttl_ms for proof in (marker, permit) if proof is not None]
+        state.longest_ttl_ms = max(known)
+        return quarantine_ns(state.longest_ttl_ms)
+
+    def _begin_quarantine(self, state: State, dirt: Dirt, until_ns: int) -> None:
+        self._turn(state, "quarantine", dirt)
+        state.until_ns = until_ns
+        state.quarantines[dirt.reason.value] += 1
+        self.folder.put(STATE, state)
+        self.write_metrics()
+        delay_s = (until_ns - self.host.boottime_ns()) / NS_PER_S
+        self.host.log(
+            "warning",
+            "quarantine",
+            reason=dirt.reason.value,
+            detail=dirt.detail,
+            delay_s=f"{delay_s:.1f}",
+            max_ttl_ms=state.longest_ttl_ms,
+        )
+
+    def _sit_out(self, dirt: Dirt, until_ns: int) -> Override | None:
+        """Return when the quarantine is over, or with the override that ended it."""
+        written_ns = self.host.boottime_ns()
+        while True:
+            now_ns = self.host.boottime_ns()
+            left_ns = until_ns - now_ns
+            if left_ns <= 0:
+                return None
+            override = self._take_override()
+            if override is not None:
+                return override
+            self.host.status(f"quarantined: {-(-left_ns // NS_PER_S)} s left ({dirt})")
+            if now_ns - written_ns >= METRICS_EVERY_NS:
+                self.write_metrics()
+                written_ns = now_ns
+            self.host.sleep(min(1.0, left_ns / NS_PER_S))
+
+    def _end_quarantine(self, overridden: Override | None) -> None:
+        try:
+            state = self.folder.state()
+        except Unreadable as error:
+            raise OSError(f"{STATE} is {error}") from None
+        if state is None:
+            raise OSError(f"{STATE} has gone")
+        if overridden is None:
+            # Whatever was longer than today's max TTL is over now.
+            state.longest_ttl_ms = self.config.max_ttl_ms
+        else:
+            state.overrides += 1
+            self.host.log("warning", "overridden", by=overridden.by, reason=overridden.reason)
+        self._admit(state, read_offset(self.host))
+
+    def _admit(self, state: State, offset: Offset) -> None:
+        """The permit comes last: without it the next stop is a dirty one."""
+        self._turn(state, "in_service", None)
+        self.folder.put(STATE, state)
+        self.write_metrics()
+        permit = Permit(state.generation, state.boot_id, offset.at_ns, offset.high_ns, state.longest_ttl_ms)
+        self.folder.put(PERMIT, permit)
+
+    def _say_admitted(self, text: str) -> None:
+        self.host.status(f"let start: {text}")
+        self.host.log("info", "let_start", why=text)
+
+    # A stop
+
+    def leave(self) -> None:
+        """Write the marker when this stop was clean, and why it was not otherwise. Raises GuardError."""
+        self.folder.prepare()
+        try:
+            with self._lock(STATE_LOCK):
+                dirt = self._leave()
+        except OSError as error:
+            raise GuardError(
+                f"the stop can't be written down ({error}). That is safe: the next start waits in full. Next:"
+                f" mend {self.config.state_dir} (is its disk full, read-only or failing?)"
+            ) from None
+        level = "warning" if dirt else "info"
+        self.host.log(level, "stopped", clean="no" if dirt else "yes", why=dirt or "clean stop")
+
+    def _leave(self) -> Dirt | None:
+        permit, unsound = None, ""
+        try:
+            permit = self.folder.get(PERMIT, Permit)
+        except Unreadable as error:
+            unsound = f"the permit is {error}"
+        # The marker as well: none of an earlier stop may outlive this one.
+        self.folder.remove(PERMIT, MARKER)
+        try:
+            state = self.folder.state() or State()
+        except Unreadable as error:
+            # Left as it is, for the next enter to see.
+            return Dirt(Reason.STATE_UNREADABLE, f"{STATE} is {error}")
+        offset = read_offset(self.host)
+        dirt = self._unclean(permit, unsound, state, offset)
+        data: dict[str, str] = {}
+        if dirt is None:
+            try:
+                data = data_fingerprint(self.config, sync=True)
+            except OSError as error:
+                dirt = Dirt(Reason.DATA_CHANGED, f"the AOF could not be synced ({error})")
+        self._turn(state, "stopped", dirt)
+        self.folder.put(STATE, state)
+        self.write_metrics()
+        if dirt is None:
+            self.folder.put(MARKER, self._marker(state, offset, data))
+        return dirt
+
+    def _marker(self, state: State, offset: Offset, data: dict[str, str]) -> Marker:
+        return Marker(
+            generation=state.generation,
+            host_id=self.host.host_id(),
+            boot_id=state.boot_id,
+            at_ns=offset.at_ns,
+            offset_ns=offset.high_ns,
+            synchronised=self.host.clock_synchronised(),
+            longest_ttl_ms=state.longest_ttl_ms,
+            data=data,
+        )
+
+    def _unclean(self, permit: Permit | None, unsound: str, state: State, offset: Offset) -> Dirt | None:
+        """Why this stop is not clean, None when it is."""
+        ended = how_it_ended(self.host.environ)
+        if state.revoked:
+            return Dirt(Reason.CLOCK_STEP, state.revoked)
+        if permit is None:
+            return without_permit(state, ended, unsound)
+        if permit.boot_id != self.host.boot_id() or permit.generation != state.generation:
+            return Dirt(Reason.NO_MARKER, "the permit was of an earlier start")
+        if ended:
+            return Dirt(Reason.UNCLEAN_STOP, ended)
+        rise_ns = self._unexplained_rise_ns(permit, offset)
+        if rise_ns:
+            return Dirt(Reason.CLOCK_STEP, f"forward by {rise_ns / NS_PER_S:.3f} s since the start")
+        return None
+
+    # A step of the clock
+
+    def revoke(self, step_ns: int, stop_redis: Callable[[], None]) -> int | None:
+        """The wall clock went forward: no proof is good any more, then `stop_redis`, then the books.
+
+        Returns the generation of the permit that was taken away, None when there was none. Raises OSError.
+        """
+        try:
+            with self._lock(STATE_LOCK, 0.1):
+                return self._revoke(step_ns, stop_redis)
+        except Busy:
+            # Somebody's slow disk must not keep Redis alive. Enter and leave compare the clocks themselves.
+            stop_redis()
+        with self._lock(STATE_LOCK):
+            return self._revoke(step_ns, lambda: None)
+
+    def _revoke(self, step_ns: int, stop_redis: Callable[[], None]) -> int | None:
+        permit, failed = None, None
+        try:
+            permit = self._permit_or_damaged()
+            self.folder.unlink(PERMIT)
+            # A marker of an earlier boot is weighed by `enter`: a clock that is set at boot is no step of it.
+            if self._marker_is_of_this_boot():
+                self.folder.unlink(MARKER)
+        except OSError as error:
+            failed = error
+        stop_redis()
+        if failed is not None:
+            raise failed
+        self.folder.sync()
+        self._count_step(forward=True, revoked=f"forward by {step_ns / NS_PER_S:.3f} s")
+        return permit.generation if permit else None
+
+    def _permit_or_damaged(self) -> Permit | None:
+        try:
+            return self.folder.get(PERMIT, Permit)
+        except Unreadable:
+            return None
+
+    def _marker_is_of_this_boot(self) -> bool:
+        try:
+            marker = self.folder.get(MARKER, Marker)
+        except Unreadable:
+            return True
+        return marker is not None and marker.boot_id == self.host.boot_id()
+
+    def count_backward_step(self) -> None:
+        """A step backwards ends no lease early: it is only counted. Raises OSError."""
+        with self._lock(STATE_LOCK):
+            self._count_step(forward=False, revoked="")
+
+    def _count_step(self, forward: bool, revoked: str) -> None:
+        try:
+            state = self.folder.state() or State()
+        except Unreadable:
+            return  # left as it is, for the next enter to see
+        state.steps_forward += forward
+        state.steps_backward += not forward
+        # A quarantine that runs now outlasts the step, and a boot's own setting of the clock took nothing.
+        if revoked and state.phase in ("in_service", "stopped") and state.boot_id == self.host.boot_id():
+            state.revoked = revoked
+        self.folder.put(STATE, state)
+        self.write_metrics()
+
+    def rise_since_start_ns(self) -> int:
+        """How far the clock was stepped forward since Redis was let start in this boot; 0 when not."""
+        permit = self._permit_or_damaged()
+        if permit is None or permit.boot_id != self.host.boot_id():
+            return 0
+        return self._unexplained_rise_ns(permit, read_offset(self.host))
+
+    def generation(self) -> int:
+        """Changes with each start and stop; -1 when it can't be read."""
+        try:
+            state = self.folder.state()
+        except Unreadable:
+            return -1
+        return state.generation if state else -1
+
+    # Operators
+
+    def write_override(self, reason: str) -> str:
+        """Let the start that waits now, or the next one, not wait. Returns what that means."""
+        self.folder.prepare()
+        by = self.host.environ.get("SUDO_USER") or self.host.environ.get("USER") or f"uid {os.getuid()}"
+        override = Override(self.host.boot_id(), self.host.boottime_ns(), by, reason)
+        try:
+            self.folder.put(OVERRIDE, override)
+        except OSError as error:
+            raise GuardError(
+                f"the override can't be written ({error}). Nothing has changed. Next: mend"
+                f" {self.config.state_dir}"
+            ) from None
+        self.host.log("warning", "override_written", by=by, reason=reason)
+        minutes = OVERRIDE_VALID_NS // (60 * NS_PER_S)
+        return f"the quarantine that runs now, or a start in the next {minutes} minutes, is not waited for"
+
+    def _take_override(self) -> Override | None:
+        """The override, used up. It counts only once it is gone for good. Raises OSError."""
+        try:
+            override = self.folder.get(OVERRIDE, Override)
+        except Unreadable as error:
+            self.folder.remove(OVERRIDE)
+            self.host.log("error", "override_ignored", why=f"it is {error}")
+            return None
+        if override is None:
+            return None
+        self.folder.remove(OVERRIDE)
+        age_ns = self.host.boottime_ns() - override.at_ns
+        if override.boot_id == self.host.boot_id() and 0 <= age_ns <= OVERRIDE_VALID_NS:
+            return override
+        self.host.log("warning", "override_ignored", why="it is too old", by=override.by)
+        return None
+
+    def _discard_override(self) -> None:
+        override = self._take_override()
+        if override is not None:
+            self.host.log("warning", "override_discarded", why="this start needs none", by=override.by)
+
+    def status(self) -> dict[str, Any]:
+        """How things are, for operators. Raises GuardError when that can't be read."""
+        try:
+            state = self.folder.state() or State()
+            return self._status(state)
+        except (Unreadable, OSError) as error:
+            raise GuardError(
+                f"the guard's record can't be read ({error}). That changes nothing now; if it stays"
+                " so, the next start waits in full. Next: are you root?"
+            ) from None
+
+    def _status(self, state: State) -> dict[str, Any]:
+        now = self._now(state)
+        left_ns = max(0, state.until_ns - self.host.boottime_ns()) if now == "quarantined" else 0
+        clean = now == "stopped" and not state.reason and self._is_there(MARKER)
+        return {
+            "state": now.replace(" ", "_"),
+            "reason": state.reason,
+            "detail": state.detail,
+            "left_s": -(-left_ns // NS_PER_S),
+            "next_start": "at once" if clean else "after a quarantine" if now == "stopped" else "",
+            "delay_s": self._delay_s(state),
+            "since": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(state.changed_at_s)),
+            "quarantines": state.quarantines,
+            "overrides": state.overrides,
+            "clock_steps": {"forward": state.steps_forward, "backward": state.steps_backward},
+        }
+
+    def _now(self, state: State) -> str:
+        if state.boot_id == self.host.boot_id():
+            if state.phase == "quarantine" and self._enter_runs():
+                return "quarantined"
+            if state.phase == "in_service" and self._is_there(PERMIT):
+                return "in service"
+        return "stopped"
+
+    def _enter_runs(self) -> bool:
+        try:
+            with self._lock(ENTER_LOCK, 0):
+                return False
+        except Busy:
+            return True
+
+    def _is_there(self, name: str) -> bool:
+        try:
+            self.disk.read(self.folder.path / name)
+        except FileNotFoundError:
+            return False
+        return True
+
+    # For all of them
+
+    def _lock(self, name: str, wait_s: float | None = None) -> Any:
+        return self.disk.lock(self.folder.path / name, wait_s)
+
+    def _turn(self, state: State, phase: str, dirt: Dirt | None) -> None:
+        """Note what happens now. Each turn has a number of its own, which ties proofs to it."""
+        state.generation += 1
+        state.phase = phase
+        state.boot_id = self.host.boot_id()
+        state.reason, state.detail = (dirt.reason.value, dirt.detail) if dirt else ("", "")
+        state.revoked = ""
+        state.until_ns = 0
+        state.changed_at_s = self.host.wall_ns() // NS_PER_S
+
+    def _delay_s(self, state: State) -> float:
+        return quarantine_ns(max(self.config.max_ttl_ms, state.longest_ttl_ms)) / NS_PER_S
+
+    def write_metrics(self) -> None:
+        """The textfile, from what is on disk. A start or stop never fails for it."""
+        if self.config.textfile is None:
+            return
+        try:
+            state = self.folder.state() or State()
+            # Not what node_exporter reads, until it is whole.
+            new = self.config.textfile.with_name(f".{self.config.textfile.name}.{os.getpid()}")
+            self.disk.write(new, self._metrics(state).encode(), 0o644, sync=False)
+            self.disk.rename(new, self.config.textfile)
+        except (OSError, Unreadable) as error:
+            self.host.log("error", "no_metrics", file=self.config.textfile, why=error)
+
+    def _metrics(self, state: State) -> str:
+        quarantined = state.phase == "quarantine" and state.boot_id == self.host.boot_id()
+        ends_ns = self.host.wall_ns() + state.until_ns - self.host.boottime_ns()
+        return metrics_text(
+            state,
+            quarantined=quarantined,
+            until_s=round(ends_ns / NS_PER_S, 3) if quarantined else 0,
+            delay_s=self._delay_s(state),
+        )
+
+
+def why_no_marker(state: State | None) -> Dirt:
+    """A start without a marker: what is known about the stop before."""
+    if state is None:
+        return Dirt(Reason.FIRST_START, "no earlier start is on record")
+    if state.revoked:
+        return Dirt(Reason.CLOCK_STEP, state.revoked)
+    if state.phase == "stopped" and state.reason in [reason.value for reason in Reason]:
+        return Dirt(Reason(state.reason), state.detail)
+    if state.phase == "quarantine":
+        return _interrupted(state)
+    if state.phase == "in_service":
+        return Dirt(Reason.NO_MARKER, "nobody saw Redis end: the host was killed or lost power")
+    return Dirt(Reason.NO_MARKER, "an earlier start, or the stop before it, was cut short")
+
+
+def _interrupted(state: State) -> Dirt:
+    before = f"; it was for: {state.reason.replace('_', ' ')}" if state.reason else ""
+    return Dirt(Reason.QUARANTINE_INTERRUPTED, f"it begins anew{before}")
+
+
+def how_it_ended(environ: Mapping[str, str]) -> str:
+    """What systemd says of a stop that is not clean; nothing when it is: all three conditions."""
+    result, code, exit_status = (
+        environ.get(name, "") for name in ("SERVICE_RESULT", "EXIT_CODE", "EXIT_STATUS")
+    )
+    if (result, code, exit_status) == ("success", "exited", "0"):
+        return ""
+    if not code:
+        return f"Redis did not run (result {result or 'unknown'})"
+    how = f"exited with status {exit_status}" if code == "exited" else f"{code} by SIG{exit_status}"
+    return how if result in ("success", "exit-code", "signal", "core-dump") else f"{how} (result {result})"
+
+
+def without_permit(state: State, ended: str, unsound: str) -> Dirt:
+    """A stop of what had no permit: it never started, or its start was not this guard's doing."""
+    if state.phase == "quarantine":
+        return _interrupted(state)
+    if state.phase == "stopped" and state.reason in [reason.value for reason in Reason]:
+        return Dirt(Reason(state.reason), state.detail)
+    return Dirt(Reason.NO_MARKER, unsound or f"it had not been let start; {ended or 'clean exit'}")
+
+
+# The watch
+
+
+class WallClock:
+    """Has the wall clock been stepped? The lowest offset that it can have had, rising with drift, is a floor:
+    whatever is certainly above that by more than the tolerance is a step forward (as lockd's agents do)."""
+
+    def __init__(self, first: Offset, clock_step_ms: int, longest_ns: int) -> None:
+        self._tolerance_ns = clock_step_ms * NS_PER_MS
+        self._longest_ns = longest_ns
+        self._floor_ns = first.high_ns
+        self._low_ns = first.low_ns
+        self._at_ns = first.at_ns
+
+    def look(self, now: Offset) -> int:
+        """The step found, in nanoseconds: above 0 forward, below 0 backward, 0 when there is none."""
+        drift_ns = allowed_rise_ns(0, now.at_ns - self._at_ns, self._longest_ns)
+        floor_ns, low_ns = self._floor_ns + drift_ns, self._low_ns - drift_ns
+        self._at_ns = now.at_ns
+        forward_ns, backward_ns = now.low_ns - floor_ns, low_ns - now.high_ns
+        if max(forward_ns, backward_ns) > self._tolerance_ns:
+            self._floor_ns, self._low_ns = now.high_ns, now.low_ns
+            return forward_ns if forward_ns > 0 else -backward_ns
+        self._floor_ns, self._low_ns = min(floor_ns, now.high_ns), max(low_ns, now.low_ns)
+        return 0
+
+
+_TFD_TIMER_ABSTIME, _TFD_TIMER_CANCEL_ON_SET = 1, 2
+
+
+class ClockAlarm:
+    """Wakes up when somebody sets the wall clock: a timer of the kernel that this cancels. Where there is no
+    such thing it only sleeps; whoever waits looks at the clock either way."""
+
+    def __init__(self) -> None:
+        self._file = -1
+        self._poll = select.poll()
+        with suppress(OSError, AttributeError):
+            self._libc = ctypes.CDLL(None, use_errno=True)
+            # Its struct is written here as four longs, which it is where a long has 64 bits.
+            if ctypes.sizeof(ctypes.c_long) == 8:
+                flags = os.O_CLOEXEC | os.O_NONBLOCK
+                self._file = self._libc.timerfd_create(time.CLOCK_REALTIME, flags)
+        self._arm()
+        if self._file >= 0:
+            self._poll.register(self._file, select.POLLIN)
+
+    def wait(self, seconds: float) -> None:
+        """Return after that time, or as soon as the clock is set."""
+        if self._poll.poll(seconds * 1000):
+            with suppress(OSError):  # ECANCELED: that is the news
+                os.read(self._file, 8)
+            self._arm()
+
+    def _arm(self) -> None:
+        if self._file < 0:
+            return
+        never = (ctypes.c_long * 4)(0, 0, 2**40, 0)
+        flags = _TFD_TIMER_ABSTIME | _TFD_TIMER_CANCEL_ON_SET
+        if self._libc.timerfd_settime(self._file, flags, ctypes.byref(never), None) != 0:
+            self.close()
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+
+class Watch:
+    """Looks at the clock ten times a second, and whenever it is set."""
+
+    def __init__(self, guard: Guard) -> None:
+        self._guard = guard
+        self._host = guard.host
+        first = read_offset(self._host)
+        # A lease may be as long as the guard's own delay says.
+        longest_ns = quarantine_ns(guard.config.max_ttl_ms)
+        self._clock = WallClock(first, guard.config.clock_step_ms, longest_ns)
+        self._kill_of: int | None = None
+        self._told_ns = self._written_ns = -METRICS_EVERY_NS
+
+    def run(self, alarm: ClockAlarm) -> None:
+        """Watch until Interrupted."""
+        self.begin()
+        self._host.tell_systemd("READY=1\nSTATUS=watching the wall clock")
+        while True:
+            alarm.wait(KILL_AGAIN_S if self.killing else SAMPLE_EVERY_S)
+            self.look()
+
+    def begin(self) -> None:
+        """A step may have come while nobody watched."""
+        self._guard.folder.prepare()
+        rise_ns = self._guard.rise_since_start_ns()
+        if rise_ns:
+            self._forward(rise_ns)
+
+    @property
+    def killing(self) -> bool:
+        """True while a Redis that has lost its permit may still run, or be about to."""
+        return self._kill_of is not None
+
+    def look(self) -> None:
+        """One look at the clock, and what follows from it."""
+        step_ns = self._clock.look(read_offset(self._host))
+        if step_ns > 0:
+            self._forward(step_ns)
+        elif step_ns < 0:
+            self._backward(step_ns)
+        elif self.killing:
+            self._kill_again()
+        self._say_alive(self._host.boottime_ns())
+
+    def _say_alive(self, now_ns: int) -> None:
+        if now_ns - self._told_ns >= NS_PER_S:
+            self._host.tell_systemd("WATCHDOG=1")
+            self._told_ns = now_ns
+        if now_ns - self._written_ns >= METRICS_EVERY_NS:
+            self._guard.write_metrics()
+            self._written_ns = now_ns
+
+    def _forward(self, step_ns: int) -> None:
+        failures: list[str] = []
+
+        def stop_redis() -> None:
+            failures.append(self._host.kill_main_process(self._guard.config.unit))
+
+        revoked = None
+        try:
+            revoked = self._guard.revoke(step_ns, stop_redis)
+        except OSError as error:
+            self._host.log("error", "step_not_recorded", why=error)
+        killed = "" in failures
+        # Killed or not there: with a permit it may be on its way.
+        self._kill_of = None if killed else revoked
+        self._host.log(
+            "error",
+            "clock_step",
+            forward_s=f"{step_ns / NS_PER_S:.3f}",
+            killed="yes" if killed else "no",
+            why="" if killed else "; ".join(failures),
+        )
+
+    def _kill_again(self) -> None:
+        if self._guard.generation() != self._kill_of:
+            self._kill_of = None  # that start is over; the next one was weighed after the step
+        elif not self._host.kill_main_process(self._guard.config.unit):
+            self._kill_of = None
+            self._host.log("error", "killed", why="its permit was revoked for a clock step")
+
+    def _backward(self, step_ns: int) -> None:
+        self._host.log("warning", "clock_step", backward_s=f"{-step_ns / NS_PER_S:.3f}")
+        try:
+            self._guard.count_backward_step()
+        except OSError as error:
+            self._host.log("error", "step_not_recorded", why=error)
+
+
+# The command line
+
+_EPILOG = """\
+exit status:
+  0   done; `status`: in service
+  1   refused, or impossible: the message says what is safe and what to do next. `enter`: Redis must not start
+  2   usage
+  3   `status`: quarantined
+  4   `status`: stopped
+  75  interrupted by a signal. `enter`: Redis must not start, and the next start waits in full
+  78  the configuration is missing or wrong
+
+The head of this file has the units, the configuration and the reasons.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit status."""
+    options = _parser().parse_args(arguments)
+    host = Host()
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, _interrupt)
+        return _run(options, Guard(read_config(options.config), host))
+    except GuardError as error:
+        host.log("error", f"{options.command}_refused", why=error)
+        host.status(f"refused: {error}")
+        return error.exit_status
+    except Interrupted:
+        host.log("warning", f"{options.command}_interrupted")
+        return EXIT_OK if options.command == "watch" else EXIT_INTERRUPTED
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise Interrupted
+
+
+def _run(options: argparse.Namespace, guard: Guard) -> int:
+    if options.command == "enter":
+        guard.enter()
+    elif options.command == "leave":
+        guard.leave()
+    elif options.command == "watch":
+        Watch(guard).run(ClockAlarm())
+    elif options.command == "override":
+        print(guard.write_override(options.reason))
+    elif options.command == "status":
+        return _show(guard.status(), options.json)
+    return EXIT_OK
+
+
+def _show(status: dict[str, Any], as_json: bool) -> int:
+    print(json.dumps(status) if as_json else described(status))
+    return {"in_service": EXIT_OK, "quarantined": EXIT_QUARANTINED}.get(status["state"], EXIT_STOPPED)
+
+
+def described(status: Mapping[str, Any]) -> str:
+    """The status in a few lines."""
+    why = f" ({status['reason'].replace('_', ' ')}: {status['detail']})" if status["reason"] else ""
+    left = f", {status['left_s']} s left" if status["state"] == "quarantined" else ""
+    counts = ", ".join(f"{reason} {count}" for reason, count in status["quarantines"].items() if count)
+    steps = status["clock_steps"]
+    lines = [
+        f"state:       {status['state'].replace('_', ' ')}{left}{why}",
+        f"since:       {status['since']}",
+        f"next start:  {status['next_start']}" if status["next_start"] else "",
+        f"delay:       {status['delay_s']:g} s",
+        f"quarantines: {counts or 'none'}",
+        f"overrides:   {status['overrides']}",
+        f"clock steps: {steps['forward']} forward, {steps['backward']} backward",
+    ]
+    return "\n".join(line for line in lines if line)
+
+
+def _a_reason(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("must not be empty: it is what the log will say")
+    return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--config", default=DEFAULT_CONFIG, metavar="FILE", help="default: %(default)s")
+    parser = argparse.ArgumentParser(
+        prog="guard.py",
+        description="The restart guard of a lock master: Redis stays out after a restart that may lose data.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, parents=[common], help=text, description=text)
+
+    command("enter", "ExecStartPre=: return when Redis may start; waits after an unclean stop")
+    command("leave", "ExecStopPost=: note how Redis ended, as systemd's environment says")
+    command("watch", "a service of its own: on a forward step of the wall clock, kill Redis into quarantine")
+    override = command("override", "as root: end the quarantine that runs now, or skip the next one (once)")
+    override.add_argument("--reason", required=True, type=_a_reason, help="for the log: why that is safe")
+    command("status", "is it in service, quarantined or stopped, and why").add_argument(
+        "--json", action="store_true", help="as one JSON object"
+    )
+    command("check", "only read the configuration")
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

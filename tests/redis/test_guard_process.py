@@ -1,0 +1,327 @@
+"""The restart guard as it is run: a process of the distribution's Python, around a real Redis that is killed,
+stopped and wiped. The part of systemd is played by `Unit`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+import redis
+
+from lockd import guard
+from lockd.clock import boottime_ns
+from lockd.local_masters import LOOPBACK, LocalMaster, StartFailed, free_ports
+from tests.redis.clock_shim import Clock
+from tests.redis.masters import eventually
+
+MAX_TTL_MS = 1_000
+DELAY_NS = guard.quarantine_ns(MAX_TTL_MS)
+GUARD = Path(guard.__file__)
+
+
+class Unit:
+    """A master's unit: `enter`, then Redis, then `leave` with what systemd would say in its environment."""
+
+    def __init__(self, folder: Path, binary: Path) -> None:
+        self.folder = folder
+        [port] = free_ports(1)
+        self.master = LocalMaster("m1", folder / "data", port, binary)
+        self.master.folder.mkdir()
+        self.config = folder / "guard.conf"
+        self.textfile = folder / "guard.prom"
+        self.configure(MAX_TTL_MS)
+        self.heard: list[str] = []
+        self.environment = {"PATH": os.environ["PATH"], "NOTIFY_SOCKET": str(folder / "notify")}
+        self._notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._notified.bind(str(folder / "notify"))
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def configure(self, max_ttl_ms: int) -> None:
+        self.config.write_text(
+            f"[guard]\nmax_ttl_ms = {max_ttl_ms}\ndata_dir = {self.master.folder}\nunit = m1.service\n"
+            f"state_dir = {self.folder}/state\ntextfile = {self.textfile}\n"
+        )
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.wait()
+        self.master.kill()
+        self._notified.sendto(b"END", self._notified.getsockname())
+        self._listener.join()
+        self._notified.close()
+
+    def _listen(self) -> None:
+        while (message := self._notified.recv(65_536)) != b"END":
+            self.heard += message.decode().splitlines()
+
+    def run(self, command: str, *arguments: str, **environ: str) -> subprocess.Popen[bytes]:
+        """Start the guard with that command."""
+        with (self.folder / "guard.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-I", GUARD, command, "--config", self.config, *arguments],
+                env=self.environment | environ,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+            )
+        self._started.append(process)
+        return process
+
+    def log(self) -> str:
+        return (self.folder / "guard.log").read_text()
+
+    def start(self) -> int:
+        """A start that succeeds: returns for how long `enter` kept Redis out, in nanoseconds."""
+        before_ns = boottime_ns()
+        assert self.run("enter").wait(60) == 0, self.log()
+        waited_ns = boottime_ns() - before_ns
+        self._start_redis()
+        return waited_ns
+
+    def _start_redis(self) -> None:
+        try:
+            self.master.start(wait=False)
+            self.master.wait_ready(60)
+        except StartFailed as error:
+            # Another test run on this machine may have taken the port since it was found free: take another.
+            if "in use" not in str(error):
+                raise
+            [self.master.port] = free_ports(1)
+            self.master.start()
+
+    def ended(self) -> None:
+        """Redis has ended, by itself or not: systemd runs `leave`."""
+        status = self.master.exit_status
+        assert status is not None
+        if status < 0:
+            says = {"EXIT_CODE": "killed", "EXIT_STATUS": signal.Signals(-status).name.removeprefix("SIG")}
+            result = "success" if -status == signal.SIGTERM else "signal"
+        else:
+            says = {"EXIT_CODE": "exited", "EXIT_STATUS": str(status)}
+            result = "exit-code" if status else "success"
+        self.leave(SERVICE_RESULT=result, **says)
+
+    def leave(self, **environ: str) -> None:
+        assert self.run("leave", **environ).wait(60) == 0, self.log()
+
+    def stop(self) -> None:
+        assert self.master.stop(within_s=60) == 0, self.master.log_tail()
+        self.ended()
+
+    def kill(self) -> None:
+        self.master.kill()
+        self.ended()
+
+    def quarantines(self) -> dict[str, int]:
+        """How many there were, by reason, as Prometheus would see it."""
+        found: dict[str, int] = {}
+        if not self.textfile.exists():
+            return found
+        for line in self.textfile.read_text().splitlines():
+            name, _, count = line.rpartition(" ")
+            if name.startswith("redis_lock_guard_quarantines_total{") and count != "0":
+                found[name.split('"')[1]] = int(count)
+        return found
+
+    def starts_for(self, reason: str) -> None:
+        """It starts only after a whole quarantine, for that reason."""
+        before = self.quarantines()
+        assert self.start() >= DELAY_NS
+        assert self.quarantines() == before | {reason: before.get(reason, 0) + 1}
+
+    def starts_at_once(self) -> None:
+        """It starts without any quarantine, however slow this machine is."""
+        before = self.quarantines()
+        self.start()
+        assert self.quarantines() == before
+
+    def waits(self, why: str = "") -> bool:
+        """True once systemd has heard how long the quarantine still is, and why."""
+        pattern = re.compile(rf"STATUS=quarantined: \d+ s left .*{re.escape(why)}")
+        return any(pattern.fullmatch(status) for status in self.heard)
+
+    def client(self) -> redis.Redis:
+        return redis.Redis(host=LOOPBACK, port=self.master.port, retry=None)
+
+
+@pytest.fixture
+def make_unit(folder: Path) -> Iterator[Callable[[Path], Unit]]:
+    units: list[Unit] = []
+
+    def make(binary: Path) -> Unit:
+        units.append(Unit(folder, binary))
+        return units[-1]
+
+    yield make
+    for unit in units:
+        unit.close()
+
+
+@pytest.fixture
+def unit(make_unit: Callable[[Path], Unit], server_binary: Path) -> Unit:
+    """A unit that was never started."""
+    return make_unit(server_binary)
+
+
+def test_a_master_is_out_for_the_whole_delay_after_kill_9_and_says_so(unit: Unit) -> None:
+    unit.starts_for("first_start")
+    unit.stop()
+    unit.starts_at_once()
+    with unit.client() as client:
+        client.set("lockd:lease:a", "1", px=60_000)
+    unit.kill()
+    unit.heard.clear()
+    unit.starts_for("unclean_stop")
+    eventually(lambda: unit.waits("(unclean stop: killed by SIGKILL)"))
+    eventually(lambda: unit.heard[-1] == "STATUS=let start: quarantine is over")
+    with unit.client() as client:
+        assert client.get("lockd:lease:a") == b"1"
+
+
+def test_a_clean_stop_of_each_server_is_known_by_its_aof(
+    make_unit: Callable[[Path], Unit], any_server: Path
+) -> None:
+    unit = make_unit(any_server)
+    unit.start()
+    for _ in range(2):
+        with unit.client() as client:
+            client.set("lockd:lease:a", "1")
+            client.bgrewriteaof()
+            eventually(lambda client=client: not client.info("persistence")["aof_rewrite_in_progress"])
+        unit.stop()
+        unit.starts_at_once()
+    unit.stop()
+    for path in unit.master.folder.rglob("appendonly.aof*"):
+        os.utime(path)
+    unit.starts_for("data_changed")
+
+
+def test_a_host_that_loses_power_leaves_no_marker(unit: Unit) -> None:
+    unit.start()
+    unit.stop()
+    unit.starts_at_once()
+    unit.master.kill()
+    unit.starts_for("no_marker")
+
+
+def test_a_wiped_master_waits(unit: Unit) -> None:
+    unit.start()
+    unit.stop()
+    unit.master.wipe()
+    unit.starts_for("data_changed")
+
+
+def test_a_redis_that_ends_by_itself_is_judged_by_its_exit_status(unit: Unit) -> None:
+    unit.start()
+    with unit.client() as client, suppress(redis.ConnectionError):
+        client.shutdown(nosave=True)
+    assert unit.master.wait(10)
+    unit.ended()
+    unit.starts_at_once()
+    # As when the AOF can't be written.
+    unit.master.kill()
+    unit.leave(SERVICE_RESULT="exit-code", EXIT_CODE="exited", EXIT_STATUS="1")
+    unit.starts_for("unclean_stop")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
+def test_a_stop_during_quarantine_never_lets_redis_start(unit: Unit, number: signal.Signals) -> None:
+    unit.configure(60_000)
+    entering = unit.run("enter")
+    eventually(unit.waits)
+    assert unit.run("status").wait(60) == guard.EXIT_QUARANTINED
+    entering.send_signal(number)
+    # 0 would start Redis, and so might SIGTERM: systemd calls that a success of some processes.
+    assert entering.wait(60) == (-9 if number == signal.SIGKILL else guard.EXIT_INTERRUPTED)
+    unit.leave(SERVICE_RESULT="success")
+    assert unit.run("status").wait(60) == guard.EXIT_STOPPED
+    unit.heard.clear()
+    unit.run("enter")
+    eventually(lambda: unit.waits("(quarantine interrupted: it begins anew; it was for: first start)"))
+
+
+def test_a_second_enter_is_refused_while_one_waits(unit: Unit) -> None:
+    unit.configure(60_000)
+    entering = unit.run("enter")
+    eventually(unit.waits)
+    assert unit.run("enter").wait(60) == guard.EXIT_REFUSED
+    assert "another `enter` runs already" in unit.log()
+    assert entering.poll() is None
+
+
+def test_an_operator_may_end_a_quarantine(unit: Unit) -> None:
+    unit.configure(60_000)
+    entering = unit.run("enter")
+    eventually(unit.waits)
+    assert unit.run("override", "--reason", "all agents are stopped").wait(60) == 0
+    assert entering.wait(60) == 0
+    assert 'event=overridden by="uid 0" reason="all agents are stopped"' in unit.log().replace(
+        f"uid {os.getuid()}", "uid 0"
+    )
+    assert "redis_lock_guard_overrides_total 1" in unit.textfile.read_text()
+    status = unit.run("status", "--json")
+    assert json.loads(status.communicate(timeout=60)[0])["state"] == "in_service"
+
+
+def test_a_state_folder_that_can_not_be_made_keeps_redis_out(unit: Unit) -> None:
+    (unit.folder / "state").write_text("a file")
+    assert unit.run("enter").wait(60) == guard.EXIT_REFUSED
+    assert "Redis is not started" in unit.log()
+    assert unit.run("leave", SERVICE_RESULT="success").wait(60) == guard.EXIT_REFUSED
+
+
+def fake_systemctl(unit: Unit) -> None:
+    """`systemctl kill` that finds the main process of a unit in a file."""
+    programs = unit.folder / "bin"
+    programs.mkdir()
+    (programs / "systemctl").write_text(
+        f'#!/bin/sh\necho "$*" >>{unit.folder}/systemctl.log\n'
+        f"pid=$(cat {unit.folder}/main.pid) || exit 1\nexec kill -9 $pid\n"
+    )
+    (programs / "systemctl").chmod(0o755)
+    unit.environment["PATH"] = f"{programs}:{unit.environment['PATH']}"
+
+
+def test_a_forward_step_of_the_clock_puts_a_master_into_quarantine(unit: Unit, wall_clock: Clock) -> None:
+    fake_systemctl(unit)
+    unit.environment |= wall_clock.environment()
+    unit.master.environment = wall_clock.environment()
+    unit.start()
+    watching = unit.run("watch")
+    eventually(lambda: "READY=1" in unit.heard and "WATCHDOG=1" in unit.heard)
+    wall_clock.step(-5 * guard.NS_PER_S)
+    backward = 'clock_steps_total{direction="backward"} 1'
+    eventually(lambda: backward in unit.textfile.read_text())
+    assert unit.master.running
+    wall_clock.step(guard.NS_PER_S)
+    # Redis can't be found yet: the watch goes on until it can.
+    calls = unit.folder / "systemctl.log"
+    eventually(lambda: calls.read_text().count("\n") > 2)
+    assert set(calls.read_text().splitlines()) == {"kill --kill-who=main --signal=KILL m1.service"}
+    (unit.folder / "main.pid").write_text(str(unit.master.pid))
+    eventually(lambda: unit.master.exit_status == -9)
+    unit.ended()
+    unit.starts_for("clock_step")
+    watching.terminate()
+    assert watching.wait(60) == 0, unit.log()
+
+
+def test_help_is_enough_to_begin_with() -> None:
+    shown = subprocess.run(
+        [sys.executable, "-I", GUARD, "--help"], capture_output=True, text=True, timeout=60, check=True
+    ).stdout
+    for word in ("enter", "leave", "watch", "override", "status", "check", "exit status"):
+        assert word in shown

@@ -150,8 +150,8 @@ class Cluster:
         for master in self.masters:
             master.crash(fault.for_ms * MS, power=True)
 
-    def stop_master(self, fault: Fault) -> None:
-        self.masters[fault.master].stop(fault.for_ms * MS)
+    def stop_master(self, fault: Fault) -> Callable[[], None]:
+        return self.masters[fault.master].stop()
 
     def wipe_master(self, fault: Fault) -> None:
         self.masters[fault.master].crash(fault.for_ms * MS, wiped=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from lockd.core.ballots import PUT_BACK, YES, Attempt, Extension, FenceRound, Release
@@ -169,15 +171,17 @@ class Master(Process):
             self.store = Store()
         elif self._guarding.synced_ms and self.running:
             self.store = self._synced.snapshot()
-        self._go_down(clean=False, told=not power, restart_after_ns=restart_after_ns)
+        self._go_down(clean=False, told=not power)
         self._host_up = not power
+        self.world.after(restart_after_ns, self._boot, self._boots)
 
-    def stop(self, restart_after_ns: int) -> None:
-        """SIGTERM: all is written, and the guard leaves its marker."""
+    def stop(self) -> Callable[[], None]:
+        """SIGTERM: all is written, and the guard leaves its marker. Returns what starts it again."""
         clean = self.running and not self.quarantined
-        self._go_down(clean=clean, told=True, restart_after_ns=restart_after_ns)
+        self._go_down(clean=clean, told=True)
+        return partial(self._boot, self._boots)
 
-    def _go_down(self, *, clean: bool, told: bool, restart_after_ns: int) -> None:
+    def _go_down(self, *, clean: bool, told: bool) -> None:
         self._clean = clean
         self.quarantined = False
         connections, self._connections = self._connections, {}
@@ -188,7 +192,6 @@ class Master(Process):
                 connection.reply(LOST)
         self.die()
         self._boots += 1
-        self.world.after(restart_after_ns, self._boot, self._boots)
 
     def _boot(self, boot: int) -> None:
         """The host is up, and the guard decides when Redis starts (rule 10)."""

@@ -300,10 +300,17 @@ def test_extend_by_an_agent_that_does_not_know_the_lease_stays_within_max_hold(m
     assert master.remaining_ms() <= 5_000
 
 
+def test_to_another_agent_what_was_ever_put_back_proves_nothing(master: Scripted) -> None:
+    """Only the agent that had it put back knows whether the lease has been proven since."""
+    master.extend(ttl_ms=1_000, put_back=f"60000 {OWNER} p3")
+    assert master.extend(ttl_ms=2_000)[:2] == [2, 2_000]
+    assert master.extend(ttl_ms=2_000, put_back=f"60000 {OWNER} p4")[:2] == [1, 2_000]
+
+
 def test_a_lease_that_was_put_back_is_bounded_by_the_age_that_it_had(master: Scripted) -> None:
-    master.extend(ttl_ms=1_000, put_back=f"60000 {OWNER}", age_ms=58_000)
+    master.extend(ttl_ms=1_000, put_back=f"60000 {OWNER} p0", age_ms=58_000)
     status, left_ms, _ = master.extend(ttl_ms=9_000)
-    assert status == 1
+    assert status == 2
     assert left_ms <= 2_000
     assert master.remaining_ms() <= 2_000
 

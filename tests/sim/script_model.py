@@ -8,11 +8,14 @@ and a key is gone once the clock has passed its end.
 from __future__ import annotations
 
 import copy
+import re
 from dataclasses import dataclass, field, replace
 
 from lockd.core.ballots import Attempt, Extension, FenceRound
 from lockd.core.fences import BLOCK, CEILING, slot_of
 from lockd.core.leases import on_masters
+
+_PUT_BACK = re.compile(rb" p[0-9]+$")
 
 Answer = tuple[int, int]
 """Status and value, as the scripts return them in front of their time."""
@@ -156,7 +159,7 @@ class Store:
                 return 4, 0
             ttl_ms = min(ttl_ms, left_ms)
         key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)
-        was_put_back = bool(back) and key.text.endswith(back)
+        was_put_back = key.text.endswith(back) if back else _PUT_BACK.search(key.text) is not None
         return 2 if was_put_back else 1, min(key.expires_ms - now_ms, ttl_ms)
 
     def release(self, resource: bytes, token: bytes, now_us: int) -> int:

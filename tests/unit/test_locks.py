@@ -1126,6 +1126,24 @@ def test_another_agents_lease_is_put_back_nowhere():
     assert shown_by(host) == [app.held.token] * 3 + [None, None]
 
 
+def test_what_its_own_agent_put_back_after_its_end_is_not_extended_elsewhere():
+    """The EXTEND was on its way until the lease had ended, and another held the resource meanwhile."""
+    host = cluster()
+    app = host.locked(ttl_ms=1_000, detached=True)
+    slow(host, *range(5))
+    host.extend(app, 9_000)
+    host.pass_ms(1_100, answering=False)
+    other = beside(host)
+    second = other.locked()
+    assert second.code == "granted"
+    other.unlock(second)
+    other.fleet.settle()
+    answer_all(host)
+    assert shown_by(host) == [app.held.token] * 5
+    told = extend_elsewhere(other, app.held.token, 5_000)
+    assert told.code == "NOTHELD"
+
+
 def test_another_agents_lease_that_is_on_no_quorum_is_not_held():
     host = cluster()
     app = beside(host).locked(detached=True)

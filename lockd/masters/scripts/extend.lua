@@ -6,7 +6,8 @@
 --       5 age of the lease in ms (used with 4)
 -- Returns {status, value, time_us}
 --    1 extended            value = ms that may be relied upon: the ttl, or what max_hold leaves of it
---    2 was missing, put back; or was put back since that proof, and the answer may have got lost
+--    2 was missing, put back; or was put back since that proof, and the answer may have got lost; or, with an empty 4,
+--      was put back at all: another may have held the resource in between, and only its own agent knows
 --    0 held by another     value = how many ms until that one expires here
 --    3 missing, and not to be put back
 --    4 held for max_hold already (asked only with an empty 4)
@@ -44,5 +45,10 @@ if lasts_ms < ttl_ms then
   call('PEXPIRE', KEYS[1], ttl_ms)
   lasts_ms = ttl_ms
 end
-local put_back = ARGV[4] ~= '' and string.sub(lease, -#ARGV[4]) == ARGV[4]
+local put_back
+if ARGV[4] == '' then
+  put_back = string.find(lease, ' p%d+$')
+else
+  put_back = string.sub(lease, -#ARGV[4]) == ARGV[4]
+end
 return {put_back and 2 or 1, math.min(lasts_ms, ttl_ms), now_us}

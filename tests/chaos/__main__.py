@@ -26,11 +26,15 @@ from tests.chaos.power import why_no_disks
 from tests.chaos.report import as_document, as_text, keep
 from tests.chaos.wrong_agent import WRONGS
 from tests.redis.masters import short_folder
+from tests.sim.__main__ import above_zero, some
 
 
 def main() -> int:
     options = _options()
     kinds = possible(options.only)
+    if not kinds:
+        print("nothing is left to inject", file=sys.stderr)
+        return 2
     plan = Plan(
         seconds=options.seconds, seed=options.seed, kinds=kinds, apps=options.apps, wrong=options.wrong
     )
@@ -73,17 +77,17 @@ def possible(wanted: Sequence[str]) -> tuple[str, ...]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make chaos", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=60.0, help="how long faults are injected")
+    parser.add_argument("--seconds", type=above_zero, default=60.0, help="how long faults are injected")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000, help="of all that is chance")
     parser.add_argument("--only", type=_kinds, default=KINDS, metavar="KIND,…", help=", ".join(KINDS))
-    parser.add_argument("--apps", type=int, default=Plan().apps, help="how many apps there are")
+    parser.add_argument("--apps", type=some, default=Plan().apps, help="how many apps there are")
     parser.add_argument("--wrong", default="", choices=WRONGS, help="agents that are wrong on purpose")
     parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
     return parser.parse_args()
 
 
 def _kinds(text: str) -> tuple[str, ...]:
-    kinds = tuple(text.split(","))
+    kinds = tuple(dict.fromkeys(text.split(",")))
     unknown = set(kinds) - set(KINDS)
     if unknown:
         raise argparse.ArgumentTypeError(f"{', '.join(sorted(unknown))}: there are only {', '.join(KINDS)}")

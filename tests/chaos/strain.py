@@ -24,7 +24,6 @@ class Strain:
         self._agents = {agent.name: agent for agent in agents}
         self._waited: dict[str, tuple[int, int]] = {}
         self._kept: dict[str, deque[tuple[int, int]]] = {name: deque() for name in (*self._agents, "")}
-        self.worst_ns = 0
 
     async def run(self) -> None:
         while True:
@@ -49,7 +48,6 @@ class Strain:
     def _keep(self, name: str, now_ns: int, waited_ns: int) -> None:
         kept = self._kept[name]
         kept.append((now_ns, waited_ns))
-        self.worst_ns = max(self.worst_ns, waited_ns)
         while kept[0][0] < now_ns - _KEEP_NS:
             kept.popleft()
 

@@ -7,9 +7,8 @@ import sys
 from collections.abc import Callable
 
 from lockd.cli import main
-from lockd.clock import boottime_ns
 from lockd.core import leases
-from lockd.core.ballots import PUT_BACK, YES, Attempt, Extension, Release
+from lockd.core.ballots import Attempt, Release
 from lockd.core.clocks import Clocks
 from lockd.core.locks import Locks
 from lockd.core.ports import Limits
@@ -62,24 +61,6 @@ def _trusts_clocks() -> None:
     Clocks.distrust = lambda _clocks, _master, _now_ns: None  # type: ignore[method-assign,assignment]
 
 
-def _counts_put_back() -> None:
-    """A master that had lost a lease proves it as well as one that had it all the time (rule 2)."""
-    answered = Extension.answered
-
-    def counted(self: Extension, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
-        answered(self, master, YES if status == PUT_BACK else status, value, counts, now_ns)
-
-    Extension.answered = counted  # type: ignore[method-assign]
-
-
-def _never_late() -> None:
-    """What the masters granted is handed out, however long they took (rule 1)."""
-    Locks._still_valid = lambda _locks, _attempt, _now_ns: True  # type: ignore[method-assign,assignment]
-    vars(leases)["deadline_ns"] = lambda t1_ns, ttl_ms: max(
-        deadline_ns(t1_ns, ttl_ms), boottime_ns() + ttl_ms * 990_000
-    )
-
-
 WRONGS: dict[str, Callable[[], None]] = {
     "long deadlines": _long_deadlines,
     "small quorum": _small_quorum,
@@ -87,8 +68,6 @@ WRONGS: dict[str, Callable[[], None]] = {
     "tells late": _tells_late,
     "one fence": _one_fence,
     "trusts clocks": _trusts_clocks,
-    "counts put back": _counts_put_back,
-    "never late": _never_late,
 }
 
 if __name__ == "__main__":

@@ -1,9 +1,10 @@
 """Check the models: `make model`, or python -m tests.model.
 
-    python -m tests.model [--deep] [--only WORD] [--trail ROW] [--json] [--jobs N]
+    python -m tests.model                       every row
+    python -m tests.model --only fences         those with this in their name or flags
+    python -m tests.model --trail 'no second round'    how the promise of a row is broken, step by step
 
-Prints a table of all rows, and ends with status 1 when one is not as expected. --trail prints how the promise
-of a row is broken, step by step.
+Exit status: 0 each row is as expected, 1 one is not, 2 wrong usage or no tools, 130 it was told to stop.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 
 from tests.model.rows import ROWS, Row
 from tests.model.search import Outcome, missing_tools, search
+from tests.sim.__main__ import some
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -32,22 +34,29 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     if args.trail is not None:
         return _tell(args.trail)
-    rows = [row for row in ROWS if (args.deep or not row.deep) and args.only in f"{row.name} {row.flags}"]
-    outcomes = _search_all(rows, args.jobs, quiet=args.json)
+    outcomes = _search_all(args.rows, args.jobs, quiet=args.json)
     print(json.dumps([_as_json(o) for o in outcomes], indent=2) if args.json else table(outcomes))
     return 0 if all(outcome.as_expected for outcome in outcomes) else 1
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.model", description="Check the models of lockd's rules."
+        prog="python -m tests.model",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--deep", action="store_true", help="also the rows that take minutes and gigabytes")
     parser.add_argument("--only", default="", metavar="WORD", help="rows with this in their name or flags")
     parser.add_argument("--trail", metavar="ROW", help="print this row's counter-example")
-    parser.add_argument("--json", action="store_true")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
-    return parser.parse_args(argv)
+    parser.add_argument("--json", action="store_true", help="print the rows as JSON")
+    parser.add_argument("--jobs", type=some, default=os.cpu_count() or 1, help="searches side by side")
+    args = parser.parse_args(argv)
+    args.rows = [
+        row for row in ROWS if (args.deep or not row.deep) and args.only in f"{row.name} {row.flags}"
+    ]
+    if not args.rows:
+        parser.error(f"no row has {args.only!r} in its name or flags")
+    return args
 
 
 def _search_all(rows: Sequence[Row], jobs: int, *, quiet: bool) -> list[Outcome]:
@@ -111,4 +120,7 @@ def _as_json(outcome: Outcome) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

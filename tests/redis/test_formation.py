@@ -265,6 +265,18 @@ def test_admitting_needs_a_quorum_of_the_others(formed: Cluster) -> None:
     assert on(formed.masters[0], "DBSIZE") == 0
 
 
+def test_a_blank_master_is_none_of_the_quorum_that_another_is_admitted_from(formed: Cluster) -> None:
+    """Three others can be read, but one of them lost its counters too."""
+    m1, m2, *_, m5 = formed.masters
+    for master in (m1, m2):
+        on(master, "FLUSHALL")
+    m5.kill()
+    formed.wait_voting(2)
+    refusal = App(formed).refused("ADMIT", "m1")
+    assert "its fence counters must come from 3 other masters, and only 2 have a vote" in refusal
+    assert on(m1, "DBSIZE") == 0
+
+
 def test_admitting_waits_for_the_longest_lease_that_any_master_allows(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(masters=3, max_ttl_ms=30_000)
     other = cluster.add_agent(max_ttl_ms=MAX_TTL_MS)

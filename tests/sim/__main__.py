@@ -4,7 +4,8 @@
     python -m tests.sim --hours 8 --from 100000  a long search
     python -m tests.sim --seed 4711              one run again: its history, shrunk when it breaks a promise
 
-Exit status: 0 all promises were kept, 1 one was broken (its seed and history are printed), 2 wrong usage.
+Exit status: 0 all promises were kept, 1 one was broken (its seed and history are printed), 2 wrong usage,
+130 it was told to stop.
 """
 
 from __future__ import annotations
@@ -12,14 +13,18 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from math import inf
+from math import inf, isfinite
 from multiprocessing import Pool
+from types import FrameType
+from typing import NoReturn
 
 from tests.sim.cluster import run
 from tests.sim.history import Fault, Granted
@@ -38,6 +43,9 @@ class Tally:
     faults: int = 0
     violations: Counter[str] = field(default_factory=Counter)
     broken: list[int] = field(default_factory=list)
+    failure: str = ""
+    """Of the first run in which the program itself failed."""
+    interrupted: bool = False
 
     def add(self, result: Result) -> None:
         self.runs += 1
@@ -47,6 +55,7 @@ class Tally:
         self.violations.update(result.promises)
         if result.promises:
             self.broken.append(result.seed)
+            self.failure = self.failure or result.failure
 
     def line(self, took_s: float) -> str:
         hours = self.simulated_s / 3600
@@ -57,18 +66,45 @@ class Tally:
         )
 
 
+_RUN_CPU_S = 120.0
+"""A run takes a tenth of a second; one that takes this long goes round in circles."""
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A run, as it comes back from a worker process."""
+    """A run, as it comes back from a worker process. failure: how the program itself failed."""
 
     seed: int
     simulated_s: float
     grants: int
     faults: int
     promises: tuple[str, ...]
+    failure: str = ""
+
+
+class GoesRound(Exception):
+    """A run that does not end."""
+
+
+def _goes_round(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise GoesRound(f"no end after {_RUN_CPU_S:.0f} s of processor time")
 
 
 def try_seed(seed: int) -> Result:
+    """A run. That the rules fail or never end is a finding too, and keeps its seed."""
+    signal.signal(signal.SIGVTALRM, _goes_round)
+    signal.setitimer(signal.ITIMER_VIRTUAL, _RUN_CPU_S)
+    try:
+        return _result(seed)
+    except GoesRound:
+        return Result(seed, 0.0, 0, 0, ("ends",), traceback.format_exc())
+    except Exception:
+        return Result(seed, 0.0, 0, 0, ("runs",), traceback.format_exc())
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+
+
+def _result(seed: int) -> Result:
     outcome = run(draw(seed))
     return Result(
         seed,
@@ -79,17 +115,20 @@ def try_seed(seed: int) -> Result:
     )
 
 
+_AHEAD = 2_000
+
+
 def results(first: int, jobs: int) -> Iterator[Result]:
     if jobs == 1:
         yield from map(try_seed, count(first))
         return
-    with Pool(jobs) as pool:
-        yield from pool.imap(try_seed, _paced(first), chunksize=1)
+    with Pool(jobs, initializer=_leave_stopping_to_the_parent) as pool:
+        for start in count(first, _AHEAD):  # imap draws all that it is given, ahead
+            yield from pool.imap(try_seed, range(start, start + _AHEAD))
 
 
-def _paced(first: int) -> Iterator[int]:
-    """As many seeds as anybody will ever try: imap draws them all ahead."""
-    return iter(range(first, first + 200_000))
+def _leave_stopping_to_the_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def search(
@@ -105,7 +144,7 @@ def search(
     broken one unless `to_the_end`."""
     tally = Tally(first)
     began_s = shown_s = time.monotonic()
-    for result in results(first, jobs):
+    for result in _until_interrupted(results(first, jobs), tally):
         tally.add(result)
         now_s = time.monotonic()
         if not quiet and now_s - shown_s > 10:
@@ -117,6 +156,13 @@ def search(
     if not quiet:
         print(tally.line(time.monotonic() - began_s), flush=True)
     return tally
+
+
+def _until_interrupted(more: Iterator[Result], tally: Tally) -> Iterator[Result]:
+    try:
+        yield from more
+    except KeyboardInterrupt:
+        tally.interrupted = True
 
 
 def explain(seed: int) -> bool:
@@ -138,14 +184,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.sim", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--seconds", type=float, help="how long to search (60)")
-    parser.add_argument("--hours", type=float, help="the same, in hours")
+    parser.add_argument("--seconds", type=above_zero, help="how long to search (60)")
+    parser.add_argument("--hours", type=above_zero, help="the same, in hours")
     parser.add_argument(
-        "--minutes", type=float, default=inf, help="or until so many cluster-minutes are over"
+        "--minutes", type=above_zero, default=inf, help="or until so many cluster-minutes are over"
     )
     parser.add_argument("--from", dest="first", type=int, default=0, help="the first seed (0)")
     parser.add_argument("--seed", type=int, help="run this one alone, and show it")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes side by side")
+    parser.add_argument("--jobs", type=some, default=os.cpu_count() or 1, help="processes side by side")
     parser.add_argument("--all", action="store_true", help="don't stop at the first broken promise")
     parser.add_argument("--json", action="store_true", help="print what came of it as JSON, and nothing else")
     options = parser.parse_args()
@@ -161,9 +207,27 @@ def main() -> int:
     )
     if options.json:
         print(json.dumps({**_fields(tally), "violations": dict(tally.violations)}))
+    elif tally.failure:
+        print(tally.failure + f"again: python -m tests.sim --seed {tally.broken[0]}")
     elif tally.broken:
         explain(tally.broken[0])
+    if tally.interrupted:
+        return 130
     return 1 if tally.broken else 0
+
+
+def above_zero(text: str) -> float:
+    number = float(text)
+    if not (isfinite(number) and number > 0):
+        raise argparse.ArgumentTypeError(f"{text}: it must be more than 0")
+    return number
+
+
+def some(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text}: it must be at least 1")
+    return number
 
 
 def _seconds(options: argparse.Namespace) -> float:
@@ -175,7 +239,7 @@ def _seconds(options: argparse.Namespace) -> float:
 
 
 def _fields(tally: Tally) -> dict[str, object]:
-    names = ("first", "runs", "simulated_s", "grants", "faults", "broken")
+    names = ("first", "runs", "simulated_s", "grants", "faults", "broken", "failure")
     return {name: getattr(tally, name) for name in names}
 
 

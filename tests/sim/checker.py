@@ -135,7 +135,12 @@ class Reading:
 
 
 def exclusion(history: Reading, _: Bounds) -> Iterable[Violation]:
-    """No two leases of one resource are valid at once, by true time."""
+    """No two leases of one resource are valid at once, by true time; and no lease has two holders."""
+    first: dict[bytes, Granted] = {}
+    for granted in history.all(Granted):
+        before = first.setdefault(granted.token, granted)
+        if before is not granted:
+            yield Violation("exclusion", granted.at_ns, f"{granted} was granted before: {before}")
     for holds in history.holds_by(lambda resource: resource):
         last: Hold | None = None
         for hold in holds:
@@ -212,13 +217,18 @@ def answers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
 
 
 def served(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """With all mended, somebody who waits for long enough gets the resource, unless others got it in turn."""
+    """With all mended, whoever waits for long enough gets the resource, unless others had it meanwhile: an
+    outage is none any more, on any host."""
     for calm in history.all(Calm)[-1:]:
-        granted = {hold.asked.resource for hold in history.holds.values() if hold.granted.at_ns > calm.at_ns}
         for refused in history.all(Refused):
             asked = history.asked[refused.request]
-            patient = (asked.wait_ms or 0) >= bounds.serve_ms and asked.at_ns >= calm.at_ns
-            if patient and asked.resource not in granted:
+            if (asked.wait_ms or 0) < bounds.serve_ms or asked.at_ns < calm.at_ns:
+                continue
+            others_had_it = refused.code == "TIMEOUT" and any(
+                hold.asked.resource == asked.resource and asked.at_ns < hold.granted.at_ns < refused.at_ns
+                for hold in history.holds.values()
+            )
+            if not others_had_it:
                 yield Violation("served", refused.at_ns, f"{asked} got {refused.code} {refused.text}")
 
 
@@ -231,16 +241,17 @@ def live_releases(history: Reading, _: Bounds) -> Iterable[Violation]:
 
 
 def max_hold(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """No lease is renewed past its max_hold (rule 7)."""
+    """No lease is granted for longer than its max_hold, or renewed past it (rule 7)."""
     for hold in history.holds.values():
         if hold.asked.max_hold_ms is None:
             continue
-        end_ns = hold.granted.at_ns + (hold.asked.max_hold_ms + bounds.hold_slack_ms) * MS
-        for extended in hold.extensions:
-            if extended.deadline_ns > end_ns:
-                yield Violation(
-                    "max hold", extended.at_ns, f"{hold} was renewed to {extended.deadline_ns / 1e9:.6f}"
-                )
+        granted = hold.granted
+        from_ns = granted.at_ns if granted.tried_ns is None else granted.tried_ns
+        end_ns = from_ns + (hold.asked.max_hold_ms + bounds.hold_slack_ms) * MS
+        for told in (granted, *hold.extensions):
+            if told.deadline_ns > end_ns:
+                text = f"{hold} was promised to {told.deadline_ns / 1e9:.6f}"
+                yield Violation("max hold", told.at_ns, text)
                 break
 
 

@@ -141,20 +141,25 @@ class Cluster:
             agent.resume()
 
     def crash_master(self, fault: Fault) -> None:
-        self.masters[fault.master].crash(100 * MS)
+        self.world.after(100 * MS, self.masters[fault.master].crash())
 
-    def power_loss(self, fault: Fault) -> None:
-        self.masters[fault.master].crash(fault.for_ms * MS, power=True)
+    def power_loss(self, fault: Fault) -> Callable[[], None]:
+        return self.masters[fault.master].crash(power=True)
 
-    def blackout(self, fault: Fault) -> None:
-        for master in self.masters:
-            master.crash(fault.for_ms * MS, power=True)
+    def blackout(self, fault: Fault) -> Callable[[], None]:
+        boots = [master.crash(power=True) for master in self.masters]
+
+        def mend() -> None:
+            for boot in boots:
+                boot()
+
+        return mend
 
     def stop_master(self, fault: Fault) -> Callable[[], None]:
         return self.masters[fault.master].stop()
 
-    def wipe_master(self, fault: Fault) -> None:
-        self.masters[fault.master].crash(fault.for_ms * MS, wiped=True)
+    def wipe_master(self, fault: Fault) -> Callable[[], None]:
+        return self.masters[fault.master].crash(wiped=True)
 
     def pause_master(self, fault: Fault) -> Callable[[], None]:
         self.masters[fault.master].pause()
@@ -238,7 +243,7 @@ class Cluster:
         if not agent.running:
             return None
         self._end(agent)
-        return agent.start
+        return lambda: self._start(agent)
 
     def stop_agent(self, fault: Fault) -> Callable[[], None] | None:
         agent = self.agents[fault.agent]
@@ -247,10 +252,15 @@ class Cluster:
         agent.drain()
         life = agent.life
         self.world.after(min(fault.for_ms, 500) * MS // 2, lambda: self._end(agent, life))
-        return lambda: self._start_again(agent, life)
 
-    def _start_again(self, agent: Agent, life: int) -> None:
-        self._end(agent, life)
+        def mend() -> None:
+            self._end(agent, life)
+            self._start(agent)
+
+        return mend
+
+    def _start(self, agent: Agent) -> None:
+        """Unless it was started already, after another fault of the same agent."""
         if not agent.running:
             agent.start()
 

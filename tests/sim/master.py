@@ -165,15 +165,16 @@ class Master(Process):
         self.disk_is_in_sync()
         self.wake_after(self._guarding.synced_ms * MS, self._sync)
 
-    def crash(self, restart_after_ns: int, *, power: bool = False, wiped: bool = False) -> None:
-        """The process dies at once. power: the whole host, so that nobody is told. wiped: its data too."""
+    def crash(self, *, power: bool = False, wiped: bool = False) -> Callable[[], None]:
+        """The process dies at once. power: the whole host, so that nobody is told. wiped: its data too.
+        Returns what starts it again."""
         if wiped:
             self.store = Store()
         elif self._guarding.synced_ms and self.running:
             self.store = self._synced.snapshot()
         self._go_down(clean=False, told=not power)
         self._host_up = not power
-        self.world.after(restart_after_ns, self._boot, self._boots)
+        return partial(self._boot, self._boots)
 
     def stop(self) -> Callable[[], None]:
         """SIGTERM: all is written, and the guard leaves its marker. Returns what starts it again."""
@@ -224,4 +225,4 @@ class Master(Process):
 
     def _guard_acts(self, boot: int) -> None:
         if boot == self._boots:
-            self.crash(0)
+            self.crash()()

@@ -51,7 +51,21 @@ WORLD = "tests/sim/world.py"
 
 MUTATIONS = (
     one("quorum off by one", 1, PORTS, "self.masters // 2 + 1", "self.masters // 2"),
-    one("what others hold is cut short", 9, SCRIPTS, "now_ms + self.max_ttl_ms)", "now_ms + self.max_ttl_ms // 8)"),
+    one(
+        "one host never connects again",
+        5,
+        LINK,
+        "        self._agent.wake_after(self._back_off_ns(), self.connect)",
+        '        if not self._agent.name.endswith("1"):\n'
+        "            self._agent.wake_after(self._back_off_ns(), self.connect)",
+    ),
+    one(
+        "what others hold is cut short",
+        9,
+        SCRIPTS,
+        "now_ms + self.max_ttl_ms)",
+        "now_ms + self.max_ttl_ms // 8)",
+    ),
     Mutation(
         "wall clock for elapsed time",
         1,

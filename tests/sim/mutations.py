@@ -5,7 +5,8 @@
 
 Each mutation is a small patch to the real rules (lockd/core) or, for rules that live elsewhere, to their
 models here (the scripts, the link, the guard). It is applied to a copy of the sources, and seeds are tried on
-that until a promise is broken. Exit status: 0 each was found, 1 one was not, 2 wrong usage.
+that until a promise is broken. Exit status: 0 each was found, 1 one was not, 2 wrong usage,
+130 it was told to stop.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import argparse
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -22,10 +24,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.sim.__main__ import above_zero, some
 from tests.sim.mutation_list import MUTATIONS, Mutation
 
-# A run takes a tenth of a second: a mutation that makes the program hang is none.
-_HANGS_S = 900
+_running: set[subprocess.Popen[str]] = set()
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -49,23 +51,32 @@ def hunt(mutation: Mutation, minutes: float) -> Found:
         for edit in mutation.edits:
             edit.apply(Path(folder))
         began_s = time.monotonic()
-        ran = subprocess.run(
+        status, said, errors = _in_a_child(
             [sys.executable, "-m", "tests.sim", "--json", "--jobs", "1", "--minutes", str(minutes)],
-            cwd=folder,
-            env={**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_HANGS_S,
+            folder,
         )
         took_s = time.monotonic() - began_s
-    if ran.returncode not in (0, 1) or not ran.stdout:
+    tally = json.loads(said) if status in (0, 1) and said else {"failure": errors}
+    if tally["failure"]:
         # It broke the program: that is no way to be found.
-        raise RuntimeError(f"{mutation.name}: the mutated program failed\n{ran.stderr}")
-    tally = json.loads(ran.stdout)
+        raise RuntimeError(f"{mutation.name}: the mutated program failed\n{tally['failure']}")
     promise = next(iter(tally["violations"]), None)
     seed = tally["broken"][0] if tally["broken"] else -1
     return Found(mutation.name, mutation.rule, promise, seed, tally["simulated_s"], took_s)
+
+
+def _in_a_child(command: list[str], folder: str) -> tuple[int, str, str]:
+    """Its status and what it said. It is ended with this program."""
+    env = {**os.environ, "PYTHONPATH": folder, "PYTHONDONTWRITEBYTECODE": "1"}
+    with subprocess.Popen(
+        command, cwd=folder, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        _running.add(child)
+        try:
+            said, errors = child.communicate()
+        finally:
+            _running.discard(child)
+    return child.returncode, said, errors
 
 
 def copy_to(folder: Path) -> None:
@@ -89,10 +100,13 @@ def main() -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--minutes", type=float, default=2_000.0, help="how many cluster-minutes to search for each (2000)"
+        "--minutes",
+        type=above_zero,
+        default=2_000.0,
+        help="how many cluster-minutes to search for each (2000)",
     )
     parser.add_argument("--only", default="", help="those with this in their name")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many side by side")
+    parser.add_argument("--jobs", type=some, default=os.cpu_count() or 1, help="how many side by side")
     options = parser.parse_args()
     chosen = [mutation for mutation in MUTATIONS if options.only in mutation.name]
     if not chosen:
@@ -100,10 +114,17 @@ def main() -> int:
     print(f"| rule | {'mutation':<50} | {'broken promise':<28} | cluster-minutes | seconds |", flush=True)
     print("|--:|---|---|--:|--:|", flush=True)
     missed = 0
-    with ThreadPoolExecutor(options.jobs) as workers:
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    workers = ThreadPoolExecutor(options.jobs)
+    try:
         for found in workers.map(lambda mutation: hunt(mutation, options.minutes), chosen):
             print(row(found), flush=True)
             missed += found.promise is None
+    except KeyboardInterrupt:
+        workers.shutdown(wait=False, cancel_futures=True)
+        for child in list(_running):
+            child.kill()
+        return 130
     print(f"{len(chosen) - missed} of {len(chosen)} found")
     return 1 if missed else 0
 

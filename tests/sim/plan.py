@@ -117,6 +117,7 @@ class Theme:
     max_ttls_ms: tuple[int, ...] = (1_500, 3_000, 5_000, 10_000)
     thinks_ms: tuple[tuple[int, int], ...] = ((100, 2_500),)
     lying_disks: bool = False
+    guarded: bool = True
     steps_seen_after_ms: tuple[int | None, ...] = (20, 20, None)
     scene: Callable[[random.Random, Shape], Iterator[Fault]] | None = None
 
@@ -142,7 +143,12 @@ _DISKS = Theme(
     max_ttls_ms=(3_000, 10_000),
     lying_disks=True,
 )
-_THEMES = (_ANYTHING, _ANYTHING, _COUNTERS, _LATE, _STOPPED, _CLOCKS, _DISKS)
+_SERVICE = Theme(
+    (Kind.STOP_MASTER, Kind.PAUSE_MASTER, Kind.REFUSING_MASTER, Kind.WIPE_MASTER, Kind.STOP_AGENT), 0.05
+)
+# An honest disk loses no vote, and a wiped master is blank: what the guard is for is the rest.
+_UNGUARDED = Theme((Kind.CRASH_MASTER, Kind.POWER_LOSS, Kind.BLACKOUT), 0.2, guarded=False)
+_THEMES = (_ANYTHING, _ANYTHING, _COUNTERS, _LATE, _STOPPED, _CLOCKS, _DISKS, _SERVICE, _UNGUARDED)
 
 
 def _scenes() -> tuple[Theme, ...]:
@@ -172,6 +178,7 @@ def _shape(dice: random.Random, theme: Theme) -> Shape:
     # then, which is why lockd asks for honest disks.
     guarding = Guarding(
         max_ttl_ms,
+        enabled=theme.guarded,
         steps_seen_after_ms=dice.choice(theme.steps_seen_after_ms),
         synced_ms=dice.choice((400, 1_500)) if theme.lying_disks else 0,
     )
@@ -201,6 +208,8 @@ def _faults(dice: random.Random, theme: Theme, shape: Shape) -> Iterator[Fault]:
     if shape.guarding.synced_ms:
         # Without an order of their own that the agents' clocks could take over.
         kinds = [kind for kind in kinds if kind is not Kind.STEP_AGENT]
+    if not shape.guarding.enabled:
+        kinds = [kind for kind in kinds if kind is not Kind.STEP_MASTER]
     if theme.scene is not None:
         yield from sorted(theme.scene(dice, shape), key=lambda fault: fault.at_ms)
         return

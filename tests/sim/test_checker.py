@@ -155,10 +155,27 @@ class TestAnswers:
     def test_who_has_gone_is_owed_none(self):
         assert not broken(asked(50, 1), Withdrawn(60 * MS, 1), *self.CALM)
 
+    def test_one_host_stays_out_with_all_mended(self):
+        """Others get it: that is no help to an agent that finds no quorum any more."""
+        others = (asked(300, 2), granted(305, 2, A, 10, 900, 300))
+        outage = (asked(150, 1, wait_ms=2_000), Refused(2_150 * MS, 1, "NOQUORUM"))
+        assert broken(*outage, *others, *self.CALM) == ["served"]
+
+    def test_others_have_it_all_the_time(self):
+        others = (asked(300, 2), granted(305, 2, A, 10, 900, 300))
+        waited = (asked(150, 1, wait_ms=2_000), Refused(2_150 * MS, 1, "TIMEOUT"))
+        assert not broken(*waited, *others, *self.CALM)
+
     def test_nobody_gets_it_with_all_mended(self):
         assert broken(asked(150, 1, wait_ms=2_000), Refused(2_150 * MS, 1, "NOQUORUM"), *self.CALM) == [
             "served"
         ]
+
+
+def test_one_lease_for_two():
+    assert broken(asked(0, 1), asked(0, 2), granted(5, 1, A, 10, 900, 0), granted(6, 2, A, 10, 900, 0)) == [
+        "exclusion"
+    ]
 
 
 class TestReleases:
@@ -176,6 +193,9 @@ class TestHolds:
             granted(5, 1, A, 10, 900, 0),
             Extended(800 * MS, A, 2_100 * MS),
         ) == ["max hold"]
+
+    def test_a_grant_past_max_hold(self):
+        assert broken(asked(0, 1, max_hold_ms=800), granted(5, 1, A, 10, 900, 0)) == ["max hold"]
 
     def test_a_renewal_up_to_it(self):
         assert not broken(

@@ -281,3 +281,15 @@ def test_a_clock_that_stepped_back_shows_its_new_offset_at_once(settled):
     settled.ahead_us[1] -= 30_000_000
     settled.go_on(1)
     assert -30_001_000 < settled.clocks.off_median_us(1, settled.now_ns) < -29_999_000
+
+
+def test_a_jump_too_small_for_the_median_costs_the_vote_for_as_long_as_any_other():
+    watch = Watch()
+    watch.go_on(30)
+    watch.ahead_us[1] += 50_000
+    watch.sample()
+    for _ in range(SETTLE_S - 3):
+        watch.go_on(1)
+        assert watch.trusted() == [0, 2, 3, 4]
+    watch.go_on(3)
+    assert watch.trusted() == [0, 1, 2, 3, 4]

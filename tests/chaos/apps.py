@@ -182,22 +182,22 @@ class App:
         if push[0] == b"renewed":
             self._prolonged(held, push[3], read_ns)
         elif push[0] == b"lost":
-            self._lost(held, read_ns)
+            self._lost(held, push[3], push[4], read_ns)
 
     def _prolonged(self, held: Held, deadline_ns: int, read_ns: int) -> None:
         self._recorder.note(Extended(read_ns, held.token, deadline_ns))
         held.deadline_ns = max(held.deadline_ns, deadline_ns)
 
-    def _lost(self, held: Held, read_ns: int) -> None:
-        """The loss has to be told before what the app was promised is over; a lease that turns out to be gone
-        is over when that turns out, and the push says so."""
+    def _lost(self, held: Held, reason: bytes, deadline_ns: int, read_ns: int) -> None:
         self.let_go(held, "lost", read_ns)
-        lost = Lost(read_ns, held.token, held.deadline_ns)
+        lost = Lost(read_ns, held.token, deadline_ns)
+        # One that turns out to be gone is over when that turns out: nobody could have told it before.
+        excused = self._asleep or reason.startswith(b"it is gone")
         # A little later, when it is known what this process and the agent had to wait for.
-        asyncio.get_running_loop().call_later(_LATE_NOTES_S, self._note_lost, lost, self._asleep, held.ttl_ms)
+        asyncio.get_running_loop().call_later(_LATE_NOTES_S, self._note_lost, lost, excused, held.ttl_ms)
 
-    def _note_lost(self, lost: Lost, asleep: bool, ttl_ms: int) -> None:
-        excused = asleep or self._agent.stood_still(lost.deadline_ns - ttl_ms * _MS, lost.at_ns)
+    def _note_lost(self, lost: Lost, excused: bool, ttl_ms: int) -> None:
+        excused = excused or self._agent.stood_still(lost.deadline_ns - ttl_ms * _MS, lost.at_ns)
         if not excused and self._strain is not None:
             notice = notice_ns(ttl_ms)
             waited_ns = self._strain.waited_ns(self._agent.name, lost.deadline_ns - notice, lost.at_ns)

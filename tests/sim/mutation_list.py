@@ -128,6 +128,7 @@ MUTATIONS = (
                 "self._last_ns, self._stuck_until_ns)",
                 "0 if 'Release object' in repr(message) else self._last_ns, self._stuck_until_ns)",
             ),
+            Edit(NETWORK, "self._last_ns = when_ns\n", "self._last_ns = max(self._last_ns, when_ns)\n"),
             Edit(
                 LINK,
                 "        question, sent_ns = self._in_flight.popleft()\n",
@@ -305,8 +306,8 @@ MUTATIONS = (
         "a lease that looks gone is released under its holder",
         12,
         LOCKS,
-        "now_ns, gone=True\n            )\n            if reply",
-        'now_ns, gone=True\n            )\n            self._end(lease, "forced", now_ns)\n            if reply',
+        "Loss.GONE, reason, now_ns, gone=True)\n            if reply",
+        'Loss.GONE, reason, now_ns, gone=True)\n            self._end(lease, "forced", now_ns)\n            if reply',
     ),
     one(
         "the lock of a dead app waits for its TTL",

@@ -24,6 +24,7 @@ from pydantic import (
     ModelWrapValidatorHandler,
     PrivateAttr,
     SecretStr,
+    StrictBool,
     StrictInt,
     StrictStr,
     ValidationError,
@@ -40,6 +41,8 @@ from lockd.config_yaml import Refused, document_in
 
 DAY_MS = 86_400_000
 SOCKET_PATH_BYTES = 107  # sun_path holds 108 with its final NUL
+CANARY = "canary"
+"""The class of the lock that the agent takes now and then, to see that locks can be had."""
 CLASSES_REMEMBERED = 4_096  # resources whose class is remembered: bounded, since apps choose the names
 
 
@@ -195,6 +198,8 @@ class Policy(_Section):
     lock_delay_ms: StrictInt = _whole(0, 0, DAY_MS)
     users: tuple[SystemName, ...] | None = _optional("a list of user names, as [alice, bob]")
     groups: tuple[SystemName, ...] | None = _optional("a list of group names, as [web, ops]")
+    wait_objective_ms: StrictInt = _whole(1_000, 1, DAY_MS)
+    page_on_loss: StrictBool = Field(default=False, description="true or false")
 
     def _values(self, max_ttl_ms: int) -> dict[str, Any]:
         return {
@@ -242,6 +247,7 @@ class Config(_Section):
     metrics: Annotated[StrictStr, _address(0, METRICS_ADDRESS)] | None = Field(
         default="127.0.0.1:9480", description=METRICS_ADDRESS
     )
+    canary_ms: StrictInt = _whole(10_000, 0, DAY_MS)
     timeouts: Timeouts = Timeouts()
     clock_skew_allowance_ms: StrictInt = _whole(100, 0, 60_000)
     defaults: Policy = Policy()
@@ -284,6 +290,15 @@ class Config(_Section):
     def other(self) -> LockClass:
         """The class of every resource that no configured class matches."""
         return LockClass(name="other", match="*", **self.defaults._values(self.max_ttl_ms))
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Every class that metrics tell apart: those configured, `other`, and the canary's."""
+        return (*(one.name for one in self.classes), "other", CANARY)
+
+    def class_named(self, label: str) -> LockClass:
+        """The policy of a class; that of `other` where none is configured under this name."""
+        return next((one for one in self.classes if one.name == label), self.other)
 
     @cached_property
     def class_of(self) -> Callable[[bytes], LockClass]:

@@ -43,6 +43,15 @@ def _items(document: Any, section: str) -> Sequence[Any]:
     return items if isinstance(items, list | tuple) else ()
 
 
+_TAKEN_NAMES = {
+    "other": (
+        "is other, which is the class of what no class matches",
+        "write another name, or set its policy under defaults",
+    ),
+    "canary": ("is canary, which is the class of the agent's own lock (canary_ms)", "write another name"),
+}
+
+
 def contradictions(document: Any, schema: Schema) -> Iterator[Problem]:
     """What is wrong between fields, each of which may be good by itself, or may not."""
     yield from _wrong_number_of_masters(document)
@@ -50,12 +59,8 @@ def contradictions(document: Any, schema: Schema) -> Iterator[Problem]:
     yield from _repeated(document, "masters", "address", endpoint)
     yield from _repeated(document, "classes", "name", str)
     for index, one in enumerate(_items(document, "classes")):
-        if _at(one, "name") == "other":
-            yield Problem(
-                f"classes[{index}].name",
-                "is other, which is the class of what no class matches",
-                "write another name, or set its policy under defaults",
-            )
+        if isinstance(name := _at(one, "name"), str) and name in _TAKEN_NAMES:
+            yield Problem(f"classes[{index}].name", *_TAKEN_NAMES[name])
     yield from _wrong_pairs(document)
     for low, high in _orders(document):
         yield from _out_of_order(document, low, high, schema)

@@ -181,30 +181,31 @@ def masters_table(snapshot: Snapshot, narrow: bool = False) -> Table:
         [_master_cells(master, snapshot.pids) for master in snapshot.masters],
         numbers=("pid", "round trip", "clock offset"),
         shrinks="why",
-        without=("clock offset", "version") if narrow else (),
+        without=(*(() if snapshot.pids else ("pid",)), *(("clock offset", "version") if narrow else ())),
     )
 
 
-def leases_table(snapshot: Snapshot, narrow: bool = False) -> RenderableType:
-    """The leases that have been held the longest, and how many more there are."""
+def leases_table(snapshot: Snapshot, narrow: bool = False, most: int = LEASES_SHOWN) -> RenderableType:
+    """The leases that are waited for the most, then those held the longest, and how many more there are."""
     if not snapshot.leases:
         return Text("no lease is held through this agent", style="dim")
-    longest_held = sorted(snapshot.leases, key=lambda lease: -int(lease["held_ms"]))
+    first = sorted(snapshot.leases, key=lambda lease: (-int(lease["waiters"]), -int(lease["held_ms"])))
     table = _table(
-        [_lease_cells(lease) for lease in longest_held[:LEASES_SHOWN]],
+        [_lease_cells(lease) for lease in first[:most]],
         numbers=("pid", "fence", "held for", "valid for", "waiting"),
         shrinks="held",
         without=("pid", "class", "valid for") if narrow else (),
     )
-    if len(longest_held) > LEASES_SHOWN:
-        table.add_row(Text(f"and {len(longest_held) - LEASES_SHOWN} more", style="dim"))
+    if len(first) > most:
+        table.add_row(Text(f"and {len(first) - most} more", style="dim"))
     return table
 
 
-def totals_line(snapshot: Snapshot, rates: Rates) -> Text:
+def totals_line(snapshot: Snapshot, rates: Rates, held: int | None = None) -> Text:
+    """`held`: where the leases were too many to be in the snapshot."""
     parts = [
         _votes(snapshot),
-        f"{len(snapshot.leases)} held",
+        f"{len(snapshot.leases) if held is None else held} held",
         f"{snapshot.number('waiters')} waiting",
         f"{rates.per_second('grants_total'):.1f} grants/s",
         f"{rates.per_second('releases_total'):.1f} releases/s",

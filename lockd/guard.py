@@ -65,6 +65,8 @@ and of the watch, lockd-guard-watch.service
     Restart=always
     RestartSec=1
     WatchdogSec=10
+Both must see one boot id: in a container, what gives a unit another /proc (ProtectKernelTunables=,
+ProtectControlGroups=, ProtectProc=) shows it the machine's, and to the watch each permit is of another boot.
 
 The configuration, /etc/lockd/guard.conf (`guard.py check` reads it and says what is wrong)
     [guard]

@@ -19,6 +19,7 @@ from lockd.lockctl_changes import cluster, force_release, master
 from lockd.lockctl_failures import Status, report
 from lockd.lockctl_locks import extend, lock, run_command, unlock
 from lockd.lockctl_run import CannotExecute, Lost, Refused, Unreachable
+from lockd.lockctl_top import top
 from lockd.lockctl_views import doctor, holder, locks, masters, ping
 
 DEFAULT_SOCKET = "/run/lockd/lockd.sock"
@@ -86,7 +87,7 @@ def main(ctx: click.Context, socket_path: str) -> None:
 
 for _command in (
     *(run_command, lock, unlock, extend),
-    *(holder, locks, masters, ping, doctor),
+    *(holder, locks, masters, top, ping, doctor),
     *(force_release, cluster, master),
 ):
     main.add_command(_command)

@@ -13,118 +13,45 @@ Labels are known from the start: classes, masters, and the words of this file. N
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate, chain
+from itertools import chain
 from typing import TYPE_CHECKING, TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
-from prometheus_client.core import (
-    CounterMetricFamily,
-    GaugeMetricFamily,
-    HistogramMetricFamily,
-    InfoMetricFamily,
-    Metric,
-)
+from prometheus_client.core import InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from lockd import __version__
+from lockd.census import Census
 from lockd.clock import boottime_ns
 from lockd.config import Config
-from lockd.core.leases import Lease, Standing
+from lockd.core.leases import Lease
 from lockd.core.membership import State
 from lockd.core.ports import Refusal, Watcher
-from lockd.core.validity import NS_PER_MS
+from lockd.metrics_counts import (
+    CANARY_OUTCOMES,
+    CONTENDED,
+    GRANTED,
+    UNRELEASED,
+    WAIT_S,
+    ClassCounts,
+    ClassTable,
+    Histogram,
+    LoopLag,
+    MasterCounts,
+    Tally,
+    outcome_of,
+)
+from lockd.metrics_families import Rows, counter, gauge, gauges, histogram
 
 if TYPE_CHECKING:
     from lockd.core.clocks import Clocks
     from lockd.core.locks import Locks
-    from lockd.core.queues import Queue
     from lockd.masters.fleet import Fleet
 
-REFUSAL_CODES = (
-    "TAKEN", "NOQUORUM", "TIMEOUT", "NOTHELD", "EXPIRED", "DENIED", "LIMIT", "DRAINING", "CLOCK", "ERR",
-)  # fmt: skip
-RELEASE_REASONS = ("released", "expired", "app gone", "forced")
-
-# Upper bounds in seconds. A wait may be as short as a hand-off, and as long as an app's patience.
-WAIT_S = (
-    10e-6, 25e-6, 50e-6, 100e-6, 250e-6, 500e-6, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5,
-    1.0, 2.5, 5.0, 10.0, 30.0, 60.0,
-)  # fmt: skip
-HOLD_S = (
-    0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0,
-    300.0, 600.0, 1800.0, 3600.0, 14400.0, 86400.0,
-)  # fmt: skip
-ROUND_TRIP_S = (
-    0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.064, 0.128, 0.25, 0.5, 1.0, 2.0,
-)  # fmt: skip
-
 V = TypeVar("V")
-Rows = Sequence[tuple[tuple[str, ...], V]]
-"""Label values, and what is so labelled."""
 
 _REST_S = 50e-6
-_BITE = 500
-_LAG_WINDOW_NS = 30_000 * NS_PER_MS
-
-
-class Histogram:
-    """Durations in ns, counted by upper bound; the last count is of all that were longer."""
-
-    __slots__ = ("_bounds_ns", "counts", "names", "sum_ns")
-
-    def __init__(self, bounds_s: Sequence[float]) -> None:
-        self._bounds_ns = [round(bound * 1e9) for bound in bounds_s]
-        self.names = [*map(repr, bounds_s), "+Inf"]
-        self.counts = [0] * len(self.names)
-        self.sum_ns = 0
-
-    def observe(self, ns: int) -> None:
-        self.counts[bisect_left(self._bounds_ns, ns)] += 1
-        self.sum_ns += ns
-
-    def buckets(self) -> list[tuple[str, float]]:
-        """As Prometheus wants them: every bucket holds those before it, too."""
-        return list(zip(self.names, accumulate(self.counts[:]), strict=True))
-
-
-class Tally(dict[str, int]):
-    """Counts by a word that code chooses. Words not known at the start begin at 0."""
-
-    def __missing__(self, word: str) -> int:
-        return 0
-
-
-class ClassCounts:
-    """All that is counted for one class. The number of grants is that of waits that were granted."""
-
-    __slots__ = (
-        "hold", "losses", "refusals", "refused_wait", "releases",
-        "renewals_failed", "renewals_worked", "wait",
-    )  # fmt: skip
-
-    def __init__(self) -> None:
-        self.wait = Histogram(WAIT_S)
-        self.refused_wait = Histogram(WAIT_S)
-        self.hold = Histogram(HOLD_S)
-        self.refusals = Tally.fromkeys(REFUSAL_CODES, 0)
-        self.releases = Tally.fromkeys(RELEASE_REASONS, 0)
-        self.renewals_worked = 0
-        self.renewals_failed = 0
-        self.losses = 0
-
-    def leases(self) -> int:
-        """Granted and not over yet. Ends are read first, so that it can't come out below zero."""
-        over = sum(self.hold.counts)
-        return sum(self.wait.counts) - over
-
-
-class ClassTable(dict[str, ClassCounts]):
-    """Class names to their counts; whatever isn't configured counts as `other`."""
-
-    def __missing__(self, label: str) -> ClassCounts:
-        return self["other"]
 
 
 class Metrics(Watcher, Collector):
@@ -138,18 +65,16 @@ class Metrics(Watcher, Collector):
         self._now_ns = now_ns
         self._masters = [master.name for master in config.masters]
         self._fingerprint = config.fingerprint()
-        labels = [*(one.name for one in config.classes), "other"]
-        self._of = ClassTable((label, ClassCounts()) for label in labels)
-        self._round_trips = [Histogram(ROUND_TRIP_S) for _ in self._masters]
-        self._connects = [0] * len(self._masters)
+        self._of = ClassTable((label, config.class_named(label).wait_objective_ms) for label in config.labels)
+        self._of_master = [MasterCounts() for _ in self._masters]
         self._limits = Tally.fromkeys(type(config.limits).model_fields, 0)
+        self._canary = {outcome: Histogram(WAIT_S) for outcome in CANARY_OUTCOMES}
+        self._canary_worked_s: float | None = None
         self._fence_rounds = 0
         self._forced_releases = 0
         self._protocol_errors = 0
-        self._lag_ns = 0
-        self._lag_most_ns = 0
-        self._lag_most_before_ns = 0
-        self._lag_turn_ns = 0
+        self._internal_errors = 0
+        self._lag = LoopLag()
         self._fleet: Fleet | None = None
         self._locks: Locks | None = None
         self._connections: Callable[[], int] | None = None
@@ -166,20 +91,29 @@ class Metrics(Watcher, Collector):
     # core.ports.Watcher
 
     def granted(self, lease: Lease, waited_ns: int) -> None:
-        self._of[lease.holder.label].wait.observe(waited_ns)
+        counts = self._of[lease.holder.label]
+        counts.granted_wait.observe_lease(waited_ns, lease.fence)
+        if waited_ns > counts.objective_ns:
+            counts.slow_waits += 1
 
     def refused(self, label: str, refusal: Refusal, waited_ns: int) -> None:
         counts = self._of[label]
+        outcome = outcome_of(refusal.code)
         counts.refusals[refusal.code] += 1
-        counts.refused_wait.observe(waited_ns)
+        counts.waits[outcome].observe(waited_ns)
+        if outcome is CONTENDED and waited_ns > counts.objective_ns:
+            counts.slow_waits += 1
 
     def lost(self, lease: Lease, reason: str) -> None:
-        self._of[lease.holder.label].losses += 1
+        assert lease.lost_by is not None
+        self._of[lease.holder.label].losses[lease.lost_by] += 1
 
     def released(self, lease: Lease, why: str, now_ns: int) -> None:
         counts = self._of[lease.holder.label]
-        counts.hold.observe(now_ns - lease.granted_ns)
+        counts.hold.observe_lease(now_ns - lease.granted_ns, lease.fence)
         counts.releases[why] += 1
+        if why == "released":
+            counts.margin.observe(max(0, lease.deadline_ns - now_ns))
 
     def renewed(self, lease: Lease, worked: bool) -> None:
         counts = self._of[lease.holder.label]
@@ -193,13 +127,21 @@ class Metrics(Watcher, Collector):
 
     # The links and the server
 
-    def round_trip(self, master: int, ns: int) -> None:
-        """From asking a master to its answer: of a probe, or of a vote."""
-        self._round_trips[master].observe(ns)
+    def voted(self, master: int, ns: int) -> None:
+        """From asking a master for a vote to its answer, its fsync included."""
+        self._of_master[master].votes.observe(ns)
+
+    def probed(self, master: int, ns: int) -> None:
+        """From asking a master for its time to its answer."""
+        self._of_master[master].probes.observe(ns)
+
+    def not_counted(self, master: int, why: str) -> None:
+        """A master was asked for a vote, and it did not count: why is one of metrics_counts.NOT_COUNTED."""
+        self._of_master[master].not_counted[why] += 1
 
     def connected(self, master: int) -> None:
         """A connection to this master was made and it said who it is."""
-        self._connects[master] += 1
+        self._of_master[master].connects += 1
 
     def limit_refused(self, limit: str) -> None:
         """An app ran into a limit; `limit` is its name in the configuration."""
@@ -212,26 +154,43 @@ class Metrics(Watcher, Collector):
         """An app sent what is no RESP request."""
         self._protocol_errors += 1
 
-    def loop_lag(self, lag_ns: int, now_ns: int) -> None:
-        """How late the event loop ran something that was due.
+    def internal_error(self) -> None:
+        """The agent itself failed at something."""
+        self._internal_errors += 1
 
-        The most is kept for a time, not from scrape to scrape: two scrapers would hide it from each other.
-        """
-        self._lag_ns = lag_ns
-        if now_ns >= self._lag_turn_ns:
-            self._lag_turn_ns = now_ns + _LAG_WINDOW_NS
-            self._lag_most_before_ns, self._lag_most_ns = self._lag_most_ns, 0
-        if lag_ns > self._lag_most_ns:
-            self._lag_most_ns = lag_ns
+    def loop_lag(self, lag_ns: int, now_ns: int) -> None:
+        """How late the event loop ran something that was due."""
+        self._lag.observe(lag_ns, now_ns)
+
+    def canary(self, refusal: Refusal | None, took_ns: int) -> None:
+        """The canary's lock was taken and given back in this time (refusal None), or why not."""
+        self._canary[GRANTED if refusal is None else outcome_of(refusal.code)].observe(took_ns)
+        if refusal is None:
+            self._canary_worked_s = time.time()
+
+    def canary_unreleased(self, took_ns: int) -> None:
+        """The canary's lock was taken, and giving it back was not confirmed."""
+        self._canary[UNRELEASED].observe(took_ns)
 
     def totals(self) -> dict[str, int]:
         """The few sums that INFO shows."""
         counts = list(self._of.values())
         return {
-            "grants_total": sum(sum(c.wait.counts) for c in counts),
+            "grants_total": sum(c.grants() for c in counts),
             "releases_total": sum(sum(c.releases.values()) for c in counts),
             "refusals_total": sum(sum(c.refusals.values()) for c in counts),
-            "losses_total": sum(c.losses for c in counts),
+            "losses_total": sum(sum(c.losses.values()) for c in counts),
+        }
+
+    def totals_by_class(self) -> dict[str, dict[str, int]]:
+        """The same for each class: what the status page and INFO show."""
+        return {
+            label: {
+                "grants": of.grants(),
+                "refusals": sum(of.refusals.copy().values()),
+                "losses": sum(of.losses.copy().values()),
+            }
+            for label, of in self._of.items()
         }
 
     # What a scrape sees
@@ -240,9 +199,11 @@ class Metrics(Watcher, Collector):
         parts = (
             self._about,
             self._of_classes,
+            self._of_leases,
             self._of_masters,
             self._of_fleet,
             self._of_agent,
+            self._of_canary,
             self._of_locks,
         )
         for family in chain.from_iterable(part() for part in parts):
@@ -257,39 +218,85 @@ class Metrics(Watcher, Collector):
             "The configuration in use; two agents with one fingerprint have the same, but for secrets.",
             {"fingerprint": self._fingerprint, "cluster": config.cluster},
         )
-        yield _gauge("masters", "Masters that are configured.", len(self._masters))
-        yield _gauge("quorum", "How many of them a lease takes.", config.quorum)
-        yield _gauge("max_ttl_seconds", "The longest TTL that is granted.", config.max_ttl_ms / 1e3)
-        yield _gauge("master_timeout_seconds", "How long a master may take.", config.timeouts.master_ms / 1e3)
+        yield gauge("masters", "Masters that are configured.", len(self._masters))
+        yield gauge("quorum", "How many of them a lease takes.", config.quorum)
+        yield gauge("max_ttl_seconds", "The longest TTL that is granted.", config.max_ttl_ms / 1e3)
+        yield gauge("master_timeout_seconds", "How long a master may take.", config.timeouts.master_ms / 1e3)
+        yield gauge(
+            "clock_skew_allowance_seconds",
+            "How far a master's clock may be off the median before a fresh agent gives it no vote.",
+            config.clock_skew_allowance_ms / 1e3,
+        )
+        limits = [((name,), value) for name, value in config.limits.model_dump().items()]
+        yield gauges("limit", "What the agent takes before it answers LIMIT.", ("limit",), limits)
+        yield from self._about_classes()
+
+    def _about_classes(self) -> Iterator[Metric]:
+        policies = [(label, self._config.class_named(label)) for label in self._config.labels]
+        yield gauges(
+            "class_info",
+            "Always 1: whether a lost lease of this class is to wake somebody up.",
+            ("class", "page_on_loss"),
+            [((label, str(policy.page_on_loss).lower()), 1) for label, policy in policies],
+        )
+        yield gauges(
+            "class_wait_objective_seconds",
+            "A wait that takes longer than this counts as slow.",
+            ("class",),
+            [((label,), policy.wait_objective_ms / 1e3) for label, policy in policies],
+        )
 
     def _of_classes(self) -> Iterator[Metric]:
         rows, words = self._by_class, self._by_class_and_word
         by_class = ("class",)
-        yield _counter("grants", "Leases granted.", by_class, rows(lambda of: sum(of.wait.counts)))
-        yield _counter(
+        yield counter("grants", "Leases granted.", by_class, rows(ClassCounts.grants))
+        yield counter(
             "refusals",
             "LOCKs that were refused, by the first word of the error.",
             ("class", "reason"),
             words(lambda of: {code.lower(): count for code, count in of.refusals.copy().items()}),
         )
-        yield _histogram(
+        yield histogram(
             "wait_seconds",
-            "From a LOCK to its answer.",
+            "From a LOCK to its answer: granted, contended (TAKEN, TIMEOUT), unavailable (NOQUORUM, CLOCK), "
+            "or rejected for what the asker did.",
             ("class", "outcome"),
-            words(lambda of: {"granted": of.wait, "refused": of.refused_wait}),
+            words(lambda of: of.waits),
         )
-        yield _histogram(
+        yield counter(
+            "slow_waits",
+            "LOCKs granted, or given up because of another holder, after more than the class's objective.",
+            by_class,
+            rows(lambda of: of.slow_waits),
+        )
+
+    def _of_leases(self) -> Iterator[Metric]:
+        rows, words = self._by_class, self._by_class_and_word
+        by_class = ("class",)
+        yield histogram(
             "hold_seconds", "From a grant to its end, of any kind.", by_class, rows(lambda of: of.hold)
         )
-        yield _gauges("leases", "Leases granted and not over yet.", by_class, rows(ClassCounts.leases))
-        yield _counter(
+        yield gauges("leases", "Leases granted and not over yet.", by_class, rows(ClassCounts.leases))
+        yield histogram(
+            "release_margin_seconds",
+            "Validity that was left when an app gave its lease back: near 0 it nearly came too late.",
+            by_class,
+            rows(lambda of: of.margin),
+        )
+        yield counter(
             "renewals",
             "Extensions of leases, by the agent or asked for by apps.",
             ("class", "outcome"),
             words(lambda of: {"worked": of.renewals_worked, "failed": of.renewals_failed}),
         )
-        yield _counter("losses", "Leases lost under their holders.", by_class, rows(lambda of: of.losses))
-        yield _counter(
+        yield counter(
+            "losses",
+            "Leases lost under their holders: not renewed in time, gone from the masters, forced by an "
+            "operator, or held for max_hold.",
+            ("class", "reason"),
+            words(lambda of: {str(by): count for by, count in of.losses.copy().items()}),
+        )
+        yield counter(
             "releases",
             "Leases that ended, by why.",
             ("class", "why"),
@@ -308,46 +315,84 @@ class Metrics(Watcher, Collector):
         return [((name,), value) for name, value in zip(self._masters, values, strict=True)]
 
     def _of_masters(self) -> Iterator[Metric]:
-        yield _histogram(
+        named = list(zip(self._masters, self._of_master, strict=True))
+        yield histogram(
             "master_round_trip_seconds",
-            "From asking a master to its answer, its fsync included.",
-            ("master",),
-            self._by_master(self._round_trips),
+            "From asking a master to its answer. A vote comes after the master's fsync, a probe reads only "
+            "its time; of votes that come together, one is counted.",
+            ("master", "question"),
+            [
+                ((name, question), one)
+                for name, of in named
+                for question, one in (("vote", of.votes), ("probe", of.probes))
+            ],
         )
-        connects = self._by_master(self._connects)
-        yield _counter("master_connects", "Connections made to a master.", ("master",), connects)
+        yield counter(
+            "master_votes_not_counted",
+            "Votes that a master was asked for and that did not count, by why.",
+            ("master", "reason"),
+            [((name, why), count) for name, of in named for why, count in of.not_counted.copy().items()],
+        )
+        yield counter(
+            "master_connects",
+            "Connections made to a master.",
+            ("master",),
+            self._by_master([of.connects for of in self._of_master]),
+        )
 
     def _of_fleet(self) -> Iterator[Metric]:
         fleet = self._fleet
         links = fleet.links if fleet is not None else []
         voting = fleet.voting() if fleet is not None else 0
-        yield _gauge("masters_voting", "Masters that have a vote.", voting.bit_count())
-        yield _gauges(
+        yield gauge("masters_voting", "Masters that have a vote.", voting.bit_count())
+        yield gauges(
             "master_vote",
             "Whether a master has a vote: 1 or 0.",
             ("master",),
             [((link.master.name,), voting >> link.index & 1) for link in links],
         )
-        yield _gauges(
+        yield gauges(
             "master_state",
             "What a master is to this agent: 1 for the state it is in, 0 for the others.",
             ("master", "state"),
             [((link.master.name, str(state)), int(link.state == state)) for link in links for state in State],
         )
+        facts = [(link.master, link.facts) for link in links]
+        yield gauges(
+            "master_info",
+            "Always 1: where a master is, and the version it runs (empty until it was asked).",
+            ("master", "address", "version"),
+            [((one.name, one.address, known.version if known else ""), 1) for one, known in facts],
+        )
+        yield gauges(
+            "master_max_ttl_seconds",
+            "The longest TTL that a master accepts, by its identity; absent when it has none.",
+            ("master",),
+            [
+                ((one.name,), known.identity.max_ttl_ms / 1e3)
+                for one, known in facts
+                if known is not None and known.identity is not None
+            ],
+        )
         yield from self._of_clocks(fleet.clocks if fleet is not None else None)
 
     def _of_clocks(self, clocks: Clocks | None) -> Iterator[Metric]:
         now_ns = self._now_ns()
-        offsets_us = (
-            [clocks.off_median_us(m, now_ns) for m in range(len(self._masters))] if clocks is not None else []
-        )
-        yield _gauges(
+        every = range(len(self._masters)) if clocks is not None else range(0)
+        offsets_us = [clocks.off_median_us(m, now_ns) for m in every] if clocks is not None else []
+        yield gauges(
             "master_clock_offset_seconds",
             "How far a master's clock is ahead of the median of all; absent when it was never seen.",
             ("master",),
             [((self._masters[m],), us / 1e6) for m, us in enumerate(offsets_us) if us is not None],
         )
-        yield _counter(
+        yield gauges(
+            "master_clock_trusted",
+            "Whether a master's votes may rest on its clock: 1 or 0.",
+            ("master",),
+            [((self._masters[m],), int(clocks.distrust(m, now_ns) is None)) for m in every] if clocks else [],
+        )
+        yield counter(
             "master_clock_jumps",
             "Jumps forward of a master's clock that this agent saw.",
             ("master",),
@@ -356,112 +401,78 @@ class Metrics(Watcher, Collector):
 
     def _of_agent(self) -> Iterator[Metric]:
         connections = self._connections() if self._connections is not None else 0
-        yield _gauge("connections", "Connections of apps.", connections)
-        yield _counter(
+        yield gauge("connections", "Connections of apps.", connections)
+        yield counter(
             "limit_refusals",
             "What was refused because of a limit, by its name in the configuration.",
             ("limit",),
             [((limit,), count) for limit, count in self._limits.copy().items()],
         )
-        yield _counter("fence_rounds", "Second rounds, to agree on a fence.", (), [((), self._fence_rounds)])
-        yield _counter(
-            "forced_releases", "Releases forced by an operator.", (), [((), self._forced_releases)]
+        for name, text, count in (
+            ("fence_rounds", "Second rounds, to agree on a fence.", self._fence_rounds),
+            ("forced_releases", "Releases forced by an operator.", self._forced_releases),
+            ("protocol_errors", "Requests that were not RESP.", self._protocol_errors),
+            ("internal_errors", "Failures of the agent itself; its log says which.", self._internal_errors),
+        ):
+            yield counter(name, text, (), [((), count)])
+        yield gauge(
+            "event_loop_lag_seconds", "How late the event loop was at the last look.", self._lag.last_ns / 1e9
         )
-        yield _counter("protocol_errors", "Requests that were not RESP.", (), [((), self._protocol_errors)])
-        yield _gauge(
-            "event_loop_lag_seconds", "How late the event loop was at the last look.", self._lag_ns / 1e9
-        )
-        yield _gauge(
+        yield gauge(
             "event_loop_lag_max_seconds",
             "The latest that the event loop was in the last 30 to 60 seconds.",
-            max(self._lag_most_ns, self._lag_most_before_ns) / 1e9,
+            self._lag.most_ns / 1e9,
+        )
+
+    def _of_canary(self) -> Iterator[Metric]:
+        yield gauge(
+            "canary_interval_seconds",
+            "How often the agent takes and gives back a lock of its own; 0: never.",
+            self._config.canary_ms / 1e3,
+        )
+        yield histogram(
+            "canary_seconds",
+            "From the canary's LOCK to the end of its UNLOCK, or to its refusal.",
+            ("outcome",),
+            [((outcome,), one) for outcome, one in self._canary.items()],
+        )
+        worked_s = self._canary_worked_s
+        yield gauges(
+            "canary_last_success_timestamp_seconds",
+            "When the canary last worked; absent until it did.",
+            (),
+            [] if worked_s is None else [((), worked_s)],
         )
 
     def _of_locks(self) -> Iterator[Metric]:
         locks = self._locks
-        waiting = locks.waiting if locks is not None else 0
-        draining = locks is not None and locks.draining
-        queues = _copied(locks.queues) if locks is not None else []
-        leases = [queue.lease for queue in queues if queue.lease is not None]
-        leases += _copied(locks.detached) if locks is not None else []
-        fewer = _on_fewer_masters(leases, self._config, self._now_ns())
-        oldest_wait_ns = _oldest_wait_ns(queues, self._now_ns())
-        yield _gauge("waiters", "LOCKs that wait for an answer.", waiting)
-        yield _gauge(
+        census = Census(self._config.labels, len(self._masters), self._config.timeouts.master_ms, keep=0)
+        if locks is not None:
+            for _ in census.steps(locks.queues, locks.detached, self._now_ns()):
+                time.sleep(_REST_S)
+        classes = census.by_class.items()
+        yield gauges(
+            "waiters",
+            "LOCKs that wait for an answer.",
+            ("class",),
+            [((label,), of.waiters) for label, of in classes],
+        )
+        yield gauges(
             "oldest_waiter_seconds",
             "How long the one that waits longest has waited, on CLOCK_BOOTTIME; 0 when nobody waits.",
-            oldest_wait_ns / 1e9,
+            ("class",),
+            [((label,), of.oldest_wait_ns / 1e9) for label, of in classes],
         )
-        yield _gauge("leases_on_fewer_masters", "Leases that not all masters have confirmed.", fewer)
-        yield _gauge("draining", "Whether this agent is stopping: 1 or 0.", int(draining))
-
-
-def _copied(table: Mapping[bytes, V]) -> list[V]:
-    """All values of a moment. The copy is one step of the interpreter; if it ever is not, try again."""
-    for _ in range(10):
-        try:
-            return list(table.values())
-        except RuntimeError:  # it changed while it was copied
-            time.sleep(_REST_S)
-    return []
-
-
-def _in_bites(everything: Sequence[V]) -> Iterator[V]:
-    """One after the other, with rests in which the event loop gets the interpreter."""
-    for start in range(0, len(everything), _BITE):
-        yield from everything[start : start + _BITE]
-        time.sleep(_REST_S)
-
-
-def _on_fewer_masters(leases: Sequence[Lease], config: Config, now_ns: int) -> int:
-    """How many leases not all masters have confirmed."""
-    timeout_ns = config.timeouts.master_ms * NS_PER_MS
-    return sum(_is_on_fewer(lease, len(config.masters), timeout_ns, now_ns) for lease in _in_bites(leases))
-
-
-def _oldest_wait_ns(queues: Sequence[Queue], now_ns: int) -> int:
-    """For how long the oldest waiter has waited; 0 when nobody waits."""
-    asked = (_asked_ns(queue, now_ns) for queue in _in_bites(queues) if queue.waiters)
-    return now_ns - min(asked, default=now_ns)
-
-
-def _is_on_fewer(lease: Lease, masters: int, timeout_ns: int, now_ns: int) -> bool:
-    """Not all masters have confirmed it, though they had the time: the quorum decides, the others come a
-    moment later."""
-    if lease.standing is not Standing.HELD or lease.proven.bit_count() == masters:
-        return False
-    return now_ns - lease.t1_ns > min(timeout_ns, lease.ttl_ms * NS_PER_MS // 4)
-
-
-def _asked_ns(queue: Queue, now_ns: int) -> int:
-    try:
-        first = queue.first()
-    except RuntimeError:  # its line moved on between two steps of the interpreter: it isn't stuck, then
-        return now_ns
-    return now_ns if first is None else first.asked_ns
-
-
-def _gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"lockd_{name}", text, value=value)
-
-
-def _gauges(name: str, text: str, labels: Sequence[str], rows: Rows[float]) -> Metric:
-    family = GaugeMetricFamily(f"lockd_{name}", text, labels=labels)
-    for words, value in rows:
-        family.add_metric(words, value)
-    return family
-
-
-def _counter(name: str, text: str, labels: Sequence[str], rows: Rows[int]) -> Metric:
-    """The name is without its `_total`, which the exposition adds."""
-    family = CounterMetricFamily(f"lockd_{name}", text, labels=labels)
-    for words, value in rows:
-        family.add_metric(words, value)
-    return family
-
-
-def _histogram(name: str, text: str, labels: Sequence[str], rows: Rows[Histogram]) -> Metric:
-    family = HistogramMetricFamily(f"lockd_{name}", text, labels=labels)
-    for words, histogram in rows:
-        family.add_metric(words, buckets=histogram.buckets(), sum_value=histogram.sum_ns / 1e9)
-    return family
+        yield gauge(
+            "leases_on_fewer_masters",
+            "Held leases that not all masters have confirmed, though they had the time.",
+            census.total.on_fewer,
+        )
+        yield gauges(
+            "leases_on_masters",
+            "Held leases by how many masters have confirmed them.",
+            ("masters",),
+            [((str(masters),), leases) for masters, leases in enumerate(census.on_masters)],
+        )
+        draining = locks is not None and locks.draining
+        yield gauge("draining", "Whether this agent is stopping: 1 or 0.", int(draining))

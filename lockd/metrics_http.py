@@ -1,4 +1,5 @@
-"""The agent's HTTP port: /metrics for Prometheus, /healthz and /readyz for whoever supervises it.
+"""The agent's HTTP port: /metrics for Prometheus, /healthz and /readyz for whoever supervises it, and a page
+for people at /.
 
 It runs in threads of its own, so that it still answers when the event loop does not. Whoever connects is not
 trusted to be quick or modest: the head of a request is bounded in bytes and in time, so is sending the
@@ -8,6 +9,7 @@ answer, and only a few are served at once.
 from __future__ import annotations
 
 import io
+import ipaddress
 import socket
 import time
 from collections.abc import Callable
@@ -22,6 +24,7 @@ from urllib.parse import urlsplit
 from prometheus_client import make_wsgi_app
 
 from lockd.addresses import split_address
+from lockd.status_page import HEADERS as STATUS_HEADERS
 
 if TYPE_CHECKING:
     from lockd.metrics import Metrics
@@ -29,6 +32,8 @@ if TYPE_CHECKING:
 Alive = Callable[[], bool]
 Ready = Callable[[], tuple[bool, str]]
 Failed = Callable[[str, Exception], None]
+Status = Callable[[bool], bytes]
+"""The page for people; whether with names of resources."""
 
 AT_ONCE = 16
 HEAD_BYTES = 8_192
@@ -58,12 +63,13 @@ def text_page(status: int, text: str) -> Page:
 class Pages:
     """What there is to read. Everything is called from the threads of requests."""
 
-    def __init__(self, metrics: Metrics, alive: Alive, ready: Ready) -> None:
+    def __init__(self, metrics: Metrics, alive: Alive, ready: Ready, status: Status | None) -> None:
         self._exposition = make_wsgi_app(metrics.registry)
         self._alive = alive
         self._ready = ready
+        self._status = status
         self._pages: dict[str, Callable[[BaseHTTPRequestHandler], Page]] = {
-            "/": lambda _: text_page(HTTPStatus.OK, INDEX),
+            "/": self._index,
             "/metrics": self._metrics,
             "/healthz": lambda _: self._health(),
             "/readyz": lambda _: self._readiness(),
@@ -75,6 +81,11 @@ class Pages:
             return page._replace(headers=(*page.headers, ("Allow", "GET, HEAD")))
         page_of = self._pages.get(request.path.partition("?")[0])
         return page_of(request) if page_of else text_page(HTTPStatus.NOT_FOUND, "no such page")
+
+    def _index(self, request: BaseHTTPRequestHandler) -> Page:
+        if self._status is None:
+            return text_page(HTTPStatus.OK, INDEX)
+        return Page(HTTPStatus.OK, self._status(_is_on_this_host(request.client_address[0])), STATUS_HEADERS)
 
     def _health(self) -> Page:
         if self._alive():
@@ -105,6 +116,13 @@ class Pages:
         body = b"".join(self._exposition(environ, start_response))
         status, headers = begun[0]
         return Page(int(status.split(" ", 1)[0]), body, tuple(headers))
+
+
+def _is_on_this_host(address: str) -> bool:
+    """Whether a reader came over loopback. IPv6 may write an IPv4 address in its own way."""
+    reader = ipaddress.ip_address(address.partition("%")[0])
+    mapped = reader.ipv4_mapped if isinstance(reader, ipaddress.IPv6Address) else None
+    return (mapped or reader).is_loopback
 
 
 class _Request(BaseHTTPRequestHandler):
@@ -245,17 +263,18 @@ def start(
     alive: Alive,
     ready: Ready,
     failed: Failed = lambda _path, _error: None,
+    status: Status | None = None,
 ) -> Server:
     """Serve on `host:port` (port 0: a free one) from now on.
 
     alive: whether the event loop runs; ready: whether locks can be had, and what to say about it. Both are
-    called from other threads, as is failed(path, error) when a page can't be made. Raises OSError, with the
-    address in its text, when it can't listen there.
+    called from other threads, as are failed(path, error) when a page can't be made, and `status`, which gives
+    the page for people. Raises OSError, with the address in its text, when it can't listen there.
     """
     try:
         host, port = split_address(address)
         family, _, _, _, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        server = Server((str(found[0]), int(found[1])), family, Pages(metrics, alive, ready), failed)
+        server = Server((str(found[0]), int(found[1])), family, Pages(metrics, alive, ready, status), failed)
     except OSError as error:
         raise OSError(error.errno, f"can't serve /metrics on {address}: {error.strerror or error}") from error
     server.start()

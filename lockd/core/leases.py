@@ -1,6 +1,6 @@
 """A lease: what an app holds, and what this agent knows of it."""
 
-from enum import Enum
+from enum import Enum, StrEnum
 
 from lockd.core.ballots import Attempt, Extension, Gone
 from lockd.core.ports import Holder
@@ -27,6 +27,15 @@ class Standing(Enum):
     OVER = "over"
 
 
+class Loss(StrEnum):
+    """What a lease was lost by: the word for the metrics, where `Lease.loss` is the sentence for the app."""
+
+    NOT_RENEWED = "not_renewed"
+    GONE = "gone"
+    MAX_HOLD = "max_hold"
+    FORCED = "forced"
+
+
 class Lease:
     """One grant of a resource.
 
@@ -47,6 +56,7 @@ class Lease:
         "landed",
         "let_go_ns",
         "loss",
+        "lost_by",
         "promised_ns",
         "proofs",
         "resource",
@@ -77,6 +87,7 @@ class Lease:
         self.landed = attempt.landed
         self.standing = Standing.HELD
         self.loss = ""
+        self.lost_by: Loss | None = None
         self.extending: Extension | None = None
         self.let_go_ns: int | None = None
         self.timer: Timer | None = None

@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Gone, Release, Verdict, bits
 from lockd.core.fences import FenceHints
-from lockd.core.leases import Lease, Standing
+from lockd.core.leases import Lease, Loss, Standing
 from lockd.core.ports import Chance, Extended, Holder, Limits, Masters, Refusal, Reply, Watcher
 from lockd.core.queues import Queue
 from lockd.core.timers import Timer, Timers
@@ -311,7 +311,7 @@ class Locks:
         next_ns = lease.promised_ns
         if lease.standing is Standing.HELD and not lease.holder.detached:
             if now_ns >= lease.lose_at_ns():
-                self._lose(lease, self._why_not_renewed(lease, now_ns), now_ns)
+                self._lose(lease, *self._why_not_renewed(lease, now_ns), now_ns)
             else:
                 if lease.extending is None:
                     self._renew(lease, now_ns)
@@ -331,17 +331,17 @@ class Locks:
             self._over(lease, "expired", now_ns)
             return
         if lease.standing is Standing.HELD and lease.let_go_ns is None:
-            self._lose(lease, "its validity ended before it could be renewed", now_ns)
+            self._lose(lease, Loss.NOT_RENEWED, "its validity ended before it could be renewed", now_ns)
         self._end(lease, "expired", now_ns)
 
     def _look_again(self, lease: Lease, when_ns: int) -> None:
         self.timers.cancel(lease.timer)
         lease.timer = self.timers.at(when_ns, lambda at_ns: self._look_after(lease, at_ns))
 
-    def _why_not_renewed(self, lease: Lease, now_ns: int) -> str:
+    def _why_not_renewed(self, lease: Lease, now_ns: int) -> tuple[Loss, str]:
         if lease.extension_ttl_ms(lease.ttl_ms, now_ns) == 0:
-            return "it was held for max_hold"
-        return lease.loss or "it could not be renewed: no quorum"
+            return Loss.MAX_HOLD, "it was held for max_hold"
+        return Loss.NOT_RENEWED, lease.loss or "it could not be renewed: no quorum"
 
     def _renew(self, lease: Lease, now_ns: int) -> None:
         ttl_ms = lease.extension_ttl_ms(lease.ttl_ms, now_ns)
@@ -400,21 +400,21 @@ class Locks:
             # all the time. Its holder may learn of that late, so where it still is, it stays until the
             # holder gives it back or its last promise is over: it may be all that keeps others out (rule 12).
             names = ", ".join(self._masters.name(m) for m in bits(lease.gone.mask))
-            self._lose(
-                lease, f"it is gone from {names}: removed by force, or data was lost", now_ns, gone=True
-            )
+            reason = f"it is gone from {names}: removed by force, or data was lost"
+            self._lose(lease, Loss.GONE, reason, now_ns, gone=True)
             if reply is not None:
                 reply.refused(_expired(lease))
         elif reply is not None:
             reply.refused(refusal)
 
-    def _lose(self, lease: Lease, reason: str, now_ns: int, *, gone: bool = False) -> None:
+    def _lose(self, lease: Lease, by: Loss, reason: str, now_ns: int, *, gone: bool = False) -> None:
         """Tell the holder, while its validity still holds if that is possible (rule 12). gone: that can't be
         said any more."""
         lease.standing = Standing.LOST
         if gone:
             lease.deadline_ns = min(lease.deadline_ns, now_ns)
         lease.loss = reason
+        lease.lost_by = by
         self._watcher.lost(lease, reason)
         lease.holder.lost(lease, reason)
 
@@ -491,7 +491,7 @@ class Locks:
             lease = self._find(resource, token, now_ns)
             if lease is not None:
                 if lease.standing is Standing.HELD:
-                    self._lose(lease, reason, now_ns, gone=True)
+                    self._lose(lease, Loss.FORCED, reason, now_ns, gone=True)
                 self._end(lease, "forced", now_ns)
 
     def forget(self, resource: bytes, token: bytes, now_ns: int) -> None:

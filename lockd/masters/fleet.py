@@ -17,11 +17,15 @@ _LOOK_S = 0.05
 
 
 class Gauge(Protocol):
-    """Who wants to know how long the masters take."""
+    """Who wants to know how long the masters take, and which of their votes did not count."""
 
     def connected(self, master: int) -> None: ...
 
-    def round_trip(self, master: int, ns: int) -> None: ...
+    def voted(self, master: int, ns: int) -> None: ...
+
+    def probed(self, master: int, ns: int) -> None: ...
+
+    def not_counted(self, master: int, why: str) -> None: ...
 
 
 class Fleet:
@@ -123,8 +127,14 @@ class Fleet:
     def introduced(self, link: Link) -> None:
         self._gauge.connected(link.index)
 
-    def round_trip(self, link: Link, took_ns: int) -> None:
-        self._gauge.round_trip(link.index, took_ns)
+    def voted(self, link: Link, took_ns: int) -> None:
+        self._gauge.voted(link.index, took_ns)
+
+    def probed(self, link: Link, took_ns: int) -> None:
+        self._gauge.probed(link.index, took_ns)
+
+    def not_counted(self, link: Link, why: str) -> None:
+        self._gauge.not_counted(link.index, why)
 
     def weigh(self, now_ns: int) -> None:
         """Who has a vote now."""

@@ -16,7 +16,7 @@ import hiredis
 
 from lockd.clock import boottime_ns
 from lockd.config import Config, Master
-from lockd.core.ballots import Ballot, Release, Verdict
+from lockd.core.ballots import EXHAUSTED, NO_IDENTITY, TTL_TOO_LONG, Ballot, Release, Verdict
 from lockd.core.clocks import ClockWatch
 from lockd.core.membership import Facts, State
 from lockd.masters import handshake
@@ -25,6 +25,7 @@ from lockd.masters.scripts import command
 _PROBE_S = 1.0
 _INSPECT_EVERY = 5
 _OWED_MOST = 100_000
+_REFUSED = {NO_IDENTITY: "no_identity", TTL_TOO_LONG: "ttl_above_ceiling", EXHAUSTED: "fence_exhausted"}
 
 
 class MasterError(Exception):
@@ -79,7 +80,11 @@ class Listener(Protocol):
 
     def introduced(self, link: "Link") -> None: ...
 
-    def round_trip(self, link: "Link", took_ns: int) -> None: ...
+    def voted(self, link: "Link", took_ns: int) -> None: ...
+
+    def probed(self, link: "Link", took_ns: int) -> None: ...
+
+    def not_counted(self, link: "Link", why: str) -> None: ...
 
     def weigh(self, now_ns: int) -> None: ...
 
@@ -157,13 +162,15 @@ class Link(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Ten answers for each grant come through here: it is written for speed."""
-        reader, observe, listener, index, bit = (
+        reader, observe, listener, index, bit, timeout_ns = (
             self._reader,
             self._watch.observe,
             self._listener,
             self.index,
             self._bit,
+            self._timeout_ns,
         )
+        took_ns = 0
         gets, next_question = reader.gets, self._in_flight.popleft
         reader.feed(data)
         try:
@@ -180,15 +187,29 @@ class Link(asyncio.Protocol):
                     if status == -1:
                         self._look_closer.set()
                     # Whether it counts is known only now that its clock has been looked at (rule 11).
-                    question.answered(index, status, value, listener.trusted & bit != 0, now_ns)
+                    counts = listener.trusted & bit != 0
+                    took_ns = now_ns - sent_ns
+                    if took_ns > timeout_ns or status < 0 or not counts:
+                        listener.not_counted(self, self._why_not_counted(status, counts))
+                    question.answered(index, status, value, counts, now_ns)
                 elif kind is int and question.__class__ is Release:
                     question.answered(index, reply, 0, True, now_ns)
                 else:
                     self._take(question, payload, reply, now_ns)
         except (hiredis.ProtocolError, _Nonsense, IndexError) as broken:
             self.drop(f"it doesn't speak Redis as expected: {broken!r}")
+        if took_ns:
+            listener.voted(self, took_ns)
         if self.state is State.STALLED:
             self._alive_again(self._heard_ns)
+
+    def _why_not_counted(self, status: int, counts: bool) -> str:
+        """In a word, for the metrics. A master that is up and has no vote has none because of its clock."""
+        if status < 0:
+            return _REFUSED.get(status, "error")
+        if counts:
+            return "late"
+        return "clock" if self.state in (State.UP, State.STALLED) else "state"
 
     def _take(self, question: Ballot | Call, payload: bytes, reply: Any, now_ns: int) -> None:
         if isinstance(question, Call):
@@ -207,6 +228,8 @@ class Link(asyncio.Protocol):
         if isinstance(ballot, Release):
             # It is still owed (rule 3).
             self.ask_when_back(ballot, payload)
+        elif ballot.pending & self._bit:
+            self._listener.not_counted(self, "error")
         ballot.unanswered(self.index, f"error {error.split(' ', 1)[0]}", now_ns)
         self._look_closer.set()
 
@@ -323,7 +346,7 @@ class Link(asyncio.Protocol):
             if in_time and self._worth_asking(ballot):
                 self.ask((ballot, payload, now_ns))
             else:
-                ballot.unanswered(self.index, "connection lost", now_ns)
+                self._give_up(ballot, "connection lost", now_ns)
 
     def _worth_asking(self, ballot: Ballot) -> bool:
         return isinstance(ballot, Release) or (self.state is State.UP and ballot.verdict is Verdict.OPEN)
@@ -338,7 +361,13 @@ class Link(asyncio.Protocol):
         votes = [ballot for ballot, _ in self._owed if not isinstance(ballot, Release)]
         self._owed = deque((ballot, payload) for ballot, payload in self._owed if isinstance(ballot, Release))
         for ballot in votes:
-            ballot.unanswered(self.index, why, now_ns)
+            self._give_up(ballot, why, now_ns)
+
+    def _give_up(self, ballot: Ballot, why: str, now_ns: int) -> None:
+        """No answer to this will ever come."""
+        if not isinstance(ballot, Release):
+            self._listener.not_counted(self, "connection_lost")
+        ballot.unanswered(self.index, why, now_ns)
 
     async def _attend(self) -> None:
         """Sample its clock every second and its settings every five, or at once when something looked
@@ -368,7 +397,7 @@ class Link(asyncio.Protocol):
         seconds, micros = await self.call("TIME")
         now_ns = boottime_ns()
         self.round_trip_ns = now_ns - sent_ns
-        self._listener.round_trip(self, self.round_trip_ns)
+        self._listener.probed(self, self.round_trip_ns)
         if self._watch.observe(sent_ns, now_ns, int(seconds) * 1_000_000 + int(micros)):
             self._listener.weigh(now_ns)
 

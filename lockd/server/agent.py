@@ -11,10 +11,12 @@ import time
 from functools import partial
 from itertools import count
 from random import random
+from typing import Any
 
 import uvloop
 
 from lockd import __version__, metrics_http
+from lockd.census import Census
 from lockd.clock import boottime_ns, wall_ahead_ns
 from lockd.config import Config
 from lockd.core.locks import Locks
@@ -24,17 +26,21 @@ from lockd.logs import EventLog
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
 from lockd.metrics import Metrics
+from lockd.server.canary import Canary
 from lockd.server.commands import Commands
+from lockd.server.operators import master_rows
 from lockd.server.peer import Peer, Permissions
 from lockd.server.quotas import Quotas
 from lockd.server.session import Session
 from lockd.server.tokens import TokenSource
+from lockd.status_page import PLACES_SHOWN, HostStatus, StatusPage
 from lockd.systemd import notifier, watchdog_interval_s
 
 _BEAT_S = 0.25
 _ALIVE_S = 2.0
 _BACKLOG = 4096
 _SPARE_FILES = 64
+_REST_S = 50e-6
 
 
 class CannotServe(Exception):
@@ -80,12 +86,14 @@ class Agent:
         self._hurry = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ns = 0
+        self._canary = Canary(self.locks, self.metrics, log, config, self.host)
         self._notify = notifier()
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._told_to_stop)
+        loop.set_exception_handler(lambda _loop, context: self._failed(context))
         server = await self._start(loop)
         try:
             await self._stop.wait()
@@ -111,6 +119,7 @@ class Agent:
         listening = self._listen()
         self.fleet.start()
         self._beat_task = loop.create_task(self._beat())
+        self._canary_task = loop.create_task(self._canary.run())
         server = await loop.create_unix_server(partial(Session, self), sock=listening, backlog=_BACKLOG)
         self.log.info(
             "serving",
@@ -131,7 +140,10 @@ class Agent:
         if self.config.metrics is None:
             return None
         try:
-            return metrics_http.start(self.config.metrics, self.metrics, self._alive, self._ready)
+            status = StatusPage(self._facts_for_page)
+            return metrics_http.start(
+                self.config.metrics, self.metrics, self._alive, self._ready, status=status.html
+            )
         except OSError as failure:
             raise CannotServe(str(failure)) from failure
 
@@ -183,11 +195,15 @@ class Agent:
         """A socket that a dead agent left is removed; one that answers, or another kind of file, is not ours
         to remove."""
         try:
-            if not stat.S_ISSOCK(os.lstat(path).st_mode):
-                raise CannotServe(
-                    f"{path} is there and is no socket: remove it, or choose another socket.path"
-                )
+            there = os.lstat(path)
         except FileNotFoundError:
+            return
+        if not stat.S_ISSOCK(there.st_mode):
+            raise CannotServe(f"{path} is there and is no socket: remove it, or choose another socket.path")
+        # Ours, and closed to everybody: an agent was killed after it had bound it, and before it could say
+        # who may connect. Nobody can have listened there, and nobody but root could try.
+        if there.st_uid == os.geteuid() and not stat.S_IMODE(there.st_mode):
+            os.unlink(path)
             return
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             probe.settimeout(1.0)
@@ -264,6 +280,7 @@ class Agent:
         # A moment for what was just released to reach the masters.
         await asyncio.sleep(0.05)
         self._beat_task.cancel()
+        self._canary_task.cancel()
         await self.fleet.stop()
         if self._http is not None:
             self._http.stop()
@@ -311,6 +328,14 @@ class Agent:
     def denied(self, peer: Peer, resource: bytes, lock_class: str) -> None:
         self.log.warning("denied", resource=resource, lock_class=lock_class, pid=peer.pid, uid=peer.uid)
 
+    def _failed(self, context: dict[str, Any]) -> None:
+        """Something raised in the event loop that nobody caught: a mistake of ours."""
+        self.internal_error(str(context.get("message", "")), context.get("exception"))
+
+    def internal_error(self, what: str, failure: BaseException | None) -> None:
+        self.metrics.internal_error()
+        self.log.error("internal_error", what=what, error=repr(failure))
+
     def protocol_error(self, error: str, peer: Peer) -> None:
         self.metrics.protocol_error()
         self.log.warning("protocol_error", error=error, pid=peer.pid, uid=peer.uid)
@@ -329,6 +354,32 @@ class Agent:
             voting >= self.quorum,
             f"{voting} of {len(self.fleet.links)} masters have a vote, {self.quorum} are needed "
             + " ".join(reasons),
+        )
+
+    def new_census(self, keep: int) -> Census:
+        """One to be taken of `locks.queues` and `locks.detached`, from whatever thread."""
+        labels = self.metrics.totals_by_class()
+        return Census(labels, len(self.config.masters), self.config.timeouts.master_ms, keep)
+
+    def _facts_for_page(self) -> HostStatus:
+        """Called from the thread of a request."""
+        census, now_ns = self.new_census(PLACES_SHOWN), boottime_ns()
+        for _ in census.steps(self.locks.queues, self.locks.detached, now_ns):
+            time.sleep(_REST_S)
+        return HostStatus(
+            host=self.host.decode(errors="backslashreplace"),
+            cluster=self.config.cluster,
+            uptime_ms=int(1000 * (time.monotonic() - self._started_s)),
+            fingerprint=self.config.fingerprint(),
+            connections=self.quotas.all.connections,
+            quorum=self.quorum,
+            responsive=self._alive(),
+            draining=self.locks.draining,
+            masters=master_rows(self.fleet),
+            classes=self.config.classes,
+            census=census,
+            totals=self.metrics.totals_by_class(),
+            now_ns=now_ns,
         )
 
     def info(self, wanted: set[str]) -> str:

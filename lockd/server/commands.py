@@ -8,6 +8,7 @@ from lockd.clock import boottime_ns
 from lockd.config import LockClass
 from lockd.core.ports import Refusal
 from lockd.server import catalog, resp
+from lockd.server.canary import RESERVED
 from lockd.server.operators import Operators
 from lockd.server.session import Handler, LockRequest, Session
 
@@ -57,7 +58,7 @@ class Commands:
             b"FORCERELEASE": lambda s, w: self._force_release(operators, s, w),
             b"FORM": lambda s, w: self._form(operators, s, w),
             b"ADMIT": lambda s, w: self._admit(operators, s, w),
-            b"INFO": self._info,
+            b"INFO": lambda s, w: self._info(operators, s, w),
             b"PING": self._ping,
             b"ECHO": lambda s, w: resp.bulk(w[1], s.protocol),
             b"QUIT": self._quit,
@@ -125,6 +126,8 @@ class Commands:
 
     def _lock(self, session: Session, words: list[bytes]) -> None:
         resource = self._resource(words[1])
+        if resource.startswith(RESERVED):
+            raise BadRequest("DENIED resources that begin with 'lockd:canary:' are the agents' own")
         lock_class = self._class_for(session, resource)
         ttl_ms = self._ttl_ms(words[2], lock_class)
         wait_ms, max_hold_ms, detached, notify = 0, lock_class.max_hold_ms, False, False
@@ -228,8 +231,11 @@ class Commands:
         self._for_operators(session)
         session.later(operators.admit(session, words[1].decode(errors="replace")), finish=True)
 
-    def _info(self, session: Session, words: list[bytes]) -> bytes:
+    def _info(self, operators: Operators, session: Session, words: list[bytes]) -> bytes | None:
         wanted = {word.decode(errors="replace").lower() for word in words[1:]}
+        if wanted == {"classes"}:  # not one of `all`: it takes a walk over all leases
+            session.later(operators.classes(session))
+            return None
         return resp.bulk(self._agent.info(wanted).encode(), session.protocol)
 
     # The connection

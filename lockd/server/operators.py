@@ -5,6 +5,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
+from lockd.census import ClassCensus
 from lockd.clock import boottime_ns
 from lockd.core.leases import Lease, Standing
 from lockd.masters import formation, survey
@@ -14,6 +15,7 @@ from lockd.server.session import Session
 from lockd.server.turns import Turns
 
 if TYPE_CHECKING:
+    from lockd.masters.fleet import Fleet
     from lockd.server.agent import Agent
 
 _MS = 1_000_000
@@ -97,26 +99,18 @@ class Operators:
         }
 
     def masters(self) -> list[dict[str, Any]]:
-        """Each master: what it is to this agent, and why it has no vote."""
-        fleet, now_ns = self._agent.fleet, boottime_ns()
-        shown = []
-        for link in fleet.links:
-            facts = link.facts
-            identity = facts.identity if facts else None
-            shown.append(
-                {
-                    "name": link.master.name,
-                    "address": link.master.address,
-                    "state": str(link.state),
-                    "vote": fleet.voting() >> link.index & 1,
-                    "reason": link.reason or fleet.refusal_of(link),
-                    "rtt_us": link.round_trip_ns // 1000,
-                    "clock_offset_us": fleet.clocks.off_median_us(link.index, now_ns),
-                    "version": facts.version if facts else "",
-                    "max_ttl_ms": identity.max_ttl_ms if identity else None,
-                }
-            )
-        return shown
+        return master_rows(self._agent.fleet)
+
+    async def classes(self, session: Session) -> bytes:
+        """The section of INFO that takes a walk over all leases: what is held and waited for, by class."""
+        agent = self._agent
+        async with self._turns.of(session.peer.uid):
+            census = agent.new_census(keep=0)
+            for _ in census.steps(agent.locks.queues, agent.locks.detached, boottime_ns()):
+                await asyncio.sleep(0)
+        totals = agent.metrics.totals_by_class()
+        lines = (_class_line(label, of, totals[label]) for label, of in census.by_class.items())
+        return resp.bulk("".join(("# Classes\r\n", *lines)).encode(), session.protocol)
 
     # Changing
 
@@ -187,3 +181,39 @@ async def _listing(items: Iterable[dict[str, Any]], protocol: int) -> bytes:
         if len(encoded) % _ITEMS_PER_TURN == 0:
             await asyncio.sleep(0)
     return resp.array(encoded)
+
+
+def master_rows(fleet: "Fleet") -> list[dict[str, Any]]:
+    """Each master: what it is to this agent, and why it has no vote. Another thread may ask, too."""
+    now_ns = boottime_ns()
+    shown = []
+    for link in fleet.links:
+        facts = link.facts
+        identity = facts.identity if facts else None
+        shown.append(
+            {
+                "name": link.master.name,
+                "address": link.master.address,
+                "state": str(link.state),
+                "vote": fleet.voting() >> link.index & 1,
+                "reason": link.reason or fleet.refusal_of(link),
+                "rtt_us": link.round_trip_ns // 1000,
+                "clock_offset_us": fleet.clocks.off_median_us(link.index, now_ns),
+                "version": facts.version if facts else "",
+                "max_ttl_ms": identity.max_ttl_ms if identity else None,
+            }
+        )
+    return shown
+
+
+def _class_line(label: str, of: ClassCensus, totals: dict[str, int]) -> str:
+    """As Redis writes its keyspace: name:key=value,key=value."""
+    numbers = {
+        "leases": of.leases,
+        "waiters": of.waiters,
+        "oldest_wait_ms": of.oldest_wait_ns // _MS,
+        "lost": of.lost,
+        "on_fewer_masters": of.on_fewer,
+        **totals,
+    }
+    return f"class_{label}:{','.join(f'{key}={value}' for key, value in numbers.items())}\r\n"

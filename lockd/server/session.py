@@ -394,7 +394,7 @@ class Session(asyncio.Protocol):
         try:
             reply = await work
         except Exception as failure:
-            self.agent.log.error("command_failed", error=repr(failure))
+            self.agent.internal_error("a command failed", failure)
             reply = resp.error("ERR the agent failed at this; its log says how")
         if reply is not None:
             self.answer(reply)

@@ -193,6 +193,7 @@ class Cluster:
             "masters": [{"name": master.name, "address": master.address} for master in self.masters],
             "socket": {"path": str(self.socket)},
             "metrics": f"{LOOPBACK}:{self.metrics_port}",
+            "canary_ms": 0,  # tests that count what is locked count their own locks
             "timeouts": {"drain_ms": 500},  # holders don't have to be waited for as long as in production
         }
         return merged(defaults, self._overrides)

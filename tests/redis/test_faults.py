@@ -3,6 +3,7 @@ that is not as it should be costs. No test here may leave a lease behind or find
 
 from __future__ import annotations
 
+import os
 import shutil
 import socket
 import subprocess
@@ -421,6 +422,20 @@ def test_an_agent_that_holds_nothing_stops_at_once(hosts: Hosts) -> None:
     App(idle).ask("PING")
     assert idle.agent.stop() == 0
     assert not idle.socket.exists()
+
+
+def test_a_socket_that_an_agent_was_killed_while_making_is_in_nobodys_way(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(masters=1, form=False)
+    cluster.agent.stop()
+    # As it is between bind and chmod.
+    with socket.socket(socket.AF_UNIX) as half_made:
+        half_made.bind(str(cluster.socket))
+    cluster.socket.chmod(0)
+    if os.geteuid() == 0:
+        # An agent's user is not one that no mode can stop.
+        cluster.agent.command = ("setpriv", "--bounding-set=-dac_override", *cluster.agent.command)
+    cluster.agent.start()
+    assert App(cluster).ask("PING") == "PONG"
 
 
 def test_steps_of_the_agents_own_wall_clock_change_nothing(

@@ -31,14 +31,21 @@ def array(*words: str) -> bytes:
 class ScriptedMaster:
     """Answers the handshake as a healthy master does. `heard`: (connection, words), in order.
 
-    first_time: what the first TIME is answered; scripts: what one EVALSHA after the other is (None: hang up).
+    first_time: what the first TIME is answered; scripts, kills: what one EVALSHA, or CLIENT KILL, after the
+    other is (None: hang up).
     """
 
-    def __init__(self, first_time: bytes | None = None, scripts: tuple[bytes | None, ...] = ()) -> None:
+    def __init__(
+        self,
+        first_time: bytes | None = None,
+        scripts: tuple[bytes | None, ...] = (),
+        kills: tuple[bytes | None, ...] = (),
+    ) -> None:
         self.heard: list[tuple[int, list[str]]] = []
         self.connections = 0
         self._first_time = first_time
         self._scripts = list(scripts)
+        self._kills = list(kills)
 
     def asked(self, name: str) -> list[int]:
         """On which connections a command came."""
@@ -63,7 +70,7 @@ class ScriptedMaster:
             case "CLIENT", ["ID"]:
                 return b":%d\r\n" % (100 + connection)
             case "CLIENT", ["KILL"]:
-                return b":1\r\n"
+                return self._kills.pop(0) if self._kills else b":1\r\n"
             case "INFO", _:
                 return bulk("redis_version:7.0.15\r\nrun_id:abc\r\nrole:master\r\nloading:0\r\n")
             case "CONFIG", _:
@@ -84,7 +91,11 @@ class ScriptedMaster:
 class NoGauge:
     def connected(self, master: int) -> None: ...
 
-    def round_trip(self, master: int, ns: int) -> None: ...
+    def voted(self, master: int, ns: int) -> None: ...
+
+    def probed(self, master: int, ns: int) -> None: ...
+
+    def not_counted(self, master: int, why: str) -> None: ...
 
 
 async def until(condition: Callable[[], bool], what: str) -> None:
@@ -158,6 +169,19 @@ def test_a_release_whose_outcome_is_unknown_is_sent_again_behind_the_end_of_the_
         killed = words.index(["CLIENT", "KILL", "ID", "101"])
         assert killed < next(at for at, asked in enumerate(words) if asked[0] == "EVALSHA")
         assert link.state is State.UP
+
+    linked_to(master, story)
+
+
+def test_an_old_session_is_not_forgotten_before_it_is_ended() -> None:
+    """The second connection breaks just when it would end the first: the third has to."""
+    master = ScriptedMaster(scripts=(None,), kills=(None,))
+
+    async def story(fleet: Fleet, link: Link) -> None:
+        release = give_back(fleet)
+        await until(lambda: release.deleted == 1, "the release is done")
+        kills = [(connection, words) for connection, words in master.heard if words[1:2] == ["KILL"]]
+        assert kills == [(n, ["CLIENT", "KILL", "ID", "101"]) for n in (2, 3)]
 
     linked_to(master, story)
 

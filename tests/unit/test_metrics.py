@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from prometheus_client import generate_latest
+from prometheus_client.openmetrics import exposition as openmetrics
+from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from lockd import __version__
 from lockd.config import Config
 from lockd.core.clocks import Clocks
-from lockd.core.leases import Standing
-from lockd.core.membership import State
+from lockd.core.leases import Loss, Standing
+from lockd.core.membership import Facts, Identity, State
 from lockd.core.ports import Refusal
 from lockd.core.queues import Queue
-from lockd.metrics import REFUSAL_CODES, RELEASE_REASONS, WAIT_S, Histogram, Metrics
+from lockd.masters.fleet import Fleet
+from lockd.metrics import Metrics
+from lockd.metrics_counts import (
+    CANARY_OUTCOMES,
+    NOT_COUNTED,
+    OUTCOMES,
+    REFUSAL_CODES,
+    RELEASE_REASONS,
+    WAIT_S,
+    Histogram,
+)
 
 MS = 1_000_000
 NOW_NS = 1_000_000 * MS
@@ -31,7 +44,10 @@ def config() -> Config:
         {
             "cluster": "shop",
             "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in (1, 2, 3)],
-            "classes": [{"name": "billing", "match": "billing:*"}, {"name": "jobs", "match": "jobs:*"}],
+            "classes": [
+                {"name": "billing", "match": "billing:*", "page_on_loss": True, "wait_objective_ms": 200},
+                {"name": "jobs", "match": "jobs:*"},
+            ],
         }
     )
 
@@ -52,12 +68,16 @@ def shown(name: str, labels: dict[str, str]) -> str:
 
 
 def a_lease(label: str = "billing", *, proven: int = ALL, t1_ns: int = 0, **more: Any) -> Any:
-    known = {"granted_ns": 0, "standing": Standing.HELD, "ttl_ms": 10_000}
+    known = {
+        "granted_ns": 0, "deadline_ns": 9_898 * MS, "standing": Standing.HELD, "ttl_ms": 10_000, "fence": 7,
+        "lost_by": None, "resource": b"r",
+    }  # fmt: skip
     return SimpleNamespace(holder=SimpleNamespace(label=label), proven=proven, t1_ns=t1_ns, **(known | more))
 
 
 def a_link(index: int, state: State) -> Any:
-    return SimpleNamespace(index=index, state=state, master=SimpleNamespace(name=f"m{index + 1}"))
+    master = SimpleNamespace(name=f"m{index + 1}", address=f"10.0.0.{index + 1}:6379")
+    return SimpleNamespace(index=index, state=state, master=master, facts=None)
 
 
 def a_fleet(*states: State, voting: int = ALL) -> Any:
@@ -81,9 +101,11 @@ def test_every_class_reason_and_limit_is_there_before_anything_happened(
     metrics: Metrics, config: Config
 ) -> None:
     samples = scraped(metrics)
-    for label in ("billing", "jobs", "other"):
+    for label in ("billing", "jobs", "other", "canary"):
         assert samples[f"lockd_grants_total{{class={label}}}"] == 0
-        assert samples[f"lockd_losses_total{{class={label}}}"] == 0
+        assert samples[f"lockd_slow_waits_total{{class={label}}}"] == 0
+        for by in Loss:
+            assert samples[f"lockd_losses_total{{class={label},reason={by}}}"] == 0
         assert samples[f"lockd_leases{{class={label}}}"] == 0
         for code in REFUSAL_CODES:
             assert samples[f"lockd_refusals_total{{class={label},reason={code.lower()}}}"] == 0
@@ -91,13 +113,19 @@ def test_every_class_reason_and_limit_is_there_before_anything_happened(
             assert samples[f"lockd_releases_total{{class={label},why={why.replace(' ', '_')}}}"] == 0
         for outcome in ("worked", "failed"):
             assert samples[f"lockd_renewals_total{{class={label},outcome={outcome}}}"] == 0
-        for outcome in ("granted", "refused"):
+        for outcome in OUTCOMES:
             assert samples[f"lockd_wait_seconds_count{{class={label},outcome={outcome}}}"] == 0
     for master in ("m1", "m2", "m3"):
-        assert samples[f"lockd_master_round_trip_seconds_count{{master={master}}}"] == 0
+        for question in ("vote", "probe"):
+            series = f"lockd_master_round_trip_seconds_count{{master={master},question={question}}}"
+            assert samples[series] == 0
+        for why in NOT_COUNTED:
+            assert samples[f"lockd_master_votes_not_counted_total{{master={master},reason={why}}}"] == 0
         assert samples[f"lockd_master_connects_total{{master={master}}}"] == 0
     for limit in type(config.limits).model_fields:
         assert samples[f"lockd_limit_refusals_total{{limit={limit}}}"] == 0
+    for outcome in CANARY_OUTCOMES:
+        assert samples[f"lockd_canary_seconds_count{{outcome={outcome}}}"] == 0
 
 
 def test_the_agent_says_what_it_is_and_how_it_is_configured(metrics: Metrics, config: Config) -> None:
@@ -108,6 +136,12 @@ def test_the_agent_says_what_it_is_and_how_it_is_configured(metrics: Metrics, co
     assert samples["lockd_quorum"] == 2
     assert samples["lockd_max_ttl_seconds"] == 60
     assert samples["lockd_master_timeout_seconds"] == 0.25
+    assert samples["lockd_clock_skew_allowance_seconds"] == 0.1
+    assert samples["lockd_canary_interval_seconds"] == 10
+    assert samples["lockd_limit{limit=connections}"] == config.limits.connections
+    assert samples["lockd_class_info{class=billing,page_on_loss=true}"] == 1
+    assert samples["lockd_class_info{class=canary,page_on_loss=false}"] == 1
+    assert samples["lockd_class_wait_objective_seconds{class=billing}"] == 0.2
     assert samples["process_resident_memory_bytes"] > 0
     assert any(name.startswith("python_info") for name in samples)
 
@@ -149,9 +183,96 @@ def test_refusals_are_told_apart_by_the_first_word_of_the_error(metrics: Metrics
     samples = scraped(metrics)
     assert samples["lockd_refusals_total{class=billing,reason=noquorum}"] == 1
     assert samples["lockd_refusals_total{class=billing,reason=taken}"] == 1
-    assert samples["lockd_wait_seconds_count{class=billing,outcome=refused}"] == 2
+    assert samples["lockd_wait_seconds_count{class=billing,outcome=unavailable}"] == 1
+    assert samples["lockd_wait_seconds_count{class=billing,outcome=contended}"] == 1
     assert samples["lockd_wait_seconds_count{class=billing,outcome=granted}"] == 0
     assert samples["lockd_grants_total{class=billing}"] == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [("TAKEN", "contended"), ("TIMEOUT", "contended"), ("NOQUORUM", "unavailable"), ("CLOCK", "unavailable"),
+     ("DENIED", "rejected"), ("LIMIT", "rejected"), ("DRAINING", "rejected"), ("ERR", "rejected")],
+)  # fmt: skip
+def test_contention_and_outage_are_never_counted_as_each_other(
+    metrics: Metrics, code: str, outcome: str
+) -> None:
+    metrics.refused("jobs", Refusal(code, ""), MS)
+    samples = scraped(metrics)
+    for one in OUTCOMES:
+        assert samples[f"lockd_wait_seconds_count{{class=jobs,outcome={one}}}"] == (one == outcome)
+
+
+def test_a_wait_is_slow_above_its_own_objective_and_only_for_another_holder(
+    metrics: Metrics,
+) -> None:
+    for label in ("billing", "jobs"):
+        metrics.granted(a_lease(label), 200 * MS)
+        metrics.granted(a_lease(label), 201 * MS)
+        metrics.refused(label, Refusal("TIMEOUT", ""), 201 * MS)
+        metrics.refused(label, Refusal("NOQUORUM", ""), 9_000 * MS)
+    samples = scraped(metrics)
+    assert samples["lockd_slow_waits_total{class=billing}"] == 2
+    assert samples["lockd_slow_waits_total{class=jobs}"] == 0
+
+
+def test_the_margin_is_what_validity_was_left_and_counts_only_what_apps_gave_back(metrics: Metrics) -> None:
+    metrics.released(a_lease(deadline_ns=300 * MS), "released", 60 * MS)
+    metrics.released(a_lease(deadline_ns=300 * MS), "released", 400 * MS)
+    metrics.released(a_lease(deadline_ns=300 * MS), "expired", 300 * MS)
+    samples = scraped(metrics)
+    assert samples["lockd_release_margin_seconds_bucket{class=billing,le=0.0}"] == 1
+    assert samples["lockd_release_margin_seconds_bucket{class=billing,le=0.1}"] == 1
+    assert samples["lockd_release_margin_seconds_bucket{class=billing,le=0.25}"] == 2
+    assert samples["lockd_release_margin_seconds_count{class=billing}"] == 2
+
+
+def test_held_leases_are_told_apart_by_how_many_masters_confirmed_them(metrics: Metrics) -> None:
+    locks = some_locks(a=a_lease(), b=a_lease(proven=QUORUM), c=None)
+    locks.detached[b"t"] = a_lease(proven=QUORUM)
+    metrics.attach(a_fleet(), locks, lambda: 0)
+    samples = scraped(metrics)
+    assert [samples[f"lockd_leases_on_masters{{masters={n}}}"] for n in range(4)] == [0, 0, 2, 1]
+
+
+def test_the_canary_keeps_contention_and_outage_apart_and_says_when_it_last_worked(metrics: Metrics) -> None:
+    assert "lockd_canary_last_success_timestamp_seconds" not in scraped(metrics)
+    metrics.canary(Refusal("NOQUORUM", ""), 3 * MS)
+    metrics.canary_unreleased(4 * MS)
+    assert "lockd_canary_last_success_timestamp_seconds" not in scraped(metrics)
+    before_s = time.time()
+    metrics.canary(None, 5 * MS)
+    samples = scraped(metrics)
+    assert samples["lockd_canary_seconds_count{outcome=granted}"] == 1
+    assert samples["lockd_canary_seconds_count{outcome=unavailable}"] == 1
+    assert samples["lockd_canary_seconds_count{outcome=unreleased}"] == 1
+    assert samples["lockd_canary_last_success_timestamp_seconds"] >= before_s
+
+
+def test_an_exemplar_leads_from_a_slow_wait_to_its_lease_in_openmetrics_only(
+    metrics: Metrics,
+) -> None:
+    metrics.granted(a_lease(fence=1795249311324028), 40 * MS)
+    text = openmetrics.generate_latest(metrics.registry).decode()
+    line = next(line for line in text.splitlines() if "fence" in line)
+    assert line == (
+        'lockd_wait_seconds_bucket{class="billing",le="0.05",outcome="granted"} 1.0'
+        ' # {fence="1795249311324028"} 0.04'
+    )
+    assert len([*openmetrics_parser.text_string_to_metric_families(text)]) > 20
+    assert "fence=" not in generate_latest(metrics.registry).decode()
+
+
+def test_a_master_shows_where_it_is_and_what_it_accepts(metrics: Metrics, config: Config) -> None:
+    fleet = Fleet(config, metrics, lambda _link: None)
+    fleet.links[1].facts = Facts("id", "7.0.15", "master", 0, Identity("shop", "m2", 30_000), {})
+    metrics.attach(fleet, some_locks(), lambda: 0)
+    samples = scraped(metrics)
+    assert samples["lockd_master_info{address=10.0.0.2:6379,master=m2,version=7.0.15}"] == 1
+    assert samples["lockd_master_info{address=10.0.0.1:6379,master=m1,version=}"] == 1
+    assert samples["lockd_master_max_ttl_seconds{master=m2}"] == 30
+    assert "lockd_master_max_ttl_seconds{master=m1}" not in samples
+    assert samples["lockd_master_clock_trusted{master=m1}"] == 0
 
 
 def test_a_word_that_this_file_does_not_know_is_counted_all_the_same(metrics: Metrics) -> None:
@@ -169,23 +290,30 @@ def test_renewals_and_losses_are_counted_by_class(metrics: Metrics) -> None:
     metrics.renewed(lease, True)
     metrics.renewed(lease, True)
     metrics.renewed(lease, False)
-    metrics.lost(lease, "it could not be renewed: no quorum")
+    metrics.lost(a_lease("billing", lost_by=Loss.NOT_RENEWED), "it could not be renewed: no quorum")
     samples = scraped(metrics)
     assert samples["lockd_renewals_total{class=billing,outcome=worked}"] == 2
     assert samples["lockd_renewals_total{class=billing,outcome=failed}"] == 1
-    assert samples["lockd_losses_total{class=billing}"] == 1
+    assert samples["lockd_losses_total{class=billing,reason=not_renewed}"] == 1
+    assert samples["lockd_losses_total{class=billing,reason=gone}"] == 0
 
 
 def test_what_the_links_and_the_server_report_is_counted(metrics: Metrics) -> None:
-    metrics.round_trip(1, 3 * MS)
+    metrics.voted(1, 3 * MS)
+    metrics.probed(1, 1 * MS)
+    metrics.not_counted(0, "late")
+    metrics.internal_error()
     metrics.connected(2)
     metrics.limit_refused("leases_per_user")
     metrics.fence_round()
     metrics.forced_release()
     metrics.protocol_error()
     samples = scraped(metrics)
-    assert samples["lockd_master_round_trip_seconds_bucket{le=0.002,master=m2}"] == 0
-    assert samples["lockd_master_round_trip_seconds_bucket{le=0.004,master=m2}"] == 1
+    assert samples["lockd_master_round_trip_seconds_bucket{le=0.002,master=m2,question=vote}"] == 0
+    assert samples["lockd_master_round_trip_seconds_bucket{le=0.004,master=m2,question=vote}"] == 1
+    assert samples["lockd_master_round_trip_seconds_sum{master=m2,question=probe}"] == 0.001
+    assert samples["lockd_master_votes_not_counted_total{master=m1,reason=late}"] == 1
+    assert samples["lockd_internal_errors_total"] == 1
     assert samples["lockd_master_connects_total{master=m3}"] == 1
     assert samples["lockd_limit_refusals_total{limit=leases_per_user}"] == 1
     assert samples["lockd_fence_rounds_total"] == 1
@@ -250,13 +378,14 @@ def test_the_oldest_waiter_of_all_queues_is_the_one_that_counts(metrics: Metrics
         locks.queues[name].waiters[Waiter(NOW_NS - asked_ms_ago * MS)] = None
     metrics.attach(a_fleet(), locks, lambda: 0)
     samples = scraped(metrics)
-    assert samples["lockd_waiters"] == 3
-    assert samples["lockd_oldest_waiter_seconds"] == 1.5
+    assert samples["lockd_waiters{class=billing}"] == 3
+    assert samples["lockd_oldest_waiter_seconds{class=billing}"] == 1.5
+    assert samples["lockd_oldest_waiter_seconds{class=jobs}"] == 0
 
 
 def test_nobody_waits_for_zero_seconds(metrics: Metrics) -> None:
     metrics.attach(a_fleet(), some_locks(a=a_lease()), lambda: 0)
-    assert scraped(metrics)["lockd_oldest_waiter_seconds"] == 0
+    assert scraped(metrics)["lockd_oldest_waiter_seconds{class=billing}"] == 0
 
 
 def test_an_agent_that_stops_says_so(metrics: Metrics) -> None:
@@ -345,6 +474,8 @@ def wait_buckets(samples: dict[str, float]) -> Iterator[float]:
 
 class Waiter:
     """All that the metrics look at in one that waits."""
+
+    label = "billing"
 
     def __init__(self, asked_ns: int) -> None:
         self.asked_ns = asked_ns

@@ -247,3 +247,37 @@ def test_after_stop_the_port_is_free_at_once(agent: Agent) -> None:
     second = agent.serve(f"127.0.0.1:{first.port}")
     assert ask(second, "/healthz")[0] == 200
     second.stop()
+
+
+def test_the_index_is_the_page_for_people_where_there_is_one(agent: Agent) -> None:
+    asked: list[bool] = []
+
+    def status(with_names: bool) -> bytes:
+        asked.append(with_names)
+        return b"<!DOCTYPE html>"
+
+    server = start("127.0.0.1:0", agent.metrics, lambda: True, lambda: (True, ""), status=status)
+    code, headers, body = ask(server, "/")
+    assert (code, body) == (200, b"<!DOCTYPE html>")
+    assert headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in headers["Content-Security-Policy"]
+    assert ask(server, "/", "HEAD")[2] == b""
+    assert ask(server, "/", "POST")[0] == 405
+    assert asked == [True, True]
+    server.stop()
+
+
+@pytest.mark.parametrize(
+    ("reader", "is_here"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("::ffff:127.0.0.1", True),
+        ("10.0.0.7", False),
+        ("::ffff:10.0.0.7", False),
+        ("fe80::1%eth0", False),
+    ],
+)
+def test_only_readers_over_loopback_are_on_this_host(reader: str, is_here: bool) -> None:
+    assert metrics_http._is_on_this_host(reader) == is_here

@@ -1,0 +1,115 @@
+"""The canary: a lock that the agent takes and gives back by itself, on the same way as those of apps.
+
+It tells whether locks can be had while no app asks, and keeps ratios meaningful where few do. It is cheap
+(one lock each time, none overlapping), it never waits, and its resource is this agent's alone: no app and no
+other agent stands in its way, or it in theirs.
+"""
+
+import asyncio
+import os
+from random import random
+
+from lockd.clock import boottime_ns
+from lockd.config import CANARY, Config
+from lockd.core.leases import Lease
+from lockd.core.locks import Locks
+from lockd.core.ports import Extended, Refusal
+from lockd.logs import EventLog
+from lockd.metrics import Metrics
+
+RESERVED = b"lockd:canary:"
+"""Resources that begin with this are the agents' own."""
+_TTL_MS = 2_000
+
+
+class _Song:
+    """One try: core's `Holder`, and its `Reply` for the release.
+
+    refusal: why there was no lease; released: giving it back was confirmed.
+    """
+
+    label = CANARY
+    lock_delay_ms = 0
+    detached = False
+    give_up_ns: int | None = None
+
+    def __init__(self, resource: bytes, owner: bytes, ttl_ms: int, now_ns: int) -> None:
+        self.resource = resource
+        self.owner = owner
+        self.ttl_ms = self.max_hold_ms = ttl_ms
+        self.asked_ns = now_ns
+        self.answered = asyncio.Event()
+        self.over = asyncio.Event()
+        self.lease: Lease | None = None
+        self.refusal: Refusal | None = None
+        self.released = False
+
+    def granted(self, lease: Lease, now_ns: int) -> None:
+        self.lease = lease
+        self.answered.set()
+
+    def refused(self, refusal: Refusal) -> None:
+        self.refusal = refusal
+        self.answered.set()
+        self.over.set()
+
+    def done(self, lease: Extended | None) -> None:
+        self.released = True
+        self.over.set()
+
+    def renewed(self, lease: Lease) -> None:
+        """Not before it is given back."""
+
+    def lost(self, lease: Lease, reason: str) -> None:
+        """The release that follows says so."""
+
+    def ended(self, lease: Lease) -> None:
+        """It has no session that would have to know."""
+
+
+class Canary:
+    """Sings every `canary_ms`, until the task that runs it is cancelled."""
+
+    def __init__(self, locks: Locks, metrics: Metrics, log: EventLog, config: Config, host: bytes) -> None:
+        self._locks = locks
+        self._metrics = metrics
+        self._log = log
+        self._interval_s = config.canary_ms / 1000
+        self._ttl_ms = max(config.min_ttl_ms, min(_TTL_MS, config.max_ttl_ms))
+        # With the process's id: what an agent that was killed left locked is in nobody's way.
+        self._resource = b"%b%b:%d" % (RESERVED, host, os.getpid())
+        self._owner = b"%b %d %d" % (host, os.getpid(), os.geteuid())
+        self._silent = False
+
+    async def run(self) -> None:
+        if not self._interval_s:
+            return
+        # Not all agents at once, also when they were started together.
+        await asyncio.sleep(self._interval_s * random())
+        while not self._locks.draining:
+            await self.sing()
+            await asyncio.sleep(self._interval_s)
+
+    async def sing(self) -> None:
+        """Take the lock, give it back, and count what came of it."""
+        song = _Song(self._resource, self._owner, self._ttl_ms, boottime_ns())
+        self._locks.lock(song, song.asked_ns)
+        await song.answered.wait()
+        if song.lease is not None:
+            self._locks.unlock(self._resource, song.lease.token, song, boottime_ns())
+        await song.over.wait()
+        took_ns = boottime_ns() - song.asked_ns
+        if song.lease is not None and not song.released:
+            self._metrics.canary_unreleased(took_ns)
+        else:
+            self._metrics.canary(song.refusal, took_ns)
+        self._tell(song)
+
+    def _tell(self, song: _Song) -> None:
+        """Into the log when it falls silent and when it sings again, not each time."""
+        silent = not song.released
+        if silent and not self._silent:
+            self._log.warning("canary_failed", why=str(song.refusal or "its release was not confirmed"))
+        elif self._silent and not silent:
+            self._log.info("canary_works")
+        self._silent = silent

@@ -1,0 +1,89 @@
+"""Are locks safe, and are they available? In words, as the status page and `lockctl top` open with them.
+
+Pure: the facts of one agent at one instant in, a level and a sentence out. They are two questions. Without a
+quorum locks are not available and just as safe as before: nobody is granted anything.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Level(StrEnum):
+    """How much of a reason it is to get up."""
+
+    GOOD = "good"
+    WARNING = "warning"
+    BAD = "bad"
+
+
+class Verdict(NamedTuple):
+    level: Level
+    text: str
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What one agent knows of itself.
+
+    responsive: its event loop runs. lost: leases that were lost and whose holders, who were told, may still
+    believe in them. on_fewer: leases that not all masters have confirmed, though they had the time.
+    """
+
+    masters: int
+    quorum: int
+    voting: int
+    responsive: bool = True
+    draining: bool = False
+    lost: int = 0
+    on_fewer: int = 0
+
+
+def availability(facts: Facts) -> Verdict:
+    """Whether an app of this host can have a lock now."""
+    votes = f"{facts.voting} of {facts.masters} masters have a vote, {facts.quorum} are needed"
+    not_here = "Locks are NOT available on this host"
+    if not facts.responsive:
+        return Verdict(Level.BAD, f"{not_here}: the agent's event loop does not run.")
+    if facts.draining:
+        return Verdict(Level.BAD, f"{not_here}: its agent is stopping.")
+    if facts.voting < facts.quorum:
+        return Verdict(Level.BAD, f"{not_here}: {votes}.")
+    if facts.voting == facts.quorum < facts.masters:
+        return Verdict(Level.BAD, f"Locks are available, WITHOUT MARGIN: {votes}. One more lost ends that.")
+    if facts.voting < facts.masters:
+        margin = facts.voting - facts.quorum
+        return Verdict(Level.WARNING, f"Locks are available: {votes}. {margin} more may fail.")
+    return Verdict(Level.GOOD, f"Locks are available: all {facts.masters} masters have a vote.")
+
+
+def safety(facts: Facts) -> Verdict:
+    """Whether what is held is held by one only, as far as this agent can know."""
+    if facts.lost:
+        were = "was" if facts.lost == 1 else "were"
+        return Verdict(
+            Level.BAD,
+            f"{_leases(facts.lost)} of this host {were} LOST before the end. The holder was told; until it "
+            "has stopped, another may hold the same resource. Fences still tell them apart.",
+        )
+    if not facts.responsive:
+        return Verdict(
+            Level.WARNING, "Nothing is renewed meanwhile; what is held ends at its deadline, which apps know."
+        )
+    if facts.on_fewer:
+        are = "is" if facts.on_fewer == 1 else "are"
+        return Verdict(
+            Level.WARNING,
+            f"Locks are safe: {_leases(facts.on_fewer)} {are} on a quorum of the masters, but not on all.",
+        )
+    if facts.voting < facts.quorum:
+        return Verdict(Level.GOOD, "Locks are safe: nobody is granted one, and what is held ends in time.")
+    return Verdict(
+        Level.GOOD, "Locks are safe: no lease of this host is lost, and all masters have confirmed each."
+    )
+
+
+def _leases(number: int) -> str:
+    return "1 lease" if number == 1 else f"{number} leases"

@@ -1,0 +1,124 @@
+"""What metrics cost: the agent's CPU per lock/unlock pair with them and without.
+
+    python -m tests.bench.metrics_overhead [--rounds 8] [--seconds 2] [--clients 16]
+
+Two agents over the same five masters (fsync=always), one as it is shipped and scraped every second, the
+other with every counting call taken out and never scraped. They take turns, round after round, so that what
+else the machine does falls on both; the median of the rounds counts. It asserts nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from statistics import median
+
+import click
+
+from lockd.local_masters import LOOPBACK, default_server
+from tests.bench.contenders import LockdRaw
+from tests.bench.driver import Load, run
+from tests.bench.ground import Ground
+from tests.redis.masters import Cluster, running_masters, short_folder
+
+COUNTING = (
+    "granted", "refused", "lost", "released", "renewed", "fence_round", "voted", "probed", "not_counted",
+    "connected", "limit_refused", "loop_lag",
+)  # fmt: skip
+WITH, WITHOUT = "with metrics", "without"
+SERVE = """
+import sys
+from tests.bench.metrics_overhead import serve_without_counting
+sys.exit(serve_without_counting(sys.argv[1]))
+"""
+_MASTERS = 5
+
+
+def serve_without_counting(config_path: str) -> int:
+    """`lockd serve`, but nothing is counted."""
+    from lockd import config
+    from lockd.server import agent
+
+    for name in COUNTING:
+        setattr(agent.Metrics, name, lambda *_: None)
+    return agent.serve(config.load(config_path))
+
+
+@contextmanager
+def scraped_every_second(cluster: Cluster) -> Iterator[None]:
+    """As Prometheus would, only more often."""
+    over = threading.Event()
+
+    def scrape() -> None:
+        while not over.wait(1.0):
+            urllib.request.urlopen(f"http://{LOOPBACK}:{cluster.metrics_port}/metrics", timeout=5).read()
+
+    scraper = threading.Thread(target=scrape)
+    scraper.start()
+    try:
+        yield
+    finally:
+        over.set()
+        scraper.join()
+
+
+@contextmanager
+def agents() -> Iterator[dict[str, Cluster]]:
+    """Both agents over the same masters, idle."""
+    with short_folder() as folder, running_masters(folder, _MASTERS, default_server()) as masters:
+        both = {}
+        try:
+            for name in (WITH, WITHOUT):
+                cluster = both[name] = Cluster(folder, masters, {"log_level": "warning"}, name.split()[0])
+                if name == WITHOUT:
+                    cluster.agent.command = (sys.executable, "-c", SERVE, str(cluster.config_path))
+                cluster.agent.start()
+            both[WITH].form()
+            for cluster in both.values():
+                cluster.wait_voting(_MASTERS)
+            yield both
+        finally:
+            for cluster in both.values():
+                cluster.close()
+
+
+def us_per_pair(cluster: Cluster, load: Load) -> float:
+    """The agent's CPU for each lock and unlock, in µs."""
+    ground = Ground(cluster, "")
+    before_s = ground.agent_cpu_s()
+    tally = run(LockdRaw, ground.addresses, load)
+    assert not tally.failed, tally.failure
+    return 1e6 * (ground.agent_cpu_s() - before_s) / tally.pairs
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--rounds", default=8, show_default=True)
+@click.option("--seconds", default=2.0, show_default=True)
+@click.option("--clients", default=16, show_default=True)
+def main(rounds: int, seconds: float, clients: int) -> None:
+    """Measure, and print a line for each round."""
+    load = Load(clients, contended=False, seconds=seconds, processes=2)
+    costs: dict[str, list[float]] = {WITH: [], WITHOUT: []}
+    with agents() as both:
+        for number in range(1, rounds + 1):
+            order = (WITH, WITHOUT) if number % 2 else (WITHOUT, WITH)
+            for name in order:
+                if name == WITH:
+                    with scraped_every_second(both[name]):
+                        costs[name].append(us_per_pair(both[name], load))
+                else:
+                    costs[name].append(us_per_pair(both[name], load))
+            click.echo(f"round {number}: " + ", ".join(f"{name} {costs[name][-1]:.1f} µs" for name in costs))
+    middle = {name: median(each) for name, each in costs.items()}
+    click.echo(
+        f"agent's CPU per pair, {clients} clients, median of {rounds}: "
+        f"{middle[WITH]:.1f} µs with metrics and a scrape a second, {middle[WITHOUT]:.1f} µs without: "
+        f"{100 * (middle[WITH] / middle[WITHOUT] - 1):+.1f} %"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,135 @@
+"""What a real agent counts over real masters: the canary, votes not counted, what leases were lost by."""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Callable
+
+import pytest
+import redis
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from lockd.config import CANARY
+from tests.redis.masters import PATIENT, Cluster, eventually
+
+MakeCluster = Callable[..., Cluster]
+OFTEN = PATIENT | {"canary_ms": 50}
+
+
+def test_the_canary_takes_and_gives_back_a_real_lock_by_itself(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3, **OFTEN)
+    eventually(lambda: cluster.metric("lockd_canary_seconds_count", outcome="granted") >= 3)
+    assert cluster.metric("lockd_canary_last_success_timestamp_seconds") > 0
+    assert cluster.metric("lockd_grants_total", **{"class": CANARY}) >= 3
+    assert cluster.metric("lockd_grants_total", **{"class": "other"}) == 0
+    eventually(lambda: cluster.client().execute_command("LOCKS") == [], what="nothing of it stays locked")
+
+
+def test_the_canary_calls_an_outage_an_outage_and_sings_again_after_it(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3, **OFTEN)
+    eventually(lambda: cluster.metric("lockd_canary_seconds_count", outcome="granted") >= 1)
+    for master in cluster.masters[:2]:
+        master.kill()
+    eventually(lambda: cluster.metric("lockd_canary_seconds_count", outcome="unavailable") >= 1)
+    assert cluster.metric("lockd_canary_seconds_count", outcome="contended") == 0
+    eventually(lambda: cluster.log_text().count("canary_failed") == 1, what="it says so once")
+    before = cluster.metric("lockd_canary_seconds_count", outcome="granted")
+    for master in cluster.masters[:2]:
+        master.start()
+    eventually(lambda: cluster.metric("lockd_canary_seconds_count", outcome="granted") > before, 20)
+    eventually(lambda: "canary_works" in cluster.log_text())
+
+
+def test_two_agents_on_one_host_have_canaries_that_never_contend(make_cluster: MakeCluster) -> None:
+    one = make_cluster(3, **OFTEN)
+    other = one.add_agent()
+    for cluster in (one, other):
+        eventually(lambda c=cluster: c.metric("lockd_canary_seconds_count", outcome="granted") >= 5)
+        assert cluster.metric("lockd_canary_seconds_count", outcome="contended") == 0
+
+
+def test_without_a_canary_nothing_is_locked_that_no_app_asked_for(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3)
+    client = cluster.client()
+    client.execute_command("LOCK", "a", 1_000)
+    assert cluster.metric("lockd_grants_total") == 1
+    assert cluster.metric("lockd_canary_interval_seconds") == 0
+
+
+def test_what_is_the_canary_s_no_app_may_lock(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3)
+    with pytest.raises(redis.ResponseError, match=r"^DENIED resources that begin with 'lockd:canary:'"):
+        cluster.client().execute_command("LOCK", "lockd:canary:anything", 1_000)
+    assert cluster.client().execute_command("LOCK", "lockd:canaries", 1_000)
+
+
+def test_votes_that_come_late_or_never_are_counted_as_such(
+    make_cluster: MakeCluster,
+) -> None:
+    """Those of a stopped master come late; those that its death swallowed never come."""
+    cluster = make_cluster(3, timeouts={"master_ms": 100, "dead_ms": 30_000})
+    client = cluster.client()
+    slow, dead, _ = cluster.masters
+    slow.pause()
+    client.execute_command("LOCK", "a", 5_000)
+    cluster.wait_voting(2)
+    slow.resume()
+    eventually(
+        lambda: cluster.metric("lockd_master_votes_not_counted_total", master=slow.name, reason="late") >= 1
+    )
+    cluster.wait_voting(3)
+    dead.pause()
+    client.execute_command("LOCK", "b", 5_000)
+    dead.kill()
+    lost = {"master": dead.name, "reason": "connection_lost"}
+    eventually(lambda: cluster.metric("lockd_master_votes_not_counted_total", **lost) >= 1)
+
+
+def test_votes_are_timed_apart_from_probes(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3)
+    for name in ("m1", "m2", "m3"):
+        eventually(
+            lambda m=name: (
+                cluster.metric("lockd_master_round_trip_seconds_count", master=m, question="probe") > 0
+            )
+        )
+    assert cluster.metric("lockd_master_round_trip_seconds_count", question="vote") == 0
+    cluster.client().execute_command("LOCK", "a", 5_000)
+    eventually(lambda: cluster.metric("lockd_master_round_trip_seconds_count", question="vote") == 3)
+
+
+def test_losses_say_what_the_lease_was_lost_by(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3)
+    client = cluster.client()
+    client.execute_command("LOCK", "held too long", 300, "MAXHOLD", 300)
+    eventually(lambda: cluster.metric("lockd_losses_total", reason="max_hold") == 1)
+    other = cluster.client()
+    other.execute_command("LOCK", "forced", 30_000)
+    cluster.client().execute_command("FORCERELEASE", "forced")
+    eventually(lambda: cluster.metric("lockd_losses_total", reason="forced") == 1)
+    last = cluster.client()
+    last.execute_command("LOCK", "unproven", 500)
+    for master in cluster.masters[:2]:
+        master.kill()
+    eventually(lambda: cluster.metric("lockd_losses_total", reason="not_renewed") == 1)
+
+
+def test_openmetrics_is_had_for_the_asking_and_carries_the_fence_of_a_lease(
+    make_cluster: MakeCluster,
+) -> None:
+    cluster = make_cluster(3)
+    reply = cluster.client().execute_command("LOCK", "a", 5_000)
+    request = urllib.request.Request(
+        f"http://127.0.0.1:{cluster.metrics_port}/metrics",
+        headers={"Accept": "application/openmetrics-text; version=1.0.0"},
+    )
+    with urllib.request.urlopen(request, timeout=5) as page:
+        assert page.headers["Content-Type"].startswith("application/openmetrics-text")
+        text = page.read().decode()
+    fences = {
+        sample.exemplar.labels["fence"]
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+        if sample.exemplar
+    }
+    assert fences == {str(reply[3])}

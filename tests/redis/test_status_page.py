@@ -1,0 +1,186 @@
+"""The status page of a real agent, as curl and a real browser see it."""
+
+from __future__ import annotations
+
+import re
+import socket
+import threading
+import urllib.request
+from collections.abc import Callable
+from contextlib import closing
+from email.message import Message
+from pathlib import Path
+
+import pytest
+
+from lockd import metrics_http
+from lockd.config import Config
+from lockd.metrics import Metrics
+from lockd.status_page import HEADERS
+from tests.redis.browser import find_chromium, staying, visit
+from tests.redis.masters import PATIENT, Cluster, as_map, eventually
+
+HOSTILE = b"<script>document.title='taken over'</script>"
+
+
+def page_of(cluster: Cluster) -> tuple[Message, str]:
+    with urllib.request.urlopen(f"http://127.0.0.1:{cluster.metrics_port}/", timeout=30) as reply:
+        return reply.headers, reply.read().decode()
+
+
+def seen(cluster: Cluster, *words: str) -> str:
+    """The page once it has all these words; it is made anew once a second."""
+
+    def shown() -> str:
+        page = page_of(cluster)[1]
+        missing = [word for word in words if word not in page]
+        assert missing == []
+        return page
+
+    return eventually(shown, 20, f"the page shows {words}")
+
+
+@pytest.fixture
+def patient(make_cluster: Callable[..., Cluster]) -> Cluster:
+    return make_cluster(3, classes=[{"name": "invoices", "match": "invoice:*"}], **PATIENT)
+
+
+def test_it_shows_masters_classes_leases_and_waiters(patient: Cluster) -> None:
+    client = patient.client()
+    client.execute_command("LOCK", "invoice:42", 30_000)
+    client.execute_command("LOCK", "backup", 30_000, "DETACHED")
+    waiting = threading.Thread(
+        target=patient.client().execute_command, args=("LOCK", "invoice:42", 30_000, "WAIT", 20_000)
+    )
+    waiting.start()
+    page = seen(patient, "invoice:42", "backup", "2 held, 1 waiting", "Locks are available", "Locks are safe")
+    client.close()
+    waiting.join()
+    for master in patient.masters:
+        assert master.address in page
+    assert '<td>invoices</td><td>invoice:*</td><td class="n">1</td><td class="n">1</td>' in page
+
+
+def test_its_headers_let_nothing_in(patient: Cluster) -> None:
+    headers, _ = page_of(patient)
+    for name, value in HEADERS:
+        assert headers[name] == value
+
+
+def test_it_says_which_master_is_down_and_when_the_quorum_is_lost(patient: Cluster) -> None:
+    patient.masters[1].kill()
+    page = seen(patient, "WITHOUT MARGIN: 2 of 3 masters have a vote")
+    assert re.search(r"<td>m2</td>.*?no vote", page)
+    patient.masters[2].kill()
+    seen(patient, "Locks are NOT available on this host: 1 of 3 masters have a vote, 2 are needed")
+
+
+def test_what_is_held_by_class_can_be_asked_for_over_the_socket_too(patient: Cluster) -> None:
+    client = patient.client(protocol=3)
+    client.execute_command("LOCK", "invoice:1", 30_000)
+    assert client.execute_command("INFO", "classes")["class_invoices"]["leases"] == 1
+    assert "class_invoices" not in client.execute_command("INFO", "all")
+
+
+def test_thousands_of_leases_neither_swell_the_page_nor_hold_up_the_loop(patient: Cluster) -> None:
+    pipeline = patient.client().pipeline(transaction=False)
+    for number in range(3_000):
+        pipeline.execute_command("LOCK", f"many:{number}", 60_000, "DETACHED")
+    pipeline.execute()
+    assert len(seen(patient, "3000 held, 0 waiting", "the 100 most waited for")) < 150_000
+    done = threading.Event()
+
+    def read_on() -> None:
+        while not done.is_set():
+            page_of(patient)
+
+    readers = [threading.Thread(target=read_on) for _ in range(4)]
+    for reader in readers:
+        reader.start()
+    client = patient.client()
+    for _ in range(200):  # apps are served meanwhile
+        assert client.execute_command("PING")
+    granted = as_map(client.execute_command("LOCK", "meanwhile", 30_000))
+    assert client.execute_command("UNLOCK", "meanwhile", granted["token"]) == 1
+    done.set()
+    for reader in readers:
+        reader.join()
+    assert patient.agent.running
+
+
+# In a browser
+
+
+def test_a_browser_shows_it_without_complaint_and_hostile_names_as_text(
+    patient: Cluster, tmp_path: Path
+) -> None:
+    find_chromium()
+    patient.client(decode_responses=False).execute_command("LOCK", HOSTILE, 30_000, "DETACHED")
+    seen(patient, "1 held")
+    document, complaints = visit(f"http://127.0.0.1:{patient.metrics_port}/", tmp_path / "home")
+    assert complaints == []
+    assert "<title>GOOD: lockd on " in document
+    assert "&lt;script&gt;document.title" in document
+
+
+def test_a_browser_refuses_whatever_script_would_get_into_it(tmp_path: Path) -> None:
+    """So that a mistake in escaping would still be none: the page's headers over a page with a script."""
+    find_chromium()
+    config = Config.model_validate(
+        {"cluster": "c", "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:1"} for i in (1, 2, 3)]}
+    )
+    evil = b"<!DOCTYPE html><title>as it was</title>" + HOSTILE + b"<style>p {color: red}</style>"
+    server = metrics_http.start(
+        "127.0.0.1:0", Metrics(config), lambda: True, lambda: (True, ""), status=lambda names: evil
+    )
+    document, complaints = visit(f"http://127.0.0.1:{server.port}/", tmp_path / "home")
+    server.stop()
+    assert "<title>as it was</title>" in document
+    assert len([line for line in complaints if "Content Security Policy" in line]) == 2  # script and style
+
+
+def test_the_browser_looks_again_by_itself(patient: Cluster, tmp_path: Path) -> None:
+    find_chromium()
+    with Relay(patient.metrics_port) as relay, staying(f"http://127.0.0.1:{relay.port}/", tmp_path / "home"):
+        eventually(lambda: relay.pages >= 3, 60, "the page was asked for three times")
+
+
+class Relay:
+    """Passes connections on to a port, and counts those that ask for the page."""
+
+    def __init__(self, target: int) -> None:
+        self.pages = 0
+        self._target = target
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listening.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def __enter__(self) -> Relay:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._listening.shutdown(socket.SHUT_RDWR)
+        self._listening.close()
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                reader, _ = self._listening.accept()
+            except OSError:
+                return
+            with closing(reader):
+                self._pass_on(reader)
+
+    def _pass_on(self, reader: socket.socket) -> None:
+        reader.settimeout(1)
+        try:
+            asked = reader.recv(65_536)
+            self.pages += asked.startswith(b"GET / ")
+            with socket.create_connection(("127.0.0.1", self._target), timeout=10) as agent:
+                agent.sendall(asked)
+                while some := agent.recv(65_536):
+                    reader.sendall(some)
+        except OSError:
+            """The browser keeps connections in reserve, and drops them."""

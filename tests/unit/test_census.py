@@ -1,0 +1,125 @@
+"""Counting what is held and waited for, and choosing what is worth showing."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from lockd.census import Census
+from lockd.core.leases import Standing
+from lockd.core.queues import Queue
+
+MS = 1_000_000
+NOW_NS = 1_000_000 * MS
+ALL, QUORUM = 0b111, 0b011
+
+
+class Waiter(SimpleNamespace):
+    """A queue has its waiters as keys."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def a_lease(resource: bytes, label: str = "jobs", held_ms: int = 1_000, **more: Any) -> Any:
+    known = {
+        "resource": resource,
+        "holder": SimpleNamespace(label=label),
+        "granted_ns": NOW_NS - held_ms * MS,
+        "t1_ns": NOW_NS - held_ms * MS,
+        "standing": Standing.HELD,
+        "ttl_ms": 10_000,
+        "proven": ALL,
+    }
+    return SimpleNamespace(**(known | more))
+
+
+def a_queue(
+    resource: bytes, lease: Any = None, waited_ms: tuple[int, ...] = (), label: str = "jobs"
+) -> Queue:
+    queue = Queue(resource)
+    queue.lease = lease
+    for ms in waited_ms:
+        queue.waiters[Waiter(label=label, asked_ns=NOW_NS - ms * MS)] = None  # type: ignore[index]
+    return queue
+
+
+def census_of(*queues: Queue, detached: tuple[Any, ...] = (), keep: int = 10) -> Census:
+    census = Census(("jobs", "other"), masters=3, timeout_ms=250, keep=keep)
+    by_resource = {queue.resource: queue for queue in queues}
+    by_token = {b"%d" % number: lease for number, lease in enumerate(detached)}
+    for _ in census.steps(by_resource, by_token, NOW_NS):
+        pass
+    return census
+
+
+def test_leases_and_waiters_are_counted_by_class() -> None:
+    census = census_of(
+        a_queue(b"a", a_lease(b"a"), (300, 200)),
+        a_queue(b"b", a_lease(b"b", "other")),
+        detached=(a_lease(b"c"),),
+    )
+    assert (census.by_class["jobs"].leases, census.by_class["jobs"].waiters) == (2, 2)
+    assert (census.by_class["other"].leases, census.by_class["other"].waiters) == (1, 0)
+    assert (census.total.leases, census.total.waiters) == (3, 2)
+
+
+def test_waiters_behind_another_host_count_too() -> None:
+    census = census_of(a_queue(b"far", None, (900, 10)))
+    assert (census.by_class["jobs"].leases, census.by_class["jobs"].waiters) == (0, 2)
+    assert census.by_class["jobs"].oldest_wait_ns == 900 * MS
+    [place] = census.places
+    assert (place.resource, place.lease, place.waiters) == (b"far", None, 2)
+
+
+def test_a_class_that_nobody_configured_counts_as_other() -> None:
+    assert census_of(a_queue(b"a", a_lease(b"a", "gone"))).by_class["other"].leases == 1
+
+
+def test_a_queue_at_rest_is_nothing_to_show() -> None:
+    census = census_of(a_queue(b"idle"))
+    assert census.places == []
+    assert census.total.leases == census.total.waiters == 0
+
+
+def test_lost_leases_and_those_on_fewer_masters_are_counted() -> None:
+    census = census_of(
+        a_queue(b"lost", a_lease(b"lost", standing=Standing.LOST)),
+        a_queue(b"fewer", a_lease(b"fewer", proven=QUORUM)),
+        a_queue(b"fresh", a_lease(b"fresh", proven=QUORUM, held_ms=1)),
+    )
+    assert census.total.lost == 1
+    assert census.total.on_fewer == 1  # the fresh one's other masters have not had the time yet
+
+
+def test_what_is_waited_for_comes_first_then_what_is_lost_then_what_is_held_long() -> None:
+    census = census_of(
+        a_queue(b"long", a_lease(b"long", held_ms=9_000)),
+        a_queue(b"lost", a_lease(b"lost", held_ms=1, standing=Standing.LOST)),
+        a_queue(b"hot", a_lease(b"hot", held_ms=1), (5,)),
+        a_queue(b"short", a_lease(b"short", held_ms=2)),
+    )
+    assert [place.resource for place in census.places] == [b"hot", b"lost", b"long", b"short"]
+
+
+def test_only_the_most_important_are_kept_and_all_are_counted() -> None:
+    queues = [a_queue(b"r%d" % n, a_lease(b"r%d" % n, held_ms=n)) for n in range(1_000)]
+    census = census_of(*queues, keep=3)
+    assert [place.resource for place in census.places] == [b"r999", b"r998", b"r997"]
+    assert len(census._places) < 12
+    assert census.total.leases == 1_000
+
+
+def test_it_offers_a_rest_every_few_leases() -> None:
+    queues = {b"%d" % n: a_queue(b"%d" % n, a_lease(b"%d" % n)) for n in range(1_000)}
+    census = Census(("jobs", "other"), masters=3, timeout_ms=250, keep=3)
+    assert len(list(census.steps(queues, {}, NOW_NS))) >= 5
+
+
+def test_a_line_that_moves_on_while_it_is_looked_at_is_left_for_the_next_time() -> None:
+    class Moving(Queue):
+        def first(self) -> Any:
+            raise RuntimeError("OrderedDict mutated during iteration")
+
+    queue = Moving(b"moving")
+    queue.waiters[Waiter(label="jobs", asked_ns=0)] = None  # type: ignore[index]
+    assert census_of(queue).total.waiters == 0

@@ -1,0 +1,205 @@
+"""What `lockctl top` shows of what an agent says. The agent is a table of answers here."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.console import Console
+
+from lockd.lockctl import main
+from lockd.lockctl_agent import Agent
+from lockd.lockctl_failures import Status
+from lockd.lockctl_run import Unreachable
+from lockd.lockctl_top import CLASSES_SHOWN, LISTED_MOST, Look, Screen
+
+Answers = dict[str, Any]
+
+
+def a_master(name: str, vote: int = 1, **more: Any) -> dict[str, Any]:
+    known = {
+        "name": name, "address": f"{name}:6379", "state": "up" if vote else "down", "vote": vote,
+        "reason": "" if vote else "connection refused", "rtt_us": 900, "clock_offset_us": 10,
+        "version": "Redis 7.0.15", "max_ttl_ms": 60_000,
+    }  # fmt: skip
+    return known | more
+
+
+def a_lease(resource: str, **more: Any) -> dict[str, Any]:
+    known = {
+        "resource": resource, "holder": "a1b2c3d4", "class": "jobs", "pid": 42, "uid": 7, "fence": 1795,
+        "ttl_ms": 9_000, "held_ms": 1_000, "masters": 3, "of": 3, "detached": 0, "lost": 0, "waiters": 0,
+    }  # fmt: skip
+    return known | more
+
+
+def a_class(**more: int) -> dict[str, int]:
+    known = {
+        "leases": 1, "waiters": 0, "oldest_wait_ms": 0, "lost": 0, "on_fewer_masters": 0, "grants": 100,
+        "refusals": 5, "losses": 0,
+    }  # fmt: skip
+    return known | more
+
+
+def answers(**more: Any) -> Answers:
+    info = {"leases": 2, "waiters": 1, "quorum": 2, "draining": 0, "grants_total": 7}
+    known = {
+        "MASTERS": [a_master("m1"), a_master("m2"), a_master("m3")],
+        "INFO": info | more.pop("info", {}),
+        "INFO classes": {"class_jobs": a_class(), "class_other": a_class()},
+        "LOCKS * LOCAL": [a_lease("nightly"), a_lease("hot", waiters=3)],
+    }
+    return known | more
+
+
+def look_at(found: Answers) -> Look:
+    return Look.by(lambda *words, **_: found[" ".join(words)])
+
+
+def drawn(look: Look | None, trouble: str | None = None, rows: int | None = None, width: int = 160) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console.print(Screen(console).picture(look, trouble, rows))
+    return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
+
+
+@pytest.fixture
+def type_(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Type `lockctl top` with these words, without a terminal."""
+
+    def run(words: str, found: Answers | Exception) -> Result:
+        def ask(agent: Agent, *words: Any, within_s: float = 0) -> Any:
+            if isinstance(found, Exception):
+                raise found
+            return found[" ".join(words)]
+
+        monkeypatch.setattr(Agent, "ask", ask)
+        return CliRunner().invoke(main, ["top", *words.split()])
+
+    return run
+
+
+def test_the_top_says_whether_locks_are_available_and_safe() -> None:
+    lines = drawn(look_at(answers())).splitlines()
+    assert lines[0] == "Locks are available: all 3 masters have a vote."
+    assert lines[1].startswith("Locks are safe")
+
+
+def test_a_master_that_is_down_is_shown_with_why() -> None:
+    text = drawn(look_at(answers(MASTERS=[a_master("m1"), a_master("m2", 0), a_master("m3")])))
+    assert "WITHOUT MARGIN" in text
+    assert "connection refused" in text
+
+
+def test_lost_leases_are_the_first_thing_one_reads() -> None:
+    lost = {"class_jobs": a_class(lost=1, losses=4)}
+    assert "1 lease of this host was LOST" in drawn(look_at(answers(**{"INFO classes": lost})))
+
+
+def test_what_is_waited_for_comes_before_what_is_held_long() -> None:
+    text = drawn(look_at(answers()))
+    assert text.index("hot") < text.index("nightly")
+
+
+def test_the_hot_class_comes_first_with_its_longest_wait() -> None:
+    classes = {"class_idle": a_class(), "class_hot": a_class(waiters=9, oldest_wait_ms=12_300)}
+    lines = drawn(look_at(answers(**{"INFO classes": classes}))).splitlines()
+    [hot] = [line for line in lines if line.startswith("hot  ") and "12.3s" in line]
+    assert lines.index(hot) < next(i for i, line in enumerate(lines) if line.startswith("idle"))
+
+
+def test_many_classes_are_cut_and_counted() -> None:
+    classes = {f"class_c{n:02}": a_class() for n in range(CLASSES_SHOWN + 5)}
+    assert "and 5 more" in drawn(look_at(answers(**{"INFO classes": classes})))
+
+
+def test_it_fits_the_terminal() -> None:
+    leases = [a_lease(f"job:{n}") for n in range(200)]
+    text = drawn(look_at(answers(**{"LOCKS * LOCAL": leases})), rows=30)
+    assert len(text.splitlines()) <= 30
+    assert "more" in text
+
+
+def test_more_leases_than_can_be_listed_are_not_asked_for() -> None:
+    found = answers(info={"leases": LISTED_MOST + 1})
+    del found["LOCKS * LOCAL"]
+    text = drawn(look_at(found))
+    assert f"{LISTED_MOST + 1} leases are too many to list" in text
+    assert f"{LISTED_MOST + 1} held" in text
+
+
+@pytest.mark.parametrize("width", [80, 200])
+def test_names_that_would_steer_the_terminal_are_shown_escaped(width: int) -> None:
+    found = answers(**{"LOCKS * LOCAL": [a_lease("evil\x1b[2J\udcff")]})
+    text = drawn(look_at(found), width=width)
+    assert "\x1b" not in text
+    assert "evil\\x1b[2J" in text
+
+
+def test_an_agent_that_is_away_is_said_and_the_last_picture_kept() -> None:
+    console = Console(file=io.StringIO(), width=160)
+    screen = Screen(console)
+    look = look_at(answers())
+    console.print(screen.picture(look, None, None))
+    console.print(screen.picture(look, "can't reach the agent", None))
+    text = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "can't reach the agent; looking again. What follows is" in text
+    assert text.count("nightly") == 2
+    # What was green is not said again: nobody knows whether it still is.
+    assert text.count("Locks are available") == 1
+
+
+def test_an_agent_that_never_answered_is_said_too() -> None:
+    assert drawn(None, "can't reach the agent") == "can't reach the agent; looking again\n"
+
+
+def test_rates_are_what_was_counted_between_two_looks() -> None:
+    console = Console(file=io.StringIO(), width=160)
+    screen = Screen(console)
+    first = look_at(answers())
+    second = look_at(answers(**{"INFO classes": {"class_jobs": a_class(grants=150, refusals=15)}}))
+    screen.picture(Look(10.0, first.masters, first.info, first.classes, ()), None, None)
+    console.print(screen.picture(Look(12.0, second.masters, second.info, second.classes, ()), None, None))
+    [line] = [line for line in console.file.getvalue().splitlines() if line.startswith("jobs")]  # type: ignore[attr-defined]
+    assert line.split() == ["jobs", "1", "0", "25.0", "5.0", "0"]
+
+
+def test_an_agent_that_began_anew_has_no_negative_rates() -> None:
+    console = Console(file=io.StringIO(), width=160)
+    screen = Screen(console)
+    first = look_at(answers())
+    again = {"jobs": a_class(grants=1, refusals=0)}
+    screen.picture(Look(10.0, first.masters, first.info, first.classes, ()), None, None)
+    console.print(screen.picture(Look(11.0, first.masters, first.info, again, ()), None, None))
+    assert "-" not in console.file.getvalue().splitlines()[-3]  # type: ignore[attr-defined]
+
+
+def test_json_has_everything_and_the_verdicts(type_: Callable[..., Result]) -> None:
+    done = type_("--json", answers())
+    assert done.exit_code == 0
+    document = json.loads(done.stdout)
+    assert document["available"]["level"] == "good"
+    assert document["available"]["text"].startswith("Locks are available: all 3")
+    assert document["safe"]["level"] == "good"
+    assert [row["name"] for row in document["masters"]] == ["m1", "m2", "m3"]
+    assert document["classes"]["jobs"]["grants"] == 100
+    assert document["leases"][1]["waiters"] == 3
+    assert (document["leases_held"], document["waiters"]) == (2, 1)
+
+
+@pytest.mark.parametrize("words", ["--once", ""])
+def test_without_a_terminal_it_prints_once_and_uncoloured(type_: Callable[..., Result], words: str) -> None:
+    done = type_(words, answers())
+    assert done.exit_code == 0
+    assert "Locks are available" in done.stdout
+    assert "\x1b" not in done.stdout
+
+
+@pytest.mark.parametrize("words", ["--once", "--json"])
+def test_for_scripts_an_agent_that_is_away_is_an_error(type_: Callable[..., Result], words: str) -> None:
+    done = type_(words, Unreachable("it is away"))
+    assert done.exit_code == Status.UNREACHABLE
+    assert done.stdout == ""

@@ -1,0 +1,60 @@
+"""What the person who was just woken up reads first."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from lockd.verdict import Facts, Level, availability, safety
+
+WELL = Facts(masters=5, quorum=3, voting=5)
+
+
+def test_all_masters_vote_and_nothing_is_lost_is_good() -> None:
+    assert availability(WELL).level is Level.GOOD
+    assert safety(WELL).level is Level.GOOD
+
+
+@pytest.mark.parametrize(
+    ("voting", "level", "words"),
+    [
+        (4, Level.WARNING, "4 of 5 masters have a vote, 3 are needed. 1 more may fail"),
+        (3, Level.BAD, "WITHOUT MARGIN"),
+        (2, Level.BAD, "NOT available"),
+        (0, Level.BAD, "NOT available"),
+    ],
+)
+def test_fewer_votes_are_worse_and_below_the_quorum_locks_are_not_available(
+    voting: int, level: Level, words: str
+) -> None:
+    verdict = availability(replace(WELL, voting=voting))
+    assert verdict.level is level
+    assert words in verdict.text
+
+
+def test_without_a_quorum_locks_are_still_safe() -> None:
+    assert safety(replace(WELL, voting=1)).level is Level.GOOD
+
+
+@pytest.mark.parametrize("trouble", [{"responsive": False}, {"draining": True}])
+def test_an_agent_that_hangs_or_stops_gives_no_locks_whatever_the_masters_do(
+    trouble: dict[str, bool],
+) -> None:
+    verdict = availability(replace(WELL, **trouble))
+    assert verdict.level is Level.BAD
+    assert "NOT available" in verdict.text
+
+
+def test_a_lost_lease_is_bad_even_when_locks_are_available() -> None:
+    facts = replace(WELL, lost=1)
+    assert availability(facts).level is Level.GOOD
+    assert safety(facts).level is Level.BAD
+    assert safety(facts).text.startswith("1 lease of this host was LOST")
+    assert safety(replace(WELL, lost=2)).text.startswith("2 leases of this host were LOST")
+
+
+def test_leases_on_fewer_masters_are_safe_with_a_warning() -> None:
+    verdict = safety(replace(WELL, on_fewer=3))
+    assert verdict.level is Level.WARNING
+    assert "3 leases are on a quorum" in verdict.text

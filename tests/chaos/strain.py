@@ -1,5 +1,5 @@
-"""How long processes had to wait for a processor: what is late because of that is late for a cause that no
-agent can do anything about, and this machine has other things to do as well."""
+"""How long processes had to wait for a processor or a disk: what is late because of that is late for a cause
+that no agent can do anything about, and this machine has other things to do as well."""
 
 from __future__ import annotations
 
@@ -13,17 +13,22 @@ from lockd.clock import boottime_ns
 from tests.chaos.hosts import AgentHost
 
 _BEAT_S = 0.05
+_DISKS = "disks"
 _KEEP_NS = 10_000_000_000
 
 
 class Strain:
-    """Samples, a few times a second, what the kernel says of each agent and of this process; and how much
-    later than planned this process's own loop ran."""
+    """Samples, a few times a second, what the kernel says of each agent and of this process; for how long
+    somebody on this machine waited for a disk (an agent writes its log); and how much later than planned this
+    process's own loop ran."""
 
     def __init__(self, agents: Iterable[AgentHost]) -> None:
         self._agents = {agent.name: agent for agent in agents}
         self._waited: dict[str, tuple[int, int]] = {}
-        self._kept: dict[str, deque[tuple[int, int]]] = {name: deque() for name in (*self._agents, "")}
+        self._kept: dict[str, deque[tuple[int, int]]] = {
+            name: deque() for name in (*self._agents, "", _DISKS)
+        }
+        self._disks_us: int | None = None
 
     async def run(self) -> None:
         while True:
@@ -32,15 +37,16 @@ class Strain:
             now_ns = boottime_ns()
             late_ns = max(0, now_ns - planned_ns)
             self._keep("", now_ns, max(late_ns, self._since_last("", os.getpid())))
+            self._keep(_DISKS, now_ns, self._disks_kept_waiting_ns())
             for name, agent in self._agents.items():
                 if agent.process.running:
                     self._keep(name, now_ns, self._since_last(name, agent.process.pid))
 
     def waited_ns(self, agent: str, from_ns: int, until_ns: int) -> int:
-        """For how long that agent and this process were ready to run in that time, and didn't."""
+        """For how long that agent and this process were kept from running in that time."""
         return sum(
             waited_ns
-            for name in (agent, "")
+            for name in (agent, "", _DISKS)
             for at_ns, waited_ns in self._kept[name]
             if from_ns <= at_ns <= until_ns + 2 * int(_BEAT_S * 1e9)
         )
@@ -50,6 +56,15 @@ class Strain:
         kept.append((now_ns, waited_ns))
         while kept[0][0] < now_ns - _KEEP_NS:
             kept.popleft()
+
+    def _disks_kept_waiting_ns(self) -> int:
+        try:
+            some, _ = Path("/proc/pressure/io").read_text().split("\n", 1)
+        except (OSError, ValueError):
+            return 0  # this kernel does not say
+        total_us = int(some.rpartition("=")[2])
+        before_us, self._disks_us = self._disks_us, total_us
+        return 0 if before_us is None else (total_us - before_us) * 1_000
 
     def _since_last(self, name: str, pid: int) -> int:
         try:

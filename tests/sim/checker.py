@@ -241,13 +241,13 @@ def live_releases(history: Reading, _: Bounds) -> Iterable[Violation]:
 
 
 def max_hold(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """No lease is granted for longer than its max_hold, or renewed past it (rule 7)."""
+    """No lease is granted for longer than its max_hold, or renewed past it (rule 7). That counts from the
+    grant: other agents know of its age only what a quorum of the masters knows, and those voted before."""
     for hold in history.holds.values():
         if hold.asked.max_hold_ms is None:
             continue
         granted = hold.granted
-        from_ns = granted.at_ns if granted.tried_ns is None else granted.tried_ns
-        end_ns = from_ns + (hold.asked.max_hold_ms + bounds.hold_slack_ms) * MS
+        end_ns = granted.at_ns + (hold.asked.max_hold_ms + bounds.hold_slack_ms) * MS
         for told in (granted, *hold.extensions):
             if told.deadline_ns > end_ns:
                 text = f"{hold} was promised to {told.deadline_ns / 1e9:.6f}"

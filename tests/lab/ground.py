@@ -1,0 +1,68 @@
+"""Whether this machine can carry the lab, and what is missing when it can't."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+# program: the Debian package that has it
+PROGRAMS = {
+    "systemd-nspawn": "systemd-container",
+    "mmdebstrap": "mmdebstrap",
+    "dpkg-scanpackages": "dpkg-dev",
+    "ip": "iproute2",
+    "ssh": "openssh-client",
+}
+
+
+class Unfit(Exception):
+    """This machine can't carry the lab; the text says why, and what to do."""
+
+
+def cache_folder() -> Path:
+    """Where root file systems and running labs are kept: never in the repository."""
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "lockd-lab"
+
+
+def require() -> None:
+    """Raises Unfit with the first thing that is missing."""
+    if os.geteuid() != 0:
+        raise Unfit("the lab needs root: network namespaces, overlay mounts and systemd-nspawn")
+    missing = [package for program, package in PROGRAMS.items() if shutil.which(program) is None]
+    if missing:
+        raise Unfit(f"not installed: {' '.join(missing)} (apt-get install them)")
+    if not cgroup_roots():
+        raise Unfit("no cgroup file system is mounted at /sys/fs/cgroup")
+    _try_overlay()
+
+
+def cgroup_roots() -> list[Path]:
+    """Where a host's processes get a cgroup of their own: systemd's and the unified tree, or the only one."""
+    root = Path("/sys/fs/cgroup")
+    split = [root / "systemd", root / "unified"]
+    if all(tree.is_dir() for tree in split):
+        return split
+    return [root] if (root / "cgroup.controllers").exists() else []
+
+
+def _try_overlay() -> None:
+    """Mount one and look: whether it works depends on the kernel, the file system and the container we
+    are in."""
+    cache = cache_folder()
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="try-", dir=cache) as name:
+        folder = Path(name)
+        for part in ("lower", "upper", "work", "merged"):
+            (folder / part).mkdir()
+        options = f"lowerdir={folder}/lower,upperdir={folder}/upper,workdir={folder}/work"
+        mounted = subprocess.run(
+            ["mount", "-t", "overlay", "lockd-lab-try", "-o", options, str(folder / "merged")],
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        if mounted.returncode != 0:
+            raise Unfit(f"overlayfs can't be mounted here: {mounted.stderr.strip()}")
+        subprocess.run(["umount", str(folder / "merged")], check=True)

@@ -1,0 +1,73 @@
+"""The lab's inventory, written for Ansible; and how a playbook is run on it."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from tests.lab.lab import APPS, GATEWAY, MASTERS, MONITORING, REPOSITORY, Lab
+
+ANSIBLE = REPOSITORY / "ansible"
+
+# Short, so that a whole quarantine (max TTL × 1.01 + 1 s) can be waited out in a test.
+MAX_TTL_MS = 5000
+
+VARIABLES: Mapping[str, Any] = {
+    "ansible_user": "ops",
+    "lockd_cluster": "lab",
+    "lockd_max_ttl_ms": MAX_TTL_MS,
+    "time_sync_servers": [GATEWAY],
+    # There is no package of it in a distribution, and the lab has no way out.
+    "grafana_enabled": False,
+}
+
+
+def write(lab: Lab, changes: Mapping[str, Any] | None = None, name: str = "inventory") -> Path:
+    """The folder `name` of the lab with hosts.yml; `changes` are laid over the variables of all hosts."""
+    folder = lab.folder / name
+    folder.mkdir(exist_ok=True)
+    write_document(folder, document(lab, changes or {}))
+    return folder
+
+
+def write_document(folder: Path, inventory: Mapping[str, Any]) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "hosts.yml").write_text(yaml.safe_dump(inventory, sort_keys=False))
+
+
+def document(lab: Lab, changes: Mapping[str, Any]) -> dict[str, Any]:
+    groups = {"lock_masters": MASTERS, "lock_apps": APPS, "lock_monitoring": MONITORING}
+    return {
+        "all": {
+            "vars": {
+                **VARIABLES,
+                "ansible_ssh_common_args": f"-F {lab.folder}/ssh_config.ops",
+                # Each lab has secrets of its own, kept like those of a real cluster: beside the inventory.
+                "lockd_secrets_dir": str(lab.folder / "secrets"),
+                # As it was when the lab was started: somebody may be at work on the repository meanwhile.
+                "lockd_source": str(lab.source),
+                "restart_guard_source": str(lab.source / "lockd" / "guard.py"),
+                "lockd_wheelhouse": str(lab.folder.parent.parent / "wheels"),
+                **changes,
+            },
+            "children": {
+                group: {"hosts": {name: {"ansible_host": address} for name, address in members.items()}}
+                for group, members in groups.items()
+            },
+        }
+    }
+
+
+def playbook_command(lab: Lab, words: Sequence[str], inventory: str = "inventory") -> list[str]:
+    program = Path(sys.executable).with_name("ansible-playbook")
+    found = str(program) if program.exists() else shutil.which("ansible-playbook") or "ansible-playbook"
+    return [found, "-i", str(lab.folder / inventory / "hosts.yml"), *words]
+
+
+def environment(lab: Lab) -> dict[str, str]:
+    return {**lab.environment(), "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}

@@ -1,0 +1,173 @@
+"""A lab: eight hosts on a network of their own, and how to reach them from this machine.
+
+Two labs with different names know nothing of each other. One name is used by one process at a time
+(`locked`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.lab import ground, image
+from tests.lab.host import Host, call, mounts_below
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+GATEWAY = "10.77.0.1"
+MASTERS = {f"m{number}": f"10.77.0.{10 + number}" for number in range(1, 6)}
+APPS = {f"a{number}": f"10.77.0.{20 + number}" for number in range(1, 3)}
+MONITORING = {"mon1": "10.77.0.31"}
+ADDRESSES = {**MASTERS, **APPS, **MONITORING}
+
+# ssh and what Ansible calls beside it, run where the hosts can be reached.
+_INSIDE = """#!/bin/sh
+exec nsenter --net=/run/netns/{lab} {program} "$@"
+"""
+
+_SSH_CONFIG = """{aliases}
+Host *
+  User {user}
+  IdentityFile {folder}/id
+  IdentitiesOnly yes
+  StrictHostKeyChecking no
+  UserKnownHostsFile /dev/null
+  LogLevel ERROR
+  ConnectTimeout 10
+  ControlMaster auto
+  ControlPersist 60
+  ControlPath /run/{lab}-%C
+"""
+
+
+class Busy(Exception):
+    """Another process is using the lab of this name."""
+
+
+@dataclass(frozen=True)
+class Lab:
+    """The lab `name`: its namespace and control group are called so, and its folder is in the cache."""
+
+    name: str
+
+    @property
+    def folder(self) -> Path:
+        return ground.cache_folder() / "labs" / self.name
+
+    @property
+    def hosts(self) -> dict[str, Host]:
+        return {name: self.host(name) for name in ADDRESSES}
+
+    def host(self, name: str) -> Host:
+        return Host(self.name, name, ADDRESSES[name], self.folder / name, image.root_folder())
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Nobody else starts, uses or stops it meanwhile. Raises Busy."""
+        self.folder.parent.mkdir(parents=True, exist_ok=True)
+        with self.folder.with_suffix(".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise Busy(f"the lab {self.name} is in use by another process") from None
+            yield
+
+    def up(self, only: Sequence[str] = tuple(ADDRESSES)) -> None:
+        """Fresh hosts, whatever was there before; returns when they have booted and let us in by ssh."""
+        ground.require()
+        image.root()
+        self.down()
+        self.folder.mkdir(parents=True)
+        self._make_network()
+        self._make_keys()
+        self._copy_source()
+        hosts = [self.host(name) for name in only]
+        for host in hosts:
+            host.make(_hosts_file(), (self.folder / "id.pub").read_text())
+            host.start()
+        for host in hosts:
+            host.wait_booted()
+
+    def down(self) -> None:
+        """Remove all that carries its name: also what an interrupted run left half made."""
+        for host in self.hosts.values():
+            host.remove()
+        self._stop_time_server()
+        for path in mounts_below(self.folder):
+            call("umount", path)
+        subprocess.run(["ip", "netns", "del", self.name], check=False, capture_output=True)
+        for tree in ground.cgroup_roots():
+            if (tree / self.name).is_dir():
+                (tree / self.name).rmdir()
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+
+    def _make_network(self) -> None:
+        call("ip", "netns", "add", self.name)
+        for words in (
+            "link add br0 type bridge", f"addr add {GATEWAY}/24 dev br0", "link set br0 up", "link set lo up",
+        ):  # fmt: skip
+            call("ip", "-n", self.name, *words.split())
+        server = subprocess.Popen(
+            [*self.inside, sys.executable, str(Path(__file__).with_name("time_server.py")), GATEWAY],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )  # fmt: skip
+        for group in self._time_server_groups():
+            group.mkdir(parents=True, exist_ok=True)
+            (group / "cgroup.procs").write_text(str(server.pid))
+
+    def _time_server_groups(self) -> list[Path]:
+        return [tree / self.name / "time-server" for tree in ground.cgroup_roots()]
+
+    def _stop_time_server(self) -> None:
+        """It is a 'host' without a disk: whatever is in its group is ended."""
+        Host(self.name, "time-server", GATEWAY, self.folder / "time-server", Path("/")).remove()
+
+    @property
+    def inside(self) -> list[str]:
+        """What to put before a command that is to reach the hosts over the network."""
+        return ["nsenter", f"--net=/run/netns/{self.name}"]
+
+    def _make_keys(self) -> None:
+        call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", self.name, "-f", str(self.folder / "id"))
+        for user in ("ops", "root"):
+            config = _SSH_CONFIG.format(user=user, folder=self.folder, lab=self.name, aliases=_aliases())
+            (self.folder / f"ssh_config.{user}").write_text(config)
+        binaries = self.folder / "bin"
+        binaries.mkdir()
+        for program in ("ssh", "sftp", "scp"):
+            script = binaries / program
+            script.write_text(_INSIDE.format(lab=self.name, program=shutil.which(program)))
+            script.chmod(script.stat().st_mode | stat.S_IXUSR)
+
+    @property
+    def source(self) -> Path:
+        """What is installed: a copy of the repository's product, as it was when the lab was started."""
+        return self.folder / "source"
+
+    def _copy_source(self) -> None:
+        caches = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(REPOSITORY / "lockd", self.source / "lockd", ignore=caches)
+        for name in ("pyproject.toml", "README.md"):
+            shutil.copy2(REPOSITORY / name, self.source / name)
+
+    def environment(self) -> Mapping[str, str]:
+        """For commands on this machine that log in to the hosts: their `ssh` is one that gets there."""
+        return {**os.environ, "PATH": f"{self.folder}/bin:{os.environ['PATH']}"}
+
+
+def _aliases() -> str:
+    return "\n".join(f"Host {name}\n  HostName {address}" for name, address in ADDRESSES.items())
+
+
+def _hosts_file() -> str:
+    lines = ["127.0.0.1 localhost", *(f"{address} {name}" for name, address in ADDRESSES.items())]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,107 @@
+"""Apps at work on the app hosts while something happens to the cluster, and whether all went well for
+them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from tests.lab.host import Host
+from tests.lab.lab import APPS, Lab
+from tests.lab.report import REPORT
+
+PYTHON = "/opt/lockd/current/venv/bin/python"
+UNIT = "lab-app.service"
+USER = "shop"
+
+
+@dataclass
+class Work:
+    """What the apps have written down, by host; complete once the `with` of `at_work` is over."""
+
+    lines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
+
+    @property
+    def all_lines(self) -> list[dict[str, Any]]:
+        return [line for lines in self.lines.values() for line in lines]
+
+    @property
+    def errors(self) -> list[str]:
+        return [line["error"] for line in self.all_lines if "error" in line]
+
+    @property
+    def longest_wait_ms(self) -> float:
+        return max((line["got_ns"] - line["asked_ns"]) / 1e6 for line in self.all_lines if "got_ns" in line)
+
+    @property
+    def summary(self) -> str:
+        asked_again = sum(1 for line in self.all_lines if line.get("again"))
+        return (
+            f"{len(self.all_lines):5} locks, {len(self.errors)} failed, "
+            f"longest wait {self.longest_wait_ms:5.0f} ms"
+            + (f", {asked_again} asked again while an agent restarted" if asked_again else "")
+        )
+
+    def must_be_flawless(self) -> None:
+        """Every host got its locks, no request failed, no two had the same resource, and fences grew."""
+        for host, lines in self.lines.items():
+            assert len(lines) > 10, f"{host} hardly got to lock anything: {lines}"
+        assert self.errors == []
+        holds = [line for line in self.all_lines if line["resource"] == "lab:shared"]
+        for before, after in pairwise(sorted(holds, key=lambda line: line["got_ns"])):
+            assert before["given_ns"] <= after["got_ns"], f"both had it: {before} and {after}"
+            assert before["fence"] < after["fence"], f"fences went back: {before} and {after}"
+
+
+@contextmanager
+def at_work(lab: Lab, while_: str) -> Iterator[Work]:
+    """An app on each app host takes and releases locks all the time inside the `with`; `while_` says what is
+    done meanwhile, for the report."""
+    hosts = [lab.host(name) for name in APPS]
+    work = Work()
+    for host in hosts:
+        _begin(host)
+    try:
+        for host in hosts:
+            _wait_for_first_lock(host)
+        began_s = time.monotonic()
+        yield work
+        took_s = time.monotonic() - began_s
+    finally:
+        for host in hosts:
+            host.run("systemctl", "stop", UNIT)
+            work.lines[host.name] = _lines(host)
+    REPORT.worked(while_, took_s, work.summary)
+
+
+def _begin(host: Host) -> None:
+    shutil.copy(Path(__file__).with_name("app.py"), host.merged / "usr/local/lib/lab_app.py")
+    host.run("sh", "-c", f"id {USER} >/dev/null 2>&1 || useradd --system --groups lockd-apps {USER}")
+    host.run("install", "-d", "-o", USER, "/var/lib/lab-app")
+    (host.merged / "var/lib/lab-app/lines").unlink(missing_ok=True)
+    host.run(
+        "systemd-run", "--quiet", f"--unit={UNIT}", f"--uid={USER}", "--collect",
+        PYTHON, "/usr/local/lib/lab_app.py", host.name, "/var/lib/lab-app/lines",
+    )  # fmt: skip
+
+
+def _lines(host: Host) -> list[dict[str, Any]]:
+    path = host.merged / "var/lib/lab-app/lines"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def _wait_for_first_lock(host: Host) -> None:
+    deadline_s = time.monotonic() + 60
+    while not (host.merged / "var/lib/lab-app/lines").exists() or not _lines(host):
+        if time.monotonic() > deadline_s:
+            raise AssertionError(
+                f"the app of {host.name} has no lock:\n{host.run('journalctl', '-u', UNIT, '-n', '20')}"
+            )
+        time.sleep(0.1)

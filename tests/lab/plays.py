@@ -1,0 +1,79 @@
+"""Running a playbook on the lab, and what came of it."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tests.lab import inventory
+from tests.lab.lab import Lab
+
+_RECAP = re.compile(r"^(\S+)\s+: ok=(\d+)\s+changed=(\d+)\s+unreachable=(\d+)\s+failed=(\d+)", re.MULTILINE)
+
+# The machine may be busy with other things: this only ends what hangs.
+LIMIT_S = 3600
+
+
+@dataclass(frozen=True)
+class Played:
+    """What a run of ansible-playbook came to. `output`: all that it printed."""
+
+    playbook: str
+    status: int
+    output: str
+    took_s: float
+
+    @property
+    def changed(self) -> dict[str, int]:
+        """Host to number of changes, as the recap has it."""
+        return {host: int(changed) for host, _, changed, _, _ in _RECAP.findall(self.output)}
+
+    @property
+    def changed_hosts(self) -> list[str]:
+        return [host for host, count in self.changed.items() if count]
+
+    @property
+    def recap(self) -> str:
+        return self.output.partition("PLAY RECAP")[2].partition("\n")[2].strip()
+
+    @property
+    def said(self) -> str:
+        """All in one line, as long messages are wrapped where it pleases Ansible."""
+        return " ".join(self.output.split())
+
+    def must_work(self) -> Played:
+        assert self.status == 0, f"{self.playbook} ended with {self.status}:\n{self.output[-6000:]}"
+        return self
+
+    def must_stop_with(self, *words: str) -> Played:
+        """It failed, changed nothing on any host, and says this."""
+        assert self.status != 0, f"{self.playbook} should have stopped:\n{self.output[-3000:]}"
+        assert self.changed_hosts == [], f"{self.playbook} changed {self.changed_hosts}"
+        for word in words:
+            assert word in self.said, f"'{word}' is not said:\n{self.output[-6000:]}"
+        return self
+
+
+def play(lab: Lab, playbook: str, *words: str, inventory_name: str = "inventory") -> Played:
+    command = inventory.playbook_command(lab, [playbook, *words], inventory_name)
+    began_s = time.monotonic()
+    done = subprocess.run(
+        command, cwd=inventory.ANSIBLE, env=inventory.environment(lab), stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, timeout=LIMIT_S,
+    )  # fmt: skip
+    played = Played(playbook, done.returncode, done.stdout, time.monotonic() - began_s)
+    record(lab, played, words)
+    return played
+
+
+def record(lab: Lab, played: Played, words: Sequence[str]) -> None:
+    """All runs are kept beside the lab, for whoever looks for what went wrong."""
+    logs = lab.folder.with_suffix(".logs")
+    logs.mkdir(exist_ok=True)
+    number = len(list(logs.iterdir())) + 1
+    name = f"{number:02}-{played.playbook.removesuffix('.yml')}.log"
+    head = f"{played.playbook} {' '.join(words)}: status {played.status}, {played.took_s:.0f} s\n"
+    (logs / name).write_text(head + played.output)

@@ -1,0 +1,33 @@
+"""What a run of the lab's tests has measured, for the end of its output: runs of site.yml, and what apps
+noticed of each thing that was done to the cluster."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass
+class Report:
+    """Rows in the order in which they were measured."""
+
+    runs: list[tuple[str, float, str]] = field(default_factory=list)
+    works: list[tuple[str, float, str]] = field(default_factory=list)
+
+    def ran(self, what: str, took_s: float, recap: str) -> None:
+        """A run of a playbook that is to be shown with its recap."""
+        self.runs.append((what, took_s, recap))
+
+    def worked(self, what: str, took_s: float, summary: str) -> None:
+        """Apps were at work while this was done."""
+        self.works.append((what, took_s, summary))
+
+    def lines(self) -> list[str]:
+        shown = [f"{what}: {took_s:.0f} s\n{recap}" for what, took_s, recap in self.runs]
+        if self.works:
+            width = max(len(what) for what, _, _ in self.works)
+            shown += ["while an app on each app host took and released locks all the time:"]
+            shown += [f"  {what:{width}}  {took_s:4.0f} s  {summary}" for what, took_s, summary in self.works]
+        return shown
+
+
+REPORT = Report()

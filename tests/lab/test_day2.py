@@ -1,0 +1,190 @@
+"""What is done to a cluster that works, with an app on each app host taking and releasing locks all the
+time."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from tests.lab import inventory
+from tests.lab.conftest import Cluster
+from tests.lab.host import Host
+from tests.lab.image import NEXT_VERSION_SUFFIX
+from tests.lab.lab import APPS, MASTERS
+from tests.lab.load import at_work
+from tests.lab.plays import Played, play
+
+
+def play_under_load(cluster: Cluster, playbook: str, *words: str, name: str = "inventory") -> Played:
+    """It works, and no app notices: no request fails, no exclusion is broken."""
+    with at_work(
+        cluster.lab, " ".join([playbook, *words, *([] if name == "inventory" else [f"({name})"])])
+    ) as work:
+        played = play(cluster.lab, playbook, *words, inventory_name=name)
+    played.must_work()
+    work.must_be_flawless()
+    return played
+
+
+def started_at(on: Any, host: str, unit: str) -> str:
+    return str(on(host).check_output(f"systemctl show -p ExecMainStartTimestampMonotonic {unit}"))
+
+
+def votes(on: Any) -> dict[str, int]:
+    return {one["name"]: one["vote"] for one in json.loads(on("a1").check_output("lockctl masters --json"))}
+
+
+def test_health_says_that_all_is_well(cluster: Cluster) -> None:
+    played = play(cluster.lab, "health.yml").must_work()
+    assert played.changed_hosts == []
+    for host in (*MASTERS, *APPS):
+        assert f"{host} " in played.said
+
+
+def test_health_names_a_master_that_is_down(cluster: Cluster, on: Any) -> None:
+    on("m3").check_output("systemctl stop lockd-master")
+    try:
+        played = play(cluster.lab, "health.yml")
+        played.must_stop_with("Not well: m3", "unit inactive")
+        refused = play(cluster.lab, "rolling_restart.yml", "-e", "all_well_patience_s=2")
+        refused.must_stop_with("m3 has no vote", "nothing more is done")
+    finally:
+        on("m3").check_output("systemctl start lockd-master")
+
+
+def test_a_rolling_restart_is_not_noticed(cluster: Cluster, on: Any) -> None:
+    before = {name: started_at(on, name, "lockd-master") for name in MASTERS}
+    play_under_load(cluster, "rolling_restart.yml")
+    assert all(started_at(on, name, "lockd-master") != before[name] for name in MASTERS)
+    assert "quarantined" not in on("m1").check_output("lockd-guard status")
+
+
+def test_a_changed_setting_is_taken_over_by_one_master_at_a_time(cluster: Cluster, on: Any) -> None:
+    inventory.write(cluster.lab, {"redis_master_maxmemory": "128mb"}, "smaller")
+    play_under_load(cluster, "site.yml", "--tags", "redis_master", name="smaller")
+    for name in MASTERS:
+        assert on(name).file("/etc/lockd-master/master.conf").contains("maxmemory 128mb")
+        assert on(name).run("sha256sum --check --status /run/lockd-master.started-with").rc == 0
+
+
+def passwords(cluster: Cluster) -> dict[str, str]:
+    folder = cluster.lab.folder / "secrets"
+    return {
+        name: (folder / f"{name}.password").read_text().strip() for name in ("agent", "admin", "exporter")
+    }
+
+
+def test_passwords_are_rotated_and_nobody_is_refused(cluster: Cluster, on: Any) -> None:
+    old = passwords(cluster)
+    play_under_load(cluster, "rotate_passwords.yml")
+    new = passwords(cluster)
+    users = {"agent": "lockd", "admin": "lockd_admin", "exporter": "lockd_exporter"}
+    for name, address in MASTERS.items():
+        for kind, user in users.items():
+            ping = f"redis-cli --user {user} -h {address} PING 2>&1"
+            assert "WRONGPASS" in on(name).run(f"REDISCLI_AUTH={old[kind]} {ping}").stdout
+            # Who is let in may PING, or is told that PING isn't among what it may do.
+            answer = on(name).run(f"REDISCLI_AUTH={new[kind]} {ping}").stdout
+            assert ("NOPERM" if kind == "agent" else "PONG") in answer
+    assert set(votes(on).values()) == {1}
+    assert list((cluster.lab.folder / "secrets").glob("*.next")) == []
+
+
+def test_a_wiped_master_is_admitted_again(cluster: Cluster, on: Any) -> None:
+    refused = play(cluster.lab, "replace_master.yml", "-e", "replace_master=m4")
+    refused.must_stop_with("m4 has data and is 'up'", "Nothing was changed")
+    on("m4").check_output("systemctl stop lockd-master && rm -r /var/lib/lockd-master /etc/lockd-master")
+    play_under_load(cluster, "replace_master.yml", "-e", "replace_master=m4")
+    assert votes(on) == dict.fromkeys(MASTERS, 1)
+
+
+def test_redis_is_upgraded_one_master_at_a_time_also_when_a_host_dies_in_between(
+    cluster: Cluster, on: Any
+) -> None:
+    for name in MASTERS:
+        (cluster.lab.host(name).merged / "etc/apt/sources.list.d/next.list").write_text(
+            "deb [trusted=yes] file:/srv/repo-next ./\n"
+        )
+    m2 = cluster.lab.host("m2")
+    with at_work(cluster.lab, "upgrade_redis.yml, until the host m2 dies in it") as work:
+        running = Thread(target=until_it_is_held_then_kill, args=(m2,))
+        running.start()
+        stopped = play(cluster.lab, "upgrade_redis.yml")
+        running.join()
+    assert stopped.status != 0
+    assert "unreachable=1" in re.sub(
+        r" +", " ", next(line for line in stopped.recap.splitlines() if "m2" in line)
+    )
+    work.must_be_flawless()
+    assert has_next_version(on, "m1")
+    assert not has_next_version(on, "m3")
+    m2.start()
+    play_under_load(cluster, "upgrade_redis.yml", "-e", "all_well_patience_s=120")
+    for name in MASTERS:
+        assert has_next_version(on, name)
+        assert not on(name).file("/run/lockd-master.held").exists
+        assert on(name).service("redis-server").is_masked
+    assert play(cluster.lab, "upgrade_redis.yml").must_work().changed_hosts == []
+
+
+def until_it_is_held_then_kill(host: Host) -> None:
+    """The host dies while its package is being changed."""
+    while "held" not in host.run("ls", "/run"):
+        time.sleep(0.05)
+    host.kill()
+
+
+def has_next_version(on: Any, host: str) -> bool:
+    return NEXT_VERSION_SUFFIX in on(host).package("redis-server").version
+
+
+def test_agents_are_upgraded_one_host_first(cluster: Cluster, on: Any) -> None:
+    before = on("a1").file("/opt/lockd/current").linked_to
+    (cluster.lab.source / "lockd/new.py").write_text('"""Something that the old version did not have."""\n')
+    play_under_load(cluster, "upgrade_lockd.yml")
+    after = {on(name).file("/opt/lockd/current").linked_to for name in APPS}
+    assert len(after) == 1
+    assert before not in after
+
+
+def test_a_version_that_does_not_get_ready_is_taken_back(cluster: Cluster, on: Any) -> None:
+    before = {name: on(name).file("/opt/lockd/current").linked_to for name in APPS}
+    broken = cluster.lab.source / "lockd/server/agent.py"
+    good = broken.read_text()
+    broken.write_text(good.replace("def serve(", "def serve_no_more("))
+    try:
+        with at_work(cluster.lab, "upgrade_lockd.yml to a version that does not start") as work:
+            played = play(cluster.lab, "upgrade_lockd.yml", "-e", "lockd_ready_patience_s=5")
+    finally:
+        broken.write_text(good)
+    assert played.status != 0
+    assert "did not get ready on a1" in played.said
+    assert {name: on(name).file("/opt/lockd/current").linked_to for name in APPS} == before
+    work.must_be_flawless()
+
+
+@pytest.mark.parametrize("max_ttl_ms", [7000, inventory.MAX_TTL_MS])
+def test_the_max_ttl_is_raised_and_lowered(cluster: Cluster, on: Any, max_ttl_ms: int) -> None:
+    inventory.write(cluster.lab, {"lockd_max_ttl_ms": max_ttl_ms}, "other-ttl")
+    refused = play(cluster.lab, "site.yml", inventory_name="other-ttl")
+    refused.must_stop_with("run change_max_ttl.yml first", "Nothing was changed")
+    play_under_load(cluster, "change_max_ttl.yml", name="other-ttl")
+    rows = json.loads(on("a2").check_output("lockctl masters --json"))
+    assert {row["max_ttl_ms"] for row in rows} == {max_ttl_ms}
+    assert on("m1").file("/etc/lockd/guard.conf").contains(f"max_ttl_ms = {max_ttl_ms}")
+
+
+def test_a_support_bundle_has_every_host_and_no_secret(cluster: Cluster) -> None:
+    bundle = cluster.lab.folder / "bundle"
+    bundle.mkdir(exist_ok=True)
+    play(cluster.lab, "support_bundle.yml", "-e", f"support_bundle_to={bundle}").must_work()
+    text = {path.stem: path.read_text() for path in bundle.iterdir()}
+    assert set(text) == {*MASTERS, *APPS}
+    assert "lockd-guard-watch.service" in text["m1"]
+    for secret in (cluster.lab.folder / "secrets").glob("*.password"):
+        assert not [host for host, said in text.items() if secret.read_text().strip() in said]

@@ -1,0 +1,94 @@
+"""What watches over the cluster: Prometheus sees all of it, knows the rules, and reaches Alertmanager."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.lab.conftest import Cluster
+from tests.lab.lab import APPS, MASTERS, REPOSITORY
+
+READ = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=20).read().decode())"
+PROMETHEUS, ALERTMANAGER = "http://127.0.0.1:9090", "http://127.0.0.1:9093"
+
+
+@pytest.fixture
+def ask(cluster: Cluster) -> Callable[[str], Any]:
+    """What an address on the monitoring host answers, as it is asked there."""
+    return lambda url: json.loads(cluster.lab.host("mon1").run("python3", "-c", READ, url))
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    deadline_s = time.monotonic() + 120
+    while not (value := condition()):
+        assert time.monotonic() < deadline_s, f"not within 120 s: {what}"
+        time.sleep(0.5)
+    return value
+
+
+def test_every_target_is_up(ask: Callable[[str], Any]) -> None:
+    def targets() -> list[dict[str, Any]]:
+        return list(ask(f"{PROMETHEUS}/api/v1/targets?state=active")["data"]["activeTargets"])
+
+    until(lambda: all(target["health"] != "unknown" for target in targets()), "all have been scraped once")
+    assert {
+        target["scrapeUrl"]: target["lastError"] for target in targets() if target["health"] != "up"
+    } == {}
+    names = [target["labels"]["job"] for target in targets()]
+    assert {job: names.count(job) for job in set(names)} == {
+        "prometheus": 1, "lockd": len(APPS), "lockd-master": len(MASTERS), "node": len(MASTERS),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "metric",
+    ["redis_up", "redis_lock_guard_quarantined", "redis_lock_guard_delay_seconds", "redis_aof_enabled"],
+)
+def test_each_master_tells_of_itself_and_of_its_guard(ask: Callable[[str], Any], metric: str) -> None:
+    def masters() -> set[str]:
+        found = ask(f"{PROMETHEUS}/api/v1/query?query={metric}")["data"]["result"]
+        return {one["metric"]["master"] for one in found if one["metric"]["cluster"] == "lab"}
+
+    until(lambda: masters() == set(MASTERS), f"{metric} of each master")
+
+
+def test_the_rules_of_the_repository_are_loaded(cluster: Cluster, ask: Callable[[str], Any]) -> None:
+    wanted = {path.name for path in (REPOSITORY / "alerts").glob("*.yml") if "alertmanager" not in path.name}
+    groups = ask(f"{PROMETHEUS}/api/v1/rules")["data"]["groups"]
+    assert {group["file"].rpartition("/")[2] for group in groups} == wanted
+    ill = [rule for group in groups for rule in group["rules"] if rule["health"] == "err"]
+    assert ill == []
+
+
+def test_prometheus_reaches_alertmanager(ask: Callable[[str], Any]) -> None:
+    until(
+        lambda: ask(f"{PROMETHEUS}/api/v1/alertmanagers")["data"]["activeAlertmanagers"],
+        "Prometheus has found Alertmanager",
+    )
+    config = ask(f"{ALERTMANAGER}/api/v2/status")["config"]["original"]
+    assert "LockQuorumLost" in config
+    assert "webhook" not in config, "nobody has been named yet whom it could tell"
+
+
+@pytest.mark.parametrize("port", [9090, 9093])
+def test_what_has_no_password_is_for_the_host_itself(cluster: Cluster, on: Any, port: int) -> None:
+    assert on("m1").run(f"timeout 3 bash -c '</dev/tcp/10.77.0.31/{port}'").rc != 0
+
+
+@pytest.mark.parametrize("port", [9100, 9121])
+def test_only_monitoring_reads_the_exporters(cluster: Cluster, on: Any, port: int) -> None:
+    knock = f"timeout 3 bash -c '</dev/tcp/10.77.0.11/{port}'"
+    assert on("mon1").run(knock).rc == 0
+    assert on("a1").run(knock).rc != 0
+
+
+def test_the_exporters_password_is_only_where_root_can_read_it(cluster: Cluster, on: Any) -> None:
+    password = (cluster.lab.folder / "secrets/exporter.password").read_text().strip()
+    assert password not in on("m1").check_output("ps -eo args")
+    assert on("m1").file("/etc/default/prometheus-redis-exporter").mode == 0o600
+    found = on("m1").run(f"grep -rl {password} /etc /usr/local").stdout.split()
+    assert found == ["/etc/default/prometheus-redis-exporter"]

@@ -1,0 +1,77 @@
+"""The end of a cluster, and a new one on the same hosts, this time with TLS."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.lab import inventory
+from tests.lab.conftest import Cluster
+from tests.lab.lab import APPS, MASTERS
+from tests.lab.plays import play
+
+READ = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=20).read().decode())"
+
+
+def test_a_cluster_is_destroyed_only_when_it_is_named(cluster: Cluster, on: Any) -> None:
+    refused = play(cluster.lab, "remove_cluster.yml")
+    refused.must_stop_with("every lock in it is forgotten", "-e remove_cluster=lab", "Nothing was changed")
+    play(cluster.lab, "remove_cluster.yml", "-e", "remove_cluster=other").must_stop_with(
+        "Nothing was changed"
+    )
+    assert on("m1").service("lockd-master").is_running
+
+
+@pytest.fixture(scope="module")
+def removed(cluster: Cluster) -> Cluster:
+    play(cluster.lab, "remove_cluster.yml", "-e", "remove_cluster=lab").must_work()
+    return cluster
+
+
+LOOK_FOR_REMAINS = (
+    "find / -xdev -path /proc -prune -o -path /srv -prune -o -path /var/log -prune -o -name '*lockd*' -print;"
+    "ls -A /var/lib/lockd-master 2>/dev/null || true"
+)
+
+
+def test_nothing_of_it_is_left(removed: Cluster, on: Any) -> None:
+    for name in (*MASTERS, *APPS):
+        left = on(name).check_output(LOOK_FOR_REMAINS)
+        # A disk of its own stays, empty.
+        assert left in ("", "/var/lib/lockd-master"), f"{name}:\n{left}"
+        assert on(name).run("ss --no-header -tln | grep -E ':(6379|9480|9121) '").stdout == ""
+
+
+FEWER = {"lock_masters": ["m1", "m2", "m3"], "lock_apps": ["a1"], "lock_monitoring": []}
+
+
+@pytest.fixture(scope="module")
+def with_tls(removed: Cluster) -> Cluster:
+    """Three of the masters' hosts and one app host are a new cluster."""
+    secrets = removed.lab.folder / "secrets-tls"
+    changes = {"lockd_tls": True, "lockd_secrets_dir": str(secrets), "lockd_cluster_unused": True}
+    document = inventory.document(removed.lab, changes)
+    for group, members in FEWER.items():
+        hosts = document["all"]["children"][group]["hosts"]
+        document["all"]["children"][group]["hosts"] = {name: hosts[name] for name in members}
+    inventory.write_document(removed.lab.folder / "tls", document)
+    play(removed.lab, "site.yml", inventory_name="tls").must_work()
+    return removed
+
+
+def test_with_tls_locks_are_taken_and_nothing_else_is_spoken(with_tls: Cluster, on: Any) -> None:
+    rows = json.loads(on("a1").check_output("lockctl masters --json"))
+    assert {row["name"]: row["vote"] for row in rows} == dict.fromkeys(FEWER["lock_masters"], 1)
+    assert on("a1").run("lockctl run --ttl 2s lab:tls -- true").rc == 0
+    # To Redis itself this would be NOAUTH.
+    assert "NOAUTH" not in on("m1").run("redis-cli -h 10.77.0.11 PING 2>&1").stdout
+    assert on("m1").file("/etc/lockd-master/tls/master.key").mode == 0o640
+    password = (with_tls.lab.folder / "secrets-tls/admin.password").read_text().strip()
+    cli = f"REDISCLI_AUTH={password} redis-cli --no-auth-warning --user lockd_admin -h 10.77.0.11 --tls"
+    assert on("m1").run(f"{cli} --cacert /etc/lockd-master/tls/ca.pem PING").stdout.strip() == "PONG"
+    # Somebody else's authority is not believed.
+    assert "PONG" not in on("m1").run(f"{cli} --cacert /etc/ssl/certs/ca-certificates.crt PING").stdout
+    # So does the exporter, whose metrics say that it gets through.
+    assert "redis_up 1" in on("m1").check_output(f'python3 -c "{READ}" http://10.77.0.11:9121/metrics')

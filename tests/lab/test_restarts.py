@@ -1,0 +1,302 @@
+"""Masters that stop, crash and lose their data on real hosts: whoever can't prove that nothing was
+forgotten stays out."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.chaos.power import Disk, why_no_disks
+from tests.lab import inventory
+from tests.lab.conftest import Cluster
+from tests.lab.host import mounts_below
+from tests.lab.lab import MASTERS
+from tests.lab.load import at_work
+from tests.redis.clock_shim import Clock
+
+DELAY_S = inventory.MAX_TTL_MS * 1.01 / 1000 + 1
+# For what takes a while on a busy machine; it only ends what hangs.
+PATIENCE_S = 120.0
+
+
+def until(condition: Callable[[], Any], what: str) -> Any:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not (value := condition()):
+        assert time.monotonic() < deadline_s, f"not within {PATIENCE_S:g} s: {what}"
+        time.sleep(0.1)
+    return value
+
+
+class Master:
+    """A master's host, as the tests here look at it."""
+
+    def __init__(self, cluster: Cluster, on: Any, name: str) -> None:
+        self.host = cluster.lab.host(name)
+        self.name = name
+        self._on = on
+        self._admin_password = (cluster.lab.folder / "secrets/admin.password").read_text().strip()
+
+    def run(self, command: str) -> str:
+        return self.host.run("sh", "-c", command)
+
+    def guard(self) -> dict[str, Any]:
+        said = self.run("lockd-guard status --json || true")
+        # A host that is just booting has no answer yet.
+        return json.loads(said) if said.strip() else {"state": "no answer"}
+
+    def quarantines(self) -> int:
+        return sum(self.guard()["quarantines"].values())
+
+    def said(self, pattern: str) -> list[str]:
+        """Lines of the master's journal since its latest start began, the guard's among them."""
+        this_start = "_SYSTEMD_INVOCATION_ID=$(systemctl show --value -p InvocationID lockd-master)"
+        return self.run(
+            f"journalctl --no-pager -o cat {this_start} | grep -E '{pattern}' || true"
+        ).splitlines()
+
+    def counters(self) -> dict[int, int]:
+        """The fence counters that it holds, by slot: they only grow, and are never forgotten."""
+        words = self.redis("HGETALL lockd:fences").split()
+        return dict(zip(map(int, words[::2]), map(int, words[1::2]), strict=True))
+
+    def redis(self, command: str) -> str:
+        cli = f"redis-cli --no-auth-warning --user lockd_admin -h {self.host.address}"
+        return self.run(f"REDISCLI_AUTH={self._admin_password} {cli} {command}")
+
+    def main_pid(self) -> int:
+        return int(self.run("systemctl show --value -p MainPID lockd-master"))
+
+    def redis_began_s(self) -> float:
+        """When the program that runs now was started, on CLOCK_MONOTONIC: hosts of a lab share that clock
+        with us."""
+        return int(self.run("systemctl show --value -p ExecMainStartTimestampMonotonic lockd-master")) / 1e6
+
+    def kill(self) -> float:
+        """kill -9, and when that was on CLOCK_MONOTONIC."""
+        killed_s = time.clock_gettime(time.CLOCK_MONOTONIC)
+        self.run(f"kill -9 {self.main_pid()}")
+        return killed_s
+
+    def wait_in_service(self) -> None:
+        until(lambda: self.guard()["state"] == "in_service" and self.main_pid(), f"{self.name} in service")
+        until(self.votes, f"{self.name} has its vote")
+
+    def votes(self) -> bool:
+        rows = json.loads(self._on("a1").check_output("lockctl masters --json"))
+        return any(row["name"] == self.name and row["vote"] for row in rows)
+
+
+@pytest.fixture
+def master(cluster: Cluster, on: Any) -> Iterator[Master]:
+    one = Master(cluster, on, "m2")
+    yield one
+    one.run("systemctl start lockd-master")
+    one.wait_in_service()
+
+
+def test_a_clean_stop_and_start_has_no_delay(cluster: Cluster, master: Master) -> None:
+    before = master.quarantines()
+    with at_work(cluster.lab, "a master is stopped and started") as work:
+        master.run("systemctl stop lockd-master && systemctl start lockd-master")
+        master.wait_in_service()
+    assert master.quarantines() == before
+    work.must_be_flawless()
+
+
+def none_forgotten(before: dict[int, int], after: dict[int, int]) -> bool:
+    return bool(before) and all(after.get(slot, 0) >= counter for slot, counter in before.items())
+
+
+@pytest.mark.parametrize("how", ["systemctl restart lockd-master", "systemctl kill -s KILL lockd-master"])
+def test_a_master_that_starts_again_has_forgotten_nothing(cluster: Cluster, master: Master, how: str) -> None:
+    before, pid = master.counters(), master.main_pid()
+    master.run(how)
+    until(lambda: master.main_pid() not in (0, pid), "another process")
+    master.wait_in_service()
+    assert none_forgotten(before, master.counters())
+    # Redis only logs what it could not read of its own file.
+    assert master.said("CRITICAL|NOPERM") == []
+
+
+def test_a_killed_master_stays_out_for_the_whole_delay_and_locks_go_on(
+    cluster: Cluster, master: Master
+) -> None:
+    before = master.quarantines()
+    with at_work(cluster.lab, "a master is killed with -9") as work:
+        killed_s = master.kill()
+        until(lambda: master.guard()["state"] == "quarantined", "the quarantine")
+        shown = until(lambda: status_line(master), "systemctl status says how long")
+        assert not master.votes()
+        master.wait_in_service()
+    assert master.redis_began_s() - killed_s >= DELAY_S
+    assert "quarantine" in shown.lower()
+    assert any(digit.isdigit() for digit in shown), shown
+    assert master.quarantines() == before + 1
+    work.must_be_flawless()
+
+
+def status_line(master: Master) -> str:
+    lines = master.run("systemctl status lockd-master || true").splitlines()
+    return next((line.strip() for line in lines if line.strip().startswith("Status:")), "")
+
+
+def test_a_stop_during_the_quarantine_counts_for_nothing(cluster: Cluster, master: Master) -> None:
+    master.kill()
+    until(lambda: master.guard()["state"] == "quarantined", "the quarantine")
+    master.run("systemctl stop lockd-master")
+    started_s = time.clock_gettime(time.CLOCK_MONOTONIC)
+    master.run("systemctl start lockd-master")
+    master.wait_in_service()
+    assert master.redis_began_s() - started_s >= DELAY_S
+
+
+def test_a_changed_aof_behind_a_clean_marker_is_found(cluster: Cluster, master: Master) -> None:
+    master.run("systemctl stop lockd-master")
+    before = master.quarantines()
+    master.run("touch /var/lib/lockd-master/appendonlydir/appendonly.aof.manifest")
+    started_s = time.clock_gettime(time.CLOCK_MONOTONIC)
+    master.run("systemctl start lockd-master")
+    master.wait_in_service()
+    assert master.quarantines() == before + 1
+    assert master.redis_began_s() - started_s >= DELAY_S
+
+
+def test_an_override_ends_the_quarantine_is_counted_and_is_used_up(cluster: Cluster, master: Master) -> None:
+    before = master.guard()["overrides"]
+    master.kill()
+    until(lambda: master.guard()["state"] == "quarantined", "the quarantine")
+    master.run("lockd-guard override --reason 'a test of the override'")
+    master.wait_in_service()
+    assert master.guard()["overrides"] == before + 1
+    assert master.said("event=overridden.*a test of the override")
+    killed_s = master.kill()
+    master.wait_in_service()
+    assert master.redis_began_s() - killed_s >= DELAY_S
+
+
+def test_a_host_that_is_killed_and_booted_is_dirty(cluster: Cluster, on: Any, master: Master) -> None:
+    with at_work(cluster.lab, "a host of a master is killed and booted") as work:
+        master.host.kill()
+        started_s = time.clock_gettime(time.CLOCK_MONOTONIC)
+        master.host.start()
+        until(lambda: master.host.leader() is not None, "the host boots")
+        master.wait_in_service()
+    assert master.redis_began_s() - started_s >= DELAY_S
+    work.must_be_flawless()
+
+
+def test_a_master_whose_data_is_gone_is_blank_and_has_no_vote(cluster: Cluster, on: Any) -> None:
+    master = Master(cluster, on, "m5")
+    with at_work(cluster.lab, "a master is wiped and admitted") as work:
+        master.run("systemctl stop lockd-master")
+        master.run("rm -r /var/lib/lockd-master/appendonlydir")
+        master.run("systemctl start lockd-master")
+        until(lambda: state_of(on, "m5") == "blank", "the agent says that it is blank")
+        admitted = on("a1").run("lockctl master admit m5")
+        assert admitted.rc == 0, admitted.stderr
+        until(master.votes, "m5 has its vote")
+    work.must_be_flawless()
+
+
+def test_a_host_that_lost_power_is_dirty_and_has_kept_what_it_acknowledged(cluster: Cluster, on: Any) -> None:
+    if reason := why_no_disks():
+        pytest.skip(reason)
+    master = Master(cluster, on, "m3")
+    disk = Disk(master.host.folder, "disk")
+    move_data_to(disk, master)
+    with at_work(cluster.lab, "a host of a master loses power and is booted") as work:
+        before = master.counters()
+        disk.lose_power()
+        master.host.kill()
+        disk.come_back()
+        started_s = time.clock_gettime(time.CLOCK_MONOTONIC)
+        boot(master, disk)
+        master.wait_in_service()
+    assert master.redis_began_s() - started_s >= DELAY_S
+    assert none_forgotten(before, master.counters())
+    work.must_be_flawless()
+
+
+def move_data_to(disk: Disk, master: Master) -> None:
+    """The master's data is on a disk of its own from now on."""
+    if disk.path.is_mount():
+        return
+    data = master.host.merged / "var/lib/lockd-master"
+    master.run("systemctl stop lockd-master")
+    disk.make()
+    subprocess.run(["cp", "-a", f"{data}/.", str(disk.path)], check=True)
+    # What Redis had synced on the old disk has to be on the new one as well, before that loses power.
+    subprocess.run(["sync", "--file-system", str(disk.path)], check=True)
+    master.host.kill()
+    boot(master, disk)
+    master.wait_in_service()
+
+
+def boot(master: Master, disk: Disk) -> None:
+    """Start the host with that disk where its data is."""
+    data = master.host.merged / "var/lib/lockd-master"
+    for point in mounts_below(data.parent):
+        subprocess.run(["umount", point], check=True)
+    subprocess.run(["mount", "--bind", str(disk.path), str(data)], check=True)
+    master.host.start()
+    until(lambda: master.host.leader() is not None, "the host boots")
+
+
+@pytest.fixture
+def wall_clock(master: Master) -> Iterator[Clock]:
+    """A wall clock of the host's own, for the master and the guard; the rest of it keeps the machine's."""
+    folder = master.host.merged / "var/lib/lab-clock"
+    folder.mkdir(exist_ok=True)
+    clock = Clock(folder / "clock")
+    units = ("lockd-master", "lockd-guard-watch")
+    inside = Path("/var/lib/lab-clock")
+    variables = {name: inside / Path(path).name for name, path in clock.environment().items()}
+    for unit in units:
+        addition = master.host.merged / f"etc/systemd/system/{unit}.service.d/lab-clock.conf"
+        addition.parent.mkdir(exist_ok=True)
+        lines = "".join(f"Environment={name}={path}\n" for name, path in variables.items())
+        addition.write_text(f"[Service]\n{lines}")
+    master.run("systemctl daemon-reload && systemctl restart lockd-guard-watch lockd-master")
+    master.wait_in_service()
+    yield clock
+    clock.ahead_ns = 0
+    for unit in units:
+        (master.host.merged / f"etc/systemd/system/{unit}.service.d/lab-clock.conf").unlink()
+    master.run("systemctl daemon-reload && systemctl restart lockd-guard-watch lockd-master")
+
+
+def test_a_step_of_the_clock_puts_the_master_into_quarantine(
+    cluster: Cluster, master: Master, wall_clock: Clock
+) -> None:
+    before = master.guard()
+    with at_work(cluster.lab, "a master's clock is stepped forward") as work:
+        stepped_s = time.clock_gettime(time.CLOCK_MONOTONIC)
+        wall_clock.step(3 * 10**9)
+        until(lambda: master.guard()["state"] == "quarantined", "the quarantine")
+        master.wait_in_service()
+    after = master.guard()
+    assert after["clock_steps"]["forward"] == before["clock_steps"]["forward"] + 1
+    assert after["quarantines"]["clock_step"] == before["quarantines"]["clock_step"] + 1
+    assert master.redis_began_s() - stepped_s >= DELAY_S
+    work.must_be_flawless()
+
+
+def state_of(on: Any, name: str) -> str:
+    rows = json.loads(on("a1").check_output("lockctl masters --json"))
+    return str(next(row["state"] for row in rows if row["name"] == name))
+
+
+def test_metrics_of_the_guard_are_there_for_the_exporter(cluster: Cluster, master: Master) -> None:
+    text = master.run("cat /var/lib/prometheus/node-exporter/lockd_guard.prom")
+    assert f"redis_lock_guard_delay_seconds {DELAY_S:g}" in text
+
+
+def test_all_masters_are_well_again(cluster: Cluster, on: Any) -> None:
+    for name in MASTERS:
+        Master(cluster, on, name).wait_in_service()

@@ -1,0 +1,59 @@
+"""What all roles have in common: specifications that agree with the defaults, and a README of both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.lab.lab import REPOSITORY
+
+ROLES = sorted(path for path in (REPOSITORY / "ansible/roles").iterdir() if path.is_dir())
+# What belongs to the cluster and not to one role comes from the inventory.
+OF_THE_CLUSTER = {"lockd_cluster", "lockd_max_ttl_ms"}
+
+
+def read(path: Path) -> Any:
+    return yaml.safe_load(path.read_text()) or {}
+
+
+@pytest.fixture(params=ROLES, ids=lambda path: path.name)
+def role(request: pytest.FixtureRequest) -> Path:
+    path: Path = request.param
+    return path
+
+
+def test_specification_and_defaults_name_the_same_variables(role: Path) -> None:
+    options = read(role / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    defaults = read(role / "defaults/main.yml")
+    assert set(options) - OF_THE_CLUSTER == set(defaults)
+
+
+def test_a_default_in_the_specification_is_the_one_that_counts(role: Path) -> None:
+    options = read(role / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
+    defaults = read(role / "defaults/main.yml")
+    said = {name: option["default"] for name, option in options.items() if "default" in option}
+    # A default that is computed can't be said there.
+    computed = {name for name in said if isinstance(defaults[name], str) and "{{" in defaults[name]}
+    assert {name: value for name, value in said.items() if name not in computed} == {
+        name: defaults[name] for name in said if name not in computed
+    }
+
+
+def test_variables_carry_the_name_of_their_role(role: Path) -> None:
+    assert [name for name in read(role / "defaults/main.yml") if not name.startswith(f"{role.name}_")] == []
+
+
+def test_main_is_a_list_of_tagged_steps(role: Path) -> None:
+    steps = read(role / "tasks/main.yml")
+    if role.name not in ("inventory_check", "cluster_secrets"):  # on the controller, always and whole
+        assert [step["name"] for step in steps if role.name not in step.get("tags", [])] == []
+    assert len(steps) <= 6
+
+
+def test_the_readme_tells_of_the_variables_that_matter(role: Path) -> None:
+    text = (role / "README.md").read_text()
+    assert text.startswith(f"# {role.name}\n")
+    assert "| variable | default | meaning |" in text or role.name == "inventory_check"

@@ -322,8 +322,10 @@ class Config(_Section):
         return self.auth.password.get_secret_value() if self.auth.password else in_file
 
     def fingerprint(self) -> str:
-        """12 hex digits that two agents share when their configurations, but for secrets, are the same."""
-        canonical = json.dumps(self.model_dump(exclude={"auth": {"password"}}), sort_keys=True, default=str)
+        """12 hex digits that two agents share when their configurations are the same, but for secrets and for
+        where on its host each of them listens."""
+        shared = self.model_dump(exclude={"auth": {"password"}, "metrics": True, "socket": True})
+        canonical = json.dumps(shared, sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
     def warnings(self) -> list[str]:

@@ -555,6 +555,13 @@ def test_a_secret_is_neither_in_the_repr_nor_in_the_fingerprint() -> None:
     assert one.fingerprint() == two.fingerprint()
 
 
+def test_agents_of_two_hosts_share_a_fingerprint_wherever_they_listen() -> None:
+    one, two = (
+        config(metrics=f"{host}:9480", socket={"path": f"/run/{host}.sock"}) for host in ("web1", "web2")
+    )
+    assert one.fingerprint() == two.fingerprint()
+
+
 def test_a_fingerprint_is_12_hex_digits_that_change_with_any_setting() -> None:
     assert len(config().fingerprint()) == 12
     assert int(config().fingerprint(), 16) >= 0

@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lockd import __version__
 from lockd.config import Config
+from lockd.config_problems import ConfigError
 from lockd.core.clocks import Clocks
 from lockd.core.leases import Loss, Standing
 from lockd.core.membership import Facts, Identity, State
@@ -422,6 +423,15 @@ def test_one_longer_than_all_bounds_is_only_in_the_last_bucket() -> None:
     histogram = Histogram(WAIT_S)
     histogram.observe(round(WAIT_S[-1] * 1e9) + 1)
     assert [count for _, count in histogram.buckets()] == [0] * len(WAIT_S) + [1]
+
+
+@pytest.mark.parametrize("name", ["canary", "other"])
+def test_no_class_may_take_the_name_of_one_that_is_there_already(name: str) -> None:
+    masters = [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in (1, 2, 3)]
+    with pytest.raises(ConfigError, match=rf"classes\[0\]\.name.*is {name}, which is the class of"):
+        Config.model_validate(
+            {"cluster": "shop", "masters": masters, "classes": [{"name": name, "match": "x"}]}
+        )
 
 
 def test_every_family_of_ours_has_the_prefix_and_a_description(metrics: Metrics) -> None:

@@ -1,0 +1,113 @@
+"""Writes alerts/METRICS.md from the code: every metric of the agent and of the guard, with its labels.
+
+python -m alerts.metrics_page > alerts/METRICS.md   (make alerts-docs)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from lockd import guard
+from lockd.config import Config
+from lockd.core.locks import Locks
+from lockd.core.membership import Facts, Identity
+from lockd.core.ports import Chance, Limits
+from lockd.masters.fleet import Fleet
+from lockd.metrics import Metrics
+from lockd.metrics_counts import HOLD_S, MARGIN_S, ROUND_TRIP_S, WAIT_S
+
+HEAD = """# Metrics
+
+Made from the code by `make alerts-docs`; a test checks that it is current. Don't edit it.
+
+Scrape the agents as `job="lockd"`, the masters' redis_exporter as `job="lockd-master"` and the node_exporter
+of the masters' hosts as `job="node"`. Give all three the target label `cluster`, and the last two the target
+label `master` with the name that the master has in lockd's configuration: rules and dashboards join by these.
+
+Every series is there from the start, at 0, unless its meaning says when it is absent. No resource is ever a
+label: its class is (`other` when none matches, `canary` for the agent's own lock). A scraper that asks for
+OpenMetrics gets an exemplar with the fence of a lease on the buckets of waits and holds. Which resource that
+is, `lockctl locks --local` says, and the log at `log_level: debug`.
+"""
+FREE = {"class", "master", "version", "fingerprint", "cluster", "address", "limit", "masters", "page_on_loss"}
+"""Labels whose values depend on the configuration: they are not listed."""
+BOUNDS = {
+    "lockd_wait_seconds": WAIT_S,
+    "lockd_canary_seconds": WAIT_S,
+    "lockd_hold_seconds": HOLD_S,
+    "lockd_release_margin_seconds": MARGIN_S,
+    "lockd_master_round_trip_seconds": ROUND_TRIP_S,
+}
+
+
+def agent_families() -> list[Any]:
+    """All families of an agent that has heard of its masters, in the order in which it exposes them."""
+    masters = [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in range(1, 6)]
+    config = Config.model_validate({"cluster": "example", "masters": masters})
+    metrics = Metrics(config)
+    fleet = Fleet(config, metrics, lambda _link: None)
+    identity = Identity(config.cluster, "m1", config.max_ttl_ms)
+    fleet.links[0].facts = Facts("", "7.0.15", "master", 0, identity, {})
+    limits = Limits(len(config.masters))
+    metrics.attach(fleet, Locks(limits, fleet, metrics, Chance(lambda: b"")), lambda: 0)
+    return list(metrics.collect())
+
+
+def guard_families() -> list[Any]:
+    text = guard.metrics_text(guard.State(), quarantined=False, until_s=0, delay_s=0)
+    return list(text_string_to_metric_families(text))
+
+
+def full_name(family: Any) -> str:
+    """As it is asked for: prometheus_client keeps these endings apart."""
+    return str(family.name) + {"counter": "_total", "info": "_info"}.get(family.type, "")
+
+
+def labels_of(family: Any) -> list[str]:
+    """Those declared, or else those seen: an info's are in its value."""
+    seen = [label for sample in family.samples for label in sample.labels if label != "le"]
+    return list(dict.fromkeys([*getattr(family, "_labelnames", ()), *seen]))
+
+
+def page() -> str:
+    return "\n".join(
+        [
+            HEAD,
+            "## The agent",
+            *table(agent_families()),
+            "",
+            "`process_*` and `python_*`, as of every Python process: CPU, memory, open files, start time.",
+            "",
+            "Buckets of histograms, upper bounds in seconds:",
+            "",
+            *(
+                f"- `{name}`: {', '.join(f'{bound:g}' for bound in bounds)}"
+                for name, bounds in BOUNDS.items()
+            ),
+            "",
+            "## The guard of a master (node_exporter's textfile collector)",
+            *table(guard_families()),
+            "",
+        ]
+    )
+
+
+def table(families: Iterable[Any]) -> Iterator[str]:
+    yield from ("", "| name | type | labels | meaning |", "|---|---|---|---|")
+    for family in families:
+        labels = "; ".join(_with_values(family, label) for label in labels_of(family))
+        yield f"| `{full_name(family)}` | {family.type} | {labels} | {family.documentation} |"
+
+
+def _with_values(family: Any, label: str) -> str:
+    if label in FREE:
+        return f"`{label}`"
+    values = dict.fromkeys(sample.labels[label] for sample in family.samples if label in sample.labels)
+    return f"`{label}`: " + ", ".join(values)
+
+
+if __name__ == "__main__":
+    print(page(), end="")

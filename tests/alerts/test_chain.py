@@ -1,0 +1,32 @@
+"""The whole chain, for two faults of its list: `make chain` makes all of them and prints a table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.alerts.chain import FAULTS, Fault, Ground, ground, suffer
+from tests.alerts.monitoring import FACTOR, shortened
+from tests.alerts.programs import CHAIN, program
+
+SHORT = [fault for fault in FAULTS if fault.name in ("one master killed", "agent killed")]
+
+
+@pytest.fixture(scope="module")
+def where() -> Iterator[Ground]:
+    for name in CHAIN:
+        program(name)
+    with ground() as running:
+        yield running
+
+
+@pytest.mark.parametrize("fault", SHORT, ids=lambda fault: fault.name)
+def test_a_fault_fires_exactly_its_alerts_and_they_clear(where: Ground, fault: Fault) -> None:
+    assert suffer(where, fault).problems() == []
+
+
+def test_every_duration_of_a_rule_is_divided_and_nothing_else() -> None:
+    text = "rate(x[5m]) > 60\nfor: 1m\nrecord: a:b:p99_5m\n"
+    assert FACTOR == 20
+    assert shortened(text) == "rate(x[15000ms]) > 60\nfor: 3000ms\nrecord: a:b:p99_5m\n"

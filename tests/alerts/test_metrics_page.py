@@ -1,0 +1,25 @@
+"""The page of documentation says what the code counts, and the rules ask only for what it counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alerts.metrics_page import BOUNDS, agent_families, full_name, guard_families, page
+
+PAGE = Path(__file__).resolve().parents[2] / "alerts" / "METRICS.md"
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == page(), "run `make alerts-docs`"
+
+
+def test_it_names_every_metric_with_its_meaning() -> None:
+    text = page()
+    for family in (*agent_families(), *guard_families()):
+        assert f"| `{full_name(family)}` | {family.type} |" in text
+        assert family.documentation
+
+
+def test_it_gives_the_buckets_of_every_histogram() -> None:
+    histograms = {family.name for family in agent_families() if family.type == "histogram"}
+    assert histograms == BOUNDS.keys()

@@ -1,0 +1,213 @@
+"""The rules, the routes and what they point to, checked by the tools of Prometheus; and none is forgotten."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from alerts.metrics_page import agent_families, full_name, guard_families
+from lockd.local_masters import LOOPBACK, Child, free_ports
+from tests.alerts.programs import ALERTS, ROOT, output_of, program
+from tests.redis.masters import eventually, short_folder
+
+RULES = sorted(ALERTS.glob("lockd.*.yml"))
+UNIT_TESTS = sorted((ALERTS / "tests").glob("*.test.yml"))
+ROUTES = ALERTS / "alertmanager.yml"
+DASHBOARDS = {
+    board["uid"]: board
+    for board in (json.loads(path.read_text()) for path in (ROOT / "dashboards").glob("*.json"))
+}
+SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
+
+
+def rules(kind: str) -> list[dict[str, Any]]:
+    groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
+    return [rule for group in groups for rule in group["rules"] if kind in rule]
+
+
+ALL_ALERTS = rules("alert")
+
+
+def named(alert: dict[str, Any]) -> str:
+    return "-".join([alert["alert"], *alert["labels"].values()])
+
+
+def test_prometheus_takes_the_rules_without_a_complaint() -> None:
+    assert "SUCCESS" in output_of(program("promtool"), "check", "rules", "--lint=all", *map(str, RULES))
+
+
+@pytest.mark.parametrize("path", UNIT_TESTS, ids=lambda path: path.stem)
+def test_what_fires_when_is_as_the_unit_tests_say(path: Path) -> None:
+    assert "SUCCESS" in output_of(program("promtool"), "test", "rules", str(path))
+
+
+def test_every_alert_is_tested_before_while_it_fires_and_after() -> None:
+    """By its labels that tell apart the rules of one name, too."""
+    silent: Counter[str] = Counter()
+    fires: set[tuple[str, ...]] = set()
+    for path in UNIT_TESTS:
+        for test in yaml.safe_load(path.read_text())["tests"]:
+            checks = test.get("alert_rule_test", [])
+            firing = [check for check in checks if check["exp_alerts"]]
+            for check in firing:
+                labels = check["exp_alerts"][0]["exp_labels"]
+                fires.add((check["alertname"], labels["severity"], labels.get("window", "")))
+                own = [one for one in checks if one["alertname"] == check["alertname"]]
+                at = own.index(check)
+                assert at > 0, f"{check['alertname']} is not silent before"
+                assert own[at + 1 :], f"{check['alertname']} is not silent after"
+                assert set(check["exp_alerts"][0]["exp_annotations"]) == {
+                    "summary", "description", "runbook_url", "dashboard_url",
+                }  # fmt: skip
+                silent[check["alertname"]] += 1
+    assert fires == {
+        (one["alert"], one["labels"]["severity"], one["labels"].get("window", "")) for one in ALL_ALERTS
+    }
+
+
+@pytest.mark.parametrize("alert", ALL_ALERTS, ids=named)
+def test_every_alert_says_how_grave_it_is_what_it_is_and_where_to_look(alert: dict[str, Any]) -> None:
+    notes = alert["annotations"]
+    assert alert["alert"].startswith("Lock")
+    assert alert["labels"]["severity"] in ("critical", "warning", "info")
+    assert notes["summary"].endswith(".")
+    assert "{{" not in notes["summary"]
+    assert notes["description"].endswith(".")
+    runbook = re.fullmatch(
+        r"https://docs\.example\.com/lockd/(alerts/runbooks/(\w+)\.md)", notes["runbook_url"]
+    )
+    assert runbook is not None
+    assert runbook[2] == alert["alert"]
+    assert (ROOT / runbook[1]).is_file()
+    dashboard = re.match(r"https://grafana\.example\.com/d/lockd-(\w+)\?var-cluster=", notes["dashboard_url"])
+    assert dashboard is not None
+    assert f"lockd-{dashboard[1]}" in DASHBOARDS
+
+
+def test_the_variables_in_links_are_those_of_the_dashboards() -> None:
+    for alert in ALL_ALERTS:
+        url = alert["annotations"]["dashboard_url"]
+        dashboard = DASHBOARDS[url.partition("/d/")[2].partition("?")[0]]
+        known = dashboard["templating"]["list"]
+        assert set(re.findall(r"var-(\w+)=", url)) <= {variable["name"] for variable in known}
+
+
+@pytest.mark.parametrize("name", sorted({one["alert"] for one in ALL_ALERTS}))
+def test_every_runbook_has_its_four_parts_and_commands_to_type(name: str) -> None:
+    text = (ALERTS / "runbooks" / f"{name}.md").read_text()
+    assert text.startswith(f"# {name}\n")
+    assert re.findall(r"^## (.+)$", text, re.M) == SECTIONS
+    parts = dict(zip(SECTIONS, re.split(r"^## .+$", text, flags=re.M)[1:], strict=True))
+    for part in parts.values():
+        assert len(part.split()) >= 8
+    assert "```" in parts["Diagnosis"]
+
+
+def test_there_is_no_runbook_without_its_alert() -> None:
+    files = {path.stem for path in (ALERTS / "runbooks").glob("*.md")}
+    assert files == {one["alert"] for one in ALL_ALERTS}
+
+
+def test_runbooks_name_only_commands_of_lockctl_that_there_are() -> None:
+    from lockd.lockctl import main
+
+    there = set(main.commands)
+    for path in (ALERTS / "runbooks").glob("*.md"):
+        for command in re.findall(r"lockctl ([a-z][a-z-]*)", path.read_text()):
+            assert command in there, f"{path.name}: lockctl {command}"
+
+
+def test_rules_ask_only_for_metrics_that_are_made() -> None:
+    made = {full_name(family) for family in (*agent_families(), *guard_families())}
+    made |= {f"{family.name}_{part}" for family in agent_families() for part in ("bucket", "count", "sum")}
+    records = {rule["record"] for rule in rules("record")}
+    for rule in (*rules("record"), *ALL_ALERTS):
+        asked = set(re.findall(r"\b(?:lockd|redis_lock_guard)_\w+(?=[{\[ |)\"])", rule["expr"]))
+        of_rules = set(re.findall(r"\b\w+:\w+:\w+\b", rule["expr"]))
+        plain = {name for name in asked if not any(name in record for record in of_rules)}
+        assert plain <= made, rule
+        assert of_rules <= records, rule
+
+
+def test_alertmanager_takes_its_configuration() -> None:
+    assert "SUCCESS" in output_of(program("amtool"), "check-config", str(ROUTES))
+
+
+@pytest.mark.parametrize(
+    ("severity", "receiver"), [("critical", "pager"), ("warning", "tickets"), ("info", "nobody")]
+)
+def test_only_what_is_critical_wakes_somebody_up(severity: str, receiver: str) -> None:
+    command = (program("amtool"), "config", "routes", "test", f"--config.file={ROUTES}")
+    for alert in {one["alert"] for one in ALL_ALERTS if one["labels"]["severity"] == severity}:
+        said = output_of(
+            *command, f"--verify.receivers={receiver}", f"severity={severity}", f"alertname={alert}"
+        )
+        assert said.strip() == receiver
+
+
+QUARANTINED = {"alertname": "LockMasterQuarantined", "severity": "info", "cluster": "shop", "master": "m3"}
+DOWN = {"alertname": "LockMasterDown", "severity": "warning", "cluster": "shop", "master": "m3"}
+LOST = {"alertname": "LockQuorumLost", "severity": "critical", "cluster": "shop", "instance": "web1:9480"}
+BURN = {"alertname": "LockErrorBudgetBurn", "severity": "critical", "cluster": "shop", "window": "1h"}
+LEASES = {"alertname": "LockLost", "severity": "critical", "cluster": "shop", "class": "billing"}
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "hidden"),
+    [
+        (QUARANTINED, DOWN, True),
+        (QUARANTINED, DOWN | {"master": "m4"}, False),
+        (QUARANTINED, DOWN | {"cluster": "other"}, False),
+        (DOWN, DOWN | {"alertname": "LockMasterSlow"}, True),
+        (LOST, BURN, True),
+        (LOST, BURN | {"cluster": "other"}, False),
+        (LOST, LEASES, False),
+        (BURN, BURN | {"severity": "warning", "window": "3d"}, True),
+        (LEASES, LEASES | {"severity": "warning"}, True),
+        (LEASES, LEASES | {"severity": "warning", "class": "jobs"}, False),
+    ],
+)
+def test_what_follows_from_another_alert_is_inhibited_and_nothing_else(
+    alertmanager: str, source: dict[str, str], target: dict[str, str], hidden: bool
+) -> None:
+    """Each pair in a cluster of its own: one Alertmanager takes them all."""
+    mark = f"-{len(inhibited_by(alertmanager))}"
+    pair = [one | {"cluster": one["cluster"] + mark} for one in (source, target)]
+    body = json.dumps([{"labels": one} for one in pair]).encode()
+    request = urllib.request.Request(
+        f"http://{alertmanager}/api/v2/alerts", body, {"Content-Type": "application/json"}
+    )
+    urllib.request.urlopen(request, timeout=5).close()
+    key = tuple(sorted(pair[1].items()))
+    eventually(lambda: key in inhibited_by(alertmanager))
+    assert inhibited_by(alertmanager)[key] == hidden
+
+
+def inhibited_by(alertmanager: str) -> dict[tuple[tuple[str, str], ...], bool]:
+    with urllib.request.urlopen(f"http://{alertmanager}/api/v2/alerts", timeout=5) as reply:
+        found = json.loads(reply.read())
+    return {tuple(sorted(one["labels"].items())): bool(one["status"]["inhibitedBy"]) for one in found}
+
+
+@pytest.fixture(scope="module")
+def alertmanager() -> Any:
+    """The address of a real one with our configuration."""
+    [port] = free_ports(1)
+    address = f"{LOOPBACK}:{port}"
+    binary = program("prometheus-alertmanager")
+    with short_folder() as folder:
+        options = (f"--config.file={ROUTES}", f"--storage.path={folder}", "--cluster.listen-address=")
+        process = Child("alertmanager", (binary, f"--web.listen-address={address}", *options), folder / "log")
+        process.start()
+        try:
+            eventually(lambda: urllib.request.urlopen(f"http://{address}/-/ready", timeout=2), 30)
+            yield address
+        finally:
+            process.kill()

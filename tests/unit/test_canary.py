@@ -1,0 +1,109 @@
+"""The canary: what it counts and logs of each way in which its lock may end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lockd.config import Config
+from lockd.core.ports import Refusal
+from lockd.server.canary import RESERVED, Canary
+
+NOQUORUM = Refusal("NOQUORUM", "m1=down")
+
+
+class FakeLocks:
+    """Answers each LOCK and each UNLOCK as it was told to, in the turn in which it is asked, as core does."""
+
+    draining = False
+
+    def __init__(self, lock: Refusal | None = None, unlock: Refusal | None = None) -> None:
+        self.lock_refusal, self.unlock_refusal = lock, unlock
+        self.resources: list[bytes] = []
+
+    def lock(self, holder: Any, now_ns: int) -> None:
+        self.resources.append(holder.resource)
+        if self.lock_refusal is None:
+            holder.granted(SimpleNamespace(token=b"t"), now_ns)
+        else:
+            holder.refused(self.lock_refusal)
+
+    def unlock(self, resource: bytes, token: bytes, reply: Any, now_ns: int) -> None:
+        assert (resource, token) == (self.resources[-1], b"t")
+        if self.unlock_refusal is None:
+            reply.done(None)
+        else:
+            reply.refused(self.unlock_refusal)
+
+
+class Told:
+    """The metrics and the log that the canary writes to."""
+
+    def __init__(self) -> None:
+        self.counted: list[str] = []
+        self.logged: list[str] = []
+
+    def canary(self, refusal: Refusal | None, took_ns: int) -> None:
+        assert took_ns >= 0
+        self.counted.append(refusal.code if refusal else "granted")
+
+    def canary_unreleased(self, took_ns: int) -> None:
+        self.counted.append("unreleased")
+
+    def warning(self, event: str, **_: Any) -> None:
+        self.logged.append(event)
+
+    info = warning
+
+
+@pytest.fixture
+def told() -> Told:
+    return Told()
+
+
+@pytest.fixture
+def make(told: Told) -> Callable[..., Canary]:
+    def make(locks: Any, canary_ms: int = 1_000) -> Canary:
+        masters = [{"name": "m1", "address": "10.0.0.1:6379"}]
+        config = Config.model_validate({"cluster": "shop", "masters": masters, "canary_ms": canary_ms})
+        return Canary(locks, told, told, config, b"web1")  # type: ignore[arg-type]
+
+    return make
+
+
+def test_a_lock_that_is_taken_and_given_back_counts_as_granted(make: Any, told: Told) -> None:
+    locks = FakeLocks()
+    asyncio.run(make(locks).sing())
+    assert told.counted == ["granted"]
+    assert locks.resources[0].startswith(RESERVED + b"web1:")
+
+
+def test_a_refusal_counts_by_its_word(make: Any, told: Told) -> None:
+    asyncio.run(make(FakeLocks(lock=NOQUORUM)).sing())
+    assert told.counted == ["NOQUORUM"]
+
+
+def test_a_lease_whose_release_is_not_confirmed_is_no_success(make: Any, told: Told) -> None:
+    asyncio.run(make(FakeLocks(unlock=Refusal("EXPIRED", "no master had it any more"))).sing())
+    assert told.counted == ["unreleased"]
+
+
+def test_it_logs_when_it_falls_silent_and_when_it_sings_again(make: Any, told: Told) -> None:
+    locks = FakeLocks(lock=NOQUORUM)
+    canary = make(locks)
+    for refusal in (NOQUORUM, NOQUORUM, None, None):
+        locks.lock_refusal = refusal
+        asyncio.run(canary.sing())
+    assert told.logged == ["canary_failed", "canary_works"]
+
+
+def test_one_that_is_off_or_whose_agent_stops_never_sings(make: Any, told: Told) -> None:
+    asyncio.run(make(FakeLocks(), canary_ms=0).run())
+    stopping = FakeLocks()
+    stopping.draining = True
+    asyncio.run(make(stopping, canary_ms=1).run())
+    assert told.counted == []

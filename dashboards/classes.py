@@ -1,0 +1,221 @@
+"""Classes: who waits, for how long, and does anybody lose what he holds?"""
+
+from __future__ import annotations
+
+from dashboards import panels as p
+from dashboards.board import CLASS_VARIABLE, dashboard, link_to
+from dashboards.panels import GREEN, ORANGE, RED, YELLOW, ask
+from dashboards.queries import (
+    CONTENDED,
+    LOST,
+    REJECTED,
+    UNAVAILABLE,
+    agent,
+    grown,
+    grown_in_range,
+    per_second,
+    quantile,
+)
+
+OF_CLASS = 'class=~"$class"'
+
+
+def by_class(metric: str, *more: str) -> str:
+    return f"sum by (class) ({agent(metric, OF_CLASS, *more)})"
+
+
+def rate_by_class(metric: str, *more: str) -> str:
+    return f"sum by (class) ({per_second(metric, OF_CLASS, *more)})"
+
+
+OBJECTIVE = f"max by (class) ({agent('lockd_class_wait_objective_seconds', OF_CLASS)})"
+P99 = quantile(0.99, "lockd_wait_seconds", "class", OF_CLASS, 'outcome="granted"')
+DECIDED = f"({rate_by_class('lockd_grants_total')} + {rate_by_class('lockd_refusals_total', CONTENDED)})"
+TIMED_OUT = rate_by_class("lockd_refusals_total", 'reason="timeout"')
+RENEWALS_FAILED = rate_by_class("lockd_renewals_total", 'outcome="failed"')
+CONTENDED_SHARE = f"{rate_by_class('lockd_refusals_total', CONTENDED)} / {DECIDED}"
+
+
+SUMMARY = p.table(
+    "Classes",
+    "One row for each class, the one that waits longest on top. Red: an objective is missed by ten times,"
+    " or leases were"
+    " lost in the time that is shown.",
+    p.Column("class", link=("Only this class", link_to("lockd-classes", "class", "${__data.fields.class}"))),
+    [
+        p.Column("waiting", by_class("lockd_waiters")),
+        p.Column(
+            "longest wait",
+            f"max by (class) ({agent('lockd_oldest_waiter_seconds', OF_CLASS)})",
+            unit="s",
+        ),
+        p.Column(
+            "÷ objective",
+            f"max by (class) ({agent('lockd_oldest_waiter_seconds', OF_CLASS)}) / {OBJECTIVE}",
+            unit="suffix:×",
+            decimals=1,
+            thresholds=p.steps((None, "transparent"), (1, YELLOW), (10, RED)),
+        ),
+        p.Column("objective", OBJECTIVE, unit="s"),
+        p.Column("p99 wait", P99, unit="s"),
+        p.Column("held", by_class("lockd_leases")),
+        p.Column("grants", rate_by_class("lockd_grants_total"), unit="reqps"),
+        p.Column(
+            "contended", CONTENDED_SHARE, unit="percentunit", decimals=1,
+            thresholds=p.steps((None, "transparent"), (0.5, YELLOW)),
+        ),
+        p.Column("p99 hold", quantile(0.99, "lockd_hold_seconds", "class", OF_CLASS), unit="s"),
+        p.Column(
+            "lost",
+            f"ceil(sum by (class) ({grown_in_range('lockd_losses_total', OF_CLASS, LOST)}))",
+            decimals=0,
+            thresholds=p.steps((None, "transparent"), (1, RED)),
+        ),
+    ],
+    sort="÷ objective",
+)  # fmt: skip
+WAITING = p.lines(
+    "Waiting",
+    "LOCKs that wait for an answer. A plateau is a queue that is served as fast as it grows; a ramp is not.",
+    [ask(by_class("lockd_waiters"), "{{class}}")],
+    unit="none",
+    decimals=0,
+)
+OLDEST = p.lines(
+    "Longest wait, in objectives of the class",
+    "The LOCK that has waited longest, divided by its class's objective. Above 10 it is likely stuck:"
+    " `lockctl holder"
+    " RESOURCE` says behind whom.",
+    [
+        ask(
+            f"max by (class) ({agent('lockd_oldest_waiter_seconds', OF_CLASS)}) / {OBJECTIVE}",
+            "{{class}}",
+        )
+    ],
+    unit="suffix:×",
+    seen=12,
+    thresholds=p.steps((None, "transparent"), (10, RED)),
+)
+WAIT_P99 = p.lines(
+    "Wait until granted, p99",
+    "99 of 100 granted LOCKs took no longer. With few grants it jumps from bucket to bucket.",
+    [ask(P99, "{{class}}")],
+    unit="s",
+    log=True,
+)
+WAIT_P50 = p.lines(
+    "Wait until granted, median",
+    "Half of the granted LOCKs took no longer. Without contention: one round trip to the masters, fsync"
+    " included.",
+    [ask(quantile(0.5, "lockd_wait_seconds", "class", OF_CLASS, 'outcome="granted"'), "{{class}}")],
+    unit="s",
+    log=True,
+)
+SLOW = p.lines(
+    "Slow waits",
+    "The share of LOCKs that waited longer than their class's objective. The objective is below 1 % over a"
+    " month; at"
+    " 14.4 % the budget burns fast enough to page.",
+    [
+        ask(
+            f"{rate_by_class('lockd_slow_waits_total')} / ({rate_by_class('lockd_grants_total')}"
+            f" + {TIMED_OUT})",
+            "{{class}}",
+        )
+    ],
+    unit="percentunit",
+    seen=0.2,
+    thresholds=p.steps((None, "transparent"), (0.144, RED)),
+)
+CONTENTION = p.lines(
+    "Contended share",
+    "Answers that were TAKEN or TIMEOUT. High is no fault of lockd: one resource is wanted by many.",
+    [ask(CONTENDED_SHARE, "{{class}}")],
+    unit="percentunit",
+    most=1,
+)
+HOLDS = p.lines(
+    "Held for, p99",
+    "From grant to end. When waits grow, holds have usually grown before.",
+    [ask(quantile(0.99, "lockd_hold_seconds", "class", OF_CLASS), "{{class}}")],
+    unit="s",
+    log=True,
+)
+GRANTS = p.lines(
+    "Grants",
+    "Leases granted per second.",
+    [ask(rate_by_class("lockd_grants_total"), "{{class}}")],
+    unit="reqps",
+)
+REFUSALS = p.lines(
+    "Refusals that are no contention",
+    "noquorum and clock are an outage; denied, limit, draining and err are for what was asked.",
+    [
+        ask(
+            f"sum by (class, reason) ({per_second('lockd_refusals_total', OF_CLASS, which)}) > 0",
+            "{{class}} {{reason}}",
+        )
+        for which in (UNAVAILABLE, REJECTED)
+    ],
+    unit="reqps",
+    silence="none",
+)
+HELD = p.lines(
+    "Held",
+    "Leases granted and not over yet.",
+    [ask(by_class("lockd_leases"), "{{class}}")],
+    unit="none",
+    decimals=0,
+)
+MARGIN = p.lines(
+    "Validity left at release, lowest 1 %",
+    "How near to the deadline apps give back. Near 0 some come too late: give them a longer TTL, or"
+    " shorter work.",
+    [ask(quantile(0.01, "lockd_release_margin_seconds", "class", OF_CLASS), "{{class}}")],
+    unit="s",
+)
+RENEWALS = p.lines(
+    "Failed renewals",
+    "The share of extensions that no quorum confirmed. Above 1 % leases are about to be lost.",
+    [
+        ask(
+            f"{RENEWALS_FAILED} / ({rate_by_class('lockd_renewals_total')} > 0)",
+            "{{class}}",
+        )
+    ],
+    unit="percentunit",
+    seen=0.02,
+    silence="nothing had to be renewed",
+    thresholds=p.steps((None, "transparent"), (0.01, RED)),
+)
+LOSSES = p.lines(
+    "Lost leases, by reason",
+    "not_renewed: no quorum confirmed it in time. gone: masters had lost it. forced and max_hold were meant.",
+    [ask(f"sum by (reason) ({grown('lockd_losses_total', OF_CLASS)})", "{{reason}}")],
+    unit="none",
+    bars=True,
+    seen=1,
+)
+RELEASES = p.lines(
+    "How leases ended",
+    "released by their app; app_gone: it closed its connection or died; expired; forced by an operator.",
+    [ask(f"sum by (why) ({per_second('lockd_releases_total', OF_CLASS)})", "{{why}}")],
+    unit="ops",
+    stacked=True,
+    colors={"released": GREEN, "app_gone": p.BLUE, "expired": ORANGE, "forced": RED},
+)
+
+BOARD = dashboard(
+    "lockd-classes",
+    "lockd / Classes",
+    "Who waits, for how long, and does anybody lose what he holds?",
+    [
+        (8, [(24, SUMMARY)]),
+        (8, [(12, WAITING), (12, OLDEST)]),
+        (7, [(8, WAIT_P50), (8, WAIT_P99), (8, SLOW)]),
+        (7, [(8, CONTENTION), (8, HOLDS), (8, GRANTS)]),
+        (7, [(8, HELD), (8, MARGIN), (8, RENEWALS)]),
+        (7, [(8, LOSSES), (8, REFUSALS), (8, RELEASES)]),
+    ],
+    also=[CLASS_VARIABLE],
+)

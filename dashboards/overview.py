@@ -1,0 +1,235 @@
+"""Overview: is it well? Are locks safe, can they be had, and if not, where to look next."""
+
+from __future__ import annotations
+
+from dashboards import panels as p
+from dashboards.board import dashboard, link_to
+from dashboards.panels import GREEN, ORANGE, RED, YELLOW, ask
+from dashboards.queries import (
+    ANSWERS,
+    CLUSTER,
+    CONTENDED,
+    LOST,
+    MARGIN,
+    NOT_CANARY,
+    REJECTED,
+    UNAVAILABLE,
+    agent,
+    grown,
+    grown_in_range,
+    master_state,
+    per_second,
+    quantile,
+    recorded,
+)
+from dashboards.shared import MASTER_WORDS
+
+AVAILABLE = p.stat(
+    "Can locks be had?",
+    "The worst agent: how many more masters than a quorum have a vote. NO: an agent has no quorum, so"
+    " nothing is"
+    " granted or renewed there; look at the masters. NO MARGIN: the next master that fails ends locking.",
+    [ask(f"min({MARGIN})", now=True)],
+    thresholds=p.steps((None, RED), (1, GREEN)),
+    mappings=[
+        p.span(None, -1, "NO", RED),
+        *p.words((0, "YES, NO MARGIN", RED)),
+        p.span(1, None, "YES", GREEN),
+        p.missing("NO AGENT ANSWERS"),
+    ],
+)
+SAFE = p.stat(
+    "Is what is held safe?",
+    "Leases lost under their holders in the time that is shown: not renewed in time, or gone from the"
+    " masters. Their"
+    " holders were told, but may have acted meanwhile; fences tell whose writes are too late.",
+    [ask(f"ceil(sum({grown_in_range('lockd_losses_total', LOST)}))", now=True)],
+    unit="suffix: LOST",
+    decimals=0,
+    thresholds=p.steps((None, GREEN), (1, RED)),
+    mappings=[*p.words((0, "YES", GREEN)), p.missing("NO AGENT ANSWERS")],
+)
+NO_VOTE = p.stat(
+    "Masters out",
+    "Masters without a vote, as the worst agent sees it. One or two of five may be out: locks go on. Which"
+    " one and why: the bars"
+    " below.",
+    [ask(f"max({agent('lockd_masters')} - {agent('lockd_masters_voting')})", now=True)],
+    unit="none",
+    thresholds=p.steps((None, GREEN), (1, ORANGE)),
+    mappings=[p.missing("?")],
+)
+AGENTS_DOWN = p.stat(
+    "Agents silent",
+    "Hosts whose agent Prometheus can't read: apps there get no locks, and what they hold ends at its"
+    " deadline.",
+    [ask(f"count({agent('up')} == 0) or vector(0)", now=True)],
+    unit="none",
+    thresholds=p.steps((None, GREEN), (1, RED)),
+)
+FIRING_NOW = f'ALERTS{{{CLUSTER}, alertname=~"Lock.+", alertstate="firing"'
+FIRING = p.stat(
+    "Alerts firing",
+    "Red pages, yellow is a ticket for the day. The table below names them; a click leads to the runbook.",
+    [
+        ask(f'count({FIRING_NOW}, severity="{severity}"}}) or vector(0)', severity, now=True)
+        for severity in ("critical", "warning")
+    ],
+    unit="none",
+    thresholds=p.steps((None, GREEN), (1, RED)),
+    overrides=[
+        {
+            "matcher": {"id": "byName", "options": "warning"},
+            "properties": [{"id": "thresholds", "value": p.steps((None, GREEN), (1, YELLOW))}],
+        }
+    ],
+)  # fmt: skip
+LONGEST_WAIT = p.stat(
+    "Longest wait now",
+    "The LOCK that has waited longest, measured in the objective of its class: above 10 it is likely stuck"
+    " behind"
+    " a holder that never ends. Contention is no outage: see Classes for who waits.",
+    [
+        ask(
+            f"max({agent('lockd_oldest_waiter_seconds', NOT_CANARY)}"
+            f" / {agent('lockd_class_wait_objective_seconds', NOT_CANARY)})",
+            now=True,
+        )
+    ],
+    unit="suffix: × objective",
+    decimals=1,
+    thresholds=p.steps((None, GREEN), (2, YELLOW), (10, ORANGE)),
+    mappings=[*p.words((0, "nobody waits", GREEN)), p.missing("?")],
+)
+
+MASTERS = p.timeline(
+    "What each master is",
+    "The worst that any agent says of it. Purple: its guard keeps it out after an unclean restart; that"
+    " ends by itself."
+    " Orange: up, but its clock can't be trusted yet. Red: somebody has to look, see Masters.",
+    [ask(master_state(), "{{master}}")],
+    mappings=MASTER_WORDS,
+)
+ALERTS = p.table(
+    "Alerts",
+    "Pending ones may yet fire. The name leads to the runbook: what it means, what to type, what to do.",
+    p.Column("alertname", link=("Runbook", "${runbooks}/${__data.fields.alertname}.md"), width=190),
+    [
+        p.Column(
+            "state",
+            f"max by (alertname, severity, master, class, instance) (2 * {FIRING_NOW}}}"
+            f' or ALERTS{{{CLUSTER}, alertname=~"Lock.+", alertstate="pending"}})',
+            mappings=p.words((2, "firing", RED), (1, "pending", YELLOW)),
+            width=80,
+        ),
+        p.Column("severity", width=80),
+        p.Column(
+            "master",
+            link=("Masters", link_to("lockd-masters", "master", "${__data.fields.master}")),
+            width=70,
+        ),
+        p.Column(
+            "class", link=("Classes", link_to("lockd-classes", "class", "${__data.fields.class}")), width=90
+        ),
+        p.Column(
+            "instance", link=("Agents", link_to("lockd-agents", "instance", "${__data.fields.instance}"))
+        ),
+    ],
+    sort="state",
+)
+
+ANSWERED = p.lines(
+    "What LOCKs got",
+    "Granted; contended (held by another: TAKEN or TIMEOUT, no outage); unavailable (NOQUORUM or CLOCK: an"
+    " outage);"
+    " rejected (a policy, a limit, or bad input).",
+    [
+        ask(f"sum({per_second('lockd_grants_total')})", "granted"),
+        ask(f"sum({per_second('lockd_refusals_total', CONTENDED)})", "contended"),
+        ask(f"sum({per_second('lockd_refusals_total', UNAVAILABLE)})", "unavailable"),
+        ask(f"sum({per_second('lockd_refusals_total', REJECTED)})", "rejected"),
+    ],
+    unit="reqps",
+    stacked=True,
+    colors={"granted": GREEN, "contended": p.BLUE, "unavailable": RED, "rejected": ORANGE},
+)
+UNAVAILABLE_SHARE = p.lines(
+    "Unavailable share of answers",
+    "Answers that were NOQUORUM or CLOCK, of all that masters had to decide. The objective is 0.1 % over a"
+    " month;"
+    " the red line is where 14.4 times that burns, and a page goes out.",
+    [ask(f"sum({per_second('lockd_refusals_total', UNAVAILABLE)}) / ({ANSWERS})", "unavailable")],
+    unit="percentunit",
+    seen=0.02,
+    thresholds=p.steps((None, "transparent"), (0.0144, RED)),
+    colors={"unavailable": RED},
+)
+WAITS = p.lines(
+    "How long a granted LOCK took",
+    "From a LOCK to its grant, over all classes but the canary. The median is the masters' round trip; a"
+    " high 99th"
+    " percentile with a low median is contention, both high are slow masters.",
+    [
+        ask(quantile(q, "lockd_wait_seconds", "cluster", 'outcome="granted"', NOT_CANARY), f"p{q * 100:g}")
+        for q in (0.5, 0.99)
+    ],
+    unit="s",
+    log=True,
+)
+WAITING = p.lines(
+    "Waiting, by class",
+    "LOCKs that wait for an answer now. One class far above the others is a hot one: see Classes.",
+    [ask(f"sum by (class) ({agent('lockd_waiters', NOT_CANARY)})", "{{class}}")],
+    unit="none",
+    decimals=0,
+)
+LOSSES = p.lines(
+    "Lost leases, by class",
+    "Not renewed in time, or gone from the masters: their holders were told. See Classes for the reasons.",
+    [ask(f"sum by (class) ({grown('lockd_losses_total', LOST)})", "{{class}}")],
+    unit="none",
+    bars=True,
+    seen=1,
+)
+REPLICATION = p.lines(
+    "Held leases, by how many masters have them",
+    "All should be on all masters. On fewer, one more lost key or master may cost the lease.",
+    [ask(f"sum by (masters) ({agent('lockd_leases_on_masters')})", "on {{masters}}")],
+    unit="none",
+    stacked=True,
+    decimals=0,
+)
+BURN = p.lines(
+    "Error budget burn",
+    "How many times faster than 99.9 % availability allows the budget is spent. Above 14.4 over an hour,"
+    " or 6 over six"
+    " hours, somebody is paged.",
+    [
+        ask(f"max({recorded(f'cluster:lockd_unavailable:ratio_rate{window}')}) / 0.001", f"over {window}")
+        for window in ("1h", "6h", "3d")
+    ],
+    unit="suffix: ×",
+    seen=16,
+    thresholds=p.steps((None, "transparent"), (6, ORANGE), (14.4, RED)),
+)
+CANARY = p.lines(
+    "The canary",
+    "Each agent takes and gives back a lock of its own all the time: p99 of how long that takes when it"
+    " works, by"
+    " agent. An agent whose line ends has a canary that fails.",
+    [ask(quantile(0.99, "lockd_canary_seconds", "instance", 'outcome="granted"'), "{{instance}}")],
+    unit="s",
+)
+
+BOARD = dashboard(
+    "lockd-overview",
+    "lockd / Overview",
+    "Is it well? Can locks be had, is what is held safe, and where to look next.",
+    [
+        (4, [(5, AVAILABLE), (5, SAFE), (3, NO_VOTE), (3, AGENTS_DOWN), (4, FIRING), (4, LONGEST_WAIT)]),
+        (8, [(12, MASTERS), (12, ALERTS)]),
+        (7, [(8, ANSWERED), (8, UNAVAILABLE_SHARE), (8, WAITS)]),
+        (7, [(8, WAITING), (8, LOSSES), (8, REPLICATION)]),
+        (7, [(12, BURN), (12, CANARY)]),
+    ],
+)

@@ -1,0 +1,86 @@
+"""The pieces of PromQL that all dashboards share: which series a reader has chosen, and what they mean."""
+
+from __future__ import annotations
+
+AGENT = 'cluster=~"$cluster", job=~"$job", instance=~"$instance"'
+"""An agent's own metrics."""
+MASTER = 'cluster=~"$cluster", master=~"$master"'
+"""Metrics of the exporters on a master's host. They are of other jobs than the agents."""
+CLUSTER = 'cluster=~"$cluster"'
+"""What is recorded by rules, over all agents of a cluster."""
+NOT_CANARY = 'class!="canary"'
+UNAVAILABLE = 'reason=~"noquorum|clock"'
+CONTENDED = 'reason=~"taken|timeout"'
+ANSWERED = 'reason=~"taken|timeout|noquorum|clock"'
+REJECTED = 'reason=~"denied|limit|draining|err"'
+LOST = 'reason=~"not_renewed|gone"'
+"""Losses that are somebody's trouble; `forced` and `max_hold` were meant."""
+
+
+def agent(metric: str, *more: str) -> str:
+    """A metric of the chosen agents, with more matchers."""
+    return f"{metric}{{{', '.join((AGENT, *more))}}}"
+
+
+def per_second(metric: str, *more: str) -> str:
+    return f"rate({agent(metric, *more)}[$__rate_interval])"
+
+
+def grown(metric: str, *more: str) -> str:
+    """By how much a counter grew between two points of a graph."""
+    return f"increase({agent(metric, *more)}[$__rate_interval])"
+
+
+def grown_at_master(metric: str) -> str:
+    return f"increase({at_master(metric)}[$__rate_interval])"
+
+
+def grown_in_range(metric: str, *more: str) -> str:
+    """By how much a counter grew in the whole time that is shown."""
+    return f"increase({agent(metric, *more)}[$__range])"
+
+
+def quantile(q: float, histogram: str, by: str, *more: str) -> str:
+    return f"histogram_quantile({q:g}, sum by ({by}, le) ({per_second(f'{histogram}_bucket', *more)}))"
+
+
+def _is(label: str, value: str) -> str:
+    return f'{label}="{value}"'
+
+
+def at_master(metric: str, *more: str) -> str:
+    """A metric of the exporters on the masters' hosts."""
+    return f"{metric}{{{', '.join((MASTER, *more))}}}"
+
+
+def recorded(rule: str, *more: str) -> str:
+    return f"{rule}{{{', '.join((CLUSTER, *more))}}}"
+
+
+# What a master is, as a number: the larger, the worse. `clock` and `quarantined` are no states of the agent:
+# the one is
+# `up` without a vote, the other is known to the guard only, and is `down` to agents.
+MASTER_STATES = (
+    "up", "connecting", "loading", "stalled", "clock", "blank", "unidentified", "foreign", "misplaced",
+    "duplicate", "misconfigured", "down", "quarantined",
+)  # fmt: skip
+
+
+def master_state(*more: str) -> str:
+    """By master: the worst that any chosen agent says of it, as an index of MASTER_STATES."""
+    seen = [
+        f"{code} * ({agent('lockd_master_state', _is('state', state), *more)} == 1)"
+        for code, state in enumerate(MASTER_STATES)
+        if state not in ("clock", "quarantined")
+    ]
+    trusted, code = agent("lockd_master_clock_trusted", *more), MASTER_STATES.index("clock")
+    clock = f"{code} + ({trusted} == 0)"
+    matchers = ", ".join((CLUSTER, *more))
+    guard = f"{MASTER_STATES.index('quarantined')} * (redis_lock_guard_quarantined{{{matchers}}} == 1)"
+    return "max by (cluster, master) (\n  " + "\n  or ".join((*seen, clock, guard)) + "\n)"
+
+
+MARGIN = f"{agent('lockd_masters_voting')} - {agent('lockd_quorum')}"
+"""How many masters an agent can do without: below 0 it has no quorum."""
+
+ANSWERS = f"sum({per_second('lockd_grants_total')}) + sum({per_second('lockd_refusals_total', ANSWERED)})"

@@ -1,0 +1,220 @@
+"""Everything that an operator would have, on this machine and for real: masters with their guards, agents,
+the exporters beside the masters, and a Prometheus that scrapes all of it and evaluates the rules of alerts/.
+
+Used by the tests of the dashboards and by their preview. The programs are Debian's.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from lockd import guard
+from lockd.local_masters import LOOPBACK, Child, LocalMaster, default_server, free_ports
+from tests.alerts.programs import program
+from tests.redis.masters import PATIENT, Cluster, eventually, merged, running_masters, short_folder
+
+PROGRAMS = ("prometheus", "prometheus-redis-exporter", "prometheus-node-exporter")
+ROOT = Path(__file__).parents[2]
+RULES = tuple(sorted((ROOT / "alerts").glob("lockd.*.yml")))
+MAXMEMORY = "64mb"
+
+
+def need_programs() -> None:
+    """Skips the test where one of Debian's programs is missing."""
+    for name in PROGRAMS:
+        program(name)
+
+
+class Guarded:
+    """A master behind its guard, as its unit has it: first `enter`, then Redis."""
+
+    def __init__(self, master: LocalMaster, folder: Path, max_ttl_ms: int) -> None:
+        self.master = master
+        self.textfiles = folder / f"{master.name}.textfiles"
+        self.textfiles.mkdir()
+        self._config = folder / f"{master.name}.guard.conf"
+        self._config.write_text(
+            f"[guard]\nmax_ttl_ms = {max_ttl_ms}\ndata_dir = {master.folder}\nunit = {master.name}.service\n"
+            f"state_dir = {folder / master.name}.guard\ntextfile = {self.textfiles / 'lockd_guard.prom'}\n"
+        )
+        self._log = folder / "log" / f"{master.name}.guard.log"
+        self._watch = self._run("watch")
+        self._entering: subprocess.Popen[bytes] | None = None
+
+    def enter(self) -> subprocess.Popen[bytes]:
+        """The guard, before Redis: it ends when Redis may start."""
+        self._entering = self._run("enter")
+        return self._entering
+
+    def _run(self, command: str) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as log:
+            return subprocess.Popen(
+                [sys.executable, "-I", guard.__file__, command, "--config", self._config],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+            )
+
+    def crash(self) -> None:
+        """kill -9, and the unit starts it again: into quarantine."""
+        self.master.kill()
+        self.enter()
+
+    def come_back(self, within_s: float) -> None:
+        """Return when the quarantine is over and Redis runs."""
+        assert self._entering is not None
+        assert self._entering.wait(within_s) == 0
+        self.master.start()
+
+    def close(self) -> None:
+        for process in (self._watch, self._entering):
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait()
+
+
+class Observatory:
+    """A cluster `shop` that is watched. `agents`: as on so many hosts."""
+
+    def __init__(self, folder: Path, guarded: list[Guarded], agents: list[Cluster], scrape_s: int) -> None:
+        self.guarded = guarded
+        self.agents = agents
+        self.began_s = time.time()
+        self._folder = folder
+        exporters = free_ports(2 * len(guarded) + 1, avoid=[one.master.port for one in guarded])
+        self._port, ports = exporters[0], exporters[1:]
+        self._redis_ports, self._node_ports = ports[: len(guarded)], ports[len(guarded) :]
+        self.children = [self._redis_exporter(i) for i in range(len(guarded))]
+        self.children += [self._node_exporter(i) for i in range(len(guarded))]
+        self.children.append(self._prometheus(scrape_s))
+
+    @property
+    def url(self) -> str:
+        return f"http://{LOOPBACK}:{self._port}"
+
+    @property
+    def masters(self) -> list[LocalMaster]:
+        return [one.master for one in self.guarded]
+
+    def start(self) -> None:
+        for child in self.children:
+            child.start()
+        eventually(self._ready, 60, "Prometheus is ready")
+
+    def series(self, expr: str, step_s: int = 1) -> list[dict[str, Any]]:
+        """What an expression was since this began; AssertionError when Prometheus finds it wrong."""
+        asked = {"query": expr, "start": self.began_s, "end": time.time(), "step": step_s}
+        return list(self._ask("query_range", asked)["result"])
+
+    def now(self, expr: str) -> list[dict[str, Any]]:
+        return list(self._ask("query", {"query": expr})["result"])
+
+    def value(self, expr: str) -> float:
+        """The one present value of an expression."""
+        found = self.now(expr)
+        assert len(found) == 1, f"{expr}: {len(found)} series"
+        return float(found[0]["value"][1])
+
+    def _ask(self, path: str, parameters: Mapping[str, Any]) -> Any:
+        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as reply:
+                return json.load(reply)["data"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{parameters['query']}: {error.read().decode()}") from None
+
+    def _ready(self) -> bool:
+        with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as reply:
+            return bool(reply.status == 200)
+
+    def _redis_exporter(self, i: int) -> Child:
+        listen = f"{LOOPBACK}:{self._redis_ports[i]}"
+        command = (
+            program("prometheus-redis-exporter"),
+            f"--redis.addr=redis://{self.masters[i].address}",
+            f"--web.listen-address={listen}",
+        )
+        return Child(f"redis-exporter-{i}", command, self._folder / "log" / f"redis-exporter-{i}.log")
+
+    def _node_exporter(self, i: int) -> Child:
+        command = (
+            program("prometheus-node-exporter"),
+            "--collector.disable-defaults",
+            "--collector.textfile",
+            f"--collector.textfile.directory={self.guarded[i].textfiles}",
+            f"--web.listen-address={LOOPBACK}:{self._node_ports[i]}",
+        )
+        return Child(f"node-exporter-{i}", command, self._folder / "log" / f"node-exporter-{i}.log")
+
+    def _prometheus(self, scrape_s: int) -> Child:
+        config = self._folder / "prometheus.yml"
+        config.write_text(json.dumps(self._scraping(scrape_s)))  # JSON is YAML
+        command = (
+            program("prometheus"),
+            f"--config.file={config}",
+            f"--storage.tsdb.path={self._folder / 'tsdb'}",
+            f"--web.listen-address={LOOPBACK}:{self._port}",
+            "--log.level=warn",
+        )
+        return Child("prometheus", command, self._folder / "log" / "prometheus.log")
+
+    def _scraping(self, scrape_s: int) -> dict[str, Any]:
+        """As alerts/METRICS.md asks for it: three jobs, the labels cluster and master, an instance a host."""
+        agents = [
+            _target(agent.metrics_port, instance=f"web{i}:9480")
+            for i, agent in enumerate(self.agents, start=1)
+        ]
+        names = [one.master.name for one in self.guarded]
+        jobs = {
+            "lockd": agents,
+            "lockd-master": [_target(p, master=m) for p, m in zip(self._redis_ports, names, strict=True)],
+            "node": [_target(p, master=m) for p, m in zip(self._node_ports, names, strict=True)],
+        }
+        return {
+            "global": {"scrape_interval": f"{scrape_s}s", "evaluation_interval": f"{scrape_s}s"},
+            "rule_files": [str(path) for path in RULES],
+            "scrape_configs": [{"job_name": job, "static_configs": targets} for job, targets in jobs.items()],
+        }
+
+
+def _target(port: int, **labels: str) -> dict[str, Any]:
+    return {"targets": [f"{LOOPBACK}:{port}"], "labels": {"cluster": "shop", **labels}}
+
+
+@contextmanager
+def running_observatory(
+    *, masters: int = 5, agents: int = 2, max_ttl_ms: int = 1_000, scrape_s: int = 1, **overrides: Any
+) -> Iterator[Observatory]:
+    """All of it, formed and with all masters voting. Each master's first start was a quarantine."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(short_folder())
+        settings: dict[str, str | None] = {"maxmemory": MAXMEMORY}
+        running = stack.enter_context(running_masters(folder, masters, default_server(), settings))
+        guarded = [Guarded(master, folder, max_ttl_ms) for master in running]
+        for one in guarded:
+            stack.callback(one.close)
+        for process in [one.enter() for one in guarded]:
+            assert process.wait(max_ttl_ms / 1000 + 60) == 0
+        own = {"cluster": "shop", "max_ttl_ms": max_ttl_ms, "canary_ms": 1_000}
+        first = Cluster(folder, running, merged(merged(PATIENT, own), overrides))
+        stack.callback(first.close)
+        first.agent.start()
+        first.form()
+        hosts = [first, *(first.add_agent() for _ in range(agents - 1))]
+        for host in hosts:
+            host.wait_voting(masters, 60)
+        observatory = Observatory(folder, guarded, hosts, scrape_s)
+        for child in observatory.children:
+            stack.callback(child.kill)
+        observatory.start()
+        yield observatory

@@ -1,0 +1,136 @@
+"""Every query of every dashboard, asked of a real Prometheus that watches a real cluster with real faults."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+import pytest
+import redis
+
+from dashboards.__main__ import FOLDER
+from dashboards.queries import MASTER_STATES, master_state
+from tests.dashboards.observatory import Observatory, need_programs, running_observatory
+from tests.redis.masters import as_map, eventually
+
+LEASES_ALLOWED = 20
+FILES = sorted(FOLDER.glob("*.json"))
+VALUES = {
+    "$__rate_interval": "8s", "$__range": "10m", "$cluster": ".*", "$job": "lockd", "$instance": ".+",
+    "$master": ".+", "$class": ".+",
+}  # fmt: skip
+
+
+def concrete(expr: str) -> str:
+    """An expression with what Grafana would put in place of its variables."""
+    for name, value in VALUES.items():
+        expr = expr.replace(name, value)
+    assert "$" not in expr
+    return expr
+
+
+def queries() -> Iterator[Any]:
+    for path in FILES:
+        board = json.loads(path.read_text())
+        for panel in board["panels"]:
+            for target in panel["targets"]:
+                yield pytest.param(target["expr"], id=f"{path.stem}: {panel['title']} {target['refId']}")
+        if path.stem == "lockd-overview":
+            for annotation in board["annotations"]["list"]:
+                yield pytest.param(annotation["expr"], id=f"annotation: {annotation['name']}")
+
+
+@pytest.fixture(scope="module")
+def watched(server_binary: object) -> Iterator[Observatory]:
+    """A cluster to which everything has happened that a dashboard has a graph for."""
+    need_programs()
+    classes = [{"name": "jobs", "match": "job:*"}, {"name": "vault", "match": "vault:*", "users": ["nobody"]}]
+    limits = {"leases_per_user": LEASES_ALLOWED}
+    with running_observatory(classes=classes, limits=limits) as own:
+        eventually(lambda: own.value("count(up == 1)") == 12, 60, "everything is scraped")
+        live_a_little(own)
+        lose_a_quorum(own)
+        yield own
+
+
+def live_a_little(own: Observatory) -> None:
+    first, second = (host.client() for host in own.agents)
+    for number in range(30):
+        granted = as_map(first.execute_command("LOCK", f"job:{number}", 900))
+        first.execute_command("UNLOCK", f"job:{number}", granted["token"])
+    first.execute_command("LOCK", "job:held", 900)
+    for refused in (
+        ("LOCK", "job:held", 900),
+        ("LOCK", "vault:1", 900),
+        ("LOCK", "job:held", 900, "WAIT", 50),
+    ):
+        with pytest.raises(redis.ResponseError):
+            second.execute_command(*refused)
+    for number in range(LEASES_ALLOWED + 1):  # the last one is refused by the limit
+        with suppress(redis.ResponseError):
+            second.execute_command("LOCK", f"many:{number}", 900, "DETACHED")
+    own.masters[4].pause()
+    first.execute_command("LOCK", "job:unanswered", 900)
+    own.masters[4].kill()
+    eventually(lambda: own.value("sum(lockd_master_votes_not_counted_total)") > 0, 30, "that vote is seen")
+    own.masters[4].start()
+    eventually(
+        lambda: own.value('sum(rate(lockd_grants_total{class="jobs"}[8s]))') > 0, 30, "grants are seen"
+    )
+
+
+def lose_a_quorum(own: Observatory) -> None:
+    """Three masters crash, one of them into quarantine; what is held meanwhile is lost; then all are back."""
+    holder = own.agents[0].client(protocol=3)
+    holder.execute_command("LOCK", "job:lost", 900)
+    own.guarded[0].crash()
+    for one in own.guarded[1:3]:
+        one.master.kill()
+    eventually(lambda: own.value("max(redis_lock_guard_quarantined)") == 1, 30, "the quarantine is seen")
+    eventually(lambda: own.value("min(lockd_masters_voting)") == 2, 30, "the lost quorum is seen")
+    eventually(lambda: own.value("sum(lockd_losses_total)") > 0, 30, "the loss is seen")
+    own.guarded[0].come_back(60)
+    for one in own.guarded[1:3]:
+        one.master.start()
+    eventually(lambda: own.value("min(lockd_masters_voting)") == 5, 60, "all have a vote again")
+
+
+@pytest.mark.parametrize("expr", list(queries()))
+def test_it_returns_series(watched: Observatory, expr: str) -> None:
+    """With numbers in them. Rules need some evaluations first."""
+
+    def numbers() -> list[float]:
+        found = [float(value) for series in watched.series(concrete(expr)) for _, value in series["values"]]
+        return [number for number in found if not math.isnan(number)]
+
+    assert eventually(numbers, 30, "there are series")
+
+
+def test_the_number_of_a_masters_state_is_that_of_its_word(watched: Observatory) -> None:
+    seen = {
+        MASTER_STATES[int(float(value))]
+        for series in watched.series(concrete(master_state()))
+        if series["metric"]["master"] == "m1"
+        for _, value in series["values"]
+    }
+    assert {"up", "quarantined"} <= seen
+    assert {MASTER_STATES[int(float(s["value"][1]))] for s in watched.now(concrete(master_state()))} == {"up"}
+
+
+def test_each_state_that_agents_know_has_its_number() -> None:
+    from lockd.core.membership import State
+
+    assert set(MASTER_STATES) - {"clock", "quarantined"} == {str(state) for state in State}
+
+
+def test_every_label_that_a_legend_or_a_link_uses_is_there(watched: Observatory) -> None:
+    for path in FILES:
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel["targets"]:
+                for label in re.findall(r"\{\{([a-z]+)\}\}", target["legendFormat"]):
+                    found = watched.series(concrete(target["expr"]))
+                    assert all(label in series["metric"] for series in found), (panel["title"], label)

@@ -1,0 +1,243 @@
+"""Pictures of the dashboards as Grafana draws them, while a real cluster is well, and while it is not.
+
+    make preview                         all states; pictures into .preview/
+    make preview ARGS='--state well'     one of them
+    make preview ARGS=--keep             those that the README shows, into dashboards/pictures/
+
+A cluster with guards, exporters and agents runs under some load (tests/dashboards/observatory.py); for each
+state faults are made, and when the alerts have had their time, headless Chromium takes the pictures. Needs
+Node.js, npm, Debian's chromium and prometheus packages, and 700 MB of npm packages, which is why it is no
+part of `make test`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import http.server
+import shutil
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import redis
+
+from tests.alerts.programs import find
+from tests.dashboards.observatory import PROGRAMS, ROOT, Observatory, running_observatory
+from tests.redis.masters import Cluster, as_map, eventually
+
+HERE = Path(__file__).parent
+MODULES = HERE / "node"
+KEPT = ROOT / "dashboards" / "pictures"
+BOARDS = ("lockd-overview", "lockd-classes", "lockd-masters", "lockd-agents")
+KEEP = {
+    "well": ("lockd-overview",),
+    "quarantined": ("lockd-overview", "lockd-masters"),
+    "no-quorum": ("lockd-overview", "lockd-agents"),
+    "hot-class": ("lockd-overview", "lockd-classes"),
+}
+"""What the README shows of each state."""
+
+WIDTH = 1500
+SCRAPE_S = 2
+MAX_TTL_MS = 40_000
+CLASSES = [
+    {"name": "billing", "match": "billing:*"},
+    {"name": "jobs", "match": "job:*"},
+    {"name": "reports", "match": "report:*"},
+]
+
+
+class Load:
+    """Apps on each host that lock and unlock all the time: a few resources, held for a few milliseconds."""
+
+    def __init__(self, hosts: list[Cluster]) -> None:
+        self._hosts = hosts
+        self._stop = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    def add(
+        self, hosts: int, apps: int, resource: str, *, held_s: float, wait_ms: int, rest_s: float
+    ) -> None:
+        """`apps` on each of the first `hosts`; `resource` may have {} for the app's number."""
+        for host in self._hosts[:hosts]:
+            for number in range(apps):
+                work = functools.partial(self._work, host, resource.format(number), held_s, wait_ms, rest_s)
+                self._threads.append(threading.Thread(target=work, daemon=True))
+                self._threads[-1].start()
+
+    def _work(self, host: Cluster, resource: str, held_s: float, wait_ms: int, rest_s: float) -> None:
+        client = host.client()
+        while not self._stop.wait(rest_s):
+            with suppress(redis.RedisError, OSError):
+                granted = as_map(client.execute_command("LOCK", resource, 5_000, "WAIT", wait_ms))
+                self._stop.wait(held_s)
+                client.execute_command("UNLOCK", resource, granted["token"])
+
+    def stop(self) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join(30)
+
+
+# The states
+
+
+def well(own: Observatory, load: Load) -> None:
+    own_time(20)
+
+
+def quarantined(own: Observatory, load: Load) -> None:
+    """m2 crashes. Its guard keeps it out for most of a minute; the picture is taken in the midst."""
+    own.guarded[1].crash()
+    eventually(lambda: own.value('max(redis_lock_guard_quarantined{master="m2"})') == 1, 30, "the quarantine")
+    own_time(25)
+
+
+def no_quorum(own: Observatory, load: Load) -> None:
+    """m1, m2 and m3 die and nobody starts them again; some leases are held meanwhile, and lost."""
+    holder = own.agents[0].client(protocol=3)
+    for number in range(3):
+        holder.execute_command("LOCK", f"billing:{number + 100}", 5_000)
+    for one in own.guarded[:3]:
+        one.master.kill()
+    own_time(80)
+
+
+def hot_class(own: Observatory, load: Load) -> None:
+    """One report that everybody wants, and that takes its time."""
+    load.add(3, 12, "report:monthly", held_s=1.0, wait_ms=60_000, rest_s=0.1)
+    own_time(75)
+
+
+def own_time(seconds: float) -> None:
+    """For graphs and alerts to show it: how long a state is looked at is a part of what it is."""
+    time.sleep(seconds)
+
+
+STATES: dict[str, Callable[[Observatory, Load], None]] = {
+    "well": well,
+    "quarantined": quarantined,
+    "no-quorum": no_quorum,
+    "hot-class": hot_class,
+}
+
+
+# The pictures
+
+
+def main() -> int:
+    options = _options()
+    _need_programs()
+    modules = _install()
+    output = KEPT if options.keep else ROOT / ".preview"
+    output.mkdir(exist_ok=True)
+    site = ROOT / ".preview" / "site"
+    subprocess.run(["node", HERE / "build.mjs", modules, site], check=True)
+    for path in (ROOT / "dashboards").glob("*.json"):
+        shutil.copy(path, site)
+    with _served(site) as base:
+        for state in [options.state] if options.state else STATES:
+            _picture_state(state, base, output, modules, options.keep)
+    return 0
+
+
+def _picture_state(state: str, base: str, output: Path, modules: Path, keep: bool) -> None:
+    print(f"{state}: starting", flush=True)
+    with running_observatory(
+        agents=3, max_ttl_ms=MAX_TTL_MS, scrape_s=SCRAPE_S, classes=CLASSES, canary_ms=2_000
+    ) as own:
+        load = Load(own.agents)
+        load.add(3, 2, "billing:{}", held_s=0.02, wait_ms=2_000, rest_s=0.2)
+        load.add(2, 1, "job:{}", held_s=0.2, wait_ms=5_000, rest_s=0.5)
+        try:
+            own_time(75)
+            print(f"{state}: making it so", flush=True)
+            STATES[state](own, load)
+            boards = KEEP[state] if keep else BOARDS
+            _shoot(own, base, {board: output / f"{state}-{board}.png" for board in boards}, modules)
+            firing = own.now('ALERTS{alertstate="firing"}')
+            print(f"{state}: firing: {sorted({one['metric']['alertname'] for one in firing})}", flush=True)
+        finally:
+            load.stop()
+
+
+def _shoot(own: Observatory, base: str, pictures: dict[str, Path], modules: Path) -> None:
+    now_s = int(time.time())
+    # What was before the first scrape is no part of the picture.
+    asked = {
+        "prometheus": own.url,
+        "from": int(own.began_s) + 15,
+        "to": now_s,
+        "scrape": SCRAPE_S,
+        "width": WIDTH,
+    }
+    lines = [
+        f"{base}/page.html?{urllib.parse.urlencode({'board': f'{board}.json', **asked})}\t{path}"
+        for board, path in pictures.items()
+    ]
+    command = ["node", HERE / "shoot.mjs", modules, shutil.which("chromium"), str(WIDTH)]
+    subprocess.run(command, input="\n".join(lines), text=True, check=True)
+    for path in pictures.values():
+        _shrink(path)
+        print(f"  {path.relative_to(ROOT)} {path.stat().st_size // 1000} kB", flush=True)
+
+
+def _shrink(path: Path) -> None:
+    """A palette of 128 colours is enough for a dashboard."""
+    from PIL import Image
+
+    with Image.open(path) as picture:
+        small = picture.convert("RGB").quantize(128, dither=Image.Dither.NONE)
+    small.save(path, optimize=True)
+
+
+@contextmanager
+def _served(folder: Path) -> Iterator[str]:
+    handler = functools.partial(_Quiet, directory=str(folder))
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+        server.shutdown()
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, format: str, *args: object) -> None:
+        """Nobody wants to know."""
+
+
+def _install() -> Path:
+    """Grafana's components from npm, once. What their packages would run at install time is not run."""
+    MODULES.mkdir(exist_ok=True)
+    wanted = (HERE / "package.json").read_text()
+    there = MODULES / "package.json"
+    if not (MODULES / ".installed").exists() or there.read_text() != wanted:
+        there.write_text(wanted)
+        flags = ["--ignore-scripts", "--legacy-peer-deps", "--no-audit", "--no-fund", "--silent"]
+        subprocess.run(["npm", "install", "--prefix", MODULES, *flags], check=True, timeout=1_200)
+        (MODULES / ".installed").touch()
+    return MODULES
+
+
+def _need_programs() -> None:
+    missing = [name for name in (*PROGRAMS, "chromium", "node", "npm") if find(name) is None]
+    if missing:
+        sys.exit(f"not on this machine: {', '.join(missing)}")
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.preview", description=__doc__.partition("\n")[0])
+    parser.add_argument("--state", choices=STATES, help="one of them only")
+    parser.add_argument(
+        "--keep", action="store_true", help="what the README shows, into dashboards/pictures/"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

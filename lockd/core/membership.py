@@ -34,11 +34,20 @@ REQUIRED_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Written on a master when the cluster is formed or the master admitted."""
+    """Written on a master when the cluster is formed or the master admitted.
+
+    was_max_ttl_ms: the ceiling before it was lowered, for as long as leases from then may live; else 0.
+    """
 
     cluster: str
     name: str
     max_ttl_ms: int
+    was_max_ttl_ms: int = 0
+
+    @property
+    def longest_ttl_ms(self) -> int:
+        """No lease that it has voted for may live for longer from now on (rule 9)."""
+        return max(self.max_ttl_ms, self.was_max_ttl_ms)
 
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> "Identity | None":
@@ -46,7 +55,9 @@ class Identity:
         ceiling = fields.get("max_ttl_ms", "")
         if not ({"cluster", "name"} <= fields.keys() and ceiling.isascii() and ceiling.isdigit()):
             return None
-        return cls(fields["cluster"], fields["name"], int(ceiling))
+        was = fields.get("was_max_ttl_ms", "")
+        was_ms = int(was) if was.isascii() and was.isdigit() else 0
+        return cls(fields["cluster"], fields["name"], int(ceiling), was_ms)
 
 
 @dataclass(frozen=True, slots=True)

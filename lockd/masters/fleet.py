@@ -121,7 +121,7 @@ class Fleet:
         ]
         state, reason = judge(link.master.name, self.config.cluster, facts, others)
         if state is State.UP and facts.identity is not None:
-            self.clocks.allow_for(facts.identity.max_ttl_ms)
+            self.clocks.allow_for(facts.identity.longest_ttl_ms)
         return state, reason
 
     def introduced(self, link: Link) -> None:

@@ -76,10 +76,10 @@ async def admit(fleet: Fleet, name: str) -> Progress:
             f"its fence counters must come from {quorum} other masters, and only {len(others)} have a vote. "
             "If the whole cluster was wiped, form it anew (lockctl cluster init)"
         )
-    ceiling_ms = max(
-        other.facts.identity.max_ttl_ms for other in others if other.facts and other.facts.identity
-    )
-    wait = wait_for_blank([link.blank_since_ns or boottime_ns()], ceiling_ms, boottime_ns())
+    identities = [other.facts.identity for other in others if other.facts and other.facts.identity]
+    ceiling_ms = max(identity.max_ttl_ms for identity in identities)
+    longest_ms = max(identity.longest_ttl_ms for identity in identities)
+    wait = wait_for_blank([link.blank_since_ns or boottime_ns()], longest_ms, boottime_ns())
     if wait.remaining_ms:
         return Progress("waiting", wait.remaining_ms, wait.total_ms)
     readings = await asyncio.gather(*(_counters(other) for other in others), return_exceptions=True)

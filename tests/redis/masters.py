@@ -137,7 +137,7 @@ class AgentProcess(Child):
                 super().start()
         self.wait_ready()
 
-    def wait_ready(self, within_s: float = 10.0) -> None:
+    def wait_ready(self, within_s: float = 30.0) -> None:
         try:
             eventually(lambda: not self.running or self._answers(), within_s, "the agent answers a PING")
             assert self.running, f"the agent ended with status {self.exit_status}"

@@ -288,6 +288,14 @@ def test_admitting_waits_for_the_longest_lease_that_any_master_allows(make_clust
     assert (waiting["status"], waiting["total_ms"]) == ("waiting", 31_300)
 
 
+def test_admitting_waits_for_leases_from_before_the_ceiling_was_lowered(formed: Cluster) -> None:
+    for master in formed.masters[1:]:
+        on(master, "HSET", IDENTITY, "was_max_ttl_ms", 30_000)
+    on(formed.masters[0], "FLUSHALL")
+    look_again(formed)
+    assert admit(formed, "m1")["total_ms"] == 31_300
+
+
 def test_a_restarted_agent_waits_anew_before_it_admits(formed: Cluster) -> None:
     # It can't know for how long the master has been blank, nor what it voted for before.
     on(formed.masters[0], "FLUSHALL")

@@ -184,6 +184,16 @@ def test_a_lease_that_outlived_a_clock_set_back_lasts_no_longer_than_the_ceiling
     assert master.lease().startswith(ANOTHERS)
 
 
+def test_a_lease_from_before_the_ceiling_was_lowered_is_not_cut(master: Scripted) -> None:
+    master.acquire(ANOTHERS, ttl_ms=MAX_TTL_MS)
+    master.redis.hset(scripts.IDENTITY_KEY, mapping={"max_ttl_ms": 1_000, "was_max_ttl_ms": MAX_TTL_MS})
+    status, left_ms, _ = master.acquire(MINE, ttl_ms=1_000)
+    assert status == 0
+    assert left_ms > 1_000
+    assert master.remaining_ms() > 1_000
+    assert master.acquire(MINE, ttl_ms=1_001)[:2] == [-2, 1_000]
+
+
 def test_acquire_on_a_blank_master_is_refused_and_leaves_it_blank(blank: Scripted) -> None:
     assert blank.acquire()[:2] == [-1, 0]
     assert blank.redis.dbsize() == 0

@@ -165,3 +165,10 @@ def test_counters_begin_from_the_largest_that_any_other_master_shows():
 def test_counters_of_fewer_than_a_quorum_of_others_are_not_enough():
     with pytest.raises(TooFewReadings, match="3 are needed, 2 were read"):
         highest_counters([{1: 5}, {1: 7}], quorum=3)
+
+
+def test_after_the_ceiling_was_lowered_leases_from_before_may_still_live():
+    fields = {"cluster": "prod", "name": "m1", "max_ttl_ms": "5000"}
+    assert Identity.parse(fields).longest_ttl_ms == 5_000
+    lowered = Identity.parse({**fields, "was_max_ttl_ms": "60000"})
+    assert (lowered.max_ttl_ms, lowered.longest_ttl_ms) == (5_000, 60_000)

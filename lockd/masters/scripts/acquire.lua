@@ -14,7 +14,7 @@ local call = redis.call
 local now = call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 
-local identity = call('HMGET', KEYS[3], 'cluster', 'max_ttl_ms')
+local identity = call('HMGET', KEYS[3], 'cluster', 'max_ttl_ms', 'was_max_ttl_ms')
 if identity[1] ~= ARGV[7] then return {-1, 0, now_us} end
 local ceiling_ms = tonumber(identity[2])
 if tonumber(ARGV[3]) > ceiling_ms then return {-2, ceiling_ms, now_us} end
@@ -31,12 +31,13 @@ local lease = string.format('%s %.0f %s', ARGV[1], now_us, ARGV[2])
 if not call('SET', KEYS[1], lease, 'NX', 'PX', ARGV[3]) then
   -- Free or mine: a retry after a lost answer must not be beaten by itself (rule 4).
   if string.sub(call('GET', KEYS[1]), 1, 32) ~= ARGV[1] then
-    -- Nobody relies on a lease for longer than the ceiling (rule 9). One that has more to go outlived a clock that was
-    -- set back, and would block for as long as that was.
+    -- Nobody relies on a lease for longer than the ceiling, or than the one before it was lowered (rule 9). One that has
+    -- more to go outlived a clock that was set back, and would block for as long as that was.
+    local longest_ms = math.max(ceiling_ms, tonumber(identity[3] or 0))
     local lasts_ms = call('PTTL', KEYS[1])
-    if lasts_ms > ceiling_ms or lasts_ms < 0 then
-      call('PEXPIRE', KEYS[1], ceiling_ms)
-      lasts_ms = ceiling_ms
+    if lasts_ms > longest_ms or lasts_ms < 0 then
+      call('PEXPIRE', KEYS[1], longest_ms)
+      lasts_ms = longest_ms
     end
     return {0, lasts_ms, now_us}
   end

@@ -215,7 +215,8 @@ class Metrics(Watcher, Collector):
         yield InfoMetricFamily("lockd_build", "The version of the agent.", {"version": __version__})
         yield InfoMetricFamily(
             "lockd_config",
-            "The configuration in use; two agents with one fingerprint have the same, but for secrets.",
+            "The configuration in use; two agents with one fingerprint have the same, but for secrets and "
+            "for where they listen.",
             {"fingerprint": self._fingerprint, "cluster": config.cluster},
         )
         yield gauge("masters", "Masters that are configured.", len(self._masters))

@@ -331,7 +331,9 @@ class Locks:
             self._over(lease, "expired", now_ns)
             return
         if lease.standing is Standing.HELD and lease.let_go_ns is None:
-            self._lose(lease, Loss.NOT_RENEWED, "its validity ended before it could be renewed", now_ns)
+            # Late: the timer that should have told of it in time ran only now.
+            by, _ = self._why_not_renewed(lease, now_ns)
+            self._lose(lease, by, "its validity ended before it could be renewed", now_ns)
         self._end(lease, "expired", now_ns)
 
     def _look_again(self, lease: Lease, when_ns: int) -> None:

@@ -106,7 +106,7 @@ def test_votes_are_timed_apart_from_probes(make_cluster: MakeCluster) -> None:
 def test_losses_say_what_the_lease_was_lost_by(make_cluster: MakeCluster) -> None:
     cluster = make_cluster(3)
     client = cluster.client()
-    client.execute_command("LOCK", "held too long", 300, "MAXHOLD", 300)
+    client.execute_command("LOCK", "held too long", 1_000, "MAXHOLD", 1_000)
     eventually(lambda: cluster.metric("lockd_losses_total", reason="max_hold") == 1)
     other = cluster.client()
     other.execute_command("LOCK", "forced", 30_000)

@@ -6,7 +6,7 @@ import pytest
 
 from lockd.core.ballots import Attempt, Extension, FenceRound, Release, Verdict
 from lockd.core.fences import BLOCK, slot_of
-from lockd.core.leases import Standing
+from lockd.core.leases import Loss, Standing
 from lockd.core.validity import deadline_ns, notice_ns
 from tests.unit.fleet_model import MS, Answer, App, Host, beside, cluster, fresh_token, shown_by
 
@@ -762,8 +762,18 @@ def test_an_agent_that_slept_past_the_deadline_says_so_at_once():
     host.time.now_ns += 60_000 * MS
     host.locks.timers.run(host.time.now_ns)
     assert [reason for _, reason in app.losses] == ["its validity ended before it could be renewed"]
+    assert app.held.lost_by is Loss.NOT_RENEWED
     assert len(app.ends) == 1
     host.fleet.settle()
+
+
+def test_a_lease_held_for_max_hold_is_lost_by_that_however_late_it_is_told():
+    for late_ms in (100, 60_000):
+        host = cluster()
+        app = host.locked(ttl_ms=1_000, max_hold_ms=1_000)
+        host.time.now_ns = app.held.deadline_ns + late_ms * MS
+        host.locks.timers.run(host.time.now_ns)
+        assert app.held.lost_by is Loss.MAX_HOLD
     host.pass_ms(1_000)
     assert host.at_rest()
 

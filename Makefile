@@ -94,7 +94,7 @@ lint-ansible: $(LAB_STAMP) ## ansible-lint (production profile) and yamllint
 	cd ansible && PATH="$(CURDIR)/$(LAB_VENV)/bin:$$PATH" ansible-lint --offline --profile production -q
 	$(LAB_VENV)/bin/yamllint --strict --config-file ansible/.yamllint ansible
 
-$(LAB_STAMP): pyproject.toml
+$(LAB_STAMP): $(VENV)/.created pyproject.toml
 	@$(PYTHON) -m venv $(LAB_VENV)
 	$(LAB_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[lab]'
 	@touch $@

@@ -70,4 +70,10 @@ def playbook_command(lab: Lab, words: Sequence[str], inventory: str = "inventory
 
 
 def environment(lab: Lab) -> dict[str, str]:
-    return {**lab.environment(), "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"), "ANSIBLE_NOCOLOR": "1"}
+    return {
+        **lab.environment(),
+        "ANSIBLE_CONFIG": str(ANSIBLE / "ansible.cfg"),
+        "ANSIBLE_NOCOLOR": "1",
+        # All labs have the same addresses: a connection of one must not be taken for that of another.
+        "ANSIBLE_SSH_CONTROL_PATH": f"/run/{lab.name}-ansible-%%C",
+    }

@@ -30,8 +30,10 @@ def removed(cluster: Cluster) -> Cluster:
     return cluster
 
 
+# blockdev is the distribution's.
 LOOK_FOR_REMAINS = (
-    "find / -xdev -path /proc -prune -o -path /srv -prune -o -path /var/log -prune -o -name '*lockd*' -print;"
+    "find / -xdev -path /proc -prune -o -path /srv -prune -o -path /var/log -prune"
+    " -o -name '*lockd*' ! -name 'blockdev*' -print;"
     "ls -A /var/lib/lockd-master 2>/dev/null || true"
 )
 

@@ -40,7 +40,10 @@ SUMMARY = p.table(
         p.Column("waiting", f"sum by (instance) ({agent('lockd_waiters')})"),
         p.Column("connections", f"sum by (instance) ({agent('lockd_connections')})"),
         p.Column(
-            "loop lag", LAG, unit="s", thresholds=p.steps((None, "transparent"), (0.05, YELLOW), (0.25, RED))
+            "loop lag",
+            LAG,
+            unit="s",
+            thresholds=p.steps((None, "transparent"), (0.05, YELLOW), (0.25, ORANGE)),
         ),
         p.Column(
             "canary worked",
@@ -117,7 +120,7 @@ LOOP = p.lines(
     [ask(LAG, "{{instance}}")],
     unit="s",
     seen=0.3,
-    thresholds=p.steps((None, "transparent"), (0.25, RED)),
+    thresholds=p.steps((None, "transparent"), (0.25, ORANGE)),
 )
 PROCESSOR = p.lines(
     "Processor",
@@ -125,7 +128,7 @@ PROCESSOR = p.lines(
     [ask(f"sum by (instance) ({per_second('process_cpu_seconds_total')})", "{{instance}}")],
     unit="percentunit",
     seen=1,
-    thresholds=p.steps((None, "transparent"), (0.9, RED)),
+    thresholds=p.steps((None, "transparent"), (0.9, ORANGE)),
 )
 MEMORY = p.lines(
     "Memory",

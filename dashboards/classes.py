@@ -54,7 +54,7 @@ SUMMARY = p.table(
             f"max by (class) ({agent('lockd_oldest_waiter_seconds', OF_CLASS)}) / {OBJECTIVE}",
             unit="suffix:×",
             decimals=1,
-            thresholds=p.steps((None, "transparent"), (1, YELLOW), (10, RED)),
+            thresholds=p.steps((None, "transparent"), (1, YELLOW), (10, ORANGE)),
         ),
         p.Column("objective", OBJECTIVE, unit="s"),
         p.Column("p99 wait", P99, unit="s"),
@@ -94,7 +94,7 @@ OLDEST = p.lines(
     ],
     unit="suffix:×",
     seen=12,
-    thresholds=p.steps((None, "transparent"), (10, RED)),
+    thresholds=p.steps((None, "transparent"), (10, ORANGE)),
 )
 WAIT_P99 = p.lines(
     "Wait until granted, p99",
@@ -115,7 +115,7 @@ SLOW = p.lines(
     "Slow waits",
     "The share of LOCKs that waited longer than their class's objective. The objective is below 1 % over a"
     " month; at"
-    " 14.4 % the budget burns fast enough to page.",
+    " 14.4 % the budget burns fast enough for an alert.",
     [
         ask(
             f"{rate_by_class('lockd_slow_waits_total')} / ({rate_by_class('lockd_grants_total')}"
@@ -125,7 +125,7 @@ SLOW = p.lines(
     ],
     unit="percentunit",
     seen=0.2,
-    thresholds=p.steps((None, "transparent"), (0.144, RED)),
+    thresholds=p.steps((None, "transparent"), (0.144, ORANGE)),
 )
 CONTENTION = p.lines(
     "Contended share",

@@ -45,7 +45,7 @@ SUMMARY = p.table(
             f"avg by (master) ({agent('lockd_master_vote', OF_MASTER)})",
             unit="percentunit",
             decimals=0,
-            thresholds=p.steps((None, RED), (0.001, ORANGE), (1, "transparent")),
+            thresholds=p.steps((None, ORANGE), (1, "transparent")),
         ),
         p.Column(
             "quarantine ends in",
@@ -64,7 +64,7 @@ SUMMARY = p.table(
             "memory",
             MEMORY_SHARE,
             unit="percentunit",
-            thresholds=p.steps((None, "transparent"), (0.8, RED)),
+            thresholds=p.steps((None, "transparent"), (0.8, ORANGE)),
         ),
         p.Column("up for", f"max by (master) ({at_master('redis_uptime_in_seconds')})", unit="s"),
     ],
@@ -193,7 +193,7 @@ MEMORY = p.lines(
     ],
     unit="percentunit",
     most=1,
-    thresholds=p.steps((None, "transparent"), (0.8, RED)),
+    thresholds=p.steps((None, "transparent"), (0.8, ORANGE)),
 )
 COMMANDS = p.lines(
     "Commands",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards import panels as p
 from dashboards.board import dashboard, link_to
-from dashboards.panels import GREEN, ORANGE, RED, YELLOW, ask
+from dashboards.panels import BLUE, GREEN, ORANGE, RED, YELLOW, ask
 from dashboards.queries import (
     ANSWERS,
     CLUSTER,
@@ -110,6 +110,18 @@ MASTERS = p.timeline(
     [ask(master_state(), "{{master}}")],
     mappings=MASTER_WORDS,
 )
+# Red is for those that page. Others fire, too, and the quarantine of a master is no news that anybody has to
+# act upon.
+ALERTS_BY_WEIGHT = " or ".join(
+    [
+        *(
+            f'{n} * {FIRING_NOW}, severity="{severity}"}}'
+            for n, severity in ((4, "critical"), (3, "warning"))
+        ),
+        f'2 * {FIRING_NOW}, severity!~"critical|warning"}}',
+        f'ALERTS{{{CLUSTER}, alertname=~"Lock.+", alertstate="pending"}}',
+    ]
+)
 ALERTS = p.table(
     "Alerts",
     "Pending ones may yet fire. The name leads to the runbook: what it means, what to type, what to do.",
@@ -117,9 +129,13 @@ ALERTS = p.table(
     [
         p.Column(
             "state",
-            f"max by (alertname, severity, master, class, instance) (2 * {FIRING_NOW}}}"
-            f' or ALERTS{{{CLUSTER}, alertname=~"Lock.+", alertstate="pending"}})',
-            mappings=p.words((2, "firing", RED), (1, "pending", YELLOW)),
+            f"max by (alertname, severity, master, class, instance) ({ALERTS_BY_WEIGHT})",
+            mappings=p.words(
+                (4, "firing", RED),
+                (3, "firing", ORANGE),
+                (2, "firing", BLUE),
+                (1, "pending", "semi-dark-yellow"),
+            ),
             width=80,
         ),
         p.Column("severity", width=80),
@@ -151,7 +167,7 @@ ANSWERED = p.lines(
     ],
     unit="reqps",
     stacked=True,
-    colors={"granted": GREEN, "contended": p.BLUE, "unavailable": RED, "rejected": ORANGE},
+    colors={"granted": GREEN, "contended": BLUE, "unavailable": RED, "rejected": ORANGE},
 )
 UNAVAILABLE_SHARE = p.lines(
     "Unavailable share of answers",

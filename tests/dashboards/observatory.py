@@ -208,8 +208,9 @@ def running_observatory(
         own = {"cluster": "shop", "max_ttl_ms": max_ttl_ms, "canary_ms": 1_000}
         first = Cluster(folder, running, merged(merged(PATIENT, own), overrides))
         stack.callback(first.close)
-        first.agent.start()
-        first.form()
+        first.agent.start(wait=False)
+        first.agent.wait_ready(60)
+        first.form(within_s=60)
         hosts = [first, *(first.add_agent() for _ in range(agents - 1))]
         for host in hosts:
             host.wait_voting(masters, 60)

@@ -156,19 +156,20 @@ def _picture_state(state: str, base: str, output: Path, modules: Path, keep: boo
         load.add(3, 2, "billing:{}", held_s=0.02, wait_ms=2_000, rest_s=0.2)
         load.add(2, 1, "job:{}", held_s=0.2, wait_ms=5_000, rest_s=0.5)
         try:
-            own_time(75)
+            own_time(50)
             print(f"{state}: making it so", flush=True)
             STATES[state](own, load)
-            boards = KEEP[state] if keep else BOARDS
-            _shoot(own, base, {board: output / f"{state}-{board}.png" for board in boards}, modules)
+            now_s = int(time.time())
             firing = own.now('ALERTS{alertstate="firing"}')
             print(f"{state}: firing: {sorted({one['metric']['alertname'] for one in firing})}", flush=True)
         finally:
             load.stop()
+        # All queries are asked about that instant: drawing may take its time.
+        pictures = {board: output / f"{state}-{board}.png" for board in (KEEP[state] if keep else BOARDS)}
+        _shoot(own, now_s, base, pictures, modules)
 
 
-def _shoot(own: Observatory, base: str, pictures: dict[str, Path], modules: Path) -> None:
-    now_s = int(time.time())
+def _shoot(own: Observatory, now_s: int, base: str, pictures: dict[str, Path], modules: Path) -> None:
     # What was before the first scrape is no part of the picture.
     asked = {
         "prometheus": own.url,

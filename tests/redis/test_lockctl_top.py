@@ -7,6 +7,7 @@ import json
 import os
 import pty
 import re
+import select
 import signal
 import struct
 import subprocess
@@ -39,6 +40,7 @@ class Terminal:
         self.before = termios.tcgetattr(slave)
         self._slave = slave
         self._shown = b""
+        self._gone = threading.Event()
         environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
         # setsid: it has to be the terminal's own session, so that Ctrl-C and hanging up reach it.
         self.process = subprocess.Popen(
@@ -52,11 +54,10 @@ class Terminal:
         self._reader.start()
 
     def _read(self) -> None:
-        try:
-            while chunk := os.read(self._master, 65_536):
-                self._shown += chunk
-        except OSError:
-            pass
+        # Never blocked in a read: that would keep the terminal open after it was closed.
+        while not self._gone.is_set():
+            if select.select([self._master], [], [], 0.05)[0]:
+                self._shown += os.read(self._master, 65_536)
 
     @property
     def raw(self) -> bytes:
@@ -74,13 +75,15 @@ class Terminal:
         os.write(self._master, keys.encode())
 
     def ended(self) -> int:
-        return self.process.wait(20)
+        return self.process.wait(60)
 
     def attributes(self) -> list[object]:
         return list(termios.tcgetattr(self._slave))
 
     def hang_up(self) -> None:
         """As when the window is closed or ssh breaks off."""
+        self._gone.set()
+        self._reader.join()
         os.close(self._slave)
         os.close(self._master)
 
@@ -89,7 +92,6 @@ class Terminal:
             self.process.kill()
             self.process.wait()
         self.hang_up()
-        self._reader.join(5)
 
 
 @pytest.fixture

@@ -36,8 +36,11 @@ dev: $(DEV_STAMP) ## A whole cluster on this machine: 5 masters, an agent and a 
 
 venv: $(TEST_STAMP) ## The virtual environment .venv with lockd and all that its tests need from PyPI
 
-test: tools $(TEST_STAMP) node prometheus lint ## Set up whatever the tests need, then lint, types and tests (ARGS='-k fence')
+test: tools $(TEST_STAMP) node prometheus lint ## Set up whatever the tests need, then lint, types, tests and test-lab (ARGS='-k fence': those tests)
 	$(BIN)/python -m pytest $(ARGS)
+ifeq ($(strip $(ARGS)),)
+	@$(MAKE) --no-print-directory test-lab
+endif
 
 lint: $(TEST_STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
@@ -87,8 +90,8 @@ lab: lab-tools $(LAB_STAMP) ## As root: eight real hosts on this machine, then s
 lab-down: $(LAB_STAMP) ## Remove the hosts of `make lab`
 	$(LAB_VENV)/bin/python -m tests.lab down
 
-test-lab: lab-tools $(LAB_STAMP) lint-ansible ## As root: every play for real, on hosts made for it (ARGS='-k guard')
-	$(LAB_VENV)/bin/python -m pytest tests/lab $(ARGS)
+test-lab: lab-tools $(LAB_STAMP) lint-ansible ## Playbooks: lint, and as root every play for real, on hosts made for it (ARGS='-k guard')
+	$(LAB_VENV)/bin/python -m pytest tests/lab -rs $(ARGS)
 
 lint-ansible: $(LAB_STAMP) ## ansible-lint (production profile) and yamllint
 	cd ansible && PATH="$(CURDIR)/$(LAB_VENV)/bin:$$PATH" ansible-lint --offline --profile production -q

@@ -26,6 +26,7 @@ Made from the code by `make alerts-docs`; a test checks that it is current. Don'
 Scrape the agents as `job="lockd"`, the masters' redis_exporter as `job="lockd-master"` and the node_exporter
 of the masters' hosts as `job="node"`. Give all three the target label `cluster`, and the last two the target
 label `master` with the name that the master has in lockd's configuration: rules and dashboards join by these.
+Scrape Alertmanager as `job="alertmanager"`, so that somebody learns when it can't deliver.
 
 Every series is there from the start, at 0, unless its meaning says when it is absent. No resource is ever a
 label: its class is (`other` when none matches, `canary` for the agent's own lock). A scraper that asks for

@@ -1,4 +1,4 @@
-"""The whole chain on one machine: masters with their guards, an agent with apps, exporters, and the faults.
+"""The whole chain on one machine: masters with their guards, two agents, apps, exporters, and the faults.
 
 Everything is real but for the hosts: `HostUnit` plays systemd around a master and its guard. Each fault gets
 a fresh Prometheus and a fresh Alertmanager, so that no rate remembers the fault before.
@@ -6,6 +6,7 @@ a fresh Prometheus and a fresh Alertmanager, so that no rate remembers the fault
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import threading
@@ -20,12 +21,14 @@ import redis
 
 from lockd import guard
 from lockd.local_masters import LOOPBACK, default_server
-from tests.alerts.monitoring import Monitoring, Target, node_exporter, redis_exporter
+from tests.alerts.monitoring import FACTOR, Monitoring, Target, node_exporter, redis_exporter
 from tests.redis.clock_shim import Clock
 from tests.redis.masters import Cluster, as_map, eventually, short_folder
 from tests.redis.test_guard_process import Unit
 
 MAX_TTL_MS = 5_000
+# What guards are told where a quarantine is to be seen for longer: they may wait for longer than they must.
+LONG_TTL_MS = 30_000
 CLUSTER = "chain"
 SETTINGS: dict[str, Any] = {
     "cluster": CLUSTER,
@@ -34,10 +37,20 @@ SETTINGS: dict[str, Any] = {
     # A machine that is busy with other things is no master in trouble.
     "timeouts": {"master_ms": 1_000, "dead_ms": 5_000},
     "clock_skew_allowance_ms": 2_000,
-    "classes": [{"name": "billing", "match": "billing:*", "page_on_loss": True}],
+    "classes": [
+        {"name": "billing", "match": "billing:*", "page_on_loss": True},
+        # As the defaults have it, 1 s and 60 s, divided as the rules are.
+        {
+            "name": "reports",
+            "match": "reports:*",
+            "wait_objective_ms": 1_000 // FACTOR,
+            "max_wait_ms": 60_000 // FACTOR,
+        },
+    ],
 }
-# Its own window of 30 to 60 s is not divided as the rules are: one hiccup would outlast its `for`.
-NOT_JUDGED = {"LockdLoopLag"}
+ALWAYS = "LockWatchdog"
+# LockdLoopLag's own window of 30 to 60 s is not divided as the rules are: one hiccup would outlast its `for`.
+NOT_JUDGED = {"LockdLoopLag", ALWAYS}
 
 
 class HostUnit(Unit):
@@ -49,11 +62,31 @@ class HostUnit(Unit):
         self.master.name = name
         self.textfile = folder / "lockd_guard.prom"
         self.configure(MAX_TTL_MS)
-        self.clock = Clock(folder / "clock")
-        self.disk = SlowDisk(folder)
+        # Redis and the guard each have one, so that a test can step the first without the second.
+        self.clock, self.guards_clock = Clock(folder / "clock"), Clock(folder / "guards_clock")
+        self.disk = Preloaded(folder, "slow_fsync")
         preloaded = [self.clock.environment(), self.disk.environment()]
         self.master.environment = {key: value for one in preloaded for key, value in one.items()}
         self.master.environment["LD_PRELOAD"] = " ".join(one["LD_PRELOAD"] for one in preloaded)
+        self.environment |= self.guards_clock.environment()
+        self.environment["PATH"] = f"{self._systemctl().parent}:{self.environment['PATH']}"
+
+    def _systemctl(self) -> Path:
+        """What the watch of the guard calls to kill the unit's main process."""
+        program = self.folder / "bin" / "systemctl"
+        program.parent.mkdir()
+        program.write_text(f'#!/bin/sh\nexec kill -KILL "$(cat {self.folder}/main.pid)"\n')
+        program.chmod(0o755)
+        return program
+
+    def _start_redis(self) -> None:
+        super()._start_redis()
+        (self.folder / "main.pid").write_text(str(self.master.pid))
+
+    def steps_clock(self, seconds: int) -> None:
+        """The whole host's."""
+        for clock in (self.guards_clock, self.clock):
+            clock.step(seconds * guard.NS_PER_S)
 
     def enters(self) -> subprocess.Popen[bytes]:
         """systemd starts the unit: first the guard, which may wait."""
@@ -68,23 +101,24 @@ class HostUnit(Unit):
         self.starts(self.enters())
 
 
-class SlowDisk:
-    """How long each fsync of a process that was started with its `environment` takes at least."""
+class Preloaded:
+    """A number that a C file beside this one, preloaded into a process, goes by at once when it is set."""
 
-    def __init__(self, folder: Path) -> None:
-        self._library = folder / "slow_fsync.so"
-        source = Path(__file__).with_name("slow_fsync.c")
+    def __init__(self, folder: Path, name: str) -> None:
+        self._variable = name.upper()
+        self._library = folder / f"{name}.so"
+        source = Path(__file__).with_name(f"{name}.c")
         compiler = shutil.which("gcc") or "cc"
         subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", self._library, source, "-ldl"], check=True)
-        self._setting = folder / "slow_fsync"
+        self._setting = folder / name
         self._setting.write_bytes(bytes(8))
 
     def environment(self) -> dict[str, str]:
-        return {"LD_PRELOAD": str(self._library), "SLOW_FSYNC": str(self._setting)}
+        return {"LD_PRELOAD": str(self._library), self._variable: str(self._setting)}
 
-    def takes(self, ms: int) -> None:
+    def set(self, number: int) -> None:
         with self._setting.open("r+b") as file:
-            file.write((1_000 * ms).to_bytes(8, "little"))
+            file.write(number.to_bytes(8, "little"))
 
 
 class Apps:
@@ -129,9 +163,12 @@ class Apps:
 class Ground:
     """All of it while it runs."""
 
-    def __init__(self, folder: Path, units: list[HostUnit], cluster: Cluster, targets: list[Target]) -> None:
+    def __init__(
+        self, folder: Path, units: list[HostUnit], cluster: Cluster, other: OtherHost, targets: list[Target]
+    ) -> None:
         self.units = units
         self.cluster = cluster
+        self.other = other
         self._folder = folder
         self._targets = targets
         self._rounds = 0
@@ -147,8 +184,42 @@ class Ground:
             seen.close()
 
     def whole(self) -> None:
-        """Wait until every master votes again."""
-        self.cluster.wait_voting(len(self.units), within_s=60)
+        """Wait until every master votes again, on both hosts."""
+        for agent in (self.cluster, self.other.agent):
+            agent.wait_voting(len(self.units), within_s=60)
+
+
+class OtherHost:
+    """A second app host, which can lose its network. Its agent has only its canary to lock."""
+
+    def __init__(self, folder: Path, units: Sequence[HostUnit]) -> None:
+        self._units = units
+        self.agent = Cluster(folder, [unit.master for unit in units], SETTINGS, "other")
+        self._route = Preloaded(folder, "no_route")
+        self.agent.agent.environment = self._route.environment()
+
+    def cut_off(self) -> None:
+        """What is connected is cut, and nothing new leaves this host."""
+        self._route.set(1)
+        ours = {f"{LOOPBACK}:{port}" for port in _local_ports(self.agent.agent.pid)}
+        for unit in self._units:
+            with unit.client() as operator:
+                for one in operator.client_list():
+                    if one["addr"] in ours:
+                        operator.client_kill(one["addr"])
+
+    def reach_again(self) -> None:
+        self._route.set(0)
+
+
+def _local_ports(pid: int) -> set[int]:
+    """Of the TCP sockets of a process."""
+    sockets = set()
+    for file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed since
+            sockets.add(os.readlink(file))
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return {int(line[1].partition(":")[2], 16) for line in lines if f"socket:[{line[9]}]" in sockets}
 
 
 @contextmanager
@@ -168,7 +239,11 @@ def ground() -> Iterator[Ground]:
         cluster.agent.start()
         cluster.form()
         cluster.wait_voting(len(units))
-        targets = [_agent_target(cluster)]
+        other = OtherHost(folder, units)
+        stack.callback(other.agent.close)
+        other.agent.agent.start()
+        other.agent.wait_voting(len(units), within_s=60)
+        targets = [_agent_target(cluster), _agent_target(other.agent)]
         for unit in units:
             labels = {"cluster": CLUSTER, "master": unit.master.name}
             for job, exporter in (
@@ -180,19 +255,24 @@ def ground() -> Iterator[Ground]:
                 targets.append(Target(job, exporter.address, labels))
         apps = Apps(cluster)
         stack.callback(apps.close)
-        yield Ground(folder, units, cluster, targets)
+        yield Ground(folder, units, cluster, other, targets)
 
 
 def _agent_target(cluster: Cluster) -> Target:
     return Target("lockd", f"{LOOPBACK}:{cluster.metrics_port}", {"cluster": CLUSTER})
 
 
+# What fires after 5 or 15 minutes in production has shown by then, scraped, evaluated and sent.
+FIVE_MINUTES_S, FIFTEEN_MINUTES_S = 300 / FACTOR + 3, 900 / FACTOR + 3
+
+
 @dataclass(frozen=True)
 class Fault:
     """Something that goes wrong. `make` does it and returns how it is mended.
 
-    alerts: what must fire, and nothing else but `mending`, which may while it is being mended. inhibited:
-    those of them that nobody is told of.
+    alerts: what must fire, and nothing else but `mending`, which may, mostly while it is being mended.
+    inhibited: those of them that nobody is told of. All others must have reached whom their severity says.
+    linger_s: for how long what should not fire is looked out for, once all that should has.
     """
 
     name: str
@@ -200,19 +280,24 @@ class Fault:
     alerts: frozenset[str]
     mending: frozenset[str] = frozenset()
     inhibited: frozenset[str] = frozenset()
+    linger_s: float = FIVE_MINUTES_S
 
 
 @dataclass
 class Outcome:
     """What came of a fault, in seconds: when each alert fired, and how long after mending all had gone.
 
-    paged: what the pager was told before the mending.
+    severities: those that an alert had. paged, ticketed: what their receivers were told before the mending.
+    watched: whether the watchdog's receiver heard of it.
     """
 
     fault: Fault
     fired_s: dict[str, float] = field(default_factory=dict)
     inhibited: set[str] = field(default_factory=set)
+    severities: dict[str, set[str]] = field(default_factory=dict)
     paged: set[str] = field(default_factory=set)
+    ticketed: set[str] = field(default_factory=set)
+    watched: bool = False
     cleared_s: float = 0.0
 
     def problems(self) -> list[str]:
@@ -221,11 +306,19 @@ class Outcome:
         found += [f"{name} fired" for name in sorted(fired - fault.alerts - fault.mending)]
         found += ["they did not clear"] * (self.cleared_s == float("inf"))
         found += [f"{name} was not inhibited" for name in sorted(fault.inhibited - self.inhibited)]
-        found += [f"{name} paged though inhibited" for name in sorted(fault.inhibited & self.paged)]
+        told = self.paged | self.ticketed
+        found += [f"somebody was told of {name} though inhibited" for name in sorted(fault.inhibited & told)]
+        for name in sorted((fault.alerts & fired) - fault.inhibited):
+            severities = self.severities[name]
+            if ("critical" in severities) != (name in self.paged):
+                found.append(f"{name} paged" if name in self.paged else f"{name} did not page")
+            if "warning" in severities and not told & {name}:
+                found.append(f"{name} is no ticket")
+        found += ["the watchdog's receiver did not hear of it"] * (not self.watched)
         return found
 
 
-_FIRE_WITHIN_S, _CLEAR_WITHIN_S, _LINGER_S = 120.0, 240.0, 3.0
+_FIRE_WITHIN_S, _CLEAR_WITHIN_S = 120.0, 240.0
 _LOOK_S = 0.25
 
 
@@ -237,10 +330,12 @@ def suffer(where: Ground, fault: Fault) -> Outcome:
         mend = fault.make(where)
         try:
             if watch.until(lambda: fault.alerts <= outcome.fired_s.keys(), _FIRE_WITHIN_S):
-                lingered_s = time.monotonic() + _LINGER_S
-                watch.until(lambda: time.monotonic() > lingered_s, 2 * _LINGER_S)
+                lingered_s = time.monotonic() + fault.linger_s
+                watch.until(lambda: time.monotonic() > lingered_s, 2 * fault.linger_s)
             # After the mending what was inhibited may page: the budget stays burnt for a while.
-            outcome.paged |= seen.paged
+            outcome.paged |= seen.told("pager")
+            outcome.ticketed |= seen.told("tickets")
+            outcome.watched = ALWAYS in seen.told("watchdog")
         finally:
             mend()
         mended_s = time.monotonic()
@@ -282,11 +377,11 @@ class Watch:
         while not self._over.wait(_LOOK_S):
             alerts = self._seen.alerts()
             at_s = time.monotonic() - self._began_s
-            for name, inhibited in alerts.items():
-                self._outcome.fired_s.setdefault(name, at_s)
-                if inhibited:
-                    self._outcome.inhibited.add(name)
-            self.active = set(alerts)
+            for alert in alerts:
+                self._outcome.fired_s.setdefault(alert.name, at_s)
+                self._outcome.severities.setdefault(alert.name, set()).add(alert.severity)
+            self.active = {alert.name for alert in alerts}
+            self._outcome.inhibited |= self.active - {alert.name for alert in alerts if not alert.inhibited}
             self._looks += 1
 
 
@@ -315,9 +410,20 @@ def come_back(units: Sequence[HostUnit]) -> None:
 def quarantine(where: Ground) -> Callable[[], None]:
     """A master crashes, and systemd starts it again at once."""
     unit = where.units[1]
+    unit.configure(LONG_TTL_MS)
     unit.kill()
+    return quarantined(unit)
+
+
+def quarantined(unit: HostUnit) -> Callable[[], None]:
+    """systemd starts it again at once, and its guard makes it wait."""
     entering = unit.enters()
-    return lambda: unit.starts(entering)
+
+    def mend() -> None:
+        unit.starts(entering)
+        unit.configure(MAX_TTL_MS)
+
+    return mend
 
 
 def wipe(where: Ground) -> Callable[[], None]:
@@ -352,10 +458,31 @@ def step_clock(where: Ground) -> Callable[[], None]:
     return lambda: clock.step(-5 * guard.NS_PER_S)
 
 
+def step_hosts_clock(where: Ground) -> Callable[[], None]:
+    """The watch of the guard sees it, and kills Redis into quarantine."""
+    unit = where.units[1]
+    unit.configure(LONG_TTL_MS)
+    unit.steps_clock(5)
+    eventually(lambda: not unit.master.running, 30, "the watch kills Redis")
+    unit.ended()
+    start = quarantined(unit)
+
+    def mend() -> None:
+        unit.steps_clock(-5)
+        start()
+
+    return mend
+
+
+def cut_off_host(where: Ground) -> Callable[[], None]:
+    where.other.cut_off()
+    return where.other.reach_again
+
+
 def slow_fsync(where: Ground) -> Callable[[], None]:
     disk = where.units[0].disk
-    disk.takes(400)
-    return lambda: disk.takes(0)
+    disk.set(400_000)
+    return lambda: disk.set(0)
 
 
 def kill_agent(where: Ground) -> Callable[[], None]:
@@ -388,23 +515,39 @@ def hot_class(where: Ground) -> Callable[[], None]:
 
 
 def lose_lease(where: Ground) -> Callable[[], None]:
-    """A quorum of masters loses the lease that an app holds."""
-    for unit in where.units[:3]:
-        with unit.client() as operator:
-            operator.delete("lockd:lease:billing:held")
+    """A quorum of masters loses a lease that an app holds. A renewal in between puts it back: then again."""
+    with ExitStack() as stack:
+        operators = [stack.enter_context(unit.client()) for unit in where.units[:3]]
+        before = where.cluster.metric("lockd_losses_total", **{"class": "billing", "reason": "gone"})
+
+        def is_lost() -> bool:
+            for operator in operators:
+                operator.delete("lockd:lease:billing:held")
+            return (
+                where.cluster.metric("lockd_losses_total", **{"class": "billing", "reason": "gone"}) > before
+            )
+
+        eventually(is_lost, 30, "the agent finds that its lease is gone")
     return lambda: None
 
 
 def long_wait(where: Ground) -> Callable[[], None]:
+    """One holds, another waits for as long as its class allows, gets TIMEOUT, and asks again."""
+    over = threading.Event()
     holder, waiter = where.cluster.client(), where.cluster.client()
-    token = as_map(holder.execute_command("LOCK", "billing:long", 2_000))["token"]
-    waiting = threading.Thread(
-        target=waiter.execute_command, args=("LOCK", "billing:long", 2_000, "WAIT", 60_000)
-    )
+    holder.execute_command("LOCK", "reports:long", 2_000)
+
+    def wait() -> None:
+        while not over.is_set():
+            with suppress(redis.ResponseError):
+                waiter.execute_command("LOCK", "reports:long", 2_000, "WAIT", 60_000 // FACTOR)
+
+    waiting = threading.Thread(target=wait)
     waiting.start()
 
     def mend() -> None:
-        holder.execute_command("UNLOCK", "billing:long", token)
+        over.set()
+        holder.close()
         waiting.join()
         waiter.close()
 
@@ -416,23 +559,39 @@ def some(*names: str) -> frozenset[str]:
 
 
 QUARANTINED = some("LockMasterQuarantined")
+NO_QUORUM = some("LockErrorBudgetBurn", "LockExtendFailing")
 FAULTS = (
-    Fault("one master killed", kill(1), some("LockMasterDown"), QUARANTINED),
+    Fault("one master killed", kill(1), some("LockMasterDown"), QUARANTINED, linger_s=FIFTEEN_MINUTES_S),
     Fault("two masters killed", kill(1, 2), some("LockMasterDown", "LockQuorumNoMargin"), QUARANTINED),
     Fault(
         "three masters killed",
         kill(1, 2, 3),
-        some("LockMasterDown", "LockQuorumLost", "LockErrorBudgetBurn", "LockLost", "LockExtendFailing"),
+        NO_QUORUM | some("LockMasterDown", "LockQuorumLostEverywhere", "LockQuorumLost", "LockLost"),
         QUARANTINED | {"LockQuorumNoMargin"},
-        some("LockErrorBudgetBurn", "LockExtendFailing"),
+        NO_QUORUM | some("LockQuorumLost"),
+    ),
+    # The other host is well, and nothing of what is said of it is hidden.
+    Fault(
+        "one host cut off",
+        cut_off_host,
+        some("LockQuorumLost", "LockMasterUnreachable", "LockErrorBudgetBurn"),
+        some("LockQuorumNoMargin"),
     ),
     Fault("master quarantined", quarantine, QUARANTINED),
     Fault("master blank", wipe, some("LockMasterBlank"), QUARANTINED),
     Fault("master misconfigured", misconfigure, some("LockMasterMisconfigured")),
     Fault("clock stepped", step_clock, some("LockClockStep", "LockClockSkew")),
-    Fault("slow fsync", slow_fsync, some("LockMasterSlow")),
+    # Whether an agent has looked at that clock before Redis is gone is chance.
+    Fault(
+        "clock stepped, watched",
+        step_hosts_clock,
+        QUARANTINED | {"LockClockStep"},
+        some("LockClockSkew"),
+    ),
+    # The exporter's questions wait behind each fsync, and Prometheus for its answer: here 1 s, else 10 s.
+    Fault("slow fsync", slow_fsync, some("LockMasterSlow"), some("LockMasterMetricsAbsent")),
     Fault("agent killed", kill_agent, some("LockdDown")),
     Fault("hot class", hot_class, some("LockWaitSlow", "LockWaitBudgetBurn")),
     Fault("lost lease", lose_lease, some("LockLost", "LockExtendFailing")),
-    Fault("overlong wait", long_wait, some("LockWaiterStuck")),
+    Fault("overlong wait", long_wait, some("LockWaiterStuck", "LockWaitBudgetBurn")),
 )

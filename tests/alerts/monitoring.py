@@ -44,6 +44,15 @@ class Target:
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Alert:
+    """One that Alertmanager has."""
+
+    name: str
+    severity: str
+    inhibited: bool
+
+
 class Exporter(Child):
     """One exporter on a port of its own."""
 
@@ -76,25 +85,21 @@ def node_exporter(folder: Path, master: str, textfiles: Path) -> Exporter:
 
 
 class Monitoring:
-    """A fresh Prometheus and a fresh Alertmanager over the same targets; `paged` is what the pager got."""
+    """A fresh Prometheus and a fresh Alertmanager over the same targets, and whom that one tells."""
 
     def __init__(self, folder: Path, targets: Sequence[Target]) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
-        self._targets = targets
         prometheus, alertmanager = free_ports(2)
         self.prometheus = f"{LOOPBACK}:{prometheus}"
         self.alertmanager = f"{LOOPBACK}:{alertmanager}"
+        self._targets = [*targets, Target("alertmanager", self.alertmanager)]
         self._receiver = _Receiver()
         self._processes = [self._new_alertmanager(), self._new_prometheus()]
 
-    @property
-    def paged(self) -> set[str]:
-        return self._receiver.alerts("/pager")
-
-    @property
-    def ticketed(self) -> set[str]:
-        return self._receiver.alerts("/tickets")
+    def told(self, receiver: str) -> set[str]:
+        """The names of the alerts that a receiver of alertmanager.yml has been told of."""
+        return self._receiver.alerts(f"/{receiver}")
 
     def start(self) -> None:
         for process in self._processes:
@@ -113,13 +118,16 @@ class Monitoring:
         query = urllib.parse.urlencode({"query": expr})
         return json.loads(get(f"http://{self.prometheus}/api/v1/query?{query}"))["data"]["result"]
 
-    def alerts(self) -> dict[str, bool]:
-        """The names of the alerts that Alertmanager has now, and whether all of that name are inhibited."""
-        found: dict[str, bool] = {}
-        for alert in json.loads(get(f"http://{self.alertmanager}/api/v2/alerts")):
-            name = alert["labels"]["alertname"]
-            found[name] = found.get(name, True) and bool(alert["status"]["inhibitedBy"])
-        return found
+    def alerts(self) -> list[Alert]:
+        """Those that Alertmanager has now."""
+        return [
+            Alert(
+                alert["labels"]["alertname"],
+                alert["labels"]["severity"],
+                bool(alert["status"]["inhibitedBy"]),
+            )
+            for alert in json.loads(get(f"http://{self.alertmanager}/api/v2/alerts"))
+        ]
 
     def _all_seen(self) -> bool:
         return len(self.ask("up == 1")) == len(self._targets)

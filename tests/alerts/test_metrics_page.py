@@ -23,3 +23,9 @@ def test_it_names_every_metric_with_its_meaning() -> None:
 def test_it_gives_the_buckets_of_every_histogram() -> None:
     histograms = {family.name for family in agent_families() if family.type == "histogram"}
     assert histograms == BOUNDS.keys()
+
+
+def test_how_long_a_class_may_wait_is_in_seconds() -> None:
+    """LockWaiterStuck measures the oldest waiter by it."""
+    [family] = [one for one in agent_families() if one.name == "lockd_class_max_wait_seconds"]
+    assert {sample.labels["class"]: sample.value for sample in family.samples}["other"] == 60

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dashboards import panels as p
 from dashboards.board import dashboard, link_to
 from dashboards.panels import GREEN, ORANGE, RED, YELLOW, ask
-from dashboards.queries import MARGIN, agent, grown, per_second, quantile
-from dashboards.shared import MARGIN_WORDS, NO_ANSWER
+from dashboards.queries import LOCKS, agent, grown, grown_in_range, per_second, quantile
+from dashboards.shared import LOCKS_WORDS
 
-# An agent that does not answer has no margin to show: it is NO_ANSWER instead.
-MARGINS = f"max by (instance) ({MARGIN} or ({agent('up')} == 0) + {NO_ANSWER})"
+LOCKS_BY_HOST = f"min by (instance) ({LOCKS})"
 LAG = f"max by (instance) ({agent('lockd_event_loop_lag_max_seconds')})"
 CANARY_AGE = f"time() - max by (instance) ({agent('lockd_canary_last_success_timestamp_seconds')})"
 CONNECTIONS_ALLOWED = agent("lockd_limit", 'limit="connections"')
@@ -17,10 +16,11 @@ CANARY_FAILURES = grown("lockd_canary_seconds_count", 'outcome!="granted"')
 
 STATES = p.timeline(
     "Can apps of each host have locks?",
-    "How many more masters than a quorum vote for its agent. All hosts red: the masters. One host red: its"
-    " own path.",
-    [ask(MARGINS, "{{instance}}")],
-    mappings=MARGIN_WORDS,
+    "How many more masters than a quorum vote for its agent, or why it grants nothing. All hosts red: the"
+    " masters. One host"
+    " red: its own path. Refused by the masters: enough have a vote, but the agent's own lock fails.",
+    [ask(LOCKS_BY_HOST, "{{instance}}")],
+    mappings=LOCKS_WORDS,
 )
 SUMMARY = p.table(
     "Agents",
@@ -35,7 +35,7 @@ SUMMARY = p.table(
             f"max by (instance) ({agent('up')})",
             mappings=p.words((1, "yes", GREEN), (0, "NO", RED)),
         ),
-        p.Column("locks", MARGINS, mappings=MARGIN_WORDS),
+        p.Column("locks", LOCKS_BY_HOST, mappings=LOCKS_WORDS),
         p.Column("held", f"sum by (instance) ({agent('lockd_leases')})"),
         p.Column("waiting", f"sum by (instance) ({agent('lockd_waiters')})"),
         p.Column("connections", f"sum by (instance) ({agent('lockd_connections')})"),
@@ -88,7 +88,7 @@ DRAINING = p.stat(
 ERRORS = p.stat(
     "Failures of agents themselves",
     "In the time that is shown. Each is a mistake in lockd: the agent's log says which.",
-    [ask(f"ceil(sum(increase({agent('lockd_internal_errors_total')}[$__range])))", now=True)],
+    [ask(f"round(sum({grown_in_range('lockd_internal_errors_total')}))", now=True)],
     unit="none",
     decimals=0,
     thresholds=p.steps((None, GREEN), (1, RED)),

@@ -33,7 +33,7 @@ P99 = quantile(0.99, "lockd_wait_seconds", "class", OF_CLASS, 'outcome="granted"
 DECIDED = f"({rate_by_class('lockd_grants_total')} + {rate_by_class('lockd_refusals_total', CONTENDED)})"
 TIMED_OUT = rate_by_class("lockd_refusals_total", 'reason="timeout"')
 RENEWALS_FAILED = rate_by_class("lockd_renewals_total", 'outcome="failed"')
-CONTENDED_SHARE = f"{rate_by_class('lockd_refusals_total', CONTENDED)} / {DECIDED}"
+GAVE_UP_SHARE = f"{rate_by_class('lockd_refusals_total', CONTENDED)} / {DECIDED}"
 
 
 SUMMARY = p.table(
@@ -61,13 +61,13 @@ SUMMARY = p.table(
         p.Column("held", by_class("lockd_leases")),
         p.Column("grants", rate_by_class("lockd_grants_total"), unit="reqps"),
         p.Column(
-            "contended", CONTENDED_SHARE, unit="percentunit", decimals=1,
+            "gave up", GAVE_UP_SHARE, unit="percentunit", decimals=1,
             thresholds=p.steps((None, "transparent"), (0.5, YELLOW)),
         ),
         p.Column("p99 hold", quantile(0.99, "lockd_hold_seconds", "class", OF_CLASS), unit="s"),
         p.Column(
             "lost",
-            f"ceil(sum by (class) ({grown_in_range('lockd_losses_total', OF_CLASS, LOST)}))",
+            f"round(sum by (class) ({grown_in_range('lockd_losses_total', OF_CLASS, LOST)}))",
             decimals=0,
             thresholds=p.steps((None, "transparent"), (1, RED)),
         ),
@@ -113,13 +113,12 @@ WAIT_P50 = p.lines(
 )
 SLOW = p.lines(
     "Slow waits",
-    "The share of LOCKs that waited longer than their class's objective. The objective is below 1 % over a"
-    " month; at"
-    " 14.4 % the budget burns fast enough for an alert.",
+    "The share of waits, ended by a grant or by TIMEOUT, that were longer than their class's objective. The"
+    " objective is below 1 % over a month; at 14.4 % the budget burns fast enough for an alert.",
     [
         ask(
-            f"{rate_by_class('lockd_slow_waits_total')} / ({rate_by_class('lockd_grants_total')}"
-            f" + {TIMED_OUT})",
+            f"clamp_max({rate_by_class('lockd_slow_waits_total')} / ({rate_by_class('lockd_grants_total')}"
+            f" + {TIMED_OUT}), 1)",
             "{{class}}",
         )
     ],
@@ -127,10 +126,11 @@ SLOW = p.lines(
     seen=0.2,
     thresholds=p.steps((None, "transparent"), (0.144, ORANGE)),
 )
-CONTENTION = p.lines(
-    "Contended share",
-    "Answers that were TAKEN or TIMEOUT. High is no fault of lockd: one resource is wanted by many.",
-    [ask(CONTENDED_SHARE, "{{class}}")],
+GAVE_UP = p.lines(
+    "Gave up (TAKEN or TIMEOUT)",
+    "The share of answers that came too early for the resource to be free. High is no fault of lockd: one"
+    " resource is wanted by many. Waits that end with a grant are not in it, see Waiting.",
+    [ask(GAVE_UP_SHARE, "{{class}}")],
     unit="percentunit",
     most=1,
 )
@@ -147,8 +147,21 @@ GRANTS = p.lines(
     [ask(rate_by_class("lockd_grants_total"), "{{class}}")],
     unit="reqps",
 )
+LEASE_REFUSALS = p.lines(
+    "EXTENDs and UNLOCKs refused",
+    "expired: apps go on with leases that are over, they may be acting on nothing. notheld: the lease ended"
+    " long ago, or the token is another's. noquorum and clock: too few masters confirmed it.",
+    [
+        ask(
+            f"sum by (class, command, reason) ({per_second('lockd_lease_refusals_total', OF_CLASS)}) > 0",
+            "{{class}} {{command}} {{reason}}",
+        )
+    ],
+    unit="reqps",
+    silence="none",
+)
 REFUSALS = p.lines(
-    "Refusals that are no contention",
+    "LOCKs refused for other reasons",
     "noquorum and clock are an outage; denied, limit, draining and err are for what was asked.",
     [
         ask(
@@ -213,9 +226,9 @@ BOARD = dashboard(
         (8, [(24, SUMMARY)]),
         (8, [(12, WAITING), (12, OLDEST)]),
         (7, [(8, WAIT_P50), (8, WAIT_P99), (8, SLOW)]),
-        (7, [(8, CONTENTION), (8, HOLDS), (8, GRANTS)]),
+        (7, [(8, GAVE_UP), (8, HOLDS), (8, GRANTS)]),
         (7, [(8, HELD), (8, MARGIN), (8, RENEWALS)]),
-        (7, [(8, LOSSES), (8, REFUSALS), (8, RELEASES)]),
+        (7, [(6, LOSSES), (6, REFUSALS), (6, LEASE_REFUSALS), (6, RELEASES)]),
     ],
     also=[CLASS_VARIABLE],
 )

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dashboards import panels as p
 from dashboards.board import dashboard, link_to
-from dashboards.panels import BLUE, GREEN, ORANGE, RED, YELLOW, ask
+from dashboards.panels import BLUE, GREEN, ORANGE, PURPLE, RED, YELLOW, ask
 from dashboards.queries import (
     ANSWERS,
-    CLUSTER,
+    CLUSTER_OR_NONE,
     CONTENDED,
+    LOCKS_OF_THE_WORST,
     LOST,
-    MARGIN,
     NOT_CANARY,
     REJECTED,
     UNAVAILABLE,
@@ -22,32 +22,52 @@ from dashboards.queries import (
     quantile,
     recorded,
 )
-from dashboards.shared import MASTER_WORDS
+from dashboards.shared import LOCKS_ANYWHERE_WORDS, MASTER_WORDS
+
+# LockWatchdog fires always, to show that alerts get through: that is no news.
+LOCK_ALERTS = 'alertname=~"Lock.+", alertname!="LockWatchdog"'
+FIRING_NOW = f'ALERTS{{{CLUSTER_OR_NONE}, {LOCK_ALERTS}, alertstate="firing"'
+
+
+def _firing(*alerts: str) -> str:
+    return f'count(ALERTS{{{CLUSTER_OR_NONE}, alertname=~"{"|".join(alerts)}", alertstate="firing"}}) > 0'
+
+
+# What is lost is a number; what may be held twice is below 0, the worse the lower.
+_LOST = f"round(sum({grown_in_range('lockd_losses_total', LOST)}))"
+SAFETY = (
+    f"{_LOST} > 0"
+    f" or -2 + 0 * ({_firing('LockGuardTooShort', 'LockMasterEvicting')})"
+    f" or -1 + 0 * ({_firing('LockGuardOverridden')})"
+    f" or {_LOST}"
+)
 
 AVAILABLE = p.stat(
     "Can locks be had?",
-    "The worst agent: how many more masters than a quorum have a vote. NO: an agent has no quorum, so"
-    " nothing is"
-    " granted or renewed there; look at the masters. NO MARGIN: the next master that fails ends locking.",
-    [ask(f"min({MARGIN})", now=True)],
+    "NO: on no host. NO QUORUM: too few masters have a vote, look at the masters. REFUSED: enough have one,"
+    " but the"
+    " agents' own lock fails all the same, look at the canary and at votes that did not count. NOT ON ALL"
+    " HOSTS: Agents says where and why; orange while an agent only stops. NO MARGIN: the next master that"
+    " fails ends locking.",
+    [ask(LOCKS_OF_THE_WORST, now=True)],
     thresholds=p.steps((None, RED), (1, GREEN)),
-    mappings=[
-        p.span(None, -1, "NO", RED),
-        *p.words((0, "YES, NO MARGIN", RED)),
-        p.span(1, None, "YES", GREEN),
-        p.missing("NO AGENT ANSWERS"),
-    ],
+    mappings=LOCKS_ANYWHERE_WORDS,
 )
 SAFE = p.stat(
     "Is what is held safe?",
-    "Leases lost under their holders in the time that is shown: not renewed in time, or gone from the"
-    " masters. Their"
-    " holders were told, but may have acted meanwhile; fences tell whose writes are too late.",
-    [ask(f"ceil(sum({grown_in_range('lockd_losses_total', LOST)}))", now=True)],
+    "LOST: leases lost under their holders in the time that is shown, not renewed in time or gone from the"
+    " masters."
+    " Holders were told, but may have acted meanwhile; fences tell whose writes are too late. AT RISK: an"
+    " alert fires that says that two apps may come to hold one resource: a guard too short or overridden, a"
+    " master that evicts.",
+    [ask(SAFETY, now=True)],
     unit="suffix: LOST",
     decimals=0,
     thresholds=p.steps((None, GREEN), (1, RED)),
-    mappings=[*p.words((0, "YES", GREEN)), p.missing("NO AGENT ANSWERS")],
+    mappings=[
+        *p.words((-2, "AT RISK", RED), (-1, "AT RISK", ORANGE), (0, "YES", GREEN)),
+        p.missing("NO AGENT ANSWERS"),
+    ],
 )
 NO_VOTE = p.stat(
     "Masters out",
@@ -67,7 +87,6 @@ AGENTS_DOWN = p.stat(
     unit="none",
     thresholds=p.steps((None, GREEN), (1, RED)),
 )
-FIRING_NOW = f'ALERTS{{{CLUSTER}, alertname=~"Lock.+", alertstate="firing"'
 FIRING = p.stat(
     "Alerts firing",
     "Red pages, yellow is a ticket for the day. The table below names them; a click leads to the runbook.",
@@ -119,13 +138,13 @@ ALERTS_BY_WEIGHT = " or ".join(
             for n, severity in ((4, "critical"), (3, "warning"))
         ),
         f'2 * {FIRING_NOW}, severity!~"critical|warning"}}',
-        f'ALERTS{{{CLUSTER}, alertname=~"Lock.+", alertstate="pending"}}',
+        f'ALERTS{{{CLUSTER_OR_NONE}, {LOCK_ALERTS}, alertstate="pending"}}',
     ]
 )
 ALERTS = p.table(
     "Alerts",
     "Pending ones may yet fire. The name leads to the runbook: what it means, what to type, what to do.",
-    p.Column("alertname", link=("Runbook", "${runbooks}/${__data.fields.alertname}.md"), width=190),
+    p.Column("alertname", link=("Runbook", "${runbooks}/${__data.fields.alertname}.md"), width=230),
     [
         p.Column(
             "state",
@@ -152,6 +171,7 @@ ALERTS = p.table(
         ),
     ],
     sort="state",
+    silence="No alert fires, and none is pending.",
 )
 
 ANSWERED = p.lines(
@@ -214,6 +234,8 @@ REPLICATION = p.lines(
     unit="none",
     stacked=True,
     decimals=0,
+    # None is red that one master in quarantine brings about, of however many.
+    colors={"on 0": RED, "on 1": ORANGE, "on 2": YELLOW, "on 3": PURPLE, "on 4": BLUE, "on 5": GREEN},
 )
 BURN = p.lines(
     "Error budget burn",

@@ -19,13 +19,16 @@ DATASOURCE = {"type": "prometheus", "uid": "$datasource"}
 
 
 def ask(expr: str, legend: str = "", *, now: bool = False, table: bool = False) -> Target:
-    """A query. now: only its present value; table: with all labels as columns."""
+    """A query. now: only its present value; table: with all labels as columns. Points of a quantile over time
+    come with the exemplars of its buckets: the fences of single leases."""
+    over_time = not (now or table)
     return {
         "datasource": DATASOURCE,
         "expr": expr,
         "legendFormat": legend or "__auto",
         "instant": now or table,
-        "range": not (now or table),
+        "range": over_time,
+        "exemplar": over_time and "histogram_quantile(" in expr,
         "format": "table" if table else "time_series",
     }
 
@@ -133,8 +136,9 @@ def lines(
     """
     custom: dict[str, Any] = {
         "drawStyle": "bars" if bars else "line",
-        "lineWidth": 0 if bars else 1,
-        "fillOpacity": 80 if bars else 30 if stacked else 8,
+        # Stacked, the line of what is nothing would lie on top of what is much.
+        "lineWidth": 0 if bars or stacked else 1,
+        "fillOpacity": 80 if bars else 60 if stacked else 8,
         "showPoints": "never",
         "spanNulls": False,
         "stacking": {"mode": "normal" if stacked or bars else "none", "group": "A"},
@@ -241,6 +245,9 @@ class Column:
             self.properties.append({"id": "custom.width", "value": width})
 
 
+_EMPTY_CELL = {"id": "noValue", "value": "-"}
+
+
 def table(
     title: str,
     description: str,
@@ -249,8 +256,12 @@ def table(
     *,
     sort: str = "",
     falling: bool = True,
+    silence: str = "No data",
 ) -> Panel:
-    """One row for each value of the label `key`; the other columns are queries by that label."""
+    """One row for each value of the label `key`; the other columns are queries by that label.
+
+    silence: what it means that there is no row at all.
+    """
     asked = [column for column in columns if column.expr or column.brings]
     targets = [ask(column.expr or column.brings or "", table=True) for column in asked]
     source = {
@@ -271,7 +282,7 @@ def table(
         {"id": "organize", "options": organized},
     ]
     overrides = [
-        {"matcher": {"id": "byName", "options": column.name}, "properties": column.properties}
+        {"matcher": {"id": "byName", "options": column.name}, "properties": [*column.properties, _EMPTY_CELL]}
         for column in (key, *columns)
     ]
     panel = _panel(
@@ -286,7 +297,7 @@ def table(
                 "color": {"mode": "thresholds"},
                 "custom": {"align": "auto", "cellOptions": {"type": "auto"}, "minWidth": 60},
                 "mappings": [],
-                "noValue": "-",
+                "noValue": silence,
             },
             "overrides": overrides,
         },

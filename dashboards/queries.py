@@ -4,10 +4,14 @@ from __future__ import annotations
 
 AGENT = 'cluster=~"$cluster", job=~"$job", instance=~"$instance"'
 """An agent's own metrics."""
+ONLY_AGENTS = 'job="lockd"'
+"""For names that every job has: `All` jobs would bring the exporters', too."""
 MASTER = 'cluster=~"$cluster", master=~"$master"'
 """Metrics of the exporters on a master's host. They are of other jobs than the agents."""
 CLUSTER = 'cluster=~"$cluster"'
 """What is recorded by rules, over all agents of a cluster."""
+CLUSTER_OR_NONE = 'cluster=~"$cluster|"'
+"""Of alerts: those that watch Prometheus itself belong to no cluster, and must be seen in each."""
 NOT_CANARY = 'class!="canary"'
 UNAVAILABLE = 'reason=~"noquorum|clock"'
 CONTENDED = 'reason=~"taken|timeout"'
@@ -19,7 +23,8 @@ LOST = 'reason=~"not_renewed|gone"'
 
 def agent(metric: str, *more: str) -> str:
     """A metric of the chosen agents, with more matchers."""
-    return f"{metric}{{{', '.join((AGENT, *more))}}}"
+    shared = metric == "up" or metric.startswith("process_")
+    return f"{metric}{{{', '.join((AGENT, *((ONLY_AGENTS,) if shared else ()), *more))}}}"
 
 
 def per_second(metric: str, *more: str) -> str:
@@ -82,5 +87,28 @@ def master_state(*more: str) -> str:
 
 MARGIN = f"{agent('lockd_masters_voting')} - {agent('lockd_quorum')}"
 """How many masters an agent can do without: below 0 it has no quorum."""
+
+# What keeps the apps of a host from having locks, as numbers below its agent's margin: the lower, the worse.
+NO_QUORUM, REFUSED, NO_ANSWER, STOPPING = -4, -3, -2, -1
+NOWHERE = -10
+"""Is added to the number of the worst agent when no other is better off."""
+CANARY_FAILURES = 2
+"""One may be a master that died in the midst of it."""
+_CANARY_SILENT = (
+    f"time() - {agent('lockd_canary_last_success_timestamp_seconds')}"
+    f" > 3 * {agent('lockd_canary_interval_seconds')} + 60"
+)
+LOCKS = " or ".join(
+    (
+        f"{NO_QUORUM} + 0 * ({MARGIN} < 0)",
+        f"{STOPPING} + 0 * ({agent('lockd_draining')} == 1)",
+        f"{REFUSED} + 0 * ({agent('lockd_canary_failures')} >= {CANARY_FAILURES})",
+        f"{REFUSED} + 0 * ({_CANARY_SILENT})",
+        f"{NO_ANSWER} + 0 * ({agent('up')} == 0)",
+        MARGIN,
+    )
+)
+"""By agent, whether apps of its host can have locks: its margin, or which of the above keeps them from it."""
+LOCKS_OF_THE_WORST = f"min({LOCKS}) + {NOWHERE} * (max({LOCKS}) < bool 0)"
 
 ANSWERS = f"sum({per_second('lockd_grants_total')}) + sum({per_second('lockd_refusals_total', ANSWERED)})"

@@ -1,10 +1,10 @@
-"""What more than one dashboard shows: the words for what a master is, and for an agent's margin."""
+"""What more than one dashboard shows: the words for what a master is, and for whether locks can be had."""
 
 from __future__ import annotations
 
 from dashboards import panels as p
 from dashboards.panels import GREEN, ORANGE, PURPLE, RED, YELLOW
-from dashboards.queries import MASTER_STATES
+from dashboards.queries import MASTER_STATES, NO_ANSWER, NO_QUORUM, NOWHERE, REFUSED, STOPPING
 
 _COLORS = {
     "up": GREEN, "connecting": YELLOW, "loading": YELLOW, "stalled": YELLOW, "clock": ORANGE,
@@ -22,12 +22,32 @@ MASTER_WORDS = [
     p.missing("nobody knows"),
 ]
 
-NO_ANSWER = -99
-MARGIN_WORDS = [
-    *p.words((NO_ANSWER, "no answer", RED)),
-    p.span(NO_ANSWER + 1, -1, "no quorum", RED),
-    *p.words((0, "no margin", RED)),
-    p.span(1, 1, "1 more may fail", p.YELLOW),
+LOCKS_WORDS = [
+    *p.words(
+        (NO_QUORUM, "no quorum", RED),
+        (REFUSED, "refused by the masters", RED),
+        (NO_ANSWER, "no answer", RED),
+        (STOPPING, "stopping", ORANGE),
+        (0, "no margin", RED),
+        (1, "1 more may fail", YELLOW),
+    ),
     p.span(2, None, "well", GREEN),
     p.missing("no answer"),
 ]
+"""For queries.LOCKS, of one agent."""
+LOCKS_ANYWHERE_WORDS = [
+    *p.words(
+        (NOWHERE + NO_QUORUM, "NO: NO QUORUM", RED),
+        (NOWHERE + REFUSED, "NO: REFUSED", RED),
+        (NOWHERE + NO_ANSWER, "NO: AGENTS SILENT", RED),
+        (NOWHERE + STOPPING, "NO: STOPPING", RED),
+        (NO_QUORUM, "NOT ON ALL HOSTS", RED),
+        (REFUSED, "NOT ON ALL HOSTS", RED),
+        (NO_ANSWER, "NOT ON ALL HOSTS", RED),
+        (STOPPING, "NOT ON ALL HOSTS", ORANGE),
+        (0, "YES, NO MARGIN", RED),
+    ),
+    p.span(1, None, "YES", GREEN),
+    p.missing("NO AGENT IS KNOWN"),
+]
+"""For queries.LOCKS_OF_THE_WORST."""

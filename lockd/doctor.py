@@ -300,7 +300,7 @@ def check_quorum(masters: Sequence[Master]) -> list[Finding]:
     votes, quorum = sum(master.vote for master in masters), len(masters) // 2 + 1
     what = f"{votes} of {len(masters)} masters have a vote, {quorum} are needed"
     if votes < quorum:
-        then = "no lock is granted anywhere: bring masters back, see below"
+        then = "no lock is granted on this host: bring masters back, see below"
         return [Finding("quorum", Verdict.FAILURE, what, then)]
     if votes == len(masters):
         return [Finding("quorum", Verdict.OK, f"{what}: {votes - quorum} may fail")]

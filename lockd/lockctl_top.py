@@ -22,7 +22,7 @@ from lockd.lockctl_agent import Agent, Row
 from lockd.lockctl_locks import duration_option
 from lockd.lockctl_printing import json_option, print_json, shown, shown_ms
 from lockd.lockctl_run import Refused, Unreachable
-from lockd.verdict import Facts, Level, Verdict, availability, safety
+from lockd.verdict import LOSS_IS_NEWS_MS, Facts, Level, Verdict, availability, safety
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -74,6 +74,8 @@ class Look:
             draining=bool(int(self.info["draining"])),
             lost=sum(numbers["lost"] for numbers in self.classes.values()),
             on_fewer=sum(numbers["on_fewer_masters"] for numbers in self.classes.values()),
+            canary_failures=int(self.info.get("canary_failures", 0)),
+            canary_trouble=shown(str(self.info.get("canary_trouble", ""))),
         )
         return availability(facts), safety(facts)
 
@@ -275,7 +277,7 @@ class Screen:
                 shown_ms(now["oldest_wait_ms"]) if now["waiters"] else "",
                 f"{moved.get('grants', 0.0):.1f}",
                 f"{moved.get('refusals', 0.0):.1f}",
-                Text(str(now["losses"]), style="bold red" if now["losses"] else "dim"),
+                Text(_lost(now), style="bold red" if _lost_lately(now) else "dim"),
             )
         if len(busiest) > CLASSES_SHOWN:
             table.add_row(Text(f"and {len(busiest) - CLASSES_SHOWN} more", style="dim"))
@@ -294,6 +296,16 @@ class Screen:
             for name, now in look.classes.items()
             if name in before.classes
         }
+
+
+def _lost(now: Mapping[str, int]) -> str:
+    """What nobody meant to be lost, and when that was last."""
+    lost = str(now["losses"] - now.get("losses_meant", 0))
+    return f"{lost}, {shown_ms(now['last_loss_ms'])} ago" if "last_loss_ms" in now else lost
+
+
+def _lost_lately(now: Mapping[str, int]) -> bool:
+    return now.get("last_loss_ms", LOSS_IS_NEWS_MS) < LOSS_IS_NEWS_MS
 
 
 def _safe(row: Row) -> Row:

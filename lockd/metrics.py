@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
 from prometheus_client.core import InfoMetricFamily, Metric
@@ -28,10 +28,11 @@ from lockd.config import Config
 from lockd.core.leases import Lease
 from lockd.core.membership import State
 from lockd.core.ports import Refusal, Watcher
+from lockd.core.validity import NS_PER_MS
 from lockd.metrics_counts import (
     CANARY_OUTCOMES,
-    CONTENDED,
     GRANTED,
+    UNMEANT_LOSSES,
     UNRELEASED,
     WAIT_S,
     ClassCounts,
@@ -54,6 +55,14 @@ V = TypeVar("V")
 _REST_S = 50e-6
 
 
+class CanaryTrouble(NamedTuple):
+    """`failures` in a row until now, and why the last one was: the first word of the error, and all of it."""
+
+    failures: int = 0
+    code: str = ""
+    why: str = ""
+
+
 class Metrics(Watcher, Collector):
     """Counts what happens on the event loop; `registry` is what a scrape reads, from any thread.
 
@@ -70,6 +79,7 @@ class Metrics(Watcher, Collector):
         self._limits = Tally.fromkeys(type(config.limits).model_fields, 0)
         self._canary = {outcome: Histogram(WAIT_S) for outcome in CANARY_OUTCOMES}
         self._canary_worked_s: float | None = None
+        self._canary_trouble = CanaryTrouble()
         self._fence_rounds = 0
         self._forced_releases = 0
         self._protocol_errors = 0
@@ -98,15 +108,18 @@ class Metrics(Watcher, Collector):
 
     def refused(self, label: str, refusal: Refusal, waited_ns: int) -> None:
         counts = self._of[label]
-        outcome = outcome_of(refusal.code)
         counts.refusals[refusal.code] += 1
-        counts.waits[outcome].observe(waited_ns)
-        if outcome is CONTENDED and waited_ns > counts.objective_ns:
+        counts.waits[outcome_of(refusal.code)].observe(waited_ns)
+        # Not TAKEN: who gets that did not ask to wait, and is not among those that slow waits are a share of.
+        if refusal.code == "TIMEOUT" and waited_ns > counts.objective_ns:
             counts.slow_waits += 1
 
     def lost(self, lease: Lease, reason: str) -> None:
         assert lease.lost_by is not None
-        self._of[lease.holder.label].losses[lease.lost_by] += 1
+        counts = self._of[lease.holder.label]
+        counts.losses[lease.lost_by] += 1
+        if lease.lost_by in UNMEANT_LOSSES:
+            counts.unmeant_loss_ns = self._now_ns()
 
     def released(self, lease: Lease, why: str, now_ns: int) -> None:
         counts = self._of[lease.holder.label]
@@ -143,6 +156,10 @@ class Metrics(Watcher, Collector):
         """A connection to this master was made and it said who it is."""
         self._of_master[master].connects += 1
 
+    def lease_refused(self, label: str, command: str, code: str) -> None:
+        """An app's EXTEND or UNLOCK of a resource of this class was refused; code: the error's first word."""
+        self._of[label].lease_refusals[command][code] += 1
+
     def limit_refused(self, limit: str) -> None:
         """An app ran into a limit; `limit` is its name in the configuration."""
         self._limits[limit] += 1
@@ -167,10 +184,22 @@ class Metrics(Watcher, Collector):
         self._canary[GRANTED if refusal is None else outcome_of(refusal.code)].observe(took_ns)
         if refusal is None:
             self._canary_worked_s = time.time()
+            self._canary_trouble = CanaryTrouble()
+        else:
+            self._canary_fails(refusal.code, str(refusal))
 
     def canary_unreleased(self, took_ns: int) -> None:
         """The canary's lock was taken, and giving it back was not confirmed."""
         self._canary[UNRELEASED].observe(took_ns)
+        self._canary_fails("UNRELEASED", "its release was not confirmed")
+
+    def _canary_fails(self, code: str, why: str) -> None:
+        self._canary_trouble = CanaryTrouble(self._canary_trouble.failures + 1, code, why)
+
+    @property
+    def canary_trouble(self) -> CanaryTrouble:
+        """How the canary is, as one piece: from any thread."""
+        return self._canary_trouble
 
     def totals(self) -> dict[str, int]:
         """The few sums that INFO shows."""
@@ -183,15 +212,11 @@ class Metrics(Watcher, Collector):
         }
 
     def totals_by_class(self) -> dict[str, dict[str, int]]:
-        """The same for each class: what the status page and INFO show."""
-        return {
-            label: {
-                "grants": of.grants(),
-                "refusals": sum(of.refusals.copy().values()),
-                "losses": sum(of.losses.copy().values()),
-            }
-            for label, of in self._of.items()
-        }
+        """The same for each class: what the status page and INFO show. losses_meant: those of `losses` that
+        an operator or max_hold wanted; last_loss_ms: how long ago the last other one was, absent without one.
+        """
+        now_ns = self._now_ns()
+        return {label: _totals_of(of, now_ns) for label, of in self._of.items()}
 
     # What a scrape sees
 
@@ -246,16 +271,25 @@ class Metrics(Watcher, Collector):
             ("class",),
             [((label,), policy.wait_objective_ms / 1e3) for label, policy in policies],
         )
+        yield gauges(
+            "class_max_wait_seconds",
+            "The longest that a LOCK may wait before it ends as TIMEOUT.",
+            ("class",),
+            [((label,), policy.max_wait_ms / 1e3) for label, policy in policies],
+        )
 
     def _of_classes(self) -> Iterator[Metric]:
         rows, words = self._by_class, self._by_class_and_word
         by_class = ("class",)
-        yield counter("grants", "Leases granted.", by_class, rows(ClassCounts.grants))
+        # Shares are made of these, so they are of one instant: between two families the loop may grant some.
+        grants, slow_waits = rows(ClassCounts.grants), rows(lambda of: of.slow_waits)
+        refusals = words(lambda of: {code.lower(): count for code, count in of.refusals.copy().items()})
+        yield counter("grants", "Leases granted.", by_class, grants)
         yield counter(
             "refusals",
             "LOCKs that were refused, by the first word of the error.",
             ("class", "reason"),
-            words(lambda of: {code.lower(): count for code, count in of.refusals.copy().items()}),
+            refusals,
         )
         yield histogram(
             "wait_seconds",
@@ -265,10 +299,21 @@ class Metrics(Watcher, Collector):
             words(lambda of: of.waits),
         )
         yield counter(
+            "lease_refusals",
+            "EXTENDs and UNLOCKs that were refused, by the first word of the error.",
+            ("class", "command", "reason"),
+            [
+                ((label, command, code.lower()), count)
+                for label, of in self._of.items()
+                for command, refusals in of.lease_refusals.items()
+                for code, count in refusals.copy().items()
+            ],
+        )
+        yield counter(
             "slow_waits",
-            "LOCKs granted, or given up because of another holder, after more than the class's objective.",
+            "Waits longer than the class's objective, of LOCKs that were granted or ended as TIMEOUT.",
             by_class,
-            rows(lambda of: of.slow_waits),
+            slow_waits,
         )
 
     def _of_leases(self) -> Iterator[Metric]:
@@ -437,6 +482,11 @@ class Metrics(Watcher, Collector):
             ("outcome",),
             [((outcome,), one) for outcome, one in self._canary.items()],
         )
+        yield gauge(
+            "canary_failures",
+            "How often the canary has failed since it last worked; 0 while it works, or where there is none.",
+            self._canary_trouble.failures,
+        )
         worked_s = self._canary_worked_s
         yield gauges(
             "canary_last_success_timestamp_seconds",
@@ -477,3 +527,14 @@ class Metrics(Watcher, Collector):
         )
         draining = locks is not None and locks.draining
         yield gauge("draining", "Whether this agent is stopping: 1 or 0.", int(draining))
+
+
+def _totals_of(of: ClassCounts, now_ns: int) -> dict[str, int]:
+    losses, last_ns = of.losses.copy(), of.unmeant_loss_ns
+    totals = {
+        "grants": of.grants(),
+        "refusals": sum(of.refusals.copy().values()),
+        "losses": sum(losses.values()),
+        "losses_meant": sum(count for by, count in losses.items() if by not in UNMEANT_LOSSES),
+    }
+    return totals if last_ns is None else totals | {"last_loss_ms": max(0, now_ns - last_ns) // NS_PER_MS}

@@ -8,9 +8,13 @@ from itertools import accumulate
 
 from lockd.core.leases import Loss
 
-REFUSAL_CODES = (
-    "TAKEN", "NOQUORUM", "TIMEOUT", "NOTHELD", "EXPIRED", "DENIED", "LIMIT", "DRAINING", "CLOCK", "ERR",
-)  # fmt: skip
+REFUSAL_CODES = ("TAKEN", "NOQUORUM", "TIMEOUT", "DENIED", "LIMIT", "DRAINING", "CLOCK", "ERR")
+"""Why LOCKs are refused."""
+LEASE_COMMANDS = ("extend", "unlock")
+LEASE_REFUSAL_CODES = ("NOTHELD", "EXPIRED", "NOQUORUM", "CLOCK", "DENIED")
+"""Why commands about a lease are refused."""
+UNMEANT_LOSSES = (Loss.NOT_RENEWED, Loss.GONE)
+"""Losses that are somebody's trouble: those by force or for max_hold were meant."""
 RELEASE_REASONS = ("released", "expired", "app gone", "forced")
 
 GRANTED, CONTENDED, UNAVAILABLE, REJECTED = OUTCOMES = ("granted", "contended", "unavailable", "rejected")
@@ -92,12 +96,13 @@ class Tally(dict[str, int]):
 class ClassCounts:
     """All that is counted for one class. The number of grants is that of waits that were granted.
 
-    objective_ns: a wait that took longer is slow.
+    objective_ns: a wait that took longer is slow. unmeant_loss_ns: when a lease was last lost that should not
+    have been.
     """
 
     __slots__ = (
-        "granted_wait", "hold", "losses", "margin", "objective_ns", "refusals", "releases",
-        "renewals_failed", "renewals_worked", "slow_waits", "waits",
+        "granted_wait", "hold", "lease_refusals", "losses", "margin", "objective_ns", "refusals", "releases",
+        "renewals_failed", "renewals_worked", "slow_waits", "unmeant_loss_ns", "waits",
     )  # fmt: skip
 
     def __init__(self, objective_ms: int) -> None:
@@ -107,8 +112,10 @@ class ClassCounts:
         self.hold = Histogram(HOLD_S)
         self.margin = Histogram(MARGIN_S)
         self.refusals = Tally.fromkeys(REFUSAL_CODES, 0)
+        self.lease_refusals = {command: Tally.fromkeys(LEASE_REFUSAL_CODES, 0) for command in LEASE_COMMANDS}
         self.releases = Tally.fromkeys(RELEASE_REASONS, 0)
         self.losses = Tally.fromkeys(Loss, 0)
+        self.unmeant_loss_ns: int | None = None
         self.slow_waits = 0
         self.renewals_worked = 0
         self.renewals_failed = 0

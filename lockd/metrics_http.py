@@ -85,7 +85,9 @@ class Pages:
     def _index(self, request: BaseHTTPRequestHandler) -> Page:
         if self._status is None:
             return text_page(HTTPStatus.OK, INDEX)
-        return Page(HTTPStatus.OK, self._status(_is_on_this_host(request.client_address[0])), STATUS_HEADERS)
+        own_address = request.connection.getsockname()[0]
+        names = is_on_this_host(request.client_address[0], own_address)
+        return Page(HTTPStatus.OK, self._status(names), STATUS_HEADERS)
 
     def _health(self) -> Page:
         if self._alive():
@@ -118,11 +120,23 @@ class Pages:
         return Page(int(status.split(" ", 1)[0]), body, tuple(headers))
 
 
-def _is_on_this_host(address: str) -> bool:
-    """Whether a reader came over loopback. IPv6 may write an IPv4 address in its own way."""
-    reader = ipaddress.ip_address(address.partition("%")[0])
-    mapped = reader.ipv4_mapped if isinstance(reader, ipaddress.IPv6Address) else None
-    return (mapped or reader).is_loopback
+def is_on_this_host(reader: str, own: str) -> bool:
+    """Whether a reader came over loopback, or from the very address that it connected to.
+
+    The latter is how this host reads an agent that listens on the host's own address. Nobody else can: what
+    is sent to a host's own address never leaves it, so a connection from elsewhere under this address would
+    get no answer, and the kernel drops such packets as they come in. A proxy on this host is on this host,
+    whoever its readers are.
+    """
+    address = _ip(reader)
+    return address.is_loopback or address == _ip(own)
+
+
+def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    """IPv6 may write an IPv4 address in its own way, and name an interface."""
+    address = ipaddress.ip_address(text.partition("%")[0])
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return mapped or address
 
 
 class _Request(BaseHTTPRequestHandler):

@@ -3,7 +3,8 @@
 One piece of HTML without scripts and without anything from elsewhere, so that it also opens in a text
 browser over ssh. It is bounded: however many leases there are, it shows the PLACES_SHOWN that matter most,
 and it is made at most once in FRESH_S, whoever asks how often. Names of resources come from apps: they are
-escaped, cut, and shown to readers on this host only, since the port may be open to a whole network.
+escaped, cut, and shown to readers on this host only (metrics_http.is_on_this_host), since the port may be
+open to a whole network.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lockd import __version__
 from lockd.census import Census, Place
 from lockd.config import LockClass
 from lockd.core.leases import Standing
-from lockd.verdict import Facts, Level, Verdict, availability, safety
+from lockd.verdict import LOSS_IS_NEWS_MS, Facts, Level, Verdict, availability, safety
 
 PLACES_SHOWN = 100
 NAME_CHARS = 120
@@ -83,6 +84,8 @@ class HostStatus:
     census: Census
     totals: Mapping[str, Mapping[str, int]]
     now_ns: int
+    canary_failures: int = 0
+    canary_trouble: str = ""
 
     def facts(self) -> Facts:
         total = self.census.total
@@ -94,6 +97,8 @@ class HostStatus:
             draining=self.draining,
             lost=total.lost,
             on_fewer=total.on_fewer,
+            canary_failures=self.canary_failures,
+            canary_trouble=self.canary_trouble,
         )
 
 
@@ -182,10 +187,19 @@ def _classes(status: HostStatus) -> str:
                 _cell(_ms(now.oldest_wait_ns // _NS_PER_MS) if now.waiters else "", "n"),
                 _cell(totals["grants"], "n"),
                 _cell(totals["refusals"], "n"),
-                _cell(totals["losses"], "n bad" if totals["losses"] else "n"),
+                _lost_cell(totals),
+                _cell(totals["losses_meant"], "n"),
             )
         )
     return _table(_CLASS_HEADINGS, rows)
+
+
+def _lost_cell(totals: Mapping[str, int]) -> str:
+    """What nobody meant to be lost, and when that was last. It is red for LOSS_IS_NEWS_MS."""
+    lost, ago_ms = totals["losses"] - totals["losses_meant"], totals.get("last_loss_ms")
+    if ago_ms is None:
+        return _cell(lost, "n")
+    return _cell(f"{lost}, {_ms(ago_ms)} ago", "n bad" if ago_ms < LOSS_IS_NEWS_MS else "n")
 
 
 def _places(status: HostStatus, with_names: bool) -> str:
@@ -244,7 +258,7 @@ _MASTER_HEADINGS = (
 )
 _CLASS_HEADINGS = (
     *("class", "resources", "#held", "#waiting", "#longest wait"),
-    *("#granted since start", "#refused", "#lost"),
+    *("#granted since start", "#refused", "#lost", "#forced, max_hold"),
 )
 _PLACE_HEADINGS = (
     *("resource", "class", "what", "#held for", "#valid for"),

@@ -30,6 +30,8 @@ class Facts:
 
     responsive: its event loop runs. lost: leases that were lost and whose holders, who were told, may still
     believe in them. on_fewer: leases that not all masters have confirmed, though they had the time.
+    canary_failures: how often the agent's own lock has failed since it last worked, 0 also where it has none;
+    canary_trouble: why it did the last time.
     """
 
     masters: int
@@ -39,6 +41,16 @@ class Facts:
     draining: bool = False
     lost: int = 0
     on_fewer: int = 0
+    canary_failures: int = 0
+    canary_trouble: str = ""
+
+
+LOSS_IS_NEWS_MS = 3_600_000
+"""For so long a lease that was lost is a reason to look; what it led to is in its app's log by then."""
+
+# One may be a master that died in the midst of it.
+_FAILURES_BELIEVED = 2
+_WHY_CHARS = 200
 
 
 def availability(facts: Facts) -> Verdict:
@@ -51,8 +63,14 @@ def availability(facts: Facts) -> Verdict:
         return Verdict(Level.BAD, f"{not_here}: its agent is stopping.")
     if facts.voting < facts.quorum:
         return Verdict(Level.BAD, f"{not_here}: {votes}.")
+    if facts.canary_failures >= _FAILURES_BELIEVED:
+        return Verdict(
+            Level.BAD, f"{not_here}: {votes}, but {_canary(facts)}, {facts.canary_failures} times in a row."
+        )
     if facts.voting == facts.quorum < facts.masters:
         return Verdict(Level.BAD, f"Locks are available, WITHOUT MARGIN: {votes}. One more lost ends that.")
+    if facts.canary_failures:
+        return Verdict(Level.WARNING, f"Locks should be available: {votes}, but {_canary(facts)} just now.")
     if facts.voting < facts.masters:
         margin = facts.voting - facts.quorum
         return Verdict(Level.WARNING, f"Locks are available: {votes}. {margin} more may fail.")
@@ -83,6 +101,11 @@ def safety(facts: Facts) -> Verdict:
     return Verdict(
         Level.GOOD, "Locks are safe: no lease of this host is lost, and all masters have confirmed each."
     )
+
+
+def _canary(facts: Facts) -> str:
+    why = f" ({facts.canary_trouble[:_WHY_CHARS]})" if facts.canary_trouble else ""
+    return f"the agent's own lock failed{why}"
 
 
 def _leases(number: int) -> str:

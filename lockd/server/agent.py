@@ -21,7 +21,7 @@ from lockd.clock import boottime_ns, wall_ahead_ns
 from lockd.config import Config
 from lockd.core.locks import Locks
 from lockd.core.membership import State
-from lockd.core.ports import Chance, Limits
+from lockd.core.ports import Chance, Limits, Refusal
 from lockd.logs import EventLog
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
@@ -325,6 +325,9 @@ class Agent:
         self.metrics.limit_refused(refusal.split(":", 1)[0])
         self.log.warning("limit", limit=refusal, pid=peer.pid, uid=peer.uid)
 
+    def lease_refused(self, command: str, resource: bytes, refusal: Refusal) -> None:
+        self.metrics.lease_refused(self.config.class_of(resource).name, command, refusal.code)
+
     def denied(self, peer: Peer, resource: bytes, lock_class: str) -> None:
         self.log.warning("denied", resource=resource, lock_class=lock_class, pid=peer.pid, uid=peer.uid)
 
@@ -364,6 +367,7 @@ class Agent:
     def _facts_for_page(self) -> HostStatus:
         """Called from the thread of a request."""
         census, now_ns = self.new_census(PLACES_SHOWN), boottime_ns()
+        canary = self.metrics.canary_trouble
         for _ in census.steps(self.locks.queues, self.locks.detached, now_ns):
             time.sleep(_REST_S)
         return HostStatus(
@@ -380,10 +384,13 @@ class Agent:
             census=census,
             totals=self.metrics.totals_by_class(),
             now_ns=now_ns,
+            canary_failures=canary.failures,
+            canary_trouble=canary.why,
         )
 
     def info(self, wanted: set[str]) -> str:
         """The text of INFO: sections as Redis has them, so that clients that look for `loading:0` find it."""
+        canary = self.metrics.canary_trouble
         sections: dict[str, dict[str, object]] = {
             "server": {
                 "lockd_version": __version__,
@@ -404,6 +411,8 @@ class Agent:
                 "quorum": self.quorum,
                 "masters_voting": self.fleet.voting().bit_count(),
                 "draining": int(self.locks.draining),
+                "canary_failures": canary.failures,
+                "canary_trouble": canary.code,
                 **self.metrics.totals(),
             },
         }

@@ -21,6 +21,7 @@ _OK = b"+OK\r\n"
 # Each star costs a matcher another pass over every name.
 _STARS_MOST = 8
 _PONG = b"+PONG\r\n"
+_DENIED = Refusal("DENIED", "")
 _DENIED_OPERATOR = "DENIED this is for operators: root, the agent's own user, or a member of admin_group"
 
 
@@ -52,7 +53,7 @@ class Commands:
             b"LOCK": self._lock,
             b"UNLOCK": self._unlock,
             b"EXTEND": self._extend,
-            b"HOLDER": lambda s, w: s.later(operators.holder(s, self._resource(w[1]))),
+            b"HOLDER": lambda s, w: s.later(operators.holder(s, self._resource(s, w[1]))),
             b"LOCKS": lambda s, w: self._locks(operators, s, w),
             b"MASTERS": lambda s, w: resp.value(operators.masters(), s.protocol),
             b"FORCERELEASE": lambda s, w: self._force_release(operators, s, w),
@@ -90,14 +91,13 @@ class Commands:
 
     # Leases
 
-    def _resource(self, word: bytes) -> bytes:
+    def _resource(self, session: Session, word: bytes) -> bytes:
         if not word:
             raise BadRequest("ERR the resource is empty: give it a name")
         if len(word) > self._resource_most:
-            self._agent.metrics.limit_refused("resource_bytes")
-            raise BadRequest(
-                f"LIMIT resource_bytes: the resource has {len(word)} bytes, it may have {self._resource_most}"
-            )
+            refusal = f"resource_bytes: the resource has {len(word)} bytes, it may have {self._resource_most}"
+            self._agent.limit_hit(refusal, session.peer)
+            raise BadRequest(f"LIMIT {refusal}")
         return word
 
     def _token(self, word: bytes) -> bytes:
@@ -105,11 +105,14 @@ class Commands:
             raise BadRequest("ERR the token is not one that LOCK gave: 32 lower-case hex digits")
         return word
 
-    def _class_for(self, session: Session, resource: bytes) -> LockClass:
+    def _class_for(self, session: Session, resource: bytes, *, extending: bool = False) -> LockClass:
         lock_class = self._config.class_of(resource)
         if not self._agent.permissions.may_lock(session.peer, lock_class):
             self._agent.denied(session.peer, resource, lock_class.name)
-            self._agent.metrics.refused(lock_class.name, Refusal("DENIED", ""), 0)
+            if extending:
+                self._agent.lease_refused("extend", resource, _DENIED)
+            else:
+                self._agent.metrics.refused(lock_class.name, _DENIED, 0)
             raise BadRequest(
                 f"DENIED uid {session.peer.uid} may not lock resources of the class '{lock_class.name}'"
             )
@@ -125,7 +128,7 @@ class Commands:
         )
 
     def _lock(self, session: Session, words: list[bytes]) -> None:
-        resource = self._resource(words[1])
+        resource = self._resource(session, words[1])
         if resource.startswith(RESERVED):
             raise BadRequest("DENIED resources that begin with 'lockd:canary:' are the agents' own")
         lock_class = self._class_for(session, resource)
@@ -170,24 +173,25 @@ class Commands:
         self._agent.locks.lock(request, request.asked_ns)
 
     def _unlock(self, session: Session, words: list[bytes]) -> None:
-        resource, token = self._resource(words[1]), self._token(words[2])
-        self._report_loss(session, resource, token)
-        session.busy()
+        resource, token = self._resource(session, words[1]), self._token(words[2])
+        self._report_loss(session, "unlock", resource, token)
+        session.lease_command_starts("unlock", resource)
         self._agent.locks.unlock(resource, token, session, boottime_ns())
 
     def _extend(self, session: Session, words: list[bytes]) -> None:
-        resource, token = self._resource(words[1]), self._token(words[2])
-        ttl_ms = self._ttl_ms(words[3], self._class_for(session, resource))
-        self._report_loss(session, resource, token)
-        session.busy()
+        resource, token = self._resource(session, words[1]), self._token(words[2])
+        ttl_ms = self._ttl_ms(words[3], self._class_for(session, resource, extending=True))
+        self._report_loss(session, "extend", resource, token)
+        session.lease_command_starts("extend", resource)
         self._agent.locks.extend(resource, token, ttl_ms, session, boottime_ns())
 
-    def _report_loss(self, session: Session, resource: bytes, token: bytes) -> None:
+    def _report_loss(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
         """A lease that was lost is given back, and the app told why: also when core has forgotten it
         already."""
         loss = session.loss_of(token)
         if loss is not None:
             self._agent.locks.forget(resource, token, boottime_ns())
+            self._agent.lease_refused(command, resource, loss)
             raise BadRequest(str(loss))
 
     # Operators
@@ -211,7 +215,7 @@ class Commands:
 
     def _force_release(self, operators: Operators, session: Session, words: list[bytes]) -> None:
         self._for_operators(session)
-        resource = self._resource(words[1])
+        resource = self._resource(session, words[1])
         if len(words) not in (2, 4) or (len(words) == 4 and words[2].upper() != b"HOLDER"):
             raise BadRequest(f"ERR syntax error: {catalog.usage('forcerelease')}")
         wanted = words[3] if len(words) == 4 else None

@@ -92,7 +92,7 @@ class LockRequest:
             session.agent.log.warning("refused", resource=self.resource, why=str(refusal))
         elif session.agent.log.debug_on:
             self._log("refused", why=str(refusal))
-        session.refused(refusal)
+        session.answer(resp.error(str(refusal)))
 
     def renewed(self, lease: Lease) -> None:
         if self.notify:
@@ -135,6 +135,7 @@ class Session(asyncio.Protocol):
         self._parser = resp.RequestParser(agent.config.limits.request_bytes)
         self._transport: asyncio.Transport | None = None
         self._busy = False
+        self._about = ("", b"")
         self._clogged = False
         self._drained = asyncio.Event()
         self._held_back = False
@@ -344,6 +345,11 @@ class Session(asyncio.Protocol):
             self._transport.write(reply)
             self._go_on()
 
+    def lease_command_starts(self, command: str, resource: bytes) -> None:
+        """An UNLOCK or EXTEND: the reply comes by `done` or `refused`."""
+        self._about = (command, resource)
+        self.busy()
+
     def lock_starts(self, request: LockRequest) -> None:
         self.waiting = request
         self._read_again()
@@ -355,6 +361,8 @@ class Session(asyncio.Protocol):
         self.agent.quotas.waits_no_more(self.usage)
 
     def refused(self, refusal: Refusal) -> None:
+        """core's `Reply`: an UNLOCK or EXTEND was refused."""
+        self.agent.lease_refused(*self._about, refusal)
         self.answer(resp.error(str(refusal)))
 
     def done(self, lease: Extended | None) -> None:

@@ -1,5 +1,6 @@
 """Everything that an operator would have, on this machine and for real: masters with their guards, agents,
-the exporters beside the masters, and a Prometheus that scrapes all of it and evaluates the rules of alerts/.
+the exporters beside the masters, a Prometheus that scrapes all of it and evaluates the rules of alerts/, and
+an Alertmanager that tells nobody.
 
 Used by the tests of the dashboards and by their preview. The programs are Debian's.
 """
@@ -23,7 +24,7 @@ from lockd.local_masters import LOOPBACK, Child, LocalMaster, default_server, fr
 from tests.alerts.programs import program
 from tests.redis.masters import PATIENT, Cluster, eventually, merged, running_masters, short_folder
 
-PROGRAMS = ("prometheus", "prometheus-redis-exporter", "prometheus-node-exporter")
+PROGRAMS = ("prometheus", "prometheus-alertmanager", "prometheus-redis-exporter", "prometheus-node-exporter")
 ROOT = Path(__file__).parents[2]
 RULES = tuple(sorted((ROOT / "alerts").glob("lockd.*.yml")))
 MAXMEMORY = "64mb"
@@ -91,12 +92,12 @@ class Observatory:
         self.agents = agents
         self.began_s = time.time()
         self._folder = folder
-        exporters = free_ports(2 * len(guarded) + 1, avoid=[one.master.port for one in guarded])
-        self._port, ports = exporters[0], exporters[1:]
+        exporters = free_ports(2 * len(guarded) + 2, avoid=[one.master.port for one in guarded])
+        self._port, self._alertmanager_port, ports = exporters[0], exporters[1], exporters[2:]
         self._redis_ports, self._node_ports = ports[: len(guarded)], ports[len(guarded) :]
         self.children = [self._redis_exporter(i) for i in range(len(guarded))]
         self.children += [self._node_exporter(i) for i in range(len(guarded))]
-        self.children.append(self._prometheus(scrape_s))
+        self.children += [self._alertmanager(), self._prometheus(scrape_s)]
 
     @property
     def url(self) -> str:
@@ -124,6 +125,12 @@ class Observatory:
         found = self.now(expr)
         assert len(found) == 1, f"{expr}: {len(found)} series"
         return float(found[0]["value"][1])
+
+    def exemplars(self, expr: str) -> list[dict[str, str]]:
+        """The labels of all exemplars that belong to an expression."""
+        asked = {"query": expr, "start": self.began_s, "end": time.time()}
+        found = self._ask("query_exemplars", asked)
+        return [exemplar["labels"] for series in found for exemplar in series["exemplars"]]
 
     def _ask(self, path: str, parameters: Mapping[str, Any]) -> Any:
         url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
@@ -156,6 +163,18 @@ class Observatory:
         )
         return Child(f"node-exporter-{i}", command, self._folder / "log" / f"node-exporter-{i}.log")
 
+    def _alertmanager(self) -> Child:
+        config = self._folder / "alertmanager.yml"
+        config.write_text(json.dumps({"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}))
+        command = (
+            program("prometheus-alertmanager"),
+            f"--config.file={config}",
+            f"--storage.path={self._folder / 'alertmanager'}",
+            f"--web.listen-address={LOOPBACK}:{self._alertmanager_port}",
+            "--cluster.listen-address=",
+        )
+        return Child("alertmanager", command, self._folder / "log" / "alertmanager.log")
+
     def _prometheus(self, scrape_s: int) -> Child:
         config = self._folder / "prometheus.yml"
         config.write_text(json.dumps(self._scraping(scrape_s)))  # JSON is YAML
@@ -164,18 +183,22 @@ class Observatory:
             f"--config.file={config}",
             f"--storage.tsdb.path={self._folder / 'tsdb'}",
             f"--web.listen-address={LOOPBACK}:{self._port}",
+            "--enable-feature=exemplar-storage",
             "--log.level=warn",
         )
         return Child("prometheus", command, self._folder / "log" / "prometheus.log")
 
     def _scraping(self, scrape_s: int) -> dict[str, Any]:
-        """As alerts/METRICS.md asks for it: three jobs, the labels cluster and master, an instance a host."""
+        """As alerts/METRICS.md asks for it: three jobs, the labels cluster and master, an instance a host.
+        And Alertmanager."""
         agents = [
             _target(agent.metrics_port, instance=f"web{i}:9480")
             for i, agent in enumerate(self.agents, start=1)
         ]
         names = [one.master.name for one in self.guarded]
+        alertmanager = {"targets": [f"{LOOPBACK}:{self._alertmanager_port}"]}
         jobs = {
+            "alertmanager": [alertmanager],
             "lockd": agents,
             "lockd-master": [_target(p, master=m) for p, m in zip(self._redis_ports, names, strict=True)],
             "node": [_target(p, master=m) for p, m in zip(self._node_ports, names, strict=True)],
@@ -183,6 +206,7 @@ class Observatory:
         return {
             "global": {"scrape_interval": f"{scrape_s}s", "evaluation_interval": f"{scrape_s}s"},
             "rule_files": [str(path) for path in RULES],
+            "alerting": {"alertmanagers": [{"static_configs": [alertmanager]}]},
             "scrape_configs": [{"job_name": job, "static_configs": targets} for job, targets in jobs.items()],
         }
 

@@ -20,9 +20,10 @@ from tests.redis.masters import as_map, eventually
 LEASES_ALLOWED = 20
 FILES = sorted(FOLDER.glob("*.json"))
 VALUES = {
-    "$__rate_interval": "8s", "$__range": "10m", "$cluster": ".*", "$job": "lockd", "$instance": ".+",
+    "$__rate_interval": "8s", "$__range": "10m", "$cluster": ".*", "$job": ".+", "$instance": ".+",
     "$master": ".+", "$class": ".+",
 }  # fmt: skip
+"""What stands for `All`, which is what is chosen at first."""
 
 
 def concrete(expr: str) -> str:
@@ -51,7 +52,7 @@ def watched(server_binary: object) -> Iterator[Observatory]:
     classes = [{"name": "jobs", "match": "job:*"}, {"name": "vault", "match": "vault:*", "users": ["nobody"]}]
     limits = {"leases_per_user": LEASES_ALLOWED}
     with running_observatory(classes=classes, limits=limits) as own:
-        eventually(lambda: own.value("count(up == 1)") == 12, 60, "everything is scraped")
+        eventually(lambda: own.value("count(up == 1)") == 13, 60, "everything is scraped")
         live_a_little(own)
         lose_a_quorum(own)
         yield own
@@ -62,6 +63,8 @@ def live_a_little(own: Observatory) -> None:
     for number in range(30):
         granted = as_map(first.execute_command("LOCK", f"job:{number}", 900))
         first.execute_command("UNLOCK", f"job:{number}", granted["token"])
+    with suppress(redis.ResponseError):  # it was given back
+        first.execute_command("EXTEND", "job:1", granted["token"], 900)
     first.execute_command("LOCK", "job:held", 900)
     for refused in (
         ("LOCK", "job:held", 900),
@@ -119,6 +122,38 @@ def test_the_number_of_a_masters_state_is_that_of_its_word(watched: Observatory)
     }
     assert {"up", "quarantined"} <= seen
     assert {MASTER_STATES[int(float(s["value"][1]))] for s in watched.now(concrete(master_state()))} == {"up"}
+
+
+@pytest.mark.parametrize("variable", ["cluster", "job", "instance", "master", "class"])
+def test_all_is_asked_for_as_grafana_asks_for_it(variable: str) -> None:
+    for path in FILES:
+        for one in json.loads(path.read_text())["templating"]["list"]:
+            if one["name"] == variable:
+                assert one["allValue"] == VALUES[f"${variable}"]
+                assert one["current"]["value"] == ["$__all"]
+
+
+def test_what_is_shown_by_agent_is_of_agents_and_not_of_exporters(watched: Observatory) -> None:
+    """Exporters have instances, processes and an `up` of their own, in the same cluster."""
+    assert len(watched.now("count by (job) (up)")) == 4
+    hosts = {f"web{number}:9480" for number, _ in enumerate(watched.agents, start=1)}
+    for path in FILES:
+        for panel in json.loads(path.read_text())["panels"]:
+            for target in panel["targets"]:
+                if re.search(r"by \((\w+, )*instance", target["expr"]) and "ALERTS" not in target["expr"]:
+                    found = {one["metric"]["instance"] for one in watched.series(concrete(target["expr"]))}
+                    assert found <= hosts, (panel["title"], found)
+
+
+def test_a_slow_wait_leads_to_its_lease(watched: Observatory) -> None:
+    """By an exemplar on the graph: the fence that `lockctl locks --local` and the log show."""
+    board = json.loads((FOLDER / "lockd-classes.json").read_text())
+    targets = [target for panel in board["panels"] for target in panel["targets"] if target["exemplar"]]
+    waits = [target["expr"] for target in targets if "lockd_wait_seconds" in target["expr"]]
+    assert waits
+    for expr in waits:
+        assert all(labels["fence"].isdigit() for labels in watched.exemplars(concrete(expr)))
+        assert watched.exemplars(concrete(expr))
 
 
 def test_each_state_that_agents_know_has_its_number() -> None:

@@ -106,10 +106,32 @@ def test_queries_follow_what_the_reader_has_chosen(board: Board) -> None:
     """target-job-rule, target-instance-rule; what is not the agents' follows the cluster and the master."""
     for expr in exprs(board):
         for metric, matchers in _SELECTOR.findall(expr):
-            assert 'cluster=~"$cluster"' in matchers, expr
+            of_cluster = "$cluster|" if metric == "ALERTS" else "$cluster"
+            assert f'cluster=~"{of_cluster}"' in matchers, expr
             if of_agents(metric):
                 assert 'job=~"$job"' in matchers, expr
                 assert 'instance=~"$instance"' in matchers, expr
+
+
+def test_what_every_job_has_is_asked_of_agents_only(board: Board) -> None:
+    """`All` jobs are also those of the exporters; a lost master's host is no silent agent."""
+    for expr in exprs(board):
+        for metric, matchers in _SELECTOR.findall(expr):
+            if metric == "up" or metric.startswith("process_"):
+                assert 'job="lockd"' in matchers, expr
+
+
+def test_quantiles_over_time_come_with_exemplars(board: Board) -> None:
+    asked = [target for panel in panels(board) for target in panel["targets"] if target["range"]]
+    assert asked
+    for target in asked:
+        assert target["exemplar"] == ("histogram_quantile(" in target["expr"]), target["expr"]
+
+
+def test_whole_events_are_rounded_to_the_nearest(board: Board) -> None:
+    """`increase` makes 1.004 of one event: rounded up that would be two."""
+    for expr in exprs(board):
+        assert "ceil(" not in expr
 
 
 def test_every_metric_is_filtered(board: Board) -> None:
@@ -176,6 +198,14 @@ def test_runbooks_are_where_alerts_say_they_are() -> None:
     assert bases == {RUNBOOKS}
 
 
+def test_ansible_finds_the_link_to_runbooks_that_it_puts_right(board: Board) -> None:
+    """The role replaces this text, wherever it stands in a dashboard, and nothing else."""
+    variables = (ROOT / "ansible" / "roles" / "grafana" / "vars" / "main.yml").read_text()
+    assert re.findall(r"^__grafana_runbooks_written: (\S+)$", variables, re.MULTILINE) == [RUNBOOKS]
+    assert RUNBOOKS in json.dumps(board)
+    assert "docs.example.com" not in json.dumps(board).replace(RUNBOOKS, "")
+
+
 def test_quarantines_and_losses_are_marked_in_every_graph(board: Board) -> None:
     marked = {annotation["name"]: annotation["expr"] for annotation in board["annotations"]["list"]}
     assert "redis_lock_guard_quarantined" in marked["Quarantines"]
@@ -200,6 +230,15 @@ def test_what_is_answered_in_words_has_a_word_for_silence(board: Board) -> None:
         if panel["type"] in ("stat", "state-timeline") and mappings:
             silent = [one for one in mappings if one["type"] == "special"]
             assert silent, panel["title"]
+
+
+def test_no_alert_at_all_is_said_in_words() -> None:
+    """An empty table may as well be a broken one."""
+    overview = json.loads((FOLDER / "lockd-overview.json").read_text())
+    [alerts] = [panel for panel in overview["panels"] if panel["title"] == "Alerts"]
+    assert alerts["fieldConfig"]["defaults"]["noValue"] == "No alert fires, and none is pending."
+    for column in alerts["fieldConfig"]["overrides"]:
+        assert {"id": "noValue", "value": "-"} in column["properties"]  # an alert has not all of the labels
 
 
 def test_on_the_overview_the_answers_stand_on_top() -> None:

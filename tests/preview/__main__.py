@@ -112,7 +112,7 @@ def no_quorum(own: Observatory, load: Load) -> None:
 def hot_class(own: Observatory, load: Load) -> None:
     """One report that everybody wants, and that takes its time."""
     load.add(3, 12, "report:monthly", held_s=1.0, wait_ms=60_000, rest_s=0.1)
-    own_time(75)
+    own_time(140)
 
 
 def own_time(seconds: float) -> None:

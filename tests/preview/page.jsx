@@ -230,7 +230,7 @@ function Dashboard({ board, source, marks }) {
 async function main() {
   const asked = Object.fromEntries(new URLSearchParams(location.search));
   const board = await (await fetch(asked.board)).json();
-  const variables = { job: "lockd", instance: ".+", cluster: ".*", master: ".+", class: ".+", datasource: "prometheus" };
+  const variables = { job: ".+", instance: ".+", cluster: ".*", master: ".+", class: ".+", datasource: "prometheus" };
   const source = new Source({ prometheus: asked.prometheus, from: +asked.from, to: +asked.to, scrape: +asked.scrape, variables });
   source.width = +asked.width;
   const marks = (await Promise.all(board.annotations.list.map((one) => source.regions(one)))).flat();

@@ -273,6 +273,9 @@ def test_a_resource_has_so_many_bytes(limited: Cluster, connect: Callable[..., W
     assert limit_hit(wire.ask("LOCK", "x" * (most + 1), TTL_MS), "resource_bytes")
     assert wire.ask("UNLOCK", "x" * most, token) == 1
     assert refusals(limited, "resource_bytes") == before + 1
+    eventually(
+        lambda: 'event=limit limit="resource_bytes: ' in limited.log_text(), 20, "the log says whose it was"
+    )
 
 
 def test_a_request_has_so_many_bytes(limited: Cluster, connect: Callable[..., Wire]) -> None:

@@ -12,6 +12,7 @@ from email.message import Message
 from pathlib import Path
 
 import pytest
+import redis
 
 from lockd import metrics_http
 from lockd.config import Config
@@ -73,6 +74,37 @@ def test_it_says_which_master_is_down_and_when_the_quorum_is_lost(patient: Clust
     assert re.search(r"<td>m2</td>.*?no vote", page)
     patient.masters[2].kill()
     seen(patient, "Locks are NOT available on this host: 1 of 3 masters have a vote, 2 are needed")
+
+
+def test_masters_that_vote_and_refuse_every_lock_make_no_good_news(
+    make_cluster: Callable[..., Cluster],
+) -> None:
+    """Full, say: nothing but a lock that is taken shows it."""
+    cluster = make_cluster(3, **PATIENT, canary_ms=50)
+    seen(cluster, "Locks are available: all 3 masters have a vote.")
+    masters = [redis.Redis(host="127.0.0.1", port=master.port) for master in cluster.masters[:2]]
+    for master in masters:
+        master.config_set("maxmemory", "1")
+    page = seen(
+        cluster, "3 of 3 masters have a vote, 2 are needed, but the agent&#x27;s own lock failed (NOQUORUM"
+    )
+    assert "error-OOM" in page
+    assert "<title>BAD: " in page
+    info = cluster.client(protocol=3).execute_command("INFO", "agent")
+    assert (info["canary_failures"] >= 2, info["canary_trouble"]) == (True, "NOQUORUM")
+    for master in masters:
+        master.config_set("maxmemory", "0")
+        master.close()
+    seen(cluster, "Locks are available: all 3 masters have a vote.")
+
+
+def test_a_lease_that_was_ended_by_force_is_not_shown_as_lost(patient: Cluster) -> None:
+    holder = patient.client(protocol=3)
+    holder.execute_command("LOCK", "invoice:9", 30_000)
+    assert patient.client().execute_command("FORCERELEASE", "invoice:9") == 3
+    page = seen(patient, "0 held, 0 waiting")
+    [cells] = re.findall(r"<td>invoices</td>.*", page)
+    assert cells.endswith('<td class="n">0</td><td class="n">1</td></tr>')
 
 
 def test_what_is_held_by_class_can_be_asked_for_over_the_socket_too(patient: Cluster) -> None:

@@ -159,6 +159,10 @@ def test_the_quorum_and_its_margin(down: int, verdict: Verdict, words: str) -> N
     assert words in finding.what
 
 
+def test_a_lost_quorum_is_that_of_this_host_since_nothing_is_known_of_others() -> None:
+    assert "on this host" in the(check_quorum(masters(*[DOWN] * 3))).then
+
+
 def test_a_single_master_that_votes_is_well() -> None:
     assert the(check_quorum([WELL])).verdict is OK
 

@@ -16,6 +16,7 @@ from lockd.lockctl_agent import Agent
 from lockd.lockctl_failures import Status
 from lockd.lockctl_run import Unreachable
 from lockd.lockctl_top import CLASSES_SHOWN, LISTED_MOST, Look, Screen
+from lockd.verdict import LOSS_IS_NEWS_MS
 
 Answers = dict[str, Any]
 
@@ -40,13 +41,16 @@ def a_lease(resource: str, **more: Any) -> dict[str, Any]:
 def a_class(**more: int) -> dict[str, int]:
     known = {
         "leases": 1, "waiters": 0, "oldest_wait_ms": 0, "lost": 0, "on_fewer_masters": 0, "grants": 100,
-        "refusals": 5, "losses": 0,
+        "refusals": 5, "losses": 0, "losses_meant": 0,
     }  # fmt: skip
     return known | more
 
 
 def answers(**more: Any) -> Answers:
-    info = {"leases": 2, "waiters": 1, "quorum": 2, "draining": 0, "grants_total": 7}
+    info = {
+        "leases": 2, "waiters": 1, "quorum": 2, "draining": 0, "grants_total": 7, "canary_failures": 0,
+        "canary_trouble": "",
+    }  # fmt: skip
     known = {
         "MASTERS": [a_master("m1"), a_master("m2"), a_master("m3")],
         "INFO": info | more.pop("info", {}),
@@ -97,6 +101,39 @@ def test_a_master_that_is_down_is_shown_with_why() -> None:
 def test_lost_leases_are_the_first_thing_one_reads() -> None:
     lost = {"class_jobs": a_class(lost=1, losses=4)}
     assert "1 lease of this host was LOST" in drawn(look_at(answers(**{"INFO classes": lost})))
+
+
+def test_a_failing_canary_turns_the_verdict_around() -> None:
+    text = drawn(look_at(answers(info={"canary_failures": 3, "canary_trouble": "NOQUORUM"})))
+    assert "Locks are NOT available" in text
+    assert "the agent's own lock failed (NOQUORUM), 3 times in a row." in text
+
+
+def test_an_agent_of_before_that_says_less_is_shown_all_the_same() -> None:
+    found = answers(
+        **{"INFO classes": {"class_jobs": {k: v for k, v in a_class().items() if "meant" not in k}}}
+    )
+    del found["INFO"]["canary_failures"], found["INFO"]["canary_trouble"]
+    assert "Locks are available" in drawn(look_at(found))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shown", "red"),
+    [
+        ({"losses": 3, "losses_meant": 1, "last_loss_ms": 2_000}, "2, 2.0s ago", True),
+        ({"losses": 2, "last_loss_ms": LOSS_IS_NEWS_MS}, "2, 1h00m ago", False),
+        ({"losses": 4, "losses_meant": 4}, "0", False),
+    ],
+)
+def test_only_what_nobody_meant_to_lose_is_red_and_only_while_it_is_news(
+    numbers: dict[str, int], shown: str, red: bool
+) -> None:
+    console = Console(file=io.StringIO(), width=160, force_terminal=True, color_system="standard")
+    look = look_at(answers(**{"INFO classes": {"class_jobs": a_class(**numbers)}}))
+    console.print(Screen(console).picture(look, None, None))
+    [line] = [line for line in console.file.getvalue().splitlines() if line.startswith("jobs ")]  # type: ignore[attr-defined]
+    assert (f"\x1b[1;31m{shown}\x1b[0m" in line) == red
+    assert shown in line
 
 
 def test_what_is_waited_for_comes_before_what_is_held_long() -> None:

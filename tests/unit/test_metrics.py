@@ -26,6 +26,8 @@ from lockd.masters.fleet import Fleet
 from lockd.metrics import Metrics
 from lockd.metrics_counts import (
     CANARY_OUTCOMES,
+    LEASE_COMMANDS,
+    LEASE_REFUSAL_CODES,
     NOT_COUNTED,
     OUTCOMES,
     REFUSAL_CODES,
@@ -129,6 +131,15 @@ def test_every_class_reason_and_limit_is_there_before_anything_happened(
         assert samples[f"lockd_canary_seconds_count{{outcome={outcome}}}"] == 0
 
 
+def test_refusals_about_leases_are_there_before_anything_happened(metrics: Metrics) -> None:
+    samples = scraped(metrics)
+    for label in ("billing", "jobs", "other", "canary"):
+        for command in LEASE_COMMANDS:
+            for reason in map(str.lower, LEASE_REFUSAL_CODES):
+                labels = f"class={label},command={command},reason={reason}"
+                assert samples[f"lockd_lease_refusals_total{{{labels}}}"] == 0
+
+
 def test_the_agent_says_what_it_is_and_how_it_is_configured(metrics: Metrics, config: Config) -> None:
     samples = scraped(metrics)
     assert samples[f"lockd_build_info{{version={__version__}}}"] == 1
@@ -212,9 +223,21 @@ def test_a_wait_is_slow_above_its_own_objective_and_only_for_another_holder(
         metrics.granted(a_lease(label), 201 * MS)
         metrics.refused(label, Refusal("TIMEOUT", ""), 201 * MS)
         metrics.refused(label, Refusal("NOQUORUM", ""), 9_000 * MS)
+        metrics.refused(label, Refusal("TAKEN", ""), 9_000 * MS)  # it did not wait: the masters were slow
     samples = scraped(metrics)
     assert samples["lockd_slow_waits_total{class=billing}"] == 2
     assert samples["lockd_slow_waits_total{class=jobs}"] == 0
+
+
+def test_grants_refusals_and_slow_waits_of_a_scrape_are_of_one_instant(metrics: Metrics) -> None:
+    """Or a share made of them would be above 100 %, when the loop grants between two families."""
+    metrics.granted(a_lease(), 201 * MS)
+    found = {}
+    for family in metrics.collect():
+        found[family.name] = sum(sample.value for sample in family.samples)
+        metrics.granted(a_lease(), 201 * MS)
+        metrics.refused("billing", Refusal("TIMEOUT", ""), 201 * MS)
+    assert found["lockd_slow_waits"] == found["lockd_grants"] + found["lockd_refusals"]
 
 
 def test_the_margin_is_what_validity_was_left_and_counts_only_what_apps_gave_back(metrics: Metrics) -> None:
@@ -248,6 +271,51 @@ def test_the_canary_keeps_contention_and_outage_apart_and_says_when_it_last_work
     assert samples["lockd_canary_seconds_count{outcome=unavailable}"] == 1
     assert samples["lockd_canary_seconds_count{outcome=unreleased}"] == 1
     assert samples["lockd_canary_last_success_timestamp_seconds"] >= before_s
+
+
+def test_failures_of_the_canary_are_those_since_it_last_worked(metrics: Metrics) -> None:
+    assert scraped(metrics)["lockd_canary_failures"] == 0
+    metrics.canary(Refusal("NOQUORUM", "m1=error-OOM"), 3 * MS)
+    metrics.canary_unreleased(4 * MS)
+    assert scraped(metrics)["lockd_canary_failures"] == 2
+    assert metrics.canary_trouble == (2, "UNRELEASED", "its release was not confirmed")
+    metrics.canary(Refusal("NOQUORUM", "m1=error-OOM"), 3 * MS)
+    assert metrics.canary_trouble == (3, "NOQUORUM", "NOQUORUM m1=error-OOM")
+    metrics.canary(None, 5 * MS)
+    assert scraped(metrics)["lockd_canary_failures"] == 0
+    assert metrics.canary_trouble == (0, "", "")
+
+
+def test_refusals_about_leases_are_no_refusals_of_locks(metrics: Metrics) -> None:
+    """Or an app that extends what is long over would look like an outage, or like contention."""
+    before = scraped(metrics)
+    metrics.lease_refused("jobs", "extend", "NOQUORUM")
+    metrics.lease_refused("nobody configured it", "unlock", "NOTHELD")
+    changed = {
+        name
+        for name, value in scraped(metrics).items()
+        if name.startswith("lockd_") and value != before[name]
+    }
+    assert changed == {
+        "lockd_lease_refusals_total{class=jobs,command=extend,reason=noquorum}",
+        "lockd_lease_refusals_total{class=other,command=unlock,reason=notheld}",
+    }
+
+
+def test_the_totals_tell_losses_that_were_meant_from_others_and_how_long_ago_those_were(
+    config: Config,
+) -> None:
+    now_ns = NOW_NS
+    metrics = Metrics(config, now_ns=lambda: now_ns)
+    for by in (Loss.FORCED, Loss.MAX_HOLD):
+        metrics.lost(a_lease("jobs", lost_by=by), "")
+    assert metrics.totals_by_class()["jobs"] == {"grants": 0, "refusals": 0, "losses": 2, "losses_meant": 2}
+    for by in (Loss.GONE, Loss.NOT_RENEWED):
+        metrics.lost(a_lease("jobs", lost_by=by), "")
+        now_ns += 5_000 * MS
+    jobs = metrics.totals_by_class()["jobs"]
+    assert (jobs["losses"], jobs["losses_meant"], jobs["last_loss_ms"]) == (4, 2, 5_000)
+    assert "last_loss_ms" not in metrics.totals_by_class()["billing"]
 
 
 def test_an_exemplar_leads_from_a_slow_wait_to_its_lease_in_openmetrics_only(

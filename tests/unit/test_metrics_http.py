@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import gzip
 import http.client
+import os
+import shutil
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
@@ -268,16 +273,50 @@ def test_the_index_is_the_page_for_people_where_there_is_one(agent: Agent) -> No
 
 
 @pytest.mark.parametrize(
-    ("reader", "is_here"),
+    ("reader", "own", "is_here"),
     [
-        ("127.0.0.1", True),
-        ("127.9.9.9", True),
-        ("::1", True),
-        ("::ffff:127.0.0.1", True),
-        ("10.0.0.7", False),
-        ("::ffff:10.0.0.7", False),
-        ("fe80::1%eth0", False),
+        ("127.0.0.1", "127.0.0.1", True),
+        ("127.9.9.9", "127.0.0.1", True),
+        ("::1", "::1", True),
+        ("::ffff:127.0.0.1", "::ffff:127.0.0.1", True),
+        ("10.0.0.7", "10.0.0.5", False),
+        ("::ffff:10.0.0.7", "::ffff:10.0.0.5", False),
+        ("fe80::1%eth0", "fe80::2%eth0", False),
+        # An agent that listens on the host's own address, as site.yml has it.
+        ("10.0.0.5", "10.0.0.5", True),
+        ("::ffff:10.0.0.5", "::ffff:10.0.0.5", True),
+        ("fe80::1%eth0", "fe80::1%eth0", True),
     ],
 )
-def test_only_readers_over_loopback_are_on_this_host(reader: str, is_here: bool) -> None:
-    assert metrics_http._is_on_this_host(reader) == is_here
+def test_readers_over_loopback_or_from_the_address_they_read_are_on_this_host(
+    reader: str, own: str, is_here: bool
+) -> None:
+    assert metrics_http.is_on_this_host(reader, own) == is_here
+
+
+_READ_FROM = """
+from http.client import HTTPConnection
+from tests.unit.test_metrics_http import Agent
+from lockd.metrics_http import start
+shown = lambda names: b"names" if names else b"no names"
+server = start("10.9.9.1:0", Agent().metrics, lambda: True, lambda: (True, ""), status=shown)
+for reader in ("10.9.9.1", "10.9.9.2"):
+    connection = HTTPConnection("10.9.9.1", server.port, timeout=10, source_address=(reader, 0))
+    connection.request("GET", "/")
+    print(reader, connection.getresponse().read().decode())
+"""
+
+
+def test_names_are_shown_on_a_hosts_own_address_to_that_host_alone() -> None:
+    """In a network of its own, whose two addresses are this host and another one."""
+    if not (shutil.which("unshare") and shutil.which("ip")):
+        pytest.skip("no unshare or no ip on this machine")
+    alone = ["unshare", "--net", *([] if os.geteuid() == 0 else ["--map-root-user"])]
+    if subprocess.run([*alone, "true"], capture_output=True, timeout=60, check=False).returncode:
+        pytest.skip("this user may make no network namespaces")
+    network = "ip link set lo up && ip addr add 10.9.9.1/32 dev lo && ip addr add 10.9.9.2/32 dev lo"
+    done = subprocess.run(
+        [*alone, "sh", "-c", f'{network} && exec "$0" -c "$1"', sys.executable, _READ_FROM],
+        cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.stdout.splitlines() == ["10.9.9.1 names", "10.9.9.2 no names"], done.stderr

@@ -14,6 +14,7 @@ from lockd.config import Config
 from lockd.core.leases import Standing
 from lockd.core.queues import Queue
 from lockd.status_page import FRESH_S, HEADERS, NAME_CHARS, PLACES_SHOWN, HostStatus, StatusPage, render
+from lockd.verdict import LOSS_IS_NEWS_MS
 
 MS = 1_000_000
 NOW_NS = 1_000_000 * MS
@@ -56,7 +57,7 @@ def a_status(*leases: Any, masters: tuple[dict[str, Any], ...] = (), **more: Any
         queues[lease.resource].lease = lease
     for _ in census.steps(queues, {}, NOW_NS):
         pass
-    counts = {"grants": 12, "refusals": 3, "losses": 0}
+    counts = {"grants": 12, "refusals": 3, "losses": 0, "losses_meant": 0}
     known: dict[str, Any] = {
         "host": "web1", "cluster": "shop", "uptime_ms": 3_723_000, "fingerprint": "abc", "connections": 7,
         "quorum": 2, "responsive": True, "draining": False,
@@ -125,6 +126,31 @@ def test_a_lost_lease_is_red_and_says_so() -> None:
     page = render(a_status(a_lease(b"nightly", standing=Standing.LOST)), with_names=True)
     assert '<td class="bad">LOST</td>' in page
     assert "1 lease of this host was LOST" in page
+
+
+def losses_shown(**totals: int) -> str:
+    """The cells of a class: what was lost, and what was meant to be."""
+    counts = {"grants": 12, "refusals": 3, "losses": 0, "losses_meant": 0} | totals
+    page = render(a_status(totals={"jobs": counts, "other": counts}), with_names=True)
+    return re.search(r"<td>jobs</td>.*?<td class=\"n\">3</td>(.*)</tr>", page)[1]  # type: ignore[index]
+
+
+def test_a_class_whose_lease_was_lost_is_red_for_an_hour_and_says_when_it_was() -> None:
+    just = losses_shown(losses=3, losses_meant=1, last_loss_ms=61_000)
+    assert just == '<td class="n bad">2, 1 min 01 s ago</td><td class="n">1</td>'
+    assert losses_shown(losses=2, last_loss_ms=LOSS_IS_NEWS_MS - 1).startswith('<td class="n bad">2, 59 min')
+    old = losses_shown(losses=2, last_loss_ms=LOSS_IS_NEWS_MS)
+    assert old == '<td class="n">2, 1 h 00 min ago</td><td class="n">0</td>'
+
+
+def test_what_was_ended_by_force_or_at_max_hold_is_no_alarm() -> None:
+    assert losses_shown(losses=5, losses_meant=5) == '<td class="n">0</td><td class="n">5</td>'
+
+
+def test_a_failing_canary_is_the_first_thing_one_reads_escaped_like_all_else() -> None:
+    page = render(a_status(canary_failures=4, canary_trouble="NOQUORUM m1=<OOM>"), with_names=True)
+    assert "<title>BAD: " in page
+    assert "own lock failed (NOQUORUM m1=&lt;OOM&gt;), 4 times in a row." in page
 
 
 @pytest.mark.parametrize("name", [b"<script>alert(1)</script>", b'"><img src=x onerror=y>', b"&amp;", b"'"])

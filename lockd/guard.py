@@ -77,6 +77,7 @@ The configuration, /etc/lockd/guard.conf (`guard.py check` reads it and says wha
     append_file = appendonly.aof            # Redis's appendfilename
     state_dir = /var/lib/lockd-guard        # root's alone
     textfile = /var/lib/prometheus/node-exporter/lockd_guard.prom       # empty: no metrics
+    delay_ms = 0                            # stay out for longer than max_ttl x 1.01 + 1 s; 0: for that long
     clock_step_ms = 2                       # every lease gives away 2 ms for drift, whatever its TTL
 
 Metrics (the watch writes the file every 15 s: an old `node_textfile_mtime_seconds` means that it is dead)
@@ -199,7 +200,12 @@ class Config:
     append_file: str = "appendonly.aof"
     state_dir: Path = Path("/var/lib/lockd-guard")
     textfile: Path | None = Path("/var/lib/prometheus/node-exporter/lockd_guard.prom")
+    delay_ms: int = 0
     clock_step_ms: int = 2
+
+    def quarantine_ns(self, longest_ttl_ms: int) -> int:
+        """How long a quarantine is when leases of that length may live; never shorter than that takes."""
+        return max(quarantine_ns(longest_ttl_ms), self.delay_ms * NS_PER_MS)
 
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
@@ -243,6 +249,7 @@ _KEYS: dict[str, Callable[[str], Any]] = {
     "append_file": _file_name,
     "state_dir": _absolute,
     "textfile": _prom_file,
+    "delay_ms": _whole(0, 7 * 86_400_000),
     "clock_step_ms": _whole(1, 50),
 }
 _REQUIRED = ("max_ttl_ms", "data_dir", "unit")
@@ -270,7 +277,12 @@ def read_config(path: str) -> Config:
             mistakes.append(f"{key}: {error}, not {text!r}")
     if mistakes:
         raise _config_error(path, mistakes)
-    return Config(**values)
+    config = Config(**values)
+    least_ns = quarantine_ns(config.max_ttl_ms)
+    if 0 < config.delay_ms * NS_PER_MS < least_ns:
+        least = f"at least {-(-least_ns // NS_PER_MS)} (max_ttl_ms x 1.01 + 1 s), or 0"
+        raise _config_error(path, [f"delay_ms: must be {least}, not {config.delay_ms}"])
+    return config
 
 
 def _config_error(path: str, mistakes: list[str]) -> ConfigError:
@@ -807,7 +819,7 @@ class Guard:
         known = [self.config.max_ttl_ms, state.longest_ttl_ms]
         known += [proof.longest_ttl_ms for proof in (marker, permit) if proof is not None]
         state.longest_ttl_ms = max(known)
-        return quarantine_ns(state.longest_ttl_ms)
+        return self.config.quarantine_ns(state.longest_ttl_ms)
 
     def _begin_quarantine(self, state: State, dirt: Dirt, until_ns: int) -> None:
         self._turn(state, "quarantine", dirt)
@@ -1126,7 +1138,7 @@ class Guard:
         state.changed_at_s = self.host.wall_ns() // NS_PER_S
 
     def _delay_s(self, state: State) -> float:
-        return quarantine_ns(max(self.config.max_ttl_ms, state.longest_ttl_ms)) / NS_PER_S
+        return self.config.quarantine_ns(max(self.config.max_ttl_ms, state.longest_ttl_ms)) / NS_PER_S
 
     def write_metrics(self) -> None:
         """The textfile, from what is on disk. A start or stop never fails for it."""

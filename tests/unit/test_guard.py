@@ -569,6 +569,15 @@ def test_a_raised_max_ttl_counts_at_once(running: World) -> None:
     assert running.enter() == quarantine_ns(300_000)
 
 
+def test_a_longer_delay_is_kept_and_shown(running: World) -> None:
+    running.settings["delay_ms"] = 90_000
+    assert running.enter() == 90_000 * NS_PER_MS
+    assert running.guard().status()["delay_s"] == 90
+    # It is never shorter than the leases take.
+    running.settings["max_ttl_ms"] = 300_000
+    assert running.enter() == quarantine_ns(300_000)
+
+
 def test_a_lowered_max_ttl_counts_once_the_longer_leases_are_over(running: World) -> None:
     running.settings["max_ttl_ms"] = 10_000
     running.leave(KILLED)
@@ -1223,6 +1232,15 @@ def test_every_mistake_of_the_configuration_is_said_at_once(
     for key in ("data_dir", "max_ttl_ms", "unit", "state_dir", "textfile", "append_dir", "clock_step_ms"):
         assert f"{key}: " in said, key
     assert "max_tll_ms: no such key" in said
+
+
+@pytest.mark.parametrize(("delay_ms", "status"), [(0, 0), (61_599, 78), (61_600, 0), (90_000, 0)])
+def test_a_delay_that_does_not_outlast_the_leases_is_refused(
+    config: Path, delay_ms: int, status: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    config.write_text(config.read_text() + f"delay_ms = {delay_ms}\n")
+    assert main(["check", "--config", str(config)]) == status
+    assert ("delay_ms: must be at least 61600" in capfd.readouterr().err) == bool(status)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """What one needs to see to help with a master or an agent, as text. Run by support_bundle.yml on each host;
 standard library only.
 
-Nothing secret: no password file, key or ACL is read, and what looks like a secret in what is shown is
-blotted out.
+Nothing secret is shown: no password file, key or ACL is. They are read only to blot out what is in them
+wherever it appears, and so is what merely looks like a secret.
 """
 
 import re
@@ -39,9 +39,41 @@ AGENT = (
     "lockctl doctor",
     "journalctl --no-pager --lines=500 --output=short-iso-precise -u lockd -u chrony",
 )
-SECRET = re.compile(
-    r"(?im)^(\s*[\w.-]*(?:password|secret|requirepass|masterauth|token)[\w.-]*\s*[:= ]\s*)(?!_?file)\S.*$"
+# Where secrets are on a host, and which parts of those files they are.
+SECRETS = (
+    ("/etc/lockd/masters.password", r"\S+"),
+    ("/etc/lockd/lockd.yml", r"\bpassword[\"']?\s*:\s*[\"']?([^\s\"',}]+)"),
+    ("/etc/default/prometheus-redis-exporter", r"(?m)^REDIS_PASSWORD=(.+)$"),
+    ("/etc/lockd-master/users.acl", r"\s[#>](\S+)"),
+    ("/etc/lockd-master/tls/master.key", r"(?m)^[\w+/=]{20,}$"),
 )
+NOT_SHOWN = "(not shown)"
+
+NAMES = "password|passwd|passphrase|secret|token|credential|authorization|rediscli_auth|api[_-]?key|masterauth"
+# What looks like a secret: the first group stays, the rest is blotted out.
+LOOKS_SECRET = (
+    re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
+    # redis://user:password@host
+    re.compile(r"(://[^\s:/@]*:)[^\s/@]+(?=@)"),
+    # name: value, name = value, "name": "value", also with the value in the next line: to the end of its
+    # line, as it may have spaces. Not the name of a file that has the value.
+    re.compile(
+        rf"(?i)((?<![\w.-])(?![\w.-]*file\b)[\w.-]*(?:{NAMES})[\w.-]*[\"']?\s*[:=]\s*(?:[|>][+-]?\s*\n\s*)?)\S.*"
+    ),
+    # Directives of redis.conf, options of redis-cli and its kin, and what clients say to Redis.
+    re.compile(r"(?i)(\b(?:requirepass|masterauth|tls(?:-client)?-key-file-pass)\s+)\S.*"),
+    re.compile(r"(?i)((?:^|\s)(?:-a|--pass|--password|--token)[ =])\s*\S+"),
+    re.compile(r"(\bAUTH[\"']?\s+)\S.*"),
+    # An ACL has hashes (#) and passwords (>).
+    re.compile(r"(?i)((?:^|\s)#)[0-9a-f]{64}\b"),
+    re.compile(r"(?m)(^\s*user \S+ .*?\s>)\S+.*"),
+)
+
+
+def main():
+    secrets = secrets_of(SECRETS)
+    for command in (*COMMON, *(MASTER if sys.argv[1] == "master" else AGENT)):
+        print(f"=== {command}\n{without_secrets(shown(command), secrets)}\n")
 
 
 def shown(command):
@@ -49,19 +81,30 @@ def shown(command):
         done = subprocess.run(
             command.split(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30, check=False
         )
-        said = done.stdout.decode(errors="replace")
     except (OSError, subprocess.TimeoutExpired) as error:
-        said = f"{error}\n"
-    return f"=== {command}\n{without_secrets(said)}\n"
+        return f"{error}"
+    return done.stdout.decode(errors="replace")
 
 
-def without_secrets(text):
+def secrets_of(places):
+    found = set()
+    for path, pattern in places:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                found.update(re.findall(pattern, file.read()))
+        except OSError:
+            continue
+    return found
+
+
+def without_secrets(text, secrets=()):
     """A path to a password is none; a value is."""
-    return SECRET.sub(
-        lambda found: found.group(0) if "_file" in found.group(1) else found.group(1) + "(not shown)", text
-    )
+    for secret in sorted(secrets, key=len, reverse=True):
+        text = text.replace(secret, NOT_SHOWN)
+    for pattern in LOOKS_SECRET:
+        text = pattern.sub(rf"\g<1>{NOT_SHOWN}", text)
+    return text
 
 
 if __name__ == "__main__":
-    for line in (*COMMON, *(MASTER if sys.argv[1] == "master" else AGENT)):
-        print(shown(line))
+    main()

@@ -26,7 +26,10 @@ LIMIT_S = 3600
 
 
 # Bare hosts first, and last the end of the cluster; what isn't named comes before all.
-ORDER = ("test_bare_hosts", "test_cluster", "test_monitoring", "test_restarts", "test_day2", "test_removal")
+ORDER = (
+    "test_bare_hosts", "test_cluster", "test_hosts", "test_monitoring", "test_restarts", "test_day2",
+    "test_prechecks", "test_interrupted", "test_removal",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

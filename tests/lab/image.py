@@ -42,7 +42,7 @@ CHRONY_DROP_IN = """[Unit]
 ConditionCapability=
 [Service]
 ExecStart=
-ExecStart=!/usr/sbin/chronyd -x -F 1
+ExecStart=!/usr/sbin/chronyd -x $DAEMON_OPTS
 """
 
 # A later build of Redis for the plays that upgrade it: the same program under a higher version.

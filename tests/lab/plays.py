@@ -7,6 +7,7 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from tests.lab import inventory
 from tests.lab.lab import Lab
@@ -74,6 +75,6 @@ def record(lab: Lab, played: Played, words: Sequence[str]) -> None:
     logs = lab.folder.with_suffix(".logs")
     logs.mkdir(exist_ok=True)
     number = len(list(logs.iterdir())) + 1
-    name = f"{number:02}-{played.playbook.removesuffix('.yml')}.log"
+    name = f"{number:02}-{Path(played.playbook).stem}.log"
     head = f"{played.playbook} {' '.join(words)}: status {played.status}, {played.took_s:.0f} s\n"
     (logs / name).write_text(head + played.output)

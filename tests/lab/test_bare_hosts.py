@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +54,56 @@ def test_a_guard_delay_that_does_not_outlast_the_leases_is_refused(site_with: An
     site_with(spoil).must_stop_with("must be at least 6050", "Raise it, or leave it out")
 
 
+def test_an_address_that_agents_could_not_write_down_is_refused(site_with: Any) -> None:
+    def spoil(document: Document) -> None:
+        masters_of(document)["m2"]["lockd_master_address"] = "fd00::12"
+
+    site_with(spoil).must_stop_with("An address of IPv6: m2 (fd00::12)", "Nothing was changed")
+
+
+def test_a_part_of_the_hosts_is_refused(lab: Lab) -> None:
+    played = play(lab, "site.yml", "--limit", "m1,a1")
+    played.must_stop_with("--limit leaves out m2, m3, m4, m5, a2", "run it without --limit")
+
+
+def test_nothing_is_destroyed_without_the_word_whatever_the_limit(lab: Lab) -> None:
+    refused = play(lab, "remove_cluster.yml", "--limit", "m5")
+    refused.must_stop_with("every lock in it is forgotten", "-e remove_cluster=lab")
+    refused = play(lab, "remove_cluster.yml", "--limit", "m5", "-e", "remove_cluster=lab")
+    refused.must_stop_with("--limit leaves out m1, m2, m3, m4, a1, a2")
+
+
+def test_secrets_are_made_up_also_when_vagrant_says_limit_all(lab: Lab, tmp_path: Path) -> None:
+    inventory.write(lab, {"lockd_secrets_dir": str(tmp_path / "secrets")}, "own-secrets")
+    # Only what is done in each case: the look at all hosts, and the secrets.
+    play(lab, "site.yml", "--limit=all", "--tags", "always", inventory_name="own-secrets").must_work()
+    made = {path.name: path.read_text().strip() for path in (tmp_path / "secrets").iterdir()}
+    assert set(made) == {f"{name}.password" for name in ("agent", "admin", "exporter", "grafana")}
+    assert [name for name, secret in made.items() if len(secret) != 40] == []
+
+
+WITHOUT_SECRETS = """
+- hosts: m1
+  gather_facts: false
+  become: true
+  tasks:
+    - ansible.builtin.import_role: {name: redis_master, tasks_from: change_users}
+      vars: {lockd_show_secrets: true}
+"""
+
+
+def test_a_password_that_was_not_made_up_is_never_replaced_by_another(lab: Lab, tmp_path: Path) -> None:
+    inventory.write(lab, {"lockd_secrets_dir": str(tmp_path / "none")}, "no-secrets")
+    playbook = tmp_path / "users.yml"
+    playbook.write_text(WITHOUT_SECRETS)
+    lab.host("m1").run("install", "-d", "/etc/lockd-master")
+    try:
+        played = play(lab, str(playbook), inventory_name="no-secrets")
+    finally:
+        lab.host("m1").run("rm", "-r", "/etc/lockd-master")
+    played.must_stop_with("there is no agent.password in")
+
+
 def test_a_host_that_does_not_answer_is_named(site_with: Any) -> None:
     def spoil(document: Document) -> None:
         masters_of(document)["m4"]["ansible_host"] = "10.77.0.99"
@@ -75,6 +126,16 @@ def test_a_redis_that_is_not_ours_is_left_alone(lab: Lab, site_with: Any) -> Non
     with a_redis_of_somebody(lab, "m3"):
         played = site_with(lambda document: None)
     played.must_stop_with("Port 6379 of m3 is in use", "so nothing was changed")
+
+
+def test_a_redis_of_somebody_under_the_stock_service_is_not_masked(lab: Lab, site_with: Any) -> None:
+    # On whatever port: here it is no Redis at all.
+    lab.host("m3").run("systemd-run", "--quiet", "--unit=redis-server", "--collect", "sleep", "infinity")
+    try:
+        played = site_with(lambda document: None)
+    finally:
+        lab.host("m3").run("systemctl", "stop", "redis-server")
+    played.must_stop_with("redis-server.service runs on m3, and would be masked", "so nothing was changed")
 
 
 def test_data_that_is_not_ours_is_left_alone(lab: Lab, site_with: Any) -> None:

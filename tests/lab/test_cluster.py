@@ -89,8 +89,3 @@ def test_an_app_outside_the_group_gets_no_socket(cluster: Cluster, on: Any) -> N
     socket = on("a1").file("/run/lockd/lockd.sock")
     assert (socket.mode, socket.group) == (0o660, "lockd-apps")
     assert on("a1").run("runuser -u nobody -- lockctl ping").rc != 0
-
-
-def test_an_agent_that_hangs_is_restarted_by_its_watchdog(cluster: Cluster, on: Any) -> None:
-    unit = on("a2").check_output("systemctl show lockd.service -p WatchdogUSec -p Type -p NotifyAccess")
-    assert {"WatchdogUSec=10s", "Type=notify"} <= set(unit.split())

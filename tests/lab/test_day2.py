@@ -4,7 +4,10 @@ time."""
 from __future__ import annotations
 
 import json
+import tarfile
 import time
+from collections.abc import Iterator
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
@@ -176,12 +179,42 @@ def test_the_max_ttl_is_raised_and_lowered(cluster: Cluster, on: Any, max_ttl_ms
     assert on("m1").file("/etc/lockd/guard.conf").contains(f"max_ttl_ms = {max_ttl_ms}")
 
 
-def test_a_support_bundle_has_every_host_and_no_secret(cluster: Cluster) -> None:
-    bundle = cluster.lab.folder / "bundle"
-    bundle.mkdir(exist_ok=True)
-    play(cluster.lab, "support_bundle.yml", "-e", f"support_bundle_to={bundle}").must_work()
-    text = {path.stem: path.read_text() for path in bundle.iterdir()}
+# Where somebody may have left a secret: files that are shown, and the journal.
+SHOWN_FILES = {
+    "m1": ("/etc/lockd-master/master.conf", "/etc/lockd/guard.conf"),
+    "a1": ("/etc/lockd/lockd.yml",),
+}
+SHOWN_UNITS = {"m1": "lockd-master", "a1": "lockd"}
+
+
+@pytest.fixture
+def planted(on: Any) -> Iterator[str]:
+    """A secret in each place of m1 and a1 that the bundle shows."""
+    secret = "pl4nted-somewhere"
+    for host, paths in SHOWN_FILES.items():
+        for path in paths:
+            on(host).check_output(f"cp -p {path} {path}.kept && echo '# password: {secret}' >>{path}")
+        entry = f"MESSAGE=password={secret}\\nOBJECT_SYSTEMD_UNIT={SHOWN_UNITS[host]}.service\\n"
+        on(host).check_output(f"printf '{entry}' | logger --journald")
+    yield secret
+    for host, paths in SHOWN_FILES.items():
+        for path in paths:
+            on(host).check_output(f"mv {path}.kept {path}")
+
+
+def test_a_support_bundle_has_every_host_and_no_secret(
+    cluster: Cluster, on: Any, planted: str, tmp_path: Path
+) -> None:
+    journal = on("a1").check_output("journalctl --no-pager --lines=500 -u lockd")
+    assert planted in journal
+    play(cluster.lab, "support_bundle.yml", "-e", f"support_bundle_to={tmp_path}/b.tar.gz").must_work()
+    with tarfile.open(tmp_path / "b.tar.gz") as archive:
+        files = {Path(member.name).stem: archive.extractfile(member) for member in archive if member.isfile()}
+        text = {host: file.read().decode() for host, file in files.items() if file}
     assert set(text) == {*MASTERS, *APPS}
     assert "lockd-guard-watch.service" in text["m1"]
-    for secret in (cluster.lab.folder / "secrets").glob("*.password"):
-        assert not [host for host, said in text.items() if secret.read_text().strip() in said]
+    assert text["m1"].count("password: (not shown)") == len(SHOWN_FILES["m1"])
+    assert "password=(not shown)" in text["a1"]
+    secrets = [path.read_text().strip() for path in (cluster.lab.folder / "secrets").glob("*.password")]
+    for secret in (planted, *secrets):
+        assert [host for host, said in text.items() if secret in said] == []

@@ -40,7 +40,8 @@ def test_every_target_is_up(ask: Callable[[str], Any]) -> None:
     } == {}
     names = [target["labels"]["job"] for target in targets()]
     assert {job: names.count(job) for job in set(names)} == {
-        "prometheus": 1, "lockd": len(APPS), "lockd-master": len(MASTERS), "node": len(MASTERS),
+        "prometheus": 1, "alertmanager": 1, "lockd": len(APPS),
+        "lockd-master": len(MASTERS), "node": len(MASTERS),
     }  # fmt: skip
 
 
@@ -62,6 +63,19 @@ def test_the_rules_of_the_repository_are_loaded(cluster: Cluster, ask: Callable[
     assert {group["file"].rpartition("/")[2] for group in groups} == wanted
     ill = [rule for group in groups for rule in group["rules"] if rule["health"] == "err"]
     assert ill == []
+
+
+def test_alerts_link_to_what_is_there(cluster: Cluster, ask: Callable[[str], Any], on: Any) -> None:
+    groups = ask(f"{PROMETHEUS}/api/v1/rules?type=alert")["data"]["groups"]
+    notes = [rule["annotations"] for group in groups for rule in group["rules"]]
+    assert notes
+    for note in notes:
+        assert note["dashboard_url"].startswith("http://10.77.0.31:3000/d/lockd-")
+        assert on("mon1").file(note["runbook_url"].removeprefix("file://")).exists
+
+
+def test_exemplars_are_kept(on: Any) -> None:
+    assert "--enable-feature=exemplar-storage" in on("mon1").check_output("ps -C prometheus -o args")
 
 
 def test_prometheus_reaches_alertmanager(ask: Callable[[str], Any]) -> None:

@@ -46,6 +46,25 @@ def test_nothing_of_it_is_left(removed: Cluster, on: Any) -> None:
         assert on(name).run("ss --no-header -tln | grep -E ':(6379|9480|9121) '").stdout == ""
 
 
+def test_what_was_there_before_is_as_it_was_before(removed: Cluster, on: Any) -> None:
+    for name in MASTERS:
+        assert not on(name).service("redis-server").is_masked
+        assert not on(name).service("redis-server").is_enabled
+    for name in APPS:
+        assert not on(name).user("lockd").exists
+        assert not on(name).group("lockd-apps").exists
+    for name in (*MASTERS, *APPS, "mon1"):
+        assert not on(name).file("/etc/systemd/system/chrony.service.d/never-step.conf").exists
+        assert not on(name).file("/etc/systemd/system/nftables.service.d/lockd-master.conf").exists
+
+
+def test_nobody_is_called_for_a_cluster_that_is_no_more(removed: Cluster, on: Any) -> None:
+    for service in ("prometheus", "prometheus-alertmanager"):
+        assert not on("mon1").service(service).is_running
+        assert not on("mon1").service(service).is_enabled
+    assert on("mon1").run("grep -rl lockd /etc/prometheus /etc/default").stdout == ""
+
+
 FEWER = {"lock_masters": ["m1", "m2", "m3"], "lock_apps": ["a1"], "lock_monitoring": []}
 
 

@@ -1,0 +1,242 @@
+"""What every play looks at before it changes anything: a cluster that isn't the inventory's, isn't well, or
+whose secrets aren't here is left as it is, with words that say what to do."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.lab import inventory
+from tests.lab.conftest import Cluster
+from tests.lab.lab import ADDRESSES, APPS, MASTERS
+from tests.lab.plays import play
+from tests.lab.test_restarts import until
+
+# A precheck that fails is to fail soon.
+IMPATIENT = ("-e", "all_well_patience_s=2", "-e", "time_sync_patience_s=2")
+
+Document = dict[str, Any]
+
+
+def masters_of(document: Document) -> Document:
+    hosts: Document = document["all"]["children"]["lock_masters"]["hosts"]
+    return hosts
+
+
+def fewer(document: Document) -> None:
+    for name in ("m4", "m5"):
+        del masters_of(document)[name]
+
+
+def another_address(document: Document) -> None:
+    masters_of(document)["m5"]["lockd_master_address"] = "10.77.0.15.example.com"
+
+
+def another_name(document: Document) -> None:
+    masters_of(document)["m5"]["lockd_master_name"] = "m6"
+
+
+def another_port(document: Document) -> None:
+    document["all"]["vars"]["lockd_master_port"] = 6380
+
+
+def with_tls(document: Document) -> None:
+    document["all"]["vars"]["lockd_tls"] = True
+
+
+def votes(on: Any) -> dict[str, int]:
+    return {one["name"]: one["vote"] for one in json.loads(on("a1").check_output("lockctl masters --json"))}
+
+
+def wait_for_all_votes(on: Any) -> None:
+    until(lambda: votes(on) == dict.fromkeys(MASTERS, 1), "all masters have a vote")
+
+
+@pytest.mark.parametrize("spoil", [fewer, another_address, another_name, another_port, with_tls])
+def test_the_masters_of_a_cluster_that_works_are_not_changed(
+    cluster: Cluster, spoil: Callable[[Document], None]
+) -> None:
+    document = inventory.document(cluster.lab, {})
+    spoil(document)
+    inventory.write_document(cluster.lab.folder / "other-masters", document)
+    refused = play(cluster.lab, "site.yml", inventory_name="other-masters")
+    refused.must_stop_with("could both have a quorum", "Put the inventory back", "Nothing was changed")
+
+
+def test_no_master_is_replaced_while_any_agent_works_with_others(cluster: Cluster, on: Any) -> None:
+    on("a2").check_output("sed -i.kept s/10.77.0.15:6379/10.77.0.16:6379/ /etc/lockd/lockd.yml")
+    try:
+        refused = play(cluster.lab, "replace_master.yml", "-e", "replace_master=m4")
+        refused.must_stop_with("The agent of a2 works with", "10.77.0.16:6379", "could both have a quorum")
+    finally:
+        on("a2").check_output("mv /etc/lockd/lockd.yml.kept /etc/lockd/lockd.yml")
+
+
+DAY2 = ("rolling_restart.yml", "rotate_passwords.yml", "change_max_ttl.yml", "replace_master.yml")
+OF_M4 = ("-e", "replace_master=m4")
+
+
+@pytest.mark.parametrize("playbook", DAY2)
+def test_a_part_of_the_hosts_is_refused(cluster: Cluster, playbook: str) -> None:
+    refused = play(cluster.lab, playbook, *OF_M4, "--limit", "m4,a1")
+    refused.must_stop_with("--limit leaves out m1, m2, m3, m5, a2", "run it without --limit")
+
+
+def test_health_with_a_limit_tells_of_these_hosts_and_no_others(cluster: Cluster, on: Any) -> None:
+    on("m3").check_output("systemctl stop lockd-master")
+    try:
+        play(cluster.lab, "health.yml", "--limit", "m3").must_stop_with("Not well: m3", "unit inactive")
+        play(cluster.lab, "health.yml", "--limit", "m2").must_work()
+    finally:
+        on("m3").check_output("systemctl start lockd-master")
+    wait_for_all_votes(on)
+
+
+@pytest.fixture
+def m3_is_down(cluster: Cluster, on: Any) -> Iterator[None]:
+    on("m3").check_output("systemctl stop lockd-master")
+    yield
+    on("m3").check_output("systemctl start lockd-master")
+    wait_for_all_votes(on)
+
+
+def test_each_play_wants_all_masters_to_have_a_vote(cluster: Cluster, m3_is_down: None) -> None:
+    for playbook in DAY2:
+        refused = play(cluster.lab, playbook, *OF_M4, *IMPATIENT)
+        refused.must_stop_with("m3 has no vote", "nothing more is done")
+    assert list((cluster.lab.folder / "secrets").glob("*.next")) == []
+
+
+@pytest.fixture
+def a2_has_no_time(cluster: Cluster, on: Any) -> Iterator[None]:
+    on("a2").check_output("systemctl stop chrony")
+    yield
+    on("a2").check_output("systemctl start chrony")
+
+
+def test_each_play_wants_all_clocks_in_sync(cluster: Cluster, a2_has_no_time: None) -> None:
+    for playbook in DAY2:
+        refused = play(cluster.lab, playbook, *OF_M4, *IMPATIENT)
+        refused.must_stop_with("The clock of a2 is not in sync")
+    assert list((cluster.lab.folder / "secrets").glob("*.next")) == []
+
+
+def test_a_controller_without_the_secrets_makes_up_none(cluster: Cluster, tmp_path: Path) -> None:
+    nowhere = tmp_path / "secrets"
+    inventory.write(cluster.lab, {"lockd_secrets_dir": str(nowhere)}, "strange-secrets")
+    for playbook in ("site.yml", "change_max_ttl.yml"):
+        refused = play(cluster.lab, playbook, inventory_name="strange-secrets")
+        refused.must_stop_with("is a master already, and has other secrets", "the password of lockd_admin")
+    assert not nowhere.exists()
+
+
+@pytest.mark.parametrize("kind", ["agent", "admin", "exporter"])
+def test_a_wrong_secret_reaches_no_master(cluster: Cluster, on: Any, tmp_path: Path, kind: str) -> None:
+    folder = tmp_path / "secrets"
+    shutil.copytree(cluster.lab.folder / "secrets", folder)
+    (folder / f"{kind}.password").write_text("x" * 40 + "\n")
+    inventory.write(cluster.lab, {"lockd_secrets_dir": str(folder)}, "strange-secrets")
+    users = on("m1").file("/etc/lockd-master/users.acl").content
+    refused = play(cluster.lab, "site.yml", inventory_name="strange-secrets")
+    user = {"agent": "lockd", "admin": "lockd_admin", "exporter": "lockd_exporter"}[kind]
+    refused.must_stop_with("has other secrets than", f"the password of {user}", "Nothing was changed")
+    assert on("m1").file("/etc/lockd-master/users.acl").content == users
+
+
+def test_passwords_that_are_kept_elsewhere_are_not_rotated(cluster: Cluster) -> None:
+    password = (cluster.lab.folder / "secrets/agent.password").read_text().strip()
+    inventory.write(cluster.lab, {"redis_master_agent_passwords": [password]}, "elsewhere")
+    refused = play(cluster.lab, "rotate_passwords.yml", inventory_name="elsewhere")
+    refused.must_stop_with("The inventory sets redis_master_agent_passwords", "Nothing was changed")
+    assert list((cluster.lab.folder / "secrets").glob("*.next")) == []
+
+
+def test_a_new_master_gets_no_guard_that_is_shorter_than_the_leases(cluster: Cluster, on: Any) -> None:
+    inventory.write(cluster.lab, {"lockd_max_ttl_ms": 4000}, "shorter")
+    refused = play(cluster.lab, "replace_master.yml", *OF_M4, inventory_name="shorter")
+    refused.must_stop_with(
+        "may have granted leases of 5000 ms", "Set that in the inventory", "change_max_ttl.yml"
+    )
+
+
+def redis(cluster: Cluster, on: Any, host: str, command: str) -> str:
+    password = (cluster.lab.folder / "secrets/admin.password").read_text().strip()
+    cli = f"redis-cli --no-auth-warning --user lockd_admin -h {ADDRESSES[host]}"
+    return str(on(host).check_output(f"REDISCLI_AUTH={password} {cli} {command}"))
+
+
+def test_nor_than_those_from_before_the_max_ttl_was_lowered(cluster: Cluster, on: Any) -> None:
+    redis(cluster, on, "m1", "HSET lockd:identity was_max_ttl_ms 9000")
+    try:
+        refused = play(cluster.lab, "replace_master.yml", *OF_M4)
+        refused.must_stop_with("the master of m1 may have granted leases of 9000 ms")
+    finally:
+        redis(cluster, on, "m1", "HDEL lockd:identity was_max_ttl_ms")
+
+
+def test_a_master_without_a_vote_is_restarted_for_what_mends_it(cluster: Cluster, on: Any) -> None:
+    on("m2").check_output("sed -i 's/^appendfsync always/appendfsync no/' /etc/lockd-master/master.conf")
+    on("m2").check_output("systemctl restart lockd-master")
+    until(lambda: votes(on)["m2"] == 0, "m2 loses its vote, as it is misconfigured")
+    refused = play(cluster.lab, "rolling_restart.yml", *IMPATIENT)
+    refused.must_stop_with("m2 has no vote")
+    play(cluster.lab, "site.yml", "--tags", "redis_master").must_work()
+    assert votes(on) == dict.fromkeys(MASTERS, 1)
+
+
+def test_a_lowered_max_ttl_is_waited_for_as_the_longest_guard_has_it(cluster: Cluster, on: Any) -> None:
+    inventory.write(cluster.lab, {"lockd_max_ttl_ms": 7000}, "longer")
+    play(cluster.lab, "change_max_ttl.yml", inventory_name="longer").must_work()
+    # As if m1 had been replaced meanwhile, or an earlier run been interrupted.
+    on("m1").check_output("sed -i 's/^max_ttl_ms = 7000/max_ttl_ms = 5000/' /etc/lockd/guard.conf")
+    lowered = play(cluster.lab, "change_max_ttl.yml").must_work()
+    assert "Pausing for 9 seconds" in lowered.said
+    for name in MASTERS:
+        assert on(name).file("/etc/lockd/guard.conf").contains("max_ttl_ms = 5000")
+        assert redis(cluster, on, name, "HGET lockd:identity was_max_ttl_ms").strip() == ""
+
+
+def test_the_old_password_is_good_until_agents_get_in_with_the_new_one(cluster: Cluster, on: Any) -> None:
+    on("a2").check_output("cp -p /etc/lockd/masters.password /etc/lockd/kept.password")
+    on("a2").check_output("sed -i.kept s/masters.password/kept.password/ /etc/lockd/lockd.yml")
+    on("a2").check_output("systemctl restart lockd")
+    try:
+        stopped = play(cluster.lab, "rotate_passwords.yml", "-e", "all_well_patience_s=15")
+        assert stopped.status != 0
+        assert "m1 has no vote" in stopped.said
+        assert "as a2 sees it" in stopped.said
+        # The others take both, and a2 goes on with four of five.
+        assert on("a2").run("lockctl run --ttl 2s lab:old-password -- true").rc == 0
+    finally:
+        on("a2").check_output("mv /etc/lockd/lockd.yml.kept /etc/lockd/lockd.yml")
+        on("a2").check_output("rm /etc/lockd/kept.password; systemctl restart lockd")
+    wait_for_all_votes(on)
+    play(cluster.lab, "rotate_passwords.yml").must_work()
+
+
+def test_no_secret_is_in_any_journal(cluster: Cluster) -> None:
+    secrets = {path.stem: path.read_text().strip() for path in (cluster.lab.folder / "secrets").glob("*")}
+    assert len(secrets) >= 4
+    for name in (*MASTERS, *APPS):
+        journal = cluster.lab.host(name).run("journalctl", "--no-pager", "-o", "cat")
+        # It is one that would have them: what sudo was told to run is in it, and what Ansible's modules were.
+        assert "COMMAND=/bin/sh -c" in journal
+        assert "Invoked with" in journal
+        assert [kind for kind, secret in secrets.items() if secret in journal] == []
+
+
+def test_masters_that_agents_have_used_are_never_taken_for_unused(cluster: Cluster, on: Any) -> None:
+    for name in MASTERS:
+        on(name).check_output("systemctl stop lockd-master && rm -r /var/lib/lockd-master/appendonlydir")
+    for name in MASTERS:
+        on(name).check_output("systemctl start lockd-master")
+    inventory.write(cluster.lab, {"lockd_cluster_unused": True}, "said-to-be-unused")
+    formed = play(cluster.lab, "site.yml", "-v", inventory_name="said-to-be-unused").must_work()
+    assert "formed" in formed.said
+    assert "--unused" not in formed.said
+    assert votes(on) == dict.fromkeys(MASTERS, 1)

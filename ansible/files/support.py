@@ -49,7 +49,9 @@ SECRETS = (
 )
 NOT_SHOWN = "(not shown)"
 
-NAMES = "password|passwd|passphrase|secret|token|credential|authorization|rediscli_auth|api[_-]?key|masterauth"
+NAMES = (
+    "password|passwd|passphrase|secret|token|credential|authorization|rediscli_auth|api[_-]?key|masterauth"
+)
 # What looks like a secret: the first group stays, the rest is blotted out.
 LOOKS_SECRET = (
     re.compile(r"(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),

@@ -39,7 +39,7 @@ venv: $(TEST_STAMP) ## The virtual environment .venv with lockd and all that its
 test: tools $(TEST_STAMP) node prometheus lint ## Set up whatever the tests need, then lint, types, tests and test-lab (ARGS='-k fence': those tests)
 	$(BIN)/python -m pytest $(ARGS)
 ifeq ($(strip $(ARGS)),)
-	@$(MAKE) --no-print-directory test-lab
+	@$(MAKE) --no-print-directory test-lab ARGS="-m 'not thorough'"
 endif
 
 lint: $(TEST_STAMP) ## ruff and mypy

@@ -20,6 +20,8 @@ from tests.lab.load import at_work
 from tests.lab.plays import play
 from tests.lab.waiting import until
 
+pytestmark = pytest.mark.thorough
+
 
 def property_of(on: Any, host: str, unit: str, name: str) -> str:
     return str(on(host).check_output(f"systemctl show --value -p {name} {unit}"))

@@ -105,6 +105,7 @@ def m3_is_down(cluster: Cluster, on: Any) -> Iterator[None]:
     wait_for_all_votes(on)
 
 
+@pytest.mark.thorough
 def test_each_play_wants_all_masters_to_have_a_vote(cluster: Cluster, m3_is_down: None) -> None:
     for playbook in DAY2:
         refused = play(cluster.lab, playbook, *OF_M4, *IMPATIENT)
@@ -119,6 +120,7 @@ def a2_has_no_time(cluster: Cluster, on: Any) -> Iterator[None]:
     on("a2").check_output("systemctl start chrony")
 
 
+@pytest.mark.thorough
 def test_each_play_wants_all_clocks_in_sync(cluster: Cluster, a2_has_no_time: None) -> None:
     for playbook in DAY2:
         refused = play(cluster.lab, playbook, *OF_M4, *IMPATIENT)
@@ -126,6 +128,7 @@ def test_each_play_wants_all_clocks_in_sync(cluster: Cluster, a2_has_no_time: No
     assert list((cluster.lab.folder / "secrets").glob("*.next")) == []
 
 
+@pytest.mark.thorough
 def test_a_controller_without_the_secrets_makes_up_none(cluster: Cluster, tmp_path: Path) -> None:
     nowhere = tmp_path / "secrets"
     inventory.write(cluster.lab, {"lockd_secrets_dir": str(nowhere)}, "strange-secrets")
@@ -179,6 +182,7 @@ def test_nor_than_those_from_before_the_max_ttl_was_lowered(cluster: Cluster, on
         redis(cluster, on, "m1", "HDEL lockd:identity was_max_ttl_ms")
 
 
+@pytest.mark.thorough
 def test_a_master_without_a_vote_is_restarted_for_what_mends_it(cluster: Cluster, on: Any) -> None:
     on("m2").check_output("sed -i 's/^appendfsync always/appendfsync no/' /etc/lockd-master/master.conf")
     on("m2").check_output("systemctl restart lockd-master")
@@ -189,6 +193,7 @@ def test_a_master_without_a_vote_is_restarted_for_what_mends_it(cluster: Cluster
     assert votes(on) == dict.fromkeys(MASTERS, 1)
 
 
+@pytest.mark.thorough
 def test_a_lowered_max_ttl_is_waited_for_as_the_longest_guard_has_it(cluster: Cluster, on: Any) -> None:
     inventory.write(cluster.lab, {"lockd_max_ttl_ms": 7000}, "longer")
     play(cluster.lab, "change_max_ttl.yml", inventory_name="longer").must_work()
@@ -201,6 +206,7 @@ def test_a_lowered_max_ttl_is_waited_for_as_the_longest_guard_has_it(cluster: Cl
         assert redis(cluster, on, name, "HGET lockd:identity was_max_ttl_ms").strip() == ""
 
 
+@pytest.mark.thorough
 def test_the_old_password_is_good_until_agents_get_in_with_the_new_one(cluster: Cluster, on: Any) -> None:
     on("a2").check_output("cp -p /etc/lockd/masters.password /etc/lockd/kept.password")
     on("a2").check_output("sed -i.kept s/masters.password/kept.password/ /etc/lockd/lockd.yml")
@@ -230,6 +236,7 @@ def test_no_secret_is_in_any_journal(cluster: Cluster) -> None:
         assert [kind for kind, secret in secrets.items() if secret in journal] == []
 
 
+@pytest.mark.thorough
 def test_masters_that_agents_have_used_are_never_taken_for_unused(cluster: Cluster, on: Any) -> None:
     for name in MASTERS:
         on(name).check_output("systemctl stop lockd-master && rm -r /var/lib/lockd-master/appendonlydir")

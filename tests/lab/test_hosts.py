@@ -114,6 +114,9 @@ def test_chrony_may_step_the_clock_at_boot_and_never_later(cluster: Cluster) -> 
     host.run("kill", "-KILL", killed)
     until(lambda: pid_of_chrony(host) not in ("0", killed), "it is started again")
     assert "-R" in arguments_of_chrony(host)
+    # At a boot it waits for the time.
+    state = ("systemctl", "show", "--value", "-p", "ActiveState", "prometheus")
+    until(lambda: host.run(*state).strip() == "active", "Prometheus runs")
 
 
 def arguments_of_chrony(host: Host) -> list[str]:

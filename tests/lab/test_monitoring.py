@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 
 from tests.lab.conftest import Cluster
 from tests.lab.lab import APPS, MASTERS, REPOSITORY
+from tests.lab.waiting import until
 
 READ = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=20).read().decode())"
 PROMETHEUS, ALERTMANAGER = "http://127.0.0.1:9090", "http://127.0.0.1:9093"
@@ -20,14 +20,6 @@ PROMETHEUS, ALERTMANAGER = "http://127.0.0.1:9090", "http://127.0.0.1:9093"
 def ask(cluster: Cluster) -> Callable[[str], Any]:
     """What an address on the monitoring host answers, as it is asked there."""
     return lambda url: json.loads(cluster.lab.host("mon1").run("python3", "-c", READ, url))
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    deadline_s = time.monotonic() + 120
-    while not (value := condition()):
-        assert time.monotonic() < deadline_s, f"not within 120 s: {what}"
-        time.sleep(0.5)
-    return value
 
 
 def test_every_target_is_up(ask: Callable[[str], Any]) -> None:

@@ -15,7 +15,7 @@ from tests.lab import inventory
 from tests.lab.conftest import Cluster
 from tests.lab.lab import ADDRESSES, APPS, MASTERS
 from tests.lab.plays import play
-from tests.lab.test_restarts import until
+from tests.lab.waiting import until
 
 # A precheck that fails is to fail soon.
 IMPATIENT = ("-e", "all_well_patience_s=2", "-e", "time_sync_patience_s=2")

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,10 @@ from tests.lab.conftest import Cluster
 from tests.lab.host import mounts_below
 from tests.lab.lab import MASTERS
 from tests.lab.load import at_work
+from tests.lab.waiting import until
 from tests.redis.clock_shim import Clock
 
 DELAY_S = inventory.MAX_TTL_MS * 1.01 / 1000 + 1
-# For what takes a while on a busy machine; it only ends what hangs.
-PATIENCE_S = 120.0
-
-
-def until(condition: Callable[[], Any], what: str) -> Any:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not (value := condition()):
-        assert time.monotonic() < deadline_s, f"not within {PATIENCE_S:g} s: {what}"
-        time.sleep(0.1)
-    return value
 
 
 class Master:

@@ -231,7 +231,7 @@ def test_a_precheck_that_fails_touches_no_agent(cluster: Cluster, on: Any, newer
     try:
         stopped = play(cluster.lab, "upgrade_lockd.yml")
     finally:
-        on("a1").check_output("cp -p /root/lockd.yml /etc/lockd/")
+        on("a1").check_output("mv /root/lockd.yml /etc/lockd/")
     assert stopped.status != 0
     assert "no_such_key" in stopped.said
     assert "did not get ready" not in stopped.said

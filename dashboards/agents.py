@@ -5,7 +5,7 @@ from __future__ import annotations
 from dashboards import panels as p
 from dashboards.board import dashboard, link_to
 from dashboards.panels import GREEN, ORANGE, RED, YELLOW, ask
-from dashboards.queries import LOCKS, agent, grown, grown_in_range, per_second, quantile
+from dashboards.queries import AGENTS_SILENT, CANARY_P99, LOCKS, agent, grown, grown_in_range, per_second
 from dashboards.shared import LOCKS_WORDS
 
 LOCKS_BY_HOST = f"min by (instance) ({LOCKS})"
@@ -74,7 +74,7 @@ CONFIGURATIONS = p.stat(
 DOWN = p.stat(
     "Agents that don't answer",
     "Prometheus can't read them: apps there get no locks.",
-    [ask(f"count({agent('up')} == 0) or vector(0)", now=True)],
+    [ask(AGENTS_SILENT, now=True)],
     unit="none",
     thresholds=p.steps((None, GREEN), (1, RED)),
 )
@@ -96,7 +96,7 @@ ERRORS = p.stat(
 CANARY = p.lines(
     "Canary, p99",
     "How long each agent's own lock takes, with its release, when it works.",
-    [ask(quantile(0.99, "lockd_canary_seconds", "instance", 'outcome="granted"'), "{{instance}}")],
+    [ask(CANARY_P99, "{{instance}}")],
     unit="s",
 )
 CANARY_FAILED = p.lines(

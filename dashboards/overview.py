@@ -6,7 +6,9 @@ from dashboards import panels as p
 from dashboards.board import dashboard, link_to
 from dashboards.panels import BLUE, GREEN, ORANGE, PURPLE, RED, YELLOW, ask
 from dashboards.queries import (
+    AGENTS_SILENT,
     ANSWERS,
+    CANARY_P99,
     CLUSTER_OR_NONE,
     CONTENDED,
     LOCKS_OF_THE_WORST,
@@ -83,7 +85,7 @@ AGENTS_DOWN = p.stat(
     "Agents silent",
     "Hosts whose agent Prometheus can't read: apps there get no locks, and what they hold ends at its"
     " deadline.",
-    [ask(f"count({agent('up')} == 0) or vector(0)", now=True)],
+    [ask(AGENTS_SILENT, now=True)],
     unit="none",
     thresholds=p.steps((None, GREEN), (1, RED)),
 )
@@ -255,7 +257,7 @@ CANARY = p.lines(
     "Each agent takes and gives back a lock of its own all the time: p99 of how long that takes when it"
     " works, by"
     " agent. An agent whose line ends has a canary that fails.",
-    [ask(quantile(0.99, "lockd_canary_seconds", "instance", 'outcome="granted"'), "{{instance}}")],
+    [ask(CANARY_P99, "{{instance}}")],
     unit="s",
 )
 

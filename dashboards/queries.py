@@ -111,4 +111,8 @@ LOCKS = " or ".join(
 """By agent, whether apps of its host can have locks: its margin, or which of the above keeps them from it."""
 LOCKS_OF_THE_WORST = f"min({LOCKS}) + {NOWHERE} * (max({LOCKS}) < bool 0)"
 
+AGENTS_SILENT = f"count({agent('up')} == 0) or vector(0)"
+CANARY_P99 = quantile(0.99, "lockd_canary_seconds", "instance", 'outcome="granted"')
+"""By agent: how long its own lock takes, with its release, when it works."""
+
 ANSWERS = f"sum({per_second('lockd_grants_total')}) + sum({per_second('lockd_refusals_total', ANSWERED)})"

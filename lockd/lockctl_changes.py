@@ -12,7 +12,8 @@ import click
 
 from lockd.lockctl_agent import Agent
 from lockd.lockctl_failures import Status
-from lockd.lockctl_printing import json_option, print_holder, print_json, shown, shown_ms
+from lockd.lockctl_printing import json_option, print_holder, print_json
+from lockd.shown import shown, shown_ms
 
 # Without a terminal, how often to say that a wait goes on.
 REPORT_EVERY_S = 10.0

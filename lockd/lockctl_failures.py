@@ -7,8 +7,8 @@ from enum import IntEnum
 
 import click
 
-from lockd.lockctl_printing import shown
 from lockd.lockctl_run import CannotExecute, Lost, Refused
+from lockd.shown import shown
 
 
 class Status(IntEnum):

@@ -9,36 +9,13 @@ from typing import Any
 import click
 
 from lockd.lockctl_agent import Row
+from lockd.shown import shown, shown_ms
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
-def shown(value: object) -> str:
-    """A text for a terminal or a line of a table: names come from anybody, control characters and all."""
-    text = str(value)
-    if text.isprintable():
-        return text
-    return "".join(char if char.isprintable() else _escaped(char) for char in text)
-
-
-def _escaped(char: str) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
-
-
-def shown_ms(ms: int) -> str:
-    """A duration for people: 850ms, 12.3s, 4m05s, 1h02m."""
-    if ms < 1000:
-        return f"{ms}ms"
-    if ms < 60_000:
-        return f"{ms / 1000:.1f}s"
-    minutes, seconds = divmod(ms // 1000, 60)
-    if minutes < 60:
-        return f"{minutes}m{seconds:02}s"
-    return f"{minutes // 60}h{minutes % 60:02}m"
-
-
 def shown_us(us: int) -> str:
-    """The same for what is shorter, and may be negative."""
+    """As shown_ms, for what is shorter, and may be negative."""
     return f"{us / 1000:.2f}ms" if abs(us) < 1_000_000 else f"{us / 1_000_000:.1f}s"
 
 

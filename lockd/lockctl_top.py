@@ -20,8 +20,9 @@ import click
 
 from lockd.lockctl_agent import Agent, Row
 from lockd.lockctl_locks import duration_option
-from lockd.lockctl_printing import json_option, print_json, shown, shown_ms
+from lockd.lockctl_printing import json_option, print_json
 from lockd.lockctl_run import Refused, Unreachable
+from lockd.shown import shown, shown_ms
 from lockd.verdict import LOSS_IS_NEWS_MS, Facts, Level, Verdict, availability, safety
 
 if TYPE_CHECKING:

@@ -16,10 +16,9 @@ from lockd.lockctl_printing import (
     print_holder,
     print_json,
     print_table,
-    shown,
-    shown_ms,
     shown_us,
 )
+from lockd.shown import shown, shown_ms
 
 if TYPE_CHECKING:
     from lockd.doctor import Finding

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
 from lockd.core.leases import Loss
+from lockd.core.validity import NS_PER_MS
 
 REFUSAL_CODES = ("TAKEN", "NOQUORUM", "TIMEOUT", "DENIED", "LIMIT", "DRAINING", "CLOCK", "ERR")
 """Why LOCKs are refused."""
@@ -106,7 +107,7 @@ class ClassCounts:
     )  # fmt: skip
 
     def __init__(self, objective_ms: int) -> None:
-        self.objective_ns = objective_ms * 1_000_000
+        self.objective_ns = objective_ms * NS_PER_MS
         self.waits = {outcome: Histogram(WAIT_S) for outcome in OUTCOMES}
         self.granted_wait = self.waits[GRANTED]
         self.hold = Histogram(HOLD_S)

@@ -21,7 +21,9 @@ from typing import Any
 from lockd import __version__
 from lockd.census import Census, Place
 from lockd.config import LockClass
-from lockd.core.leases import Standing
+from lockd.core.leases import Standing, pid_and_uid
+from lockd.core.validity import NS_PER_MS
+from lockd.shown import shown, shown_ms
 from lockd.verdict import LOSS_IS_NEWS_MS, Facts, Level, Verdict, availability, safety
 
 PLACES_SHOWN = 100
@@ -29,7 +31,6 @@ NAME_CHARS = 120
 REASON_CHARS = 300
 FRESH_S = 1.0
 REFRESH_S = 5
-_NS_PER_MS = 1_000_000
 
 _STYLE = """
 body { font: 15px/1.4 system-ui, sans-serif; margin: 1.5em auto; max-width: 75em; padding: 0 1em;
@@ -184,7 +185,7 @@ def _classes(status: HostStatus) -> str:
                 _cell(policy.match if policy else "everything else" if label == "other" else ""),
                 _cell(now.leases, "n"),
                 _cell(now.waiters, "n"),
-                _cell(_ms(now.oldest_wait_ns // _NS_PER_MS) if now.waiters else "", "n"),
+                _cell(_ms(now.oldest_wait_ns // NS_PER_MS) if now.waiters else "", "n"),
                 _cell(totals["grants"], "n"),
                 _cell(totals["refusals"], "n"),
                 _lost_cell(totals),
@@ -220,7 +221,7 @@ def _place_row(place: Place, status: HostStatus, with_names: bool) -> tuple[str,
     name = _cell(_name(place.resource) if with_names else "", "name")
     waits = (
         _cell(place.waiters or "", "n"),
-        _cell(_ms(place.oldest_wait_ns // _NS_PER_MS) if place.waiters else "", "n"),
+        _cell(_ms(place.oldest_wait_ns // NS_PER_MS) if place.waiters else "", "n"),
     )
     if lease is None:
         blank = _cell("")
@@ -233,7 +234,7 @@ def _place_row(place: Place, status: HostStatus, with_names: bool) -> tuple[str,
             blank,
             blank,
         )
-    _, pid, uid = lease.holder.owner.split(b" ")
+    pid, uid = pid_and_uid(lease.holder.owner)
     lost = lease.standing is Standing.LOST
     level = Level.BAD if lost else Level.WARNING if place.on_fewer else ""
     kind = "LOST" if lost else "detached" if lease.holder.detached else "session"
@@ -241,12 +242,12 @@ def _place_row(place: Place, status: HostStatus, with_names: bool) -> tuple[str,
         name,
         _cell(place.label),
         _cell(kind, str(Level.BAD) if lost else ""),
-        _cell(_ms(place.held_ns // _NS_PER_MS), "n"),
-        _cell(_ms(max(0, lease.deadline_ns - status.now_ns) // _NS_PER_MS), "n"),
+        _cell(_ms(place.held_ns // NS_PER_MS), "n"),
+        _cell(_ms(max(0, lease.deadline_ns - status.now_ns) // NS_PER_MS), "n"),
         _cell(f"{lease.proven.bit_count()} of {len(status.masters)}", f"n {level}".strip()),
         *waits,
-        _cell(pid.decode()),
-        _cell(uid.decode()),
+        _cell(pid),
+        _cell(uid),
     )
 
 
@@ -283,12 +284,7 @@ def _cell(value: object, kind: str = "") -> str:
 
 def _text(value: object) -> str:
     """Any text as HTML: names and reasons come from anybody, control characters and all."""
-    shown = "".join(char if char.isprintable() else _escaped(char) for char in str(value))
-    return html.escape(shown)
-
-
-def _escaped(char: str) -> str:
-    return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
+    return html.escape(shown(value))
 
 
 def _name(resource: bytes) -> str:
@@ -301,12 +297,4 @@ def _us(us: int | None) -> str:
 
 
 def _ms(ms: int) -> str:
-    """A duration for people: 850 ms, 12.3 s, 4 min 05 s, 1 h 02 min."""
-    if ms < 1000:
-        return f"{ms} ms"
-    if ms < 60_000:
-        return f"{ms / 1000:.1f} s"
-    minutes, seconds = divmod(ms // 1000, 60)
-    if minutes < 60:
-        return f"{minutes} min {seconds:02} s"
-    return f"{minutes // 60} h {minutes % 60:02} min"
+    return shown_ms(ms, spelled_out=True)

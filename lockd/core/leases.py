@@ -17,6 +17,17 @@ def on_masters(holder: Holder) -> bytes:
     return b"%d %b" % (holder.max_hold_ms if holder.detached else 0, holder.owner)
 
 
+def owner_of(host: bytes, pid: int, uid: int) -> bytes:
+    """A process on a host, as `Holder.owner` has it. host: without spaces."""
+    return b"%b %d %d" % (host, pid, uid)
+
+
+def pid_and_uid(owner: bytes) -> tuple[int, int]:
+    """Of the process that `owner_of` has named."""
+    _, pid, uid = owner.split(b" ")
+    return int(pid), int(uid)
+
+
 _LEAST_GAIN_NS = 5 * NS_PER_MS
 
 

@@ -67,6 +67,7 @@ class Agent:
         self.log = log
         self.host = socket.gethostname().encode().replace(b" ", b"_")[:64] or b"?"
         self.quorum = config.quorum
+        self.fingerprint = config.fingerprint()
         self.metrics = Metrics(config)
         self.quotas = Quotas(config.limits)
         self.permissions = Permissions(config)
@@ -361,8 +362,7 @@ class Agent:
 
     def new_census(self, keep: int) -> Census:
         """One to be taken of `locks.queues` and `locks.detached`, from whatever thread."""
-        labels = self.metrics.totals_by_class()
-        return Census(labels, len(self.config.masters), self.config.timeouts.master_ms, keep)
+        return Census(self.config.labels, len(self.config.masters), self.config.timeouts.master_ms, keep)
 
     def _facts_for_page(self) -> HostStatus:
         """Called from the thread of a request."""
@@ -374,7 +374,7 @@ class Agent:
             host=self.host.decode(errors="backslashreplace"),
             cluster=self.config.cluster,
             uptime_ms=int(1000 * (time.monotonic() - self._started_s)),
-            fingerprint=self.config.fingerprint(),
+            fingerprint=self.fingerprint,
             connections=self.quotas.all.connections,
             quorum=self.quorum,
             responsive=self._alive(),
@@ -396,7 +396,7 @@ class Agent:
                 "lockd_version": __version__,
                 "process_id": os.getpid(),
                 "uptime_in_seconds": int(time.monotonic() - self._started_s),
-                "config_fingerprint": self.config.fingerprint(),
+                "config_fingerprint": self.fingerprint,
                 "cluster": self.config.cluster,
                 "max_ttl_ms": self.config.max_ttl_ms,
                 "tcp_port": 0,

@@ -11,7 +11,7 @@ from random import random
 
 from lockd.clock import boottime_ns
 from lockd.config import CANARY, Config
-from lockd.core.leases import Lease
+from lockd.core.leases import Lease, owner_of
 from lockd.core.locks import Locks
 from lockd.core.ports import Extended, Refusal
 from lockd.logs import EventLog
@@ -78,7 +78,7 @@ class Canary:
         self._ttl_ms = max(config.min_ttl_ms, min(_TTL_MS, config.max_ttl_ms))
         # With the process's id: what an agent that was killed left locked is in nobody's way.
         self._resource = b"%b%b:%d" % (RESERVED, host, os.getpid())
-        self._owner = b"%b %d %d" % (host, os.getpid(), os.geteuid())
+        self._owner = owner_of(host, os.getpid(), os.geteuid())
         self._silent = False
 
     async def run(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockd.census import ClassCensus
 from lockd.clock import boottime_ns
-from lockd.core.leases import Lease, Standing
+from lockd.core.leases import Lease, Standing, pid_and_uid
 from lockd.masters import formation, survey
 from lockd.masters.formation import NotPossible
 from lockd.server import resp
@@ -81,13 +81,13 @@ class Operators:
     def _shown_local(self, lease: Lease) -> dict[str, Any]:
         now_ns = boottime_ns()
         queue = self._agent.locks.queues.get(lease.resource)
-        _, pid, uid = lease.holder.owner.split(b" ")
+        pid, uid = pid_and_uid(lease.holder.owner)
         return {
             "resource": lease.resource,
             "holder": lease.token[:8],
             "class": lease.holder.label,
-            "pid": int(pid),
-            "uid": int(uid),
+            "pid": pid,
+            "uid": uid,
             "fence": lease.fence,
             "ttl_ms": max(0, (lease.deadline_ns - now_ns) // _MS),
             "held_ms": (now_ns - lease.granted_ns) // _MS,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockd.clock import boottime_ns
 from lockd.config import LockClass
-from lockd.core.leases import Lease
+from lockd.core.leases import Lease, owner_of
 from lockd.core.ports import Extended, Refusal
 from lockd.server import resp
 from lockd.server.peer import Peer
@@ -163,7 +163,7 @@ class Session(asyncio.Protocol):
             return
         self._admitted = True
         self.usage = agent.quotas.connected(self.peer.uid)
-        self.owner = b"%b %d %d" % (agent.host, self.peer.pid, self.peer.uid)
+        self.owner = owner_of(agent.host, self.peer.pid, self.peer.uid)
         self._transport.set_write_buffer_limits(high=agent.config.limits.unsent_bytes)
         agent.sessions.add(self)
 

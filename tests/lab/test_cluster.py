@@ -3,13 +3,13 @@ by a second run."""
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from tests.lab.conftest import Cluster
 from tests.lab.lab import APPS, MASTERS
+from tests.lab.looks import votes
 from tests.lab.plays import play
 from tests.lab.report import REPORT
 
@@ -25,8 +25,7 @@ def test_the_first_run_ends_with_locks_being_taken_from_each_app_host(cluster: C
 
 
 def test_all_masters_have_a_vote(cluster: Cluster, on: Any) -> None:
-    masters = json.loads(on("a1").check_output("lockctl masters --json"))
-    assert {master["name"]: master["vote"] for master in masters} == dict.fromkeys(MASTERS, 1)
+    assert votes(on) == dict.fromkeys(MASTERS, 1)
 
 
 def test_the_second_run_changes_nothing(cluster: Cluster) -> None:

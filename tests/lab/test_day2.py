@@ -3,7 +3,6 @@ time."""
 
 from __future__ import annotations
 
-import json
 import tarfile
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from tests.lab.host import Host
 from tests.lab.image import NEXT_VERSION_SUFFIX
 from tests.lab.lab import APPS, MASTERS
 from tests.lab.load import at_work
+from tests.lab.looks import masters, votes
 from tests.lab.plays import Played, play
 
 
@@ -35,10 +35,6 @@ def play_under_load(cluster: Cluster, playbook: str, *words: str, name: str = "i
 
 def started_at(on: Any, host: str, unit: str) -> str:
     return str(on(host).check_output(f"systemctl show -p ExecMainStartTimestampMonotonic {unit}"))
-
-
-def votes(on: Any) -> dict[str, int]:
-    return {one["name"]: one["vote"] for one in json.loads(on("a1").check_output("lockctl masters --json"))}
 
 
 def test_health_says_that_all_is_well(cluster: Cluster) -> None:
@@ -174,8 +170,7 @@ def test_the_max_ttl_is_raised_and_lowered(cluster: Cluster, on: Any, max_ttl_ms
     refused = play(cluster.lab, "site.yml", inventory_name="other-ttl")
     refused.must_stop_with("run change_max_ttl.yml first", "Nothing was changed")
     play_under_load(cluster, "change_max_ttl.yml", name="other-ttl")
-    rows = json.loads(on("a2").check_output("lockctl masters --json"))
-    assert {row["max_ttl_ms"] for row in rows} == {max_ttl_ms}
+    assert {row["max_ttl_ms"] for row in masters(on, "a2")} == {max_ttl_ms}
     assert on("m1").file("/etc/lockd/guard.conf").contains(f"max_ttl_ms = {max_ttl_ms}")
 
 

@@ -3,7 +3,6 @@ whose secrets aren't here is left as it is, with words that say what to do."""
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
 from tests.lab.lab import ADDRESSES, APPS, MASTERS
+from tests.lab.looks import votes
 from tests.lab.plays import play
 from tests.lab.waiting import until
 
@@ -47,10 +47,6 @@ def another_port(document: Document) -> None:
 
 def with_tls(document: Document) -> None:
     document["all"]["vars"]["lockd_tls"] = True
-
-
-def votes(on: Any) -> dict[str, int]:
-    return {one["name"]: one["vote"] for one in json.loads(on("a1").check_output("lockctl masters --json"))}
 
 
 def wait_for_all_votes(on: Any) -> None:

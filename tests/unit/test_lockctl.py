@@ -16,8 +16,9 @@ from lockd.lockctl_agent import Agent
 from lockd.lockctl_changes import WaitLines
 from lockd.lockctl_failures import Status
 from lockd.lockctl_locks import Duration
-from lockd.lockctl_printing import shown, shown_ms, shown_us
+from lockd.lockctl_printing import shown_us
 from lockd.lockctl_run import Job, Lost, Refused, Unreachable
+from lockd.shown import shown, shown_ms
 
 Answers = dict[str, Any]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ import pytest
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
 from tests.lab.lab import APPS, MASTERS
+from tests.lab.looks import votes
 from tests.lab.plays import play
 
 READ = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=20).read().decode())"
@@ -24,8 +24,16 @@ def test_a_cluster_is_destroyed_only_when_it_is_named(cluster: Cluster, on: Any)
     assert on("m1").service("lockd-master").is_running
 
 
+# What `systemctl edit lockd-master` leaves.
+EDIT_A_UNIT = (
+    "mkdir /etc/systemd/system/lockd-master.service.d"
+    " && printf '[Service]\\nNice=1\\n' >/etc/systemd/system/lockd-master.service.d/override.conf"
+)
+
+
 @pytest.fixture(scope="module")
-def removed(cluster: Cluster) -> Cluster:
+def removed(cluster: Cluster, on: Any) -> Cluster:
+    on("m3").check_output(EDIT_A_UNIT)
     play(cluster.lab, "remove_cluster.yml", "-e", "remove_cluster=lab").must_work()
     return cluster
 
@@ -83,8 +91,7 @@ def with_tls(removed: Cluster) -> Cluster:
 
 
 def test_with_tls_locks_are_taken_and_nothing_else_is_spoken(with_tls: Cluster, on: Any) -> None:
-    rows = json.loads(on("a1").check_output("lockctl masters --json"))
-    assert {row["name"]: row["vote"] for row in rows} == dict.fromkeys(FEWER["lock_masters"], 1)
+    assert votes(on) == dict.fromkeys(FEWER["lock_masters"], 1)
     assert on("a1").run("lockctl run --ttl 2s lab:tls -- true").rc == 0
     # To Redis itself this would be NOAUTH.
     assert "NOAUTH" not in on("m1").run("redis-cli -h 10.77.0.11 PING 2>&1").stdout

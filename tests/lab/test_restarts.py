@@ -4,6 +4,7 @@ forgotten stays out."""
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import time
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from tests.lab.conftest import Cluster
 from tests.lab.host import mounts_below
 from tests.lab.lab import MASTERS
 from tests.lab.load import at_work
+from tests.lab.looks import masters, votes
 from tests.lab.waiting import until
 from tests.redis.clock_shim import Clock
 
@@ -79,8 +81,7 @@ class Master:
         until(self.votes, f"{self.name} has its vote")
 
     def votes(self) -> bool:
-        rows = json.loads(self._on("a1").check_output("lockctl masters --json"))
-        return any(row["name"] == self.name and row["vote"] for row in rows)
+        return bool(votes(self._on).get(self.name))
 
 
 @pytest.fixture
@@ -245,20 +246,20 @@ def wall_clock(master: Master) -> Iterator[Clock]:
     folder = master.host.merged / "var/lib/lab-clock"
     folder.mkdir(exist_ok=True)
     clock = Clock(folder / "clock")
-    units = ("lockd-master", "lockd-guard-watch")
+    units = master.host.merged / "etc/systemd/system"
+    folders = [units / f"{unit}.service.d" for unit in ("lockd-master", "lockd-guard-watch")]
     inside = Path("/var/lib/lab-clock")
     variables = {name: inside / Path(path).name for name, path in clock.environment().items()}
-    for unit in units:
-        addition = master.host.merged / f"etc/systemd/system/{unit}.service.d/lab-clock.conf"
-        addition.parent.mkdir(exist_ok=True)
-        lines = "".join(f"Environment={name}={path}\n" for name, path in variables.items())
-        addition.write_text(f"[Service]\n{lines}")
+    lines = "".join(f"Environment={name}={path}\n" for name, path in variables.items())
+    for additions in folders:
+        additions.mkdir()
+        (additions / "lab-clock.conf").write_text(f"[Service]\n{lines}")
     master.run("systemctl daemon-reload && systemctl restart lockd-guard-watch lockd-master")
     master.wait_in_service()
     yield clock
     clock.ahead_ns = 0
-    for unit in units:
-        (master.host.merged / f"etc/systemd/system/{unit}.service.d/lab-clock.conf").unlink()
+    for additions in folders:
+        shutil.rmtree(additions)
     master.run("systemctl daemon-reload && systemctl restart lockd-guard-watch lockd-master")
 
 
@@ -279,8 +280,7 @@ def test_a_step_of_the_clock_puts_the_master_into_quarantine(
 
 
 def state_of(on: Any, name: str) -> str:
-    rows = json.loads(on("a1").check_output("lockctl masters --json"))
-    return str(next(row["state"] for row in rows if row["name"] == name))
+    return str(next(row["state"] for row in masters(on) if row["name"] == name))
 
 
 def test_metrics_of_the_guard_are_there_for_the_exporter(cluster: Cluster, master: Master) -> None:

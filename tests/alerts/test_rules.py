@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import urllib.request
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -184,6 +185,13 @@ FULL = {
     "master": "m3",
     "mountpoint": "/",
 }
+SLOW = {"alertname": "LockMasterSlow", "severity": "warning", "cluster": "shop", "master": "m3"}
+FEWER = {
+    "alertname": "LockUnderReplicated",
+    "severity": "warning",
+    "cluster": "shop",
+    "instance": "web1:9480",
+}
 OTHER_HOST = {"instance": "web2:9480"}
 BURN = {"alertname": "LockErrorBudgetBurn", "severity": "critical", "cluster": "shop", "window": "1h"}
 LEASES = {"alertname": "LockLost", "severity": "critical", "cluster": "shop", "class": "billing"}
@@ -197,6 +205,8 @@ LEASES = {"alertname": "LockLost", "severity": "critical", "cluster": "shop", "c
         (QUARANTINED, DOWN | {"cluster": "other"}, False),
         (DOWN, DOWN | {"alertname": "LockMasterSlow"}, True),
         (DOWN, DOWN | {"alertname": "LockMasterExporterBlind"}, True),
+        (SLOW, FEWER, True),
+        (SLOW, FEWER | {"cluster": "other"}, False),
         (LOST, CANARY, True),
         (LOST, CANARY | OTHER_HOST, False),
         (LOST, CANARY | {"alertname": "LockQuorumNoMargin"} | OTHER_HOST, False),
@@ -235,6 +245,25 @@ def test_what_follows_from_another_alert_is_inhibited_and_nothing_else(
     key = tuple(sorted(pair[1].items()))
     eventually(lambda: key in inhibited_by(alertmanager))
     assert inhibited_by(alertmanager)[key] == hidden
+
+
+def test_what_hides_another_alert_fires_before_it() -> None:
+    """Else somebody has been told of both. What is read from several targets is seen a scrape (15 s) apart,
+    and evaluated as far apart again."""
+    for rule in yaml.safe_load(ROUTES.read_text())["inhibit_rules"]:
+        sources, targets = (
+            re.findall(r"\bLock\w+", " ".join(rule[matchers]))
+            for matchers in ("source_matchers", "target_matchers")
+        )
+        apart_s = 0 if "instance" in rule["equal"] else 30
+        for source, target in product(sources, targets):
+            assert max(waits_s(source)) + apart_s <= min(waits_s(target)), f"{source} hides {target}"
+
+
+def waits_s(alert: str) -> list[int]:
+    """The `for` of each rule of that name."""
+    texts = [one.get("for", "0s") for one in ALL_ALERTS if one["alert"] == alert]
+    return [int(text[:-1]) * {"s": 1, "m": 60, "h": 3_600}[text[-1]] for text in texts]
 
 
 def inhibited_by(alertmanager: str) -> dict[tuple[tuple[str, str], ...], bool]:

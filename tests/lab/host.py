@@ -181,13 +181,11 @@ class Host:
                 os.kill(pid, 9)
 
     def _processes(self) -> list[int]:
-        """All processes in its control group and those below."""
+        """All processes in its control group and those below, which come and go meanwhile."""
         pids: list[int] = []
-        group = self.cgroups[-1]
-        for path in [group, *group.rglob("*")] if group.is_dir() else []:
-            if path.is_dir():
-                with contextlib.suppress(OSError):
-                    pids += [int(line) for line in (path / "cgroup.procs").read_text().split()]
+        for group, _, _ in os.walk(self.cgroups[-1]):
+            with contextlib.suppress(OSError):
+                pids += [int(line) for line in Path(group, "cgroup.procs").read_text().split()]
         return pids
 
     def remove(self) -> None:
@@ -223,12 +221,8 @@ def mounts_below(folder: Path) -> list[str]:
 
 
 def _remove_group(group: Path) -> None:
-    if not group.is_dir():
-        return
-    for path in sorted(group.rglob("*"), key=lambda path: len(path.parts), reverse=True):
-        if path.is_dir():
-            path.rmdir()
-    group.rmdir()
+    for path, _, _ in os.walk(group, topdown=False):
+        os.rmdir(path)
 
 
 def call(*command: str) -> None:

@@ -58,10 +58,10 @@ def lab() -> Iterator[Lab]:
     lab = Lab(NAME)
     try:
         with lab.locked():
-            if not (KEEP and all(host.running for host in lab.hosts.values())):
-                lab.up()
-            inventory.write(lab)
             try:
+                if not (KEEP and all(host.running for host in lab.hosts.values())):
+                    lab.up()
+                inventory.write(lab)
                 yield lab
             finally:
                 if not KEEP:

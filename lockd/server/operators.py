@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lockd.census import ClassCensus
 from lockd.clock import boottime_ns
 from lockd.core.leases import Lease, Standing, pid_and_uid
+from lockd.core.validity import NS_PER_MS
 from lockd.masters import formation, survey
 from lockd.masters.formation import NotPossible
 from lockd.server import resp
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from lockd.masters.fleet import Fleet
     from lockd.server.agent import Agent
 
-_MS = 1_000_000
 _ITEMS_PER_TURN = 100
 
 
@@ -89,8 +89,8 @@ class Operators:
             "pid": pid,
             "uid": uid,
             "fence": lease.fence,
-            "ttl_ms": max(0, (lease.deadline_ns - now_ns) // _MS),
-            "held_ms": (now_ns - lease.granted_ns) // _MS,
+            "ttl_ms": max(0, (lease.deadline_ns - now_ns) // NS_PER_MS),
+            "held_ms": (now_ns - lease.granted_ns) // NS_PER_MS,
             "masters": lease.proven.bit_count(),
             "of": len(self._agent.fleet.links),
             "detached": int(lease.holder.detached),
@@ -211,7 +211,7 @@ def _class_line(label: str, of: ClassCensus, totals: dict[str, int]) -> str:
     numbers = {
         "leases": of.leases,
         "waiters": of.waiters,
-        "oldest_wait_ms": of.oldest_wait_ns // _MS,
+        "oldest_wait_ms": of.oldest_wait_ns // NS_PER_MS,
         "lost": of.lost,
         "on_fewer_masters": of.on_fewer,
         **totals,

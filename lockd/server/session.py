@@ -10,6 +10,7 @@ from lockd.clock import boottime_ns
 from lockd.config import LockClass
 from lockd.core.leases import Lease, owner_of
 from lockd.core.ports import Extended, Refusal
+from lockd.core.validity import NS_PER_MS
 from lockd.server import resp
 from lockd.server.peer import Peer
 
@@ -20,8 +21,6 @@ _COMMANDS_PER_TURN = 64
 _REPLY_BYTES_PER_TURN = 65_536
 _LOSSES_REMEMBERED = 1_000
 _HAND_OVER_S = 5.0
-_MS = 1_000_000
-
 
 _DEAF = resp.RequestParser(1)
 
@@ -65,7 +64,7 @@ class LockRequest:
         self.notify = notify
         self.owner = session.owner
         self.asked_ns = now_ns
-        self.give_up_ns = now_ns + wait_ms * _MS if wait_ms else None
+        self.give_up_ns = now_ns + wait_ms * NS_PER_MS if wait_ms else None
 
     def granted(self, lease: Lease, now_ns: int) -> None:
         session = self.session
@@ -79,7 +78,7 @@ class LockRequest:
             resp.lease(
                 lease.token,
                 lease.fence,
-                (lease.deadline_ns - now_ns) // _MS,
+                (lease.deadline_ns - now_ns) // NS_PER_MS,
                 lease.deadline_ns,
                 session.protocol,
             )
@@ -370,7 +369,7 @@ class Session(asyncio.Protocol):
         if lease is None:
             self.answer(b":1\r\n")
             return
-        validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // _MS)
+        validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
         self.answer(resp.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self.protocol))
 
     def later(self, work: Coroutine[Any, Any, bytes | None], *, finish: bool = False) -> None:

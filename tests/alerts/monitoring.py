@@ -22,14 +22,14 @@ from tests.redis.masters import eventually
 
 FACTOR = 20
 """5 minutes become 15 seconds. Ages written into a rule as a number of seconds stay what they are."""
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
 def shortened(text: str) -> str:
     """Every `for: 5m`, `[5m]` and `group_wait: 30s` divided by FACTOR."""
 
     def divide(match: re.Match[str]) -> str:
-        ms = int(match[2]) * _SECONDS[match[3]] * 1_000 // FACTOR
+        ms = int(match[2]) * SECONDS[match[3]] * 1_000 // FACTOR
         return f"{match[1]}{ms}ms"
 
     return re.sub(r"((?:for: |\[|group_wait: |group_interval: ))(\d+)([smhd])\b", divide, text)

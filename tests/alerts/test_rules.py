@@ -14,6 +14,7 @@ import yaml
 
 from alerts.metrics_page import agent_families, full_name, guard_families
 from lockd.local_masters import LOOPBACK, Child, free_ports
+from tests.alerts.monitoring import SECONDS
 from tests.alerts.programs import ALERTS, ROOT, output_of, program
 from tests.redis.masters import eventually, short_folder
 
@@ -263,7 +264,7 @@ def test_what_hides_another_alert_fires_before_it() -> None:
 def waits_s(alert: str) -> list[int]:
     """The `for` of each rule of that name."""
     texts = [one.get("for", "0s") for one in ALL_ALERTS if one["alert"] == alert]
-    return [int(text[:-1]) * {"s": 1, "m": 60, "h": 3_600}[text[-1]] for text in texts]
+    return [int(text[:-1]) * SECONDS[text[-1]] for text in texts]
 
 
 def inhibited_by(alertmanager: str) -> dict[tuple[tuple[str, str], ...], bool]:

@@ -21,11 +21,12 @@ BENCH_STAMP := $(VENV)/.installed-bench
 LAB_VENV := .venv-lab
 LAB_STAMP := $(LAB_VENV)/.installed
 
-# command:package, for each program of the distribution that the tests use; a test without its program is skipped.
-APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc,libc6-dev spin:spin mkfs.xfs:xfsprogs chromium:chromium
+# command:package, for each program of the distribution that the tests use; a test without its program is skipped. What
+# is no program is named by its path.
+APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc /usr/include/stdio.h:libc6-dev spin:spin mkfs.xfs:xfsprogs chromium:chromium
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test lint dashboards preview bench fuzz sim mutations chaos model chain alerts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
+.PHONY: help dev venv test lint dashboards preview bench fuzz sim mutations chaos model chain lock alerts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -80,6 +81,16 @@ model: tools $(TEST_STAMP) ## Search every state of the formal model, and of it 
 chain: tools prometheus $(TEST_STAMP) ## Masters, agent, exporters, Prometheus, Alertmanager for real: each fault, its alerts and when
 	$(BIN)/python -m tests.alerts $(ARGS)
 
+LOCKS := ansible/roles/lockd/files
+UV_COMPILE := $(BIN)/python -m uv pip compile --quiet --upgrade --universal --python-version 3.11 --only-binary :all: --generate-hashes \
+  --no-header --no-annotate --no-emit-index-url
+
+lock: $(VENV)/.created ## What is deployed, and built with, by version and hash: newest of each (ansible/roles/lockd/files/*.lock)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(UV_COMPILE) --output-file $(LOCKS)/requirements.lock pyproject.toml >/dev/null
+	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
+	  | $(UV_COMPILE) --output-file $(LOCKS)/build.lock - >/dev/null
+
 alerts-docs: $(TEST_STAMP) ## alerts/METRICS.md, from the code
 	$(BIN)/python -m alerts.metrics_page > alerts/METRICS.md.new && mv alerts/METRICS.md.new alerts/METRICS.md
 
@@ -103,7 +114,7 @@ $(LAB_STAMP): $(VENV)/.created pyproject.toml
 	@touch $@
 
 LAB_APT_TOOLS := systemd-nspawn:systemd-container mmdebstrap:mmdebstrap dpkg-scanpackages:dpkg-dev ssh:openssh-client ip:iproute2 \
-  mkfs.xfs:xfsprogs gcc:gcc,libc6-dev vagrant:vagrant
+  mkfs.xfs:xfsprogs gcc:gcc /usr/include/stdio.h:libc6-dev vagrant:vagrant
 
 lab-tools:
 	@$(MAKE) --no-print-directory tools APT_TOOLS='$(LAB_APT_TOOLS)'
@@ -147,44 +158,35 @@ $(TEST_STAMP): $(VENV)/.created pyproject.toml
 
 # --- what the tests need besides Python ------------------------------------------------------------------------------
 
-# Debian starts a service when its package is installed: a stock Redis on port 6379 that nobody asked for. While ours are
-# installed a policy forbids it, and whatever policy was there is put back. Disabled, they don't start with the machine.
 tools:
 	@missing=; for tool in $(APT_TOOLS); do \
-	  command -v "$${tool%%:*}" >/dev/null || missing="$$missing $$(echo $${tool#*:} | tr , " ")"; \
+	  command -v "$${tool%%:*}" >/dev/null || [ -e "$${tool%%:*}" ] || missing="$$missing $$(echo $${tool#*:} | tr , " ")"; \
 	done; \
 	if [ -z "$$missing" ]; then exit 0; fi; \
 	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
 	  echo "not installed (needs root and apt-get), tests that use them will be skipped:$$missing"; exit 0; \
 	fi; \
 	echo "installing$$missing"; \
-	policy=/usr/sbin/policy-rc.d; saved=; \
-	if [ -e $$policy ]; then saved=$$policy.lockd-saved; mv $$policy $$saved; fi; \
-	trap 'rm -f $$policy; [ -z "$$saved" ] || mv $$saved $$policy' EXIT; trap 'exit 130' INT TERM HUP; \
-	printf '#!/bin/sh\nexit 101\n' >$$policy; chmod 755 $$policy; \
-	apt-get update -qq && \
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null || exit 1; \
-	[ ! -d /run/systemd/system ] || systemctl --quiet disable $$missing 2>/dev/null || true
+	tests/install.sh $$missing
 
 # A client of another language, ioredis, for the tests that show lockd to it. No Node.js: those tests are skipped.
 node: $(if $(and $(shell command -v node),$(shell command -v npm)),$(NODE_DIR)/.installed)
 
 $(NODE_DIR)/.installed:
 	@mkdir -p $(NODE_DIR)
+	@echo "installing ioredis"
 	@timeout 120 npm install --fetch-retries=1 --fetch-timeout=30000 --prefix $(NODE_DIR) --silent --no-package-lock --ignore-scripts --no-audit --no-fund ioredis@5 \
 	  && touch $@ || echo "ioredis could not be installed: its tests will be skipped"
 
 # promtool, amtool and the programs of the chain. They are unpacked and not installed: their packages start services at
-# once, on the ports of a monitoring host, and nobody asked for those by running tests. A machine's own ones serve as well.
-PROMETHEUS_PACKAGES := prometheus prometheus-alertmanager prometheus-redis-exporter prometheus-node-exporter
+# once, on the ports of a monitoring host, and nobody asked for those by running tests. A machine's own ones serve as
+# well, in any mix.
+PROMETHEUS_PACKAGES := prometheus prometheus-alertmanager prometheus-node-exporter
 
 prometheus: $(if $(foreach name,promtool amtool $(PROMETHEUS_PACKAGES),$(if $(shell command -v $(name)),,missing)),$(PROMETHEUS_DIR)/.unpacked)
 
-$(PROMETHEUS_DIR)/.unpacked:
+$(PROMETHEUS_DIR)/.unpacked: tests/alerts/unpack.sh
 	@command -v apt-get >/dev/null || { echo "no apt-get: tests that need Prometheus will be skipped"; exit 0; }; \
-	mkdir -p $(PROMETHEUS_DIR) && cd $(PROMETHEUS_DIR) || exit 1; \
-	fetch() { timeout 300 apt-get download -qq $(PROMETHEUS_PACKAGES) >/dev/null 2>&1; }; \
-	fetch || { [ "$$(id -u)" = 0 ] && apt-get update -qq && fetch; } || { \
-	  echo "Debian's Prometheus could not be downloaded: its tests will be skipped"; exit 0; }; \
-	for package in *.deb; do dpkg -x "$$package" . || exit 1; done; \
-	rm -f *.deb; touch .unpacked
+	echo "unpacking $(PROMETHEUS_PACKAGES)"; \
+	tests/alerts/unpack.sh $(PROMETHEUS_DIR) $(PROMETHEUS_PACKAGES) || \
+	  echo "Debian's Prometheus could not be downloaded: its tests will be skipped"

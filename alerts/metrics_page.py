@@ -23,9 +23,9 @@ HEAD = """# Metrics
 
 Made from the code by `make alerts-docs`; a test checks that it is current. Don't edit it.
 
-Scrape the agents as `job="lockd"`, the masters' redis_exporter as `job="lockd-master"` and the node_exporter
-of the masters' hosts as `job="node"`. Give all three the target label `cluster`, and the last two the target
-label `master` with the name that the master has in lockd's configuration: rules and dashboards join by these.
+Scrape the agents as `job="lockd"` and the node_exporter of the masters' hosts as `job="node"`. Give both the
+target label `cluster`, and the latter the target label `master` with the name that the master has in lockd's
+configuration: rules and dashboards join by these.
 Scrape Alertmanager as `job="alertmanager"`, so that somebody learns when it can't deliver.
 
 Every series is there from the start, at 0, unless its meaning says when it is absent. No resource is ever a
@@ -49,7 +49,7 @@ def agent_families() -> list[Any]:
     masters = [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in range(1, 6)]
     config = Config.model_validate({"cluster": "example", "masters": masters})
     metrics = Metrics(config)
-    fleet = Fleet(config, metrics, lambda _link: None)
+    fleet = Fleet(config, metrics, lambda _link: None, lambda *_: None)
     identity = Identity(config.cluster, "m1", config.max_ttl_ms)
     fleet.links[0].facts = Facts("", "7.0.15", "master", 0, identity, {})
     limits = Limits(len(config.masters))

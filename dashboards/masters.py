@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dashboards import panels as p
 from dashboards.board import MASTER_VARIABLE, dashboard, link_to
-from dashboards.panels import GREEN, ORANGE, RED, YELLOW, ask
+from dashboards.panels import GREEN, ORANGE, RED, ask
 from dashboards.queries import agent, at_master, grown, grown_at_master, master_state, per_second, quantile
 from dashboards.shared import MASTER_WORDS
 
@@ -18,7 +18,8 @@ QUARANTINE_LEFT = (
     f" * {at_master('redis_lock_guard_quarantined')})"
 )
 MEMORY_SHARE = (
-    f"max by (master) ({at_master('redis_memory_used_bytes')} / ({at_master('redis_memory_max_bytes')} > 0))"
+    f"max by (master) ({agent('lockd_master_memory_used_bytes', OF_MASTER)}"
+    f" / ({agent('lockd_master_memory_max_bytes', OF_MASTER)} > 0))"
 )
 
 STATES = p.timeline(
@@ -66,7 +67,6 @@ SUMMARY = p.table(
             unit="percentunit",
             thresholds=p.steps((None, "transparent"), (0.8, ORANGE)),
         ),
-        p.Column("up for", f"max by (master) ({at_master('redis_uptime_in_seconds')})", unit="s"),
     ],
     sort="is",
 )
@@ -115,7 +115,7 @@ PROBES = p.lines(
 NOT_COUNTED = p.lines(
     "Votes that did not count",
     "late: after its time limit. connection_lost: unknown outcome. clock: not trusted. state, no_identity,"
-    " ttl_above_ceiling, fence_exhausted: the master itself refused.",
+    " ttl_above_ceiling: the master itself refused. miscounting, nonsense: what it said can't be.",
     [
         ask(
             f"sum by (master, reason) ({per_second('lockd_master_votes_not_counted_total', OF_MASTER)}) > 0",
@@ -177,8 +177,15 @@ QUARANTINES = p.lines(
 )
 CONNECTS = p.lines(
     "Connections made",
-    "By agents to each master. None is good; many mean a path or a master that breaks off.",
-    [ask(f"sum by (master) ({per_second('lockd_master_connects_total', OF_MASTER)})", "{{master}}")],
+    "By agents to each master. None is good; many mean a path or a master that breaks off. Nonsense: given"
+    " up for what the master said.",
+    [
+        ask(f"sum by (master) ({per_second('lockd_master_connects_total', OF_MASTER)})", "{{master}}"),
+        ask(
+            f"sum by (master) ({per_second('lockd_master_nonsense_total', OF_MASTER)})",
+            "{{master}} nonsense",
+        ),
+    ],
     unit="ops",
 )
 MEMORY = p.lines(
@@ -195,22 +202,12 @@ MEMORY = p.lines(
     most=1,
     thresholds=p.steps((None, "transparent"), (0.8, ORANGE)),
 )
-COMMANDS = p.lines(
-    "Commands",
-    "What Redis itself counts. All masters get the same, so one below the others is not asked.",
-    [
-        ask(
-            f"sum by (master) (rate({at_master('redis_commands_processed_total')}[$__rate_interval]))",
-            "{{master}}",
-        )
-    ],
-    unit="ops",
-)
-REDIS_UP = p.timeline(
-    "Redis, as its exporter sees it",
-    "Down here and down above: the process or the host. Up here and down above: the path from the agents.",
-    [ask(f"max by (master) ({at_master('redis_up')})", "{{master}}")],
-    mappings=[*p.words((1, "up", GREEN), (0, "down", RED)), p.missing("no exporter", YELLOW)],
+HOST_UP = p.timeline(
+    "Its host, as Prometheus sees it",
+    "Silent here and down above: the host, or its network. Up here and down above: Redis itself, or the path"
+    " from the agents.",
+    [ask(f"max by (master) ({at_master('redis_lock_guard_delay_seconds')} > bool 0)", "{{master}}")],
+    mappings=[*p.words((1, "up", GREEN)), p.missing("silent", RED)],
 )
 
 BOARD = dashboard(
@@ -221,10 +218,9 @@ BOARD = dashboard(
         (8, [(24, STATES)]),
         (8, [(24, SUMMARY)]),
         (7, [(8, VOTES), (8, ROUND_TRIPS), (8, NOT_COUNTED)]),
-        (7, [(8, QUARANTINE), (8, QUARANTINES), (8, REDIS_UP)]),
+        (7, [(8, QUARANTINE), (8, QUARANTINES), (8, HOST_UP)]),
         (7, [(8, OFFSETS), (8, JUMPS), (8, CONNECTS)]),
-        (7, [(8, MEDIANS), (8, PROBES), (8, COMMANDS)]),
-        (7, [(24, MEMORY)]),
+        (7, [(8, MEDIANS), (8, PROBES), (8, MEMORY)]),
     ],
     also=[MASTER_VARIABLE],
 )

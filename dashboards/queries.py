@@ -18,7 +18,7 @@ CONTENDED = 'reason=~"taken|timeout"'
 ANSWERED = 'reason=~"taken|timeout|noquorum|clock"'
 REJECTED = 'reason=~"denied|limit|draining|err"'
 LOST = 'reason=~"not_renewed|gone"'
-"""Losses that are somebody's trouble; `forced` and `max_hold` were meant."""
+"""Losses that are somebody's trouble; `forced`, `max_hold` and `cut_off` were meant."""
 
 
 def agent(metric: str, *more: str) -> str:
@@ -67,7 +67,7 @@ def recorded(rule: str, *more: str) -> str:
 # `up` without a vote, the other is known to the guard only, and is `down` to agents.
 MASTER_STATES = (
     "up", "connecting", "loading", "stalled", "clock", "blank", "unidentified", "foreign", "misplaced",
-    "duplicate", "misconfigured", "down", "quarantined",
+    "duplicate", "misconfigured", "miscounting", "down", "quarantined",
 )  # fmt: skip
 
 

@@ -1,17 +1,16 @@
-"""What is held and waited for on this host, counted by class, and the few leases that matter most.
+"""What is held and waited for on this host, counted by class.
 
 There may be a hundred thousand leases. They are walked in bites: between two of them whoever walks has to
-rest, the event loop to serve apps, another thread to leave the interpreter to the loop. What is kept for
-showing is bounded, whatever there is.
+rest, the event loop to serve apps, another thread to leave the interpreter to the loop. And what was counted
+is kept for a while, so that those who ask all the time don't have them walked all the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from heapq import nlargest
 from itertools import chain
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from lockd.core.leases import Lease, Standing
 from lockd.core.validity import NS_PER_MS
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
 
 V = TypeVar("V")
 
+KEPT_NS = 1_000_000_000
 _BITE = 200
 
 
@@ -35,31 +35,15 @@ class ClassCensus:
     on_fewer: int = 0
 
 
-class Place(NamedTuple):
-    """A resource that is held or waited for on this host. `lease` None: it is held elsewhere, or being tried
-    for. The order is that of importance."""
-
-    waiters: int
-    lost: bool
-    on_fewer: bool
-    held_ns: int
-    resource: bytes
-    label: str
-    oldest_wait_ns: int
-    lease: Lease | None
-
-
 class Census:
-    """Counts in `by_class`; `places` are the first `keep` by importance: much waited for, lost, held long."""
+    """Counts in `by_class`, and over all classes."""
 
-    def __init__(self, labels: Iterable[str], masters: int, timeout_ms: int, keep: int) -> None:
+    def __init__(self, labels: Iterable[str], masters: int, timeout_ms: int) -> None:
         self.by_class = {label: ClassCensus() for label in labels}
         self.on_masters = [0] * (masters + 1)
         """Held leases, by how many masters have confirmed them."""
         self._all_masters = masters
         self._timeout_ns = timeout_ms * NS_PER_MS
-        self._keep = keep
-        self._places: list[Place] = []
 
     def steps(
         self, queues: Mapping[bytes, Queue], detached: Mapping[bytes, Lease], now_ns: int
@@ -71,10 +55,6 @@ class Census:
             self._take(lease, queue, now_ns)
             if number % _BITE == 0:
                 yield
-
-    @property
-    def places(self) -> Sequence[Place]:
-        return nlargest(self._keep, self._places, key=_importance)
 
     @property
     def total(self) -> ClassCensus:
@@ -96,18 +76,13 @@ class Census:
         of = self.by_class.get(label) or self.by_class["other"]
         of.waiters += waiters
         of.oldest_wait_ns = max(of.oldest_wait_ns, oldest_ns)
-        lost = lease is not None and lease.standing is Standing.LOST
-        fewer = lease is not None and self._is_on_fewer(lease, now_ns)
-        if lease is not None and lease.standing is Standing.HELD:
+        if lease is None:
+            return
+        of.leases += 1
+        of.lost += lease.standing is Standing.LOST
+        of.on_fewer += self._is_on_fewer(lease, now_ns)
+        if lease.standing is Standing.HELD:
             self.on_masters[lease.proven.bit_count()] += 1
-        of.leases += lease is not None
-        of.lost += lost
-        of.on_fewer += fewer
-        resource = lease.resource if lease is not None else queue.resource if queue is not None else b""
-        held_ns = now_ns - lease.granted_ns if lease is not None else 0
-        self._places.append(Place(waiters, lost, fewer, held_ns, resource, label, oldest_ns, lease))
-        if len(self._places) >= 4 * self._keep:
-            self._places = nlargest(self._keep, self._places, key=_importance)
 
     def _is_on_fewer(self, lease: Lease, now_ns: int) -> bool:
         """Not all masters have confirmed it, though they had the time: the quorum decides, the others come a
@@ -117,8 +92,38 @@ class Census:
         return now_ns - lease.t1_ns > min(self._timeout_ns, lease.ttl_ms * NS_PER_MS // 4)
 
 
-def _importance(place: Place) -> tuple[int, bool, bool, int]:
-    return place.waiters, place.lost, place.on_fewer, place.held_ns
+class Held(Protocol):
+    """What is walked: core.locks.Locks has it."""
+
+    @property
+    def queues(self) -> Mapping[bytes, Queue]: ...
+    @property
+    def detached(self) -> Mapping[bytes, Lease]: ...
+
+
+class Counted:
+    """A census of what is held now, or of KEPT_NS ago at most."""
+
+    def __init__(self, new: Callable[[], Census], held: Held, now_ns: Callable[[], int]) -> None:
+        self._new = new
+        self._held = held
+        self._now_ns = now_ns
+        self._last = new()
+        self._good_until_ns = -1
+
+    @property
+    def last(self) -> Census:
+        """The last one that was completed; an empty one at first."""
+        return self._last
+
+    def steps(self) -> Iterator[None]:
+        """Have `last` be recent. Rest whenever it yields. Several threads may walk at once."""
+        begun_ns = self._now_ns()
+        if begun_ns < self._good_until_ns:
+            return
+        census = self._new()
+        yield from census.steps(self._held.queues, self._held.detached, begun_ns)
+        self._last, self._good_until_ns = census, begun_ns + KEPT_NS
 
 
 def _values(table: Mapping[bytes, V]) -> list[V]:

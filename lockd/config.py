@@ -5,7 +5,6 @@ Pydantic finds what is wrong with single fields, config_checks.py what is wrong 
 config_problems.py has the words for it, and config_yaml.py reads the file.
 """
 
-import fnmatch
 import hashlib
 import json
 import os
@@ -38,6 +37,7 @@ from lockd.addresses import HIGHEST_PORT, split_address
 from lockd.config_checks import contradictions, warnings_of
 from lockd.config_problems import ConfigError, Schema, refuse, refused_at, shown
 from lockd.config_yaml import Refused, document_in
+from lockd.globs import matcher
 
 DAY_MS = 86_400_000
 SOCKET_PATH_BYTES = 107  # sun_path holds 108 with its final NUL
@@ -128,6 +128,7 @@ MASTER_ADDRESS = 'host:port, as "10.0.0.1:6379" or "[2001:db8::1]:6379"'
 METRICS_ADDRESS = 'host:port, as "127.0.0.1:9480" or "[::1]:9480", or null for none'
 ClusterName = Annotated[StrictStr, _text("1 to 64 letters, digits, '.', '_' or '-'", "[A-Za-z0-9._-]{1,64}")]
 Label = Annotated[StrictStr, _text("1 to 63 of a-z, 0-9 and '_', a letter first", "[a-z][a-z0-9_]{0,62}")]
+HostName = Annotated[StrictStr, _text("a host name without a port", r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")]
 SystemName = Annotated[StrictStr, Field(min_length=1)]
 Pem = Annotated[Path, AfterValidator(_readable)]
 
@@ -218,7 +219,7 @@ class LockClass(Policy):
 
 class Limits(_Section):
     connections: StrictInt = _whole(10_000)
-    connections_per_user: StrictInt = _whole(4_096)
+    connections_per_user: StrictInt = _whole(1_024)
     leases: StrictInt = _whole(100_000)
     leases_per_user: StrictInt = _whole(50_000)
     waiters: StrictInt = _whole(50_000)
@@ -226,7 +227,10 @@ class Limits(_Section):
     resource_bytes: StrictInt = _whole(512)
     request_bytes: StrictInt = _whole(65_536)
     pipeline_bytes: StrictInt = _whole(131_072)
-    unsent_bytes: StrictInt = _whole(262_144)
+    buffered_bytes: StrictInt = _whole(134_217_728)
+    buffered_bytes_per_user: StrictInt = _whole(33_554_432)
+    unread_ms: StrictInt = _whole(10_000)
+    unknown_tokens_per_second: StrictInt = _whole(500, 1, 1_000_000)
 
 
 class Config(_Section):
@@ -246,6 +250,9 @@ class Config(_Section):
     admin_group: SystemName | None = _optional("a group name, or null for none")
     metrics: Annotated[StrictStr, _address(0, METRICS_ADDRESS)] | None = Field(
         default="127.0.0.1:9480", description=METRICS_ADDRESS
+    )
+    metrics_hosts: tuple[HostName, ...] = Field(
+        default=(), description="a list of host names without ports, as [web1.example.com]"
     )
     canary_ms: StrictInt = _whole(10_000, 0, DAY_MS)
     timeouts: Timeouts = Timeouts()
@@ -303,15 +310,15 @@ class Config(_Section):
     @cached_property
     def class_of(self) -> Callable[[bytes], LockClass]:
         """`class_of(resource)`: the first class that matches, else `other`. Hot, so a caching C function."""
-        matchers = [(re.compile(fnmatch.translate(one.match)).match, one) for one in self.classes]
+        return lru_cache(maxsize=CLASSES_REMEMBERED)(self.find_class)
+
+    @cached_property
+    def find_class(self) -> Callable[[bytes], LockClass]:
+        """The same without remembering: for many resources that nobody is about to lock. Linear in the name
+        for each class, whatever its glob."""
+        matchers = [(matcher(one.match.encode("utf-8", "surrogateescape")), one) for one in self.classes]
         other = self.other
-
-        @lru_cache(maxsize=CLASSES_REMEMBERED)
-        def class_of(resource: bytes) -> LockClass:
-            name = resource.decode("utf-8", "surrogateescape")
-            return next((one for matches, one in matchers if matches(name)), other)
-
-        return class_of
+        return lambda resource: next((one for matches, one in matchers if matches(resource)), other)
 
     def password(self) -> str | None:
         """The masters' password, read anew from its file each time; ConfigError when that can't be done."""
@@ -324,7 +331,8 @@ class Config(_Section):
     def fingerprint(self) -> str:
         """12 hex digits that two agents share when their configurations are the same, but for secrets and for
         where on its host each of them listens."""
-        shared = self.model_dump(exclude={"auth": {"password"}, "metrics": True, "socket": True})
+        own: Any = {"auth": {"password"}, "metrics": True, "metrics_hosts": True, "socket": True}
+        shared = self.model_dump(exclude=own)
         canonical = json.dumps(shared, sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 

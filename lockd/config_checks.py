@@ -5,7 +5,6 @@ The former looks at the document as it was written: pydantic compares fields onl
 
 from __future__ import annotations
 
-import fnmatch
 import grp
 import pwd
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from pydantic import BaseModel
 
 from lockd.addresses import endpoint
 from lockd.config_problems import Loc, Problem, Schema, path_of, shown
+from lockd.globs import matcher
 
 if TYPE_CHECKING:
     from lockd.config import Config, Policy
@@ -100,10 +100,11 @@ def _orders(document: Any) -> Iterator[tuple[Loc, Loc]]:
     for ceiling in (("defaults", "max_ttl_ms"), *classes):
         yield ceiling, ("max_ttl_ms",)
         yield ("min_ttl_ms",), ceiling
-    for what in ("connections", "leases", "waiters"):
+    for what in ("connections", "leases", "waiters", "buffered_bytes"):
         yield ("limits", f"{what}_per_user"), ("limits", what)
     yield ("limits", "resource_bytes"), ("limits", "request_bytes")
     yield ("limits", "request_bytes"), ("limits", "pipeline_bytes")
+    yield ("limits", "pipeline_bytes"), ("limits", "buffered_bytes_per_user")
 
 
 def _out_of_order(document: Any, low: Loc, high: Loc, schema: Schema) -> Iterator[Problem]:
@@ -165,14 +166,23 @@ def _warn_of_classes(config: Config) -> Iterator[str]:
                 f"classes[{index}]: {one.name} is never reached, since {shadow.name} before it matches "
                 f"all of {one.match!r}; put {one.name} first"
             )
+        if "[!" in one.match:
+            yield (
+                f"classes[{index}]: [! in {one.match!r} is a set with the character '!' in it; "
+                "write [^ for what is not in a set"
+            )
         if (one.users, one.groups) != (None, None) and not one.users and not one.groups:
             yield f"classes[{index}]: nobody may lock {one.name}; name someone in its users or groups"
 
 
 def _covers(earlier: str, later: str) -> bool:
-    """Whether a glob matches all that a later one does, where that is plain: [ and ? are left alone."""
-    plain = not set("[?").intersection(earlier) and "[" not in later
-    return earlier == later or (plain and fnmatch.fnmatchcase(later, earlier))
+    """Whether a glob matches all that a later one does, where that is plain: [, ? and \\ are left alone."""
+    plain = not set("[?\\").intersection(earlier) and not set("[\\").intersection(later)
+    return earlier == later or (plain and matcher(_bytes(earlier))(_bytes(later)))
+
+
+def _bytes(glob: str) -> bytes:
+    return glob.encode("utf-8", "surrogateescape")
 
 
 def _warn_of_unknown_names(config: Config) -> Iterator[str]:

@@ -61,7 +61,10 @@ def run(folder: Path, masters: int | None = None, metrics: str | None = None) ->
 
 
 class StopSignals:
-    """SIGINT, SIGTERM and SIGHUP as a count: the first asks to stop, the second to stop at once."""
+    """SIGINT, SIGTERM and SIGHUP as a count: the first asks to stop, the second to stop at once.
+
+    One that was ignored when we were started (nohup, a script's `&`) stays so.
+    """
 
     NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
@@ -74,7 +77,8 @@ class StopSignals:
     def __enter__(self) -> Self:
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         for number in self.NUMBERS:
-            self._before[number] = signal.signal(number, self._note)
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(

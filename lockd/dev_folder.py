@@ -11,6 +11,7 @@ import os
 import re
 import shlex
 import socket
+import stat
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -97,6 +98,10 @@ class DevFolder:
 
     def _make(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
+        seen = self.path.stat()
+        # What stands in it is opened and written to as this user: a link there would lead anywhere.
+        if seen.st_uid != os.geteuid() or seen.st_mode & stat.S_IWOTH:
+            raise DevError(f"{self.path} is not yours alone (uid {seen.st_uid}). Choose another --dir")
         if not self._lock_path.exists() and any(self.path.iterdir()):
             raise DevError(
                 f"{self.path} isn't empty and isn't a folder of `lockd dev`, so it is left as it is."

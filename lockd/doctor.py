@@ -316,7 +316,8 @@ _THEN = {
     "foreign": "is its address that of another cluster's master? Then correct it in the configuration",
     "misplaced": "put its address into the entry of that name, on all hosts alike",
     "duplicate": "give each entry an address of its own: two lead to one Redis",
-    "misconfigured": "set that on the master and restart it: the agent refuses what breaks its promises",
+    "misconfigured": "mend that on the master: the agent refuses what breaks its promises",
+    "miscounting": "mend its clock if that is days behind, else see LockMasterMiscounting.md",
     "unidentified": "it holds other data: is it meant for lockd? Then empty it, and admit it",
     "loading": "wait until it has read its data",
 }

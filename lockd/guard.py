@@ -38,6 +38,12 @@ was ever told, until a quarantine of that length has been sat out; raising it co
 
 What it can't see: a whole machine restored from a snapshot, marker and data alike. Never restore a master.
 
+It runs as root, and trusts nobody else. It writes only into folders where nobody else can have put anything:
+they and all above them are root's, and each file is made anew (O_EXCL), so no planted link or FIFO is ever
+written through. What it reads, Redis's own files above all, is opened without following links and without
+waiting, must be a plain file, and is read up to a bound. Whatever is strange is no proof: the start is a
+dirty one, or none. Metrics are the one thing that it goes on without.
+
 The unit of a master (the + runs the guard as root)
     [Unit]
     After=time-sync.target chrony-wait.service lockd-guard-watch.service
@@ -76,7 +82,7 @@ The configuration, /etc/lockd/guard.conf (`guard.py check` reads it and says wha
     append_dir = appendonlydir              # Redis's appenddirname (the rest may be left out; defaults shown)
     append_file = appendonly.aof            # Redis's appendfilename
     state_dir = /var/lib/lockd-guard        # root's alone
-    textfile = /var/lib/prometheus/node-exporter/lockd_guard.prom       # empty: no metrics
+    textfile = /var/lib/lockd/node-exporter/lockd_guard.prom    # in a folder of root's; empty: no metrics
     delay_ms = 0                            # stay out for longer than max_ttl x 1.01 + 1 s; 0: for that long
     clock_step_ms = 2                       # every lease gives away 2 ms for drift, whatever its TTL
 
@@ -91,6 +97,7 @@ from __future__ import annotations
 import argparse
 import configparser
 import ctypes
+import errno
 import fcntl
 import hashlib
 import json
@@ -107,6 +114,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -125,6 +133,8 @@ OVERRIDE_VALID_NS = 15 * 60 * NS_PER_S
 # Faster than this is no drift of an honest clock; many small steps are found as surely as a large one.
 DRIFT_PER_MILLE = 1
 TAIL_BYTES = 65_536
+# Of what others may have made endless: more is damage, not data. Redis's AOF is a handful of files.
+MAX_CONFIG_BYTES, MAX_RECORD_BYTES, MAX_AOF_FILES = 65_536, 4_194_304, 1_000
 METRICS_EVERY_NS = 15 * NS_PER_S
 SAMPLE_EVERY_S = 0.1
 KILL_AGAIN_S = 0.02
@@ -199,7 +209,7 @@ class Config:
     append_dir: str = "appendonlydir"
     append_file: str = "appendonly.aof"
     state_dir: Path = Path("/var/lib/lockd-guard")
-    textfile: Path | None = Path("/var/lib/prometheus/node-exporter/lockd_guard.prom")
+    textfile: Path | None = Path("/var/lib/lockd/node-exporter/lockd_guard.prom")
     delay_ms: int = 0
     clock_step_ms: int = 2
 
@@ -255,12 +265,13 @@ _KEYS: dict[str, Callable[[str], Any]] = {
 _REQUIRED = ("max_ttl_ms", "data_dir", "unit")
 
 
-def read_config(path: str) -> Config:
-    """The configuration in that file. Raises ConfigError with all its mistakes."""
+def read_config(path: str, only_check: bool = False) -> Config:
+    """The configuration in that file. Raises ConfigError with all its mistakes, and unless it is only checked
+    also when others than this user and root may write to it."""
     parser = configparser.ConfigParser(interpolation=None, inline_comment_prefixes=("#", ";"))
+    read = read_plain if only_check else read_own
     try:
-        with open(path, encoding="utf-8") as file:
-            parser.read_file(file)
+        parser.read_string(read(Path(path).absolute(), MAX_CONFIG_BYTES).decode())
     except (OSError, UnicodeDecodeError, configparser.Error) as error:
         raise _config_error(path, [" ".join(str(error).split())]) from None
     if parser.sections() != ["guard"] or parser.defaults():
@@ -321,10 +332,10 @@ class Host:
         time.sleep(seconds)
 
     def boot_id(self) -> str:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return read_plain(Path("/proc/sys/kernel/random/boot_id"), 100).decode().strip()
 
     def host_id(self) -> str:
-        return Path("/etc/machine-id").read_text().strip()
+        return read_plain(Path("/etc/machine-id"), 100).decode().strip()
 
     def clock_synchronised(self) -> bool:
         """True when the kernel calls its wall clock synchronised: something like chrony vouches for it."""
@@ -368,6 +379,11 @@ class Host:
             os.write(2, f"{prefix}level={level} event={event}{words}\n".encode(errors="replace"))
 
 
+def _said(error: OSError) -> str:
+    """An error about a file whose name may be anything, a terminal's commands too."""
+    return str(error) if str(error).isascii() and str(error).isprintable() else _one_word(str(error))
+
+
 def _one_word(value: object) -> str:
     text = str(value)
     return text if re.fullmatch(r"[A-Za-z0-9_.:/@+-]+", text) else json.dumps(text)
@@ -403,58 +419,148 @@ def allowed_rise_ns(clock_step_ms: int, elapsed_ns: int, longest_ns: int) -> int
 # Files
 
 
+class Untrusted(OSError):
+    """Others than this user and root may write there: what it holds may be anybody's."""
+
+
+_OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_READ = os.O_RDONLY | _OPEN
+_MAKE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | _OPEN
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | _OPEN
+
+
+@contextmanager
+def opened(path: Path | str, flags: int, folder: int | None = None, mode: int = 0) -> Iterator[int]:
+    """That file, open, by its name in `folder` where one is given."""
+    file = os.open(path, flags, mode, dir_fd=folder)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+@contextmanager
+def own_folder(path: Path) -> Iterator[int]:
+    """That folder, open: nobody but this user and root can have put there what is in it, now or later, since
+    it and all above it are theirs, and no link was followed. Raises Untrusted, OSError."""
+    here = Path("/")
+    folder = os.open(here, _FOLDER)
+    try:
+        for part in path.parts[1:]:
+            _check_owner(folder, here, above=True)
+            here /= part
+            above, folder = folder, _open_below(folder, here)
+            os.close(above)
+        _check_owner(folder, here)
+        yield folder
+    finally:
+        os.close(folder)
+
+
+def _open_below(folder: int, path: Path) -> int:
+    try:
+        return os.open(path.name, _FOLDER, dir_fd=folder)
+    except NotADirectoryError as error:
+        raise OSError(error.errno, "Not a folder, or a link, which is not followed", str(path)) from None
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, str(path)) from None
+
+
+def _check_owner(file: int, path: Path, above: bool = False) -> None:
+    """`above`: in a folder like /tmp others may add names, and can't touch ours."""
+    seen = os.fstat(file)
+    shared = seen.st_mode & 0o022 and not (above and seen.st_mode & stat.S_ISVTX)
+    if shared or seen.st_uid not in (0, os.geteuid()):
+        who = f"it is uid {seen.st_uid}'s, mode {stat.S_IMODE(seen.st_mode):04o}"
+        raise Untrusted(errno.EPERM, f"Others than root may write to it ({who})", str(path))
+
+
+@contextmanager
+def plain_file(path: Path | str, folder: int | None = None) -> Iterator[int]:
+    """That file, open for reading. Raises OSError when it is a link, a FIFO, a device …, and never waits."""
+    with opened(path, _READ, folder) as file:
+        if not stat.S_ISREG(os.fstat(file).st_mode):
+            raise OSError(errno.EINVAL, "Not a plain file", str(path))
+        yield file
+
+
+def read_plain(path: Path, max_bytes: int) -> bytes:
+    """What that plain file holds. Raises OSError, also when it is larger."""
+    with plain_file(path) as file:
+        return _read_whole(file, path, max_bytes)
+
+
+def read_own(path: Path, max_bytes: int) -> bytes:
+    """The same of a file that nobody but this user and root may have written. Raises Untrusted, OSError."""
+    with own_folder(path.parent) as folder, plain_file(path.name, folder) as file:
+        _check_owner(file, path)
+        return _read_whole(file, path, max_bytes)
+
+
+def _read_whole(file: int, path: Path, max_bytes: int) -> bytes:
+    data = b""
+    while chunk := os.read(file, max_bytes + 1 - len(data)):
+        data += chunk
+        if len(data) > max_bytes:
+            raise OSError(errno.EFBIG, f"More than {max_bytes} bytes", str(path))
+    return data
+
+
 class Disk:
-    """The few things done to the guard's files. Each is one step, before or after which power may be cut."""
+    """The few things done to the guard's files. Each is one step, before or after which power may be cut, and
+    each is done by a name in a folder that is ours alone at that very moment. Raises Untrusted otherwise."""
 
     def make_folder(self, path: Path) -> None:
-        with suppress(FileExistsError):
-            os.mkdir(path, 0o700)
+        with own_folder(path.parent) as above, suppress(FileExistsError):
+            os.mkdir(path.name, 0o700, dir_fd=above)
 
-    def is_ours_alone(self, path: Path) -> bool:
-        """True when nobody but this user (and root) may write there."""
-        seen = os.stat(path)
-        return stat.S_ISDIR(seen.st_mode) and seen.st_uid == os.geteuid() and not seen.st_mode & 0o022
+    def check_folder(self, path: Path) -> None:
+        with own_folder(path):
+            pass
 
     def read(self, path: Path) -> bytes:
-        return path.read_bytes()
+        return read_own(path, MAX_RECORD_BYTES)
 
     def write(self, path: Path, data: bytes, mode: int, sync: bool = True) -> None:
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, mode)
-        try:
-            os.fchmod(file, mode)
-            view = memoryview(data)
-            while view:
-                view = view[os.write(file, view) :]
-            if sync:
-                os.fsync(file)
-        finally:
-            os.close(file)
+        with own_folder(path.parent) as folder:
+            # What an earlier process left half done, or anything else: its name is freed, it is never opened.
+            with suppress(FileNotFoundError):
+                os.unlink(path.name, dir_fd=folder)
+            with opened(path.name, _MAKE, folder, mode) as file:
+                os.fchmod(file, mode)
+                view = memoryview(data)
+                while view:
+                    view = view[os.write(file, view) :]
+                if sync:
+                    os.fsync(file)
 
     def rename(self, source: Path, target: Path) -> None:
-        os.rename(source, target)
+        """Within one folder."""
+        with own_folder(source.parent) as folder:
+            os.rename(source.name, target.name, src_dir_fd=folder, dst_dir_fd=folder)
 
     def unlink(self, path: Path) -> None:
-        os.unlink(path)
+        with own_folder(path.parent) as folder:
+            os.unlink(path.name, dir_fd=folder)
 
     def sync_folder(self, path: Path) -> None:
-        file = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            os.fsync(file)
-        finally:
-            os.close(file)
+        with own_folder(path) as folder:
+            os.fsync(folder)
 
     @contextmanager
     def lock(self, path: Path, wait_s: float | None = None) -> Iterator[None]:
         """Hold that file's lock; the kernel frees it when this process ends. Raises Busy after `wait_s`."""
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            if wait_s is None:
-                fcntl.flock(file, fcntl.LOCK_EX)
-            else:
-                self._lock_within(file, wait_s)
-            yield
-        finally:
-            os.close(file)
+        with own_folder(path.parent) as folder:
+            with suppress(FileExistsError), opened(path.name, _MAKE, folder, 0o600):
+                pass
+            # A lock needs no right to write.
+            with plain_file(path.name, folder) as file:
+                _check_owner(file, path)
+                if wait_s is None:
+                    fcntl.flock(file, fcntl.LOCK_EX)
+                else:
+                    self._lock_within(file, wait_s)
+                yield
 
     def _lock_within(self, file: int, wait_s: float) -> None:
         deadline_s = time.monotonic() + wait_s
@@ -566,14 +672,14 @@ class StateFolder:
         """Make the folder when it isn't there. Raises GuardError when somebody else may write to it."""
         try:
             self._disk.make_folder(self.path)
-            if self._disk.is_ours_alone(self.path):
-                return
+            self._disk.check_folder(self.path)
+        except Untrusted as error:
+            raise _refusal(
+                f"others than root could forge a clean stop in {self.path} ({error})",
+                f"chown root: {error.filename} && chmod go-w {error.filename}",
+            ) from None
         except OSError as error:
             raise _refusal(f"the state folder can't be used ({error})", "make it writable") from None
-        raise _refusal(
-            f"others than this user may write to {self.path}, and so forge a clean stop",
-            f"chown root: {self.path} && chmod 0700 {self.path}",
-        )
 
     def get(self, name: str, kind: type[Record]) -> Record | None:
         """What is in that file, None when it isn't there. Raises Unreadable."""
@@ -637,27 +743,54 @@ def data_fingerprint(config: Config, sync: bool = False) -> dict[str, str]:
     time of the last inode change can't be set by anybody, so a file that was restored shows. The tail is
     read as well: a disk that lies may keep a size and lose what was written last. With `sync`, each file is
     synced before: a disk that can't is no place for a clean stop.
+
+    All of it is Redis's, so it may be anything: see `plain_file`. Reading is bounded whatever the sizes.
     """
-    folder = config.data_dir / config.append_dir
-    if not (folder / f"{config.append_file}.manifest").exists():
-        single = config.data_dir / config.append_file
-        return {".": str(os.stat(config.data_dir).st_ino), config.append_file: _of_file(single, sync)}
-    found = {".": f"{os.stat(config.data_dir).st_ino} {os.stat(folder).st_ino}"}
-    for name in sorted(os.listdir(folder)):
-        found[name] = _of_file(folder / name, sync)
+    with opened(config.data_dir, _FOLDER & ~os.O_NOFOLLOW) as data:
+        if _is_there(config.append_dir, data):
+            with opened(config.append_dir, _FOLDER, data) as folder:
+                if _is_there(f"{config.append_file}.manifest", folder):
+                    return {".": f"{_inode(data)} {_inode(folder)}", **_of_folder(folder, sync)}
+        return {".": _inode(data), config.append_file: _of_file(config.append_file, data, sync)}
+
+
+def _inode(file: int) -> str:
+    return str(os.fstat(file).st_ino)
+
+
+def _is_there(name: str, folder: int) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _of_folder(folder: int, sync: bool) -> dict[str, str]:
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in islice(entries, MAX_AOF_FILES + 1))
+    if len(names) > MAX_AOF_FILES:
+        raise OSError(errno.E2BIG, f"More than {MAX_AOF_FILES} files")
+    found = {name: _of_file(name, folder, sync) for name in names}
     if sync:
-        Disk().sync_folder(folder)
+        os.fsync(folder)
     return found
 
 
-def _of_file(path: Path, sync: bool) -> str:
-    with path.open("rb", buffering=0) as file:
+def _of_file(name: str, folder: int, sync: bool) -> str:
+    with plain_file(name, folder) as file:
         if sync:
-            os.fsync(file.fileno())
-        seen = os.fstat(file.fileno())
-        file.seek(max(0, seen.st_size - TAIL_BYTES))
-        tail = hashlib.sha256(file.read(TAIL_BYTES)).hexdigest()
-    return f"{seen.st_ino} {seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns} {tail}"
+            os.fsync(file)
+        seen = os.fstat(file)
+        tail = os.pread(file, TAIL_BYTES, max(0, seen.st_size - TAIL_BYTES))
+        facts = _facts(seen)
+        if _facts(os.fstat(file)) != facts:
+            raise OSError(errno.EBUSY, "It changes while it is read", name)
+    return f"{facts} {hashlib.sha256(tail).hexdigest()}"
+
+
+def _facts(seen: os.stat_result) -> str:
+    return f"{seen.st_ino} {seen.st_size} {seen.st_mtime_ns} {seen.st_ctime_ns}"
 
 
 def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
@@ -665,7 +798,7 @@ def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if "." in names:
         return "the data folder is another one"
-    shown = ", ".join(names[:3]) + (" and others" if len(names) > 3 else "")
+    shown = ", ".join(map(_one_word, names[:3])) + (" and others" if len(names) > 3 else "")
     return f"not as Redis left it: {shown}" if names else ""
 
 
@@ -789,7 +922,7 @@ class Guard:
         try:
             changed = difference(marker.data, data_fingerprint(self.config))
         except OSError as error:
-            changed = f"the AOF can't be read ({error})"
+            changed = f"the AOF can't be read ({_said(error)})"
         return Dirt(Reason.DATA_CHANGED, changed) if changed else None
 
     def _stepped_clock(self, marker: Marker, offset: Offset) -> Dirt | None:
@@ -917,7 +1050,7 @@ class Guard:
             try:
                 data = data_fingerprint(self.config, sync=True)
             except OSError as error:
-                dirt = Dirt(Reason.DATA_CHANGED, f"the AOF could not be synced ({error})")
+                dirt = Dirt(Reason.DATA_CHANGED, f"the AOF could not be synced ({_said(error)})")
         self._turn(state, "stopped", dirt)
         self.folder.put(STATE, state)
         self.write_metrics()
@@ -1144,14 +1277,17 @@ class Guard:
         """The textfile, from what is on disk. A start or stop never fails for it."""
         if self.config.textfile is None:
             return
+        # Not what node_exporter reads, until it is whole.
+        new = self.config.textfile.with_name(f".{self.config.textfile.name}.{os.getpid()}")
         try:
             state = self.folder.state() or State()
-            # Not what node_exporter reads, until it is whole.
-            new = self.config.textfile.with_name(f".{self.config.textfile.name}.{os.getpid()}")
             self.disk.write(new, self._metrics(state).encode(), 0o644, sync=False)
             self.disk.rename(new, self.config.textfile)
         except (OSError, Unreadable) as error:
-            self.host.log("error", "no_metrics", file=self.config.textfile, why=error)
+            then = "give `textfile` a folder of root's own" if isinstance(error, Untrusted) else ""
+            self.host.log("error", "no_metrics", file=self.config.textfile, why=error, then=then)
+            with suppress(OSError):
+                self.disk.unlink(new)
 
     def _metrics(self, state: State) -> str:
         quarantined = state.phase == "quarantine" and state.boot_id == self.host.boot_id()
@@ -1385,8 +1521,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     host = Host()
     try:
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, _interrupt)
-        return _run(options, Guard(read_config(options.config), host))
+            # Ignored by whoever started us by hand (nohup), it stays so.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, _interrupt)
+        return _run(options, Guard(read_config(options.config, options.command == "check"), host))
     except GuardError as error:
         host.log("error", f"{options.command}_refused", why=error)
         host.status(f"refused: {error}")

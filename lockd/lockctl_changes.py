@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Protocol
+from functools import wraps
+from typing import IO, Any, Protocol
 
 import click
 
@@ -14,6 +16,9 @@ from lockd.lockctl_agent import Agent
 from lockd.lockctl_failures import Status
 from lockd.lockctl_printing import json_option, print_holder, print_json
 from lockd.shown import shown, shown_ms
+
+OPERATOR_USER = "lockd_operator"
+PASSWORD_VARIABLE = "LOCKD_OPERATOR_PASSWORD"
 
 # Without a terminal, how often to say that a wait goes on.
 REPORT_EVERY_S = 10.0
@@ -53,6 +58,60 @@ def force_release(agent: Agent, yes: bool, as_json: bool, resource: str) -> int:
     return Status.DONE
 
 
+class Writer:
+    """The user of the masters who may write identities, as words of FORM and ADMIT."""
+
+    def __init__(self, name: str | None, file: IO[str] | None) -> None:
+        self._name = name
+        self._file = file
+
+    def words(self) -> list[str]:
+        """None of them when no user and no password are given: then the agent's own user is tried."""
+        password = self._password()
+        return [] if password is None else ["AUTH", self._name or OPERATOR_USER, password]
+
+    def _password(self) -> str | None:
+        if self._file is not None:
+            password = self._file.readline().rstrip("\r\n")
+            if not password:
+                raise click.UsageError(f"{self._file.name} has no password in its first line")
+            return password
+        if from_environment := os.environ.get(PASSWORD_VARIABLE):
+            return from_environment
+        if self._name is None:
+            return None
+        if not sys.stdin.isatty():
+            raise click.UsageError(
+                f"nobody is there to ask for the password of {self._name}: "
+                f"give --operator-password-file, or {PASSWORD_VARIABLE}"
+            )
+        password = click.prompt(f"Password of {self._name} on the masters", hide_input=True, err=True)
+        return str(password)
+
+
+def writer_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Who writes identities, for the commands that do. A password is never a word of the command line, where
+    everybody on the host could read it."""
+
+    @click.option(
+        "--operator-user",
+        metavar="NAME",
+        help=f"The user of the masters who may write identities; asks for the password. [{OPERATOR_USER}]",
+    )
+    @click.option(
+        "--operator-password-file",
+        type=click.File(),
+        help=f"Its password, as the first line of this file (- for stdin); or {PASSWORD_VARIABLE}.",
+    )
+    @wraps(command)
+    def with_writer(
+        *args: Any, operator_user: str | None, operator_password_file: IO[str] | None, **options: Any
+    ) -> Any:
+        return command(*args, writer=Writer(operator_user, operator_password_file), **options)
+
+    return with_writer
+
+
 @click.group()
 def cluster() -> None:
     """Form a cluster of new masters."""
@@ -60,16 +119,17 @@ def cluster() -> None:
 
 @cluster.command("init")
 @click.option("--unused", is_flag=True, help="No agent has ever used these masters: don't wait.")
+@writer_options
 @json_option
 @click.pass_obj
-def cluster_init(agent: Agent, unused: bool, as_json: bool) -> None:
+def cluster_init(agent: Agent, unused: bool, writer: Writer, as_json: bool) -> None:
     """Make the masters of the configuration, all of them blank, a cluster. For operators.
 
     Masters that were wiped look like new ones, so a max TTL and a little more is waited out first: until then
     somebody may rely on a lease that they have forgotten. It may be interrupted and done again.
     """
     words = ["FORM", "UNUSED"] if unused else ["FORM"]
-    _change_masters(agent, words, "forming the cluster", as_json)
+    _change_masters(agent, [*words, *writer.words()], "forming the cluster", as_json)
 
 
 @click.group()
@@ -78,16 +138,17 @@ def master() -> None:
 
 
 @master.command("admit")
+@writer_options
 @json_option
 @click.argument("name")
 @click.pass_obj
-def master_admit(agent: Agent, as_json: bool, name: str) -> None:
+def master_admit(agent: Agent, writer: Writer, as_json: bool, name: str) -> None:
     """Give the blank master NAME (new, wiped or replaced in place) its vote. For operators.
 
     First a max TTL and a little more has to pass since it was first seen blank, as it may have voted for
     leases that it has forgotten. It may be interrupted and done again.
     """
-    _change_masters(agent, ["ADMIT", name], f"admitting {shown(name)}", as_json)
+    _change_masters(agent, ["ADMIT", name, *writer.words()], f"admitting {shown(name)}", as_json)
 
 
 _DONE_TEXTS = {

@@ -158,12 +158,16 @@ def _watch(agent: Agent, interval_s: float) -> None:
 
 @contextmanager
 def _ending_in_order() -> Iterator[None]:
-    """SIGTERM and SIGHUP end it as Ctrl-C does: with the terminal as it was."""
+    """SIGTERM and SIGHUP end it as Ctrl-C does: with the terminal as it was. Ignored ones (nohup) stay so."""
 
     def stop(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.signal(number, stop)
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield
     finally:

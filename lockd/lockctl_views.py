@@ -86,7 +86,10 @@ def holder(agent: Agent, as_json: bool, resource: str) -> int:
 @click.argument("pattern", default="*")
 @click.pass_obj
 def locks(agent: Agent, as_json: bool, local: bool, pattern: str) -> None:
-    """List what is locked, on all hosts: resources that match the glob PATTERN, or all of them."""
+    """List what is locked, on all hosts: resources that match the glob PATTERN, or all of them.
+
+    Shown are leases of classes that you may lock, and your own; to operators all.
+    """
     words = ["LOCKS", pattern, "LOCAL"] if local else ["LOCKS", pattern]
     found: list[Row] = agent.ask(*words, within_s=LISTING_WITHIN_S)
     rows = sorted(found, key=lambda row: str(row["resource"]))

@@ -8,9 +8,10 @@ Apps choose resource names, byte by byte, so every value that could be read as a
 and escaped: nobody can begin a line, or add a field to one. A byte that is no UTF-8 is \xNN, a character that
 can't be seen \uNNNN.
 
-Every event has a bucket of 20 lines that fills at 10 a second. What doesn't fit is counted, and said as
-`suppressed=N` in the next line of that event, or by `flush`: ten thousand leases lost at once must not cost
-more than the loss itself.
+Every event has a bucket of 20 lines that fills at 10 a second, for each user that its lines name (`uid`):
+what one user brings about hides nobody else's lines. All users of an event together have ten times as much.
+What doesn't fit is counted, and said as `suppressed=N` in the next line of that event and user, or by
+`flush`: ten thousand leases lost at once must not cost more than the loss itself.
 """
 
 import logging
@@ -22,9 +23,14 @@ import traceback
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
+from lockd.buckets import Buckets
+
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 BURST = 20
 INTERVAL_NS = 100_000_000
+OF_ALL_USERS = 10
+"""How many times as much all users have together."""
+USERS_MOST = 1_000
 VALUE_CHARS = 4_096
 
 _PRIORITIES = {logging.DEBUG: 7, logging.INFO: 6, logging.WARNING: 4, logging.ERROR: 3, logging.CRITICAL: 2}
@@ -32,24 +38,33 @@ _ONE_WORD = re.compile(r"[A-Za-z0-9_.:/@+,%*~\[\]-]+").fullmatch
 _SHORT = {"\\": r"\\", '"': r"\"", "\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
-class _Bucket:
-    """The lines of one event. `full_ns`: when it would be full again if nothing came any more."""
+class _Event:
+    """The lines of one event. suppressed: what was left out and not yet said, by user (None: no user's)."""
 
-    __slots__ = ("full_ns", "level", "suppressed")
+    __slots__ = ("_all", "_users", "level", "suppressed")
 
     def __init__(self) -> None:
-        self.full_ns = 0
-        self.suppressed = 0
+        self._users = Buckets[int | None](BURST, INTERVAL_NS, USERS_MOST)
+        self._all = Buckets[None](OF_ALL_USERS * BURST, INTERVAL_NS // OF_ALL_USERS, 1)
+        self.suppressed: dict[int | None, int] = {}
         self.level = logging.INFO
 
-    def admits(self, now_ns: int, level: int) -> bool:
-        full_ns = max(self.full_ns, now_ns)
-        if full_ns - now_ns > (BURST - 1) * INTERVAL_NS:
-            self.suppressed += 1
-            self.level = level
-            return False
-        self.full_ns = full_ns + INTERVAL_NS
-        return True
+    def admits(self, uid: int | None, now_ns: int, level: int) -> bool:
+        if self._users.admits(uid, now_ns) and self._all.admits(None, now_ns):
+            return True
+        if uid not in self.suppressed and len(self.suppressed) >= USERS_MOST:
+            uid = None
+        self.suppressed[uid] = self.suppressed.get(uid, 0) + 1
+        self.level = level
+        return False
+
+    def left_out(self) -> dict[str, int]:
+        """What no line has said yet, as fields: whose it was where it was one user's, else of how many."""
+        users, total = list(self.suppressed), sum(self.suppressed.values())
+        self.suppressed.clear()
+        if len(users) > 1:
+            return {"users": len(users), "suppressed": total}
+        return {"suppressed": total} if users[0] is None else {"uid": users[0], "suppressed": total}
 
 
 class EventLog:
@@ -78,7 +93,7 @@ class EventLog:
         self._threshold = LEVELS[level]
         self.debug_on = level == "debug"
         self._clock_ns = clock_ns
-        self._buckets: dict[str, _Bucket] = {}
+        self._events: dict[str, _Event] = {}
 
     def debug(self, event: str, /, **fields: Any) -> None:
         self._log(event, logging.DEBUG, fields)
@@ -93,9 +108,8 @@ class EventLog:
         self._log(event, logging.ERROR, fields)
 
     def always(self, event: str, /, **fields: Any) -> None:
-        """A warning that no flood may swallow: what an operator did, and to whom."""
-        if self._threshold <= logging.WARNING:
-            self._write(event, logging.WARNING, fields, _Bucket())
+        """A warning that no flood may swallow and no level hides: what an operator did, and to whom."""
+        self._write(event, logging.WARNING, fields)
 
     def log(self, event: str, level: str = "info", /, **fields: Any) -> None:
         """For a level that is only known when it happens."""
@@ -104,16 +118,15 @@ class EventLog:
     def _log(self, event: str, level: int, fields: dict[str, Any]) -> None:
         if level < self._threshold:
             return
-        bucket = self._buckets.get(event)
-        if bucket is None:
-            bucket = self._buckets[event] = _Bucket()
-        if bucket.admits(self._clock_ns(), level):
-            self._write(event, level, fields, bucket)
+        lines = self._events.get(event)
+        if lines is None:
+            lines = self._events[event] = _Event()
+        uid = fields.get("uid")
+        if lines.admits(uid, self._clock_ns(), level):
+            left_out = lines.suppressed.pop(uid, 0)
+            self._write(event, level, {**fields, "suppressed": left_out} if left_out else fields)
 
-    def _write(self, event: str, level: int, fields: dict[str, Any], bucket: _Bucket) -> None:
-        if bucket.suppressed:
-            fields = {**fields, "suppressed": bucket.suppressed}
-            bucket.suppressed = 0
+    def _write(self, event: str, level: int, fields: Mapping[str, Any]) -> None:
         # Made by hand: Logger.log would look through the stack for a file name that no line shows.
         record = logging.LogRecord(self._logger.name, level, "", 0, event, None, None)
         record.fields = fields
@@ -121,9 +134,9 @@ class EventLog:
 
     def flush(self) -> None:
         """Say what was left out and no line has said since: one line an event, room in its bucket or not."""
-        for event, bucket in list(self._buckets.items()):
-            if bucket.suppressed:
-                self._write(event, bucket.level, {}, bucket)
+        for event, lines in list(self._events.items()):
+            if lines.suppressed:
+                self._write(event, lines.level, lines.left_out())
 
     def adopt_libraries(self) -> None:
         """What libraries log the standard way (asyncio does), from warnings up, becomes an event here."""

@@ -22,11 +22,11 @@ from prometheus_client.core import InfoMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from lockd import __version__
-from lockd.census import Census
+from lockd.census import Census, Counted
 from lockd.clock import boottime_ns
 from lockd.config import Config
 from lockd.core.leases import Lease
-from lockd.core.membership import State
+from lockd.core.membership import Memory, State
 from lockd.core.ports import Refusal, Watcher
 from lockd.core.validity import NS_PER_MS
 from lockd.metrics_counts import (
@@ -88,6 +88,7 @@ class Metrics(Watcher, Collector):
         self._fleet: Fleet | None = None
         self._locks: Locks | None = None
         self._connections: Callable[[], int] | None = None
+        self._census: Counted | None = None
         self.registry = CollectorRegistry(auto_describe=True)
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
@@ -97,6 +98,26 @@ class Metrics(Watcher, Collector):
     def attach(self, fleet: Fleet, locks: Locks, connections: Callable[[], int]) -> None:
         """What a scrape looks at by itself. `connections` is called from the thread of the scrape."""
         self._fleet, self._locks, self._connections = fleet, locks, connections
+        self._census = Counted(self._new_census, locks, self._now_ns)
+
+    def census_steps(self) -> Iterator[None]:
+        """Count what is held and waited for, unless that was done a moment ago. Rest whenever it yields."""
+        if self._census is not None:
+            yield from self._census.steps()
+
+    @property
+    def census(self) -> Census:
+        """What was counted last."""
+        return self._new_census() if self._census is None else self._census.last
+
+    def rested_census(self) -> Census:
+        """Counted from another thread than the loop's."""
+        for _ in self.census_steps():
+            time.sleep(_REST_S)
+        return self.census
+
+    def _new_census(self) -> Census:
+        return Census(self._config.labels, len(self._masters), self._config.timeouts.master_ms)
 
     # core.ports.Watcher
 
@@ -147,6 +168,10 @@ class Metrics(Watcher, Collector):
     def probed(self, master: int, ns: int) -> None:
         """From asking a master for its time to its answer."""
         self._of_master[master].probes.observe(ns)
+
+    def nonsense(self, master: int) -> None:
+        """A connection was given up because of what its master said on it."""
+        self._of_master[master].nonsense += 1
 
     def not_counted(self, master: int, why: str) -> None:
         """A master was asked for a vote, and it did not count: why is one of metrics_counts.NOT_COUNTED."""
@@ -338,7 +363,7 @@ class Metrics(Watcher, Collector):
         yield counter(
             "losses",
             "Leases lost under their holders: not renewed in time, gone from the masters, forced by an "
-            "operator, or held for max_hold.",
+            "operator, held for max_hold, or an app's that a limit cut off.",
             ("class", "reason"),
             words(lambda of: {str(by): count for by, count in of.losses.copy().items()}),
         )
@@ -385,6 +410,12 @@ class Metrics(Watcher, Collector):
             ("master",),
             self._by_master([of.connects for of in self._of_master]),
         )
+        yield counter(
+            "master_nonsense",
+            "Connections to a master that were given up because of an answer that makes no sense.",
+            ("master",),
+            self._by_master([of.nonsense for of in self._of_master]),
+        )
 
     def _of_fleet(self) -> Iterator[Metric]:
         fleet = self._fleet
@@ -420,7 +451,28 @@ class Metrics(Watcher, Collector):
                 if known is not None and known.identity is not None
             ],
         )
+        yield from self._of_memory([(one.name, known.memory) for one, known in facts if known is not None])
         yield from self._of_clocks(fleet.clocks if fleet is not None else None)
+
+    def _of_memory(self, known: Sequence[tuple[str, Memory]]) -> Iterator[Metric]:
+        yield gauges(
+            "master_memory_used_bytes",
+            "How much memory a master uses, as it says every 5 s; absent until it was asked.",
+            ("master",),
+            [((name,), memory.used_bytes) for name, memory in known],
+        )
+        yield gauges(
+            "master_memory_max_bytes",
+            "Its maxmemory, 0 where it has none; absent until it was asked.",
+            ("master",),
+            [((name,), memory.most_bytes) for name, memory in known],
+        )
+        yield counter(
+            "master_evicted_keys",
+            "Keys that a master has evicted since it was started; absent until it was asked.",
+            ("master",),
+            [((name,), memory.evicted) for name, memory in known],
+        )
 
     def _of_clocks(self, clocks: Clocks | None) -> Iterator[Metric]:
         now_ns = self._now_ns()
@@ -497,10 +549,7 @@ class Metrics(Watcher, Collector):
 
     def _of_locks(self) -> Iterator[Metric]:
         locks = self._locks
-        census = Census(self._config.labels, len(self._masters), self._config.timeouts.master_ms, keep=0)
-        if locks is not None:
-            for _ in census.steps(locks.queues, locks.detached, self._now_ns()):
-                time.sleep(_REST_S)
+        census = self.rested_census()
         classes = census.by_class.items()
         yield gauges(
             "waiters",

@@ -12,10 +12,11 @@ from lockd.core.validity import NS_PER_MS
 REFUSAL_CODES = ("TAKEN", "NOQUORUM", "TIMEOUT", "DENIED", "LIMIT", "DRAINING", "CLOCK", "ERR")
 """Why LOCKs are refused."""
 LEASE_COMMANDS = ("extend", "unlock")
-LEASE_REFUSAL_CODES = ("NOTHELD", "EXPIRED", "NOQUORUM", "CLOCK", "DENIED")
+LEASE_REFUSAL_CODES = ("NOTHELD", "EXPIRED", "NOQUORUM", "CLOCK", "DENIED", "LIMIT")
 """Why commands about a lease are refused."""
 UNMEANT_LOSSES = (Loss.NOT_RENEWED, Loss.GONE)
-"""Losses that are somebody's trouble: those by force or for max_hold were meant."""
+"""Losses that are somebody's trouble: those by force, for max_hold or for a limit that an app ran into were
+meant."""
 RELEASE_REASONS = ("released", "expired", "app gone", "forced")
 
 GRANTED, CONTENDED, UNAVAILABLE, REJECTED = OUTCOMES = ("granted", "contended", "unavailable", "rejected")
@@ -32,7 +33,7 @@ CANARY_OUTCOMES = (*OUTCOMES, UNRELEASED)
 
 NOT_COUNTED = (
     "late", "connection_lost", "error", "clock", "state",
-    "no_identity", "ttl_above_ceiling", "fence_exhausted",
+    "no_identity", "ttl_above_ceiling", "miscounting", "nonsense",
 )  # fmt: skip
 """Why the vote of a master did not count."""
 
@@ -169,10 +170,11 @@ class LoopLag:
 class MasterCounts:
     """What is counted for one master. A probe only reads its clock; a vote comes after its fsync."""
 
-    __slots__ = ("connects", "not_counted", "probes", "votes")
+    __slots__ = ("connects", "nonsense", "not_counted", "probes", "votes")
 
     def __init__(self) -> None:
         self.votes = Histogram(ROUND_TRIP_S)
         self.probes = Histogram(ROUND_TRIP_S)
         self.connects = 0
+        self.nonsense = 0
         self.not_counted = Tally.fromkeys(NOT_COUNTED, 0)

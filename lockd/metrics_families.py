@@ -47,5 +47,9 @@ def histogram(name: str, text: str, labels: Sequence[str], rows: Rows[Histogram]
 
 
 def _exemplar(seen: tuple[int, int] | None) -> Exemplar | None:
-    """A lease by its fence, which `lockctl locks --local` and the log show with its resource."""
+    """A lease by its fence, which `lockctl locks --local` and the log show with its resource.
+
+    Strangers may read it: a fence says in which order, and about when, a lease was granted, but neither what
+    was locked nor by whom, and no command takes one in place of a token.
+    """
     return None if seen is None else Exemplar({"fence": str(seen[0])}, seen[1] / 1e9)

@@ -1,274 +1,304 @@
 """The agent's HTTP port: /metrics for Prometheus, /healthz and /readyz for whoever supervises it, and a page
 for people at /.
 
-It runs in threads of its own, so that it still answers when the event loop does not. Whoever connects is not
-trusted to be quick or modest: the head of a request is bounded in bytes and in time, so is sending the
-answer, and only a few are served at once.
+It runs in threads of its own, so that it still answers when the event loop does not. They share the
+interpreter with the loop, though, and whoever connects is not trusted to be quick, modest or alone:
+
+- one thread takes connections, PER_PAUSE and then a pause of PAUSE_S, so that a flood waits in the kernel;
+- it takes the head and sends the answer without ever waiting for one reader, each in limited time;
+- an address has few connections, and all addresses together too: the newest takes the place of the slowest;
+- a page that costs something is made by another thread, once for all who ask (metrics_pages.py).
+
+A connection is for one request. What comes after its head is not read.
 """
 
 from __future__ import annotations
 
-import io
-import ipaddress
+import os
+import selectors
 import socket
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Iterable
 from contextlib import suppress
+from enum import Enum
+from functools import partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, HTTPServer
-from socketserver import TCPServer, ThreadingMixIn
-from threading import BoundedSemaphore, Thread
-from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import urlsplit
-
-from prometheus_client import make_wsgi_app
+from threading import Thread
+from typing import TYPE_CHECKING
 
 from lockd.addresses import split_address
-from lockd.status_page import HEADERS as STATUS_HEADERS
+from lockd.host_names import HostNames
+from lockd.http_head import HEAD_BYTES, BadHead, Head, head_in, is_whole
+from lockd.metrics_pages import (
+    Alive,
+    Failed,
+    KeptPage,
+    Maker,
+    Page,
+    Pages,
+    Ready,
+    Status,
+    as_bytes,
+    text_page,
+)
 
 if TYPE_CHECKING:
     from lockd.metrics import Metrics
 
-Alive = Callable[[], bool]
-Ready = Callable[[], tuple[bool, str]]
-Failed = Callable[[str, Exception], None]
-Status = Callable[[bool], bytes]
-"""The page for people; whether with names of resources."""
-
+FRESH_S = 1.0
 AT_ONCE = 16
-HEAD_BYTES = 8_192
+PER_ADDRESS = 4
+PER_PAUSE = 5
+PAUSE_S = 0.05
+BACKLOG = 128
 READ_S = 5.0
+MAKE_S = 10.0
 SEND_S = 5.0
-TEXT = "text/plain; charset=utf-8"
-INDEX = """lockd
 
-/metrics  for Prometheus
-/healthz  200 while the agent is alive
-/readyz   200 while a quorum of the masters has a vote, else why not
-"""
+_BUSY = text_page(HTTPStatus.SERVICE_UNAVAILABLE, "too many readers at once", ("Retry-After", "1"))
+_TOO_LONG = text_page(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {HEAD_BYTES} bytes")
+_NOT_MADE = text_page(HTTPStatus.SERVICE_UNAVAILABLE, f"the page was not ready within {MAKE_S:.0f} s")
 
 
-class Page(NamedTuple):
-    """An answer. `body` is left out, but counted, for HEAD."""
+class _Phase(Enum):
+    """What a connection is waited for, by the event that says so; 0: it waits for us."""
 
-    status: int
-    body: bytes
-    headers: tuple[tuple[str, str], ...] = (("Content-Type", TEXT),)
-
-
-def text_page(status: int, text: str) -> Page:
-    return Page(status, (text.rstrip("\n") + "\n").encode(errors="backslashreplace"))
+    HEAD = selectors.EVENT_READ
+    PAGE = 0
+    SENT = selectors.EVENT_WRITE
 
 
-class Pages:
-    """What there is to read. Everything is called from the threads of requests."""
+class _Connection:
+    """One reader: it sends its head, may wait for a page to be made, and takes the answer."""
 
-    def __init__(self, metrics: Metrics, alive: Alive, ready: Ready, status: Status | None) -> None:
-        self._exposition = make_wsgi_app(metrics.registry)
-        self._alive = alive
-        self._ready = ready
-        self._status = status
-        self._pages: dict[str, Callable[[BaseHTTPRequestHandler], Page]] = {
-            "/": self._index,
-            "/metrics": self._metrics,
-            "/healthz": lambda _: self._health(),
-            "/readyz": lambda _: self._readiness(),
-        }
+    def __init__(self, link: socket.socket, address: str, now_s: float) -> None:
+        self.link = link
+        self.address = address
+        self.phase = _Phase.HEAD
+        self.until_s = now_s + READ_S
+        self.events = 0
+        self.head = b""
+        self.asked: Head | None = None
+        self.wanted: KeptPage | None = None
+        self.since_s = 0.0
+        self._unsent = memoryview(b"")
 
-    def answer(self, request: BaseHTTPRequestHandler) -> Page:
-        if request.command not in ("GET", "HEAD"):
-            page = text_page(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD")
-            return page._replace(headers=(*page.headers, ("Allow", "GET, HEAD")))
-        page_of = self._pages.get(request.path.partition("?")[0])
-        return page_of(request) if page_of else text_page(HTTPStatus.NOT_FOUND, "no such page")
+    def read(self) -> bool:
+        """Take what is there; True when the head is whole, or too long to become so. EOFError at the end."""
+        some = self.link.recv(HEAD_BYTES)
+        if not some:
+            raise EOFError
+        self.head += some
+        return is_whole(self.head) or len(self.head) > HEAD_BYTES
 
-    def _index(self, request: BaseHTTPRequestHandler) -> Page:
-        if self._status is None:
-            return text_page(HTTPStatus.OK, INDEX)
-        own_address = request.connection.getsockname()[0]
-        names = is_on_this_host(request.client_address[0], own_address)
-        return Page(HTTPStatus.OK, self._status(names), STATUS_HEADERS)
+    def wait_for(self, page: KeptPage, now_s: float) -> None:
+        self.phase, self.until_s = _Phase.PAGE, now_s + MAKE_S
+        self.wanted, self.since_s = page, now_s - FRESH_S
 
-    def _health(self) -> Page:
-        if self._alive():
-            return text_page(HTTPStatus.OK, "ok")
-        return text_page(HTTPStatus.SERVICE_UNAVAILABLE, "the event loop does not run")
+    def reply(self, page: Page, now_s: float) -> None:
+        self.phase, self.until_s = _Phase.SENT, now_s + SEND_S
+        self._unsent = memoryview(as_bytes(page, self.asked))
 
-    def _readiness(self) -> Page:
-        ready, text = self._ready()
-        if ready:
-            return text_page(HTTPStatus.OK, text or "ok")
-        return text_page(HTTPStatus.SERVICE_UNAVAILABLE, text or "not ready")
+    def send(self) -> bool:
+        """Hand on what the kernel takes; True when that was all."""
+        self._unsent = self._unsent[self.link.send(self._unsent) :]
+        return not self._unsent
 
-    def _metrics(self, request: BaseHTTPRequestHandler) -> Page:
-        """As prometheus_client gives it: it knows about formats and compression."""
-        environ = {
-            "REQUEST_METHOD": "GET",
-            "PATH_INFO": "/metrics",
-            "QUERY_STRING": urlsplit(request.path).query,
-            "HTTP_ACCEPT": request.headers.get("Accept", ""),
-            "HTTP_ACCEPT_ENCODING": request.headers.get("Accept-Encoding", ""),
-        }
-        begun: list[tuple[str, list[tuple[str, str]]]] = []
-
-        def start_response(status: str, headers: list[tuple[str, str]], *_: Any) -> Callable[[bytes], object]:
-            begun.append((status, headers))
-            return lambda _: None
-
-        body = b"".join(self._exposition(environ, start_response))
-        status, headers = begun[0]
-        return Page(int(status.split(" ", 1)[0]), body, tuple(headers))
+    def close(self) -> None:
+        """What it sent beyond its request is taken first: with it unread, the kernel would throw the answer
+        away."""
+        with suppress(OSError):
+            self.link.shutdown(socket.SHUT_WR)
+            self.link.recv(65_536)
+        self.link.close()
 
 
-def is_on_this_host(reader: str, own: str) -> bool:
-    """Whether a reader came over loopback, or from the very address that it connected to.
-
-    The latter is how this host reads an agent that listens on the host's own address. Nobody else can: what
-    is sent to a host's own address never leaves it, so a connection from elsewhere under this address would
-    get no answer, and the kernel drops such packets as they come in. A proxy on this host is on this host,
-    whoever its readers are.
-    """
-    address = _ip(reader)
-    return address.is_loopback or address == _ip(own)
-
-
-def _ip(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    """IPv6 may write an IPv4 address in its own way, and name an interface."""
-    address = ipaddress.ip_address(text.partition("%")[0])
-    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-    return mapped or address
-
-
-class _Request(BaseHTTPRequestHandler):
-    """One connection, one request."""
-
-    server: Server
-    server_version = "lockd"
-    sys_version = ""
-
-    def handle(self) -> None:
-        try:
-            head = self._read_head()
-            self.connection.settimeout(SEND_S)
-            if head is not None:
-                self._serve(head)
-        except OSError:
-            """It went away, or was too slow: there is nobody to tell."""
-
-    def _read_head(self) -> bytes | None:
-        """All up to the empty line, in limited time however the bytes come; None when it never comes."""
-        head = b""
-        give_up_s = time.monotonic() + READ_S
-        while b"\r\n\r\n" not in head and b"\n\n" not in head and len(head) <= HEAD_BYTES:
-            self.connection.settimeout(max(0.001, give_up_s - time.monotonic()))
-            some = self.connection.recv(HEAD_BYTES)
-            if not some or time.monotonic() > give_up_s:
-                return None
-            head += some
-        return head
-
-    def _serve(self, head: bytes) -> None:
-        self.rfile = io.BytesIO(head)
-        self.raw_requestline = self.rfile.readline()
-        if len(head) > HEAD_BYTES:
-            # What parse_request would have found out, and sending an answer asks for.
-            self.command, self.request_version, self.requestline = "", "HTTP/1.0", ""
-            self._send(text_page(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"more than {HEAD_BYTES} bytes"))
-        elif self.parse_request():  # else it has answered with what is wrong
-            self._send(self._page())
-
-    def _page(self) -> Page:
-        try:
-            return self.server.pages.answer(self)
-        except Exception as error:  # a mistake in one page must show, but not as a traceback in the log
-            self.server.failed(self.path, error)
-            return text_page(HTTPStatus.INTERNAL_SERVER_ERROR, f"this page failed: {type(error).__name__}")
-
-    def _send(self, page: Page) -> None:
-        self.send_response(page.status)
-        for name, value in page.headers:
-            self.send_header(name, value)
-        self.send_header("Content-Length", str(len(page.body)))
-        self.send_header("Connection", "close")
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(page.body)
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """A scrape every few seconds is no event."""
-
-
-class Server(ThreadingMixIn, HTTPServer):
+class Server:
     """Listens until `stop`. `port` is the one that was really taken."""
 
-    daemon_threads = True
-    block_on_close = False
-    allow_reuse_address = True
-    allow_reuse_port = False  # two agents on one port must not share it in silence
-    request_queue_size = 2 * AT_ONCE
-
-    def __init__(self, address: tuple[str, int], family: int, pages: Pages, failed: Failed) -> None:
-        self.address_family = family
-        self.pages = pages
-        self.failed = failed
-        self._room = BoundedSemaphore(AT_ONCE)
+    def __init__(self, listening: socket.socket, pages: Pages, failed: Failed) -> None:
+        self.port = int(listening.getsockname()[1])
+        self._listening = listening
+        self._pages = pages
+        self._failed = failed
+        self._maker = Maker(failed, self._wake)
+        self._connections: dict[_Connection, None] = {}  # the oldest first
+        self._selector = selectors.DefaultSelector()
+        self._woken, self._waker = socket.socketpair()
+        self._listens = False
+        self._accepted = 0
+        self._pause_ends_s = 0.0
         self._stopping = False
-        super().__init__(address, _Request)
-        self.port = int(self.server_address[1])
-        self._thread = Thread(target=self.serve_forever, name="metrics", daemon=True)
+        self._thread = Thread(target=self._run, name="metrics", daemon=True)
 
     def start(self) -> None:
+        self._maker.start()
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop listening. Answers on their way may still be sent, while the process lives."""
+        """Stop listening, and close what is open."""
         self._stopping = True
-        # Wakes up the thread that accepts: it would look only twice a second whether it is to end.
-        with suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
-        self.shutdown()
-        self.server_close()
+        self._wake()
         self._thread.join()
+        self._maker.stop()
 
-    def server_bind(self) -> None:
-        # HTTPServer's own looks the host's name up, which takes as long as a broken DNS likes.
-        TCPServer.server_bind(self)
-        self.server_name, self.server_port = "lockd", int(self.server_address[1])
+    def _wake(self) -> None:
+        """From any thread."""
+        with suppress(OSError):  # it is full of wake-ups, or over
+            self._waker.send(b"!")
 
-    def get_request(self) -> tuple[socket.socket, Any]:
+    def _run(self) -> None:
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        self._selector.register(self._woken, selectors.EVENT_READ, self._hand_out)
+        while not self._stopping:
+            now_s = time.monotonic()
+            self._end_the_slow(now_s)
+            self._listen_or_pause(now_s)
+            for key, _ in self._selector.select(self._patience_s(now_s)):
+                key.data()  # of a connection that ended meanwhile, too: it does nothing then
+        for connection in list(self._connections):
+            self._end(connection)
+        for end in (self._listening, self._woken, self._waker):
+            end.close()
+        self._selector.close()
+
+    def _patience_s(self, now_s: float) -> float | None:
+        """Until when nothing has to be done unless somebody says something."""
+        times = [connection.until_s for connection in self._connections]
+        if not self._listens:
+            times.append(self._pause_ends_s)
+        return max(0.0, min(times) - now_s) if times else None
+
+    # Taking connections
+
+    def _listen_or_pause(self, now_s: float) -> None:
+        if now_s >= self._pause_ends_s:
+            self._accepted = 0
+        listen = self._accepted < PER_PAUSE
+        if listen and not self._listens:
+            self._selector.register(self._listening, selectors.EVENT_READ, self._accept)
+        elif self._listens and not listen:
+            self._selector.unregister(self._listening)
+        self._listens = listen
+
+    def _accept(self) -> None:
+        now_s = time.monotonic()
+        if self._accepted == 0:
+            self._pause_ends_s = now_s + PAUSE_S
+        self._accepted += 1
         try:
-            return super().get_request()
+            link, address = self._listening.accept()
         except OSError:
             # Without a free file descriptor it stays there to be accepted: look again, but not all the time.
-            if not self._stopping:
-                time.sleep(0.1)
-            raise
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._room.acquire(blocking=False):
-            self._turn_away(request)
+            self._accepted = PER_PAUSE
             return
+        link.setblocking(False)
+        connection = _Connection(link, str(address[0]), now_s)
+        if not self._has_room(connection.address):
+            connection.reply(_BUSY, now_s)
+            with suppress(OSError):
+                connection.send()
+            connection.close()
+            return
+        self._connections[connection] = None
+        self._go_on(connection)
+
+    def _has_room(self, address: str) -> bool:
+        """There is, or somebody slow has to make it: the oldest of that address, or of the one with most."""
+        per_address = Counter(connection.address for connection in self._connections)
+        if per_address[address] >= PER_ADDRESS:
+            return self._end_the_oldest(address)
+        if len(self._connections) >= AT_ONCE:
+            return self._end_the_oldest(per_address.most_common(1)[0][0])
+        return True
+
+    def _end_the_oldest(self, address: str) -> bool:
+        """Not one that waits for us: those who flood would keep everybody from a page that takes a moment."""
+        for connection in self._connections:
+            if connection.address == address and connection.phase is not _Phase.PAGE:
+                self._end(connection)
+                return True
+        return False
+
+    # Serving
+
+    def _go_on(self, connection: _Connection) -> None:
+        """Take and give what goes at once, then wait for the reader, or for its page."""
         try:
-            super().process_request(request, client_address)
-        except BaseException:
-            self._room.release()
-            raise
+            if connection.phase is _Phase.HEAD and connection.read():
+                self._answer(connection, time.monotonic())
+            if connection.phase is _Phase.SENT and connection.send():
+                self._end(connection)
+                return
+        except BlockingIOError:
+            """As far as it goes now."""
+        except Exception as error:
+            if not isinstance(error, OSError | EOFError):  # else it went away: there is nobody to tell
+                self._failed("of a request", error)
+            self._end(connection)
+            return
+        self._watch(connection, connection.phase.value)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
+    def _answer(self, connection: _Connection, now_s: float) -> None:
+        answer = self._answer_to(connection)
+        if isinstance(answer, Page):
+            connection.reply(answer, now_s)
+        else:
+            connection.wait_for(answer, now_s)
+            self._hand_over(connection, answer, now_s)
+
+    def _answer_to(self, connection: _Connection) -> Page | KeptPage:
+        if len(connection.head) > HEAD_BYTES:
+            return _TOO_LONG
         try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
+            connection.asked = head_in(connection.head)
+        except BadHead as why:
+            return text_page(HTTPStatus.BAD_REQUEST, str(why))
+        return self._pages.answer(connection.asked)
 
-    def _turn_away(self, request: socket.socket) -> None:
-        """In the thread that accepts, so without waiting for anything."""
-        with suppress(OSError):
-            request.setblocking(False)
-            request.send(b"HTTP/1.0 503 Service Unavailable\r\nContent-Length: 0\r\n\r\n")
-        self.shutdown_request(request)
+    def _hand_over(self, connection: _Connection, wanted: KeptPage, now_s: float) -> None:
+        page = wanted.since(connection.since_s)
+        if page is None:
+            self._maker.want(wanted)
+        else:
+            connection.reply(page, now_s)
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Nothing on stderr: what matters was told by `failed`."""
+    def _hand_out(self) -> None:
+        """A page was made, or the end has come."""
+        self._woken.recv(4_096)
+        now_s = time.monotonic()
+        for connection in list(self._connections):
+            if connection.phase is _Phase.PAGE and connection.wanted is not None:
+                self._hand_over(connection, connection.wanted, now_s)
+                self._go_on(connection)
+
+    def _end_the_slow(self, now_s: float) -> None:
+        for connection in list(self._connections):
+            if now_s < connection.until_s:
+                continue
+            if connection.phase is _Phase.PAGE:
+                connection.reply(_NOT_MADE, now_s)
+                self._go_on(connection)
+            else:
+                self._end(connection)
+
+    def _watch(self, connection: _Connection, events: int) -> None:
+        """Have the selector call when the reader has done its part; 0: not now."""
+        if events == connection.events:
+            return
+        if connection.events:
+            self._selector.unregister(connection.link)
+        if events:
+            self._selector.register(connection.link, events, partial(self._go_on, connection))
+        connection.events = events
+
+    def _end(self, connection: _Connection) -> None:
+        """Those that a turn of the selector has already called for are still called: they may be closed."""
+        if self._connections.pop(connection, connection) is None:
+            self._watch(connection, 0)
+            connection.close()
 
 
 def start(
@@ -278,18 +308,27 @@ def start(
     ready: Ready,
     failed: Failed = lambda _path, _error: None,
     status: Status | None = None,
+    names: Iterable[str] = (),
 ) -> Server:
     """Serve on `host:port` (port 0: a free one) from now on.
 
     alive: whether the event loop runs; ready: whether locks can be had, and what to say about it. Both are
     called from other threads, as are failed(path, error) when a page can't be made, and `status`, which gives
-    the page for people. Raises OSError, with the address in its text, when it can't listen there.
+    the page for people. names: under which it answers, beside this host's own. Raises OSError, with the
+    address in its text, when it can't listen there.
     """
     try:
         host, port = split_address(address)
         family, _, _, _, found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        server = Server((str(found[0]), int(found[1])), family, Pages(metrics, alive, ready, status), failed)
+        # Without reuse_port: two agents on one port must not share it in silence.
+        listening = socket.create_server(found[:2], family=family, backlog=BACKLOG)
     except OSError as error:
-        raise OSError(error.errno, f"can't serve /metrics on {address}: {error.strerror or error}") from error
+        number = error.errno or 0  # create_server adds to the text; errors of a resolver are below 0
+        reason = os.strerror(number) if number > 0 else error.strerror or error
+        raise OSError(error.errno, f"can't serve /metrics on {address}: {reason}") from error
+    listening.setblocking(False)
+    known = HostNames(address, names)
+    known.learn_full_name()
+    server = Server(listening, Pages(metrics, alive, ready, failed, status, known), failed)
     server.start()
     return server

@@ -1,10 +1,10 @@
 """The status page: what this host's agent knows, for whoever was just woken up. Read only.
 
 One piece of HTML without scripts and without anything from elsewhere, so that it also opens in a text
-browser over ssh. It is bounded: however many leases there are, it shows the PLACES_SHOWN that matter most,
-and it is made at most once in FRESH_S, whoever asks how often. Names of resources come from apps: they are
-escaped, cut, and shown to readers on this host only (metrics_http.is_on_this_host), since the port may be
-open to a whole network.
+browser over ssh. Whoever can reach the port reads it, any user of this host to begin with: so there are
+numbers by class, and no names of resources, none of who holds or waits for one. Those are had over the
+agent's socket, by who may use it: lockctl top. What it shows of masters may come from a master: it is escaped
+and cut.
 """
 
 from __future__ import annotations
@@ -12,24 +12,17 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from threading import Lock
 from typing import Any
 
 from lockd import __version__
-from lockd.census import Census, Place
-from lockd.config import LockClass
-from lockd.core.leases import Standing, pid_and_uid
+from lockd.census import Census
 from lockd.core.validity import NS_PER_MS
 from lockd.shown import shown, shown_ms
 from lockd.verdict import LOSS_IS_NEWS_MS, Facts, Level, Verdict, availability, safety
 
-PLACES_SHOWN = 100
-NAME_CHARS = 120
 REASON_CHARS = 300
-FRESH_S = 1.0
 REFRESH_S = 5
 
 _STYLE = """
@@ -44,33 +37,19 @@ table { border-collapse: collapse; width: 100% }
 th, td { text-align: left; padding: .2em .8em .2em 0; border-bottom: 1px solid #ddd; vertical-align: top }
 th { font-weight: 600; color: #555; white-space: nowrap }
 td.n, th.n { text-align: right; font-variant-numeric: tabular-nums; white-space: nowrap }
-td.name { overflow-wrap: anywhere } p, footer { color: #555 }
+p, footer { color: #555 }
 @media (prefers-color-scheme: dark) {
   body { color: #ddd; background: #16181c } th, p, footer { color: #aaa } th, td { border-color: #333 }
   a { color: #8ab4f8 } .good { color: #b7f0c8; background: #11351f }
   .warning { color: #ffdf9e; background: #40300a } .bad { color: #ffc9c9; background: #4a1212 } }
 """
 
-_STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-
-HEADERS: tuple[tuple[str, str], ...] = (
-    ("Content-Type", "text/html; charset=utf-8"),
-    (
-        "Content-Security-Policy",
-        f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; base-uri 'none'; form-action 'none'; "
-        "frame-ancestors 'none'",
-    ),
-    ("X-Content-Type-Options", "nosniff"),
-    ("X-Frame-Options", "DENY"),
-    ("Referrer-Policy", "no-referrer"),
-    ("Cross-Origin-Resource-Policy", "same-origin"),
-    ("Cache-Control", "no-store"),
-)
+STYLE_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 
 
 @dataclass(frozen=True)
 class HostStatus:
-    """One agent at one instant, `now_ns` on CLOCK_BOOTTIME; masters as MASTERS has them, totals by class."""
+    """One agent at one instant; masters as MASTERS has them, totals by class."""
 
     host: str
     cluster: str
@@ -81,10 +60,8 @@ class HostStatus:
     responsive: bool
     draining: bool
     masters: Sequence[Mapping[str, Any]]
-    classes: Sequence[LockClass]
     census: Census
     totals: Mapping[str, Mapping[str, int]]
-    now_ns: int
     canary_failures: int = 0
     canary_trouble: str = ""
 
@@ -103,27 +80,7 @@ class HostStatus:
         )
 
 
-class StatusPage:
-    """Makes the page, and keeps it for a moment: many readers must cost no more than one."""
-
-    def __init__(self, look: Callable[[], HostStatus], clock_s: Callable[[], float] = time.monotonic) -> None:
-        self._look = look
-        self._clock_s = clock_s
-        self._lock = Lock()
-        self._made_s = float("-inf")
-        self._pages: dict[bool, bytes] = {}
-
-    def html(self, with_names: bool) -> bytes:
-        """The page, UTF-8; `with_names`: the reader may see which resources there are. From any thread."""
-        with self._lock:
-            if self._clock_s() - self._made_s >= FRESH_S:
-                status = self._look()
-                self._pages = {names: render(status, names).encode() for names in (False, True)}
-                self._made_s = self._clock_s()
-            return self._pages[with_names]
-
-
-def render(status: HostStatus, with_names: bool) -> str:
+def render(status: HostStatus) -> str:
     host = _text(status.host)
     verdicts = (availability(status.facts()), safety(status.facts()))
     worst = max((verdict.level for verdict in verdicts), key=list(Level).index)
@@ -136,10 +93,9 @@ def render(status: HostStatus, with_names: bool) -> str:
         *map(_verdict, verdicts),
         "<h2>Masters, as this host sees them</h2>",
         _masters(status.masters),
-        "<h2>Classes</h2>",
-        _classes(status),
         "<h2>Held and waited for on this host</h2>",
-        _places(status, with_names),
+        _held(status.census),
+        _classes(status),
         f"<footer><p>Cluster {_text(status.cluster)}, {status.connections} connections of apps, agent "
         f"{_text(__version__)} up for {_ms(status.uptime_ms)}, "
         f"configuration {_text(status.fingerprint)}. "
@@ -174,18 +130,25 @@ def _masters(masters: Sequence[Mapping[str, Any]]) -> str:
     return _table(_MASTER_HEADINGS, rows)
 
 
+def _held(census: Census) -> str:
+    total = census.total
+    return (
+        f"<p>{total.leases} held, {total.waiters} waiting. Which resources, and by whom: "
+        "<code>lockctl top</code> on this host.</p>"
+    )
+
+
 def _classes(status: HostStatus) -> str:
-    of_class = {one.name: one for one in status.classes}
     rows = []
     for label, now in status.census.by_class.items():
-        policy, totals = of_class.get(label), status.totals[label]
+        totals = status.totals[label]
         rows.append(
             (
                 _cell(label),
-                _cell(policy.match if policy else "everything else" if label == "other" else ""),
                 _cell(now.leases, "n"),
                 _cell(now.waiters, "n"),
                 _cell(_ms(now.oldest_wait_ns // NS_PER_MS) if now.waiters else "", "n"),
+                _cell(now.on_fewer or "", f"n {Level.WARNING}" if now.on_fewer else "n"),
                 _cell(totals["grants"], "n"),
                 _cell(totals["refusals"], "n"),
                 _lost_cell(totals),
@@ -203,54 +166,6 @@ def _lost_cell(totals: Mapping[str, int]) -> str:
     return _cell(f"{lost}, {_ms(ago_ms)} ago", "n bad" if ago_ms < LOSS_IS_NEWS_MS else "n")
 
 
-def _places(status: HostStatus, with_names: bool) -> str:
-    total, places = status.census.total, status.census.places
-    summary = f"{total.leases} held, {total.waiters} waiting"
-    if not places:
-        return f"<p>{summary}.</p>"
-    if len(places) == PLACES_SHOWN:
-        summary += f"; the {PLACES_SHOWN} most waited for, then lost, then longest held"
-    if not with_names:
-        summary += "; names of resources are shown to readers on this host only"
-    rows = [_place_row(place, status, with_names) for place in places]
-    return f"<p>{summary}.</p>{_table(_PLACE_HEADINGS, rows)}"
-
-
-def _place_row(place: Place, status: HostStatus, with_names: bool) -> tuple[str, ...]:
-    lease = place.lease
-    name = _cell(_name(place.resource) if with_names else "", "name")
-    waits = (
-        _cell(place.waiters or "", "n"),
-        _cell(_ms(place.oldest_wait_ns // NS_PER_MS) if place.waiters else "", "n"),
-    )
-    if lease is None:
-        blank = _cell("")
-        return (
-            name,
-            _cell(place.label),
-            _cell("held elsewhere, or tried for"),
-            *[blank] * 3,
-            *waits,
-            blank,
-            blank,
-        )
-    pid, uid = pid_and_uid(lease.holder.owner)
-    lost = lease.standing is Standing.LOST
-    level = Level.BAD if lost else Level.WARNING if place.on_fewer else ""
-    kind = "LOST" if lost else "detached" if lease.holder.detached else "session"
-    return (
-        name,
-        _cell(place.label),
-        _cell(kind, str(Level.BAD) if lost else ""),
-        _cell(_ms(place.held_ns // NS_PER_MS), "n"),
-        _cell(_ms(max(0, lease.deadline_ns - status.now_ns) // NS_PER_MS), "n"),
-        _cell(f"{lease.proven.bit_count()} of {len(status.masters)}", f"n {level}".strip()),
-        *waits,
-        _cell(pid),
-        _cell(uid),
-    )
-
-
 # HTML. `#` before a heading: a column of numbers.
 
 _MASTER_HEADINGS = (
@@ -258,12 +173,8 @@ _MASTER_HEADINGS = (
     *("#round trip", "#clock offset", "version", "why no vote"),
 )
 _CLASS_HEADINGS = (
-    *("class", "resources", "#held", "#waiting", "#longest wait"),
+    *("class", "#held", "#waiting", "#longest wait", "#not on all masters"),
     *("#granted since start", "#refused", "#lost", "#forced, max_hold"),
-)
-_PLACE_HEADINGS = (
-    *("resource", "class", "what", "#held for", "#valid for"),
-    *("#masters", "#waiting", "#longest wait", "pid", "uid"),
 )
 
 
@@ -285,11 +196,6 @@ def _cell(value: object, kind: str = "") -> str:
 def _text(value: object) -> str:
     """Any text as HTML: names and reasons come from anybody, control characters and all."""
     return html.escape(shown(value))
-
-
-def _name(resource: bytes) -> str:
-    name = resource.decode("utf-8", "surrogateescape")
-    return name if len(name) <= NAME_CHARS else f"{name[:NAME_CHARS]}… ({len(resource)} bytes)"
 
 
 def _us(us: int | None) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 from hypothesis import HealthCheck, settings
@@ -18,3 +19,28 @@ _OWN_PROGRAMS = os.path.join(sys.prefix, "bin")
 os.environ["PATH"] = os.pathsep.join(
     folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder != _OWN_PROGRAMS
 )
+
+
+def _start_children_with_default_signals() -> None:
+    """Whatever this process was started to ignore (nohup, a script's `&`), and goes on to survive.
+
+    A program inherits what is ignored, and not what is caught: so we catch those signals, and do nothing.
+    Those of Python itself, SIGPIPE and SIGXFSZ, subprocess puts back. Three get their default here as well: a
+    read or write that SIGTTIN or SIGTTOU breaks off is begun again for ever by whoever catches it, and who
+    ignores SIGCHLD can't tell how a child ended.
+    """
+    of_python = {signal.SIGPIPE, signal.SIGXFSZ}
+    ignored = {n for n in signal.valid_signals() if signal.getsignal(n) is signal.SIG_IGN} - of_python
+    for number in ignored:
+        to_default = number in (signal.SIGTTIN, signal.SIGTTOU, signal.SIGCHLD)
+        signal.signal(number, signal.SIG_DFL if to_default else lambda _number, _frame: None)
+
+    def forget() -> None:
+        """In a child that goes on in this program."""
+        for number in ignored:
+            signal.signal(number, signal.SIG_DFL)
+
+    os.register_at_fork(after_in_child=forget)
+
+
+_start_children_with_default_signals()

@@ -22,17 +22,18 @@ COMMON = (
     "systemctl --failed --no-pager",
 )
 MASTER = (
-    "systemctl status --no-pager --full lockd-master lockd-guard-watch lockd-master-firewall",
+    "systemctl status --no-pager --full lockd-master lockd-guard-watch lockd-firewall",
     "lockd-guard status",
     "cat /etc/lockd/guard.conf",
     "cat /etc/lockd-master/master.conf",
-    "cat /etc/lockd-master/firewall.nft",
+    "cat /etc/lockd/firewall.nft",
     "ls -la --full-time /var/lib/lockd-master /var/lib/lockd-master/appendonlydir /var/lib/lockd-guard",
     "redis-server --version",
     "journalctl --no-pager --lines=500 --output=short-iso-precise -u lockd-master -u lockd-guard-watch",
 )
 AGENT = (
-    "systemctl status --no-pager --full lockd",
+    "systemctl status --no-pager --full lockd lockd-firewall",
+    "cat /etc/lockd/firewall.nft",
     "ls -la /opt/lockd /run/lockd",
     "cat /etc/lockd/lockd.yml",
     "lockctl masters",
@@ -43,8 +44,9 @@ AGENT = (
 SECRETS = (
     ("/etc/lockd/masters.password", r"\S+"),
     ("/etc/lockd/lockd.yml", r"\bpassword[\"']?\s*:\s*[\"']?([^\s\"',}]+)"),
-    ("/etc/default/prometheus-redis-exporter", r"(?m)^REDIS_PASSWORD=(.+)$"),
+    ("/etc/lockd/agent.pem", r"(?m)^[\w+/=]{20,}$"),
     ("/etc/lockd-master/users.acl", r"\s[#>](\S+)"),
+    ("/etc/lockd-master/loader.password", r"\S+"),
     ("/etc/lockd-master/tls/master.key", r"(?m)^[\w+/=]{20,}$"),
 )
 NOT_SHOWN = "(not shown)"

@@ -7,16 +7,17 @@ outcome is certain. Answers that come later still count (rule 2): they say where
 from collections.abc import Callable
 from enum import Enum
 
-from lockd.core.ports import Holder, Masters, Refusal
+from lockd.core.ports import Extended, Holder, Masters, Refusal, Reply
 
 # Statuses of the scripts (lockd/masters/scripts/*.lua).
 OTHERS, YES, PUT_BACK, MISSING, HELD_OUT = 0, 1, 2, 3, 4
-NO_IDENTITY, TTL_TOO_LONG, EXHAUSTED = -1, -2, -3
+NO_IDENTITY, TTL_TOO_LONG, MISCOUNTS, TOO_FAR_AHEAD = -1, -2, -3, -4
 
 _REFUSALS = {
     NO_IDENTITY: "no identity",
     TTL_TOO_LONG: "ttl above its ceiling",
-    EXHAUSTED: "fence counter exhausted",
+    MISCOUNTS: "fence counter is wrong",
+    TOO_FAR_AHEAD: "fence far ahead of its clock",
 }
 
 
@@ -25,6 +26,7 @@ class Verdict(Enum):
     YES = "yes"
     TAKEN = "taken"
     NO_QUORUM = "no quorum"
+    BROKEN = "broken"
 
 
 class Ballot:
@@ -34,7 +36,7 @@ class Ballot:
     that was away).
     """
 
-    __slots__ = ("asked", "pending", "settled", "silent", "t1_ns", "until_ns", "verdict")
+    __slots__ = ("asked", "pending", "reply", "settled", "silent", "t1_ns", "until_ns", "verdict")
 
     def __init__(self, t1_ns: int, until_ns: int, settled: "Callable[..., None]") -> None:
         self.t1_ns = t1_ns
@@ -44,6 +46,20 @@ class Ballot:
         self.pending = 0
         self.verdict = Verdict.OPEN
         self.silent: dict[int, str] = {}
+        self.reply: Reply | None = None
+        """Who waits for the outcome, until they are answered; an Attempt's is its holder."""
+
+    def done(self, lease: Extended | None) -> None:
+        """Answer who waits for it, once."""
+        reply, self.reply = self.reply, None
+        if reply is not None:
+            reply.done(lease)
+
+    def refused(self, refusal: Refusal) -> None:
+        """Refuse who waits for it, once."""
+        reply, self.reply = self.reply, None
+        if reply is not None:
+            reply.refused(refusal)
 
     def put_to(self, masters: int) -> None:
         self.asked = self.pending = masters
@@ -187,10 +203,13 @@ class Attempt(Ballot):
 
     def retry_after_ms(self) -> int:
         """When, by the masters' word, so many of the others' leases will have run out that a quorum could say
-        yes."""
+        yes. Never by the word of one alone that says more than all others: it may be wrong, and to ask again
+        too soon costs nothing."""
         missing = self._quorum - self.yes_count
         expiries = sorted(self.taken_ms)
-        return max(1, expiries[missing - 1]) if len(expiries) >= missing > 0 else 1
+        if not len(expiries) >= missing > 0:
+            return 1
+        return max(1, expiries[min(missing - 1, max(0, len(expiries) - 2))])
 
 
 class FenceRound(Ballot):
@@ -255,12 +274,12 @@ class Extension(Ballot):
     """
 
     __slots__ = (
+        "_lasts_ms",
         "_quorum",
         "age_ms",
         "confirmed",
         "gone",
         "held_out",
-        "lasts_ms",
         "others",
         "proven",
         "put_back",
@@ -295,7 +314,7 @@ class Extension(Ballot):
         self.confirmed = 0
         self.others = 0
         self.held_out = False
-        self.lasts_ms = ttl_ms
+        self._lasts_ms: dict[int, int] = {}
 
     def answered(self, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
         bit = 1 << master
@@ -307,7 +326,7 @@ class Extension(Ballot):
                 self.silent[master] = "its vote does not count"
             elif not self.gone.mask & bit:
                 self.confirmed |= bit
-                self.lasts_ms = min(self.lasts_ms, value)
+                self._lasts_ms[master] = value
         elif status in (PUT_BACK, OTHERS, MISSING):
             self.others |= bit
         elif status == HELD_OUT:
@@ -317,10 +336,19 @@ class Extension(Ballot):
         if self.verdict is Verdict.OPEN:
             self.weigh(now_ns)
 
+    @property
+    def lasts_ms(self) -> int:
+        """How long a quorum of those that confirmed it keep it, at most as long as was asked for. Not the
+        least that any of them says: one that makes up a short one must not end it for all."""
+        return min(self.ttl_ms, sorted(self._lasts_ms.values(), reverse=True)[self._quorum - 1])
+
     def weigh(self, now_ns: int) -> None:
+        """Settle as soon as a quorum confirmed. Where one of just a quorum says that it ends earlier than was
+        asked for, one more is heard: that may be max_hold, or one master's word alone."""
         confirmed = self.confirmed.bit_count()
         if confirmed >= self._quorum:
-            self.settle(Verdict.YES, now_ns)
+            if confirmed > self._quorum or not self.pending or self.lasts_ms == self.ttl_ms:
+                self.settle(Verdict.YES, now_ns)
         elif confirmed + self.pending.bit_count() < self._quorum:
             gone = (self.others | self.gone.mask).bit_count()
             self.settle(Verdict.TAKEN if gone + confirmed >= self._quorum else Verdict.NO_QUORUM, now_ns)

@@ -11,6 +11,7 @@ surely as a large one.
 from collections.abc import Sequence
 from statistics import median
 
+from lockd.core.fences import SANE_MOST, largest_sane
 from lockd.core.validity import DRIFT_FLOOR_NS, NS_PER_MS, drift_ns, settle_ns
 
 # Faster than this is no drift of an honest clock (chrony's maxslewrate on the masters stays below it).
@@ -88,6 +89,7 @@ class Clocks:
 
     def __init__(self, masters: int, *, max_ttl_ms: int, min_ttl_ms: int, allowance_ms: int) -> None:
         self._quorum = masters // 2 + 1
+        self._max_ttl_ms = max_ttl_ms
         self._settle_ns = settle_ns(max_ttl_ms)
         # What the shortest lease gives away for drift, less what an honest clock drifts meanwhile: a jump
         # larger than this may end one early.
@@ -96,11 +98,28 @@ class Clocks:
         )
         self._allowance_ns = allowance_ms * NS_PER_MS
         self.watches = [ClockWatch(tolerance_ns) for _ in range(masters)]
+        self._median_ns: int | None = None
 
     def allow_for(self, max_ttl_ms: int) -> None:
         """Other agents may hold leases this long: it is the masters' ceiling that counts, where it is higher
-        than ours."""
-        self._settle_ns = max(self._settle_ns, settle_ns(max_ttl_ms))
+        than ours. Only as long as they say so: one of them may have said too much while the others were not
+        known yet."""
+        self._settle_ns = settle_ns(max(self._max_ttl_ms, max_ttl_ms))
+
+    def take_median(self, now_ns: int) -> None:
+        """Of the masters that were seen lately; what was known stays when none was."""
+        offsets = sorted(self._fresh_offsets(now_ns))
+        if offsets:
+            # Of two the lower: a clock far in the future is what hints for fences must not follow.
+            self._median_ns = offsets[(len(offsets) - 1) // 2]
+
+    def median_us(self, now_ns: int) -> int:
+        """What the median of the masters' clocks shows now; 0 when none was ever seen."""
+        return 0 if self._median_ns is None else (now_ns + self._median_ns) // 1000
+
+    def largest_sane_fence(self, now_ns: int) -> int:
+        """What no counter of a master can be beyond, by the median of their clocks (rule 6)."""
+        return SANE_MOST if self._median_ns is None else largest_sane(self.median_us(now_ns))
 
     def distrust(self, master: int, now_ns: int) -> str | None:
         """Why a vote of this master doesn't count now, or None when it does."""

@@ -26,6 +26,7 @@ class Electorate:
         """Weigh anew. states: what each master is; None: there is no connection on which it may be asked.
         Returns those whose votes begin or cease to count, as bits."""
         before = self.trusted
+        self._clocks.take_median(now_ns)
         self.up = self.trusted = self.barred = 0
         for master, state in enumerate(states):
             bit = 1 << master

@@ -7,17 +7,29 @@ to all, and a quorum that accepts it makes it the fence.
 
 Why it is sound: a master names and accepts increasing values only, and two quorums share a master. So of two
 grants, the one that ended before the other began has the smaller fence, and no value is given twice.
+
+Values are about as large as microseconds of the masters' clocks. One that is far ahead of these comes from a
+broken clock or a broken counter, and must not spread: it would be the floor of that counter on every master,
+for ever. So a hint is kept near the median of the masters' clocks, masters refuse hints that are not, and a
+master that names such a fence has no vote (answers.py).
 """
 
 from zlib import crc32
 
 SLOTS = 4096
 BLOCK = 64
-CEILING = 1 << 53
+SANE_MOST = 1 << 52
+"""No time in microseconds, and so no fence, is as large as this before the year 2112."""
 
-# A hint beyond this (the year 2112 in microseconds) comes from a broken clock: it would use up the counters
-# for ever.
-_SANE_CLOCK_US = 1 << 52
+_HOUR_US = 3_600_000_000
+COUNTER_AHEAD_US = 24 * _HOUR_US
+"""A counter that is further than this ahead of its master's clock is wrong."""
+HINT_AHEAD_US = COUNTER_AHEAD_US // 2
+"""A hint or a proposal that would bring a counter further than this ahead of the clock is refused: what an
+agent sends can't make a counter wrong."""
+_HEEDED_AHEAD_US = HINT_AHEAD_US - _HOUR_US
+"""A counter further than this ahead is one master's word, and no hint follows it: the other masters, whose
+clocks differ a little, would not all accept a hint above it."""
 
 
 def slot_of(resource: bytes) -> int:
@@ -26,26 +38,40 @@ def slot_of(resource: bytes) -> int:
     return crc32(resource) % SLOTS
 
 
+def largest_sane(clock_us: int) -> int:
+    """What a counter can be at, at most, when a clock that is right shows this."""
+    return min(clock_us + COUNTER_AHEAD_US, SANE_MOST)
+
+
+def is_right_counter(shown: str, most: int) -> bool:
+    """Whether a counter as a master stores it can go on counting. most: the largest sane fence."""
+    return shown.isascii() and shown.isdigit() and len(shown) <= 16 and int(shown) + BLOCK <= most
+
+
 class FenceHints:
-    """Proposes values above all counters that this agent knows of, and near the other agents' proposals while
-    the clocks agree."""
+    """Proposes values above all that this agent knows of a counter, and near the other agents' proposals
+    while the clocks agree."""
 
     __slots__ = ("_seen",)
 
     def __init__(self) -> None:
-        self._seen = 0
+        self._seen: dict[int, int] = {}
 
-    def saw(self, value: int) -> None:
+    def saw(self, slot: int, value: int, masters_us: int) -> None:
         """Take note of a value that a master named or accepted. Its counter is at the end of that block now:
         a proposal inside the block would be refused there, and accepted elsewhere, for ever."""
-        self.saw_counter(value + BLOCK - 1)
+        self.saw_counter(slot, value + BLOCK - 1, masters_us)
 
-    def saw_counter(self, counter: int) -> None:
-        """Take note of what a master's counter is at."""
-        if counter > self._seen:
-            self._seen = counter
+    def saw_counter(self, slot: int, counter: int, masters_us: int) -> None:
+        """Take note of what a master's counter is at, unless that can't be right for all of them.
+        masters_us: the median of the masters' clocks."""
+        if self._seen.get(slot, 0) < counter <= masters_us + _HEEDED_AHEAD_US:
+            self._seen[slot] = counter
 
-    def next(self, wall_us: int) -> int:
-        """A value above all seen; the wall clock in microseconds when that is larger and sane."""
-        above = self._seen + 1
-        return wall_us if above < wall_us < _SANE_CLOCK_US else above
+    def next(self, slot: int, wall_us: int, masters_us: int) -> int:
+        """A value above all seen of this counter, and at least this host's wall clock in microseconds, or the
+        masters' where that one is more than an hour off."""
+        clock_us = wall_us if abs(wall_us - masters_us) <= _HOUR_US else masters_us
+        above = self._seen.get(slot, 0) + 1
+        # The masters would refuse what is further ahead: it was seen when fewer clocks were known.
+        return above if clock_us < above <= masters_us + HINT_AHEAD_US else clock_us

@@ -45,6 +45,7 @@ class Loss(StrEnum):
     GONE = "gone"
     MAX_HOLD = "max_hold"
     FORCED = "forced"
+    CUT_OFF = "cut_off"
 
 
 class Lease:

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Collection
 
 from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Gone, Release, Verdict, bits
-from lockd.core.fences import FenceHints
+from lockd.core.fences import FenceHints, slot_of
 from lockd.core.leases import Lease, Loss, Standing
 from lockd.core.ports import Chance, Extended, Holder, Limits, Masters, Refusal, Reply, Watcher
 from lockd.core.queues import Queue
@@ -22,6 +22,7 @@ from lockd.core.validity import NS_PER_MS, deadline_ns
 DRAINING = Refusal(
     "DRAINING", "this agent is stopping and grants nothing any more: lock again when it is back"
 )
+_BROKEN = Refusal("ERR", "the agent failed at this; its log says how")
 NOT_HELD = Refusal("NOTHELD", "no such lease: it ended, or the token is another's")
 
 
@@ -132,8 +133,8 @@ class Locks:
             return
         timeout_ns = min(self._timeout_ns, holder.ttl_ms * NS_PER_MS // 2)
         attempt = queue.attempt = Attempt(
-            holder, queue.resource, self._chance.token(), holder.ttl_ms, self._hint(now_ns), self._quorum,
-            now_ns, now_ns + timeout_ns, self._tried,
+            holder, queue.resource, self._chance.token(), holder.ttl_ms, self._hint(queue.resource, now_ns),
+            self._quorum, now_ns, now_ns + timeout_ns, self._tried,
         )  # fmt: skip
         attempt.put_to(self._masters.acquire(attempt))
         self._watch(attempt, timeout_ns)
@@ -145,8 +146,9 @@ class Locks:
         only_clocks = (voting | self._masters.barred_by_clock()).bit_count() >= self._quorum
         return Refusal("CLOCK" if only_clocks else "NOQUORUM", reasons)
 
-    def _hint(self, now_ns: int) -> int:
-        return self._hints.next((now_ns + self.wall_ahead_ns) // 1000)
+    def _hint(self, resource: bytes, now_ns: int) -> int:
+        wall_us = (now_ns + self.wall_ahead_ns) // 1000
+        return self._hints.next(slot_of(resource), wall_us, self._masters.clock_us(now_ns))
 
     def _watch(self, ballot: Ballot, timeout_ns: int) -> None:
         """See to it that a ballot settles in time (rule 5). Nearly all have the same limit, so a queue does
@@ -155,24 +157,36 @@ class Locks:
             # Nobody was asked: it is settled at once, but not before its owner knows of it.
             timeout_ns = 0
         if timeout_ns < self._timeout_ns:
-            self.timers.at(ballot.t1_ns + timeout_ns, ballot.time_out)
+            self.timers.at(ballot.t1_ns + timeout_ns, lambda at_ns: self._time_out(ballot, at_ns))
             return
         self._running.append(ballot)
         if self._sweep is None:
             self._sweep = self.timers.at(ballot.t1_ns + timeout_ns, self._sweep_up)
 
     def _sweep_up(self, now_ns: int) -> None:
-        running = self._running
-        while running and running[0].t1_ns + self._timeout_ns <= now_ns:
-            running.popleft().time_out(now_ns)
-        while running and running[0].verdict is not Verdict.OPEN:
-            running.popleft()
-        self._sweep = self.timers.at(running[0].t1_ns + self._timeout_ns, self._sweep_up) if running else None
+        running, self._sweep = self._running, None
+        try:
+            while running and running[0].t1_ns + self._timeout_ns <= now_ns:
+                self._time_out(running.popleft(), now_ns)
+            while running and running[0].verdict is not Verdict.OPEN:
+                running.popleft()
+        finally:
+            # Also after a mistake of ours: the others' time goes on.
+            if running and self._sweep is None:
+                self._sweep = self.timers.at(running[0].t1_ns + self._timeout_ns, self._sweep_up)
+
+    def _time_out(self, ballot: Ballot, now_ns: int) -> None:
+        try:
+            ballot.time_out(now_ns)
+        except Exception:
+            self.broke(ballot, now_ns)
+            raise
 
     def _tried(self, attempt: Attempt, now_ns: int) -> None:
         queue = self.queues[attempt.resource]
+        slot, masters_us = slot_of(attempt.resource), self._masters.clock_us(now_ns)
         for value in attempt.fences:
-            self._hints.saw(value)
+            self._hints.saw(slot, value, masters_us)
         if attempt.verdict is Verdict.YES:
             fence = attempt.agreed_fence()
             if fence is None:
@@ -192,8 +206,9 @@ class Locks:
         self._watcher.fence_round()
         timeout_ns = min(self._timeout_ns, attempt.ttl_ms * NS_PER_MS // 2)
         proposal = FenceRound(
-            attempt, self._hint(now_ns), self._quorum, now_ns, now_ns + timeout_ns, self._proposed
-        )
+            attempt, self._hint(attempt.resource, now_ns), self._quorum,
+            now_ns, now_ns + timeout_ns, self._proposed,
+        )  # fmt: skip
         proposal.put_to(self._masters.propose(proposal))
         self._watch(proposal, timeout_ns)
 
@@ -202,8 +217,9 @@ class Locks:
         queue = self.queues.get(attempt.resource)
         if queue is None or queue.attempt is not attempt:
             return
-        self._hints.saw(proposal.value)
-        self._hints.saw_counter(proposal.highest)
+        slot, masters_us = slot_of(attempt.resource), self._masters.clock_us(now_ns)
+        self._hints.saw(slot, proposal.value, masters_us)
+        self._hints.saw_counter(slot, proposal.highest, masters_us)
         if proposal.verdict is Verdict.YES:
             self._grant(queue, attempt, proposal.value, now_ns)
         elif proposal.verdict is Verdict.TAKEN and self._still_valid(attempt, now_ns):
@@ -231,16 +247,17 @@ class Locks:
         queue.tries = 0
         queue.refusal = None
         lease = Lease(attempt, holder, fence, now_ns)
+        if holder.detached:
+            self.detached[lease.token] = lease
+        else:
+            queue.lease = lease
         lease.timer = self.timers.at(self._first_look_ns(lease), lambda at_ns: self._look_after(lease, at_ns))
         self._watcher.granted(lease, now_ns - holder.asked_ns)
         holder.granted(lease, now_ns)
         if holder.detached:
-            self.detached[lease.token] = lease
             self._turned_down(queue, self._held_here(lease, now_ns), now_ns)
-        else:
-            queue.lease = lease
-            if queue.waiters:
-                self._refuse_the_impatient(queue, self._held_here(lease, now_ns), now_ns)
+        elif queue.waiters:
+            self._refuse_the_impatient(queue, self._held_here(lease, now_ns), now_ns)
 
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
         """What the try left is given back before any back-off (rule 3)."""
@@ -313,7 +330,7 @@ class Locks:
             if now_ns >= lease.lose_at_ns():
                 self._lose(lease, *self._why_not_renewed(lease, now_ns), now_ns)
             else:
-                if lease.extending is None:
+                if lease.extending is None or lease.extending.verdict is Verdict.BROKEN:
                     self._renew(lease, now_ns)
                 next_ns = min(
                     now_ns + max(lease.ttl_ms * NS_PER_MS // 10, 10 * NS_PER_MS), lease.lose_at_ns()
@@ -357,8 +374,9 @@ class Locks:
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(
             lease.resource, lease.token, ttl_ms, put_back, age_ms, lease.proven, lease.gone, self._quorum,
-            now_ns, now_ns + timeout_ns, lambda ballot, at_ns: self._extended(lease, ballot, reply, at_ns),
+            now_ns, now_ns + timeout_ns, lambda ballot, at_ns: self._extended(lease, ballot, at_ns),
         )  # fmt: skip
+        extension.reply = reply
         extension.put_to(self._masters.extend(extension))
         lease.landed |= extension.asked
         # It may last this long on some master, whatever becomes of the extension: a release is worth sending
@@ -367,34 +385,33 @@ class Locks:
         self._watch(extension, timeout_ns)
         return extension
 
-    def _extended(self, lease: Lease, extension: Extension, reply: Reply | None, now_ns: int) -> None:
+    def _extended(self, lease: Lease, extension: Extension, now_ns: int) -> None:
         if lease.extending is extension:
             lease.extending = None
         if lease.standing is not Standing.HELD:
-            if reply is not None:
-                reply.refused(_expired(lease))
+            extension.refused(_expired(lease))
             return
         # Counts only while the old validity still holds: after it another may have had the resource in
         # between (rule 2).
         worked = extension.verdict is Verdict.YES and now_ns < lease.deadline_ns
         self._watcher.renewed(lease, worked)
         if worked:
-            self._proven(lease, extension, reply)
+            self._proven(lease, extension)
         else:
-            self._not_proven(lease, extension, reply, now_ns)
+            self._not_proven(lease, extension, now_ns)
 
-    def _proven(self, lease: Lease, extension: Extension, reply: Reply | None) -> None:
+    def _proven(self, lease: Lease, extension: Extension) -> None:
         lease.prove(extension)
         lease.loss = ""
-        if reply is not None:
+        if extension.reply is not None:
             lease.ttl_ms = max(lease.ttl_ms, extension.ttl_ms)
-            reply.done(Extended(lease.token, lease.fence, lease.deadline_ns))
+            extension.done(Extended(lease.token, lease.fence, lease.deadline_ns))
         else:
             lease.holder.renewed(lease)
         if lease.let_go_ns is None:
             self._look_again(lease, self._first_look_ns(lease))
 
-    def _not_proven(self, lease: Lease, extension: Extension, reply: Reply | None, now_ns: int) -> None:
+    def _not_proven(self, lease: Lease, extension: Extension, now_ns: int) -> None:
         refusal = extension.no_quorum(self._masters, self._limits.masters)
         lease.loss = f"it could not be renewed: {refusal.text}"
         if lease.gone.mask.bit_count() > self._limits.masters - self._quorum:
@@ -404,10 +421,9 @@ class Locks:
             names = ", ".join(self._masters.name(m) for m in bits(lease.gone.mask))
             reason = f"it is gone from {names}: removed by force, or data was lost"
             self._lose(lease, Loss.GONE, reason, now_ns, gone=True)
-            if reply is not None:
-                reply.refused(_expired(lease))
-        elif reply is not None:
-            reply.refused(refusal)
+            extension.refused(_expired(lease))
+        else:
+            extension.refused(refusal)
 
     def _lose(self, lease: Lease, by: Loss, reason: str, now_ns: int, *, gone: bool = False) -> None:
         """Tell the holder, while its validity still holds if that is possible (rule 12). gone: that can't be
@@ -441,24 +457,25 @@ class Locks:
         so only masters that still have it may prove it, and it is put back nowhere."""
 
         def settled(extension: Extension, at_ns: int) -> None:
-            ends_ns = deadline_ns(now_ns, extension.lasts_ms)
-            if extension.verdict is Verdict.YES and at_ns < ends_ns:
-                reply.done(Extended(token, None, ends_ns))
+            worked = extension.verdict is Verdict.YES
+            if worked and at_ns < (ends_ns := deadline_ns(now_ns, extension.lasts_ms)):
+                extension.done(Extended(token, None, ends_ns))
             elif extension.held_out:
-                reply.refused(
+                extension.refused(
                     Refusal(
                         "EXPIRED", "it was held for max_hold, or is a session lock: its own agent extends it"
                     )
                 )
             elif extension.verdict is Verdict.TAKEN:
-                reply.refused(NOT_HELD)
+                extension.refused(NOT_HELD)
             else:
-                reply.refused(extension.no_quorum(self._masters, self._limits.masters))
+                extension.refused(extension.no_quorum(self._masters, self._limits.masters))
 
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(
             resource, token, ttl_ms, None, 0, 0, Gone(), self._quorum, now_ns, now_ns + timeout_ns, settled
         )  # fmt: skip
+        extension.reply = reply
         extension.put_to(self._masters.extend(extension))
         self._watch(extension, timeout_ns)
 
@@ -487,6 +504,12 @@ class Locks:
         else:
             self._end(lease, "app gone", now_ns)
 
+    def cut_off(self, lease: Lease, reason: str, now_ns: int) -> None:
+        """Its holder was over a limit and can't be told anything any more, but may be alive and believe in
+        it until the deadline that it was last told (rule 12): not renewed, it is given back only then."""
+        if lease.standing is Standing.HELD:
+            self._lose(lease, Loss.CUT_OFF, reason, now_ns)
+
     def take_away(self, resource: bytes, tokens: Collection[bytes], reason: str, now_ns: int) -> None:
         """An operator releases leases by force: their holder, if it is on this host, is told."""
         for token in tokens:
@@ -502,6 +525,13 @@ class Locks:
         lease = self._find(resource, token, now_ns)
         if lease is not None and lease.standing is Standing.LOST:
             self._end(lease, "released", now_ns)
+
+    def knows(self, resource: bytes, token: bytes) -> bool:
+        """Whether this agent granted that lease and has not forgotten it: else an UNLOCK or EXTEND of it asks
+        all masters."""
+        queue, detached = self.queues.get(resource), self.detached.get(token)
+        lease = queue.lease if queue is not None and detached is None else detached
+        return lease is not None and lease.token == token and lease.resource == resource
 
     def _find(self, resource: bytes, token: bytes, now_ns: int) -> Lease | None:
         """A lease that this agent granted and has not forgotten. A detached one that has run out here is not
@@ -521,8 +551,9 @@ class Locks:
 
     def _end(self, lease: Lease, why: str, now_ns: int, reply: Reply | None = None) -> None:
         """Give a lease back on every master that may have it, and let the next in line try."""
-        settled = _nothing_more if reply is None else lambda ballot, _: _answer_release(ballot, reply)
+        settled = _nothing_more if reply is None else _answer_release
         release = Release(lease.resource, lease.token, self._quorum, now_ns, lease.until_ns, settled)
+        release.reply = reply
         release.put_to(self._masters.release(release, lease.landed))
         if reply is not None:
             self._watch(release, self._timeout_ns)
@@ -550,17 +581,37 @@ class Locks:
     def _release_unknown(self, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
         def settled(release: Release, _now_ns: int) -> None:
             if release.deleted:
-                reply.done(None)
+                release.done(None)
             elif release.verdict is Verdict.TAKEN:
-                reply.refused(NOT_HELD)
+                release.refused(NOT_HELD)
             else:
-                reply.refused(release.no_quorum(self._masters, self._limits.masters))
+                release.refused(release.no_quorum(self._masters, self._limits.masters))
 
         # Whether it landed on a master that is away isn't known, so nothing is kept for later: those forget
         # it by its TTL.
         release = Release(resource, token, self._quorum, now_ns, now_ns + self._timeout_ns, settled)
+        release.reply = reply
         release.put_to(self._masters.release(release, (1 << self._limits.masters) - 1))
         self._watch(release, self._timeout_ns)
+
+    # A mistake of ours
+
+    def broke(self, ballot: Ballot, now_ns: int) -> None:
+        """This ballot raised where an answer was counted. Its request is refused, what it may have left is
+        given back, and it counts nothing more; everybody else goes on."""
+        ballot.verdict = Verdict.BROKEN
+        ballot.refused(_BROKEN)
+        attempt = ballot.attempt if isinstance(ballot, FenceRound) else ballot
+        if not isinstance(attempt, Attempt):
+            return
+        queue = self.queues.get(attempt.resource)
+        if queue is not None and queue.attempt is attempt:
+            if attempt.holder in queue.waiters:
+                self.timers.cancel(queue.waiters.pop(attempt.holder))
+                self.waiting -= 1
+                self._refuse(attempt.holder, _BROKEN, now_ns)
+            self._abandon(queue, now_ns)
+            self._move_on(queue, now_ns)
 
     # Stopping
 
@@ -587,9 +638,9 @@ def _nothing_more(_release: Release, _now_ns: int) -> None:
     """Nobody waits for this release."""
 
 
-def _answer_release(release: Release, reply: Reply) -> None:
+def _answer_release(release: Release, _now_ns: int) -> None:
     """A release that found the lease nowhere means that it was not held all the time: the app must know."""
     if release.verdict is Verdict.TAKEN:
-        reply.refused(Refusal("EXPIRED", "no master had it any more: removed by force, or data was lost"))
+        release.refused(Refusal("EXPIRED", "no master had it any more: removed by force, or data was lost"))
     else:
-        reply.done(None)
+        release.done(None)

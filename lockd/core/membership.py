@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from lockd.core.fences import SLOTS
 from lockd.core.validity import settle_ns
 
 
@@ -20,6 +21,7 @@ class State(StrEnum):
     MISPLACED = "misplaced"
     DUPLICATE = "duplicate"
     MISCONFIGURED = "misconfigured"
+    MISCOUNTING = "miscounting"
     UNIDENTIFIED = "unidentified"
     LOADING = "loading"
 
@@ -30,6 +32,10 @@ REQUIRED_SETTINGS = {
     "no-appendfsync-on-rewrite": "no",
     "maxmemory-policy": "noeviction",
 }
+
+
+LONGEST_TTL_MS = 86_400_000
+"""No configuration may say more: a master that does is not believed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,12 +58,42 @@ class Identity:
     @classmethod
     def parse(cls, fields: Mapping[str, str]) -> "Identity | None":
         """None when the fields are no identity at all (a blank master, or data that isn't ours)."""
-        ceiling = fields.get("max_ttl_ms", "")
-        if not ({"cluster", "name"} <= fields.keys() and ceiling.isascii() and ceiling.isdigit()):
+        ceiling_ms = _ttl_ms(fields.get("max_ttl_ms", ""))
+        if not {"cluster", "name"} <= fields.keys() or ceiling_ms is None:
             return None
-        was = fields.get("was_max_ttl_ms", "")
-        was_ms = int(was) if was.isascii() and was.isdigit() else 0
-        return cls(fields["cluster"], fields["name"], int(ceiling), was_ms)
+        was_ms = _ttl_ms(fields.get("was_max_ttl_ms", "")) or 0
+        return cls(fields["cluster"], fields["name"], ceiling_ms, was_ms)
+
+
+def _ttl_ms(text: str) -> int | None:
+    """A TTL as a master has it; None when it can't be one: waits of that length would rest on it."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 8):
+        return None
+    ms = int(text)
+    return ms if 0 < ms <= LONGEST_TTL_MS else None
+
+
+def longest_possible_ttl_ms(ceilings_ms: Sequence[int], masters: int) -> int:
+    """The longest TTL that a lease of this cluster may have. ceilings_ms: of the masters that are known, of
+    so many in all.
+
+    A lease needs a quorum, each of which allows its TTL (rule 9). So one that says too much makes nobody wait
+    for longer, as long as the others are known; one that isn't known may allow anything that another does.
+    """
+    unknown = masters - len(ceilings_ms)
+    at = max(0, masters // 2 - unknown)
+    return sorted(ceilings_ms, reverse=True)[min(at, len(ceilings_ms) - 1)]
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a master says of its memory; no vote rests on it.
+
+    most_bytes: 0 where it has no bound; evicted: keys since it was started."""
+
+    used_bytes: int = 0
+    most_bytes: int = 0
+    evicted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +107,7 @@ class Facts:
     identity: Identity | None
     settings: Mapping[str, str]
     loading: bool = False
+    memory: Memory = Memory()
 
 
 def judge(name: str, cluster: str, facts: Facts, others: Sequence[tuple[str, str]]) -> tuple[State, str]:
@@ -107,7 +144,7 @@ def _judge_identity(name: str, cluster: str, facts: Facts) -> tuple[State, str]:
             )
         return (
             State.UNIDENTIFIED,
-            f"it holds {facts.keys} keys but no identity: not a master of this or any cluster",
+            f"it holds {facts.keys} keys but no identity that makes sense: no master of this or any cluster",
         )
     if identity.cluster != cluster:
         return State.FOREIGN, f"it belongs to the cluster '{identity.cluster}', not '{cluster}'"
@@ -139,17 +176,26 @@ class TooFewReadings(Exception):
     """Fewer than a quorum of the other masters could be read: what they show may miss a fence."""
 
 
-def highest_counters(readings: Sequence[Mapping[int, int]], quorum: int) -> dict[int, int]:
+def highest_counters(readings: Sequence[Mapping[int, int]], quorum: int, most: int) -> dict[int, int]:
     """The fence counters a master begins with when it is admitted: per slot the largest that any of the
-    others shows (rule 8). readings: one of each *other* master that has a vote. Raises TooFewReadings.
+    others shows (rule 8). readings: one of each *other* master that has a vote. most: the largest fence that
+    the median of the masters' clocks allows. Raises TooFewReadings.
 
-    A quorum of others meets every quorum that granted with the help of this master before it was wiped.
+    A quorum of others meets every quorum that granted with the help of this master before it was wiped. One
+    with a counter that is wrong is none of them: it would be wrong on this master, too (rule 6).
     """
-    if len(readings) < quorum:
-        raise TooFewReadings(f"{quorum} are needed, {len(readings)} were read")
+    sane = [reading for reading in readings if all(_can_be(*counter, most) for counter in reading.items())]
+    if len(sane) < quorum:
+        wrong = len(readings) - len(sane)
+        but = f", {wrong} more with wrong counters" if wrong else ""
+        raise TooFewReadings(f"{quorum} are needed, {len(sane)} were read{but}")
     highest: dict[int, int] = {}
-    for reading in readings:
+    for reading in sane:
         for slot, value in reading.items():
             if value > highest.get(slot, -1):
                 highest[slot] = value
     return highest
+
+
+def _can_be(slot: int, counter: int, most: int) -> bool:
+    return 0 <= slot < SLOTS and 0 <= counter <= most

@@ -38,6 +38,10 @@ class Masters(Protocol):
 
     def name(self, master: int) -> str: ...
 
+    def clock_us(self, now_ns: int) -> int:
+        """What the median of the masters' clocks shows, in microseconds: hints for fences are kept near it
+        (rule 6)."""
+
     def acquire(self, attempt: "Attempt") -> int: ...
 
     def propose(self, fence_round: "FenceRound") -> int: ...

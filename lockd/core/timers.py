@@ -47,14 +47,17 @@ class Timers:
             heapify(self._heap)
             self._cancelled = 0
 
-    def run(self, now_ns: int) -> int | None:
-        """Do all that is due; returns when the next is, or None."""
+    def run(self, now_ns: int, most: int | None = None) -> int | None:
+        """Do all that is due, or so many of it at most; returns when the next is, or None. Not after `now_ns`
+        means that more is due already."""
+        left = most
         while self._heap:
             when_ns, _, timer = self._heap[0]
             if timer.due is None:
                 heappop(self._heap)
                 self._cancelled -= 1
-            elif when_ns <= now_ns:
+            elif when_ns <= now_ns and left != 0:
+                left = None if left is None else left - 1
                 heappop(self._heap)
                 due, timer.due = timer.due, None
                 due(now_ns)

@@ -9,7 +9,8 @@ from lockd.config import Config
 from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Release, bits
 from lockd.core.clocks import Clocks
 from lockd.core.electorate import Electorate
-from lockd.core.membership import Facts, State, judge
+from lockd.core.fences import SANE_MOST
+from lockd.core.membership import Facts, State, judge, longest_possible_ttl_ms
 from lockd.masters import scripts
 from lockd.masters.link import Link
 
@@ -27,12 +28,23 @@ class Gauge(Protocol):
 
     def not_counted(self, master: int, why: str) -> None: ...
 
+    def nonsense(self, master: int) -> None: ...
+
 
 class Fleet:
     """All masters of the configuration. `trusted`: those whose votes count, as bits (rules 8, 11, 14)."""
 
-    def __init__(self, config: Config, gauge: Gauge, changed: Callable[[Link], None]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        gauge: Gauge,
+        changed: Callable[[Link], None],
+        broke: Callable[[Ballot, Exception, int], None],
+    ) -> None:
+        """changed: a master's state did, or whether its vote counts. broke: a ballot failed by a mistake of
+        ours."""
         self.config = config
+        self.broke = broke
         self._gauge = gauge
         self.clocks = Clocks(
             len(config.masters),
@@ -44,6 +56,7 @@ class Fleet:
             Link(i, master, config, self, self.clocks.watches[i]) for i, master in enumerate(config.masters)
         ]
         self.trusted = 0
+        self.fence_most = SANE_MOST
         self._electorate = Electorate(self.clocks)
         self._up: tuple[Link, ...] = ()
         self._cluster = config.cluster.encode()
@@ -66,6 +79,9 @@ class Fleet:
 
     def name(self, master: int) -> str:
         return self.links[master].master.name
+
+    def clock_us(self, now_ns: int) -> int:
+        return self.clocks.median_us(now_ns)
 
     def acquire(self, attempt: Attempt) -> int:
         return self._ask_all(attempt, scripts.acquire(attempt, self._cluster))
@@ -120,9 +136,15 @@ class Fleet:
             if o is not link and o.introduced and o.facts is not None
         ]
         state, reason = judge(link.master.name, self.config.cluster, facts, others)
-        if state is State.UP and facts.identity is not None:
-            self.clocks.allow_for(facts.identity.longest_ttl_ms)
+        if state is State.UP:
+            self.clocks.allow_for(self._longest_ttl_ms(link, facts))
         return state, reason
+
+    def _longest_ttl_ms(self, link: Link, facts: Facts) -> int:
+        """Of a lease of any agent, by what the masters of this cluster allow."""
+        of_all = [facts if other is link else other.facts for other in self.links]
+        identities = [of.identity for of in of_all if of is not None and of.identity is not None]
+        return longest_possible_ttl_ms([of.longest_ttl_ms for of in identities], len(self.links))
 
     def introduced(self, link: Link) -> None:
         self._gauge.connected(link.index)
@@ -136,11 +158,15 @@ class Fleet:
     def not_counted(self, link: Link, why: str) -> None:
         self._gauge.not_counted(link.index, why)
 
+    def nonsense(self, link: Link) -> None:
+        self._gauge.nonsense(link.index)
+
     def weigh(self, now_ns: int) -> None:
         """Who has a vote now."""
         states = [link.state if link.introduced else None for link in self.links]
         changed = self._electorate.weigh(states, now_ns)
         self.trusted = self._electorate.trusted
+        self.fence_most = self.clocks.largest_sane_fence(now_ns)
         self._up = tuple(self.links[master] for master in bits(self._electorate.up))
         for master in bits(changed):
             self._changed(self.links[master])

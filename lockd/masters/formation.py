@@ -1,13 +1,27 @@
-"""Forming a cluster and admitting a master: the only ways in which an identity is written (rule 8)."""
+"""Forming a cluster and admitting a master: the only ways in which an identity is written (rule 8).
+
+`writer` is whose right it is. Agents may only read identities, so that a lost app host can't wipe who the
+masters are; without a writer the agent tries it as itself, which works where no ACL says otherwise.
+"""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lockd.clock import boottime_ns
-from lockd.core.membership import State, TooFewReadings, highest_counters, wait_for_blank
-from lockd.masters import scripts
+from lockd.core.fences import SLOTS
+from lockd.core.membership import (
+    State,
+    TooFewReadings,
+    highest_counters,
+    longest_possible_ttl_ms,
+    wait_for_blank,
+)
+from lockd.masters import replies, scripts
+from lockd.masters.aside import Credentials, ask_as
+from lockd.masters.failures import MasterError
 from lockd.masters.fleet import Fleet
-from lockd.masters.link import Link, MasterError
+from lockd.masters.link import Link
 
 
 class NotPossible(Exception):
@@ -23,7 +37,7 @@ class Progress:
     total_ms: int = 0
 
 
-async def form(fleet: Fleet, unused: bool) -> Progress:
+async def form(fleet: Fleet, unused: bool, writer: Credentials | None = None) -> Progress:
     """Write the identities of a new cluster. All masters must be there, blank and distinct.
 
     Five wiped masters look like five new ones, so a max TTL is waited out first, unless the operator says
@@ -52,12 +66,12 @@ async def form(fleet: Fleet, unused: bool) -> Progress:
         if wait.remaining_ms:
             return Progress("waiting", wait.remaining_ms, wait.total_ms)
     for link in blank:
-        await _identify(fleet, link, fleet.config.max_ttl_ms, {})
+        await _identify(fleet, link, writer, fleet.config.max_ttl_ms, {})
     await _look_again(fleet)
     return Progress("formed")
 
 
-async def admit(fleet: Fleet, name: str) -> Progress:
+async def admit(fleet: Fleet, name: str, writer: Credentials | None = None) -> Progress:
     """Give a blank master its vote back: wait until every lease that it may have voted for is over, copy the
     fence counters of a quorum of the others, then write its identity. Raises NotPossible."""
     link = next((candidate for candidate in fleet.links if candidate.master.name == name), None)
@@ -77,21 +91,22 @@ async def admit(fleet: Fleet, name: str) -> Progress:
             "If the whole cluster was wiped, form it anew (lockctl cluster init)"
         )
     identities = [other.facts.identity for other in others if other.facts and other.facts.identity]
-    ceiling_ms = max(identity.max_ttl_ms for identity in identities)
-    longest_ms = max(identity.longest_ttl_ms for identity in identities)
+    longest_ms = longest_possible_ttl_ms([of.longest_ttl_ms for of in identities], len(fleet.links))
+    # What a quorum allows: one of the others that says too much is not copied.
+    ceiling_ms = sorted((of.max_ttl_ms for of in identities), reverse=True)[quorum - 1]
     wait = wait_for_blank([link.blank_since_ns or boottime_ns()], longest_ms, boottime_ns())
     if wait.remaining_ms:
         return Progress("waiting", wait.remaining_ms, wait.total_ms)
-    readings = await asyncio.gather(*(_counters(other) for other in others), return_exceptions=True)
+    readings = await asyncio.gather(*(counters_of(other) for other in others), return_exceptions=True)
     read = [reading for reading in readings if not isinstance(reading, BaseException)]
     try:
-        counters = highest_counters(read, quorum)
+        counters = begin_from(fleet, read)
     except TooFewReadings as failure:
         raise NotPossible(
             f"a quorum of the others could not be read ({failure}), nothing was changed: "
             "try again when they answer"
         ) from failure
-    await _identify(fleet, link, ceiling_ms, counters)
+    await _identify(fleet, link, writer, ceiling_ms, counters)
     await _look_again(fleet)
     return Progress("admitted")
 
@@ -120,23 +135,41 @@ def _unused_of_ours(link: Link) -> bool:
     return link.state is State.UP and link.facts is not None and link.facts.keys == 1
 
 
-async def _identify(fleet: Fleet, link: Link, max_ttl_ms: int, counters: dict[int, int]) -> None:
-    flat = [number for pair in counters.items() for number in pair]
+async def _identify(
+    fleet: Fleet, link: Link, writer: Credentials | None, max_ttl_ms: int, counters: dict[int, int]
+) -> None:
+    words = scripts.identify(fleet.config.cluster, link.master.name, max_ttl_ms, counters)
     try:
-        written = await link.call(
-            "EVALSHA", scripts.IDENTIFY.digest, 2, scripts.IDENTITY_KEY, scripts.FENCES_KEY,
-            fleet.config.cluster, link.master.name, max_ttl_ms, *flat,
-        )  # fmt: skip
+        if writer is None:
+            written = await link.call(*words)
+        else:
+            written = await ask_as(writer, fleet.config, link.master, *words)
     except MasterError as failure:
-        raise NotPossible(
-            f"{link.master.name} failed while its identity was written ({failure}): do the same again"
-        ) from failure
+        raise NotPossible(_not_written(link, writer, str(failure))) from failure
     if not written:
         raise NotPossible(
             f"{link.master.name} is not blank any more, it was left alone: somebody else is at work on it"
         )
 
 
-async def _counters(link: Link) -> dict[int, int]:
-    flat = await link.call("HGETALL", scripts.FENCES_KEY)
-    return {int(slot): int(value) for slot, value in zip(flat[::2], flat[1::2], strict=True)}
+def _not_written(link: Link, writer: Credentials | None, why: str) -> str:
+    name = link.master.name
+    if not why.startswith(("NOPERM", "WRONGPASS", "NOAUTH")):
+        return f"{name} failed while its identity was written ({why}): do the same again"
+    if writer is None:
+        return (
+            f"{name} lets this agent not write identities ({why}): they are for operators. Do the same with "
+            "AUTH user password (lockctl … --operator-user lockd_operator)"
+        )
+    return f"{name} lets '{writer.username}' not write identities ({why}): give the user who may"
+
+
+def begin_from(fleet: Fleet, readings: Sequence[Mapping[int, int]]) -> dict[int, int]:
+    """The counters of a master that is admitted, by what the others show. Raises TooFewReadings."""
+    most = fleet.clocks.largest_sane_fence(boottime_ns())
+    return highest_counters(readings, fleet.config.quorum, most)
+
+
+async def counters_of(link: Link) -> dict[int, int]:
+    shown = replies.pairs(await link.call("HGETALL", scripts.FENCES_KEY))
+    return {replies.digits(slot, SLOTS - 1): replies.digits(value, 10**16) for slot, value in shown}

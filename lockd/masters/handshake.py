@@ -3,12 +3,17 @@ with a vote."""
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lockd.config import Config, Master
-from lockd.core.membership import REQUIRED_SETTINGS, Facts, Identity
-from lockd.masters import scripts
+from lockd.core.membership import REQUIRED_SETTINGS, Facts, Identity, Memory, State
+from lockd.masters import replies, scripts
+from lockd.masters.failures import MasterError, Unfit
+
+_MOST = (1 << 63) - 1
+_WORD = 256
+"""As much is kept of a name, a setting or a version."""
 
 Call = Callable[..., "asyncio.Future[Any]"]
 
@@ -20,18 +25,18 @@ async def log_in(call: Call, config: Config) -> int:
         words = (config.auth.username, password) if config.auth.username else (password,)
         await call("AUTH", *words)
     _, session = await asyncio.gather(call("CLIENT", "SETNAME", "lockd"), call("CLIENT", "ID"))
-    return int(session)
+    return replies.integer(session, 1, _MOST)
 
 
 async def read_facts(call: Call) -> Facts:
     """What `judge` needs to know. A master that is loading its data answers nothing but INFO."""
-    info = _fields((await call("INFO")).decode(errors="replace"))
+    info = _fields(replies.text(await call("INFO")))
     version = (
-        f"Valkey {info['valkey_version']}"
+        f"Valkey {info['valkey_version'][:_WORD]}"
         if "valkey_version" in info
-        else f"Redis {info.get('redis_version', '?')}"
+        else f"Redis {info.get('redis_version', '?')[:_WORD]}"
     )
-    run_id, role = info.get("run_id", ""), info.get("role", "")
+    run_id, role = info.get("run_id", "")[:_WORD], info.get("role", "")[:_WORD]
     if info.get("loading") == "1":
         return Facts(run_id, version, role, 0, None, {}, loading=True)
     settings = [call("CONFIG", "GET", name) for name in REQUIRED_SETTINGS]
@@ -42,14 +47,32 @@ async def read_facts(call: Call) -> Facts:
         run_id=run_id,
         version=version,
         role=role,
-        keys=int(keys),
+        keys=replies.integer(keys, 0, _MOST),
         identity=Identity.parse(_pairs(identity)),
         settings={k: v for reply in values for k, v in _pairs(reply).items()},
+        memory=Memory(*(_count(info, name) for name in ("used_memory", "maxmemory", "evicted_keys"))),
     )
 
 
-async def load_scripts(call: Call) -> None:
-    await asyncio.gather(*(call("SCRIPT", "LOAD", script.text) for script in scripts.ALL))
+async def have_scripts(call: Call) -> None:
+    """See that our scripts are there: its own unit loads them, and where nobody does and this user may, we
+    do. Raises Unfit: without them it can't vote."""
+    there = replies.flags(
+        await call("SCRIPT", "EXISTS", *(script.digest for script in scripts.ALL)), len(scripts.ALL)
+    )
+    missing = [script for script, known in zip(scripts.ALL, there, strict=True) if not known]
+    try:
+        for script in missing:
+            await call("SCRIPT", "LOAD", script.text)
+    except MasterError as refused:
+        if not str(refused).startswith("NOPERM"):
+            raise
+        names = ", ".join(script.name for script in missing)
+        raise Unfit(
+            State.MISCONFIGURED,
+            f"it lacks the scripts {names}, and this agent may not load them: systemctl reload lockd-master "
+            "on its host",
+        ) from refused
 
 
 def tls_context(config: Config) -> ssl.SSLContext | None:
@@ -69,10 +92,18 @@ def tls_name(config: Config, master: Master) -> str | None:
     return config.tls.server_name or master.host
 
 
+def _count(info: Mapping[str, str], name: str) -> int:
+    """A number of INFO; 0 where it is none, or one that no counter of Redis reaches."""
+    text = info.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
 def _fields(info: str) -> dict[str, str]:
     return dict(line.split(":", 1) for line in info.splitlines() if ":" in line and not line.startswith("#"))
 
 
-def _pairs(flat: list[bytes]) -> dict[str, str]:
-    texts = [word.decode(errors="replace") for word in flat]
-    return dict(zip(texts[::2], texts[1::2], strict=True))
+def _pairs(flat: object) -> dict[str, str]:
+    return {
+        name.decode(errors="replace"): value.decode(errors="replace")[:_WORD]
+        for name, value in replies.pairs(flat)
+    }

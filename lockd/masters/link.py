@@ -16,24 +16,36 @@ import hiredis
 
 from lockd.clock import boottime_ns
 from lockd.config import Config, Master
-from lockd.core.ballots import EXHAUSTED, NO_IDENTITY, TTL_TOO_LONG, Ballot, Release, Verdict
+from lockd.core.answers import Flaw, flaw_of, is_of_release
+from lockd.core.ballots import (
+    MISCOUNTS,
+    NO_IDENTITY,
+    TTL_TOO_LONG,
+    Attempt,
+    Ballot,
+    FenceRound,
+    Release,
+    Verdict,
+)
 from lockd.core.clocks import ClockWatch
+from lockd.core.fences import SANE_MOST, is_right_counter, largest_sane, slot_of
 from lockd.core.membership import Facts, State
-from lockd.masters import handshake
+from lockd.masters import handshake, replies, scripts
+from lockd.masters.failures import MasterError, Unfit
+from lockd.masters.framing import LONGEST_BYTES, Framing
+from lockd.masters.replies import Nonsense, as_shown
 from lockd.masters.scripts import command
 
 _PROBE_S = 1.0
 _INSPECT_EVERY = 5
 _OWED_MOST = 100_000
-_REFUSED = {NO_IDENTITY: "no_identity", TTL_TOO_LONG: "ttl_above_ceiling", EXHAUSTED: "fence_exhausted"}
-
-
-class MasterError(Exception):
-    """A master answered with an error, or can't be asked."""
-
-
-class _Nonsense(Exception):
-    """An answer that is none to what was asked."""
+_REFUSED = {NO_IDENTITY: "no_identity", TTL_TOO_LONG: "ttl_above_ceiling", MISCOUNTS: "miscounting"}
+_NOTHING = object()
+"""What the parser gives when it has no whole reply: False is one, in RESP3."""
+_ADVICE = "wipe it and admit it again (see the runbook of LockMasterMiscounting)"
+_FORGIVEN_NS = 60_000_000_000
+_FLUSHED_AGAIN_NS = 1_000_000_000
+_LEFT_ALONE_MOST_S = 30.0
 
 
 class Call:
@@ -48,7 +60,7 @@ class Call:
         if self.future.done():
             return
         if isinstance(reply, Exception):
-            self.future.set_exception(MasterError(str(reply)))
+            self.future.set_exception(MasterError(as_shown(str(reply))))
             self.future.exception()  # seen: several may fail together, and only the first is waited for
         else:
             self.future.set_result(reply)
@@ -71,6 +83,8 @@ class Listener(Protocol):
     """The fan-out, as a link sees it."""
 
     trusted: int
+    fence_most: int
+    """The largest fence that the masters' clocks allow."""
 
     def flush_soon(self, link: "Link") -> None: ...
 
@@ -85,6 +99,10 @@ class Listener(Protocol):
     def probed(self, link: "Link", took_ns: int) -> None: ...
 
     def not_counted(self, link: "Link", why: str) -> None: ...
+
+    def nonsense(self, link: "Link") -> None: ...
+
+    def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None: ...
 
     def weigh(self, now_ns: int) -> None: ...
 
@@ -110,7 +128,14 @@ class Link(asyncio.Protocol):
         self._timeout_ns = config.timeouts.master_ms * 1_000_000
         self._dead_ns = config.timeouts.dead_ms * 1_000_000
         self._transport: asyncio.Transport | None = None
-        self._reader = hiredis.Reader()
+        self._reader = hiredis.Reader(notEnoughData=_NOTHING)
+        self._framing = Framing()
+        self._unfinished_bytes = 0
+        self._offences = 0
+        self._offended_ns = 0
+        self._leave_alone = False
+        self._flushed_ns = -_FLUSHED_AGAIN_NS
+        self._wrong_slot: int | None = None
         self._out: list[bytes] = []
         self._in_flight: deque[Question] = deque()
         self._owed: deque[tuple[Ballot, bytes]] = deque()
@@ -119,6 +144,7 @@ class Link(asyncio.Protocol):
         self._look_closer = asyncio.Event()
         self._heard_ns = 0
         self._dropped = ""
+        self._unfit = False
         self._session: tuple[str, int] | None = None
 
     # Asking
@@ -155,53 +181,120 @@ class Link(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # uvloop's transports don't derive from asyncio's
-        self._reader = hiredis.Reader()
+        self._reader = hiredis.Reader(notEnoughData=_NOTHING)
+        self._framing = Framing()
+        self._unfinished_bytes = 0
         self._heard_ns = boottime_ns()
         self._dropped = ""
+        self._unfit = False
         self._closed.clear()
 
     def data_received(self, data: bytes) -> None:
         """Ten answers for each grant come through here: it is written for speed."""
-        reader, observe, listener, index, bit, timeout_ns = (
-            self._reader,
-            self._watch.observe,
-            self._listener,
-            self.index,
-            self._bit,
-            self._timeout_ns,
-        )
         took_ns = 0
-        gets, next_question = reader.gets, self._in_flight.popleft
-        reader.feed(data)
+        in_flight, gets, finished = self._in_flight, self._reader.gets, False
         try:
-            while (reply := gets()) is not False:
-                question, payload, sent_ns = next_question()
+            self._framing.admit(data)
+            self._reader.feed(data)
+            while (reply := gets()) is not _NOTHING:
+                if not in_flight:
+                    raise Nonsense("it answers what was not asked")
+                finished = True
+                question, payload, sent_ns = in_flight.popleft()
                 # Read anew for each: what is granted must still be valid now, not when the chunk began (rule
                 # 1).
                 now_ns = self._heard_ns = clock_gettime_ns(CLOCK_BOOTTIME)
-                kind = reply.__class__
-                if kind is list and len(reply) == 3 and not isinstance(question, Call):
-                    status, value, master_us = reply
-                    if observe(sent_ns, now_ns, master_us):
-                        listener.weigh(now_ns)
-                    if status == -1:
-                        self._look_closer.set()
-                    # Whether it counts is known only now that its clock has been looked at (rule 11).
-                    counts = listener.trusted & bit != 0
-                    took_ns = now_ns - sent_ns
-                    if took_ns > timeout_ns or status < 0 or not counts:
-                        listener.not_counted(self, self._why_not_counted(status, counts))
-                    question.answered(index, status, value, counts, now_ns)
-                elif kind is int and question.__class__ is Release:
-                    question.answered(index, reply, 0, True, now_ns)
-                else:
-                    self._take(question, payload, reply, now_ns)
-        except (hiredis.ProtocolError, _Nonsense, IndexError) as broken:
-            self.drop(f"it doesn't speak Redis as expected: {broken!r}")
+                kind = question.__class__
+                try:
+                    if kind is Call or reply.__class__ is hiredis.ReplyError:
+                        self._take(question, payload, reply, now_ns)
+                    elif kind is Release:
+                        self._released(question, payload, reply, now_ns)
+                    else:
+                        took_ns = self._voted(question, sent_ns, reply, now_ns)
+                except Nonsense:
+                    raise
+                except Exception as failure:
+                    # A mistake of ours, which happens where the deciding answer comes: no fault of its
+                    # master, and nobody else's ballot.
+                    self._broke(question, failure, now_ns)
+            self._unfinished_bytes = 0 if finished else self._unfinished_bytes + len(data)
+            if self._unfinished_bytes > LONGEST_BYTES:
+                raise Nonsense(f"an answer of more than {LONGEST_BYTES} bytes")
+        except Exception as broken:
+            # Ours, or of the parser: maps of RESP3 may have keys that Python's can't.
+            self._talks_nonsense(str(broken))
         if took_ns:
-            listener.voted(self, took_ns)
+            self._listener.voted(self, took_ns)
         if self.state is State.STALLED:
             self._alive_again(self._heard_ns)
+
+    def _voted(self, ballot: Any, sent_ns: int, reply: Any, now_ns: int) -> int:
+        """Returns how long it took, for the metrics; 0 where that says nothing."""
+        listener = self._listener
+        flaw = flaw_of(ballot, reply, listener.fence_most)
+        if flaw is not None:
+            self._flawed(ballot, reply, flaw, now_ns)
+            return 0
+        status, value, master_us = reply
+        if self._watch.observe(sent_ns, now_ns, master_us):
+            listener.weigh(now_ns)
+        if status == NO_IDENTITY:
+            self._look_closer.set()
+        # Whether it counts is known only now that its clock has been looked at (rule 11).
+        counts = listener.trusted & self._bit != 0
+        took_ns = now_ns - sent_ns
+        if took_ns > self._timeout_ns or status < 0 or not counts:
+            listener.not_counted(self, self._why_not_counted(status, counts))
+        ballot.answered(self.index, status, value, counts, now_ns)
+        return took_ns
+
+    def _released(self, release: Any, payload: bytes, reply: Any, now_ns: int) -> None:
+        if is_of_release(reply):
+            release.answered(self.index, reply, 0, True, now_ns)
+            return
+        # What it did is not known: it is still owed (rule 3).
+        release.asked_again |= self._bit
+        self.ask_when_back(release, payload)
+        raise Nonsense("what it answered to a release is no answer to that")
+
+    def _flawed(self, ballot: Ballot, reply: Any, flaw: Flaw, now_ns: int) -> None:
+        """It costs this master its vote, and the ballot nothing but this vote. What may have landed there all
+        the same is given back with the rest (rule 3)."""
+        self._listener.not_counted(self, flaw)
+        if flaw is Flaw.NONSENSE:
+            self._unanswered(ballot, "its answer makes no sense", now_ns)
+            raise Nonsense("what it answered to a vote is no answer to that")
+        assert isinstance(ballot, Attempt | FenceRound)
+        self._wrong_slot = slot_of(ballot.resource)
+        if self.state in (State.UP, State.STALLED):
+            named = f" named {reply[1]}" if reply[0] >= 0 else " refuses"
+            self._change(State.MISCOUNTING, f"its fence counter {self._wrong_slot}{named}: {_ADVICE}")
+        if reply[0] == MISCOUNTS:
+            ballot.answered(self.index, MISCOUNTS, 0, False, now_ns)
+        else:
+            self._unanswered(ballot, "fence counter is wrong", now_ns)
+
+    def _talks_nonsense(self, what: str) -> None:
+        """Left alone for a while, for longer each time: what it says can't be used, and each try costs."""
+        now_ns = boottime_ns()
+        if now_ns - self._offended_ns > _FORGIVEN_NS:
+            self._offences = 0
+        self._offended_ns = now_ns
+        self._offences += 1
+        self._leave_alone = True
+        self._listener.nonsense(self)
+        self.drop(f"it talks nonsense: {what}")
+
+    def _unanswered(self, ballot: Ballot, why: str, now_ns: int) -> None:
+        try:
+            ballot.unanswered(self.index, why, now_ns)
+        except Exception as failure:
+            self._broke(ballot, failure, now_ns)
+
+    def _broke(self, question: Ballot | Call, failure: Exception, now_ns: int) -> None:
+        assert isinstance(question, Ballot), failure  # a call only takes its answer
+        self._listener.broke(question, failure, now_ns)
 
     def _why_not_counted(self, status: int, counts: bool) -> str:
         """In a word, for the metrics. A master that is up and has no vote has none because of its clock."""
@@ -214,24 +307,32 @@ class Link(asyncio.Protocol):
     def _take(self, question: Ballot | Call, payload: bytes, reply: Any, now_ns: int) -> None:
         if isinstance(question, Call):
             question.settle(reply)
-        elif isinstance(reply, hiredis.ReplyError):
-            self._refused(question, payload, str(reply), now_ns)
         else:
-            raise _Nonsense(f"{reply!r} to a vote")
+            self._refused(question, payload, as_shown(str(reply)), now_ns)
 
     def _refused(self, ballot: Ballot, payload: bytes, error: str, now_ns: int) -> None:
         if error.startswith("NOSCRIPT"):
             # Somebody flushed the scripts: a new connection loads them, and asks again.
             self.ask_when_back(ballot, payload)
-            self.drop("its scripts were flushed")
+            self._scripts_are_gone()
             return
         if isinstance(ballot, Release):
             # It is still owed (rule 3).
             self.ask_when_back(ballot, payload)
         elif ballot.pending & self._bit:
             self._listener.not_counted(self, "error")
-        ballot.unanswered(self.index, f"error {error.split(' ', 1)[0]}", now_ns)
+        self._unanswered(ballot, f"error {error.split(' ', 1)[0]}", now_ns)
         self._look_closer.set()
+
+    def _scripts_are_gone(self) -> None:
+        if self._dropped:
+            return  # it says so to all that was on its way
+        now_ns = boottime_ns()
+        before_ns, self._flushed_ns = self._flushed_ns, now_ns
+        if now_ns - before_ns < _FLUSHED_AGAIN_NS:
+            self._talks_nonsense("its scripts are gone as soon as they are loaded")
+        else:
+            self.drop("its scripts were flushed")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -246,7 +347,7 @@ class Link(asyncio.Protocol):
                     question.asked_again |= self._bit
                 self.ask_when_back(question, payload)
         self._in_flight.clear()
-        if self.state is not State.DOWN:
+        if self.state is not State.DOWN and not self._unfit:
             self._change(State.DOWN, f"connection lost{f': {exc}' if exc else ''}")
         self._closed.set()
         self._look_closer.set()
@@ -276,6 +377,7 @@ class Link(asyncio.Protocol):
             self._transport.abort()
 
     def _change(self, state: State, reason: str) -> None:
+        reason = as_shown(reason)
         if (state, reason) != (self.state, self.reason):
             self.state, self.reason = state, reason
             self._listener.state_changed(self)
@@ -297,7 +399,14 @@ class Link(asyncio.Protocol):
                 await self._attend()
             await self._closed.wait()
             # Jittered, so that the agents of all hosts don't come back in one moment.
-            await asyncio.sleep(min(1.0, 0.005 * 2 ** min(tries, 10)) * (0.5 + random()))
+            await asyncio.sleep(self._rest_s(tries) * (0.5 + random()))
+
+    def _rest_s(self, tries: int) -> float:
+        """How long to wait before the next connection."""
+        if self._leave_alone:
+            self._leave_alone = False
+            return min(_LEFT_ALONE_MOST_S, 0.25 * (1 << min(self._offences, 10)))
+        return min(1.0, 0.005 * (1 << min(tries, 10)))
 
     async def _connect(self) -> None:
         self._dropped = ""
@@ -312,9 +421,9 @@ class Link(asyncio.Protocol):
         session = await handshake.log_in(self.call, self._config)
         await self._inspect()
         if self.state is State.LOADING:
-            raise MasterError("still loading its data")
+            raise Unfit(State.LOADING, "still loading its data")
         await self._end_the_old_session(session)
-        await handshake.load_scripts(self.call)
+        await handshake.have_scripts(self.call)
         if self._transport is None:
             raise MasterError("connection lost")
         self.introduced = True
@@ -353,8 +462,11 @@ class Link(asyncio.Protocol):
 
     def _failed_to_connect(self, failure: Exception) -> None:
         # Where the link was dropped for a cause, "connection lost" is only what came of it.
+        if isinstance(failure, Nonsense):
+            self._talks_nonsense(str(failure))
         why = self._dropped or _in_words(failure)
-        self._change(State.LOADING if self.state is State.LOADING else State.DOWN, why)
+        self._unfit = isinstance(failure, Unfit)
+        self._change(failure.state if isinstance(failure, Unfit) else State.DOWN, why)
         if self._transport is not None:
             self._transport.abort()
         now_ns = boottime_ns()
@@ -367,7 +479,7 @@ class Link(asyncio.Protocol):
         """No answer to this will ever come."""
         if not isinstance(ballot, Release):
             self._listener.not_counted(self, "connection_lost")
-        ballot.unanswered(self.index, why, now_ns)
+        self._unanswered(ballot, why, now_ns)
 
     async def _attend(self) -> None:
         """Sample its clock every second and its settings every five, or at once when something looked
@@ -381,8 +493,10 @@ class Link(asyncio.Protocol):
                     # What was refused with an error (a full disk, say) is still owed (rule 3).
                     self._settle_debts(after_break=False)
                 await self._probe()
+            except Nonsense as nonsense:
+                self._talks_nonsense(str(nonsense))
             except Exception as failure:
-                # Whatever it is, an answer that makes no sense included: a link never gives up.
+                # Whatever it is: a link never gives up.
                 self.drop(str(failure) or repr(failure))
             try:
                 await asyncio.wait_for(self._look_closer.wait(), _PROBE_S)
@@ -394,21 +508,37 @@ class Link(asyncio.Protocol):
 
     async def _probe(self) -> None:
         sent_ns = boottime_ns()
-        seconds, micros = await self.call("TIME")
+        master_us = replies.time_us(await self.call("TIME"), SANE_MOST)
         now_ns = boottime_ns()
         self.round_trip_ns = now_ns - sent_ns
         self._listener.probed(self, self.round_trip_ns)
-        if self._watch.observe(sent_ns, now_ns, int(seconds) * 1_000_000 + int(micros)):
+        if self._watch.observe(sent_ns, now_ns, master_us):
             self._listener.weigh(now_ns)
 
     async def _inspect(self) -> None:
         self.facts = await handshake.read_facts(self.call)
         state, reason = self._listener.judge(self, self.facts)
+        if state is State.BLANK:
+            self._wrong_slot = None
+        elif state is State.UP and self._wrong_slot is not None:
+            state, reason = await self._look_at_counter(self._wrong_slot)
         if state is not State.BLANK:
             self.blank_since_ns = None
         elif self.blank_since_ns is None:
             self.blank_since_ns = boottime_ns()
         self._change(state, reason)
+
+    async def _look_at_counter(self, slot: int) -> tuple[State, str]:
+        """Whether the counter that was wrong is right again: the master's clock may have been what was
+        wrong."""
+        shown, time = await asyncio.gather(self.call("HGET", scripts.FENCES_KEY, slot), self.call("TIME"))
+        master_us = replies.time_us(time, SANE_MOST)
+        word = "0" if shown is None else replies.text(shown)
+        if is_right_counter(word, min(self._listener.fence_most, largest_sane(master_us))):
+            self._wrong_slot = None
+            return State.UP, ""
+        shows = f"its fence counter {slot} is at {word[:20]}, its clock at {master_us}"
+        return State.MISCOUNTING, f"{shows}: {_ADVICE}"
 
     async def inspect_now(self) -> None:
         """Look at the master again without waiting for the next beat (after it was formed or admitted)."""

@@ -1,6 +1,7 @@
 """The Lua scripts that run on the masters, and how each is called. Each file says what its keys, arguments
 and answers mean."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha1
 from importlib.resources import files
@@ -20,6 +21,7 @@ IDENTITY_KEY = b"lockd:identity"
 class Script:
     """A script's text, and the digest that EVALSHA calls it by."""
 
+    name: str
     text: bytes
     digest: bytes
 
@@ -27,7 +29,7 @@ class Script:
     def read(cls, name: str) -> "Script":
         text = files("lockd.masters").joinpath("scripts", f"{name}.lua").read_bytes()
         # Redis names scripts by their SHA-1; nothing about it has to be secure.
-        return cls(text, sha1(text, usedforsecurity=False).hexdigest().encode())
+        return cls(name, text, sha1(text, usedforsecurity=False).hexdigest().encode())
 
 
 ACQUIRE = Script.read("acquire")
@@ -36,6 +38,9 @@ RELEASE = Script.read("release")
 PROPOSE = Script.read("propose")
 PAGE = Script.read("page")
 IDENTIFY = Script.read("identify")
+
+PAGE_COUNT = 50
+"""Leases on a page, about: with names of 500 bytes it costs a master 0.2 ms."""
 
 ALL = (ACQUIRE, EXTEND, RELEASE, PROPOSE, PAGE, IDENTIFY)
 
@@ -50,10 +55,9 @@ def acquire(attempt: Attempt, cluster: bytes) -> bytes:
     return command(
         b"EVALSHA",
         ACQUIRE.digest,
-        b"3",
+        b"2",
         LEASE_PREFIX + attempt.resource,
         FENCES_KEY,
-        IDENTITY_KEY,
         attempt.token,
         on_masters(attempt.holder),
         attempt.ttl_ms,
@@ -68,9 +72,8 @@ def propose(fence_round: FenceRound, cluster: bytes) -> bytes:
     return command(
         b"EVALSHA",
         PROPOSE.digest,
-        b"2",
+        b"1",
         FENCES_KEY,
-        IDENTITY_KEY,
         slot_of(fence_round.resource),
         fence_round.value,
         BLOCK,
@@ -82,9 +85,8 @@ def extend(extension: Extension, cluster: bytes) -> bytes:
     return command(
         b"EVALSHA",
         EXTEND.digest,
-        b"2",
+        b"1",
         LEASE_PREFIX + extension.resource,
-        IDENTITY_KEY,
         extension.token,
         extension.ttl_ms,
         cluster,
@@ -93,5 +95,19 @@ def extend(extension: Extension, cluster: bytes) -> bytes:
     )
 
 
+def identify(
+    cluster: str, name: str, max_ttl_ms: int, counters: Mapping[int, int]
+) -> tuple[bytes | str | int, ...]:
+    """The words with which a blank master gets its identity, and fence counters (by slot) to begin from."""
+    flat = [number for pair in counters.items() for number in pair]
+    keys = (2, IDENTITY_KEY, FENCES_KEY)
+    return (b"EVALSHA", IDENTIFY.digest, *keys, cluster, name, max_ttl_ms, *flat)
+
+
 def release(ballot: Release) -> bytes:
     return command(b"EVALSHA", RELEASE.digest, b"1", LEASE_PREFIX + ballot.resource, ballot.token)
+
+
+def page(cursor: bytes) -> tuple[bytes | int, ...]:
+    """One page of all leases, as words. What is wanted of them is chosen by who asks, never by the master."""
+    return b"EVALSHA", PAGE.digest, 0, cursor, LEASE_PREFIX + b"*", PAGE_COUNT

@@ -1,20 +1,45 @@
-"""Looking at leases as the masters have them: for operators, never for the rules (those rest on votes)."""
+"""Looking at leases as the masters have them: for people, never for the rules (those rest on votes).
+
+Whoever asks, and for whatever, the masters read page after small page of all leases and rest in between;
+what is wanted is chosen here, in bites. What a master answers is its own word: what can't be a page, or does
+not end, costs this look that master and nothing else.
+"""
 
 import asyncio
-import fnmatch
 import re
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from lockd.clock import boottime_ns
 from lockd.masters import scripts
+from lockd.masters.failures import MasterError
 from lockd.masters.fleet import Fleet
-from lockd.masters.link import Link, MasterError
+from lockd.masters.link import Link
 
-_PAGE = 500
-_LEASES_MOST = 100_000
+LEASES_MOST = 10_000
+"""So many leases are listed at most."""
+
+# After each page a master has twice as long for votes; a busy one answers late, and so is asked less.
+_RESTS_PER_PAGE = 2
+_LEAST_REST_S = 0.001
+# When a quorum has shown all, the others have half as long again.
+_STRAGGLERS_SHARE = 0.5
+_STRAGGLERS_LEAST_S = 0.5
+_LONGEST_S = 60.0
+_KEYS_MOST = 100 * scripts.PAGE_COUNT
+
+# What acquire.lua writes; numbers that fit in 64 bits.
+_LEASE = re.compile(
+    rb"([0-9a-f]{32}) ([0-9]{1,18}) [0-9]{1,18} ([^ ]{1,64}) ([0-9]{1,10}) ([0-9]{1,10})(?: |\Z)"
+)
+_CURSOR = re.compile(rb"[0-9]{1,20}\Z")
+
+
+class NoPage(MasterError):
+    """A master's answer is none to what was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +63,24 @@ class Found:
     copies: list[Copy]
 
 
+@dataclass(slots=True)
+class Listing:
+    """All leases that were wanted. answered: masters that have shown theirs, as bits; full: those of them
+    that have more than is listed. Others may have copies in it all the same: `copies` leaves those out."""
+
+    answered: int = 0
+    full: int = 0
+    by_resource: dict[bytes, dict[tuple[int, bytes], Copy]] = field(default_factory=dict)
+
+    def copies(self, resource: bytes) -> list[Copy]:
+        return [copy for copy in self.by_resource[resource].values() if self.answered >> copy.master & 1]
+
+
+Wanted = Callable[[bytes, Copy], bool]
+Through = Callable[[Iterable[object]], Awaitable[None]]
+"""Goes through steps, each of which is a little work, without keeping the event loop from others."""
+
+
 async def copies_of(fleet: Fleet, resource: bytes) -> Found:
     """What each master that can be reached shows for `resource`."""
     key = scripts.LEASE_PREFIX + resource
@@ -50,28 +93,61 @@ async def copies_of(fleet: Fleet, resource: bytes) -> Found:
     return Found(len(answers), [copy for copy in answers if copy is not None])
 
 
-async def all_copies(fleet: Fleet, pattern: bytes) -> dict[bytes, list[Copy]]:
-    """Every lease that matches the glob, by resource. Reads through the masters' data page by page."""
+async def all_copies(fleet: Fleet, wanted: Wanted, through: Through) -> Listing:
+    """Every lease that is wanted. Reads through the masters' data page by page."""
+    listing, began_s = Listing(), time.monotonic()
+    tours = {
+        asyncio.ensure_future(_tour(fleet, link, wanted, through, listing))
+        for link in fleet.links
+        if link.introduced
+    }
+    try:
+        left = tours
+        while left and listing.answered.bit_count() < fleet.config.quorum:
+            rest_s = began_s + _LONGEST_S - time.monotonic()
+            done, left = await asyncio.wait(left, timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                return listing
+        if left:
+            took_s = time.monotonic() - began_s
+            await asyncio.wait(left, timeout=max(_STRAGGLERS_LEAST_S, _STRAGGLERS_SHARE * took_s))
+    finally:
+        for tour in tours:
+            tour.cancel()
+        answers = await asyncio.gather(*tours, return_exceptions=True)
+    _raise_our_own(answers)
+    return listing
 
-    async def one(link: Link) -> list[tuple[bytes, Copy]]:
-        cursor, found = b"0", list[tuple[bytes, Copy]]()
-        while len(found) < _LEASES_MOST:
-            page = link.call("EVALSHA", scripts.PAGE.digest, 0, cursor, scripts.LEASE_PREFIX + pattern, _PAGE)
-            cursor, flat = await asyncio.wait_for(page, _timeout_s(fleet))
-            for key, lease, ttl_ms in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
-                copy = _copy(fleet, link, lease, ttl_ms)
-                if copy is not None:
-                    found.append((key[len(scripts.LEASE_PREFIX) :], copy))
-            if cursor == b"0":
-                break
-        return found
 
-    by_resource = defaultdict[bytes, list[Copy]](list)
-    for found in await _of_all(fleet, one, within_s=None):
-        # SCAN may name a key twice.
-        for resource, copy in {(resource, copy.token): (resource, copy) for resource, copy in found}.values():
-            by_resource[resource].append(copy)
-    return by_resource
+async def _tour(fleet: Fleet, link: Link, wanted: Wanted, through: Through, listing: Listing) -> None:
+    """Add what one master shows; it has answered when that is all, or as many as are listed."""
+    cursor, count = b"0", 0
+    longest = len(scripts.LEASE_PREFIX) + fleet.config.limits.resource_bytes
+
+    def take(flat: list[Any]) -> Iterator[None]:
+        nonlocal count
+        for key, lease, ttl_ms in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
+            resource, copy = _resource_in(key), _copy(fleet, link, lease, ttl_ms)
+            # No agent with this configuration has granted what is longer, and matching it would take longer.
+            if copy is not None and len(key) <= longest and wanted(resource, copy) and count < LEASES_MOST:
+                copies = listing.by_resource.setdefault(resource, {})
+                count += (link.index, copy.token) not in copies  # SCAN may name a key twice
+                copies[link.index, copy.token] = copy
+            yield
+
+    while count < LEASES_MOST:
+        asked_s = time.monotonic()
+        async with asyncio.timeout(fleet.config.timeouts.dead_ms / 1000):
+            page = await link.call(*scripts.page(cursor))
+        rest_s = max(_LEAST_REST_S, _RESTS_PER_PAGE * (time.monotonic() - asked_s))
+        cursor, flat = _page(page)
+        await through(take(flat))
+        if cursor == b"0":
+            break
+        await asyncio.sleep(rest_s)
+    else:
+        listing.full |= 1 << link.index
+    listing.answered |= 1 << link.index
 
 
 async def delete(fleet: Fleet, resource: bytes, tokens: Iterable[bytes]) -> None:
@@ -94,56 +170,49 @@ def strongest(copies: Iterable[Copy]) -> list[Copy] | None:
     return max(by_token.values(), key=lambda same: (len(same), max(c.ttl_ms for c in same)), default=None)
 
 
-def matcher(pattern: bytes) -> Callable[[bytes], bool]:
-    """Whether a resource matches a glob, as Redis reads it (`*`, `?`, `[ab]`, `[^ab]`, `\\x` for x
-    itself)."""
-    found = re.compile(fnmatch.translate(_as_fnmatch(pattern.decode("utf-8", "surrogateescape")))).match
-    return lambda resource: found(resource.decode("utf-8", "surrogateescape")) is not None
+def _page(answer: Any) -> tuple[bytes, list[Any]]:
+    """The next cursor, and what is on the page: key, lease and TTL in turn. NoPage when it is no page."""
+    match answer:
+        case [bytes(cursor), list(flat)] if _CURSOR.match(cursor):
+            if len(flat) % 3 == 0 and len(flat) <= 3 * _KEYS_MOST:
+                return cursor, flat
+    raise NoPage("it shows no page of leases")
 
 
-def _as_fnmatch(pattern: str) -> str:
-    """A glob of Redis as Python's fnmatch writes it, whose cost is bounded."""
-
-    def translated(found: re.Match[str]) -> str:
-        text = found[0]
-        if text.startswith("\\"):
-            return f"[{text[1:]}]" if text[1:] else text
-        inner = text[1:-1].replace("\\", "")
-        if inner.startswith("^"):
-            return f"[!{inner[1:]}]"
-        return f"[{inner[1:]}!]" if inner.startswith("!") and len(inner) > 1 else f"[{inner}]"
-
-    return re.sub(r"\\.?|\[(?:\\.|[^\]\\])+\]", translated, pattern, flags=re.S)
+def _resource_in(key: Any) -> bytes:
+    if not isinstance(key, bytes) or not key.startswith(scripts.LEASE_PREFIX):
+        raise NoPage("a key on its page is none of a lease")
+    return key[len(scripts.LEASE_PREFIX) :]
 
 
-def _copy(fleet: Fleet, link: Link, lease: bytes | None, ttl_ms: int) -> Copy | None:
-    if lease is None or ttl_ms < 0:
+def _copy(fleet: Fleet, link: Link, lease: Any, ttl_ms: Any) -> Copy | None:
+    """None when there is no lease. NoPage when a master can't have meant that."""
+    if not isinstance(lease, bytes | None) or not isinstance(ttl_ms, int):
+        raise NoPage("a lease or its TTL is of another type")
+    found = _LEASE.match(lease) if lease is not None else None
+    if found is None or not 0 <= ttl_ms < 1 << 53:
         return None
-    words = lease.split(b" ")
-    if len(words) < 6:
-        return None
-    token, granted_us, _, host, pid, uid = words[:6]
+    token, granted_us, host, pid, uid = found.groups()
     master_us = (boottime_ns() + fleet.clocks.watches[link.index].offset_ns) // 1000
-    return Copy(
-        link.index, token, host, int(pid), int(uid), ttl_ms, max(0, (master_us - int(granted_us)) // 1000)
-    )
+    held_ms = max(0, (master_us - int(granted_us)) // 1000)
+    return Copy(link.index, token, host, int(pid), int(uid), ttl_ms, held_ms)
 
 
-def _timeout_s(fleet: Fleet) -> float:
-    return fleet.config.timeouts.master_ms / 1000
-
-
-async def _of_all(fleet: Fleet, ask: Callable[[Link], Any], within_s: float | None = 0) -> list[Any]:
+async def _of_all(fleet: Fleet, ask: Callable[[Link], Any]) -> list[Any]:
     """What the masters answer that can be reached and do so in time."""
-    limit_s = _timeout_s(fleet) if within_s == 0 else within_s
 
     async def one(link: Link) -> Any:
-        async with asyncio.timeout(limit_s):
+        async with asyncio.timeout(fleet.config.timeouts.master_ms / 1000):
             return await ask(link)
 
     asked = [one(link) for link in fleet.links if link.introduced]
     answers = await asyncio.gather(*asked, return_exceptions=True)
-    for answer in answers:
-        if isinstance(answer, BaseException) and not isinstance(answer, MasterError | TimeoutError):
-            raise answer
+    _raise_our_own(answers)
     return [answer for answer in answers if not isinstance(answer, BaseException)]
+
+
+def _raise_our_own(answers: Iterable[Any]) -> None:
+    """What no master can be the cause of."""
+    for answer in answers:
+        if isinstance(answer, Exception) and not isinstance(answer, MasterError | TimeoutError):
+            raise answer

@@ -8,14 +8,13 @@ strings would make it abort.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from functools import cache
 
+from lockd.globs import PATTERN_BYTES_MOST, matcher
 from lockd.server import resp
 from lockd.server.resp import ReplySet, SimpleString
 
 SINCE = "0.1.0"
-_MAX_PATTERN = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +59,13 @@ class Command:
 
 _RESOURCE = Argument("resource", "key")
 _TTL = Argument("ttl-ms", "integer")
+_WRITER = Argument(
+    "auth",
+    "block",
+    token="AUTH",
+    optional=True,
+    arguments=(Argument("username"), Argument("password")),
+)
 _NAMES = Argument("command-name", optional=True, multiple=True)
 
 _LEASE = "map: token, fence, validity_ms, deadline_ns (CLOCK_BOOTTIME of this host)"
@@ -213,7 +219,7 @@ COMMANDS: tuple[Command, ...] = (
         2,
         "lock",
         ("readonly", "noscript"),
-        "Says who holds a resource, and on how many masters.",
+        "Says who holds a resource, and on how many masters, to those who may lock it, and operators.",
         "map: resource, holder, host, pid, uid, ttl_ms, held_ms, masters, of, quorum; nil when it is free",
         (_RESOURCE,),
         key_access=("RO", "access"),
@@ -223,7 +229,7 @@ COMMANDS: tuple[Command, ...] = (
         -1,
         "lock",
         ("readonly", "noscript"),
-        "Lists what is locked: on the masters, or with LOCAL the leases of this agent alone.",
+        "Lists what is locked and may be seen: on the masters, or with LOCAL the leases of this agent alone.",
         "array of maps, as of HOLDER; with LOCAL: resource, holder, class, pid, uid, fence, ttl_ms, held_ms, "
         "masters, of, detached, waiters",
         (
@@ -256,16 +262,16 @@ COMMANDS: tuple[Command, ...] = (
         _ADMIN,
         "Makes blank masters a cluster: at once if no agent ever used them (UNUSED), else after a max TTL.",
         f"map: status (formed, already or waiting), {_PROGRESS}",
-        (Argument("unused", "pure-token", token="UNUSED", optional=True),),
+        (Argument("unused", "pure-token", token="UNUSED", optional=True), _WRITER),
     ),
     Command(
         "admit",
-        2,
+        -2,
         "masters",
         _ADMIN,
         "Gives a blank master its vote once a max TTL has passed since it was first seen blank.",
         f"map: status (admitted, already or waiting), {_PROGRESS}",
-        (Argument("name"),),
+        (Argument("name"), _WRITER),
     ),
     Command(
         "info",
@@ -424,15 +430,20 @@ def command_list(filter_by: str | None = None, wanted: str = "") -> list[str]:
     keep = _FILTERS.get(filter_by.lower())
     if keep is None:
         raise ValueError("syntax error")
-    if len(wanted) > _MAX_PATTERN:
-        raise ValueError(f"pattern longer than {_MAX_PATTERN}")
-    return [command.name for command in _with_subcommands() if keep(command, wanted.lower())]
+    if len(wanted.encode(errors="replace")) > PATTERN_BYTES_MOST:
+        raise ValueError(f"pattern longer than {PATTERN_BYTES_MOST}")
+    return [command.name for command in filter(keep(wanted.lower()), _with_subcommands())]
 
 
-_FILTERS: dict[str, Callable[[Command, str], bool]] = {
-    "module": lambda command, wanted: False,
-    "aclcat": lambda command, wanted: "@" + wanted in _acl_categories(command),
-    "pattern": lambda command, wanted: fnmatchcase(command.name, wanted),
+def _matching(pattern: str) -> Callable[[Command], bool]:
+    matches = matcher(pattern.encode(errors="replace"))
+    return lambda command: matches(command.name.encode())
+
+
+_FILTERS: dict[str, Callable[[str], Callable[[Command], bool]]] = {
+    "module": lambda wanted: lambda command: False,
+    "aclcat": lambda wanted: lambda command: "@" + wanted in _acl_categories(command),
+    "pattern": _matching,
 }
 
 
@@ -556,7 +567,10 @@ def _list_reply(words: Sequence[str], protocol: int) -> bytes:
 
 def _info_reply(names: Sequence[str], protocol: int) -> bytes:
     names = names or [command.name for command in COMMANDS]
-    known = ((command.name if (command := find(name)) else None) for name in names)
+    known = [(command.name if (command := find(name)) else None) for name in names]
+    if len(known) - known.count(None) > len(set(known) - {None}):
+        # The same long entry a thousand times would make 700 KB out of a request of 12.
+        return resp.error("ERR COMMAND INFO takes the name of a command once")
     return resp.array([_encoded_info(name, protocol) for name in known])
 
 

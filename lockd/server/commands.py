@@ -7,6 +7,8 @@ from lockd import __version__
 from lockd.clock import boottime_ns
 from lockd.config import LockClass
 from lockd.core.ports import Refusal
+from lockd.globs import PATTERN_BYTES_MOST
+from lockd.masters.aside import Credentials
 from lockd.server import catalog, resp
 from lockd.server.canary import RESERVED
 from lockd.server.operators import Operators
@@ -18,11 +20,11 @@ if TYPE_CHECKING:
 _NUMBER = re.compile(rb"[0-9]{1,18}\Z")
 _TOKEN = re.compile(rb"[0-9a-f]{32}\Z")
 _OK = b"+OK\r\n"
-# Each star costs a matcher another pass over every name.
-_STARS_MOST = 8
 _PONG = b"+PONG\r\n"
 _DENIED = Refusal("DENIED", "")
-_DENIED_OPERATOR = "DENIED this is for operators: root, the agent's own user, or a member of admin_group"
+_DENIED_OPERATOR = (
+    "DENIED this is for operators on this host: root, the agent's own user, or a member of admin_group"
+)
 
 
 class BadRequest(Exception):
@@ -55,7 +57,7 @@ class Commands:
             b"EXTEND": self._extend,
             b"HOLDER": lambda s, w: s.later(operators.holder(s, self._resource(s, w[1]))),
             b"LOCKS": lambda s, w: self._locks(operators, s, w),
-            b"MASTERS": lambda s, w: resp.value(operators.masters(), s.protocol),
+            b"MASTERS": lambda s, w: s.later(operators.masters(s)),
             b"FORCERELEASE": lambda s, w: self._force_release(operators, s, w),
             b"FORM": lambda s, w: self._form(operators, s, w),
             b"ADMIT": lambda s, w: self._admit(operators, s, w),
@@ -66,7 +68,7 @@ class Commands:
             b"SELECT": self._select,
             b"HELLO": self._hello,
             b"CLIENT": self._client,
-            b"COMMAND": lambda s, w: catalog.answer(w[1:], s.protocol),
+            b"COMMAND": lambda s, w: s.later(operators.one_answer(s, catalog.answer, w[1:], s.protocol)),
             b"AUTH": lambda s, w: resp.error(
                 "ERR no password is asked for: the kernel says who is at this socket"
             ),
@@ -175,6 +177,7 @@ class Commands:
     def _unlock(self, session: Session, words: list[bytes]) -> None:
         resource, token = self._resource(session, words[1]), self._token(words[2])
         self._report_loss(session, "unlock", resource, token)
+        self._check_unknown(session, "unlock", resource, token)
         session.lease_command_starts("unlock", resource)
         self._agent.locks.unlock(resource, token, session, boottime_ns())
 
@@ -182,6 +185,7 @@ class Commands:
         resource, token = self._resource(session, words[1]), self._token(words[2])
         ttl_ms = self._ttl_ms(words[3], self._class_for(session, resource, extending=True))
         self._report_loss(session, "extend", resource, token)
+        self._check_unknown(session, "extend", resource, token)
         session.lease_command_starts("extend", resource)
         self._agent.locks.extend(resource, token, ttl_ms, session, boottime_ns())
 
@@ -194,6 +198,17 @@ class Commands:
             self._agent.lease_refused(command, resource, loss)
             raise BadRequest(str(loss))
 
+    def _check_unknown(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
+        """Whoever makes up tokens has all masters asked, at no cost of his own: so many a second, and no
+        more."""
+        if self._agent.locks.knows(resource, token):
+            return
+        refusal = self._agent.quotas.refuse_unknown_token(session.peer.uid, boottime_ns())
+        if refusal is not None:
+            self._agent.limit_hit(refusal, session.peer)
+            self._agent.lease_refused(command, resource, Refusal("LIMIT", refusal))
+            raise BadRequest(f"LIMIT {refusal}")
+
     # Operators
 
     def _locks(self, operators: Operators, session: Session, words: list[bytes]) -> None:
@@ -203,18 +218,20 @@ class Commands:
         if len(patterns) > 1:
             raise BadRequest(f"ERR syntax error: {catalog.usage('locks')}")
         pattern = patterns[0] if patterns else b"*"
-        if len(pattern) > self._resource_most or pattern.count(b"*") > _STARS_MOST:
-            raise BadRequest(
-                f"ERR the pattern may have {self._resource_most} bytes and {_STARS_MOST} times '*'"
-            )
+        if len(pattern) > PATTERN_BYTES_MOST:
+            raise BadRequest(f"ERR the pattern has {len(pattern)} bytes, it may have {PATTERN_BYTES_MOST}")
         session.later(operators.local_locks(session, pattern) if local else operators.locks(session, pattern))
 
-    def _for_operators(self, session: Session) -> None:
-        if not self._agent.permissions.is_admin(session.peer):
-            raise BadRequest(_DENIED_OPERATOR)
+    def _for_operators(self, session: Session, command: str) -> None:
+        why_not = "not one of them"
+        if self._agent.permissions.is_admin(session.peer):
+            why_not = session.why_not_on_this_host() or ""
+        if why_not:
+            self._agent.operator_denied(session.peer, command, why_not)
+            raise BadRequest(f"{_DENIED_OPERATOR} ({why_not})")
 
     def _force_release(self, operators: Operators, session: Session, words: list[bytes]) -> None:
-        self._for_operators(session)
+        self._for_operators(session, "forcerelease")
         resource = self._resource(session, words[1])
         if len(words) not in (2, 4) or (len(words) == 4 and words[2].upper() != b"HOLDER"):
             raise BadRequest(f"ERR syntax error: {catalog.usage('forcerelease')}")
@@ -226,21 +243,30 @@ class Commands:
         session.later(operators.force_release(session, resource, wanted), finish=True)
 
     def _form(self, operators: Operators, session: Session, words: list[bytes]) -> None:
-        self._for_operators(session)
-        if len(words) > 2 or (len(words) == 2 and words[1].upper() != b"UNUSED"):
-            raise BadRequest(f"ERR syntax error: {catalog.usage('form')}")
-        session.later(operators.form(session, unused=len(words) == 2), finish=True)
+        self._for_operators(session, "form")
+        unused = words[1:2] != [] and words[1].upper() == b"UNUSED"
+        writer = self._writer("form", words[2:] if unused else words[1:])
+        session.later(operators.form(session, unused, writer), finish=True)
 
     def _admit(self, operators: Operators, session: Session, words: list[bytes]) -> None:
-        self._for_operators(session)
-        session.later(operators.admit(session, words[1].decode(errors="replace")), finish=True)
+        self._for_operators(session, "admit")
+        writer = self._writer("admit", words[2:])
+        session.later(operators.admit(session, words[1].decode(errors="replace"), writer), finish=True)
 
-    def _info(self, operators: Operators, session: Session, words: list[bytes]) -> bytes | None:
+    def _writer(self, command: str, rest: list[bytes]) -> Credentials | None:
+        """AUTH user password: who writes identities, when the agent's own user may not."""
+        match rest:
+            case []:
+                return None
+            case [word, name, password] if word.upper() == b"AUTH":
+                return Credentials(name.decode(errors="replace"), password)
+        raise BadRequest(f"ERR syntax error: {catalog.usage(command)}")
+
+    def _info(self, operators: Operators, session: Session, words: list[bytes]) -> None:
         wanted = {word.decode(errors="replace").lower() for word in words[1:]}
-        if wanted == {"classes"}:  # not one of `all`: it takes a walk over all leases
-            session.later(operators.classes(session))
-            return None
-        return resp.bulk(self._agent.info(wanted).encode(), session.protocol)
+        # Not one of `all`: it takes a walk over all leases.
+        classes = wanted == {"classes"}
+        session.later(operators.classes(session) if classes else operators.info(session, wanted))
 
     # The connection
 

@@ -2,16 +2,24 @@
 (always logged)."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lockd.census import ClassCensus
 from lockd.clock import boottime_ns
+from lockd.config import CANARY
 from lockd.core.leases import Lease, Standing, pid_and_uid
+from lockd.core.queues import Queue
 from lockd.core.validity import NS_PER_MS
+from lockd.globs import matcher
 from lockd.masters import formation, survey
+from lockd.masters.aside import Credentials
 from lockd.masters.formation import NotPossible
 from lockd.server import resp
+from lockd.server.canary import RESERVED
+from lockd.server.lanes import Lane
+from lockd.server.peer import Peer
 from lockd.server.session import Session
 from lockd.server.turns import Turns
 
@@ -19,36 +27,87 @@ if TYPE_CHECKING:
     from lockd.masters.fleet import Fleet
     from lockd.server.agent import Agent
 
-_ITEMS_PER_TURN = 100
+_RESTS = 3
+_TOO_MANY = (
+    f"LIMIT listed: more than {survey.LEASES_MOST} leases match, and so many are listed at most: "
+    "narrow the pattern"
+)
 
 
 class Operators:
-    """Slow and rare: everything here may take a round trip to all masters, or many."""
+    """Slow and rare: everything here may take a round trip to all masters, or many, or a walk over all that
+    is held. What takes the event loop's time is done in bites, see lanes.py."""
 
     def __init__(self, agent: "Agent") -> None:
         self._agent = agent
-        self._turns = Turns()
+        self._permissions = agent.permissions
+        self._turns = Turns(at_once=8, per_user=2)
+        # Each reads all leases of all masters.
+        self._surveys = Turns(at_once=1, per_user=1)
+        self._lane = Lane(_RESTS)
         self._one_change = asyncio.Lock()
 
     # Reading
 
-    async def holder(self, session: Session, resource: bytes) -> bytes:
-        async with self._turns.of(session.peer.uid):
-            found = await survey.copies_of(self._agent.fleet, resource)
-        if found.answered < self._agent.quorum and not found.copies:
-            return resp.error("NOQUORUM too few masters answered to say whether it is held")
-        best = survey.strongest(found.copies)
-        if best is None:
-            return resp.value(None, session.protocol)
-        return resp.value(self._shown(resource, best), session.protocol)
+    async def one_answer(self, session: Session, answer: Callable[..., bytes], *about: Any) -> bytes:
+        """What takes the loop less than a bite: in its user's turn."""
+        made = list[bytes]()
+        await self._lane.through(session.peer.uid, map(made.append, (answer(*about) for _ in range(1))))
+        return made[0]
 
-    async def locks(self, session: Session, pattern: bytes) -> None:
-        """All leases on all masters."""
-        async with self._turns.of(session.peer.uid):
-            by_resource = await survey.all_copies(self._agent.fleet, pattern)
-            held = ((resource, survey.strongest(copies)) for resource, copies in by_resource.items())
-            shown = (self._shown(resource, best) for resource, best in held if best is not None)
-            await session.hand_over(await _listing(shown, session.protocol))
+    async def info(self, session: Session, wanted: set[str]) -> bytes:
+        return await self.one_answer(
+            session, lambda: resp.bulk(self._agent.info(wanted).encode(), session.protocol)
+        )
+
+    async def masters(self, session: Session) -> bytes:
+        return await self.one_answer(
+            session, lambda: resp.value(master_rows(self._agent.fleet), session.protocol)
+        )
+
+    async def holder(self, session: Session, resource: bytes) -> bytes:
+        peer = session.peer
+        async with self._turns.of(peer.uid):
+            found = await survey.copies_of(self._agent.fleet, resource)
+        best = survey.strongest(found.copies)
+        label = self._label_of(resource)
+        if not (self._permissions.may_see(peer, label) or (best is not None and self._is_own(peer, best[0]))):
+            self._agent.denied(peer, resource, label)
+            return resp.error(f"DENIED uid {peer.uid} may not see leases of the class '{label}'")
+        if found.answered < self._agent.quorum and best is None:
+            return resp.error("NOQUORUM too few masters answered to say whether it is held")
+        return resp.value(best and self._shown(resource, best), session.protocol)
+
+    async def locks(self, session: Session, pattern: bytes) -> bytes | None:
+        """All leases on all masters, of those that this user may see."""
+        peer, matches = session.peer, matcher(pattern)
+
+        def wanted(resource: bytes, copy: survey.Copy) -> bool:
+            return matches(resource) and (
+                self._permissions.may_see(peer, self._label_of(resource)) or self._is_own(peer, copy)
+            )
+
+        async with self._surveys.of(peer.uid):
+            found = await survey.all_copies(
+                self._agent.fleet, wanted, lambda steps: self._lane.through(peer.uid, steps)
+            )
+            if found.answered.bit_count() < self._agent.quorum:
+                return resp.error("NOQUORUM too few masters answered to say what is locked")
+            if found.full.bit_count() >= self._agent.quorum:
+                return resp.error(_TOO_MANY)
+            held = ((resource, survey.strongest(found.copies(resource))) for resource in found.by_resource)
+            shown = (self._shown(resource, best) if best else None for resource, best in held)
+            listed = await self._listing(session, shown)
+            await session.hand_over(resp.array(listed))
+        return None
+
+    def _label_of(self, resource: bytes) -> str:
+        """The class of a resource on the masters. Not by `class_of`, which remembers what is locked here."""
+        return CANARY if resource.startswith(RESERVED) else self._agent.config.find_class(resource).name
+
+    def _is_own(self, peer: Peer, copy: survey.Copy) -> bool:
+        """A lease of this user on this host: elsewhere the same number may be somebody else's."""
+        return copy.uid == peer.uid and copy.host == self._agent.host
 
     def _shown(self, resource: bytes, copies: list[survey.Copy]) -> dict[str, Any]:
         agent, first = self._agent, copies[0]
@@ -68,15 +127,42 @@ class Operators:
             "quorum": int(quorum),
         }
 
-    async def local_locks(self, session: Session, pattern: bytes) -> None:
-        """The leases of this host's apps, and how many wait behind each."""
-        async with self._turns.of(session.peer.uid):
-            matches, locks = survey.matcher(pattern), self._agent.locks
-            held = [queue.lease for queue in locks.queues.values() if queue.lease is not None]
-            leases = (lease for lease in (*held, *locks.detached.values()) if matches(lease.resource))
-            await session.hand_over(
-                await _listing((self._shown_local(lease) for lease in leases), session.protocol)
-            )
+    async def local_locks(self, session: Session, pattern: bytes) -> bytes | None:
+        """The leases of this host's apps, and how many wait behind each, of those that this user may see."""
+        peer, matches, locks = session.peer, matcher(pattern), self._agent.locks
+
+        def shown(held: Queue | Lease) -> dict[str, Any] | None:
+            lease = held.lease if isinstance(held, Queue) else held
+            if lease is None or not matches(lease.resource) or not self._may_see(peer, lease):
+                return None
+            return self._shown_local(lease)
+
+        async with self._turns.of(peer.uid):
+            held: Iterable[Queue | Lease] = chain(list(locks.queues.values()), list(locks.detached.values()))
+            listed = await self._listing(session, map(shown, held))
+            if len(listed) > survey.LEASES_MOST:
+                return resp.error(_TOO_MANY)
+            await session.hand_over(resp.array(listed))
+        return None
+
+    def _may_see(self, peer: Peer, lease: Lease) -> bool:
+        _, uid = pid_and_uid(lease.holder.owner)
+        return uid == peer.uid or self._permissions.may_see(peer, lease.holder.label)
+
+    async def _listing(self, session: Session, rows: Iterable[dict[str, Any] | None]) -> list[bytes]:
+        """Those rows that there are, as they go over the wire; not many more than are listed at most."""
+        listed = list[bytes]()
+
+        def steps() -> Iterator[None]:
+            for row in rows:
+                if row is not None:
+                    listed.append(resp.value(row, session.protocol))
+                    if len(listed) > survey.LEASES_MOST:
+                        return
+                yield
+
+        await self._lane.through(session.peer.uid, steps())
+        return listed
 
     def _shown_local(self, lease: Lease) -> dict[str, Any]:
         now_ns = boottime_ns()
@@ -98,16 +184,12 @@ class Operators:
             "waiters": len(queue.waiters) if queue else 0,
         }
 
-    def masters(self) -> list[dict[str, Any]]:
-        return master_rows(self._agent.fleet)
-
     async def classes(self, session: Session) -> bytes:
         """The section of INFO that takes a walk over all leases: what is held and waited for, by class."""
         agent = self._agent
         async with self._turns.of(session.peer.uid):
-            census = agent.new_census(keep=0)
-            for _ in census.steps(agent.locks.queues, agent.locks.detached, boottime_ns()):
-                await asyncio.sleep(0)
+            await self._lane.through(session.peer.uid, agent.metrics.census_steps())
+        census = agent.metrics.census
         totals = agent.metrics.totals_by_class()
         lines = (_class_line(label, of, totals[label]) for label, of in census.by_class.items())
         return resp.bulk("".join(("# Classes\r\n", *lines)).encode(), session.protocol)
@@ -129,7 +211,7 @@ class Operators:
                 if c.token in tokens
             }
         )
-        agent.log.warning(
+        agent.log.always(
             "forced_release", resource=resource, by_pid=peer.pid, by_uid=peer.uid, held_by="; ".join(whose)
         )
         agent.metrics.forced_release()
@@ -143,11 +225,13 @@ class Operators:
         }
         return resp.integer(len({copy.master for copy in found.copies if copy.token in tokens} - left))
 
-    async def form(self, session: Session, unused: bool) -> bytes:
-        return await self._change(session, "form", lambda: formation.form(self._agent.fleet, unused))
+    async def form(self, session: Session, unused: bool, writer: Credentials | None) -> bytes:
+        return await self._change(session, "form", lambda: formation.form(self._agent.fleet, unused, writer))
 
-    async def admit(self, session: Session, name: str) -> bytes:
-        return await self._change(session, f"admit {name}", lambda: formation.admit(self._agent.fleet, name))
+    async def admit(self, session: Session, name: str, writer: Credentials | None) -> bytes:
+        return await self._change(
+            session, f"admit {name}", lambda: formation.admit(self._agent.fleet, name, writer)
+        )
 
     async def _change(
         self, session: Session, what: str, work: Callable[[], Awaitable[formation.Progress]]
@@ -157,12 +241,12 @@ class Operators:
             try:
                 progress = await work()
             except NotPossible as why:
-                self._agent.log.warning(
+                self._agent.log.always(
                     "membership_refused", what=what, why=str(why), by_pid=peer.pid, by_uid=peer.uid
                 )
                 return resp.error(f"ERR {why}")
         if progress.status != "waiting":
-            self._agent.log.warning(
+            self._agent.log.always(
                 "membership", what=what, status=progress.status, by_pid=peer.pid, by_uid=peer.uid
             )
         shown = {
@@ -171,16 +255,6 @@ class Operators:
             "total_ms": progress.total_ms,
         }
         return resp.value(shown, session.protocol)
-
-
-async def _listing(items: Iterable[dict[str, Any]], protocol: int) -> bytes:
-    """A long reply, made in pieces: nobody else should have to wait for it."""
-    encoded = []
-    for item in items:
-        encoded.append(resp.value(item, protocol))
-        if len(encoded) % _ITEMS_PER_TURN == 0:
-            await asyncio.sleep(0)
-    return resp.array(encoded)
 
 
 def master_rows(fleet: "Fleet") -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lockd.config import Config, LockClass, Policy
+from lockd.config import CANARY, Config, LockClass, Policy
 
 _SO_PEERGROUPS = 59
 # Python asks the kernel for 1024 bytes of an option at most.
@@ -53,7 +53,15 @@ class Permissions:
         self._allowed = {c.name: _allowed(c) for c in classes}
 
     def may_lock(self, peer: Peer, lock_class: LockClass) -> bool:
-        allowed = self._allowed.get(lock_class.name)
+        return self._may_lock(peer, lock_class.name)
+
+    def may_see(self, peer: Peer, label: str) -> bool:
+        """Whether other users' leases of this class are shown: to operators all, to others what they may
+        lock, which the agents' own are not."""
+        return self.is_admin(peer) or (label != CANARY and self._may_lock(peer, label))
+
+    def _may_lock(self, peer: Peer, label: str) -> bool:
+        allowed = self._allowed.get(label)
         return allowed is None or peer.uid in allowed[0] or not allowed[1].isdisjoint(peer.groups)
 
     def is_admin(self, peer: Peer) -> bool:

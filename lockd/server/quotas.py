@@ -1,18 +1,28 @@
 """How much of the agent anybody may use: connections, leases and waiters, per user and in all."""
 
 from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
+from lockd.buckets import Buckets
 from lockd.config import Limits
+
+if TYPE_CHECKING:
+    from lockd.server.session import Session
+
+_BUSY_USERS_MOST = 10_000
 
 
 @dataclass(slots=True)
 class Usage:
-    """What one user, or all of them, use now."""
+    """What one user, or all of them, use now. keeping: the connections that `buffered_bytes` are kept for,
+    the first for longest."""
 
     connections: int = 0
     leases: int = 0
     waiters: int = 0
+    buffered_bytes: int = 0
+    keeping: "dict[Session, None]" = field(default_factory=dict)
 
 
 class Quotas:
@@ -23,6 +33,9 @@ class Quotas:
         self._connections = limits.connections
         self.all = Usage()
         self._users: defaultdict[int, Usage] = defaultdict(Usage)
+        rate = limits.unknown_tokens_per_second
+        # Kept apart from Usage, which a user begins anew by closing all connections.
+        self._unknown_tokens = Buckets[int](rate, 1_000_000_000 // rate, _BUSY_USERS_MOST)
 
     def lower_connections(self, most: int) -> None:
         """Fewer files may be open than the limit asks for."""
@@ -48,6 +61,20 @@ class Quotas:
         if usage.leases + usage.waiters >= limits.leases_per_user:
             return f"leases_per_user: {limits.leases_per_user} are held by this user"
         return None
+
+    def refuse_unknown_token(self, uid: int, now_ns: int) -> str | None:
+        """An UNLOCK or EXTEND of a lease that this agent doesn't know asks all masters, whatever it names."""
+        if self._unknown_tokens.admits(uid, now_ns):
+            return None
+        rate = self._limits.unknown_tokens_per_second
+        return (
+            f"unknown_tokens_per_second: this agent does not know the lease, and asks the masters for {rate} "
+            "of them a second for each user: ask again in a moment"
+        )
+
+    def keeping_most(self) -> Usage:
+        """The user for whom most bytes are kept."""
+        return max(self._users.values(), key=lambda usage: usage.buffered_bytes)
 
     def connected(self, uid: int) -> Usage:
         usage = self._users[uid]

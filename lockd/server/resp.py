@@ -20,7 +20,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-MAX_WORDS = 1024
+MAX_WORDS = 128
+"""Words cost more than bytes. No command has nearly so many."""
 MAX_HEADER_BYTES = 32
 """Longest `*<count>` or `$<length>` line, with its CRLF."""
 MAX_EMPTY_REQUESTS = 1024
@@ -33,7 +34,9 @@ _NO_BULK = -1
 # Splitting makes an object of some 40 bytes out of each line, however short. Done for a window at a time,
 # that is bounded to some tens of KiB a connection, whatever it has sent ahead.
 _WINDOW_BYTES = 4096
-_LINES_OF_COUNT = {b"*%d" % count: 1 + 2 * count for count in range(1, 65)}
+_OBJECT_BYTES = 48
+"""Of a short line or word as an object, and its place in a list."""
+_LINES_OF_COUNT = {b"*%d" % count: 1 + 2 * count for count in range(1, MAX_WORDS + 1)}
 _LENGTH_LINE = {length: b"$%d" % length for length in range(1024)}
 
 _HTTP = re.compile(rb"(?:GET|HEAD|POST|PUT|PATCH|DELETE|OPTIONS|CONNECT|TRACE|PRI) ")
@@ -280,7 +283,7 @@ class RequestParser(ExactParser):
     A request takes `max_request_bytes` at most, headers included; once `next` has returned None, no more than
     that and a header line is held. Numbers are read as Redis reads them: digits without leading zeros, '+' or
     spaces. Inline commands are refused. Stricter than Redis: a word has to be followed by CRLF, and a request
-    has at most 1024 words.
+    has at most 128 words.
     """
 
     __slots__ = ("_line", "_lines", "_settled_line", "_whole_lines", "_window_bytes")
@@ -339,6 +342,11 @@ class RequestParser(ExactParser):
         """Bytes fed that have not come out of `next` yet, those of an incomplete request included."""
         self._settle()
         return super().pending_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """About the memory that what was fed takes, the objects that were made of it included."""
+        return self.pending_bytes + _OBJECT_BYTES * (len(self._lines) + len(self._words))
 
     def _settle(self) -> None:
         """Bring _offset up to _line."""

@@ -2,8 +2,10 @@
 (rule 13)."""
 
 import asyncio
+import socket
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from lockd.clock import boottime_ns
@@ -12,15 +14,22 @@ from lockd.core.leases import Lease, owner_of
 from lockd.core.ports import Extended, Refusal
 from lockd.core.validity import NS_PER_MS
 from lockd.server import resp
+from lockd.server.buffers import UNCOUNTED_BYTES
+from lockd.server.namespaces import why_not_here
 from lockd.server.peer import Peer
 
 if TYPE_CHECKING:
     from lockd.server.agent import Agent
 
-_COMMANDS_PER_TURN = 64
-_REPLY_BYTES_PER_TURN = 65_536
+_REPLY_BYTES_PER_TURN = 16_384
+_ENDED_AT_ONCE = 4
+# Those take less than UNCOUNTED_BYTES as objects, too.
+_UNCOUNTED_REQUEST_BYTES = 256
 _LOSSES_REMEMBERED = 1_000
-_HAND_OVER_S = 5.0
+_LOSS_BYTES = 500
+"""Of a loss as objects, besides its text."""
+# The kernel doubles it, and keeps so much for each connection on our account. Its own default is 200 KB.
+_SOCKET_BYTES = 16_384
 
 _DEAF = resp.RequestParser(1)
 
@@ -74,6 +83,9 @@ class LockRequest:
             self._log("granted", fence=lease.fence)
         if not self.detached:
             session.leases.add(lease)
+        if session.is_gone:
+            session.came_too_late(lease)
+            return
         session.answer(
             resp.lease(
                 lease.token,
@@ -88,7 +100,10 @@ class LockRequest:
         session = self.session
         session.lock_answered()
         if refusal.code in ("NOQUORUM", "CLOCK"):
-            session.agent.log.warning("refused", resource=self.resource, why=str(refusal))
+            peer = session.peer
+            session.agent.log.warning(
+                "refused", resource=self.resource, why=str(refusal), pid=peer.pid, uid=peer.uid
+            )
         elif session.agent.log.debug_on:
             self._log("refused", why=str(refusal))
         session.answer(resp.error(str(refusal)))
@@ -135,8 +150,12 @@ class Session(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._busy = False
         self._about = ("", b"")
+        self.kept_bytes = 0
+        self._loss_bytes = 0
         self._clogged = False
-        self._drained = asyncio.Event()
+        self._pushing = False
+        self._cut_off = False
+        self._drained: asyncio.Event | None = None
         self._held_back = False
         self._more = False
         self._scheduled = False
@@ -150,7 +169,9 @@ class Session(asyncio.Protocol):
         self._transport = transport  # type: ignore[assignment]  # uvloop's transports don't derive from asyncio's
         assert self._transport is not None
         try:
-            self.peer = Peer.of(transport.get_extra_info("socket"))
+            connection = transport.get_extra_info("socket")
+            self.peer = Peer.of(connection)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SOCKET_BYTES)
         except OSError:
             # Gone again already.
             self.close()
@@ -162,8 +183,10 @@ class Session(asyncio.Protocol):
             return
         self._admitted = True
         self.usage = agent.quotas.connected(self.peer.uid)
+        self._connected_ns = boottime_ns()
         self.owner = owner_of(agent.host, self.peer.pid, self.peer.uid)
-        self._transport.set_write_buffer_limits(high=agent.config.limits.unsent_bytes)
+        # From the first byte on that the kernel doesn't take, `pause_writing` is called: it is counted.
+        self._transport.set_write_buffer_limits(high=0)
         agent.sessions.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -175,14 +198,17 @@ class Session(asyncio.Protocol):
             task.cancel()
         agent = self.agent
         agent.sessions.discard(self)
-        now_ns = boottime_ns()
+        agent.buffers.forget(self)
         if self.waiting is not None:
-            agent.locks.gone(self.waiting, now_ns)
-            self.lock_answered()
+            if agent.crowd.has_room():
+                self._withdraw()
+            else:
+                # Of thousands in one line that go together, each has the next one try.
+                agent.endings.add(self.peer.uid, lambda _until_ns: self._withdraw())
         # An agent that stops leaves its holders what they hold (rule 13): they are alive, it is we who go.
-        if not agent.stopped:
-            for lease in list(self.leases):
-                agent.locks.holder_gone(lease, now_ns)
+        # The same holds for one that was cut off.
+        if not (agent.stopped or self._cut_off):
+            self._end_all(agent.locks.holder_gone)
         # A detached lease keeps its session in mind, but that need not keep what it once read.
         self._parser = _DEAF
         agent.quotas.disconnected(self.peer.uid)
@@ -199,14 +225,91 @@ class Session(asyncio.Protocol):
             asyncio.get_running_loop().call_later(1.0, transport.abort)
         transport.close()
 
+    def why_not_on_this_host(self) -> str | None:
+        """Why the process that connected isn't seen to be on the host itself, if so."""
+        assert self._transport is not None
+        connection = self._transport.get_extra_info("socket")
+        return why_not_here(connection, self.peer.pid, self._connected_ns)
+
+    @property
+    def is_gone(self) -> bool:
+        return self._transport is None
+
+    def came_too_late(self, lease: Lease) -> None:
+        """Granted when the connection was closed: nobody was told. Ended, but not inside core's work."""
+        locks = self.agent.locks
+        asyncio.get_running_loop().call_soon(lambda: locks.holder_gone(lease, boottime_ns()))
+
+    def _end_all(self, end: Callable[[Lease, int], None]) -> None:
+        """Its leases end: a few do so at once. Thousands, of one connection or of many that close together,
+        leave the loop to others in between. Until it is their turn they are held and renewed as before: later
+        than could be, and safe (rule 13)."""
+        leases = list(self.leases)
+
+        def work(until_ns: int) -> bool:
+            while leases:
+                end(leases.pop(), boottime_ns())
+                if perf_counter_ns() >= until_ns:
+                    break
+            return bool(leases)
+
+        if not leases:
+            return
+        if len(leases) <= _ENDED_AT_ONCE and self.agent.crowd.has_room():
+            for lease in leases:
+                end(lease, boottime_ns())
+        else:
+            self.agent.endings.add(self.peer.uid, work)
+
+    def cut_off_soon(self, limit: str) -> None:
+        """`cut_off` when core is done with what it is at."""
+        asyncio.get_running_loop().call_soon(self.cut_off, limit)
+
+    def cut_off(self, limit: str) -> None:
+        """Close it for being over a limit. Its process may be alive, and believe in its leases until the
+        deadlines that it was told: they are renewed no more, and nobody else gets them before (rule 12)."""
+        transport = self._transport
+        if transport is None:
+            return
+        self._cut_off = True
+        self.agent.limit_hit(limit, self.peer)
+        self._withdraw()
+        reason = f"its connection was closed: {limit}"
+        self._end_all(lambda lease, now_ns: self.agent.locks.cut_off(lease, reason, now_ns))
+        if self._clogged:
+            self.closing = True
+            transport.abort()
+        else:
+            self.close(resp.error(f"LIMIT {limit}"))
+
+    def _withdraw(self) -> bool:
+        """A LOCK that still waits is not granted any more: nobody would be told, and nobody would end it. A
+        lane's job, too: nothing is left to be done."""
+        if self.waiting is not None:
+            self.agent.locks.gone(self.waiting, boottime_ns())
+            self.lock_answered()
+        return False
+
     def pause_writing(self) -> None:
-        """The client doesn't read what it asked for: nothing more is done for it until it does."""
+        """The client doesn't read what it asked for: nothing more is done for it until it does. Pushes it did
+        not ask for: it may be at work, and need not read before it wants something again."""
         self._clogged = True
+        if self._admitted and not self._pushing:
+            self.agent.buffers.is_deaf(self)
+        self._count_kept()
 
     def resume_writing(self) -> None:
         self._clogged = False
-        self._drained.set()
+        self.agent.buffers.hears(self)
+        self._count_kept()
+        if self._drained is not None:
+            self._drained.set()
         self._go_on()
+
+    def _count_kept(self) -> None:
+        if self._admitted and self._transport is not None and not self._cut_off:
+            unsent = self._transport.get_write_buffer_size()
+            self.agent.buffers.keeps(self, unsent + self._parser.held_bytes + self._loss_bytes)
 
     def quit(self) -> bytes:
         """Close once the replies up to this one are written."""
@@ -219,21 +322,24 @@ class Session(asyncio.Protocol):
         if self.closing:
             return
         idle = not (self._busy or self._clogged or self._scheduled)
-        if idle and not (self._untold or self._more):
-            words = self._parser.only(data)
-            if words is not None:
-                self._run_only(words)
-                return
+        words = self._parser.only(data) if idle and not (self._untold or self._more) else None
+        if words is not None and self.agent.crowd.has_room():
+            self._run_only(words)
+            return
         self._parser.feed(data)
+        self._more = True
+        if words is None or len(data) > _UNCOUNTED_REQUEST_BYTES:
+            self._count_kept()
         if idle:
-            self._run()
-        else:
-            self._more = True
-            if self._parser.pending_bytes > self.agent.config.limits.pipeline_bytes:
-                self._hold_back()
+            self._go_on()
+            return
+        if self._clogged:
+            self.agent.buffers.is_deaf(self)
+        if self._parser.pending_bytes > self.agent.config.limits.pipeline_bytes:
+            self._hold_back()
 
     def _run_only(self, words: list[bytes]) -> None:
-        """The usual case: one whole request, nothing before it and nothing behind."""
+        """The usual case: one whole request, with nothing before it or behind, and not in a crowd."""
         reply = self.agent.commands.run(self, words)
         if reply is not None and self._transport is not None:
             self._transport.write(reply)
@@ -255,16 +361,16 @@ class Session(asyncio.Protocol):
             self._held_back = False
             self._transport.resume_reading()
 
-    def _run(self) -> None:
-        """Run what has arrived, but not so much at a time that others have to wait for it."""
+    def _run(self, until_ns: int) -> bool:
+        """A lane's job: run what has arrived, but not so much at a time that others have to wait for it."""
         self._scheduled = False
         if self._busy or self._clogged or self.closing:
-            return
+            return False
         replies = self._batch = []
         size = 0
         self._more = True
         try:
-            for _ in range(_COMMANDS_PER_TURN):
+            while perf_counter_ns() < until_ns:
                 words = self._parser.next()
                 if words is None:
                     self._more = False
@@ -287,8 +393,11 @@ class Session(asyncio.Protocol):
         if replies and self._transport is not None:
             self._transport.write(b"".join(replies))
         self._after_a_turn()
+        return False
 
     def _after_a_turn(self) -> None:
+        if self.kept_bytes or self._parser.pending_bytes > UNCOUNTED_BYTES:
+            self._count_kept()
         if self.closing:
             self.close()
         elif self._more:
@@ -302,10 +411,10 @@ class Session(asyncio.Protocol):
 
     def _go_on(self) -> None:
         """Go on with what has arrived meanwhile: in a turn of its own, since core may be in the middle of its
-        work."""
+        work, and others want theirs."""
         if self._more and not (self._scheduled or self._busy or self._clogged or self.closing):
             self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._run)
+            self.agent.pipelines.add(self.peer.uid, self._run)
 
     def _report_loss(self, words: list[bytes]) -> bytes | None:
         """In RESP2 nothing can be pushed, so the next command has to bring it: it is not run, and fails (rule
@@ -324,8 +433,10 @@ class Session(asyncio.Protocol):
         """Why the lease with this token was lost, when this connection held it. It is told once more, and
         then forgotten."""
         loss = self._losses.pop(token, None)
-        if loss is not None and token in self._untold:
-            self._untold.remove(token)
+        if loss is not None:
+            self._loss_bytes -= len(loss.text) + _LOSS_BYTES
+            if token in self._untold:
+                self._untold.remove(token)
         return loss
 
     # Answers
@@ -342,6 +453,8 @@ class Session(asyncio.Protocol):
             self._batch.append(reply)
         elif self._transport is not None:
             self._transport.write(reply)
+            if self._clogged:
+                self._count_kept()
             self._go_on()
 
     def lease_command_starts(self, command: str, resource: bytes) -> None:
@@ -384,18 +497,16 @@ class Session(asyncio.Protocol):
             task.add_done_callback(self._tasks.discard)
 
     async def hand_over(self, reply: bytes) -> None:
-        """Answer with a reply that may be large, and come back when the client has read it; one that doesn't
+        """Answer with a reply that may be large, and come back when the client has read it. One that doesn't
         in time is cut off."""
+        refusal = self.agent.buffers.refuse_reply(self.usage, len(reply))
+        if refusal is not None:
+            self.agent.limit_hit(refusal, self.peer)
+            reply = resp.error(f"LIMIT {refusal}")
+        self._drained = asyncio.Event()
         self.answer(reply)
-        self._drained.clear()
-        if not self._clogged:
-            return
-        try:
-            await asyncio.wait_for(self._drained.wait(), _HAND_OVER_S)
-        except TimeoutError:
-            self.agent.limit_hit("unsent_bytes", self.peer)
-            if self._transport is not None:
-                self._transport.abort()
+        if self._clogged:
+            await self._drained.wait()
 
     async def _finish(self, work: Coroutine[Any, Any, bytes | None]) -> None:
         try:
@@ -411,37 +522,39 @@ class Session(asyncio.Protocol):
     def tell(self, kind: bytes, resource: bytes, token: bytes, deadline_ns: int) -> None:
         """A push that may be left out: not to be kept for a client that doesn't read."""
         if self.protocol == 3 and self._transport is not None and not self._transport.get_write_buffer_size():
-            self._transport.write(
-                resp.push(
-                    [
-                        resp.bulk(kind, 3),
-                        resp.bulk(resource, 3),
-                        resp.bulk(token, 3),
-                        resp.integer(deadline_ns),
-                    ]
-                )
+            self._push(
+                [resp.bulk(kind, 3), resp.bulk(resource, 3), resp.bulk(token, 3), resp.integer(deadline_ns)]
             )
 
     def tell_lost(self, lease: Lease, reason: str) -> None:
         """A loss: pushed at once in RESP3, and kept for the next command in RESP2 (rule 12)."""
+        if self._cut_off:
+            return
         shown = lease.resource.decode(errors="backslashreplace")
-        self._losses[lease.token] = Refusal("EXPIRED", f"the lease of '{shown}' was lost: {reason}")
+        loss = Refusal("EXPIRED", f"the lease of '{shown}' was lost: {reason}")
+        self._losses[lease.token] = loss
+        self._loss_bytes += len(loss.text) + _LOSS_BYTES
         if len(self._losses) > _LOSSES_REMEMBERED:
             self.loss_of(next(iter(self._losses)))
         if self.protocol == 2:
             self._untold.append(lease.token)
-        elif self._transport is not None:
-            self._transport.write(
-                resp.push(
-                    [
-                        resp.bulk(b"lost", 3),
-                        resp.bulk(lease.resource, 3),
-                        resp.bulk(lease.token, 3),
-                        resp.bulk(reason.encode(errors="replace"), 3),
-                        resp.integer(lease.deadline_ns),
-                    ]
-                )
+        else:
+            self._push(
+                [
+                    resp.bulk(b"lost", 3),
+                    resp.bulk(lease.resource, 3),
+                    resp.bulk(lease.token, 3),
+                    resp.bulk(reason.encode(errors="replace"), 3),
+                    resp.integer(lease.deadline_ns),
+                ]
             )
+        self._count_kept()
+
+    def _push(self, items: list[bytes]) -> None:
+        if self._transport is not None:
+            self._pushing = True
+            self._transport.write(resp.push(items))
+            self._pushing = False
 
 
 Handler = Callable[[Session, list[bytes]], bytes | None]

@@ -5,18 +5,16 @@ from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-_AT_ONCE = 8
-_PER_USER = 2
 _REST_S = 0.002
 
 
 class Turns:
-    """For questions that go to all masters, or list all that is held: a turn each."""
+    """For questions that go to all masters, or list all that is held: a turn each, so many at once."""
 
-    def __init__(self) -> None:
-        self._all = asyncio.Semaphore(_AT_ONCE)
+    def __init__(self, at_once: int, per_user: int) -> None:
+        self._all = asyncio.Semaphore(at_once)
         # One entry for each user that ever asked: as many as the host has.
-        self._users: defaultdict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(_PER_USER))
+        self._users: defaultdict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(per_user))
 
     @asynccontextmanager
     async def of(self, uid: int) -> AsyncIterator[None]:

@@ -67,11 +67,6 @@ class Exporter(Child):
         eventually(lambda: get(f"http://{self.address}/metrics"), 15, f"{self.name} answers")
 
 
-def redis_exporter(folder: Path, master: str, address: str) -> Exporter:
-    name = f"redis-exporter-{master}"
-    return Exporter(folder, name, "prometheus-redis-exporter", f"--redis.addr=redis://{address}")
-
-
 def node_exporter(folder: Path, master: str, textfiles: Path) -> Exporter:
     """Of one master's host: nothing but what the guard writes there."""
     return Exporter(

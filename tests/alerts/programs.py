@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 ALERTS = ROOT / "alerts"
 UNPACKED = ROOT / "tests" / ".prometheus" / "usr" / "bin"
-CHAIN = ("prometheus", "prometheus-alertmanager", "prometheus-redis-exporter", "prometheus-node-exporter")
+CHAIN = ("prometheus", "prometheus-alertmanager", "prometheus-node-exporter")
 
 
 def find(name: str) -> str | None:

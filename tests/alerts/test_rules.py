@@ -205,7 +205,6 @@ LEASES = {"alertname": "LockLost", "severity": "critical", "cluster": "shop", "c
         (QUARANTINED, DOWN | {"master": "m4"}, False),
         (QUARANTINED, DOWN | {"cluster": "other"}, False),
         (DOWN, DOWN | {"alertname": "LockMasterSlow"}, True),
-        (DOWN, DOWN | {"alertname": "LockMasterExporterBlind"}, True),
         (SLOW, FEWER, True),
         (SLOW, FEWER | {"cluster": "other"}, False),
         (LOST, CANARY, True),

@@ -83,7 +83,13 @@ class RawLink:
 
     def ask(self, request: bytes) -> Any:
         """The reply; an error is returned, not raised."""
+        self.send(request)
+        return self.hear()
+
+    def send(self, request: bytes) -> None:
         self._link.sendall(request)
+
+    def hear(self) -> Any:
         while (reply := self._reader.gets()) is False:
             data = self._link.recv(65_536)
             if not data:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import shutil
 import signal
 import sys
 import time
@@ -25,6 +24,7 @@ from tests.chaos.nemesis import KINDS, NEEDS_CLOCKS, NEEDS_DISKS
 from tests.chaos.power import why_no_disks
 from tests.chaos.report import as_document, as_text, keep
 from tests.chaos.wrong_agent import WRONGS
+from tests.redis.clock_shim import c_compiler
 from tests.redis.masters import short_folder
 from tests.sim.__main__ import above_zero, some
 
@@ -67,7 +67,7 @@ async def _in_order(folder: Path, plan: Plan) -> Outcome:
 def possible(wanted: Sequence[str]) -> tuple[str, ...]:
     """What this machine can do of it; what it can't is said."""
     impossible = dict.fromkeys(NEEDS_DISKS, why_no_disks())
-    if not (shutil.which("gcc") or shutil.which("cc")):
+    if c_compiler() is None:
         impossible |= dict.fromkeys(NEEDS_CLOCKS, "no C compiler")
     for kind in wanted:
         if impossible.get(kind):

@@ -65,9 +65,9 @@ class Monitor:
     def _script(self, words: list[bytes]) -> None:
         digest = words[1]
         if digest == scripts.ACQUIRE.digest:
-            self._recorder.tried(words[3].removeprefix(scripts.LEASE_PREFIX), words[6], int(words[8]))
+            self._recorder.tried(words[3].removeprefix(scripts.LEASE_PREFIX), words[5], int(words[7]))
         elif digest == scripts.EXTEND.digest:
-            self._recorder.extended(words[5])
+            self._recorder.extended(words[4])
         elif digest == scripts.RELEASE.digest:
             self._releasing = words[4]
 

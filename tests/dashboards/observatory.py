@@ -24,7 +24,7 @@ from lockd.local_masters import LOOPBACK, Child, LocalMaster, default_server, fr
 from tests.alerts.programs import program
 from tests.redis.masters import PATIENT, Cluster, eventually, merged, running_masters, short_folder
 
-PROGRAMS = ("prometheus", "prometheus-alertmanager", "prometheus-redis-exporter", "prometheus-node-exporter")
+PROGRAMS = ("prometheus", "prometheus-alertmanager", "prometheus-node-exporter")
 ROOT = Path(__file__).parents[2]
 RULES = tuple(sorted((ROOT / "alerts").glob("lockd.*.yml")))
 MAXMEMORY = "64mb"
@@ -92,11 +92,9 @@ class Observatory:
         self.agents = agents
         self.began_s = time.time()
         self._folder = folder
-        exporters = free_ports(2 * len(guarded) + 2, avoid=[one.master.port for one in guarded])
-        self._port, self._alertmanager_port, ports = exporters[0], exporters[1], exporters[2:]
-        self._redis_ports, self._node_ports = ports[: len(guarded)], ports[len(guarded) :]
-        self.children = [self._redis_exporter(i) for i in range(len(guarded))]
-        self.children += [self._node_exporter(i) for i in range(len(guarded))]
+        exporters = free_ports(len(guarded) + 2, avoid=[one.master.port for one in guarded])
+        self._port, self._alertmanager_port, *self._node_ports = exporters
+        self.children: list[Child] = [self._node_exporter(i) for i in range(len(guarded))]
         self.children += [self._alertmanager(), self._prometheus(scrape_s)]
 
     @property
@@ -144,15 +142,6 @@ class Observatory:
         with urllib.request.urlopen(f"{self.url}/-/ready", timeout=5) as reply:
             return bool(reply.status == 200)
 
-    def _redis_exporter(self, i: int) -> Child:
-        listen = f"{LOOPBACK}:{self._redis_ports[i]}"
-        command = (
-            program("prometheus-redis-exporter"),
-            f"--redis.addr=redis://{self.masters[i].address}",
-            f"--web.listen-address={listen}",
-        )
-        return Child(f"redis-exporter-{i}", command, self._folder / "log" / f"redis-exporter-{i}.log")
-
     def _node_exporter(self, i: int) -> Child:
         command = (
             program("prometheus-node-exporter"),
@@ -189,7 +178,7 @@ class Observatory:
         return Child("prometheus", command, self._folder / "log" / "prometheus.log")
 
     def _scraping(self, scrape_s: int) -> dict[str, Any]:
-        """As alerts/METRICS.md asks for it: three jobs, the labels cluster and master, an instance a host.
+        """As alerts/METRICS.md asks for it: two jobs, the labels cluster and master, an instance a host.
         And Alertmanager."""
         agents = [
             _target(agent.metrics_port, instance=f"web{i}:9480")
@@ -200,7 +189,6 @@ class Observatory:
         jobs = {
             "alertmanager": [alertmanager],
             "lockd": agents,
-            "lockd-master": [_target(p, master=m) for p, m in zip(self._redis_ports, names, strict=True)],
             "node": [_target(p, master=m) for p, m in zip(self._node_ports, names, strict=True)],
         }
         return {

@@ -52,6 +52,7 @@ def document(lab: Lab, changes: Mapping[str, Any]) -> dict[str, Any]:
                 # As it was when the lab was started: somebody may be at work on the repository meanwhile.
                 "lockd_source": str(lab.source),
                 "restart_guard_source": str(lab.source / "lockd" / "guard.py"),
+                "redis_master_scripts_source": str(lab.source / "lockd" / "masters" / "scripts"),
                 "lockd_wheelhouse": str(lab.folder.parent.parent / "wheels"),
                 **changes,
             },

@@ -26,6 +26,8 @@ MASTERS = {f"m{number}": f"10.77.0.{10 + number}" for number in range(1, 6)}
 APPS = {f"a{number}": f"10.77.0.{20 + number}" for number in range(1, 3)}
 MONITORING = {"mon1": "10.77.0.31"}
 ADDRESSES = {**MASTERS, **APPS, **MONITORING}
+# How root on a master's host reaches it.
+MASTER_SOCKET = "/run/lockd-master/redis.sock"
 
 # ssh and what Ansible calls beside it, run where the hosts can be reached.
 _INSIDE = """#!/bin/sh

@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -61,10 +61,10 @@ class Work:
 
 
 @contextmanager
-def at_work(lab: Lab, while_: str) -> Iterator[Work]:
-    """An app on each app host takes and releases locks all the time inside the `with`; `while_` says what is
-    done meanwhile, for the report."""
-    hosts = [lab.host(name) for name in APPS]
+def at_work(lab: Lab, while_: str, on: Sequence[str] = tuple(APPS)) -> Iterator[Work]:
+    """An app on each of these app hosts takes and releases locks all the time inside the `with`; `while_`
+    says what is done meanwhile, for the report."""
+    hosts = [lab.host(name) for name in on]
     work = Work()
     for host in hosts:
         _begin(host)

@@ -77,8 +77,12 @@ def test_secrets_are_made_up_also_when_vagrant_says_limit_all(lab: Lab, tmp_path
     inventory.write(lab, {"lockd_secrets_dir": str(tmp_path / "secrets")}, "own-secrets")
     # Only what is done in each case: the look at all hosts, and the secrets.
     play(lab, "site.yml", "--limit=all", "--tags", "always", inventory_name="own-secrets").must_work()
-    made = {path.name: path.read_text().strip() for path in (tmp_path / "secrets").iterdir()}
-    assert set(made) == {f"{name}.password" for name in ("agent", "admin", "exporter", "grafana")}
+    folder = tmp_path / "secrets"
+    found = {path.relative_to(folder): path for path in folder.rglob("*") if path.suffix == ".password"}
+    made = {str(name): path.read_text().strip() for name, path in found.items()}
+    names = ("admin", "operator", "loader", "ca", "grafana", "agents/a1", "agents/a2")
+    assert set(made) == {f"{name}.password" for name in names}
+    assert {path.stat().st_mode & 0o777 for path in found.values()} == {0o600}
     assert [name for name, secret in made.items() if len(secret) != 40] == []
 
 
@@ -87,8 +91,8 @@ WITHOUT_SECRETS = """
   gather_facts: false
   become: true
   tasks:
-    - ansible.builtin.import_role: {name: redis_master, tasks_from: change_users}
-      vars: {lockd_show_secrets: true}
+    - ansible.builtin.import_role: {name: redis_master, tasks_from: write_users}
+      vars: {lockd_show_secrets: true, redis_master_version: 7.0.15}
 """
 
 
@@ -101,7 +105,7 @@ def test_a_password_that_was_not_made_up_is_never_replaced_by_another(lab: Lab, 
         played = play(lab, str(playbook), inventory_name="no-secrets")
     finally:
         lab.host("m1").run("rm", "-r", "/etc/lockd-master")
-    played.must_stop_with("there is no agent.password in")
+    played.must_stop_with("there is no operator.password in")
 
 
 def test_a_host_that_does_not_answer_is_named(site_with: Any) -> None:

@@ -1,8 +1,9 @@
-"""The certificates of masters, as cluster_secrets makes them on the controller: renewed in time, by the same
-authority for ever."""
+"""The certificates of masters and agents, as cluster_secrets makes them on the controller: renewed in time,
+by the same authority for ever, which can do no more than it has to."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -32,12 +33,12 @@ def site(tmp_path: Path) -> Callable[..., str]:
     (tmp_path / "play.yml").write_text(yaml.safe_dump(PLAY))
     variables = {
         "cluster_secrets_dir": str(tmp_path), "lockd_cluster": "certified",
+        "cluster_secrets_ca_password": PASSPHRASE,
         "ansible_python_interpreter": sys.executable,
     }  # fmt: skip
     masters = {"hosts": {"m1": {"ansible_host": "10.77.0.11"}, "m2": {"ansible_host": "10.77.0.12"}}}
-    (tmp_path / "hosts.yml").write_text(
-        yaml.safe_dump({"all": {"vars": variables, "children": {"lock_masters": masters}}})
-    )
+    groups = {"lock_masters": masters, "lock_apps": {"hosts": {"a1": {}}}}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"vars": variables, "children": groups}}))
 
     environment = {**os.environ, "ANSIBLE_CONFIG": f"{ANSIBLE}/ansible.cfg", "ANSIBLE_NOCOLOR": "1"}
 
@@ -53,6 +54,25 @@ def site(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What it makes, by its program alone: for tests that only look, or play the thief."""
+    pytest.importorskip("cryptography", reason="no cryptography here: make test-lab")
+    folder = tmp_path_factory.mktemp("made")
+    (folder / "tls").mkdir()
+    wanted = {
+        "folder": f"{folder}/tls", "cluster": "certified", "passphrase": PASSPHRASE, "ca_days": 3650,
+        "days": 825, "masters": {"m1": "10.77.0.11", "m2": "10.77.0.12"}, "agents": ["a1"],
+    }  # fmt: skip
+    subprocess.run([sys.executable, PROGRAM], input=json.dumps(wanted).encode(), check=True, timeout=60)
+    return folder
+
+
+PROGRAM = ANSIBLE / "roles/cluster_secrets/files/certificates.py"
+PASSPHRASE = "words that open the key"
+HOSTS = ("m1", "m2", "a1")
+
+
 def files(folder: Path, pattern: str) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in (folder / "tls").glob(pattern)}
 
@@ -63,15 +83,15 @@ def days_left(certificate: Path, days: int) -> bool:
     return subprocess.run(look, capture_output=True, check=False, timeout=60).returncode == 0
 
 
-def believed(certificate: Path, authority: Path) -> bool:
-    look = ["openssl", "verify", "-CAfile", str(authority), str(certificate)]
+def believed(certificate: Path, authority: Path, *words: str) -> bool:
+    look = ["openssl", "verify", "-x509_strict", *words, "-CAfile", str(authority), str(certificate)]
     return subprocess.run(look, capture_output=True, check=False, timeout=60).returncode == 0
 
 
 def test_certificates_that_are_good_for_long_stay(site: Callable[..., str], tmp_path: Path) -> None:
     site()
     before = files(tmp_path, "*")
-    assert set(before) == {f"{name}.{end}" for name in ("ca", "m1", "m2") for end in ("key", "csr", "pem")}
+    assert set(before) == {f"{name}.{end}" for name in ("ca", *HOSTS) for end in ("key", "pem")}
     assert " changed=0 " in site()
     assert files(tmp_path, "*") == before
 
@@ -83,7 +103,7 @@ def test_one_that_ends_within_sixty_days_is_renewed_with_its_key(
     short, keys = files(tmp_path, "*.pem"), files(tmp_path, "*.key")
     site()
     renewed = files(tmp_path, "*.pem")
-    assert {name for name in short if renewed[name] != short[name]} == {"m1.pem", "m2.pem"}
+    assert {name for name in short if renewed[name] != short[name]} == {"m1.pem", "m2.pem", "a1.pem"}
     assert files(tmp_path, "*.key") == keys
     assert days_left(tmp_path / "tls/m1.pem", 800)
 
@@ -108,5 +128,99 @@ def test_a_key_that_cannot_be_read_is_never_made_anew(site: Callable[..., str], 
     site()
     (tmp_path / "tls/ca.key").write_text("$ANSIBLE_VAULT;1.1;AES256\n6162\n")
     before = files(tmp_path, "*")
-    assert "Unable to read the key" in site(status=2)
+    assert "ca.key can't be read" in site(status=2)
     assert files(tmp_path, "*") == before
+
+
+def test_a_new_app_host_gets_its_own_and_no_other_is_touched(
+    site: Callable[..., str], tmp_path: Path
+) -> None:
+    site()
+    before = files(tmp_path, "*")
+    hosts = yaml.safe_load((tmp_path / "hosts.yml").read_text())
+    hosts["all"]["children"]["lock_apps"]["hosts"]["a2"] = {}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump(hosts))
+    site()
+    after = files(tmp_path, "*")
+    assert set(after) - set(before) == {"a2.key", "a2.pem"}
+    assert {name: after[name] for name in before} == before
+    assert believed(tmp_path / "tls/a2.pem", tmp_path / "tls/ca.pem")
+
+
+def test_check_mode_says_what_it_would_make_and_makes_nothing(
+    site: Callable[..., str], tmp_path: Path
+) -> None:
+    assert " changed=2 " in site("--check")
+    assert not (tmp_path / "tls").exists()
+
+
+def test_an_app_host_can_play_no_master_nor_a_master_an_agent(made: Path) -> None:
+    authority = made / "tls/ca.pem"
+    assert believed(made / "tls/a1.pem", authority, "-purpose", "sslclient")
+    assert not believed(made / "tls/a1.pem", authority, "-purpose", "sslserver")
+    assert believed(made / "tls/m1.pem", authority, "-purpose", "sslserver", "-verify_ip", "10.77.0.11")
+    assert not believed(made / "tls/m1.pem", authority, "-purpose", "sslclient")
+    assert not believed(made / "tls/m1.pem", authority, "-verify_ip", "10.77.0.12")
+
+
+def signed(folder: Path, name: str, extensions: str) -> Path:
+    """What a thief of the authority's key could sign."""
+
+    def openssl(*words: str) -> None:
+        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True, timeout=60)
+
+    (folder / "ext").write_text(extensions)
+    new = ("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}")
+    openssl(*new, "-keyout", "thief.key", "-out", "thief.csr")
+    by = ("-CA", "tls/ca.pem", "-CAkey", "tls/ca.key", "-passin", f"pass:{PASSPHRASE}")
+    openssl("x509", "-req", "-in", "thief.csr", *by, "-days", "9", "-extfile", "ext", "-out", f"{name}.pem")
+    return folder / f"{name}.pem"
+
+
+@pytest.mark.parametrize(
+    ("extensions", "good"),
+    [
+        ("subjectAltName=DNS:m1,IP:10.77.0.11", True),
+        ("subjectAltName=DNS:bank.example.com", False),
+        ("subjectAltName=IP:10.77.0.99", False),
+        ("subjectAltName=IP:fd00::1", False),
+    ],
+)
+def test_the_authority_signs_nothing_but_its_own_masters_and_agents(
+    made: Path, extensions: str, good: bool
+) -> None:
+    assert believed(signed(made, "thief", extensions), made / "tls/ca.pem") == good
+
+
+def test_nor_another_authority(made: Path) -> None:
+    below = signed(made, "below", "basicConstraints=critical,CA:TRUE\nkeyUsage=critical,keyCertSign")
+    (made / "below.key").write_bytes((made / "thief.key").read_bytes())
+    new = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes"]
+    by = ["-CA", "below.pem", "-CAkey", "below.key", "-subj", "/CN=m1", "-addext", "subjectAltName=DNS:m1"]
+    words = [*new, *by, "-keyout", "m1.key", "-out", "m1.pem"]
+    subprocess.run(words, cwd=made, check=True, capture_output=True, timeout=60)
+    assert not believed(made / "m1.pem", made / "tls/ca.pem", "-untrusted", str(below))
+
+
+def test_its_key_is_nothing_without_the_passphrase(site: Callable[..., str], tmp_path: Path) -> None:
+    site()
+    assert b"ENCRYPTED PRIVATE KEY" in (tmp_path / "tls/ca.key").read_bytes()
+    before = files(tmp_path, "*")
+    assert "ca.password" in site("-e", "cluster_secrets_ca_password=others", status=2)
+    assert files(tmp_path, "*") == before
+
+
+def test_a_passphrase_that_was_lost_is_not_made_up(site: Callable[..., str], tmp_path: Path) -> None:
+    whole = PLAY[0] | {"tasks": [{"ansible.builtin.include_role": {"name": "cluster_secrets"}}]}
+    (tmp_path / "play.yml").write_text(yaml.safe_dump([whole]))
+    inventory = tmp_path / "hosts.yml"
+    inventory.write_text(inventory.read_text().replace("cluster_secrets_ca_password", "unused"))
+    site()
+    made, key = tmp_path / "ca.password", (tmp_path / "tls/ca.key").read_bytes()
+    assert len(made.read_text().strip()) == 40
+    made.unlink()
+    said = " ".join(site(status=2).split())
+    assert "ca.key can't be read" in said
+    assert "from your backup" in said
+    assert not made.exists()
+    assert (tmp_path / "tls/ca.key").read_bytes() == key

@@ -3,6 +3,9 @@ time."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import json
 import tarfile
 import time
 from collections.abc import Iterator
@@ -16,7 +19,7 @@ from tests.lab import inventory
 from tests.lab.conftest import Cluster
 from tests.lab.host import Host
 from tests.lab.image import NEXT_VERSION_SUFFIX
-from tests.lab.lab import APPS, MASTERS
+from tests.lab.lab import APPS, MASTER_SOCKET, MASTERS
 from tests.lab.load import at_work
 from tests.lab.looks import masters, votes
 from tests.lab.plays import Played, play
@@ -72,32 +75,81 @@ def test_a_changed_setting_is_taken_over_by_one_master_at_a_time(cluster: Cluste
 
 def passwords(cluster: Cluster) -> dict[str, str]:
     folder = cluster.lab.folder / "secrets"
-    return {
-        name: (folder / f"{name}.password").read_text().strip() for name in ("agent", "admin", "exporter")
-    }
+    return {path.stem: path.read_text().strip() for path in folder.rglob("*.password")}
 
 
 def test_passwords_are_rotated_and_nobody_is_refused(cluster: Cluster, on: Any) -> None:
     old = passwords(cluster)
     play_under_load(cluster, "rotate_passwords.yml")
     new = passwords(cluster)
-    users = {"agent": "lockd", "admin": "lockd_admin", "exporter": "lockd_exporter"}
-    for name, address in MASTERS.items():
+    users = {"a1": "agent-a1", "a2": "agent-a2", "admin": "lockd_admin",
+             "operator": "lockd_operator", "loader": "lockd_loader"}  # fmt: skip
+    for name in MASTERS:
         for kind, user in users.items():
-            ping = f"redis-cli --user {user} -h {address} PING 2>&1"
+            ping = f"redis-cli --user {user} -s {MASTER_SOCKET} PING 2>&1"
             assert "WRONGPASS" in on(name).run(f"REDISCLI_AUTH={old[kind]} {ping}").stdout
             # Who is let in may PING, or is told that PING isn't among what it may do.
             answer = on(name).run(f"REDISCLI_AUTH={new[kind]} {ping}").stdout
-            assert ("NOPERM" if kind == "agent" else "PONG") in answer
+            assert ("PONG" if kind == "admin" else "NOPERM") in answer
     assert set(votes(on).values()) == {1}
-    assert list((cluster.lab.folder / "secrets").glob("*.next")) == []
+    assert list((cluster.lab.folder / "secrets").rglob("*.next")) == []
+
+
+def test_an_app_host_is_shut_out_though_it_is_away_and_let_in_again(cluster: Cluster, on: Any) -> None:
+    refused = play(cluster.lab, "revoke_agent.yml", "-e", "revoke_agent=a9")
+    refused.must_stop_with("No master knows agent-a9", "the app hosts are a1, a2", "Nothing was changed")
+    old = passwords(cluster)["a2"]
+    key = cluster.lab.folder / "secrets/tls/a2.key"
+    old_key = key.read_bytes()
+    ping = f"REDISCLI_AUTH={old} redis-cli --user agent-a2 -s {MASTER_SOCKET} PING 2>&1"
+    cluster.lab.host("a2").run("systemctl", "stop", "ssh")
+    try:
+        with at_work(cluster.lab, "revoke_agent.yml, of a2", ["a1"]) as work:
+            play(cluster.lab, "revoke_agent.yml", "-e", "revoke_agent=a2").must_work()
+        work.must_be_flawless()
+        seen = json.loads(cluster.lab.host("a2").run("lockctl", "masters", "--json"))
+    finally:
+        cluster.lab.host("a2").run("systemctl", "start", "ssh")
+    assert [row["name"] for row in seen if row["vote"]] == []
+    assert {row["reason"].split()[0] for row in seen} == {"WRONGPASS"}
+    for name in MASTERS:
+        assert "WRONGPASS" in on(name).run(ping).stdout
+        assert not on(name).file("/etc/lockd-master/users.acl").contains("agent-a2")
+    assert not (cluster.lab.folder / "secrets/agents/a2.password").exists()
+    assert not key.exists()
+    assert votes(on) == dict.fromkeys(MASTERS, 1)
+    for playbook in ("site.yml", "rotate_passwords.yml"):
+        refused = play(cluster.lab, playbook)
+        refused.must_stop_with("and still in lock_apps: a2", "agents/a2.revoked", "Nothing was changed")
+    (cluster.lab.folder / "secrets/agents/a2.revoked").unlink()
+    play(cluster.lab, "site.yml").must_work()
+    assert passwords(cluster)["a2"] != old
+    assert key.read_bytes() != old_key
+    assert {row["vote"] for row in masters(on, "a2")} == {1}
+
+
+OF_ANOTHER_VERSION = base64.b64encode(b"return 'as an older agent has it'").decode()
+
+
+def is_loaded(cluster: Cluster, on: Any, host: str, script: bytes) -> bool:
+    password = (cluster.lab.folder / "secrets/admin.password").read_text().strip()
+    cli = f"redis-cli --no-auth-warning --user lockd_admin -s {MASTER_SOCKET}"
+    digest = hashlib.sha1(script, usedforsecurity=False).hexdigest()
+    return bool(
+        on(host).check_output(f"REDISCLI_AUTH={password} {cli} SCRIPT EXISTS {digest}").strip() == "1"
+    )
 
 
 def test_a_wiped_master_is_admitted_again(cluster: Cluster, on: Any) -> None:
     refused = play(cluster.lab, "replace_master.yml", "-e", "replace_master=m4")
     refused.must_stop_with("m4 has data and is 'up'", "Nothing was changed")
-    on("m4").check_output("systemctl stop lockd-master && rm -r /var/lib/lockd-master /etc/lockd-master")
+    remains = "/var/lib/lockd-master /etc/lockd-master /usr/local/lib/lockd/scripts"
+    on("m4").check_output(f"systemctl stop lockd-master && rm -r {remains}")
+    # As if agents of another version than the controller's were there, which call this one.
+    for name in set(MASTERS) - {"m4"}:
+        on(name).check_output(f"echo {OF_ANOTHER_VERSION} >/usr/local/lib/lockd/scripts/{'0' * 40}")
     play_under_load(cluster, "replace_master.yml", "-e", "replace_master=m4")
+    assert is_loaded(cluster, on, "m4", base64.b64decode(OF_ANOTHER_VERSION))
     assert votes(on) == dict.fromkeys(MASTERS, 1)
 
 

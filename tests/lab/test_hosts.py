@@ -3,19 +3,21 @@ what hangs is started again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.lab import inventory
 from tests.lab.conftest import Cluster
 from tests.lab.host import Host
 from tests.lab.lab import ADDRESSES
 from tests.lab.plays import play
 from tests.lab.waiting import until
 
-MASTER_PORT = 6379
+MASTER_PORT, METRICS_PORT = 6379, 9480
 
 
 def reaches(on: Any, host: str, address: str, port: int) -> bool:
@@ -29,43 +31,138 @@ def is_closed(on: Any) -> bool:
     return not reaches(on, "m2", ADDRESSES["m1"], MASTER_PORT)
 
 
-@pytest.mark.parametrize("verb", ["restart", "reload", "stop"])
-def test_a_master_stays_closed_when_the_firewall_of_its_host_is_told_to(
-    cluster: Cluster, on: Any, verb: str
-) -> None:
-    on("m1").check_output("systemctl start nftables")
-    assert is_closed(on)
-    on("m1").check_output(f"systemctl {verb} nftables")
+# What is told to a host's firewall, by its administrator, a package or a play.
+VERBS = (
+    "restart nftables", "reload nftables", "stop nftables", "start nftables", "reload lockd-firewall",
+    "restart lockd-firewall", "stop lockd-firewall", "start lockd-firewall",
+)  # fmt: skip
+RESET = "systemctl reset-failed nftables lockd-firewall || true"
+
+
+@contextmanager
+def a_stranger_knocks(host: Host, address: str, port: int) -> Iterator[Callable[[], tuple[int, int]]]:
+    """Without a pause. What is yielded ends it, and says how often he tried, and got in."""
+    (host.merged / "root/knocker.py").write_text(Path(__file__).with_name("knocker.py").read_text())
+    door = f"/run/door-{port}"
+    host.run("rm", "-f", door, f"{door}.said")
+    words = ("python3", "/root/knocker.py", address, str(port), door)
+    host.run("systemd-run", "--quiet", "--collect", f"--unit=knocker-{port}", *words)
+
+    def ended() -> tuple[int, int]:
+        host.run("touch", door)
+        said = until(lambda: host.run("sh", "-c", f"cat {door}.said || true"), "the stranger has gone")
+        tried, inside = map(int, said.split())
+        return tried, inside
+
+    try:
+        yield ended
+    finally:
+        host.run("touch", door)
+
+
+def agents_at(host: Host) -> set[str]:
+    """Where the connections of agents come from: address and port."""
+    lines = host.run("ss", "-Htn", "state", "established", f"sport = :{MASTER_PORT}").splitlines()
+    return {line.split()[-1] for line in lines}
+
+
+def test_no_stranger_gets_in_while_a_firewall_is_changed_and_no_agent_is_put_out(cluster: Cluster) -> None:
+    m1, m2, a1, a2 = (cluster.lab.host(name) for name in ("m1", "m2", "a1", "a2"))
+    m1.run("systemctl", "start", "nftables")
+    before = until(lambda: agents_at(m1), "agents are there")
+    with (
+        a_stranger_knocks(m2, m1.address, MASTER_PORT) as at_the_master,
+        a_stranger_knocks(a2, a1.address, METRICS_PORT) as at_the_agent,
+    ):
+        for host in (m1, a1):
+            host.run("sh", "-c", f"for i in 1 2 3 4 5; do {told_to_all()}; done")
+        looked = [at_the_master(), at_the_agent()]
+    assert [inside for _, inside in looked] == [0, 0]
+    assert min(tried for tried, _ in looked) > 100
+    assert agents_at(m1) == before
+
+
+def told_to_all() -> str:
+    return f"{RESET}; " + "; ".join(f"systemctl {verb}" for verb in VERBS)
+
+
+def test_that_stranger_would_find_a_gap(cluster: Cluster) -> None:
+    """As it was when rules were flushed, and loaded again a moment later."""
+    m1, m2 = cluster.lab.host("m1"), cluster.lab.host("m2")
+    with a_stranger_knocks(m2, m1.address, MASTER_PORT) as ended:
+        gap = "nft delete table inet lockd; nft --file /etc/lockd/firewall.nft"
+        m1.run("sh", "-c", f"for i in $(seq 20); do {gap}; done")
+        tried, inside = ended()
+    assert 0 < inside < tried
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_host_stays_closed_whatever_its_firewall_is_told(cluster: Cluster, on: Any, verb: str) -> None:
+    on("m1").check_output(f"{RESET}; systemctl start nftables lockd-firewall; systemctl {verb}")
     assert is_closed(on)
     assert on("m1").service("lockd-master").is_running
+
+
+def test_other_rules_of_the_host_stay(cluster: Cluster, on: Any) -> None:
+    on("a1").check_output("nft add table inet somebodys")
+    try:
+        words = ("site.yml", "--tags", "firewall")
+        inventory.write(cluster.lab, {"firewall_readers": ["10.77.0.99"]}, "readers")
+        assert play(cluster.lab, *words, inventory_name="readers").must_work().changed_hosts == ["mon1"]
+        assert "10.77.0.99" in on("mon1").check_output("nft list table inet lockd")
+        play(cluster.lab, *words).must_work()
+        assert "10.77.0.99" not in on("mon1").check_output("nft list table inet lockd")
+        on("a1").check_output("nft list table inet somebodys")
+    finally:
+        on("a1").check_output("nft delete table inet somebodys")
+
+
+def test_each_port_is_for_whom_it_is_for(cluster: Cluster, on: Any) -> None:
+    """The master's, its host's metrics, the agent's metrics; and at the monitoring host nothing."""
+    m1, a1, mon1 = (ADDRESSES[name] for name in ("m1", "a1", "mon1"))
+    allowed = {
+        ("a2", m1, MASTER_PORT), ("mon1", m1, 9100), ("mon1", a1, METRICS_PORT),
+    }  # fmt: skip
+    tried = {
+        (host, address, port)
+        for host in ("m2", "a2", "mon1")
+        for address, port in ((m1, MASTER_PORT), (m1, 9100), (a1, METRICS_PORT))
+    }
+    assert {one for one in tried if reaches(on, *one)} == allowed
+    # Also where somebody has one of them listen to all.
+    with listener(cluster.lab.host("mon1"), "0.0.0.0", 3000):
+        until(lambda: reaches(on, "mon1", mon1, 3000), "somebody listens")
+        assert [port for port in (3000, 9090, 9093) if reaches(on, "a1", mon1, port)] == []
 
 
 def test_rules_that_somebody_flushed_are_seen_and_loaded_again(cluster: Cluster, on: Any) -> None:
     on("m1").check_output("nft flush ruleset")
     assert not is_closed(on)
-    words = ("site.yml", "--tags", "redis_master")
+    words = ("site.yml", "--tags", "firewall")
     assert play(cluster.lab, *words).must_work().changed_hosts == ["m1"]
     assert is_closed(on)
-    assert play(cluster.lab, *words).must_work().changed_hosts == []
+    on("m1").check_output("nft flush ruleset; systemctl restart lockd-master")
+    assert not reaches(on, "m2", ADDRESSES["m1"], MASTER_PORT)
 
 
 def test_a_master_does_not_start_open_to_strangers(cluster: Cluster, on: Any) -> None:
     """Rules that can't be loaded: a host that boots, or a disk that has lost them."""
-    rules = "/etc/lockd-master/firewall.nft"
-    on("m1").check_output("systemctl stop lockd-master lockd-master-firewall")
+    rules = "/etc/lockd/firewall.nft"
+    on("m1").check_output("systemctl stop lockd-master")
     on("m1").check_output(f"mv {rules} {rules}.away")
     try:
         assert on("m1").run("systemctl start lockd-master").rc != 0
         assert not on("m1").service("lockd-master").is_running
     finally:
         on("m1").check_output(f"mv {rules}.away {rules}; systemctl start lockd-master")
-    assert is_closed(on)
+    until(lambda: is_closed(on), "it runs, closed")
 
 
 @contextmanager
 def listener(host: Host, address: str, port: int) -> Iterator[None]:
+    family = "AF_INET6" if ":" in address else "AF_INET"
     code = (
-        f"import socket,time; s = socket.create_server(({address!r}, {port}), family=socket.AF_INET6);"
+        f"import socket,time; s = socket.create_server(({address!r}, {port}), family=socket.{family});"
         "time.sleep(10**6)"
     )
     unit = f"lab-listener-{port}"

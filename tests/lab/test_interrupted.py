@@ -31,17 +31,18 @@ def property_of(on: Any, host: str, unit: str, name: str) -> str:
 # What a play writes on a master's host besides the master's own configuration, and which unit runs with that.
 CHANGES = {
     "node_exporter_arguments": ["--no-collector.zfs"],
-    "redis_exporter_master": "127.0.0.1:6379",
     "time_sync_max_slew_ppm": 400,
     "restart_guard_delay_ms": 8000,
-    "redis_master_monitored_ports": [9100, 9121, 9199],
+    "firewall_rules": [
+        {"ports": [6379], "from": list(APPS.values())}, {"ports": [9100, 9199], "from": ["10.77.0.31"]},
+    ],
 }
-UNITS = ("prometheus-node-exporter", "prometheus-redis-exporter", "chrony", "lockd-guard-watch")
+UNITS = ("prometheus-node-exporter", "chrony", "lockd-guard-watch")
 WRITTEN = (
-    ("node_exporter", "configure"), ("redis_exporter", "configure"), ("time_sync", "configure"),
+    ("node_exporter", "configure"), ("time_sync", "configure"),
     ("restart_guard", "install"), ("restart_guard", "configure"),
 )  # fmt: skip
-TAGS = "node_exporter,redis_exporter,time_sync,restart_guard,redis_master"
+TAGS = "node_exporter,time_sync,restart_guard,firewall"
 
 
 def play_that_fails_when_all_is_written() -> list[dict[str, Any]]:
@@ -74,7 +75,7 @@ def test_what_was_written_by_a_play_that_failed_is_heeded_after_the_next(
     done = play(cluster.lab, "site.yml", "--tags", TAGS, inventory_name=changed).must_work()
     assert {unit for unit, run in runs().items() if run == before[unit]} == set(), done.output[-3000:]
     assert json.loads(on("m1").run("lockd-guard status --json").stdout)["delay_s"] == 8
-    assert "9199" in on("m1").check_output("nft list table inet lockd_master")
+    assert "9199" in on("m1").check_output("nft list table inet lockd")
     again = play(cluster.lab, "site.yml", "--tags", TAGS, inventory_name=changed).must_work()
     assert again.changed_hosts == []
 

@@ -26,20 +26,20 @@ def test_every_target_is_up(ask: Callable[[str], Any]) -> None:
     def targets() -> list[dict[str, Any]]:
         return list(ask(f"{PROMETHEUS}/api/v1/targets?state=active")["data"]["activeTargets"])
 
-    until(lambda: all(target["health"] != "unknown" for target in targets()), "all have been scraped once")
-    assert {
-        target["scrapeUrl"]: target["lastError"] for target in targets() if target["health"] != "up"
-    } == {}
+    def not_up() -> dict[str, str]:
+        return {one["scrapeUrl"]: one["lastError"] for one in targets() if one["health"] != "up"}
+
+    # One that was started again a moment ago is up with its next scrape.
+    until(lambda: not not_up(), "all are up")
     names = [target["labels"]["job"] for target in targets()]
     assert {job: names.count(job) for job in set(names)} == {
-        "prometheus": 1, "alertmanager": 1, "lockd": len(APPS),
-        "lockd-master": len(MASTERS), "node": len(MASTERS),
+        "prometheus": 1, "alertmanager": 1, "lockd": len(APPS), "node": len(MASTERS),
     }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     "metric",
-    ["redis_up", "redis_lock_guard_quarantined", "redis_lock_guard_delay_seconds", "redis_aof_enabled"],
+    ["redis_lock_guard_quarantined", "redis_lock_guard_delay_seconds", "lockd_master_memory_max_bytes"],
 )
 def test_each_master_tells_of_itself_and_of_its_guard(ask: Callable[[str], Any], metric: str) -> None:
     def masters() -> set[str]:
@@ -62,7 +62,7 @@ def test_alerts_link_to_what_is_there(cluster: Cluster, ask: Callable[[str], Any
     notes = [rule["annotations"] for group in groups for rule in group["rules"]]
     assert notes
     for note in notes:
-        assert note["dashboard_url"].startswith("http://10.77.0.31:3000/d/lockd-")
+        assert note["dashboard_url"].startswith("http://localhost:3000/d/lockd-")
         assert on("mon1").file(note["runbook_url"].removeprefix("file://")).exists
 
 
@@ -80,21 +80,8 @@ def test_prometheus_reaches_alertmanager(ask: Callable[[str], Any]) -> None:
     assert "webhook" not in config, "nobody has been named yet whom it could tell"
 
 
-@pytest.mark.parametrize("port", [9090, 9093])
-def test_what_has_no_password_is_for_the_host_itself(cluster: Cluster, on: Any, port: int) -> None:
-    assert on("m1").run(f"timeout 3 bash -c '</dev/tcp/10.77.0.31/{port}'").rc != 0
-
-
-@pytest.mark.parametrize("port", [9100, 9121])
-def test_only_monitoring_reads_the_exporters(cluster: Cluster, on: Any, port: int) -> None:
-    knock = f"timeout 3 bash -c '</dev/tcp/10.77.0.11/{port}'"
-    assert on("mon1").run(knock).rc == 0
-    assert on("a1").run(knock).rc != 0
-
-
-def test_the_exporters_password_is_only_where_root_can_read_it(cluster: Cluster, on: Any) -> None:
-    password = (cluster.lab.folder / "secrets/exporter.password").read_text().strip()
-    assert password not in on("m1").check_output("ps -eo args")
-    assert on("m1").file("/etc/default/prometheus-redis-exporter").mode == 0o600
-    found = on("m1").run(f"grep -rl {password} /etc /usr/local").stdout.split()
-    assert found == ["/etc/default/prometheus-redis-exporter"]
+def test_on_a_master_nothing_listens_to_the_network_but_redis_and_the_exporter_of_its_host(on: Any) -> None:
+    """None there has a password that it could be asked to show somewhere."""
+    listening = on("m1").check_output("ss --no-header -tln").splitlines()
+    ports = {line.split()[3].rpartition(":")[2] for line in listening}
+    assert ports == {"22", "6379", "9100"}

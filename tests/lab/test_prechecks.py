@@ -12,7 +12,7 @@ import pytest
 
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
-from tests.lab.lab import ADDRESSES, APPS, MASTERS
+from tests.lab.lab import APPS, MASTER_SOCKET, MASTERS
 from tests.lab.looks import votes
 from tests.lab.plays import play
 from tests.lab.waiting import until
@@ -45,15 +45,15 @@ def another_port(document: Document) -> None:
     document["all"]["vars"]["lockd_master_port"] = 6380
 
 
-def with_tls(document: Document) -> None:
-    document["all"]["vars"]["lockd_tls"] = True
+def without_tls(document: Document) -> None:
+    document["all"]["vars"]["lockd_tls"] = False
 
 
 def wait_for_all_votes(on: Any) -> None:
     until(lambda: votes(on) == dict.fromkeys(MASTERS, 1), "all masters have a vote")
 
 
-@pytest.mark.parametrize("spoil", [fewer, another_address, another_name, another_port, with_tls])
+@pytest.mark.parametrize("spoil", [fewer, another_address, another_name, another_port, without_tls])
 def test_the_masters_of_a_cluster_that_works_are_not_changed(
     cluster: Cluster, spoil: Callable[[Document], None]
 ) -> None:
@@ -106,7 +106,7 @@ def test_each_play_wants_all_masters_to_have_a_vote(cluster: Cluster, m3_is_down
     for playbook in DAY2:
         refused = play(cluster.lab, playbook, *OF_M4, *IMPATIENT)
         refused.must_stop_with("m3 has no vote", "nothing more is done")
-    assert list((cluster.lab.folder / "secrets").glob("*.next")) == []
+    assert list((cluster.lab.folder / "secrets").rglob("*.next")) == []
 
 
 @pytest.fixture
@@ -121,7 +121,7 @@ def test_each_play_wants_all_clocks_in_sync(cluster: Cluster, a2_has_no_time: No
     for playbook in DAY2:
         refused = play(cluster.lab, playbook, *OF_M4, *IMPATIENT)
         refused.must_stop_with("The clock of a2 is not in sync")
-    assert list((cluster.lab.folder / "secrets").glob("*.next")) == []
+    assert list((cluster.lab.folder / "secrets").rglob("*.next")) == []
 
 
 @pytest.mark.thorough
@@ -134,7 +134,7 @@ def test_a_controller_without_the_secrets_makes_up_none(cluster: Cluster, tmp_pa
     assert not nowhere.exists()
 
 
-@pytest.mark.parametrize("kind", ["agent", "admin", "exporter"])
+@pytest.mark.parametrize("kind", ["agents/a1", "admin", "operator"])
 def test_a_wrong_secret_reaches_no_master(cluster: Cluster, on: Any, tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "secrets"
     shutil.copytree(cluster.lab.folder / "secrets", folder)
@@ -142,17 +142,18 @@ def test_a_wrong_secret_reaches_no_master(cluster: Cluster, on: Any, tmp_path: P
     inventory.write(cluster.lab, {"lockd_secrets_dir": str(folder)}, "strange-secrets")
     users = on("m1").file("/etc/lockd-master/users.acl").content
     refused = play(cluster.lab, "site.yml", inventory_name="strange-secrets")
-    user = {"agent": "lockd", "admin": "lockd_admin", "exporter": "lockd_exporter"}[kind]
+    user = f"agent-{kind.removeprefix('agents/')}" if "/" in kind else f"lockd_{kind}"
     refused.must_stop_with("has other secrets than", f"the password of {user}", "Nothing was changed")
     assert on("m1").file("/etc/lockd-master/users.acl").content == users
 
 
 def test_passwords_that_are_kept_elsewhere_are_not_rotated(cluster: Cluster) -> None:
-    password = (cluster.lab.folder / "secrets/agent.password").read_text().strip()
-    inventory.write(cluster.lab, {"redis_master_agent_passwords": [password]}, "elsewhere")
+    files = (cluster.lab.folder / "secrets/agents").glob("*.password")
+    kept = {f"agent-{file.stem}": [file.read_text().strip()] for file in files}
+    inventory.write(cluster.lab, {"redis_master_agent_passwords": kept}, "elsewhere")
     refused = play(cluster.lab, "rotate_passwords.yml", inventory_name="elsewhere")
     refused.must_stop_with("The inventory sets redis_master_agent_passwords", "Nothing was changed")
-    assert list((cluster.lab.folder / "secrets").glob("*.next")) == []
+    assert list((cluster.lab.folder / "secrets").rglob("*.next")) == []
 
 
 def test_a_new_master_gets_no_guard_that_is_shorter_than_the_leases(cluster: Cluster, on: Any) -> None:
@@ -165,7 +166,7 @@ def test_a_new_master_gets_no_guard_that_is_shorter_than_the_leases(cluster: Clu
 
 def redis(cluster: Cluster, on: Any, host: str, command: str) -> str:
     password = (cluster.lab.folder / "secrets/admin.password").read_text().strip()
-    cli = f"redis-cli --no-auth-warning --user lockd_admin -h {ADDRESSES[host]}"
+    cli = f"redis-cli --no-auth-warning --user lockd_admin -s {MASTER_SOCKET}"
     return str(on(host).check_output(f"REDISCLI_AUTH={password} {cli} {command}"))
 
 
@@ -224,8 +225,9 @@ def test_the_old_password_is_good_until_agents_get_in_with_the_new_one(cluster: 
 
 
 def test_no_secret_is_in_any_journal(cluster: Cluster) -> None:
-    secrets = {path.stem: path.read_text().strip() for path in (cluster.lab.folder / "secrets").glob("*")}
-    assert len(secrets) >= 4
+    found = (cluster.lab.folder / "secrets").rglob("*.password")
+    secrets = {path.stem: path.read_text().strip() for path in found}
+    assert len(secrets) >= 7
     for name in (*MASTERS, *APPS):
         journal = cluster.lab.host(name).run("journalctl", "--no-pager", "-o", "cat")
         # It is one that would have them: what sudo was told to run is in it, and what Ansible's modules were.

@@ -4,6 +4,7 @@ forgotten stays out."""
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import subprocess
 import time
@@ -17,13 +18,16 @@ from tests.chaos.power import Disk, why_no_disks
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
 from tests.lab.host import mounts_below
-from tests.lab.lab import MASTERS
+from tests.lab.lab import ADDRESSES, MASTER_SOCKET, MASTERS
 from tests.lab.load import at_work
 from tests.lab.looks import masters, votes
 from tests.lab.waiting import until
 from tests.redis.clock_shim import Clock
 
 DELAY_S = inventory.MAX_TTL_MS * 1.01 / 1000 + 1
+
+READ = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=20).read().decode())"
+LOG_OF_WATCH = "journalctl --no-pager -o cat --lines=20 -u lockd-guard-watch"
 
 
 class Master:
@@ -59,7 +63,7 @@ class Master:
         return dict(zip(map(int, words[::2]), map(int, words[1::2]), strict=True))
 
     def redis(self, command: str) -> str:
-        cli = f"redis-cli --no-auth-warning --user lockd_admin -h {self.host.address}"
+        cli = f"redis-cli --no-auth-warning --user lockd_admin -s {MASTER_SOCKET}"
         return self.run(f"REDISCLI_AUTH={self._admin_password} {cli} {command}")
 
     def main_pid(self) -> int:
@@ -190,10 +194,17 @@ def test_a_master_whose_data_is_gone_is_blank_and_has_no_vote(cluster: Cluster, 
         master.run("rm -r /var/lib/lockd-master/appendonlydir")
         master.run("systemctl start lockd-master")
         until(lambda: state_of(on, "m5") == "blank", "the agent says that it is blank")
-        admitted = on("a1").run("lockctl master admit m5")
+        admit = "lockctl master admit m5 --operator-user lockd_operator"
+        admitted = on("a1").run(f"{_as_operator(cluster)} {admit}")
         assert admitted.rc == 0, admitted.stderr
         until(master.votes, "m5 has its vote")
     work.must_be_flawless()
+
+
+def _as_operator(cluster: Cluster) -> str:
+    """What to put before a `lockctl` that may write identities."""
+    password = (cluster.lab.folder / "secrets/operator.password").read_text().strip()
+    return f"LOCKD_OPERATOR_PASSWORD={shlex.quote(password)}"
 
 
 def test_a_host_that_lost_power_is_dirty_and_has_kept_what_it_acknowledged(cluster: Cluster, on: Any) -> None:
@@ -284,8 +295,32 @@ def state_of(on: Any, name: str) -> str:
 
 
 def test_metrics_of_the_guard_are_there_for_the_exporter(cluster: Cluster, master: Master) -> None:
-    text = master.run("cat /var/lib/prometheus/node-exporter/lockd_guard.prom")
+    """From a folder that is root's alone; what others tell in the distribution's is told as well."""
+    assert master.run("stat -c %U:%a /var/lib/lockd /var/lib/lockd/node-exporter").split() == ["root:755"] * 2
+    others = "/var/lib/prometheus/node-exporter/others.prom"
+    master.run(f"echo others_metric 1 >{others}")
+    try:
+        text = master.run(f"python3 -c '{READ}' http://{ADDRESSES[master.name]}:9100/metrics")
+    finally:
+        master.run(f"rm {others}")
     assert f"redis_lock_guard_delay_seconds {DELAY_S:g}" in text
+    assert "others_metric 1" in text
+
+
+def test_a_fifo_among_what_a_unit_is_started_with_holds_up_no_start(cluster: Cluster, master: Master) -> None:
+    """Nor is it taken for what is written down: the play restarts it."""
+    note = "sha256sum --check --status /run/lockd-guard-watch.started-with"
+    master.run(f"systemctl restart lockd-guard-watch && {note}")
+    conf = "/etc/lockd/guard.conf"
+    master.run(f"mv {conf} {conf}.kept && mkfifo {conf}")
+    try:
+        master.run("systemctl restart --no-block lockd-guard-watch")
+        until(lambda: "guard.conf: [Errno 22] Not a plain file" in master.run(LOG_OF_WATCH), "its refusal")
+    finally:
+        master.run(f"mv {conf}.kept {conf}")
+    master.run(
+        f"! test -e /run/lockd-guard-watch.started-with && systemctl restart lockd-guard-watch && {note}"
+    )
 
 
 def test_all_masters_are_well_again(cluster: Cluster, on: Any) -> None:

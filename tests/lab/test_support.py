@@ -83,14 +83,15 @@ def test_the_secrets_of_the_host_are_blotted_out_wherever_they_are(support: Any,
             {
                 "/etc/lockd/masters.password": "agent0word\n",
                 "/etc/lockd/lockd.yml": 'auth: {username: lockd, password: "inline1word"}\n',
-                "/etc/default/prometheus-redis-exporter": 'ARGS="-x"\nREDIS_PASSWORD=exporter2word\n',
+                "/etc/lockd/agent.pem": f"-----BEGIN PRIVATE KEY-----\n{'agen' * 8}\n-----END\n",
+                "/etc/lockd-master/loader.password": "loader5word\n",
                 "/etc/lockd-master/users.acl": f"user lockd on #{'3ac1' * 16} >acl3word ~*\n",
                 "/etc/lockd-master/tls/master.key": f"-----BEGIN PRIVATE KEY-----\n{'key4' * 8}\n-----END\n",
             }[path]
         )
         places.append((str(name), pattern))
     secrets = support.secrets_of([*places, (str(tmp_path / "is not there"), r"\S+")])
-    words = {"agent0word", "inline1word", "exporter2word", "3ac1" * 16, "acl3word", "key4" * 8}
+    words = {"agent0word", "inline1word", "agen" * 8, "3ac1" * 16, "acl3word", "key4" * 8, "loader5word"}
     assert secrets == words
     for word in words:
         assert support.without_secrets(f"somebody wrote {word} here", secrets) == (

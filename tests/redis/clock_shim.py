@@ -32,10 +32,21 @@ def build(folder: Path) -> Path:
 
 
 @cache
+def c_compiler() -> str | None:
+    """One that finds the headers of the C library, which Debian has in a package of its own."""
+    program = shutil.which("gcc") or shutil.which("cc")
+    if program is None:
+        return None
+    trial = [program, "-E", "-x", "c", "-"]
+    done = subprocess.run(trial, input=b"#include <stdio.h>\n", capture_output=True, check=False)
+    return program if done.returncode == 0 else None
+
+
+@cache
 def _compiled() -> bytes:
-    compiler = shutil.which("gcc") or shutil.which("cc")
+    compiler = c_compiler()
     if compiler is None:
-        pytest.skip("no C compiler on this machine: a process's clock can't be stepped")
+        pytest.skip("no C compiler and its headers on this machine: a process's clock can't be stepped")
     with tempfile.TemporaryDirectory(prefix="lockd-") as folder:
         library = Path(folder) / "clock_shim.so"
         subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, _SOURCE], check=True)

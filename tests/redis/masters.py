@@ -23,6 +23,7 @@ import redis
 from prometheus_client.parser import text_string_to_metric_families
 
 from lockd.local_masters import LOOPBACK, Child, LocalMaster, StartFailed, default_server, free_ports
+from lockd.metrics_http import FRESH_S
 
 KNOWN_FLAVOURS = ("redis-6.2", "redis-7.0", "redis-8.2", "valkey-9")
 
@@ -175,6 +176,7 @@ class Cluster:
         self._others: list[Cluster] = []
         self._clients: list[redis.Redis] = []
         self._links: list[socket.socket] = []
+        self._scraped_s = float("-inf")
         self.write_config()
         log_path = folder / "log" / f"{name}.log"
         self.agent = AgentProcess(self.config_path, self.socket, log_path, name, self._move_metrics)
@@ -251,9 +253,12 @@ class Cluster:
 
     def metrics(self) -> dict[str, float]:
         """/metrics now: 'name{label="value",…}' (labels in order of the alphabet) to its value."""
+        # What is read a moment after it was made is as it was then.
+        time.sleep(max(0.0, self._scraped_s + FRESH_S - time.monotonic()))
         url = f"http://{LOOPBACK}:{self.metrics_port}/metrics"
-        with urllib.request.urlopen(url, timeout=5) as reply:
+        with urllib.request.urlopen(url, timeout=15) as reply:
             text = reply.read().decode()
+        self._scraped_s = time.monotonic()
         return {
             _series(sample.name, sample.labels): sample.value
             for family in text_string_to_metric_families(text)
@@ -337,6 +342,17 @@ def alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+NOHUP = ("env", "--ignore-signal=HUP,INT")
+"""A command behind it is started as by nohup (SIGHUP) in a script's background (SIGINT)."""
+
+
+def ignored_signals(pid: int) -> set[int]:
+    """Those that a process ignores now."""
+    [line] = [one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith("SigIgn")]
+    mask = int(line.split()[1], 16)
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
 
 
 def children_of(pid: int) -> list[int]:

@@ -124,8 +124,8 @@ def test_too_few_or_too_many_words_are_an_error(wire: Wire, command: str) -> Non
 @pytest.mark.parametrize(
     "name", ["LOCK", "UNLOCK", "HOLDER", "LOCKS", "MASTERS", "FORM", "PING", "ECHO", "CLIENT"]
 )
-def test_a_thousand_words_are_an_error(wire: Wire, name: str) -> None:
-    fails(wire, name, *(["1000"] * 1_000))
+def test_a_hundred_words_are_an_error(wire: Wire, name: str) -> None:
+    fails(wire, name, *(["1000"] * 100))
 
 
 # Numbers

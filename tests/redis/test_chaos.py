@@ -163,9 +163,9 @@ def test_what_a_failed_try_leaves_for_ever_is_found(folder: Path, server_binary:
     async def leave(made: Scene) -> None:
         master = await Connection.to_port(LOOPBACK, made.ground.masters["m1"].process.port)
         key, token = scripts.LEASE_PREFIX + RESOURCE, b"0" * 32
-        keys = (key, scripts.FENCES_KEY, scripts.IDENTITY_KEY)
+        keys = (key, scripts.FENCES_KEY)
         tried = await master.ask(
-            "EVALSHA", scripts.ACQUIRE.digest, 3, *keys, token, b"0 host 1 1", 600, 1, 1, 64, b"chaos"
+            "EVALSHA", scripts.ACQUIRE.digest, 2, *keys, token, b"0 host 1 1", 600, 1, 1, 64, b"chaos"
         )
         assert tried.value[0] == 1
         await until(lambda: made.recorder.tries == 1, 30, "the try is seen")

@@ -21,7 +21,15 @@ import yaml
 
 from lockd.dev import StopSignals, stop_children
 from lockd.local_masters import Child, LocalMaster, find_servers, free_ports
-from tests.redis.masters import alive, as_map, children_of, eventually, running_masters
+from tests.redis.masters import (
+    NOHUP,
+    alive,
+    as_map,
+    children_of,
+    eventually,
+    ignored_signals,
+    running_masters,
+)
 
 LOCKD = Path(sys.executable).parent / "lockd"
 # Apart from the default, which may be in use by the `lockd dev` of whoever runs the tests.
@@ -290,6 +298,18 @@ def test_a_stopped_master_does_not_hold_the_end_up(start_dev: Callable[..., Dev]
     dev = start_dev()
     os.kill(dev.master_pid("m2"), signal.SIGSTOP)
     assert dev.stop(within_s=10) == 0
+
+
+def test_what_it_was_started_to_ignore_stops_nothing(home: Path, folder: Path) -> None:
+    dev = Dev(home, folder / "dev.log", *QUIET)
+    dev.command = (*NOHUP, *dev.command)
+    dev.start()
+    try:
+        dev.wait_ready()
+        ignored = ignored_signals(dev.pid), ignored_signals(dev.agent_pid())
+    finally:
+        assert dev.stop(within_s=15) == 0
+    assert all({signal.SIGHUP, signal.SIGINT} <= one for one in ignored)
 
 
 def test_a_second_signal_kills_a_child_that_does_not_want_to_stop(folder: Path) -> None:

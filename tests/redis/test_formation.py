@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -222,13 +223,23 @@ def test_only_a_blank_master_of_this_cluster_can_be_admitted(formed: Cluster) ->
     assert on(m1, "KEYS", "*") == ["shop:cart"]
 
 
+def test_a_wrong_counter_of_another_is_not_given_to_a_master_that_is_admitted(formed: Cluster) -> None:
+    m1, m2, *_ = formed.masters
+    on(m2, "HSET", FENCES, 7, 1 << 52)
+    on(m1, "FLUSHALL")
+    look_again(formed)
+    eventually(lambda: admit(formed, "m1")["status"] == "admitted", what="it is admitted")
+    assert "7" not in on(m1, "HGETALL", FENCES)
+
+
 def test_a_wiped_master_is_admitted_after_a_max_ttl_with_the_counters_of_the_others(formed: Cluster) -> None:
     m1, m2, m3, _, m5 = formed.masters
     app = App(formed)
     held = app.lock("held", MAX_TTL_MS)
     eventually(lambda: len(holding(formed.masters, "held")) == 5, what="it is on all five")
-    on(m2, "HSET", FENCES, 7, 2**51)
-    on(m3, "HSET", FENCES, 7, 2**51 - 1, 8, 2**51 + 8)
+    ahead = time.time_ns() // 1000 + 3_600_000_000
+    on(m2, "HSET", FENCES, 7, ahead)
+    on(m3, "HSET", FENCES, 7, ahead - 1, 8, ahead + 8)
     on(m5, "HSET", FENCES, 9, 99)
     on(m1, "FLUSHALL")
     wiped_ns = boottime_ns()
@@ -241,7 +252,7 @@ def test_a_wiped_master_is_admitted_after_a_max_ttl_with_the_counters_of_the_oth
     assert boottime_ns() - wiped_ns >= SETTLED_MS * NS_PER_MS
     assert identity_of(m1) == {"cluster": "test", "name": "m1", "max_ttl_ms": str(MAX_TTL_MS)}
     counters = on(m1, "HGETALL", FENCES)
-    assert (counters["7"], counters["8"], counters["9"]) == (str(2**51), str(2**51 + 8), "99")
+    assert (counters["7"], counters["8"], counters["9"]) == (str(ahead), str(ahead + 8), "99")
     formed.wait_voting(5)
     assert admit(formed, "m1")["status"] == "already"
     eventually(lambda: len(holding(formed.masters, "held", held["token"])) == 5, what="it is put back on m1")

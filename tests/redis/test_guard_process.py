@@ -22,7 +22,7 @@ from lockd import guard
 from lockd.clock import boottime_ns
 from lockd.local_masters import LOOPBACK, LocalMaster, StartFailed, free_ports
 from tests.redis.clock_shim import Clock
-from tests.redis.masters import eventually
+from tests.redis.masters import NOHUP, eventually, ignored_signals
 
 MAX_TTL_MS = 1_000
 DELAY_NS = guard.quarantine_ns(MAX_TTL_MS)
@@ -67,11 +67,13 @@ class Unit:
         while (message := self._notified.recv(65_536)) != b"END":
             self.heard += message.decode().splitlines()
 
-    def run(self, command: str, *arguments: str, **environ: str) -> subprocess.Popen[bytes]:
-        """Start the guard with that command."""
+    def run(
+        self, command: str, *arguments: str, behind: tuple[str, ...] = (), **environ: str
+    ) -> subprocess.Popen[bytes]:
+        """Start the guard with that command, by the program that is named in `behind`."""
         with (self.folder / "guard.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-I", GUARD, command, "--config", self.config, *arguments],
+                [*behind, sys.executable, "-I", GUARD, command, "--config", self.config, *arguments],
                 env=self.environment | environ,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -159,6 +161,8 @@ class Unit:
 
 @pytest.fixture
 def make_unit(folder: Path) -> Iterator[Callable[[Path], Unit]]:
+    if not Path("/etc/machine-id").exists():
+        pytest.skip("no /etc/machine-id: without it the guard takes no stop for a clean one")
     units: list[Unit] = []
 
     def make(binary: Path) -> Unit:
@@ -253,6 +257,13 @@ def test_a_stop_during_quarantine_never_lets_redis_start(unit: Unit, number: sig
     eventually(lambda: unit.waits("(quarantine interrupted: it begins anew; it was for: first start)"))
 
 
+def test_what_it_was_started_to_ignore_ends_no_quarantine(unit: Unit) -> None:
+    unit.configure(60_000)
+    entering = unit.run("enter", behind=NOHUP)
+    eventually(unit.waits)
+    assert {signal.SIGHUP, signal.SIGINT} <= ignored_signals(entering.pid)
+
+
 def test_a_second_enter_is_refused_while_one_waits(unit: Unit) -> None:
     unit.configure(60_000)
     entering = unit.run("enter")
@@ -281,6 +292,59 @@ def test_a_state_folder_that_can_not_be_made_keeps_redis_out(unit: Unit) -> None
     assert unit.run("enter").wait(60) == guard.EXIT_REFUSED
     assert "Redis is not started" in unit.log()
     assert unit.run("leave", SERVICE_RESULT="success").wait(60) == guard.EXIT_REFUSED
+
+
+def put_fifo(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    os.mkfifo(path)
+
+
+def test_fifos_of_a_master_that_was_taken_over_hold_up_neither_its_stop_nor_its_start(unit: Unit) -> None:
+    """Opened as other files are, each waits for ever for somebody who writes."""
+    unit.start()
+    unit.stop()
+    unit.starts_at_once()
+    manifest = next(unit.master.folder.rglob("*.manifest"), unit.master.folder / "appendonly.aof")
+    content = manifest.read_bytes()
+    put_fifo(manifest)
+    assert unit.master.stop(within_s=60) == 0, unit.master.log_tail()
+    unit.ended()
+    assert unit.run("enter").wait(60) == 0, unit.log()
+    assert unit.quarantines() == {"first_start": 1, "data_changed": 1}
+    manifest.unlink()
+    manifest.write_bytes(content)
+    unit.leave(SERVICE_RESULT="success", EXIT_CODE="exited", EXIT_STATUS="0")
+    put_fifo(manifest)
+    assert unit.run("enter").wait(60) == 0, unit.log()
+    assert unit.quarantines() == {"first_start": 1, "data_changed": 2}
+
+
+def test_a_link_or_a_fifo_in_place_of_the_metrics_holds_up_nobody(unit: Unit) -> None:
+    """In a folder that belongs to others, who know the number of the next process well enough."""
+    metrics, victim = unit.folder / "metrics", unit.folder / "victim"
+    metrics.mkdir()
+    victim.write_text("root's own")
+    victim.chmod(0o600)
+    metrics.chmod(0o777)
+    unit.textfile = metrics / "guard.prom"
+    unit.configure(MAX_TTL_MS)
+    with (unit.folder / "guard.log").open("ab") as log:
+        # The shell plants it for its own number, and becomes the guard.
+        for command, plant in [("enter", "mkfifo"), ("leave", "mkfifo"), ("enter", f"ln -s {victim}")]:
+            planted = f'{plant} {metrics}/.guard.prom.$$ && exec "$@"'
+            guarded = [sys.executable, "-I", GUARD, command, "--config", unit.config]
+            done = subprocess.run(
+                ["sh", "-c", planted, "sh", *guarded],
+                stderr=log,
+                env=unit.environment,
+                timeout=60,
+                check=False,
+            )
+            assert done.returncode == 0, unit.log()
+    assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("root's own", 0o600)
+    assert not unit.textfile.exists()
+    assert unit.log().count("event=no_metrics") >= 3
+    assert unit.log().count("event=let_start") == 2
 
 
 def fake_systemctl(unit: Unit) -> None:

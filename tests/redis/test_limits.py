@@ -6,6 +6,8 @@ import grp
 import os
 import pwd
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -34,7 +36,10 @@ LIMITS = {
     "resource_bytes": 32,
     "request_bytes": 1_024,
     "pipeline_bytes": 4_096,
-    "unsent_bytes": 65_536,
+    "buffered_bytes": 1_000_000,
+    "buffered_bytes_per_user": 500_000,
+    "unread_ms": 1_500,
+    "unknown_tokens_per_second": 20,
 }
 
 
@@ -89,39 +94,44 @@ def connect() -> Iterator[Callable[..., Wire]]:
     with ExitStack() as stack:
 
         def new(cluster: Cluster, uid: int = 0, *gids: int) -> Wire:
-            link = socket.socket(socket.AF_UNIX) if uid == os.geteuid() else connected_as(uid, gids, cluster)
-            if uid == os.geteuid():
-                link.connect(str(cluster.socket))
-            return stack.enter_context(Wire(link))
+            if uid != os.geteuid():
+                return stack.enter_context(Wire(connected_as(uid, gids, cluster, stack)))
+            return stack.enter_context(Wire(cluster.socket))
 
         yield new
 
 
-def connected_as(uid: int, gids: Sequence[int], cluster: Cluster) -> socket.socket:
-    """A connection that a child has made as that user and handed over: the kernel keeps who connected."""
+def connected_as(uid: int, gids: Sequence[int], cluster: Cluster, stack: ExitStack) -> socket.socket:
+    """A connection that a child has made as that user and handed over: the kernel keeps who connected. The
+    child lives as long as the stack."""
     if os.geteuid() != 0:
         pytest.skip("only root can connect as another user")
     ours, its = socket.socketpair(socket.AF_UNIX)
     child = os.fork()
     if child == 0:
         with suppress(BaseException):
+            # Connections that the test closes must not stay open here.
+            os.closerange(3, its.fileno())
+            os.closerange(its.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
             connect_and_hand_over(uid, gids, cluster.socket, its)
         os._exit(0)
-    os.waitpid(child, 0)
+    stack.callback(os.waitpid, child, 0)
+    stack.callback(ours.close)
     its.close()
-    with ours:
-        _, files, _, _ = socket.recv_fds(ours, 16, 1)
+    _, files, _, _ = socket.recv_fds(ours, 16, 1)
     assert files, f"uid {uid} could not connect"
     return socket.socket(fileno=files[0])
 
 
 def connect_and_hand_over(uid: int, gids: Sequence[int], path: Path, to: socket.socket) -> None:
+    """Returns when the other end of `to` is closed."""
     os.setgroups(gids)
     os.setgid(NOGROUP)
     os.setuid(uid)
     with socket.socket(socket.AF_UNIX) as link:
         link.connect(str(path))
         socket.send_fds(to, [b"here"], [link.fileno()])
+    to.recv(1)
 
 
 @pytest.fixture(autouse=True)
@@ -341,6 +351,32 @@ def cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def test_a_user_has_the_masters_asked_so_often_for_what_the_agent_does_not_know(
+    limited: Cluster, connect: Callable[..., Wire]
+) -> None:
+    before, rate = refusals(limited, "unknown_tokens_per_second"), LIMITS["unknown_tokens_per_second"]
+    guesses, other = connect(limited, NOBODY), connect(limited, DAEMON)
+    token = token_of(guesses.ask("LOCK", "limit:held", TTL_MS))
+    detached = token_of(guesses.ask("LOCK", "limit:detached", TTL_MS, "DETACHED"))
+    asked = [("UNLOCK", "limit:held", TOKEN), ("EXTEND", "limit:held", TOKEN, TTL_MS)]
+    asked += [("UNLOCK", "limit:guess", TOKEN), ("UNLOCK", "limit:guess", detached)]
+
+    def told() -> set[str]:
+        for words in asked * rate:
+            guesses.send(*words)
+        return {str(guesses.reply()).split(":")[0] for _ in asked * rate}
+
+    assert eventually(lambda: "LIMIT unknown_tokens_per_second" in told(), 20, "he is stopped")
+    assert refusals(limited, "unknown_tokens_per_second") > before
+    assert kind(other.ask("UNLOCK", "limit:guess", TOKEN)) == "NOTHELD"
+    # What the agent knows is never held up by it.
+    told()
+    assert token_of(guesses.ask("EXTEND", "limit:held", token, TTL_MS)) == token
+    assert guesses.ask("UNLOCK", "limit:held", token) == 1
+    assert guesses.ask("UNLOCK", "limit:detached", detached) == 1
+    eventually(lambda: kind(guesses.ask("UNLOCK", "limit:guess", TOKEN)) == "NOTHELD", 10, "it goes on")
+
+
 # Policies
 
 
@@ -487,6 +523,57 @@ def test_root_and_the_admin_group_do_what_operators_do(
         assert kind(holder.ask("PING")) == "EXPIRED"
 
 
+ASKS = """
+import socket, sys
+from tests.redis.wire import request
+with socket.socket(socket.AF_UNIX) as link:
+    link.connect(sys.argv[1])
+    for words in sys.argv[2:]:
+        link.sendall(request(*words.split()))
+        print(link.recv(4096).decode().splitlines()[0])
+"""
+
+
+def asked_from(cluster: Cluster, *where: str) -> list[str]:
+    """What root is told there: of a LOCK, and of a release by force of what nobody holds."""
+    asks = [*where, sys.executable, "-c", ASKS, cluster.socket, "LOCK there 1000", "FORCERELEASE nobodys"]
+    done = subprocess.run(asks, capture_output=True, text=True, timeout=30, check=False)
+    if done.returncode and "unshare" in done.stderr:
+        pytest.skip(done.stderr)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+CONTAINERS = {
+    "pid namespace": ["unshare", "--pid", "--mount-proc", "--fork"],
+    "mount namespace": ["unshare", "--mount"],
+}
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces")
+@pytest.mark.parametrize("what", CONTAINERS)
+def test_root_in_a_container_locks_and_is_no_operator(ruled: Cluster, what: str) -> None:
+    lease, released = asked_from(ruled, *CONTAINERS[what])
+    assert lease == "*8"
+    assert released.startswith("-DENIED ")
+    assert f"it has a {what} of its own" in released
+    assert "event=operator_denied command=forcerelease why=" in ruled.log_text()
+
+
+def test_root_on_the_host_is_an_operator(ruled: Cluster) -> None:
+    assert asked_from(ruled)[1].startswith("-NOTHELD ")
+
+
+def test_one_whose_process_has_ended_is_no_operator_since_it_cannot_be_looked_at(
+    ruled: Cluster, connect: Callable[..., Wire]
+) -> None:
+    with ExitStack() as lives:
+        wire = Wire(connected_as(NOBODY, (GAMES,), ruled, lives))
+        assert kind(wire.ask("FORCERELEASE", "nobodys")) == "NOTHELD"
+    with wire:
+        refused(wire, "FORCERELEASE", "nobodys")
+
+
 def test_everybody_may_look(ruled: Cluster, connect: Callable[..., Wire]) -> None:
     wire = connect(ruled, NOBODY)
     for words in (
@@ -498,6 +585,43 @@ def test_everybody_may_look(ruled: Cluster, connect: Callable[..., Wire]) -> Non
         ["COMMAND", "COUNT"],
     ):
         assert not isinstance(wire.ask(*words), hiredis.ReplyError)
+
+
+def seen(wire: Wire, *words: str) -> set[bytes]:
+    return {as_map(entry)[b"resource"] for entry in wire.ask("LOCKS", *words)}
+
+
+def test_one_sees_the_leases_that_one_may_lock_and_operators_see_all(
+    ruled: Cluster, connect: Callable[..., Wire]
+) -> None:
+    daemon, gamer = connect(ruled, DAEMON), connect(ruled, NOBODY, GAMES)
+    for wire, names in ((daemon, ("users:seen", "both:seen", "open:seen")), (gamer, ("groups:seen",))):
+        for name in names:
+            token_of(wire.ask("LOCK", name, TTL_MS))
+    everything = {b"users:seen", b"both:seen", b"open:seen", b"groups:seen"}
+    viewers = {
+        connect(ruled): everything,
+        connect(ruled, NOBODY, GAMES): everything,  # of the admin_group
+        connect(ruled, DAEMON): everything - {b"groups:seen"},
+        connect(ruled, NOBODY): {b"open:seen", b"groups:seen"},  # one lease is this user's own
+    }
+    for viewer, sees in viewers.items():
+        for words in (("*:seen",), ("*:seen", "LOCAL")):
+            assert seen(viewer, *words) == sees, words
+        for name in everything:
+            reply = viewer.ask("HOLDER", name.decode())
+            assert (kind(reply) == "DENIED") if name not in sees else as_map(reply)[b"resource"] == name
+
+
+def test_one_who_may_not_look_is_not_told_whether_it_is_free(
+    ruled: Cluster, connect: Callable[..., Wire]
+) -> None:
+    holder, other = connect(ruled, DAEMON), connect(ruled, NOBODY)
+    free = str(other.ask("HOLDER", "users:told"))
+    token_of(holder.ask("LOCK", "users:told", TTL_MS))
+    assert kind(other.ask("HOLDER", "users:told")) == "DENIED"
+    assert str(other.ask("HOLDER", "users:told")) == free
+    assert "event=denied resource=users:told" in ruled.log_text()
 
 
 def test_nobody_sees_the_whole_token_of_another(ruled: Cluster, connect: Callable[..., Wire]) -> None:
@@ -517,3 +641,15 @@ def test_a_list_that_nobody_reads_is_kept_for_a_few_at_a_time(
         wire.send("LOCKS", "*", "LOCAL")
     assert [len(wire.reply()) for wire in asking] == [6] * 8
     assert [holder.ask("UNLOCK", f"list-{n}", token) for n, token in enumerate(tokens)] == [1] * 6
+
+
+def test_every_release_by_force_is_in_the_log(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+    operator, holder = connect(ruled), connect(ruled, NOBODY)
+    for number in range(40):
+        token_of(holder.ask("LOCK", f"forced:{number}", TTL_MS))
+        operator.ask("FORCERELEASE", f"forced:{number}")
+        holder.ask("PING")
+    log, whose = ruled.log_text(), f"uid {NOBODY}"
+    for number in range(40):
+        assert f"event=forced_release resource=forced:{number} by_pid={os.getpid()} by_uid=0" in log
+    assert log.count(whose) >= 40

@@ -12,7 +12,7 @@ import pytest
 
 from lockd.clock import boottime_ns
 from lockd.config import Config
-from lockd.core.ballots import Release
+from lockd.core.ballots import Ballot, Release
 from lockd.core.membership import REQUIRED_SETTINGS, State
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
@@ -79,6 +79,8 @@ class ScriptedMaster:
                 return b":1\r\n"
             case "HGETALL", _:
                 return array("cluster", "test", "name", "m1", "max_ttl_ms", "60000")
+            case "SCRIPT", ["EXISTS"]:
+                return b"*%d\r\n" % len(words[2:]) + b":1\r\n" * len(words[2:])
             case "TIME", _:
                 first, self._first_time = self._first_time, None
                 return first or array(*f"{time.time():.6f}".split("."))
@@ -97,6 +99,12 @@ class NoGauge:
 
     def not_counted(self, master: int, why: str) -> None: ...
 
+    def nonsense(self, master: int) -> None: ...
+
+
+def _raise(_ballot: Ballot, failure: Exception, _now_ns: int) -> None:
+    raise failure
+
 
 async def until(condition: Callable[[], bool], what: str) -> None:
     deadline_s = time.monotonic() + WITHIN_S
@@ -113,7 +121,7 @@ def linked_to(master: ScriptedMaster, story: Callable[[Fleet, Link], Coroutine[A
         port = server.sockets[0].getsockname()[1]
         entry = {"name": "m1", "address": f"127.0.0.1:{port}"}
         fleet = Fleet(
-            Config.model_validate({"cluster": "test", "masters": [entry]}), NoGauge(), lambda _: None
+            Config.model_validate({"cluster": "test", "masters": [entry]}), NoGauge(), lambda _: None, _raise
         )
         fleet.start()
         try:

@@ -36,7 +36,7 @@ from hypothesis.stateful import (
 )
 
 from lockd.core.ballots import Attempt, Extension, FenceRound, Gone, Release
-from lockd.core.fences import BLOCK, CEILING, slot_of
+from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import Lease
 from lockd.local_masters import LOOPBACK, LocalMaster, server_version
 from lockd.masters import scripts
@@ -296,13 +296,17 @@ moments = st.one_of(
     ends,
     ends_of_hold,
 )
-last_block = CEILING - BLOCK
 low, usual = st.integers(1, 3 * BLOCK), st.integers(START_US, START_US + 1_000)
-high = st.sampled_from([1 << 52, last_block - BLOCK, last_block - 1, last_block, last_block + 1, CEILING + 1])
-fences = st.one_of(low, low, low, usual, usual, usual, high)
+# The clock goes on meanwhile: by less than this.
+around = st.integers(-2 * BLOCK, 2 * BLOCK) | st.integers(0, 10_000_000)
+high = st.builds(
+    int.__add__, st.sampled_from([START_US + HINT_AHEAD_US, START_US + COUNTER_AHEAD_US]), around
+)
+insane = st.sampled_from([SANE_MOST - BLOCK - 1, SANE_MOST - BLOCK, SANE_MOST - 1, SANE_MOST, 1 << 60])
+fences = st.one_of(low, low, low, usual, usual, usual, high, insane)
 counters: st.SearchStrategy[dict[int, int]] = st.just({}) | st.dictionaries(
     st.sampled_from(sorted({slot_of(resource) for resource in RESOURCES})),
-    low | usual | st.sampled_from([last_block - 2, last_block - 1, last_block, CEILING - 1]),
+    low | usual | high | st.sampled_from([SANE_MOST - BLOCK - 1, SANE_MOST - 1, (1 << 53) - 1]),
 )
 
 
@@ -441,7 +445,7 @@ def test_the_model_and_the_scripts_answer_and_store_the_same(any_server: Path) -
 def test_a_restart_changes_nothing_of_it(any_server: Path) -> None:
     with real_master(any_server) as real:
         both = Both(real)
-        both.identify(CLUSTER, CEILING_MS, {1: CEILING - 1})
+        both.identify(CLUSTER, CEILING_MS, {1: SANE_MOST - 1})
         one, two, three = RESOURCES
         both.vote(attempt(one, TOKENS[0], TERMS[0], 5_000, START_US))
         both.vote(attempt(two, TOKENS[1], TERMS[1], 1_000, START_US))

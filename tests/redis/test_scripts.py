@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from lockd.core.fences import BLOCK, CEILING
+from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US
 from lockd.local_masters import LocalMaster
 from lockd.masters import scripts
 from tests.redis.masters import eventually, running_masters, short_folder
@@ -20,7 +21,7 @@ OWNER = "host-1 4711 1000"
 RESOURCE = "orders/7"
 SLOT = 17
 MINE, ANOTHERS = "1" * 32, "2" * 32
-HINT = 1_790_000_000_000_000  # microseconds, as the agents' clocks give them: 51 bits
+HINT = int(time.time()) * 1_000_000  # microseconds, as the agents' clocks give them: 51 bits
 
 
 class Scripted:
@@ -47,9 +48,10 @@ class Scripted:
         cluster: str = CLUSTER,
         resource: str = RESOURCE,
         max_hold_ms: int = 3_600_000,
+        block: int = BLOCK,
     ) -> list[int]:
-        keys = [lease_key(resource), scripts.FENCES_KEY, scripts.IDENTITY_KEY]
-        words = (token, f"{max_hold_ms} {OWNER}", ttl_ms, slot, hint, BLOCK, cluster)
+        keys = [lease_key(resource), scripts.FENCES_KEY]
+        words = (token, f"{max_hold_ms} {OWNER}", ttl_ms, slot, hint, block, cluster)
         return self.run(scripts.ACQUIRE, keys, *words)
 
     def extend(
@@ -60,14 +62,14 @@ class Scripted:
         put_back: str = "",
         age_ms: int = 0,
     ) -> list[int]:
-        keys = [lease_key(), scripts.IDENTITY_KEY]
+        keys = [lease_key()]
         return self.run(scripts.EXTEND, keys, token, ttl_ms, cluster, put_back, age_ms)
 
     def release(self, token: str = MINE) -> int:
         return self.run(scripts.RELEASE, [lease_key()], token)
 
     def propose(self, fence: int, slot: int = SLOT, cluster: str = CLUSTER) -> list[int]:
-        keys = [scripts.FENCES_KEY, scripts.IDENTITY_KEY]
+        keys = [scripts.FENCES_KEY]
         return self.run(scripts.PROPOSE, keys, slot, fence, BLOCK, cluster)
 
     def identify(self, *counters: int) -> int:
@@ -225,29 +227,50 @@ def test_acquire_counts_each_slot_by_itself(master: Scripted) -> None:
     assert master.acquire(slot=SLOT + 1)[1] == HINT
 
 
-def test_fences_near_2_to_the_53_are_exact_to_the_last_digit(master: Scripted) -> None:
-    last_block = CEILING - BLOCK
-    master.redis.hset(scripts.FENCES_KEY, SLOT, last_block - 2)
-    assert master.acquire(hint=1)[:2] == [1, last_block - 1]
-    assert master.counter() == str(CEILING - 2)
-    assert master.acquire(hint=last_block, slot=SLOT + 1, resource="another")[:2] == [1, last_block]
-    assert master.counter(SLOT + 1) == str(CEILING - 1)
+MINUTE_US = 60_000_000
+"""More than a test takes, less than matters."""
 
 
-def test_a_counter_at_the_end_grants_nothing_more_instead_of_repeating_a_fence(master: Scripted) -> None:
-    assert master.acquire(hint=CEILING - BLOCK + 1)[:2] == [-3, 0]
-    assert (master.lease(), master.counter()) == (None, None)
-    master.redis.hset(scripts.FENCES_KEY, SLOT, CEILING - 1)
+def test_a_hint_that_is_half_a_day_ahead_of_the_masters_clock_is_left_out_and_the_vote_is_given(
+    master: Scripted,
+) -> None:
+    """An agent's clock in 2110 must not be the floor of this counter from now on."""
+    master.redis.hset(scripts.FENCES_KEY, SLOT, HINT)
+    for ahead_us in (HINT_AHEAD_US + MINUTE_US, COUNTER_AHEAD_US, 1 << 51, 1 << 52, 1 << 60):
+        before = int(master.counter() or 0)
+        assert master.acquire(hint=master.now_us() + ahead_us)[:2] == [1, before + 1]
+    assert master.acquire(hint=master.now_us() + HINT_AHEAD_US - MINUTE_US)[1] > HINT
+
+
+WRONG = ["9007199254740991", str(1 << 52), str((1 << 52) - 10), "1e300", "inf", "nan", "x", ""]
+
+
+@pytest.mark.parametrize("counter", WRONG)
+def test_a_wrong_counter_gives_no_vote_and_is_left_as_it_is(master: Scripted, counter: str) -> None:
+    master.redis.hset(scripts.FENCES_KEY, SLOT, counter)
     assert master.acquire()[:2] == [-3, 0]
-    assert master.counter() == str(CEILING - 1)
+    assert master.propose(HINT)[:2] == [-3, 0]
+    assert (master.lease(), master.counter()) == (None, counter)
+
+
+def test_a_counter_a_day_ahead_of_the_masters_clock_gives_no_vote(master: Scripted) -> None:
+    master.redis.hset(scripts.FENCES_KEY, SLOT, master.now_us() + COUNTER_AHEAD_US + MINUTE_US)
+    assert (master.acquire()[0], master.propose(HINT)[0]) == (-3, -3)
+    master.redis.hset(scripts.FENCES_KEY, SLOT, master.now_us() + COUNTER_AHEAD_US - MINUTE_US)
+    assert master.acquire()[0] == 1
+
+
+def test_no_block_size_moves_a_counter_to_where_it_is_wrong(master: Scripted) -> None:
+    assert master.acquire(block=1 << 51)[:2] == [-3, 0]
+    assert master.counter() is None
 
 
 def test_a_resource_of_any_bytes_is_a_key(master: Scripted) -> None:
     with redis.Redis("127.0.0.1", master.redis.connection_pool.connection_kwargs["port"]) as raw:
         odd = b"\x00\xff {}*?[\r\n"
         words = [MINE, f"1000 {OWNER}", 1_000, SLOT, HINT, BLOCK, CLUSTER]
-        keys = [scripts.LEASE_PREFIX + odd, scripts.FENCES_KEY, scripts.IDENTITY_KEY]
-        assert raw.evalsha(scripts.ACQUIRE.digest.decode(), 3, *keys, *words)[0] == 1
+        keys = [scripts.LEASE_PREFIX + odd, scripts.FENCES_KEY]
+        assert raw.evalsha(scripts.ACQUIRE.digest.decode(), 2, *keys, *words)[0] == 1
         assert raw.get(scripts.LEASE_PREFIX + odd).startswith(MINE.encode())
 
 
@@ -400,12 +423,12 @@ def test_propose_refuses_what_is_not_above_the_counter_and_names_that(master: Sc
     assert master.propose(counter + 1)[:2] == [1, counter + 1]
 
 
-def test_propose_is_exact_near_2_to_the_53_and_refuses_to_pass_it(master: Scripted) -> None:
-    last_block = CEILING - BLOCK
-    assert master.propose(last_block - 1)[:2] == [1, last_block - 1]
-    assert master.counter() == str(CEILING - 2)
-    assert master.propose(last_block + 1)[:2] == [-3, 0]
-    assert master.counter() == str(CEILING - 2)
+def test_propose_refuses_what_is_half_a_day_ahead_of_the_masters_clock(master: Scripted) -> None:
+    for ahead_us in (HINT_AHEAD_US + MINUTE_US, COUNTER_AHEAD_US, 1 << 51, 1 << 52, 1 << 60):
+        assert master.propose(master.now_us() + ahead_us)[:2] == [-4, 0]
+    assert master.counter() is None
+    fence = master.now_us() + HINT_AHEAD_US - MINUTE_US
+    assert master.propose(fence)[:2] == [1, fence]
 
 
 def test_propose_is_refused_without_the_clusters_identity(blank: Scripted) -> None:
@@ -419,13 +442,13 @@ def test_propose_is_refused_without_the_clusters_identity(blank: Scripted) -> No
 
 
 def test_identify_gives_a_blank_master_its_identity_and_its_counters(blank: Scripted) -> None:
-    assert blank.identify(1, CEILING - 1, 4_095, HINT) == 1
+    assert blank.identify(1, HINT + 63, 4_095, HINT) == 1
     assert blank.redis.hgetall(scripts.IDENTITY_KEY) == {
         "cluster": CLUSTER,
         "name": "m1",
         "max_ttl_ms": str(MAX_TTL_MS),
     }
-    assert blank.redis.hgetall(scripts.FENCES_KEY) == {"1": str(CEILING - 1), "4095": str(HINT)}
+    assert blank.redis.hgetall(scripts.FENCES_KEY) == {"1": str(HINT + 63), "4095": str(HINT)}
 
 
 def test_identify_takes_the_counters_of_all_slots_at_once(blank: Scripted) -> None:

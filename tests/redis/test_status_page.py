@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import threading
@@ -17,7 +18,7 @@ import redis
 from lockd import metrics_http
 from lockd.config import Config
 from lockd.metrics import Metrics
-from lockd.status_page import HEADERS
+from lockd.metrics_pages import SAFETY
 from tests.redis.browser import find_chromium, staying, visit
 from tests.redis.masters import PATIENT, Cluster, as_map, eventually
 
@@ -54,17 +55,38 @@ def test_it_shows_masters_classes_leases_and_waiters(patient: Cluster) -> None:
         target=patient.client().execute_command, args=("LOCK", "invoice:42", 30_000, "WAIT", 20_000)
     )
     waiting.start()
-    page = seen(patient, "invoice:42", "backup", "2 held, 1 waiting", "Locks are available", "Locks are safe")
+    page = seen(patient, "2 held, 1 waiting", "Locks are available", "Locks are safe", "lockctl top")
     client.close()
     waiting.join()
     for master in patient.masters:
         assert master.address in page
-    assert '<td>invoices</td><td>invoice:*</td><td class="n">1</td><td class="n">1</td>' in page
+    assert '<td>invoices</td><td class="n">1</td><td class="n">1</td>' in page
+
+
+def test_no_name_of_a_resource_and_nobody_who_holds_it_is_on_the_port(patient: Cluster) -> None:
+    """Any local user, and whoever a firewall lets in, reads the port; names are had over the socket."""
+    client, waiter = patient.client(), patient.client()
+    granted = as_map(client.execute_command("LOCK", "invoice:secret-42", 30_000))
+    client.execute_command("LOCK", "backup-of-acme", 30_000, "DETACHED")
+    waiting = threading.Thread(
+        target=waiter.execute_command, args=("LOCK", "invoice:secret-42", 30_000, "WAIT", 20_000)
+    )
+    waiting.start()
+    pages = [seen(patient, "2 held, 1 waiting")]
+    for path, accept in (("metrics", "*/*"), ("metrics", "application/openmetrics-text"), ("readyz", "*/*")):
+        request = urllib.request.Request(f"http://127.0.0.1:{patient.metrics_port}/{path}")
+        request.add_header("Accept", accept)
+        with urllib.request.urlopen(request, timeout=30) as reply:
+            pages.append(reply.read().decode())
+    client.close()
+    waiting.join()
+    for word in ("secret-42", "acme", granted["token"], f">{os.getpid()}<"):
+        assert [page for page in pages if word in page] == []
 
 
 def test_its_headers_let_nothing_in(patient: Cluster) -> None:
     headers, _ = page_of(patient)
-    for name, value in HEADERS:
+    for name, value in SAFETY:
         assert headers[name] == value
 
 
@@ -110,7 +132,8 @@ def test_a_lease_that_was_ended_by_force_is_not_shown_as_lost(patient: Cluster) 
 def test_what_is_held_by_class_can_be_asked_for_over_the_socket_too(patient: Cluster) -> None:
     client = patient.client(protocol=3)
     client.execute_command("LOCK", "invoice:1", 30_000)
-    assert client.execute_command("INFO", "classes")["class_invoices"]["leases"] == 1
+    # Counted for whoever looked a moment ago, too: it may be a second old.
+    eventually(lambda: client.execute_command("INFO", "classes")["class_invoices"]["leases"] == 1)
     assert "class_invoices" not in client.execute_command("INFO", "all")
 
 
@@ -119,7 +142,7 @@ def test_thousands_of_leases_neither_swell_the_page_nor_hold_up_the_loop(patient
     for number in range(3_000):
         pipeline.execute_command("LOCK", f"many:{number}", 60_000, "DETACHED")
     pipeline.execute()
-    assert len(seen(patient, "3000 held, 0 waiting", "the 100 most waited for")) < 150_000
+    assert len(seen(patient, "3000 held, 0 waiting")) < 20_000
     done = threading.Event()
 
     def read_on() -> None:
@@ -143,16 +166,11 @@ def test_thousands_of_leases_neither_swell_the_page_nor_hold_up_the_loop(patient
 # In a browser
 
 
-def test_a_browser_shows_it_without_complaint_and_hostile_names_as_text(
-    patient: Cluster, tmp_path: Path
-) -> None:
+def test_a_browser_shows_it_without_complaint(patient: Cluster, tmp_path: Path) -> None:
     find_chromium()
-    patient.client(decode_responses=False).execute_command("LOCK", HOSTILE, 30_000, "DETACHED")
-    seen(patient, "1 held")
     document, complaints = visit(f"http://127.0.0.1:{patient.metrics_port}/", tmp_path / "home")
     assert complaints == []
     assert "<title>GOOD: lockd on " in document
-    assert "&lt;script&gt;document.title" in document
 
 
 def test_a_browser_refuses_whatever_script_would_get_into_it(tmp_path: Path) -> None:
@@ -163,7 +181,7 @@ def test_a_browser_refuses_whatever_script_would_get_into_it(tmp_path: Path) -> 
     )
     evil = b"<!DOCTYPE html><title>as it was</title>" + HOSTILE + b"<style>p {color: red}</style>"
     server = metrics_http.start(
-        "127.0.0.1:0", Metrics(config), lambda: True, lambda: (True, ""), status=lambda names: evil
+        "127.0.0.1:0", Metrics(config), lambda: True, lambda: (True, ""), status=lambda: evil
     )
     document, complaints = visit(f"http://127.0.0.1:{server.port}/", tmp_path / "home")
     server.stop()

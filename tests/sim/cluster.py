@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
 
+from lockd.core.fences import SANE_MOST, slot_of
 from lockd.core.validity import settle_ns
 from tests.sim.agent import Agent
 from tests.sim.apps import App, FenceStore, Habits, Request
@@ -174,6 +175,27 @@ class Cluster:
 
         return mend
 
+    def babbling_master(self, fault: Fault) -> Callable[[], None]:
+        master = self.masters[fault.master]
+        master.babbling = True
+
+        def mend() -> None:
+            master.babbling = False
+
+        return mend
+
+    def miscounting_master(self, fault: Fault) -> Callable[[], None]:
+        """Its counters are wrong until somebody wipes it, and it is admitted again."""
+        master = self.masters[fault.master]
+        wrong = SANE_MOST - 1_000_000
+        master.store.counters = {slot_of(resource): wrong for resource in self.habits.resources}
+
+        def mend() -> None:
+            boot = master.crash(wiped=True)
+            boot()
+
+        return mend
+
     def step_master(self, fault: Fault) -> None:
         self.masters[fault.master].step_clock(fault.amount)
 
@@ -338,6 +360,8 @@ _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.WIPE_MASTER: Cluster.wipe_master,
     Kind.PAUSE_MASTER: Cluster.pause_master,
     Kind.REFUSING_MASTER: Cluster.refusing_master,
+    Kind.BABBLING_MASTER: Cluster.babbling_master,
+    Kind.MISCOUNTING_MASTER: Cluster.miscounting_master,
     Kind.STEP_MASTER: Cluster.step_master,
     Kind.CUT: Cluster.cut,
     Kind.ISOLATE_MASTER: Cluster.isolate_master,

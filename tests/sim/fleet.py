@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING, Any
 from lockd.core.ballots import Attempt, Extension, FenceRound, Release, bits
 from lockd.core.clocks import Clocks
 from lockd.core.electorate import Electorate
+from lockd.core.fences import SANE_MOST
 from lockd.core.membership import (
     Facts,
     State,
     TooFewReadings,
     highest_counters,
     judge,
+    longest_possible_ttl_ms,
     wait_for_blank,
 )
 from tests.sim.history import Failed, Tried
@@ -40,6 +42,7 @@ class Fleet:
             len(masters), max_ttl_ms=max_ttl_ms, min_ttl_ms=MIN_TTL_MS, allowance_ms=ALLOWANCE_MS
         )
         self.electorate = Electorate(self.clocks)
+        self.fence_most = SANE_MOST
         self.links = [
             Link(agent, master.index, there, back, master.hear)
             for master, (there, back) in zip(masters, paths, strict=True)
@@ -49,6 +52,7 @@ class Fleet:
     def weigh(self) -> None:
         states = [link.state if link.introduced else None for link in self.links]
         self.electorate.weigh(states, self._agent.boot_ns())
+        self.fence_most = self.clocks.largest_sane_fence(self._agent.boot_ns())
 
     def judge(self, link: Link, facts: Facts) -> State:
         others = [
@@ -57,8 +61,12 @@ class Fleet:
             if other is not link and other.introduced and other.facts is not None
         ]
         state, _ = judge(self.name(link.index), CLUSTER, facts, others)
-        if state is State.UP and facts.identity is not None:
-            self.clocks.allow_for(facts.identity.max_ttl_ms)
+        if state is State.UP:
+            of_all = [facts if other is link else other.facts for other in self.links]
+            known = [
+                of.identity.longest_ttl_ms for of in of_all if of is not None and of.identity is not None
+            ]
+            self.clocks.allow_for(longest_possible_ttl_ms(known, len(self.links)))
         return state
 
     # core.ports.Masters
@@ -75,6 +83,9 @@ class Fleet:
 
     def name(self, master: int) -> str:
         return f"m{master + 1}"
+
+    def clock_us(self, now_ns: int) -> int:
+        return self.clocks.median_us(now_ns)
 
     def acquire(self, attempt: Attempt) -> int:
         world = self._agent.world
@@ -140,7 +151,8 @@ class Admission:
     def _enough(self) -> None:
         quorum = len(self._fleet.links) // 2 + 1
         try:
-            counters = highest_counters(self._readings, quorum)
+            most = self._fleet.clocks.largest_sane_fence(self._agent.boot_ns())
+            counters = highest_counters(self._readings, quorum, most)
         except TooFewReadings:
             return
         if self._link.introduced and self._link.state is State.BLANK:

@@ -11,8 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lockd.core.ballots import Release, Verdict
+from lockd.core.answers import Flaw, flaw_of, is_of_release
+from lockd.core.ballots import MISCOUNTS, Release, Verdict
 from lockd.core.clocks import ClockWatch
+from lockd.core.fences import BLOCK, slot_of
 from lockd.core.membership import Facts, State
 from tests.sim.master import ERROR, HANG_UP, LOST
 from tests.sim.network import Connection, Path
@@ -50,6 +52,7 @@ class Link:
         self._in_flight: deque[Question] = deque()
         self._owed: deque[Any] = deque()
         self._session: tuple[str, int] | None = None
+        self._wrong_slot: int | None = None
         self._heard_ns = 0
         self._looking = False
         self._looking_closer = False
@@ -99,7 +102,7 @@ class Link:
         elif answer == ERROR:
             self._refused(question, now_ns)
         elif isinstance(question, Release):
-            question.answered(self.index, answer, 0, True, now_ns)
+            self._released(question, answer, now_ns)
         else:
             self._vote(question, sent_ns, answer, now_ns)
         if self.state is State.STALLED and (
@@ -107,7 +110,19 @@ class Link:
         ):
             self._change(State.UP)
 
-    def _vote(self, ballot: Any, sent_ns: int, answer: tuple[int, int, int], now_ns: int) -> None:
+    def _released(self, release: Release, answer: Any, now_ns: int) -> None:
+        if is_of_release(answer):
+            release.answered(self.index, answer, 0, True, now_ns)
+            return
+        release.asked_again |= 1 << self.index
+        self._owed.append(release)
+        self._leave_alone()
+
+    def _vote(self, ballot: Any, sent_ns: int, answer: Any, now_ns: int) -> None:
+        flaw = flaw_of(ballot, answer, self._agent.fleet.fence_most)
+        if flaw is not None:
+            self._flawed(ballot, answer, flaw, now_ns)
+            return
         status, value, master_us = answer
         if self.watch.observe(sent_ns, now_ns, master_us):
             self._agent.fleet.weigh()
@@ -115,6 +130,23 @@ class Link:
             self.inspect_soon()
         counts = bool(self._agent.fleet.electorate.trusted >> self.index & 1)
         ballot.answered(self.index, status, value, counts, now_ns)
+
+    def _flawed(self, ballot: Any, answer: Any, flaw: Flaw, now_ns: int) -> None:
+        if flaw is Flaw.NONSENSE:
+            ballot.unanswered(self.index, "nonsense", now_ns)
+            self._leave_alone()
+            return
+        self._wrong_slot = slot_of(ballot.resource)
+        if self.state in (State.UP, State.STALLED):
+            self._change(State.MISCOUNTING)
+        if answer[0] == MISCOUNTS:
+            ballot.answered(self.index, MISCOUNTS, 0, False, now_ns)
+        else:
+            ballot.unanswered(self.index, "miscounting", now_ns)
+
+    def _leave_alone(self) -> None:
+        self._tries = max(self._tries, 7)  # more than half a second
+        self.drop()
 
     def _refused(self, ballot: Any, now_ns: int) -> None:
         if isinstance(ballot, Release):
@@ -206,6 +238,11 @@ class Link:
     def _inspected(self, facts: Facts) -> None:
         self.facts = facts
         state = self._agent.fleet.judge(self, facts)
+        if state is State.BLANK:
+            self._wrong_slot = None
+        elif state is State.UP and self._wrong_slot is not None:
+            state = State.MISCOUNTING
+            self.call("counters", self._counted)
         if state is not State.BLANK:
             self.blank_since_ns = None
         elif self.blank_since_ns is None:
@@ -218,6 +255,13 @@ class Link:
             self.call("kill", self._introduced, self._session[1])
         else:
             self._introduced(None)
+
+    def _counted(self, counters: dict[int, int]) -> None:
+        """Whether the counter that was wrong is right again."""
+        slot = self._wrong_slot
+        if slot is not None and counters.get(slot, 0) + BLOCK <= self._agent.fleet.fence_most:
+            self._wrong_slot = None
+            self.inspect_soon()
 
     def _introduced(self, _: Any) -> None:
         assert self.facts is not None

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from lockd.core.ballots import PUT_BACK, YES, Attempt, Extension, FenceRound, Release
-from lockd.core.fences import slot_of
+from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import on_masters
 from lockd.core.membership import REQUIRED_SETTINGS, Facts, Identity
 from lockd.core.validity import settle_ns
@@ -44,6 +44,7 @@ class Master(Process):
         self.cluster = cluster
         self.store = Store()
         self.refusing = False
+        self.babbling = False
         self.stepped_back = False
         self.quarantined = False
         self._guarding = guarding
@@ -111,6 +112,26 @@ class Master(Process):
     # The scripts
 
     def _run(self, ballot: Any, host: str) -> Any:
+        """What its script answers; of one that babbles, at times something that no script does."""
+        answer = self._run_script(ballot, host)
+        if not self.babbling or answer == ERROR or self.dice.random() < 0.5:
+            return answer
+        return self._nonsense(ballot, answer)
+
+    def _nonsense(self, ballot: Any, answer: Any) -> Any:
+        """Never a false 'yes' or 'no' that could be true: no agent could tell."""
+        if isinstance(ballot, Release):
+            return self.dice.choice((None, 2, -1, [1]))
+        status, value, now_us = answer
+        spoilt: list[Any] = [
+            [status, None, now_us], [None, value, now_us], [77, value, now_us], [status, value, -now_us],
+            [status, value, 1 << 80], [0, -5, now_us], [0, 1 << 62, now_us], None, [],
+        ]  # fmt: skip
+        if isinstance(ballot, Attempt):
+            spoilt += [[1, now_us + 2 * COUNTER_AHEAD_US, now_us], [1, SANE_MOST, now_us], [1, -1, now_us]]
+        return self.dice.choice(spoilt)
+
+    def _run_script(self, ballot: Any, host: str) -> Any:
         if self.refusing:
             return ERROR
         now_us = self.now_us()
@@ -124,7 +145,7 @@ class Master(Process):
         landed = PUT_BACK if isinstance(ballot, Extension) else YES
         if status == landed and not isinstance(ballot, FenceRound):
             self.world.note(Landed(self.world.now_ns, self.name, ballot.token, host))
-        return status, value, now_us
+        return [status, value, now_us]
 
     def _vote(self, ballot: Any, now_us: int) -> tuple[int, int]:
         store, cluster = self.store, self.cluster.encode()
@@ -140,7 +161,7 @@ class Master(Process):
                 now_us,
             )
         if isinstance(ballot, FenceRound):
-            return store.propose(slot_of(ballot.resource), ballot.value, cluster)
+            return store.propose(slot_of(ballot.resource), ballot.value, cluster, now_us)
         assert isinstance(ballot, Extension)
         back = ballot.put_back or b""
         return store.extend(

@@ -242,8 +242,8 @@ MUTATIONS = (
         "admission copies from one master only",
         8,
         MEMBERSHIP,
-        "    for reading in readings:\n",
-        "    for reading in readings[:1]:\n",
+        "    for reading in sane:\n",
+        "    for reading in sane[:1]:\n",
     ),
     one("admission copies no counters", 8, MEMBERSHIP, "    return highest\n", "    return {}\n"),
     one(
@@ -306,14 +306,37 @@ MUTATIONS = (
         "a lease that looks gone is released under its holder",
         12,
         LOCKS,
-        "Loss.GONE, reason, now_ns, gone=True)\n            if reply",
-        'Loss.GONE, reason, now_ns, gone=True)\n            self._end(lease, "forced", now_ns)\n            if reply',
+        "Loss.GONE, reason, now_ns, gone=True)\n            extension",
+        'Loss.GONE, reason, now_ns, gone=True)\n            self._end(lease, "forced", now_ns)\n            extension',
     ),
     one(
         "the lock of a dead app waits for its TTL",
         13,
         LOCKS,
-        '            self._end(lease, "app gone", now_ns)\n\n    def take_away',
-        "            pass\n\n    def take_away",
+        '            self._end(lease, "app gone", now_ns)\n\n    def cut_off',
+        "            pass\n\n    def cut_off",
+    ),
+    Mutation(
+        "a wrong counter is believed, and passed on",
+        6,
+        (
+            Edit(
+                "lockd/core/answers.py",
+                "sane = 0 < value <= most and value <= master_us + COUNTER_AHEAD_US",
+                "sane = True",
+            ),
+            Edit("lockd/core/fences.py", "counter <= masters_us + _HEEDED_AHEAD_US:", "counter:"),
+            Edit(
+                "lockd/core/fences.py",
+                "return above if clock_us < above <= masters_us + HINT_AHEAD_US else clock_us",
+                "return max(above, clock_us)",
+            ),
+            Edit(SCRIPTS, "if fence < hint <= now_us + HINT_AHEAD_US - BLOCK + 1:", "if fence < hint:"),
+            Edit(
+                SCRIPTS,
+                "        if last > now_us + COUNTER_AHEAD_US or last >= SANE_MOST:\n            return -3, 0\n",
+                "",
+            ),
+        ),
     ),
 )

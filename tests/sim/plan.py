@@ -27,6 +27,8 @@ class Kind(StrEnum):
     WIPE_MASTER = "wipe master"
     PAUSE_MASTER = "pause master"
     REFUSING_MASTER = "full disk of master"
+    BABBLING_MASTER = "master that talks nonsense"
+    MISCOUNTING_MASTER = "wrong fence counters of master"
     STEP_MASTER = "step clock of master"
     CUT = "cut path"
     ISOLATE_MASTER = "isolate master"
@@ -44,7 +46,7 @@ class Kind(StrEnum):
     KILL_APP = "kill app"
 
 
-GRAVE = (Kind.WIPE_MASTER, Kind.STEP_MASTER)
+GRAVE = (Kind.WIPE_MASTER, Kind.STEP_MASTER, Kind.MISCOUNTING_MASTER)
 """What takes data or time from a master: lockd stands that of a minority, until it has settled."""
 
 

@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from lockd.core.ballots import Attempt, Extension, FenceRound
-from lockd.core.fences import BLOCK, CEILING, slot_of
+from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import on_masters
 
 _PUT_BACK = re.compile(rb" p[0-9]+$")
@@ -80,7 +80,7 @@ class Store:
                 now_us,
             )
         if isinstance(ballot, FenceRound):
-            return self.propose(slot_of(ballot.resource), ballot.value, cluster)
+            return self.propose(slot_of(ballot.resource), ballot.value, cluster, now_us)
         back = ballot.put_back or b""
         return self.extend(ballot.resource, ballot.token, ballot.ttl_ms, cluster, back, ballot.age_ms, now_us)
 
@@ -99,9 +99,11 @@ class Store:
             return -1, 0
         if ttl_ms > self.max_ttl_ms:
             return -2, self.max_ttl_ms
-        fence = max(self.counters.get(slot, 0) + 1, hint)
+        fence = self.counters.get(slot, 0) + 1
+        if fence < hint <= now_us + HINT_AHEAD_US - BLOCK + 1:
+            fence = hint
         last = fence + BLOCK - 1
-        if last >= CEILING:
+        if last > now_us + COUNTER_AHEAD_US or last >= SANE_MOST:
             return -3, 0
         now_ms = now_us // 1000
         key = self.lease(resource, now_us)
@@ -115,13 +117,15 @@ class Store:
         self.counters[slot] = last
         return 1, fence
 
-    def propose(self, slot: int, value: int, cluster: bytes) -> Answer:
+    def propose(self, slot: int, value: int, cluster: bytes, now_us: int) -> Answer:
         if self.cluster != cluster:
             return -1, 0
         last = value + BLOCK - 1
-        if last >= CEILING:
-            return -3, 0
         counter = self.counters.get(slot, 0)
+        if counter > now_us + COUNTER_AHEAD_US or counter >= SANE_MOST:
+            return -3, 0
+        if last > now_us + HINT_AHEAD_US or last >= SANE_MOST:
+            return -4, 0
         if value <= counter:
             return 0, counter
         self.counters[slot] = last

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from lockd.core.answers import flaw_of
 from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Release, Verdict
 from lockd.core.clocks import Clocks
+from lockd.core.fences import largest_sane
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.ports import Chance, Extended, Limits, Refusal
@@ -120,6 +122,9 @@ class Fleet:
     def name(self, master: int) -> str:
         return f"m{master + 1}"
 
+    def clock_us(self, now_ns: int) -> int:
+        return (now_ns + WALL_AHEAD_NS) // 1000
+
     def _ask_all(self, ballot: Ballot) -> int:
         for master, link in enumerate(self.links):
             if link.up:
@@ -155,6 +160,10 @@ class Fleet:
         ballot, sent_ns, (status, value, time_us) = self.links[master].replies.popleft()
         counts = True
         if not isinstance(ballot, Release):
+            flaw = flaw_of(ballot, [status, value, time_us], largest_sane(self.time.wall_us))
+            if flaw is not None and status >= 0:
+                ballot.unanswered(master, flaw, self.time.now_ns)
+                return
             if self.clocks is not None:
                 self.clocks.watches[master].observe(sent_ns, self.time.now_ns, time_us)
                 self.weigh()

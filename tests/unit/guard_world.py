@@ -175,8 +175,8 @@ class FragileDisk(Disk):
     def make_folder(self, path: Path) -> None:
         pass
 
-    def is_ours_alone(self, path: Path) -> bool:
-        return True
+    def check_folder(self, path: Path) -> None:
+        pass
 
     def read(self, path: Path) -> bytes:
         try:

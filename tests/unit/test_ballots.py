@@ -177,7 +177,7 @@ def test_a_try_has_not_landed_where_it_was_not_sent():
 
 @pytest.mark.parametrize(
     ("status", "reason"),
-    [(-1, "no identity"), (-2, "ttl above its ceiling"), (-3, "fence counter exhausted")],
+    [(-1, "no identity"), (-2, "ttl above its ceiling"), (-3, "fence counter is wrong")],
 )
 def test_a_master_that_refuses_for_its_own_reasons_is_no_voter_and_says_why(status, reason):
     asked = attempt()
@@ -368,11 +368,22 @@ def test_what_one_extension_found_gone_does_not_count_for_another_that_is_under_
     assert second.verdict is Verdict.OPEN
 
 
-def test_an_extension_lasts_as_long_as_the_shortest_of_its_confirmations():
+def test_an_extension_lasts_as_long_as_a_quorum_keeps_it():
     ballot = extension()
     for master, lasts_ms in enumerate([9_000, 4_000, 12_000]):
         ballot.answered(master, 1, lasts_ms, True, 1)
     assert ballot.lasts_ms == 4_000
+    assert ballot.verdict is Verdict.OPEN, "it may be one master's word alone"
+    ballot.answered(3, 1, 8_000, True, 1)
+    assert (ballot.verdict, ballot.lasts_ms) == (Verdict.YES, 8_000)
+
+
+def test_an_extension_that_just_a_quorum_answers_lasts_as_long_as_the_shortest_of_them():
+    ballot = extension()
+    for master, lasts_ms in enumerate([9_000, 4_000, 12_000]):
+        ballot.answered(master, 1, lasts_ms, True, 1)
+    ballot.time_out(2)
+    assert (ballot.verdict, ballot.lasts_ms) == (Verdict.YES, 4_000)
 
 
 def test_an_extension_that_is_held_out_says_so():

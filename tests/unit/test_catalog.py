@@ -148,6 +148,14 @@ class TestAnswers:
         unlock, nothing, lock = catalog.command_info(["unlock", "nosuch", "lock"])
         assert (unlock[0], nothing, lock[0]) == ("unlock", None, "lock")
 
+    @pytest.mark.parametrize("protocol", [2, 3])
+    def test_no_reply_grows_with_the_number_of_times_that_a_command_is_named(self, protocol: int):
+        whole = max(len(catalog.answer([*words], protocol)) for words in ([], [b"DOCS"], [b"INFO"]))
+        for subcommand in (b"INFO", b"DOCS"):
+            for name in (b"client", b"command", b"Lock", b"nosuch"):
+                asked = [subcommand, *[name] * 1_000]
+                assert len(catalog.answer(asked, protocol)) <= max(whole, sum(map(len, asked)))
+
     def test_docs_leave_out_what_they_do_not_know_and_tell_a_command_once(self):
         assert list(catalog.command_docs(["PING", "nosuch", "ping", "client|id"])) == ["ping", "client|id"]
 

@@ -1,11 +1,11 @@
-"""Counting what is held and waited for, and choosing what is worth showing."""
+"""Counting what is held and waited for."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from lockd.census import Census
+from lockd.census import KEPT_NS, Census, Counted
 from lockd.core.leases import Standing
 from lockd.core.queues import Queue
 
@@ -43,8 +43,12 @@ def a_queue(
     return queue
 
 
-def census_of(*queues: Queue, detached: tuple[Any, ...] = (), keep: int = 10) -> Census:
-    census = Census(("jobs", "other"), masters=3, timeout_ms=250, keep=keep)
+def a_census() -> Census:
+    return Census(("jobs", "other"), masters=3, timeout_ms=250)
+
+
+def census_of(*queues: Queue, detached: tuple[Any, ...] = ()) -> Census:
+    census = a_census()
     by_resource = {queue.resource: queue for queue in queues}
     by_token = {b"%d" % number: lease for number, lease in enumerate(detached)}
     for _ in census.steps(by_resource, by_token, NOW_NS):
@@ -67,8 +71,6 @@ def test_waiters_behind_another_host_count_too() -> None:
     census = census_of(a_queue(b"far", None, (900, 10)))
     assert (census.by_class["jobs"].leases, census.by_class["jobs"].waiters) == (0, 2)
     assert census.by_class["jobs"].oldest_wait_ns == 900 * MS
-    [place] = census.places
-    assert (place.resource, place.lease, place.waiters) == (b"far", None, 2)
 
 
 def test_a_class_that_nobody_configured_counts_as_other() -> None:
@@ -77,7 +79,6 @@ def test_a_class_that_nobody_configured_counts_as_other() -> None:
 
 def test_a_queue_at_rest_is_nothing_to_show() -> None:
     census = census_of(a_queue(b"idle"))
-    assert census.places == []
     assert census.total.leases == census.total.waiters == 0
 
 
@@ -91,28 +92,9 @@ def test_lost_leases_and_those_on_fewer_masters_are_counted() -> None:
     assert census.total.on_fewer == 1  # the fresh one's other masters have not had the time yet
 
 
-def test_what_is_waited_for_comes_first_then_what_is_lost_then_what_is_held_long() -> None:
-    census = census_of(
-        a_queue(b"long", a_lease(b"long", held_ms=9_000)),
-        a_queue(b"lost", a_lease(b"lost", held_ms=1, standing=Standing.LOST)),
-        a_queue(b"hot", a_lease(b"hot", held_ms=1), (5,)),
-        a_queue(b"short", a_lease(b"short", held_ms=2)),
-    )
-    assert [place.resource for place in census.places] == [b"hot", b"lost", b"long", b"short"]
-
-
-def test_only_the_most_important_are_kept_and_all_are_counted() -> None:
-    queues = [a_queue(b"r%d" % n, a_lease(b"r%d" % n, held_ms=n)) for n in range(1_000)]
-    census = census_of(*queues, keep=3)
-    assert [place.resource for place in census.places] == [b"r999", b"r998", b"r997"]
-    assert len(census._places) < 12
-    assert census.total.leases == 1_000
-
-
 def test_it_offers_a_rest_every_few_leases() -> None:
     queues = {b"%d" % n: a_queue(b"%d" % n, a_lease(b"%d" % n)) for n in range(1_000)}
-    census = Census(("jobs", "other"), masters=3, timeout_ms=250, keep=3)
-    assert len(list(census.steps(queues, {}, NOW_NS))) >= 5
+    assert len(list(a_census().steps(queues, {}, NOW_NS))) >= 5
 
 
 def test_a_line_that_moves_on_while_it_is_looked_at_is_left_for_the_next_time() -> None:
@@ -123,3 +105,35 @@ def test_a_line_that_moves_on_while_it_is_looked_at_is_left_for_the_next_time() 
     queue = Moving(b"moving")
     queue.waiters[Waiter(label="jobs", asked_ns=0)] = None  # type: ignore[index]
     assert census_of(queue).total.waiters == 0
+
+
+class Walked(dict[bytes, Any]):
+    """Counts how often all of it was looked at."""
+
+    walks = 0
+
+    def values(self) -> Any:
+        self.walks += 1
+        return super().values()
+
+
+def test_who_asks_all_the_time_has_it_walked_once_in_a_while() -> None:
+    queues, now_ns = Walked({b"a": a_queue(b"a", a_lease(b"a"))}), NOW_NS
+    counted = Counted(a_census, SimpleNamespace(queues=queues, detached={}), lambda: now_ns)
+    for _ in range(100):
+        assert list(counted.steps()) == []
+    assert (counted.last.total.leases, queues.walks) == (1, 1)
+    queues[b"b"] = a_queue(b"b", a_lease(b"b"))
+    now_ns += KEPT_NS
+    assert list(counted.steps()) == []
+    assert (counted.last.total.leases, queues.walks) == (2, 2)
+
+
+def test_a_walk_that_is_not_over_leaves_the_last_one_as_it_was() -> None:
+    queues = {b"%d" % n: a_queue(b"%d" % n, a_lease(b"%d" % n)) for n in range(1_000)}
+    counted = Counted(a_census, SimpleNamespace(queues=queues, detached={}), lambda: NOW_NS)
+    steps = counted.steps()
+    next(steps)
+    assert counted.last.total.leases == 0
+    assert list(steps) != []
+    assert counted.last.total.leases == 1_000

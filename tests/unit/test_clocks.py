@@ -3,6 +3,7 @@
 import pytest
 
 from lockd.core.clocks import Clocks
+from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
 
 MS = 1_000_000
 S = 1000 * MS
@@ -261,12 +262,41 @@ def test_a_higher_ceiling_on_the_masters_makes_the_watch_longer():
     watch = Watch()
     watch.ahead_us[3] += 3_600_000_000
     watch.clocks.allow_for(2 * MAX_TTL_MS)
-    watch.clocks.allow_for(1_000)
     watch.sample()
     watch.go_on(2 * SETTLE_S - 3)
     assert 3 not in watch.trusted()
     watch.go_on(3)
     assert 3 in watch.trusted()
+
+
+def test_a_ceiling_that_was_said_wrongly_is_waited_for_no_longer_than_it_is_said():
+    watch = Watch()
+    watch.ahead_us[3] += 3_600_000_000
+    watch.clocks.allow_for(86_400_000)
+    watch.sample()
+    watch.go_on(SETTLE_S)
+    assert 3 not in watch.trusted()
+    watch.clocks.allow_for(1_000)
+    assert 3 in watch.trusted()
+
+
+def test_the_largest_sane_fence_is_a_day_ahead_of_the_median_whatever_one_clock_shows():
+    watch = Watch()
+    assert watch.clocks.largest_sane_fence(watch.now_ns) == SANE_MOST
+    watch.ahead_us[3] = 1 << 51
+    watch.sample()
+    watch.clocks.take_median(watch.now_ns)
+    median_us = watch.clocks.median_us(watch.now_ns)
+    assert abs(median_us - (watch.now_ns // 1000 + watch.ahead_us[0])) < 1_000
+    assert watch.clocks.largest_sane_fence(watch.now_ns) == median_us + COUNTER_AHEAD_US
+
+
+def test_of_two_clocks_hints_do_not_follow_the_one_in_the_future():
+    watch = Watch()
+    watch.ahead_us[1] = 1 << 51
+    watch.sample(0, 1)
+    watch.clocks.take_median(watch.now_ns)
+    assert watch.clocks.median_us(watch.now_ns) < 1 << 51
 
 
 def test_one_slow_answer_does_not_make_a_good_clock_look_far_off(watch):

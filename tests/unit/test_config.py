@@ -271,6 +271,14 @@ def test_metrics_that_name_no_address_are_refused(metrics: object) -> None:
     assert "host:port" in problems(metrics=metrics)["metrics"].right
 
 
+@pytest.mark.parametrize(
+    "name", ["web1:9480", "http://web1", "*", "*.example.com", "", ".", "[::1]", "a b", 1]
+)
+def test_names_for_metrics_are_plain_host_names(name: object) -> None:
+    assert problems(metrics_hosts=[name])["metrics_hosts[0]"].right.startswith("write a list of host names")
+    assert config(metrics_hosts=["web1", "web1.example.com"]).metrics_hosts == ("web1", "web1.example.com")
+
+
 @pytest.mark.parametrize("mode", [660, 0o660, "rw-rw----", "0o660", "0888", "06600", None])
 def test_a_socket_mode_that_could_be_misread_is_refused(mode: object) -> None:
     assert problems(socket={"mode": mode})["socket.mode"].right.endswith('"0660"')
@@ -557,7 +565,8 @@ def test_a_secret_is_neither_in_the_repr_nor_in_the_fingerprint() -> None:
 
 def test_agents_of_two_hosts_share_a_fingerprint_wherever_they_listen() -> None:
     one, two = (
-        config(metrics=f"{host}:9480", socket={"path": f"/run/{host}.sock"}) for host in ("web1", "web2")
+        config(metrics=f"{host}:9480", metrics_hosts=[host], socket={"path": f"/run/{host}.sock"})
+        for host in ("web1", "web2")
     )
     assert one.fingerprint() == two.fingerprint()
 
@@ -585,6 +594,7 @@ def test_a_single_master_is_a_warning() -> None:
         ("a*", "ab*", False),
         ("a[b]", "a[b]", False),
         ("*:x", "*:y:x", False),
+        ("a\\*", "a*", True),
         ("ab*", "a*", True),
         ("a?", "a*", True),
         ("*a*", "x[ab]y", True),
@@ -596,6 +606,13 @@ def test_a_class_behind_one_that_matches_all_of_it_is_a_warning(
 ) -> None:
     made = config(classes=[{"name": "one", "match": first}, {"name": "two", "match": second}])
     assert any("two is never reached, since one" in text for text in made.warnings()) is not reached
+
+
+def test_a_set_that_is_negated_as_a_shell_does_it_is_a_warning() -> None:
+    made = config(classes=[{"name": "a", "match": "[!x]*"}, {"name": "b", "match": "[^x]*"}])
+    assert made.class_of(b"y").name == "b"
+    [warning] = made.warnings()
+    assert warning.startswith("classes[0]: [! in '[!x]*' is a set with the character '!' in it; write [^")
 
 
 def test_users_and_groups_that_this_host_does_not_know_are_warnings() -> None:

@@ -1,59 +1,107 @@
 """Fences: hints above all that was seen, near those of other agents."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockd.core.fences import BLOCK, CEILING, SLOTS, FenceHints, slot_of
+from lockd.core.fences import (
+    BLOCK,
+    COUNTER_AHEAD_US,
+    HINT_AHEAD_US,
+    SANE_MOST,
+    SLOTS,
+    FenceHints,
+    is_right_counter,
+    largest_sane,
+    slot_of,
+)
 
 NOW_US = 1_700_000_000_000_000
+HOUR_US = 3_600_000_000
 
 
 def test_the_first_hint_is_the_clock_so_that_agents_with_good_clocks_agree():
-    assert FenceHints().next(NOW_US) == NOW_US
+    assert FenceHints().next(1, NOW_US, NOW_US + 500) == NOW_US
 
 
 def test_a_hint_is_above_the_whole_block_of_a_value_seen_even_when_the_clock_is_behind():
     hints = FenceHints()
-    hints.saw(NOW_US + 500)
-    assert hints.next(NOW_US) == NOW_US + 500 + BLOCK
+    hints.saw(1, NOW_US + 500, NOW_US)
+    assert hints.next(1, NOW_US, NOW_US) == NOW_US + 500 + BLOCK
 
 
 def test_a_hint_is_just_above_a_counter_that_refused():
     hints = FenceHints()
-    hints.saw_counter(NOW_US + 500)
-    assert hints.next(NOW_US) == NOW_US + 501
+    hints.saw_counter(1, NOW_US + 500, NOW_US)
+    assert hints.next(1, NOW_US, NOW_US) == NOW_US + 501
+
+
+def test_what_was_seen_of_one_counter_says_nothing_about_another():
+    hints = FenceHints()
+    hints.saw(1, NOW_US + 500, NOW_US)
+    assert hints.next(2, NOW_US, NOW_US) == NOW_US
 
 
 def test_an_older_value_does_not_lower_the_hint():
     hints = FenceHints()
-    hints.saw(NOW_US)
-    hints.saw(3)
-    assert hints.next(0) == NOW_US + BLOCK
+    hints.saw(1, NOW_US, NOW_US)
+    hints.saw(1, 3, NOW_US)
+    assert hints.next(1, NOW_US - 1, NOW_US) == NOW_US + BLOCK
 
 
 def test_the_clock_takes_over_again_once_it_has_caught_up():
     hints = FenceHints()
-    hints.saw(NOW_US)
-    assert hints.next(NOW_US + BLOCK + 1) == NOW_US + BLOCK + 1
+    hints.saw(1, NOW_US, NOW_US)
+    assert hints.next(1, NOW_US + BLOCK + 1, NOW_US) == NOW_US + BLOCK + 1
 
 
-def test_an_insane_clock_does_not_use_up_the_counters():
+@pytest.mark.parametrize("wall_us", [NOW_US + 2 * HOUR_US, NOW_US - 2 * HOUR_US, 1 << 52, 1 << 60, -5])
+def test_a_clock_that_is_far_from_the_masters_is_not_followed(wall_us):
+    assert FenceHints().next(1, wall_us, NOW_US) == NOW_US
+
+
+@pytest.mark.parametrize("value", [NOW_US + COUNTER_AHEAD_US + 1, SANE_MOST, 1 << 62])
+def test_a_value_that_no_counter_can_have_come_to_is_forgotten(value):
     hints = FenceHints()
-    hints.saw_counter(41)
-    assert hints.next(1 << 52) == 42
-    assert hints.next(1 << 60) == 42
+    hints.saw_counter(1, value, NOW_US)
+    assert hints.next(1, NOW_US, NOW_US) == NOW_US
+    hints.saw_counter(1, NOW_US + 500, NOW_US)
+    assert hints.next(1, NOW_US, NOW_US) == NOW_US + 501, "it hides nothing that is seen later"
 
 
-def test_a_clock_before_1970_is_no_hint():
-    assert FenceHints().next(-5) == 1
+def test_a_hint_that_the_masters_would_refuse_is_not_made():
+    hints = FenceHints()
+    hints.saw_counter(1, NOW_US + HINT_AHEAD_US, NOW_US)
+    assert hints.next(1, NOW_US, NOW_US) == NOW_US
 
 
-@given(st.lists(st.integers(0, CEILING)), st.integers(-(1 << 60), 1 << 60))
-def test_a_hint_exceeds_all_that_was_seen(seen, wall_us):
+def test_a_counter_far_ahead_of_the_clocks_does_not_hide_those_that_the_others_are_at():
+    """It is one master's word. Above it, or below where the others are, they would not all accept a hint."""
+    hints = FenceHints()
+    hints.saw(1, NOW_US + 500, NOW_US)
+    for ahead_us in (HINT_AHEAD_US - BLOCK, HINT_AHEAD_US + HOUR_US, COUNTER_AHEAD_US - BLOCK):
+        hints.saw(1, NOW_US + ahead_us, NOW_US)
+        assert hints.next(1, NOW_US, NOW_US) == NOW_US + 500 + BLOCK
+
+
+@given(st.lists(st.integers(0, NOW_US + HINT_AHEAD_US - HOUR_US - BLOCK)), st.integers(-(1 << 60), 1 << 60))
+def test_a_hint_exceeds_all_that_was_seen_and_is_near_the_masters_clocks(seen, wall_us):
     hints = FenceHints()
     for value in seen:
-        hints.saw(value)
-    assert hints.next(wall_us) > max(seen, default=0)
+        hints.saw(1, value, NOW_US)
+    assert max(seen, default=0) < hints.next(1, wall_us, NOW_US) <= NOW_US + HINT_AHEAD_US
+
+
+@pytest.mark.parametrize(
+    "shown", ["", "-1", "1.5", "nan", "inf", "1e9", "x", "9" * 17, str(NOW_US + 1), "\u0663"]
+)
+def test_a_counter_that_can_not_go_on_is_wrong(shown):
+    assert not is_right_counter(shown, NOW_US + BLOCK)
+
+
+def test_a_counter_up_to_a_day_ahead_is_right():
+    assert is_right_counter(str(NOW_US), largest_sane(NOW_US - COUNTER_AHEAD_US + BLOCK))
+    assert is_right_counter("0", NOW_US)
 
 
 @given(st.binary(max_size=512))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -272,3 +273,45 @@ def test_without_a_terminal_a_wait_is_reported_now_and_then(capsys: pytest.Captu
     for remaining_ms in (9000, 8000, 7000):
         view.show(remaining_ms, 10_000)
     assert capsys.readouterr().err == "forming: 9.0s of 10.0s left to wait\n"
+
+
+# Who writes identities
+
+FORMED = {"FORM": {"status": "formed"}, "ADMIT": {"status": "admitted"}}
+AS_OPERATOR = ("AUTH", "lockd_operator", "s3cret")
+
+
+def test_the_operators_password_comes_from_a_file_stdin_or_the_environment(
+    type_: Type, asked: list[tuple[Any, ...]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "password"
+    file.write_text("s3cret\nand more\n")
+    type_(f"cluster init --unused --operator-password-file {file}", FORMED)
+    type_("master admit m1 --operator-password-file -", FORMED, input="s3cret\n")
+    monkeypatch.setenv("LOCKD_OPERATOR_PASSWORD", "s3cret")
+    type_("cluster init", FORMED)
+    type_("cluster init --operator-user olga", FORMED)
+    assert asked == [
+        ("FORM", "UNUSED", *AS_OPERATOR),
+        ("ADMIT", "m1", *AS_OPERATOR),
+        ("FORM", *AS_OPERATOR),
+        ("FORM", "AUTH", "olga", "s3cret"),
+    ]
+
+
+def test_without_an_operator_the_agents_own_user_is_tried(type_: Type, asked: list[tuple[Any, ...]]) -> None:
+    type_("cluster init", FORMED)
+    type_("master admit m1", FORMED)
+    assert asked == [("FORM",), ("ADMIT", "m1")]
+
+
+@pytest.mark.parametrize(
+    "line", ["cluster init --operator-user olga", "master admit m1 --operator-password-file -"]
+)
+def test_a_password_that_nobody_gives_is_a_mistake_in_the_command_line(
+    type_: Type, asked: list[tuple[Any, ...]], line: str
+) -> None:
+    done = type_(line, FORMED)
+    assert done.exit_code == Status.USAGE
+    assert "password" in done.stderr
+    assert asked == []

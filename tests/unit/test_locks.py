@@ -5,8 +5,9 @@ from itertools import pairwise
 import pytest
 
 from lockd.core.ballots import Attempt, Extension, FenceRound, Release, Verdict
-from lockd.core.fences import BLOCK, slot_of
+from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, slot_of
 from lockd.core.leases import Loss, Standing
+from lockd.core.locks import Locks
 from lockd.core.validity import deadline_ns, notice_ns
 from tests.unit.fleet_model import MS, Answer, App, Host, beside, cluster, fresh_token, shown_by
 
@@ -456,7 +457,7 @@ def give_counters(host: Host, *values: int) -> None:
         master.fences[slot_of(R)] = value
 
 
-FAR = 1_800_000_000_000_000
+FAR = 1_700_004_600_000_000  # an hour ahead of the clocks
 
 
 def in_a_second_round(host: Host) -> App:
@@ -598,12 +599,37 @@ def test_two_leases_at_once_after_a_disaster_still_have_ordered_fences():
     assert second.held.fence > first.held.fence
 
 
-def test_an_exhausted_counter_grants_nothing():
+def test_counters_that_are_all_wrong_grant_nothing():
     host = cluster()
     give_counters(host, *[2**53 - 10] * 5)
     app = host.locked()
     assert app.code == "NOQUORUM"
-    assert "m1=fence-counter-exhausted" in app.refusal.text
+    assert "m1=fence-counter-is-wrong" in app.refusal.text
+
+
+def test_one_wrong_counter_costs_its_master_the_vote_and_nobody_else():
+    """Rule 6. It spread to all masters by the hints of whoever had seen it: NOQUORUM for ever."""
+    host = cluster()
+    give_counters(host, 2**52 - 1000, 5, 5, 5, 5)
+    for _ in range(3):
+        app = host.locked()
+        assert app.held.fence < host.time.wall_us + COUNTER_AHEAD_US
+        host.unlock(app)
+        host.fleet.settle()
+    assert all(max(m.fences.values()) < host.time.wall_us + COUNTER_AHEAD_US for m in host.fleet.masters[1:])
+
+
+@pytest.mark.parametrize("off_ms", [84 * 365 * 86_400_000, -40 * 365 * 86_400_000, 7 * 86_400_000])
+def test_an_agent_whose_clock_is_far_off_gets_locks_and_spreads_no_fences(off_ms):
+    """Rule 6: in 2110 its hints would be the floor of every counter it ever used."""
+    hosts = [cluster()]
+    hosts.append(beside(hosts[0]))
+    hosts[0].locks.wall_ahead_ns += off_ms * MS
+    for host in hosts * 2:
+        app = host.locked()
+        assert abs(app.held.fence - host.time.wall_us) < COUNTER_AHEAD_US
+        host.unlock(app)
+        host.fleet.settle()
 
 
 # Keeping it
@@ -1103,6 +1129,29 @@ def test_extend_of_a_lost_lease_is_expired():
     assert "could not be renewed" in told.text
 
 
+def test_a_mistake_where_the_time_of_a_ballot_is_up_is_that_requests_alone(monkeypatch):
+    """All that is asked later has its time limit, too."""
+    host = cluster()
+    slow(host, *range(5))
+    tried = Locks._tried
+
+    def raising(self, attempt, now_ns):
+        if attempt.resource == b"cursed":
+            raise ZeroDivisionError("a mistake of ours")
+        tried(self, attempt, now_ns)
+
+    monkeypatch.setattr(Locks, "_tried", raising)
+    cursed, app = host.lock(b"cursed"), host.lock(b"another")
+    with pytest.raises(ZeroDivisionError):
+        host.pass_ms(1_000)
+    host.pass_ms(1_000)
+    assert (cursed.code, app.code) == ("ERR", "NOQUORUM")
+    later = host.lock(b"another")
+    host.pass_ms(1_000)
+    assert later.code == "NOQUORUM"
+    assert host.locks.waiting == 0
+
+
 # Leases that another agent granted
 
 
@@ -1446,6 +1495,33 @@ def test_taking_away_a_lease_that_is_not_here_does_nothing():
     host.locks.take_away(b"other", [app.held.token], "force", host.time.now_ns)
     assert app.held.standing is Standing.HELD
     assert app.losses == []
+
+
+def test_a_holder_that_is_cut_off_has_what_it_was_told_and_nobody_else_gets_it_before():
+    """Rule 12: it may be alive, and believe in its lease until the deadline that it was last told."""
+    host = cluster()
+    app = host.locked(ttl_ms=3_000)
+    host.pass_ms(5_000)
+    promised_ns, waiter = app.held.promised_ns, host.lock(wait_ms=60_000)
+    host.locks.cut_off(app.held, "it does not read", host.time.now_ns)
+    assert app.held.lost_by is Loss.CUT_OFF
+    renewed, token = len(host.asked(Extension)), app.held.token
+    host.pass_until(promised_ns - MS)
+    assert (waiter.code, shown_by(host)) == ("", [token] * 5)
+    assert len(host.asked(Extension)) == renewed
+    host.pass_ms(10)
+    assert waiter.code == "granted"
+
+
+def test_a_token_is_known_only_with_its_own_resource_and_while_its_lease_is():
+    host = cluster()
+    app, detached = host.locked(), host.locked(b"other", detached=True)
+    assert host.locks.knows(R, app.held.token)
+    assert host.locks.knows(b"other", detached.held.token)
+    for resource, token in ((R, fresh_token()), (R, detached.held.token), (b"other", app.held.token)):
+        assert not host.locks.knows(resource, token)
+    host.unlock(app)
+    assert not host.locks.knows(R, app.held.token)
 
 
 # Waiting in line

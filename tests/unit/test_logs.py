@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockd.core.membership import State
-from lockd.logs import BURST, INTERVAL_NS, VALUE_CHARS, EventLog, shown
+from lockd.logs import BURST, INTERVAL_NS, OF_ALL_USERS, USERS_MOST, VALUE_CHARS, EventLog, shown
 
 
 class Clock:
@@ -155,6 +155,35 @@ def test_one_event_that_floods_does_not_silence_another(log: EventLog, out: io.S
     assert without_ts(out)[-1] == "level=info event=other"
 
 
+def test_one_user_who_floods_hides_no_line_about_another(log: EventLog, out: io.StringIO) -> None:
+    for _ in range(BURST * 3):
+        log.warning("limit", uid=1000)
+    log.warning("limit", uid=7)
+    log.warning("limit", master="m1")
+    assert without_ts(out)[BURST:] == [
+        "level=warning event=limit uid=7",
+        "level=warning event=limit master=m1",
+    ]
+    log.flush()
+    assert without_ts(out)[-1] == f"level=warning event=limit uid=1000 suppressed={BURST * 2}"
+
+
+def test_a_flood_under_ten_thousand_names_is_bounded_in_lines_and_in_memory(
+    log: EventLog, out: io.StringIO, clock: Clock
+) -> None:
+    for uid in range(10_000):
+        for _ in range(3):
+            log.warning("limit", uid=uid)
+    assert len(without_ts(out)) == BURST * OF_ALL_USERS
+    log.flush()
+    assert without_ts(out)[-1] == (
+        f"level=warning event=limit users={USERS_MOST + 1} suppressed={30_000 - BURST * OF_ALL_USERS}"
+    )
+    clock.ns += 100 * BURST * INTERVAL_NS
+    log.warning("limit", uid=7)
+    assert without_ts(out)[-1] == "level=warning event=limit uid=7"
+
+
 def test_flush_tells_once_of_what_was_left_out_at_the_end_of_a_burst(log: EventLog, out: io.StringIO) -> None:
     for _ in range(BURST + 7):
         log.error("lease_lost", resource=b"r")
@@ -233,11 +262,12 @@ def test_a_broken_stderr_does_not_break_the_agent(
     assert capsys.readouterr().err == ""
 
 
-def test_no_flood_swallows_what_an_operator_did():
+def test_no_flood_swallows_what_an_operator_did_and_no_level_hides_it():
     stream = io.StringIO()
-    log = EventLog("audit", "info", stream=stream, clock_ns=lambda: 0, environ={})
+    log = EventLog("audit", "error", stream=stream, clock_ns=lambda: 0, environ={})
     for number in range(100):
         log.always("forced_release", number=number)
-    assert [f"number={number}" in line for number, line in enumerate(stream.getvalue().splitlines())] == [
-        True
-    ] * 100
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 100
+    for number, line in enumerate(lines):
+        assert line.endswith(f"level=warning event=forced_release number={number}")

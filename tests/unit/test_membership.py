@@ -12,10 +12,12 @@ from lockd.core.membership import (
     Wait,
     highest_counters,
     judge,
+    longest_possible_ttl_ms,
     wait_for_blank,
 )
 
 MS = 1_000_000
+MOST = 1_700_000_000_000_000
 ME = Identity("prod", "m1", 60_000)
 SOUND = Facts(
     run_id="aa",
@@ -158,13 +160,50 @@ def test_a_wait_that_is_over_is_not_negative():
 
 
 def test_counters_begin_from_the_largest_that_any_other_master_shows():
-    assert highest_counters([{1: 5, 2: 9}, {1: 7}, {3: 0}], quorum=3) == {1: 7, 2: 9, 3: 0}
-    assert highest_counters([{}, {}], quorum=2) == {}
+    assert highest_counters([{1: 5, 2: 9}, {1: 7}, {3: 0}], 3, MOST) == {1: 7, 2: 9, 3: 0}
+    assert highest_counters([{}, {}], 2, MOST) == {}
 
 
 def test_counters_of_fewer_than_a_quorum_of_others_are_not_enough():
     with pytest.raises(TooFewReadings, match="3 are needed, 2 were read"):
-        highest_counters([{1: 5}, {1: 7}], quorum=3)
+        highest_counters([{1: 5}, {1: 7}], 3, MOST)
+
+
+@pytest.mark.parametrize("wrong", [{1: MOST + 1}, {1: -1}, {1: 1 << 60}, {4096: 1}, {-1: 1}])
+def test_a_master_with_a_wrong_counter_is_none_of_those_that_an_admitted_one_begins_from(wrong):
+    assert highest_counters([{1: 5}, {1: 7}, wrong | {2: 9}], 2, MOST) == {1: 7}
+    with pytest.raises(TooFewReadings, match="1 more with wrong counters"):
+        highest_counters([{1: 5}, {1: 7}, wrong], 3, MOST)
+
+
+@pytest.mark.parametrize(
+    "ceiling", ["0", "-1", "86400001", "1000000000000000", "", "6e4", "\u0663", "1" * 400]
+)
+def test_an_identity_with_a_ttl_that_no_configuration_allows_is_none(ceiling):
+    assert Identity.parse({"cluster": "c", "name": "m1", "max_ttl_ms": ceiling}) is None
+
+
+def test_a_former_ceiling_that_makes_no_sense_is_not_waited_for():
+    fields = {"cluster": "c", "name": "m1", "max_ttl_ms": "60000", "was_max_ttl_ms": "9" * 15}
+    identity = Identity.parse(fields)
+    assert identity is not None
+    assert identity.longest_ttl_ms == 60_000
+
+
+@pytest.mark.parametrize(
+    ("ceilings", "longest"),
+    [
+        ([60, 60, 60, 60, 86_400_000], 60),
+        ([60, 60, 60, 86_400_000, 86_400_000], 60),
+        ([60, 90, 90, 90, 60], 90),
+        ([60, 60, 60, 90], 60),
+        ([60, 60, 90], 90),
+        ([60], 60),
+    ],
+)
+def test_a_lease_is_no_longer_than_a_quorum_may_allow(ceilings, longest):
+    """One that isn't known may allow anything that another does."""
+    assert longest_possible_ttl_ms(ceilings, 5) == longest
 
 
 def test_after_the_ceiling_was_lowered_leases_from_before_may_still_live():

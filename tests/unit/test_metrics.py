@@ -19,7 +19,7 @@ from lockd.config import Config
 from lockd.config_problems import ConfigError
 from lockd.core.clocks import Clocks
 from lockd.core.leases import Loss, Standing
-from lockd.core.membership import Facts, Identity, State
+from lockd.core.membership import Facts, Identity, Memory, State
 from lockd.core.ports import Refusal
 from lockd.core.queues import Queue
 from lockd.masters.fleet import Fleet
@@ -333,10 +333,17 @@ def test_an_exemplar_leads_from_a_slow_wait_to_its_lease_in_openmetrics_only(
 
 
 def test_a_master_shows_where_it_is_and_what_it_accepts(metrics: Metrics, config: Config) -> None:
-    fleet = Fleet(config, metrics, lambda _link: None)
-    fleet.links[1].facts = Facts("id", "7.0.15", "master", 0, Identity("shop", "m2", 30_000), {})
+    fleet = Fleet(config, metrics, lambda _link: None, lambda *_: None)
+    memory = Memory(used_bytes=30_000_000, most_bytes=64_000_000, evicted=7)
+    fleet.links[1].facts = Facts(
+        "id", "7.0.15", "master", 0, Identity("shop", "m2", 30_000), {}, memory=memory
+    )
     metrics.attach(fleet, some_locks(), lambda: 0)
     samples = scraped(metrics)
+    assert samples["lockd_master_memory_used_bytes{master=m2}"] == 30_000_000
+    assert samples["lockd_master_memory_max_bytes{master=m2}"] == 64_000_000
+    assert samples["lockd_master_evicted_keys_total{master=m2}"] == 7
+    assert "lockd_master_evicted_keys_total{master=m1}" not in samples
     assert samples["lockd_master_info{address=10.0.0.2:6379,master=m2,version=7.0.15}"] == 1
     assert samples["lockd_master_info{address=10.0.0.1:6379,master=m1,version=}"] == 1
     assert samples["lockd_master_max_ttl_seconds{master=m2}"] == 30

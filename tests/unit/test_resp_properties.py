@@ -32,7 +32,7 @@ def grammar(stream: bytes) -> tuple[list[list[bytes]], bool]:
             return requests, wrong
         used += len(header) + 3
         count = int(header)
-        if count > 0 and (count > 1024 or used + 6 * count > LIMIT):
+        if count > 0 and (count > resp.MAX_WORDS or used + 6 * count > LIMIT):
             return requests, True
         for missing in range(count, 0, -1):
             header, at, wrong = line(stream, at, b"$")

@@ -1,26 +1,216 @@
-"""LOCKS reads a glob as Redis does, on the masters and in the agent."""
+"""A look at what the masters show: what one of them answers costs that look that one, and no pattern reaches
+any."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from lockd.masters.survey import matcher
+from lockd.masters import scripts, survey
+from lockd.masters.link import MasterError
+from lockd.masters.survey import LEASES_MOST, Copy, Found, Listing, all_copies, copies_of
+
+TOKEN = b"1" * 32
+LEASE = TOKEN + b" 1790000000000000 0 host-1 4711 1000"
+HONEST = [b"a", b"b", b"c"]
+RESOURCE_BYTES = 64
+
+Answer = Callable[[tuple[Any, ...]], Any]
 
 
-@pytest.mark.parametrize(
-    ("glob", "matches", "does_not"),
-    [
-        (b"a*c", b"abc", b"abd"),
-        (b"a?c", b"abc", b"ac"),
-        (b"g[12]", b"g1", b"g3"),
-        (b"g[a-c]", b"gb", b"gd"),
-        (b"g[^2]", b"g1", b"g2"),
-        (b"g[!2]", b"g!", b"g1"),
-        (b"g\\1", b"g1", b"g2"),
-        (b"\\*x", b"*x", b"ax"),
-        (b"x\\", b"x\\", b"xx"),
-        (b"\xff*", b"\xff\x00", b"\xfe"),
-        (b"a*", b"a\nb", b"b"),
-    ],
-)
-def test_a_glob_is_read_as_redis_reads_it(glob: bytes, matches: bytes, does_not: bytes):
-    assert matcher(glob)(matches)
-    assert not matcher(glob)(does_not)
+def key_of(resource: bytes) -> bytes:
+    return scripts.LEASE_PREFIX + resource
+
+
+def page_of(resources: Iterable[bytes], cursor: bytes = b"0") -> list[Any]:
+    return [cursor, [word for resource in resources for word in (key_of(resource), LEASE, 5_000)]]
+
+
+def honest(words: tuple[Any, ...]) -> Any:
+    """Two pages."""
+    cursor = words[3] if words[0] == b"EVALSHA" else b""
+    if words[0] in ("GET", "PTTL"):
+        return LEASE if words[0] == "GET" else 5_000
+    return page_of(HONEST[:2], b"17") if cursor == b"0" else page_of(HONEST[2:])
+
+
+class FakeLink:
+    """A master that gives these answers at once; an exception is an error, None no answer at all."""
+
+    introduced = True
+
+    def __init__(self, index: int, answer: Answer) -> None:
+        self.index, self._answer, self.asked = index, answer, list[tuple[Any, ...]]()
+
+    def call(self, *words: Any) -> asyncio.Future[Any]:
+        self.asked.append(words)
+        future = asyncio.get_running_loop().create_future()
+        answer = self._answer(words)
+        if isinstance(answer, Exception):
+            future.set_exception(answer)
+        elif answer is not None:
+            future.set_result(answer)
+        return future
+
+
+def fleet_of(*answers: Answer) -> Any:
+    links = [FakeLink(index, answer) for index, answer in enumerate(answers)]
+    watches = [SimpleNamespace(offset_ns=0) for _ in links]
+    config = SimpleNamespace(
+        quorum=len(links) // 2 + 1,
+        timeouts=SimpleNamespace(master_ms=200, dead_ms=400),
+        limits=SimpleNamespace(resource_bytes=RESOURCE_BYTES),
+    )
+    return SimpleNamespace(links=links, clocks=SimpleNamespace(watches=watches), config=config)
+
+
+async def through(steps: Iterable[object]) -> None:
+    for _ in steps:
+        await asyncio.sleep(0)
+
+
+def everything(resource: bytes, copy: Copy) -> bool:
+    return True
+
+
+def listed(fleet: Any, wanted: survey.Wanted = everything) -> Listing:
+    return asyncio.run(all_copies(fleet, wanted, through))
+
+
+def shown(listing: Listing) -> set[bytes]:
+    return {resource for resource in listing.by_resource if listing.copies(resource)}
+
+
+@pytest.fixture(autouse=True)
+def stragglers_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "_STRAGGLERS_LEAST_S", 0.1)
+    monkeypatch.setattr(survey, "_LONGEST_S", 1.0)
+
+
+def test_all_pages_of_all_masters_are_read() -> None:
+    listing = listed(fleet_of(*[honest] * 5))
+    assert shown(listing) == set(HONEST)
+    assert listing.answered == 0b11111
+    assert listing.full == 0
+    assert {copy.master for copy in listing.copies(b"c")} == set(range(5))
+
+
+def test_masters_are_asked_for_small_pages_and_never_learn_what_is_wanted() -> None:
+    fleet = fleet_of(*[honest] * 3)
+    listing = listed(fleet, lambda resource, copy: resource == b"b")
+    assert shown(listing) == {b"b"}
+    pages = [scripts.page(b"0"), scripts.page(b"17")]
+    assert all(link.asked == pages for link in fleet.links)
+    assert pages[0][-2:] == (b"lockd:lease:*", scripts.PAGE_COUNT)
+
+
+def endless(words: tuple[Any, ...]) -> Any:
+    return page_of([b"fake:" + words[3]], b"%d" % (int(words[3]) + 1))
+
+
+def twice(words: tuple[Any, ...]) -> Any:
+    return page_of([*HONEST, *HONEST])
+
+
+NONSENSE: dict[str, Any] = {
+    "no list": b"OK",
+    "a number": 7,
+    "one field": [b"0"],
+    "three fields": [b"0", [], []],
+    "no cursor": [None, []],
+    "a cursor that is no number": [b"next", []],
+    "a number as cursor": [0, []],
+    "a cursor without end": [b"1" * 1_000, []],
+    "no entries": [b"0", None],
+    "a key without its lease": [b"0", [key_of(b"fake")]],
+    "a key that is a number": [b"0", [7, LEASE, 5_000]],
+    "a key of something else": [b"0", [b"fake", LEASE, 5_000]],
+    "a lease that is a list": [b"0", [key_of(b"fake"), [LEASE], 5_000]],
+    "a TTL that is text": [b"0", [key_of(b"fake"), LEASE, b"5000"]],
+    "no TTL": [b"0", [key_of(b"fake"), LEASE, None]],
+    "more keys than a page can have": page_of(b"fake:%d" % n for n in range(survey._KEYS_MOST + 1)),
+    "an error": MasterError("ERR no"),
+    "nothing": None,
+}
+
+
+@pytest.mark.parametrize("answer", NONSENSE.values(), ids=NONSENSE)
+def test_what_is_no_page_costs_this_look_that_master(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(survey, "_STRAGGLERS_LEAST_S", 60.0)
+    listing = listed(fleet_of(honest, lambda words: answer, honest))
+    assert shown(listing) == set(HONEST)
+    assert listing.answered == 0b101
+
+
+def test_pages_without_end_are_not_waited_for() -> None:
+    listing = listed(fleet_of(honest, endless, honest))
+    assert shown(listing) == set(HONEST)
+    assert listing.answered == 0b101
+
+
+def test_without_a_quorum_it_ends_all_the_same() -> None:
+    listing = listed(fleet_of(honest, endless, lambda words: None))
+    assert listing.answered == 0b001
+
+
+def test_a_key_named_twice_is_one_copy() -> None:
+    listing = listed(fleet_of(twice, honest, honest))
+    assert len(listing.copies(b"a")) == 3
+
+
+ODD = {
+    "no lease": None,
+    "empty": b"",
+    "a text": b"hello",
+    "too few words": TOKEN + b" 1 2",
+    "a pid that is a text": TOKEN + b" 1 0 host-1 x 1000",
+    "a pid beyond all": TOKEN + b" 1 0 host-1 %d 1000" % 10**30,
+    "a time beyond all": TOKEN + b" %d 0 host-1 1 1000" % 10**30,
+    "no token": b"x" * 32 + b" 1 0 host-1 1 1000",
+    "a host without end": TOKEN + b" 1 0 " + b"h" * 10_000 + b" 1 1000",
+}
+
+
+@pytest.mark.parametrize("lease", ODD.values(), ids=ODD)
+def test_what_reads_as_no_lease_is_none(lease: Any) -> None:
+    odd = [b"0", [key_of(b"odd"), lease, 5_000, key_of(b"a"), LEASE, 5_000]]
+    assert shown(listed(fleet_of(*[lambda words: odd] * 3))) == {b"a"}
+
+
+def test_a_name_that_no_agent_can_have_locked_is_not_even_matched() -> None:
+    long = b"x" * (RESOURCE_BYTES + 1)
+    matched = list[bytes]()
+
+    def wanted(resource: bytes, copy: Copy) -> bool:
+        matched.append(resource)
+        return True
+
+    listing = listed(fleet_of(*[lambda words: page_of([long, b"a"])] * 3), wanted)
+    assert shown(listing) == {b"a"}
+    assert long not in matched
+
+
+def crowded(words: tuple[Any, ...]) -> Any:
+    first = int(words[3])
+    return page_of((b"%d" % n for n in range(first, first + 1_000)), b"%d" % (first + 1_000))
+
+
+def test_so_many_are_listed_and_a_quorum_has_to_say_that_there_are_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(survey, "_STRAGGLERS_LEAST_S", 60.0)
+    monkeypatch.setattr(survey, "_LONGEST_S", 60.0)
+    listing = listed(fleet_of(crowded, honest, honest))
+    assert (listing.full, listing.answered) == (0b001, 0b111)
+    assert len(listing.by_resource) <= LEASES_MOST + 1_000
+    assert listed(fleet_of(crowded, crowded, honest)).full == 0b011
+
+
+@pytest.mark.parametrize("answer", [7, [], [LEASE], b"x", MasterError("WRONGTYPE"), None], ids=repr)
+def test_a_holder_is_found_whatever_one_master_says(answer: Any) -> None:
+    found: Found = asyncio.run(copies_of(fleet_of(honest, lambda words: answer, honest), b"a"))
+    assert {copy.master for copy in found.copies} == {0, 2}

@@ -98,3 +98,14 @@ def test_exactly_what_is_due_and_not_cancelled_is_done(plan, now):
     alive = [(when, i) for i, (when, cancelled) in enumerate(plan) if not cancelled]
     assert done == [i for when, i in sorted(alive) if when <= now]
     assert left == min((when for when, _ in alive if when > now), default=None)
+
+
+def test_so_much_is_done_at_most_when_so_much_is_asked_for():
+    timers, done = Timers(), []
+    for number in range(5):
+        timers.at(number, lambda _, number=number: done.append(number))
+    timers.cancel(timers.at(0, done.append))
+    assert timers.run(10, 2) == 2
+    assert done == [0, 1]
+    assert timers.run(10, 9) is None
+    assert done == [0, 1, 2, 3, 4]

@@ -13,7 +13,7 @@ async def in_turn(turns: Turns, uid: int, log: list[int], go: asyncio.Event) -> 
 
 def test_one_users_flood_does_not_keep_another_from_his_turn():
     async def flood() -> list[int]:
-        turns, go, begun = Turns(), asyncio.Event(), list[int]()
+        turns, go, begun = Turns(at_once=8, per_user=2), asyncio.Event(), list[int]()
         tasks = [asyncio.ensure_future(in_turn(turns, 1000, begun, go)) for _ in range(50)]
         tasks.append(asyncio.ensure_future(in_turn(turns, 7, begun, go)))
         for _ in range(10):
@@ -29,7 +29,7 @@ def test_one_users_flood_does_not_keep_another_from_his_turn():
 
 def test_a_turn_is_given_back_when_its_holder_is_cancelled():
     async def cancelled() -> list[int]:
-        turns, go, begun = Turns(), asyncio.Event(), list[int]()
+        turns, go, begun = Turns(at_once=8, per_user=2), asyncio.Event(), list[int]()
         for _ in range(20):
             task = asyncio.ensure_future(in_turn(turns, 1000, begun, go))
             await asyncio.sleep(0)

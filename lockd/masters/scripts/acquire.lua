@@ -1,30 +1,34 @@
 -- One master's vote for a lease (rules 4, 6, 8, 9 of the design: see lockd/core/__init__.py).
 --
--- KEYS  1 the lease   2 the fence counters (hash)   3 this master's identity (hash)
+-- KEYS  1 the lease   2 the fence counters (hash)
 -- ARGV  1 token  2 "max_hold_ms owner" (0: extended by its own agent only)  3 ttl_ms  4 fence slot  5 fence hint  6 fence block size  7 cluster
 -- Returns {status, value, time_us}
 --    1 granted             value = the first fence of the block reserved
 --    0 held by another     value = how many ms until it expires here
 --   -1 no identity, or another cluster's     -2 ttl above this master's ceiling (value = the ceiling in ms)
---   -3 the fence counter would pass 2^53
+--   -3 the fence counter is wrong: a day ahead of this clock, at 2^52, or no number
 -- time_us is read first: Redis decides what has expired by a time that it froze before the script began, so a clock jump
 -- that ended a key early is seen in it (rule 11c).
+-- The identity is no KEY: agents may only read it, and Redis takes for granted that a script writes to all its KEYS.
 
 local call = redis.call
 local now = call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 
-local identity = call('HMGET', KEYS[3], 'cluster', 'max_ttl_ms', 'was_max_ttl_ms')
+local identity = call('HMGET', 'lockd:identity', 'cluster', 'max_ttl_ms', 'was_max_ttl_ms')
 if identity[1] ~= ARGV[7] then return {-1, 0, now_us} end
 local ceiling_ms = tonumber(identity[2])
 if tonumber(ARGV[3]) > ceiling_ms then return {-2, ceiling_ms, now_us} end
 
-local fence = (call('HGET', KEYS[2], ARGV[4]) or 0) + 1
-local hint = tonumber(ARGV[5])
-if hint > fence then fence = hint end
--- In this order: fence + block may be beyond what a double can tell apart.
-local last = fence + (ARGV[6] - 1)
-if last >= 9007199254740992 then return {-3, 0, now_us} end
+local counter = tonumber(call('HGET', KEYS[2], ARGV[4]) or '0') or math.huge
+local fence, hint = counter + 1, tonumber(ARGV[5])
+-- A hint half a day ahead comes from a broken clock. It would be this counter's floor for ever, and spread to the other
+-- masters: the vote is given without it.
+local block = ARGV[6] - 1
+if hint > fence and hint + block <= now_us + 43200000000 then fence = hint end
+local last = fence + block
+-- As a 'not': it is true of what is no number (nan), too.
+if not (last <= now_us + 86400000000 and last < 4503599627370496) then return {-3, 0, now_us} end
 
 -- %.0f: Lua would write a number this large as 1.7e+15 and lose its end.
 local lease = string.format('%s %.0f %s', ARGV[1], now_us, ARGV[2])

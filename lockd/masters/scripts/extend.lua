@@ -1,6 +1,6 @@
 -- One master's vote for going on with a lease (rules 2, 7, 9).
 --
--- KEYS  1 the lease   2 this master's identity (hash)
+-- KEYS  1 the lease
 -- ARGV  1 token  2 ttl_ms  3 cluster  4 "max_hold_ms owner pN" to put the lease back where it is missing, or "" not to
 --         (N numbers the proof of the lease that it is put back after)
 --       5 age of the lease in ms (used with 4)
@@ -15,12 +15,13 @@
 -- time_us is read first: Redis decides what has expired by a time that it froze before the script began, so a clock jump
 -- that ended a key early is seen in it (rule 11c).
 -- It never shortens: an extension that reached only some masters would otherwise undo the promise made before it.
+-- The identity is no KEY: agents may only read it, and Redis takes for granted that a script writes to all its KEYS.
 
 local call = redis.call
 local now = call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 
-local identity = call('HMGET', KEYS[2], 'cluster', 'max_ttl_ms')
+local identity = call('HMGET', 'lockd:identity', 'cluster', 'max_ttl_ms')
 if identity[1] ~= ARGV[3] then return {-1, 0, now_us} end
 local ttl_ms = tonumber(ARGV[2])
 if ttl_ms > tonumber(identity[2]) then return {-2, tonumber(identity[2]), now_us} end

@@ -1,20 +1,22 @@
 -- Second round of a fence: accept a value only if it is larger than all before it (rule 6).
 --
--- KEYS  1 the fence counters (hash)   2 this master's identity (hash)
+-- KEYS  1 the fence counters (hash)
 -- ARGV  1 slot  2 proposed fence  3 block size  4 cluster
 -- Returns {status, value, time_us}: 1 accepted, 0 refused with the counter's value, -1 no identity or another cluster's,
---   -3 the counter would pass 2^53
+--   -3 the counter is wrong (see acquire.lua), -4 the proposal is half a day ahead of this clock
+-- The identity is no KEY: agents may only read it, and Redis takes for granted that a script writes to all its KEYS.
 
 local call = redis.call
 local now = call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 
-if call('HGET', KEYS[2], 'cluster') ~= ARGV[4] then return {-1, 0, now_us} end
+if call('HGET', 'lockd:identity', 'cluster') ~= ARGV[4] then return {-1, 0, now_us} end
 local proposed = tonumber(ARGV[2])
--- In this order: proposed + block may be beyond what a double can tell apart.
 local last = proposed + (ARGV[3] - 1)
-if last >= 9007199254740992 then return {-3, 0, now_us} end
-local counter = tonumber(call('HGET', KEYS[1], ARGV[1]) or '0')
+local counter = tonumber(call('HGET', KEYS[1], ARGV[1]) or '0') or math.huge
+-- As a 'not': it is true of what is no number (nan), too.
+if not (counter <= now_us + 86400000000 and counter < 4503599627370496) then return {-3, 0, now_us} end
+if last > now_us + 43200000000 or last >= 4503599627370496 then return {-4, 0, now_us} end
 if proposed <= counter then return {0, counter, now_us} end
 call('HSET', KEYS[1], ARGV[1], string.format('%.0f', last))
 return {1, proposed, now_us}

@@ -6,6 +6,10 @@ controller.
 prints {"version": ..., "archive": ...}. The version is lockd's own and a hash of its code, the Python and
 the machine: the same code gives the same archive, which is kept, so that all hosts get the same bytes and a
 second run builds nothing.
+
+What it takes from a package index is named in requirements.lock, and what lockd's own wheel is built with in
+build.lock, each file by its hash (`make lock` renews them): another file of that name and version is refused,
+from whatever index it came, and so is what else somebody has put into a kept archive.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ import argparse
 import fcntl
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -21,13 +26,19 @@ import tarfile
 import tempfile
 import tomllib
 import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
 from email import message_from_bytes
 from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+HERE = Path(__file__).parent
+LOCK, BUILD_LOCK = HERE / "requirements.lock", HERE / "build.lock"
 SOURCES = ("pyproject.toml", "README.md", "lockd")
+# The same code is the same wheel, byte by byte: files in it have no times of their own.
+NO_TIME = {"SOURCE_DATE_EPOCH": "315532800"}
 # glibc from here on: Debian 12 has 2.36, Ubuntu 22.04 has 2.35.
 GLIBC = ("2_17", "2_28", "2_34")
 
@@ -42,13 +53,25 @@ def main() -> int:
     source = chosen.source.resolve()
     version = f"{own_version(source)}-{fingerprint(source, chosen.python, chosen.machine)}"
     archive = chosen.keep / f"lockd-{version}.tar.gz"
-    chosen.keep.mkdir(parents=True, exist_ok=True)
+    chosen.keep.mkdir(mode=0o755, parents=True, exist_ok=True)
+    check_owner(chosen.keep)
     with (chosen.keep / "build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.exists():
             build(source, archive, chosen.python, chosen.machine)
+    check_archive(archive, locked(LOCK, chosen.python, chosen.machine))
     print(json.dumps({"version": version, "archive": str(archive)}))
     return 0
+
+
+def check_owner(folder: Path) -> None:
+    """What is kept there is installed by root on every app host."""
+    seen = folder.stat()
+    if seen.st_uid not in (0, os.geteuid()) or seen.st_mode & 0o022:
+        sys.exit(
+            f"{folder}: others than you may write there, and so to every app host. Nothing was built. Empty"
+            " it and chmod go-w it, or set lockd_wheelhouse to a folder of your own"
+        )
 
 
 def own_version(source: Path) -> str:
@@ -65,7 +88,8 @@ def code_files(source: Path) -> list[Path]:
 def fingerprint(source: Path, python: str, machine: str) -> str:
     """Ten hexadecimal digits that change with anything that the installed agent depends on."""
     whole = hashlib.sha256(f"{python} {machine}\0".encode())
-    whole.update(Path(__file__).read_bytes())
+    for path in (Path(__file__), LOCK, BUILD_LOCK):
+        whole.update(hashlib.sha256(path.read_bytes()).digest())
     for path in code_files(source):
         whole.update(f"{path.relative_to(source)}\0".encode())
         whole.update(hashlib.sha256(path.read_bytes()).digest())
@@ -78,11 +102,10 @@ def build(source: Path, archive: Path, python: str, machine: str) -> None:
         folder = Path(name)
         wheels = folder / "wheels"
         wheels.mkdir()
-        own = build_own(source, folder / "source", wheels)
-        wanted = [str(own)]
-        while wanted:
-            pip("download", "--quiet", "--dest", str(wheels), *for_host(python, machine), *wanted)
-            wanted = still_missing(wheels, python, machine)
+        build_own(source, folder, wheels)
+        download(locked(LOCK, python, machine), wheels, for_host(python, machine))
+        if missing := still_missing(wheels, python, machine):
+            sys.exit(f"{LOCK.name} lacks {', '.join(missing)}, for Python {python} on {machine}: make lock")
         write_requirements(wheels)
         half = folder / archive.name
         with tarfile.open(half, "w:gz") as tar:
@@ -91,13 +114,70 @@ def build(source: Path, archive: Path, python: str, machine: str) -> None:
         half.rename(archive)
 
 
-def build_own(source: Path, copy: Path, wheels: Path) -> Path:
-    """From a copy: setuptools leaves folders in the place that it builds in."""
+@dataclass(frozen=True)
+class Locked:
+    """A requirement of a lock file: one version, and the hashes that its files may have."""
+
+    requirement: Requirement
+    hashes: frozenset[str]
+
+    def __str__(self) -> str:
+        hashes = "".join(f" --hash={digest}" for digest in sorted(self.hashes))
+        return f"{self.requirement.name}{self.requirement.specifier}{hashes}"
+
+
+def locked(lock: Path, python: str, machine: str) -> list[Locked]:
+    """What that lock file says for a host. Each entry has hashes, or it is refused."""
+    found = []
+    for line in lock.read_text().replace("\\\n", " ").splitlines():
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        named, *hashes = line.split(" --hash=")
+        one = Locked(Requirement(named), frozenset(digest.strip() for digest in hashes))
+        if not one.hashes or not all(digest.startswith("sha256:") for digest in one.hashes):
+            sys.exit(f"{lock}: {named.strip()} has no hash: make lock")
+        if is_for(one.requirement, python, machine):
+            found.append(one)
+    return found
+
+
+def is_for(requirement: Requirement, python: str, machine: str) -> bool:
+    """Is it needed there? pip judges conditions by the controller's Python."""
+    # The oldest of that Python's releases: what only some of them need is there for all.
+    host = {
+        "python_version": python, "python_full_version": f"{python}.0", "platform_machine": machine,
+        "implementation_name": "cpython", "platform_python_implementation": "CPython", "os_name": "posix",
+        "sys_platform": "linux", "platform_system": "Linux", "extra": "",
+    }  # fmt: skip
+    return requirement.marker is None or requirement.marker.evaluate(host)
+
+
+def download(wanted: Iterable[Locked], wheels: Path, options: Iterable[str]) -> None:
+    """Exactly those, none of what they ask for, and refuse what has another hash."""
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as listed:
+        listed.write("".join(f"{one}\n" for one in wanted))
+        listed.flush()
+        pip(
+            "download", "--quiet", "--no-deps", "--require-hashes", "--dest", str(wheels), *options,
+            "--requirement", listed.name,
+        )  # fmt: skip
+
+
+def build_own(source: Path, folder: Path, wheels: Path) -> Path:
+    """lockd's own wheel, with the tools of build.lock and no others. From a copy: setuptools leaves folders
+    in the place that it builds in."""
+    copy, fetched, tools = (folder / name for name in ("source", "fetched", "tools"))
     for path in code_files(source):
         to = copy / path.relative_to(source)
         to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(path, to)
-    pip("wheel", "--quiet", "--no-deps", "--wheel-dir", str(wheels), str(copy))
+        shutil.copyfile(path, to)
+        to.chmod(0o644)
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    download(locked(BUILD_LOCK, here, os.uname().machine), fetched, ["--only-binary=:all:"])
+    offline = ("--quiet", "--no-index", "--no-deps")
+    pip("install", *offline, "--target", str(tools), *map(str, sorted(fetched.glob("*.whl"))))
+    words = ("wheel", *offline, "--no-build-isolation", "--wheel-dir", str(wheels), str(copy))
+    pip(*words, environment=NO_TIME | {"PYTHONPATH": str(tools)})
     return next(wheels.glob("lockd-*.whl"))
 
 
@@ -111,21 +191,17 @@ def for_host(python: str, machine: str) -> list[str]:
 
 
 def still_missing(wheels: Path, python: str, machine: str) -> list[str]:
-    """What the wheels ask for on the host and isn't there: pip judges conditions by the controller's
-    Python."""
-    # The oldest of that Python's releases: what only some of them need is there for all.
-    host = {
-        "python_version": python, "python_full_version": f"{python}.0", "platform_machine": machine,
-        "implementation_name": "cpython", "platform_python_implementation": "CPython", "os_name": "posix",
-        "sys_platform": "linux", "platform_system": "Linux", "extra": "",
-    }  # fmt: skip
-    there = {canonicalize_name(wheel.name.split("-")[0]) for wheel in wheels.glob("*.whl")}
+    """What the wheels ask for on the host and isn't there, or in another version."""
+    there = {
+        canonicalize_name(name): version for name, version in map(name_and_version, wheels.glob("*.whl"))
+    }
     asked = [requirement for wheel in wheels.glob("*.whl") for requirement in requirements_of(wheel)]
-    return [
-        f"{one.name}{one.specifier}"
-        for one in asked
-        if canonicalize_name(one.name) not in there and (one.marker is None or one.marker.evaluate(host))
-    ]
+
+    def has(one: Requirement) -> bool:
+        version = there.get(canonicalize_name(one.name))
+        return version is not None and one.specifier.contains(version, prereleases=True)
+
+    return [f"{one.name}{one.specifier}" for one in asked if is_for(one, python, machine) and not has(one)]
 
 
 def requirements_of(wheel: Path) -> list[Requirement]:
@@ -135,23 +211,42 @@ def requirements_of(wheel: Path) -> list[Requirement]:
     return [Requirement(line) for line in lines]
 
 
+def name_and_version(wheel: Path) -> tuple[str, str]:
+    name, version = wheel.name.split("-")[:2]
+    return name.replace("_", "-"), version
+
+
 def write_requirements(wheels: Path) -> None:
     lines = []
     for wheel in sorted(wheels.glob("*.whl")):
-        name, version = wheel.name.split("-")[:2]
+        name, version = name_and_version(wheel)
         digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        lines.append(f"{name.replace('_', '-')}=={version} --hash=sha256:{digest}")
+        lines.append(f"{name}=={version} --hash=sha256:{digest}")
     (wheels / "requirements.txt").write_text("\n".join(lines) + "\n")
 
 
-def pip(*words: str) -> None:
+def check_archive(archive: Path, wanted: Iterable[Locked]) -> None:
+    """What was kept holds lockd's wheel, the list, and what is locked: nothing else, and nothing changed."""
+    hashes = {digest for one in wanted for digest in one.hashes}
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            file = tar.extractfile(member)
+            digest = f"sha256:{hashlib.sha256(file.read()).hexdigest()}" if file else ""
+            own = member.name == "requirements.txt" or Path(member.name).match("lockd-*.whl")
+            if "/" in member.name or not file or not (own or digest in hashes):
+                sys.exit(f"{archive}: {member.name} is not what {LOCK.name} says. Delete it, and run again")
+
+
+def pip(*words: str, environment: dict[str, str] | None = None) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pip", "--disable-pip-version-check", *words],
-        stdout=sys.stderr, check=False,
+        stdout=sys.stderr, check=False, env=os.environ | (environment or {}),
     )  # fmt: skip
     if done.returncode != 0:
         sys.exit(
-            f"pip {' '.join(words)}: status {done.returncode}; the controller must reach a package index once"
+            f"pip {' '.join(words)}: status {done.returncode}. When it speaks of hashes, a file is not the"
+            " one that was locked: find out why before anything else. Otherwise the controller must reach a"
+            " package index once"
         )
 
 

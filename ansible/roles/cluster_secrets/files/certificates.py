@@ -1,0 +1,262 @@
+"""The authority and the certificates of a cluster, on the controller: what is wanted comes as JSON on the
+standard input, what was written is said as JSON on the standard output. What is there and still good stays.
+
+    {"folder": "...", "cluster": "...", "passphrase": "...", "ca_days": 3650, "days": 825,
+     "masters": {"m1": "192.0.2.11"}, "agents": ["app1"], "dry": false}
+
+It is one program, and not a dozen tasks for each host, as every run of site.yml runs it. It writes `ca.key`
+(under the passphrase), `ca.pem`, and NAME.key and NAME.pem for each host.
+
+The authority can do little, should its key be lost: it signs no other authority, no name or address but those
+of the masters, which never change in the life of a cluster, and names of agents
+(`app1.agents.lockd.internal`), which no master's can be. A certificate of an agent is good for a client only:
+no app host can play a master with it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+# What ends sooner is renewed.
+RENEW_DAYS = 60
+AGENTS = "agents.lockd.internal"
+
+
+class Unusable(Exception):
+    """Something that is there can't be used; the text says what, and what to do."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the inventory asks for. `masters`: name to address; `dry`: say what would be written, no more."""
+
+    folder: Path
+    cluster: str
+    passphrase: str
+    ca_days: int
+    days: int
+    masters: Mapping[str, str]
+    agents: list[str]
+    dry: bool = False
+
+
+class Folder:
+    """The files, and which of them were written."""
+
+    def __init__(self, wanted: Wanted) -> None:
+        self._wanted = wanted
+        self.written: list[str] = []
+
+    def key(self, name: str, passphrase: str | None = None) -> ec.EllipticCurvePrivateKey:
+        """A key that is there stays, whatever it is: with a new one of the authority, all masters would be
+        strangers. Raises Unusable."""
+        path = self._wanted.folder / f"{name}.key"
+        secret = passphrase.encode() if passphrase else None
+        if not path.exists():
+            key = ec.generate_private_key(ec.SECP256R1())
+            under = serialization.BestAvailableEncryption(secret) if secret else serialization.NoEncryption()
+            form = serialization.PrivateFormat.PKCS8
+            self._write(path, key.private_bytes(serialization.Encoding.PEM, form, under))
+            return key
+        try:
+            return serialization.load_pem_private_key(path.read_bytes(), secret)
+        except (ValueError, TypeError) as error:
+            raise Unusable(
+                f"{path} can't be read ({error}). Bring it, and for ca.key the passphrase in ca.password,"
+                " from the controller that made the cluster, or from your backup. Nothing of the cluster"
+                " was changed"
+            ) from None
+
+    def certificate(self, name: str) -> x509.Certificate | None:
+        path = self._wanted.folder / f"{name}.pem"
+        return x509.load_pem_x509_certificate(path.read_bytes()) if path.exists() else None
+
+    def keep(self, name: str, certificate: x509.Certificate) -> None:
+        self._write(self._wanted.folder / f"{name}.pem", certificate.public_bytes(serialization.Encoding.PEM))
+
+    def _write(self, path: Path, content: bytes) -> None:
+        """Whole or not at all, and never readable by others."""
+        self.written.append(path.name)
+        if self._wanted.dry:
+            return
+        half = path.with_name(f".{path.name}.new")
+        half.unlink(missing_ok=True)
+        with os.fdopen(os.open(half, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        half.rename(path)
+
+
+def subject(wanted: Wanted, name: str) -> x509.Name:
+    return x509.Name(
+        [
+            x509.NameAttribute(NameOID.ORGANIZATION_NAME, f"lockd {wanted.cluster}"[:64]),
+            x509.NameAttribute(NameOID.COMMON_NAME, name[:64]),
+        ]
+    )
+
+
+def reached_at(name: str, address: str) -> list[x509.GeneralName]:
+    """What agents call a master: its address, and its name in the inventory."""
+    try:
+        where: x509.GeneralName = x509.IPAddress(ipaddress.ip_address(address))
+    except ValueError:
+        where = x509.DNSName(address)
+    names = [x509.DNSName(name), where]
+    return names if names[0] != where else names[:1]
+
+
+def permitted(wanted: Wanted) -> Iterator[x509.GeneralName]:
+    yield x509.DNSName(AGENTS)
+    for name, address in sorted(wanted.masters.items()):
+        for one in reached_at(name, address):
+            is_address = isinstance(one, x509.IPAddress)
+            yield x509.IPAddress(ipaddress.ip_network(one.value)) if is_address else one
+
+
+def excluded(wanted: Wanted) -> list[x509.GeneralName] | None:
+    """Addresses are free where none is named, so then all of them are."""
+    if any(isinstance(one, x509.IPAddress) for one in permitted(wanted)):
+        return None
+    return [x509.IPAddress(ipaddress.ip_network(every)) for every in ("0.0.0.0/0", "::/0")]
+
+
+@dataclass(frozen=True)
+class Request:
+    """One certificate as it should be."""
+
+    subject: x509.Name
+    extensions: tuple[tuple[x509.ExtensionType, bool], ...]
+    days: int
+
+
+def of_authority(wanted: Wanted) -> Request:
+    return Request(
+        subject(wanted, "authority"),
+        (
+            (x509.BasicConstraints(ca=True, path_length=0), True),
+            (_usage(key_cert_sign=True, crl_sign=True), True),
+            (x509.NameConstraints(list(permitted(wanted)), excluded(wanted)), True),
+        ),
+        wanted.ca_days,
+    )
+
+
+def of_host(wanted: Wanted, name: str) -> Request:
+    is_master = name in wanted.masters
+    called = reached_at(name, wanted.masters[name]) if is_master else [x509.DNSName(f"{name}.{AGENTS}")]
+    purpose = ExtendedKeyUsageOID.SERVER_AUTH if is_master else ExtendedKeyUsageOID.CLIENT_AUTH
+    return Request(
+        subject(wanted, name),
+        (
+            (x509.BasicConstraints(ca=False, path_length=None), True),
+            (_usage(digital_signature=True), True),
+            (x509.ExtendedKeyUsage([purpose]), False),
+            (x509.SubjectAlternativeName(called), False),
+        ),
+        wanted.days,
+    )
+
+
+def _usage(**used: bool) -> x509.KeyUsage:
+    every = (
+        "digital_signature", "content_commitment", "key_encipherment", "data_encipherment", "key_agreement",
+        "key_cert_sign", "crl_sign", "encipher_only", "decipher_only",
+    )  # fmt: skip
+    return x509.KeyUsage(**(dict.fromkeys(every, False) | used))
+
+
+def sign(
+    request: Request, key: ec.EllipticCurvePrivateKey, issuer: x509.Name, by: ec.EllipticCurvePrivateKey
+) -> x509.Certificate:
+    now = datetime.now(UTC)
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(request.subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        # Clocks of hosts that differ from ours.
+        .not_valid_before(now - timedelta(hours=1))
+        .not_valid_after(now + timedelta(days=request.days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by.public_key()), critical=False)
+    )
+    for extension, critical in request.extensions:
+        builder = builder.add_extension(extension, critical=critical)
+    return builder.sign(by, hashes.SHA256())
+
+
+def ends_soon(certificate: x509.Certificate) -> bool:
+    left = certificate.not_valid_after_utc - datetime.now(UTC)
+    return left < timedelta(days=RENEW_DAYS)
+
+
+def is_as(request: Request, certificate: x509.Certificate, key: ec.EllipticCurvePrivateKey) -> bool:
+    """Whether a new one would say the same, apart from when it ends."""
+    has = {extension.oid: extension.value for extension in certificate.extensions}
+    return (
+        certificate.subject == request.subject
+        and _public(certificate.public_key()) == _public(key.public_key())
+        and all(has.get(extension.oid) == extension for extension, _ in request.extensions)
+    )
+
+
+def _public(key: Any) -> bytes:
+    return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def renew(wanted: Wanted, folder: Folder) -> None:
+    """All that is to be there. Raises Unusable."""
+    by = folder.key("ca", wanted.passphrase)
+    request = of_authority(wanted)
+    authority = folder.certificate("ca")
+    # Its key stays: who has its old certificate believes what it signs now, and the other way round.
+    if authority is None or ends_soon(authority) or not is_as(request, authority, by):
+        folder.keep("ca", sign(request, by, request.subject, by))
+    for name in to_sign(wanted, folder):
+        folder.keep(name, sign(of_host(wanted, name), folder.key(name), request.subject, by))
+
+
+def to_sign(wanted: Wanted, folder: Folder) -> Iterable[str]:
+    """When one ends soon all are renewed: so none of an app host ends before those of the masters, whose ends
+    are told to Prometheus."""
+    hosts = [*wanted.masters, *wanted.agents]
+    there = {name: folder.certificate(name) for name in hosts}
+    if any(ends_soon(one) for one in there.values() if one is not None):
+        return hosts
+    return [
+        name
+        for name, one in there.items()
+        if one is None or not is_as(of_host(wanted, name), one, folder.key(name))
+    ]
+
+
+def main() -> int:
+    wanted = Wanted(**{**(given := json.load(sys.stdin)), "folder": Path(given["folder"])})
+    folder = Folder(wanted)
+    try:
+        renew(wanted, folder)
+    except Unusable as why:
+        print(why, file=sys.stderr)
+        return 1
+    print(json.dumps({"written": folder.written}))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

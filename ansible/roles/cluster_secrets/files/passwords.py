@@ -1,0 +1,72 @@
+#!/usr/bin/env python3
+"""Passwords as files NAME.password in a folder, on the controller: for hundreds of hosts in one go.
+
+make FOLDER NAME…      make up those that aren't there; --next: NAME.password.next; --dry-run: only say which
+keep FOLDER NAME…      put each NAME.password.next in the place of NAME.password
+
+Prints the names of those that it changed, never what is in them. What is there is left alone, encrypted or
+not.
+"""
+
+import argparse
+import os
+import secrets
+import string
+from pathlib import Path
+
+LENGTH = 40
+LETTERS = string.ascii_letters + string.digits
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    making = commands.add_parser("make")
+    making.add_argument("--next", action="store_true")
+    making.add_argument("--dry-run", action="store_true")
+    for command in (making, commands.add_parser("keep")):
+        command.add_argument("folder", type=Path)
+        command.add_argument("names", nargs="+")
+    chosen = parser.parse_args()
+    for name in chosen.names:
+        path = chosen.folder / f"{name}.password"
+        if keep(path) if chosen.command == "keep" else make(path, chosen):
+            print(name)
+
+
+def make(path, chosen):
+    target = following(path) if chosen.next else path
+    if target.exists():
+        return False
+    if not chosen.dry_run:
+        write(target)
+    return True
+
+
+def write(path):
+    """Whole or not at all: half a password would be refused for ever."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.unlink(missing_ok=True)
+    with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+        file.write("".join(secrets.choice(LETTERS) for _ in range(LENGTH)) + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    partial.rename(path)
+
+
+def keep(path):
+    if not following(path).exists():
+        return False
+    following(path).rename(path)
+    return True
+
+
+def following(path):
+    return path.with_name(f"{path.name}.next")
+
+
+if __name__ == "__main__":
+    main()

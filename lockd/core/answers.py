@@ -1,0 +1,84 @@
+"""What a sane answer of a master is. One of the masters may say anything: a bug, a wrong Redis, a machine
+whose memory rots, or somebody bad. What it says is looked at before it counts.
+
+This keeps nonsense away from what the other masters say. It can't find a lie: a master that gives its vote to
+two is as bad as one that lost its data, and Redlock does not stand that in addition to other failures.
+"""
+
+from enum import StrEnum
+
+from lockd.core.ballots import (
+    HELD_OUT,
+    MISCOUNTS,
+    MISSING,
+    NO_IDENTITY,
+    OTHERS,
+    PUT_BACK,
+    TOO_FAR_AHEAD,
+    TTL_TOO_LONG,
+    YES,
+    Attempt,
+    Ballot,
+    Extension,
+    FenceRound,
+)
+from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
+from lockd.core.membership import LONGEST_TTL_MS
+
+
+class Flaw(StrEnum):
+    """What is wrong with an answer."""
+
+    NONSENSE = "nonsense"
+    """None that our scripts give: whatever speaks there, it is no master of ours."""
+    MISCOUNTS = "miscounting"
+    """A fence that no counter can have come to: the master has no vote until that is mended (rule 6)."""
+
+
+_FENCE = (1, SANE_MOST)
+_TTL_MS = (0, LONGEST_TTL_MS)
+_ZERO = (0, 0)
+_UNUSED = (-(1 << 63), 1 << 63)
+"""Nothing rests on the value: it may honestly be odd where a clock was set back."""
+
+_BOUNDS: dict[type[Ballot], dict[int, tuple[int, int]]] = {
+    Attempt: {
+        YES: _FENCE, OTHERS: _TTL_MS,
+        NO_IDENTITY: _ZERO, TTL_TOO_LONG: _UNUSED, MISCOUNTS: _UNUSED,
+    },
+    FenceRound: {
+        YES: _FENCE, OTHERS: _FENCE,
+        NO_IDENTITY: _ZERO, MISCOUNTS: _UNUSED, TOO_FAR_AHEAD: _ZERO,
+    },
+    Extension: {
+        YES: _TTL_MS, PUT_BACK: _TTL_MS, OTHERS: _UNUSED, MISSING: _ZERO, HELD_OUT: _ZERO,
+        NO_IDENTITY: _ZERO, TTL_TOO_LONG: _UNUSED,
+    },
+}  # fmt: skip
+"""By status, the value that may come with it (lockd/masters/scripts/*.lua say what it is)."""
+
+
+def flaw_of(ballot: Ballot, reply: object, most: int) -> Flaw | None:
+    """What is wrong with the reply of a master to a vote, None when nothing is: then it is a list of status,
+    value and the master's time in microseconds. most: the largest fence that the median of the masters'
+    clocks allows."""
+    if reply.__class__ is not list or len(reply) != 3:
+        return Flaw.NONSENSE
+    status, value, master_us = reply
+    # By class: True is an int to isinstance.
+    if status.__class__ is not int or value.__class__ is not int or master_us.__class__ is not int:
+        return Flaw.NONSENSE
+    bounds = _BOUNDS[ballot.__class__].get(status)
+    if bounds is None or not 0 < master_us < SANE_MOST:
+        return Flaw.NONSENSE
+    if bounds is _FENCE:
+        sane = 0 < value <= most and value <= master_us + COUNTER_AHEAD_US
+        return None if sane else Flaw.MISCOUNTS
+    if not bounds[0] <= value <= bounds[1]:
+        return Flaw.NONSENSE
+    return Flaw.MISCOUNTS if status == MISCOUNTS else None
+
+
+def is_of_release(reply: object) -> bool:
+    """Whether this can be the answer to a release: it deleted the lease (1), or there was none (0)."""
+    return reply.__class__ is int and 0 <= reply <= 1

@@ -1,0 +1,88 @@
+"""One command to a master under another user than the agent's, on a connection of its own.
+
+What only operators may write (identities) is written so: their password passes through the agent for one
+command, and is neither kept nor logged nor in any error.
+"""
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any
+
+import hiredis
+
+from lockd.config import Config, Master
+from lockd.masters import handshake
+from lockd.masters.failures import MasterError
+from lockd.masters.framing import LONGEST_BYTES, Framing, TooLarge
+from lockd.masters.replies import as_shown
+from lockd.masters.scripts import command
+
+_NOTHING = object()
+"""What the parser gives when it has no whole reply: False is one, in RESP3."""
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    """Who asks, as one user of the masters."""
+
+    username: str
+    password: bytes = field(repr=False)
+
+
+async def ask_as(who: Credentials, config: Config, master: Master, *words: bytes | str | int) -> Any:
+    """The answer to one command. Raises MasterError, also when there is none within connect_ms."""
+    try:
+        async with asyncio.timeout(config.timeouts.connect_ms / 1000):
+            return await _ask(who, config, master, command(*words))
+    except TimeoutError:
+        raise MasterError("no answer in time") from None
+    except OSError as failure:
+        raise MasterError(failure.strerror or str(failure)) from failure
+
+
+async def _ask(who: Credentials, config: Config, master: Master, question: bytes) -> Any:
+    reader, writer = await asyncio.open_connection(
+        master.host,
+        master.port,
+        ssl=handshake.tls_context(config),
+        server_hostname=handshake.tls_name(config, master),
+    )
+    try:
+        answers = _Answers(reader)
+        writer.write(command("AUTH", who.username, who.password))
+        await answers.next()
+        writer.write(question)
+        return await answers.next()
+    finally:
+        writer.transport.abort()
+
+
+class _Answers:
+    """What a master says, in its order. It may be a bad one: what announces more than can be is not read."""
+
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._reader = reader
+        self._parser = hiredis.Reader(notEnoughData=_NOTHING)
+        self._framing = Framing()
+        self._read_bytes = 0
+
+    async def next(self) -> Any:
+        """Raises MasterError, also for what is no answer of Redis."""
+        try:
+            while (answer := self._parser.gets()) is _NOTHING:
+                self._feed(await self._reader.read(4096))
+        except (TooLarge, hiredis.ProtocolError, TypeError):
+            # TypeError: maps of RESP3 may have keys that Python's can't.
+            raise MasterError("it doesn't speak Redis") from None
+        if isinstance(answer, hiredis.ReplyError):
+            raise MasterError(as_shown(str(answer)))
+        return answer
+
+    def _feed(self, data: bytes) -> None:
+        if not data:
+            raise MasterError("connection lost")
+        self._read_bytes += len(data)
+        if self._read_bytes > LONGEST_BYTES:
+            raise TooLarge(f"more than {LONGEST_BYTES} bytes")
+        self._framing.admit(data)
+        self._parser.feed(data)

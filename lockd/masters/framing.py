@@ -1,0 +1,85 @@
+"""Looks at what a master sends before hiredis does: a header that announces more than our questions can be
+answered with is refused when it is read.
+
+hiredis makes an array as long as its header says, at once: thirteen bytes make a list of 2^31 places, and
+giving that back stops the event loop for ten seconds. So headers are read here first. RESP is a flat sequence
+of lines, and of texts whose length the line before has named: it takes no more than to know where in such a
+text a chunk ends.
+"""
+
+import re
+
+LONGEST_BYTES = 1 << 20
+"""Of one reply. The largest that is asked for (a page of leases, all fence counters) is a third of this."""
+MOST_ELEMENTS = 1 << 15
+"""Of one array. All fence counters are 8,192."""
+_LONGEST_LINE = 4096
+"""Headers are short, and so are errors. One that comes byte by byte must not cost its square."""
+
+_OF_VOTES = b"*3\r\n:0123456789-"
+_VOTE = b"*3\r\n"
+_LINES = re.compile(rb"(?:[^*$=!%~>|\r\n][^\r\n]*\r\n)+")
+_TEXTS, _AGGREGATES = b"$=!", b"*~>%|"
+
+
+class TooLarge(Exception):
+    """More than is ever asked for was announced; the text says what."""
+
+
+class Framing:
+    """Where in the stream of one connection the next byte is. `admit` each chunk before it is parsed."""
+
+    __slots__ = ("_line", "_skip")
+
+    def __init__(self) -> None:
+        self._line = b""
+        self._skip = 0
+
+    def admit(self, data: bytes) -> None:
+        """Raises TooLarge. Nearly all that comes is whole votes and releases: they are known by sight."""
+        if data == b":1\r\n" and not self._skip and not self._line:
+            return
+        if (
+            data.endswith(b"\n")
+            and not self._skip
+            and not self._line
+            and not data.translate(None, _OF_VOTES)
+            and data.count(b"*") == data.count(_VOTE)
+        ):
+            return
+        self._read(data)
+
+    def _read(self, data: bytes) -> None:
+        data = self._line + data
+        at, self._line = self._skip, b""
+        while at < len(data):
+            if lines := _LINES.match(data, at):
+                at = lines.end()
+                continue
+            end = data.find(b"\r\n", at)
+            if end < 0:
+                self._line = self._begun(data[at:])
+                at = len(data)
+            else:
+                at = end + 2 + self._text_behind(data[at:end])
+        self._skip = at - len(data)
+
+    def _begun(self, line: bytes) -> bytes:
+        """A line whose end did not come yet."""
+        if len(line) > _LONGEST_LINE:
+            raise TooLarge(f"a line of more than {_LONGEST_LINE} bytes")
+        return line
+
+    def _text_behind(self, header: bytes) -> int:
+        """How many bytes belong to the text that this line announces: 0 when it is none."""
+        kind, size = header[:1], header[1:]
+        if kind in _TEXTS and kind:
+            return self._size(size, LONGEST_BYTES, "a text of {} bytes") + 2 if size != b"-1" else 0
+        if kind in _AGGREGATES and kind and size != b"-1":
+            self._size(size, MOST_ELEMENTS, "an array of {} elements")
+        return 0
+
+    def _size(self, size: bytes, most: int, what: str) -> int:
+        if not size.isdigit() or len(size) > 10 or int(size) > most:
+            raise TooLarge(what.format(size[:20].decode(errors="backslashreplace")))
+        return int(size)

@@ -1,0 +1,65 @@
+"""What a master answers to a single question, taken for what it has to be, or not at all."""
+
+from collections.abc import Sequence
+
+_SHOWN_CHARS = 200
+
+
+class Nonsense(Exception):
+    """An answer that is none to what was asked."""
+
+
+def as_shown(text: str) -> str:
+    """What a master said, fit for a log and for an app: one line, and short."""
+    line = "".join(char if char.isprintable() else "?" for char in text[:_SHOWN_CHARS])
+    return f"{line}…" if len(text) > _SHOWN_CHARS else line
+
+
+def integer(reply: object, lowest: int, highest: int) -> int:
+    # By class: True is an int to isinstance.
+    if reply.__class__ is not int or not lowest <= reply <= highest:
+        raise Nonsense(f"{_kind(reply)} where a number from {lowest} to {highest} was expected")
+    return reply
+
+
+def text(reply: object) -> str:
+    if not isinstance(reply, bytes):
+        raise Nonsense(f"{_kind(reply)} where a text was expected")
+    return reply.decode(errors="replace")
+
+
+def digits(reply: object, highest: int) -> int:
+    """A number that Redis gives as a text."""
+    word = text(reply)
+    if not (word.isascii() and word.isdigit() and len(word) <= 16 and int(word) <= highest):
+        raise Nonsense(f"'{as_shown(word)}' where a number up to {highest} was expected")
+    return int(word)
+
+
+def pairs(reply: object) -> Sequence[tuple[bytes, bytes]]:
+    """A hash, or settings: name, value, name, value."""
+    if reply.__class__ is not list or len(reply) % 2 or not all(isinstance(word, bytes) for word in reply):
+        raise Nonsense(f"{_kind(reply)} where pairs of texts were expected")
+    return list(zip(reply[::2], reply[1::2], strict=True))
+
+
+def flags(reply: object, count: int) -> list[int]:
+    """So many of 0 or 1."""
+    if reply.__class__ is not list or len(reply) != count:
+        raise Nonsense(f"{_kind(reply)} where {count} were expected")
+    return [integer(flag, 0, 1) for flag in reply]
+
+
+def time_us(reply: object, highest: int) -> int:
+    """TIME: seconds and microseconds."""
+    if reply.__class__ is not list or len(reply) != 2:
+        raise Nonsense(f"{_kind(reply)} where a time was expected")
+    seconds, micros = reply
+    return digits(seconds, highest // 1_000_000) * 1_000_000 + digits(micros, 999_999)
+
+
+def _kind(reply: object) -> str:
+    """Of whatever it is, never the whole: it may be a million nested lists."""
+    if isinstance(reply, list):
+        return f"{len(reply)} elements"
+    return as_shown(repr(reply)) if isinstance(reply, int | float | None) else type(reply).__name__

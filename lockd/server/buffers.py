@@ -1,0 +1,99 @@
+"""What is kept for connections that don't read their replies, or whose requests can't be run yet: counted in
+bytes per user and in all, and for how long."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from lockd.clock import boottime_ns
+from lockd.core.validity import NS_PER_MS
+from lockd.server.quotas import Quotas, Usage
+
+if TYPE_CHECKING:
+    from lockd.config import Limits
+    from lockd.server.session import Session
+
+UNCOUNTED_BYTES = 4_096
+"""Of a connection: so little is not worth counting, and honest connections mostly have no more."""
+
+
+class Buffers:
+    """Who is over a limit loses the connection for which something has been kept longest: his own, never
+    another user's. It is cut off in a turn of its own, since core may be in the middle of its work."""
+
+    def __init__(self, limits: "Limits", quotas: Quotas) -> None:
+        self._limits = limits
+        self._quotas = quotas
+        # Those that leave replies unread, and since when; the first began first.
+        self._deaf: dict[Session, int] = {}
+
+    # Bytes
+
+    def keeps(self, session: "Session", size: int) -> None:
+        """So much is kept for this connection now."""
+        size = size if size > UNCOUNTED_BYTES else 0
+        usage, more = session.usage, size - session.kept_bytes
+        if not more:
+            return
+        session.kept_bytes = size
+        usage.buffered_bytes += more
+        self._quotas.all.buffered_bytes += more
+        if size:
+            usage.keeping.setdefault(session)
+        else:
+            del usage.keeping[session]
+        if more > 0:
+            self._enforce(usage)
+
+    def refuse_reply(self, usage: Usage, size: int) -> str | None:
+        """Which limit a reply of this size would be over, if its reader took none of it."""
+        limits = self._limits
+        for name, used, most in (
+            ("buffered_bytes_per_user", usage.buffered_bytes, limits.buffered_bytes_per_user),
+            ("buffered_bytes", self._quotas.all.buffered_bytes, limits.buffered_bytes),
+        ):
+            if used + size > most:
+                return f"{name}: the reply has {size} bytes, and of {most} are {used} in use"
+        return None
+
+    def _enforce(self, usage: Usage) -> None:
+        most = self._limits.buffered_bytes_per_user
+        while usage.buffered_bytes > most:
+            self._cut_off_one_of(usage, f"buffered_bytes_per_user: {most} are kept for this user")
+        most = self._limits.buffered_bytes
+        while self._quotas.all.buffered_bytes > most:
+            self._cut_off_one_of(
+                self._quotas.keeping_most(), f"buffered_bytes: {most} are kept, most of them for this user"
+            )
+
+    def _cut_off_one_of(self, usage: Usage, limit: str) -> None:
+        session = next(iter(usage.keeping))
+        self.forget(session)
+        session.cut_off_soon(limit)
+
+    # Time
+
+    def is_deaf(self, session: "Session") -> None:
+        """It leaves unread what it asked for."""
+        self._deaf.setdefault(session, boottime_ns())
+
+    def hears(self, session: "Session") -> None:
+        """It has read all that was written."""
+        self._deaf.pop(session, None)
+
+    def cut_off_the_deaf(self, now_ns: int) -> None:
+        """Those that have read nothing for too long."""
+        most_ms = self._limits.unread_ms
+        for session in list(self._too_long(now_ns - most_ms * NS_PER_MS)):
+            self.forget(session)
+            session.cut_off(f"unread_ms: for {most_ms} ms it did not read its replies")
+
+    def _too_long(self, since_ns: int) -> "Iterator[Session]":
+        for session, deaf_ns in self._deaf.items():
+            if deaf_ns > since_ns:
+                return
+            yield session
+
+    def forget(self, session: "Session") -> None:
+        """It is closed, or will be in a moment."""
+        self.hears(session)
+        self.keeps(session, 0)

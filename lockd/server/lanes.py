@@ -1,0 +1,107 @@
+"""Work that can wait, done in bites: the event loop is never kept from everybody else for longer than one.
+
+One lane serves all users, one bite at a time and each user in turn: who asks for much waits behind himself.
+However long it has worked, a lane can leave the loop to everybody else for several times as long.
+"""
+
+import asyncio
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable
+from time import perf_counter_ns
+
+BITE_NS = 1_000_000
+"""How long a lane works at a time, and then for one step more at most."""
+
+Job = Callable[[int], bool]
+"""Works on something until that instant of `perf_counter_ns`; True when there is more to do."""
+
+
+class Lane:
+    """`rests`: how many times as long as it works the lane rests."""
+
+    def __init__(self, rests: int) -> None:
+        self._rests = rests
+        self._users: OrderedDict[int, deque[Job]] = OrderedDict()
+        self._free_ns = 0
+        self._scheduled = False
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is left to be done."""
+        return bool(self._users)
+
+    def add(self, uid: int, job: Job) -> None:
+        """Have this done for that user, as soon as it is its turn."""
+        self._users.setdefault(uid, deque()).append(job)
+        if not self._scheduled:
+            self._schedule()
+
+    async def through(self, uid: int, steps: Iterable[object]) -> None:
+        """Go through all steps, each of which does a little work. Raises what a step raises; what is left
+        when its caller is cancelled is not done."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        rest = iter(steps)
+
+        def work(until_ns: int) -> bool:
+            try:
+                while not done.done():
+                    next(rest)
+                    if perf_counter_ns() >= until_ns:
+                        return True
+            except StopIteration:
+                done.set_result(None)
+            except Exception as failure:
+                done.set_exception(failure)
+            return False
+
+        self.add(uid, work)
+        await done
+
+    def _schedule(self) -> None:
+        """The loop's timers know milliseconds only: rests that are shorter add up until they are one."""
+        self._scheduled = True
+        rest_s = max(0, self._free_ns - perf_counter_ns()) / 1e9
+        asyncio.get_running_loop().call_later(rest_s, self._bite)
+
+    def _bite(self) -> None:
+        began_ns = perf_counter_ns()
+        try:
+            while self._users and perf_counter_ns() < began_ns + BITE_NS:
+                self._work_for_one(began_ns + BITE_NS)
+        finally:
+            took_ns = perf_counter_ns() - began_ns
+            self._free_ns = max(self._free_ns, began_ns) + (1 + self._rests) * took_ns
+            self._scheduled = False
+            if self._users:
+                self._schedule()
+
+    def _work_for_one(self, until_ns: int) -> None:
+        uid, jobs = self._users.popitem(last=False)
+        job = jobs.popleft()
+        # Behind the others again, and before the work: what it adds comes after it.
+        self._users[uid] = jobs
+        try:
+            if job(until_ns):
+                jobs.append(job)
+        finally:
+            if not jobs:
+                del self._users[uid]
+
+
+class Crowd:
+    """Counts what is done as soon as it comes, in one turn of the event loop. Thousands may ask for little at
+    the same moment: without a bound, all others would wait for all of them."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._count = 0
+
+    def has_room(self) -> bool:
+        """Whether one more may be served at once; if so, it counts. Else it is work for a lane."""
+        if not self._count:
+            asyncio.get_running_loop().call_soon(self._disperse)
+        self._count += 1
+        return self._count <= self._most
+
+    def _disperse(self) -> None:
+        self._count = 0

@@ -1,0 +1,91 @@
+"""Whether a peer is on this host, or in a container on it: what an agent without privileges can see of that.
+
+SO_PEERCRED says uid 0 for root in a container as well, unless the container has a user namespace of its own.
+So two more things are looked at, in /proc, relative to the agent, which may itself be in a container:
+
+* `NSpid` in /proc/PID/status has one number: the peer is in the pid namespace of our /proc, not below it.
+* /proc/PID/mountinfo has a mount in common with ours or with that of PID 1. Ids of mounts are the kernel's,
+  and never two namespaces'. This tells also of containers with the host's pids (`docker run --pid=host`).
+
+A process that ended can't be looked at, and its number may be another's by now: a pidfd of the peer, where
+the kernel gives one (SO_PEERPIDFD, Linux 6.5), and its start before it connected have to agree. Whoever can't
+be seen to be on the host is not. What isn't seen: one who has entered the host's namespaces from a container
+(nsenter, a privileged container with the host's pids), and is then as root on the host.
+"""
+
+import errno
+import os
+import select
+import socket
+from contextlib import suppress
+
+_SO_PEERPIDFD = 77
+_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+
+
+def why_not_here(connection: socket.socket, pid: int, connected_ns: int) -> str | None:
+    """None when the process that connected, by CLOCK_BOOTTIME at that moment, is seen to be on this host."""
+    if pid == 0:
+        return "its process can't be seen from here: it is in a container, or the agent is"
+    pidfd = None
+    try:
+        pidfd = _pidfd_of(connection)
+        reason = _looked_at(pid, connected_ns)
+        # After the look: it was at this process.
+        if reason is None and pidfd is not None and _has_ended(pidfd):
+            return "the process that connected has ended"
+        return reason
+    except (OSError, ValueError, IndexError) as failure:
+        return f"/proc/{pid} doesn't tell where it is: {failure}"
+    finally:
+        if pidfd is not None:
+            os.close(pidfd)
+
+
+def _looked_at(pid: int, connected_ns: int) -> str | None:
+    if _started_ns(pid) > connected_ns:
+        return "the process that connected has ended"
+    if len(_pids(pid)) != 1:
+        return "it is in a container: it has a pid namespace of its own"
+    if not _mounts(pid) & (_mounts("self") | _mounts_of_the_first()):
+        return "it is in a container: it has a mount namespace of its own"
+    return None
+
+
+def _pidfd_of(connection: socket.socket) -> int | None:
+    """None: this kernel doesn't know of them, and the look has to do. OSError when the process has ended."""
+    try:
+        return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as failure:
+        if failure.errno == errno.ENOPROTOOPT:
+            return None
+        raise
+
+
+def _has_ended(pidfd: int) -> bool:
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def _started_ns(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[19]) * _TICK_NS
+
+
+def _pids(pid: int) -> list[bytes]:
+    """In each of its pid namespaces, from that of our /proc down."""
+    with open(f"/proc/{pid}/status", "rb") as file:
+        return next(line.split()[1:] for line in file if line.startswith(b"NSpid:"))
+
+
+def _mounts(process: int | str) -> set[bytes]:
+    with open(f"/proc/{process}/mountinfo", "rb") as file:
+        return {line.split(b" ", 1)[0] for line in file}
+
+
+def _mounts_of_the_first() -> set[bytes]:
+    """Of PID 1: an agent in a sandbox of systemd has mounts of its own, and operators have the host's."""
+    with suppress(OSError):
+        return _mounts(1)
+    return set()

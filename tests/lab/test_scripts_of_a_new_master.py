@@ -1,0 +1,82 @@
+"""A master that is replaced while agents are of another version than the controller gets their scripts too,
+from the other masters."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.lab.inventory import ANSIBLE
+
+MASTERS = ("m1", "m2", "m3", "m4", "m5")
+OLD, NEW, PLANTED = "0" * 40, "1" * 40, "2" * 40
+
+
+def role(step: str) -> dict[str, object]:
+    return {"ansible.builtin.import_role": {"name": "redis_master", "tasks_from": step}}
+
+
+PLAYS = [
+    {"hosts": "lock_masters:!m3", "gather_facts": False, "tasks": [role("read_scripts")]},
+    {"hosts": "m3", "gather_facts": False, "tasks": [role("take_scripts")]},
+]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """What the masters have, each in a folder of its name. m3 is new, with what this controller brought."""
+    for name in MASTERS:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / (NEW if name == "m3" else OLD)).write_text("cmV0dXJuIDE= cmV0dXJuIDI=\n")
+    return tmp_path
+
+
+def take_over(folder: Path) -> None:
+    pytest.importorskip("ansible", reason="no Ansible here: make test-lab")
+    hosts = {name: {"ansible_connection": "local"} for name in MASTERS}
+    variables = {"ansible_python_interpreter": sys.executable}
+    groups = {"lock_masters": {"hosts": hosts}, "lock_apps": {"hosts": {}}}
+    (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"vars": variables, "children": groups}}))
+    (folder / "plays.yml").write_text(yaml.safe_dump(PLAYS))
+    (folder / "more.yml").write_text(
+        yaml.safe_dump({"redis_master_scripts_dir": f"{folder}/{{{{ inventory_hostname }}}}"})
+    )
+    done = subprocess.run(
+        [Path(sys.executable).with_name("ansible-playbook"), "-i", folder / "hosts.yml",
+         "-e", f"@{folder}/more.yml", folder / "plays.yml"],
+        cwd=ANSIBLE, env={**os.environ, "ANSIBLE_CONFIG": f"{ANSIBLE}/ansible.cfg"},
+        capture_output=True, text=True, check=False, timeout=170,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_new_master_has_the_scripts_of_agents_of_an_older_version(folder: Path) -> None:
+    take_over(folder)
+    assert {path.name for path in (folder / "m3").iterdir()} == {OLD, NEW}
+    assert (folder / "m3" / OLD).read_bytes() == (folder / "m1" / OLD).read_bytes()
+
+
+def test_one_master_alone_brings_it_no_code(folder: Path) -> None:
+    (folder / "m1" / PLANTED).write_text("ZXZpbA==\n")
+    (folder / "m5" / OLD).write_text("ZXZpbA==\n")
+    take_over(folder)
+    assert {path.name for path in (folder / "m3").iterdir()} == {NEW}
+
+
+def test_replace_master_reads_them_first_and_loads_them_last() -> None:
+    plays = {play["name"]: play for play in yaml.safe_load((ANSIBLE / "replace_master.yml").read_text())}
+    steps = {
+        name: [
+            task["ansible.builtin.import_role"].get("tasks_from")
+            for task in play.get("tasks", [])
+            if "ansible.builtin.import_role" in task
+        ]
+        for name, play in plays.items()
+    }
+    assert "read_scripts" in steps["Look before anything is changed"]
+    assert steps["Install the new one"] == ["take_scripts", "load_scripts"]

@@ -1,0 +1,72 @@
+"""An app host that revoke_agent.yml has shut out is not let in again by the next play that anybody runs."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.lab.inventory import ANSIBLE
+
+LOOK = [
+    {
+        "hosts": "lock_apps",
+        "gather_facts": False,
+        "tasks": [{"ansible.builtin.import_tasks": f"{ANSIBLE}/tasks/none_shut_out.yml"}],
+    }
+]
+
+
+@pytest.fixture
+def look(tmp_path: Path) -> Callable[[], tuple[bool, str]]:
+    """A part of what every play looks at first: whether it goes on, and what it says."""
+    pytest.importorskip("ansible", reason="no Ansible here: make test-lab")
+    (tmp_path / "agents").mkdir()
+    groups = {"lock_apps": {"hosts": {"a1": {}, "a2": {}}}}
+    variables = {"lockd_secrets_dir": str(tmp_path), "ansible_python_interpreter": sys.executable}
+    (tmp_path / "hosts.yml").write_text(yaml.safe_dump({"all": {"vars": variables, "children": groups}}))
+    (tmp_path / "look.yml").write_text(yaml.safe_dump(LOOK))
+
+    def run() -> tuple[bool, str]:
+        program = Path(sys.executable).with_name("ansible-playbook")
+        done = subprocess.run(
+            [program, "-i", tmp_path / "hosts.yml", tmp_path / "look.yml"],
+            cwd=ANSIBLE, env={**os.environ, "ANSIBLE_CONFIG": f"{ANSIBLE}/ansible.cfg"},
+            capture_output=True, text=True, check=False, timeout=170,
+        )  # fmt: skip
+        return done.returncode == 0, " ".join((done.stdout + done.stderr).split())
+
+    return run
+
+
+def test_a_host_that_was_shut_out_stops_the_plays_until_somebody_says_that_it_is_ours_again(
+    look: Callable[[], tuple[bool, str]], tmp_path: Path
+) -> None:
+    note = tmp_path / "agents/a2.revoked"
+    note.touch()
+    works, said = look()
+    assert not works
+    assert "still in lock_apps: a2." in said
+    assert f"delete {note}" in said
+    note.unlink()
+    assert look()[0]
+
+
+def test_one_that_is_in_the_inventory_no_more_stops_nobody(
+    look: Callable[[], tuple[bool, str]], tmp_path: Path
+) -> None:
+    (tmp_path / "agents/a9.revoked").touch()
+    works, said = look()
+    assert works, said
+
+
+def test_every_play_that_changes_a_cluster_looks_for_that() -> None:
+    tasks = ANSIBLE / "tasks"
+    assert "none_shut_out.yml" in (tasks / "answer.yml").read_text()
+    for name in ("look.yml", "before.yml"):
+        assert "answer.yml" in (tasks / name).read_text()

@@ -1,0 +1,596 @@
+"""One master of five says anything: what the other four say goes on to count, and their links stay.
+
+Real links and the real core; the masters are modelled, so that one can say what no Redis does. The fuzzer
+(tests/fuzz/fuzz_master.py) says what nobody has thought of, to a whole agent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import time
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+
+from lockd.clock import boottime_ns, wall_ahead_ns
+from lockd.config import Config
+from lockd.core.ballots import Ballot
+from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
+from lockd.core.leases import Lease
+from lockd.core.locks import Locks
+from lockd.core.membership import State
+from lockd.core.ports import Chance, Extended, Limits, Refusal
+from lockd.masters import formation, scripts
+from lockd.masters.aside import Credentials, ask_as
+from lockd.masters.failures import MasterError
+from lockd.masters.fleet import Fleet
+from lockd.server.tokens import TokenSource
+from tests.fuzz.fuzz_master import fuzz
+from tests.redis.modelled import CLUSTER, Lie, ModelledMaster, encoded
+from tests.redis.test_link import NoGauge, until
+from tests.sim.agent import _Unwatched
+
+R = b"r"
+VOTES = (scripts.ACQUIRE.digest, scripts.EXTEND.digest, scripts.PROPOSE.digest)
+
+
+class CountingGauge(NoGauge):
+    def __init__(self) -> None:
+        self.connects: Counter[int] = Counter()
+        self.offences: Counter[int] = Counter()
+        self.refused: Counter[tuple[int, str]] = Counter()
+
+    def connected(self, master: int) -> None:
+        self.connects[master] += 1
+
+    def nonsense(self, master: int) -> None:
+        self.offences[master] += 1
+
+    def not_counted(self, master: int, why: str) -> None:
+        self.refused[master, why] += 1
+
+
+class Asker:
+    """core.ports.Holder and Reply: what came of one request, as a future."""
+
+    label = "test"
+    max_hold_ms = 60_000
+    lock_delay_ms = 0
+    owner = b"host 1 0"
+    give_up_ns: int | None = None
+
+    def __init__(self, resource: bytes = R, *, detached: bool = True, ttl_ms: int = 5_000) -> None:
+        self.resource = resource
+        self.detached = detached
+        self.ttl_ms = ttl_ms
+        self.asked_ns = boottime_ns()
+        self.outcome: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self.answers = 0
+
+    def granted(self, lease: Lease, now_ns: int) -> None:
+        self._answered(lease)
+
+    def done(self, lease: Extended | None) -> None:
+        self._answered(lease)
+
+    def refused(self, refusal: Refusal) -> None:
+        self._answered(refusal)
+
+    def _answered(self, what: object) -> None:
+        self.answers += 1
+        if not self.outcome.done():
+            self.outcome.set_result(what)
+
+    def renewed(self, lease: Lease) -> None: ...
+
+    def lost(self, lease: Lease, reason: str) -> None: ...
+
+    def ended(self, lease: Lease) -> None: ...
+
+
+class World:
+    """An agent without its server, over four honest masters and one, `bad`, that a test makes lie."""
+
+    def __init__(self, masters: list[ModelledMaster]) -> None:
+        self.masters = masters
+        self.bad = masters[0]  # it is asked and heard first
+        self.gauge = CountingGauge()
+        self.broken: list[Exception] = []
+        entries = [{"name": master.name, "address": master.address} for master in masters]
+        timeouts = {"master_ms": 2_000, "dead_ms": 5_000, "connect_ms": 2_000}
+        config = {"cluster": CLUSTER, "masters": entries, "timeouts": timeouts}
+        self.fleet = Fleet(
+            Config.model_validate({**config, "clock_skew_allowance_ms": 2_000}),
+            self.gauge,
+            lambda _link: None,
+            self._broke,
+        )
+        limits = Limits(len(masters), 10, 2_000)
+        self.locks = Locks(limits, self.fleet, _Unwatched(), Chance(TokenSource().draw))
+        self.locks.wall_ahead_ns = wall_ahead_ns()
+
+    def _broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:
+        self.broken.append(failure)
+        self.locks.broke(ballot, now_ns)
+
+    @property
+    def bad_link(self) -> Any:
+        return self.fleet.links[0]
+
+    async def tick(self) -> None:
+        while True:
+            self.locks.timers.run(boottime_ns())
+            await asyncio.sleep(0.005)
+
+    async def lock(self, resource: bytes = R, ttl_ms: int = 5_000) -> Any:
+        """The lease, or the refusal."""
+        asker = Asker(resource, ttl_ms=ttl_ms)
+        self.locks.lock(asker, boottime_ns())
+        return await asyncio.wait_for(asker.outcome, 15)
+
+    async def unlock(self, lease: Lease) -> Any:
+        asker = Asker(lease.resource)
+        self.locks.unlock(lease.resource, lease.token, asker, boottime_ns())
+        return await asyncio.wait_for(asker.outcome, 15)
+
+    async def extend(self, lease: Lease) -> Any:
+        asker = Asker(lease.resource)
+        self.locks.extend(lease.resource, lease.token, 20_000, asker, boottime_ns())
+        return await asyncio.wait_for(asker.outcome, 15)
+
+    async def works(self, times: int = 5, resource: bytes = R) -> None:
+        """LOCK, EXTEND and UNLOCK do what they should, with fences as they should be."""
+        last = 0
+        for _ in range(times):
+            lease = await self.lock(resource)
+            assert isinstance(lease, Lease), lease
+            assert last < lease.fence < time.time_ns() // 1000 + COUNTER_AHEAD_US
+            last = lease.fence
+            extended = await self.extend(lease)
+            assert isinstance(extended, Extended), extended
+            assert extended.deadline_ns < boottime_ns() + 20_000_000_000
+            assert await self.unlock(lease) is None
+        self.others_are_well()
+
+    def others_are_well(self) -> None:
+        assert [self.gauge.connects[m] for m in range(1, 5)] == [1, 1, 1, 1], "the links to the others stayed"
+        assert all(self.gauge.offences[m] == 0 for m in range(1, 5))
+        assert not any(master for master, _ in self.gauge.refused), self.gauge.refused
+        assert self.broken == []
+        assert self.fleet.voting() & 0b11110 == 0b11110
+
+
+def beside_a_bad_master(story: Callable[[World], Coroutine[Any, Any, None]], **more: Any) -> None:
+    """Run `story` when all five vote. more: of the bad master."""
+
+    async def run() -> None:
+        masters = [ModelledMaster(f"m{number}") for number in range(1, 6)]
+        for name, value in more.items():
+            setattr(masters[0], name, value)
+        servers = [await master.serve() for master in masters]
+        world = World(masters)
+        world.fleet.start()
+        ticking = asyncio.get_running_loop().create_task(world.tick())
+        try:
+            wanted = 0b11110 if more else 0b11111
+            await until(lambda: world.fleet.voting() & wanted == wanted, "the masters vote")
+            await story(world)
+        finally:
+            ticking.cancel()
+            await world.fleet.stop()
+            for server in servers:
+                server.close()
+            await until(lambda: not any(master.open for master in masters), "the connections end")
+
+    asyncio.run(run())
+
+
+def to_votes(reply: bytes | Callable[[list[bytes]], bytes]) -> Lie:
+    """Says this whenever it is asked for a vote."""
+
+    def lie(words: list[bytes], true: bytes) -> bytes:
+        if words[0] != b"EVALSHA" or words[1] not in VOTES:
+            return true
+        return reply(words) if callable(reply) else reply
+
+    return lie
+
+
+def now() -> int:
+    return time.time_ns() // 1000
+
+
+NONSENSE_VOTES = [
+    b"*3\r\n:1\r\n$-1\r\n:%d\r\n" % now(),  # [1, nil, time]: it hung LOCKs, and took down honest links
+    b"*3\r\n$-1\r\n:1\r\n:1\r\n",
+    b"*3\r\n:1\r\n:1\r\n$-1\r\n",
+    b"*3\r\n:1\r\n:1\r\n:-5\r\n",
+    b"*3\r\n:1\r\n:1\r\n:9223372036854775807\r\n",
+    b"*3\r\n:1\r\n:1\r\n(1208925819614629174706176\r\n",
+    b"*3\r\n:77\r\n:1\r\n:%d\r\n" % now(),
+    b"*3\r\n:-9223372036854775808\r\n:1\r\n:%d\r\n" % now(),
+    b"*3\r\n:0\r\n:-1\r\n:%d\r\n" % now(),
+    b"*3\r\n:0\r\n:4611686018427387904\r\n:%d\r\n" % now(),
+    b"*3\r\n#t\r\n:1\r\n:%d\r\n" % now(),
+    b"*3\r\n,1.5\r\n:1\r\n:%d\r\n" % now(),
+    b"*2\r\n:1\r\n:1\r\n",
+    b"*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
+    b"*0\r\n",
+    b"*-1\r\n",
+    b":1\r\n",
+    b":7\r\n",
+    b"+OK\r\n",
+    b"_\r\n",
+    b"#f\r\n",
+    b"%1\r\n*0\r\n:1\r\n",
+    b"~2\r\n:1\r\n:1\r\n",
+    b">3\r\n:1\r\n:1\r\n:%d\r\n" % now(),
+    b"=7\r\ntxt:abc\r\n",
+    b"*1\r\n" * 50 + b":1\r\n",
+    b"*1\r\n" * 100_000,
+    b"*2147483647\r\n",
+    b"$536870912\r\n",
+    b"*3\r\n:1\r\n*2147483647\r\n",
+    b"hello\r\n",
+    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    b"\x00\xff\r\n",
+    b"$3\r\nabcdef\r\n",
+]
+
+
+@pytest.mark.parametrize("reply", NONSENSE_VOTES, ids=lambda reply: repr(reply[:24]))
+def test_a_vote_that_makes_no_sense_costs_that_master_its_connection_and_nobody_else(reply: bytes) -> None:
+    async def story(world: World) -> None:
+        world.bad.lie = to_votes(reply)
+        await world.works()
+        await until(lambda: world.gauge.offences[0] >= 1, "it is seen")
+        assert world.bad_link.reason.startswith(("it talks nonsense", "connection lost", "no answer"))
+        assert len(world.bad_link.reason) < 300
+
+    beside_a_bad_master(story)
+
+
+@pytest.mark.parametrize(
+    "reply", [b":2\r\n", b":-1\r\n", b"$-1\r\n", b"+OK\r\n", b"*3\r\n:1\r\n:1\r\n:1\r\n", b"#t\r\n"]
+)
+def test_an_answer_to_a_release_that_makes_no_sense_confirms_nothing(reply: bytes) -> None:
+    def lie(words: list[bytes], true: bytes) -> bytes:
+        return reply if words[:2] == [b"EVALSHA", scripts.RELEASE.digest] else true
+
+    async def story(world: World) -> None:
+        world.bad.lie = lie
+        await world.works()
+        await until(lambda: world.gauge.offences[0] >= 1, "it is seen")
+
+    beside_a_bad_master(story)
+
+
+@pytest.mark.parametrize(
+    "fence",
+    [0, -1, SANE_MOST, (1 << 53) - 1, (1 << 63) - 1, "a day ahead"],
+    ids=str,
+)
+def test_a_fence_beyond_sane_costs_that_master_its_vote_and_is_passed_on_to_nobody(fence: int | str) -> None:
+    """Today one bad counter makes every LOCK of every host NOQUORUM for ever."""
+    value = now() + COUNTER_AHEAD_US + 60_000_000 if isinstance(fence, str) else fence
+
+    async def story(world: World) -> None:
+        world.bad.lie = to_votes(lambda _: encoded([1, value, now()]))
+        await world.works()
+        assert world.bad_link.state is State.MISCOUNTING
+        assert "fence counter" in world.bad_link.reason
+        assert "wipe it" in world.bad_link.reason
+        assert world.gauge.refused[0, "miscounting"] >= 1
+        assert world.gauge.offences[0] == 0, "it is no nonsense, its connection stays"
+        for master in world.masters[1:]:
+            assert max(master.store.counters.values()) < now() + COUNTER_AHEAD_US
+
+    beside_a_bad_master(story)
+
+
+def test_a_counter_that_was_wrong_gives_the_vote_back_when_it_is_right_again() -> None:
+    async def story(world: World) -> None:
+        world.bad.store.counters[slot_of(R)] = SANE_MOST + 5
+        await world.works(2)
+        assert world.bad_link.state is State.MISCOUNTING
+        await world.bad_link.inspect_now()
+        assert world.bad_link.state is State.MISCOUNTING, "it is looked at again, and still wrong"
+        assert str(SANE_MOST + 5) in world.bad_link.reason
+        world.bad.store.counters[slot_of(R)] = now()
+        await world.bad_link.inspect_now()
+        assert world.fleet.voting() == 0b11111
+        await world.works(2)
+
+    beside_a_bad_master(story)
+
+
+def test_a_master_with_one_wrong_counter_is_none_that_an_admitted_one_begins_from() -> None:
+    async def story(world: World) -> None:
+        await world.works(2)
+        wiped = world.masters[4]
+        counter = wiped.store.counters[slot_of(R)]
+        world.bad.store.counters[slot_of(R) ^ 1] = SANE_MOST + 5
+        others = world.fleet.links[:4]
+        readings = await asyncio.gather(*(formation.counters_of(link) for link in others))
+        counters = formation.begin_from(world.fleet, readings)
+        assert counters[slot_of(R)] >= counter
+        assert max(counters.values()) < now() + COUNTER_AHEAD_US
+
+    beside_a_bad_master(story)
+
+
+def test_times_to_live_that_a_master_makes_up_are_not_what_apps_are_told() -> None:
+    async def story(world: World) -> None:
+        world.bad.lie = to_votes(lambda _: encoded([0, 86_400_000, now()]))
+        lease = await world.lock(ttl_ms=1_000)
+        assert isinstance(lease, Lease)
+        refusal = await world.lock(ttl_ms=1_000)
+        assert refusal.code == "TAKEN"
+        assert refusal.retry_after_ms <= 1_000
+
+    beside_a_bad_master(story)
+
+
+def shortening(words: list[bytes], true: bytes) -> bytes:
+    """It goes on with every lease, for a millisecond."""
+    is_extension = words[:2] == [b"EVALSHA", scripts.EXTEND.digest]
+    return encoded([1, 1, now()]) if is_extension else true
+
+
+async def slowly() -> None:
+    """After the bad one has answered."""
+    await asyncio.sleep(0.05)
+
+
+def test_an_extension_of_anothers_lease_lasts_as_long_as_the_others_say() -> None:
+    """A millisecond from one that answers first is no reason to refuse, or to promise no more."""
+
+    async def story(world: World) -> None:
+        lease = await world.lock()
+        del world.locks.detached[lease.token]  # as another agent's is: nothing is known of it here
+        world.bad.lie = shortening
+        for master in world.masters[1:]:
+            master.pace = slowly
+        extended = await world.extend(lease)
+        assert isinstance(extended, Extended), extended
+        assert extended.deadline_ns > boottime_ns() + 15_000_000_000
+
+    beside_a_bad_master(story)
+
+
+@pytest.mark.parametrize("ahead_h", [11.9, 13, 23])
+def test_a_fence_hours_ahead_is_named_by_one_master_and_the_others_go_on(ahead_h: float) -> None:
+    """Where the others' counters differ, and are ahead of the clock, a value above theirs is proposed."""
+
+    async def story(world: World) -> None:
+        ahead_us = int(ahead_h * 3_600_000_000)
+        for number, master in enumerate(world.masters[1:]):
+            master.store.counters[slot_of(R)] = now() + 600_000_000 + 1_000 * (number // 2)
+            master.pace = slowly
+        world.bad.lie = to_votes(lambda _: encoded([1, now() + ahead_us, now()]))
+        await world.works()
+        world.others_are_well()
+
+    beside_a_bad_master(story)
+
+
+def test_scripts_that_are_gone_once_are_loaded_at_once_however_much_was_on_its_way() -> None:
+    async def story(world: World) -> None:
+        gone = 0
+
+        def lie(words: list[bytes], true: bytes) -> bytes:
+            nonlocal gone
+            gone += words[0] == b"EVALSHA"
+            if words[0] != b"EVALSHA" or world.bad.connections > 1:
+                return true
+            # Both at once, as Redis answers what came in one piece.
+            return b"" if gone == 1 else 2 * b"-NOSCRIPT No matching script.\r\n"
+
+        world.bad.lie = lie
+        for outcome in await asyncio.gather(world.lock(b"one"), world.lock(b"two")):
+            assert isinstance(outcome, Lease)
+        await until(lambda: world.gauge.connects[0] == 2, "it is connected again")
+        assert world.gauge.offences[0] == 0
+        world.others_are_well()
+
+    beside_a_bad_master(story)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b"*2147483647\r\n",
+        b"$536870912\r\n",
+        b"%1\r\n*0\r\n:1\r\n",
+        b"+" + b"x" * 2_000_000 + b"\r\n",
+        b"*32768\r\n" + b"$60\r\n" + b"x" * 60 + b"\r\n",
+        b"hello\r\n",
+        b"-NOPERM \x1b[2J" + b"z" * 3_000 + b"\r\n",
+    ],
+    ids=lambda reply: repr(reply[:16]),
+)
+def test_what_an_operators_connection_is_told_is_looked_at_too(reply: bytes) -> None:
+    async def story(world: World) -> None:
+        world.bad.lie = lambda words, true: reply if words[0] == b"AUTH" else true
+        who, config = Credentials("operator", b"secret"), world.fleet.config
+        peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with pytest.raises(MasterError) as failed:
+            await ask_as(who, config, config.masters[0], "PING")
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < peak_kib + 64_000
+        assert len(str(failed.value)) < 300
+        assert str(failed.value).isprintable()
+        world.others_are_well()
+
+    beside_a_bad_master(story)
+
+
+def answering(command: bytes, reply: bytes) -> Lie:
+    return lambda words, true: reply if words[0] == command else true
+
+
+HANDSHAKES = [
+    (b"INFO", b":1\r\n"),
+    (b"INFO", encoded(b"\xff\x00" * 1000)),
+    (b"INFO", encoded(b"run_id:a\r\nrole:" + b"x" * 500_000)),
+    (b"CLIENT", encoded(-1)),
+    (b"CLIENT", b"*2147483647\r\n"),
+    (b"CONFIG", encoded([b"appendonly"])),
+    (b"CONFIG", encoded([1, 2])),
+    (b"CONFIG", encoded(7)),
+    (b"DBSIZE", encoded(-1)),
+    (b"DBSIZE", encoded(None)),
+    (b"HGETALL", encoded([b"cluster"])),
+    (b"HGETALL", encoded([[b"cluster"], b"test"])),
+    (b"HGETALL", b"%1\r\n$1\r\na\r\n:1\r\n"),
+    (b"HGETALL", encoded([b"cluster", b"test", b"name", b"m1", b"max_ttl_ms", b"1" + b"0" * 15])),
+    (b"HGETALL", encoded([b"cluster", b"test", b"name", b"m1", b"max_ttl_ms", b"-1"])),
+    (b"HGETALL", encoded([b"cluster", b"test", b"name", b"x\r\n-ERR y" * 100, b"max_ttl_ms", b"60000"])),
+    (b"TIME", encoded([b"-1", b"0"])),
+    (b"TIME", encoded([b"1", b"2", b"3"])),
+    (b"TIME", encoded([b"9" * 400, b"0"])),
+    (b"TIME", encoded(5)),
+    (b"SCRIPT", b"-" + b"x" * 100_000 + b"\r\n"),
+    (b"SCRIPT", b"-ERR \x1b[31m\x07" + b"y" * 3000 + b"\r\n"),
+]
+
+
+@pytest.mark.parametrize(("command", "reply"), HANDSHAKES, ids=lambda word: repr(word[:24]))
+def test_whatever_a_master_says_of_itself_the_others_serve(command: bytes, reply: bytes) -> None:
+    async def story(world: World) -> None:
+        await world.works()
+        assert not world.fleet.voting() & 1
+        assert len(world.bad_link.reason) < 300
+        assert world.bad_link.reason.isprintable()
+
+    beside_a_bad_master(story, lie=answering(command, reply))
+
+
+def test_a_ceiling_that_one_master_makes_up_makes_nobody_wait() -> None:
+    async def story(world: World) -> None:
+        identity = [b"cluster", b"test", b"name", b"m1", b"max_ttl_ms", b"86400000"]
+        world.bad.lie = answering(b"HGETALL", encoded(identity))
+        await world.bad_link.inspect_now()
+        longest_ms = [link.facts.identity.longest_ttl_ms for link in world.fleet.links]
+        assert longest_ms == [86_400_000] + [60_000] * 4
+        assert world.fleet.clocks._settle_ns < 62_000_000_000
+
+    beside_a_bad_master(story)
+
+
+@pytest.mark.parametrize(
+    "stream",
+    [
+        b":1\r\n" * 1000,
+        b">2\r\n+gone\r\n+r\r\n" * 100,
+        b"*3\r\n:1\r\n:1\r\n:1\r\n",
+        b"$1000000\r\n" + b"x" * 100_000,
+    ],
+    ids=lambda stream: repr(stream[:16]),
+)
+def test_answers_to_nothing_are_the_end_of_a_connection_and_not_of_an_agent(stream: bytes) -> None:
+    async def story(world: World) -> None:
+        world.bad.say(stream)
+        await world.works()
+        await until(lambda: world.gauge.offences[0] >= 1 or stream[:1] == b"$", "it is seen")
+
+    beside_a_bad_master(story)
+
+
+def test_an_answer_without_an_end_is_not_kept() -> None:
+    """Pieces of texts that are within bounds, and a list that is, and never a whole answer."""
+
+    async def story(world: World) -> None:
+        world.bad.lie = to_votes(b"*30000\r\n" + (b"$1000\r\n" + b"x" * 1000 + b"\r\n") * 2000)
+        await world.works(1)
+        await until(lambda: world.gauge.offences[0] >= 1, "it is given up")
+        assert "an answer of more than" in world.bad_link.reason or world.bad_link.state is State.DOWN
+
+    beside_a_bad_master(story)
+
+
+def test_a_master_that_talks_nonsense_is_left_alone_for_longer_each_time() -> None:
+    async def story(world: World) -> None:
+        world.bad.lie = to_votes(b"+OK\r\n")
+        until_s = time.monotonic() + 3
+        while time.monotonic() < until_s:
+            await world.works(1)
+        assert world.gauge.offences[0] <= 5, "not a thousand connections a second"
+
+    beside_a_bad_master(story)
+
+
+def test_a_master_that_always_lost_its_scripts_is_left_alone() -> None:
+    async def story(world: World) -> None:
+        world.bad.lie = to_votes(b"-NOSCRIPT No matching script.\r\n")
+        until_s = time.monotonic() + 3
+        while time.monotonic() < until_s:
+            await world.works(1)
+        assert world.bad.connections <= 10
+
+    beside_a_bad_master(story)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [b"-LOADING x", b"-BUSY x", b"-READONLY x", b"-NOPERM x", b"-OOM x", b"-MISCONF x", b"-" + b"z" * 4000],
+)
+def test_errors_of_any_kind_and_length_cost_only_that_vote(error: bytes) -> None:
+    async def story(world: World) -> None:
+        world.bad.lie = to_votes(error + b"\r\n")
+        await world.works()
+        assert world.gauge.refused[0, "error"] >= 1
+
+    beside_a_bad_master(story)
+
+
+def test_a_mistake_where_an_answer_is_counted_is_that_requests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is raised where the quorum happened to complete: on the link of an honest master."""
+
+    async def story(world: World) -> None:
+        tried = Locks._tried
+
+        def raising(self: Locks, attempt: Any, now_ns: int) -> None:
+            if attempt.resource == b"cursed":
+                raise ZeroDivisionError("a mistake of ours")
+            tried(self, attempt, now_ns)
+
+        monkeypatch.setattr(Locks, "_tried", raising)
+        cursed = [await world.lock(b"cursed") for _ in range(3)]
+        assert [refusal.code for refusal in cursed] == ["ERR"] * 3
+        assert {type(failure) for failure in world.broken} == {ZeroDivisionError}
+        assert world.locks.waiting == 0
+        assert b"cursed" not in world.locks.queues
+        monkeypatch.undo()
+        assert isinstance(await world.lock(b"cursed"), Lease), "what it had left was given back"
+        world.broken.clear()
+        await world.works()
+
+    beside_a_bad_master(story)
+
+
+@pytest.mark.parametrize("name", ["Locks._proven", "_answer_release"])
+def test_a_mistake_in_an_extension_or_a_release_is_answered_too(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    def raising(*_: object) -> None:
+        raise ZeroDivisionError("a mistake of ours")
+
+    async def story(world: World) -> None:
+        lease = await world.lock()
+        monkeypatch.setattr(f"lockd.core.locks.{name}", raising)
+        refusal = await (world.unlock(lease) if name == "_answer_release" else world.extend(lease))
+        assert refusal.code == "ERR"
+        monkeypatch.undo()
+        assert [world.gauge.connects[m] for m in range(5)] == [1] * 5
+        world.broken.clear()
+        await world.works(resource=b"another")
+
+    beside_a_bad_master(story)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_the_fuzzer_finds_nothing_in_a_short_time(seed: int) -> None:
+    fuzz(5.0, seed)

@@ -1,0 +1,389 @@
+"""What an agent may do on the masters under the users that the role gives them, and what it may not."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import redis
+
+from lockd.local_masters import LOOPBACK, LocalMaster, flavour
+from lockd.masters import scripts
+from tests.redis.masters import Cluster, eventually
+from tests.redis.role_users import (
+    AGENT,
+    ANOTHER_AGENT,
+    TEMPLATE,
+    as_user,
+    password_of,
+    rights_of_agents,
+    users_acl,
+    version_of,
+)
+from tests.redis.test_formation import _map
+from tests.redis.test_lockctl import at_terminal
+from tests.redis.test_rules import App
+
+MakeCluster = Callable[..., Cluster]
+IDENTITY, FENCES = scripts.IDENTITY_KEY.decode(), scripts.FENCES_KEY.decode()
+OPERATOR = ("AUTH", "lockd_operator", password_of("lockd_operator"))
+REPOSITORY = Path(__file__).parents[2]
+
+
+def asking(master: LocalMaster, user: str) -> redis.Redis:
+    return redis.Redis(LOOPBACK, master.port, decode_responses=True, retry=None, **as_user(user))
+
+
+def on_as(master: LocalMaster, user: str, *words: str | int) -> Any:
+    """What the master answers this user."""
+    with asking(master, user) as link:
+        return link.execute_command(*words)
+
+
+def refusal(master: LocalMaster, user: str, *words: str | int) -> str:
+    with pytest.raises(redis.ResponseError) as refused:
+        on_as(master, user, *words)
+    # redis-py takes the first word away, and makes a type of it.
+    lacking = isinstance(refused.value, redis.exceptions.NoPermissionError)
+    return f"NOPERM {refused.value}" if lacking else str(refused.value)
+
+
+def load_scripts(*masters: LocalMaster) -> None:
+    """What the master's own unit does at each start."""
+    for master in masters:
+        with asking(master, "lockd_loader") as link:
+            for script in scripts.ALL:
+                link.script_load(script.text.decode())
+
+
+def auth(user: str) -> dict[str, str]:
+    return {"username": user, "password": password_of(user)}
+
+
+@pytest.fixture
+def make_guarded(make_cluster: MakeCluster, server_binary: Path, tmp_path: Path) -> MakeCluster:
+    """A cluster that is not formed, under the users of the role. Scripts are not loaded."""
+
+    def make(server: Path | None = None, **options: Any) -> Cluster:
+        file = tmp_path / "users.acl"
+        file.write_text(users_acl(version_of(server or server_binary)))
+        settings = {"aclfile": str(file), "unixsocket": "master.sock"}
+        options = {"masters": 3, "form": False, "auth": auth(AGENT), "max_ttl_ms": 1_000} | options
+        return make_cluster(server=server, master_settings=settings, **options)
+
+    return make
+
+
+def formed(cluster: Cluster) -> Cluster:
+    load_scripts(*cluster.masters)
+    wait_blank(cluster)
+    assert _map(App(cluster).ask("FORM", "UNUSED", *OPERATOR))["status"] == "formed"
+    cluster.wait_voting(len(cluster.masters))
+    return cluster
+
+
+def wait_blank(cluster: Cluster) -> None:
+    eventually(lambda: {one["state"] for one in cluster.master_states()} == {"blank"}, 15, "all are blank")
+
+
+def identities(cluster: Cluster) -> list[dict[str, str]]:
+    return [on_as(master, "lockd_admin", "HGETALL", IDENTITY) for master in cluster.masters]
+
+
+# What it may
+
+
+def test_an_agent_works_and_is_never_refused(make_guarded: MakeCluster, any_server: Path) -> None:
+    cluster = formed(make_guarded(any_server, masters=1))
+    [master] = cluster.masters
+    on_as(master, "lockd_admin", "ACL", "LOG", "RESET")
+    app = App(cluster)
+    lease = app.lock("a", 1_000, "DETACHED")
+    app.ask("EXTEND", "a", lease["token"], 1_000)
+    assert app.ask("HOLDER", "a")
+    assert len(app.ask("LOCKS")) == 1
+    assert app.ask("UNLOCK", "a", lease["token"]) == 1
+    app.lock("b", 1_000, "DETACHED")
+    assert app.ask("FORCERELEASE", "b") == 1
+    assert on_as(master, "lockd_admin", "ACL", "LOG") == []
+
+
+def test_an_agent_may_end_its_old_session_before_it_asks_again(
+    make_guarded: MakeCluster, any_server: Path
+) -> None:
+    cluster = formed(make_guarded(any_server, masters=1, timeouts={"dead_ms": 300}))
+    [master] = cluster.masters
+    sessions = _sessions(master)
+    on_as(master, "lockd_admin", "ACL", "LOG", "RESET")
+    master.pause()
+    eventually(lambda: _state(cluster, "m1") == "down", what="its link is given up")
+    master.resume()
+    cluster.wait_voting(1)
+    eventually(lambda: not set(sessions) & set(_sessions(master)), what="the old session is gone")
+    assert on_as(master, "lockd_admin", "ACL", "LOG") == []
+    with asking(master, "lockd_admin") as link:
+        used = link.info("commandstats")
+    # Redis 6.2 counts no subcommands.
+    assert ("cmdstat_client" if flavour(any_server) == "redis-6.2" else "cmdstat_client|kill") in used
+
+
+def _sessions(master: LocalMaster) -> list[str]:
+    with asking(master, "lockd_admin") as link:
+        return [one["id"] for one in link.client_list() if one["user"] == AGENT]
+
+
+# What it may not
+
+EVERYTHING_ELSE = [
+    "SCRIPT LOAD x", "SCRIPT FLUSH", "EVAL x 0", "FUNCTION LOAD x", "FCALL x 0", "MODULE LIST",
+    "CONFIG SET maxmemory 1", "CONFIG REWRITE", "CONFIG RESETSTAT", "FLUSHALL", "FLUSHDB", "DEBUG SLEEP 0",
+    "REPLICAOF 127.0.0.1 1", "FAILOVER", "SHUTDOWN", "MONITOR", "ACL LIST", "ACL WHOAMI", "SLOWLOG GET",
+    "LATENCY LATEST", "MEMORY STATS", "KEYS *", "RANDOMKEY", "SUBSCRIBE x", "PUBLISH x y", "CLIENT LIST",
+    "CLIENT PAUSE 1000", "CLIENT NO-EVICT on", "BGREWRITEAOF", "BGSAVE", "SAVE", "SWAPDB 0 1", "SELECT 1",
+    "PERSIST lockd:lease:a", "RENAME lockd:lease:a lockd:lease:b", "MIGRATE 127.0.0.1 1 k 0 1", "DUMP k",
+    "SET other 1", "GET other", "SET lockd:other 1", "HSET lockd:other a 1", "DEL lockd:other", "PSYNC ? -1",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("command", EVERYTHING_ELSE)
+def test_an_agent_may_do_nothing_else(guarded_master: LocalMaster, command: str) -> None:
+    no = ("NOPERM", "DEBUG command not allowed")
+    assert refusal(guarded_master, AGENT, *command.split()).startswith(no)
+
+
+@pytest.fixture(scope="module")
+def guarded_master(server_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalMaster]:
+    with one_master(server_binary, tmp_path_factory.mktemp("guarded")) as master:
+        yield master
+
+
+@contextmanager
+def one_master(binary: Path, folder: Path) -> Iterator[LocalMaster]:
+    from tests.redis.masters import running_masters, short_folder
+
+    file = folder / "users.acl"
+    file.write_text(users_acl(version_of(binary)))
+    settings = {"aclfile": str(file), "unixsocket": "master.sock"}
+    with short_folder() as short, running_masters(short, 1, binary, settings) as [master]:
+        load_scripts(master)
+        yield master
+
+
+WAYS_TO_ANOTHER_IDENTITY = [
+    ("HSET", IDENTITY, "cluster", "mine"),
+    ("DEL", IDENTITY),
+    ("SET", IDENTITY, "x"),
+    ("PEXPIRE", IDENTITY, 1),
+    ("EVALSHA", scripts.IDENTIFY.digest.decode(), 2, IDENTITY, FENCES, "mine", "m1", 1_000),
+    # Its KEYS are what the caller says.
+    ("EVALSHA", scripts.RELEASE.digest.decode(), 1, IDENTITY, "x"),
+]
+
+
+@pytest.mark.parametrize("words", WAYS_TO_ANOTHER_IDENTITY, ids=lambda words: str(words[0]))
+def test_who_the_masters_are_an_agent_may_read_and_not_change(
+    guarded_master: LocalMaster, words: tuple[str | int, ...]
+) -> None:
+    if flavour(guarded_master.binary) == "redis-6.2":
+        pytest.skip("Redis 6.2 can't let a user read a key and not write it: README says so")
+    on_as(guarded_master, "lockd_admin", "HSET", IDENTITY, "cluster", "test", "name", "m1")
+    assert "NOPERM" in refusal(guarded_master, AGENT, *words)
+    assert on_as(guarded_master, AGENT, "HGETALL", IDENTITY) == {"cluster": "test", "name": "m1"}
+
+
+def test_what_an_agent_may_read_of_the_configuration_has_no_secret(guarded_master: LocalMaster) -> None:
+    settings = on_as(guarded_master, AGENT, "CONFIG", "GET", "*")
+    secret = re.compile(r"pass$|auth$|password")
+    assert {name: value for name, value in settings.items() if secret.search(name) and value} == {}
+    assert password_of(AGENT) not in str(settings)
+    role = (TEMPLATE.parent / "master.conf.j2").read_text()
+    named = {line.split()[0] for line in role.splitlines() if line and not line.startswith(("#", "{"))}
+    assert [name for name in named if secret.search(name)] == []
+
+
+def test_operators_write_identities_and_the_loader_loads_and_neither_does_more(
+    guarded_master: LocalMaster,
+) -> None:
+    for words in (
+        ("SET", "lockd:lease:a", 1),
+        ("CONFIG", "GET", "*"),
+        ("EVAL", "return 1", 0),
+        ("FLUSHALL",),
+    ):
+        assert "NOPERM" in refusal(guarded_master, "lockd_operator", *words)
+    for words in (("GET", "lockd:lease:a"), ("EVALSHA", "x", 0), ("SCRIPT", "FLUSH"), ("HGETALL", IDENTITY)):
+        assert "NOPERM" in refusal(guarded_master, "lockd_loader", *words)
+
+
+# Forming and admitting
+
+
+def test_a_cluster_is_formed_by_operators_alone(make_guarded: MakeCluster) -> None:
+    cluster = make_guarded()
+    load_scripts(*cluster.masters)
+    wait_blank(cluster)
+    app = App(cluster)
+    said = app.refused("FORM", "UNUSED")
+    assert "lets this agent not write identities" in said
+    assert "--operator-user lockd_operator" in said
+    wrong = app.refused("FORM", "UNUSED", "AUTH", "lockd_operator", "not-this-one")
+    assert "m1 lets 'lockd_operator' not write identities (WRONGPASS" in wrong
+    not_allowed = app.refused("FORM", "UNUSED", "AUTH", ANOTHER_AGENT, password_of(ANOTHER_AGENT))
+    assert f"m1 lets '{ANOTHER_AGENT}' not write identities (NOPERM" in not_allowed
+    assert identities(cluster) == [{}, {}, {}]
+    formed(cluster)
+    assert [one["name"] for one in identities(cluster)] == ["m1", "m2", "m3"]
+    for secret in ("not-this-one", password_of("lockd_operator"), password_of(ANOTHER_AGENT)):
+        assert secret not in cluster.log_text()
+        assert secret not in said + wrong + not_allowed
+    assert app.lock("a", 1_000)
+
+
+def test_lockctl_asks_for_the_operators_password_at_a_terminal(make_guarded: MakeCluster) -> None:
+    cluster = make_guarded()
+    load_scripts(*cluster.masters)
+    wait_blank(cluster)
+    words = ("cluster", "init", "--unused", "--operator-user", "lockd_operator")
+    secret, prompt = password_of("lockd_operator"), "Password of lockd_operator on the masters:"
+    done = at_terminal(cluster, *words, typed=f"{secret}\n", once=prompt.encode())
+    assert done.returncode == 0, done.stdout
+    assert "the cluster is formed" in done.stdout
+    assert secret not in done.stdout
+
+
+def test_a_master_is_admitted_by_operators_alone(make_guarded: MakeCluster) -> None:
+    cluster = formed(make_guarded())
+    lost = cluster.masters[1]
+    on_as(lost, "lockd_admin", "FLUSHALL")
+    app = App(cluster)
+    assert "blank" in eventually(lambda: _state(cluster, "m2") == "blank" and "blank", 15, "it is blank")
+    waiting = _map(app.ask("ADMIT", "m2", *OPERATOR))
+    assert waiting["status"] == "waiting"
+    refused = eventually(lambda: _refused(app, "ADMIT", "m2"), 15, "the wait is over")
+    assert "m2 lets this agent not write identities" in refused
+    assert _map(app.ask("ADMIT", "m2", *OPERATOR))["status"] == "admitted"
+    cluster.wait_voting(3)
+
+
+def _state(cluster: Cluster, name: str) -> str:
+    return next(one["state"] for one in cluster.master_states() if one["name"] == name)
+
+
+def _refused(app: App, *words: str) -> str:
+    app.send(*words)
+    reply = app.reply()
+    return str(reply) if isinstance(reply, Exception) else ""
+
+
+@pytest.mark.parametrize("words", ["FORM AUTH x", "FORM UNUSED AUTH x", "FORM AUTH x y z", "ADMIT m1 AUTH x"])
+def test_half_of_a_users_name_and_password_is_a_mistake(make_guarded: MakeCluster, words: str) -> None:
+    assert "syntax error" in App(make_guarded(masters=1)).refused(*words.split())
+
+
+# Scripts
+
+
+def reasons(cluster: Cluster) -> set[tuple[str, str]]:
+    return {(one["state"], one["reason"]) for one in cluster.master_states()}
+
+
+def test_a_master_without_our_scripts_has_no_vote_until_somebody_loads_them(
+    make_guarded: MakeCluster, any_server: Path
+) -> None:
+    cluster = make_guarded(any_server, masters=1)
+    [master] = cluster.masters
+    [(state, why)] = eventually(
+        lambda: found if "scripts" in str(found := reasons(cluster)) else None, what="it is told"
+    )
+    assert state == "misconfigured"
+    assert "it lacks the scripts acquire, extend, release, propose, page, identify" in why
+    assert "systemctl reload lockd-master" in why
+    with asking(master, "lockd_loader") as link:
+        link.script_load(scripts.ACQUIRE.text.decode())
+    eventually(lambda: "scripts extend, release" in str(reasons(cluster)), what="one is there")
+    formed(cluster)
+    on_as(master, "lockd_admin", "SCRIPT", "FLUSH")
+    assert App(cluster).refused("LOCK", "a", 1_000).startswith("NOQUORUM")
+    eventually(lambda: "it lacks the scripts acquire" in str(reasons(cluster)), what="it is told")
+    load_scripts(master)
+    cluster.wait_voting(1)
+    assert App(cluster).lock("a", 1_000)
+
+
+def test_a_release_survives_that_the_scripts_are_flushed(make_guarded: MakeCluster) -> None:
+    cluster = formed(make_guarded(masters=1, max_ttl_ms=60_000))
+    [master] = cluster.masters
+    app = App(cluster)
+    lease = app.lock("a", 60_000, "DETACHED")
+    on_as(master, "lockd_admin", "SCRIPT", "FLUSH")
+    app.send("UNLOCK", "a", lease["token"])
+    eventually(lambda: "it lacks the scripts" in str(reasons(cluster)), what="it is told")
+    assert on_as(master, "lockd_admin", "EXISTS", "lockd:lease:a") == 1
+    load_scripts(master)
+    eventually(lambda: on_as(master, "lockd_admin", "EXISTS", "lockd:lease:a") == 0, what="it is given back")
+
+
+@pytest.fixture
+def loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The program that a master's unit runs at each start; its socket is the test's to set."""
+    path = REPOSITORY / "ansible/roles/redis_master/files/load_scripts.py"
+    spec = importlib.util.spec_from_file_location("load_scripts", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    folder, password = tmp_path / "scripts", tmp_path / "loader.password"
+    folder.mkdir()
+    password.write_text(password_of("lockd_loader") + "\n")
+    monkeypatch.setattr(module, "FOLDER", str(folder))
+    monkeypatch.setattr(module, "PASSWORD_FILE", str(password))
+    return module
+
+
+def test_the_masters_own_unit_loads_the_scripts_of_all_versions_that_are_there(
+    loader: ModuleType, make_guarded: MakeCluster, any_server: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = make_guarded(any_server, masters=1)
+    [master] = cluster.masters
+    loader.SOCKET = str(master.folder / "master.sock")
+    assert "there is no script" in loader.main()
+    words = [base64.b64encode(script.text).decode() for script in scripts.ALL]
+    Path(loader.FOLDER, "new").write_text(" ".join(words) + "\n")
+    Path(loader.FOLDER, "old").write_text(base64.b64encode(b"return 'old'").decode() + "\n")
+    assert loader.main() == 0
+    assert len(capsys.readouterr().out.split()) == len(scripts.ALL) + 1
+    wait_blank(cluster)
+    assert loader.main() == 0
+    assert capsys.readouterr().out == ""
+    Path(loader.PASSWORD_FILE).write_text("wrong\n")
+    assert "WRONGPASS" in loader.main()
+
+
+# Shutting one out
+
+
+def test_an_agent_that_is_no_user_any_more_has_no_vote_and_the_others_go_on(
+    make_guarded: MakeCluster,
+) -> None:
+    cluster = formed(make_guarded())
+    lost = cluster.add_agent(auth=auth(ANOTHER_AGENT))
+    lost.wait_voting(3)
+    for master in cluster.masters:
+        assert on_as(master, "lockd_admin", "ACL", "DELUSER", ANOTHER_AGENT) == 1
+    lost.wait_voting(0)
+    assert "WRONGPASS" in App(lost).refused("LOCK", "a", 1_000)
+    assert cluster.voting() == 3
+    assert App(cluster).lock("a", 1_000)
+
+
+def test_the_readme_tells_what_the_role_gives_an_agent() -> None:
+    [told] = re.findall(r"(?m)^user agent-app1 on >PASSWORD (.*)$", (REPOSITORY / "README.md").read_text())
+    assert rights_of_agents("7.0.15") == told
+    assert rights_of_agents("6.2.14") == told.replace("%R~", "~")

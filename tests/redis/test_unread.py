@@ -1,0 +1,146 @@
+"""Users who don't read what they asked for, or never end what they ask: it costs them, and nobody else."""
+
+from __future__ import annotations
+
+import array
+import fcntl
+import termios
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.bench.unread import attacker
+from tests.redis.masters import Cluster, as_map, eventually, memory_kib, running_cluster
+from tests.redis.test_limits import connect, kind, refusals, token_of  # noqa: F401 - connect is a fixture
+from tests.redis.wire import Bystander, Wire, request
+
+MIB = 1 << 20
+PER_USER, IN_ALL = MIB, 5 * MIB
+MEMORY_MOST_KIB = 30 * 1024
+"""Below what is thrown at it, and far below what was kept of it."""
+LIMITS = {
+    "buffered_bytes": IN_ALL,
+    "buffered_bytes_per_user": PER_USER,
+    "unread_ms": 60_000,
+    "connections_per_user": 3_000,
+}
+DEAF_MS = 600
+NOBODY, DAEMON = 65_534, 1
+TTL_MS = 5_000
+LONG = request("COMMAND", "DOCS") * 20
+
+
+@pytest.fixture(scope="module")
+def cluster(server_binary: Path) -> Iterator[Cluster]:
+    with running_cluster(3, limits=LIMITS, socket={"mode": "0666"}) as running:
+        running.folder.chmod(0o755)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def impatient(server_binary: Path) -> Iterator[Cluster]:
+    with running_cluster(3, limits={**LIMITS, "unread_ms": DEAF_MS}, socket={"mode": "0666"}) as running:
+        running.folder.chmod(0o755)
+        yield running
+
+
+def buffered(wire: Wire) -> int:
+    return int(wire.info()["buffered_bytes"])
+
+
+@pytest.mark.parametrize("attack", ["unread", "echo", "half", "behind"])
+def test_however_much_is_asked_for_or_half_asked_for_only_so_much_is_kept(
+    cluster: Cluster, connect: Callable[..., Wire], attack: str  # noqa: F811
+) -> None:
+    before, before_kib = refusals(cluster, "buffered_bytes_per_user"), memory_kib(cluster.agent.pid)
+    other = connect(cluster, DAEMON)
+    half = request("ECHO", "x" * 60_000)
+    other.send_raw(half[:50_000])
+    with Wire(cluster.socket) as watcher, Bystander(cluster.socket) as bystander:
+        eventually(lambda: buffered(watcher) >= 50_000, 10, "half of another's request is kept")
+        with attacker(NOBODY, cluster.socket, 400, attack):
+            kept = [0]
+
+            def is_cut_off() -> bool:
+                kept.append(buffered(watcher))
+                return refusals(cluster, "buffered_bytes_per_user") > before
+
+            eventually(is_cut_off, 60, "he loses connections")
+            rounds = bystander.rounds
+            eventually(lambda: is_cut_off() and bystander.rounds > rounds + 3, 30, "others go on")
+            assert max(kept) <= PER_USER + 64_000
+            assert memory_kib(cluster.agent.pid) - before_kib < MEMORY_MOST_KIB
+        eventually(lambda: buffered(watcher) < 60_000, 30, "nothing of his is kept any more")
+    other.send_raw(half[50_000:])
+    assert other.reply() == b"x" * 60_000
+
+
+def test_the_kernel_keeps_little_for_one_who_does_not_read(
+    cluster: Cluster, connect: Callable[..., Wire]  # noqa: F811
+) -> None:
+    wire, watcher = connect(cluster, NOBODY), connect(cluster)
+    wire.send_raw(LONG)
+    eventually(lambda: buffered(watcher) > 0, 10, "more than the kernel took")
+    unread = array.array("i", [0])
+    fcntl.ioctl(wire.socket, termios.FIONREAD, unread)
+    assert 0 < unread[0] <= 40_000
+
+
+def test_losses_that_nobody_asks_about_are_kept_within_the_same_bound(
+    cluster: Cluster, connect: Callable[..., Wire]  # noqa: F811
+) -> None:
+    before, watcher, kept = refusals(cluster, "buffered_bytes_per_user"), connect(cluster), [0]
+
+    def is_cut_off() -> bool:
+        kept.append(buffered(watcher))
+        return refusals(cluster, "buffered_bytes_per_user") > before
+
+    with attacker(NOBODY, cluster.socket, 80, "lost"):
+        eventually(is_cut_off, 60, "he loses connections")
+    assert max(kept) <= PER_USER
+
+
+def test_one_who_does_not_read_in_time_is_closed_and_told_of_in_the_log(
+    impatient: Cluster, connect: Callable[..., Wire]  # noqa: F811
+) -> None:
+    before = refusals(impatient, "unread_ms")
+    deaf, reads = connect(impatient, NOBODY), connect(impatient, NOBODY)
+    deaf.send_raw(LONG)
+    eventually(lambda: refusals(impatient, "unread_ms") == before + 1, 20, "it is closed")
+    assert deaf.rest()
+    assert reads.ask("PING") == b"PONG"
+    told = f'event=limit limit="unread_ms: for {DEAF_MS} ms it did not read its replies"'
+    assert told in impatient.log_text()
+
+
+def test_what_a_closed_one_held_is_nobody_elses_before_the_deadline_that_it_was_told(
+    impatient: Cluster, connect: Callable[..., Wire]  # noqa: F811
+) -> None:
+    before = refusals(impatient, "unread_ms")
+    deaf, other = connect(impatient, NOBODY), connect(impatient, DAEMON)
+    deadline_ns = as_map(deaf.ask("LOCK", "deaf", 8_000))[b"deadline_ns"]
+    deaf.send_raw(LONG)
+    eventually(lambda: refusals(impatient, "unread_ms") == before + 1, 20, "it is closed")
+    assert kind(other.ask("LOCK", "deaf", TTL_MS)) == "TAKEN"
+    assert impatient.metric("lockd_losses_total", reason="cut_off") == 1
+    assert as_map(other.ask("HOLDER", "deaf"))[b"ttl_ms"] < 8_000
+    assert as_map(other.ask("LOCK", "deaf", TTL_MS, "WAIT", 60_000))[b"deadline_ns"] > deadline_ns
+
+
+def test_a_holder_need_not_read_what_it_is_told_while_it_works(
+    impatient: Cluster, connect: Callable[..., Wire]  # noqa: F811
+) -> None:
+    wire, watcher = connect(impatient, NOBODY), connect(impatient)
+    wire.ask("HELLO", 3)
+    token = token_of(wire.ask("LOCK", "at work", 100, "NOTIFY"))
+
+    def renewals() -> float:
+        return impatient.metric("lockd_renewals_total", outcome="worked")
+
+    before = renewals()
+    # It is told of each; the kernel takes some forty, and what comes after them would be unread for long.
+    eventually(lambda: renewals() > before + 150, 60, "it is renewed")
+    assert watcher.ask("HOLDER", "at work") is not None
+    assert wire.ask("UNLOCK", "at work", token) == 1
+    assert len(wire.pushes) > 10

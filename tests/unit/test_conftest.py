@@ -1,0 +1,35 @@
+"""What tests/conftest.py does for all tests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+# As conftest.py is loaded before any test; then a child is started, and a fork goes on without one.
+TESTS = """
+import os, subprocess, signal
+import tests.conftest
+
+os.kill(os.getpid(), signal.SIGHUP)
+shown = subprocess.check_output(["grep", "SigIgn", "/proc/self/status"], text=True).split()[1]
+if os.fork() == 0:
+    defaults = [signal.getsignal(n) for n in (signal.SIGHUP, signal.SIGTERM)]
+    os._exit(defaults != [signal.SIG_DFL] * 2)
+print(shown, os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+
+
+def test_tests_that_ignore_signals_survive_them_and_start_children_that_do_not() -> None:
+    ignoring = ["env", "--ignore-signal"]  # all of them
+    done = subprocess.run(
+        [*ignoring, sys.executable, "-c", TESTS],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout.split()) == (0, ["0" * 16, "0"]), done.stderr

@@ -1,0 +1,211 @@
+"""Nobody waits for thousands of others whose requests, closings or timers come at one moment."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import count
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lockd.config import Limits, LockClass
+from lockd.core.leases import Lease
+from lockd.core.timers import Timers
+from lockd.server import agent as agent_module
+from lockd.server import lanes
+from lockd.server import session as session_module
+from lockd.server.agent import Agent
+from lockd.server.buffers import Buffers
+from lockd.server.lanes import BITE_NS, Crowd, Lane
+from lockd.server.quotas import Quotas
+from lockd.server.session import LockRequest, Session
+from tests.unit.test_lanes import Clock
+
+PING = b"*1\r\n$4\r\nPING\r\n"
+AT_ONCE = 4
+
+
+class AnAgent:
+    """As much of an agent as a connection needs. What core and the commands do is written down."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.done = list[str]()
+        self._clock = clock
+        self.config = SimpleNamespace(limits=Limits())
+        self.quotas = Quotas(Limits())
+        self.buffers = Buffers(Limits(), self.quotas)
+        self.crowd, self.pipelines, self.endings = Crowd(AT_ONCE), Lane(0), Lane(0)
+        self.sessions = set[Session]()
+        self.stopped = False
+        self.log = SimpleNamespace(debug_on=False)
+        self.host = b"host"
+        self.next_session_id = count(1).__next__
+        self.locks = SimpleNamespace(
+            holder_gone=self._ends, cut_off=lambda *about: self._ends(*about[::2]), gone=self._ends
+        )
+        self.commands = SimpleNamespace(run=self._run)
+
+    def _ends(self, _lease: object, _now_ns: int) -> None:
+        self._took_a_while("ended")
+
+    def _run(self, _session: Session, _words: list[bytes]) -> bytes:
+        self._took_a_while("ran")
+        return b"+PONG\r\n"
+
+    def _took_a_while(self, what: str) -> None:
+        self._clock.now_ns += BITE_NS // 4
+        self.done.append(what)
+
+    def limit_hit(self, *_about: object) -> None:
+        pass
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    it = Clock()
+    for module in (lanes, session_module, agent_module):
+        monkeypatch.setattr(module, "perf_counter_ns", it)
+    return it
+
+
+@pytest.fixture
+def agent(clock: Clock) -> AnAgent:
+    return AnAgent(clock)
+
+
+async def connected(agent: AnAgent, links: list[socket.socket], number: int) -> list[Session]:
+    loop, sessions = asyncio.get_running_loop(), []
+    for _ in range(number):
+        ours, its = socket.socketpair(socket.AF_UNIX)
+        links.append(ours)
+        _, session = await loop.connect_accepted_socket(partial(Session, agent), its)  # type: ignore[arg-type]
+        sessions.append(session)
+    return sessions
+
+
+async def most_in_a_turn(agent: AnAgent, number: int) -> int:
+    """Until so much is done: how much of it in one turn of the loop at most."""
+    most = before = len(agent.done)
+    for _ in range(10_000):
+        if len(agent.done) >= number:
+            return most
+        await asyncio.sleep(0)
+        most, before = max(most, len(agent.done) - before), len(agent.done)
+    raise AssertionError(f"only {len(agent.done)} of {number} were ever done")
+
+
+@pytest.fixture
+def links() -> Iterator[list[socket.socket]]:
+    opened = list[socket.socket]()
+    yield opened
+    for link in opened:
+        link.close()
+
+
+Ending = Callable[[Session], Any]
+ENDINGS: dict[str, Ending] = {
+    "closed": lambda session: session.connection_lost(None),
+    "cut off": lambda session: session.cut_off("unread_ms: it did not read"),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+@pytest.mark.parametrize(("connections", "leases"), [(1, 200), (50, 4)])
+def test_many_leases_that_end_together_leave_the_loop_to_others_in_between(
+    agent: AnAgent, links: list[socket.socket], ending: str, connections: int, leases: int
+) -> None:
+    async def scenario() -> None:
+        sessions = await connected(agent, links, connections)
+        for session in sessions:
+            session.leases = {object() for _ in range(leases)}  # type: ignore[misc]
+        for session in sessions:
+            ENDINGS[ending](session)
+        assert len(agent.done) <= AT_ONCE * 4
+        assert agent.endings.busy
+        assert await most_in_a_turn(agent, 200) <= AT_ONCE * 4
+        assert not agent.endings.busy
+
+    asyncio.run(scenario())
+    assert agent.done == ["ended"] * 200
+
+
+def test_many_that_wait_and_close_together_leave_the_loop_to_others_in_between(
+    agent: AnAgent, links: list[socket.socket]
+) -> None:
+    async def scenario() -> None:
+        sessions = await connected(agent, links, 50)
+        for session in sessions:
+            session.lock_starts(object())  # type: ignore[arg-type]
+        for session in sessions:
+            session.connection_lost(None)
+        assert len(agent.done) <= AT_ONCE
+        assert await most_in_a_turn(agent, 50) <= AT_ONCE
+        assert not any(session.waiting for session in sessions)
+
+    asyncio.run(scenario())
+    assert agent.quotas.all.waiters == 0
+
+
+def test_what_is_granted_to_one_who_is_gone_already_is_ended(
+    agent: AnAgent, links: list[socket.socket]
+) -> None:
+    async def scenario() -> None:
+        [session] = await connected(agent, links, 1)
+        of_class = LockClass(name="a", match="*")
+        request = LockRequest(session, b"late", of_class, 1_000, 9, 1_000, False, False, 0)
+        session.lock_starts(request)
+        session.agent.crowd = Crowd(0)  # it is one of many: its end comes later
+        session.connection_lost(None)
+        attempt: Any = SimpleNamespace(resource=b"late", token=b"0" * 32, ttl_ms=1_000, t1_ns=0, landed=0)
+        request.granted(Lease(attempt, request, 1, 0), 0)
+        assert agent.done == [], "core is in the middle of its work"
+        await most_in_a_turn(agent, 1)
+
+    asyncio.run(scenario())
+    assert agent.done[:1] == ["ended"]
+
+
+def test_a_few_leases_end_at_once(agent: AnAgent, links: list[socket.socket]) -> None:
+    async def scenario() -> None:
+        [session] = await connected(agent, links, 1)
+        session.leases = {object(), object()}  # type: ignore[arg-type]
+        session.connection_lost(None)
+        assert agent.done == ["ended"] * 2
+
+    asyncio.run(scenario())
+
+
+def test_of_requests_that_come_together_a_few_are_run_at_once_and_the_others_in_turns(
+    agent: AnAgent, links: list[socket.socket]
+) -> None:
+    async def scenario() -> None:
+        sessions = await connected(agent, links, 60)
+        for session in sessions:
+            session.data_received(PING)
+        assert len(agent.done) == AT_ONCE
+        assert await most_in_a_turn(agent, 60) <= AT_ONCE + 4
+        sessions[0].data_received(PING)
+        assert len(agent.done) == 61, "one that comes alone does not wait"
+
+    asyncio.run(scenario())
+
+
+def test_timers_that_are_due_together_leave_the_loop_to_others_in_between(clock: Clock) -> None:
+    timers, done = Timers(), []
+
+    def due(_now_ns: int) -> None:
+        clock.now_ns += BITE_NS // 4
+        done.append(1)
+
+    for _ in range(1_000):
+        timers.at(1, due)
+    agent: Any = SimpleNamespace(locks=SimpleNamespace(timers=timers))
+    assert Agent._do_what_is_due(agent) == 1, "more is due"
+    assert 16 <= len(done) <= 40
+    while Agent._do_what_is_due(agent) is not None:
+        pass
+    assert len(done) == 1_000

@@ -1,0 +1,106 @@
+"""Headers are read before they are believed: nothing is allocated on a promise, however it is cut."""
+
+import itertools
+
+import hiredis
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockd.masters.framing import LONGEST_BYTES, MOST_ELEMENTS, Framing, TooLarge
+
+VOTE = b"*3\r\n:1\r\n:1790000000000000\r\n:1790000000000001\r\n"
+SOUND = [
+    VOTE,
+    VOTE * 10,
+    b":1\r\n",
+    b":0\r\n" + VOTE,
+    b"+OK\r\n",
+    b"-OOM command not allowed *2147483647 $99999999999\r\n",
+    b"$-1\r\n",
+    b"*-1\r\n",
+    b"*0\r\n",
+    b"$0\r\n\r\n",
+    b"$22\r\n*2147483647\r\n$99999999\r\n",
+    b"*2\r\n$3\r\n*99\r\n:5\r\n",
+    b"_\r\n",
+    b"#t\r\n",
+    b",1.5\r\n",
+    b"%1\r\n+a\r\n:1\r\n",
+    b"*%d\r\n" % MOST_ELEMENTS,
+]
+TOO_LARGE = [
+    b"*2147483647\r\n",
+    b"*4294967295\r\n",
+    b"*%d\r\n" % (MOST_ELEMENTS + 1),
+    b"$536870912\r\n",
+    b"$%d\r\n" % (LONGEST_BYTES + 1),
+    b"=536870912\r\n",
+    b"!536870912\r\n",
+    b"%2147483647\r\n",
+    b"~2147483647\r\n",
+    b">2147483647\r\n",
+    b"|2147483647\r\n",
+    b"*3\r\n:1\r\n*2147483647\r\n",
+    VOTE + b"*2147483647\r\n",
+    VOTE[:-2] + b"\r\n*3\r\n*99999999\r\n",
+    b"*?\r\n",
+    b"$?\r\n",
+    b"*99999999999999999999999999\r\n",
+    b"*-2\r\n",
+    b"+" + b"x" * 5_000,
+    b"*" + b"0" * 5_000,
+]
+
+
+def verdict(stream: bytes, cuts: list[int]) -> str:
+    framing = Framing()
+    edges = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
+    try:
+        for start, end in itertools.pairwise(edges):
+            framing.admit(stream[start:end])
+    except TooLarge:
+        return "too large"
+    return "admitted"
+
+
+cuts = st.lists(st.integers(0, 10_000), max_size=6)
+
+
+@pytest.mark.parametrize("stream", SOUND)
+@given(cuts=cuts)
+def test_what_masters_answer_is_admitted_in_whatever_pieces(stream: bytes, cuts: list[int]) -> None:
+    assert verdict(VOTE + stream + VOTE, cuts) == "admitted"
+
+
+@pytest.mark.parametrize("stream", TOO_LARGE)
+@given(cuts=cuts)
+def test_a_header_that_announces_too_much_is_refused_in_whatever_pieces(
+    stream: bytes, cuts: list[int]
+) -> None:
+    assert verdict(VOTE + stream, cuts) == "too large"
+
+
+def test_every_piece_of_one_byte_is_read() -> None:
+    for stream in TOO_LARGE:
+        assert verdict(stream, list(range(len(stream)))) == "too large"
+
+
+pieces = st.lists(
+    st.sampled_from([*SOUND, *TOO_LARGE, b"*3\r\n", b"*", b"\r\n", b"$5\r\nab", b"12"]), max_size=8
+)
+
+
+@given(pieces, cuts)
+def test_what_is_admitted_makes_hiredis_announce_nothing_larger(pieces: list[bytes], cuts: list[int]) -> None:
+    """What hiredis reads as a header is read as one here, too: no text can hide one from it."""
+    stream = b"".join(pieces)
+    if verdict(stream, cuts) != "admitted":
+        return
+    reader = hiredis.Reader()
+    reader.feed(stream)
+    try:
+        while (reply := reader.gets()) is not False:
+            assert not isinstance(reply, list) or len(reply) <= MOST_ELEMENTS
+    except hiredis.ProtocolError:
+        pass

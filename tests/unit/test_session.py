@@ -1,0 +1,88 @@
+"""A connection and the leases that it holds, with the real core, and no sockets but its own."""
+
+import socket
+from types import SimpleNamespace
+from typing import Any
+
+from lockd.config import Limits
+from lockd.server.buffers import Buffers
+from lockd.server.quotas import Quotas
+from lockd.server.session import LockRequest, Session
+from tests.unit.fleet_model import Host, cluster
+
+R = b"r"
+
+
+class Transport:
+    """Takes what is written to it; like uvloop's, it tells of its end in a turn of its own."""
+
+    def __init__(self) -> None:
+        self.socket, self._app = socket.socketpair()
+        self.written = b""
+
+    def get_extra_info(self, _name: str) -> socket.socket:
+        return self.socket
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def set_write_buffer_limits(self, high: int) -> None: ...
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+    def close(self) -> None: ...
+
+    def end(self) -> None:
+        self.socket.close()
+        self._app.close()
+
+
+class Agent(SimpleNamespace):
+    """As much of one as a session needs."""
+
+    def __init__(self, host: Host) -> None:
+        quotas = Quotas(Limits())
+        silent = SimpleNamespace(debug_on=False, warning=lambda *_, **__: None)
+        super().__init__(
+            config=SimpleNamespace(limits=Limits()), locks=host.locks, quotas=quotas, host=b"host",
+            buffers=Buffers(Limits(), quotas), sessions=set(), stopped=False, log=silent,
+        )  # fmt: skip
+
+    def next_session_id(self) -> int:
+        return 1
+
+    def limit_hit(self, *_: object) -> None: ...
+
+
+def connected(host: Host) -> tuple[Session, Any]:
+    session, transport = Session(Agent(host)), Transport()  # type: ignore[arg-type]
+    session.connection_made(transport)  # type: ignore[arg-type]
+    return session, transport
+
+
+def lock(session: Session, host: Host) -> None:
+    lock_class = SimpleNamespace(name="test", lock_delay_ms=0)
+    now_ns = host.time.now_ns
+    request = LockRequest(session, R, lock_class, 10_000, 60_000, 60_000, False, False, now_ns)  # type: ignore[arg-type]
+    session.lock_starts(request)
+    host.locks.lock(request, now_ns)
+
+
+def test_a_lock_that_waits_when_its_connection_is_cut_off_is_not_granted_any_more():
+    """Before the connection has ended its turn may come: nobody would be told, nobody would end it, and the
+    agent would renew it until max_hold."""
+    host = cluster()
+    holder = host.locked(R)
+    session, transport = connected(host)
+    lock(session, host)
+    session.cut_off("buffered_bytes_per_user: ...")
+    host.unlock(holder)
+    host.fleet.settle()
+    assert not session.leases
+    session.connection_lost(None)
+    transport.end()
+    host.fleet.settle()
+    assert host.locks.held == host.locks.waiting == 0
+    assert session.agent.quotas.all.waiters == 0
+    assert host.locked(R).held, "it is free for the next"

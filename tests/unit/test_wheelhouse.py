@@ -1,0 +1,254 @@
+"""What is deployed on app hosts: each file from a package index is the one that was locked, or none."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import io
+import itertools
+import json
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+ROLE = REPOSITORY / "ansible" / "roles" / "lockd"
+PROJECT = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+PYTHONS = ("3.11", "3.12", "3.13")
+HOSTS = list(itertools.product(PYTHONS, ("x86_64", "aarch64")))
+
+
+def load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("wheelhouse", ROLE / "files" / "wheelhouse.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["wheelhouse"] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+wheelhouse: Any = load()
+
+
+def make_wheel(folder: Path, name: str, version: str, code: str = "", *asks: str) -> Path:
+    """A wheel as setuptools would make it."""
+    info = f"{name}-{version}.dist-info"
+    files = {
+        f"{name}/__init__.py": code,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        + "".join(f"Requires-Dist: {one}\n" for one in asks),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    record = "".join(
+        f"{path},sha256={base64.urlsafe_b64encode(hashlib.sha256(text.encode()).digest()).decode().rstrip('=')},"
+        f"{len(text)}\n"
+        for path, text in files.items()
+    )
+    wheel = folder / f"{name}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, text in (files | {f"{info}/RECORD": f"{record}{info}/RECORD,,\n"}).items():
+            archive.writestr(zipfile.ZipInfo(path), text)
+    return wheel
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.fixture
+def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that pip takes for the package index, and nothing else."""
+    folder = tmp_path / "index"
+    folder.mkdir()
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.setenv("PIP_FIND_LINKS", str(folder))
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    return folder
+
+
+def lock_of(folder: Path, *wheels: Path) -> Path:
+    lock = folder / "some.lock"
+    lines = [
+        "{}=={}".format(*wheel.name.split("-")) + f" \\\n    --hash=sha256:{digest(wheel)}"
+        for wheel in wheels
+    ]
+    lock.write_text("\n".join(lines) + "\n")
+    return lock
+
+
+# The lock files
+
+
+@pytest.mark.parametrize(("python", "machine"), HOSTS)
+def test_the_lock_satisfies_what_lockd_asks_for(python: str, machine: str) -> None:
+    locked = {
+        canonicalize_name(one.requirement.name): one.requirement
+        for one in wheelhouse.locked(wheelhouse.LOCK, python, machine)
+    }
+    for wanted in map(Requirement, PROJECT["project"]["dependencies"]):
+        [exactly] = locked[canonicalize_name(wanted.name)].specifier
+        assert exactly.operator == "=="
+        assert wanted.specifier.contains(exactly.version), wanted
+
+
+def test_the_lock_of_the_build_satisfies_what_the_build_asks_for() -> None:
+    locked = wheelhouse.locked(wheelhouse.BUILD_LOCK, "3.11", "x86_64")
+    assert len(locked) == len(PROJECT["build-system"]["requires"])
+    for wanted, one in zip(map(Requirement, PROJECT["build-system"]["requires"]), locked, strict=True):
+        [exactly] = one.requirement.specifier
+        assert (one.requirement.name, exactly.operator) == (wanted.name, "==")
+        assert wanted.specifier.contains(exactly.version)
+
+
+@pytest.mark.parametrize("lock", [wheelhouse.LOCK, wheelhouse.BUILD_LOCK], ids=lambda lock: lock.name)
+def test_a_lock_names_versions_and_hashes_and_no_index(lock: Path) -> None:
+    for line in lock.read_text().splitlines():
+        assert re.fullmatch(r"[a-z0-9-]+==[^ /]+( ; [^/]+)? \\|    --hash=sha256:[0-9a-f]{64}( \\)?", line), (
+            line
+        )
+
+
+def test_what_only_some_pythons_need_is_there_for_those() -> None:
+    """pip would ask the controller's Python."""
+
+    def names(python: str) -> set[str]:
+        return {one.requirement.name for one in wheelhouse.locked(wheelhouse.LOCK, python, "x86_64")}
+
+    assert names("3.11") - names("3.12") == {"async-timeout"}
+
+
+def test_an_entry_without_a_hash_is_refused(tmp_path: Path) -> None:
+    lock = tmp_path / "some.lock"
+    for text in ("tiny==1.0\n", "tiny==1.0 --hash=md5:00\n"):
+        lock.write_text(text)
+        with pytest.raises(SystemExit, match=r"tiny==1\.0 has no hash"):
+            wheelhouse.locked(lock, "3.11", "x86_64")
+
+
+# What an index gives
+
+
+def test_a_wheel_that_is_the_locked_one_is_taken(index: Path, tmp_path: Path) -> None:
+    lock = lock_of(tmp_path, make_wheel(index, "tiny", "1.0"))
+    wheelhouse.download(
+        wheelhouse.locked(lock, "3.12", "aarch64"),
+        tmp_path / "wheels",
+        wheelhouse.for_host("3.12", "aarch64"),
+    )
+    assert [path.name for path in (tmp_path / "wheels").iterdir()] == ["tiny-1.0-py3-none-any.whl"]
+
+
+def test_a_wheel_that_was_changed_in_the_index_is_refused(index: Path, tmp_path: Path) -> None:
+    lock = lock_of(tmp_path, make_wheel(index, "tiny", "1.0"))
+    make_wheel(index, "tiny", "1.0", code="import os; os.system('id >/tmp/owned')")
+    with pytest.raises(SystemExit, match="When it speaks of hashes, a file is not the one that was locked"):
+        wheelhouse.download(
+            wheelhouse.locked(lock, "3.11", "x86_64"),
+            tmp_path / "wheels",
+            wheelhouse.for_host("3.11", "x86_64"),
+        )
+    assert not list(tmp_path.glob("wheels/*"))
+
+
+def test_a_changed_tool_of_the_build_is_refused_before_it_runs(
+    index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = lock_of(tmp_path, make_wheel(index, "setuptools", "99.0"))
+    ran = tmp_path / "ran"
+    make_wheel(index, "setuptools", "99.0", code=f"open({str(ran)!r}, 'w')")
+    monkeypatch.setattr(wheelhouse, "BUILD_LOCK", lock)
+    with pytest.raises(SystemExit, match="find out why"):
+        wheelhouse.build_own(REPOSITORY, tmp_path, tmp_path / "wheels")
+    assert not ran.exists()
+
+
+def test_what_is_not_locked_is_missed_and_not_fetched(tmp_path: Path) -> None:
+    make_wheel(tmp_path, "tiny", "1.0", "", "other>=2", "old; python_version<'3'")
+    assert wheelhouse.still_missing(tmp_path, "3.11", "x86_64") == ["other>=2"]
+    make_wheel(tmp_path, "other", "1.9")
+    assert wheelhouse.still_missing(tmp_path, "3.11", "x86_64") == ["other>=2"]
+    make_wheel(tmp_path, "other", "2.0")
+    (tmp_path / "other-1.9-py3-none-any.whl").unlink()
+    assert wheelhouse.still_missing(tmp_path, "3.11", "x86_64") == []
+
+
+# What is kept on the controller
+
+
+def pack(archive: Path, files: dict[str, bytes]) -> None:
+    with tarfile.open(archive, "w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+
+
+def test_a_kept_archive_holds_nothing_but_what_is_locked(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path, "tiny", "1.0")
+    locked = wheelhouse.locked(lock_of(tmp_path, wheel), "3.11", "x86_64")
+    good = {"lockd-0.1.0-py3-none-any.whl": b"ours", "requirements.txt": b"", wheel.name: wheel.read_bytes()}
+    archive = tmp_path / "kept.tar.gz"
+    pack(archive, good)
+    wheelhouse.check_archive(archive, locked)
+    for bad in ({wheel.name: b"changed"}, {"evil-1.0-py3-none-any.whl": b""}, {"../lockd-1.whl": b""}):
+        pack(archive, good | bad)
+        with pytest.raises(SystemExit, match=r"is not what requirements\.lock says"):
+            wheelhouse.check_archive(archive, locked)
+
+
+def test_a_folder_that_others_may_write_to_keeps_no_wheels(tmp_path: Path) -> None:
+    wheelhouse.check_owner(tmp_path)
+    tmp_path.chmod(0o777)
+    with pytest.raises(SystemExit, match="others than you may write there"):
+        wheelhouse.check_owner(tmp_path)
+
+
+# On the host
+
+
+def test_a_host_installs_only_what_the_list_names_by_hash(index: Path, tmp_path: Path) -> None:
+    """With the words of the role itself."""
+    wheels = tmp_path / "wheels"
+    wheels.mkdir()
+    make_wheel(wheels, "tiny", "1.0")
+    wheelhouse.write_requirements(wheels)
+    tasks = yaml.safe_load((ROLE / "tasks" / "version.yml").read_text())
+    block = next(task["block"] for task in tasks if "block" in task)
+    argv = next(task for task in block if task["name"] == "Install the wheels")["ansible.builtin.command"][
+        "argv"
+    ]
+    words = [re.sub(r"/opt/lockd/[^}]*}}/wheels", str(wheels), word) for word in argv[1:]]
+
+    def install(target: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pip", *words, f"--target={tmp_path / target}"]
+        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+
+    assert install("good").returncode == 0
+    make_wheel(wheels, "tiny", "1.0", code="evil = True")
+    refused = install("bad")
+    assert refused.returncode != 0
+    assert "DO NOT MATCH THE HASHES" in refused.stderr
+    assert not (tmp_path / "bad" / "tiny").exists()
+
+
+def test_the_version_changes_with_each_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {wheelhouse.fingerprint(REPOSITORY, "3.11", "x86_64")}
+    for name in ("LOCK", "BUILD_LOCK"):
+        other = tmp_path / name
+        other.write_text(json.dumps(name))
+        monkeypatch.setattr(wheelhouse, name, other)
+        before.add(wheelhouse.fingerprint(REPOSITORY, "3.11", "x86_64"))
+    assert len(before) == 3

@@ -233,7 +233,9 @@ def test_ignored_signals_stay_ignored_as_under_nohup(cluster: Cluster) -> None:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
 
     done = finish(cluster, "nohup", "--", "grep", "SigIgn", "/proc/self/status", preexec_fn=ignore_hangups)
-    assert int(done.stdout.split()[1], 16) == 1 << (signal.SIGHUP - 1)
+    ignored = int(done.stdout.split()[1], 16)
+    # Not the two that the C library keeps for itself: a parent that ignored those leaves them so for ever.
+    assert [n for n in signal.valid_signals() if ignored >> (n - 1) & 1] == [signal.SIGHUP]
 
 
 def test_the_lock_is_free_when_lockctl_has_ended(cluster: Cluster) -> None:

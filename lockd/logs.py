@@ -18,6 +18,7 @@ import logging
 import os
 import re
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -139,10 +140,24 @@ class EventLog:
                 self._write(event, lines.level, lines.left_out())
 
     def adopt_libraries(self) -> None:
-        """What libraries log the standard way (asyncio does), from warnings up, becomes an event here."""
+        """What would go past this log becomes an event of it: what libraries log the standard way (asyncio
+        does) from warnings up, Python's own warnings, and exceptions where nobody could catch them."""
         root = logging.getLogger()
         root.handlers = [_Adopted(self)]
         root.setLevel(logging.WARNING)
+        logging.captureWarnings(True)
+        sys.unraisablehook = self._uncaught_in_passing
+        threading.excepthook = self._uncaught_in_thread
+
+    def _uncaught_in_passing(self, what: "sys.UnraisableHookArgs", /) -> None:
+        """In a finalizer or a callback from C: Python goes on."""
+        where = what.err_msg or "ignored"
+        self.error("uncaught", where=f"{where}: {what.object!r}", **_told(what.exc_value))
+
+    def _uncaught_in_thread(self, what: threading.ExceptHookArgs, /) -> None:
+        """The end of that thread."""
+        name = "?" if what.thread is None else what.thread.name
+        self.error("uncaught", where=f"thread {name}", **_told(what.exc_value))
 
 
 class _Stream(logging.StreamHandler[TextIO]):
@@ -163,13 +178,19 @@ class _Adopted(logging.Handler):
         try:
             fields: dict[str, Any] = {"logger": record.name, "message": record.getMessage()}
             if record.exc_info:
-                # The end of it says what happened.
-                fields["traceback"] = "".join(traceback.format_exception(*record.exc_info))[-VALUE_CHARS:]
+                fields |= _told(record.exc_info[1])
         except Exception:  # a library's mistake in its format string must not take the agent down
             self.handleError(record)
             return
         tell = self._events.error if record.levelno >= logging.ERROR else self._events.warning
         tell("library_log", **fields)
+
+
+def _told(failure: BaseException | None) -> dict[str, str]:
+    """What is known of a failure, as fields. The end of a traceback says what happened."""
+    if failure is None:
+        return {}
+    return {"traceback": "".join(traceback.format_exception(failure))[-VALUE_CHARS:]}
 
 
 class _Lines(logging.Formatter):

@@ -61,6 +61,7 @@ def serve(config: Config) -> int:
     """Run the agent until SIGTERM or SIGINT. Returns the exit status: 0 stopped when told to, 1 could not
     serve."""
     log = EventLog("lockd", config.log_level)
+    log.adopt_libraries()
     try:
         # The thread that makes pages may hold the interpreter for as long as this while the loop wants it.
         sys.setswitchinterval(_SWITCH_S)

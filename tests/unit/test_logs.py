@@ -6,15 +6,21 @@ import io
 import logging
 import os
 import re
-from collections.abc import Iterator
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lockd.config import Config
 from lockd.core.membership import State
 from lockd.logs import BURST, INTERVAL_NS, OF_ALL_USERS, USERS_MOST, VALUE_CHARS, EventLog, shown
+from lockd.server.agent import serve
 
 
 class Clock:
@@ -43,11 +49,14 @@ def log(out: io.StringIO, clock: Clock) -> EventLog:
 
 
 @pytest.fixture
-def root() -> Iterator[logging.Logger]:
-    """The root logger, which gets its own handlers back."""
+def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
+    """The root logger, which gets its own handlers back, as does all else that a log adopts."""
     logger = logging.getLogger()
     handlers, level = logger.handlers, logger.level
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
     yield logger
+    logging.captureWarnings(False)
     logger.handlers = handlers
     logger.setLevel(level)
 
@@ -245,6 +254,61 @@ def test_a_library_s_traceback_stays_on_its_line(
         'level=error event=library_log logger=asyncio message="a task failed" traceback="Trace'
     )
     assert line.endswith(r'RuntimeError: told\nyou\n"')
+
+
+class Breaks:
+    def __del__(self) -> None:
+        raise RuntimeError("in passing")
+
+
+def thread_that_breaks() -> None:
+    thread = threading.Thread(target=int, args=("none",), name="metrics")
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(
+    ("happens", "said", "end"),
+    [
+        (
+            lambda: warnings.warn("this is\nold", RuntimeWarning, stacklevel=1),
+            "level=warning event=library_log logger=py.warnings message=",
+            r"RuntimeWarning: this is\nold\n",
+        ),
+        (Breaks, "level=error event=uncaught where=", r"RuntimeError: in passing\n"),
+        (thread_that_breaks, 'level=error event=uncaught where="thread metrics" traceback=', "'none'\\n"),
+    ],
+)
+def test_what_python_says_by_itself_is_an_event_too(
+    log: EventLog, out: io.StringIO, happens: Callable[[], object], said: str, end: str
+) -> None:
+    log.adopt_libraries()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        happens()
+    (line,) = without_ts(out)
+    assert line.startswith(said)
+    assert end in line
+
+
+@pytest.mark.usefixtures("root")
+def test_the_agent_adopts_what_would_go_past_its_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def asyncio_complains(main: Coroutine[Any, Any, None]) -> None:
+        main.close()
+        logging.getLogger("asyncio").warning("a task took long")
+
+    monkeypatch.setattr("uvloop.run", asyncio_complains)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda _s: None)
+    config = Config.model_validate(
+        {"cluster": "shop", "masters": [{"name": f"m{n}", "address": f"10.0.0.{n}:1"} for n in (1, 2, 3)]}
+    )
+    assert serve(config) == 0
+    assert capsys.readouterr().err.endswith(
+        ' level=warning event=library_log logger=asyncio message="a task took long"\n'
+    )
 
 
 @pytest.mark.usefixtures("root")

@@ -84,7 +84,7 @@ The configuration, /etc/lockd/guard.conf (`guard.py check` reads it and says wha
     state_dir = /var/lib/lockd-guard        # root's alone
     textfile = /var/lib/lockd/node-exporter/lockd_guard.prom    # in a folder of root's; empty: no metrics
     delay_ms = 0                            # stay out for longer than max_ttl x 1.01 + 1 s; 0: for that long
-    clock_step_ms = 2                       # every lease gives away 2 ms for drift, whatever its TTL
+    clock_step_ms = 2                       # 1 or 2: a lease gives away 2 ms for drift, however short it is
 
 Metrics (the watch writes the file every 15 s: an old `node_textfile_mtime_seconds` means that it is dead)
     redis_lock_guard_quarantined, redis_lock_guard_quarantine_until_timestamp_seconds,
@@ -260,7 +260,8 @@ _KEYS: dict[str, Callable[[str], Any]] = {
     "state_dir": _absolute,
     "textfile": _prom_file,
     "delay_ms": _whole(0, 7 * 86_400_000),
-    "clock_step_ms": _whole(1, 50),
+    # More would be let pass than the shortest lease gives away for drift.
+    "clock_step_ms": _whole(1, 2),
 }
 _REQUIRED = ("max_ttl_ms", "data_dir", "unit")
 

@@ -12,10 +12,14 @@ from collections.abc import Sequence
 from statistics import median
 
 from lockd.core.fences import SANE_MOST, largest_sane
-from lockd.core.validity import DRIFT_FLOOR_NS, NS_PER_MS, drift_ns, settle_ns
+from lockd.core.validity import DRIFT_FLOOR_NS, NS_PER_MS, settle_ns
 
-# Faster than this is no drift of an honest clock (chrony's maxslewrate on the masters stays below it).
-_DRIFT_PER_MILLE = 1
+# Faster than this is no drift of honest clocks: a master's and this host's may each be slewed by 1,000 ppm
+# (rule 11e), in opposite directions.
+_DRIFT_PER_MILLE = 2
+# The largest jump that harms no lease: what each gives away for drift, however short it is, and whichever
+# agent granted it. What longer ones give away besides is needed for what clocks drift meanwhile.
+TOLERANCE_NS = DRIFT_FLOOR_NS
 # Without a sample for this long a master was not watched: a jump in between can't be told from drift.
 _GAP_NS = 5_000 * NS_PER_MS
 
@@ -24,13 +28,12 @@ NOT_WATCHED = "clock not watched yet"
 
 
 class ClockWatch:
-    """One master's clock as this agent sees it. tolerance_ns: the largest jump that harms no lease."""
+    """One master's clock as this agent sees it."""
 
     __slots__ = (
         "_floor_ns",
         "_low_ns",
         "_seen_at_ns",
-        "_tolerance_ns",
         "jumped_ns",
         "jumps",
         "last_jump_ns",
@@ -39,8 +42,7 @@ class ClockWatch:
         "since_ns",
     )
 
-    def __init__(self, tolerance_ns: int) -> None:
-        self._tolerance_ns = tolerance_ns
+    def __init__(self) -> None:
         self.sampled_ns = -1
         self.since_ns = 0
         self.jumped_ns: int | None = None
@@ -61,7 +63,7 @@ class ClockWatch:
         drift = (received_ns - self._seen_at_ns) * _DRIFT_PER_MILLE // 1000
         floor, low = self._floor_ns + drift, self._low_ns - drift
         # Also after a gap: the watch begins anew, but what was known of the clock still bounds it.
-        jumped = not first and lowest > floor + self._tolerance_ns
+        jumped = not first and lowest > floor + TOLERANCE_NS
         if jumped:
             self.jumps += 1
             self.last_jump_ns = lowest - floor
@@ -83,21 +85,16 @@ class ClockWatch:
 class Clocks:
     """The clocks of all masters, and which of them a vote may rest on.
 
-    max_ttl_ms: the ceiling of the TTL; min_ttl_ms: the shortest lease, whose drift allowance is what a jump
-    may hide in; allowance_ms: how far from the median a master may be that was not watched for a max TTL yet.
+    max_ttl_ms: the ceiling of the TTL; allowance_ms: how far from the median a master may be that was not
+    watched for a max TTL yet.
     """
 
-    def __init__(self, masters: int, *, max_ttl_ms: int, min_ttl_ms: int, allowance_ms: int) -> None:
+    def __init__(self, masters: int, *, max_ttl_ms: int, allowance_ms: int) -> None:
         self._quorum = masters // 2 + 1
         self._max_ttl_ms = max_ttl_ms
         self._settle_ns = settle_ns(max_ttl_ms)
-        # What the shortest lease gives away for drift, less what an honest clock drifts meanwhile: a jump
-        # larger than this may end one early.
-        tolerance_ns = max(
-            DRIFT_FLOOR_NS, drift_ns(min_ttl_ms) - min_ttl_ms * NS_PER_MS * _DRIFT_PER_MILLE // 1000
-        )
         self._allowance_ns = allowance_ms * NS_PER_MS
-        self.watches = [ClockWatch(tolerance_ns) for _ in range(masters)]
+        self.watches = [ClockWatch() for _ in range(masters)]
         self._median_ns: int | None = None
 
     def allow_for(self, max_ttl_ms: int) -> None:

@@ -49,7 +49,6 @@ class Fleet:
         self.clocks = Clocks(
             len(config.masters),
             max_ttl_ms=config.max_ttl_ms,
-            min_ttl_ms=config.min_ttl_ms,
             allowance_ms=config.clock_skew_allowance_ms,
         )
         self.links = [

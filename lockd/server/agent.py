@@ -37,7 +37,7 @@ from lockd.server.operators import master_rows
 from lockd.server.peer import Peer, Permissions
 from lockd.server.quotas import Quotas
 from lockd.server.session import Session
-from lockd.server.tokens import TokenSource
+from lockd.server.tokens import fresh_token
 from lockd.status_page import HostStatus, render
 from lockd.systemd import notifier, watchdog_interval_s
 
@@ -87,7 +87,7 @@ class Agent:
         self.permissions = Permissions(config)
         self.fleet = Fleet(config, self.metrics, self._master_changed, self._ballot_broke)
         limits = Limits(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
-        self.locks = Locks(limits, self.fleet, self.metrics, Chance(TokenSource().draw, random))
+        self.locks = Locks(limits, self.fleet, self.metrics, Chance(fresh_token, random))
         self.sessions: set[Session] = set()
         self.crowd = Crowd(_SERVED_AT_ONCE)
         self.pipelines = Lane(rests=0)

@@ -27,7 +27,7 @@ from lockd.masters import formation, scripts
 from lockd.masters.aside import Credentials, ask_as
 from lockd.masters.failures import MasterError
 from lockd.masters.fleet import Fleet
-from lockd.server.tokens import TokenSource
+from lockd.server.tokens import fresh_token
 from tests.fuzz.fuzz_master import fuzz
 from tests.redis.modelled import CLUSTER, Lie, ModelledMaster, encoded
 from tests.redis.test_link import NoGauge, until
@@ -109,7 +109,7 @@ class World:
             self._broke,
         )
         limits = Limits(len(masters), 10, 2_000)
-        self.locks = Locks(limits, self.fleet, _Unwatched(), Chance(TokenSource().draw))
+        self.locks = Locks(limits, self.fleet, _Unwatched(), Chance(fresh_token))
         self.locks.wall_ahead_ns = wall_ahead_ns()
 
     def _broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:

@@ -26,7 +26,6 @@ from tests.sim.world import MS
 if TYPE_CHECKING:
     from tests.sim.agent import Agent
 
-MIN_TTL_MS = 100
 ALLOWANCE_MS = 100
 CLUSTER = "sim"
 
@@ -39,7 +38,7 @@ class Fleet:
     ) -> None:
         self._agent = agent
         self.clocks = Clocks(
-            len(masters), max_ttl_ms=max_ttl_ms, min_ttl_ms=MIN_TTL_MS, allowance_ms=ALLOWANCE_MS
+            len(masters), max_ttl_ms=max_ttl_ms, allowance_ms=ALLOWANCE_MS
         )
         self.electorate = Electorate(self.clocks)
         self.fence_most = SANE_MOST

@@ -264,7 +264,7 @@ MUTATIONS = (
         "a vote is kept after a clock jump",
         11,
         CLOCKS,
-        "        jumped = not first and lowest > floor + self._tolerance_ns\n",
+        "        jumped = not first and lowest > floor + TOLERANCE_NS\n",
         "        jumped = False\n",
     ),
     one(

@@ -15,8 +15,8 @@ SETTLE_S = 62
 class Watch:
     """Five masters whose clocks an agent reads once a second, over a round trip of 0.2 ms."""
 
-    def __init__(self, *, min_ttl_ms: int = 100, masters: int = 5) -> None:
-        self.clocks = Clocks(masters, max_ttl_ms=MAX_TTL_MS, min_ttl_ms=min_ttl_ms, allowance_ms=100)
+    def __init__(self, masters: int = 5) -> None:
+        self.clocks = Clocks(masters, max_ttl_ms=MAX_TTL_MS, allowance_ms=100)
         self.now_ns = 1000 * S
         self.ahead_us = [1_700_000_000_000_000] * masters
 
@@ -99,7 +99,7 @@ def test_a_jump_forward_takes_the_vote_for_a_max_ttl(settled):
     settled.now_ns += S
     assert settled.sample() == [False, False, True, False, False]
     assert settled.trusted() == [0, 1, 3, 4]
-    assert "clock jumped forward by 4.999 s" in settled.why(2)
+    assert "clock jumped forward by 4.998 s" in settled.why(2)
     settled.go_on(SETTLE_S - 2)
     assert 2 not in settled.trusted()
     settled.go_on(2)
@@ -120,9 +120,10 @@ def test_a_jump_is_seen_by_the_very_answer_that_it_spoiled(settled):
     assert 2 not in settled.trusted()
 
 
-def test_a_jump_of_what_the_shortest_lease_gives_away_is_tolerated_and_of_more_is_not(settled):
-    settled.ahead_us[0] += 2_500
-    settled.ahead_us[1] += 3_500
+def test_a_jump_of_what_every_lease_gives_away_is_tolerated_and_of_more_is_not(settled):
+    """However short the leases of other agents are: those of 10 ms give away 2 ms and a little."""
+    settled.ahead_us[0] += 1_700
+    settled.ahead_us[1] += 2_500
     settled.now_ns += 10 * MS
     settled.sample()
     assert settled.trusted() == [0, 2, 3, 4]
@@ -144,7 +145,7 @@ def test_small_jumps_hidden_in_noisy_round_trips_are_found(settled):
     assert 4 not in settled.trusted()
 
 
-@pytest.mark.parametrize("ppm", [500, -500, 900])
+@pytest.mark.parametrize("ppm", [500, -500, 1_900])
 def test_the_drift_of_an_honest_clock_is_tolerated_for_hours(settled, ppm):
     for _ in range(4000):
         settled.ahead_us[1] += ppm
@@ -155,7 +156,7 @@ def test_the_drift_of_an_honest_clock_is_tolerated_for_hours(settled, ppm):
 
 def test_faster_than_an_honest_clock_is_a_jump(settled):
     for _ in range(30):
-        settled.ahead_us[1] += 2_000
+        settled.ahead_us[1] += 3_000
         settled.go_on(1)
     assert 1 not in settled.trusted()
 
@@ -245,16 +246,6 @@ def test_the_offset_of_a_master_never_seen_is_unknown(watch):
     watch.sample(0)
     assert watch.clocks.off_median_us(0, watch.now_ns) == 0
     assert watch.clocks.off_median_us(1, watch.now_ns) is None
-
-
-def test_longer_leases_allow_for_larger_jumps():
-    watch = Watch(min_ttl_ms=10_000)
-    watch.sample()
-    watch.go_on(SETTLE_S)
-    watch.ahead_us[0] += 80_000
-    watch.ahead_us[1] += 110_000
-    watch.go_on(1)
-    assert watch.trusted() == [0, 2, 3, 4]
 
 
 def test_a_higher_ceiling_on_the_masters_makes_the_watch_longer():

@@ -1225,7 +1225,7 @@ def test_every_mistake_of_the_configuration_is_said_at_once(
 ) -> None:
     config.write_text(
         "[guard]\nmax_ttl_ms = 60 s\nunit = redis\nstate_dir = here\ntextfile = /tmp/x\n"
-        "append_dir = a/b\nclock_step_ms = 51\nmax_tll_ms = 1\n"
+        "append_dir = a/b\nclock_step_ms = 3\nmax_tll_ms = 1\n"
     )
     assert main(["check", "--config", str(config)]) == 78
     said = capfd.readouterr().err

@@ -91,7 +91,7 @@ class World:
 
     @staticmethod
     def clocks() -> Clocks:
-        return Clocks(MASTERS, max_ttl_ms=MAX_TTL_MS, min_ttl_ms=100, allowance_ms=100)
+        return Clocks(MASTERS, max_ttl_ms=MAX_TTL_MS, allowance_ms=100)
 
     # Messages
 

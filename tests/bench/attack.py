@@ -31,10 +31,10 @@ from lockd.local_masters import LOOPBACK, default_server
 from lockd.masters import scripts
 from tests.bench.contenders import RawLink, packed
 from tests.redis.masters import Cluster, running_masters, short_folder
+from tests.redis.users import NOBODY, become
 
 _FORK = multiprocessing.get_context("fork")
 _MASTERS = 5
-_NOBODY = 65_534
 _NAME_BYTES = 500
 _TTL_MS = 60_000
 _STARS = b"*" * 8
@@ -156,9 +156,7 @@ def attack_together(socket: Path, words: Words, seconds: float, to: Any) -> None
 def _as_nobody() -> None:
     """Another user where that can be: operators and root see more, and pay more."""
     if os.geteuid() == 0:
-        os.setgroups([])
-        os.setgid(_NOBODY)
-        os.setuid(_NOBODY)
+        become(NOBODY)
 
 
 # The agents, watched

@@ -22,7 +22,7 @@ from statistics import median, quantiles
 import click
 import redis
 
-from lockd.local_masters import LOOPBACK, default_server
+from lockd.local_masters import LOOPBACK, default_server, free_ports
 from tests.bench.contenders import LockdRaw
 from tests.bench.driver import Load, run
 from tests.bench.ground import Ground
@@ -66,11 +66,12 @@ def _hold(cluster: Cluster, leases: int) -> None:
 @contextmanager
 def elsewhere(body: bytes) -> Iterator[int]:
     """The port of another process that answers everybody with these bytes."""
-    listening = socket.create_server((LOOPBACK, 0), backlog=128)
+    [port] = free_ports(1)
+    listening = socket.create_server((LOOPBACK, port), backlog=128)
     server = _FORK.Process(target=_serve, args=(listening, body), daemon=True)
     server.start()
     try:
-        yield listening.getsockname()[1]
+        yield port
     finally:
         server.kill()
         server.join()

@@ -30,6 +30,7 @@ import hiredis
 
 from lockd.local_masters import default_server
 from tests.redis.masters import PATIENT, Cluster, as_map, memory_kib, merged, running_masters, short_folder
+from tests.redis.users import become
 from tests.redis.wire import Wire, request
 
 FIRST_UID = 20_000
@@ -107,9 +108,7 @@ def attacker(uid: int, path: Path, connections: int, attack: str) -> Iterator[No
     if child == 0:
         status = 1
         try:
-            os.setgroups([])
-            os.setgid(uid)
-            os.setuid(uid)
+            become(uid)
             links = connected(path, connections, its)
             ATTACKS[attack](links)
             signal.pause()

@@ -14,7 +14,6 @@ Without --socket a cluster is started. The seed reproduces what is sent, not how
 import argparse
 import random
 import re
-import secrets
 import select
 import sys
 import time
@@ -27,6 +26,7 @@ from typing import Any
 import hiredis
 
 from lockd.server import resp
+from tests.fuzz.command_line import BrokenPromiseError, run
 from tests.redis.masters import as_map, eventually, memory_kib, running_cluster
 from tests.redis.wire import PATIENCE_S, Bystander, Wire, request
 
@@ -39,10 +39,6 @@ UNANSWERED_MOST = 40
 MEMORY_MOST_KIB = 96 * 1024
 MAX_TTL_MS = 2_000
 RESOURCES = [b"fuzz:%d" % number for number in range(6)] + [b"fuzz:\r\n\0 \xff", b"fuzz:" + b"x" * 500]
-
-
-class BrokenPromiseError(AssertionError):
-    pass
 
 
 # What is sent
@@ -324,24 +320,15 @@ def nothing_is_left(watcher: Wire, before: dict[str, str]) -> None:
     eventually(as_before, ttl_s + 5, f"{', '.join(kept)} are as they were before")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--seed", type=int, default=secrets.randbits(32))
-    parser.add_argument("--socket", type=Path, help="of a running agent; without it a cluster is started")
-    options = parser.parse_args()
-    print(f"seed {options.seed}", flush=True)
-    try:
-        if options.socket:
-            print(fuzz(options.socket, options.seconds, options.seed))
-            return 0
-        with running_cluster(max_ttl_ms=MAX_TTL_MS) as cluster:
-            print(fuzz(cluster.socket, options.seconds, options.seed))
-    except AssertionError as broken:
-        print(f"--seed {options.seed}: {broken}", file=sys.stderr)
-        return 1
-    return 0
+def fuzz_as_told(options: argparse.Namespace) -> str:
+    """The agent of --socket, else one of its own."""
+    if options.socket:
+        return fuzz(options.socket, options.seconds, options.seed)
+    with running_cluster(max_ttl_ms=MAX_TTL_MS) as cluster:
+        return fuzz(cluster.socket, options.seconds, options.seed)
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    about = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    about.add_argument("--socket", type=Path, help="of a running agent; without it a cluster is started")
+    sys.exit(run(about, fuzz_as_told))

@@ -15,7 +15,6 @@ minute that talked nonsense; here for a moment only, so that there is much to be
 import argparse
 import asyncio
 import random
-import secrets
 import sys
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
+from tests.fuzz.command_line import BrokenPromiseError, run
 from tests.redis.masters import PATIENT, Cluster, as_map, eventually, memory_kib, short_folder
 from tests.redis.modelled import ModelledMaster, encoded, serving
 from tests.redis.wire import Bystander, Wire
@@ -34,10 +34,6 @@ link._LEFT_ALONE_MOST_S = 0.02
 from lockd.cli import main
 main()
 """
-
-
-class BrokenPromiseError(AssertionError):
-    pass
 
 
 # What is said
@@ -218,9 +214,9 @@ def _now_us() -> int:
 class User:
     """Locks, extends and unlocks; every answer has to be the right one."""
 
-    def __init__(self, path: Any) -> None:
+    def __init__(self, wire: Wire) -> None:
         self.leases = 0
-        self._wire = Wire(path)
+        self._wire = wire
         self._fence = 0
 
     def step(self) -> None:
@@ -267,9 +263,9 @@ def _watched(cluster: Cluster, liar: Liar, seconds: float) -> str:
     with Wire(cluster.socket) as watcher:
         pid = watcher.agent_pid()
     kib = memory_kib(pid)
-    user = User(cluster.socket)
     until_s = time.monotonic() + seconds
-    with Bystander(cluster.socket) as bystander:
+    with Wire(cluster.socket) as wire, Bystander(cluster.socket) as bystander:
+        user = User(wire)
         while time.monotonic() < until_s:
             user.step()
     grown_kib = memory_kib(pid) - kib
@@ -295,19 +291,6 @@ def _promises_kept(cluster: Cluster, grown_kib: int) -> None:
     eventually(lambda: cluster.voting() >= 4, 10, "the four that are honest vote")
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--seed", type=int, default=secrets.randbits(32))
-    options = parser.parse_args()
-    print(f"seed {options.seed}", flush=True)
-    try:
-        print(fuzz(options.seconds, options.seed))
-    except AssertionError as broken:
-        print(f"--seed {options.seed}: {broken}", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    about = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    sys.exit(run(about, lambda options: fuzz(options.seconds, options.seed)))

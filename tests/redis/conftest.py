@@ -12,6 +12,7 @@ import pytest
 from lockd.local_masters import LocalMaster, ServerNotFound, default_server, find_servers
 from tests.redis.clock_shim import Clock
 from tests.redis.masters import KNOWN_FLAVOURS, Cluster, running_masters, short_folder
+from tests.redis.users import Connect, connecting
 
 
 @pytest.fixture(scope="session")
@@ -89,3 +90,10 @@ def make_cluster(server_binary: Path) -> Iterator[Callable[..., Cluster]]:
 def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
     """Five masters and a running agent, formed and with all of them voting."""
     return make_cluster()
+
+
+@pytest.fixture
+def connect() -> Iterator[Connect]:
+    """`connect(cluster, uid, *gids)`: a connection of that user, with these groups besides its own."""
+    with ExitStack() as stack:
+        yield connecting(stack)

@@ -15,12 +15,11 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import hiredis
 import pytest
 
 from tests.fuzz.fuzz_commands import fuzz
 from tests.redis.masters import Cluster, as_map, eventually, memory_kib, running_cluster
-from tests.redis.wire import Bystander, Wire, request
+from tests.redis.wire import Bystander, Wire, kind, request, token_of
 
 TTL_MS = 5_000
 TOKEN = "0" * 32
@@ -68,25 +67,12 @@ def connect(cluster: Cluster) -> Iterator[Callable[..., Wire]]:
         yield lambda protocol=2: stack.enter_context(Wire(cluster.socket, protocol))
 
 
-def kind(reply: Any) -> str:
-    """The first word of an error, which has to be one line."""
-    assert isinstance(reply, hiredis.ReplyError), f"no error: {reply!r}"
-    assert not re.search(r"[\r\n\0]", str(reply))
-    return str(reply).split(" ", 1)[0]
-
-
 def fails(wire: Wire, *words: Any, error: str = "ERR") -> str:
     """The command is refused, and the connection goes on. Returns the error."""
     reply = wire.ask(*words)
     assert kind(reply) == error, (words, reply)
     assert wire.ask("ECHO", "goes on") == b"goes on"
     return str(reply)
-
-
-def token_of(reply: Any) -> bytes:
-    assert isinstance(reply, list | dict), reply
-    token: bytes = as_map(reply)[b"token"]
-    return token
 
 
 # Commands

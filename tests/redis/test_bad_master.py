@@ -7,8 +7,12 @@ Real links and the real core; the masters are modelled, so that one can say what
 from __future__ import annotations
 
 import asyncio
+import gc
 import resource
+import socket
+import sys
 import time
+import warnings
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from typing import Any
@@ -23,13 +27,14 @@ from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import State
 from lockd.core.ports import Chance, Extended, Limits, Refusal
+from lockd.local_masters import LOOPBACK
 from lockd.masters import formation, scripts
 from lockd.masters.aside import Credentials, ask_as
 from lockd.masters.failures import MasterError
 from lockd.masters.fleet import Fleet
 from lockd.server.tokens import fresh_token
 from tests.fuzz.fuzz_master import fuzz
-from tests.redis.modelled import CLUSTER, Lie, ModelledMaster, encoded
+from tests.redis.modelled import CLUSTER, Lie, ModelledMaster, encoded, serving
 from tests.redis.test_link import NoGauge, until
 from tests.sim.agent import _Unwatched
 
@@ -594,3 +599,24 @@ def test_a_mistake_in_an_extension_or_a_release_is_answered_too(
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_the_fuzzer_finds_nothing_in_a_short_time(seed: int) -> None:
     fuzz(5.0, seed)
+
+
+# Those who play the masters here
+
+
+def test_masters_that_are_modelled_end_with_their_loop_and_leave_nothing_to_the_collector(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda what: said.append(what.exc_value))
+    master = ModelledMaster("m1")
+    with serving([master]) as loop, socket.create_connection((LOOPBACK, master.port), 10) as link:
+        link.sendall(b"*1\r\n$4\r\nPING\r\n")
+        assert link.recv(64) == b"+OK\r\n"
+    assert loop.is_closed()
+    assert not master.open
+    del loop
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        gc.collect()
+    assert (said, [str(one.message) for one in warned]) == ([], [])

@@ -5,11 +5,10 @@ from __future__ import annotations
 import grp
 import os
 import pwd
-import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
@@ -19,12 +18,12 @@ import pytest
 
 from lockd.clock import boottime_ns
 from tests.redis.masters import Cluster, as_map, eventually, running_cluster
-from tests.redis.wire import Wire, request
+from tests.redis.users import DAEMON, NOBODY, Connect, connected_as, refusals
+from tests.redis.wire import Wire, kind, request, token_of
 
 TTL_MS = 5_000
 TOKEN = "0" * 32
-NOBODY, DAEMON = 65_534, 1
-GAMES, NOGROUP = 60, 65_534
+GAMES = 60
 
 LIMITS = {
     "connections": 20,
@@ -88,52 +87,6 @@ def ruled(server_binary: Path) -> Iterator[Cluster]:
         yield running
 
 
-@pytest.fixture
-def connect() -> Iterator[Callable[..., Wire]]:
-    """`connect(cluster, uid, *gids)`: a connection of that user, with these groups besides its own."""
-    with ExitStack() as stack:
-
-        def new(cluster: Cluster, uid: int = 0, *gids: int) -> Wire:
-            if uid != os.geteuid():
-                return stack.enter_context(Wire(connected_as(uid, gids, cluster, stack)))
-            return stack.enter_context(Wire(cluster.socket))
-
-        yield new
-
-
-def connected_as(uid: int, gids: Sequence[int], cluster: Cluster, stack: ExitStack) -> socket.socket:
-    """A connection that a child has made as that user and handed over: the kernel keeps who connected. The
-    child lives as long as the stack."""
-    if os.geteuid() != 0:
-        pytest.skip("only root can connect as another user")
-    ours, its = socket.socketpair(socket.AF_UNIX)
-    child = os.fork()
-    if child == 0:
-        with suppress(BaseException):
-            # Connections that the test closes must not stay open here.
-            os.closerange(3, its.fileno())
-            os.closerange(its.fileno() + 1, os.sysconf("SC_OPEN_MAX"))
-            connect_and_hand_over(uid, gids, cluster.socket, its)
-        os._exit(0)
-    stack.callback(os.waitpid, child, 0)
-    stack.callback(ours.close)
-    its.close()
-    _, files, _, _ = socket.recv_fds(ours, 16, 1)
-    assert files, f"uid {uid} could not connect"
-    return socket.socket(fileno=files[0])
-
-
-def connect_and_hand_over(uid: int, gids: Sequence[int], path: Path, to: socket.socket) -> None:
-    """Returns when the other end of `to` is closed."""
-    os.setgroups(gids)
-    os.setgid(NOGROUP)
-    os.setuid(uid)
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(str(path))
-        socket.send_fds(to, [b"here"], [link.fileno()])
-    to.recv(1)
-
-
 @pytest.fixture(autouse=True)
 def nothing_is_in_use(request: pytest.FixtureRequest) -> None:
     """Of what the test before this one has used up."""
@@ -150,23 +103,6 @@ def in_use(cluster: Cluster) -> tuple[str, str, str]:
     return info["leases"], info["waiters"], info["connected_clients"]
 
 
-def kind(reply: Any) -> str:
-    """The first word of an error."""
-    assert isinstance(reply, hiredis.ReplyError), f"no error: {reply!r}"
-    return str(reply).split(" ", 1)[0]
-
-
-def token_of(reply: Any) -> bytes:
-    assert isinstance(reply, list | dict), reply
-    token: bytes = as_map(reply)[b"token"]
-    return token
-
-
-def refusals(cluster: Cluster, limit: str) -> float:
-    """How often that limit was in somebody's way, as counted."""
-    return cluster.metric("lockd_limit_refusals_total", limit=limit)
-
-
 # Limits
 
 
@@ -180,7 +116,7 @@ def is_refused(wire: Wire, limit: str) -> bool:
 
 
 def test_a_user_has_so_many_connections_and_others_still_get_theirs(
-    limited: Cluster, connect: Callable[..., Wire]
+    limited: Cluster, connect: Connect
 ) -> None:
     before = refusals(limited, "connections_per_user")
     wires = [connect(limited, NOBODY) for _ in range(LIMITS["connections_per_user"])]
@@ -193,7 +129,7 @@ def test_a_user_has_so_many_connections_and_others_still_get_theirs(
     eventually(lambda: connect(limited, NOBODY).ask("PING"), 5, "there is room again")
 
 
-def test_there_are_so_many_connections_in_all(limited: Cluster, connect: Callable[..., Wire]) -> None:
+def test_there_are_so_many_connections_in_all(limited: Cluster, connect: Connect) -> None:
     before = refusals(limited, "connections")
     wires = [connect(limited, (NOBODY, DAEMON)[number % 2]) for number in range(LIMITS["connections"])]
     assert all(wire.ask("PING") == b"PONG" for wire in wires)
@@ -204,7 +140,7 @@ def test_there_are_so_many_connections_in_all(limited: Cluster, connect: Callabl
 
 
 def test_a_user_has_so_many_leases_and_others_still_get_theirs(
-    limited: Cluster, connect: Callable[..., Wire]
+    limited: Cluster, connect: Connect
 ) -> None:
     before = refusals(limited, "leases_per_user")
     wire, most = connect(limited, NOBODY), LIMITS["leases_per_user"]
@@ -218,7 +154,7 @@ def test_a_user_has_so_many_leases_and_others_still_get_theirs(
 
 
 def test_leases_that_outlive_their_connection_count_on(
-    limited: Cluster, connect: Callable[..., Wire]
+    limited: Cluster, connect: Connect
 ) -> None:
     most = LIMITS["leases_per_user"]
     with connect(limited, NOBODY) as gone:
@@ -230,7 +166,7 @@ def test_leases_that_outlive_their_connection_count_on(
     token_of(wire.ask("LOCK", "limit:more", TTL_MS))
 
 
-def test_there_are_so_many_leases_in_all(limited: Cluster, connect: Callable[..., Wire]) -> None:
+def test_there_are_so_many_leases_in_all(limited: Cluster, connect: Connect) -> None:
     before = refusals(limited, "leases")
     users = [connect(limited, uid) for uid in (NOBODY, DAEMON)]
     for number in range(LIMITS["leases"]):
@@ -240,7 +176,7 @@ def test_there_are_so_many_leases_in_all(limited: Cluster, connect: Callable[...
     assert refusals(limited, "leases") == before + 1
 
 
-def waiting(cluster: Cluster, connect: Callable[..., Wire], uids: Sequence[int]) -> list[Wire]:
+def waiting(cluster: Cluster, connect: Connect, uids: Sequence[int]) -> list[Wire]:
     """Connections of these users, each waiting for what another holds."""
     holder = connect(cluster)
     token_of(holder.ask("LOCK", "limit:held", TTL_MS))
@@ -253,7 +189,7 @@ def waiting(cluster: Cluster, connect: Callable[..., Wire], uids: Sequence[int])
 
 
 def test_a_user_has_so_many_waiters_and_others_may_still_wait(
-    limited: Cluster, connect: Callable[..., Wire]
+    limited: Cluster, connect: Connect
 ) -> None:
     before = refusals(limited, "waiters_per_user")
     wires = waiting(limited, connect, [NOBODY] * LIMITS["waiters_per_user"])
@@ -269,14 +205,14 @@ def test_a_user_has_so_many_waiters_and_others_may_still_wait(
     )
 
 
-def test_there_are_so_many_waiters_in_all(limited: Cluster, connect: Callable[..., Wire]) -> None:
+def test_there_are_so_many_waiters_in_all(limited: Cluster, connect: Connect) -> None:
     before = refusals(limited, "waiters")
     waiting(limited, connect, [NOBODY, DAEMON] * (LIMITS["waiters"] // 2))
     assert limit_hit(connect(limited).ask("LOCK", "limit:held", TTL_MS, "WAIT", 10), "waiters")
     assert refusals(limited, "waiters") == before + 1
 
 
-def test_a_resource_has_so_many_bytes(limited: Cluster, connect: Callable[..., Wire]) -> None:
+def test_a_resource_has_so_many_bytes(limited: Cluster, connect: Connect) -> None:
     before = refusals(limited, "resource_bytes")
     wire, most = connect(limited), LIMITS["resource_bytes"]
     token = token_of(wire.ask("LOCK", "x" * most, TTL_MS))
@@ -288,7 +224,7 @@ def test_a_resource_has_so_many_bytes(limited: Cluster, connect: Callable[..., W
     )
 
 
-def test_a_request_has_so_many_bytes(limited: Cluster, connect: Callable[..., Wire]) -> None:
+def test_a_request_has_so_many_bytes(limited: Cluster, connect: Connect) -> None:
     before = refusals(limited, "request_bytes")
     wire, most = connect(limited), LIMITS["request_bytes"]
     fits = max(size for size in range(most) if len(request("ECHO", "x" * size)) <= most)
@@ -299,7 +235,7 @@ def test_a_request_has_so_many_bytes(limited: Cluster, connect: Callable[..., Wi
 
 
 def test_behind_a_waiting_lock_there_is_room_for_so_many_bytes(
-    limited: Cluster, connect: Callable[..., Wire]
+    limited: Cluster, connect: Connect
 ) -> None:
     before = refusals(limited, "pipeline_bytes")
     [wire] = waiting(limited, connect, [NOBODY])
@@ -311,14 +247,14 @@ def test_behind_a_waiting_lock_there_is_room_for_so_many_bytes(
 
 
 def test_a_pipeline_longer_than_its_limit_is_answered_when_nothing_waits(
-    limited: Cluster, connect: Callable[..., Wire]
+    limited: Cluster, connect: Connect
 ) -> None:
     wire = connect(limited)
     wire.send_raw(b"".join(request("ECHO", number) for number in range(2_000)))
     assert [wire.reply() for _ in range(2_000)] == [b"%d" % number for number in range(2_000)]
 
 
-def test_what_is_not_read_is_not_answered_until_it_is(limited: Cluster, connect: Callable[..., Wire]) -> None:
+def test_what_is_not_read_is_not_answered_until_it_is(limited: Cluster, connect: Connect) -> None:
     wire, word = connect(limited), "x" * 900
     wire.socket.settimeout(0.3)
     sent = 0
@@ -332,7 +268,7 @@ def test_what_is_not_read_is_not_answered_until_it_is(limited: Cluster, connect:
     assert [wire.reply() for _ in range(sent)] == [word.encode()] * sent
 
 
-def test_half_sent_requests_cost_no_time(limited: Cluster, connect: Callable[..., Wire]) -> None:
+def test_half_sent_requests_cost_no_time(limited: Cluster, connect: Connect) -> None:
     for _ in range(8):
         connect(limited).send_raw(request("PING") + request("ECHO", "x")[:-3])
     assert min(busy_share(limited.agent.pid) for _ in range(4)) < 0.1
@@ -352,7 +288,7 @@ def cpu_s(pid: int) -> float:
 
 
 def test_a_user_has_the_masters_asked_so_often_for_what_the_agent_does_not_know(
-    limited: Cluster, connect: Callable[..., Wire]
+    limited: Cluster, connect: Connect
 ) -> None:
     before, rate = refusals(limited, "unknown_tokens_per_second"), LIMITS["unknown_tokens_per_second"]
     guesses, other = connect(limited, NOBODY), connect(limited, DAEMON)
@@ -396,7 +332,7 @@ def may_lock(wire: Wire, resource: str) -> bool:
 
 
 def test_only_its_users_may_lock_a_class_that_names_users(
-    ruled: Cluster, connect: Callable[..., Wire]
+    ruled: Cluster, connect: Connect
 ) -> None:
     assert may_lock(connect(ruled, DAEMON), "users:x")
     assert not may_lock(connect(ruled, NOBODY), "users:x")
@@ -404,7 +340,7 @@ def test_only_its_users_may_lock_a_class_that_names_users(
 
 
 def test_only_its_groups_may_lock_a_class_that_names_groups(
-    ruled: Cluster, connect: Callable[..., Wire]
+    ruled: Cluster, connect: Connect
 ) -> None:
     assert may_lock(connect(ruled, NOBODY, 12, GAMES, 13), "groups:x")
     assert may_lock(connect(ruled, NOBODY, *range(1_000, 1_200), GAMES), "groups:x")
@@ -412,18 +348,18 @@ def test_only_its_groups_may_lock_a_class_that_names_groups(
     assert not may_lock(connect(ruled, DAEMON, 12), "groups:x")
 
 
-def test_of_users_and_groups_either_is_enough(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+def test_of_users_and_groups_either_is_enough(ruled: Cluster, connect: Connect) -> None:
     assert may_lock(connect(ruled, DAEMON), "both:x")
     assert may_lock(connect(ruled, NOBODY, GAMES), "both:x")
     assert not may_lock(connect(ruled, NOBODY), "both:x")
 
 
-def test_everybody_may_lock_what_no_class_matches(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+def test_everybody_may_lock_what_no_class_matches(ruled: Cluster, connect: Connect) -> None:
     assert may_lock(connect(ruled, NOBODY), "anything")
     assert may_lock(connect(ruled, NOBODY), "USERS:x")
 
 
-def test_a_denial_is_counted_and_logged(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+def test_a_denial_is_counted_and_logged(ruled: Cluster, connect: Connect) -> None:
     def denials() -> float:
         return ruled.metric("lockd_refusals_total", **{"class": "daemons", "reason": "denied"})
 
@@ -435,14 +371,14 @@ def test_a_denial_is_counted_and_logged(ruled: Cluster, connect: Callable[..., W
     assert "event=denied resource=users:logged" in ruled.log_text()
 
 
-def test_a_token_does_not_help_one_who_may_not_lock(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+def test_a_token_does_not_help_one_who_may_not_lock(ruled: Cluster, connect: Connect) -> None:
     holder, other = connect(ruled, DAEMON), connect(ruled, NOBODY)
     token = token_of(holder.ask("LOCK", "users:token", TTL_MS))
     refused(other, "EXTEND", "users:token", token, TTL_MS)
     assert holder.ask("UNLOCK", "users:token", token) == 1
 
 
-def test_a_class_has_its_own_most_ttl(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+def test_a_class_has_its_own_most_ttl(ruled: Cluster, connect: Connect) -> None:
     wire = connect(ruled)
     assert "100 to 1000 (class 'short')" in refused(wire, "LOCK", "short:x", 1_001, error="ERR")
     token = token_of(wire.ask("LOCK", "short:x", 1_000))
@@ -450,7 +386,7 @@ def test_a_class_has_its_own_most_ttl(ruled: Cluster, connect: Callable[..., Wir
     assert token_of(wire.ask("EXTEND", "short:x", token, 1_000)) == token
 
 
-def test_a_class_has_its_own_most_wait(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+def test_a_class_has_its_own_most_wait(ruled: Cluster, connect: Connect) -> None:
     wire = connect(ruled)
     assert "0 to 200 (class 'short')" in refused(wire, "LOCK", "short:x", 500, "WAIT", 201, error="ERR")
     assert "0 to 0 (class 'nowait')" in refused(wire, "LOCK", "nowait:x", TTL_MS, "WAIT", 1, error="ERR")
@@ -458,7 +394,7 @@ def test_a_class_has_its_own_most_wait(ruled: Cluster, connect: Callable[..., Wi
 
 
 def test_a_class_has_its_own_most_hold_and_it_is_the_default(
-    ruled: Cluster, connect: Callable[..., Wire]
+    ruled: Cluster, connect: Connect
 ) -> None:
     wire = connect(ruled)
     wire.ask("HELLO", 3)
@@ -470,12 +406,12 @@ def test_a_class_has_its_own_most_hold_and_it_is_the_default(
     assert start_ns + 1_500_000_000 < deadline_ns < start_ns + 2_100_000_000
 
 
-def test_the_first_class_that_matches_counts(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+def test_the_first_class_that_matches_counts(ruled: Cluster, connect: Connect) -> None:
     assert "class 'short'" in refused(connect(ruled), "LOCK", "short:but:shadowed", 1_001, error="ERR")
 
 
 def test_after_a_crash_a_delayed_class_stays_locked_for_its_lock_delay(
-    ruled: Cluster, connect: Callable[..., Wire]
+    ruled: Cluster, connect: Connect
 ) -> None:
     wire = connect(ruled, NOBODY)
     with connect(ruled, NOBODY) as crashes:
@@ -486,7 +422,7 @@ def test_after_a_crash_a_delayed_class_stays_locked_for_its_lock_delay(
     assert 0.7 <= time.monotonic() - start_s < 5.0
 
 
-def test_unlocking_frees_a_delayed_class_at_once(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+def test_unlocking_frees_a_delayed_class_at_once(ruled: Cluster, connect: Connect) -> None:
     wire, other = connect(ruled), connect(ruled)
     for _ in range(5):
         assert wire.ask("UNLOCK", "delayed:y", token_of(wire.ask("LOCK", "delayed:y", TTL_MS))) == 1
@@ -501,7 +437,7 @@ ADMIN_ONLY = [["FORM"], ["FORM", "UNUSED"], ["ADMIT", "m1"], ["FORCERELEASE", "a
 
 @pytest.mark.parametrize("words", ADMIN_ONLY, ids=" ".join)
 def test_what_operators_do_is_denied_to_others(
-    ruled: Cluster, connect: Callable[..., Wire], words: list[str]
+    ruled: Cluster, connect: Connect, words: list[str]
 ) -> None:
     holder = connect(ruled)
     token = token_of(holder.ask("LOCK", "admin:x", TTL_MS))
@@ -512,7 +448,7 @@ def test_what_operators_do_is_denied_to_others(
 
 @pytest.mark.parametrize("words", ADMIN_ONLY, ids=" ".join)
 def test_root_and_the_admin_group_do_what_operators_do(
-    ruled: Cluster, connect: Callable[..., Wire], words: list[str]
+    ruled: Cluster, connect: Connect, words: list[str]
 ) -> None:
     holder = connect(ruled)
     for operator in (connect(ruled), connect(ruled, NOBODY, GAMES)):
@@ -565,7 +501,7 @@ def test_root_on_the_host_is_an_operator(ruled: Cluster) -> None:
 
 
 def test_one_whose_process_has_ended_is_no_operator_since_it_cannot_be_looked_at(
-    ruled: Cluster, connect: Callable[..., Wire]
+    ruled: Cluster,
 ) -> None:
     with ExitStack() as lives:
         wire = Wire(connected_as(NOBODY, (GAMES,), ruled, lives))
@@ -574,7 +510,7 @@ def test_one_whose_process_has_ended_is_no_operator_since_it_cannot_be_looked_at
         refused(wire, "FORCERELEASE", "nobodys")
 
 
-def test_everybody_may_look(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+def test_everybody_may_look(ruled: Cluster, connect: Connect) -> None:
     wire = connect(ruled, NOBODY)
     for words in (
         ["HOLDER", "x"],
@@ -592,7 +528,7 @@ def seen(wire: Wire, *words: str) -> set[bytes]:
 
 
 def test_one_sees_the_leases_that_one_may_lock_and_operators_see_all(
-    ruled: Cluster, connect: Callable[..., Wire]
+    ruled: Cluster, connect: Connect
 ) -> None:
     daemon, gamer = connect(ruled, DAEMON), connect(ruled, NOBODY, GAMES)
     for wire, names in ((daemon, ("users:seen", "both:seen", "open:seen")), (gamer, ("groups:seen",))):
@@ -614,7 +550,7 @@ def test_one_sees_the_leases_that_one_may_lock_and_operators_see_all(
 
 
 def test_one_who_may_not_look_is_not_told_whether_it_is_free(
-    ruled: Cluster, connect: Callable[..., Wire]
+    ruled: Cluster, connect: Connect
 ) -> None:
     holder, other = connect(ruled, DAEMON), connect(ruled, NOBODY)
     free = str(other.ask("HOLDER", "users:told"))
@@ -624,7 +560,7 @@ def test_one_who_may_not_look_is_not_told_whether_it_is_free(
     assert "event=denied resource=users:told" in ruled.log_text()
 
 
-def test_nobody_sees_the_whole_token_of_another(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+def test_nobody_sees_the_whole_token_of_another(ruled: Cluster, connect: Connect) -> None:
     token = token_of(connect(ruled).ask("LOCK", "admin:secret", TTL_MS)).decode()
     wire = connect(ruled, NOBODY)
     for words in (["HOLDER", "admin:secret"], ["LOCKS"], ["LOCKS", "LOCAL"], ["INFO"]):
@@ -633,7 +569,7 @@ def test_nobody_sees_the_whole_token_of_another(ruled: Cluster, connect: Callabl
 
 
 def test_a_list_that_nobody_reads_is_kept_for_a_few_at_a_time(
-    limited: Cluster, connect: Callable[..., Wire]
+    limited: Cluster, connect: Connect
 ) -> None:
     holder, asking = connect(limited), [connect(limited) for _ in range(8)]
     tokens = [token_of(holder.ask("LOCK", f"list-{n}", TTL_MS)) for n in range(6)]
@@ -643,7 +579,7 @@ def test_a_list_that_nobody_reads_is_kept_for_a_few_at_a_time(
     assert [holder.ask("UNLOCK", f"list-{n}", token) for n, token in enumerate(tokens)] == [1] * 6
 
 
-def test_every_release_by_force_is_in_the_log(ruled: Cluster, connect: Callable[..., Wire]) -> None:
+def test_every_release_by_force_is_in_the_log(ruled: Cluster, connect: Connect) -> None:
     operator, holder = connect(ruled), connect(ruled, NOBODY)
     for number in range(40):
         token_of(holder.ask("LOCK", f"forced:{number}", TTL_MS))

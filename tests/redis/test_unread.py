@@ -5,15 +5,15 @@ from __future__ import annotations
 import array
 import fcntl
 import termios
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.bench.unread import attacker
 from tests.redis.masters import Cluster, as_map, eventually, memory_kib, running_cluster
-from tests.redis.test_limits import connect, kind, refusals, token_of  # noqa: F401 - connect is a fixture
-from tests.redis.wire import Bystander, Wire, request
+from tests.redis.users import DAEMON, NOBODY, Connect, refusals
+from tests.redis.wire import Bystander, Wire, kind, request, token_of
 
 MIB = 1 << 20
 PER_USER, IN_ALL = MIB, 5 * MIB
@@ -26,7 +26,6 @@ LIMITS = {
     "connections_per_user": 3_000,
 }
 DEAF_MS = 600
-NOBODY, DAEMON = 65_534, 1
 TTL_MS = 5_000
 LONG = request("COMMAND", "DOCS") * 20
 
@@ -51,7 +50,7 @@ def buffered(wire: Wire) -> int:
 
 @pytest.mark.parametrize("attack", ["unread", "echo", "half", "behind"])
 def test_however_much_is_asked_for_or_half_asked_for_only_so_much_is_kept(
-    cluster: Cluster, connect: Callable[..., Wire], attack: str  # noqa: F811
+    cluster: Cluster, connect: Connect, attack: str
 ) -> None:
     before, before_kib = refusals(cluster, "buffered_bytes_per_user"), memory_kib(cluster.agent.pid)
     other = connect(cluster, DAEMON)
@@ -77,7 +76,7 @@ def test_however_much_is_asked_for_or_half_asked_for_only_so_much_is_kept(
 
 
 def test_the_kernel_keeps_little_for_one_who_does_not_read(
-    cluster: Cluster, connect: Callable[..., Wire]  # noqa: F811
+    cluster: Cluster, connect: Connect
 ) -> None:
     wire, watcher = connect(cluster, NOBODY), connect(cluster)
     wire.send_raw(LONG)
@@ -88,7 +87,7 @@ def test_the_kernel_keeps_little_for_one_who_does_not_read(
 
 
 def test_losses_that_nobody_asks_about_are_kept_within_the_same_bound(
-    cluster: Cluster, connect: Callable[..., Wire]  # noqa: F811
+    cluster: Cluster, connect: Connect
 ) -> None:
     before, watcher, kept = refusals(cluster, "buffered_bytes_per_user"), connect(cluster), [0]
 
@@ -102,7 +101,7 @@ def test_losses_that_nobody_asks_about_are_kept_within_the_same_bound(
 
 
 def test_one_who_does_not_read_in_time_is_closed_and_told_of_in_the_log(
-    impatient: Cluster, connect: Callable[..., Wire]  # noqa: F811
+    impatient: Cluster, connect: Connect
 ) -> None:
     before = refusals(impatient, "unread_ms")
     deaf, reads = connect(impatient, NOBODY), connect(impatient, NOBODY)
@@ -115,7 +114,7 @@ def test_one_who_does_not_read_in_time_is_closed_and_told_of_in_the_log(
 
 
 def test_what_a_closed_one_held_is_nobody_elses_before_the_deadline_that_it_was_told(
-    impatient: Cluster, connect: Callable[..., Wire]  # noqa: F811
+    impatient: Cluster, connect: Connect
 ) -> None:
     before = refusals(impatient, "unread_ms")
     deaf, other = connect(impatient, NOBODY), connect(impatient, DAEMON)
@@ -129,7 +128,7 @@ def test_what_a_closed_one_held_is_nobody_elses_before_the_deadline_that_it_was_
 
 
 def test_a_holder_need_not_read_what_it_is_told_while_it_works(
-    impatient: Cluster, connect: Callable[..., Wire]  # noqa: F811
+    impatient: Cluster, connect: Connect
 ) -> None:
     wire, watcher = connect(impatient, NOBODY), connect(impatient)
     wire.ask("HELLO", 3)

@@ -8,13 +8,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import hiredis
 import pytest
 
 from lockd import __version__
 from lockd.clock import boottime_ns
 from tests.redis.masters import Cluster, as_map, eventually, running_cluster
-from tests.redis.wire import Wire, request
+from tests.redis.wire import Wire, kind, request
 
 MASTERS = 5
 TTL_MS = 5_000
@@ -88,12 +87,6 @@ def lock(wire: Wire, resource: str | bytes, *options: str | int, ttl_ms: int = T
     reply = wire.ask("LOCK", resource, ttl_ms, *options)
     assert isinstance(reply, list | dict), reply
     return as_map(reply)
-
-
-def kind(reply: Any) -> str:
-    """The first word of an error."""
-    assert isinstance(reply, hiredis.ReplyError), f"no error: {reply!r}"
-    return str(reply).split(" ", 1)[0]
 
 
 def as_sent(wire: Wire, *words: str | int, ends: bytes = b"\r\n") -> bytes:

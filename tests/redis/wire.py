@@ -5,6 +5,7 @@ And `Bystander`, one that uses the agent as it should be used while others do th
 
 from __future__ import annotations
 
+import re
 import secrets
 import socket
 import struct
@@ -28,6 +29,20 @@ def request(*words: Word) -> bytes:
     """A command as it goes over the socket."""
     encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
     return b"*%d\r\n" % len(encoded) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded)
+
+
+def kind(reply: Any) -> str:
+    """The first word of an error, which has to be one line."""
+    assert isinstance(reply, hiredis.ReplyError), f"no error: {reply!r}"
+    assert not re.search(r"[\r\n\0]", str(reply))
+    return str(reply).split(" ", 1)[0]
+
+
+def token_of(reply: Any) -> bytes:
+    """Of a lease, as LOCK and EXTEND answer it."""
+    assert isinstance(reply, list | dict), reply
+    token: bytes = as_map(reply)[b"token"]
+    return token
 
 
 class Wire:

@@ -8,6 +8,7 @@ import importlib.util
 import io
 import itertools
 import json
+import os
 import re
 import subprocess
 import sys
@@ -163,6 +164,14 @@ def test_a_wheel_that_was_changed_in_the_index_is_refused(index: Path, tmp_path:
     assert not list(tmp_path.glob("wheels/*"))
 
 
+def test_what_has_no_hash_is_not_fetched_though_no_lock_file_said_so(index: Path, tmp_path: Path) -> None:
+    make_wheel(index, "tiny", "1.0")
+    unlocked = wheelhouse.Locked(Requirement("tiny==1.0"), frozenset())
+    with pytest.raises(SystemExit, match="pip download"):
+        wheelhouse.download([unlocked], tmp_path / "wheels", wheelhouse.for_host("3.11", "x86_64"))
+    assert not list(tmp_path.glob("wheels/*"))
+
+
 def test_a_changed_tool_of_the_build_is_refused_before_it_runs(
     index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +218,16 @@ def test_a_kept_archive_holds_nothing_but_what_is_locked(tmp_path: Path) -> None
             wheelhouse.check_archive(archive, locked)
 
 
+def test_a_kept_archive_holds_files_and_no_links(tmp_path: Path) -> None:
+    archive = tmp_path / "kept.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        link = tarfile.TarInfo("requirements.txt")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/shadow"
+        tar.addfile(link)
+    with pytest.raises(SystemExit, match=r"is not what requirements\.lock says"):
+        wheelhouse.check_archive(archive, [])
+
+
 def test_a_folder_that_others_may_write_to_keeps_no_wheels(tmp_path: Path) -> None:
     wheelhouse.check_owner(tmp_path)
     tmp_path.chmod(0o777)
@@ -216,32 +235,141 @@ def test_a_folder_that_others_may_write_to_keeps_no_wheels(tmp_path: Path) -> No
         wheelhouse.check_owner(tmp_path)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_a_folder_of_another_user_keeps_no_wheels(tmp_path: Path) -> None:
+    os.chown(tmp_path, 65_534, 65_534)
+    with pytest.raises(SystemExit, match="others than you may write there"):
+        wheelhouse.check_owner(tmp_path)
+
+
+class Controller:
+    """`wheelhouse.py` as the role calls it, over an index with lockd's tiny stand-in for all that it needs.
+    Its own wheel is not built by setuptools."""
+
+    def __init__(self, index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.keep = tmp_path / "keep"
+        self.lock = lock_of(tmp_path, make_wheel(index, "tiny", "1.0"))
+        self.asks: tuple[str, ...] = ("tiny>=1",)
+        words = ["wheelhouse.py", "--source", str(REPOSITORY), "--keep", str(self.keep)]
+        monkeypatch.setattr(sys, "argv", [*words, "--python", "3.11", "--machine", "x86_64"])
+        monkeypatch.setattr(wheelhouse, "LOCK", self.lock)
+        monkeypatch.setattr(
+            wheelhouse,
+            "build_own",
+            lambda _source, _folder, wheels: make_wheel(wheels, "lockd", "1", "", *self.asks),
+        )
+
+    def kept(self) -> list[Path]:
+        return list(self.keep.glob("*.tar.gz"))
+
+
+@pytest.fixture
+def controller(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Controller:
+    return Controller(index, tmp_path, monkeypatch)
+
+
+def test_the_wheels_of_a_version_are_kept_and_given_again(
+    controller: Controller, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert wheelhouse.main() == 0
+    said = json.loads(capfd.readouterr().out)
+    assert [Path(said["archive"])] == controller.kept()
+    with tarfile.open(said["archive"]) as tar:
+        assert tar.getnames() == [
+            "lockd-1-py3-none-any.whl", "requirements.txt", "tiny-1.0-py3-none-any.whl",
+        ]  # fmt: skip
+    assert wheelhouse.main() == 0
+    assert json.loads(capfd.readouterr().out) == said
+
+
+def test_what_was_kept_is_looked_at_before_it_is_given_again(controller: Controller) -> None:
+    wheelhouse.main()
+    [archive] = controller.kept()
+    pack(archive, {"evil-1.0-py3-none-any.whl": b""})
+    with pytest.raises(SystemExit, match=r"evil-1\.0.* is not what"):
+        wheelhouse.main()
+
+
+def test_nothing_is_built_in_a_folder_that_others_may_write_to(controller: Controller) -> None:
+    controller.keep.mkdir()
+    controller.keep.chmod(0o777)
+    with pytest.raises(SystemExit, match="Nothing was built"):
+        wheelhouse.main()
+    assert list(controller.keep.iterdir()) == []
+
+
+def test_a_lock_that_lacks_something_gives_no_archive(controller: Controller) -> None:
+    controller.asks = ("tiny>=1", "other>=2")
+    with pytest.raises(SystemExit, match="lacks other>=2"):
+        wheelhouse.main()
+    assert controller.kept() == []
+
+
 # On the host
 
 
-def test_a_host_installs_only_what_the_list_names_by_hash(index: Path, tmp_path: Path) -> None:
-    """With the words of the role itself."""
-    wheels = tmp_path / "wheels"
-    wheels.mkdir()
-    make_wheel(wheels, "tiny", "1.0")
-    wheelhouse.write_requirements(wheels)
-    tasks = yaml.safe_load((ROLE / "tasks" / "version.yml").read_text())
-    block = next(task["block"] for task in tasks if "block" in task)
-    argv = next(task for task in block if task["name"] == "Install the wheels")["ansible.builtin.command"][
-        "argv"
-    ]
-    words = [re.sub(r"/opt/lockd/[^}]*}}/wheels", str(wheels), word) for word in argv[1:]]
+class Host:
+    """pip on an app host, with the words of the role itself, and an index within reach."""
 
-    def install(target: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-m", "pip", *words, f"--target={tmp_path / target}"]
-        return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    def __init__(self, index: Path, tmp_path: Path) -> None:
+        self.wheels = tmp_path / "wheels"
+        self.wheels.mkdir()
+        self.index = index
+        self._tmp_path = tmp_path
+        tasks = yaml.safe_load((ROLE / "tasks" / "version.yml").read_text())
+        block = next(task["block"] for task in tasks if "block" in task)
+        install = next(task for task in block if task["name"] == "Install the wheels")
+        argv = install["ansible.builtin.command"]["argv"]
+        self._words = [re.sub(r"/opt/lockd/[^}]*}}/wheels", str(self.wheels), word) for word in argv[1:]]
 
-    assert install("good").returncode == 0
-    make_wheel(wheels, "tiny", "1.0", code="evil = True")
-    refused = install("bad")
+    def install(self, target: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "pip", *self._words, f"--target={self._tmp_path / target}"]
+        # What the words say has to do: nothing in the environment keeps it from an index.
+        environment = {name: value for name, value in os.environ.items() if name != "PIP_NO_INDEX"}
+        environment["PIP_INDEX_URL"] = environment["PIP_EXTRA_INDEX_URL"] = self.index.as_uri()
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=120, check=False, env=environment
+        )
+
+    def has(self, target: str, package: str) -> bool:
+        return (self._tmp_path / target / package).exists()
+
+
+@pytest.fixture
+def host(index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    monkeypatch.delenv("PIP_FIND_LINKS")
+    return Host(index, tmp_path)
+
+
+def test_a_host_installs_only_what_the_list_names_by_hash(host: Host) -> None:
+    make_wheel(host.wheels, "tiny", "1.0")
+    wheelhouse.write_requirements(host.wheels)
+    assert host.install("good").returncode == 0
+    assert host.has("good", "tiny")
+    make_wheel(host.wheels, "tiny", "1.0", code="evil = True")
+    refused = host.install("bad")
     assert refused.returncode != 0
     assert "DO NOT MATCH THE HASHES" in refused.stderr
-    assert not (tmp_path / "bad" / "tiny").exists()
+    assert not host.has("bad", "tiny")
+
+
+def test_a_host_installs_nothing_that_the_list_names_without_a_hash(host: Host) -> None:
+    make_wheel(host.wheels, "tiny", "1.0")
+    (host.wheels / "requirements.txt").write_text("tiny==1.0\n")
+    refused = host.install("bad")
+    assert refused.returncode != 0
+    assert "Hashes are required" in refused.stderr
+    assert not host.has("bad", "tiny")
+
+
+def test_a_host_asks_no_index(host: Host) -> None:
+    elsewhere = host.index / "tiny"
+    elsewhere.mkdir()
+    wheel = make_wheel(elsewhere, "tiny", "1.0")
+    (elsewhere / "index.html").write_text(f'<a href="{wheel.name}">{wheel.name}</a>')
+    (host.wheels / "requirements.txt").write_text(f"tiny==1.0 --hash=sha256:{digest(wheel)}\n")
+    assert host.install("bad").returncode != 0
+    assert not host.has("bad", "tiny")
 
 
 def test_the_version_changes_with_each_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -230,7 +230,7 @@ def check_archive(archive: Path, wanted: Iterable[Locked]) -> None:
     hashes = {digest for one in wanted for digest in one.hashes}
     with tarfile.open(archive) as tar:
         for member in tar:
-            file = tar.extractfile(member)
+            file = tar.extractfile(member) if member.isreg() else None
             digest = f"sha256:{hashlib.sha256(file.read()).hexdigest()}" if file else ""
             own = member.name == "requirements.txt" or Path(member.name).match("lockd-*.whl")
             if "/" in member.name or not file or not (own or digest in hashes):

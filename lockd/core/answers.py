@@ -23,7 +23,7 @@ from lockd.core.ballots import (
     FenceRound,
 )
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
-from lockd.core.membership import LONGEST_TTL_MS
+from lockd.core.identities import LONGEST_TTL_MS
 
 
 class Flaw(StrEnum):

@@ -1,9 +1,13 @@
-"""Who has a vote now: what each master is (rules 8, 14), and whether its clock may be trusted (rule 11)."""
+"""Who has a vote now: what each master is, and whom it votes together with (rules 8, 14), and whether its
+clock may be trusted (rule 11)."""
 
 from collections.abc import Sequence
 
 from lockd.core.clocks import NOT_WATCHED, Clocks
+from lockd.core.identities import Identity, voting_together
 from lockd.core.membership import State
+
+_AT_ODDS = "its list of members differs from that of the others"
 
 
 class Electorate:
@@ -22,15 +26,26 @@ class Electorate:
         """The masters that are asked, and whose answers count."""
         return self.trusted & self.up
 
-    def weigh(self, states: Sequence[State | None], now_ns: int) -> int:
+    def weigh(
+        self, states: Sequence[State | None], identities: Sequence[Identity | None], now_ns: int
+    ) -> int:
         """Weigh anew. states: what each master is; None: there is no connection on which it may be asked.
-        Returns those whose votes begin or cease to count, as bits."""
+        identities: what each shows. Returns those whose votes begin or cease to count, as bits."""
         before = self.trusted
+        counted = [
+            identity if state in (State.UP, State.STALLED) else None
+            for state, identity in zip(states, identities, strict=True)
+        ]
+        together = voting_together(counted)
         self._clocks.take_median(now_ns)
         self.up = self.trusted = self.barred = 0
         for master, state in enumerate(states):
             bit = 1 << master
             why = self.distrust[master] = self._clocks.distrust(master, now_ns)
+            if counted[master] is not None and not together & bit:
+                # What it was asked before counts no more, either: every two of a quorum have to agree.
+                self.distrust[master] = _AT_ODDS
+                continue
             if state is State.UP:
                 self.up |= bit
             # One that is stalled isn't asked any more, but what it was asked before still counts.

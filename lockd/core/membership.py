@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from lockd.core.fences import SLOTS
+from lockd.core.identities import FORMAT, Identity, agree, voting_together
 from lockd.core.validity import settle_ns
 
 
@@ -23,8 +24,15 @@ class State(StrEnum):
     MISCONFIGURED = "misconfigured"
     MISCOUNTING = "miscounting"
     UNIDENTIFIED = "unidentified"
+    OTHER_FORMAT = "other_format"
+    OTHER_MEMBERS = "other_members"
+    REPLACED = "replaced"
+    OUTDATED = "outdated"
     LOADING = "loading"
 
+
+BY_OTHERS = (State.UP, State.FOREIGN, State.REPLACED, State.OUTDATED)
+"""What a master may be by what others show: it is judged anew when they show something else."""
 
 REQUIRED_SETTINGS = {
     "appendonly": "yes",
@@ -32,45 +40,6 @@ REQUIRED_SETTINGS = {
     "no-appendfsync-on-rewrite": "no",
     "maxmemory-policy": "noeviction",
 }
-
-
-LONGEST_TTL_MS = 86_400_000
-"""No configuration may say more: a master that does is not believed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """Written on a master when the cluster is formed or the master admitted.
-
-    was_max_ttl_ms: the ceiling before it was lowered, for as long as leases from then may live; else 0.
-    """
-
-    cluster: str
-    name: str
-    max_ttl_ms: int
-    was_max_ttl_ms: int = 0
-
-    @property
-    def longest_ttl_ms(self) -> int:
-        """No lease that it has voted for may live for longer from now on (rule 9)."""
-        return max(self.max_ttl_ms, self.was_max_ttl_ms)
-
-    @classmethod
-    def parse(cls, fields: Mapping[str, str]) -> "Identity | None":
-        """None when the fields are no identity at all (a blank master, or data that isn't ours)."""
-        ceiling_ms = _ttl_ms(fields.get("max_ttl_ms", ""))
-        if not {"cluster", "name"} <= fields.keys() or ceiling_ms is None:
-            return None
-        was_ms = _ttl_ms(fields.get("was_max_ttl_ms", "")) or 0
-        return cls(fields["cluster"], fields["name"], ceiling_ms, was_ms)
-
-
-def _ttl_ms(text: str) -> int | None:
-    """A TTL as a master has it; None when it can't be one: waits of that length would rest on it."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 8):
-        return None
-    ms = int(text)
-    return ms if 0 < ms <= LONGEST_TTL_MS else None
 
 
 def longest_possible_ttl_ms(ceilings_ms: Sequence[int], masters: int) -> int:
@@ -110,14 +79,29 @@ class Facts:
     memory: Memory = Memory()
 
 
-def judge(name: str, cluster: str, facts: Facts, others: Sequence[tuple[str, str]]) -> tuple[State, str]:
-    """What a master is, and why it has no vote ('' when it may have one).
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What a configuration says of the masters: the cluster's name, and all their names."""
 
-    name: what the configuration calls it; others: (name, run_id) of the other masters that are connected now.
-    """
+    cluster: str
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """Another master of the configuration that is connected now, and what it shows."""
+
+    name: str
+    run_id: str
+    identity: Identity | None = None
+
+
+def judge(name: str, configured: Configured, facts: Facts, others: Sequence[Other]) -> tuple[State, str]:
+    """What a master is, and why it has no vote ('' when it may have one). name: what the configuration calls
+    it."""
     if facts.loading:
         return State.LOADING, "still loading its data"
-    twin = next((other for other, run_id in others if run_id == facts.run_id), None)
+    twin = next((other.name for other in others if other.run_id == facts.run_id), None)
     # Of two entries that lead to one Redis, the one that it is named after keeps its vote: it is still
     # counted once only.
     if twin is not None and (facts.identity is None or facts.identity.name != name):
@@ -131,29 +115,87 @@ def judge(name: str, cluster: str, facts: Facts, others: Sequence[tuple[str, str
     ]
     if wrong:
         return State.MISCONFIGURED, ", ".join(wrong)
-    return _judge_identity(name, cluster, facts)
+    if facts.identity is None:
+        return _without_identity(name, facts.keys)
+    return _judge_identity(name, configured, facts.identity, others)
 
 
-def _judge_identity(name: str, cluster: str, facts: Facts) -> tuple[State, str]:
-    identity = facts.identity
-    if identity is None:
-        if facts.keys == 0:
-            return (
-                State.BLANK,
-                f"its data set is empty: form the cluster, or admit it (lockctl master admit {name})",
-            )
+def _without_identity(name: str, keys: int) -> tuple[State, str]:
+    if keys == 0:
         return (
-            State.UNIDENTIFIED,
-            f"it holds {facts.keys} keys but no identity that makes sense: no master of this or any cluster",
+            State.BLANK,
+            f"its data set is empty: form the cluster, or admit it (lockctl master admit {name})",
         )
-    if identity.cluster != cluster:
-        return State.FOREIGN, f"it belongs to the cluster '{identity.cluster}', not '{cluster}'"
+    return (
+        State.UNIDENTIFIED,
+        f"it holds {keys} keys but no identity that makes sense: no master of this or any cluster",
+    )
+
+
+def _judge_identity(
+    name: str, configured: Configured, identity: Identity, others: Sequence[Other]
+) -> tuple[State, str]:
+    """Of this configuration: the same cluster, the same members, this entry."""
+    if identity.cluster != configured.cluster:
+        return State.FOREIGN, f"it belongs to the cluster '{identity.cluster}', not '{configured.cluster}'"
+    if identity.format != FORMAT:
+        return State.OTHER_FORMAT, _of_another_format(identity.format)
+    if set(identity.members.names) != set(configured.names):
+        return (
+            State.OTHER_MEMBERS,
+            f"its cluster has the masters {', '.join(identity.members.names)}; this agent's configuration "
+            f"has {', '.join(sorted(configured.names))}",
+        )
     if identity.name != name:
         return (
             State.MISPLACED,
             f"it is the master '{identity.name}', not '{name}': its address is in the wrong entry",
         )
-    return State.UP, ""
+    return _judge_among_others(identity, [other for other in others if other.identity is not None])
+
+
+def _of_another_format(format_: int) -> str:
+    if format_ < FORMAT:
+        return f"its identity is of format {format_}, this agent writes {FORMAT}: lockctl cluster upgrade"
+    return f"its identity is of format {format_}, this agent knows {FORMAT} at most: upgrade the agent"
+
+
+def _judge_among_others(identity: Identity, others: Sequence[Other]) -> tuple[State, str]:
+    """Whether it votes together with most of them."""
+    identities = [identity, *(other.identity for other in others)]
+    together = voting_together(identities)
+    if together & 1:
+        return State.UP, ""
+    against = next(
+        other
+        for i, other in enumerate(others, 1)
+        if together >> i & 1 and other.identity is not None and not agree(identity, other.identity)
+    )
+    assert against.identity is not None
+    return _at_odds(identity, against.identity)
+
+
+def _at_odds(identity: Identity, other: Identity) -> tuple[State, str]:
+    """Why it doesn't vote together with one of those that do."""
+    name = identity.name
+    if identity.cluster_id != other.cluster_id:
+        return (
+            State.FOREIGN,
+            f"it belongs to another cluster of the same name ('{identity.cluster}'): its id is "
+            f"{identity.cluster_id[:8]}, that of {other.name} {other.cluster_id[:8]}",
+        )
+    newest = other.members.number_of(name)
+    if identity.number < newest:
+        return (
+            State.REPLACED,
+            f"it is {name} of admission {identity.number}, and {newest} was admitted since: an old machine "
+            f"or old data. Wipe it, and admit it (lockctl master admit {name})",
+        )
+    return (
+        State.OUTDATED,
+        f"its list of members is not up to date ({identity.members}; {other.name} is of admission "
+        f"{other.number}): lockctl master admit {name}",
+    )
 
 
 @dataclass(frozen=True, slots=True)

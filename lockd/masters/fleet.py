@@ -10,7 +10,7 @@ from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Release, 
 from lockd.core.clocks import Clocks
 from lockd.core.electorate import Electorate
 from lockd.core.fences import SANE_MOST
-from lockd.core.membership import Facts, State, judge, longest_possible_ttl_ms
+from lockd.core.membership import Configured, Facts, Other, State, judge, longest_possible_ttl_ms
 from lockd.masters import scripts
 from lockd.masters.link import Link
 
@@ -58,7 +58,7 @@ class Fleet:
         self.fence_most = SANE_MOST
         self._electorate = Electorate(self.clocks)
         self._up: tuple[Link, ...] = ()
-        self._cluster = config.cluster.encode()
+        self.configured = Configured(config.cluster, tuple(master.name for master in config.masters))
         self._changed = changed
         self._to_flush: list[Link] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -83,13 +83,13 @@ class Fleet:
         return self.clocks.median_us(now_ns)
 
     def acquire(self, attempt: Attempt) -> int:
-        return self._ask_all(attempt, scripts.acquire(attempt, self._cluster))
+        return self._ask_all(attempt, scripts.acquire(attempt))
 
     def propose(self, fence_round: FenceRound) -> int:
-        return self._ask_all(fence_round, scripts.propose(fence_round, self._cluster))
+        return self._ask_all(fence_round, scripts.propose(fence_round))
 
     def extend(self, extension: Extension) -> int:
-        return self._ask_all(extension, scripts.extend(extension, self._cluster))
+        return self._ask_all(extension, scripts.extend(extension))
 
     def release(self, release: Release, masters: int) -> int:
         payload = scripts.release(release)
@@ -105,7 +105,7 @@ class Fleet:
     def _ask_all(self, ballot: Ballot, payload: bytes) -> int:
         question = (ballot, payload, ballot.t1_ns)
         for link in self._up:
-            link.ask(question)
+            link.ask_vote(question)
         return self._electorate.up
 
     # masters.link.Listener
@@ -130,11 +130,11 @@ class Fleet:
 
     def judge(self, link: Link, facts: Facts) -> tuple[State, str]:
         others = [
-            (o.master.name, o.facts.run_id)
+            Other(o.master.name, o.facts.run_id, o.facts.identity)
             for o in self.links
             if o is not link and o.introduced and o.facts is not None
         ]
-        state, reason = judge(link.master.name, self.config.cluster, facts, others)
+        state, reason = judge(link.master.name, self.configured, facts, others)
         if state is State.UP:
             self.clocks.allow_for(self._longest_ttl_ms(link, facts))
         return state, reason
@@ -144,6 +144,13 @@ class Fleet:
         of_all = [facts if other is link else other.facts for other in self.links]
         identities = [of.identity for of in of_all if of is not None and of.identity is not None]
         return longest_possible_ttl_ms([of.longest_ttl_ms for of in identities], len(self.links))
+
+    def identity_changed(self, link: Link) -> None:
+        """Whom the others vote together with may be another now."""
+        for other in self.links:
+            if other is not link:
+                other.judge_again()
+        self.weigh(boottime_ns())
 
     def introduced(self, link: Link) -> None:
         self._gauge.connected(link.index)
@@ -163,7 +170,8 @@ class Fleet:
     def weigh(self, now_ns: int) -> None:
         """Who has a vote now."""
         states = [link.state if link.introduced else None for link in self.links]
-        changed = self._electorate.weigh(states, now_ns)
+        identities = [link.facts.identity if link.facts else None for link in self.links]
+        changed = self._electorate.weigh(states, identities, now_ns)
         self.trusted = self._electorate.trusted
         self.fence_most = self.clocks.largest_sane_fence(now_ns)
         self._up = tuple(self.links[master] for master in bits(self._electorate.up))

@@ -5,11 +5,13 @@ masters are; without a writer the agent tries it as itself, which works where no
 """
 
 import asyncio
+import secrets
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lockd.clock import boottime_ns
 from lockd.core.fences import SLOTS
+from lockd.core.identities import Identity, Members
 from lockd.core.membership import (
     State,
     TooFewReadings,
@@ -22,6 +24,9 @@ from lockd.masters.aside import Credentials, ask_as
 from lockd.masters.failures import MasterError
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
+
+BLANK = ""
+"""What a blank master shows of its electorate, see identify.lua."""
 
 
 class NotPossible(Exception):
@@ -65,8 +70,15 @@ async def form(fleet: Fleet, unused: bool, writer: Credentials | None = None) ->
         )
         if wait.remaining_ms:
             return Progress("waiting", wait.remaining_ms, wait.total_ms)
+    begun = next((of for link in fleet.links if (of := identity_of(link)) is not None), None)
+    cluster_id = begun.cluster_id if begun is not None else secrets.token_hex(16)
+    members = Members.first(fleet.configured.names)
     for link in blank:
-        await _identify(fleet, link, writer, fleet.config.max_ttl_ms, {})
+        new = Identity(
+            fleet.config.cluster, link.master.name, fleet.config.max_ttl_ms,
+            cluster_id=cluster_id, members=members,
+        )  # fmt: skip
+        await _write(fleet, link, writer, BLANK, new.fields, {})
     await _look_again(fleet)
     return Progress("formed")
 
@@ -90,7 +102,7 @@ async def admit(fleet: Fleet, name: str, writer: Credentials | None = None) -> P
             f"its fence counters must come from {quorum} other masters, and only {len(others)} have a vote. "
             "If the whole cluster was wiped, form it anew (lockctl cluster init)"
         )
-    identities = [other.facts.identity for other in others if other.facts and other.facts.identity]
+    identities = [of for other in others if (of := identity_of(other)) is not None]
     longest_ms = longest_possible_ttl_ms([of.longest_ttl_ms for of in identities], len(fleet.links))
     # What a quorum allows: one of the others that says too much is not copied.
     ceiling_ms = sorted((of.max_ttl_ms for of in identities), reverse=True)[quorum - 1]
@@ -106,9 +118,14 @@ async def admit(fleet: Fleet, name: str, writer: Credentials | None = None) -> P
             f"a quorum of the others could not be read ({failure}), nothing was changed: "
             "try again when they answer"
         ) from failure
-    await _identify(fleet, link, writer, ceiling_ms, counters)
+    new = replace(identities[0], name=name, max_ttl_ms=ceiling_ms)
+    await _write(fleet, link, writer, BLANK, new.fields, counters)
     await _look_again(fleet)
     return Progress("admitted")
+
+
+def identity_of(link: Link) -> Identity | None:
+    return link.facts.identity if link.facts is not None else None
 
 
 async def _look_again(fleet: Fleet) -> None:
@@ -135,10 +152,16 @@ def _unused_of_ours(link: Link) -> bool:
     return link.state is State.UP and link.facts is not None and link.facts.keys == 1
 
 
-async def _identify(
-    fleet: Fleet, link: Link, writer: Credentials | None, max_ttl_ms: int, counters: dict[int, int]
+async def _write(
+    fleet: Fleet,
+    link: Link,
+    writer: Credentials | None,
+    shown: str,
+    fields: Mapping[str, str],
+    counters: Mapping[int, int],
 ) -> None:
-    words = scripts.identify(fleet.config.cluster, link.master.name, max_ttl_ms, counters)
+    """Only where the master still shows that. Raises NotPossible."""
+    words = scripts.identify(shown, fields, counters)
     try:
         if writer is None:
             written = await link.call(*words)
@@ -148,7 +171,8 @@ async def _identify(
         raise NotPossible(_not_written(link, writer, str(failure))) from failure
     if not written:
         raise NotPossible(
-            f"{link.master.name} is not blank any more, it was left alone: somebody else is at work on it"
+            f"{link.master.name} is not as it was a moment ago, it was left alone: somebody else is at work "
+            "on it"
         )
 
 

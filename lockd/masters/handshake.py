@@ -7,13 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lockd.config import Config, Master
-from lockd.core.membership import REQUIRED_SETTINGS, Facts, Identity, Memory, State
+from lockd.core.identities import Identity
+from lockd.core.membership import REQUIRED_SETTINGS, Facts, Memory, State
 from lockd.masters import replies, scripts
 from lockd.masters.failures import MasterError, Unfit
 
 _MOST = (1 << 63) - 1
-_WORD = 256
-"""As much is kept of a name, a setting or a version."""
+_WORD = 1_024
+"""As much is kept of a name, a setting or a version; nine names with their numbers are less."""
 
 Call = Callable[..., "asyncio.Future[Any]"]
 

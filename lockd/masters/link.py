@@ -23,13 +23,15 @@ from lockd.core.ballots import (
     TTL_TOO_LONG,
     Attempt,
     Ballot,
+    Extension,
     FenceRound,
     Release,
     Verdict,
 )
 from lockd.core.clocks import ClockWatch
 from lockd.core.fences import SANE_MOST, is_right_counter, largest_sane, slot_of
-from lockd.core.membership import Facts, State
+from lockd.core.identities import FORMAT, Identity
+from lockd.core.membership import BY_OTHERS, Facts, State
 from lockd.masters import handshake, replies, scripts
 from lockd.masters.failures import MasterError, Unfit
 from lockd.masters.framing import LONGEST_BYTES, Framing
@@ -46,6 +48,7 @@ _ADVICE = "wipe it and admit it again (see the runbook of LockMasterMiscounting)
 _FORGIVEN_NS = 60_000_000_000
 _FLUSHED_AGAIN_NS = 1_000_000_000
 _LEFT_ALONE_MOST_S = 30.0
+_LOOK_AGAIN_NS = 100_000_000
 
 
 class Call:
@@ -92,6 +95,8 @@ class Listener(Protocol):
 
     def judge(self, link: "Link", facts: Facts) -> tuple[State, str]: ...
 
+    def identity_changed(self, link: "Link") -> None: ...
+
     def introduced(self, link: "Link") -> None: ...
 
     def voted(self, link: "Link", took_ns: int) -> None: ...
@@ -120,6 +125,8 @@ class Link(asyncio.Protocol):
         self.state = State.CONNECTING
         self.reason = "not connected yet"
         self.facts: Facts | None = None
+        self._electorate = scripts.bulk(b"")
+        self._to_ask_again: list[tuple[Ballot, bytes, bytes]] = []
         self.introduced = False
         self.blank_since_ns: int | None = None
         self.round_trip_ns = 0
@@ -155,6 +162,11 @@ class Link(asyncio.Protocol):
         if not self._out:
             self._listener.flush_soon(self)
         self._out.append(question[1])
+
+    def ask_vote(self, question: Question) -> None:
+        """The same for what only this master, as this agent knows it, may say yes to (rule 8)."""
+        self.ask(question)
+        self._out.append(self._electorate)
 
     def ask_when_back(self, ballot: Ballot, payload: bytes) -> None:
         """Keep it for the next connection. Too many are not kept: what they would give back ends by its
@@ -211,7 +223,7 @@ class Link(asyncio.Protocol):
                     elif kind is Release:
                         self._released(question, payload, reply, now_ns)
                     else:
-                        took_ns = self._voted(question, sent_ns, reply, now_ns)
+                        took_ns = self._voted(question, payload, sent_ns, reply, now_ns)
                 except Nonsense:
                     raise
                 except Exception as failure:
@@ -229,7 +241,7 @@ class Link(asyncio.Protocol):
         if self.state is State.STALLED:
             self._alive_again(self._heard_ns)
 
-    def _voted(self, ballot: Any, sent_ns: int, reply: Any, now_ns: int) -> int:
+    def _voted(self, ballot: Any, payload: bytes, sent_ns: int, reply: Any, now_ns: int) -> int:
         """Returns how long it took, for the metrics; 0 where that says nothing."""
         listener = self._listener
         flaw = flaw_of(ballot, reply, listener.fence_most)
@@ -239,8 +251,8 @@ class Link(asyncio.Protocol):
         status, value, master_us = reply
         if self._watch.observe(sent_ns, now_ns, master_us):
             listener.weigh(now_ns)
-        if status == NO_IDENTITY:
-            self._look_closer.set()
+        if status == NO_IDENTITY and self._looks_first(ballot, payload):
+            return 0
         # Whether it counts is known only now that its clock has been looked at (rule 11).
         counts = listener.trusted & self._bit != 0
         took_ns = now_ns - sent_ns
@@ -248,6 +260,30 @@ class Link(asyncio.Protocol):
             listener.not_counted(self, self._why_not_counted(status, counts))
         ballot.answered(self.index, status, value, counts, now_ns)
         return took_ns
+
+    def _looks_first(self, ballot: Ballot, payload: bytes) -> bool:
+        """It is of another electorate than this link knew. When that is only another list of members (another
+        master is being admitted), a try is asked again once the link has looked, within its time: no app has
+        to hear of it. Not an extension: it could come after the release of its lease, and put that back."""
+        self._look_closer.set()
+        if isinstance(ballot, Extension) or ballot.verdict is not Verdict.OPEN:
+            return False
+        self._to_ask_again.append((ballot, payload, self._electorate))
+        return True
+
+    def _ask_refused_again(self) -> None:
+        now_ns, refused = boottime_ns(), self._to_ask_again
+        self._to_ask_again = []
+        for ballot, payload, electorate in refused:
+            other = self._electorate != electorate
+            if other and self._worth_asking(ballot) and now_ns < ballot.until_ns:
+                self.ask_vote((ballot, payload, now_ns))
+                continue
+            self._listener.not_counted(self, _REFUSED[NO_IDENTITY])
+            try:
+                ballot.answered(self.index, NO_IDENTITY, 0, False, now_ns)
+            except Exception as failure:
+                self._broke(ballot, failure, now_ns)
 
     def _released(self, release: Any, payload: bytes, reply: Any, now_ns: int) -> None:
         if is_of_release(reply):
@@ -347,6 +383,9 @@ class Link(asyncio.Protocol):
                     question.asked_again |= self._bit
                 self.ask_when_back(question, payload)
         self._in_flight.clear()
+        for ballot, payload, _ in self._to_ask_again:
+            self.ask_when_back(ballot, payload)
+        self._to_ask_again.clear()
         if self.state is not State.DOWN and not self._unfit:
             self._change(State.DOWN, f"connection lost{f': {exc}' if exc else ''}")
         self._closed.set()
@@ -453,7 +492,8 @@ class Link(asyncio.Protocol):
         for ballot, payload in owed:
             in_time = now_ns < ballot.until_ns or (after_break and isinstance(ballot, Release))
             if in_time and self._worth_asking(ballot):
-                self.ask((ballot, payload, now_ns))
+                ask = self.ask if isinstance(ballot, Release) else self.ask_vote
+                ask((ballot, payload, now_ns))
             else:
                 self._give_up(ballot, "connection lost", now_ns)
 
@@ -487,9 +527,11 @@ class Link(asyncio.Protocol):
         beats = 0
         while not self._closed.is_set():
             self._look_closer.clear()
+            looked_ns = boottime_ns()
             try:
                 if beats % _INSPECT_EVERY == 0:
                     await self._inspect()
+                    self._ask_refused_again()
                     # What was refused with an error (a full disk, say) is still owed (rule 3).
                     self._settle_debts(after_break=False)
                 await self._probe()
@@ -501,22 +543,34 @@ class Link(asyncio.Protocol):
             try:
                 await asyncio.wait_for(self._look_closer.wait(), _PROBE_S)
                 beats = 0
-                # A flood of errors is no reason to look a thousand times a second.
-                await asyncio.sleep(0.0 if self._closed.is_set() else 0.1)
+                # At once, but a flood of errors is no reason to look a thousand times a second.
+                rest_ns = looked_ns + _LOOK_AGAIN_NS - boottime_ns()
+                await asyncio.sleep(0.0 if self._closed.is_set() else max(0.0, rest_ns / 1e9))
             except TimeoutError:
                 beats += 1
 
     async def _probe(self) -> None:
         sent_ns = boottime_ns()
+        shown = self.call("HGET", scripts.IDENTITY_KEY, "electorate")
         master_us = replies.time_us(await self.call("TIME"), SANE_MOST)
         now_ns = boottime_ns()
         self.round_trip_ns = now_ns - sent_ns
         self._listener.probed(self, self.round_trip_ns)
         if self._watch.observe(sent_ns, now_ns, master_us):
             self._listener.weigh(now_ns)
+        self._compare_electorate(await shown)
+
+    def _compare_electorate(self, shown: object) -> None:
+        """So that an agent with nothing to do knows of a member that was admitted before somebody asks it."""
+        identity = self.facts.identity if self.facts is not None else None
+        if identity is not None and identity.format == FORMAT and shown != identity.electorate.encode():
+            self._look_closer.set()
 
     async def _inspect(self) -> None:
-        self.facts = await handshake.read_facts(self.call)
+        before, self.facts = self.facts, await handshake.read_facts(self.call)
+        if before is None or before.identity != self.facts.identity:
+            self._take_electorate(self.facts.identity)
+            self._listener.identity_changed(self)
         state, reason = self._listener.judge(self, self.facts)
         if state is State.BLANK:
             self._wrong_slot = None
@@ -527,6 +581,18 @@ class Link(asyncio.Protocol):
         elif self.blank_since_ns is None:
             self.blank_since_ns = boottime_ns()
         self._change(state, reason)
+
+    def _take_electorate(self, identity: Identity | None) -> None:
+        """By this agent's own list of masters: what it isn't configured for, no master can make it vote
+        for."""
+        names = [master.name for master in self._config.masters]
+        word = identity.electorate_as(self.master.name, names) if identity is not None else ""
+        self._electorate = scripts.bulk(word.encode())
+
+    def judge_again(self) -> None:
+        """By what another master shows now."""
+        if self.introduced and self.facts is not None and self.state in BY_OTHERS:
+            self._change(*self._listener.judge(self, self.facts))
 
     async def _look_at_counter(self, slot: int) -> tuple[State, str]:
         """Whether the counter that was wrong is right again: the master's clock may have been what was

@@ -51,8 +51,18 @@ def command(*words: bytes | str | int) -> bytes:
     return packed
 
 
-def acquire(attempt: Attempt, cluster: bytes) -> bytes:
-    return command(
+def bulk(word: bytes) -> bytes:
+    return b"$%d\r\n%b\r\n" % (len(word), word)
+
+
+def _for_any(*words: bytes | str | int) -> bytes:
+    """A vote as it goes to all masters: its last word, the electorate, is each master's own and put behind
+    it by its link."""
+    return command(*words, b"")[: -len(bulk(b""))]
+
+
+def acquire(attempt: Attempt) -> bytes:
+    return _for_any(
         b"EVALSHA",
         ACQUIRE.digest,
         b"2",
@@ -64,12 +74,11 @@ def acquire(attempt: Attempt, cluster: bytes) -> bytes:
         slot_of(attempt.resource),
         attempt.hint,
         BLOCK,
-        cluster,
     )
 
 
-def propose(fence_round: FenceRound, cluster: bytes) -> bytes:
-    return command(
+def propose(fence_round: FenceRound) -> bytes:
+    return _for_any(
         b"EVALSHA",
         PROPOSE.digest,
         b"1",
@@ -77,31 +86,31 @@ def propose(fence_round: FenceRound, cluster: bytes) -> bytes:
         slot_of(fence_round.resource),
         fence_round.value,
         BLOCK,
-        cluster,
     )
 
 
-def extend(extension: Extension, cluster: bytes) -> bytes:
-    return command(
+def extend(extension: Extension) -> bytes:
+    return _for_any(
         b"EVALSHA",
         EXTEND.digest,
         b"1",
         LEASE_PREFIX + extension.resource,
         extension.token,
         extension.ttl_ms,
-        cluster,
         extension.put_back or b"",
         extension.age_ms,
     )
 
 
 def identify(
-    cluster: str, name: str, max_ttl_ms: int, counters: Mapping[int, int]
+    shown: str, fields: Mapping[str, str], counters: Mapping[int, int]
 ) -> tuple[bytes | str | int, ...]:
-    """The words with which a blank master gets its identity, and fence counters (by slot) to begin from."""
+    """The words with which a master that shows this (see identify.lua) gets an identity, or fields of it, and
+    fence counters (by slot) that it has to be at least at."""
     flat = [number for pair in counters.items() for number in pair]
+    words = [word for pair in fields.items() for word in pair]
     keys = (2, IDENTITY_KEY, FENCES_KEY)
-    return (b"EVALSHA", IDENTIFY.digest, *keys, cluster, name, max_ttl_ms, *flat)
+    return (b"EVALSHA", IDENTIFY.digest, *keys, shown, len(words), *words, *flat)
 
 
 def release(ballot: Release) -> bytes:

@@ -24,7 +24,7 @@ from typing import Any
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
 from tests.fuzz.command_line import BrokenPromiseError, run
 from tests.redis.masters import PATIENT, Cluster, as_map, eventually, memory_kib, short_folder
-from tests.redis.modelled import ModelledMaster, encoded, serving
+from tests.redis.modelled import ModelledMaster, encoded, modelled_masters, serving
 from tests.redis.wire import Bystander, Wire
 
 MEMORY_MOST_KIB = 64 * 1024
@@ -244,7 +244,7 @@ class User:
 
 def fuzz(seconds: float, seed: int) -> str:
     """Run for that long. What was done, in a line; AssertionError when a promise is broken."""
-    masters = [ModelledMaster(f"m{number}") for number in range(1, 6)]
+    masters = modelled_masters(5)
     with short_folder() as folder, serving(masters):
         cluster = Cluster(folder, masters, PATIENT)  # type: ignore[arg-type]  # it needs their names and addresses
         agent = cluster.agent

@@ -15,6 +15,7 @@ from typing import Any
 
 import hiredis
 
+from lockd.core.identities import Identity, Members
 from lockd.core.membership import REQUIRED_SETTINGS
 from lockd.local_masters import LOOPBACK
 from lockd.masters import scripts
@@ -43,11 +44,11 @@ def honest(_words: list[bytes], reply: bytes) -> bytes:
 class ModelledMaster:
     """One master that is formed, and answers on `port` of this machine once it serves."""
 
-    def __init__(self, name: str, max_ttl_ms: int = 60_000) -> None:
-        self.name = name
+    def __init__(self, identity: Identity) -> None:
+        self.name = identity.name
         self.port = 0
         self.store = Store()
-        self.store.identify(CLUSTER.encode(), name.encode(), max_ttl_ms, {})
+        self.store.identify("", identity.fields, {})
         self.lie: Lie = honest
         self.pace: Callable[[], Awaitable[None]] | None = None
         self.connections = 0
@@ -118,10 +119,9 @@ class ModelledMaster:
             case b"DBSIZE", _:
                 return encoded(len(self.store.leases) + 2)
             case b"HGETALL", [scripts.IDENTITY_KEY]:
-                ceiling = b"%d" % self.store.max_ttl_ms
-                return encoded(
-                    [b"cluster", CLUSTER.encode(), b"name", self.store.name, b"max_ttl_ms", ceiling]
-                )
+                return encoded([word.encode() for pair in self.store.identity.items() for word in pair])
+            case b"HGET", [scripts.IDENTITY_KEY, b"electorate"]:
+                return encoded(self.store.electorate)
             case b"HGETALL", _:
                 return encoded([b"%d" % word for pair in self.store.counters.items() for word in pair])
             case b"HGET", [_, slot]:
@@ -138,17 +138,26 @@ class ModelledMaster:
         if digest == scripts.RELEASE.digest:
             return store.release(resource, words[0], now_us)
         if digest == scripts.ACQUIRE.digest:
-            token, terms, ttl, slot, hint, _, cluster = words
-            vote = store.acquire(resource, token, terms, int(ttl), int(slot), int(hint), cluster, now_us)
+            token, terms, ttl, slot, hint, _, electorate = words
+            vote = store.acquire(resource, token, terms, int(ttl), int(slot), int(hint), electorate, now_us)
         elif digest == scripts.PROPOSE.digest:
-            slot, value, _, cluster = words
-            vote = store.propose(int(slot), int(value), cluster, now_us)
+            slot, value, _, electorate = words
+            vote = store.propose(int(slot), int(value), electorate, now_us)
         elif digest == scripts.EXTEND.digest:
-            token, ttl, cluster, back, age = words
-            vote = store.extend(resource, token, int(ttl), cluster, back, int(age), now_us)
+            token, ttl, back, age, electorate = words
+            vote = store.extend(resource, token, int(ttl), electorate, back, int(age), now_us)
         else:
             return [b"0", []]
         return [*vote, now_us]
+
+
+def modelled_masters(count: int) -> list[ModelledMaster]:
+    """A formed cluster of m1, m2, ..."""
+    members = Members.first(f"m{number}" for number in range(1, count + 1))
+    identities = [
+        Identity(CLUSTER, name, 60_000, cluster_id="7" * 32, members=members) for name in members.names
+    ]
+    return [ModelledMaster(identity) for identity in identities]
 
 
 @contextmanager

@@ -34,7 +34,7 @@ from lockd.masters.failures import MasterError
 from lockd.masters.fleet import Fleet
 from lockd.server.tokens import fresh_token
 from tests.fuzz.fuzz_master import fuzz
-from tests.redis.modelled import CLUSTER, Lie, ModelledMaster, encoded, serving
+from tests.redis.modelled import CLUSTER, Lie, ModelledMaster, encoded, modelled_masters, serving
 from tests.redis.test_link import NoGauge, until
 from tests.sim.agent import _Unwatched
 
@@ -172,7 +172,7 @@ def beside_a_bad_master(story: Callable[[World], Coroutine[Any, Any, None]], **m
     """Run `story` when all five vote. more: of the bad master."""
 
     async def run() -> None:
-        masters = [ModelledMaster(f"m{number}") for number in range(1, 6)]
+        masters = modelled_masters(5)
         for name, value in more.items():
             setattr(masters[0], name, value)
         servers = [await master.serve() for master in masters]
@@ -475,7 +475,8 @@ def test_whatever_a_master_says_of_itself_the_others_serve(command: bytes, reply
 
 def test_a_ceiling_that_one_master_makes_up_makes_nobody_wait() -> None:
     async def story(world: World) -> None:
-        identity = [b"cluster", b"test", b"name", b"m1", b"max_ttl_ms", b"86400000"]
+        fields = {**world.bad.store.identity, "max_ttl_ms": "86400000"}
+        identity = [word.encode() for pair in fields.items() for word in pair]
         world.bad.lie = answering(b"HGETALL", encoded(identity))
         await world.bad_link.inspect_now()
         longest_ms = [link.facts.identity.longest_ttl_ms for link in world.fleet.links]

@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +23,7 @@ from lockd.masters import scripts
 from tests.redis.clock_shim import Clock
 from tests.redis.masters import Cluster, eventually, has_tls, running_masters, short_folder
 from tests.redis.role_users import rights_of_agents
+from tests.redis.test_formation import have_identity, shown_by
 from tests.redis.test_rules import (
     MINUTE_MS,
     NS_PER_MS,
@@ -274,7 +275,7 @@ def test_a_master_that_is_made_a_replica_has_no_vote(hosts: Hosts, resource: str
         on(m3, "REPLICAOF", "NO", "ONE")
         look_again(hosts.here)
         state = states(hosts.here)["m3"]
-        on(m3, "HSET", IDENTITY, "name", "m3")
+        have_identity(m3, replace(shown_by(m4), name="m3"))
         for agent in (hosts.here, hosts.there):
             look_again(agent)
     assert state == "misplaced", "with the data of m4 it is no m3 any more"

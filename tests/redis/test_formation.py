@@ -6,11 +6,13 @@ import os
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from lockd.clock import boottime_ns
+from lockd.core.identities import Identity, Members
 from lockd.local_masters import LocalMaster
 from lockd.masters import scripts
 from tests.redis.masters import Cluster, eventually
@@ -34,10 +36,23 @@ def identity_of(master: LocalMaster) -> dict[str, str]:
     return on(master, "HGETALL", IDENTITY)
 
 
+def shown_by(master: LocalMaster) -> Identity:
+    identity = Identity.parse(identity_of(master))
+    assert identity is not None
+    return identity
+
+
+def have_identity(master: LocalMaster, identity: Identity) -> None:
+    """Whoever wrote it."""
+    words = [word for pair in identity.fields.items() for word in pair]
+    on(master, "HSET", IDENTITY, *words)
+
+
 def identify_by_hand(cluster: Cluster, masters: list[LocalMaster]) -> None:
     """What an agent that was interrupted while it formed the cluster has left."""
+    members = Members.first(master.name for master in cluster.masters)
     for master in masters:
-        on(master, "HSET", IDENTITY, "cluster", "test", "name", master.name, "max_ttl_ms", MAX_TTL_MS)
+        have_identity(master, Identity("test", master.name, MAX_TTL_MS, cluster_id="7" * 32, members=members))
 
 
 def state_of(cluster: Cluster, name: str) -> str:
@@ -89,8 +104,43 @@ def test_a_cluster_is_formed_of_masters_that_are_all_there_and_blank(unformed: C
     m2.start()
     unformed.form()
     unformed.wait_voting(3)
-    for master in unformed.masters:
-        assert identity_of(master) == {"cluster": "test", "name": master.name, "max_ttl_ms": str(MAX_TTL_MS)}
+    shown = [shown_by(master) for master in unformed.masters]
+    assert [(one.cluster, one.name, one.max_ttl_ms) for one in shown] == [
+        ("test", name, MAX_TTL_MS) for name in ("m1", "m2", "m3")
+    ]
+    assert {str(one.members) for one in shown} == {"m1:1 m2:1 m3:1"}
+    assert len({one.cluster_id for one in shown}) == 1
+
+
+def test_two_clusters_from_one_template_never_accept_each_other(make_cluster: MakeCluster) -> None:
+    """The same names of everything; one master of the other cluster answers in an entry of ours."""
+    ours, theirs = make_cluster(masters=3), make_cluster(masters=3)
+    entries = ours.config()["masters"]
+    entries[0]["address"] = theirs.masters[0].address
+    muddled = ours.add_agent(masters=entries)
+    muddled.wait_voting(2)
+    assert state_of(muddled, "m1") == "foreign"
+    on(theirs.masters[0], "DEL", FENCES)
+    App(muddled).lock("a", 5_000)
+    assert holding([theirs.masters[0]], "a") == []
+
+
+def test_an_agent_with_another_list_of_masters_finds_no_quorum(formed: Cluster) -> None:
+    """Or m1 to m3 and m3 to m5 were two quorums, and both granted."""
+    entries = formed.config()["masters"]
+    for some in (entries[:3], entries[2:]):
+        other = formed.add_agent(masters=some)
+        eventually(
+            lambda other=other: {one["state"] for one in other.master_states()} == {"other_members"},
+            what="all are of other members",
+        )
+        app = App(other)
+        assert app.refused("LOCK", "a", 500).startswith("NOQUORUM m")
+        reason = other.master_states()[0]["reason"]
+        assert "its cluster has the masters m1, m2, m3, m4, m5; this agent's configuration has m" in reason
+        assert "nothing was changed" in app.refused("FORM", "UNUSED")
+        assert "only a blank master can be admitted" in app.refused("ADMIT", some[0]["name"])
+    App(formed).lock("a", 500)
 
 
 def test_forming_again_says_already_and_changes_nothing(unformed: Cluster) -> None:
@@ -213,7 +263,7 @@ def test_only_a_blank_master_of_this_cluster_can_be_admitted(formed: Cluster) ->
     app, m1 = App(formed), formed.masters[0]
     assert "there is no master 'm9' in the configuration, only m1, m2, m3" in app.refused("ADMIT", "m9")
     assert admit(formed, "m1")["status"] == "already"
-    on(m1, "HSET", IDENTITY, "name", "m2")
+    have_identity(m1, replace(shown_by(m1), name="m2"))
     look_again(formed)
     assert "only a blank master can be admitted, m1 is misplaced" in app.refused("ADMIT", "m1")
     on(m1, "FLUSHALL")
@@ -250,7 +300,7 @@ def test_a_wiped_master_is_admitted_after_a_max_ttl_with_the_counters_of_the_oth
     # Its holder has noticed nothing: four masters are a quorum.
     eventually(lambda: admit(formed, "m1")["status"] == "admitted", what="it is admitted")
     assert boottime_ns() - wiped_ns >= SETTLED_MS * NS_PER_MS
-    assert identity_of(m1) == {"cluster": "test", "name": "m1", "max_ttl_ms": str(MAX_TTL_MS)}
+    assert (shown_by(m1).name, shown_by(m1).max_ttl_ms) == ("m1", MAX_TTL_MS)
     counters = on(m1, "HGETALL", FENCES)
     assert (counters["7"], counters["8"], counters["9"]) == (str(ahead), str(ahead + 8), "99")
     formed.wait_voting(5)

@@ -13,11 +13,13 @@ import pytest
 from lockd.clock import boottime_ns
 from lockd.config import Config
 from lockd.core.ballots import Ballot, Release
+from lockd.core.identities import Identity, Members
 from lockd.core.membership import REQUIRED_SETTINGS, State
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
 
 WITHIN_S = 15.0
+IDENTITY = Identity("test", "m1", 60_000, cluster_id="7" * 32, members=Members.first(["m1"]))
 
 
 def bulk(text: str) -> bytes:
@@ -78,7 +80,9 @@ class ScriptedMaster:
             case "DBSIZE", _:
                 return b":1\r\n"
             case "HGETALL", _:
-                return array("cluster", "test", "name", "m1", "max_ttl_ms", "60000")
+                return array(*(word for pair in IDENTITY.fields.items() for word in pair))
+            case "HGET", _:
+                return bulk(IDENTITY.electorate)
             case "SCRIPT", ["EXISTS"]:
                 return b"*%d\r\n" % len(words[2:]) + b":1\r\n" * len(words[2:])
             case "TIME", _:

@@ -20,7 +20,7 @@ import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from hypothesis.stateful import (
 
 from lockd.core.ballots import Attempt, Extension, FenceRound, Gone, Release
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
+from lockd.core.identities import Identity, Members
 from lockd.core.leases import Lease
 from lockd.local_masters import LOOPBACK, LocalMaster, server_version
 from lockd.masters import scripts
@@ -49,7 +50,12 @@ EXAMPLES = int(os.environ.get("LOCKD_EXAMPLES", "60"))
 STEPS = 50
 
 START_US = 1_790_000_000_000_000
-CLUSTER, ANOTHER_CLUSTER = b"test", b"tes"
+MEMBERS = Members.first(["m1", "m2", "m3"])
+IDENTITY = Identity("test", "m1", 60_000, cluster_id="7" * 32, members=MEMBERS)
+LATER = IDENTITY.with_members(MEMBERS.with_number("m2", 2))
+ANOTHERS = replace(IDENTITY, name="m2")
+OLD = {"cluster": "test", "name": "m1", "max_ttl_ms": "60000"}
+ELECTORATE = IDENTITY.electorate.encode()
 CEILING_MS = 60_000
 
 RESOURCES = [b"orders/7", b"x425", b"\x00\xff {}*?[\r\n"]  # the first two share a slot
@@ -130,10 +136,7 @@ def stored_in(model: Store, now_us: int) -> Stored:
         lease = model.lease(resource, now_us)
         if lease is not None:
             leases[resource] = (lease.text, lease.expires_ms - now_us // 1000)
-    identity = {}
-    if model.cluster is not None:
-        max_ttl_ms = b"%d" % model.max_ttl_ms
-        identity = {b"cluster": model.cluster, b"name": model.name, b"max_ttl_ms": max_ttl_ms}
+    identity = {name.encode(): value.encode() for name, value in model.identity.items()}
     counters = {b"%d" % slot: b"%d" % counter for slot, counter in model.counters.items()}
     return Stored(leases, counters, identity, len(leases) + bool(counters) + bool(identity))
 
@@ -240,27 +243,24 @@ class Both:
                 begins_us = int(granted_us) + int(max_hold_ms) * 1_000
         self.pass_us(begins_us + moment.later_us - self.now_us)
 
-    def vote(self, ballot: Attempt | FenceRound | Extension, cluster: bytes = CLUSTER) -> None:
+    def vote(self, ballot: Attempt | FenceRound | Extension, electorate: bytes = ELECTORATE) -> None:
         if isinstance(ballot, Attempt):
-            question = scripts.acquire(ballot, cluster)
+            question = scripts.acquire(ballot)
         elif isinstance(ballot, FenceRound):
-            question = scripts.propose(ballot, cluster)
+            question = scripts.propose(ballot)
         else:
-            question = scripts.extend(ballot, cluster)
-        [[status, value, time_us]] = self.real.ask(question)
+            question = scripts.extend(ballot)
+        [[status, value, time_us]] = self.real.ask(question + scripts.bulk(electorate))
         assert 0 <= time_us - self.now_us <= self.real.goes_on_us
-        assert self.model.vote(ballot, cluster, time_us) == (status, value)
+        assert self.model.vote(ballot, electorate, time_us) == (status, value)
 
     def release(self, ballot: Release) -> None:
         [deleted] = self.real.ask(scripts.release(ballot))
         assert self.model.release(ballot.resource, ballot.token, self.now_us) == deleted
 
-    def identify(self, cluster: bytes, max_ttl_ms: int, counters: dict[int, int]) -> None:
-        keys = (scripts.IDENTITY_KEY, scripts.FENCES_KEY)
-        flat = [number for pair in counters.items() for number in pair]
-        words: list[Any] = [b"EVALSHA", scripts.IDENTIFY.digest, 2, *keys, cluster, b"m1", max_ttl_ms, *flat]
-        [written] = self.real.ask(scripts.command(*words))
-        assert self.model.identify(cluster, b"m1", max_ttl_ms, counters) == written
+    def identify(self, shown: str, fields: dict[str, str], counters: dict[int, int]) -> None:
+        [written] = self.real.ask(scripts.command(*scripts.identify(shown, fields, counters)))
+        assert self.model.identify(shown, fields, counters) == written
 
     def lose_everything(self) -> None:
         self.real.ask(scripts.command(b"FLUSHALL"))
@@ -268,12 +268,14 @@ class Both:
 
     def lose_identity(self) -> None:
         self.real.ask(scripts.command(b"DEL", scripts.IDENTITY_KEY))
-        self.model.cluster = None
+        self.model.set_identity({})
 
-    def get_identity_back(self) -> None:
-        fields = (b"cluster", CLUSTER, b"name", b"m1", b"max_ttl_ms", CEILING_MS)
-        self.real.ask(scripts.command(b"HSET", scripts.IDENTITY_KEY, *fields))
-        self.model.cluster, self.model.name, self.model.max_ttl_ms = CLUSTER, b"m1", CEILING_MS
+    def have_identity(self, fields: dict[str, str]) -> None:
+        """Whatever was there."""
+        self.lose_identity()
+        words = [word for pair in fields.items() for word in pair]
+        self.real.ask(scripts.command(b"HSET", scripts.IDENTITY_KEY, *words))
+        self.model.set_identity(fields)
 
     def compare(self) -> None:
         assert stored_in(self.model, self.now_us) == self.real.stored()
@@ -284,7 +286,13 @@ class Both:
 # One of them more often: commands have to meet.
 resources, tokens = (st.sampled_from(pool[:1] * 2 + pool) for pool in (RESOURCES, TOKENS))
 terms_of_leases = st.sampled_from(TERMS)
-clusters = st.sampled_from([CLUSTER] * 15 + [ANOTHER_CLUSTER])
+electorates = st.sampled_from(
+    [ELECTORATE] * 15 + [LATER.electorate.encode(), ANOTHERS.electorate.encode(), b""]
+)
+shown = st.sampled_from(["", "old", IDENTITY.electorate, LATER.electorate])
+fields = st.sampled_from(
+    [IDENTITY.fields, LATER.fields, LATER.list_fields, replace(IDENTITY, max_ttl_ms=1_000).fields]
+)
 ttls_ms = st.sampled_from([1, 2, 10, 100, 1_000, 5_000, CEILING_MS - 1, CEILING_MS, CEILING_MS + 1])
 ages_ms = st.sampled_from([0, 1, 9, 10, 11, 500, 4_990])
 proofs = st.sampled_from([1, 11])
@@ -322,11 +330,17 @@ class ModelAgainstScripts(RuleBasedStateMachine):
 
     @initialize(counters=counters)
     def the_master_gets_its_identity(self, counters: dict[int, int]) -> None:
-        self.both.identify(CLUSTER, CEILING_MS, counters)
+        self.both.identify("", IDENTITY.fields, counters)
 
-    @rule(cluster=clusters, max_ttl_ms=st.sampled_from([CEILING_MS, 1_000]), counters=counters)
-    def identify(self, cluster: bytes, max_ttl_ms: int, counters: dict[int, int]) -> None:
-        self.both.identify(cluster, max_ttl_ms, counters)
+    @rule(shown=shown, fields=fields, counters=counters)
+    def identify(self, shown: str, fields: dict[str, str], counters: dict[int, int]) -> None:
+        self.both.identify(shown, fields, counters)
+
+    @rule(counters=counters)
+    def an_older_identity_is_brought_up_to_date(self, counters: dict[int, int]) -> None:
+        self.both.have_identity(OLD)
+        self.both.compare()
+        self.both.identify("old", IDENTITY.fields, counters)
 
     @rule(
         moment=moments,
@@ -335,7 +349,7 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         terms=terms_of_leases,
         ttl_ms=ttls_ms,
         hint=fences,
-        cluster=clusters,
+        electorate=electorates,
     )
     def acquire(
         self,
@@ -345,26 +359,32 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         terms: Terms,
         ttl_ms: int,
         hint: int,
-        cluster: bytes,
+        electorate: bytes,
     ) -> None:
         self.both.wait_for(moment, resource)
-        self.both.vote(attempt(resource, token, terms, ttl_ms, hint), cluster)
+        self.both.vote(attempt(resource, token, terms, ttl_ms, hint), electorate)
 
-    @rule(resource=resources, value=fences, cluster=clusters)
-    def propose(self, resource: bytes, value: int, cluster: bytes) -> None:
-        self.both.vote(fence_round(resource, value), cluster)
+    @rule(resource=resources, value=fences, electorate=electorates)
+    def propose(self, resource: bytes, value: int, electorate: bytes) -> None:
+        self.both.vote(fence_round(resource, value), electorate)
 
     @rule(resource=resources, above=st.integers(-1, 2))
     def propose_near_the_counter(self, resource: bytes, above: int) -> None:
         counter = self.both.model.counters.get(slot_of(resource), 0)
         self.both.vote(fence_round(resource, max(1, counter + above)))
 
-    @rule(moment=ends_of_hold | moments, resource=resources, token=tokens, ttl_ms=ttls_ms, cluster=clusters)
+    @rule(
+        moment=ends_of_hold | moments,
+        resource=resources,
+        token=tokens,
+        ttl_ms=ttls_ms,
+        electorate=electorates,
+    )
     def extend_as_an_agent_that_does_not_know_it(
-        self, moment: Moment, resource: bytes, token: bytes, ttl_ms: int, cluster: bytes
+        self, moment: Moment, resource: bytes, token: bytes, ttl_ms: int, electorate: bytes
     ) -> None:
         self.both.wait_for(moment, resource)
-        self.both.vote(extension(resource, token, ttl_ms), cluster)
+        self.both.vote(extension(resource, token, ttl_ms), electorate)
 
     @rule(
         moment=moments,
@@ -374,7 +394,7 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         proofs=proofs,
         ttl_ms=ttls_ms,
         age_ms=ages_ms,
-        cluster=clusters,
+        electorate=electorates,
     )
     def extend_and_put_back(
         self,
@@ -385,11 +405,11 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         proofs: int,
         ttl_ms: int,
         age_ms: int,
-        cluster: bytes,
+        electorate: bytes,
     ) -> None:
         self.both.wait_for(moment, resource)
         back = put_back(resource, token, terms, proofs)
-        self.both.vote(extension(resource, token, ttl_ms, back, age_ms), cluster)
+        self.both.vote(extension(resource, token, ttl_ms, back, age_ms), electorate)
         self.last_put_back[resource] = (token, back)
 
     @rule(resource=resources, ttl_ms=ttls_ms)
@@ -412,14 +432,14 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         self.both.lose_everything()
         self.both.compare()
         if then_identified:
-            self.both.identify(CLUSTER, CEILING_MS, counters)
+            self.both.identify("", IDENTITY.fields, counters)
 
     @rule()
     def the_identity_is_deleted_and_does_not_come_back_while_anything_else_is_there(self) -> None:
         self.both.lose_identity()
-        self.both.identify(CLUSTER, CEILING_MS, {})
+        self.both.identify("", IDENTITY.fields, {})
         self.both.compare()
-        self.both.get_identity_back()
+        self.both.have_identity(IDENTITY.fields)
 
 
 @contextmanager
@@ -445,7 +465,7 @@ def test_the_model_and_the_scripts_answer_and_store_the_same(any_server: Path) -
 def test_a_restart_changes_nothing_of_it(any_server: Path) -> None:
     with real_master(any_server) as real:
         both = Both(real)
-        both.identify(CLUSTER, CEILING_MS, {1: SANE_MOST - 1})
+        both.identify("", IDENTITY.fields, {1: SANE_MOST - 1})
         one, two, three = RESOURCES
         both.vote(attempt(one, TOKENS[0], TERMS[0], 5_000, START_US))
         both.vote(attempt(two, TOKENS[1], TERMS[1], 1_000, START_US))

@@ -11,12 +11,15 @@ import pytest
 import redis
 
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US
+from lockd.core.identities import Identity, Members
 from lockd.local_masters import LocalMaster
 from lockd.masters import scripts
 from tests.redis.masters import eventually, running_masters, short_folder
 
-CLUSTER = "test"
 MAX_TTL_MS = 60_000
+IDENTITY = Identity("test", "m1", MAX_TTL_MS, cluster_id="7" * 32, members=Members.first(["m1", "m2", "m3"]))
+LATER = IDENTITY.with_members(IDENTITY.members.with_number("m3", 2))
+ELECTORATE = IDENTITY.electorate
 OWNER = "host-1 4711 1000"
 RESOURCE = "orders/7"
 SLOT = 17
@@ -45,36 +48,40 @@ class Scripted:
         ttl_ms: int = 5_000,
         hint: int = HINT,
         slot: int = SLOT,
-        cluster: str = CLUSTER,
+        electorate: str = ELECTORATE,
         resource: str = RESOURCE,
         max_hold_ms: int = 3_600_000,
         block: int = BLOCK,
     ) -> list[int]:
         keys = [lease_key(resource), scripts.FENCES_KEY]
-        words = (token, f"{max_hold_ms} {OWNER}", ttl_ms, slot, hint, block, cluster)
+        words = (token, f"{max_hold_ms} {OWNER}", ttl_ms, slot, hint, block, electorate)
         return self.run(scripts.ACQUIRE, keys, *words)
 
     def extend(
         self,
         token: str = MINE,
         ttl_ms: int = 5_000,
-        cluster: str = CLUSTER,
+        electorate: str = ELECTORATE,
         put_back: str = "",
         age_ms: int = 0,
     ) -> list[int]:
         keys = [lease_key()]
-        return self.run(scripts.EXTEND, keys, token, ttl_ms, cluster, put_back, age_ms)
+        return self.run(scripts.EXTEND, keys, token, ttl_ms, put_back, age_ms, electorate)
 
     def release(self, token: str = MINE) -> int:
         return self.run(scripts.RELEASE, [lease_key()], token)
 
-    def propose(self, fence: int, slot: int = SLOT, cluster: str = CLUSTER) -> list[int]:
+    def propose(self, fence: int, slot: int = SLOT, electorate: str = ELECTORATE) -> list[int]:
         keys = [scripts.FENCES_KEY]
-        return self.run(scripts.PROPOSE, keys, slot, fence, BLOCK, cluster)
+        return self.run(scripts.PROPOSE, keys, slot, fence, BLOCK, electorate)
 
-    def identify(self, *counters: int) -> int:
-        keys = [scripts.IDENTITY_KEY, scripts.FENCES_KEY]
-        return self.run(scripts.IDENTIFY, keys, CLUSTER, "m1", MAX_TTL_MS, *counters)
+    def identify(
+        self,
+        counters: dict[int, int] | None = None,
+        shown: str = "",
+        fields: dict[str, str] = IDENTITY.fields,
+    ) -> int:
+        return self.redis.execute_command(*scripts.identify(shown, fields, counters or {}))
 
     def page(self, cursor: str, pattern: str = "*", count: int = 100) -> tuple[str, list[Any]]:
         next_cursor, flat = self.run(scripts.PAGE, [], cursor, scripts.LEASE_PREFIX.decode() + pattern, count)
@@ -202,7 +209,7 @@ def test_acquire_on_a_blank_master_is_refused_and_leaves_it_blank(blank: Scripte
 
 
 def test_acquire_for_another_cluster_is_refused(master: Scripted) -> None:
-    assert master.acquire(cluster="other")[:2] == [-1, 0]
+    assert master.acquire(electorate=LATER.electorate)[:2] == [-1, 0]
     assert master.lease() is None
 
 
@@ -268,7 +275,7 @@ def test_no_block_size_moves_a_counter_to_where_it_is_wrong(master: Scripted) ->
 def test_a_resource_of_any_bytes_is_a_key(master: Scripted) -> None:
     with redis.Redis("127.0.0.1", master.redis.connection_pool.connection_kwargs["port"]) as raw:
         odd = b"\x00\xff {}*?[\r\n"
-        words = [MINE, f"1000 {OWNER}", 1_000, SLOT, HINT, BLOCK, CLUSTER]
+        words = [MINE, f"1000 {OWNER}", 1_000, SLOT, HINT, BLOCK, ELECTORATE]
         keys = [scripts.LEASE_PREFIX + odd, scripts.FENCES_KEY]
         assert raw.evalsha(scripts.ACQUIRE.digest.decode(), 2, *keys, *words)[0] == 1
         assert raw.get(scripts.LEASE_PREFIX + odd).startswith(MINE.encode())
@@ -370,7 +377,7 @@ def test_extend_is_refused_without_the_clusters_identity(blank: Scripted) -> Non
     assert blank.extend(put_back=f"9000 {OWNER}")[:2] == [-1, 0]
     assert blank.redis.dbsize() == 0
     blank.identify()
-    assert blank.extend(put_back=f"9000 {OWNER}", cluster="other")[:2] == [-1, 0]
+    assert blank.extend(put_back=f"9000 {OWNER}", electorate=LATER.electorate)[:2] == [-1, 0]
 
 
 def test_extend_may_reach_the_ceiling_of_the_ttl_and_not_pass_it(master: Scripted) -> None:
@@ -434,7 +441,7 @@ def test_propose_refuses_what_is_half_a_day_ahead_of_the_masters_clock(master: S
 def test_propose_is_refused_without_the_clusters_identity(blank: Scripted) -> None:
     assert blank.propose(HINT)[:2] == [-1, 0]
     blank.identify()
-    assert blank.propose(HINT, cluster="other")[:2] == [-1, 0]
+    assert blank.propose(HINT, electorate=LATER.electorate)[:2] == [-1, 0]
     assert blank.counter() is None
 
 
@@ -442,25 +449,21 @@ def test_propose_is_refused_without_the_clusters_identity(blank: Scripted) -> No
 
 
 def test_identify_gives_a_blank_master_its_identity_and_its_counters(blank: Scripted) -> None:
-    assert blank.identify(1, HINT + 63, 4_095, HINT) == 1
-    assert blank.redis.hgetall(scripts.IDENTITY_KEY) == {
-        "cluster": CLUSTER,
-        "name": "m1",
-        "max_ttl_ms": str(MAX_TTL_MS),
-    }
+    assert blank.identify({1: HINT + 63, 4_095: HINT}) == 1
+    assert blank.redis.hgetall(scripts.IDENTITY_KEY) == IDENTITY.fields
+    assert Identity.parse(IDENTITY.fields) == IDENTITY
     assert blank.redis.hgetall(scripts.FENCES_KEY) == {"1": str(HINT + 63), "4095": str(HINT)}
 
 
 def test_identify_takes_the_counters_of_all_slots_at_once(blank: Scripted) -> None:
-    counters = [number for slot in range(4_096) for number in (slot, HINT + slot)]
-    assert blank.identify(*counters) == 1
+    assert blank.identify({slot: HINT + slot for slot in range(4_096)}) == 1
     assert blank.redis.hlen(scripts.FENCES_KEY) == 4_096
     assert blank.counter(4_095) == str(HINT + 4_095)
 
 
 def test_identify_changes_nothing_on_a_master_that_has_an_identity(master: Scripted) -> None:
     master.redis.hset(scripts.IDENTITY_KEY, "name", "m5")
-    assert master.identify(1, HINT) == 0
+    assert master.identify({1: HINT}) == 0
     assert master.redis.hget(scripts.IDENTITY_KEY, "name") == "m5"
     assert master.counter(1) is None
 
@@ -469,6 +472,40 @@ def test_identify_changes_nothing_on_a_server_with_somebodys_data(blank: Scripte
     blank.redis.set("shop:cart", "1")
     assert blank.identify() == 0
     assert blank.redis.keys("*") == ["shop:cart"]
+
+
+@pytest.mark.parametrize("shown", ["", "old", LATER.electorate])
+def test_identify_changes_nothing_where_it_shows_something_else(master: Scripted, shown: str) -> None:
+    assert master.identify({1: HINT}, shown, LATER.fields) == 0
+    assert master.redis.hgetall(scripts.IDENTITY_KEY) == IDENTITY.fields
+    assert master.counter(1) is None
+
+
+def test_a_list_of_members_is_brought_up_to_date_and_nothing_else(master: Scripted) -> None:
+    master.acquire()
+    assert master.identify(shown=ELECTORATE, fields=LATER.list_fields) == 1
+    assert master.redis.hgetall(scripts.IDENTITY_KEY) == LATER.fields
+    assert master.lease().startswith(MINE)
+    assert master.acquire()[:2] == [-1, 0]
+    assert master.acquire(electorate=LATER.electorate)[0] == 1
+
+
+def test_an_identity_of_an_earlier_format_is_brought_up_to_date(blank: Scripted) -> None:
+    blank.redis.hset(scripts.IDENTITY_KEY, mapping={"cluster": "test", "name": "m1", "max_ttl_ms": 9})
+    assert blank.acquire()[0] == -1
+    assert blank.identify(shown="old") == 1
+    assert blank.redis.hgetall(scripts.IDENTITY_KEY) == IDENTITY.fields
+
+
+def test_identify_lowers_no_counter(master: Scripted) -> None:
+    master.redis.hset(scripts.FENCES_KEY, mapping={1: HINT, 2: HINT, 3: "?"})
+    assert master.identify({1: HINT - 1, 2: HINT + 1, 3: HINT, 4: HINT}, ELECTORATE, LATER.list_fields) == 1
+    assert master.redis.hgetall(scripts.FENCES_KEY) == {
+        "1": str(HINT),
+        "2": str(HINT + 1),
+        "3": "?",
+        "4": str(HINT),
+    }
 
 
 # page

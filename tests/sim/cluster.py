@@ -12,7 +12,7 @@ from lockd.core.validity import settle_ns
 from tests.sim.agent import Agent
 from tests.sim.apps import App, FenceStore, Habits, Request
 from tests.sim.checker import Bounds, Violation, check
-from tests.sim.fleet import CLUSTER
+from tests.sim.fleet import first_identity
 from tests.sim.history import Calm, Ended, Event, Shown
 from tests.sim.history import Fault as Noted
 from tests.sim.master import Master
@@ -53,13 +53,13 @@ class Cluster:
         shape = plan.shape
         self.world = world = World(str(plan.seed))
         self.masters = [
-            Master(
-                world, i, Clock(world, shape.drifts_ppm[i], shape.master_offs_ns[i]), shape.guarding, CLUSTER
-            )
+            Master(world, i, Clock(world, shape.drifts_ppm[i], shape.master_offs_ns[i]), shape.guarding)
             for i in range(shape.masters)
         ]
+        names = [master.name for master in self.masters]
         for master in self.masters:
-            master.store.identify(CLUSTER.encode(), master.name.encode(), shape.max_ttl_ms, {})
+            identity = first_identity(master.name, names, shape.max_ttl_ms)
+            master.store.identify("", identity.fields, {})
             master.disk_is_in_sync()
         self.agents = [self._agent(i) for i in range(shape.agents)]
         self.store = FenceStore(world, store_checks_fences)

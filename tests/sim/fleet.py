@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lockd.core.ballots import Attempt, Extension, FenceRound, Release, bits
 from lockd.core.clocks import Clocks
 from lockd.core.electorate import Electorate
 from lockd.core.fences import SANE_MOST
+from lockd.core.identities import Identity, Members
 from lockd.core.membership import (
+    Configured,
     Facts,
+    Other,
     State,
     TooFewReadings,
     highest_counters,
@@ -28,6 +33,12 @@ if TYPE_CHECKING:
 
 ALLOWANCE_MS = 100
 CLUSTER = "sim"
+_CLUSTER_ID = "5" * 32
+
+
+def first_identity(name: str, names: Iterable[str], max_ttl_ms: int) -> Identity:
+    """As the cluster was formed."""
+    return Identity(CLUSTER, name, max_ttl_ms, cluster_id=_CLUSTER_ID, members=Members.first(names))
 
 
 class Fleet:
@@ -42,6 +53,7 @@ class Fleet:
         )
         self.electorate = Electorate(self.clocks)
         self.fence_most = SANE_MOST
+        self.configured = Configured(CLUSTER, tuple(master.name for master in masters))
         self.links = [
             Link(agent, master.index, there, back, master.hear)
             for master, (there, back) in zip(masters, paths, strict=True)
@@ -50,16 +62,17 @@ class Fleet:
 
     def weigh(self) -> None:
         states = [link.state if link.introduced else None for link in self.links]
-        self.electorate.weigh(states, self._agent.boot_ns())
+        identities = [link.facts.identity if link.facts else None for link in self.links]
+        self.electorate.weigh(states, identities, self._agent.boot_ns())
         self.fence_most = self.clocks.largest_sane_fence(self._agent.boot_ns())
 
     def judge(self, link: Link, facts: Facts) -> State:
         others = [
-            (self.name(other.index), other.facts.run_id)
+            Other(self.name(other.index), other.facts.run_id, other.facts.identity)
             for other in self.links
             if other is not link and other.introduced and other.facts is not None
         ]
-        state, _ = judge(self.name(link.index), CLUSTER, facts, others)
+        state, _ = judge(self.name(link.index), self.configured, facts, others)
         if state is State.UP:
             of_all = [facts if other is link else other.facts for other in self.links]
             known = [
@@ -67,6 +80,13 @@ class Fleet:
             ]
             self.clocks.allow_for(longest_possible_ttl_ms(known, len(self.links)))
         return state
+
+    def identity_changed(self, link: Link) -> None:
+        """Whom the others vote together with may be another now."""
+        for other in self.links:
+            if other is not link:
+                other.judge_again()
+        self.weigh()
 
     # core.ports.Masters
 
@@ -155,7 +175,10 @@ class Admission:
         except TooFewReadings:
             return
         if self._link.introduced and self._link.state is State.BLANK:
-            self._link.call("identify", self._identified, self._max_ttl_ms, counters)
+            others = (link.facts for link in self._fleet.links if link.introduced)
+            first = next(facts.identity for facts in others if facts and facts.identity)
+            new = replace(first, name=self._fleet.name(self._link.index), max_ttl_ms=self._max_ttl_ms)
+            self._link.call("identify", self._identified, "", new.fields, counters)
 
     def _identified(self, _: int) -> None:
         self._link.inspect_soon()

@@ -12,10 +12,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from lockd.core.answers import Flaw, flaw_of, is_of_release
-from lockd.core.ballots import MISCOUNTS, Release, Verdict
+from lockd.core.ballots import MISCOUNTS, NO_IDENTITY, Extension, Release, Verdict
 from lockd.core.clocks import ClockWatch
 from lockd.core.fences import BLOCK, slot_of
-from lockd.core.membership import Facts, State
+from lockd.core.identities import Identity
+from lockd.core.membership import BY_OTHERS, Facts, State
 from tests.sim.master import ERROR, HANG_UP, LOST
 from tests.sim.network import Connection, Path
 from tests.sim.world import MS
@@ -52,6 +53,8 @@ class Link:
         self._in_flight: deque[Question] = deque()
         self._owed: deque[Any] = deque()
         self._session: tuple[str, int] | None = None
+        self._electorate = b""
+        self._to_ask_again: list[tuple[Any, bytes]] = []
         self._wrong_slot: int | None = None
         self._heard_ns = 0
         self._looking = False
@@ -66,7 +69,7 @@ class Link:
     # Asking
 
     def ask(self, ballot: Any) -> None:
-        self._send(("ballot", ballot), ballot)
+        self._send(("ballot", ballot, self._electorate), ballot)
 
     def ask_when_back(self, ballot: Any) -> None:
         self._owed.append(ballot)
@@ -126,10 +129,27 @@ class Link:
         status, value, master_us = answer
         if self.watch.observe(sent_ns, now_ns, master_us):
             self._agent.fleet.weigh()
-        if status == -1:
-            self.inspect_soon()
+        if status == NO_IDENTITY and self._looks_first(ballot):
+            return
         counts = bool(self._agent.fleet.electorate.trusted >> self.index & 1)
         ballot.answered(self.index, status, value, counts, now_ns)
+
+    def _looks_first(self, ballot: Any) -> bool:
+        """A try is asked again when it is only that the list of members has changed."""
+        self.inspect_soon()
+        if isinstance(ballot, Extension) or ballot.verdict is not Verdict.OPEN:
+            return False
+        self._to_ask_again.append((ballot, self._electorate))
+        return True
+
+    def _ask_refused_again(self) -> None:
+        now_ns, refused = self._agent.boot_ns(), self._to_ask_again
+        self._to_ask_again = []
+        for ballot, electorate in refused:
+            if electorate != self._electorate and self._worth_asking(ballot) and now_ns < ballot.until_ns:
+                self.ask(ballot)
+            else:
+                ballot.answered(self.index, NO_IDENTITY, 0, False, now_ns)
 
     def _flawed(self, ballot: Any, answer: Any, flaw: Flaw, now_ns: int) -> None:
         if flaw is Flaw.NONSENSE:
@@ -175,6 +195,8 @@ class Link:
                     question.asked_again |= 1 << self.index
                 self._owed.append(question)
         self._in_flight.clear()
+        self._owed.extend(ballot for ballot, _ in self._to_ask_again)
+        self._to_ask_again.clear()
         self._change(State.DOWN)
         self._agent.wake_after(self._back_off_ns(), self.connect)
 
@@ -236,7 +258,10 @@ class Link:
         self._number = session
 
     def _inspected(self, facts: Facts) -> None:
-        self.facts = facts
+        before, self.facts = self.facts, facts
+        if before is None or before.identity != facts.identity:
+            self._take_electorate(facts.identity)
+            self._agent.fleet.identity_changed(self)
         state = self._agent.fleet.judge(self, facts)
         if state is State.BLANK:
             self._wrong_slot = None
@@ -249,12 +274,24 @@ class Link:
             self.blank_since_ns = self._agent.boot_ns()
         if self.introduced:
             self._change(state)
+            self._ask_refused_again()
             return
         self.state = state
         if self._session is not None and self._session[0] == facts.run_id:
             self.call("kill", self._introduced, self._session[1])
         else:
             self._introduced(None)
+
+    def _take_electorate(self, identity: Identity | None) -> None:
+        fleet, word = self._agent.fleet, ""
+        if identity is not None:
+            word = identity.electorate_as(fleet.name(self.index), fleet.configured.names)
+        self._electorate = word.encode()
+
+    def judge_again(self) -> None:
+        """By what another master shows now."""
+        if self.introduced and self.facts is not None and self.state in BY_OTHERS:
+            self._change(self._agent.fleet.judge(self, self.facts))
 
     def _counted(self, counters: dict[int, int]) -> None:
         """Whether the counter that was wrong is right again."""

@@ -8,9 +8,9 @@ from functools import partial
 from typing import Any
 
 from lockd.core.ballots import PUT_BACK, YES, Attempt, Extension, FenceRound, Release
-from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
-from lockd.core.leases import on_masters
-from lockd.core.membership import REQUIRED_SETTINGS, Facts, Identity
+from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
+from lockd.core.identities import Identity
+from lockd.core.membership import REQUIRED_SETTINGS, Facts
 from lockd.core.validity import settle_ns
 from tests.sim.history import GivenBack, Landed, Removed
 from tests.sim.network import Connection
@@ -37,11 +37,10 @@ class Guarding:
 class Master(Process):
     """One Redis behind its guard. What it stores survives it, as far as the disk is honest."""
 
-    def __init__(self, world: World, index: int, clock: Clock, guarding: Guarding, cluster: str) -> None:
+    def __init__(self, world: World, index: int, clock: Clock, guarding: Guarding) -> None:
         super().__init__(world, f"m{index + 1}")
         self.index = index
         self.clock = clock
-        self.cluster = cluster
         self.store = Store()
         self.refusing = False
         self.babbling = False
@@ -88,7 +87,7 @@ class Master(Process):
 
     def _answer(self, host: str, kind: str, question: Any, *more: Any) -> Any:
         if kind == "ballot":
-            return self._run(question, host)
+            return self._run(question, host, *more)
         if kind == "connect":
             return self._numbers
         if kind == "facts":
@@ -103,7 +102,7 @@ class Master(Process):
         if kind == "counters":
             return dict(self.store.counters)
         assert kind == "identify", kind
-        return self.store.identify(self.cluster.encode(), self.name.encode(), *more)
+        return self.store.identify(*more)
 
     def _close(self, connection: Connection) -> None:
         connection.master_listens = False
@@ -111,9 +110,9 @@ class Master(Process):
 
     # The scripts
 
-    def _run(self, ballot: Any, host: str) -> Any:
+    def _run(self, ballot: Any, host: str, electorate: bytes) -> Any:
         """What its script answers; of one that babbles, at times something that no script does."""
-        answer = self._run_script(ballot, host)
+        answer = self._run_script(ballot, host, electorate)
         if not self.babbling or answer == ERROR or self.dice.random() < 0.5:
             return answer
         return self._nonsense(ballot, answer)
@@ -131,7 +130,7 @@ class Master(Process):
             spoilt += [[1, now_us + 2 * COUNTER_AHEAD_US, now_us], [1, SANE_MOST, now_us], [1, -1, now_us]]
         return self.dice.choice(spoilt)
 
-    def _run_script(self, ballot: Any, host: str) -> Any:
+    def _run_script(self, ballot: Any, host: str, electorate: bytes) -> Any:
         if self.refusing:
             return ERROR
         now_us = self.now_us()
@@ -141,39 +140,16 @@ class Master(Process):
             if gone:
                 self.world.note(Removed(self.world.now_ns, self.name, ballot.token))
             return gone
-        status, value = self._vote(ballot, now_us)
+        status, value = self.store.vote(ballot, electorate, now_us)
         landed = PUT_BACK if isinstance(ballot, Extension) else YES
         if status == landed and not isinstance(ballot, FenceRound):
             self.world.note(Landed(self.world.now_ns, self.name, ballot.token, host))
         return [status, value, now_us]
 
-    def _vote(self, ballot: Any, now_us: int) -> tuple[int, int]:
-        store, cluster = self.store, self.cluster.encode()
-        if isinstance(ballot, Attempt):
-            return store.acquire(
-                ballot.resource,
-                ballot.token,
-                on_masters(ballot.holder),
-                ballot.ttl_ms,
-                slot_of(ballot.resource),
-                ballot.hint,
-                cluster,
-                now_us,
-            )
-        if isinstance(ballot, FenceRound):
-            return store.propose(slot_of(ballot.resource), ballot.value, cluster, now_us)
-        assert isinstance(ballot, Extension)
-        back = ballot.put_back or b""
-        return store.extend(
-            ballot.resource, ballot.token, ballot.ttl_ms, cluster, back, ballot.age_ms, now_us
-        )
-
     def _facts(self) -> Facts:
         store = self.store
-        identity = None
-        if store.cluster is not None:
-            identity = Identity(store.cluster.decode(), store.name.decode(), store.max_ttl_ms)
-        keys = len(store.leases) + bool(store.counters) + (identity is not None)
+        identity = Identity.parse(store.identity)
+        keys = len(store.leases) + bool(store.counters) + bool(store.identity)
         return Facts(self.run_id, "sim", "master", keys, identity, REQUIRED_SETTINGS)
 
     # Life and death

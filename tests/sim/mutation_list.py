@@ -228,12 +228,12 @@ MUTATIONS = (
             ),
             Edit(
                 SCRIPTS,
-                "        if self.cluster != cluster:\n            return -1, 0\n        if ttl_ms > self.max_ttl_ms:\n            return -2, self.max_ttl_ms\n        fence",
+                "        if self.electorate != electorate:\n            return -1, 0\n        if ttl_ms > self.max_ttl_ms:\n            return -2, self.max_ttl_ms\n        fence",
                 "        fence",
             ),
             Edit(
                 SCRIPTS,
-                "        if self.cluster != cluster:\n            return -1, 0\n        last = value",
+                "        if self.electorate != electorate:\n            return -1, 0\n        last = value",
                 "        last = value",
             ),
         ),

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from lockd.core.ballots import Attempt, Extension, FenceRound
@@ -37,8 +38,8 @@ class Key:
 class Store:
     """The keys of one master, and the scripts. `now_us` is the master's wall clock in each call."""
 
-    cluster: bytes | None = None
-    name: bytes = b""
+    identity: dict[str, str] = field(default_factory=dict)
+    electorate: bytes | None = None
     max_ttl_ms: int = 0
     counters: dict[int, int] = field(default_factory=dict)
     leases: dict[bytes, Key] = field(default_factory=dict)
@@ -46,11 +47,11 @@ class Store:
     def snapshot(self) -> Store:
         """A copy that what comes later doesn't change."""
         leases = {resource: copy.copy(key) for resource, key in self.leases.items()}
-        return replace(self, counters=dict(self.counters), leases=leases)
+        return replace(self, identity=dict(self.identity), counters=dict(self.counters), leases=leases)
 
     @property
     def blank(self) -> bool:
-        return self.cluster is None and not self.counters and not self.leases
+        return not self.identity and not self.counters and not self.leases
 
     def lease(self, resource: bytes, now_us: int) -> Key | None:
         key = self.leases.get(resource)
@@ -59,14 +60,29 @@ class Store:
             key = None
         return key
 
-    def identify(self, cluster: bytes, name: bytes, max_ttl_ms: int, counters: dict[int, int]) -> int:
-        if not self.blank:
+    @property
+    def shown(self) -> str | None:
+        """What identify.lua compares: see there."""
+        old = "old" if "cluster" in self.identity else None
+        return self.identity.get("electorate") or ("" if self.blank else old)
+
+    def identify(self, shown: str, fields: Mapping[str, str], counters: Mapping[int, int]) -> int:
+        if shown != self.shown:
             return 0
-        self.cluster, self.name, self.max_ttl_ms = cluster, name, max_ttl_ms
-        self.counters = dict(counters)
+        for slot, counter in counters.items():
+            if self.counters.get(slot, -1) < counter:
+                self.counters[slot] = counter
+        self.set_identity({**self.identity, **fields})
         return 1
 
-    def vote(self, ballot: Attempt | FenceRound | Extension, cluster: bytes, now_us: int) -> Answer:
+    def set_identity(self, fields: Mapping[str, str]) -> None:
+        """As it is, whoever wrote it."""
+        self.identity = dict(fields)
+        electorate = fields.get("electorate")
+        self.electorate = None if electorate is None else electorate.encode()
+        self.max_ttl_ms = int(fields.get("max_ttl_ms", 0))
+
+    def vote(self, ballot: Attempt | FenceRound | Extension, electorate: bytes, now_us: int) -> Answer:
         """What this master answers when an agent asks it as lockd/masters/scripts.py does."""
         if isinstance(ballot, Attempt):
             return self.acquire(
@@ -76,13 +92,15 @@ class Store:
                 ballot.ttl_ms,
                 slot_of(ballot.resource),
                 ballot.hint,
-                cluster,
+                electorate,
                 now_us,
             )
         if isinstance(ballot, FenceRound):
-            return self.propose(slot_of(ballot.resource), ballot.value, cluster, now_us)
+            return self.propose(slot_of(ballot.resource), ballot.value, electorate, now_us)
         back = ballot.put_back or b""
-        return self.extend(ballot.resource, ballot.token, ballot.ttl_ms, cluster, back, ballot.age_ms, now_us)
+        return self.extend(
+            ballot.resource, ballot.token, ballot.ttl_ms, electorate, back, ballot.age_ms, now_us
+        )
 
     def acquire(
         self,
@@ -92,10 +110,10 @@ class Store:
         ttl_ms: int,
         slot: int,
         hint: int,
-        cluster: bytes,
+        electorate: bytes,
         now_us: int,
     ) -> Answer:
-        if self.cluster != cluster:
+        if self.electorate != electorate:
             return -1, 0
         if ttl_ms > self.max_ttl_ms:
             return -2, self.max_ttl_ms
@@ -117,8 +135,8 @@ class Store:
         self.counters[slot] = last
         return 1, fence
 
-    def propose(self, slot: int, value: int, cluster: bytes, now_us: int) -> Answer:
-        if self.cluster != cluster:
+    def propose(self, slot: int, value: int, electorate: bytes, now_us: int) -> Answer:
+        if self.electorate != electorate:
             return -1, 0
         last = value + BLOCK - 1
         counter = self.counters.get(slot, 0)
@@ -136,13 +154,13 @@ class Store:
         resource: bytes,
         token: bytes,
         ttl_ms: int,
-        cluster: bytes,
+        electorate: bytes,
         back: bytes,
         age_ms: int,
         now_us: int,
     ) -> Answer:
         """back: how the lease reads when it is put back, or b'' not to."""
-        if self.cluster != cluster:
+        if self.electorate != electorate:
             return -1, 0
         if ttl_ms > self.max_ttl_ms:
             return -2, self.max_ttl_ms

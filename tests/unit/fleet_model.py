@@ -26,7 +26,7 @@ MS = 1_000_000
 START_NS = 1_000_000 * MS
 """Virtual time begins here: some minutes after boot."""
 WALL_AHEAD_NS = 1_700_000_000_000 * MS
-CLUSTER = b"test"
+ELECTORATE = b"test"
 
 _ENDLESS = 1_000
 _tokens = count(1)
@@ -50,7 +50,7 @@ class Master:
         self.time = time
         self.ahead_us = 0
         self.store = Store()
-        self.store.identify(CLUSTER, b"m", max_ttl_ms, {})
+        self.store.identify("", {"electorate": ELECTORATE.decode(), "max_ttl_ms": str(max_ttl_ms)}, {})
 
     @property
     def now_us(self) -> int:
@@ -76,7 +76,7 @@ class Master:
         if isinstance(ballot, Release):
             return self.store.release(ballot.resource, ballot.token, now_us), 0, now_us
         assert isinstance(ballot, Attempt | FenceRound | Extension)
-        return *self.store.vote(ballot, CLUSTER, now_us), now_us
+        return *self.store.vote(ballot, ELECTORATE, now_us), now_us
 
 
 @dataclass

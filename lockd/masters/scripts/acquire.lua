@@ -1,11 +1,11 @@
 -- One master's vote for a lease (rules 4, 6, 8, 9 of the design: see lockd/core/__init__.py).
 --
 -- KEYS  1 the lease   2 the fence counters (hash)
--- ARGV  1 token  2 "max_hold_ms owner" (0: extended by its own agent only)  3 ttl_ms  4 fence slot  5 fence hint  6 fence block size  7 cluster
+-- ARGV  1 token  2 "max_hold_ms owner" (0: extended by its own agent only)  3 ttl_ms  4 fence slot  5 fence hint  6 fence block size  last: electorate
 -- Returns {status, value, time_us}
 --    1 granted             value = the first fence of the block reserved
 --    0 held by another     value = how many ms until it expires here
---   -1 no identity, or another cluster's     -2 ttl above this master's ceiling (value = the ceiling in ms)
+--   -1 no identity, or not this electorate     -2 ttl above this master's ceiling (value = the ceiling in ms)
 --   -3 the fence counter is wrong: a day ahead of this clock, at 2^52, or no number
 -- time_us is read first: Redis decides what has expired by a time that it froze before the script began, so a clock jump
 -- that ended a key early is seen in it (rule 11c).
@@ -15,8 +15,8 @@ local call = redis.call
 local now = call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 
-local identity = call('HMGET', 'lockd:identity', 'cluster', 'max_ttl_ms', 'was_max_ttl_ms')
-if identity[1] ~= ARGV[7] then return {-1, 0, now_us} end
+local identity = call('HMGET', 'lockd:identity', 'electorate', 'max_ttl_ms', 'was_max_ttl_ms')
+if identity[1] ~= ARGV[#ARGV] then return {-1, 0, now_us} end
 local ceiling_ms = tonumber(identity[2])
 if tonumber(ARGV[3]) > ceiling_ms then return {-2, ceiling_ms, now_us} end
 

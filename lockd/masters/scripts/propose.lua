@@ -1,8 +1,8 @@
 -- Second round of a fence: accept a value only if it is larger than all before it (rule 6).
 --
 -- KEYS  1 the fence counters (hash)
--- ARGV  1 slot  2 proposed fence  3 block size  4 cluster
--- Returns {status, value, time_us}: 1 accepted, 0 refused with the counter's value, -1 no identity or another cluster's,
+-- ARGV  1 slot  2 proposed fence  3 block size  last: electorate
+-- Returns {status, value, time_us}: 1 accepted, 0 refused with the counter's value, -1 no identity or not this electorate,
 --   -3 the counter is wrong (see acquire.lua), -4 the proposal is half a day ahead of this clock
 -- The identity is no KEY: agents may only read it, and Redis takes for granted that a script writes to all its KEYS.
 
@@ -10,7 +10,7 @@ local call = redis.call
 local now = call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 
-if call('HGET', 'lockd:identity', 'cluster') ~= ARGV[4] then return {-1, 0, now_us} end
+if call('HGET', 'lockd:identity', 'electorate') ~= ARGV[#ARGV] then return {-1, 0, now_us} end
 local proposed = tonumber(ARGV[2])
 local last = proposed + (ARGV[3] - 1)
 local counter = tonumber(call('HGET', KEYS[1], ARGV[1]) or '0') or math.huge

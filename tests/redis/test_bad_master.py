@@ -610,7 +610,7 @@ def test_masters_that_are_modelled_end_with_their_loop_and_leave_nothing_to_the_
 ) -> None:
     said: list[object] = []
     monkeypatch.setattr(sys, "unraisablehook", lambda what: said.append(what.exc_value))
-    master = ModelledMaster("m1")
+    [master] = modelled_masters(1)
     with serving([master]) as loop, socket.create_connection((LOOPBACK, master.port), 10) as link:
         link.sendall(b"*1\r\n$4\r\nPING\r\n")
         assert link.recv(64) == b"+OK\r\n"

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Unpack
 from weakref import WeakSet
 
+from lockd.agent_clock import AgentClock
 from lockd.agent_connection import AsyncAgentConnection, let_go, survive_forks
 from lockd.agent_requests import (
     LeaseOptions,
@@ -31,6 +32,7 @@ from lockd.agent_requests import (
     to_ms,
 )
 from lockd.aio_lease import Lease, OnLost
+from lockd.clock import boottime_ns
 from lockd.lease_view import LeaseView
 from lockd.lock_errors import LockdError
 
@@ -52,6 +54,7 @@ class Client:
         self.socket = socket_path(socket)
         self.timeout = timeout
         self._max_idle = max_idle
+        self._clock = AgentClock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._idle: deque[AsyncAgentConnection] = deque()
         self._connections: WeakSet[AsyncAgentConnection] = WeakSet()
@@ -84,7 +87,7 @@ class Client:
         connection = await self._take()
         try:
             reply = await connection.request(request, self.timeout + wait)
-            view = LeaseView(resource, key, ttl_ms, detached, reply)
+            view = LeaseView(resource, key, ttl_ms, detached, reply, self._clock, boottime_ns())
             if detached:
                 self._put(connection)
                 return Lease(self, view, None, on_lost)

@@ -107,7 +107,8 @@ class Lease(HeldLease):
             try:
                 if view.loss:
                     raise self._lost(view.loss)
-                view.extended(ttl_ms, await self._ask(view.extend_request(ttl_ms)))
+                reply = await self._ask(view.extend_request(ttl_ms))
+                view.extended(ttl_ms, reply, boottime_ns())
             except LockLost as error:
                 view.lose(error.reason)
                 raise self._lost(view.loss) from None

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Unpack
 from weakref import WeakSet
 
+from lockd.agent_clock import AgentClock
 from lockd.agent_connection import AgentConnection, let_go, survive_forks
 from lockd.agent_requests import (
     LeaseOptions,
@@ -30,6 +31,7 @@ from lockd.agent_requests import (
     socket_path,
     to_ms,
 )
+from lockd.clock import boottime_ns
 from lockd.lease import Lease, OnLost
 from lockd.lease_view import LeaseView
 from lockd.lock_errors import LockdError
@@ -57,6 +59,7 @@ class Client:
         self.socket = socket_path(socket)
         self.timeout = timeout
         self._max_idle = max_idle
+        self._clock = AgentClock()
         self._idle: deque[AgentConnection] = deque()
         self._connections: WeakSet[AgentConnection] = WeakSet()
         survive_forks(self)
@@ -95,7 +98,8 @@ class Client:
         request = lock_request(key, ttl_ms, wait_ms, max_hold, detached)
         connection = self._take()
         try:
-            view = LeaseView(resource, key, ttl_ms, detached, connection.request(request, wait))
+            reply = connection.request(request, wait)
+            view = LeaseView(resource, key, ttl_ms, detached, reply, self._clock, boottime_ns())
             if detached:
                 self._put(connection)
                 return Lease(self, view, None, on_lost)

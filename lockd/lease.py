@@ -109,7 +109,8 @@ class Lease(HeldLease):
         if view.loss:
             raise self._lost(view.loss)
         try:
-            view.extended(ttl_ms, self._ask(view.extend_request(ttl_ms)))
+            reply = self._ask(view.extend_request(ttl_ms))
+            view.extended(ttl_ms, reply, boottime_ns())
         except LockLost as error:
             view.lose(error.reason)
             raise self._lost(view.loss) from None

@@ -1,7 +1,7 @@
 """What an app knows of its lease, whichever client it uses. No I/O.
 
 The agent renews a lease on its own and tells of it in pushes (RESP3). So what an app knows is the last
-deadline that it heard of, on CLOCK_BOOTTIME, which it shares with the agent.
+deadline that it heard of, as its own clock has it (agent_clock.py).
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any, NoReturn
 
+from lockd.agent_clock import AgentClock
 from lockd.agent_requests import packed
 from lockd.clock import boottime_ns
 from lockd.lock_errors import AgentUnreachable, Draining, LockdError, LockLost, NoQuorum
@@ -25,18 +26,29 @@ class LeaseView:
     good until its deadline all the same, since an agent that stops or dies leaves its leases to theirs.
     """
 
-    __slots__ = ("broken", "deadline_ns", "detached", "fence", "key", "loss", "resource", "token", "ttl_ms")
+    __slots__ = (
+        "_clock", "broken", "deadline_ns", "detached", "fence", "key", "loss", "resource", "token", "ttl_ms",
+    )  # fmt: skip
 
     def __init__(
-        self, resource: str | bytes, key: bytes, ttl_ms: int, detached: bool, reply: dict[bytes, Any]
+        self,
+        resource: str | bytes,
+        key: bytes,
+        ttl_ms: int,
+        detached: bool,
+        reply: dict[bytes, Any],
+        clock: AgentClock,
+        now_ns: int,
     ) -> None:
+        """reply: what the agent answered, and was read now."""
         self.resource = resource
         self.key = key
         self.ttl_ms = ttl_ms
         self.detached = detached
         self.token: bytes = reply[b"token"]
         self.fence: int = reply[b"fence"]
-        self.deadline_ns: int = reply[b"deadline_ns"]
+        self.deadline_ns = clock.deadline_ns(reply, now_ns)
+        self._clock = clock
         self.broken = False
         self.loss = ""
 
@@ -50,19 +62,19 @@ class LeaseView:
         """A push of the agent's. Those about an earlier lease of the same connection don't count."""
         kind = push[0]
         if kind == b"renewed" and push[2] == self.token:
-            self.deadline_ns = max(self.deadline_ns, push[3])
+            self.deadline_ns = max(self.deadline_ns, self._clock.here_ns(push[3]))
         elif kind == b"lost" and push[2] == self.token:
             self.lose(push[3].decode(errors="replace"))
-            self.deadline_ns = push[4]
+            self.deadline_ns = self._clock.here_ns(push[4])
 
     def lose(self, reason: str) -> None:
         """It is lost for certain. The first reason counts: others follow from it."""
         self.loss = self.loss or reason or "the agent did not say why"
 
-    def extended(self, ttl_ms: int, reply: dict[bytes, Any]) -> None:
-        """The answer to an EXTEND."""
+    def extended(self, ttl_ms: int, reply: dict[bytes, Any], now_ns: int) -> None:
+        """The answer to an EXTEND, which was read now."""
         self.ttl_ms = max(self.ttl_ms, ttl_ms)
-        self.deadline_ns = max(self.deadline_ns, reply[b"deadline_ns"])
+        self.deadline_ns = max(self.deadline_ns, self._clock.deadline_ns(reply, now_ns))
 
     @property
     def notice_ns(self) -> int:

@@ -28,6 +28,7 @@ from typing import Any
 
 import hiredis
 
+from lockd.agent_clock import AgentClock
 from lockd.clock import boottime_ns
 
 ANSWER_WITHIN_S = 5.0
@@ -100,13 +101,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What the agent granted. `deadline_ns` is the one at the start."""
+    """What the agent granted. `deadline_ns` is the one at the start, as our clock has it; `clock` says what
+    later ones are."""
 
     resource: bytes
     token: bytes
     fence: int
     deadline_ns: int
     ttl_ms: int
+    clock: AgentClock
 
     def environment(self) -> dict[bytes, bytes]:
         """What the command is told."""
@@ -180,8 +183,10 @@ def take(link: Link, job: Job) -> Lease:
     link.send([b"HELLO", b"3"], words)
     link.reply(ANSWER_WITHIN_S)
     granted = link.reply(job.wait_ms / 1000 + ANSWER_WITHIN_S)
-    lease = Lease(job.resource, granted[b"token"], granted[b"fence"], granted[b"deadline_ns"], job.ttl_ms)
-    if boottime_ns() >= lease.deadline_ns - term_margin_ns(lease.ttl_ms):
+    clock, now_ns = AgentClock(), boottime_ns()
+    deadline_ns = clock.deadline_ns(granted, now_ns)
+    lease = Lease(job.resource, granted[b"token"], granted[b"fence"], deadline_ns, job.ttl_ms, clock)
+    if now_ns >= lease.deadline_ns - term_margin_ns(lease.ttl_ms):
         raise Lost("it was granted so late that its deadline is near, and the command was not started")
     return lease
 
@@ -577,9 +582,9 @@ class Supervisor:
             if push[2] != self._lease.token:
                 continue
             if push[0] == b"renewed":
-                self._deadline_ns = push[3]
+                self._deadline_ns = self._lease.clock.here_ns(push[3])
             elif push[0] == b"lost":
-                self._deadline_ns = min(self._deadline_ns, push[4])
+                self._deadline_ns = min(self._deadline_ns, self._lease.clock.here_ns(push[4]))
                 self._lose(push[3].decode(errors="replace"))
         if not self._link.open:
             self._lose("the connection to the agent broke, so nobody renews it any more")

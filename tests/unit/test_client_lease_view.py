@@ -11,6 +11,7 @@ import pytest
 import lockd
 from lockd import client as blocking
 from lockd import lock_errors
+from lockd.agent_clock import AgentClock
 from lockd.agent_requests import as_row, key_of, lock_request, socket_path, to_ms
 from lockd.lease_view import HeldLease, LeaseView, PushReceiver
 from lockd.lock_errors import (
@@ -32,11 +33,14 @@ TOKEN = b"0123456789abcdef" * 2
 DEADLINE_NS = 100 * S
 
 
-def view_of(ttl_ms: int = 10_000, detached: bool = False) -> LeaseView:
-    """A lease of 10 s that ends at 100 s."""
-    return LeaseView(
-        "job", b"job", ttl_ms, detached, {b"token": TOKEN, b"fence": 7, b"deadline_ns": DEADLINE_NS}
-    )
+def view_of(ttl_ms: int = 10_000, detached: bool = False, now_ns: int = 90 * S) -> LeaseView:
+    """A lease that was granted 10 s before its end, at 100 s by the agent's clock."""
+    reply = {b"token": TOKEN, b"fence": 7, **lasting(DEADLINE_NS, 10_000)}
+    return LeaseView("job", b"job", ttl_ms, detached, reply, AgentClock(), now_ns)
+
+
+def lasting(deadline_ns: int, validity_ms: int) -> dict[bytes, int]:
+    return {b"deadline_ns": deadline_ns, b"validity_ms": validity_ms}
 
 
 # Errors
@@ -260,10 +264,53 @@ def test_the_agent_is_asked_only_when_it_should_know_more() -> None:
 def test_an_extension_never_shortens() -> None:
     view = view_of(ttl_ms=10_000)
 
-    view.extended(20_000, {b"deadline_ns": 120 * S})
-    view.extended(1_000, {b"deadline_ns": 101 * S})
+    view.extended(20_000, lasting(120 * S, 20_000), 100 * S)
+    view.extended(1_000, lasting(101 * S, 1_000), 100 * S)
 
     assert (view.ttl_ms, view.deadline_ns) == (20_000, 120 * S)
+
+
+# Clocks of time namespaces
+
+
+def test_a_deadline_further_off_than_the_lease_is_valid_is_by_another_clock() -> None:
+    """This process's is 600 s behind the agent's."""
+    view = view_of(now_ns=90 * S - 600 * S)
+
+    assert view.deadline_ns == DEADLINE_NS - 600 * S
+    view.hear([b"renewed", b"job", TOKEN, 110 * S])
+    assert view.deadline_ns == 110 * S - 600 * S
+    view.extended(20_000, lasting(120 * S, 20_000), 100 * S - 600 * S)
+    assert view.deadline_ns == 120 * S - 600 * S
+    view.hear([b"lost", b"job", TOKEN, b"gone", 119 * S])
+    assert view.deadline_ns == 119 * S - 600 * S
+
+
+def test_an_extension_that_was_read_late_does_not_last_longer_for_it() -> None:
+    view = view_of(now_ns=90 * S - 600 * S)
+
+    view.extended(20_000, lasting(120 * S, 20_000), 105 * S - 600 * S)
+
+    assert view.deadline_ns == 120 * S - 600 * S
+
+
+def test_the_answer_that_was_read_soonest_says_how_far_the_clocks_are_apart() -> None:
+    clock = AgentClock()
+
+    assert clock.deadline_ns(lasting(100 * S, 10_000), 93 * S - 600 * S) == 103 * S - 600 * S
+    assert clock.deadline_ns(lasting(100 * S, 10_000), 90 * S - 600 * S) == 100 * S - 600 * S
+    assert clock.here_ns(100 * S) == 100 * S - 600 * S
+
+
+def test_by_a_clock_ahead_of_the_agents_a_lease_ends_early_and_never_late() -> None:
+    assert view_of(now_ns=90 * S + 600 * S).deadline_ns == DEADLINE_NS
+
+
+def test_a_validity_is_rounded_down_and_takes_no_more_than_a_millisecond_off() -> None:
+    clock = AgentClock()
+
+    assert clock.deadline_ns(lasting(100 * S + 999_999, 10_000), 90 * S) == 100 * S
+    assert clock.here_ns(110 * S) == 110 * S - 999_999
 
 
 def test_a_lease_can_not_be_pickled_and_says_why() -> None:

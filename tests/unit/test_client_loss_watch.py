@@ -9,6 +9,7 @@ import threading
 
 import pytest
 
+from lockd.agent_clock import AgentClock
 from lockd.clock import boottime_ns
 from lockd.lease_view import LeaseView
 from lockd.loss_watch import LossWatcher
@@ -22,8 +23,14 @@ class PretendedLease:
     """A lease whose agent is the other end of a pair of sockets: b"!" is a loss, others renew it."""
 
     def __init__(self, lasts_ms: int, connected: bool = True) -> None:
-        reply = {b"token": TOKEN, b"fence": 1, b"deadline_ns": boottime_ns() + lasts_ms * MS}
-        self.view = LeaseView("job", b"job", lasts_ms, not connected, reply)
+        now_ns = boottime_ns()
+        reply = {
+            b"token": TOKEN,
+            b"fence": 1,
+            b"deadline_ns": now_ns + lasts_ms * MS,
+            b"validity_ms": lasts_ms,
+        }
+        self.view = LeaseView("job", b"job", lasts_ms, not connected, reply, AgentClock(), now_ns)
         self.ours, self.agents = socket.socketpair()
         self.ours.setblocking(False)
         self.connected = connected

@@ -27,12 +27,14 @@ OTHER = b"f" * 32
 class ScriptedAgent:
     """An agent in a thread that grants one lock. `asked` are the commands that it was sent.
 
-    grants_ms: the validity of the lease. pushes: what follows the grant. unlock: its answer to an UNLOCK.
+    grants_ms: the validity of the lease. ahead_ns: how far its clock is ahead of ours. pushes: what follows
+    the grant. unlock: its answer to an UNLOCK.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.grants_ms = 10_000
+        self.ahead_ns = 0
         self.pushes = b""
         self.unlock = b":1\r\n"
         self.asked: list[list[bytes]] = []
@@ -58,16 +60,18 @@ class ScriptedAgent:
         if command == b"UNLOCK":
             return self.unlock
         self.granted_ns = boottime_ns()
-        return lease(self.granted_ns + self.grants_ms * MS) + self.pushes
+        return lease(self.granted_ns + self.grants_ms * MS, self.ahead_ns) + self.pushes
 
     def close(self) -> None:
         self._listening.close()
 
 
-def lease(deadline_ns: int) -> bytes:
-    return b"%%3\r\n$5\r\ntoken\r\n$32\r\n%b\r\n$5\r\nfence\r\n:7\r\n$11\r\ndeadline_ns\r\n:%d\r\n" % (
-        TOKEN,
-        deadline_ns,
+def lease(deadline_ns: int, ahead_ns: int = 0) -> bytes:
+    """As an agent answers whose clock is so far ahead of ours."""
+    words = (TOKEN, max(0, (deadline_ns - boottime_ns()) // MS), deadline_ns + ahead_ns)
+    return (
+        b"%%4\r\n$5\r\ntoken\r\n$32\r\n%b\r\n$5\r\nfence\r\n:7\r\n"
+        b"$11\r\nvalidity_ms\r\n:%d\r\n$11\r\ndeadline_ns\r\n:%d\r\n" % words
     )
 
 
@@ -148,6 +152,27 @@ def test_a_renewal_moves_the_deadline(agent: ScriptedAgent) -> None:
     agent.grants_ms = 1000
     agent.pushes = renewed(TOKEN, boottime_ns() + 60_000 * MS)
     assert run(agent, "--ttl", "1s", "r", "--", "sleep", "1.5").returncode == 0
+
+
+def test_the_deadline_of_an_agent_in_another_time_namespace_is_not_taken_for_ours(
+    agent: ScriptedAgent,
+) -> None:
+    agent.grants_ms = 4_000
+    agent.ahead_ns = 600_000 * MS
+    done = run(agent, "--ttl", "4s", "r", "--", "sh", "-c", "echo $LOCKD_DEADLINE_NS; exec sleep 30")
+    assert done.returncode == 76
+    assert boottime_ns() < agent.granted_ns + 4_000 * MS
+    assert int(done.stdout) < agent.granted_ns + 5_000 * MS
+
+
+def test_nor_is_that_of_its_renewals(agent: ScriptedAgent) -> None:
+    agent.grants_ms = 4_000
+    agent.ahead_ns = 600_000 * MS
+    renewed_until_ns = boottime_ns() + 8_000 * MS
+    agent.pushes = renewed(TOKEN, renewed_until_ns + agent.ahead_ns)
+    done = run(agent, "--ttl", "4s", "r", "--", "sleep", "30")
+    assert done.returncode == 76
+    assert agent.granted_ns + 4_000 * MS < boottime_ns() < renewed_until_ns
 
 
 def test_a_loss_with_an_earlier_deadline_kills_earlier(agent: ScriptedAgent) -> None:

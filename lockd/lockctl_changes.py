@@ -114,7 +114,7 @@ def writer_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def cluster() -> None:
-    """Form a cluster of new masters."""
+    """Form a cluster of new masters, or what is left of one."""
 
 
 @cluster.command("init")
@@ -132,6 +132,35 @@ def cluster_init(agent: Agent, unused: bool, writer: Writer, as_json: bool) -> N
     _change_masters(agent, [*words, *writer.words()], "forming the cluster", as_json)
 
 
+@cluster.command("recover")
+@writer_options
+@json_option
+@click.pass_obj
+def cluster_recover(agent: Agent, writer: Writer, as_json: bool) -> None:
+    """Start anew with the masters that have their data, when so many lost theirs that no quorum is left. For
+    operators.
+
+    All masters must be there, each blank or with its data. First a max TTL and a little more has to pass:
+    until then somebody may rely on a lease that the blank ones have forgotten. Then they are a new cluster of
+    the same name. Fences go on an hour above the masters' clocks, so above all that were given before, unless
+    a counter was further ahead than that and is lost, or those clocks were set back. Make sure that no old
+    machine of a master comes back. It may be interrupted and done again.
+    """
+    _change_masters(agent, ["FORM", "RECOVER", *writer.words()], "starting anew", as_json)
+
+
+@cluster.command("upgrade")
+@writer_options
+@json_option
+@click.pass_obj
+def cluster_upgrade(agent: Agent, writer: Writer, as_json: bool) -> None:
+    """Bring identities of masters that an earlier version has written to the present format. For operators.
+
+    All masters must be there. What is held stays held. It may be interrupted and done again.
+    """
+    _change_masters(agent, ["FORM", "UPGRADE", *writer.words()], "upgrading", as_json)
+
+
 @click.group()
 def master() -> None:
     """Let a master back in."""
@@ -145,8 +174,10 @@ def master() -> None:
 def master_admit(agent: Agent, writer: Writer, as_json: bool, name: str) -> None:
     """Give the blank master NAME (new, wiped or replaced in place) its vote. For operators.
 
-    First a max TTL and a little more has to pass since it was first seen blank, as it may have voted for
-    leases that it has forgotten. It may be interrupted and done again.
+    First the others are told its new number, so that its old machine finds no quorum any more. Then a max TTL
+    and a little more has to pass, as it may have voted for leases that it has forgotten. It may be
+    interrupted and done again. A master that has its data and was away while others were admitted is told of
+    that, and has its vote back at once.
     """
     _change_masters(agent, ["ADMIT", name, *writer.words()], f"admitting {shown(name)}", as_json)
 
@@ -154,6 +185,9 @@ def master_admit(agent: Agent, writer: Writer, as_json: bool, name: str) -> None
 _DONE_TEXTS = {
     "formed": "the cluster is formed: its masters have their votes",
     "admitted": "admitted: the master has its vote",
+    "updated": "updated: the master knows who was admitted meanwhile, and has its vote",
+    "recovered": "started anew: the masters have their votes",
+    "upgraded": "upgraded: the masters have identities of the present format",
     "already": "nothing to do: that was done before",
 }
 

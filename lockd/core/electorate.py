@@ -42,7 +42,7 @@ class Electorate:
         for master, state in enumerate(states):
             bit = 1 << master
             why = self.distrust[master] = self._clocks.distrust(master, now_ns)
-            if counted[master] is not None and not together & bit:
+            if state in (State.UP, State.STALLED) and not together & bit:
                 # What it was asked before counts no more, either: every two of a quorum have to agree.
                 self.distrust[master] = _AT_ODDS
                 continue

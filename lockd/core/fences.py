@@ -22,6 +22,8 @@ SANE_MOST = 1 << 52
 """No time in microseconds, and so no fence, is as large as this before the year 2112."""
 
 _HOUR_US = 3_600_000_000
+CLOCKS_APART_US = _HOUR_US
+"""The wall clock of a host that is further than this from the masters' is not what hints are made of."""
 COUNTER_AHEAD_US = 24 * _HOUR_US
 """A counter that is further than this ahead of its master's clock is wrong."""
 HINT_AHEAD_US = COUNTER_AHEAD_US // 2
@@ -71,7 +73,7 @@ class FenceHints:
     def next(self, slot: int, wall_us: int, masters_us: int) -> int:
         """A value above all seen of this counter, and at least this host's wall clock in microseconds, or the
         masters' where that one is more than an hour off."""
-        clock_us = wall_us if abs(wall_us - masters_us) <= _HOUR_US else masters_us
+        clock_us = wall_us if abs(wall_us - masters_us) <= CLOCKS_APART_US else masters_us
         above = self._seen.get(slot, 0) + 1
         # The masters would refuse what is further ahead: it was seen when fewer clocks were known.
         return above if clock_us < above <= masters_us + HINT_AHEAD_US else clock_us

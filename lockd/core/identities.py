@@ -92,6 +92,10 @@ class Identity:
         return self.members.number_of(self.name)
 
     @property
+    def is_older(self) -> bool:
+        return self.format < FORMAT
+
+    @property
     def longest_ttl_ms(self) -> int:
         """No lease that it has voted for may live for longer from now on (rule 9)."""
         return max(self.max_ttl_ms, self.was_max_ttl_ms)

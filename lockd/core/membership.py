@@ -151,7 +151,16 @@ def _judge_identity(
             State.MISPLACED,
             f"it is the master '{identity.name}', not '{name}': its address is in the wrong entry",
         )
-    return _judge_among_others(identity, [other for other in others if other.identity is not None])
+    return _judge_among_others(identity, [other for other in others if _is_like(identity, other.identity)])
+
+
+def _is_like(identity: Identity, other: Identity | None) -> bool:
+    """Whether the other is in question at all: a stranger in another entry has no say."""
+    return other is not None and (other.cluster, other.format, other.members.names) == (
+        identity.cluster,
+        identity.format,
+        identity.members.names,
+    )
 
 
 def _of_another_format(format_: int) -> str:

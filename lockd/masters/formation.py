@@ -1,45 +1,28 @@
-"""Forming a cluster and admitting a master: the only ways in which an identity is written (rule 8).
-
-`writer` is whose right it is. Agents may only read identities, so that a lost app host can't wipe who the
-masters are; without a writer the agent tries it as itself, which works where no ACL says otherwise.
-"""
+"""Forming a cluster: of blank masters, anew around those that are left of one, or of one whose identities are
+of an earlier format (rule 8)."""
 
 import asyncio
 import secrets
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 
 from lockd.clock import boottime_ns
-from lockd.core.fences import SLOTS
 from lockd.core.identities import Identity, Members
-from lockd.core.membership import (
-    State,
-    TooFewReadings,
-    highest_counters,
-    longest_possible_ttl_ms,
-    wait_for_blank,
-)
-from lockd.masters import replies, scripts
-from lockd.masters.aside import Credentials, ask_as
-from lockd.masters.failures import MasterError
+from lockd.core.membership import State, longest_possible_ttl_ms, wait_for_blank
+from lockd.core.recovery import counters_after_loss
+from lockd.masters.aside import Credentials
 from lockd.masters.fleet import Fleet
+from lockd.masters.identifying import (
+    BLANK,
+    OLD,
+    NotPossible,
+    Progress,
+    counters_of,
+    identity_of,
+    look_again,
+    twins,
+    write,
+)
 from lockd.masters.link import Link
-
-BLANK = ""
-"""What a blank master shows of its electorate, see identify.lua."""
-
-
-class NotPossible(Exception):
-    """Why a master can't be formed or admitted now, and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """status: 'formed', 'admitted', 'already', or 'waiting': ask again."""
-
-    status: str
-    remaining_ms: int = 0
-    total_ms: int = 0
 
 
 async def form(fleet: Fleet, unused: bool, writer: Credentials | None = None) -> Progress:
@@ -48,152 +31,150 @@ async def form(fleet: Fleet, unused: bool, writer: Credentials | None = None) ->
     Five wiped masters look like five new ones, so a max TTL is waited out first, unless the operator says
     that no agent has ever used them (unused). Raises NotPossible.
     """
-    await _look_again(fleet)
-    states = {link.state for link in fleet.links}
-    if states == {State.UP}:
+    await look_again(fleet)
+    if {link.state for link in fleet.links} == {State.UP}:
         return Progress("already")
     wrong = [link for link in fleet.links if link.state is not State.BLANK and not _unused_of_ours(link)]
     if wrong:
-        why = "; ".join(f"{link.master.name}: {link.reason or link.state}" for link in wrong)
         raise NotPossible(
-            f"a cluster is formed of blank masters that are all there, nothing was changed: {why}"
+            "a cluster is formed of blank masters that are all there, nothing was changed: "
+            f"{_reasons(wrong)}{_way_back(fleet)}"
         )
     blank = [link for link in fleet.links if link.state is State.BLANK]
-    twins = _twins(blank)
-    if twins:
-        raise NotPossible(
-            f"{twins} lead to the same Redis, nothing was changed: give each entry an address of its own"
-        )
+    _refuse_twins(blank)
     if not unused:
-        wait = wait_for_blank(
-            [link.blank_since_ns or boottime_ns() for link in blank], fleet.config.max_ttl_ms, boottime_ns()
-        )
+        wait = _wait(blank, fleet.config.max_ttl_ms)
         if wait.remaining_ms:
-            return Progress("waiting", wait.remaining_ms, wait.total_ms)
+            return wait
     begun = next((of for link in fleet.links if (of := identity_of(link)) is not None), None)
-    cluster_id = begun.cluster_id if begun is not None else secrets.token_hex(16)
-    members = Members.first(fleet.configured.names)
+    cluster_id = begun.cluster_id if begun is not None else _new_id()
     for link in blank:
-        new = Identity(
-            fleet.config.cluster, link.master.name, fleet.config.max_ttl_ms,
-            cluster_id=cluster_id, members=members,
-        )  # fmt: skip
-        await _write(fleet, link, writer, BLANK, new.fields, {})
-    await _look_again(fleet)
+        new = _first_identity(fleet, link, cluster_id, fleet.config.max_ttl_ms)
+        await write(fleet, link, writer, BLANK, new.fields)
+    await look_again(fleet)
     return Progress("formed")
 
 
-async def admit(fleet: Fleet, name: str, writer: Credentials | None = None) -> Progress:
-    """Give a blank master its vote back: wait until every lease that it may have voted for is over, copy the
-    fence counters of a quorum of the others, then write its identity. Raises NotPossible."""
-    link = next((candidate for candidate in fleet.links if candidate.master.name == name), None)
-    if link is None:
-        known = ", ".join(candidate.master.name for candidate in fleet.links)
-        raise NotPossible(f"there is no master '{name}' in the configuration, only {known}")
-    await _look_again(fleet)
-    if link.state is State.UP:
-        return Progress("already")
-    if link.state is not State.BLANK:
-        raise NotPossible(f"only a blank master can be admitted, {name} is {link.state}: {link.reason}")
-    others = [other for other in fleet.links if other is not link and fleet.trusted >> other.index & 1]
-    quorum = len(fleet.links) // 2 + 1
-    if len(others) < quorum:
+async def recover(fleet: Fleet, writer: Credentials | None = None) -> Progress:
+    """Form anew around masters that still have their data, where a quorum lost theirs: a new cluster, so that
+    nothing that was admitted to the old one counts any more. All masters must be there.
+
+    It waits out a max TTL, since leases may be relied upon that the blank ones have forgotten, and puts all
+    fence counters above whatever was given before (see lockd/core/recovery.py). Those that have their data
+    come first: until a quorum of the new cluster is written, it can be begun again. Raises NotPossible.
+    """
+    await look_again(fleet)
+    left = [link for link in fleet.links if link.state is State.UP]
+    blank = [link for link in fleet.links if link.state is State.BLANK]
+    wrong = [link for link in fleet.links if link not in left and link not in blank]
+    if wrong:
         raise NotPossible(
-            f"its fence counters must come from {quorum} other masters, and only {len(others)} have a vote. "
-            "If the whole cluster was wiped, form it anew (lockctl cluster init)"
+            "all masters must be there, each blank or with its data, nothing was changed: " + _reasons(wrong)
         )
-    identities = [of for other in others if (of := identity_of(other)) is not None]
-    longest_ms = longest_possible_ttl_ms([of.longest_ttl_ms for of in identities], len(fleet.links))
-    # What a quorum allows: one of the others that says too much is not copied.
-    ceiling_ms = sorted((of.max_ttl_ms for of in identities), reverse=True)[quorum - 1]
-    wait = wait_for_blank([link.blank_since_ns or boottime_ns()], longest_ms, boottime_ns())
-    if wait.remaining_ms:
-        return Progress("waiting", wait.remaining_ms, wait.total_ms)
-    readings = await asyncio.gather(*(counters_of(other) for other in others), return_exceptions=True)
-    read = [reading for reading in readings if not isinstance(reading, BaseException)]
-    try:
-        counters = begin_from(fleet, read)
-    except TooFewReadings as failure:
+    if not left:
+        raise NotPossible("no master has its data: form the cluster anew (lockctl cluster init)")
+    if len(left) >= fleet.config.quorum:
+        names = ", ".join(link.master.name for link in blank) or "none"
         raise NotPossible(
-            f"a quorum of the others could not be read ({failure}), nothing was changed: "
-            "try again when they answer"
-        ) from failure
-    new = replace(identities[0], name=name, max_ttl_ms=ceiling_ms)
-    await _write(fleet, link, writer, BLANK, new.fields, counters)
-    await _look_again(fleet)
-    return Progress("admitted")
+            f"{len(left)} masters have their data, that is a quorum: admit the blank ones ({names}) one by "
+            "one (lockctl master admit)"
+        )
+    _refuse_twins(blank)
+    identities = [of for link in left if (of := identity_of(link)) is not None]
+    known_ms = [fleet.config.max_ttl_ms, *(of.longest_ttl_ms for of in identities)]
+    wait = _wait(blank, longest_possible_ttl_ms(known_ms, len(fleet.links)))
+    if wait.remaining_ms:
+        return wait
+    await _begin_anew(fleet, left, blank, max(of.max_ttl_ms for of in identities), writer)
+    return Progress("recovered")
 
 
-def identity_of(link: Link) -> Identity | None:
-    return link.facts.identity if link.facts is not None else None
-
-
-async def _look_again(fleet: Fleet) -> None:
-    """The facts may be seconds old: what is decided now rests on fresh ones."""
-    looks = (
-        asyncio.wait_for(link.inspect_now(), fleet.config.timeouts.connect_ms / 1000)
-        for link in fleet.links
-        if link.introduced
+async def _begin_anew(
+    fleet: Fleet, left: Sequence[Link], blank: Sequence[Link], ceiling_ms: int, writer: Credentials | None
+) -> None:
+    now_ns = boottime_ns()
+    readings = await asyncio.gather(*(counters_of(link) for link in left), return_exceptions=True)
+    read = [reading for reading in readings if not isinstance(reading, BaseException)]
+    counters = counters_after_loss(
+        read, fleet.clocks.median_us(now_ns), fleet.clocks.largest_sane_fence(now_ns)
     )
-    await asyncio.gather(*looks, return_exceptions=True)
+    cluster_id = _new_id()
+    for link in (*left, *blank):
+        identity = identity_of(link)
+        shown = BLANK if identity is None else identity.electorate
+        new = _first_identity(fleet, link, cluster_id, ceiling_ms)
+        await write(fleet, link, writer, shown, new.fields, counters)
+    await look_again(fleet)
 
 
-def _twins(links: list[Link]) -> str:
-    by_run_id: dict[str, list[str]] = {}
-    for link in links:
-        if link.facts is not None:
-            by_run_id.setdefault(link.facts.run_id, []).append(link.master.name)
-    return ", ".join(" and ".join(names) for names in by_run_id.values() if len(names) > 1)
+async def upgrade(fleet: Fleet, writer: Credentials | None = None) -> Progress:
+    """Bring identities of an earlier format up to date. All masters must be there. Raises NotPossible."""
+    await look_again(fleet)
+    old = [link for link in fleet.links if link.state is State.OTHER_FORMAT and _is_older(link)]
+    wrong = [link for link in fleet.links if link not in old and link.state is not State.UP]
+    if wrong:
+        raise NotPossible(
+            "all masters must be there, with an identity of this format or an earlier one, nothing was "
+            f"changed: {_reasons(wrong)}"
+        )
+    if not old:
+        return Progress("already")
+    done = next((of for link in fleet.links if link not in old and (of := identity_of(link))), None)
+    cluster_id = done.cluster_id if done is not None else _new_id()
+    for link in old:
+        before = identity_of(link)
+        assert before is not None
+        if before.name != link.master.name:
+            raise NotPossible(f"{link.master.name} is the master '{before.name}': correct its address first")
+        new = _first_identity(fleet, link, cluster_id, before.max_ttl_ms)
+        await write(fleet, link, writer, OLD, new.fields)
+    await look_again(fleet)
+    return Progress("upgraded")
+
+
+def _is_older(link: Link) -> bool:
+    identity = identity_of(link)
+    return identity is not None and identity.is_older
+
+
+def _new_id() -> str:
+    """128 bits: no other cluster has it, from whatever template it was made."""
+    return secrets.token_hex(16)
+
+
+def _first_identity(fleet: Fleet, link: Link, cluster_id: str, max_ttl_ms: int) -> Identity:
+    return Identity(
+        fleet.config.cluster, link.master.name, max_ttl_ms,
+        cluster_id=cluster_id, members=Members.first(fleet.configured.names),
+    )  # fmt: skip
+
+
+def _wait(blank: Sequence[Link], max_ttl_ms: int) -> Progress:
+    now_ns = boottime_ns()
+    wait = wait_for_blank([link.blank_since_ns or now_ns for link in blank], max_ttl_ms, now_ns)
+    return Progress("waiting", wait.remaining_ms, wait.total_ms)
+
+
+def _reasons(links: Sequence[Link]) -> str:
+    return "; ".join(f"{link.master.name}: {link.reason or link.state}" for link in links)
+
+
+def _way_back(fleet: Fleet) -> str:
+    """Where a part has its data, forming is not it."""
+    with_data = sum(link.state is State.UP for link in fleet.links)
+    if with_data >= fleet.config.quorum or not with_data:
+        return ""
+    return ". To start anew with those that have their data: lockctl cluster recover"
+
+
+def _refuse_twins(blank: Sequence[Link]) -> None:
+    if names := twins(blank):
+        raise NotPossible(
+            f"{names} lead to the same Redis, nothing was changed: give each entry an address of its own"
+        )
 
 
 def _unused_of_ours(link: Link) -> bool:
     """A master that got its identity when forming was interrupted: it holds nothing else, so it never voted,
     and counts as blank."""
     return link.state is State.UP and link.facts is not None and link.facts.keys == 1
-
-
-async def _write(
-    fleet: Fleet,
-    link: Link,
-    writer: Credentials | None,
-    shown: str,
-    fields: Mapping[str, str],
-    counters: Mapping[int, int],
-) -> None:
-    """Only where the master still shows that. Raises NotPossible."""
-    words = scripts.identify(shown, fields, counters)
-    try:
-        if writer is None:
-            written = await link.call(*words)
-        else:
-            written = await ask_as(writer, fleet.config, link.master, *words)
-    except MasterError as failure:
-        raise NotPossible(_not_written(link, writer, str(failure))) from failure
-    if not written:
-        raise NotPossible(
-            f"{link.master.name} is not as it was a moment ago, it was left alone: somebody else is at work "
-            "on it"
-        )
-
-
-def _not_written(link: Link, writer: Credentials | None, why: str) -> str:
-    name = link.master.name
-    if not why.startswith(("NOPERM", "WRONGPASS", "NOAUTH")):
-        return f"{name} failed while its identity was written ({why}): do the same again"
-    if writer is None:
-        return (
-            f"{name} lets this agent not write identities ({why}): they are for operators. Do the same with "
-            "AUTH user password (lockctl … --operator-user lockd_operator)"
-        )
-    return f"{name} lets '{writer.username}' not write identities ({why}): give the user who may"
-
-
-def begin_from(fleet: Fleet, readings: Sequence[Mapping[int, int]]) -> dict[int, int]:
-    """The counters of a master that is admitted, by what the others show. Raises TooFewReadings."""
-    most = fleet.clocks.largest_sane_fence(boottime_ns())
-    return highest_counters(readings, fleet.config.quorum, most)
-
-
-async def counters_of(link: Link) -> dict[int, int]:
-    shown = replies.pairs(await link.call("HGETALL", scripts.FENCES_KEY))
-    return {replies.digits(slot, SLOTS - 1): replies.digits(value, 10**16) for slot, value in shown}

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 _NUMBER = re.compile(rb"[0-9]{1,18}\Z")
 _TOKEN = re.compile(rb"[0-9a-f]{32}\Z")
+_WAYS_TO_FORM = (b"UNUSED", b"RECOVER", b"UPGRADE")
 _OK = b"+OK\r\n"
 _PONG = b"+PONG\r\n"
 _DENIED = Refusal("DENIED", "")
@@ -244,9 +245,10 @@ class Commands:
 
     def _form(self, operators: Operators, session: Session, words: list[bytes]) -> None:
         self._for_operators(session, "form")
-        unused = words[1:2] != [] and words[1].upper() == b"UNUSED"
-        writer = self._writer("form", words[2:] if unused else words[1:])
-        session.later(operators.form(session, unused, writer), finish=True)
+        said = words[1].upper() if len(words) > 1 else b""
+        how = said if said in _WAYS_TO_FORM else b""
+        writer = self._writer("form", words[2:] if how else words[1:])
+        session.later(operators.form(session, how, writer), finish=True)
 
     def _admit(self, operators: Operators, session: Session, words: list[bytes]) -> None:
         self._for_operators(session, "admit")

@@ -13,9 +13,9 @@ from lockd.core.leases import Lease, Standing, pid_and_uid
 from lockd.core.queues import Queue
 from lockd.core.validity import NS_PER_MS
 from lockd.globs import matcher
-from lockd.masters import formation, survey
+from lockd.masters import admission, formation, survey
 from lockd.masters.aside import Credentials
-from lockd.masters.formation import NotPossible
+from lockd.masters.identifying import NotPossible, Progress
 from lockd.server import resp
 from lockd.server.canary import RESERVED
 from lockd.server.lanes import Lane
@@ -225,17 +225,24 @@ class Operators:
         }
         return resp.integer(len({copy.master for copy in found.copies if copy.token in tokens} - left))
 
-    async def form(self, session: Session, unused: bool, writer: Credentials | None) -> bytes:
-        return await self._change(session, "form", lambda: formation.form(self._agent.fleet, unused, writer))
+    async def form(self, session: Session, how: bytes, writer: Credentials | None) -> bytes:
+        """how: empty, or a word of FORM that says of what."""
+        fleet = self._agent.fleet
+        work: dict[bytes, Callable[[], Awaitable[Progress]]] = {
+            b"": lambda: formation.form(fleet, False, writer),
+            b"UNUSED": lambda: formation.form(fleet, True, writer),
+            b"RECOVER": lambda: formation.recover(fleet, writer),
+            b"UPGRADE": lambda: formation.upgrade(fleet, writer),
+        }
+        what = " ".join(word for word in ("form", how.decode().lower()) if word)
+        return await self._change(session, what, work[how])
 
     async def admit(self, session: Session, name: str, writer: Credentials | None) -> bytes:
         return await self._change(
-            session, f"admit {name}", lambda: formation.admit(self._agent.fleet, name, writer)
+            session, f"admit {name}", lambda: admission.admit(self._agent.fleet, name, writer)
         )
 
-    async def _change(
-        self, session: Session, what: str, work: Callable[[], Awaitable[formation.Progress]]
-    ) -> bytes:
+    async def _change(self, session: Session, what: str, work: Callable[[], Awaitable[Progress]]) -> bytes:
         peer = session.peer
         async with self._one_change:
             try:

@@ -28,7 +28,7 @@ from lockd.core.locks import Locks
 from lockd.core.membership import State
 from lockd.core.ports import Chance, Extended, Limits, Refusal
 from lockd.local_masters import LOOPBACK
-from lockd.masters import formation, scripts
+from lockd.masters import identifying, scripts
 from lockd.masters.aside import Credentials, ask_as
 from lockd.masters.failures import MasterError
 from lockd.masters.fleet import Fleet
@@ -319,8 +319,8 @@ def test_a_master_with_one_wrong_counter_is_none_that_an_admitted_one_begins_fro
         counter = wiped.store.counters[slot_of(R)]
         world.bad.store.counters[slot_of(R) ^ 1] = SANE_MOST + 5
         others = world.fleet.links[:4]
-        readings = await asyncio.gather(*(formation.counters_of(link) for link in others))
-        counters = formation.begin_from(world.fleet, readings)
+        readings = await asyncio.gather(*(identifying.counters_of(link) for link in others))
+        counters = identifying.begin_from(world.fleet, readings)
         assert counters[slot_of(R)] >= counter
         assert max(counters.values()) < now() + COUNTER_AHEAD_US
 

@@ -7,16 +7,14 @@ from typing import Any
 from lockd.core.ballots import Release
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
-from lockd.core.membership import State
 from lockd.core.ports import Chance, Limits, Refusal
-from tests.sim.fleet import Admission, Fleet
+from tests.sim.fleet import Fleet
 from tests.sim.history import Died
 from tests.sim.master import HANG_UP, Master
 from tests.sim.network import Connection, Path
 from tests.sim.world import MS, Clock, Process, World
 
 BEAT_NS = 200 * MS
-ADMIT_EVERY_BEATS = 5
 
 
 class Agent(Process):
@@ -55,7 +53,6 @@ class Agent(Process):
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
         self.locks.timers.sooner = self._set_alarm
         self._alarm_ns: int | None = None
-        self._beats = 0
         for link in self.fleet.links:
             self.wake_after(int(self.dice.uniform(0, 5) * MS), link.connect)
         self.wake_after(BEAT_NS, self._beat)
@@ -82,11 +79,6 @@ class Agent(Process):
     def _beat(self) -> None:
         self.fleet.weigh()
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
-        self._beats += 1
-        if self._beats % ADMIT_EVERY_BEATS == 0:
-            for link in self.fleet.links:
-                if link.state is State.BLANK:
-                    Admission(self, link.index, self._max_ttl_ms).try_it()
         self.wake_after(BEAT_NS, self._beat)
 
     # Its process

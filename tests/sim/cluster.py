@@ -17,6 +17,7 @@ from tests.sim.history import Calm, Ended, Event, Shown
 from tests.sim.history import Fault as Noted
 from tests.sim.master import Master
 from tests.sim.network import Path
+from tests.sim.operator import Operator
 from tests.sim.plan import GRAVE, QUIET_FROM_MS, ROUND_MS, Fault, Kind, Plan
 from tests.sim.world import MS, SECOND, Clock, World
 
@@ -62,6 +63,7 @@ class Cluster:
             master.store.identify("", identity.fields, {})
             master.disk_is_in_sync()
         self.agents = [self._agent(i) for i in range(shape.agents)]
+        self.operator = Operator(world, self.agents, shape.max_ttl_ms)
         self.store = FenceStore(world, store_checks_fences)
         self._numbers = count(1)
         self.habits = Habits(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lockd.core.ballots import Attempt, Extension, FenceRound, Release, bits
@@ -16,17 +15,13 @@ from lockd.core.membership import (
     Facts,
     Other,
     State,
-    TooFewReadings,
-    highest_counters,
     judge,
     longest_possible_ttl_ms,
-    wait_for_blank,
 )
 from tests.sim.history import Failed, Tried
 from tests.sim.link import Link
 from tests.sim.master import Master
 from tests.sim.network import Path
-from tests.sim.world import MS
 
 if TYPE_CHECKING:
     from tests.sim.agent import Agent
@@ -48,9 +43,7 @@ class Fleet:
         self, agent: Agent, masters: list[Master], paths: list[tuple[Path, Path]], max_ttl_ms: int
     ) -> None:
         self._agent = agent
-        self.clocks = Clocks(
-            len(masters), max_ttl_ms=max_ttl_ms, allowance_ms=ALLOWANCE_MS
-        )
+        self.clocks = Clocks(len(masters), max_ttl_ms=max_ttl_ms, allowance_ms=ALLOWANCE_MS)
         self.electorate = Electorate(self.clocks)
         self.fence_most = SANE_MOST
         self.configured = Configured(CLUSTER, tuple(master.name for master in masters))
@@ -135,50 +128,3 @@ class Fleet:
             else:
                 link.ask_when_back(release)
         return masters
-
-
-class Admission:
-    """What an operator does with a blank master: ask an agent to admit it, again and again until it is
-    (rule 8)."""
-
-    def __init__(self, agent: Agent, master: int, max_ttl_ms: int) -> None:
-        self._agent = agent
-        self._fleet = agent.fleet
-        self._link = agent.fleet.links[master]
-        self._max_ttl_ms = max_ttl_ms
-        self._readings: list[dict[int, int]] = []
-        self._missing = 0
-
-    def try_it(self) -> None:
-        """Does nothing when it can't be admitted now."""
-        link, now_ns = self._link, self._agent.boot_ns()
-        if link.state is not State.BLANK or not link.introduced or link.blank_since_ns is None:
-            return
-        trusted = self._fleet.electorate.trusted
-        others = [o for o in self._fleet.links if o is not link and trusted >> o.index & 1]
-        if wait_for_blank([link.blank_since_ns], self._max_ttl_ms, now_ns).remaining_ms:
-            return
-        self._missing = len(others)
-        for other in others:
-            other.call("counters", self._read)
-        # As in formation.py: who doesn't answer in time is not waited for.
-        self._agent.wake_after(250 * MS, self._enough)
-
-    def _read(self, counters: dict[int, int]) -> None:
-        self._readings.append(counters)
-
-    def _enough(self) -> None:
-        quorum = len(self._fleet.links) // 2 + 1
-        try:
-            most = self._fleet.clocks.largest_sane_fence(self._agent.boot_ns())
-            counters = highest_counters(self._readings, quorum, most)
-        except TooFewReadings:
-            return
-        if self._link.introduced and self._link.state is State.BLANK:
-            others = (link.facts for link in self._fleet.links if link.introduced)
-            first = next(facts.identity for facts in others if facts and facts.identity)
-            new = replace(first, name=self._fleet.name(self._link.index), max_ttl_ms=self._max_ttl_ms)
-            self._link.call("identify", self._identified, "", new.fields, counters)
-
-    def _identified(self, _: int) -> None:
-        self._link.inspect_soon()

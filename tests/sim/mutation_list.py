@@ -35,7 +35,10 @@ def one(name: str, rule: int, file: str, old: str, new: str) -> Mutation:
 
 
 BALLOTS = "lockd/core/ballots.py"
+ADMISSION = "lockd/core/admission.py"
 CLOCKS = "lockd/core/clocks.py"
+ELECTORATE = "lockd/core/electorate.py"
+IDENTITIES = "lockd/core/identities.py"
 LEASES = "lockd/core/leases.py"
 LOCKS = "lockd/core/locks.py"
 MEMBERSHIP = "lockd/core/membership.py"
@@ -84,8 +87,8 @@ MUTATIONS = (
             Edit(MASTER, "ends_ns = self.clock.boot_ns()", "ends_ns = self.clock.wall_ns()"),
             Edit(
                 AGENT,
-                "self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()\n        self._beats",
-                "self._beats",
+                "self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()\n        self.wake_after",
+                "self.wake_after",
             ),
         ),
     ),
@@ -223,9 +226,10 @@ MUTATIONS = (
         (
             Edit(
                 MEMBERSHIP,
-                "        if facts.keys == 0:\n            return (\n                State.BLANK,",
-                "        if facts.keys < 10**9:\n            return (\n                State.UP,",
+                "    if keys == 0:\n        return (\n            State.BLANK,",
+                "    if keys < 10**9:\n        return (\n            State.UP,",
             ),
+            Edit(ELECTORATE, "if state in (State.UP, State.STALLED) and not together & bit:", "if False:"),
             Edit(
                 SCRIPTS,
                 "        if self.electorate != electorate:\n            return -1, 0\n        if ttl_ms > self.max_ttl_ms:\n            return -2, self.max_ttl_ms\n        fence",

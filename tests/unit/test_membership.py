@@ -170,6 +170,13 @@ def test_a_master_that_was_away_while_another_was_admitted_has_to_be_brought_up_
     assert "(m1:1 m2:1 m3:1; m2 is of admission 2): lockctl master admit m1" in reason
 
 
+def test_what_answers_in_other_entries_and_is_none_of_ours_has_no_say():
+    strangers = [replace(M2, format=1, cluster_id=""), replace(M3, cluster="staging")]
+    for stranger in strangers:
+        others = [Other("m2", "bb", stranger), Other("m3", "cc", replace(stranger, name="m3"))]
+        assert judged(SOUND, others)[0] is State.UP
+
+
 def test_while_a_master_is_being_admitted_the_others_vote_with_whatever_list():
     """The operator may stop in the midst of it: nothing that is held or asked for is the worse for it."""
     others = [Other("m2", "bb", M2.with_members(MEMBERS.with_number("m3", 2)))]

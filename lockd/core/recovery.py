@@ -1,0 +1,27 @@
+"""Fence counters of a cluster that begins anew after a quorum of its masters lost their data (rule 6).
+
+What the last fences were, only a quorum could say. But fences are microseconds of clocks: one is given at
+most as far ahead of the masters' clocks as a host's clock may be before the masters' is taken instead
+(fences.py), and by the time that all leases are over, those clocks have gone on. So all counters begin above
+that, and above what the masters show that still have theirs.
+
+It is not above all earlier fences where a counter was further ahead than that and no master is left that
+shows it (somebody wrote it there, or 15,000 grants a second shared it for long), nor where the clocks of most
+masters were set back since.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from lockd.core.fences import CLOCKS_APART_US, SLOTS
+
+
+def counters_after_loss(readings: Sequence[Mapping[int, int]], masters_us: int, most: int) -> dict[int, int]:
+    """The counters that all masters begin with, by slot. readings: of those that still have theirs;
+    masters_us: the median of the masters' clocks. What can't be right (above most) is not taken over."""
+    floor = masters_us + CLOCKS_APART_US
+    counters = dict.fromkeys(range(SLOTS), floor)
+    for reading in readings:
+        for slot, value in reading.items():
+            if slot in counters and counters[slot] < value <= most:
+                counters[slot] = value
+    return counters

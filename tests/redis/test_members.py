@@ -1,0 +1,322 @@
+"""Admission numbers at work: a replaced machine that comes back, one that was away meanwhile, a majority that
+was wiped, and identities of an earlier format (rule 8)."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from lockd.clock import boottime_ns
+from lockd.core.fences import CLOCKS_APART_US, SLOTS, slot_of
+from lockd.local_masters import LOOPBACK, LocalMaster, free_ports
+from tests.redis.masters import Cluster, eventually
+from tests.redis.test_formation import (
+    FENCES,
+    IDENTITY,
+    MAX_TTL_MS,
+    admit,
+    form,
+    have_identity,
+    identity_of,
+    shown_by,
+    state_of,
+)
+from tests.redis.test_rules import NS_PER_MS, App, holding, look_again, on
+
+MakeCluster = Callable[..., Cluster]
+SETTLED_MS = 2_010  # max_ttl x 1.01 + 1 s
+
+
+@pytest.fixture
+def formed(make_cluster: MakeCluster) -> Cluster:
+    return make_cluster(max_ttl_ms=MAX_TTL_MS)
+
+
+def members_of(*masters: LocalMaster) -> list[str]:
+    return [str(shown_by(master).members) for master in masters]
+
+
+def admitted(cluster: Cluster, name: str, status: str = "admitted") -> None:
+    eventually(lambda: admit(cluster, name)["status"] == status, 15, f"{name} is {status}")
+
+
+def wipe(*masters: LocalMaster) -> None:
+    for master in masters:
+        on(master, "FLUSHALL")
+
+
+def reason_of(cluster: Cluster, name: str) -> str:
+    return next(str(one["reason"]) for one in cluster.master_states() if one["name"] == name)
+
+
+def seeing(cluster: Cluster, *seen: int, **elsewhere: LocalMaster) -> Cluster:
+    """An agent that reaches only these masters, by number; `elsewhere`: what answers it under a name."""
+    dead = free_ports(5, avoid=[master.port for master in cluster.masters])
+    entries = cluster.config()["masters"]
+    for number, entry in enumerate(entries, 1):
+        if entry["name"] in elsewhere:
+            entry["address"] = elsewhere[entry["name"]].address
+        elif number not in seen:
+            entry["address"] = f"{LOOPBACK}:{dead[number - 1]}"
+    return cluster.add_agent(masters=entries)
+
+
+# Replaced
+
+
+def test_an_old_machine_that_comes_back_finds_no_quorum(formed: Cluster, make_cluster: MakeCluster) -> None:
+    """Two agents reach one half of the others each, and one of them reaches the old m3 in its place: both had
+    a quorum, were it not for the numbers."""
+    [new] = make_cluster(masters=1, form=False).masters
+    operator = seeing(formed, 1, 2, 4, 5, m3=new)
+    eventually(lambda: state_of(operator, "m3") == "blank", 10, "the new one is seen")
+    admitted(operator, "m3")
+    operator.wait_voting(5)
+    assert (
+        members_of(*formed.masters)
+        == ["m1:1 m2:1 m3:2 m4:1 m5:1"] * 2 + ["m1:1 m2:1 m3:1 m4:1 m5:1"] + ["m1:1 m2:1 m3:2 m4:1 m5:1"] * 2
+    )
+    here, there = seeing(formed, 1, 2, m3=new), seeing(formed, 3, 4, 5)
+    here.wait_voting(3)
+    eventually(lambda: state_of(there, "m3") == "replaced", 10, "the old one has no vote")
+    assert "admission 1, and 2 was admitted since" in reason_of(there, "m3")
+    App(here).lock("a", MAX_TTL_MS)
+    refusal = App(there).refused("LOCK", "a", MAX_TTL_MS)
+    assert refusal.startswith("NOQUORUM")
+    assert "m3=replaced:" in refusal
+    # Nothing brings its list up to date: it has to be wiped.
+    assert "only a blank master can be admitted, m3 is replaced" in App(there).refused("ADMIT", "m3")
+
+
+def test_an_agent_that_knows_only_the_old_machine_votes_on_without_it(
+    formed: Cluster, make_cluster: MakeCluster
+) -> None:
+    """It learns of the new number from the others, and what it held goes on."""
+    app = App(formed)
+    held = app.lock("held", MAX_TTL_MS, "MAXHOLD", 600_000)
+    [new] = make_cluster(masters=1, form=False).masters
+    operator = seeing(formed, 1, 2, 4, 5, m3=new)
+    eventually(lambda: state_of(operator, "m3") == "blank", 10, "the new one is seen")
+    admitted(operator, "m3")
+    eventually(lambda: state_of(formed, "m3") == "replaced", 10, "the old one has no vote here")
+    formed.wait_voting(4)
+    app.lock("b", MAX_TTL_MS)
+    assert app.ask("UNLOCK", "held", held["token"]) == 1
+
+
+@contextmanager
+def locking_all_the_time(cluster: Cluster, pause_s: float = 0.0) -> Iterator[list[str]]:
+    """An app that locks and unlocks, never waiting; what it was refused with."""
+    refusals, done = list[str](), list[str]()
+    over = threading.Event()
+
+    def run() -> None:
+        app, number = App(cluster), 0
+        while not over.wait(pause_s):
+            number += 1
+            resource = f"{cluster.name}:{number % 7}"
+            try:
+                app.ask("UNLOCK", resource, app.lock(resource, MAX_TTL_MS)["token"])
+                done.append(resource)
+            except AssertionError as refused:
+                refusals.append(str(refused))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield refusals
+    finally:
+        over.set()
+        thread.join()
+    assert done
+
+
+def test_nobody_is_refused_while_a_master_is_admitted(make_cluster: MakeCluster) -> None:
+    """Each of the others refuses once, of every agent, what was meant for it before it was told the new
+    number."""
+    cluster = make_cluster(max_ttl_ms=MAX_TTL_MS, timeouts={"master_ms": 1_000})
+    seldom = cluster.add_agent()
+    seldom.wait_voting(5)
+    wipe(cluster.masters[2])
+    look_again(cluster)
+    with locking_all_the_time(cluster) as often, locking_all_the_time(seldom, 0.3) as now_and_then:
+        admitted(cluster, "m3")
+        cluster.wait_voting(5)
+        admitted(cluster, "m3", "already")
+    assert (often, now_and_then) == ([], [])
+    assert set(members_of(*cluster.masters)) == {"m1:1 m2:1 m3:2 m4:1 m5:1"}
+
+
+def test_an_admission_that_was_interrupted_is_gone_on_with_by_any_agent(formed: Cluster) -> None:
+    other = formed.add_agent()
+    other.wait_voting(5)
+    m1, m2, m3, *_ = formed.masters
+    wipe(m3)
+    look_again(formed)
+    assert admit(formed, "m3")["status"] == "waiting"
+    assert members_of(m1, m2) == ["m1:1 m2:1 m3:2 m4:1 m5:1"] * 2
+    formed.agent.kill()
+    look_again(other)
+    other.wait_voting(4)
+    begun_ns = boottime_ns()
+    admitted(other, "m3")
+    # The other can't know since when the number stands there, or whom it was for: it takes one of its own.
+    assert boottime_ns() - begun_ns >= SETTLED_MS * NS_PER_MS
+    assert set(members_of(*formed.masters)) == {"m1:1 m2:1 m3:3 m4:1 m5:1"}
+    other.wait_voting(5)
+
+
+def test_admitting_waits_from_when_the_others_know_of_it_however_long_it_was_blank(formed: Cluster) -> None:
+    """An old machine may have voted until then."""
+    m3 = formed.masters[2]
+    wipe(m3)
+    look_again(formed)
+    time.sleep(SETTLED_MS / 1_000)  # it is blank for longer than that, and nobody admits it
+    waiting = admit(formed, "m3")
+    assert waiting["status"] == "waiting"
+    assert waiting["remaining_ms"] > SETTLED_MS - 1_000
+    admitted(formed, "m3")
+
+
+# Away
+
+
+def test_a_master_that_was_away_while_another_was_admitted_is_told_by_the_operator(formed: Cluster) -> None:
+    *_, m5 = formed.masters
+    m5.kill()
+    wipe(formed.masters[0])
+    look_again(formed)
+    admitted(formed, "m1")
+    formed.wait_voting(4)
+    m5.start()
+    eventually(lambda: state_of(formed, "m5") == "outdated", 10, "m5 is seen")
+    assert "m1 is of admission 2): lockctl master admit m5" in reason_of(formed, "m5")
+    lease = App(formed).lock("a", MAX_TTL_MS, "DETACHED")
+    assert "m5" not in holding(formed.masters, "a", lease["token"])
+    assert admit(formed, "m5")["status"] == "updated"
+    formed.wait_voting(5)
+    assert set(members_of(*formed.masters)) == {"m1:2 m2:1 m3:1 m4:1 m5:1"}
+
+
+# A wiped majority
+
+
+def test_a_wiped_majority_starts_anew_with_what_is_left(formed: Cluster) -> None:
+    app = App(formed)
+    held = app.lock("a", MAX_TTL_MS, "DETACHED")
+    other_slot = app.lock("b", MAX_TTL_MS, "DETACHED")
+    before = shown_by(formed.masters[3])
+    wipe(*formed.masters[:3])
+    look_again(formed)
+    assert "lockctl cluster recover" in app.refused("ADMIT", "m1")
+    assert "lockctl cluster recover" in app.refused("FORM", "UNUSED")
+    waiting = form(formed, "RECOVER")
+    assert (waiting["status"], waiting["total_ms"]) == ("waiting", SETTLED_MS)
+    assert [on(master, "DBSIZE") for master in formed.masters[:3]] == [0, 0, 0]
+    assert app.refused("LOCK", "c", 500).startswith("NOQUORUM")
+    eventually(lambda: form(formed, "RECOVER")["status"] == "recovered", 15, "it starts anew")
+    assert boottime_ns() >= max(held["deadline_ns"], other_slot["deadline_ns"])
+    formed.wait_voting(5)
+    shown = [shown_by(master) for master in formed.masters]
+    assert {str(one.members) for one in shown} == {"m1:1 m2:1 m3:1 m4:1 m5:1"}
+    assert len({one.cluster_id for one in shown} | {before.cluster_id}) == 2
+    assert app.lock("a", MAX_TTL_MS)["fence"] > held["fence"]
+    assert app.lock("b", MAX_TTL_MS)["fence"] > other_slot["fence"]
+
+
+def test_fences_after_a_wiped_majority_are_above_all_that_a_host_with_a_fast_clock_may_have_given(
+    formed: Cluster,
+) -> None:
+    m4 = formed.masters[3]
+    far = time.time_ns() // 1000 + 2 * CLOCKS_APART_US
+    on(m4, "HSET", FENCES, slot_of(b"a"), far)
+    wipe(*formed.masters[:3])
+    look_again(formed)
+    eventually(lambda: form(formed, "RECOVER")["status"] == "recovered", 15, "it starts anew")
+    least = time.time_ns() // 1000 + CLOCKS_APART_US - 60_000_000
+    for master in formed.masters:
+        counters = {int(slot): int(value) for slot, value in on(master, "HGETALL", FENCES).items()}
+        assert len(counters) == SLOTS
+        assert min(counters.values()) > least
+        assert counters[slot_of(b"a")] == far
+
+
+def test_starting_anew_is_refused_where_there_is_another_way_or_a_master_is_missing(formed: Cluster) -> None:
+    app = App(formed)
+    assert "5 masters have their data, that is a quorum" in app.refused("FORM", "RECOVER")
+    wipe(*formed.masters[:2])
+    look_again(formed)
+    assert "admit the blank ones (m1, m2) one by one" in app.refused("FORM", "RECOVER")
+    wipe(formed.masters[2])
+    formed.masters[4].kill()
+    look_again(formed)
+    missed = "all masters must be there, each blank or with its data, nothing was changed: m5: "
+    eventually(lambda: missed in app.refused("FORM", "RECOVER"), what="m5 is missed")
+    formed.masters[4].start()
+    wipe(*formed.masters[3:])
+    eventually(
+        lambda: "form the cluster anew (lockctl cluster init)" in app.refused("FORM", "RECOVER"),
+        what="nobody has data",
+    )
+
+
+def test_starting_anew_that_was_interrupted_is_begun_again(formed: Cluster) -> None:
+    wipe(*formed.masters[:3])
+    look_again(formed)
+    # Those that have their data come first: so far it got.
+    for master in formed.masters[3:]:
+        have_identity(master, replace(shown_by(master), cluster_id="5" * 32))
+    look_again(formed)
+    assert [state_of(formed, name) for name in ("m3", "m4", "m5")] == ["blank", "up", "up"]
+    eventually(lambda: form(formed, "RECOVER")["status"] == "recovered", 15, "it starts anew")
+    formed.wait_voting(5)
+
+
+# An earlier format
+
+
+def in_old_format(*masters: LocalMaster) -> None:
+    for master in masters:
+        on(master, "HDEL", IDENTITY, "format", "cluster_id", "members", "electorate")
+        assert set(identity_of(master)) == {"cluster", "name", "max_ttl_ms"}
+
+
+def test_identities_of_an_earlier_format_are_told_apart_and_brought_up_to_date(formed: Cluster) -> None:
+    app = App(formed)
+    lease = app.lock("a", MAX_TTL_MS, "DETACHED")
+    counters = [on(master, "HGETALL", FENCES) for master in formed.masters]
+    in_old_format(*formed.masters)
+    look_again(formed)
+    assert {one["state"] for one in formed.master_states()} == {"other_format"}
+    assert reason_of(formed, "m1").endswith("lockctl cluster upgrade")
+    assert app.refused("LOCK", "b", 500).startswith("NOQUORUM m1=other_format:")
+    assert form(formed, "UPGRADE")["status"] == "upgraded"
+    formed.wait_voting(5)
+    assert form(formed, "UPGRADE")["status"] == "already"
+    assert {shown_by(master).cluster for master in formed.masters} == {"test"}
+    assert len({shown_by(master).cluster_id for master in formed.masters}) == 1
+    assert [on(master, "HGETALL", FENCES) for master in formed.masters] == counters
+    assert App(formed).lock("b", 500)["fence"] > 0
+    assert lease["fence"] > 0
+
+
+def test_an_upgrade_that_was_interrupted_goes_on_with_the_same_cluster(formed: Cluster) -> None:
+    in_old_format(*formed.masters[2:])
+    look_again(formed)
+    before = shown_by(formed.masters[0])
+    assert form(formed, "UPGRADE")["status"] == "upgraded"
+    formed.wait_voting(5)
+    assert {shown_by(master).cluster_id for master in formed.masters} == {before.cluster_id}
+
+
+def test_an_identity_of_a_later_format_is_left_alone(formed: Cluster) -> None:
+    on(formed.masters[0], "HSET", IDENTITY, "format", "3")
+    look_again(formed)
+    assert state_of(formed, "m1") == "other_format"
+    assert reason_of(formed, "m1").endswith("upgrade the agent")
+    assert "m1: its identity is of format 3" in App(formed).refused("FORM", "UPGRADE")

@@ -1,0 +1,136 @@
+"""The steps by which a blank master is admitted, and one that was away brought up to date (rule 8)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import combinations
+
+import pytest
+
+from lockd.core.admission import (
+    Numbered,
+    Ready,
+    Renumber,
+    TooFewOthers,
+    brought_up,
+    current_members,
+    next_step,
+)
+from lockd.core.identities import Identity, Members, voting_together
+from lockd.core.membership import Wait
+
+MS = 1_000_000
+NAMES = ("m1", "m2", "m3", "m4", "m5")
+MEMBERS = Members.first(NAMES)
+ALL = {
+    i: Identity("prod", name, 60_000, cluster_id="ab" * 16, members=MEMBERS) for i, name in enumerate(NAMES)
+}
+OTHERS = {i: identity for i, identity in ALL.items() if identity.name != "m3"}
+QUORUM = 3
+SETTLED_MS = 61_600
+
+
+def after(number: int, *masters: int) -> dict[int, Identity]:
+    """The others, of whom these were told the number of m3."""
+    newer = MEMBERS.with_number("m3", number)
+    return {i: of.with_members(newer) if i in masters else of for i, of in OTHERS.items()}
+
+
+def step(
+    others: dict[int, Identity], numbered: Numbered | None = None, now_ms: int = 0, blank_since_ms: int = 0
+) -> Renumber | Wait | Ready:
+    return next_step("m3", others, QUORUM, numbered, blank_since_ms * MS, 60_000, now_ms * MS)
+
+
+def test_first_the_others_are_told_its_new_number() -> None:
+    told = step(OTHERS)
+    assert isinstance(told, Renumber)
+    assert told.number == 2
+    assert {str(members) for members in told.lists.values()} == {"m1:1 m2:1 m3:2 m4:1 m5:1"}
+    assert sorted(told.lists) == [0, 1, 3, 4]
+
+
+def test_then_a_max_ttl_is_waited_out_from_when_a_quorum_of_the_others_knew_it() -> None:
+    """However long it has been blank: its old machine may have voted until then."""
+    others, numbered = after(2, 0, 1, 3), Numbered(2, 500_000 * MS)
+    assert step(others, numbered, now_ms=500_000) == Wait(SETTLED_MS, SETTLED_MS)
+    assert step(others, numbered, now_ms=500_000 + SETTLED_MS - 1) == Wait(1, SETTLED_MS)
+    assert isinstance(step(others, numbered, now_ms=500_000 + SETTLED_MS), Ready)
+
+
+def test_a_master_that_was_seen_with_data_meanwhile_is_waited_for_anew() -> None:
+    numbered = Numbered(2, 0)
+    assert step(after(2, 0, 1, 3), numbered, now_ms=SETTLED_MS, blank_since_ms=SETTLED_MS) == Wait(
+        SETTLED_MS, SETTLED_MS
+    )
+
+
+def test_at_last_it_gets_its_number_and_the_counters_of_those_that_show_it() -> None:
+    ready = step(after(2, 0, 1, 3), Numbered(2, 0), now_ms=SETTLED_MS)
+    assert isinstance(ready, Ready)
+    assert str(ready.members) == "m1:1 m2:1 m3:2 m4:1 m5:1"
+    assert ready.numbered == [0, 1, 3]
+
+
+def test_a_number_that_fewer_than_a_quorum_show_is_none_to_wait_for() -> None:
+    """It was written on too few, or another agent has begun since: then this one begins anew."""
+    for told in ((), (0,), (0, 4)):
+        assert isinstance(step(after(2, *told), Numbered(2, 0), now_ms=SETTLED_MS), Renumber)
+    begun_since = step(after(3, 0, 1, 3, 4), Numbered(2, 0), now_ms=SETTLED_MS)
+    assert isinstance(begun_since, Renumber)
+    assert begun_since.number == 4
+
+
+def test_another_agent_that_goes_on_with_it_takes_a_number_of_its_own() -> None:
+    """The first may have let a machine in with its own, which was lost again since."""
+    anew = step(after(2, 0, 1, 3), None)
+    assert isinstance(anew, Renumber)
+    assert anew.number == 3
+
+
+def test_a_number_that_one_master_alone_shows_was_used_by_no_machine() -> None:
+    """Nobody waited for it; one master may make up any."""
+    liar = {**OTHERS, 4: OTHERS[4].with_members(MEMBERS.with_number("m3", 99_999_999))}
+    told = step(liar)
+    assert isinstance(told, Renumber)
+    assert told.number == 2
+    assert all(members.number_of("m3") == 2 for members in told.lists.values())
+
+
+def test_admitting_needs_a_quorum_of_others_that_vote_together() -> None:
+    with pytest.raises(TooFewOthers):
+        step({i: OTHERS[i] for i in (0, 1)})
+
+
+def test_each_number_that_a_quorum_was_told_is_known_to_two_of_every_quorum() -> None:
+    for told in combinations(OTHERS, QUORUM):
+        for asked in combinations(OTHERS, QUORUM):
+            shown = after(2, *told)
+            assert current_members(shown[i] for i in asked).number_of("m3") == 2
+
+
+def test_wherever_it_is_interrupted_the_others_go_on_voting_and_the_old_machine_finds_no_quorum() -> None:
+    for told in range(len(OTHERS) + 1):
+        others = after(2, *list(OTHERS)[:told])
+        assert voting_together([others.get(i) for i in range(5)]) == 0b11011
+        if told >= QUORUM:
+            # Beside the old machine only those that were told nothing.
+            beside = [of for of in others.values() if of.members == MEMBERS]
+            assert len(beside) + 1 < QUORUM
+
+
+def test_who_was_away_is_brought_up_to_date_and_votes_with_the_new_one() -> None:
+    others = after(2, 0, 1, 3)
+    new = ALL[2].with_members(MEMBERS.with_number("m3", 2))
+    voting = [others[0], others[1], new, others[3]]
+    away = others[4]
+    assert voting_together([*voting, away]) == 0b01111
+    members = brought_up(away, voting)
+    assert members is not None
+    assert voting_together([*voting, away.with_members(members)]) == 0b11111
+
+
+def test_an_old_machine_is_never_brought_up_to_date() -> None:
+    others = after(2, 0, 1, 3, 4)
+    assert brought_up(ALL[2], others.values()) is None
+    assert brought_up(replace(ALL[2], name="m1"), others.values()) is not None

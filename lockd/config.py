@@ -229,6 +229,7 @@ class Limits(_Section):
     pipeline_bytes: StrictInt = _whole(131_072)
     buffered_bytes: StrictInt = _whole(134_217_728)
     buffered_bytes_per_user: StrictInt = _whole(33_554_432)
+    unread_bytes: StrictInt = _whole(4_194_304)
     unread_ms: StrictInt = _whole(10_000)
     unknown_tokens_per_second: StrictInt = _whole(500, 1, 1_000_000)
 

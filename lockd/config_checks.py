@@ -104,7 +104,8 @@ def _orders(document: Any) -> Iterator[tuple[Loc, Loc]]:
         yield ("limits", f"{what}_per_user"), ("limits", what)
     yield ("limits", "resource_bytes"), ("limits", "request_bytes")
     yield ("limits", "request_bytes"), ("limits", "pipeline_bytes")
-    yield ("limits", "pipeline_bytes"), ("limits", "buffered_bytes_per_user")
+    for what in ("pipeline_bytes", "unread_bytes"):
+        yield ("limits", what), ("limits", "buffered_bytes_per_user")
 
 
 def _out_of_order(document: Any, low: Loc, high: Loc, schema: Schema) -> Iterator[Problem]:

@@ -32,6 +32,7 @@ from lockd.metrics import Metrics
 from lockd.server.buffers import Buffers
 from lockd.server.canary import Canary
 from lockd.server.commands import Commands
+from lockd.server.hangups import HangUps
 from lockd.server.lanes import BITE_NS, Crowd, Lane
 from lockd.server.operators import master_rows
 from lockd.server.peer import Peer, Permissions
@@ -84,6 +85,7 @@ class Agent:
         self.metrics = Metrics(config)
         self.quotas = Quotas(config.limits)
         self.buffers = Buffers(config.limits, self.quotas)
+        self.hang_ups = HangUps()
         self.permissions = Permissions(config)
         self.fleet = Fleet(config, self.metrics, self._master_changed, self._ballot_broke)
         limits = Limits(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
@@ -140,6 +142,7 @@ class Agent:
         self._http = self._start_metrics()
         listening = self._listen()
         self.fleet.start()
+        self.hang_ups.start(loop)
         self._beat_task = loop.create_task(self._beat())
         self._canary_task = loop.create_task(self._canary.run())
         server = await loop.create_unix_server(partial(Session, self), sock=listening, backlog=_BACKLOG)
@@ -323,6 +326,7 @@ class Agent:
         left = self._session_leases()
         for session in list(self.sessions):
             session.close()
+        self.hang_ups.stop(asyncio.get_running_loop())
         # A moment for what was just released to reach the masters.
         await asyncio.sleep(0.05)
         self._beat_task.cancel()

@@ -1,18 +1,20 @@
 """The commands of the socket: words in, a reply out, or None when it comes later through the session."""
 
 import re
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lockd import __version__
 from lockd.clock import boottime_ns
 from lockd.config import LockClass
+from lockd.core.flow import Place
 from lockd.core.ports import Refusal
 from lockd.globs import PATTERN_BYTES_MOST
 from lockd.masters.aside import Credentials
 from lockd.server import catalog, resp
 from lockd.server.canary import RESERVED
 from lockd.server.operators import Operators
-from lockd.server.session import Handler, LockRequest, Session
+from lockd.server.session import Handler, LeaseCommand, LockRequest, Session
 
 if TYPE_CHECKING:
     from lockd.server.agent import Agent
@@ -22,6 +24,7 @@ _TOKEN = re.compile(rb"[0-9a-f]{32}\Z")
 _WAYS_TO_FORM = (b"UNUSED", b"RECOVER", b"UPGRADE")
 _OK = b"+OK\r\n"
 _PONG = b"+PONG\r\n"
+_IN_ORDER = frozenset((b"HELLO", b"AUTH", b"QUIT"))
 _DENIED = Refusal("DENIED", "")
 _DENIED_OPERATOR = (
     "DENIED this is for operators on this host: root, the agent's own user, or a member of admin_group"
@@ -56,9 +59,9 @@ class Commands:
             b"LOCK": self._lock,
             b"UNLOCK": self._unlock,
             b"EXTEND": self._extend,
-            b"HOLDER": lambda s, w: s.later(operators.holder(s, self._resource(s, w[1]))),
+            b"HOLDER": lambda s, w: s.later(partial(operators.holder, s, self._resource(s, w[1]))),
             b"LOCKS": lambda s, w: self._locks(operators, s, w),
-            b"MASTERS": lambda s, w: s.later(operators.masters(s)),
+            b"MASTERS": lambda s, w: s.later(partial(operators.masters, s)),
             b"FORCERELEASE": lambda s, w: self._force_release(operators, s, w),
             b"FORM": lambda s, w: self._form(operators, s, w),
             b"ADMIT": lambda s, w: self._admit(operators, s, w),
@@ -69,7 +72,9 @@ class Commands:
             b"SELECT": self._select,
             b"HELLO": self._hello,
             b"CLIENT": self._client,
-            b"COMMAND": lambda s, w: s.later(operators.one_answer(s, catalog.answer, w[1:], s.protocol)),
+            b"COMMAND": lambda s, w: s.later(
+                partial(operators.one_answer, s, catalog.answer, w[1:], s.protocol)
+            ),
             b"AUTH": lambda s, w: resp.error(
                 "ERR no password is asked for: the kernel says who is at this socket"
             ),
@@ -91,6 +96,10 @@ class Commands:
             return handler(session, words)
         except BadRequest as bad:
             return resp.error(str(bad))
+
+    def waits_for_all_before(self, words: list[bytes]) -> bool:
+        """What changes how replies are written, or ends them."""
+        return words[0].upper() in _IN_ORDER
 
     # Leases
 
@@ -159,19 +168,23 @@ class Commands:
                 f"ERR the ttl of {ttl_ms} ms is longer than the lease may be held: "
                 f"{max_hold_ms} ms ({whose} or MAXHOLD)"
             )
-        self._start_lock(
-            session,
-            LockRequest(
-                session, resource, lock_class, ttl_ms, wait_ms, max_hold_ms, detached, notify, boottime_ns()
-            ),
-        )
+
+        def begin(place: Place) -> None:
+            now_ns = boottime_ns()
+            request = LockRequest(
+                session, place, resource, lock_class, ttl_ms, wait_ms, max_hold_ms, detached, notify, now_ns
+            )
+            self._start_lock(session, request)
+
+        session.in_turn(begin)
 
     def _start_lock(self, session: Session, request: LockRequest) -> None:
         refusal = self._agent.quotas.refuse_lock(session.usage)
         if refusal is not None:
             self._agent.limit_hit(refusal, session.peer)
             self._agent.metrics.refused(request.label, Refusal("LIMIT", refusal), 0)
-            raise BadRequest(f"LIMIT {refusal}")
+            session.answer(request.place, resp.error(f"LIMIT {refusal}"))
+            return
         session.lock_starts(request)
         self._agent.locks.lock(request, request.asked_ns)
 
@@ -179,16 +192,20 @@ class Commands:
         resource, token = self._resource(session, words[1]), self._token(words[2])
         self._report_loss(session, "unlock", resource, token)
         self._check_unknown(session, "unlock", resource, token)
-        session.lease_command_starts("unlock", resource)
-        self._agent.locks.unlock(resource, token, session, boottime_ns())
+        session.at_once(
+            LeaseCommand(session, "unlock", resource, token),
+            lambda reply: self._agent.locks.unlock(resource, token, reply, boottime_ns()),
+        )
 
     def _extend(self, session: Session, words: list[bytes]) -> None:
         resource, token = self._resource(session, words[1]), self._token(words[2])
         ttl_ms = self._ttl_ms(words[3], self._class_for(session, resource, extending=True))
         self._report_loss(session, "extend", resource, token)
         self._check_unknown(session, "extend", resource, token)
-        session.lease_command_starts("extend", resource)
-        self._agent.locks.extend(resource, token, ttl_ms, session, boottime_ns())
+        session.at_once(
+            LeaseCommand(session, "extend", resource, token),
+            lambda reply: self._agent.locks.extend(resource, token, ttl_ms, reply, boottime_ns()),
+        )
 
     def _report_loss(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
         """A lease that was lost is given back, and the app told why: also when core has forgotten it
@@ -221,7 +238,8 @@ class Commands:
         pattern = patterns[0] if patterns else b"*"
         if len(pattern) > PATTERN_BYTES_MOST:
             raise BadRequest(f"ERR the pattern has {len(pattern)} bytes, it may have {PATTERN_BYTES_MOST}")
-        session.later(operators.local_locks(session, pattern) if local else operators.locks(session, pattern))
+        listing = operators.local_locks if local else operators.locks
+        session.later(partial(listing, session, pattern))
 
     def _for_operators(self, session: Session, command: str) -> None:
         why_not = "not one of them"
@@ -241,19 +259,20 @@ class Commands:
             raise BadRequest(
                 "ERR HOLDER takes what HOLDER shows: the first 8 hex digits of the token, or more of it"
             )
-        session.later(operators.force_release(session, resource, wanted), finish=True)
+        session.later(partial(operators.force_release, session, resource, wanted), finish=True)
 
     def _form(self, operators: Operators, session: Session, words: list[bytes]) -> None:
         self._for_operators(session, "form")
         said = words[1].upper() if len(words) > 1 else b""
         how = said if said in _WAYS_TO_FORM else b""
         writer = self._writer("form", words[2:] if how else words[1:])
-        session.later(operators.form(session, how, writer), finish=True)
+        session.later(partial(operators.form, session, how, writer), finish=True)
 
     def _admit(self, operators: Operators, session: Session, words: list[bytes]) -> None:
         self._for_operators(session, "admit")
         writer = self._writer("admit", words[2:])
-        session.later(operators.admit(session, words[1].decode(errors="replace"), writer), finish=True)
+        name = words[1].decode(errors="replace")
+        session.later(partial(operators.admit, session, name, writer), finish=True)
 
     def _writer(self, command: str, rest: list[bytes]) -> Credentials | None:
         """AUTH user password: who writes identities, when the agent's own user may not."""
@@ -267,8 +286,10 @@ class Commands:
     def _info(self, operators: Operators, session: Session, words: list[bytes]) -> None:
         wanted = {word.decode(errors="replace").lower() for word in words[1:]}
         # Not one of `all`: it takes a walk over all leases.
-        classes = wanted == {"classes"}
-        session.later(operators.classes(session) if classes else operators.info(session, wanted))
+        if wanted == {"classes"}:
+            session.later(partial(operators.classes, session))
+        else:
+            session.later(partial(operators.info, session, wanted))
 
     # The connection
 

@@ -3,13 +3,15 @@
 
 import asyncio
 import socket
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Coroutine
+from functools import partial
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from lockd.clock import boottime_ns
 from lockd.config import LockClass
+from lockd.core.flow import Flow, Place, Reply
 from lockd.core.leases import Lease, owner_of
 from lockd.core.ports import Extended, Refusal
 from lockd.core.validity import NS_PER_MS
@@ -21,7 +23,6 @@ from lockd.server.peer import Peer
 if TYPE_CHECKING:
     from lockd.server.agent import Agent
 
-_REPLY_BYTES_PER_TURN = 16_384
 _ENDED_AT_ONCE = 4
 # Those take less than UNCOUNTED_BYTES as objects, too.
 _UNCOUNTED_REQUEST_BYTES = 256
@@ -46,6 +47,7 @@ class LockRequest:
         "max_hold_ms",
         "notify",
         "owner",
+        "place",
         "resource",
         "session",
         "ttl_ms",
@@ -54,6 +56,7 @@ class LockRequest:
     def __init__(
         self,
         session: "Session",
+        place: Place,
         resource: bytes,
         lock_class: LockClass,
         ttl_ms: int,
@@ -64,6 +67,7 @@ class LockRequest:
         now_ns: int,
     ) -> None:
         self.session = session
+        self.place = place
         self.resource = resource
         self.label = lock_class.name
         self.lock_delay_ms = lock_class.lock_delay_ms
@@ -77,7 +81,7 @@ class LockRequest:
 
     def granted(self, lease: Lease, now_ns: int) -> None:
         session = self.session
-        session.lock_answered()
+        session.lock_answered(self)
         session.agent.quotas.holds(session.usage)
         if session.agent.log.debug_on:
             self._log("granted", fence=lease.fence)
@@ -87,18 +91,19 @@ class LockRequest:
             session.came_too_late(lease)
             return
         session.answer(
+            self.place,
             resp.lease(
                 lease.token,
                 lease.fence,
                 (lease.deadline_ns - now_ns) // NS_PER_MS,
                 lease.deadline_ns,
                 session.protocol,
-            )
+            ),
         )
 
     def refused(self, refusal: Refusal) -> None:
         session = self.session
-        session.lock_answered()
+        session.lock_answered(self)
         if refusal.code in ("NOQUORUM", "CLOCK"):
             peer = session.peer
             session.agent.log.warning(
@@ -106,7 +111,7 @@ class LockRequest:
             )
         elif session.agent.log.debug_on:
             self._log("refused", why=str(refusal))
-        session.answer(resp.error(str(refusal)))
+        session.answer(self.place, resp.error(str(refusal)))
 
     def renewed(self, lease: Lease) -> None:
         if self.notify:
@@ -129,12 +134,45 @@ class LockRequest:
         self.session.agent.quotas.holds_no_more(self.session.usage)
 
 
+class LeaseCommand(Place):
+    """An UNLOCK or EXTEND on its way: core's `Reply`."""
+
+    __slots__ = ("_command", "_resource", "_session", "token")
+
+    def __init__(self, session: "Session", command: str, resource: bytes, token: bytes) -> None:
+        super().__init__()
+        self._session = session
+        self._command = command
+        self._resource = resource
+        self.token = token
+
+    def refused(self, refusal: Refusal) -> None:
+        self._session.agent.lease_refused(self._command, self._resource, refusal)
+        self._finish(resp.error(str(refusal)))
+
+    def done(self, lease: Extended | None) -> None:
+        self._finish(b":1\r\n" if lease is None else partial(self._extended, lease))
+
+    def _extended(self, lease: Extended) -> bytes:
+        """Composed when it is written, with what is left of it then."""
+        loss = self._session.loss_of(lease.token)
+        if loss is not None:
+            return resp.error(str(loss))
+        validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
+        return resp.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self._session.protocol)
+
+    def _finish(self, reply: Reply) -> None:
+        self._session.names_no_more(self.token)
+        self._session.answer(self, reply)
+
+
 class Session(asyncio.Protocol):
-    """A connection. One command runs at a time, as in Redis: what follows a waiting LOCK on the same
-    connection waits with it."""
+    """A connection: what core/flow.py says is done."""
 
     def __init__(self, agent: "Agent") -> None:
+        limits = agent.config.limits
         self.agent = agent
+        self.flow = Flow(self, limits.pipeline_bytes, limits.unread_bytes)
         self.protocol = 2
         self.name = b""
         self.id = agent.next_session_id()
@@ -143,22 +181,17 @@ class Session(asyncio.Protocol):
         self.closing = False
         self.peer: Peer
         self.owner = b""
+        self._named: Counter[bytes] = Counter()
         self._losses: OrderedDict[bytes, Refusal] = OrderedDict()
         self._untold: list[bytes] = []
-        self._batch: list[bytes] | None = None
-        self._parser = resp.RequestParser(agent.config.limits.request_bytes)
+        self._parser = resp.RequestParser(limits.request_bytes)
         self._transport: asyncio.Transport | None = None
-        self._busy = False
-        self._about = ("", b"")
         self.kept_bytes = 0
         self._loss_bytes = 0
-        self._clogged = False
-        self._pushing = False
         self._cut_off = False
+        self._hung_up = False
+        self._later: Place | None = None
         self._drained: asyncio.Event | None = None
-        self._held_back = False
-        self._more = False
-        self._scheduled = False
         self._admitted = False
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -199,6 +232,7 @@ class Session(asyncio.Protocol):
         agent = self.agent
         agent.sessions.discard(self)
         agent.buffers.forget(self)
+        agent.hang_ups.forget(self)
         if self.waiting is not None:
             if agent.crowd.has_room():
                 self._withdraw()
@@ -209,8 +243,10 @@ class Session(asyncio.Protocol):
         # The same holds for one that was cut off.
         if not (agent.stopped or self._cut_off):
             self._end_all(agent.locks.holder_gone)
-        # A detached lease keeps its session in mind, but that need not keep what it once read.
+        # A detached lease keeps its session in mind, but that need not keep what it once read, nor what it
+        # was to be told.
         self._parser = _DEAF
+        self.flow.close()
         agent.quotas.disconnected(self.peer.uid)
 
     def close(self, last_words: bytes = b"") -> None:
@@ -219,6 +255,7 @@ class Session(asyncio.Protocol):
         transport = self._transport
         if transport is None:
             return
+        last_words = self.flow.close() + last_words
         if last_words:
             transport.write(last_words)
         if transport.get_write_buffer_size():
@@ -276,7 +313,7 @@ class Session(asyncio.Protocol):
         self._withdraw()
         reason = f"its connection was closed: {limit}"
         self._end_all(lambda lease, now_ns: self.agent.locks.cut_off(lease, reason, now_ns))
-        if self._clogged:
+        if self.flow.is_clogged:
             self.closing = True
             transport.abort()
         else:
@@ -287,134 +324,123 @@ class Session(asyncio.Protocol):
         lane's job, too: nothing is left to be done."""
         if self.waiting is not None:
             self.agent.locks.gone(self.waiting, boottime_ns())
-            self.lock_answered()
+            self.lock_answered(self.waiting)
         return False
 
     def pause_writing(self) -> None:
-        """The client doesn't read what it asked for: nothing more is done for it until it does. Pushes it did
-        not ask for: it may be at work, and need not read before it wants something again."""
-        self._clogged = True
-        if self._admitted and not self._pushing:
-            self.agent.buffers.is_deaf(self)
+        """Not all of what was written was taken."""
+        assert self._transport is not None
+        self.flow.clogged(self._transport.get_write_buffer_size())
         self._count_kept()
 
     def resume_writing(self) -> None:
-        self._clogged = False
-        self.agent.buffers.hears(self)
+        self.flow.drained()
         self._count_kept()
-        if self._drained is not None:
+        if self._drained is not None and not self.flow.is_clogged:
             self._drained.set()
-        self._go_on()
 
     def _count_kept(self) -> None:
-        if self._admitted and self._transport is not None and not self._cut_off:
-            unsent = self._transport.get_write_buffer_size()
-            self.agent.buffers.keeps(self, unsent + self._parser.held_bytes + self._loss_bytes)
+        if not self._admitted or self._transport is None or self._cut_off:
+            return
+        kept = self.flow.kept_bytes + self._parser.held_bytes + self._loss_bytes
+        self.agent.buffers.keeps(self, kept)
+        if self.flow.waits_for_reader:
+            self.agent.buffers.is_deaf(self)
+        else:
+            self.agent.buffers.hears(self)
 
-    def quit(self) -> bytes:
-        """Close once the replies up to this one are written."""
-        self.closing = True
-        return b"+OK\r\n"
+    def hung_up(self) -> None:
+        """Its app has closed while nothing was read: behind a LOCK that waits that would not be seen before
+        the wait ends."""
+        self._hung_up = True
+        if self.waiting is not None and self._transport is not None:
+            self._transport.abort()
+
+    # What the flow wants
+
+    def send(self, data: bytes) -> None:
+        if self._transport is not None:
+            self._transport.write(data)
+
+    def read(self, on: bool) -> None:
+        if self._transport is None or self.closing:
+            return
+        if on:
+            self._transport.resume_reading()
+            self.agent.hang_ups.forget(self)
+        else:
+            self._transport.pause_reading()
+            self.agent.hang_ups.watch(self, self._transport.get_extra_info("socket").fileno())
+
+    def run_soon(self) -> None:
+        """In a turn of its own: others want theirs."""
+        self.agent.pipelines.add(self.peer.uid, self._run)
 
     # Commands
 
     def data_received(self, data: bytes) -> None:
-        if self.closing:
+        flow = self.flow
+        if self.closing or flow.ending:
             return
-        idle = not (self._busy or self._clogged or self._scheduled)
-        words = self._parser.only(data) if idle and not (self._untold or self._more) else None
-        if words is not None and self.agent.crowd.has_room():
-            self._run_only(words)
-            return
+        if flow.at_rest and not self._untold:
+            words = self._parser.only(data)
+            if words is not None and self.agent.crowd.has_room():
+                self._run_only(words)
+                return
         self._parser.feed(data)
-        self._more = True
-        if words is None or len(data) > _UNCOUNTED_REQUEST_BYTES:
+        flow.arrived(self._parser.pending_bytes)
+        if len(data) > _UNCOUNTED_REQUEST_BYTES or flow.is_clogged:
             self._count_kept()
-        if idle:
-            self._go_on()
-            return
-        if self._clogged:
-            self.agent.buffers.is_deaf(self)
-        if self._parser.pending_bytes > self.agent.config.limits.pipeline_bytes:
-            self._hold_back()
 
     def _run_only(self, words: list[bytes]) -> None:
         """The usual case: one whole request, with nothing before it or behind, and not in a crowd."""
         reply = self.agent.commands.run(self, words)
-        if reply is not None and self._transport is not None:
-            self._transport.write(reply)
-        if self.closing:
+        if reply is not None:
+            self.flow.say(reply)
+        if self.flow.ending:
             self.close()
-
-    def _hold_back(self) -> None:
-        """More has come than is kept: nothing is read for a while. Behind a LOCK that waits that won't do: a
-        connection that isn't read from can't be seen to close."""
-        if self.waiting is not None and self.waiting.give_up_ns is not None:
-            self.agent.limit_hit("pipeline_bytes", self.peer)
-            self.close(resp.error("LIMIT pipeline_bytes: too much was sent behind a LOCK that waits"))
-        elif self._transport is not None and not self._held_back:
-            self._held_back = True
-            self._transport.pause_reading()
-
-    def _read_again(self) -> None:
-        if self._held_back and self._transport is not None:
-            self._held_back = False
-            self._transport.resume_reading()
 
     def _run(self, until_ns: int) -> bool:
         """A lane's job: run what has arrived, but not so much at a time that others have to wait for it."""
-        self._scheduled = False
-        if self._busy or self._clogged or self.closing:
+        flow = self.flow
+        if self.closing:
             return False
-        replies = self._batch = []
-        size = 0
-        self._more = True
-        try:
-            while perf_counter_ns() < until_ns:
-                words = self._parser.next()
-                if words is None:
-                    self._more = False
-                    break
-                reply = self._report_loss(words) or self.agent.commands.run(self, words)
-                if reply is not None:
-                    replies.append(reply)
-                    size += len(reply)
-                if self._busy or self._clogged or self.closing or size > _REPLY_BYTES_PER_TURN:
-                    break
-        except resp.RequestTooLarge as large:
-            self.agent.limit_hit(f"request_bytes: {large}", self.peer)
-            replies.append(resp.error(f"LIMIT request_bytes: {large}"))
-            self.closing = True
-        except resp.ProtocolError as broken:
-            self.agent.protocol_error(str(broken), self.peer)
-            replies.append(resp.error(f"ERR {broken}"))
-            self.closing = True
-        self._batch = None
-        if replies and self._transport is not None:
-            self._transport.write(b"".join(replies))
-        self._after_a_turn()
+        flow.turn(lambda: perf_counter_ns() < until_ns)
+        if self.kept_bytes or flow.kept_bytes or flow.pending_bytes > UNCOUNTED_BYTES:
+            self._count_kept()
+        if flow.over:
+            self.close()
         return False
 
-    def _after_a_turn(self) -> None:
-        if self.kept_bytes or self._parser.pending_bytes > UNCOUNTED_BYTES:
-            self._count_kept()
-        if self.closing:
-            self.close()
-        elif self._more:
-            left = self._parser.pending_bytes
-            self._more = left > 0
-            if left > self.agent.config.limits.pipeline_bytes:
-                self._hold_back()
-            self._go_on()
-        else:
-            self._read_again()
+    def next_request(self) -> list[bytes] | None:
+        try:
+            return self._parser.next()
+        except resp.RequestTooLarge as large:
+            self.agent.limit_hit(f"request_bytes: {large}", self.peer)
+            self._end_with(f"LIMIT request_bytes: {large}")
+        except resp.ProtocolError as broken:
+            self.agent.protocol_error(str(broken), self.peer)
+            self._end_with(f"ERR {broken}")
+        return None
 
-    def _go_on(self) -> None:
-        """Go on with what has arrived meanwhile: in a turn of its own, since core may be in the middle of its
-        work, and others want theirs."""
-        if self._more and not (self._scheduled or self._busy or self._clogged or self.closing):
-            self._scheduled = True
-            self.agent.pipelines.add(self.peer.uid, self._run)
+    def _end_with(self, last_words: str) -> None:
+        """Where its next request would begin isn't known."""
+        self.flow.say(resp.error(last_words))
+        self.flow.ending = True
+
+    def pending_bytes(self) -> int:
+        return self._parser.pending_bytes
+
+    def waits_for_all_before(self, request: list[bytes]) -> bool:
+        return self.agent.commands.waits_for_all_before(request)
+
+    def run(self, request: list[bytes]) -> bytes | None:
+        return self._report_loss(request) or self.agent.commands.run(self, request)
+
+    def quit(self) -> bytes:
+        """Close once the replies up to this one are written."""
+        self.flow.ending = True
+        return b"+OK\r\n"
 
     def _report_loss(self, words: list[bytes]) -> bytes | None:
         """In RESP2 nothing can be pushed, so the next command has to bring it: it is not run, and fails (rule
@@ -439,62 +465,59 @@ class Session(asyncio.Protocol):
                 self._untold.remove(token)
         return loss
 
-    # Answers
+    def in_turn(self, begin: Callable[[Place], None], place: Place | None = None) -> None:
+        """Begin this when all before it are answered: at once, if that is so."""
+        place = place or Place()
+        if self.flow.free:
+            self.flow.begin(place)
+            begin(place)
+        else:
+            self.flow.park(place, begin)
 
-    def busy(self) -> None:
-        """The command's reply comes later, by `answer`."""
-        self._busy = True
+    def at_once(self, command: LeaseCommand, start: Callable[[LeaseCommand], None]) -> None:
+        """Begin an UNLOCK or EXTEND as it comes: it may be what a LOCK before it waits for. Two of one lease
+        run one after the other."""
+        self._named[command.token] += 1
+        if self._named[command.token] > 1:
+            self.in_turn(lambda _place: start(command), command)
+        else:
+            self.flow.begin(command)
+            start(command)
 
-    def answer(self, reply: bytes) -> None:
-        """The reply to the command that kept this connection busy."""
-        self._busy = False
-        if self._batch is not None:
-            # Refused at once, before the replies that it comes after were written.
-            self._batch.append(reply)
-        elif self._transport is not None:
-            self._transport.write(reply)
-            if self._clogged:
-                self._count_kept()
-            self._go_on()
+    def names_no_more(self, token: bytes) -> None:
+        """That command is answered."""
+        self._named[token] -= 1
+        if not self._named[token]:
+            del self._named[token]
 
-    def lease_command_starts(self, command: str, resource: bytes) -> None:
-        """An UNLOCK or EXTEND: the reply comes by `done` or `refused`."""
-        self._about = (command, resource)
-        self.busy()
+    def answer(self, place: Place, reply: Reply) -> None:
+        self.flow.finish(place, reply)
+        if self.flow.is_clogged:
+            self._count_kept()
 
     def lock_starts(self, request: LockRequest) -> None:
         self.waiting = request
-        self._read_again()
-        self.busy()
         self.agent.quotas.waits(self.usage)
+        if self._hung_up:
+            asyncio.get_running_loop().call_soon(self.hung_up)
 
-    def lock_answered(self) -> None:
+    def lock_answered(self, request: LockRequest) -> None:
         self.waiting = None
         self.agent.quotas.waits_no_more(self.usage)
 
-    def refused(self, refusal: Refusal) -> None:
-        """core's `Reply`: an UNLOCK or EXTEND was refused."""
-        self.agent.lease_refused(*self._about, refusal)
-        self.answer(resp.error(str(refusal)))
+    def later(self, work: Callable[[], Coroutine[Any, Any, bytes | None]], *, finish: bool = False) -> None:
+        """In its turn, answer with what `work` comes to. finish: also when the client goes."""
 
-    def done(self, lease: Extended | None) -> None:
-        """core's `Reply`: an UNLOCK (None) or EXTEND was done."""
-        if lease is None:
-            self.answer(b":1\r\n")
-            return
-        validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
-        self.answer(resp.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self.protocol))
+        def begin(place: Place) -> None:
+            self._later = place
+            task = asyncio.get_running_loop().create_task(self._finish(place, work()))
+            if finish:
+                self.agent.keep(task)
+            else:
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
 
-    def later(self, work: Coroutine[Any, Any, bytes | None], *, finish: bool = False) -> None:
-        """Answer with what `work` comes to; nothing else on this connection runs meanwhile. finish: also when
-        the client goes."""
-        self.busy()
-        task = asyncio.get_running_loop().create_task(self._finish(work))
-        if finish:
-            self.agent.keep(task)
-        else:
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        self.in_turn(begin)
 
     async def hand_over(self, reply: bytes) -> None:
         """Answer with a reply that may be large, and come back when the client has read it. One that doesn't
@@ -504,24 +527,25 @@ class Session(asyncio.Protocol):
             self.agent.limit_hit(refusal, self.peer)
             reply = resp.error(f"LIMIT {refusal}")
         self._drained = asyncio.Event()
-        self.answer(reply)
-        if self._clogged:
+        assert self._later is not None
+        self.answer(self._later, reply)
+        if self.flow.is_clogged:
             await self._drained.wait()
 
-    async def _finish(self, work: Coroutine[Any, Any, bytes | None]) -> None:
+    async def _finish(self, place: Place, work: Coroutine[Any, Any, bytes | None]) -> None:
         try:
             reply = await work
         except Exception as failure:
             self.agent.internal_error("a command failed", failure)
             reply = resp.error("ERR the agent failed at this; its log says how")
         if reply is not None:
-            self.answer(reply)
+            self.answer(place, reply)
 
     # Pushes
 
     def tell(self, kind: bytes, resource: bytes, token: bytes, deadline_ns: int) -> None:
         """A push that may be left out: not to be kept for a client that doesn't read."""
-        if self.protocol == 3 and self._transport is not None and not self._transport.get_write_buffer_size():
+        if self.protocol == 3 and not self.flow.is_clogged:
             self._push(
                 [resp.bulk(kind, 3), resp.bulk(resource, 3), resp.bulk(token, 3), resp.integer(deadline_ns)]
             )
@@ -552,9 +576,7 @@ class Session(asyncio.Protocol):
 
     def _push(self, items: list[bytes]) -> None:
         if self._transport is not None:
-            self._pushing = True
-            self._transport.write(resp.push(items))
-            self._pushing = False
+            self.flow.push(resp.push(items))
 
 
 Handler = Callable[[Session, list[bytes]], bytes | None]

@@ -36,6 +36,8 @@ ERRORS = frozenset(
 LEASE_KEYS = {b"token", b"fence", b"validity_ms", b"deadline_ns"}
 CONNECTIONS = 6
 UNANSWERED_MOST = 40
+BURSTS = (*range(1, 13),) * 10 + (64, 65, 2_500)
+"""Requests at a time: the last is more than the agent reads ahead."""
 MEMORY_MOST_KIB = 96 * 1024
 MAX_TTL_MS = 2_000
 RESOURCES = [b"fuzz:%d" % number for number in range(6)] + [b"fuzz:\r\n\0 \xff", b"fuzz:" + b"x" * 500]
@@ -163,7 +165,7 @@ class Talker:
             self.wire.close()
             self._connect()
         elif not self._ending and len(self._owed) < UNANSWERED_MOST:
-            data = b"".join(request(*random_request(self._known)) for _ in range(choose.randint(1, 12)))
+            data = b"".join(request(*random_request(self._known)) for _ in range(choose.choice(BURSTS)))
             if choose.random() < 0.03:
                 data = mutated(data, choose)
             elif choose.random() < 0.02:

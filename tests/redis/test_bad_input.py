@@ -9,6 +9,7 @@ import random
 import re
 import resource
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -421,6 +422,49 @@ def test_a_pipeline_without_end_behind_a_waiting_lock_is_bounded(
     with memory_grows_by_less_than(32 * MIB, cluster), Wire(cluster.socket) as waiter:
         waiter.send("LOCK", "bad:endless", TTL_MS, "WAIT", 20_000)
         pour(waiter, request("PING") * 1_000, 1_000)
+
+
+@pytest.mark.parametrize("number", [63, 64, 65, 3_000])
+def test_a_connection_is_read_from_after_a_pipeline_of_any_size(
+    connect: Callable[..., Wire], number: int
+) -> None:
+    """It ends with a question to the masters: nothing of it is pending then, and it was held back before."""
+    held, watcher = connect(), connect()
+    leases = [
+        (name, token_of(held.ask("LOCK", name, TTL_MS))) for name in map("bad:deaf:{}".format, range(40))
+    ]
+    asked = [request("EXTEND", *leases[at % 40], TTL_MS) for at in range(number)]
+    sender = threading.Thread(target=held.socket.sendall, args=(b"".join(asked),))
+    sender.start()
+    for _ in asked:
+        token_of(held.reply())
+    sender.join()
+    assert held.ask("PING") == b"PONG"
+    held.close()
+    eventually(
+        lambda: watcher.ask("HOLDER", "bad:deaf:0") is None, 5, "its end is seen, and its locks are free"
+    )
+
+
+def test_a_pipeline_that_is_sent_before_a_reply_is_read_finishes(connect: Callable[..., Wire]) -> None:
+    """As redis-py, Jedis and others do: neither side would go on, if the agent waited for its reader."""
+    wire, number = connect(), 10_000
+    names = [f"bad:long:{at}" for at in range(200)]
+    leases = [(name, token_of(wire.ask("LOCK", name, 60_000))) for name in names]
+    unknown = [("bad:long:unknown", "0" * 32)] * 3
+    sent = [(leases + unknown)[at % 203] for at in range(number)]
+    wire.send_raw(b"".join(request("UNLOCK", *lease) for lease in sent))
+    replies = [wire.reply() for _ in sent]
+    assert replies.count(1) == len(leases)
+    assert {kind(reply) for reply in replies if reply != 1} <= {"NOTHELD", "LIMIT"}
+
+
+def test_a_pipeline_of_locks_that_is_sent_before_a_reply_is_read_finishes(
+    connect: Callable[..., Wire],
+) -> None:
+    wire, number = connect(), 3_000
+    wire.send_raw(b"".join(request("LOCK", f"bad:locks:{at:050}", 60_000) for at in range(number)))
+    assert len({token_of(wire.reply()) for _ in range(number)}) == number
 
 
 # Many

@@ -37,6 +37,7 @@ LIMITS = {
     "pipeline_bytes": 4_096,
     "buffered_bytes": 1_000_000,
     "buffered_bytes_per_user": 500_000,
+    "unread_bytes": 200_000,
     "unread_ms": 1_500,
     "unknown_tokens_per_second": 20,
 }
@@ -234,16 +235,26 @@ def test_a_request_has_so_many_bytes(limited: Cluster, connect: Connect) -> None
     assert refusals(limited, "request_bytes") == before + 1
 
 
-def test_behind_a_waiting_lock_there_is_room_for_so_many_bytes(
-    limited: Cluster, connect: Connect
+@pytest.mark.parametrize(
+    "behind", [("ECHO", "x" * 900), ("LOCK", "behind", TTL_MS)], ids=lambda words: words[0]
+)
+def test_behind_a_waiting_lock_so_much_is_read_and_the_end_of_its_app_is_seen_all_the_same(
+    limited: Cluster, connect: Connect, behind: tuple[Any, ...]
 ) -> None:
-    before = refusals(limited, "pipeline_bytes")
-    [wire] = waiting(limited, connect, [NOBODY])
-    with suppress(BrokenPipeError, ConnectionResetError):
-        for _ in range(10):
-            wire.send_raw(request("ECHO", "x" * 900))
-    assert is_refused(wire, "pipeline_bytes")
-    assert refusals(limited, "pipeline_bytes") == before + 1
+    holder, wire = connect(limited), connect(limited)
+    token = as_map(holder.ask("LOCK", "waited for", TTL_MS))[b"token"]
+    wire.send("LOCK", "waited for", TTL_MS, "WAIT", 60_000)
+    wire.socket.settimeout(0.3)
+    sent, most = 0, 20 * (LIMITS["unread_bytes"] + LIMITS["pipeline_bytes"])
+    with suppress(TimeoutError):
+        while sent < most:
+            wire.socket.sendall(request(*behind) * 10)
+            sent += len(request(*behind) * 10)
+    assert sent < most, "it was taken without end"
+    assert holder.info()["waiters"] == "1"
+    wire.close()
+    eventually(lambda: holder.info()["waiters"] == "0", 5, "it is seen to be gone")
+    assert holder.ask("UNLOCK", "waited for", token) == 1
 
 
 def test_a_pipeline_longer_than_its_limit_is_answered_when_nothing_waits(

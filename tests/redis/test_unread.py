@@ -22,6 +22,7 @@ MEMORY_MOST_KIB = 30 * 1024
 LIMITS = {
     "buffered_bytes": IN_ALL,
     "buffered_bytes_per_user": PER_USER,
+    "unread_bytes": PER_USER // 2,
     "unread_ms": 60_000,
     "connections_per_user": 3_000,
 }

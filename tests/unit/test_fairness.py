@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from lockd.config import Limits, LockClass
+from lockd.core.flow import Place
 from lockd.core.leases import Lease
 from lockd.core.timers import Timers
 from lockd.server import agent as agent_module
@@ -20,6 +21,7 @@ from lockd.server import lanes
 from lockd.server import session as session_module
 from lockd.server.agent import Agent
 from lockd.server.buffers import Buffers
+from lockd.server.hangups import HangUps
 from lockd.server.lanes import BITE_NS, Crowd, Lane
 from lockd.server.quotas import Quotas
 from lockd.server.session import LockRequest, Session
@@ -38,6 +40,7 @@ class AnAgent:
         self.config = SimpleNamespace(limits=Limits())
         self.quotas = Quotas(Limits())
         self.buffers = Buffers(Limits(), self.quotas)
+        self.hang_ups = HangUps()
         self.crowd, self.pipelines, self.endings = Crowd(AT_ONCE), Lane(0), Lane(0)
         self.sessions = set[Session]()
         self.stopped = False
@@ -156,7 +159,7 @@ def test_what_is_granted_to_one_who_is_gone_already_is_ended(
     async def scenario() -> None:
         [session] = await connected(agent, links, 1)
         of_class = LockClass(name="a", match="*")
-        request = LockRequest(session, b"late", of_class, 1_000, 9, 1_000, False, False, 0)
+        request = LockRequest(session, Place(), b"late", of_class, 1_000, 9, 1_000, False, False, 0)
         session.lock_starts(request)
         session.agent.crowd = Crowd(0)  # it is one of many: its end comes later
         session.connection_lost(None)

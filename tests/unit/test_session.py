@@ -5,7 +5,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from lockd.config import Limits
+from lockd.core.flow import Place
 from lockd.server.buffers import Buffers
+from lockd.server.hangups import HangUps
 from lockd.server.quotas import Quotas
 from lockd.server.session import LockRequest, Session
 from tests.unit.fleet_model import Host, cluster
@@ -47,6 +49,7 @@ class Agent(SimpleNamespace):
         super().__init__(
             config=SimpleNamespace(limits=Limits()), locks=host.locks, quotas=quotas, host=b"host",
             buffers=Buffers(Limits(), quotas), sessions=set(), stopped=False, log=silent,
+            hang_ups=HangUps(),
         )  # fmt: skip
 
     def next_session_id(self) -> int:
@@ -64,7 +67,9 @@ def connected(host: Host) -> tuple[Session, Any]:
 def lock(session: Session, host: Host) -> None:
     lock_class = SimpleNamespace(name="test", lock_delay_ms=0)
     now_ns = host.time.now_ns
-    request = LockRequest(session, R, lock_class, 10_000, 60_000, 60_000, False, False, now_ns)  # type: ignore[arg-type]
+    place = Place()
+    session.flow.begin(place)
+    request = LockRequest(session, place, R, lock_class, 10_000, 60_000, 60_000, False, False, now_ns)  # type: ignore[arg-type]
     session.lock_starts(request)
     host.locks.lock(request, now_ns)
 

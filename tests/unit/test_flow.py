@@ -1,0 +1,310 @@
+"""The flow of a connection: none is left unread for ever, replies come in order, what is kept is bounded."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from lockd.core import flow as flow_module
+from lockd.core.flow import PLACE_BYTES, UNDER_WAY_MOST, Flow, Place
+
+PIPELINE_BYTES, UNREAD_BYTES = 1_000, 50_000
+KINDS = ("at once", "asked", "in turn", "alone", "end")
+REQUEST_BYTES = 60
+
+
+@dataclass
+class Connection:
+    """`core.flow.Port` without a socket. A request is [kind, its number]; its reply is that number.
+
+    room: how many bytes the kernel takes, until the app reads.
+    """
+
+    room: int = 200
+    reading: bool = True
+    scheduled: bool = False
+    came: deque[list[bytes]] = field(default_factory=deque)
+    half: bool = False
+    under_way: list[tuple[Place, bytes]] = field(default_factory=list)
+    written: bytearray = field(default_factory=bytearray)
+    unsent: int = 0
+
+    def __post_init__(self) -> None:
+        self.flow = Flow(self, PIPELINE_BYTES, UNREAD_BYTES)
+
+    # core.flow.Port
+
+    def send(self, data: bytes) -> None:
+        assert not self.unsent, "it was told that this is not taken"
+        self.written += data
+        self.unsent = max(0, len(data) - self.room)
+        self.room = max(0, self.room - len(data))
+        if self.unsent:
+            self.flow.clogged(self.unsent)
+
+    def read(self, on: bool) -> None:
+        assert on != self.reading
+        self.reading = on
+
+    def run_soon(self) -> None:
+        assert not self.scheduled
+        self.scheduled = True
+
+    def next_request(self) -> list[bytes] | None:
+        return self.came.popleft() if self.came else None
+
+    def pending_bytes(self) -> int:
+        return REQUEST_BYTES * len(self.came) + self.half * REQUEST_BYTES // 2
+
+    def waits_for_all_before(self, request: list[bytes]) -> bool:
+        return request[0] in (b"alone", b"end")
+
+    def run(self, request: list[bytes]) -> bytes | None:
+        kind, reply = request
+        if kind in (b"alone", b"end"):
+            assert not self.flow.places, "something before it is not answered"
+        if kind == b"end":
+            self.flow.ending = True
+        if kind == b"asked":
+            self._begin(Place(), reply)
+        elif kind == b"in turn":
+            self._in_turn(reply)
+        else:
+            return reply
+        return None
+
+    def _begin(self, place: Place, reply: bytes) -> None:
+        self.flow.begin(place)
+        self.under_way.append((place, reply))
+
+    def _in_turn(self, reply: bytes) -> None:
+        if self.flow.free:
+            self._begin(Place(), reply)
+        else:
+            self.flow.park(Place(), lambda place: self._turn_has_come(place, reply))
+
+    def _turn_has_come(self, place: Place, reply: bytes) -> None:
+        assert self.flow.places[0] is place, "it is not its turn"
+        self.under_way.append((place, reply))
+
+    # What happens
+
+    def comes(self, *requests: list[bytes]) -> None:
+        self.came.extend(requests)
+        self.flow.arrived(self.pending_bytes())
+
+    def turn(self, steps: int = 1_000_000) -> None:
+        self.scheduled = False
+        left = iter(range(steps))
+        self.flow.turn(lambda: next(left, None) is not None)
+        if self.flow.over:
+            self.written += self.flow.close()
+            self.unsent = 0
+
+    def answer(self, which: int, composed: bool = False) -> None:
+        place, reply = self.under_way.pop(which % len(self.under_way))
+        self.flow.finish(place, (lambda: reply) if composed else reply)
+
+    def app_reads(self, room: int) -> None:
+        """All that was sent, and the kernel has so much room again."""
+        self.room = room
+        if self.unsent:
+            self.unsent = 0
+            self.flow.drained()
+
+    def settle(self) -> None:
+        """The app reads, masters answer."""
+        for _ in range(100_000):
+            if self.scheduled:
+                self.turn()
+            elif self.under_way:
+                self.answer(0)
+            elif self.unsent:
+                self.app_reads(10_000)
+            else:
+                return
+        raise AssertionError("it never comes to rest")
+
+
+def numbered(kind: str, number: int) -> list[bytes]:
+    return [kind.encode(), b"%06d;" % number]
+
+
+class AnyConnection(RuleBasedStateMachine):
+    """Whatever comes, in whatever order: requests in bursts of any size, half ones, answers, an app that
+    reads or doesn't, turns that end early."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.connection = Connection()
+        self.sent = 0
+        self.ended_at: int | None = None
+
+    @rule(kinds=st.lists(st.sampled_from(KINDS[:-1]), max_size=60), half=st.booleans())
+    @precondition(lambda self: self.connection.reading and not self.connection.flow.closed)
+    def requests_come(self, kinds: list[str], half: bool) -> None:
+        self.connection.half = half
+        first, self.sent = self.sent, self.sent + len(kinds)
+        self.connection.comes(*(numbered(kind, first + at) for at, kind in enumerate(kinds)))
+
+    @rule()
+    @precondition(lambda self: self.connection.reading and self.ended_at is None)
+    def it_says_that_it_goes(self) -> None:
+        self.sent += 1
+        self.ended_at = self.sent
+        self.connection.comes(numbered("end", self.sent - 1))
+
+    @rule(steps=st.integers(0, 40))
+    @precondition(lambda self: self.connection.scheduled)
+    def it_has_a_turn(self, steps: int) -> None:
+        self.connection.turn(steps)
+
+    @rule(which=st.integers(0, 1_000), composed=st.booleans())
+    @precondition(lambda self: self.connection.under_way)
+    def masters_answer(self, which: int, composed: bool) -> None:
+        self.connection.answer(which, composed)
+
+    @rule(room=st.integers(1, 500))
+    def the_app_reads(self, room: int) -> None:
+        self.connection.app_reads(room)
+
+    @rule()
+    @precondition(lambda self: not self.connection.flow.closed)
+    def something_is_pushed(self) -> None:
+        self.connection.flow.push(b"!")
+
+    @invariant()
+    @precondition(lambda self: not self.connection.flow.closed)
+    def not_busy_and_nothing_pending_it_reads(self) -> None:
+        flow, connection = self.connection.flow, self.connection
+        if not (connection.under_way or connection.came or flow.places or flow.full or connection.scheduled):
+            assert connection.reading
+
+    @invariant()
+    @precondition(lambda self: not self.connection.flow.closed)
+    def it_is_never_stuck(self) -> None:
+        flow, connection = self.connection.flow, self.connection
+        if not flow.full:
+            first_is_under_way = (
+                any(flow.places[0] is place for place, _ in connection.under_way[:])
+                if (flow.places)
+                else False
+            )
+            assert connection.reading or connection.scheduled or first_is_under_way
+        elif not connection.unsent:
+            assert connection.scheduled or connection.under_way, "full of what nobody is asked to read"
+
+    @invariant()
+    def what_is_kept_is_bounded(self) -> None:
+        flow = self.connection.flow
+        assert flow.under_way <= UNDER_WAY_MOST
+        late = UNDER_WAY_MOST * (PLACE_BYTES + 10) + PIPELINE_BYTES + flow_module._REPLY_BYTES_PER_TURN
+        assert flow.kept_bytes <= UNREAD_BYTES + late
+        assert flow.kept_bytes >= 0
+
+    @invariant()
+    def replies_come_in_order_and_once(self) -> None:
+        written = bytes(self.connection.written).replace(b"!", b"").split(b";")[:-1]
+        assert written == [b"%06d" % number for number in range(len(written))]
+
+    def teardown(self) -> None:
+        connection = self.connection
+        connection.settle()
+        expected = self.sent if self.ended_at is None else self.ended_at
+        assert connection.written.count(b";") == expected, "each is answered"
+        assert connection.flow.closed == (self.ended_at is not None)
+        assert connection.flow.closed or connection.reading
+        assert connection.flow.kept_bytes == 0
+
+
+AnyConnection.TestCase.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)
+TestAnyConnection = AnyConnection.TestCase
+
+
+@pytest.fixture
+def connection() -> Connection:
+    return Connection()
+
+
+@pytest.mark.parametrize("number", [1, 63, 64, 65, 3_000])
+def test_a_burst_of_any_size_that_ends_with_a_question_to_the_masters_leaves_it_reading(
+    connection: Connection, number: int
+) -> None:
+    connection.comes(*(numbered("asked", at) for at in range(number)))
+    connection.settle()
+    assert connection.reading
+    assert connection.written.count(b";") == number
+
+
+def test_what_came_in_one_piece_is_not_read_on_until_it_is_begun(connection: Connection) -> None:
+    connection.comes(*(numbered("asked", at) for at in range(1_000)))
+    assert not connection.reading
+    connection.turn()
+    assert len(connection.under_way) == UNDER_WAY_MOST, "masters are asked about so many at a time"
+
+
+def test_a_command_behind_one_that_waits_is_begun_and_answered_in_its_place(connection: Connection) -> None:
+    """An app with one connection for everything: the UNLOCK is what its own LOCK waits for."""
+    connection.comes(numbered("in turn", 0), numbered("in turn", 1), numbered("asked", 2))
+    connection.turn()
+    assert [reply for _, reply in connection.under_way] == [b"000000;", b"000002;"]
+    connection.answer(1)
+    assert not connection.written
+    connection.answer(0)
+    connection.turn()
+    connection.answer(0)
+    assert connection.written == b"000000;000001;000002;"
+
+
+def test_a_reply_is_composed_when_it_is_written(connection: Connection) -> None:
+    composed = list[int]()
+    connection.comes(numbered("in turn", 0), numbered("asked", 1))
+    connection.turn()
+    place, _ = connection.under_way.pop()
+    connection.flow.finish(place, lambda: composed.append(1) or b"000001;")
+    assert not composed
+    connection.answer(0)
+    assert composed == [1]
+
+
+def test_one_that_does_not_read_what_it_asks_for_is_not_read_from_until_it_does(
+    connection: Connection,
+) -> None:
+    number = 0
+    while connection.reading and number < 20_000:
+        connection.comes(numbered("at once", number))
+        connection.turn()
+        number += 1
+    assert number < 20_000
+    assert connection.flow.waits_for_reader
+    connection.settle()
+    assert connection.reading
+    assert connection.written.count(b";") == number
+
+
+def test_one_that_sends_for_long_before_it_reads_is_waited_for_while_there_is_room(
+    connection: Connection,
+) -> None:
+    """As redis-py does with a pipeline: neither side would go on, if either stopped."""
+    for number in range(400):
+        connection.comes(numbered("asked", number))
+        connection.turn()
+        connection.answer(0)
+        assert connection.reading
+    assert connection.flow.is_clogged
+    connection.settle()
+    assert connection.written.count(b";") == 400
+
+
+def test_what_it_did_not_ask_for_need_not_be_read(connection: Connection) -> None:
+    connection.flow.push(b"!" * 300)
+    assert connection.flow.is_clogged
+    assert not connection.flow.waits_for_reader
+    connection.comes(numbered("at once", 0))
+    connection.turn()
+    assert connection.flow.waits_for_reader

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from lockd.core.leases import Lease, Standing
 from lockd.core.validity import NS_PER_MS
@@ -46,7 +46,7 @@ class Census:
         self._timeout_ns = timeout_ms * NS_PER_MS
 
     def steps(
-        self, queues: Mapping[bytes, Queue], detached: Mapping[bytes, Lease], now_ns: int
+        self, queues: Mapping[bytes, Queue], detached: Mapping[Any, Lease], now_ns: int
     ) -> Iterator[None]:
         """Take it. Rest whenever it yields; it is complete when it ends."""
         of_queues = ((queue.lease, queue) for queue in _values(queues))
@@ -98,7 +98,7 @@ class Held(Protocol):
     @property
     def queues(self) -> Mapping[bytes, Queue]: ...
     @property
-    def detached(self) -> Mapping[bytes, Lease]: ...
+    def detached(self) -> Mapping[Any, Lease]: ...
 
 
 class Counted:
@@ -126,7 +126,7 @@ class Counted:
         self._last, self._good_until_ns = census, begun_ns + KEPT_NS
 
 
-def _values(table: Mapping[bytes, V]) -> list[V]:
+def _values(table: Mapping[Any, V]) -> list[V]:
     """All values of a moment, also for another thread: the copy is one step of the interpreter. If it ever is
     not, try again."""
     for _ in range(10):

@@ -21,6 +21,7 @@ from lockd.core.ballots import (
     Ballot,
     Extension,
     FenceRound,
+    PutBack,
 )
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
 from lockd.core.identities import LONGEST_TTL_MS
@@ -35,6 +36,8 @@ class Flaw(StrEnum):
     """A fence that no counter can have come to: the master has no vote until that is mended (rule 6)."""
 
 
+NONCE_CHARS = 32
+"""128 bits, as hex digits."""
 _FENCE = (1, SANE_MOST)
 _TTL_MS = (0, LONGEST_TTL_MS)
 _ZERO = (0, 0)
@@ -54,22 +57,30 @@ _BOUNDS: dict[type[Ballot], dict[int, tuple[int, int]]] = {
         YES: _TTL_MS, PUT_BACK: _TTL_MS, OTHERS: _UNUSED, MISSING: _ZERO, HELD_OUT: _ZERO,
         NO_IDENTITY: _ZERO, TTL_TOO_LONG: _UNUSED,
     },
+    PutBack: {
+        YES: _UNUSED, PUT_BACK: _TTL_MS, OTHERS: _UNUSED, NO_IDENTITY: _ZERO, TTL_TOO_LONG: _UNUSED,
+    },
 }  # fmt: skip
 """By status, the value that may come with it (lockd/masters/scripts/*.lua say what it is)."""
 
 
 def flaw_of(ballot: Ballot, reply: object, most: int) -> Flaw | None:
     """What is wrong with the reply of a master to a vote, None when nothing is: then it is a list of status,
-    value and the master's time in microseconds. most: the largest fence that the median of the masters'
-    clocks allows."""
-    if reply.__class__ is not list or len(reply) != 3:
+    value and the master's time in microseconds, and, where it refuses a try, the nonce of the lease that it
+    has. most: the largest fence that the median of the masters' clocks allows."""
+    if reply.__class__ is not list or not 3 <= len(reply) <= 4:
         return Flaw.NONSENSE
-    status, value, master_us = reply
+    status, value, master_us = reply if len(reply) == 3 else reply[:3]
     # By class: True is an int to isinstance.
     if status.__class__ is not int or value.__class__ is not int or master_us.__class__ is not int:
         return Flaw.NONSENSE
     bounds = _BOUNDS[ballot.__class__].get(status)
     if bounds is None or not 0 < master_us < SANE_MOST:
+        return Flaw.NONSENSE
+    if status == OTHERS and ballot.__class__ is Attempt:
+        if len(reply) != 4 or not _is_nonce(reply[3]):
+            return Flaw.NONSENSE
+    elif len(reply) != 3:
         return Flaw.NONSENSE
     if bounds is _FENCE:
         sane = 0 < value <= most and value <= master_us + COUNTER_AHEAD_US
@@ -77,6 +88,10 @@ def flaw_of(ballot: Ballot, reply: object, most: int) -> Flaw | None:
     if not bounds[0] <= value <= bounds[1]:
         return Flaw.NONSENSE
     return Flaw.MISCOUNTS if status == MISCOUNTS else None
+
+
+def _is_nonce(word: object) -> bool:
+    return word.__class__ is bytes and len(word) == NONCE_CHARS
 
 
 def is_of_release(reply: object) -> bool:

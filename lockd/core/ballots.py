@@ -25,6 +25,8 @@ class Verdict(Enum):
     OPEN = "open"
     YES = "yes"
     TAKEN = "taken"
+    SPLIT = "split"
+    """Nobody has a quorum, nor can anybody have it: several try at the same moment."""
     NO_QUORUM = "no quorum"
     BROKEN = "broken"
 
@@ -64,8 +66,11 @@ class Ballot:
     def put_to(self, masters: int) -> None:
         self.asked = self.pending = masters
 
-    def answered(self, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
-        """A master's answer. counts: it has a vote (rules 8, 11, 14), known at the moment of its answer."""
+    def answered(
+        self, master: int, status: int, value: int, counts: bool, now_ns: int, shown: bytes = b""
+    ) -> None:
+        """A master's answer. counts: it has a vote (rules 8, 11, 14), known at the moment of its answer.
+        shown: the nonce of the lease that it has instead, where it says so."""
         raise NotImplementedError
 
     def unanswered(self, master: int, why: str, now_ns: int) -> None:
@@ -111,7 +116,11 @@ def bits(mask: int) -> list[int]:
 
 
 class Attempt(Ballot):
-    """One try to get a lease: the first round of Redlock, with the masters' proposals for the fence."""
+    """One try to get a lease: the first round of Redlock, with the masters' proposals for the fence.
+
+    nonce: what tells this try from every other one (rule 4). shown: the nonces that the masters show which
+    refuse it, with how long each lasts there in `taken_ms`.
+    """
 
     __slots__ = (
         "_first_fence",
@@ -120,9 +129,10 @@ class Attempt(Ballot):
         "fences",
         "hint",
         "holder",
+        "nonce",
         "resource",
+        "shown",
         "taken_ms",
-        "token",
         "ttl_ms",
         "yes",
         "yes_count",
@@ -132,7 +142,7 @@ class Attempt(Ballot):
         self,
         holder: Holder,
         resource: bytes,
-        token: bytes,
+        nonce: bytes,
         ttl_ms: int,
         hint: int,
         quorum: int,
@@ -143,7 +153,7 @@ class Attempt(Ballot):
         super().__init__(t1_ns, until_ns, settled)
         self.holder = holder
         self.resource = resource
-        self.token = token
+        self.nonce = nonce
         self.ttl_ms = ttl_ms
         self.hint = hint
         self._quorum = quorum
@@ -151,9 +161,12 @@ class Attempt(Ballot):
         self.yes_count = 0
         self.absent = 0
         self.taken_ms: list[int] = []
+        self.shown: list[bytes] = []
         self.fences: list[int] = []
 
-    def answered(self, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
+    def answered(
+        self, master: int, status: int, value: int, counts: bool, now_ns: int, shown: bytes = b""
+    ) -> None:
         bit = 1 << master
         self.pending &= ~bit
         if status == YES:
@@ -167,25 +180,34 @@ class Attempt(Ballot):
             self.absent |= bit
             if status == OTHERS and counts:
                 self.taken_ms.append(value)
+                self.shown.append(shown)
             else:
                 self.silent[master] = _REFUSALS.get(status, "its vote does not count")
         if self.verdict is Verdict.OPEN:
             self.weigh(now_ns)
 
     def weigh(self, now_ns: int) -> None:
-        """Settle as soon as a quorum said yes, or can't any more and it is certain whose fault that is:
-        contention is never reported as an outage, nor an outage as contention."""
+        """Settle as soon as a quorum said yes, or can't any more and it is certain what to say then:
+        contention is never reported as an outage, nor an outage as contention, nor a split vote as a lease
+        of somebody's."""
         if self.yes_count >= self._quorum:
             self.settle(Verdict.YES, now_ns)
             return
         pending = self.pending.bit_count()
-        voters = self.yes_count + len(self.taken_ms)
         if self.yes_count + pending >= self._quorum:
             return
-        if voters >= self._quorum:
+        voters = self.yes_count + len(self.taken_ms)
+        if voters < self._quorum:
+            if voters + pending < self._quorum:
+                self.settle(Verdict.NO_QUORUM, now_ns)
+            return
+        # Whoever is on most masters may have a quorum with the silent ones, until a quorum is known not to
+        # have him.
+        without_him = voters - max(map(self.shown.count, self.shown))
+        if without_him >= self._quorum:
+            self.settle(Verdict.SPLIT, now_ns)
+        elif without_him + pending < self._quorum:
             self.settle(Verdict.TAKEN, now_ns)
-        elif voters + pending < self._quorum:
-            self.settle(Verdict.NO_QUORUM, now_ns)
 
     @property
     def landed(self) -> int:
@@ -234,7 +256,9 @@ class FenceRound(Ballot):
         self.accepted = 0
         self.highest = 0
 
-    def answered(self, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
+    def answered(
+        self, master: int, status: int, value: int, counts: bool, now_ns: int, shown: bytes = b""
+    ) -> None:
         self.pending &= ~(1 << master)
         if status == YES and counts:
             self.accepted += 1
@@ -254,48 +278,52 @@ class FenceRound(Ballot):
 
 
 class Gone:
-    """The masters that didn't have a lease all the time since it was last proven, as bits. One value for all
-    extensions of a lease in flight: what one of them finds gone, and puts back, must not count for another
-    that was sent behind it."""
+    """The masters that didn't have a lease all the time since it was last proven, as bits; `back`: those of
+    them where it was put back. One value for all extensions of a lease in flight: what one of them finds gone
+    must not count for another that was sent behind it."""
 
-    __slots__ = ("mask",)
+    __slots__ = ("back", "mask")
 
     def __init__(self) -> None:
         self.mask = 0
+        self.back = 0
 
 
 class Extension(Ballot):
-    """Going on with a lease. `put_back` says how the lease reads on masters that don't have it; None: it
-    isn't to be put back.
+    """Going on with a lease, where it is.
+
+    word: what it has to be known by; with a mark (its own agent asks) that is its nonce, else the token that
+    its app has. mark: the number of its last proof, as it is noted where it was put back since then.
 
     Only masters that had it all the time prove it: where it was put back, another may have held the resource
-    in between. Those are noted in `gone`, and count from the next proof on; so are the masters of `proven`
-    (they confirmed the lease when it was last proven) that show another's or none.
+    in between. Those are noted in `gone`, and count from the next proof on; so are the masters of the last
+    `proof` that show another's or none. `missing`: those that show none and never had it, as far as is known:
+    there it may be put back, once this has proven it (rule 2). missed: told of those that say so afterwards.
     """
 
     __slots__ = (
         "_lasts_ms",
         "_quorum",
-        "age_ms",
         "confirmed",
         "gone",
         "held_out",
+        "mark",
+        "missed",
+        "missing",
         "others",
-        "proven",
-        "put_back",
+        "proof",
         "resource",
-        "token",
         "ttl_ms",
+        "word",
     )
 
     def __init__(
         self,
         resource: bytes,
-        token: bytes,
+        word: bytes,
         ttl_ms: int,
-        put_back: bytes | None,
-        age_ms: int,
-        proven: int,
+        mark: bytes,
+        proof: "Attempt | Extension | None",
         gone: Gone,
         quorum: int,
         t1_ns: int,
@@ -304,23 +332,29 @@ class Extension(Ballot):
     ) -> None:
         super().__init__(t1_ns, until_ns, settled)
         self.resource = resource
-        self.token = token
+        self.word = word
         self.ttl_ms = ttl_ms
-        self.put_back = put_back
-        self.age_ms = age_ms
-        self.proven = proven
+        self.mark = mark
+        self.proof = proof
         self._quorum = quorum
         self.gone = gone
         self.confirmed = 0
+        self.missing = 0
+        self.missed: Callable[[Extension, int], None] | None = None
         self.others = 0
         self.held_out = False
         self._lasts_ms: dict[int, int] = {}
 
-    def answered(self, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
+    @property
+    def proven(self) -> int:
+        """The masters that confirmed the lease when it was last proven, and those that did so late."""
+        return found_by(self.proof) if self.proof is not None else 0
+
+    def answered(
+        self, master: int, status: int, value: int, counts: bool, now_ns: int, shown: bytes = b""
+    ) -> None:
         bit = 1 << master
         self.pending &= ~bit
-        if status == PUT_BACK or (status in (OTHERS, MISSING) and self.proven & bit):
-            self.gone.mask |= bit
         if status == YES:
             if not counts:
                 self.silent[master] = "its vote does not count"
@@ -328,13 +362,22 @@ class Extension(Ballot):
                 self.confirmed |= bit
                 self._lasts_ms[master] = value
         elif status in (PUT_BACK, OTHERS, MISSING):
-            self.others |= bit
+            self._is_not_here(bit, status)
         elif status == HELD_OUT:
             self.held_out = True
         else:
             self.silent[master] = _REFUSALS.get(status, "?")
         if self.verdict is Verdict.OPEN:
             self.weigh(now_ns)
+        elif self.missing & bit and self.missed is not None:
+            self.missed(self, now_ns)
+
+    def _is_not_here(self, bit: int, status: int) -> None:
+        self.others |= bit
+        if status == PUT_BACK or self.proven & bit:
+            self.gone.mask |= bit
+        elif status == MISSING and not self.gone.mask & bit:
+            self.missing |= bit
 
     @property
     def lasts_ms(self) -> int:
@@ -354,35 +397,107 @@ class Extension(Ballot):
             self.settle(Verdict.TAKEN if gone + confirmed >= self._quorum else Verdict.NO_QUORUM, now_ns)
 
 
-class Release(Ballot):
-    """Giving back. Settles when a quorum has said that the lease isn't there any more, or nobody is left to
-    say so.
+def found_by(proof: "Attempt | Extension") -> int:
+    """The masters that had a lease when it was proven, also those that said so late."""
+    return proof.yes if isinstance(proof, Attempt) else proof.confirmed
 
-    asked_again: the masters that were asked on a connection that broke, and may have done it then: that one
-    of them doesn't have it now means nothing.
+
+class PutBack(Ballot):
+    """A lease that was just proven is put on masters that never had it (rule 2): it wants to be on all.
+
+    text: how it reads there, behind its nonce. What comes of it counts for nothing before the next proof:
+    that is noted in `gone`.
     """
 
-    __slots__ = ("_quorum", "asked_again", "deleted", "missing", "resource", "token", "unknown")
+    __slots__ = ("age_ms", "gone", "nonce", "resource", "text", "ttl_ms")
 
     def __init__(
         self,
         resource: bytes,
-        token: bytes,
+        nonce: bytes,
+        ttl_ms: int,
+        text: bytes,
+        age_ms: int,
+        gone: Gone,
+        t1_ns: int,
+        until_ns: int,
+        settled: "Callable[[PutBack, int], None]",
+    ) -> None:
+        super().__init__(t1_ns, until_ns, settled)
+        self.resource = resource
+        self.nonce = nonce
+        self.ttl_ms = ttl_ms
+        self.text = text
+        self.age_ms = age_ms
+        self.gone = gone
+
+    def answered(
+        self, master: int, status: int, value: int, counts: bool, now_ns: int, shown: bytes = b""
+    ) -> None:
+        bit = 1 << master
+        self.pending &= ~bit
+        if status == PUT_BACK:
+            self.gone.mask |= bit
+            self.gone.back |= bit
+        self.weigh(now_ns)
+
+    def weigh(self, now_ns: int) -> None:
+        """It is told of each answer: what comes when the lease is lost already must not stay."""
+        self.settled(self, now_ns)
+        if not self.pending:
+            self.verdict = Verdict.YES
+
+
+class Release(Ballot):
+    """Giving back. Settles when a quorum has said that the lease isn't there any more, or nobody is left to
+    say so.
+
+    word: what the lease has to be known by: its nonce, so that what is late for one try can't delete the next
+    one's lease whatever token their app uses (rule 4). by_app: it is what an app that this agent knows no
+    lease of says; then it is the app's token.
+    patient: nobody waits for it; what apps ask now goes first.
+    asked_again: the masters that were asked on a connection that broke, and may have done it then: that one
+    of them doesn't have it now means nothing.
+    """
+
+    __slots__ = (
+        "_quorum",
+        "asked_again",
+        "by_app",
+        "deleted",
+        "missing",
+        "patient",
+        "resource",
+        "unknown",
+        "word",
+    )
+
+    def __init__(
+        self,
+        resource: bytes,
+        word: bytes,
         quorum: int,
         t1_ns: int,
         until_ns: int,
         settled: "Callable[[Release, int], None]",
+        *,
+        by_app: bool = False,
+        patient: bool = False,
     ) -> None:
         super().__init__(t1_ns, until_ns, settled)
         self.resource = resource
-        self.token = token
+        self.word = word
+        self.by_app = by_app
+        self.patient = patient
         self._quorum = quorum
         self.asked_again = 0
         self.deleted = 0
         self.missing = 0
         self.unknown = 0
 
-    def answered(self, master: int, status: int, value: int, counts: bool, now_ns: int) -> None:
+    def answered(
+        self, master: int, status: int, value: int, counts: bool, now_ns: int, shown: bytes = b""
+    ) -> None:
         self.pending &= ~(1 << master)
         if status:
             self.deleted += 1

@@ -2,19 +2,23 @@
 
 from enum import Enum, StrEnum
 
-from lockd.core.ballots import Attempt, Extension, Gone
+from lockd.core.ballots import Attempt, Extension, Gone, PutBack, found_by
 from lockd.core.ports import Holder
 from lockd.core.timers import Timer
 from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns, longest_ttl_ms, notice_ns
 
 
-def on_masters(holder: Holder) -> bytes:
-    """How a lease reads on the masters, behind its token: for how long it may be extended by agents that
-    don't know it, and whose it is.
+def on_masters(holder: Holder, mark: bytes = b"") -> bytes:
+    """How a lease reads on the masters, behind its nonce and since when it is held: for how long it may be
+    extended by agents that don't know it, and whose it is; then the mark of where it was put back; then, as
+    it may be of any bytes, the token that its app chose.
 
     A session lock ends with its connection, so only its own agent extends it: for all others that is 0 ms.
     """
-    return b"%d %b" % (holder.max_hold_ms if holder.detached else 0, holder.owner)
+    terms = b"%d %b" % (holder.max_hold_ms if holder.detached else 0, holder.owner)
+    if mark:
+        terms += b" " + mark
+    return terms + b" =" + holder.value if holder.value else terms
 
 
 def owner_of(host: bytes, pid: int, uid: int) -> bytes:
@@ -55,6 +59,7 @@ class Lease:
     be gone. promised_ns: the latest end that its holder was ever told, and may still believe in.
     hold_until_ns: no renewal reaches beyond (rule 7). gone: masters that had it and lost it; landed: all that
     may have it, to be told of its release.
+    nonce: what the masters know it by; token: what its app does. under_way: what is asked of it now.
     """
 
     __slots__ = (
@@ -69,7 +74,9 @@ class Lease:
         "let_go_ns",
         "loss",
         "lost_by",
+        "nonce",
         "promised_ns",
+        "proof",
         "proofs",
         "resource",
         "standing",
@@ -77,13 +84,14 @@ class Lease:
         "timer",
         "token",
         "ttl_ms",
+        "under_way",
         "until_ns",
-        "_proof",
     )
 
     def __init__(self, attempt: Attempt, holder: Holder, fence: int, now_ns: int) -> None:
         self.resource = attempt.resource
-        self.token = attempt.token
+        self.nonce = attempt.nonce
+        self.token = holder.value or attempt.nonce
         self.fence = fence
         self.holder = holder
         self.ttl_ms = attempt.ttl_ms
@@ -93,7 +101,7 @@ class Lease:
         self.promised_ns = self.deadline_ns
         self.hold_until_ns = attempt.t1_ns + holder.max_hold_ms * NS_PER_MS
         self.until_ns = attempt.t1_ns + attempt.ttl_ms * NS_PER_MS
-        self._proof: Attempt | Extension = attempt
+        self.proof: Attempt | Extension = attempt
         self.gone = Gone()
         self.proofs = 0
         self.landed = attempt.landed
@@ -101,18 +109,20 @@ class Lease:
         self.loss = ""
         self.lost_by: Loss | None = None
         self.extending: Extension | None = None
+        self.under_way: tuple[Extension | PutBack, ...] = ()
         self.let_go_ns: int | None = None
         self.timer: Timer | None = None
 
-    def put_back(self) -> bytes:
-        """How it reads where it is put back: with the number of its last proof, so that a master can tell
+    @property
+    def mark(self) -> bytes:
+        """The number of its last proof. It is noted where the lease is put back, so that a master can tell
         until the next one that it did not have it all the time, also when its answer got lost."""
-        return b"%b p%d" % (on_masters(self.holder), self.proofs)
+        return b"p%d" % self.proofs
 
     @property
     def proven(self) -> int:
         """The masters that confirmed it when it was last proven, and those that did so late (rule 2)."""
-        return self._proof.yes if isinstance(self._proof, Attempt) else self._proof.confirmed
+        return found_by(self.proof)
 
     def renew_at_ns(self) -> int:
         """When it is to be renewed: with two thirds of its TTL left, whatever the app itself has extended it
@@ -134,7 +144,12 @@ class Lease:
         self.promised_ns = self.deadline_ns
         self.t1_ns = extension.t1_ns
         self.until_ns = max(self.until_ns, extension.t1_ns + extension.ttl_ms * NS_PER_MS)
-        self._proof = extension
+        if isinstance(self.proof, Extension):
+            self.proof.proof = None  # nothing is asked any more of the proof before the last
+        # Another may have proven it since this was asked: where that found it, it is not to be put back.
+        extension.proof = self.proof
+        extension.missing &= ~self.proven
+        self.proof = extension
         self.proofs += 1
         self.gone = Gone()
         self.landed |= extension.asked

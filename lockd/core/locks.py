@@ -11,9 +11,9 @@ time; what is to be done goes out through `Masters` and `Holder`. A lease lives 
 from collections import deque
 from collections.abc import Collection
 
-from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Gone, Release, Verdict, bits
+from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Gone, PutBack, Release, Verdict, bits
 from lockd.core.fences import FenceHints, slot_of
-from lockd.core.leases import Lease, Loss, Standing
+from lockd.core.leases import Lease, Loss, Standing, on_masters
 from lockd.core.ports import Chance, Extended, Holder, Limits, Masters, Refusal, Reply, Watcher
 from lockd.core.queues import Queue
 from lockd.core.timers import Timer, Timers
@@ -22,6 +22,7 @@ from lockd.core.validity import NS_PER_MS, deadline_ns
 DRAINING = Refusal(
     "DRAINING", "this agent is stopping and grants nothing any more: lock again when it is back"
 )
+_SPLIT = Refusal("TIMEOUT", "several try for it at the same moment, and none of them got it")
 _BROKEN = Refusal("ERR", "the agent failed at this; its log says how")
 NOT_HELD = Refusal("NOTHELD", "no such lease: it ended, or the token is another's")
 
@@ -32,9 +33,9 @@ class Locks:
     def __init__(self, limits: Limits, masters: Masters, watcher: Watcher, chance: Chance) -> None:
         self.timers = Timers()
         self.queues: dict[bytes, Queue] = {}
-        self.detached: dict[bytes, Lease] = {}
-        """By token. They are in nobody's way here: another host may have extended or released them, so for
-        these it is the masters who say whether their resource is free."""
+        self.detached: dict[tuple[bytes, bytes], Lease] = {}
+        """By resource and token. They are in nobody's way here: another host may have extended or released
+        them, so for these it is the masters who say whether their resource is free."""
         self.draining = False
         self.held = 0
         self.waiting = 0
@@ -65,7 +66,8 @@ class Locks:
             if queue.lease is not None:
                 self._refuse(holder, self._held_here(queue.lease, now_ns), now_ns)
                 return
-            if queue.rest is not None and queue.refusal is not None:
+            if queue.rest is not None and queue.refusal not in (None, _SPLIT):
+                assert queue.refusal is not None
                 self._refuse(holder, queue.refusal, now_ns)
                 return
             queue.waiters[holder] = None
@@ -88,6 +90,8 @@ class Locks:
         waited_ms = (now_ns - holder.asked_ns) // NS_PER_MS
         if queue.lease is not None or (refusal is not None and refusal.code == "TAKEN"):
             refusal = Refusal("TIMEOUT", f"waited {waited_ms} ms, it is still held by another")
+        elif refusal is _SPLIT:
+            refusal = Refusal(_SPLIT.code, f"waited {waited_ms} ms, {_SPLIT.text}")
         elif refusal is None and queue.attempt is not None:
             refusal = queue.attempt.no_quorum(self._masters, self._limits.masters)
         self._refuse(
@@ -133,7 +137,7 @@ class Locks:
             return
         timeout_ns = min(self._timeout_ns, holder.ttl_ms * NS_PER_MS // 2)
         attempt = queue.attempt = Attempt(
-            holder, queue.resource, self._chance.token(), holder.ttl_ms, self._hint(queue.resource, now_ns),
+            holder, queue.resource, self._chance.nonce(), holder.ttl_ms, self._hint(queue.resource, now_ns),
             self._quorum, now_ns, now_ns + timeout_ns, self._tried,
         )  # fmt: skip
         attempt.put_to(self._masters.acquire(attempt))
@@ -197,6 +201,8 @@ class Locks:
         if attempt.verdict is Verdict.TAKEN:
             retry_ms = attempt.retry_after_ms()
             refusal = Refusal("TAKEN", f"retry-after={retry_ms} held by another", retry_ms)
+        elif attempt.verdict is Verdict.SPLIT:
+            refusal = _SPLIT
         else:
             refusal = attempt.no_quorum(self._masters, self._limits.masters)
         self._failed(queue, attempt, refusal, now_ns)
@@ -248,7 +254,7 @@ class Locks:
         queue.refusal = None
         lease = Lease(attempt, holder, fence, now_ns)
         if holder.detached:
-            self.detached[lease.token] = lease
+            self._keep_detached(lease, now_ns)
         else:
             queue.lease = lease
         lease.timer = self.timers.at(self._first_look_ns(lease), lambda at_ns: self._look_after(lease, at_ns))
@@ -257,7 +263,14 @@ class Locks:
         if holder.detached:
             self._turned_down(queue, self._held_here(lease, now_ns), now_ns)
         elif queue.waiters:
-            self._refuse_the_impatient(queue, self._held_here(lease, now_ns), now_ns)
+            self._refuse_the_impatient(queue, self._held_here(lease, now_ns), now_ns, now_ns)
+
+    def _keep_detached(self, lease: Lease, now_ns: int) -> None:
+        """A quorum has granted it: one before it of the same token is on no quorum any more."""
+        before = self.detached.get((lease.resource, lease.token))
+        if before is not None:
+            self._over(before, "expired", now_ns)
+        self.detached[lease.resource, lease.token] = lease
 
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
         """What the try left is given back before any back-off (rule 3)."""
@@ -268,15 +281,20 @@ class Locks:
     def _give_back(self, attempt: Attempt, now_ns: int) -> None:
         if attempt.landed:
             until_ns = attempt.t1_ns + attempt.ttl_ms * NS_PER_MS
-            release = Release(attempt.resource, attempt.token, self._quorum, now_ns, until_ns, _nothing_more)
+            release = Release(attempt.resource, attempt.nonce, self._quorum, now_ns, until_ns, _nothing_more)
             release.put_to(self._masters.release(release, attempt.landed))
 
     def _turned_down(self, queue: Queue, refusal: Refusal, now_ns: int) -> None:
         queue.refusal = refusal
-        self._refuse_the_impatient(queue, refusal, now_ns)
+        again_ns = now_ns + self._back_off_ns(queue.tries, refusal)
+        # A split vote says of nobody that he holds it. It is tried again, also for those that don't wait, for
+        # as long as one try may take.
+        self._refuse_the_impatient(
+            queue, refusal, now_ns, again_ns - self._timeout_ns if refusal is _SPLIT else now_ns
+        )
         if queue.waiters:
-            queue.rest_until_ns = now_ns + self._back_off_ns(queue.tries, refusal)
-            queue.rest = self.timers.at(queue.rest_until_ns, lambda at_ns: self._rested(queue, at_ns))
+            queue.rest_until_ns = again_ns
+            queue.rest = self.timers.at(again_ns, lambda at_ns: self._rested(queue, at_ns))
         else:
             self._move_on(queue, now_ns)
 
@@ -294,9 +312,9 @@ class Locks:
             wait_ns = min(wait_ns, int((refusal.retry_after_ms + 1 + self._chance.jitter()) * NS_PER_MS))
         return wait_ns
 
-    def _refuse_the_impatient(self, queue: Queue, refusal: Refusal, now_ns: int) -> None:
+    def _refuse_the_impatient(self, queue: Queue, refusal: Refusal, now_ns: int, asked_until_ns: int) -> None:
         """Those in line that don't wait share the outcome of the try that they came into."""
-        for holder in [w for w in queue.waiters if w.give_up_ns is None]:
+        for holder in [w for w in queue.waiters if w.give_up_ns is None and w.asked_ns <= asked_until_ns]:
             del queue.waiters[holder]
             self.waiting -= 1
             self._refuse(holder, refusal, now_ns)
@@ -369,25 +387,29 @@ class Locks:
 
     def _extension(self, lease: Lease, ttl_ms: int, now_ns: int, reply: Reply | None) -> Extension:
         """Ask all masters to go on with a lease whose present validity is proven (rule 2)."""
-        put_back = lease.put_back()
-        age_ms = (now_ns - lease.granted_ns) // NS_PER_MS
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(
-            lease.resource, lease.token, ttl_ms, put_back, age_ms, lease.proven, lease.gone, self._quorum,
+            lease.resource, lease.nonce, ttl_ms, lease.mark, lease.proof, lease.gone, self._quorum,
             now_ns, now_ns + timeout_ns, lambda ballot, at_ns: self._extended(lease, ballot, at_ns),
         )  # fmt: skip
         extension.reply = reply
+        extension.missed = lambda ballot, at_ns: self._put_back(lease, ballot, at_ns)
         extension.put_to(self._masters.extend(extension))
-        lease.landed |= extension.asked
-        # It may last this long on some master, whatever becomes of the extension: a release is worth sending
-        # until then.
-        lease.until_ns = max(lease.until_ns, now_ns + ttl_ms * NS_PER_MS)
+        self._goes_on(lease, extension, ttl_ms, now_ns)
         self._watch(extension, timeout_ns)
         return extension
+
+    def _goes_on(self, lease: Lease, ballot: Extension | PutBack, ttl_ms: int, now_ns: int) -> None:
+        """It may last this long on some master, whatever becomes of what was asked: a release is worth
+        sending until then, to all that were asked."""
+        lease.under_way += (ballot,)
+        lease.landed |= ballot.asked
+        lease.until_ns = max(lease.until_ns, now_ns + ttl_ms * NS_PER_MS)
 
     def _extended(self, lease: Lease, extension: Extension, now_ns: int) -> None:
         if lease.extending is extension:
             lease.extending = None
+        lease.under_way = tuple(other for other in lease.under_way if other is not extension)
         if lease.standing is not Standing.HELD:
             extension.refused(_expired(lease))
             return
@@ -396,11 +418,11 @@ class Locks:
         worked = extension.verdict is Verdict.YES and now_ns < lease.deadline_ns
         self._watcher.renewed(lease, worked)
         if worked:
-            self._proven(lease, extension)
+            self._proven(lease, extension, now_ns)
         else:
             self._not_proven(lease, extension, now_ns)
 
-    def _proven(self, lease: Lease, extension: Extension) -> None:
+    def _proven(self, lease: Lease, extension: Extension, now_ns: int) -> None:
         lease.prove(extension)
         lease.loss = ""
         if extension.reply is not None:
@@ -410,6 +432,41 @@ class Locks:
             lease.holder.renewed(lease)
         if lease.let_go_ns is None:
             self._look_again(lease, self._first_look_ns(lease))
+        self._put_back(lease, extension, now_ns)
+
+    def _put_back(self, lease: Lease, extension: Extension, now_ns: int) -> None:
+        """Rule 2: a lease wants to be on all masters. It is put on those that never had it, and only behind a
+        proof of just now: what somebody took away meanwhile (an UNLOCK or a force-release through another
+        agent) can't be proven, and so comes back nowhere."""
+        if not extension.missing or extension is not lease.proof or lease.standing is not Standing.HELD:
+            return
+        missing, extension.missing = extension.missing, 0
+        if now_ns >= lease.deadline_ns:
+            return
+        put_back = PutBack(
+            lease.resource, lease.nonce, extension.ttl_ms, on_masters(lease.holder, lease.mark),
+            (now_ns - lease.granted_ns) // NS_PER_MS, lease.gone, now_ns, now_ns + self._timeout_ns,
+            lambda ballot, at_ns: self._was_put_back(lease, ballot, at_ns),
+        )  # fmt: skip
+        put_back.put_to(self._masters.put_back(put_back, missing))
+        self._goes_on(lease, put_back, extension.ttl_ms, now_ns)
+        self._watch(put_back, self._timeout_ns)
+
+    def _was_put_back(self, lease: Lease, put_back: PutBack, now_ns: int) -> None:
+        if not put_back.pending:
+            lease.under_way = tuple(other for other in lease.under_way if other is not put_back)
+        if lease.lost_by is Loss.GONE and lease.standing is Standing.LOST:
+            self._take_back(lease, put_back.gone, now_ns)
+
+    def _take_back(self, lease: Lease, gone: Gone, now_ns: int) -> None:
+        """It turned out to be gone: where it was put back since it was last proven it keeps others out for
+        nobody. Where it always was it stays, see `_not_proven`."""
+        if gone.back:
+            release = Release(
+                lease.resource, lease.nonce, self._quorum, now_ns, lease.until_ns, _nothing_more
+            )
+            masters, gone.back = gone.back, 0
+            release.put_to(self._masters.release(release, masters))
 
     def _not_proven(self, lease: Lease, extension: Extension, now_ns: int) -> None:
         refusal = extension.no_quorum(self._masters, self._limits.masters)
@@ -421,6 +478,7 @@ class Locks:
             names = ", ".join(self._masters.name(m) for m in bits(lease.gone.mask))
             reason = f"it is gone from {names}: removed by force, or data was lost"
             self._lose(lease, Loss.GONE, reason, now_ns, gone=True)
+            self._take_back(lease, lease.gone, now_ns)
             extension.refused(_expired(lease))
         else:
             extension.refused(refusal)
@@ -433,8 +491,17 @@ class Locks:
             lease.deadline_ns = min(lease.deadline_ns, now_ns)
         lease.loss = reason
         lease.lost_by = by
+        self._ask_no_more(lease, now_ns)
         self._watcher.lost(lease, reason)
         lease.holder.lost(lease, reason)
+
+    def _ask_no_more(self, lease: Lease, now_ns: int) -> None:
+        """Nothing goes on with it from here: what is under way is not asked again, should its connection
+        break or its script be gone, and who waits for it is told now."""
+        under_way, lease.under_way = lease.under_way, ()
+        for ballot in under_way:
+            if ballot.verdict is Verdict.OPEN:
+                ballot.settle(Verdict.NO_QUORUM, now_ns)
 
     def extend(self, resource: bytes, token: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
         """An app's own EXTEND, of a lease from this agent or another."""
@@ -473,7 +540,7 @@ class Locks:
 
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(
-            resource, token, ttl_ms, None, 0, 0, Gone(), self._quorum, now_ns, now_ns + timeout_ns, settled
+            resource, token, ttl_ms, b"", None, Gone(), self._quorum, now_ns, now_ns + timeout_ns, settled
         )  # fmt: skip
         extension.reply = reply
         extension.put_to(self._masters.extend(extension))
@@ -510,11 +577,15 @@ class Locks:
         if lease.standing is Standing.HELD:
             self._lose(lease, Loss.CUT_OFF, reason, now_ns)
 
-    def take_away(self, resource: bytes, tokens: Collection[bytes], reason: str, now_ns: int) -> None:
-        """An operator releases leases by force: their holder, if it is on this host, is told."""
-        for token in tokens:
-            lease = self._find(resource, token, now_ns)
-            if lease is not None:
+    def take_away(self, resource: bytes, nonces: Collection[bytes], reason: str, now_ns: int) -> None:
+        """An operator releases leases by force, as the masters name them: their holder, if it is on this
+        host, is told."""
+        queue = self.queues.get(resource)
+        leases = [lease for lease in self.detached.values() if lease.resource == resource]
+        if queue is not None and queue.lease is not None:
+            leases.append(queue.lease)
+        for lease in leases:
+            if lease.nonce in nonces:
                 if lease.standing is Standing.HELD:
                     self._lose(lease, Loss.FORCED, reason, now_ns, gone=True)
                 self._end(lease, "forced", now_ns)
@@ -529,17 +600,16 @@ class Locks:
     def knows(self, resource: bytes, token: bytes) -> bool:
         """Whether this agent granted that lease and has not forgotten it: else an UNLOCK or EXTEND of it asks
         all masters."""
-        queue, detached = self.queues.get(resource), self.detached.get(token)
-        lease = queue.lease if queue is not None and detached is None else detached
-        return lease is not None and lease.token == token and lease.resource == resource
+        if (resource, token) in self.detached:
+            return True
+        queue = self.queues.get(resource)
+        return queue is not None and queue.lease is not None and queue.lease.token == token
 
     def _find(self, resource: bytes, token: bytes, now_ns: int) -> Lease | None:
         """A lease that this agent granted and has not forgotten. A detached one that has run out here is not
         known any more: it may have been extended elsewhere."""
-        lease = self.detached.get(token)
+        lease = self.detached.get((resource, token))
         if lease is not None:
-            if lease.resource != resource:
-                return None
             if now_ns < lease.deadline_ns:
                 return lease
             self._run_out(lease, now_ns)
@@ -552,7 +622,7 @@ class Locks:
     def _end(self, lease: Lease, why: str, now_ns: int, reply: Reply | None = None) -> None:
         """Give a lease back on every master that may have it, and let the next in line try."""
         settled = _nothing_more if reply is None else _answer_release
-        release = Release(lease.resource, lease.token, self._quorum, now_ns, lease.until_ns, settled)
+        release = Release(lease.resource, lease.nonce, self._quorum, now_ns, lease.until_ns, settled)
         release.reply = reply
         release.put_to(self._masters.release(release, lease.landed))
         if reply is not None:
@@ -561,13 +631,14 @@ class Locks:
 
     def _over(self, lease: Lease, why: str, now_ns: int) -> None:
         lease.standing = Standing.OVER
+        self._ask_no_more(lease, now_ns)
         self.timers.cancel(lease.timer)
         self.held -= 1
         self._watcher.released(lease, why, now_ns)
         lease.holder.ended(lease)
         queue = self.queues.get(lease.resource)
         if lease.holder.detached:
-            del self.detached[lease.token]
+            del self.detached[lease.resource, lease.token]
             if queue is not None and queue.rest is not None:
                 self.timers.cancel(queue.rest)
                 self._rested(queue, now_ns)
@@ -587,9 +658,11 @@ class Locks:
             else:
                 release.refused(release.no_quorum(self._masters, self._limits.masters))
 
-        # Whether it landed on a master that is away isn't known, so nothing is kept for later: those forget
-        # it by its TTL.
-        release = Release(resource, token, self._quorum, now_ns, now_ns + self._timeout_ns, settled)
+        # Nothing is kept for masters that are away: whether it is there isn't known, they forget it by its
+        # TTL, and what is late could hit the next lease for which an app chose the same token.
+        release = Release(
+            resource, token, self._quorum, now_ns, now_ns + self._timeout_ns, settled, by_app=True
+        )
         release.reply = reply
         release.put_to(self._masters.release(release, (1 << self._limits.masters) - 1))
         self._watch(release, self._timeout_ns)

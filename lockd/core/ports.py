@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from lockd.core.ballots import Attempt, Extension, FenceRound, Release
+    from lockd.core.ballots import Attempt, Extension, FenceRound, PutBack, Release
     from lockd.core.leases import Lease
 
 
@@ -48,6 +48,9 @@ class Masters(Protocol):
 
     def extend(self, extension: "Extension") -> int: ...
 
+    def put_back(self, put_back: "PutBack", masters: int) -> int:
+        """Of these masters, those that are asked for votes now."""
+
     def release(self, release: "Release", masters: int) -> int:
         """To these masters now, or when they can be reached again, until `release.until_ns`."""
 
@@ -74,6 +77,8 @@ class Holder(Protocol):
     lock_delay_ms: int
     detached: bool
     owner: bytes
+    value: bytes
+    """The token that the app chose for its lease; b'': none, it gets the nonce of the try for one."""
     give_up_ns: int | None
     """When its WAIT ends; None: it doesn't wait."""
     asked_ns: int
@@ -132,7 +137,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Chance:
-    """Randomness, from outside: `token` gives 128 fresh bits as 32 hex digits, `jitter` a float in [0, 1)."""
+    """Randomness, from outside: `nonce` gives 128 fresh bits as 32 hex digits, `jitter` a float in [0, 1)."""
 
-    token: Callable[[], bytes]
+    nonce: Callable[[], bytes]
     jitter: Callable[[], float] = field(default=lambda: 0.5)

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from lockd.clock import boottime_ns
 from lockd.config import Config
-from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Release, bits
+from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, PutBack, Release, bits
 from lockd.core.clocks import Clocks
 from lockd.core.electorate import Electorate
 from lockd.core.fences import SANE_MOST
@@ -90,6 +90,13 @@ class Fleet:
 
     def extend(self, extension: Extension) -> int:
         return self._ask_all(extension, scripts.extend(extension))
+
+    def put_back(self, put_back: PutBack, masters: int) -> int:
+        question = (put_back, scripts.put_back(put_back), put_back.t1_ns)
+        asked = masters & self._electorate.up
+        for master in bits(asked):
+            self.links[master].ask_vote(question)
+        return asked
 
     def release(self, release: Release, masters: int) -> int:
         payload = scripts.release(release)

@@ -24,7 +24,6 @@ from lockd.core.ballots import (
     TTL_TOO_LONG,
     Attempt,
     Ballot,
-    Extension,
     FenceRound,
     Release,
     Verdict,
@@ -251,6 +250,8 @@ class Link(asyncio.Protocol):
         if flaw is not None:
             self._flawed(ballot, reply, flaw, now_ns)
             return 0
+        # Who refuses a try says for whom.
+        shown = reply.pop() if len(reply) == 4 else b""
         status, value, master_us = reply
         if self._watch.observe(sent_ns, now_ns, master_us):
             listener.weigh(now_ns)
@@ -261,15 +262,15 @@ class Link(asyncio.Protocol):
         took_ns = now_ns - sent_ns
         if took_ns > self._timeout_ns or status < 0 or not counts:
             listener.not_counted(self, self._why_not_counted(status, counts))
-        ballot.answered(self.index, status, value, counts, now_ns)
+        ballot.answered(self.index, status, value, counts, now_ns, shown)
         return took_ns
 
     def _looks_first(self, ballot: Ballot, payload: bytes) -> bool:
         """It is of another electorate than this link knew. When that is only another list of members (another
-        master is being admitted), a try is asked again once the link has looked, within its time: no app has
-        to hear of it. Not an extension: it could come after the release of its lease, and put that back."""
+        master is being admitted), it is asked again once the link has looked, within its time: no app has to
+        hear of it. Core has settled what belongs to a lease that is over."""
         self._look_closer.set()
-        if isinstance(ballot, Extension) or ballot.verdict is not Verdict.OPEN:
+        if ballot.verdict is not Verdict.OPEN:
             return False
         self._to_ask_again.append((ballot, payload, self._electorate))
         return True

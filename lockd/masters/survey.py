@@ -47,7 +47,7 @@ class Copy:
     """One master's copy of a lease."""
 
     master: int
-    token: bytes
+    nonce: bytes
     host: bytes
     pid: int
     uid: int
@@ -131,8 +131,8 @@ async def _tour(fleet: Fleet, link: Link, wanted: Wanted, through: Through, list
             # No agent with this configuration has granted what is longer, and matching it would take longer.
             if copy is not None and len(key) <= longest and wanted(resource, copy) and count < LEASES_MOST:
                 copies = listing.by_resource.setdefault(resource, {})
-                count += (link.index, copy.token) not in copies  # SCAN may name a key twice
-                copies[link.index, copy.token] = copy
+                count += (link.index, copy.nonce) not in copies  # SCAN may name a key twice
+                copies[link.index, copy.nonce] = copy
             yield
 
     while count < LEASES_MOST:
@@ -150,13 +150,13 @@ async def _tour(fleet: Fleet, link: Link, wanted: Wanted, through: Through, list
     listing.answered |= 1 << link.index
 
 
-async def delete(fleet: Fleet, resource: bytes, tokens: Iterable[bytes]) -> None:
+async def delete(fleet: Fleet, resource: bytes, nonces: Iterable[bytes]) -> None:
     """Take these leases away, from every master that can be reached."""
     key = scripts.LEASE_PREFIX + resource
 
     async def one(link: Link) -> None:
         await asyncio.gather(
-            *(link.call("EVALSHA", scripts.RELEASE.digest, 1, key, token) for token in tokens)
+            *(link.call("EVALSHA", scripts.RELEASE.digest, 1, key, nonce) for nonce in nonces)
         )
 
     await _of_all(fleet, one)
@@ -166,7 +166,7 @@ def strongest(copies: Iterable[Copy]) -> list[Copy] | None:
     """The copies of the lease that most masters show; None when none shows any."""
     by_token = defaultdict[bytes, list[Copy]](list)
     for copy in copies:
-        by_token[copy.token].append(copy)
+        by_token[copy.nonce].append(copy)
     return max(by_token.values(), key=lambda same: (len(same), max(c.ttl_ms for c in same)), default=None)
 
 
@@ -192,10 +192,10 @@ def _copy(fleet: Fleet, link: Link, lease: Any, ttl_ms: Any) -> Copy | None:
     found = _LEASE.match(lease) if lease is not None else None
     if found is None or not 0 <= ttl_ms < 1 << 53:
         return None
-    token, granted_us, host, pid, uid = found.groups()
+    nonce, granted_us, host, pid, uid = found.groups()
     master_us = (boottime_ns() + fleet.clocks.watches[link.index].offset_ns) // 1000
     held_ms = max(0, (master_us - int(granted_us)) // 1000)
-    return Copy(link.index, token, host, int(pid), int(uid), ttl_ms, held_ms)
+    return Copy(link.index, nonce, host, int(pid), int(uid), ttl_ms, held_ms)
 
 
 async def _of_all(fleet: Fleet, ask: Callable[[Link], Any]) -> list[Any]:

@@ -31,6 +31,7 @@ class _Song:
     label = CANARY
     lock_delay_ms = 0
     detached = False
+    value = b""
     give_up_ns: int | None = None
 
     def __init__(self, resource: bytes, owner: bytes, ttl_ms: int, now_ns: int) -> None:

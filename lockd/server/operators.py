@@ -115,7 +115,7 @@ class Operators:
         quorum = len(copies) >= agent.quorum
         return {
             "resource": resource,
-            "holder": first.token[:8],
+            "holder": first.nonce[:8],
             "host": first.host,
             "pid": first.pid,
             "uid": first.uid,
@@ -170,7 +170,7 @@ class Operators:
         pid, uid = pid_and_uid(lease.holder.owner)
         return {
             "resource": lease.resource,
-            "holder": lease.token[:8],
+            "holder": lease.nonce[:8],
             "class": lease.holder.label,
             "pid": pid,
             "uid": uid,
@@ -199,8 +199,8 @@ class Operators:
     async def force_release(self, session: Session, resource: bytes, wanted: bytes | None) -> bytes:
         agent, peer = self._agent, session.peer
         found = await survey.copies_of(agent.fleet, resource)
-        tokens = {copy.token for copy in found.copies if wanted is None or copy.token.startswith(wanted)}
-        if not tokens:
+        nonces = {copy.nonce for copy in found.copies if wanted is None or copy.nonce.startswith(wanted)}
+        if not nonces:
             return resp.error(
                 "NOTHELD it is free, or held by another than the one you named: look again with HOLDER"
             )
@@ -208,7 +208,7 @@ class Operators:
             {
                 f"{c.host.decode(errors='replace')} pid {c.pid} uid {c.uid}"
                 for c in found.copies
-                if c.token in tokens
+                if c.nonce in nonces
             }
         )
         agent.log.always(
@@ -216,14 +216,14 @@ class Operators:
         )
         agent.metrics.forced_release()
         # Its holder first, if it is on this host: what is gone from the masters may be another's at once.
-        agent.locks.take_away(resource, tokens, f"released by force, by uid {peer.uid}", boottime_ns())
-        await survey.delete(agent.fleet, resource, tokens)
+        agent.locks.take_away(resource, nonces, f"released by force, by uid {peer.uid}", boottime_ns())
+        await survey.delete(agent.fleet, resource, nonces)
         left = {
             copy.master
             for copy in (await survey.copies_of(agent.fleet, resource)).copies
-            if copy.token in tokens
+            if copy.nonce in nonces
         }
-        return resp.integer(len({copy.master for copy in found.copies if copy.token in tokens} - left))
+        return resp.integer(len({copy.master for copy in found.copies if copy.nonce in nonces} - left))
 
     async def form(self, session: Session, how: bytes, writer: Credentials | None) -> bytes:
         """how: empty, or a word of FORM that says of what."""

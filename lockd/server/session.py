@@ -51,6 +51,7 @@ class LockRequest:
         "resource",
         "session",
         "ttl_ms",
+        "value",
     )
 
     def __init__(
@@ -74,6 +75,7 @@ class LockRequest:
         self.ttl_ms = ttl_ms
         self.max_hold_ms = max_hold_ms
         self.detached = detached
+        self.value = b""
         self.notify = notify
         self.owner = session.owner
         self.asked_ns = now_ns

@@ -35,7 +35,7 @@ def _takes_away() -> None:
     def grant(self: Locks, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
         granting(self, queue, attempt, fence, now_ns)
         until_ns = now_ns + _MINUTE_NS
-        release = Release(attempt.resource, attempt.token, 1, now_ns, until_ns, lambda _release, _ns: None)
+        release = Release(attempt.resource, attempt.nonce, 1, now_ns, until_ns, lambda _release, _ns: None)
         release.put_to(self._masters.release(release, attempt.landed))
 
     Locks._grant = grant  # type: ignore[method-assign]

@@ -136,19 +136,23 @@ class ModelledMaster:
         now_us, store = self.now_us(), self.store
         resource = keys[0][len(scripts.LEASE_PREFIX) :] if keys else b""
         if digest == scripts.RELEASE.digest:
-            return store.release(resource, words[0], now_us)
+            return store.release(resource, words[0], now_us, by_app=len(words) > 1)
         if digest == scripts.ACQUIRE.digest:
-            token, terms, ttl, slot, hint, _, electorate = words
-            vote = store.acquire(resource, token, terms, int(ttl), int(slot), int(hint), electorate, now_us)
+            nonce, terms, ttl, slot, hint, _, electorate = words
+            vote = store.acquire(resource, nonce, terms, int(ttl), int(slot), int(hint), electorate, now_us)
         elif digest == scripts.PROPOSE.digest:
             slot, value, _, electorate = words
             vote = store.propose(int(slot), int(value), electorate, now_us)
         elif digest == scripts.EXTEND.digest:
-            token, ttl, back, age, electorate = words
-            vote = store.extend(resource, token, int(ttl), electorate, back, int(age), now_us)
+            word, ttl, mark, electorate = words
+            vote = store.extend(resource, word, int(ttl), electorate, mark, now_us)
+        elif digest == scripts.PUT_BACK.digest:
+            nonce, ttl, text, age, electorate = words
+            vote = store.put_back(resource, nonce, int(ttl), electorate, text, int(age), now_us)
         else:
             return [b"0", []]
-        return [*vote, now_us]
+        status, value, *shown = vote
+        return [status, value, now_us, *shown]
 
 
 def modelled_masters(count: int) -> list[ModelledMaster]:

@@ -65,6 +65,7 @@ class Asker:
     max_hold_ms = 60_000
     lock_delay_ms = 0
     owner = b"host 1 0"
+    value = b""
     give_up_ns: int | None = None
 
     def __init__(self, resource: bytes = R, *, detached: bool = True, ttl_ms: int = 5_000) -> None:
@@ -355,7 +356,8 @@ def test_an_extension_of_anothers_lease_lasts_as_long_as_the_others_say() -> Non
 
     async def story(world: World) -> None:
         lease = await world.lock()
-        del world.locks.detached[lease.token]  # as another agent's is: nothing is known of it here
+        # As another agent's is: nothing is known of it here.
+        del world.locks.detached[lease.resource, lease.token]
         world.bad.lie = shortening
         for master in world.masters[1:]:
             master.pace = slowly

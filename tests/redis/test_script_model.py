@@ -35,10 +35,10 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from lockd.core.ballots import Attempt, Extension, FenceRound, Gone, Release
+from lockd.core.ballots import Attempt, Extension, FenceRound, Gone, PutBack, Release
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.identities import Identity, Members
-from lockd.core.leases import Lease
+from lockd.core.leases import Lease, on_masters
 from lockd.local_masters import LOOPBACK, LocalMaster, server_version
 from lockd.masters import scripts
 from tests.redis.clock_shim import Clock
@@ -59,7 +59,7 @@ ELECTORATE = IDENTITY.electorate.encode()
 CEILING_MS = 60_000
 
 RESOURCES = [b"orders/7", b"x425", b"\x00\xff {}*?[\r\n"]  # the first two share a slot
-TOKENS = [b"1" * 32, b"1" * 31 + b"2"]
+NONCES = [b"1" * 32, b"1" * 31 + b"2"]
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,10 @@ class Terms:
 
     max_hold_ms: int
     detached: bool = True
+    value: bytes = b""
 
     def app(self, resource: bytes) -> App:
-        return App(Time(), resource, max_hold_ms=self.max_hold_ms, detached=self.detached)
+        return App(Time(), resource, max_hold_ms=self.max_hold_ms, detached=self.detached, value=self.value)
 
 
 @dataclass(frozen=True)
@@ -85,36 +86,43 @@ class Moment:
 
 
 # Read from behind, "10 host 1 0" is also "0 host 1 0", which is how a session's lease reads.
-TERMS = [Terms(3_600_000, detached=False), Terms(10), Terms(5_000)]
+VALUES = [b"1" * 32, b" p1 =\x00\r\n\xff p2"]
+TERMS = [
+    Terms(3_600_000, detached=False),
+    Terms(10),
+    Terms(5_000),
+    *(Terms(5_000, value=value) for value in VALUES),
+]
 
 
 # What the agent asks
 
 
-def attempt(resource: bytes, token: bytes, terms: Terms, ttl_ms: int = 1_000, hint: int = 1) -> Attempt:
-    return Attempt(terms.app(resource), resource, token, ttl_ms, hint, 1, 0, 0, lambda *_: None)
+def attempt(resource: bytes, nonce: bytes, terms: Terms, ttl_ms: int = 1_000, hint: int = 1) -> Attempt:
+    return Attempt(terms.app(resource), resource, nonce, ttl_ms, hint, 1, 0, 0, lambda *_: None)
 
 
 def fence_round(resource: bytes, value: int) -> FenceRound:
-    return FenceRound(attempt(resource, TOKENS[0], TERMS[0]), value, 1, 0, 0, lambda *_: None)
+    return FenceRound(attempt(resource, NONCES[0], TERMS[0]), value, 1, 0, 0, lambda *_: None)
 
 
-def extension(
-    resource: bytes, token: bytes, ttl_ms: int, put_back: bytes | None = None, age_ms: int = 0
-) -> Extension:
-    return Extension(resource, token, ttl_ms, put_back, age_ms, 0, Gone(), 1, 0, 0, lambda *_: None)
+def extension(resource: bytes, word: bytes, ttl_ms: int, mark: bytes = b"") -> Extension:
+    return Extension(resource, word, ttl_ms, mark, None, Gone(), 1, 0, 0, lambda *_: None)
 
 
-def release(resource: bytes, token: bytes) -> Release:
-    return Release(resource, token, 1, 0, 0, lambda *_: None)
-
-
-def put_back(resource: bytes, token: bytes, terms: Terms, proofs: int) -> bytes:
+def put_back(
+    resource: bytes, nonce: bytes, terms: Terms, ttl_ms: int, proofs: int, age_ms: int = 0
+) -> PutBack:
     """How the agent has a lease put back that was proven so often."""
-    asked = attempt(resource, token, terms)
+    asked = attempt(resource, nonce, terms)
     lease = Lease(asked, asked.holder, fence=1, now_ns=0)
     lease.proofs = proofs
-    return lease.put_back()
+    text = on_masters(asked.holder, lease.mark)
+    return PutBack(resource, nonce, ttl_ms, text, age_ms, Gone(), 0, 0, lambda *_: None)
+
+
+def release(resource: bytes, word: bytes, *, by_app: bool = False) -> Release:
+    return Release(resource, word, 1, 0, 0, lambda *_: None, by_app=by_app)
 
 
 # What is stored
@@ -239,24 +247,29 @@ class Both:
                 return
             begins_us = lease.expires_ms * 1_000
             if moment.of_what == "end of hold":
-                _, granted_us, max_hold_ms = lease.text.split(b" ")[:3]
-                begins_us = int(granted_us) + int(max_hold_ms) * 1_000
+                granted_us, max_hold_ms, _, _ = lease.fields()
+                begins_us = granted_us + max_hold_ms * 1_000
         self.pass_us(begins_us + moment.later_us - self.now_us)
 
-    def vote(self, ballot: Attempt | FenceRound | Extension, electorate: bytes = ELECTORATE) -> None:
+    def vote(
+        self, ballot: Attempt | FenceRound | Extension | PutBack, electorate: bytes = ELECTORATE
+    ) -> None:
         if isinstance(ballot, Attempt):
             question = scripts.acquire(ballot)
         elif isinstance(ballot, FenceRound):
             question = scripts.propose(ballot)
+        elif isinstance(ballot, PutBack):
+            question = scripts.put_back(ballot)
         else:
             question = scripts.extend(ballot)
-        [[status, value, time_us]] = self.real.ask(question + scripts.bulk(electorate))
+        [[status, value, time_us, *shown]] = self.real.ask(question + scripts.bulk(electorate))
         assert 0 <= time_us - self.now_us <= self.real.goes_on_us
-        assert self.model.vote(ballot, electorate, time_us) == (status, value)
+        assert self.model.vote(ballot, electorate, time_us) == (status, value, *shown)
 
     def release(self, ballot: Release) -> None:
         [deleted] = self.real.ask(scripts.release(ballot))
-        assert self.model.release(ballot.resource, ballot.token, self.now_us) == deleted
+        by_app = ballot.by_app
+        assert self.model.release(ballot.resource, ballot.word, self.now_us, by_app=by_app) == deleted
 
     def identify(self, shown: str, fields: dict[str, str], counters: dict[int, int]) -> None:
         [written] = self.real.ask(scripts.command(*scripts.identify(shown, fields, counters)))
@@ -284,7 +297,9 @@ class Both:
 # What may happen
 
 # One of them more often: commands have to meet.
-resources, tokens = (st.sampled_from(pool[:1] * 2 + pool) for pool in (RESOURCES, TOKENS))
+resources, nonces = (st.sampled_from(pool[:1] * 2 + pool) for pool in (RESOURCES, NONCES))
+# What an app may say: the nonce that it got for a token, or what it chose.
+words = st.sampled_from(NONCES + VALUES)
 terms_of_leases = st.sampled_from(TERMS)
 electorates = st.sampled_from(
     [ELECTORATE] * 15 + [LATER.electorate.encode(), ANOTHERS.electorate.encode(), b""]
@@ -322,7 +337,6 @@ class ModelAgainstScripts(RuleBasedStateMachine):
     def __init__(self, real: Real) -> None:
         super().__init__()
         self.both = Both(real)
-        self.last_put_back: dict[bytes, tuple[bytes, bytes]] = {}
 
     @invariant()
     def both_store_the_same(self) -> None:
@@ -345,7 +359,7 @@ class ModelAgainstScripts(RuleBasedStateMachine):
     @rule(
         moment=moments,
         resource=resources,
-        token=tokens,
+        nonce=nonces,
         terms=terms_of_leases,
         ttl_ms=ttls_ms,
         hint=fences,
@@ -355,14 +369,14 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         self,
         moment: Moment,
         resource: bytes,
-        token: bytes,
+        nonce: bytes,
         terms: Terms,
         ttl_ms: int,
         hint: int,
         electorate: bytes,
     ) -> None:
         self.both.wait_for(moment, resource)
-        self.both.vote(attempt(resource, token, terms, ttl_ms, hint), electorate)
+        self.both.vote(attempt(resource, nonce, terms, ttl_ms, hint), electorate)
 
     @rule(resource=resources, value=fences, electorate=electorates)
     def propose(self, resource: bytes, value: int, electorate: bytes) -> None:
@@ -374,33 +388,43 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         self.both.vote(fence_round(resource, max(1, counter + above)))
 
     @rule(
-        moment=ends_of_hold | moments,
-        resource=resources,
-        token=tokens,
-        ttl_ms=ttls_ms,
-        electorate=electorates,
+        moment=ends_of_hold | moments, resource=resources, word=words, ttl_ms=ttls_ms, electorate=electorates
     )
     def extend_as_an_agent_that_does_not_know_it(
-        self, moment: Moment, resource: bytes, token: bytes, ttl_ms: int, electorate: bytes
+        self, moment: Moment, resource: bytes, word: bytes, ttl_ms: int, electorate: bytes
     ) -> None:
         self.both.wait_for(moment, resource)
-        self.both.vote(extension(resource, token, ttl_ms), electorate)
+        self.both.vote(extension(resource, word, ttl_ms), electorate)
 
     @rule(
         moment=moments,
         resource=resources,
-        token=tokens,
+        nonce=nonces,
+        proofs=proofs,
+        ttl_ms=ttls_ms,
+        electorate=electorates,
+    )
+    def extend_as_its_own_agent(
+        self, moment: Moment, resource: bytes, nonce: bytes, proofs: int, ttl_ms: int, electorate: bytes
+    ) -> None:
+        self.both.wait_for(moment, resource)
+        self.both.vote(extension(resource, nonce, ttl_ms, b"p%d" % proofs), electorate)
+
+    @rule(
+        moment=ends | moments,
+        resource=resources,
+        nonce=nonces,
         terms=terms_of_leases,
         proofs=proofs,
         ttl_ms=ttls_ms,
         age_ms=ages_ms,
         electorate=electorates,
     )
-    def extend_and_put_back(
+    def put_back(
         self,
         moment: Moment,
         resource: bytes,
-        token: bytes,
+        nonce: bytes,
         terms: Terms,
         proofs: int,
         ttl_ms: int,
@@ -408,20 +432,16 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         electorate: bytes,
     ) -> None:
         self.both.wait_for(moment, resource)
-        back = put_back(resource, token, terms, proofs)
-        self.both.vote(extension(resource, token, ttl_ms, back, age_ms), electorate)
-        self.last_put_back[resource] = (token, back)
+        self.both.vote(put_back(resource, nonce, terms, ttl_ms, proofs, age_ms), electorate)
 
-    @rule(resource=resources, ttl_ms=ttls_ms)
-    def extend_and_put_back_again(self, resource: bytes, ttl_ms: int) -> None:
-        if resource in self.last_put_back:
-            token, back = self.last_put_back[resource]
-            self.both.vote(extension(resource, token, ttl_ms, back))
-
-    @rule(moment=ends | moments, resource=resources, token=tokens)
-    def release(self, moment: Moment, resource: bytes, token: bytes) -> None:
+    @rule(moment=ends | moments, resource=resources, nonce=nonces)
+    def release(self, moment: Moment, resource: bytes, nonce: bytes) -> None:
         self.both.wait_for(moment, resource)
-        self.both.release(release(resource, token))
+        self.both.release(release(resource, nonce))
+
+    @rule(resource=resources, word=words)
+    def release_by_the_word_of_an_app(self, resource: bytes, word: bytes) -> None:
+        self.both.release(release(resource, word, by_app=True))
 
     @rule(us=st.integers(1, 5_000_000) | st.sampled_from([30_000_000, -1, -1_000, -5_000_000, -500_000_000]))
     def the_clock_moves(self, us: int) -> None:
@@ -467,11 +487,11 @@ def test_a_restart_changes_nothing_of_it(any_server: Path) -> None:
         both = Both(real)
         both.identify("", IDENTITY.fields, {1: SANE_MOST - 1})
         one, two, three = RESOURCES
-        both.vote(attempt(one, TOKENS[0], TERMS[0], 5_000, START_US))
-        both.vote(attempt(two, TOKENS[1], TERMS[1], 1_000, START_US))
-        both.vote(extension(three, TOKENS[0], 9_000, put_back(three, TOKENS[0], TERMS[2], 1), 80_000))
+        both.vote(attempt(one, NONCES[0], TERMS[0], 5_000, START_US))
+        both.vote(attempt(two, NONCES[1], TERMS[1], 1_000, START_US))
+        both.vote(put_back(three, NONCES[0], TERMS[3], 9_000, 1, age_ms=80_000))
         both.pass_us(2_500_000)
-        both.vote(extension(one, TOKENS[0], 8_000, put_back(one, TOKENS[0], TERMS[0], 1), 2_500))
+        both.vote(extension(one, NONCES[0], 8_000, b"p1"))
         real.close()
         real.master.restart()
         real.connect()

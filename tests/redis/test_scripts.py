@@ -62,14 +62,22 @@ class Scripted:
         token: str = MINE,
         ttl_ms: int = 5_000,
         electorate: str = ELECTORATE,
-        put_back: str = "",
-        age_ms: int = 0,
+        mark: str = "",
     ) -> list[int]:
-        keys = [lease_key()]
-        return self.run(scripts.EXTEND, keys, token, ttl_ms, put_back, age_ms, electorate)
+        return self.run(scripts.EXTEND, [lease_key()], token, ttl_ms, mark, electorate)
 
-    def release(self, token: str = MINE) -> int:
-        return self.run(scripts.RELEASE, [lease_key()], token)
+    def put_back(
+        self,
+        text: str = f"60000 {OWNER} p1",
+        ttl_ms: int = 5_000,
+        electorate: str = ELECTORATE,
+        age_ms: int = 0,
+        token: str = MINE,
+    ) -> list[int]:
+        return self.run(scripts.PUT_BACK, [lease_key()], token, ttl_ms, text, age_ms, electorate)
+
+    def release(self, token: str = MINE, *by_app: str) -> int:
+        return self.run(scripts.RELEASE, [lease_key()], token, *by_app)
 
     def propose(self, fence: int, slot: int = SLOT, electorate: str = ELECTORATE) -> list[int]:
         keys = [scripts.FENCES_KEY]
@@ -151,17 +159,17 @@ def test_acquire_writes_down_who_holds_it_since_when_and_for_how_long_at_most(ma
     assert " ".join(owner) == OWNER
 
 
-def test_acquire_of_what_another_holds_says_how_long_and_changes_nothing(master: Scripted) -> None:
+def test_acquire_of_what_another_holds_says_whose_and_how_long_and_changes_nothing(master: Scripted) -> None:
     master.acquire(ANOTHERS, ttl_ms=5_000)
     lease, counter = master.lease(), master.counter()
-    status, left_ms, _ = master.acquire(MINE, ttl_ms=60_000)
-    assert status == 0
+    status, left_ms, _, nonce = master.acquire(MINE, ttl_ms=60_000)
+    assert (status, nonce) == (0, ANOTHERS)
     assert 0 < left_ms <= 5_000
     assert (master.lease(), master.counter()) == (lease, counter)
     assert master.remaining_ms() <= 5_000
 
 
-def test_acquire_again_with_the_same_token_is_granted_again_with_a_higher_fence(master: Scripted) -> None:
+def test_acquire_again_with_the_same_nonce_is_granted_again_with_a_higher_fence(master: Scripted) -> None:
     _, first, _ = master.acquire(ttl_ms=5_000)
     lease = master.lease()
     status, second, _ = master.acquire(ttl_ms=9_000)
@@ -187,7 +195,7 @@ def test_a_lease_that_outlived_a_clock_set_back_lasts_no_longer_than_the_ceiling
         master.redis.persist(lease_key())
     else:
         master.redis.pexpire(lease_key(), 3_600_000)
-    status, left_ms, _ = master.acquire(MINE)
+    status, left_ms, *_ = master.acquire(MINE)
     assert (status, left_ms) == (0, MAX_TTL_MS)
     assert 0 < master.remaining_ms() <= MAX_TTL_MS
     assert master.lease().startswith(ANOTHERS)
@@ -196,7 +204,7 @@ def test_a_lease_that_outlived_a_clock_set_back_lasts_no_longer_than_the_ceiling
 def test_a_lease_from_before_the_ceiling_was_lowered_is_not_cut(master: Scripted) -> None:
     master.acquire(ANOTHERS, ttl_ms=MAX_TTL_MS)
     master.redis.hset(scripts.IDENTITY_KEY, mapping={"max_ttl_ms": 1_000, "was_max_ttl_ms": MAX_TTL_MS})
-    status, left_ms, _ = master.acquire(MINE, ttl_ms=1_000)
+    status, left_ms, *_ = master.acquire(MINE, ttl_ms=1_000)
     assert status == 0
     assert left_ms > 1_000
     assert master.remaining_ms() > 1_000
@@ -302,33 +310,28 @@ def test_extend_never_shortens_and_promises_no_more_than_was_asked_for(master: S
 def test_extend_keeps_the_lease_as_it_was_written(master: Scripted) -> None:
     master.acquire()
     lease = master.lease()
-    master.extend(put_back=f"1 {OWNER}", age_ms=1)
+    master.extend(mark="p1")
     assert master.lease() == lease
 
 
 def test_extend_of_what_another_holds_is_refused_and_changes_nothing(master: Scripted) -> None:
     master.acquire(ANOTHERS, ttl_ms=5_000)
-    status, left_ms, _ = master.extend(MINE, ttl_ms=60_000, put_back=f"9000 {OWNER}")
+    status, left_ms, _ = master.extend(MINE, ttl_ms=60_000, mark="p1")
     assert status == 0
     assert 0 < left_ms <= 5_000
     assert master.lease().startswith(ANOTHERS)
     assert master.remaining_ms() <= 5_000
 
 
-def test_extend_of_a_missing_lease_is_no_vote_when_it_is_not_to_be_put_back(master: Scripted) -> None:
-    assert master.extend()[:2] == [3, 0]
+@pytest.mark.parametrize("mark", ["", "p1"])
+def test_extend_of_a_missing_lease_is_no_vote_and_puts_it_nowhere(master: Scripted, mark: str) -> None:
+    assert master.extend(mark=mark)[:2] == [3, 0]
     assert master.lease() is None
 
 
-def test_extend_puts_a_missing_lease_back_with_the_age_that_it_had(master: Scripted) -> None:
-    age_ms = 1_234_567
-    before_us = master.now_us()
-    assert master.extend(ttl_ms=5_000, put_back=f"9000000 {OWNER}", age_ms=age_ms)[:2] == [2, 5_000]
-    after_us = master.now_us()
-    token, granted_us, rest = master.lease().split(" ", 2)
-    assert (token, rest) == (MINE, f"9000000 {OWNER}")
-    assert before_us <= int(granted_us) + age_ms * 1000 <= after_us
-    assert 4_000 < master.remaining_ms() <= 5_000
+def test_extend_of_what_is_no_lease_of_ours_is_refused(master: Scripted) -> None:
+    master.redis.set(lease_key(), MINE, px=5_000)
+    assert master.extend()[0] == 0
 
 
 def test_extend_by_an_agent_that_does_not_know_the_lease_stays_within_max_hold(master: Scripted) -> None:
@@ -342,42 +345,41 @@ def test_extend_by_an_agent_that_does_not_know_the_lease_stays_within_max_hold(m
 
 def test_to_another_agent_what_was_ever_put_back_proves_nothing(master: Scripted) -> None:
     """Only the agent that had it put back knows whether the lease has been proven since."""
-    master.extend(ttl_ms=1_000, put_back=f"60000 {OWNER} p3")
+    master.put_back(f"60000 {OWNER} p3", ttl_ms=1_000)
     assert master.extend(ttl_ms=2_000)[:2] == [2, 2_000]
-    assert master.extend(ttl_ms=2_000, put_back=f"60000 {OWNER} p4")[:2] == [1, 2_000]
-
-
-def test_a_lease_that_was_put_back_is_bounded_by_the_age_that_it_had(master: Scripted) -> None:
-    master.extend(ttl_ms=1_000, put_back=f"60000 {OWNER} p0", age_ms=58_000)
-    status, left_ms, _ = master.extend(ttl_ms=9_000)
-    assert status == 2
-    assert left_ms <= 2_000
-    assert master.remaining_ms() <= 2_000
+    assert master.extend(ttl_ms=2_000, mark="p4")[:2] == [1, 2_000]
 
 
 @pytest.mark.parametrize("max_hold_ms", [500, 0])
 def test_extend_is_refused_when_max_hold_is_over_or_only_its_own_agent_may(
     master: Scripted, max_hold_ms: int
 ) -> None:
-    master.extend(ttl_ms=1_000, put_back=f"{max_hold_ms} {OWNER}", age_ms=501)
+    master.put_back(f"{max_hold_ms} {OWNER} p0", ttl_ms=1_000, age_ms=501)
     assert master.extend(ttl_ms=9_000)[:2] == [4, 0]
     assert master.remaining_ms() <= 1_000
-    assert master.extend(ttl_ms=2_000, put_back=f"{max_hold_ms} {OWNER} p1")[:2] == [1, 2_000]
+    assert master.extend(ttl_ms=2_000, mark="p1")[:2] == [1, 2_000]
 
 
-def test_what_was_put_back_is_said_again_until_the_lease_has_been_proven_anew(master: Scripted) -> None:
+def test_what_was_put_back_is_said_until_the_lease_has_been_proven_anew(master: Scripted) -> None:
     # The first answer may have got lost, and with it that this master had it no more.
-    first, later = (f"0 {OWNER} p{proof}" for proof in (7, 17))
-    assert master.extend(ttl_ms=1_000, put_back=first)[:2] == [2, 1_000]
-    assert master.extend(ttl_ms=2_000, put_back=first)[:2] == [2, 2_000]
-    assert master.extend(ttl_ms=3_000, put_back=later)[:2] == [1, 3_000]
+    assert master.put_back(f"0 {OWNER} p7", ttl_ms=1_000)[:2] == [2, 1_000]
+    assert master.extend(ttl_ms=2_000, mark="p7")[:2] == [2, 2_000]
+    assert master.extend(ttl_ms=3_000, mark="p17")[:2] == [1, 3_000]
 
 
 def test_extend_is_refused_without_the_clusters_identity(blank: Scripted) -> None:
-    assert blank.extend(put_back=f"9000 {OWNER}")[:2] == [-1, 0]
-    assert blank.redis.dbsize() == 0
+    assert blank.extend(mark="p1")[:2] == [-1, 0]
     blank.identify()
-    assert blank.extend(put_back=f"9000 {OWNER}", electorate=LATER.electorate)[:2] == [-1, 0]
+    assert blank.extend(mark="p1", electorate=LATER.electorate)[:2] == [-1, 0]
+
+
+def test_an_app_extends_by_the_token_that_it_chose_and_its_agent_by_the_nonce(master: Scripted) -> None:
+    """Rule 4."""
+    master.put_back(f"60000 {OWNER} p1 =its own p1 =token", age_ms=0)
+    assert master.extend("its own p1 =token")[0] == 2
+    assert master.extend(MINE)[0] == 0
+    assert master.extend(MINE, mark="p2")[0] == 1
+    assert master.extend("its own p1 =token", mark="p2")[0] == 0
 
 
 def test_extend_may_reach_the_ceiling_of_the_ttl_and_not_pass_it(master: Scripted) -> None:
@@ -385,6 +387,47 @@ def test_extend_may_reach_the_ceiling_of_the_ttl_and_not_pass_it(master: Scripte
     assert master.extend(ttl_ms=MAX_TTL_MS + 1)[:2] == [-2, MAX_TTL_MS]
     assert master.remaining_ms() <= 1_000
     assert master.extend(ttl_ms=MAX_TTL_MS)[:2] == [1, MAX_TTL_MS]
+
+
+# put back
+
+
+def test_a_lease_is_put_back_with_the_age_that_it_had(master: Scripted) -> None:
+    age_ms = 1_234_567
+    before_us = master.now_us()
+    assert master.put_back(f"9000000 {OWNER} p1", ttl_ms=5_000, age_ms=age_ms)[:2] == [2, 5_000]
+    after_us = master.now_us()
+    nonce, granted_us, rest = master.lease().split(" ", 2)
+    assert (nonce, rest) == (MINE, f"9000000 {OWNER} p1")
+    assert before_us <= int(granted_us) + age_ms * 1000 <= after_us
+    assert 4_000 < master.remaining_ms() <= 5_000
+
+
+def test_a_lease_that_was_put_back_is_bounded_by_the_age_that_it_had(master: Scripted) -> None:
+    master.put_back(f"60000 {OWNER} p0", ttl_ms=1_000, age_ms=58_000)
+    status, left_ms, _ = master.extend(ttl_ms=9_000)
+    assert status == 2
+    assert left_ms <= 2_000
+    assert master.remaining_ms() <= 2_000
+
+
+def test_nothing_is_put_back_where_something_is(master: Scripted) -> None:
+    master.acquire(ANOTHERS, ttl_ms=5_000)
+    lease = master.lease()
+    status, left_ms, _ = master.put_back(ttl_ms=60_000)
+    assert (status, 0 < left_ms <= 5_000) == (0, True)
+    assert master.put_back(ttl_ms=60_000, token=ANOTHERS)[0] == 1
+    assert master.lease() == lease
+    assert master.remaining_ms() <= 5_000
+
+
+def test_nothing_is_put_back_without_the_clusters_identity_or_above_the_ceiling(blank: Scripted) -> None:
+    assert blank.put_back()[:2] == [-1, 0]
+    assert blank.redis.dbsize() == 0
+    blank.identify()
+    assert blank.put_back(electorate=LATER.electorate)[:2] == [-1, 0]
+    assert blank.put_back(ttl_ms=MAX_TTL_MS + 1)[:2] == [-2, MAX_TTL_MS]
+    assert blank.lease() is None
 
 
 # release
@@ -401,6 +444,22 @@ def test_release_leaves_anothers_lease_alone(master: Scripted) -> None:
     master.acquire(ANOTHERS)
     assert master.release(MINE) == 0
     assert master.lease().startswith(ANOTHERS)
+
+
+def test_an_app_releases_by_the_token_that_it_chose_and_its_agent_by_the_nonce(master: Scripted) -> None:
+    """Rule 4."""
+    for text in (f"60000 {OWNER} =mine", f"60000 {OWNER} p3 =mine"):
+        master.put_back(text)
+        assert [master.release("mine"), master.release(MINE, "app")] == [0, 0]
+        assert master.release("mine", "app") == 1
+        master.put_back(text)
+        assert master.release(MINE) == 1
+
+
+def test_where_an_app_chose_no_token_the_nonce_is_it(master: Scripted) -> None:
+    master.acquire()
+    assert master.release(ANOTHERS, "app") == 0
+    assert master.release(MINE, "app") == 1
 
 
 def test_release_keeps_the_fence_counter(master: Scripted) -> None:

@@ -44,6 +44,10 @@ class Habits:
     forgets: float = 0.1
     extends: float = 0.3
     goes_elsewhere: float = 0.3
+    chooses: float = 0.3
+    """Its token itself: the same for each of its leases."""
+    lags: float = 0.3
+    """Extends once more what another host has given back for it."""
     lock_delay_ms: int = 0
 
 
@@ -74,6 +78,9 @@ class Request:
         self.detached = dice.random() < habits.detached
         self.max_hold_ms = max(self.ttl_ms, dice.choice(habits.max_holds_ms))
         self.lock_delay_ms = habits.lock_delay_ms
+        # Not the one of the agent before: a release by the app's token may be late, as in Redis.
+        chooses = dice.random() < habits.chooses
+        self.value = f"{app.name}'s, on {app.agent.host}".encode() if chooses else b""
         self.wait_ms = int(dice.uniform(10, 4_000)) if dice.random() < habits.waits else None
         self.agent = app.agent
         self.asked_ns = 0
@@ -96,7 +103,7 @@ class Request:
 
     def granted(self, lease: Lease, now_ns: int) -> None:
         self.lease = lease
-        self.agent.fleet.open_tries.discard(lease.token)
+        self.agent.fleet.open_tries.discard(lease.nonce)
         self.app.hear(self.app.got, self, lease, lease.deadline_ns, self.app.world.now_ns)
 
     def refused(self, refusal: Refusal) -> None:
@@ -123,6 +130,16 @@ class Told:
 
     def refused(self, refusal: Refusal) -> None:
         self.app.hear(self.then, None)
+
+
+@dataclass(slots=True)
+class Freed(Told):
+    """The answer to an UNLOCK of that lease."""
+
+    nonce: bytes = b""
+
+    def done(self, lease: Renewal | None) -> None:
+        self.app.hear(self.app.unlocked, self.nonce)
 
 
 class App(Process):
@@ -218,7 +235,7 @@ class App(Process):
                 self.world.now_ns,
                 request.number,
                 request.resource,
-                lease.token,
+                lease.nonce,
                 lease.fence,
                 true_ns(deadline_ns),
                 true_ns(lease.t1_ns),
@@ -245,7 +262,7 @@ class App(Process):
         # Some writes are under way for seconds: those the fence has to stop.
         late_ms = self.dice.uniform(500, 4_000) if self.dice.random() < 0.03 else self.dice.uniform(0.1, 5)
         self.world.after(
-            int(late_ms * MS), self._store.write, held.request.resource, held.lease.token, held.fence
+            int(late_ms * MS), self._store.write, held.request.resource, held.lease.nonce, held.fence
         )
         if self.dice.random() < self._habits.extends:
             self._extend(held)
@@ -253,9 +270,7 @@ class App(Process):
 
     def _extend(self, held: Held) -> None:
         """By its own agent, or, as only a detached one can be, by another host's."""
-        agent = self.agent
-        if held.request.detached and self._elsewhere and self.dice.random() < self._habits.goes_elsewhere:
-            agent = self.dice.choice(self._elsewhere)
+        agent = self._agent_for(held)
         if not agent.running:
             return
         token, request = held.lease.token, held.request
@@ -265,12 +280,20 @@ class App(Process):
             lambda: agent.locks.extend(request.resource, token, ttl_ms, told, agent.boot_ns()), agent=agent
         )
 
+    def _agent_for(self, held: Held) -> Agent:
+        """Its own, or, for what others may be asked for, at times another one."""
+        request = held.request
+        may = request.detached and not request.value and self._elsewhere
+        if may and self.dice.random() < self._habits.goes_elsewhere:
+            return self.dice.choice(self._elsewhere)
+        return self.agent
+
     def _extended(self, held: Held, agent: Agent, renewal: Renewal | None) -> None:
         if renewal is not None:
             deadline_ns = agent.clock.true_ns(renewal.deadline_ns)
             if agent is not self.agent:
                 # Told on the other host's clock; what an app makes of it on its own: nothing is added.
-                self.world.note(h.Extended(self.world.now_ns, held.lease.token, deadline_ns))
+                self.world.note(h.Extended(self.world.now_ns, held.lease.nonce, deadline_ns))
                 return
             self.renewed(held.request, renewal.deadline_ns)
 
@@ -280,7 +303,7 @@ class App(Process):
             return
         held.deadline_ns = max(held.deadline_ns, deadline_ns)
         self.world.note(
-            h.Extended(self.world.now_ns, held.lease.token, self.agent.clock.true_ns(deadline_ns))
+            h.Extended(self.world.now_ns, held.lease.nonce, self.agent.clock.true_ns(deadline_ns))
         )
 
     def lost(self, request: Request, lease: Lease) -> None:
@@ -290,8 +313,8 @@ class App(Process):
         now_ns, true_ns = self.world.now_ns, self.agent.clock.true_ns
         stopped_ns = max(self.resumed_ns, self.agent.resumed_ns)
         excused = stopped_ns > true_ns(held.deadline_ns) - request.ttl_ms * MS
-        self.world.note(h.LetGo(now_ns, lease.token, "lost"))
-        self.world.note(h.Lost(now_ns, lease.token, true_ns(held.deadline_ns), excused))
+        self.world.note(h.LetGo(now_ns, lease.nonce, "lost"))
+        self.world.note(h.Lost(now_ns, lease.nonce, true_ns(held.deadline_ns), excused))
         agent = self.agent
         self._tell(lambda: agent.locks.forget(request.resource, lease.token, agent.boot_ns()))
         self._think()
@@ -308,17 +331,29 @@ class App(Process):
             self._unlock(held)
 
     def _unlock(self, held: Held) -> None:
-        agent = self.agent
-        if held.request.detached and self._elsewhere and self.dice.random() < self._habits.goes_elsewhere:
-            agent = self.dice.choice(self._elsewhere)
+        agent = self._agent_for(held)
         if not agent.running:
             self._think()
             return
         request, token = held.request, held.lease.token
-        self.world.note(h.LetGo(self.world.now_ns, token, "unlock"))
-        told = Told(self)
+        self.world.note(h.LetGo(self.world.now_ns, held.lease.nonce, "unlock"))
+        told = Freed(self, nonce=held.lease.nonce)
         self._tell(lambda: agent.locks.unlock(request.resource, token, told, agent.boot_ns()), agent=agent)
+        if agent is not self.agent and self.dice.random() < self._habits.lags:
+            self.world.after(int(self.dice.uniform(0, 8_000) * MS), self._extend_late, held)
         self._think()
+
+    def unlocked(self, nonce: bytes) -> None:
+        self.world.note(h.Unlocked(self.world.now_ns, nonce))
+
+    def _extend_late(self, held: Held) -> None:
+        """A part of the app that has not heard of the UNLOCK asks its own agent, which has not either."""
+        own, request, ttl_ms = self.agent, held.request, self.dice.choice(self._habits.ttls_ms)
+        if own is request.agent and own.running:
+            told = Told(self, lambda renewal: self._extended(held, own, renewal))
+            self._tell(
+                lambda: own.locks.extend(request.resource, held.lease.token, ttl_ms, told, own.boot_ns())
+            )
 
     def killed(self) -> None:
         """The app dies, whatever it was doing; its connection is closed. Another takes its place."""
@@ -329,7 +364,7 @@ class App(Process):
         elif self._held is not None:
             request = self._held.request
             why = "left" if request.detached else "died"
-            self.world.note(h.LetGo(now_ns, self._held.lease.token, why))
+            self.world.note(h.LetGo(now_ns, self._held.lease.nonce, why))
         if request is not None and self.agent.running:
             self._tell(request.hang_up)
         self.die()

@@ -31,6 +31,7 @@ from tests.sim.history import (
     Removed,
     Shown,
     Tried,
+    Unlocked,
     Withdrawn,
     Wrote,
 )
@@ -47,7 +48,10 @@ class Bounds:
     isn't known when a try landed on a master, the longest that it may have been under way. give_back_ms:
     within this after the faults stopped, what failed before is given back, and not only at the end of its
     TTL. hold_slack_ms: what the clocks may be off over a max_hold. min_validity_ms: what is handed out lasts
-    that long still.
+    that long still. under_way_ms: so long may a message be lost and sent again when nothing is broken.
+    shared_ms: what the masters said so long ago may be said to others who ask, and a lease may be there for
+    so long after its holder let it go. settled_ms: how long agents take to begin. quorum: how many masters
+    make one; 0 where they are not all heard at all times.
     """
 
     serve_ms: int
@@ -55,6 +59,10 @@ class Bounds:
     give_back_ms: int
     hold_slack_ms: int = 0
     min_validity_ms: int = 0
+    under_way_ms: int = 3_000
+    shared_ms: int = 300
+    settled_ms: int = 500
+    quorum: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +99,12 @@ class Hold:
     def ended_ns(self) -> int:
         """From here on nobody relies on it. Who is told to go on goes on, also when that comes after the
         deadline: it has to be true then."""
-        deadline_ns = max([self.granted.deadline_ns, *(e.deadline_ns for e in self.extensions)])
-        return deadline_ns if self.let_go_ns is None else min(deadline_ns, self.let_go_ns)
+        return self.deadline_ns if self.let_go_ns is None else min(self.deadline_ns, self.let_go_ns)
+
+    @property
+    def deadline_ns(self) -> int:
+        """The last that anybody was told."""
+        return max([self.granted.deadline_ns, *(e.deadline_ns for e in self.extensions)])
 
     def __str__(self) -> str:
         began_s, from_s, to_s = (ns / 1e9 for ns in (self.began_ns, self.granted.at_ns, self.ended_ns))
@@ -233,11 +245,74 @@ def served(history: Reading, bounds: Bounds) -> Iterable[Violation]:
 
 
 def live_releases(history: Reading, _: Bounds) -> Iterable[Violation]:
-    """Nothing that is held is taken from a master under its live holder."""
-    for removed in history.all(Removed):
-        hold = history.holds.get(removed.token)
-        if hold is not None and hold.granted.at_ns <= removed.at_ns < hold.ended_ns:
-            yield Violation("live releases", removed.at_ns, f"{hold} was released on {removed.master}")
+    """Nothing that is held is taken from a master under its live holder. What was put back there, and no
+    proof has counted yet, is held by nobody."""
+    back_ns: dict[tuple[str, bytes], int] = {}
+    for event in sorted((*history.all(Landed), *history.all(Removed)), key=lambda event: event.at_ns):
+        if isinstance(event, Landed):
+            if event.put_back:
+                back_ns[event.master, event.token] = event.at_ns
+            continue
+        hold = history.holds.get(event.token)
+        if hold is None or not hold.granted.at_ns <= event.at_ns < hold.ended_ns:
+            continue
+        put_back_ns = back_ns.get((event.master, event.token))
+        counted = put_back_ns is None or any(
+            put_back_ns < told.at_ns <= event.at_ns for told in hold.extensions
+        )
+        if counted:
+            yield Violation("live releases", event.at_ns, f"{hold} was released on {event.master}")
+
+
+def comebacks(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """What was given back, by whatever agent, comes back nowhere: only what was under way then may still
+    land."""
+    unlocked_ns = {event.token: event.at_ns for event in history.all(Unlocked)}
+    calm_since = _calm_since(history)
+    for landed in history.all(Landed):
+        free_ns = unlocked_ns.get(landed.token)
+        calm_ns = calm_since(landed.at_ns)
+        if free_ns is None or calm_ns is None:
+            continue
+        late_ms = (landed.at_ns - max(free_ns, calm_ns)) // MS
+        if late_ms > bounds.under_way_ms:
+            yield Violation(
+                "comebacks", landed.at_ns, f"given back {late_ms} ms ago, and there again: {landed}"
+            )
+
+
+def taken(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """TAKEN is true: while nothing is broken, and so every master is heard, somebody else held it then, or
+    had it on a quorum."""
+    broken_ns = min((fault.at_ns for fault in history.all(Fault)), default=None)
+    tried = {event.token: event for event in history.all(Tried)}
+    landed: dict[bytes, list[Landed]] = defaultdict(list)
+    for event in history.all(Landed):
+        if event.token in tried:
+            landed[tried[event.token].resource].append(event)
+    removed_ns = {(event.master, event.token): event.at_ns for event in history.all(Removed)}
+    left = {event.token for event in history.all(LetGo) if event.why == "left"}
+    holds = {group[0].granted.resource: group for group in history.holds_by(lambda resource: resource)}
+    for refused in history.all(Refused):
+        asked = history.asked[refused.request]
+        if refused.code != "TAKEN" or not bounds.quorum or asked.at_ns < bounds.settled_ms * MS:
+            continue
+        if broken_ns is not None and broken_ns <= refused.at_ns:
+            break
+        since_ns = asked.at_ns - bounds.shared_ms * MS
+        if any(
+            hold.began_ns <= refused.at_ns
+            and since_ns <= (hold.deadline_ns if hold.token in left else hold.ended_ns)
+            for hold in holds.get(asked.resource, ())
+        ):
+            continue
+        on: dict[bytes, set[str]] = defaultdict(set)
+        for event in landed[asked.resource]:
+            gone_ns = removed_ns.get((event.master, event.token), refused.at_ns)
+            if event.at_ns <= refused.at_ns and since_ns <= gone_ns:
+                on[event.token].add(event.master)
+        if max(map(len, on.values()), default=0) < bounds.quorum:
+            yield Violation("taken", refused.at_ns, f"nobody had it: {asked} got {refused}")
 
 
 def max_hold(history: Reading, bounds: Bounds) -> Iterable[Violation]:
@@ -346,6 +421,8 @@ CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
     answers,
     served,
     live_releases,
+    comebacks,
+    taken,
     max_hold,
     leftovers,
     overtaking,

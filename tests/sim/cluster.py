@@ -101,7 +101,7 @@ class Cluster:
                 for resource in list(master.store.leases):
                     key = master.store.lease(resource, master.now_us())
                     if key is not None:
-                        self.world.note(Shown(self.world.now_ns, master.name, resource, key.token))
+                        self.world.note(Shown(self.world.now_ns, master.name, resource, key.nonce))
         self.world.after(LOOK_NS, self._look)
 
     # Faults
@@ -338,6 +338,7 @@ class Cluster:
             GIVE_BACK_MS + self.plan.shape.lock_delay_ms,
             hold_slack_ms=20,
             min_validity_ms=MIN_VALIDITY_MS,
+            quorum=0 if self.plan.shape.loss else self.plan.shape.masters // 2 + 1,
         )
         violations = check(world.history, bounds)
         return Outcome(self.plan, world.history, violations, world.now_ns / SECOND, world.handled)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from lockd.core.ballots import Attempt, Extension, FenceRound, Release, bits
+from lockd.core.ballots import Attempt, Extension, FenceRound, PutBack, Release, bits
 from lockd.core.clocks import Clocks
 from lockd.core.electorate import Electorate
 from lockd.core.fences import SANE_MOST
@@ -101,8 +101,8 @@ class Fleet:
 
     def acquire(self, attempt: Attempt) -> int:
         world = self._agent.world
-        world.note(Tried(world.now_ns, attempt.resource, attempt.token, attempt.ttl_ms, self._agent.host))
-        self.open_tries.add(attempt.token)
+        world.note(Tried(world.now_ns, attempt.resource, attempt.nonce, attempt.ttl_ms, self._agent.host))
+        self.open_tries.add(attempt.nonce)
         return self._ask_all(attempt)
 
     def propose(self, fence_round: FenceRound) -> int:
@@ -111,16 +111,21 @@ class Fleet:
     def extend(self, extension: Extension) -> int:
         return self._ask_all(extension)
 
+    def put_back(self, put_back: PutBack, masters: int) -> int:
+        return self._ask(put_back, masters & self.electorate.up)
+
     def _ask_all(self, ballot: Any) -> int:
-        asked = self.electorate.up
+        return self._ask(ballot, self.electorate.up)
+
+    def _ask(self, ballot: Any, asked: int) -> int:
         for master in bits(asked):
             self.links[master].ask(ballot)
         return asked
 
     def release(self, release: Release, masters: int) -> int:
-        if release.token in self.open_tries:
-            self.open_tries.discard(release.token)
-            self._agent.world.note(Failed(self._agent.world.now_ns, release.token))
+        if release.word in self.open_tries:
+            self.open_tries.discard(release.word)
+            self._agent.world.note(Failed(self._agent.world.now_ns, release.word))
         for master in bits(masters):
             link = self.links[master]
             if link.introduced:

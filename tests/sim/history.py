@@ -86,6 +86,13 @@ class LetGo(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Unlocked(Event):
+    """Its UNLOCK was answered: it is given back."""
+
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Lost(Event):
     """The agent told the holder that the lease can't be renewed: it ends at `deadline_ns` (rule 12).
     excused: that came late for a cause that no agent can do anything about, such as its process being
@@ -123,6 +130,7 @@ class Landed(Event):
     master: str
     token: bytes
     host: str = ""
+    put_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

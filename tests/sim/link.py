@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockd.core.admission import Numbered
 from lockd.core.answers import Flaw, flaw_of, is_of_release
-from lockd.core.ballots import MISCOUNTS, NO_IDENTITY, Extension, Release, Verdict
+from lockd.core.ballots import MISCOUNTS, NO_IDENTITY, Release, Verdict
 from lockd.core.clocks import ClockWatch
 from lockd.core.fences import BLOCK, slot_of
 from lockd.core.identities import Identity
@@ -128,18 +128,18 @@ class Link:
         if flaw is not None:
             self._flawed(ballot, answer, flaw, now_ns)
             return
-        status, value, master_us = answer
+        status, value, master_us, *shown = answer
         if self.watch.observe(sent_ns, now_ns, master_us):
             self._agent.fleet.weigh()
         if status == NO_IDENTITY and self._looks_first(ballot):
             return
         counts = bool(self._agent.fleet.electorate.trusted >> self.index & 1)
-        ballot.answered(self.index, status, value, counts, now_ns)
+        ballot.answered(self.index, status, value, counts, now_ns, *shown)
 
     def _looks_first(self, ballot: Any) -> bool:
-        """A try is asked again when it is only that the list of members has changed."""
+        """It is asked again when it is only that the list of members has changed."""
         self.inspect_soon()
-        if isinstance(ballot, Extension) or ballot.verdict is not Verdict.OPEN:
+        if ballot.verdict is not Verdict.OPEN:
             return False
         self._to_ask_again.append((ballot, self._electorate))
         return True

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from lockd.core.ballots import PUT_BACK, YES, Attempt, Extension, FenceRound, Release
+from lockd.core.ballots import PUT_BACK, YES, Attempt, PutBack, Release
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
 from lockd.core.identities import Identity
 from lockd.core.membership import REQUIRED_SETTINGS, Facts
@@ -121,8 +121,9 @@ class Master(Process):
         """Never a false 'yes' or 'no' that could be true: no agent could tell."""
         if isinstance(ballot, Release):
             return self.dice.choice((None, 2, -1, [1]))
-        status, value, now_us = answer
+        status, value, now_us = answer[:3]
         spoilt: list[Any] = [
+            [*answer, answer[-1]], [0, 5, now_us, b"not a nonce"],
             [status, None, now_us], [None, value, now_us], [77, value, now_us], [status, value, -now_us],
             [status, value, 1 << 80], [0, -5, now_us], [0, 1 << 62, now_us], None, [],
         ]  # fmt: skip
@@ -135,16 +136,21 @@ class Master(Process):
             return ERROR
         now_us = self.now_us()
         if isinstance(ballot, Release):
-            self.world.note(GivenBack(self.world.now_ns, self.name, ballot.token, host))
-            gone = self.store.release(ballot.resource, ballot.token, now_us)
-            if gone:
-                self.world.note(Removed(self.world.now_ns, self.name, ballot.token))
-            return gone
-        status, value = self.store.vote(ballot, electorate, now_us)
-        landed = PUT_BACK if isinstance(ballot, Extension) else YES
-        if status == landed and not isinstance(ballot, FenceRound):
-            self.world.note(Landed(self.world.now_ns, self.name, ballot.token, host))
-        return [status, value, now_us]
+            return self._release(ballot, host, now_us)
+        status, value, *shown = self.store.vote(ballot, electorate, now_us)
+        if isinstance(ballot, Attempt) and status == YES:
+            self.world.note(Landed(self.world.now_ns, self.name, ballot.nonce, host))
+        elif isinstance(ballot, PutBack) and status == PUT_BACK:
+            self.world.note(Landed(self.world.now_ns, self.name, ballot.nonce, host, put_back=True))
+        return [status, value, now_us, *shown]
+
+    def _release(self, release: Release, host: str, now_us: int) -> int:
+        key = self.store.lease(release.resource, now_us)
+        self.world.note(GivenBack(self.world.now_ns, self.name, release.word, host))
+        gone = self.store.release(release.resource, release.word, now_us, by_app=release.by_app)
+        if gone and key is not None:
+            self.world.note(Removed(self.world.now_ns, self.name, key.nonce))
+        return gone
 
     def _facts(self) -> Facts:
         store = self.store

@@ -168,8 +168,52 @@ MUTATIONS = (
         "the release looks at no token",
         4,
         SCRIPTS,
-        "        if key is None or key.token != token:\n            return 0\n        del",
-        "        if key is None:\n            return 0\n        del",
+        "        if key is None or word != (key.fields()[3] if by_app else key.nonce):\n            return 0\n",
+        "        if key is None:\n            return 0\n",
+    ),
+    one(
+        "the release of a try looks at its app's token",
+        4,
+        LOCKS,
+        "            release = Release(attempt.resource, attempt.nonce, self._quorum, now_ns, until_ns, _nothing_more)\n",
+        "            word = attempt.holder.value or attempt.nonce\n"
+        "            release = Release(\n"
+        "                attempt.resource, word, self._quorum, now_ns, until_ns, _nothing_more, by_app=True\n"
+        "            )\n",
+    ),
+    one(
+        "two with the same token are one",
+        4,
+        SCRIPTS,
+        "        elif key.nonce != nonce:",
+        "        elif key.fields()[3] != (terms.partition(b' =')[2] or nonce):",
+    ),
+    one(
+        "a split vote is said to be a lease",
+        1,
+        BALLOTS,
+        "            self.settle(Verdict.SPLIT, now_ns)",
+        "            self.settle(Verdict.TAKEN, now_ns)",
+    ),
+    Mutation(
+        "an extension puts back what is gone",
+        2,
+        (
+            Edit(
+                BALLOTS,
+                "        elif status == MISSING and not self.gone.mask & bit:\n            self.missing |= bit\n",
+                "        if status == MISSING:\n            self.missing |= bit\n",
+            ),
+            Edit(
+                LOCKS,
+                "        worked = extension.verdict is Verdict.YES and now_ns < lease.deadline_ns\n",
+                "        worked = extension.verdict is Verdict.YES and now_ns < lease.deadline_ns\n"
+                "        self._put_back(lease, extension, now_ns)\n",
+            ),
+            Edit(LOCKS, "or extension is not lease.proof or lease.standing", "or lease.standing"),
+            Edit(LOCKS, "            self._take_back(lease, lease.gone, now_ns)\n", ""),
+            Edit(LOCKS, "        if lease.lost_by is Loss.GONE and lease", "        if False and lease"),
+        ),
     ),
     one(
         "the largest fence of the votes, without a second round",
@@ -310,8 +354,8 @@ MUTATIONS = (
         "a lease that looks gone is released under its holder",
         12,
         LOCKS,
-        "Loss.GONE, reason, now_ns, gone=True)\n            extension",
-        'Loss.GONE, reason, now_ns, gone=True)\n            self._end(lease, "forced", now_ns)\n            extension',
+        "Loss.GONE, reason, now_ns, gone=True)\n            self._take_back",
+        'Loss.GONE, reason, now_ns, gone=True)\n            self._end(lease, "forced", now_ns)\n            self._take_back',
     ),
     one(
         "the lock of a dead app waits for its TTL",

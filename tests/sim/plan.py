@@ -150,7 +150,9 @@ _SERVICE = Theme(
 )
 # An honest disk loses no vote, and a wiped master is blank: what the guard is for is the rest.
 _UNGUARDED = Theme((Kind.CRASH_MASTER, Kind.POWER_LOSS, Kind.BLACKOUT), 0.2, guarded=False)
-_THEMES = (_ANYTHING, _ANYTHING, _COUNTERS, _LATE, _STOPPED, _CLOCKS, _DISKS, _SERVICE, _UNGUARDED)
+# Nothing goes wrong but that all want the same at the same moment.
+_CROWD = Theme(others=0, skews_ms=(0, 20), thinks_ms=((0, 30), (0, 300)))
+_THEMES = (_ANYTHING, _ANYTHING, _COUNTERS, _LATE, _STOPPED, _CLOCKS, _DISKS, _SERVICE, _UNGUARDED, _CROWD)
 
 
 def _scenes() -> tuple[Theme, ...]:

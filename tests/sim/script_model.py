@@ -12,26 +12,33 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from lockd.core.ballots import Attempt, Extension, FenceRound
+from lockd.core.ballots import Attempt, Extension, FenceRound, PutBack
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import on_masters
 
-_PUT_BACK = re.compile(rb" p[0-9]+$")
+_TEXT = re.compile(rb"([^ ]+) ([0-9]+) ([0-9]+) [^ ]+ [0-9]+ [0-9]+(?: (p[0-9]+))?(?: =(.*))?", re.DOTALL)
 
-Answer = tuple[int, int]
-"""Status and value, as the scripts return them in front of their time."""
+Answer = tuple[int, int] | tuple[int, int, bytes]
+"""Status and value, as the scripts return them in front of their time; and the nonce behind it, if any."""
 
 
 @dataclass(slots=True)
 class Key:
-    """A lease on a master. `text` reads as the scripts write it: token, when granted (us), and the rest."""
+    """A lease on a master. `text` reads as the scripts write it: nonce, when granted (us), and the rest."""
 
     text: bytes
     expires_ms: int
 
     @property
-    def token(self) -> bytes:
+    def nonce(self) -> bytes:
         return self.text[:32]
+
+    def fields(self) -> tuple[int, int, bytes, bytes]:
+        """When granted (us), max hold (ms), the mark where it was put back, and its app's token."""
+        found = _TEXT.fullmatch(self.text)
+        assert found is not None, self.text
+        nonce, granted_us, max_hold_ms, mark, value = found.groups()
+        return int(granted_us), int(max_hold_ms), mark or b"", nonce if value is None else value
 
 
 @dataclass(slots=True)
@@ -82,12 +89,14 @@ class Store:
         self.electorate = None if electorate is None else electorate.encode()
         self.max_ttl_ms = int(fields.get("max_ttl_ms", 0))
 
-    def vote(self, ballot: Attempt | FenceRound | Extension, electorate: bytes, now_us: int) -> Answer:
+    def vote(
+        self, ballot: Attempt | FenceRound | Extension | PutBack, electorate: bytes, now_us: int
+    ) -> Answer:
         """What this master answers when an agent asks it as lockd/masters/scripts.py does."""
         if isinstance(ballot, Attempt):
             return self.acquire(
                 ballot.resource,
-                ballot.token,
+                ballot.nonce,
                 on_masters(ballot.holder),
                 ballot.ttl_ms,
                 slot_of(ballot.resource),
@@ -97,15 +106,15 @@ class Store:
             )
         if isinstance(ballot, FenceRound):
             return self.propose(slot_of(ballot.resource), ballot.value, electorate, now_us)
-        back = ballot.put_back or b""
-        return self.extend(
-            ballot.resource, ballot.token, ballot.ttl_ms, electorate, back, ballot.age_ms, now_us
-        )
+        if isinstance(ballot, PutBack):
+            words = (ballot.resource, ballot.nonce, ballot.ttl_ms, electorate, ballot.text, ballot.age_ms)
+            return self.put_back(*words, now_us)
+        return self.extend(ballot.resource, ballot.word, ballot.ttl_ms, electorate, ballot.mark, now_us)
 
     def acquire(
         self,
         resource: bytes,
-        token: bytes,
+        nonce: bytes,
         terms: bytes,
         ttl_ms: int,
         slot: int,
@@ -126,10 +135,10 @@ class Store:
         now_ms = now_us // 1000
         key = self.lease(resource, now_us)
         if key is None:
-            self.leases[resource] = Key(b"%b %d %b" % (token, now_us, terms), now_ms + ttl_ms)
-        elif key.token != token:
+            self.leases[resource] = Key(b"%b %d %b" % (nonce, now_us, terms), now_ms + ttl_ms)
+        elif key.nonce != nonce:
             key.expires_ms = min(key.expires_ms, now_ms + self.max_ttl_ms)
-            return 0, key.expires_ms - now_ms
+            return 0, key.expires_ms - now_ms, key.nonce
         else:
             key.expires_ms = now_ms + ttl_ms
         self.counters[slot] = last
@@ -150,16 +159,9 @@ class Store:
         return 1, value
 
     def extend(
-        self,
-        resource: bytes,
-        token: bytes,
-        ttl_ms: int,
-        electorate: bytes,
-        back: bytes,
-        age_ms: int,
-        now_us: int,
+        self, resource: bytes, word: bytes, ttl_ms: int, electorate: bytes, mark: bytes, now_us: int
     ) -> Answer:
-        """back: how the lease reads when it is put back, or b'' not to."""
+        """mark: of its last proof, when its own agent asks by its nonce; b'': by its app's token."""
         if self.electorate != electorate:
             return -1, 0
         if ttl_ms > self.max_ttl_ms:
@@ -167,26 +169,45 @@ class Store:
         now_ms = now_us // 1000
         key = self.lease(resource, now_us)
         if key is None:
-            if not back:
-                return 3, 0
-            granted_us = now_us - age_ms * 1000
-            self.leases[resource] = Key(b"%b %d %b" % (token, granted_us, back), now_ms + ttl_ms)
-            return 2, ttl_ms
-        if key.token != token:
+            return 3, 0
+        granted_us, max_hold_ms, marked, token = key.fields()
+        if word != (key.nonce if mark else token):
             return 0, key.expires_ms - now_ms
-        if not back:
-            _, granted_us_text, max_hold_ms = key.text.split(b" ")[:3]
-            left_ms = (int(max_hold_ms) * 1000 - (now_us - int(granted_us_text))) // 1000
+        if not mark:
+            left_ms = (max_hold_ms * 1000 - (now_us - granted_us)) // 1000
             if left_ms <= 0:
                 return 4, 0
             ttl_ms = min(ttl_ms, left_ms)
         key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)
-        was_put_back = key.text.endswith(back) if back else _PUT_BACK.search(key.text) is not None
+        was_put_back = marked == mark if mark else marked != b""
         return 2 if was_put_back else 1, min(key.expires_ms - now_ms, ttl_ms)
 
-    def release(self, resource: bytes, token: bytes, now_us: int) -> int:
+    def put_back(
+        self,
+        resource: bytes,
+        nonce: bytes,
+        ttl_ms: int,
+        electorate: bytes,
+        text: bytes,
+        age_ms: int,
+        now_us: int,
+    ) -> Answer:
+        if self.electorate != electorate:
+            return -1, 0
+        if ttl_ms > self.max_ttl_ms:
+            return -2, self.max_ttl_ms
+        now_ms = now_us // 1000
         key = self.lease(resource, now_us)
-        if key is None or key.token != token:
+        if key is None:
+            granted_us = now_us - age_ms * 1000
+            self.leases[resource] = Key(b"%b %d %b" % (nonce, granted_us, text), now_ms + ttl_ms)
+            return 2, ttl_ms
+        return int(key.nonce == nonce), key.expires_ms - now_ms
+
+    def release(self, resource: bytes, word: bytes, now_us: int, *, by_app: bool = False) -> int:
+        """word: its nonce, or, by_app, the token that its app has."""
+        key = self.lease(resource, now_us)
+        if key is None or word != (key.fields()[3] if by_app else key.nonce):
             return 0
         del self.leases[resource]
         return 1

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any
 
 from lockd.core.answers import flaw_of
-from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Release, Verdict
+from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, PutBack, Release, Verdict, bits
 from lockd.core.clocks import Clocks
 from lockd.core.fences import largest_sane
 from lockd.core.leases import Lease
@@ -62,21 +62,22 @@ class Master:
         return self.store.counters
 
     def holder_of(self, resource: bytes) -> bytes | None:
-        """The token that it shows for a resource; None when that is free here."""
+        """The nonce that it shows for a resource; None when that is free here."""
         lease = self.store.lease(resource, self.now_us)
-        return lease.token if lease else None
+        return lease.nonce if lease else None
 
     def forget(self, resource: bytes) -> None:
         """Lost data, or an operator's FORCERELEASE from elsewhere."""
         self.store.leases.pop(resource, None)
 
-    def run(self, ballot: Ballot) -> tuple[int, int, int]:
-        """What the script of this ballot answers: status, value, time_us."""
+    def run(self, ballot: Ballot) -> tuple[Any, ...]:
+        """What the script of this ballot answers: status, value, time_us, and the nonce that refuses it."""
         now_us = self.now_us
         if isinstance(ballot, Release):
-            return self.store.release(ballot.resource, ballot.token, now_us), 0, now_us
-        assert isinstance(ballot, Attempt | FenceRound | Extension)
-        return *self.store.vote(ballot, ELECTORATE, now_us), now_us
+            return self.store.release(ballot.resource, ballot.word, now_us, by_app=ballot.by_app), 0, now_us
+        assert isinstance(ballot, Attempt | FenceRound | Extension | PutBack)
+        status, value, *shown = self.store.vote(ballot, ELECTORATE, now_us)
+        return status, value, now_us, *shown
 
 
 @dataclass
@@ -87,7 +88,7 @@ class Link:
     up: bool = True
     slow: bool = False
     sent: deque[tuple[Ballot, int]] = field(default_factory=deque)
-    replies: deque[tuple[Ballot, int, tuple[int, int, int]]] = field(default_factory=deque)
+    replies: deque[tuple[Ballot, int, tuple[Any, ...]]] = field(default_factory=deque)
     owed: deque[Ballot] = field(default_factory=deque)
 
 
@@ -134,6 +135,12 @@ class Fleet:
 
     acquire = propose = extend = _ask_all
 
+    def put_back(self, put_back: PutBack, masters: int) -> int:
+        for master in bits(masters & self._up()):
+            self._send(master, put_back)
+        self.asked.append(put_back)
+        return masters & self._up()
+
     def release(self, release: Release, masters: int) -> int:
         for master, link in enumerate(self.links):
             if masters >> master & 1:
@@ -157,10 +164,10 @@ class Fleet:
 
     def hear(self, master: int) -> None:
         """The oldest answer on its way reaches its ballot."""
-        ballot, sent_ns, (status, value, time_us) = self.links[master].replies.popleft()
+        ballot, sent_ns, (status, value, time_us, *shown) = self.links[master].replies.popleft()
         counts = True
         if not isinstance(ballot, Release):
-            flaw = flaw_of(ballot, [status, value, time_us], largest_sane(self.time.wall_us))
+            flaw = flaw_of(ballot, [status, value, time_us, *shown], largest_sane(self.time.wall_us))
             if flaw is not None and status >= 0:
                 ballot.unanswered(master, flaw, self.time.now_ns)
                 return
@@ -168,7 +175,7 @@ class Fleet:
                 self.clocks.watches[master].observe(sent_ns, self.time.now_ns, time_us)
                 self.weigh()
             counts = bool(self.votes >> master & 1)
-        ballot.answered(master, status, value, counts, self.time.now_ns)
+        ballot.answered(master, status, value, counts, self.time.now_ns, *shown)
 
     def weigh(self) -> None:
         assert self.clocks is not None
@@ -248,6 +255,7 @@ class App:
         max_hold_ms: int = 3_600_000,
         lock_delay_ms: int = 0,
         detached: bool = False,
+        value: bytes = b"",
         name: str = "",
     ) -> None:
         self.time = time
@@ -256,6 +264,7 @@ class App:
         self.max_hold_ms = max_hold_ms
         self.lock_delay_ms = lock_delay_ms
         self.detached = detached
+        self.value = value
         self.asked_ns = time.now_ns
         self.give_up_ns = None if wait_ms is None else time.now_ns + wait_ms * MS
         self.name = name
@@ -455,5 +464,5 @@ def beside(host: Host, **limits: int) -> Host:
 
 
 def shown_by(host: Host, resource: bytes = b"r") -> list[bytes | None]:
-    """Which token each master shows for a resource."""
+    """Which nonce each master shows for a resource."""
     return [master.holder_of(resource) for master in host.fleet.masters]

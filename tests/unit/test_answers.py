@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockd.core.answers import Flaw, flaw_of, is_of_release
-from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Gone
+from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Gone, PutBack
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, SANE_MOST, largest_sane
 from tests.unit.fleet_model import App, Time
 
@@ -27,15 +27,20 @@ def fence_round() -> FenceRound:
 
 
 def extension() -> Extension:
-    return Extension(b"r", b"0" * 32, 1_000, None, 0, 0, Gone(), 3, 0, 0, lambda *_: None)
+    return Extension(b"r", b"0" * 32, 1_000, b"p0", None, Gone(), 3, 0, 0, lambda *_: None)
 
 
-BALLOTS = [attempt(), fence_round(), extension()]
+def put_back() -> PutBack:
+    return PutBack(b"r", b"0" * 32, 1_000, b"0 host 1 0 p1", 0, Gone(), 0, 0, lambda *_: None)
+
+
+ANOTHERS = b"1" * 32
+BALLOTS = [attempt(), fence_round(), extension(), put_back()]
 SANE = [
     (attempt(), [1, NOW_US, NOW_US]),
     (attempt(), [1, 1, NOW_US]),
-    (attempt(), [0, 0, NOW_US]),
-    (attempt(), [0, 86_400_000, NOW_US]),
+    (attempt(), [0, 0, NOW_US, ANOTHERS]),
+    (attempt(), [0, 86_400_000, NOW_US, ANOTHERS]),
     (attempt(), [-1, 0, NOW_US]),
     (attempt(), [-2, 60_000, NOW_US]),
     (fence_round(), [1, NOW_US, NOW_US]),
@@ -46,6 +51,9 @@ SANE = [
     (extension(), [3, 0, NOW_US]),
     (extension(), [4, 0, NOW_US]),
     (extension(), [0, 10**12, NOW_US]),
+    (put_back(), [2, 1_000, NOW_US]),
+    (put_back(), [1, 1_000, NOW_US]),
+    (put_back(), [0, 10**12, NOW_US]),
 ]
 
 
@@ -70,9 +78,15 @@ def test_what_no_script_answers_is_nonsense(ballot: Ballot, reply: object) -> No
     assert flaw_of(ballot, reply, MOST) is Flaw.NONSENSE
 
 
+@pytest.mark.parametrize("shown", [[], [ANOTHERS, ANOTHERS], [b"1" * 31], [None], [1], ["1" * 32]])
+def test_a_try_is_refused_with_the_nonce_of_who_has_it(shown: list[object]) -> None:
+    assert flaw_of(attempt(), [0, 700, NOW_US, ANOTHERS], MOST) is None
+    assert flaw_of(attempt(), [0, 700, NOW_US, *shown], MOST) is Flaw.NONSENSE
+
+
 @pytest.mark.parametrize("value", [-1, -2, 86_400_001, 1 << 62, -(1 << 62)])
 def test_a_ttl_that_no_lease_can_have_is_nonsense(value: int) -> None:
-    assert flaw_of(attempt(), [0, value, NOW_US], MOST) is Flaw.NONSENSE
+    assert flaw_of(attempt(), [0, value, NOW_US, ANOTHERS], MOST) is Flaw.NONSENSE
     assert flaw_of(extension(), [1, value, NOW_US], MOST) is Flaw.NONSENSE
     assert flaw_of(extension(), [2, value, NOW_US], MOST) is Flaw.NONSENSE
 
@@ -126,17 +140,22 @@ anything: st.SearchStrategy[Any] = st.recursive(
 statuses = st.integers(-6, 6) | st.integers()
 values = st.sampled_from([0, 1, NOW_US, NOW_US + COUNTER_AHEAD_US]) | st.integers()
 votes = st.tuples(statuses, values, st.just(NOW_US) | st.integers()).map(list)
+refusals = st.tuples(st.just(0), values, st.just(NOW_US), st.just(ANOTHERS) | anything).map(list)
 
 
-@given(st.sampled_from(BALLOTS), anything | votes | st.lists(anything, min_size=3, max_size=3))
+@given(st.sampled_from(BALLOTS), anything | votes | refusals | st.lists(anything, min_size=3, max_size=4))
 def test_of_anything_what_passes_can_be_counted(ballot: Ballot, reply: Any) -> None:
     if flaw_of(ballot, reply, MOST) is not None:
         return
-    status, value, master_us = reply
-    assert {type(word) for word in reply} == {int}
+    status, value, master_us, *shown = reply
+    assert {type(word) for word in reply[:3]} == {int}
+    assert [(type(word), len(word)) for word in shown] == [(bytes, 32)] * (
+        isinstance(ballot, Attempt) and status == 0
+    )
     assert 0 < master_us < SANE_MOST
-    if status == 1 and not isinstance(ballot, Extension):
+    if status == 1 and not isinstance(ballot, Extension | PutBack):
         assert 0 < value <= min(MOST, master_us + COUNTER_AHEAD_US)
-    fresh = {Attempt: attempt, FenceRound: fence_round, Extension: extension}[type(ballot)]()
+    made = {Attempt: attempt, FenceRound: fence_round, Extension: extension, PutBack: put_back}
+    fresh = made[type(ballot)]()
     fresh.put_to(0b11111)
-    fresh.answered(0, status, value, True, 0)
+    fresh.answered(0, status, value, True, 0, *shown)

@@ -37,9 +37,10 @@ def fence_round(settled=None) -> FenceRound:
 
 
 def extension(settled=None, *, proven: int = ALL, gone: Gone | None = None) -> Extension:
-    put_back, gone = b"3600000 host 1 0", gone or Gone()
+    before = attempt()
+    before.yes = proven
     made = Extension(
-        b"r", b"t" * 32, 10_000, put_back, 0, proven, gone, QUORUM, 0, 250 * MS, settled or Settled()
+        b"r", b"t" * 32, 10_000, b"p0", before, gone or Gone(), QUORUM, 0, 250 * MS, settled or Settled()
     )
     made.put_to(ALL)
     return made
@@ -52,27 +53,34 @@ def release(settled=None, masters: int = ALL) -> Release:
 
 
 def say(ballot, master: int, what: str) -> None:
-    """One master's answer: y(es), t(aken), s(ilent), u(nheeded yes), x (a taken that doesn't count)."""
+    """One master's answer: y(es), t(aken), o (taken by another), s(ilent), u(nheeded yes), x (a taken that
+    doesn't count)."""
     if what == "s":
         ballot.unanswered(master, "down", 1)
-    else:
-        status, counts = {"y": (1, True), "t": (0, True), "u": (1, False), "x": (0, False)}[what]
-        ballot.answered(master, status, FENCE if status else 700, counts, 1)
+        return
+    status, counts = {"y": (1, True), "t": (0, True), "o": (0, True), "u": (1, False), "x": (0, False)}[what]
+    shown = (what.encode() * 32,) if what in "to" and isinstance(ballot, Attempt) else ()
+    ballot.answered(master, status, FENCE if status else 700, counts, 1, *shown)
 
 
 def right_verdict(votes) -> Verdict:
     yes = sum(v == "y" for v in votes)
-    voters = sum(v in "yt" for v in votes)
+    seen = [v for v in votes if v in "yto"]
     if yes >= QUORUM:
         return Verdict.YES
-    return Verdict.TAKEN if voters >= QUORUM else Verdict.NO_QUORUM
+    if len(seen) < QUORUM:
+        return Verdict.NO_QUORUM
+    # What nobody has heard of may be anybody's.
+    unknown = N - len(seen)
+    may_hold = any(seen.count(other) + unknown >= QUORUM for other in "to" if other in seen)
+    return Verdict.TAKEN if may_hold else Verdict.SPLIT
 
 
 def could_end(votes, heard) -> set[Verdict]:
     """All verdicts that are possible still, whatever the masters not heard yet will say."""
     open_ones = [m for m in range(N) if m not in heard]
     ends = set()
-    for rest in product("yts", repeat=len(open_ones)):
+    for rest in product("ytos", repeat=len(open_ones)):
         whole = list(votes)
         for master, vote in zip(open_ones, rest, strict=True):
             whole[master] = vote
@@ -81,7 +89,7 @@ def could_end(votes, heard) -> set[Verdict]:
 
 
 # Every combination of votes; of the 120 orders of arrival, those that differ for it.
-COMBINATIONS = ["".join(votes) for votes in product("yts", repeat=N)]
+COMBINATIONS = ["".join(votes) for votes in product("ytos", repeat=N)]
 ORDERS = list(permutations(range(N)))
 
 
@@ -95,7 +103,8 @@ def distinct_orders(votes):
 
 
 def test_every_vote_in_every_order_comes_to_what_a_count_of_voters_says():
-    """Never TAKEN without a quorum of voters, never NO_QUORUM with one, never YES without a quorum of yes."""
+    """Never TAKEN without a quorum of voters and one who may have a quorum, never NO_QUORUM with a quorum of
+    voters, never YES without a quorum of yes."""
     for votes in COMBINATIONS:
         for order in distinct_orders(votes):
             settled = Settled()
@@ -106,14 +115,15 @@ def test_every_vote_in_every_order_comes_to_what_a_count_of_voters_says():
 
 
 def test_every_vote_settles_with_the_very_answer_that_makes_its_outcome_certain():
-    certain: dict[tuple[int, int, int], set[Verdict]] = {}
-    for votes in COMBINATIONS:
+    certain: dict[tuple[int, ...], set[Verdict]] = {}
+    # Whose vote it is makes no difference: every order of each combination comes to all of them.
+    for votes in sorted({"".join(sorted(votes)) for votes in COMBINATIONS}):
         for order in distinct_orders(votes):
             asked = attempt()
             for turn, master in enumerate(order, 1):
                 say(asked, master, votes[master])
                 heard = order[:turn]
-                shape = (*(sum(votes[m] == v for m in heard) for v in "yts"),)
+                shape = (*(sum(votes[m] == v for m in heard) for v in "ytos"),)
                 ends = certain.setdefault(shape, could_end(votes, heard))
                 expected = next(iter(ends)) if len(ends) == 1 else Verdict.OPEN
                 assert asked.verdict is expected, (votes, order, turn)

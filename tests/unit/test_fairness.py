@@ -163,7 +163,7 @@ def test_what_is_granted_to_one_who_is_gone_already_is_ended(
         session.lock_starts(request)
         session.agent.crowd = Crowd(0)  # it is one of many: its end comes later
         session.connection_lost(None)
-        attempt: Any = SimpleNamespace(resource=b"late", token=b"0" * 32, ttl_ms=1_000, t1_ns=0, landed=0)
+        attempt: Any = SimpleNamespace(resource=b"late", nonce=b"0" * 32, ttl_ms=1_000, t1_ns=0, landed=0)
         request.granted(Lease(attempt, request, 1, 0), 0)
         assert agent.done == [], "core is in the middle of its work"
         await most_in_a_turn(agent, 1)

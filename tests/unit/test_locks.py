@@ -4,11 +4,12 @@ from itertools import pairwise
 
 import pytest
 
-from lockd.core.ballots import Attempt, Extension, FenceRound, Release, Verdict
+from lockd.core.ballots import Attempt, Extension, FenceRound, PutBack, Release, Verdict
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, slot_of
 from lockd.core.leases import Loss, Standing
 from lockd.core.locks import Locks
 from lockd.core.validity import deadline_ns, notice_ns
+from tests.sim.script_model import Key
 from tests.unit.fleet_model import MS, Answer, App, Host, beside, cluster, fresh_token, shown_by
 
 R = b"r"
@@ -135,13 +136,13 @@ def test_a_granted_lease_always_has_some_validity_left_at_its_grant():
             assert app.held.deadline_ns - host.time.now_ns > 10 * MS
 
 
-def test_every_try_has_a_token_of_its_own():
+def test_every_try_has_a_nonce_of_its_own():
     """Rule 4: a late answer to an old try can't be taken for one to the new."""
     host = cluster()
     other = beside(host).locked()
     host.lock(wait_ms=5_000)
     host.pass_ms(1_000)
-    tokens = [attempt.token for attempt in host.asked(Attempt)]
+    tokens = [attempt.nonce for attempt in host.asked(Attempt)]
     assert len(tokens) > 3
     assert len(set(tokens)) == len(tokens)
     assert other.held.token not in tokens
@@ -158,6 +159,86 @@ def test_a_try_whose_answer_was_lost_is_not_beaten_by_itself():
     answer(host, *range(5))
     assert app.code == "granted"
     assert shown_by(host) == [app.held.token] * 5
+
+
+def test_two_apps_that_chose_the_same_token_exclude_each_other():
+    """Rule 4: 'mine' is this very try."""
+    host = cluster()
+    first = host.locked(value=b"same")
+    assert first.held.token == b"same"
+    assert beside(host).locked(value=b"same").code == "TAKEN"
+    assert shown_by(host) == [first.held.nonce] * 5
+
+
+def test_a_late_release_of_one_try_does_not_delete_the_lease_of_the_next_with_the_same_token():
+    """Rule 4. The connection was away for the release, and is back when the next one holds."""
+    host = cluster()
+    first = host.locked(value=b"same")
+    break_all(host, 4)
+    host.unlock(first)
+    host.fleet.settle()
+    host.fleet.masters[4].forget(R)
+    other = beside(host)
+    second = other.locked(value=b"same")
+    assert shown_by(host) == [second.held.nonce] * 5
+    host.fleet.come_back(4)
+    host.fleet.settle()
+    assert shown_by(host) == [second.held.nonce] * 5
+
+
+def test_a_failed_try_gives_back_itself_and_not_what_has_the_same_token():
+    host = cluster()
+    first = beside(host).locked(value=b"same")
+    slow(host, 3, 4)
+    second = host.lock(value=b"same")
+    answer_all(host)
+    assert second.code == "TAKEN"
+    assert shown_by(host) == [first.held.nonce] * 5
+
+
+def test_by_the_token_that_it_chose_an_app_extends_and_releases_through_any_agent():
+    host = cluster()
+    app = host.locked(value=b"=a \r\n p1 =b\x00", detached=True)
+    assert extend_elsewhere(beside(host), app.held.nonce, 20_000).code == "NOTHELD"
+    assert extend_elsewhere(beside(host), app.held.token, 20_000).code == "done"
+    assert unlock_elsewhere(beside(host), app.held.nonce).code == "NOTHELD"
+    assert unlock_elsewhere(beside(host), app.held.token).code == "done"
+    assert shown_by(host) == [None] * 5
+
+
+def test_what_is_put_back_keeps_the_token_that_its_app_chose():
+    host = cluster()
+    break_all(host, 3, 4)
+    app = host.locked(value=b"mine", detached=True)
+    for master in (3, 4):
+        host.fleet.come_back(master)
+    host.extend(app, 30_000)
+    host.fleet.settle()
+    assert unlock_elsewhere(beside(host), b"mine").code == "done"
+    assert shown_by(host) == [None] * 5
+
+
+def test_one_token_chosen_for_two_resources_makes_two_leases():
+    host = cluster()
+    here = host.locked(value=b"same", detached=True)
+    there = host.locked(b"other", value=b"same", detached=True)
+    host.unlock(here)
+    host.fleet.settle()
+    assert shown_by(host) == [None] * 5
+    assert shown_by(host, b"other") == [there.held.nonce] * 5
+
+
+def test_a_detached_lease_locked_again_with_its_token_is_the_one_that_is_known():
+    """The first was given back through another agent."""
+    host = cluster()
+    host.locked(value=b"same", detached=True, ttl_ms=5_000)
+    assert unlock_elsewhere(beside(host), b"same").code == "done"
+    second = host.locked(value=b"same", detached=True, ttl_ms=20_000)
+    host.pass_ms(6_000)
+    told = host.unlock(second)
+    host.fleet.settle()
+    assert told.code == "done"
+    assert host.locks.detached == {}
 
 
 # What a failed try leaves
@@ -365,6 +446,87 @@ def test_what_another_host_holds_is_taken_and_says_when_to_come_again():
     assert app.code == "TAKEN"
     assert app.refusal.retry_after_ms == 3_000
     assert app.refusal.text.startswith("retry-after=3000 ")
+
+
+def three_that_split_the_votes(**wanted: int) -> list[tuple[Host, App]]:
+    """Their questions reach the masters in another order each: two votes, two votes and one."""
+    first = cluster()
+    hosts = [first, beside(first), beside(first)]
+    for host in hosts:
+        slow(host, *range(5))
+    apps = [host.lock(**wanted) for host in hosts]
+    for master, host in zip(range(5), (0, 0, 1, 1, 2), strict=True):
+        hosts[host].fleet.arrive(master)
+    for host in hosts:
+        answer(host, *range(5))
+    return list(zip(hosts, apps, strict=True))
+
+
+def test_none_of_those_that_split_the_votes_is_told_that_another_holds_it():
+    asked = three_that_split_the_votes()
+    assert [app.code for _, app in asked] == ["", "", ""]
+    for host, _ in asked:
+        answer(host, *range(5))
+    assert shown_by(asked[0][0]) == [None] * 5
+
+
+def test_those_that_split_the_votes_try_again_and_one_gets_it_without_waiting():
+    asked = three_that_split_the_votes()
+    for host, _ in asked:
+        answer_all(host)
+        host.pass_ms(20)
+    codes = sorted(app.code for _, app in asked)
+    assert codes == ["TAKEN", "TAKEN", "granted"]
+
+
+def split_for_ever(host: Host) -> None:
+    """Others' tries are there whenever this one comes: two votes for one, two for another."""
+    for master, nonce in zip(range(4), b"aabb", strict=True):
+        host.fleet.masters[master].store.leases[R] = Key(
+            b"%b 1 0 host 1 0" % (bytes([nonce]) * 32), host.fleet.masters[master].now_us // 1000 + 50_000
+        )
+
+
+def test_a_vote_that_stays_split_ends_as_contention_that_names_no_holder():
+    """In the time that one try may take: no outage, and nobody has it."""
+    host = cluster()
+    split_for_ever(host)
+    app = host.lock()
+    host.pass_ms(250)
+    assert (app.code, app.answered_ns <= app.asked_ns + 250 * MS) == ("TIMEOUT", True)
+    assert "several try for it" in app.refusal.text
+    assert len(host.asked(Attempt)) > 3
+    assert host.at_rest()
+
+
+def test_a_wait_that_ends_in_a_split_vote_names_no_holder():
+    host = cluster()
+    split_for_ever(host)
+    app = host.lock(wait_ms=1_000)
+    host.pass_ms(1_001)
+    assert app.code == "TIMEOUT"
+    assert "several try for it" in app.refusal.text
+
+
+def test_one_that_comes_between_two_tries_of_a_split_vote_is_tried_for_too():
+    host = cluster()
+    split_for_ever(host)
+    host.lock(wait_ms=10_000)
+    host.pass_ms(1)
+    app = host.lock()
+    assert app.code == ""
+    host.pass_ms(250)
+    assert app.code == "TIMEOUT"
+
+
+def test_one_that_may_have_a_quorum_with_a_silent_master_is_taken_for_its_holder():
+    host = cluster()
+    other = beside(host)
+    break_all(other, 3, 4)
+    other.locked()
+    break_all(host, 0)
+    app = host.locked()
+    assert app.code == "TAKEN"
 
 
 def test_what_another_app_on_this_host_holds_is_taken_without_asking_any_master():
@@ -657,13 +819,16 @@ def test_a_renewed_deadline_counts_from_before_the_renewal_was_sent():
     assert app.renewals == [deadline_ns(asked_ns, 3_000)]
 
 
-def test_a_renewal_puts_the_lease_back_on_masters_that_lost_it():
-    """Rule 2."""
+def test_a_lease_is_put_back_where_it_was_lost_by_the_renewal_after_the_one_that_found_it_gone():
+    """Rule 2: not at once, it may be on its way out everywhere."""
     host = cluster()
     app = host.locked(ttl_ms=3_000)
     forget(host, 1, 3)
     host.pass_ms(1_001)
-    assert shown_by(host) == [app.held.token] * 5
+    assert len(app.renewals) == 1
+    assert shown_by(host) == [app.held.nonce, None] * 2 + [app.held.nonce]
+    host.pass_ms(1_000)
+    assert shown_by(host) == [app.held.nonce] * 5
     assert app.losses == []
 
 
@@ -829,7 +994,7 @@ def test_what_is_left_of_a_lease_that_looks_gone_stays_until_the_promise_to_its_
     host.pass_ms(3_400)
     assert len(app.losses) == 1
     host.pass_until(promised_ns - MS)
-    assert shown_by(host) == [app.held.token] * 5
+    assert shown_by(host) == [None, app.held.nonce, None, app.held.nonce, None]
     assert app.ends == []
     host.pass_until(promised_ns + MS)
     assert shown_by(host) == [None] * 5
@@ -847,14 +1012,12 @@ def test_the_holder_of_a_lease_that_looks_gone_may_give_it_back_before():
 
 
 def test_losses_on_a_minority_add_up_over_renewals_that_failed():
-    """Two masters lose it, a renewal that fails for another reason puts it back; then a third loses it."""
+    """Two masters lose it, and a renewal fails for another reason; then a third loses it."""
     host = cluster()
     app = host.locked(ttl_ms=10_000)
     forget(host, 0, 1)
     slow(host, 3, 4)
-    host.pass_ms(3_400)
-    assert shown_by(host) == [app.held.token] * 5
-    host.pass_ms(300)
+    host.pass_ms(3_700)
     assert app.losses == []
     forget(host, 2)
     quick(host, 3, 4)
@@ -863,28 +1026,36 @@ def test_losses_on_a_minority_add_up_over_renewals_that_failed():
     assert len(app.losses) == 1
 
 
-def test_what_a_renewal_put_back_is_not_counted_by_the_next_try():
-    host = cluster()
-    app = host.locked(ttl_ms=10_000)
-    forget(host, 0, 1)
+def spread_to_all(host: Host, **wanted: int) -> App:
+    """A lease that two masters did not have: a renewal has just put it on them."""
     break_all(host, 3, 4)
-    host.pass_ms(6_000)
-    assert shown_by(host)[:3] == [app.held.token] * 3
-    assert app.renewals == []
-    host.pass_ms(4_000)
+    app = host.locked(ttl_ms=9_000, **wanted)
+    for master in (3, 4):
+        host.fleet.come_back(master)
+    host.pass_ms(3_001)
+    assert len(app.renewals) == 1
+    assert shown_by(host) == [app.held.nonce] * 5
+    return app
+
+
+def test_what_a_renewal_put_back_is_not_counted_by_the_next():
+    host = cluster()
+    app = spread_to_all(host)
+    forget(host, 0)
+    host.pass_ms(3_001)
+    assert len(app.renewals) == 1
     assert len(app.losses) == 1
 
 
 def test_what_a_renewal_put_back_counts_again_once_a_quorum_has_proven_the_lease():
     host = cluster()
-    app = host.locked(ttl_ms=3_000)
-    forget(host, 0, 1)
-    host.pass_ms(1_500)
-    assert len(app.renewals) == 1
-    forget(host, 2)
-    break_all(host, 4)
-    host.pass_ms(1_000)
+    app = spread_to_all(host)
+    host.pass_ms(3_001)
     assert len(app.renewals) == 2
+    forget(host, 2)
+    break_all(host, 1)
+    host.pass_ms(3_001)
+    assert len(app.renewals) == 3
     assert app.losses == []
 
 
@@ -910,31 +1081,130 @@ def test_put_backs_on_masters_that_never_had_the_lease_do_not_hide_that_another_
 
 def test_a_put_back_whose_answer_was_lost_is_not_taken_for_a_lease_that_was_always_there():
     host = cluster()
+    break_all(host, 3, 4)
     app = host.locked(ttl_ms=9_000)
-    forget(host, *range(5))
-    slow(host, *range(5))
-    host.pass_ms(3_100)
-    lose_answers(host)
-    answer_all(host)
-    assert app.renewals == []
-    assert len(app.losses) == 1
-
-
-def test_nor_is_it_by_the_next_renewal_when_the_first_was_given_up():
-    host = cluster()
-    app = host.locked(ttl_ms=9_000)
-    forget(host, *range(5))
-    slow(host, *range(5))
-    host.pass_ms(3_100)
-    for master in range(5):
+    for master in (3, 4):
+        host.fleet.come_back(master)
+    slow(host, 3, 4)
+    host.pass_ms(3_001)
+    for master in (3, 4):
+        host.fleet.arrive(master)
+        host.fleet.hear(master)
+        assert sent_to(host, master) == ["PutBack"]
         host.fleet.break_off(master, arrived=1)
         host.fleet.fail_to_connect(master)
         host.fleet.come_back(master)
-    quick(host, *range(5))
-    host.pass_ms(2_000)
-    assert len(host.asked(Extension)) >= 2
-    assert app.renewals == []
+    assert shown_by(host) == [app.held.nonce] * 5
+    quick(host, 3, 4)
+    forget(host, 0)
+    host.pass_ms(3_001)
+    assert len(app.renewals) == 1
     assert len(app.losses) == 1
+
+
+def test_what_another_agent_gave_back_is_locked_for_nobody_by_an_extension_through_its_own():
+    """Rule 2: this locked it on all masters until the end of its TTL, and nobody held it."""
+    host = cluster()
+    app = host.locked(ttl_ms=20_000, detached=True)
+    other = beside(host)
+    assert unlock_elsewhere(other, app.held.token).code == "done"
+    told = host.extend(app, 30_000)
+    host.fleet.settle()
+    assert told.code == "EXPIRED"
+    assert shown_by(host) == [None] * 5
+    assert other.locked().code == "granted"
+
+
+def test_what_was_taken_away_by_force_elsewhere_does_not_come_back_with_a_renewal():
+    host = cluster()
+    app = host.locked(ttl_ms=9_000)
+    forget(host, *range(5))
+    host.pass_ms(3_001)
+    assert len(app.losses) == 1
+    assert shown_by(host) == [None] * 5
+
+
+def test_what_was_given_back_elsewhere_is_not_put_on_masters_that_never_had_it():
+    """Nothing is put anywhere but behind a proof of just now."""
+    host = cluster()
+    break_all(host, 3, 4)
+    app = host.locked(ttl_ms=20_000, detached=True)
+    assert unlock_elsewhere(beside(host), app.held.token).code == "done"
+    for master in (3, 4):
+        host.fleet.come_back(master)
+    break_all(host, 0, 1, 2)
+    told = host.extend(app, 30_000)
+    host.pass_ms(300)
+    assert told.code == "NOQUORUM"
+    assert shown_by(host) == [None] * 5
+
+
+def test_what_was_put_back_is_given_back_when_the_lease_turns_out_to_be_gone():
+    host = cluster()
+    app = spread_to_all(host)
+    forget(host, 0, 1, 2)
+    host.pass_ms(3_001)
+    assert len(app.losses) == 1
+    assert shown_by(host) == [None] * 5
+
+
+def test_what_is_put_back_when_the_lease_was_found_gone_already_is_given_back_too():
+    """Sent behind a proof, and late."""
+    host = cluster()
+    break_all(host, 3)
+    app = host.locked(ttl_ms=9_000)
+    host.fleet.come_back(3)
+    slow(host, 3)
+    host.pass_ms(3_001)
+    host.fleet.arrive(3)
+    host.fleet.hear(3)
+    assert sent_to(host, 3) == ["PutBack"]
+    forget(host, 0, 1, 2)
+    host.pass_ms(3_001)
+    assert len(app.losses) == 1
+    answer_all(host)
+    assert shown_by(host) == [None] * 4 + [app.held.nonce]
+
+
+def test_where_the_last_proof_found_it_late_it_is_not_put_back():
+    """The proof was there when that master said so: what is gone from it now was taken away."""
+    host = cluster()
+    app = host.locked(ttl_ms=9_000)
+    slow(host, 4)
+    host.pass_ms(3_001)
+    assert len(app.renewals) == 1
+    answer_all(host)
+    forget(host, 4)
+    host.pass_ms(3_001)
+    assert len(app.renewals) == 2
+    assert shown_by(host) == [app.held.nonce] * 4 + [None]
+
+
+def test_nothing_is_put_back_for_a_lease_that_was_given_back_while_a_late_master_was_heard():
+    host = cluster()
+    break_all(host, 3)
+    app = host.locked(ttl_ms=9_000)
+    host.fleet.come_back(3)
+    slow(host, 3)
+    host.pass_ms(3_001)
+    host.unlock(app)
+    answer_all(host)
+    assert shown_by(host) == [None] * 5
+    assert host.asked(PutBack) == []
+
+
+def test_what_is_over_is_not_asked_for_again_when_a_connection_comes_back():
+    host = cluster()
+    app = host.locked(ttl_ms=9_000)
+    slow(host, *range(5))
+    told = host.extend(app, 30_000)
+    host.unlock(app)
+    assert told.code == "EXPIRED"
+    break_all(host, 0)
+    host.fleet.come_back(0)
+    assert sent_to(host, 0) == ["Release"]
+    answer_all(host)
+    assert shown_by(host) == [None] * 5
 
 
 def test_a_lease_taken_by_another_after_data_loss_is_lost():
@@ -957,18 +1227,19 @@ def test_a_renewal_whose_votes_do_not_count_proves_nothing():
     assert len(app.losses) == 1
 
 
-def test_a_release_reaches_masters_where_only_a_failed_renewal_put_it():
+def test_a_release_reaches_masters_where_it_was_only_put_back():
     host = cluster()
-    break_all(host, 3, 4)
-    app = host.locked(ttl_ms=10_000)
+    break_all(host, 3)
+    app = host.locked(ttl_ms=9_000)
     host.fleet.come_back(3)
-    slow(host, 0, 1)
-    host.pass_ms(3_700)
-    assert app.renewals == []
-    assert shown_by(host)[3] == app.held.token
-    quick(host, 0, 1)
+    slow(host, 3)
+    host.pass_ms(3_001)
+    host.fleet.arrive(3)
+    host.fleet.hear(3)
+    assert sent_to(host, 3) == ["PutBack"]
     host.unlock(app)
-    host.fleet.settle()
+    answer_all(host)
+    assert len(host.asked(PutBack)) == 1
     assert shown_by(host) == [None] * 5
 
 
@@ -1055,7 +1326,7 @@ def test_extend_of_a_lease_that_vanished_is_expired():
     host = cluster()
     app = host.locked(ttl_ms=10_000)
     forget(host, 0, 1, 2)
-    told = host.extend(app, 20_000)
+    told = host.extend(app, 30_000)
     host.fleet.settle()
     assert told.code == "EXPIRED"
     assert "gone from m1, m2, m3" in told.text
@@ -1185,8 +1456,7 @@ def test_another_agents_lease_is_put_back_nowhere():
     assert shown_by(host) == [app.held.token] * 3 + [None, None]
 
 
-def test_what_its_own_agent_put_back_after_its_end_is_not_extended_elsewhere():
-    """The EXTEND was on its way until the lease had ended, and another held the resource meanwhile."""
+def test_an_extension_that_was_on_its_way_until_the_lease_had_ended_brings_it_back_nowhere():
     host = cluster()
     app = host.locked(ttl_ms=1_000, detached=True)
     slow(host, *range(5))
@@ -1198,9 +1468,23 @@ def test_what_its_own_agent_put_back_after_its_end_is_not_extended_elsewhere():
     other.unlock(second)
     other.fleet.settle()
     answer_all(host)
-    assert shown_by(host) == [app.held.token] * 5
+    assert shown_by(host) == [None] * 5
     told = extend_elsewhere(other, app.held.token, 5_000)
     assert told.code == "NOTHELD"
+
+
+def test_what_its_own_agent_put_back_is_not_counted_elsewhere():
+    """Only that agent knows whether another held the resource meanwhile."""
+    host = cluster()
+    break_all(host, 3, 4)
+    app = host.locked(detached=True)
+    for master in (3, 4):
+        host.fleet.come_back(master)
+    host.extend(app, 30_000)
+    host.fleet.settle()
+    assert shown_by(host) == [app.held.nonce] * 5
+    forget(host, 0)
+    assert extend_elsewhere(beside(host), app.held.token, 40_000).code == "NOTHELD"
 
 
 def test_another_agents_lease_that_is_on_no_quorum_is_not_held():

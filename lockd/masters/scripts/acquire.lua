@@ -1,10 +1,11 @@
 -- One master's vote for a lease (rules 4, 6, 8, 9 of the design: see lockd/core/__init__.py).
 --
 -- KEYS  1 the lease   2 the fence counters (hash)
--- ARGV  1 token  2 "max_hold_ms owner" (0: extended by its own agent only)  3 ttl_ms  4 fence slot  5 fence hint  6 fence block size  last: electorate
--- Returns {status, value, time_us}
+-- ARGV  1 nonce of the try  2 "max_hold_ms owner" (0: extended by its own agent only) and " =token" where the app
+--         chose one  3 ttl_ms  4 fence slot  5 fence hint  6 fence block size  last: electorate
+-- Returns {status, value, time_us}, and with status 0 a fourth
 --    1 granted             value = the first fence of the block reserved
---    0 held by another     value = how many ms until it expires here
+--    0 held by another     value = how many ms until it expires here; then the nonce of that lease
 --   -1 no identity, or not this electorate     -2 ttl above this master's ceiling (value = the ceiling in ms)
 --   -3 the fence counter is wrong: a day ahead of this clock, at 2^52, or no number
 -- time_us is read first: Redis decides what has expired by a time that it froze before the script began, so a clock jump
@@ -30,11 +31,13 @@ local last = fence + block
 -- As a 'not': it is true of what is no number (nan), too.
 if not (last <= now_us + 86400000000 and last < 4503599627370496) then return {-3, 0, now_us} end
 
--- %.0f: Lua would write a number this large as 1.7e+15 and lose its end.
-local lease = string.format('%s %.0f %s', ARGV[1], now_us, ARGV[2])
+-- %.0f: Lua would write a number this large as 1.7e+15 and lose its end. Not %s: that ends at the first zero byte.
+local lease = ARGV[1] .. string.format(' %.0f ', now_us) .. ARGV[2]
 if not call('SET', KEYS[1], lease, 'NX', 'PX', ARGV[3]) then
-  -- Free or mine: a retry after a lost answer must not be beaten by itself (rule 4).
-  if string.sub(call('GET', KEYS[1]), 1, 32) ~= ARGV[1] then
+  -- Free or mine: a retry after a lost answer must not be beaten by itself. 'Mine' is this very try: two for which their
+  -- apps chose the same token exclude each other like any others (rule 4).
+  local nonce = string.sub(call('GET', KEYS[1]), 1, 32)
+  if nonce ~= ARGV[1] then
     -- Nobody relies on a lease for longer than the ceiling, or than the one before it was lowered (rule 9). One that has
     -- more to go outlived a clock that was set back, and would block for as long as that was.
     local longest_ms = math.max(ceiling_ms, tonumber(identity[3] or 0))
@@ -43,7 +46,7 @@ if not call('SET', KEYS[1], lease, 'NX', 'PX', ARGV[3]) then
       call('PEXPIRE', KEYS[1], longest_ms)
       lasts_ms = longest_ms
     end
-    return {0, lasts_ms, now_us}
+    return {0, lasts_ms, now_us, nonce}
   end
   call('PEXPIRE', KEYS[1], ARGV[3])
 end

@@ -1,17 +1,17 @@
 -- One master's vote for going on with a lease (rules 2, 7, 9).
 --
 -- KEYS  1 the lease
--- ARGV  1 token  2 ttl_ms  3 "max_hold_ms owner pN" to put the lease back where it is missing, or "" not to
---         (N numbers the proof of the lease that it is put back after)
---       4 age of the lease in ms (used with 3)  last: electorate
+-- ARGV  1 its nonce, or, with an empty 3, the token that its app has (rule 4)  2 ttl_ms
+--       3 the mark of the last proof ("pN") when its own agent asks, or ""  last: electorate
 -- Returns {status, value, time_us}
 --    1 extended            value = ms that may be relied upon: the ttl, or what max_hold leaves of it
---    2 was missing, put back; or was put back since that proof, and the answer may have got lost; or, with an empty 3,
---      was put back at all: another may have held the resource in between, and only its own agent knows
+--    2 extended, but it was put back since that proof; or, with an empty 3, at all: another may have held the resource in
+--      between, and only its own agent knows
 --    0 held by another     value = how many ms until that one expires here
---    3 missing, and not to be put back
+--    3 missing
 --    4 held for max_hold already (asked only with an empty 3)
 --   -1 no identity, or not this electorate     -2 ttl above this master's ceiling
+-- It puts nothing back: that is for put_back.lua, behind a proof.
 -- time_us is read first: Redis decides what has expired by a time that it froze before the script began, so a clock jump
 -- that ended a key early is seen in it (rule 11c).
 -- It never shortens: an extension that reached only some masters would otherwise undo the promise made before it.
@@ -27,16 +27,16 @@ local ttl_ms = tonumber(ARGV[2])
 if ttl_ms > tonumber(identity[2]) then return {-2, tonumber(identity[2]), now_us} end
 
 local lease = call('GET', KEYS[1])
-if not lease then
-  if ARGV[3] == '' then return {3, 0, now_us} end
-  call('SET', KEYS[1], string.format('%s %.0f %s', ARGV[1], now_us - ARGV[4] * 1000, ARGV[3]), 'PX', ttl_ms)
-  return {2, ttl_ms, now_us}
-end
-if string.sub(lease, 1, 32) ~= ARGV[1] then return {0, call('PTTL', KEYS[1]), now_us} end
+if not lease then return {3, 0, now_us} end
+local nonce, granted_us, max_hold_ms, rest = string.match(lease, '^(%S+) (%d+) (%d+) %S+ %d+ %d+(.*)$')
+if not nonce then return {0, call('PTTL', KEYS[1]), now_us} end
+local mark = string.match(rest, '^ (p%d+)')
+local word = nonce
+if ARGV[3] == '' then word = string.match(rest, '^ =(.*)$') or string.match(rest, '^ p%d+ =(.*)$') or nonce end
+if word ~= ARGV[1] then return {0, call('PTTL', KEYS[1]), now_us} end
 
 if ARGV[3] == '' then
   -- The agent does not know this lease (it was granted by another): the bound on renewals is kept here (rule 7).
-  local granted_us, max_hold_ms = string.match(lease, '^%S+ (%d+) (%d+)')
   local left_ms = math.floor(max_hold_ms - (now_us - granted_us) / 1000)
   if left_ms <= 0 then return {4, 0, now_us} end
   ttl_ms = math.min(ttl_ms, left_ms)
@@ -46,10 +46,5 @@ if lasts_ms < ttl_ms then
   call('PEXPIRE', KEYS[1], ttl_ms)
   lasts_ms = ttl_ms
 end
-local put_back
-if ARGV[3] == '' then
-  put_back = string.find(lease, ' p%d+$')
-else
-  put_back = string.sub(lease, -#ARGV[3]) == ARGV[3]
-end
+local put_back = mark and (ARGV[3] == '' or mark == ARGV[3])
 return {put_back and 2 or 1, math.min(lasts_ms, ttl_ms), now_us}

@@ -8,9 +8,9 @@ The algorithm is Redlock (Redis documentation, "Distributed Locks with Redis"), 
 code names where it serves them:
 
  1  Redlock, whole: a quorum, within a validity counted from before the first byte, checked when answering.
- 2  Answer at quorum, keep going to N; an extension puts the lease back where it is missing.
+ 2  Answer at quorum, keep going to N; behind a proof of just now a lease is put on masters that never had it.
  3  Give back at once what a failed try left, also where no answer came; never overtake one's own acquire.
- 4  Acquire is 'free or mine'; tokens are 128 bits from the operating system and never used twice.
+ 4  Acquire is 'free or mine', by the try's own nonce: 128 bits from the operating system, never used twice.
  5  Own deadlines: a slow or dead master costs no request anything.
  6  Fences are unique and ordered, even if mutual exclusion fails.
  7  The number of renewals is bounded by max_hold.

@@ -34,6 +34,7 @@ from lockd.server.canary import Canary
 from lockd.server.commands import Commands
 from lockd.server.hangups import HangUps
 from lockd.server.lanes import BITE_NS, Crowd, Lane
+from lockd.server.losses import Losses
 from lockd.server.operators import master_rows
 from lockd.server.peer import Peer, Permissions
 from lockd.server.quotas import Quotas
@@ -86,6 +87,7 @@ class Agent:
         self.quotas = Quotas(config.limits)
         self.buffers = Buffers(config.limits, self.quotas)
         self.hang_ups = HangUps()
+        self.losses = Losses()
         self.permissions = Permissions(config)
         self.fleet = Fleet(config, self.metrics, self._master_changed, self._ballot_broke)
         limits = Limits(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)

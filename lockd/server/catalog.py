@@ -334,7 +334,7 @@ COMMANDS: tuple[Command, ...] = (
         -1,
         "connection",
         _HANDSHAKE,
-        "Agrees on RESP2 or RESP3. A loss is pushed to RESP3 connections only.",
+        "Agrees on RESP2 or RESP3. A loss, where LOCK said NOTIFY, is pushed to RESP3 connections only.",
         "map: server, version, proto, id, mode, role, modules",
         (
             Argument(

@@ -156,10 +156,8 @@ class Commands:
                 max_hold_ms = _ms(next(options, b""), "MAXHOLD", lock_class.max_hold_ms, whose, least_ms=1)
             elif option == b"DETACHED":
                 detached = True
-            elif option == b"NOTIFY" and session.protocol == 3:
-                notify = True
             elif option == b"NOTIFY":
-                raise BadRequest("ERR NOTIFY needs RESP3: send HELLO 3 first")
+                notify = True
             else:
                 shown = word[:32].decode(errors="backslashreplace")
                 raise BadRequest(f"ERR syntax error at '{shown}': {catalog.usage('lock')}")
@@ -168,6 +166,9 @@ class Commands:
                 f"ERR the ttl of {ttl_ms} ms is longer than the lease may be held: "
                 f"{max_hold_ms} ms ({whose} or MAXHOLD)"
             )
+
+        if notify:
+            session.notify()
 
         def begin(place: Place) -> None:
             now_ns = boottime_ns()
@@ -208,13 +209,14 @@ class Commands:
         )
 
     def _report_loss(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
-        """A lease that was lost is given back, and the app told why: also when core has forgotten it
-        already."""
-        loss = session.loss_of(token)
-        if loss is not None:
+        """Who names a lease that was lost is told why, on whatever connection, also when core has forgotten
+        it already; and it is given back."""
+        lost = self._agent.losses.of(token)
+        if lost is not None and lost.resource == resource:
+            session.knows_of(token)
             self._agent.locks.forget(resource, token, boottime_ns())
-            self._agent.lease_refused(command, resource, loss)
-            raise BadRequest(str(loss))
+            self._agent.lease_refused(command, resource, lost.refusal)
+            raise BadRequest(str(lost.refusal))
 
     def _check_unknown(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
         """Whoever makes up tokens has all masters asked, at no cost of his own: so many a second, and no

@@ -3,7 +3,7 @@
 
 import asyncio
 import socket
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
 from time import perf_counter_ns
@@ -17,6 +17,7 @@ from lockd.core.ports import Extended, Refusal
 from lockd.core.validity import NS_PER_MS
 from lockd.server import resp
 from lockd.server.buffers import UNCOUNTED_BYTES
+from lockd.server.losses import LostLease
 from lockd.server.namespaces import why_not_here
 from lockd.server.peer import Peer
 
@@ -26,12 +27,11 @@ if TYPE_CHECKING:
 _ENDED_AT_ONCE = 4
 # Those take less than UNCOUNTED_BYTES as objects, too.
 _UNCOUNTED_REQUEST_BYTES = 256
-_LOSSES_REMEMBERED = 1_000
-_LOSS_BYTES = 500
-"""Of a loss as objects, besides its text."""
+_UNTOLD_MOST = 1_000
 # The kernel doubles it, and keeps so much for each connection on our account. Its own default is 200 KB.
 _SOCKET_BYTES = 16_384
 
+_BRINGS_NO_LOSS = frozenset((b"UNLOCK", b"EXTEND", b"HELLO", b"AUTH", b"QUIT"))
 _DEAF = resp.RequestParser(1)
 
 
@@ -122,7 +122,7 @@ class LockRequest:
     def lost(self, lease: Lease, reason: str) -> None:
         peer = self.session.peer
         self.session.agent.log.warning("lost", resource=self.resource, why=reason, pid=peer.pid, uid=peer.uid)
-        self.session.tell_lost(lease, reason)
+        self.session.agent.losses.happened(self.session, lease, reason)
 
     def _log(self, event: str, **more: object) -> None:
         """Lease events with who and what: at debug, since a busy host has thousands a second."""
@@ -157,9 +157,9 @@ class LeaseCommand(Place):
 
     def _extended(self, lease: Extended) -> bytes:
         """Composed when it is written, with what is left of it then."""
-        loss = self._session.loss_of(lease.token)
-        if loss is not None:
-            return resp.error(str(loss))
+        lost = self._session.agent.losses.of(lease.token)
+        if lost is not None:
+            return resp.error(str(lost.refusal))
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
         return resp.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self._session.protocol)
 
@@ -184,12 +184,12 @@ class Session(asyncio.Protocol):
         self.peer: Peer
         self.owner = b""
         self._named: Counter[bytes] = Counter()
-        self._losses: OrderedDict[bytes, Refusal] = OrderedDict()
-        self._untold: list[bytes] = []
+        self.notifies = False
+        self._untold: dict[bytes, LostLease] = {}
         self._parser = resp.RequestParser(limits.request_bytes)
         self._transport: asyncio.Transport | None = None
         self.kept_bytes = 0
-        self._loss_bytes = 0
+        self._untold_bytes = 0
         self._cut_off = False
         self._hung_up = False
         self._later: Place | None = None
@@ -235,6 +235,9 @@ class Session(asyncio.Protocol):
         agent.sessions.discard(self)
         agent.buffers.forget(self)
         agent.hang_ups.forget(self)
+        if self.notifies:
+            agent.losses.listens_no_more(self, list(self._untold.values()))
+            self._untold.clear()
         if self.waiting is not None:
             if agent.crowd.has_room():
                 self._withdraw()
@@ -344,7 +347,7 @@ class Session(asyncio.Protocol):
     def _count_kept(self) -> None:
         if not self._admitted or self._transport is None or self._cut_off:
             return
-        kept = self.flow.kept_bytes + self._parser.held_bytes + self._loss_bytes
+        kept = self.flow.kept_bytes + self._parser.held_bytes + self._untold_bytes
         self.agent.buffers.keeps(self, kept)
         if self.flow.waits_for_reader:
             self.agent.buffers.is_deaf(self)
@@ -445,27 +448,20 @@ class Session(asyncio.Protocol):
         return b"+OK\r\n"
 
     def _report_loss(self, words: list[bytes]) -> bytes | None:
-        """In RESP2 nothing can be pushed, so the next command has to bring it: it is not run, and fails (rule
-        12)."""
-        if not self._untold:
+        """In RESP2 nothing can be pushed, so where NOTIFY was said the next command has to bring it: it is
+        not run, and fails (rule 12). What gives back or extends a lease runs always, and so does what only
+        opens or closes a connection."""
+        if not self._untold or words[0].upper() in _BRINGS_NO_LOSS:
             return None
-        name = words[0].upper()
-        if name in (b"QUIT", b"HELLO") or (
-            name in (b"UNLOCK", b"EXTEND") and len(words) > 2 and words[2] in self._losses
-        ):
-            # The latter name their lease, and get the same error by themselves.
-            return None
-        return resp.error(str(self._losses[self._untold.pop(0)]))
+        lost = self._untold[next(iter(self._untold))]
+        self.knows_of(lost.token)
+        return resp.error(str(lost.refusal))
 
-    def loss_of(self, token: bytes) -> Refusal | None:
-        """Why the lease with this token was lost, when this connection held it. It is told once more, and
-        then forgotten."""
-        loss = self._losses.pop(token, None)
-        if loss is not None:
-            self._loss_bytes -= len(loss.text) + _LOSS_BYTES
-            if token in self._untold:
-                self._untold.remove(token)
-        return loss
+    def knows_of(self, token: bytes) -> None:
+        """That this lease was lost: its app was told."""
+        lost = self._untold.pop(token, None)
+        if lost is not None:
+            self._untold_bytes -= lost.size
 
     def in_turn(self, begin: Callable[[Place], None], place: Place | None = None) -> None:
         """Begin this when all before it are answered: at once, if that is so."""
@@ -552,26 +548,32 @@ class Session(asyncio.Protocol):
                 [resp.bulk(kind, 3), resp.bulk(resource, 3), resp.bulk(token, 3), resp.integer(deadline_ns)]
             )
 
-    def tell_lost(self, lease: Lease, reason: str) -> None:
-        """A loss: pushed at once in RESP3, and kept for the next command in RESP2 (rule 12)."""
-        if self._cut_off:
-            return
-        shown = lease.resource.decode(errors="backslashreplace")
-        loss = Refusal("EXPIRED", f"the lease of '{shown}' was lost: {reason}")
-        self._losses[lease.token] = loss
-        self._loss_bytes += len(loss.text) + _LOSS_BYTES
-        if len(self._losses) > _LOSSES_REMEMBERED:
-            self.loss_of(next(iter(self._losses)))
+    def notify(self) -> None:
+        """Losses of what it has locked, and locks, are told here."""
+        if not self.notifies:
+            self.notifies = True
+            self.agent.losses.listens(self)
+
+    @property
+    def hears(self) -> bool:
+        """Whether it can be told of a loss."""
+        return self.notifies and not (self._cut_off or self.closing or self.is_gone)
+
+    def tell_lost(self, lost: LostLease) -> None:
+        """Pushed at once in RESP3, and kept for the next command in RESP2 (rule 12)."""
         if self.protocol == 2:
-            self._untold.append(lease.token)
+            self._untold[lost.token] = lost
+            self._untold_bytes += lost.size
+            if len(self._untold) > _UNTOLD_MOST:
+                self.knows_of(next(iter(self._untold)))
         else:
             self._push(
                 [
                     resp.bulk(b"lost", 3),
-                    resp.bulk(lease.resource, 3),
-                    resp.bulk(lease.token, 3),
-                    resp.bulk(reason.encode(errors="replace"), 3),
-                    resp.integer(lease.deadline_ns),
+                    resp.bulk(lost.resource, 3),
+                    resp.bulk(lost.token, 3),
+                    resp.bulk(lost.reason.encode(errors="replace"), 3),
+                    resp.integer(lost.deadline_ns),
                 ]
             )
         self._count_kept()

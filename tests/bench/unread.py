@@ -4,7 +4,7 @@
 
 As root, since each attacker is a user of its own. Attacks: `unread` asks for long replies and never reads
 one, `echo` does so with long words, `half` sends half of a long request, `behind` sends much behind a LOCK
-that waits, `lost` loses leases that nobody asks about, `unlock` gives back what was never taken, `connect`
+that waits, `lost` loses leases and asks for no news, `unlock` gives back what was never taken, `connect`
 comes and goes, `idle` only connects. Each is shown with the memory of the agent before, under attack and
 after, and with the median and the 99th percentile of LOCK and UNLOCK by an ordinary user beside it. It
 asserts nothing.
@@ -73,7 +73,7 @@ def lost(links: list[socket.socket]) -> None:
     """Leases with long names that end while nobody asks after them."""
     for number, link in enumerate(links):
         names = (b"\xff" * 500 + b"%d" % (number * 20 + at) for at in range(20))
-        say(link, b"".join(request("LOCK", name, 100, "MAXHOLD", 100) for name in names))
+        say(link, b"".join(request("LOCK", name, 100, "MAXHOLD", 100, "NOTIFY") for name in names))
 
 
 def unlock(links: list[socket.socket]) -> None:

@@ -148,7 +148,7 @@ def test_the_least_and_the_most_are_allowed(wire: Wire) -> None:
 @pytest.mark.parametrize(
     "options",
     [["WAIT"], ["MAXHOLD"], ["WAIT", "WAIT", "5"], ["NX"], [""], ["DETACHED", "5"], ["WAIT", "5", "x"],
-     ["MAXHOLD", "0"], ["MAXHOLD", "4999"], ["MAXHOLD", "3600001"], ["WAIT", "60001"], ["NOTIFY"],
+     ["MAXHOLD", "0"], ["MAXHOLD", "4999"], ["MAXHOLD", "3600001"], ["WAIT", "60001"],
      ["DETACHED\0"], [b"\xff\0\r\n"]],
     ids=ascii,
 )  # fmt: skip
@@ -201,7 +201,7 @@ def test_the_loss_of_such_a_resource_is_one_push_one_error_and_one_line_in_the_l
 ) -> None:
     resp2, resp3 = connect(2), connect(3)
     for wire in (resp2, resp3):
-        token_of(wire.ask("LOCK", name, TTL_MS))
+        token_of(wire.ask("LOCK", name, TTL_MS, "NOTIFY"))
         resp2.send("FORCERELEASE", name) if wire is resp3 else resp3.ask("FORCERELEASE", name)
     assert kind(resp2.reply()) == "EXPIRED"
     resp2.ask("FORCERELEASE", name)

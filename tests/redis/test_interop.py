@@ -193,7 +193,7 @@ def test_interactive_redis_cli_connects_in_silence_hints_and_locks(cli: list[str
 def test_a_loss_shows_in_interactive_redis_cli(redis_cli: str, cluster: Cluster) -> None:
     with terminal([redis_cli, "-3", "-s", str(cluster.socket)]) as screen, Wire(cluster.socket) as wire:
         screen.wait_for(PROMPT)
-        screen.type("LOCK cli:lost 5000\r")
+        screen.type("LOCK cli:lost 5000 NOTIFY\r")
         screen.wait_for(f"deadline_ns.*{PROMPT}")
         wire.ask("FORCERELEASE", "cli:lost")
         screen.type("PING\r")
@@ -218,6 +218,13 @@ OPTIONS: list[dict[str, Any]] = [
     {"protocol": 3},
     {"protocol": 3, "decode_responses": True},
 ]
+
+
+def renewals(cluster: Cluster) -> float:
+    return cluster.metric("lockd_renewals_total", outcome="worked")
+
+
+POOLED = [f"py:pool:{number}" for number in range(4)]
 
 
 def text(value: Any) -> str:
@@ -275,12 +282,52 @@ def test_a_push_does_not_confuse_redis_py(cluster: Cluster) -> None:
         assert client.execute_command("HOLDER", "py:push") is None
 
 
-def test_in_resp2_redis_py_raises_a_loss_on_the_next_command(cluster: Cluster) -> None:
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_a_pool_of_redis_py_loses_no_lock_and_no_command_by_another_s_loss(
+    cluster: Cluster, options: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    """In RESP3, its default, it takes a push that waits for a broken connection, and opens another: all that
+    the first one held would be free. In RESP2 the next command of the pool is another's."""
+    with (
+        without_a_warning(caplog),
+        redis.Redis(unix_socket_path=str(cluster.socket), **options) as client,
+        Wire(cluster.socket) as wire,
+    ):
+        tokens = {name: lease_of(client.execute_command("LOCK", name, 300))["token"] for name in POOLED}
+        connections = wire.info()["connected_clients"]
+        before = renewals(cluster)
+        wire.ask("FORCERELEASE", "py:pool:0")
+        eventually(lambda: renewals(cluster) > before + 20, 10, "all are renewed")
+        for number in range(20):
+            assert text(client.echo(str(number))) == str(number)
+        assert wire.info()["connected_clients"] == connections
+        with pytest.raises(redis.ResponseError, match=r"EXPIRED the lease of 'py:pool:0' was lost: .* force"):
+            client.execute_command("UNLOCK", "py:pool:0", tokens.pop("py:pool:0"))
+        for name, token in tokens.items():
+            assert client.execute_command("UNLOCK", name, token) == 1
+
+
+def test_a_redis_py_pipeline_of_any_size_finishes(cluster: Cluster, protocol: int) -> None:
+    """It sends all of it before it reads anything."""
+    with redis.Redis(unix_socket_path=str(cluster.socket), protocol=protocol) as client:
+        pipeline = client.pipeline(transaction=False)
+        leases = [lease_of(client.execute_command("LOCK", f"py:long:{n}", 60_000)) for n in range(300)]
+        for number in range(6_000):
+            which = number % 300
+            pipeline.execute_command("EXTEND", f"py:long:{which}", leases[which]["token"], 60_000)
+        for number, lease in enumerate(leases):
+            pipeline.execute_command("UNLOCK", f"py:long:{number}", lease["token"])
+        replies = pipeline.execute()
+        assert [lease_of(reply)["token"] for reply in replies[:300]] == [lease["token"] for lease in leases]
+        assert replies[6_000:] == [1] * 300
+
+
+def test_in_resp2_redis_py_raises_a_loss_on_the_next_command_where_notify_was_said(cluster: Cluster) -> None:
     with (
         redis.Redis(unix_socket_path=str(cluster.socket), protocol=2) as client,
         Wire(cluster.socket) as wire,
     ):
-        client.execute_command("LOCK", "py:loss", TTL_MS)
+        client.execute_command("LOCK", "py:loss", TTL_MS, "NOTIFY")
         wire.ask("FORCERELEASE", "py:loss")
         with pytest.raises(redis.ResponseError, match="EXPIRED"):
             client.ping()

@@ -455,7 +455,7 @@ def test_rule_2_an_extension_by_the_app_puts_it_back_as_well(hosts: Hosts, resou
 def test_rule_2_what_a_quorum_lost_is_not_put_back_but_lost(hosts: Hosts, resource: str) -> None:
     # On three masters it was free for a moment: another may have held it then.
     app = App(hosts.here, protocol=3)
-    lease = app.lock(resource, 6_000)
+    lease = app.lock(resource, 6_000, "NOTIFY")
     eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
     # At one instant, for the agent: a renewal in between would put back what fewer have lost.
     with paused([hosts.here.agent]):
@@ -829,7 +829,7 @@ def test_rule_11c_the_masters_ceiling_counts_not_the_agents(
 
 def test_rule_12_a_holder_learns_of_a_loss_before_its_deadline(hosts: Hosts, resource: str) -> None:
     pushed, told_next = App(hosts.here, protocol=3), App(hosts.here)
-    leases = {app: app.lock(f"{resource}/{n}", 2_500) for n, app in enumerate((pushed, told_next))}
+    leases = {app: app.lock(f"{resource}/{n}", 2_500, "NOTIFY") for n, app in enumerate((pushed, told_next))}
     with paused(hosts.masters[:3]):
         kind, lost, token, reason, deadline_ns = pushed.push()
         assert boottime_ns() < deadline_ns, "told before its validity was over"

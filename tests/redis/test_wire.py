@@ -289,7 +289,7 @@ def test_a_waiting_lock_holds_up_its_own_connection_and_no_other(
 
 def test_a_loss_is_pushed_to_resp3(connect: Callable[..., Wire], other: Wire) -> None:
     wire = connect(3)
-    lease = lock(wire, "wire:lost")
+    lease = lock(wire, "wire:lost", "NOTIFY")
     other.ask("FORCERELEASE", "wire:lost")
     [what, resource, token, reason, deadline_ns] = wire.push()
     assert (what, resource, token) == (b"lost", b"wire:lost", lease[b"token"])
@@ -302,7 +302,7 @@ def test_a_loss_is_pushed_to_resp3(connect: Callable[..., Wire], other: Wire) ->
 def test_a_loss_is_an_error_on_the_next_command_of_resp2_which_is_not_run(wire: Wire, other: Wire) -> None:
     resp2 = wire
     resp2.ask("HELLO", 2)
-    lock(resp2, "wire:lost:1")
+    lock(resp2, "wire:lost:1", "NOTIFY")
     lock(resp2, "wire:lost:2")
     other.ask("FORCERELEASE", "wire:lost:1")
     other.ask("FORCERELEASE", "wire:lost:2")
@@ -316,20 +316,79 @@ def test_a_loss_is_an_error_on_the_next_command_of_resp2_which_is_not_run(wire: 
 
 def test_hello_and_quit_are_not_used_up_by_a_loss(connect: Callable[..., Wire], other: Wire) -> None:
     wire = connect()
-    lock(wire, "wire:quit")
+    lock(wire, "wire:quit", "NOTIFY")
     other.ask("FORCERELEASE", "wire:quit")
     assert isinstance(wire.ask("HELLO"), list)
     assert kind(wire.ask("PING")) == "EXPIRED"
-    lock(wire, "wire:quit")
+    lock(wire, "wire:quit", "NOTIFY")
     other.ask("FORCERELEASE", "wire:quit")
     assert wire.ask("QUIT") == b"OK"
 
 
 def test_unlocking_what_was_lost_says_expired_once(wire: Wire, other: Wire) -> None:
-    token = lock(wire, "wire:gone")[b"token"]
+    token = lock(wire, "wire:gone", "NOTIFY")[b"token"]
     other.ask("FORCERELEASE", "wire:gone")
     assert kind(wire.ask("UNLOCK", "wire:gone", token)) == "EXPIRED"
     assert wire.ask("PING") == b"PONG"
+
+
+def test_without_notify_nobody_is_told_who_does_not_name_the_lease(
+    connect: Callable[..., Wire], other: Wire, protocol: int
+) -> None:
+    """A pool has the connection: its next command is another's."""
+    wire = connect(protocol)
+    token = lock(wire, "wire:untold")[b"token"]
+    assert other.ask("FORCERELEASE", "wire:untold")
+    assert wire.ask("PING") == b"PONG"
+    assert wire.ask("UNLOCK", "wire:mine", lock(wire, "wire:mine")[b"token"]) == 1
+    assert not wire.pushes
+    for asked in (wire, connect(protocol), wire):
+        refusal = asked.ask("UNLOCK", "wire:untold", token)
+        assert str(refusal).startswith("EXPIRED the lease of 'wire:untold' was lost: released by force")
+    assert "by force" in str(connect().ask("EXTEND", "wire:untold", token, TTL_MS))
+    assert kind(other.ask("UNLOCK", "wire:untold:not", token)) == "NOTHELD"
+
+
+def test_what_is_held_is_given_back_and_extended_while_a_loss_is_to_be_told(
+    connect: Callable[..., Wire], other: Wire
+) -> None:
+    wire = connect(2)
+    held = lock(wire, "wire:held")[b"token"]
+    lock(wire, "wire:one", "NOTIFY")
+    other.ask("FORCERELEASE", "wire:one")
+    assert isinstance(wire.ask("EXTEND", "wire:held", held, TTL_MS), list)
+    assert wire.ask("UNLOCK", "wire:held", held) == 1
+    assert kind(wire.ask("PING")) == "EXPIRED"
+    assert wire.ask("PING") == b"PONG"
+
+
+@pytest.mark.parametrize("protocols", [(2, 3), (3, 2)], ids=str)
+def test_a_loss_is_told_on_another_connection_of_the_process_when_its_own_has_ended(
+    connect: Callable[..., Wire], other: Wire, protocols: tuple[int, int]
+) -> None:
+    its_own, another = map(connect, protocols)
+    lock(another, "wire:another", "NOTIFY")
+    token = lock(its_own, "wire:ends", "DETACHED", "NOTIFY")[b"token"]
+    its_own.close()
+    eventually(lambda: int(other.info()["connected_clients"]) == 2, 5, "it has ended")
+    assert other.ask("FORCERELEASE", "wire:ends")
+    if protocols[1] == 3:
+        assert another.push()[:3] == [b"lost", b"wire:ends", token]
+    else:
+        assert "'wire:ends' was lost" in str(another.ask("PING"))
+    assert another.ask("PING") == b"PONG"
+    assert not another.pushes
+
+
+def test_what_a_connection_was_not_told_before_it_ended_another_is_told(
+    connect: Callable[..., Wire], other: Wire
+) -> None:
+    its_own, another = connect(2), connect(3)
+    lock(another, "wire:another", "NOTIFY")
+    lock(its_own, "wire:silent", "NOTIFY")
+    assert other.ask("FORCERELEASE", "wire:silent")
+    its_own.close()
+    assert another.push()[:2] == [b"lost", b"wire:silent"]
 
 
 def test_extending_what_was_lost_says_expired(wire: Wire, other: Wire) -> None:
@@ -340,8 +399,10 @@ def test_extending_what_was_lost_says_expired(wire: Wire, other: Wire) -> None:
 
 def test_the_end_of_maxhold_is_told_before_the_deadline(connect: Callable[..., Wire]) -> None:
     wire = connect(3)
-    lock(wire, "wire:hold", "MAXHOLD", 600, ttl_ms=300)
-    [what, resource, _, reason, deadline_ns] = wire.push()
+    lock(wire, "wire:hold", "MAXHOLD", 600, "NOTIFY", ttl_ms=300)
+    while (push := wire.push())[0] == b"renewed":
+        pass
+    [what, resource, _, reason, deadline_ns] = push
     assert boottime_ns() < deadline_ns
     assert (what, resource) == (b"lost", b"wire:hold")
     assert b"max_hold" in reason
@@ -368,8 +429,13 @@ def test_without_notify_renewals_are_silent(connect: Callable[..., Wire]) -> Non
     assert not quiet.pushes
 
 
-def test_notify_needs_resp3(connect: Callable[..., Wire]) -> None:
-    assert "HELLO 3" in str(connect(2).ask("LOCK", "wire:notify2", TTL_MS, "NOTIFY"))
+def test_in_resp2_notify_brings_no_renewals(connect: Callable[..., Wire], other: Wire) -> None:
+    wire, told = connect(2), connect(3)
+    lock(wire, "wire:notify2", "NOTIFY", ttl_ms=100)
+    lock(told, "wire:told2", "NOTIFY", ttl_ms=300)
+    told.push()
+    told.push()
+    assert wire.ask("PING") == b"PONG"
 
 
 # Looking, and operators
@@ -450,7 +516,7 @@ def test_forcerelease_spares_another_holder_than_the_one_that_was_meant(wire: Wi
     token = lock(other, "wire:meant")[b"token"]
     assert kind(wire.ask("FORCERELEASE", "wire:meant", "HOLDER", "0" * 8)) == "NOTHELD"
     assert wire.ask("FORCERELEASE", "wire:meant", "HOLDER", token[:8]) > 0
-    assert kind(other.ask("PING")) == "EXPIRED"
+    assert kind(other.ask("UNLOCK", "wire:meant", token)) == "EXPIRED"
 
 
 def test_forming_and_admitting_again_is_harmless(wire: Wire) -> None:

@@ -23,6 +23,7 @@ from lockd.server.agent import Agent
 from lockd.server.buffers import Buffers
 from lockd.server.hangups import HangUps
 from lockd.server.lanes import BITE_NS, Crowd, Lane
+from lockd.server.losses import Losses
 from lockd.server.quotas import Quotas
 from lockd.server.session import LockRequest, Session
 from tests.unit.test_lanes import Clock
@@ -41,6 +42,7 @@ class AnAgent:
         self.quotas = Quotas(Limits())
         self.buffers = Buffers(Limits(), self.quotas)
         self.hang_ups = HangUps()
+        self.losses = Losses()
         self.crowd, self.pipelines, self.endings = Crowd(AT_ONCE), Lane(0), Lane(0)
         self.sessions = set[Session]()
         self.stopped = False

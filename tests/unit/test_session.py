@@ -8,6 +8,7 @@ from lockd.config import Limits
 from lockd.core.flow import Place
 from lockd.server.buffers import Buffers
 from lockd.server.hangups import HangUps
+from lockd.server.losses import Losses
 from lockd.server.quotas import Quotas
 from lockd.server.session import LockRequest, Session
 from tests.unit.fleet_model import Host, cluster
@@ -49,7 +50,7 @@ class Agent(SimpleNamespace):
         super().__init__(
             config=SimpleNamespace(limits=Limits()), locks=host.locks, quotas=quotas, host=b"host",
             buffers=Buffers(Limits(), quotas), sessions=set(), stopped=False, log=silent,
-            hang_ups=HangUps(),
+            hang_ups=HangUps(), losses=Losses(),
         )  # fmt: skip
 
     def next_session_id(self) -> int:

@@ -1,0 +1,93 @@
+"""Leases that were lost: kept for who names one by its token, and told where that was asked for (rule 12)."""
+
+from collections import OrderedDict, defaultdict
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from lockd.core.leases import Lease
+from lockd.core.ports import Refusal
+
+if TYPE_CHECKING:
+    from lockd.server.session import Session
+
+_OF_A_USER = 1_000
+_IN_ALL = 20_000
+_OBJECT_BYTES = 500
+"""Of a loss, besides its text."""
+
+
+@dataclass(frozen=True, slots=True)
+class LostLease:
+    resource: bytes
+    token: bytes
+    reason: str
+    deadline_ns: int
+
+    @property
+    def refusal(self) -> Refusal:
+        """What a command gets that names it, or that has to bring the news."""
+        shown = self.resource.decode(errors="backslashreplace")
+        return Refusal("EXPIRED", f"the lease of '{shown}' was lost: {self.reason}")
+
+    @property
+    def size(self) -> int:
+        return _OBJECT_BYTES + len(self.resource) + len(self.reason)
+
+
+class Losses:
+    """The latest of each user: a flood of one user's makes nobody else's be forgotten."""
+
+    def __init__(self) -> None:
+        self._by_token: dict[bytes, LostLease] = {}
+        self._of_user: defaultdict[int, OrderedDict[bytes, None]] = defaultdict(OrderedDict)
+        self._listening: defaultdict[int, dict[Session, None]] = defaultdict(dict)
+
+    def of(self, token: bytes) -> LostLease | None:
+        """How the lease with this token was lost, as far as that is remembered."""
+        return self._by_token.get(token)
+
+    def happened(self, session: "Session", lease: Lease, reason: str) -> None:
+        """A lease was lost that this connection had taken."""
+        lost = LostLease(lease.resource, lease.token, reason, lease.deadline_ns)
+        self._remember(session.peer.uid, lost)
+        if session.notifies:
+            self._tell(session, lost)
+
+    def _remember(self, uid: int, lost: LostLease) -> None:
+        self._by_token[lost.token] = lost
+        of_user = self._of_user[uid]
+        of_user[lost.token] = None
+        if len(of_user) > _OF_A_USER:
+            self._forget_one_of(uid)
+        elif len(self._by_token) > _IN_ALL:
+            self._forget_one_of(max(self._of_user, key=lambda user: len(self._of_user[user])))
+
+    def _forget_one_of(self, uid: int) -> None:
+        token, _ = self._of_user[uid].popitem(last=False)
+        self._by_token.pop(token, None)
+        if not self._of_user[uid]:
+            del self._of_user[uid]
+
+    # Telling
+
+    def listens(self, session: "Session") -> None:
+        """This connection has said NOTIFY."""
+        self._listening[session.peer.pid][session] = None
+
+    def listens_no_more(self, session: "Session", untold: list[LostLease]) -> None:
+        """It has ended, before it could be told of these."""
+        self._listening[session.peer.pid].pop(session, None)
+        for lost in untold:
+            self._tell(session, lost)
+        if not self._listening[session.peer.pid]:
+            del self._listening[session.peer.pid]
+
+    def _tell(self, session: "Session", lost: LostLease) -> None:
+        """On the connection itself; when that has ended, on another one of the process that wants to hear. A
+        process that can't be seen from here has no number of its own."""
+        pid = session.peer.pid
+        others = self._listening[pid] if pid else ()
+        if session.hears:
+            session.tell_lost(lost)
+        elif (other := next((other for other in others if other.hears), None)) is not None:
+            other.tell_lost(lost)

@@ -1,0 +1,86 @@
+"""What is remembered of leases that were lost, and who is told."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from lockd.server import losses as losses_module
+from lockd.server.losses import Losses, LostLease
+
+
+class Connection(SimpleNamespace):
+    """As much of a session as a loss needs."""
+
+    def __init__(self, pid: int = 1, uid: int = 1, *, notifies: bool = True) -> None:
+        super().__init__(peer=SimpleNamespace(pid=pid, uid=uid), notifies=notifies, open=True, told=[])
+
+    __hash__ = object.__hash__
+
+    @property
+    def hears(self) -> bool:
+        return bool(self.notifies and self.open)
+
+    def tell_lost(self, lost: LostLease) -> None:
+        self.told.append(lost.token)
+
+
+def lose(losses: Losses, connection: Any, token: bytes) -> None:
+    lease: Any = SimpleNamespace(resource=b"r", token=token, deadline_ns=5)
+    losses.happened(connection, lease, "it is gone")
+
+
+def heard(losses: Losses, *connections: Any) -> None:
+    for connection in connections:
+        losses.listens(connection)
+
+
+def test_it_is_told_where_notify_was_said_and_nowhere_else() -> None:
+    losses, silent, told, other = Losses(), Connection(notifies=False), Connection(), Connection()
+    heard(losses, told, other)
+    lose(losses, silent, b"a")
+    lose(losses, told, b"b")
+    assert (silent.told, told.told, other.told) == ([], [b"b"], [])
+
+
+def test_when_its_connection_has_ended_another_of_the_same_process_is_told() -> None:
+    losses, ended, other, stranger = Losses(), Connection(1), Connection(1), Connection(2)
+    heard(losses, stranger, ended, other)
+    ended.open = False
+    losses.listens_no_more(ended, [LostLease(b"r", b"untold", "why", 5)])
+    lose(losses, ended, b"a")
+    assert (ended.told, other.told, stranger.told) == ([], [b"untold", b"a"], [])
+
+
+def test_processes_that_cannot_be_told_apart_are_not_told_of_each_other() -> None:
+    losses, ended, other = Losses(), Connection(0), Connection(0)
+    heard(losses, ended, other)
+    ended.open = False
+    lose(losses, ended, b"a")
+    assert not other.told
+
+
+def test_who_names_it_is_told_as_often_as_he_asks() -> None:
+    losses = Losses()
+    lose(losses, Connection(notifies=False), b"a")
+    for _ in range(2):
+        lost = losses.of(b"a")
+        assert lost is not None
+        assert str(lost.refusal) == "EXPIRED the lease of 'r' was lost: it is gone"
+    assert losses.of(b"b") is None
+
+
+def test_a_flood_of_one_users_losses_makes_nobody_elses_be_forgotten(monkeypatch: Any) -> None:
+    monkeypatch.setattr(losses_module, "_IN_ALL", 1_500)
+    losses, flood = Losses(), Connection(uid=1, notifies=False)
+    lose(losses, Connection(uid=2, notifies=False), b"kept")
+    for number in range(3_000):
+        lose(losses, flood, b"%d" % number)
+    assert losses.of(b"kept")
+    assert losses.of(b"2999")
+    assert not losses.of(b"0")
+    assert len(losses._by_token) <= 1_001
+    for uid in range(3, 1_000):
+        lose(losses, Connection(uid=uid, notifies=False), b"of %d" % uid)
+    assert len(losses._by_token) == 1_500
+    assert losses.of(b"kept")

@@ -39,6 +39,7 @@ from lockd.server.operators import master_rows
 from lockd.server.peer import Peer, Permissions
 from lockd.server.quotas import Quotas
 from lockd.server.session import Session
+from lockd.server.spares import SpareConnections
 from lockd.server.tokens import fresh_token
 from lockd.status_page import HostStatus, render
 from lockd.systemd import notifier, watchdog_interval_s
@@ -88,6 +89,7 @@ class Agent:
         self.buffers = Buffers(config.limits, self.quotas)
         self.hang_ups = HangUps()
         self.losses = Losses()
+        self.spares = SpareConnections()
         self.permissions = Permissions(config)
         self.fleet = Fleet(config, self.metrics, self._master_changed, self._ballot_broke)
         limits = Limits(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)

@@ -356,6 +356,15 @@ COMMANDS: tuple[Command, ...] = (
         ),
     ),
     Command(
+        "auth",
+        -2,
+        "connection",
+        _HANDSHAKE,
+        "Does nothing: the kernel says who is at this socket.",
+        "OK",
+        (Argument("username", optional=True), Argument("password")),
+    ),
+    Command(
         "client",
         -2,
         "connection",

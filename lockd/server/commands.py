@@ -25,6 +25,11 @@ _WAYS_TO_FORM = (b"UNUSED", b"RECOVER", b"UPGRADE")
 _OK = b"+OK\r\n"
 _PONG = b"+PONG\r\n"
 _IN_ORDER = frozenset((b"HELLO", b"AUTH", b"QUIT"))
+_SPARE = "connections: all are in use, and this one is for what operators ask"
+_IN_MULTI = frozenset((b"EXEC", b"DISCARD", b"QUIT"))
+_NO_MULTI = b"-ERR there is no MULTI: a LOCK can't be undone. Send these commands as a plain pipeline\r\n"
+_REFUSED_IN_MULTI = b"-ERR not run: it came in a MULTI, and there is none here\r\n"
+_NOTHING_EXECUTED = b"-EXECABORT there is no MULTI, and nothing of it was run\r\n"
 _DENIED = Refusal("DENIED", "")
 _DENIED_OPERATOR = (
     "DENIED this is for operators on this host: root, the agent's own user, or a member of admin_group"
@@ -75,9 +80,10 @@ class Commands:
             b"COMMAND": lambda s, w: s.later(
                 partial(operators.one_answer, s, catalog.answer, w[1:], s.protocol)
             ),
-            b"AUTH": lambda s, w: resp.error(
-                "ERR no password is asked for: the kernel says who is at this socket"
-            ),
+            b"AUTH": self._auth,
+            b"MULTI": self._multi,
+            b"EXEC": self._end_of_multi,
+            b"DISCARD": self._end_of_multi,
         }
         known = (catalog.find(name.decode().lower()) for name in self._handlers)
         self._shapes = {command.name.upper().encode(): command for command in known if command is not None}
@@ -85,6 +91,8 @@ class Commands:
     def run(self, session: Session, words: list[bytes]) -> bytes | None:
         """Carry out one command."""
         name = words[0].upper()
+        if session.in_multi and name not in _IN_MULTI:
+            return _REFUSED_IN_MULTI
         handler = self._handlers.get(name)
         if handler is None:
             shown = words[0][:64].decode(errors="backslashreplace")
@@ -180,7 +188,7 @@ class Commands:
         session.in_turn(begin)
 
     def _start_lock(self, session: Session, request: LockRequest) -> None:
-        refusal = self._agent.quotas.refuse_lock(session.usage)
+        refusal = _SPARE if session.is_spare else self._agent.quotas.refuse_lock(session.usage)
         if refusal is not None:
             self._agent.limit_hit(refusal, session.peer)
             self._agent.metrics.refused(request.label, Refusal("LIMIT", refusal), 0)
@@ -303,6 +311,23 @@ class Commands:
     def _quit(self, session: Session, words: list[bytes]) -> bytes:
         return session.quit()
 
+    def _auth(self, session: Session, words: list[bytes]) -> bytes:
+        """Some clients always send one. The kernel says who they are, so there is nothing to check."""
+        return _OK if len(words) <= 3 else resp.error(f"ERR syntax error: {catalog.usage('auth')}")
+
+    def _multi(self, session: Session, words: list[bytes]) -> bytes:
+        """It is refused, and so is all up to its end: most clients send all of it at once, and a LOCK in it
+        would be held by somebody who is told that nothing was done."""
+        session.in_multi = True
+        return _NO_MULTI
+
+    def _end_of_multi(self, session: Session, words: list[bytes]) -> bytes:
+        name = words[0].upper()
+        if not session.in_multi:
+            return resp.error(f"ERR {name.decode()} without MULTI")
+        session.in_multi = False
+        return _NOTHING_EXECUTED if name == b"EXEC" else _OK
+
     def _select(self, session: Session, words: list[bytes]) -> bytes:
         return _OK if words[1] == b"0" else resp.error("ERR DB index is out of range: there is only 0")
 
@@ -316,7 +341,6 @@ class Commands:
             if option.upper() == b"SETNAME":
                 name = self._client_name(next(options, None))
             elif option.upper() == b"AUTH":
-                # Some clients always send one. The kernel says who they are, so there is nothing to check.
                 if next(options, None) is None or next(options, None) is None:
                     raise BadRequest(f"ERR syntax error in HELLO: {catalog.usage('hello')}")
             else:

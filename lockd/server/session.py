@@ -31,7 +31,9 @@ _UNTOLD_MOST = 1_000
 # The kernel doubles it, and keeps so much for each connection on our account. Its own default is 200 KB.
 _SOCKET_BYTES = 16_384
 
-_BRINGS_NO_LOSS = frozenset((b"UNLOCK", b"EXTEND", b"HELLO", b"AUTH", b"QUIT"))
+_BRINGS_NO_LOSS = frozenset(
+    (b"UNLOCK", b"EXTEND", b"HELLO", b"AUTH", b"QUIT", b"MULTI", b"EXEC", b"DISCARD")
+)
 _DEAF = resp.RequestParser(1)
 
 
@@ -185,6 +187,8 @@ class Session(asyncio.Protocol):
         self.owner = b""
         self._named: Counter[bytes] = Counter()
         self.notifies = False
+        self.in_multi = False
+        self.is_spare = False
         self._untold: dict[bytes, LostLease] = {}
         self._parser = resp.RequestParser(limits.request_bytes)
         self._transport: asyncio.Transport | None = None
@@ -211,14 +215,16 @@ class Session(asyncio.Protocol):
             # Gone again already.
             self.close()
             return
+        self._connected_ns = boottime_ns()
         refusal = agent.quotas.refuse_connection(self.peer.uid)
         if refusal is not None:
+            self.is_spare = self._is_operators() and agent.spares.admit(self, self._connected_ns)
+        if refusal is not None and not self.is_spare:
             agent.limit_hit(refusal, self.peer)
             self.close(resp.error(f"LIMIT {refusal}"))
             return
         self._admitted = True
         self.usage = agent.quotas.connected(self.peer.uid)
-        self._connected_ns = boottime_ns()
         self.owner = owner_of(agent.host, self.peer.pid, self.peer.uid)
         # From the first byte on that the kernel doesn't take, `pause_writing` is called: it is counted.
         self._transport.set_write_buffer_limits(high=0)
@@ -235,6 +241,7 @@ class Session(asyncio.Protocol):
         agent.sessions.discard(self)
         agent.buffers.forget(self)
         agent.hang_ups.forget(self)
+        agent.spares.forget(self)
         if self.notifies:
             agent.losses.listens_no_more(self, list(self._untold.values()))
             self._untold.clear()
@@ -266,6 +273,13 @@ class Session(asyncio.Protocol):
         if transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(1.0, transport.abort)
         transport.close()
+
+    def _is_operators(self) -> bool:
+        return self.agent.permissions.is_admin(self.peer) and self.why_not_on_this_host() is None
+
+    def give_way(self) -> None:
+        """To another operator: this one has been idle, and was one too many from the beginning."""
+        self.close(resp.error("LIMIT connections: another operator has connected"))
 
     def why_not_on_this_host(self) -> str | None:
         """Why the process that connected isn't seen to be on the host itself, if so."""
@@ -387,6 +401,8 @@ class Session(asyncio.Protocol):
         flow = self.flow
         if self.closing or flow.ending:
             return
+        if self.is_spare:
+            self.agent.spares.used(self, boottime_ns())
         if flow.at_rest and not self._untold:
             words = self._parser.only(data)
             if words is not None and self.agent.crowd.has_room():

@@ -247,7 +247,7 @@ def test_redis_py_locks_and_unlocks(
         with pytest.raises(redis.ResponseError, match="TAKEN retry-after="):
             client.execute_command("LOCK", "py:one", TTL_MS)
         assert client.execute_command("UNLOCK", "py:one", lease["token"]) == 1
-        assert client.command_count() == 17
+        assert client.command_count() == 18
         assert client.client_id() > 0
 
 
@@ -266,6 +266,25 @@ def test_redis_py_pipelines(cluster: Cluster, protocol: int) -> None:
         replies = pipeline.execute(raise_on_error=False)
         assert all(isinstance(reply, list | dict) for reply in replies[:25])
         assert all(str(reply).startswith("TAKEN ") for reply in replies[25:])
+
+
+def test_a_redis_py_transaction_is_refused_in_whole(cluster: Cluster, protocol: int) -> None:
+    """Its pipelines are wrapped in MULTI unless one says otherwise."""
+    with redis.Redis(unix_socket_path=str(cluster.socket), protocol=protocol) as client:
+        pipeline = client.pipeline()
+        for number in range(3):
+            pipeline.execute_command("LOCK", f"py:multi:{number}", TTL_MS)
+        with pytest.raises(redis.ResponseError, match="there is no MULTI"):
+            pipeline.execute()
+        assert client.info()["leases"] == 0
+        assert lease_of(client.execute_command("LOCK", "py:multi:0", TTL_MS)), "the connection goes on"
+
+
+def test_redis_py_may_send_a_password(cluster: Cluster, protocol: int) -> None:
+    with redis.Redis(
+        unix_socket_path=str(cluster.socket), protocol=protocol, password="whatever", username="app"
+    ) as client:
+        assert client.ping()
 
 
 def test_a_push_does_not_confuse_redis_py(cluster: Cluster) -> None:

@@ -134,10 +134,38 @@ def test_there_are_so_many_connections_in_all(limited: Cluster, connect: Connect
     before = refusals(limited, "connections")
     wires = [connect(limited, (NOBODY, DAEMON)[number % 2]) for number in range(LIMITS["connections"])]
     assert all(wire.ask("PING") == b"PONG" for wire in wires)
-    assert is_refused(connect(limited), "connections")
+    assert is_refused(connect(limited, NOBODY), "connections")
+    with connect(limited) as operator:
+        assert operator.ask("PING") == b"PONG"
     wires.pop().close()
-    eventually(lambda: connect(limited).ask("PING"), 5, "there is room again")
+    eventually(lambda: connect(limited, NOBODY).ask("PING"), 5, "there is room again")
+
     assert refusals(limited, "connections") > before
+
+
+def test_operators_get_in_when_an_app_of_root_has_used_up_its_connections(
+    limited: Cluster, connect: Connect
+) -> None:
+    leaked = [connect(limited) for _ in range(LIMITS["connections_per_user"])]
+    assert all(wire.ask("PING") == b"PONG" for wire in leaked)
+    operator = connect(limited)
+    assert operator.ask("PING") == b"PONG"
+    assert operator.ask("HOLDER", "anything") is None
+    assert limit_hit(operator.ask("LOCK", "anything", TTL_MS), "connections")
+    # What leaks goes on leaking, and takes up the spare ones as well: those that do nothing give way.
+    for _ in range(30):
+        leaked.append(connect(limited))
+
+    def asks() -> bool:
+        return bool(connect(limited).ask("PING") == b"PONG")
+
+    eventually(asks, 10, "another gets in")
+
+
+def test_another_user_has_no_more_connections_than_he_may(limited: Cluster, connect: Connect) -> None:
+    wires = [connect(limited, NOBODY) for _ in range(LIMITS["connections_per_user"])]
+    assert all(wire.ask("PING") == b"PONG" for wire in wires)
+    assert is_refused(connect(limited, NOBODY), "connections_per_user")
 
 
 def test_a_user_has_so_many_leases_and_others_still_get_theirs(

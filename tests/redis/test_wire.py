@@ -438,6 +438,51 @@ def test_in_resp2_notify_brings_no_renewals(connect: Callable[..., Wire], other:
     assert wire.ask("PING") == b"PONG"
 
 
+# MULTI
+
+
+@pytest.mark.parametrize("at_once", [True, False], ids=["in one piece", "one by one"])
+@pytest.mark.parametrize(("end", "ends"), [("EXEC", "EXECABORT"), ("DISCARD", "OK")])
+def test_all_from_multi_to_its_end_is_refused(wire: Wire, at_once: bool, end: str, ends: str) -> None:
+    token = lock(wire, "wire:before")[b"token"]
+    inside = [
+        ("LOCK", "wire:multi", TTL_MS),
+        ("UNLOCK", "wire:before", token),
+        ("HELLO", 2),
+        ("PING",),
+        ("MULTI",),
+    ]
+    commands = [("MULTI",), *inside, (end,)]
+    if at_once:
+        wire.send_raw(b"".join(request(*words) for words in commands))
+        replies = [wire.reply() for _ in commands]
+    else:
+        replies = [wire.ask(*words) for words in commands]
+    assert "there is no MULTI" in str(replies[0])
+    assert [kind(reply) for reply in replies[1:-1]] == ["ERR"] * len(inside)
+    assert (replies[-1].decode() if end == "DISCARD" else kind(replies[-1])) == ends
+    assert wire.ask("HOLDER", "wire:multi") is None
+    assert wire.ask("UNLOCK", "wire:before", token) == 1
+    assert kind(wire.ask(end)) == "ERR", "it has no end twice"
+
+
+def test_a_loss_to_be_told_lets_nothing_in_a_multi_run(connect: Callable[..., Wire], other: Wire) -> None:
+    wire = connect(2)
+    lock(wire, "wire:multi:lost", "NOTIFY")
+    other.ask("FORCERELEASE", "wire:multi:lost")
+    replies = [wire.ask(*words) for words in (("MULTI",), ("LOCK", "wire:multi", TTL_MS), ("EXEC",))]
+    assert "there is no MULTI" in str(replies[0])
+    assert kind(replies[2]) == "EXECABORT"
+    assert other.ask("HOLDER", "wire:multi") is None
+
+
+def test_a_password_is_taken_by_auth_as_by_hello(wire: Wire) -> None:
+    assert wire.ask("AUTH", "whatever") == b"OK"
+    assert wire.ask("AUTH", "app", "whatever") == b"OK"
+    assert kind(wire.ask("AUTH")) == "ERR"
+    assert kind(wire.ask("AUTH", "a", "b", "c")) == "ERR"
+
+
 # Looking, and operators
 
 

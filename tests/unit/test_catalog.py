@@ -53,7 +53,7 @@ def words_of(argument: Argument) -> tuple[int, int]:
 class TestTable:
     def test_the_commands_are_those_that_are_promised(self):
         of_lockd = "lock unlock extend holder locks masters forcerelease form admit"
-        of_redis = "info ping echo quit select hello client command"
+        of_redis = "info ping echo quit select hello auth client command"
         assert [command.name for command in catalog.COMMANDS] == [*of_lockd.split(), *of_redis.split()]
 
     def test_names_are_unique_and_subcommands_carry_the_name_of_their_container(self):
@@ -107,6 +107,7 @@ class TestTexts:
             "MASTERS",
             "FORCERELEASE resource [HOLDER id]",
             "HELLO [protover [AUTH username password] [SETNAME clientname]]",
+            "AUTH [username] password",
             "CLIENT <GETNAME | ID | INFO | SETINFO | SETNAME>",
             "COMMAND [COUNT | DOCS | INFO | LIST]",
         ],
@@ -199,7 +200,7 @@ class TestCommand:
         assert answer(b"info", b"Lock", b"x") == resp.value(catalog.command_info(["lock", "x"]), protocol)
         assert answer(b"docs") == resp.value(catalog.command_docs(), protocol)
         assert answer(b"DOCS", b"LOCK", b"x") == resp.value(catalog.command_docs(["lock"]), protocol)
-        assert answer(b"count") == b":17\r\n"
+        assert answer(b"count") == b":18\r\n"
         assert answer(b"list") == resp.value(catalog.command_list(), protocol)
         assert answer(b"list", b"filterby", b"pattern", b"LOC*") == b"*2\r\n$4\r\nlock\r\n$5\r\nlocks\r\n"
 

@@ -26,6 +26,7 @@ from lockd.server.lanes import BITE_NS, Crowd, Lane
 from lockd.server.losses import Losses
 from lockd.server.quotas import Quotas
 from lockd.server.session import LockRequest, Session
+from lockd.server.spares import SpareConnections
 from tests.unit.test_lanes import Clock
 
 PING = b"*1\r\n$4\r\nPING\r\n"
@@ -43,6 +44,7 @@ class AnAgent:
         self.buffers = Buffers(Limits(), self.quotas)
         self.hang_ups = HangUps()
         self.losses = Losses()
+        self.spares = SpareConnections()
         self.crowd, self.pipelines, self.endings = Crowd(AT_ONCE), Lane(0), Lane(0)
         self.sessions = set[Session]()
         self.stopped = False

@@ -11,6 +11,7 @@ from lockd.server.hangups import HangUps
 from lockd.server.losses import Losses
 from lockd.server.quotas import Quotas
 from lockd.server.session import LockRequest, Session
+from lockd.server.spares import SpareConnections
 from tests.unit.fleet_model import Host, cluster
 
 R = b"r"
@@ -50,7 +51,7 @@ class Agent(SimpleNamespace):
         super().__init__(
             config=SimpleNamespace(limits=Limits()), locks=host.locks, quotas=quotas, host=b"host",
             buffers=Buffers(Limits(), quotas), sessions=set(), stopped=False, log=silent,
-            hang_ups=HangUps(), losses=Losses(),
+            hang_ups=HangUps(), losses=Losses(), spares=SpareConnections(),
         )  # fmt: skip
 
     def next_session_id(self) -> int:

@@ -1,0 +1,42 @@
+"""A few connections beyond all limits, for operators: an app of root that leaks connections must not keep
+root's own `lockctl` out. Nothing is locked on them, and the one idle longest gives way to the next."""
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lockd.server.session import Session
+
+_MOST = 8
+_NS_PER_S = 1_000_000_000
+_LEFT_ALONE_NS = _NS_PER_S
+"""Who has just asked something is asked to make room for nobody."""
+
+
+class SpareConnections:
+    def __init__(self) -> None:
+        # The one that was used longest ago is the first.
+        self._used_ns: dict[Session, int] = {}
+
+    def admit(self, session: "Session", now_ns: int) -> bool:
+        """Whether there is one for this operator."""
+        if len(self._used_ns) >= _MOST and not self._make_room(now_ns):
+            return False
+        self._used_ns[session] = now_ns
+        return True
+
+    def _make_room(self, now_ns: int) -> bool:
+        idle, used_ns = next(iter(self._used_ns.items()))
+        if now_ns < used_ns + _LEFT_ALONE_NS:
+            return False
+        self.forget(idle)
+        idle.give_way()
+        return True
+
+    def used(self, session: "Session", now_ns: int) -> None:
+        """It has asked something."""
+        if self._used_ns.pop(session, None) is not None:
+            self._used_ns[session] = now_ns
+
+    def forget(self, session: "Session") -> None:
+        """It is closed."""
+        self._used_ns.pop(session, None)

@@ -35,15 +35,26 @@ class Ballot:
     """The part that all have: who was asked, who is still to answer, and why the others didn't.
 
     t1_ns was read before the first byte was sent. until_ns: no longer worth sending after this (to a master
-    that was away).
+    that was away). gained_ns: what the masters' clocks had gained then (rule 11d).
     """
 
-    __slots__ = ("asked", "pending", "reply", "settled", "silent", "t1_ns", "until_ns", "verdict")
+    __slots__ = (
+        "asked",
+        "gained_ns",
+        "pending",
+        "reply",
+        "settled",
+        "silent",
+        "t1_ns",
+        "until_ns",
+        "verdict",
+    )
 
     def __init__(self, t1_ns: int, until_ns: int, settled: "Callable[..., None]") -> None:
         self.t1_ns = t1_ns
         self.until_ns = until_ns
         self.settled = settled
+        self.gained_ns: tuple[int, ...] = ()
         self.asked = 0
         self.pending = 0
         self.verdict = Verdict.OPEN

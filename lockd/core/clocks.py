@@ -1,4 +1,4 @@
-"""Which masters' clocks may be trusted (rule 11c).
+"""Which masters' clocks may be trusted (rule 11c), and what they have gained on this host's (rule 11d).
 
 Redis expires keys by its wall clock. A steady offset is harmless; a jump forward ends leases early. Each vote
 carries the master's time, and lies between the moment the question was sent and the moment the answer came:
@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from lockd.core.fences import SANE_MOST, largest_sane
+from lockd.core.standstill import Doubt, Gain
 from lockd.core.validity import DRIFT_FLOOR_NS, NS_PER_MS, settle_ns
 
 # Faster than this is no drift of honest clocks: a master's and this host's may each be slewed by 1,000 ppm
@@ -22,18 +23,39 @@ _DRIFT_PER_MILLE = 2
 TOLERANCE_NS = DRIFT_FLOOR_NS
 # Without a sample for this long a master was not watched: a jump in between can't be told from drift.
 _GAP_NS = 5_000 * NS_PER_MS
-
+_NEVER_NS = 1 << 62
 
 NOT_WATCHED = "clock not watched yet"
 
 
+class Jump:
+    """A jump that was seen: how far at least and at most, and what was known of that clock before it."""
+
+    __slots__ = ("gain", "jumped_ns", "since_ns")
+
+    def __init__(self, gain: Gain, jumped_ns: int | None, since_ns: int) -> None:
+        self.gain = gain
+        self.jumped_ns = jumped_ns
+        self.since_ns = since_ns
+
+
 class ClockWatch:
-    """One master's clock as this agent sees it."""
+    """One master's clock as this agent sees it.
+
+    gained_ns: all that it has jumped forward, each time as much as that can have been. asked_from_ns: an
+    answer to what was sent after that may tell that it did not jump by `asked_gain_ns`, as others did;
+    `_NEVER_NS` once it told. jump: one that `Clocks` has not looked at yet. jumps: those that were not this
+    host's standing still.
+    """
 
     __slots__ = (
         "_floor_ns",
         "_low_ns",
         "_seen_at_ns",
+        "asked_from_ns",
+        "asked_gain_ns",
+        "gained_ns",
+        "jump",
         "jumped_ns",
         "jumps",
         "last_jump_ns",
@@ -49,6 +71,10 @@ class ClockWatch:
         self.offset_ns = 0
         self.jumps = 0
         self.last_jump_ns = 0
+        self.gained_ns = 0
+        self.jump: Jump | None = None
+        self.asked_from_ns = _NEVER_NS
+        self.asked_gain_ns = 0
         self._floor_ns = 0
         self._low_ns = 0
         self._seen_at_ns = 0
@@ -65,11 +91,12 @@ class ClockWatch:
         # Also after a gap: the watch begins anew, but what was known of the clock still bounds it.
         jumped = not first and lowest > floor + TOLERANCE_NS
         if jumped:
-            self.jumps += 1
-            self.last_jump_ns = lowest - floor
-            self.jumped_ns = received_ns
+            self._has_jumped(lowest - floor, highest - low, received_ns, gap)
         if first or gap or jumped:
             self.since_ns = received_ns
+        told = sent_ns > self.asked_from_ns and (jumped or highest < low + self.asked_gain_ns)
+        if told:
+            self.asked_from_ns = _NEVER_NS
         if first or jumped:
             floor, low = highest, lowest
         self._floor_ns = floor = highest if highest < floor else floor
@@ -79,7 +106,42 @@ class ClockWatch:
         self._seen_at_ns = self.sampled_ns = received_ns
         # Not the middle of this sample, which a slow answer makes wide, but of all that is known.
         self.offset_ns = (low + floor) >> 1
-        return first or gap or jumped
+        return first or gap or jumped or told
+
+    def _has_jumped(self, least_ns: int, most_ns: int, now_ns: int, gap: bool) -> None:
+        # An answer that was late enough to hide a part of it may have raised the lower bound, no further than
+        # the tolerance above the upper one.
+        most_ns += TOLERANCE_NS
+        before = self.jump
+        if before is None:
+            since_ns = now_ns if gap else self.since_ns
+            self.jump = Jump(Gain(least_ns, most_ns), self.jumped_ns, since_ns)
+        else:
+            before.gain.add(least_ns, most_ns)
+        self.last_jump_ns = least_ns
+        self.jumped_ns = now_ns
+        self.gained_ns += most_ns
+
+    @property
+    def is_known(self) -> bool:
+        return self.sampled_ns >= 0
+
+    def watched(self, now_ns: int) -> bool:
+        """Whether it was heard lately."""
+        return self.is_known and now_ns - self.sampled_ns <= _GAP_NS
+
+    def ask(self, now_ns: int, gain_ns: int) -> None:
+        self.asked_from_ns, self.asked_gain_ns = now_ns, gain_ns
+
+    def did_not_jump(self, before: Jump) -> None:
+        """It was this host that stood still."""
+        self.jumped_ns, self.since_ns = before.jumped_ns, before.since_ns
+
+    def host_stood_still(self, gain: Gain) -> None:
+        """It was not heard since, and will show the same."""
+        self.gained_ns += gain.most_ns
+        self._low_ns += gain.least_ns
+        self._floor_ns += gain.most_ns
 
 
 class Clocks:
@@ -96,12 +158,138 @@ class Clocks:
         self._allowance_ns = allowance_ms * NS_PER_MS
         self.watches = [ClockWatch() for _ in range(masters)]
         self._median_ns: int | None = None
+        self._doubt: Doubt | None = None
+        self._before: dict[int, Jump] = {}
+        self.gained_ns: tuple[int, ...] = (0,) * masters
+        """What each master's clock has gained on this host's so far: one object until that changes."""
+        self.standstills = 0
+        self.stood_still_ns = 0
 
     def allow_for(self, max_ttl_ms: int) -> None:
         """Other agents may hold leases this long: it is the masters' ceiling that counts, where it is higher
         than ours. Only as long as they say so: one of them may have said too much while the others were not
         known yet."""
         self._settle_ns = settle_ns(max(self._max_ttl_ms, max_ttl_ms))
+
+    # Who jumped
+
+    @property
+    def in_doubt(self) -> bool:
+        """Whether masters are still to be heard before it is known who jumped."""
+        return self._doubt is not None
+
+    def look_into_jumps(self, now_ns: int) -> None:
+        """To be called when a watch has seen something, and now and then."""
+        for master, watch in enumerate(self.watches):
+            if watch.jump is not None:
+                jump, watch.jump = watch.jump, None
+                if self._says_something(master, jump, now_ns):
+                    self._doubt_anew(master, jump, now_ns)
+                else:
+                    watch.jumps += 1
+        if self._doubt is not None:
+            self._hear(self._doubt, now_ns)
+        gained_ns = tuple(watch.gained_ns for watch in self.watches)
+        if gained_ns != self.gained_ns:
+            self.gained_ns = gained_ns
+
+    def _says_something(self, master: int, jump: Jump, now_ns: int) -> bool:
+        """One that has jumped before is known for that: what it shows says nothing of this host, and no doubt
+        of others can rest on it."""
+        return master in self._before or not self._barred(jump.jumped_ns, now_ns)
+
+    def _barred(self, jumped_ns: int | None, now_ns: int) -> bool:
+        return jumped_ns is not None and now_ns < jumped_ns + self._settle_ns
+
+    def _doubt_anew(self, master: int, jump: Jump, now_ns: int) -> None:
+        if self._doubt is not None and self._doubt.steady >> master & 1:
+            # It was not this one before, so that is another event.
+            self._end(self._doubt)
+        doubt = self._doubt = self._doubt or Doubt()
+        self._before.setdefault(master, jump)
+        gain = doubt.jumped.setdefault(master, Gain())
+        gain.add(jump.gain.least_ns, jump.gain.most_ns)
+        doubt.unheard &= ~(1 << master)
+        doubt.until_ns = now_ns + _GAP_NS
+        self.watches[master].asked_from_ns = _NEVER_NS
+        for other, watch in enumerate(self.watches):
+            if other != master and watch.watched(now_ns) and self._has_a_say(other, gain, now_ns):
+                doubt.unheard |= 1 << other
+                watch.ask(now_ns, gain.least_ns)
+
+    def _has_a_say(self, other: int, gain: Gain, now_ns: int) -> bool:
+        """Whether it is to be heard about a gain that was seen on another one. Nobody is asked twice for one
+        that jumps over and over."""
+        assert self._doubt is not None
+        jumped = self._doubt.jumped.get(other)
+        if jumped is not None:
+            return not jumped.may_equal(gain)
+        if self._doubt.steady >> other & 1:
+            return False
+        return not self._barred(self.watches[other].jumped_ns, now_ns)
+
+    def _hear(self, doubt: Doubt, now_ns: int) -> None:
+        for master, watch in enumerate(self.watches):
+            if doubt.unheard >> master & 1 and watch.asked_from_ns == _NEVER_NS:
+                doubt.unheard &= ~(1 << master)
+                if master not in doubt.jumped:
+                    doubt.steady |= 1 << master
+        if doubt.is_over(now_ns):
+            self._end(doubt)
+
+    def _end(self, doubt: Doubt) -> None:
+        still = doubt.stood_still(self._quorum)
+        if still is not None:
+            self._stood_still(doubt, still)
+        else:
+            for master in doubt.jumped:
+                self.watches[master].jumps += 1
+        for watch in self.watches:
+            watch.asked_from_ns = _NEVER_NS
+        self._doubt = None
+        self._before.clear()
+
+    def _stood_still(self, doubt: Doubt, still: Gain) -> None:
+        """The masters are not distrusted for it: those that were heard, and those that will be later."""
+        self.standstills += 1
+        self.stood_still_ns += still.least_ns
+        for master, watch in enumerate(self.watches):
+            if master in doubt.jumped:
+                watch.did_not_jump(self._before[master])
+            elif watch.is_known:
+                watch.host_stood_still(still)
+
+    # What that costs
+
+    def cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        """By how much a lease ends earlier than it was reckoned, since clocks have gained on this host's.
+
+        then_ns: `gained_ns` when it was proven; proven: by whom, as bits. On each of them it ends as much
+        earlier as that one has gained since; it is valid while a quorum has it. So that comes off when this
+        host stood still, and as well when the clocks of so many masters were set.
+        """
+        if then_ns is self.gained_ns:
+            return 0
+        return self._quorum_has_lost(
+            [now - then for m, (now, then) in enumerate(zip(self.gained_ns, then_ns, strict=True))
+             if proven >> m & 1]
+        )  # fmt: skip
+
+    def suspected_cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        """The same, if all that are still to be heard have gained what others have: nothing is granted or
+        extended for longer."""
+        doubt = self._doubt
+        if doubt is None:
+            return self.cut_ns(then_ns, proven)
+        return self._quorum_has_lost(
+            [now - then + doubt.may_have_gained_ns(m)
+             for m, (now, then) in enumerate(zip(self.gained_ns, then_ns, strict=True)) if proven >> m & 1]
+        )  # fmt: skip
+
+    def _quorum_has_lost(self, gains_ns: list[int]) -> int:
+        return sorted(gains_ns)[self._quorum - 1] if len(gains_ns) >= self._quorum else 0
+
+    # Their time
 
     def take_median(self, now_ns: int) -> None:
         """Of the masters that were seen lately; what was known stays when none was."""
@@ -121,9 +309,9 @@ class Clocks:
     def distrust(self, master: int, now_ns: int) -> str | None:
         """Why a vote of this master doesn't count now, or None when it does."""
         watch = self.watches[master]
-        if watch.sampled_ns < 0 or now_ns - watch.sampled_ns > _GAP_NS:
+        if not watch.watched(now_ns):
             return NOT_WATCHED
-        if watch.jumped_ns is not None and now_ns < watch.jumped_ns + self._settle_ns:
+        if watch.jumped_ns is not None and self._barred(watch.jumped_ns, now_ns):
             left_s = (watch.jumped_ns + self._settle_ns - now_ns) / 1e9
             jump_s = watch.last_jump_ns / 1e9
             return f"clock jumped forward by {jump_s:.3f} s, no vote for another {left_s:.0f} s"
@@ -143,7 +331,7 @@ class Clocks:
         return f"clock {off_s:+.3f} s off the median of the masters, to be watched for another {left_s:.0f} s"
 
     def _fresh_offsets(self, now_ns: int) -> Sequence[int]:
-        return [w.offset_ns for w in self.watches if w.sampled_ns >= 0 and now_ns - w.sampled_ns <= _GAP_NS]
+        return [watch.offset_ns for watch in self.watches if watch.watched(now_ns)]
 
     def off_median_us(self, master: int, now_ns: int) -> int | None:
         """How far this master's clock is from the median of those seen lately, in microseconds; None when it

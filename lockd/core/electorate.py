@@ -37,6 +37,7 @@ class Electorate:
             for state, identity in zip(states, identities, strict=True)
         ]
         together = voting_together(counted)
+        self._clocks.look_into_jumps(now_ns)
         self._clocks.take_median(now_ns)
         self.up = self.trusted = self.barred = 0
         for master, state in enumerate(states):

@@ -49,6 +49,7 @@ class Loss(StrEnum):
     GONE = "gone"
     MAX_HOLD = "max_hold"
     FORCED = "forced"
+    CLOCKS = "clocks"
     CUT_OFF = "cut_off"
 
 
@@ -58,11 +59,13 @@ class Lease:
     deadline_ns: the end of its validity, as last proven by a quorum, or the moment at which it turned out to
     be gone. promised_ns: the latest end that its holder was ever told, and may still believe in.
     hold_until_ns: no renewal reaches beyond (rule 7). gone: masters that had it and lost it; landed: all that
-    may have it, to be told of its release.
+    may have it, to be told of its release. cut_ns: what has come off its deadline since its last proof, since
+    this host stood still, or the masters' clocks were set (rule 11d).
     nonce: what the masters know it by; token: what its app does. under_way: what is asked of it now.
     """
 
     __slots__ = (
+        "cut_ns",
         "deadline_ns",
         "extending",
         "fence",
@@ -79,6 +82,7 @@ class Lease:
         "proof",
         "proofs",
         "resource",
+        "spared_until_ns",
         "standing",
         "t1_ns",
         "timer",
@@ -88,7 +92,7 @@ class Lease:
         "until_ns",
     )
 
-    def __init__(self, attempt: Attempt, holder: Holder, fence: int, now_ns: int) -> None:
+    def __init__(self, attempt: Attempt, holder: Holder, fence: int, now_ns: int, cut_ns: int = 0) -> None:
         self.resource = attempt.resource
         self.nonce = attempt.nonce
         self.token = holder.value or attempt.nonce
@@ -97,9 +101,11 @@ class Lease:
         self.ttl_ms = attempt.ttl_ms
         self.t1_ns = attempt.t1_ns
         self.granted_ns = now_ns
-        self.deadline_ns = deadline_ns(attempt.t1_ns, attempt.ttl_ms)
+        self.cut_ns = cut_ns
+        self.spared_until_ns = 0
+        self.deadline_ns = deadline_ns(attempt.t1_ns, attempt.ttl_ms) - cut_ns
         self.promised_ns = self.deadline_ns
-        self.hold_until_ns = attempt.t1_ns + holder.max_hold_ms * NS_PER_MS
+        self.hold_until_ns = attempt.t1_ns + holder.max_hold_ms * NS_PER_MS - cut_ns
         self.until_ns = attempt.t1_ns + attempt.ttl_ms * NS_PER_MS
         self.proof: Attempt | Extension = attempt
         self.gone = Gone()
@@ -124,24 +130,51 @@ class Lease:
         """The masters that confirmed it when it was last proven, and those that did so late (rule 2)."""
         return found_by(self.proof)
 
+    @property
+    def gained_ns(self) -> tuple[int, ...]:
+        """What the masters' clocks had gained when it was last proven."""
+        return self.proof.gained_ns
+
+    @property
+    def missing_ns(self) -> int:
+        """How much longer its holder may believe in it than it lasts (rule 11d)."""
+        return self.promised_ns - self.deadline_ns
+
     def renew_at_ns(self) -> int:
         """When it is to be renewed: with two thirds of its TTL left, whatever the app itself has extended it
         to."""
         return self.deadline_ns + drift_ns(self.ttl_ms) - self.ttl_ms * NS_PER_MS * 2 // 3
 
     def lose_at_ns(self) -> int:
-        """When its holder has to be told, if it could not be renewed until then (rule 12)."""
-        return self.deadline_ns - notice_ns(self.ttl_ms)
+        """When its holder has to be told, if it could not be renewed until then (rule 12). A detached one is
+        not renewed: only that it ended earlier than it was told is a loss."""
+        if self.holder.detached and not self.missing_ns:
+            return self.deadline_ns
+        return max(self.deadline_ns - notice_ns(self.ttl_ms), self.spared_until_ns)
 
     def extension_ttl_ms(self, wanted_ms: int, now_ns: int) -> int:
         """How much may be asked for now without passing max_hold (rule 7); 0 when that would gain nothing."""
         ttl_ms = min(wanted_ms, longest_ttl_ms(self.hold_until_ns - now_ns))
         return ttl_ms if deadline_ns(now_ns, ttl_ms) > self.deadline_ns + _LEAST_GAIN_NS else 0
 
-    def prove(self, extension: Extension) -> None:
-        """A quorum went on with it."""
-        self.deadline_ns = max(self.deadline_ns, deadline_ns(extension.t1_ns, extension.ttl_ms))
-        self.promised_ns = self.deadline_ns
+    def cut(self, cut_ns: int, now_ns: int, patience_ns: int) -> None:
+        """So much of what was reckoned at its last proof is not there (rule 11d). While it is valid, it may
+        still be renewed within `patience_ns`, also where its holder ought to have been told already."""
+        by_ns = cut_ns - self.cut_ns
+        self.cut_ns = cut_ns
+        self.deadline_ns -= by_ns
+        self.hold_until_ns -= by_ns
+        self.granted_ns -= by_ns
+        self.spared_until_ns = min(self.deadline_ns, now_ns + patience_ns)
+
+    def prove(self, extension: Extension, sure_until_ns: int, cut_ns: int) -> None:
+        """A quorum went on with it. sure_until_ns: what is certain of its deadline until now; cut_ns: what is
+        not certain of the new one."""
+        proven_ns = deadline_ns(extension.t1_ns, extension.ttl_ms) - cut_ns
+        self.deadline_ns = max(sure_until_ns, proven_ns)
+        self.cut_ns = cut_ns
+        # What its holder was told before a cut it may believe in, whatever it was told since.
+        self.promised_ns = max(self.promised_ns, self.deadline_ns)
         self.t1_ns = extension.t1_ns
         self.until_ns = max(self.until_ns, extension.t1_ns + extension.ttl_ms * NS_PER_MS)
         if isinstance(self.proof, Extension):

@@ -24,6 +24,7 @@ DRAINING = Refusal(
 )
 _SPLIT = Refusal("TIMEOUT", "several try for it at the same moment, and none of them got it")
 _BROKEN = Refusal("ERR", "the agent failed at this; its log says how")
+_UNCERTAIN = Refusal("CLOCK", "the masters' clocks seem to have jumped, or this host stood still: ask again")
 NOT_HELD = Refusal("NOTHELD", "no such lease: it ended, or the token is another's")
 
 
@@ -45,6 +46,7 @@ class Locks:
         self._limits = limits
         self._quorum = limits.quorum
         self._timeout_ns = limits.master_timeout_ms * NS_PER_MS
+        self._min_validity_ns = limits.min_validity_ms * NS_PER_MS
         self._masters = masters
         self._watcher = watcher
         self._chance = chance
@@ -140,6 +142,7 @@ class Locks:
             holder, queue.resource, self._chance.nonce(), holder.ttl_ms, self._hint(queue.resource, now_ns),
             self._quorum, now_ns, now_ns + timeout_ns, self._tried,
         )  # fmt: skip
+        attempt.gained_ns = self._masters.gained_ns()
         attempt.put_to(self._masters.acquire(attempt))
         self._watch(attempt, timeout_ns)
 
@@ -228,17 +231,20 @@ class Locks:
         self._hints.saw_counter(slot, proposal.highest, masters_us)
         if proposal.verdict is Verdict.YES:
             self._grant(queue, attempt, proposal.value, now_ns)
-        elif proposal.verdict is Verdict.TAKEN and self._still_valid(attempt, now_ns):
+        elif proposal.verdict is Verdict.TAKEN and now_ns < self._ends_ns(attempt, 0):
             self._second_round(attempt, now_ns)
         else:
             self._failed(queue, attempt, proposal.no_quorum(self._masters, self._limits.masters), now_ns)
 
-    def _still_valid(self, attempt: Attempt, now_ns: int) -> bool:
-        """Rule 1, at the instant of answering: what is handed out can be relied upon for a while yet."""
-        return now_ns < deadline_ns(attempt.t1_ns, attempt.ttl_ms) - self._limits.min_validity_ms * NS_PER_MS
+    def _ends_ns(self, attempt: Attempt, cut_ns: int) -> int:
+        """Until then what it brought may be handed out: it can be relied upon for a while yet."""
+        return deadline_ns(attempt.t1_ns, attempt.ttl_ms) - cut_ns - self._min_validity_ns
 
     def _grant(self, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
-        if not self._still_valid(attempt, now_ns):
+        # Rule 1, at the instant of answering. What this host stood still since it was asked for comes off it
+        # (rule 11d).
+        cut_ns = self._masters.suspected_cut_ns(attempt.gained_ns, attempt.yes)
+        if now_ns >= self._ends_ns(attempt, cut_ns):
             late_ms = (now_ns - attempt.t1_ns) // NS_PER_MS
             too_late = Refusal(
                 "NOQUORUM", f"the masters took {late_ms} ms, too long for a ttl of {attempt.ttl_ms} ms"
@@ -252,7 +258,7 @@ class Locks:
         queue.attempt = None
         queue.tries = 0
         queue.refusal = None
-        lease = Lease(attempt, holder, fence, now_ns)
+        lease = Lease(attempt, holder, fence, now_ns, cut_ns)
         if holder.detached:
             self._keep_detached(lease, now_ns)
         else:
@@ -330,7 +336,7 @@ class Locks:
     # Keeping it
 
     def _first_look_ns(self, lease: Lease) -> int:
-        return lease.deadline_ns if lease.holder.detached else lease.renew_at_ns()
+        return lease.lose_at_ns() if lease.holder.detached else lease.renew_at_ns()
 
     def _look_after(self, lease: Lease, now_ns: int) -> None:
         """The lease's own timer: renew it, tell of its loss before its deadline, or end it."""
@@ -344,9 +350,11 @@ class Locks:
             self._end(lease, "app gone", now_ns)
             return
         next_ns = lease.promised_ns
-        if lease.standing is Standing.HELD and not lease.holder.detached:
+        if lease.standing is Standing.HELD:
             if now_ns >= lease.lose_at_ns():
                 self._lose(lease, *self._why_not_renewed(lease, now_ns), now_ns)
+            elif lease.holder.detached:
+                next_ns = lease.lose_at_ns()
             else:
                 if lease.extending is None or lease.extending.verdict is Verdict.BROKEN:
                     self._renew(lease, now_ns)
@@ -376,6 +384,9 @@ class Locks:
         lease.timer = self.timers.at(when_ns, lambda at_ns: self._look_after(lease, at_ns))
 
     def _why_not_renewed(self, lease: Lease, now_ns: int) -> tuple[Loss, str]:
+        if now_ns < lease.lose_at_ns() + lease.missing_ns:
+            gone_s = lease.missing_ns / 1e9
+            return Loss.CLOCKS, f"{gone_s:.3f} s of it are gone: this host stood still, or clocks were set"
         if lease.extension_ttl_ms(lease.ttl_ms, now_ns) == 0:
             return Loss.MAX_HOLD, "it was held for max_hold"
         return Loss.NOT_RENEWED, lease.loss or "it could not be renewed: no quorum"
@@ -394,6 +405,7 @@ class Locks:
         )  # fmt: skip
         extension.reply = reply
         extension.missed = lambda ballot, at_ns: self._put_back(lease, ballot, at_ns)
+        extension.gained_ns = self._masters.gained_ns()
         extension.put_to(self._masters.extend(extension))
         self._goes_on(lease, extension, ttl_ms, now_ns)
         self._watch(extension, timeout_ns)
@@ -415,15 +427,21 @@ class Locks:
             return
         # Counts only while the old validity still holds: after it another may have had the resource in
         # between (rule 2).
-        worked = extension.verdict is Verdict.YES and now_ns < lease.deadline_ns
+        worked = extension.verdict is Verdict.YES and now_ns < self._sure_until_ns(lease)
         self._watcher.renewed(lease, worked)
         if worked:
             self._proven(lease, extension, now_ns)
         else:
             self._not_proven(lease, extension, now_ns)
 
+    def _sure_until_ns(self, lease: Lease) -> int:
+        """Its deadline, if what is in doubt about clocks is the worst that it can be (rule 11d)."""
+        cut_ns = self._masters.suspected_cut_ns(lease.gained_ns, lease.proven)
+        return lease.deadline_ns - max(0, cut_ns - lease.cut_ns)
+
     def _proven(self, lease: Lease, extension: Extension, now_ns: int) -> None:
-        lease.prove(extension)
+        cut_ns = self._masters.suspected_cut_ns(extension.gained_ns, extension.confirmed)
+        lease.prove(extension, self._sure_until_ns(lease), cut_ns)
         lease.loss = ""
         if extension.reply is not None:
             lease.ttl_ms = max(lease.ttl_ms, extension.ttl_ms)
@@ -441,7 +459,7 @@ class Locks:
         if not extension.missing or extension is not lease.proof or lease.standing is not Standing.HELD:
             return
         missing, extension.missing = extension.missing, 0
-        if now_ns >= lease.deadline_ns:
+        if now_ns >= self._sure_until_ns(lease):
             return
         put_back = PutBack(
             lease.resource, lease.nonce, extension.ttl_ms, on_masters(lease.holder, lease.mark),
@@ -482,6 +500,19 @@ class Locks:
             extension.refused(_expired(lease))
         else:
             extension.refused(refusal)
+            if now_ns < lease.spared_until_ns:
+                # It was asked when the clocks were not understood yet, and there is little time left.
+                self._look_again(lease, now_ns)
+
+    def clocks_moved(self, now_ns: int) -> None:
+        """Masters' clocks have gained on this host's: where a quorum's did, it stood still, or they were set.
+        That comes off every deadline held here (rule 11d); holders past theirs are told."""
+        for lease in [*self.detached.values(), *(q.lease for q in self.queues.values() if q.lease)]:
+            cut_ns = self._masters.cut_ns(lease.gained_ns, lease.proven)
+            if cut_ns > lease.cut_ns:
+                lease.cut(cut_ns, now_ns, 2 * self._timeout_ns)
+                # Not at once: there may be thousands.
+                self._look_again(lease, now_ns)
 
     def _lose(self, lease: Lease, by: Loss, reason: str, now_ns: int, *, gone: bool = False) -> None:
         """Tell the holder, while its validity still holds if that is possible (rule 12). gone: that can't be
@@ -516,8 +547,10 @@ class Locks:
             ask_ms = lease.extension_ttl_ms(ttl_ms, now_ns)
             if ask_ms:
                 self._extension(lease, ask_ms, now_ns, reply)
+            elif now_ns < (sure_until_ns := self._sure_until_ns(lease)):
+                reply.done(Extended(lease.token, lease.fence, sure_until_ns))
             else:
-                reply.done(Extended(lease.token, lease.fence, lease.deadline_ns))
+                reply.refused(_UNCERTAIN)
 
     def _extend_unknown(self, resource: bytes, token: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
         """Granted by another agent, or by this one before it was restarted: nothing is known of its validity,
@@ -525,7 +558,8 @@ class Locks:
 
         def settled(extension: Extension, at_ns: int) -> None:
             worked = extension.verdict is Verdict.YES
-            if worked and at_ns < (ends_ns := deadline_ns(now_ns, extension.lasts_ms)):
+            cut_ns = self._masters.suspected_cut_ns(extension.gained_ns, extension.confirmed) if worked else 0
+            if worked and at_ns < (ends_ns := deadline_ns(now_ns, extension.lasts_ms) - cut_ns):
                 extension.done(Extended(token, None, ends_ns))
             elif extension.held_out:
                 extension.refused(
@@ -543,6 +577,7 @@ class Locks:
             resource, token, ttl_ms, b"", None, Gone(), self._quorum, now_ns, now_ns + timeout_ns, settled
         )  # fmt: skip
         extension.reply = reply
+        extension.gained_ns = self._masters.gained_ns()
         extension.put_to(self._masters.extend(extension))
         self._watch(extension, timeout_ns)
 

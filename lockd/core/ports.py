@@ -42,6 +42,17 @@ class Masters(Protocol):
         """What the median of the masters' clocks shows, in microseconds: hints for fences are kept near it
         (rule 6)."""
 
+    def gained_ns(self) -> tuple[int, ...]:
+        """What the masters' clocks have gained on this host's so far (rule 11d): one object until that
+        changes."""
+
+    def cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        """By how much a lease ends earlier than was reckoned when it was proven, with clocks as they were
+        then, by these masters."""
+
+    def suspected_cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        """The same as far as it is not known yet, at worst."""
+
     def acquire(self, attempt: "Attempt") -> int: ...
 
     def propose(self, fence_round: "FenceRound") -> int: ...

@@ -40,9 +40,10 @@ class Fleet:
         gauge: Gauge,
         changed: Callable[[Link], None],
         broke: Callable[[Ballot, Exception, int], None],
+        clocks_moved: Callable[[int], None],
     ) -> None:
         """changed: a master's state did, or whether its vote counts. broke: a ballot failed by a mistake of
-        ours."""
+        ours. clocks_moved: those of masters have gained on this host's (rule 11d)."""
         self.config = config
         self.broke = broke
         self._gauge = gauge
@@ -57,9 +58,12 @@ class Fleet:
         self.trusted = 0
         self.fence_most = SANE_MOST
         self._electorate = Electorate(self.clocks)
+        self._gained_ns = self.clocks.gained_ns
+        self._in_doubt = False
         self._up: tuple[Link, ...] = ()
         self.configured = Configured(config.cluster, tuple(master.name for master in config.masters))
         self._changed = changed
+        self._clocks_moved = clocks_moved
         self._to_flush: list[Link] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -81,6 +85,15 @@ class Fleet:
 
     def clock_us(self, now_ns: int) -> int:
         return self.clocks.median_us(now_ns)
+
+    def gained_ns(self) -> tuple[int, ...]:
+        return self.clocks.gained_ns
+
+    def cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        return self.clocks.cut_ns(then_ns, proven)
+
+    def suspected_cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        return self.clocks.suspected_cut_ns(then_ns, proven)
 
     def acquire(self, attempt: Attempt) -> int:
         return self._ask_all(attempt, scripts.acquire(attempt))
@@ -184,6 +197,17 @@ class Fleet:
         self._up = tuple(self.links[master] for master in bits(self._electorate.up))
         for master in bits(changed):
             self._changed(self.links[master])
+        self._heed_clocks(now_ns)
+
+    def _heed_clocks(self, now_ns: int) -> None:
+        """Where they have jumped, all others are asked at once, and what is held here is looked at."""
+        gained_ns, self._gained_ns = self._gained_ns, self.clocks.gained_ns
+        if gained_ns is not self._gained_ns:
+            self._clocks_moved(now_ns)
+        in_doubt, self._in_doubt = self._in_doubt, self.clocks.in_doubt
+        if self._in_doubt and not in_doubt:
+            for link in self.links:
+                link.probe_soon()
 
     def refusal_of(self, link: Link) -> str:
         """Why a master has no vote now; '' when it has one."""

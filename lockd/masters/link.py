@@ -151,6 +151,7 @@ class Link(asyncio.Protocol):
         self._closed = asyncio.Event()
         self._closed.set()
         self._look_closer = asyncio.Event()
+        self._hurried: asyncio.Task[None] | None = None
         self._heard_ns = 0
         self._dropped = ""
         self._unfit = False
@@ -552,6 +553,18 @@ class Link(asyncio.Protocol):
                 await asyncio.sleep(0.0 if self._closed.is_set() else max(0.0, rest_ns / 1e9))
             except TimeoutError:
                 beats += 1
+
+    def probe_soon(self) -> None:
+        """Its clock is to be looked at now: others seem to have jumped."""
+        if self.introduced:
+            self._hurried = asyncio.get_running_loop().create_task(self._probe_in_a_hurry())
+
+    async def _probe_in_a_hurry(self) -> None:
+        try:
+            await self._probe()
+        except Exception:
+            # The next beat will see the same, and say so.
+            self._look_closer.set()
 
     async def _probe(self) -> None:
         sent_ns = boottime_ns()

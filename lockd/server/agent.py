@@ -91,7 +91,7 @@ class Agent:
         self.losses = Losses()
         self.spares = SpareConnections()
         self.permissions = Permissions(config)
-        self.fleet = Fleet(config, self.metrics, self._master_changed, self._ballot_broke)
+        self.fleet = Fleet(config, self.metrics, self._master_changed, self._ballot_broke, self._clocks_moved)
         limits = Limits(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
         self.locks = Locks(limits, self.fleet, self.metrics, Chance(fresh_token, random))
         self.sessions: set[Session] = set()
@@ -369,6 +369,9 @@ class Agent:
             reason=reason,
             voting=self.fleet.voting().bit_count(),
         )
+
+    def _clocks_moved(self, now_ns: int) -> None:
+        self.locks.clocks_moved(now_ns)
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """An operator's change is carried through, also when the operator's connection closes."""

@@ -113,6 +113,7 @@ class World:
             self.gauge,
             lambda _link: None,
             self._broke,
+            lambda _now_ns: None,
         )
         limits = Limits(len(masters), 10, 2_000)
         self.locks = Locks(limits, self.fleet, _Unwatched(), Chance(fresh_token))

@@ -125,7 +125,11 @@ def linked_to(master: ScriptedMaster, story: Callable[[Fleet, Link], Coroutine[A
         port = server.sockets[0].getsockname()[1]
         entry = {"name": "m1", "address": f"127.0.0.1:{port}"}
         fleet = Fleet(
-            Config.model_validate({"cluster": "test", "masters": [entry]}), NoGauge(), lambda _: None, _raise
+            Config.model_validate({"cluster": "test", "masters": [entry]}),
+            NoGauge(),
+            lambda _: None,
+            _raise,
+            lambda _: None,
         )
         fleet.start()
         try:

@@ -9,12 +9,15 @@ from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.ports import Chance, Limits, Refusal
 from tests.sim.fleet import Fleet
-from tests.sim.history import Died
+from tests.sim.history import Died, Knows
 from tests.sim.master import HANG_UP, Master
 from tests.sim.network import Connection, Path
 from tests.sim.world import MS, Clock, Process, World
 
 BEAT_NS = 200 * MS
+CERTAIN_NS = 100 * MS
+QUICK_NS = 20 * MS
+STEPPED_LATELY_NS = 20_000 * MS
 
 
 class Agent(Process):
@@ -53,6 +56,10 @@ class Agent(Process):
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
         self.locks.timers.sooner = self._set_alarm
         self._alarm_ns: int | None = None
+        self.unseen_ns = 0
+        """For how long its host stood still, as far as nothing at all can be known of that here."""
+        self._knows_from: set[int] | None = None
+        self._stood_ns = self._stop_ended_ns = self._stop_began_ns = 0
         for link in self.fleet.links:
             self.wake_after(int(self.dice.uniform(0, 5) * MS), link.connect)
         self.wake_after(BEAT_NS, self._beat)
@@ -84,7 +91,7 @@ class Agent(Process):
     # Its process
 
     def turn_ends(self) -> None:
-        if self.outbox and not self.paused:
+        if self.outbox and not self.still:
             if self.freeze_before_ns:
                 freeze_ns, self.freeze_before_ns = self.freeze_before_ns, 0
                 self._freeze(freeze_ns)
@@ -109,13 +116,44 @@ class Agent(Process):
         if life == self.life:
             self.resume()
 
-    def resume(self) -> None:
-        if not self.paused:
-            return
+    def resumed(self) -> None:
         self.resumed_ns = self.world.now_ns
         # First what it was about to say when it was stopped.
         self._flush()
-        super().resume()
+
+    # What it can know of a standstill of its host
+
+    def unseen_since_ns(self, t1_ns: int) -> int:
+        """By how much what was asked for then seems to last longer than it does, and nobody can know."""
+        return self.unseen_ns if t1_ns < self._stop_began_ns else 0
+
+    def stood_still(self, for_ns: int) -> None:
+        self.unseen_ns += for_ns
+        self._stood_ns = for_ns
+        self._knows_from = set()
+        self._stop_ended_ns = self.world.now_ns
+        self._stop_began_ns = self.boot_ns()
+
+    def heard(self, index: int, read_ns: int) -> None:
+        """That master has said what its clock showed at `read_ns`. If that came quickly, and it was watched
+        before, it shows for how long this host stood still."""
+        master, now_ns = self._masters[index], self.world.now_ns
+        if self._knows_from is None or read_ns < self._stop_ended_ns:
+            return
+        vague = self._stood_ns < CERTAIN_NS or now_ns - read_ns > QUICK_NS
+        if vague or now_ns - master.stepped_ns < STEPPED_LATELY_NS or not self._watched_before(master):
+            return
+        self.unseen_ns = 0
+        self._knows_from.add(master.index)
+        if len(self._knows_from) > len(self._masters) // 2:
+            self._knows_from = None
+            self.world.note(Knows(now_ns, self.name))
+
+    def _watched_before(self, master: Master) -> bool:
+        assert self._knows_from is not None
+        if master.index in self._knows_from:
+            return True
+        return self.fleet.clocks.distrust(master.index, self.boot_ns()) is None
 
     def crash(self) -> None:
         """kill -9: the kernel closes its connections; what was sent before may still arrive."""

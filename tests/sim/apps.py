@@ -59,6 +59,7 @@ class Held:
     lease: Lease
     fence: int
     deadline_ns: int
+    agent_life: int
 
 
 class Request:
@@ -104,13 +105,14 @@ class Request:
     def granted(self, lease: Lease, now_ns: int) -> None:
         self.lease = lease
         self.agent.fleet.open_tries.discard(lease.nonce)
-        self.app.hear(self.app.got, self, lease, lease.deadline_ns, self.app.world.now_ns)
+        unseen_ns = self.agent.unseen_since_ns(lease.t1_ns)
+        self.app.hear(self.app.got, self, lease, lease.deadline_ns, self.app.world.now_ns, unseen_ns)
 
     def refused(self, refusal: Refusal) -> None:
         self.app.hear(self.app.refused, self, refusal)
 
     def renewed(self, lease: Lease) -> None:
-        self.app.hear(self.app.renewed, self, lease.deadline_ns)
+        self.app.hear(self.app.renewed, self, lease.deadline_ns, self.agent.unseen_since_ns(lease.t1_ns))
 
     def lost(self, lease: Lease, reason: str) -> None:
         self.app.hear(self.app.lost, self, lease)
@@ -224,12 +226,12 @@ class App(Process):
         self.world.note(h.Refused(self.world.now_ns, request.number, refusal.code, refusal.text))
         self._think()
 
-    def got(self, request: Request, lease: Lease, deadline_ns: int, answered_ns: int) -> None:
+    def got(self, request: Request, lease: Lease, deadline_ns: int, answered_ns: int, unseen_ns: int) -> None:
         if request is not self._open:
             return
         true_ns = self.agent.clock.true_ns
         self._open = None
-        self._held = held = Held(request, lease, lease.fence, deadline_ns)
+        self._held = held = Held(request, lease, lease.fence, deadline_ns, self.agent.life)
         self.world.note(
             h.Granted(
                 self.world.now_ns,
@@ -237,11 +239,14 @@ class App(Process):
                 request.resource,
                 lease.nonce,
                 lease.fence,
-                true_ns(deadline_ns),
+                true_ns(deadline_ns) - unseen_ns,
                 true_ns(lease.t1_ns),
                 answered_ns,
+                unseen_ns,
             )
         )
+        if unseen_ns:
+            self._believe(held, unseen_ns)
         self._use(held, self.world.now_ns + int(self.dice.uniform(*self._habits.hold_ms) * MS))
 
     # Holding
@@ -254,7 +259,7 @@ class App(Process):
         if held is not self._held:
             return
         if not self._sure(held):
-            self._think()
+            self._forget(held)
             return
         if self.world.now_ns >= until_ns:
             self._finish(held)
@@ -290,21 +295,35 @@ class App(Process):
 
     def _extended(self, held: Held, agent: Agent, renewal: Renewal | None) -> None:
         if renewal is not None:
-            deadline_ns = agent.clock.true_ns(renewal.deadline_ns)
+            deadline_ns = agent.clock.true_ns(renewal.deadline_ns) - agent.unseen_ns
             if agent is not self.agent:
                 # Told on the other host's clock; what an app makes of it on its own: nothing is added.
                 self.world.note(h.Extended(self.world.now_ns, held.lease.nonce, deadline_ns))
                 return
-            self.renewed(held.request, renewal.deadline_ns)
+            unseen_ns = agent.unseen_since_ns(held.lease.t1_ns)
+            self.renewed(held.request, renewal.deadline_ns, unseen_ns)
 
-    def renewed(self, request: Request, deadline_ns: int) -> None:
+    def renewed(self, request: Request, deadline_ns: int, unseen_ns: int) -> None:
         held = self._held
         if held is None or held.request is not request:
             return
         held.deadline_ns = max(held.deadline_ns, deadline_ns)
-        self.world.note(
-            h.Extended(self.world.now_ns, held.lease.nonce, self.agent.clock.true_ns(deadline_ns))
-        )
+        true_ns = self.agent.clock.true_ns(deadline_ns) - unseen_ns
+        self.world.note(h.Extended(self.world.now_ns, held.lease.nonce, true_ns))
+        if unseen_ns:
+            self._believe(held, unseen_ns)
+
+    def host_stood_still(self, for_ns: int) -> None:
+        if self._held is not None:
+            self._believe(self._held, for_ns)
+
+    def _believe(self, held: Held, for_ns: int) -> None:
+        """What it holds seems to last for longer than it does."""
+        if held.agent_life == self.agent.life:
+            deadline_ns = self.agent.clock.true_ns(held.deadline_ns)
+            self.world.note(
+                h.Believes(self.world.now_ns, held.lease.nonce, self.agent.name, for_ns, deadline_ns)
+            )
 
     def lost(self, request: Request, lease: Lease) -> None:
         held = self._held
@@ -326,14 +345,18 @@ class App(Process):
         if luck < self._habits.dies:
             self.killed()
         elif luck < self._habits.dies + self._habits.forgets and held.request.detached:
-            self._think()
+            self._forget(held)
         else:
             self._unlock(held)
+
+    def _forget(self, held: Held) -> None:
+        self.world.note(h.Forgot(self.world.now_ns, held.lease.nonce))
+        self._think()
 
     def _unlock(self, held: Held) -> None:
         agent = self._agent_for(held)
         if not agent.running:
-            self._think()
+            self._forget(held)
             return
         request, token = held.request, held.lease.token
         self.world.note(h.LetGo(self.world.now_ns, held.lease.nonce, "unlock"))
@@ -377,6 +400,5 @@ class App(Process):
             self.world.note(h.Withdrawn(self.world.now_ns, self._open.number))
             self._think()
 
-    def resume(self) -> None:
+    def resumed(self) -> None:
         self.resumed_ns = self.world.now_ns
-        super().resume()

@@ -15,6 +15,7 @@ from typing import TypeVar
 from lockd.core.fences import slot_of
 from tests.sim.history import (
     Asked,
+    Believes,
     Calm,
     Died,
     Ended,
@@ -22,16 +23,20 @@ from tests.sim.history import (
     Extended,
     Failed,
     Fault,
+    Forgot,
     GivenBack,
     Granted,
+    Knows,
     Landed,
     LetGo,
     Lost,
     Refused,
     Removed,
     Shown,
+    Stopped,
     Tried,
     Unlocked,
+    WentOn,
     Withdrawn,
     Wrote,
 )
@@ -134,6 +139,29 @@ class Reading:
             hold = self.holds.get(let_go.token)
             if hold is not None and hold.let_go_ns is None:
                 hold.let_go_ns = let_go.at_ns
+        self.believes: dict[bytes, list[Believes]] = defaultdict(list)
+        for believes in self.all(Believes):
+            self.believes[believes.token].append(believes)
+
+    def was_stopped(self, who: str, from_ns: int, to_ns: int) -> bool:
+        """Whether that process was stopped at any time from then to then."""
+        turns = [e for e in self.events if isinstance(e, Stopped | WentOn) and e.who == who]
+        before = [turn for turn in turns if turn.at_ns <= from_ns]
+        meanwhile = any(from_ns < turn.at_ns <= to_ns and isinstance(turn, Stopped) for turn in turns)
+        return meanwhile or bool(before and isinstance(before[-1], Stopped))
+
+    def known_at_ns(self, believes: Believes) -> int | None:
+        """When the agent knew of that standstill, if it ever did."""
+        known = (k.at_ns for k in self.all(Knows) if k.host == believes.host and k.at_ns >= believes.at_ns)
+        return next(known, None)
+
+    def unknown_standstill_ns(self, hold: Hold, at_ns: int) -> int:
+        """For how long its host stood still under that lease, as far as its agent did not know of it then."""
+        return sum(
+            believes.for_ns
+            for believes in self.believes[hold.token]
+            if believes.at_ns <= at_ns and (self.known_at_ns(believes) or at_ns) >= at_ns
+        )
 
     def all(self, kind: type[E]) -> list[E]:
         return self._by_kind[kind]  # type: ignore[return-value]  # sorted by type above
@@ -317,14 +345,15 @@ def taken(history: Reading, bounds: Bounds) -> Iterable[Violation]:
 
 def max_hold(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     """No lease is granted for longer than its max_hold, or renewed past it (rule 7). That counts from the
-    grant: other agents know of its age only what a quorum of the masters knows, and those voted before."""
+    grant: other agents know of its age only what a quorum of the masters knows, and those voted before. What
+    its host stood still counts from when that can be known."""
     for hold in history.holds.values():
         if hold.asked.max_hold_ms is None:
             continue
         granted = hold.granted
         end_ns = granted.at_ns + (hold.asked.max_hold_ms + bounds.hold_slack_ms) * MS
         for told in (granted, *hold.extensions):
-            if told.deadline_ns > end_ns:
+            if told.deadline_ns > end_ns + history.unknown_standstill_ns(hold, told.at_ns):
                 text = f"{hold} was promised to {told.deadline_ns / 1e9:.6f}"
                 yield Violation("max hold", told.at_ns, text)
                 break
@@ -393,7 +422,7 @@ def validity(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     for granted in history.all(Granted):
         if granted.answered_ns is None:
             continue
-        left_ns = granted.deadline_ns - granted.answered_ns
+        left_ns = granted.deadline_ns + granted.unseen_ns - granted.answered_ns
         if left_ns < bounds.min_validity_ms * MS:
             yield Violation(
                 "validity", granted.at_ns, f"{left_ns / MS:.3f} ms were left when it was granted: {granted}"
@@ -414,6 +443,26 @@ def _name(event: Lost) -> str:
     return event.token[:8].decode()
 
 
+def standstills(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """A holder whose host stood still is told as soon as its agent knows: it relies on nothing that was over
+    meanwhile (rule 11d)."""
+    ended_ns = {event.token: event.at_ns for event in (*history.all(Forgot), *history.all(LetGo))}
+    for believes in history.all(Believes):
+        hold, known_ns = history.holds.get(believes.token), history.known_at_ns(believes)
+        if hold is None or known_ns is None:
+            continue
+        really_ns = max([hold.granted.deadline_ns, *(e.deadline_ns for e in hold.extensions)])
+        until_ns = min(ended_ns.get(believes.token, believes.deadline_ns), believes.deadline_ns)
+        stopped = any(history.was_stopped(who, known_ns, until_ns) for who in (believes.host, hold.asked.app))
+        if until_ns > (heard_ns := max(known_ns + _TELLING_NS, really_ns)) and not stopped:
+            yield Violation(
+                "standstills", heard_ns, f"{hold} was relied upon to {until_ns / 1e9:.6f}: {believes}"
+            )
+
+
+_TELLING_NS = 20 * MS
+
+
 CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
     exclusion,
     fences,
@@ -429,6 +478,7 @@ CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
     tokens,
     validity,
     notice,
+    standstills,
 )
 
 

@@ -201,6 +201,12 @@ class Cluster:
     def step_master(self, fault: Fault) -> None:
         self.masters[fault.master].step_clock(fault.amount)
 
+    def step_quorum(self, fault: Fault) -> None:
+        """By the time server that they share, each within the same second."""
+        for n in range(self.plan.shape.masters // 2 + 1):
+            master = self.masters[(fault.master + n) % len(self.masters)]
+            self.world.after(fault.for_ms * n * MS // 20, master.step_clock, fault.amount)
+
     def cut(self, fault: Fault) -> Callable[[], None]:
         return self._cut(self._ways(self.agents[fault.agent], fault.master, fault.amount))
 
@@ -264,14 +270,14 @@ class Cluster:
 
     def crash_agent(self, fault: Fault) -> Callable[[], None] | None:
         agent = self.agents[fault.agent]
-        if not agent.running:
+        if not agent.running or agent.host_stands_still:
             return None
         self._end(agent)
         return lambda: self._start(agent)
 
     def stop_agent(self, fault: Fault) -> Callable[[], None] | None:
         agent = self.agents[fault.agent]
-        if not agent.running:
+        if not agent.running or agent.host_stands_still:
             return None
         agent.drain()
         life = agent.life
@@ -297,6 +303,27 @@ class Cluster:
 
     def step_agent(self, fault: Fault) -> None:
         self.agents[fault.agent].clock.wall_off_ns += fault.amount
+
+    def stand_still(self, fault: Fault) -> Callable[[], None] | None:
+        """Its virtual machine is paused, or moved: agent, apps and clocks."""
+        agent = self.agents[fault.agent]
+        if agent.host_stands_still:
+            return None
+        host = [agent, *(app for app in self.apps if app.agent is agent)]
+        agent.clock.stop()
+        for process in host:
+            process.host_stops()
+
+        def mend() -> None:
+            stood_ns = agent.clock.go_on()
+            agent.stood_still(stood_ns)
+            for process in host:
+                if isinstance(process, App):
+                    process.host_stood_still(stood_ns)
+            for process in host:
+                process.host_goes_on()
+
+        return mend
 
     def pause_app(self, fault: Fault) -> Callable[[], None]:
         app = self._app_of(fault)
@@ -366,6 +393,7 @@ _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.BABBLING_MASTER: Cluster.babbling_master,
     Kind.MISCOUNTING_MASTER: Cluster.miscounting_master,
     Kind.STEP_MASTER: Cluster.step_master,
+    Kind.STEP_QUORUM: Cluster.step_quorum,
     Kind.CUT: Cluster.cut,
     Kind.ISOLATE_MASTER: Cluster.isolate_master,
     Kind.ISOLATE_AGENT: Cluster.isolate_agent,
@@ -378,6 +406,7 @@ _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.CRASH_AGENT: Cluster.crash_agent,
     Kind.STOP_AGENT: Cluster.stop_agent,
     Kind.STEP_AGENT: Cluster.step_agent,
+    Kind.STAND_STILL: Cluster.stand_still,
     Kind.PAUSE_APP: Cluster.pause_app,
     Kind.KILL_APP: Cluster.kill_app,
 }

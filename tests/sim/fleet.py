@@ -52,12 +52,24 @@ class Fleet:
             for master, (there, back) in zip(masters, paths, strict=True)
         ]
         self.open_tries: set[bytes] = set()
+        self._gained_ns = self.clocks.gained_ns
+        self._in_doubt = False
 
     def weigh(self) -> None:
         states = [link.state if link.introduced else None for link in self.links]
         identities = [link.facts.identity if link.facts else None for link in self.links]
         self.electorate.weigh(states, identities, self._agent.boot_ns())
         self.fence_most = self.clocks.largest_sane_fence(self._agent.boot_ns())
+        self._heed_clocks()
+
+    def _heed_clocks(self) -> None:
+        gained_ns, self._gained_ns = self._gained_ns, self.clocks.gained_ns
+        if gained_ns is not self._gained_ns:
+            self._agent.locks.clocks_moved(self._agent.boot_ns())
+        in_doubt, self._in_doubt = self._in_doubt, self.clocks.in_doubt
+        if self._in_doubt and not in_doubt:
+            for link in self.links:
+                link.probe_soon()
 
     def judge(self, link: Link, facts: Facts) -> State:
         others = [
@@ -98,6 +110,15 @@ class Fleet:
 
     def clock_us(self, now_ns: int) -> int:
         return self.clocks.median_us(now_ns)
+
+    def gained_ns(self) -> tuple[int, ...]:
+        return self.clocks.gained_ns
+
+    def cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        return self.clocks.cut_ns(then_ns, proven)
+
+    def suspected_cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        return self.clocks.suspected_cut_ns(then_ns, proven)
 
     def acquire(self, attempt: Attempt) -> int:
         world = self._agent.world

@@ -41,7 +41,8 @@ class Asked(Event):
 class Granted(Event):
     """The app has the answer: it holds the resource until `deadline_ns`. tried_ns: when the try began that
     brought it, or None where that isn't known: then when it was asked for. answered_ns: when the agent gave
-    the answer, where that is known."""
+    the answer, where that is known. unseen_ns: for how much longer it seems to last on its host, which stood
+    still, without anybody there being able to know."""
 
     request: int
     resource: bytes
@@ -50,6 +51,7 @@ class Granted(Event):
     deadline_ns: int
     tried_ns: int | None = None
     answered_ns: int | None = None
+    unseen_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,43 @@ class Lost(Event):
     token: bytes
     deadline_ns: int
     excused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Believes(Event):
+    """The holder's host stood still for so long, which its clock doesn't show: until it is told, it will rely
+    on the lease until then."""
+
+    token: bytes
+    host: str
+    for_ns: int
+    deadline_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forgot(Event):
+    """The holder does nothing more with the lease, and nothing to end it."""
+
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped(Event):
+    """That process does nothing from here on, until it goes on."""
+
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class WentOn(Event):
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class Knows(Event):
+    """The agent of that host has heard from a quorum of masters for how long it stood still."""
+
+    host: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,8 +100,10 @@ class Link:
             self._lost()
             return
         question, sent_ns = self._in_flight.popleft()
-        answer = message[2]
+        answer, read_ns = message[2:]
         now_ns = self._heard_ns = self._agent.boot_ns()
+        if message[0] == "time" or (message[0] == "ballot" and isinstance(answer, list) and len(answer) == 3):
+            self._agent.heard(self.index, read_ns)
         if message[0] != "ballot":
             question(answer)
         elif answer == ERROR:
@@ -343,6 +345,11 @@ class Link:
     def _probed(self, sent_ns: int, master_us: int) -> None:
         if self.watch.observe(sent_ns, self._heard_ns, master_us):
             self._agent.fleet.weigh()
+
+    def probe_soon(self) -> None:
+        if self.introduced:
+            sent_ns = self._agent.boot_ns()
+            self.call("time", lambda master_us: self._probed(sent_ns, master_us))
 
     def inspect_soon(self) -> None:
         if self.introduced:

@@ -45,6 +45,7 @@ class Master(Process):
         self.refusing = False
         self.babbling = False
         self.stepped_back = False
+        self.stepped_ns = -(1 << 60)
         self.quarantined = False
         self._guarding = guarding
         self._host_up = True
@@ -83,7 +84,8 @@ class Master(Process):
         elif kind == HANG_UP:
             self._close(connection)
             return
-        connection.reply((kind, message[1], self._answer(connection.host, kind, *message[1:])))
+        answer = self._answer(connection.host, kind, *message[1:])
+        connection.reply((kind, message[1], answer, self.world.now_ns))
 
     def _answer(self, host: str, kind: str, question: Any, *more: Any) -> Any:
         if kind == "ballot":
@@ -221,6 +223,7 @@ class Master(Process):
         """Somebody sets the wall clock. On a step forward the guard restarts the master into quarantine (rule
         11b)."""
         self.clock.wall_off_ns += by_ns
+        self.stepped_ns = self.world.now_ns
         self.stepped_back = self.stepped_back or by_ns < 0
         seen_after_ms = self._guarding.steps_seen_after_ms
         if by_ns > 0 and seen_after_ms is not None and self._guarding.enabled:

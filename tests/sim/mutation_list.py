@@ -49,6 +49,7 @@ CLUSTER = "tests/sim/cluster.py"
 LINK = "tests/sim/link.py"
 MASTER = "tests/sim/master.py"
 NETWORK = "tests/sim/network.py"
+STANDSTILL = "lockd/core/standstill.py"
 SCRIPTS = "tests/sim/script_model.py"
 WORLD = "tests/sim/world.py"
 
@@ -106,7 +107,7 @@ MUTATIONS = (
         "self.deadline_ns = deadline_ns(attempt.t1_ns, attempt.ttl_ms)",
         "self.deadline_ns = deadline_ns(now_ns, attempt.ttl_ms)",
     ),
-    one("reply not checked again", 1, LOCKS, "if not self._still_valid(attempt, now_ns):", "if False:"),
+    one("reply not checked again", 1, LOCKS, "if now_ns >= self._ends_ns(attempt, cut_ns):", "if False:"),
     one(
         "an extension shortens",
         2,
@@ -330,10 +331,38 @@ MUTATIONS = (
         "        if True:\n",
     ),
     one(
+        "what a host stood still comes off no deadline",
+        11,
+        LOCKS,
+        "            if cut_ns > lease.cut_ns:\n",
+        "            if False:\n",
+    ),
+    one(
+        "what a host stood still comes off no grant",
+        11,
+        LOCKS,
+        "        cut_ns = self._masters.suspected_cut_ns(attempt.gained_ns, attempt.yes)\n        if now_ns",
+        "        cut_ns = 0\n        if now_ns",
+    ),
+    one(
+        "whoever jumps, it was this host",
+        11,
+        STANDSTILL,
+        "if self.steady or len(self.jumped) < quorum:",
+        "if len(self.jumped) < 1:",
+    ),
+    one(
+        "a quorum that jumped makes it this host, whoever did not",
+        11,
+        STANDSTILL,
+        "if self.steady or len(self.jumped)",
+        "if len(self.jumped)",
+    ),
+    one(
         "a loss is told at the deadline",
         12,
         LEASES,
-        "return self.deadline_ns - notice_ns(self.ttl_ms)",
+        "return max(self.deadline_ns - notice_ns(self.ttl_ms), self.spared_until_ns)",
         "return self.deadline_ns",
     ),
     one(

@@ -30,6 +30,7 @@ class Kind(StrEnum):
     BABBLING_MASTER = "master that talks nonsense"
     MISCOUNTING_MASTER = "wrong fence counters of master"
     STEP_MASTER = "step clock of master"
+    STEP_QUORUM = "step clocks of a quorum of masters"
     CUT = "cut path"
     ISOLATE_MASTER = "isolate master"
     ISOLATE_AGENT = "isolate agent"
@@ -42,6 +43,7 @@ class Kind(StrEnum):
     CRASH_AGENT = "crash agent"
     STOP_AGENT = "stop agent"
     STEP_AGENT = "step clock of agent"
+    STAND_STILL = "host stands still"
     PAUSE_APP = "pause app"
     KILL_APP = "kill app"
 
@@ -138,6 +140,8 @@ _CLOCKS = Theme(
     masters=(3, 3, 5),
     max_ttls_ms=(5_000, 10_000),
 )
+_STILL = Theme((Kind.STAND_STILL, Kind.STEP_MASTER, Kind.ISOLATE_MASTER), 0.05, max_ttls_ms=(3_000, 10_000))
+_SHARED_NTP = Theme((Kind.STAND_STILL, Kind.STEP_QUORUM), 0.0, steps_seen_after_ms=(20,))
 _DISKS = Theme(
     (Kind.CRASH_MASTER, Kind.POWER_LOSS, Kind.BLACKOUT),
     0.1,
@@ -152,7 +156,20 @@ _SERVICE = Theme(
 _UNGUARDED = Theme((Kind.CRASH_MASTER, Kind.POWER_LOSS, Kind.BLACKOUT), 0.2, guarded=False)
 # Nothing goes wrong but that all want the same at the same moment.
 _CROWD = Theme(others=0, skews_ms=(0, 20), thinks_ms=((0, 30), (0, 300)))
-_THEMES = (_ANYTHING, _ANYTHING, _COUNTERS, _LATE, _STOPPED, _CLOCKS, _DISKS, _SERVICE, _UNGUARDED, _CROWD)
+_THEMES = (
+    _ANYTHING,
+    _ANYTHING,
+    _COUNTERS,
+    _LATE,
+    _STOPPED,
+    _CLOCKS,
+    _STILL,
+    _SHARED_NTP,
+    _DISKS,
+    _SERVICE,
+    _UNGUARDED,
+    _CROWD,
+)
 
 
 def _scenes() -> tuple[Theme, ...]:
@@ -214,6 +231,9 @@ def _faults(dice: random.Random, theme: Theme, shape: Shape) -> Iterator[Fault]:
         kinds = [kind for kind in kinds if kind is not Kind.STEP_AGENT]
     if not shape.guarding.enabled:
         kinds = [kind for kind in kinds if kind is not Kind.STEP_MASTER]
+    if theme is not _SHARED_NTP:
+        # What takes time from a quorum is more than agents alone stand, one that was just started above all.
+        kinds = [kind for kind in kinds if kind is not Kind.STEP_QUORUM]
     if theme.scene is not None:
         yield from sorted(theme.scene(dice, shape), key=lambda fault: fault.at_ms)
         return
@@ -279,6 +299,8 @@ def _fault(dice: random.Random, shape: Shape, kind: Kind, at_ms: int) -> Fault:
 
 
 def _amount(dice: random.Random, kind: Kind) -> int:
+    if kind is Kind.STEP_QUORUM:
+        return int(dice.uniform(20, 9_000) * MS)
     if kind is Kind.STEP_MASTER:
         size_ms = dice.choice((dice.uniform(1, 20), dice.uniform(20, 3_000), dice.uniform(3_000, 3_600_000)))
         return int(dice.choice((1, 1, -1)) * size_ms * MS)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-from tests.sim.history import Event
+from tests.sim.history import Event, Stopped, WentOn
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -57,16 +57,37 @@ class World:
 
 class Clock:
     """What a machine's clocks show: CLOCK_BOOTTIME, which may drift but is never set, and the wall clock,
-    which may be stepped too."""
+    which may be stepped too. While the machine stands still, both do."""
 
     def __init__(self, world: World, drift_ppm: int = 0, wall_off_ns: int = 0) -> None:
         self._world = world
         self._drift_ppm = drift_ppm
         self.wall_off_ns = wall_off_ns
+        self._stopped_ns: int | None = None
+        self._not_counted_ns = 0
+        self._stops: list[tuple[int, int]] = []
+
+    @property
+    def stands_still(self) -> bool:
+        return self._stopped_ns is not None
+
+    def stop(self) -> None:
+        assert self._stopped_ns is None
+        self._stopped_ns = self._world.now_ns
+
+    def go_on(self) -> int:
+        """Returns for how long it stood still."""
+        assert self._stopped_ns is not None
+        stood_ns = self._world.now_ns - self._stopped_ns
+        self._stops.append((self._stopped_ns - self._not_counted_ns, stood_ns))
+        self._not_counted_ns += stood_ns
+        self._stopped_ns = None
+        return stood_ns
 
     def boot_ns(self) -> int:
-        now_ns = self._world.now_ns
-        return now_ns + now_ns * self._drift_ppm // 1_000_000
+        now_ns = self._world.now_ns if self._stopped_ns is None else self._stopped_ns
+        counted_ns = now_ns - self._not_counted_ns
+        return counted_ns + counted_ns * self._drift_ppm // 1_000_000
 
     def wall_ns(self) -> int:
         return self.boot_ns() + _EPOCH_NS + self.wall_off_ns
@@ -76,7 +97,8 @@ class Clock:
 
     def true_ns(self, boot_ns: int) -> int:
         """The first moment at which CLOCK_BOOTTIME here shows that."""
-        return -(-boot_ns * 1_000_000 // (1_000_000 + self._drift_ppm))
+        counted_ns = -(-boot_ns * 1_000_000 // (1_000_000 + self._drift_ppm))
+        return counted_ns + sum(stood_ns for at_ns, stood_ns in self._stops if at_ns < counted_ns)
 
 
 class Process:
@@ -89,6 +111,7 @@ class Process:
         self.life = 0
         self.running = True
         self.paused = False
+        self.host_stands_still = False
         self.dice = world.dice(name)
         self._waiting: dict[object, list[tuple[Callable[..., None], tuple[Any, ...]]]] = defaultdict(list)
 
@@ -96,7 +119,7 @@ class Process:
         """An event has come for this process."""
         if not self.running:
             return
-        if self.paused:
+        if self.still:
             self._waiting[source].append((do, what))
             return
         do(*what)
@@ -117,13 +140,35 @@ class Process:
             self.take(None, do, *what)
 
     def pause(self) -> None:
+        self.world.note(Stopped(self.world.now_ns, self.name))
         self.paused = True
 
+    def host_stops(self) -> None:
+        self.world.note(Stopped(self.world.now_ns, self.name))
+        self.host_stands_still = True
+
+    @property
+    def still(self) -> bool:
+        return self.paused or self.host_stands_still
+
     def resume(self) -> None:
-        if not self.paused:
+        if self.paused:
+            self.paused = False
+            self._goes_on()
+
+    def host_goes_on(self) -> None:
+        self.host_stands_still = False
+        self._goes_on()
+
+    def resumed(self) -> None:
+        """Called when it goes on, before anything that has come meanwhile."""
+
+    def _goes_on(self) -> None:
+        if self.still or not self.running:
             return
-        self.paused = False
-        while self._waiting and not self.paused and self.running:
+        self.world.note(WentOn(self.world.now_ns, self.name))
+        self.resumed()
+        while self._waiting and not self.still and self.running:
             source = self.dice.choice(list(self._waiting))
             do, what = self._waiting[source].pop(0)
             if not self._waiting[source]:

@@ -105,6 +105,8 @@ class Fleet:
         self.clocks = clocks
         self.asked: list[Ballot] = []
         self.on_send: Callable[[int], None] = lambda _master: None
+        self.on_clocks_moved: Callable[[int], None] = lambda _now_ns: None
+        self._gained_ns = self.gained_ns()
 
     def _up(self) -> int:
         return sum(1 << i for i, link in enumerate(self.links) if link.up)
@@ -125,6 +127,15 @@ class Fleet:
 
     def clock_us(self, now_ns: int) -> int:
         return (now_ns + WALL_AHEAD_NS) // 1000
+
+    def gained_ns(self) -> tuple[int, ...]:
+        return () if self.clocks is None else self.clocks.gained_ns
+
+    def cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        return 0 if self.clocks is None else self.clocks.cut_ns(then_ns, proven)
+
+    def suspected_cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        return 0 if self.clocks is None else self.clocks.suspected_cut_ns(then_ns, proven)
 
     def _ask_all(self, ballot: Ballot) -> int:
         for master, link in enumerate(self.links):
@@ -179,9 +190,22 @@ class Fleet:
 
     def weigh(self) -> None:
         assert self.clocks is not None
+        self.clocks.look_into_jumps(self.time.now_ns)
         everyone = range(len(self.masters))
         self.votes = sum(1 << m for m in everyone if self.clocks.distrust(m, self.time.now_ns) is None)
         self.barred = self.votes ^ ((1 << len(self.masters)) - 1)
+        if self._gained_ns is not self.clocks.gained_ns:
+            self._gained_ns = self.clocks.gained_ns
+            self.on_clocks_moved(self.time.now_ns)
+
+    def probe(self, *masters: int) -> None:
+        """TIME is asked of these, or of all, and answered at once."""
+        assert self.clocks is not None
+        self.time.now_ns += MS // 5
+        for master in masters or range(len(self.masters)):
+            now_ns = self.time.now_ns
+            if self.clocks.watches[master].observe(now_ns, now_ns, self.masters[master].now_us):
+                self.weigh()
 
     def answer(self, master: int) -> None:
         """All that was asked of this master is run and heard, now."""
@@ -395,6 +419,7 @@ class Host:
         self.watched = Watched()
         self.locks = Locks(Limits(masters=len(masters), **limits), self.fleet, self.watched, Chance(token))
         self.locks.wall_ahead_ns = WALL_AHEAD_NS
+        self.fleet.on_clocks_moved = self.locks.clocks_moved
 
     def lock(self, resource: bytes = b"r", **wanted: Any) -> App:
         """An app asks; nothing is answered yet."""

@@ -1,0 +1,314 @@
+"""A host that stood still, and masters whose clocks were set: who jumped, and what that costs (rule 11d).
+
+To an agent both look alike: what its host does not count, the clocks of the masters gain.
+"""
+
+import pytest
+
+from lockd.core.ballots import Attempt
+from lockd.core.clocks import Clocks
+from lockd.core.leases import Loss, Standing
+from tests.unit.fleet_model import MS, Host, Master, Time, beside
+
+MAX_TTL_MS = 10_000
+S = 1_000
+EVERYONE = range(5)
+
+
+@pytest.fixture
+def host() -> Host:
+    """Its agent has watched five masters for longer than a max TTL."""
+    time = Time()
+    clocks = Clocks(5, max_ttl_ms=MAX_TTL_MS, allowance_ms=100)
+    host = Host(time, [Master(time) for _ in EVERYONE], clocks)
+    go_on(host, 12 * S)
+    return host
+
+
+def go_on(host: Host, ms: int) -> None:
+    """Time passes, and the clocks are looked at twice a second."""
+    for _ in range(0, ms, 500):
+        host.pass_ms(500)
+        host.fleet.probe()
+
+
+def stand_still(host: Host, ms: int) -> None:
+    jump(host, ms, *EVERYONE)
+
+
+def jump(host: Host, ms: int, *masters: int) -> None:
+    for master in masters:
+        host.fleet.masters[master].ahead_us += ms * 1000
+
+
+def trusted(host: Host) -> list[int]:
+    host.fleet.weigh()
+    return [m for m in EVERYONE if host.fleet.votes >> m & 1]
+
+
+def jumps(host: Host) -> list[int]:
+    return [watch.jumps for watch in host.fleet.clocks.watches]
+
+
+# Who jumped
+
+
+def test_when_all_have_jumped_it_was_this_host_and_no_master_is_distrusted(host):
+    stand_still(host, 3 * S)
+    host.fleet.probe()
+    assert trusted(host) == [0, 1, 2, 3, 4]
+    assert jumps(host) == [0] * 5
+    assert host.fleet.clocks.standstills == 1
+    assert abs(host.fleet.clocks.stood_still_ns - 3 * S * MS) < 20 * MS
+
+
+def test_the_first_that_jumps_is_not_trusted_before_the_others_were_heard(host):
+    stand_still(host, 3 * S)
+    host.fleet.probe(0, 1, 2, 3)
+    assert trusted(host) == [4]
+    assert host.fleet.clocks.in_doubt
+    host.fleet.probe(4)
+    assert trusted(host) == [0, 1, 2, 3, 4]
+    assert not host.fleet.clocks.in_doubt
+
+
+@pytest.mark.parametrize("first", [0, 2, 4])
+def test_where_some_did_not_jump_those_that_did_have_jumped(host, first):
+    """A time server that three of them share."""
+    jump(host, 3 * S, 0, 1, 2)
+    for masters in ([first], EVERYONE, EVERYONE):
+        host.fleet.probe(*masters)
+    assert trusted(host) == [3, 4]
+    assert jumps(host) == [1, 1, 1, 0, 0]
+    assert host.fleet.clocks.standstills == 0
+
+
+def test_those_that_jumped_by_different_amounts_have_jumped(host):
+    jump(host, 3 * S, 0, 1, 2)
+    jump(host, 5 * S, 3, 4)
+    host.fleet.probe()
+    go_on(host, 500)
+    assert trusted(host) == []
+
+
+def test_a_second_standstill_before_the_first_is_understood_is_one_with_it(host):
+    stand_still(host, 3 * S)
+    host.fleet.probe(0, 1)
+    stand_still(host, 2 * S)
+    host.fleet.probe(2, 3, 4)
+    host.fleet.probe()
+    assert trusted(host) == [0, 1, 2, 3, 4]
+    assert abs(host.fleet.clocks.stood_still_ns - 5 * S * MS) < 40 * MS
+
+
+def test_fewer_than_a_quorum_tell_nothing_of_this_host(host):
+    for _ in range(12):
+        host.pass_ms(500)
+        host.fleet.probe(0, 1)
+    stand_still(host, 3 * S)
+    for _ in range(12):
+        host.pass_ms(500)
+        host.fleet.probe(0, 1)
+    assert trusted(host) == []
+    assert jumps(host) == [1, 1, 0, 0, 0]
+
+
+def test_one_that_is_silent_is_waited_for_only_as_long_as_it_counts_as_watched(host):
+    stand_still(host, 3 * S)
+    for _ in range(9):
+        host.fleet.probe(0, 1, 2, 3)
+        assert not set(trusted(host)) & {0, 1, 2, 3}
+        host.pass_ms(500)
+    host.pass_ms(1_000)
+    host.fleet.probe(0, 1, 2, 3)
+    assert trusted(host) == [0, 1, 2, 3]
+
+
+def test_one_that_was_away_meanwhile_is_not_distrusted_when_it_is_back(host):
+    for _ in range(20):
+        host.pass_ms(500)
+        host.fleet.probe(0, 1, 2, 3)
+    stand_still(host, 30 * S)
+    host.fleet.probe(0, 1, 2, 3)
+    go_on(host, 1_000)
+    assert trusted(host) == [0, 1, 2, 3, 4]
+
+
+def test_a_real_jump_is_not_forgotten_over_a_standstill(host):
+    jump(host, 2 * S, 3)
+    go_on(host, 1_000)
+    stand_still(host, 3 * S)
+    go_on(host, 1_000)
+    assert trusted(host) == [0, 1, 2, 4]
+    assert host.fleet.clocks.standstills == 1
+
+
+def test_a_steady_offset_that_was_watched_for_long_stays_trusted(host):
+    jump(host, 600 * S, 2)
+    go_on(host, 13 * S)
+    stand_still(host, 3 * S)
+    host.fleet.probe()
+    assert trusted(host) == [0, 1, 2, 3, 4]
+
+
+def test_one_that_jumps_all_the_time_brings_nobody_into_doubt_twice(host):
+    jump(host, S, 1)
+    go_on(host, 1_000)
+    for _ in range(5):
+        jump(host, S, 1)
+        host.fleet.probe(1)
+        assert not host.fleet.clocks.in_doubt
+    assert trusted(host) == [0, 2, 3, 4]
+    assert host.locked().code == "granted"
+
+
+def test_one_that_jumps_at_each_look_leaves_nobody_in_doubt_once_the_others_were_heard(host):
+    app = slow_grant(host)
+    host.time.now_ns += MS
+    for masters in ([1], [0, 1], [1, 2, 3], [1, 4], [1]):
+        jump(host, S, 1)
+        host.fleet.probe(*masters)
+    hear_all(host)
+    assert app.code == "granted"
+
+
+# What that costs
+
+
+def test_a_holder_past_the_cut_deadline_is_told(host):
+    app = host.locked(ttl_ms=10_000)
+    stand_still(host, 30 * S)
+    host.fleet.probe()
+    host.pass_ms(0)
+    assert [reason for _, reason in app.losses] == [
+        f"{app.held.missing_ns / 1e9:.3f} s of it are gone: this host stood still, or clocks were set"
+    ]
+    assert app.held.lost_by is Loss.CLOCKS
+
+
+def test_a_holder_is_told_also_when_so_many_masters_have_jumped(host):
+    """What it holds has ended on them: another may have it, from an agent that was just started."""
+    app = host.locked(ttl_ms=10_000)
+    jump(host, 30 * S, 1, 2, 3)
+    host.fleet.probe()
+    host.pass_ms(0)
+    assert len(app.losses) == 1
+
+
+def test_what_is_still_on_a_quorum_is_not_lost(host):
+    app = host.locked(ttl_ms=10_000)
+    until_ns = app.held.deadline_ns
+    jump(host, 30 * S, 1, 2)
+    host.fleet.probe()
+    host.pass_ms(0)
+    assert app.losses == []
+    assert app.held.deadline_ns == until_ns
+
+
+def test_what_was_on_no_more_than_a_quorum_is_lost_with_one_of_them(host):
+    for master in (3, 4):
+        host.fleet.links[master].up = False
+    app = host.locked(ttl_ms=10_000)
+    jump(host, 30 * S, 1)
+    host.fleet.probe()
+    host.pass_ms(0)
+    assert len(app.losses) == 1
+
+
+def test_what_is_left_of_a_lease_is_used_to_renew_it(host):
+    app = host.locked(ttl_ms=10_000)
+    stand_still(host, 9_300)
+    host.fleet.probe()
+    go_on(host, 8 * S)
+    assert app.losses == []
+    assert app.held.deadline_ns > host.time.now_ns + 3 * S * MS
+
+
+def test_a_detached_lease_ends_for_its_holder_when_it_does_on_the_masters(host):
+    app = host.locked(ttl_ms=10_000, detached=True)
+    stand_still(host, 9 * S)
+    host.fleet.probe()
+    host.pass_ms(1_000)
+    assert len(app.losses) == 1
+    assert app.losses[0][0] < app.held.deadline_ns
+
+
+def test_max_hold_counts_what_the_host_stood_still(host):
+    app = host.locked(ttl_ms=5_000, max_hold_ms=20_000)
+    granted_ns = host.time.now_ns
+    stand_still(host, 3 * S)
+    go_on(host, 20 * S)
+    assert app.held.lost_by is Loss.MAX_HOLD
+    assert app.held.deadline_ns <= granted_ns + 17_010 * MS
+
+
+def slow_grant(host: Host):
+    """An app asks, three masters have said yes, and none of that was heard."""
+    for link in host.fleet.links:
+        link.slow = True
+    app = host.lock(ttl_ms=10_000)
+    for master in EVERYONE:
+        host.fleet.arrive(master)
+    return app
+
+
+def hear_all(host: Host) -> None:
+    for master in EVERYONE:
+        host.fleet.hear(master)
+
+
+def test_nothing_is_granted_on_a_try_from_before_a_standstill(host):
+    app = slow_grant(host)
+    stand_still(host, 30 * S)
+    host.fleet.probe()
+    hear_all(host)
+    assert app.code == "NOQUORUM"
+
+
+def test_nothing_is_granted_while_it_is_in_doubt_who_jumped(host):
+    app = slow_grant(host)
+    stand_still(host, 30 * S)
+    host.fleet.probe(4)
+    hear_all(host)
+    assert app.code == "NOQUORUM"
+
+
+def test_a_try_from_before_a_jump_of_one_master_is_granted_once_the_others_were_heard(host):
+    app = slow_grant(host)
+    jump(host, 30 * S, 4)
+    host.time.now_ns += MS
+    host.fleet.probe()
+    host.fleet.probe()
+    hear_all(host)
+    assert app.code == "granted"
+
+
+def test_nothing_is_extended_past_the_cut_deadline(host):
+    app = host.locked(ttl_ms=10_000, detached=True)
+    host.fleet.links[4].slow = True
+    stand_still(host, 30 * S)
+    host.fleet.probe()
+    answer = host.extend(app, 10_000)
+    host.fleet.settle()
+    assert answer.code in ("EXPIRED", "NOTHELD")
+
+
+def test_nobody_else_has_it_while_a_holder_has_not_been_told(host):
+    """The promise behind it all: another host gets it when the keys are gone, and the first holder was told
+    by then, as far as its agent could know."""
+    app = host.locked(ttl_ms=10_000)
+    other = beside(host)
+    stand_still(host, 11 * S)
+    taken = other.locked(ttl_ms=10_000)
+    assert taken.code == "granted"
+    host.fleet.probe()
+    host.pass_ms(0)
+    assert app.held.standing is Standing.LOST
+
+
+def test_a_try_that_began_after_the_jump_was_seen_is_granted(host):
+    stand_still(host, 30 * S)
+    host.fleet.probe()
+    app = host.locked(ttl_ms=10_000)
+    assert app.code == "granted"
+    assert len(host.asked(Attempt)) == 1

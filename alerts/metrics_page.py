@@ -49,7 +49,7 @@ def agent_families() -> list[Any]:
     masters = [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in range(1, 6)]
     config = Config.model_validate({"cluster": "example", "masters": masters})
     metrics = Metrics(config)
-    fleet = Fleet(config, metrics, lambda _link: None, lambda *_: None)
+    fleet = Fleet(config, metrics, lambda _link: None, lambda *_: None, lambda _now_ns: None)
     identity = Identity(config.cluster, "m1", config.max_ttl_ms)
     fleet.links[0].facts = Facts("", "7.0.15", "master", 0, identity, {})
     limits = Limits(len(config.masters))

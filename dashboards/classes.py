@@ -203,8 +203,9 @@ RENEWALS = p.lines(
 )
 LOSSES = p.lines(
     "Lost leases, by reason",
-    "not_renewed: no quorum confirmed it in time. gone: masters had lost it. forced, max_hold and "
-    "cut_off (its app ran into a limit) were meant.",
+    "not_renewed: no quorum confirmed it in time. gone: masters had lost it. clocks: "
+    "its host stood still, or clocks were set. forced, max_hold and cut_off (its app ran into a limit) "
+    "were meant.",
     [ask(f"sum by (reason) ({grown('lockd_losses_total', OF_CLASS)})", "{{reason}}")],
     unit="none",
     bars=True,

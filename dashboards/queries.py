@@ -17,7 +17,7 @@ UNAVAILABLE = 'reason=~"noquorum|clock"'
 CONTENDED = 'reason=~"taken|timeout"'
 ANSWERED = 'reason=~"taken|timeout|noquorum|clock"'
 REJECTED = 'reason=~"denied|limit|draining|err"'
-LOST = 'reason=~"not_renewed|gone"'
+LOST = 'reason=~"not_renewed|gone|clocks"'
 """Losses that are somebody's trouble; `forced`, `max_hold` and `cut_off` were meant."""
 
 

@@ -362,8 +362,9 @@ class Metrics(Watcher, Collector):
         )
         yield counter(
             "losses",
-            "Leases lost under their holders: not renewed in time, gone from the masters, forced by an "
-            "operator, held for max_hold, or an app's that a limit cut off.",
+            "Leases lost under their holders: not renewed in time, gone from the masters, over while their "
+            "host stood still or masters' clocks were set (clocks), forced by an operator, held for max_hold "
+            "or an app's that a limit cut off.",
             ("class", "reason"),
             words(lambda of: {str(by): count for by, count in of.losses.copy().items()}),
         )
@@ -495,6 +496,18 @@ class Metrics(Watcher, Collector):
             "Jumps forward of a master's clock that this agent saw.",
             ("master",),
             self._by_master([watch.jumps for watch in clocks.watches]) if clocks is not None else [],
+        )
+        yield counter(
+            "standstills",
+            "How often this host stood still by the masters' clocks, as a virtual machine that is paused.",
+            (),
+            [((), clocks.standstills)] if clocks is not None else [],
+        )
+        yield counter(
+            "stood_still_seconds",
+            "For how long in all.",
+            (),
+            [((), clocks.stood_still_ns / 1e9)] if clocks is not None else [],
         )
 
     def _of_agent(self) -> Iterator[Metric]:

@@ -14,7 +14,7 @@ REFUSAL_CODES = ("TAKEN", "NOQUORUM", "TIMEOUT", "DENIED", "LIMIT", "DRAINING", 
 LEASE_COMMANDS = ("extend", "unlock")
 LEASE_REFUSAL_CODES = ("NOTHELD", "EXPIRED", "NOQUORUM", "CLOCK", "DENIED", "LIMIT")
 """Why commands about a lease are refused."""
-UNMEANT_LOSSES = (Loss.NOT_RENEWED, Loss.GONE)
+UNMEANT_LOSSES = (Loss.NOT_RENEWED, Loss.GONE, Loss.CLOCKS)
 """Losses that are somebody's trouble: those by force, for max_hold or for a limit that an app ran into were
 meant."""
 RELEASE_REASONS = ("released", "expired", "app gone", "forced")

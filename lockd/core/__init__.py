@@ -17,7 +17,8 @@ code names where it serves them:
  8  A blank master, or one that shows another identity, has no vote.
  9  The ceiling of the TTL lives on the masters.
 10  Restarts are dirty unless proven clean (the guard on the masters' hosts).
-11  A master whose clock jumped forward has no vote for a max TTL.
+11  A master whose clock jumped forward has no vote for a max TTL; where all did, this host stood still, and
+    that comes off its leases.
 12  A holder learns of a loss before it is one.
 13  A dead app frees its locks; an agent that stops leaves them to their deadline.
 14  A master with settings that break a promise has no vote.

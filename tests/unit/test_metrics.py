@@ -421,6 +421,15 @@ def test_clock_offsets_are_off_the_median_and_absent_for_a_master_never_seen(met
     assert [samples[f"lockd_master_clock_jumps_total{{master=m{i}}}"] for i in (1, 2, 3)] == [0, 2, 0]
 
 
+def test_what_the_host_stood_still_is_counted(metrics: Metrics) -> None:
+    fleet = a_fleet()
+    fleet.clocks.standstills, fleet.clocks.stood_still_ns = 2, 31_500 * MS
+    metrics.attach(fleet, some_locks(), lambda: 0)
+    samples = scraped(metrics)
+    assert samples["lockd_standstills_total"] == 2
+    assert samples["lockd_stood_still_seconds_total"] == 31.5
+
+
 @pytest.mark.parametrize(
     ("lease", "counts"),
     [

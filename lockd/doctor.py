@@ -314,6 +314,10 @@ _THEN = {
     "connecting": "wait a moment; if it stays, look at the address, the network, and its credentials",
     "down": "is Redis running there (systemctl status), is it in quarantine, is a firewall in between?",
     "foreign": "is its address that of another cluster's master? Then correct it in the configuration",
+    "copied": "wipe it and admit it; while a replica is attached, detach that: see LockMasterCopied.md",
+    "other_members": "correct the list of masters in this host's configuration: see LockMembersDiffer.md",
+    "other_format": "the same version of lockd on all hosts, then lockctl cluster upgrade",
+    "replaced": "an old machine or old data: switch it off, or wipe it and admit it",
     "misplaced": "put its address into the entry of that name, on all hosts alike",
     "duplicate": "give each entry an address of its own: two lead to one Redis",
     "misconfigured": "mend that on the master: the agent refuses what breaks its promises",
@@ -325,24 +329,34 @@ _THEN = {
 
 def check_masters(masters: Sequence[Master]) -> list[Finding]:
     """Which masters have no vote, and what gives it back to them?"""
-    all_blank = all(master.state == "blank" for master in masters)
+    admit = _way_for_blank(masters)
     return [
-        Finding(
-            "master", Verdict.WARNING, f"{master.name} has no vote: {_why(master)}", _then(master, all_blank)
-        )
+        Finding("master", Verdict.WARNING, f"{master.name} has no vote: {_why(master)}", _then(master, admit))
         for master in masters
         if not master.vote
     ]
+
+
+def _way_for_blank(masters: Sequence[Master]) -> str:
+    """By how many have their data: one by one, anew around them, or anew altogether."""
+    blank = sum(master.state == "blank" for master in masters)
+    if blank == len(masters):
+        return "lockctl cluster init"
+    if blank > len(masters) - (len(masters) // 2 + 1):
+        return "lockctl cluster recover: too many lost their data to admit them, see LockMajorityWiped.md"
+    return "lockctl master admit {name}"
 
 
 def _why(master: Master) -> str:
     return f"{master.state}, {master.reason}" if master.reason else master.state
 
 
-def _then(master: Master, all_blank: bool) -> str:
-    if master.state != "blank":
-        return _THEN.get(master.state, "see the agent's log")
-    return "lockctl cluster init" if all_blank else f"lockctl master admit {master.name}"
+def _then(master: Master, admit: str) -> str:
+    if master.state == "blank":
+        return admit.format(name=master.name)
+    if master.state == "outdated":
+        return f"lockctl master admit {master.name}"
+    return _THEN.get(master.state, "see the agent's log")
 
 
 def check_round_trips(masters: Sequence[Master]) -> list[Finding]:

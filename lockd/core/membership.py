@@ -28,6 +28,7 @@ class State(StrEnum):
     OTHER_MEMBERS = "other_members"
     REPLACED = "replaced"
     OUTDATED = "outdated"
+    COPIED = "copied"
     LOADING = "loading"
 
 
@@ -66,6 +67,24 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
+class Copying:
+    """What a master says of replication. A copy carries the identity, and may lag behind: nobody votes with
+    it.
+
+    was_replica: it was promoted; it forgets that when it is restarted. known: an agent has seen that, and
+    written it down on the master, among what is wiped with its data.
+    """
+
+    replicas: int = 0
+    was_replica: bool = False
+    known: bool = False
+
+    @property
+    def is_copy(self) -> bool:
+        return self.was_replica or self.known
+
+
+@dataclass(frozen=True, slots=True)
 class Facts:
     """What an agent reads from a master when it connects, and again every few seconds."""
 
@@ -77,6 +96,7 @@ class Facts:
     settings: Mapping[str, str]
     loading: bool = False
     memory: Memory = Memory()
+    copying: Copying = Copying()
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +116,12 @@ class Other:
     identity: Identity | None = None
 
 
+_COPY = (
+    "its data were copied from another Redis (REPLICAOF), at some time in the past. Stop it, wipe its data, "
+    "start it, and admit it"
+)
+
+
 def judge(name: str, configured: Configured, facts: Facts, others: Sequence[Other]) -> tuple[State, str]:
     """What a master is, and why it has no vote ('' when it may have one). name: what the configuration calls
     it."""
@@ -108,6 +134,13 @@ def judge(name: str, configured: Configured, facts: Facts, others: Sequence[Othe
         return State.DUPLICATE, f"the same Redis answers as {twin}: two addresses lead to one master"
     if facts.role != "master":
         return State.MISCONFIGURED, f"its role is {facts.role}, it must be master"
+    if facts.copying.replicas:
+        return State.COPIED, (
+            f"{facts.copying.replicas} replicas are attached to it, and each carries its identity: detach "
+            "them; none may ever answer in its place"
+        )
+    if facts.copying.is_copy:
+        return State.COPIED, _COPY
     wrong = [
         f"{key}={facts.settings.get(key, '?')} (must be {value})"
         for key, value in REQUIRED_SETTINGS.items()
@@ -146,6 +179,8 @@ def _judge_identity(
             f"its cluster has the masters {', '.join(identity.members.names)}; this agent's configuration "
             f"has {', '.join(sorted(configured.names))}",
         )
+    if identity.name != name and any(_is_itself(other, identity) for other in others):
+        return State.COPIED, f"it shows the identity of '{identity.name}', which has it itself: {_COPY}"
     if identity.name != name:
         return (
             State.MISPLACED,
@@ -161,6 +196,11 @@ def _is_like(identity: Identity, other: Identity | None) -> bool:
         identity.format,
         identity.members.names,
     )
+
+
+def _is_itself(other: Other, identity: Identity) -> bool:
+    """Whether that one answers in its own entry under this name."""
+    return other.identity is not None and other.name == other.identity.name == identity.name
 
 
 def _of_another_format(format_: int) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockd.config import Config, Master
 from lockd.core.identities import Identity
-from lockd.core.membership import REQUIRED_SETTINGS, Facts, Memory, State
+from lockd.core.membership import REQUIRED_SETTINGS, Copying, Facts, Memory, State
 from lockd.masters import replies, scripts
 from lockd.masters.failures import MasterError, Unfit
 
@@ -41,8 +41,11 @@ async def read_facts(call: Call) -> Facts:
     if info.get("loading") == "1":
         return Facts(run_id, version, role, 0, None, {}, loading=True)
     settings = [call("CONFIG", "GET", name) for name in REQUIRED_SETTINGS]
-    keys, identity, *values = await asyncio.gather(
-        call("DBSIZE"), call("HGETALL", scripts.IDENTITY_KEY), *settings
+    keys, identity, copied, *values = await asyncio.gather(
+        call("DBSIZE"),
+        call("HGETALL", scripts.IDENTITY_KEY),
+        call("HGET", scripts.FENCES_KEY, scripts.COPIED_FIELD),
+        *settings,
     )
     return Facts(
         run_id=run_id,
@@ -51,8 +54,14 @@ async def read_facts(call: Call) -> Facts:
         keys=replies.integer(keys, 0, _MOST),
         identity=Identity.parse(_pairs(identity)),
         settings={k: v for reply in values for k, v in _pairs(reply).items()},
+        copying=Copying(_count(info, "connected_slaves"), _has_second_id(info), known=copied is not None),
         memory=Memory(*(_count(info, name) for name in ("used_memory", "maxmemory", "evicted_keys"))),
     )
+
+
+def _has_second_id(info: Mapping[str, str]) -> bool:
+    """Only what was promoted has one: that of the master that it copied."""
+    return info.get("master_replid2", "").strip("0") != ""
 
 
 async def have_scripts(call: Call) -> None:

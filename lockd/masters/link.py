@@ -8,6 +8,7 @@ those of the new one.
 
 import asyncio
 from collections import deque
+from contextlib import suppress
 from random import random
 from time import CLOCK_BOOTTIME, clock_gettime_ns
 from typing import Any, Protocol
@@ -31,7 +32,7 @@ from lockd.core.ballots import (
 from lockd.core.clocks import ClockWatch
 from lockd.core.fences import SANE_MOST, is_right_counter, largest_sane, slot_of
 from lockd.core.identities import FORMAT, Identity
-from lockd.core.membership import BY_OTHERS, Facts, State
+from lockd.core.membership import BY_OTHERS, Copying, Facts, State
 from lockd.masters import handshake, replies, scripts
 from lockd.masters.failures import MasterError, Unfit
 from lockd.masters.framing import LONGEST_BYTES, Framing
@@ -588,6 +589,8 @@ class Link(asyncio.Protocol):
         if before is None or before.identity != self.facts.identity:
             self._take_electorate(self.facts.identity)
             self._listener.identity_changed(self)
+        if self.facts.copying.was_replica and self.facts.identity is not None:
+            await self._write_down_copy(self.facts.copying)
         state, reason = self._listener.judge(self, self.facts)
         if state is State.BLANK:
             self._wrong_slot = None
@@ -598,6 +601,13 @@ class Link(asyncio.Protocol):
         elif self.blank_since_ns is None:
             self.blank_since_ns = boottime_ns()
         self._change(state, reason)
+
+    async def _write_down_copy(self, copying: Copying) -> None:
+        """A promoted copy forgets that it is one when it is restarted. Where that can't be written (a full
+        disk), it is tried again at the next look."""
+        if not copying.known:
+            with suppress(MasterError):
+                await self.call("HSET", scripts.FENCES_KEY, scripts.COPIED_FIELD, "1")
 
     def _take_electorate(self, identity: Identity | None) -> None:
         """By this agent's own list of masters: what it isn't configured for, no master can make it vote

@@ -15,6 +15,8 @@ from lockd.core.leases import on_masters
 LEASE_PREFIX = b"lockd:lease:"
 FENCES_KEY = b"lockd:fences"
 IDENTITY_KEY = b"lockd:identity"
+COPIED_FIELD = b"copied"
+"""Beside the counters, where it is wiped with them: that this is a copy of another Redis's data."""
 
 
 @dataclass(frozen=True, slots=True)

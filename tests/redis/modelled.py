@@ -120,17 +120,21 @@ class ModelledMaster:
                 return encoded(len(self.store.leases) + 2)
             case b"HGETALL", [scripts.IDENTITY_KEY]:
                 return encoded([word.encode() for pair in self.store.identity.items() for word in pair])
-            case b"HGET", [scripts.IDENTITY_KEY, b"electorate"]:
-                return encoded(self.store.electorate)
             case b"HGETALL", _:
                 return encoded([b"%d" % word for pair in self.store.counters.items() for word in pair])
-            case b"HGET", [_, slot]:
-                counter = self.store.counters.get(int(slot))
-                return encoded(None if counter is None else b"%d" % counter)
+            case b"HGET", [key, field]:
+                return encoded(self._field(key, field))
             case b"CLIENT", [b"ID", *_]:
                 return encoded(self.connections)
             case _:
                 return b"+OK\r\n"
+
+    def _field(self, key: bytes, field: bytes) -> bytes | None:
+        if key == scripts.IDENTITY_KEY:
+            shown = self.store.identity.get(field.decode())
+            return None if shown is None else shown.encode()
+        counter = self.store.counters.get(int(field)) if field.isdigit() else None
+        return None if counter is None else b"%d" % counter
 
     def _run(self, digest: bytes, keys: list[bytes], words: list[bytes]) -> Any:
         now_us, store = self.now_us(), self.store

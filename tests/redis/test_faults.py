@@ -11,7 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,6 @@ from lockd.masters import scripts
 from tests.redis.clock_shim import Clock
 from tests.redis.masters import Cluster, eventually, has_tls, running_masters, short_folder
 from tests.redis.role_users import rights_of_agents
-from tests.redis.test_formation import have_identity, shown_by
 from tests.redis.test_rules import (
     MINUTE_MS,
     NS_PER_MS,
@@ -257,28 +256,6 @@ def test_settings_that_are_changed_while_it_runs_cost_a_master_its_vote(hosts: H
         for agent in (hosts.here, hosts.there):
             look_again(agent)
     hosts.here.wait_voting(5)
-
-
-def test_a_master_that_is_made_a_replica_has_no_vote(hosts: Hosts, resource: str) -> None:
-    m3, m4 = hosts.masters[2:4]
-    lease = App(hosts.here).lock(resource, MINUTE_MS)
-    soon_on_all(hosts, resource, lease["token"])
-    on(m4, "CONFIG", "SET", "repl-diskless-sync-delay", 0)
-    on(m3, "REPLICAOF", LOOPBACK, m4.port)
-    try:
-        # It refuses writes at once, and the agent looks why.
-        App(hosts.here).lock(resource + "/other", 5_000)
-        hosts.here.wait_voting(4)
-        assert reasons(hosts.here)["m3"] == "its role is slave, it must be master"
-        eventually(lambda: on(m3, "HGET", IDENTITY, "name") == "m4", what="it has taken over the data of m4")
-    finally:
-        on(m3, "REPLICAOF", "NO", "ONE")
-        look_again(hosts.here)
-        state = states(hosts.here)["m3"]
-        have_identity(m3, replace(shown_by(m4), name="m3"))
-        for agent in (hosts.here, hosts.there):
-            look_again(agent)
-    assert state == "misplaced", "with the data of m4 it is no m3 any more"
 
 
 def test_a_master_of_another_cluster_has_no_vote(hosts: Hosts) -> None:

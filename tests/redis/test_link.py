@@ -81,8 +81,10 @@ class ScriptedMaster:
                 return b":1\r\n"
             case "HGETALL", _:
                 return array(*(word for pair in IDENTITY.fields.items() for word in pair))
-            case "HGET", _:
+            case "HGET", ["lockd:identity"]:
                 return bulk(IDENTITY.electorate)
+            case "HGET", _:
+                return b"$-1\r\n"
             case "SCRIPT", ["EXISTS"]:
                 return b"*%d\r\n" % len(words[2:]) + b":1\r\n" * len(words[2:])
             case "TIME", _:

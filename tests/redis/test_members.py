@@ -203,6 +203,76 @@ def test_a_master_that_was_away_while_another_was_admitted_is_told_by_the_operat
     assert set(members_of(*formed.masters)) == {"m1:2 m2:1 m3:1 m4:1 m5:1"}
 
 
+# Copies
+
+
+def copy_of(original: LocalMaster, copy: LocalMaster, within: Cluster) -> None:
+    """The copy has the data of the original, now."""
+    on(original, "CONFIG", "SET", "repl-diskless-sync-delay", 0)
+    on(copy, "REPLICAOF", LOOPBACK, original.port)
+    eventually(lambda: identity_of(copy) == identity_of(original) != {}, 10, "it has taken over the data")
+
+
+def test_a_master_that_is_made_a_replica_has_no_vote_and_stays_a_copy_when_it_is_one_no_more(
+    formed: Cluster,
+) -> None:
+    """Nor has the one that it copies, as long as it is attached."""
+    m3, m4 = formed.masters[2:4]
+    copy_of(m4, m3, formed)
+    look_again(formed)
+    assert reason_of(formed, "m3") == "its role is slave, it must be master"
+    assert "1 replicas are attached to it" in reason_of(formed, "m4")
+    formed.wait_voting(3)
+    on(m3, "REPLICAOF", "NO", "ONE")
+    look_again(formed)
+    formed.wait_voting(4)
+    assert (state_of(formed, "m3"), state_of(formed, "m4")) == ("copied", "up")
+    m3.restart()  # which forgets what it was
+    eventually(lambda: state_of(formed, "m3") == "copied", 10, "it is seen again")
+    assert "Stop it, wipe its data" in reason_of(formed, "m3")
+    m3.kill()
+    m3.wipe()
+    m3.start()
+    eventually(lambda: state_of(formed, "m3") == "blank", 10, "it is blank")
+    admitted(formed, "m3")
+    formed.wait_voting(5)
+
+
+def test_a_promoted_copy_that_lags_behind_gives_no_vote_away(
+    formed: Cluster, make_cluster: MakeCluster
+) -> None:
+    """It has the identity of the master in whose place it answers, and not its last leases: with it another
+    agent had a quorum for what is held."""
+    m3 = formed.masters[2]
+    [copy] = make_cluster(masters=1, form=False).masters
+    copy_of(m3, copy, formed)
+    on(copy, "REPLICAOF", "NO", "ONE")
+    here, there = seeing(formed, 1, 2, 3), seeing(formed, 4, 5, m3=copy)
+    here.wait_voting(3)
+    App(here).lock("a", MAX_TTL_MS, "DETACHED")
+    assert holding(formed.masters, "a") == ["m1", "m2", "m3"]
+    assert holding([copy], "a") == []
+    eventually(lambda: state_of(there, "m3") == "copied", 10, "it is seen")
+    assert App(there).refused("LOCK", "a", MAX_TTL_MS).startswith("NOQUORUM")
+    # An agent has written it down there, so a restart brings no vote either.
+    copy.restart()
+    eventually(lambda: state_of(there, "m3") == "copied", 10, "it is seen again")
+    assert App(there).refused("LOCK", "a", MAX_TTL_MS).startswith("NOQUORUM")
+
+
+def test_a_copy_that_was_wiped_and_not_restarted_is_not_taken_for_new(formed: Cluster) -> None:
+    m3, m4 = formed.masters[2:4]
+    copy_of(m4, m3, formed)
+    on(m3, "REPLICAOF", "NO", "ONE")
+    look_again(formed)
+    wipe(m3)
+    look_again(formed)
+    assert state_of(formed, "m3") == "copied"
+    assert "only a blank master can be admitted, m3 is copied" in App(formed).refused("ADMIT", "m3")
+    m3.restart()
+    eventually(lambda: state_of(formed, "m3") == "blank", 10, "it is blank")
+
+
 # A wiped majority
 
 

@@ -179,7 +179,30 @@ def test_each_master_without_a_vote_gets_a_finding_with_its_reason() -> None:
 def test_blank_masters_are_admitted_and_all_blank_ones_are_formed() -> None:
     blank = {"state": "blank", "vote": 0}
     assert the(check_masters(masters(blank))).then == "lockctl master admit m1"
+    assert {finding.then for finding in check_masters(masters(*[blank] * 2))} == {
+        "lockctl master admit m1",
+        "lockctl master admit m2",
+    }
     assert {finding.then for finding in check_masters(masters(*[blank] * 5))} == {"lockctl cluster init"}
+
+
+@pytest.mark.parametrize("wiped", [3, 4])
+def test_a_wiped_majority_starts_anew_with_what_is_left(wiped: int) -> None:
+    """Neither can the blank ones be admitted, nor a cluster be formed of them."""
+    found = check_masters(masters(*[{"state": "blank", "vote": 0}] * wiped))
+    assert len(found) == wiped
+    assert all(finding.then.startswith("lockctl cluster recover") for finding in found)
+
+
+def test_a_copy_is_to_be_wiped_and_never_put_into_another_entry() -> None:
+    then = the(check_masters(masters({"state": "copied", "vote": 0}))).then
+    assert then.startswith("wipe it and admit it")
+    assert "entry" not in then
+
+
+def test_one_that_was_away_is_admitted_by_its_name() -> None:
+    then = the(check_masters(masters({}, {"state": "outdated", "vote": 0}))).then
+    assert then == "lockctl master admit m2"
 
 
 def test_a_slow_master_is_named_unless_it_has_no_vote_anyway() -> None:

@@ -7,6 +7,7 @@ import pytest
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import (
     Configured,
+    Copying,
     Facts,
     Other,
     State,
@@ -73,6 +74,29 @@ def test_a_setting_that_cannot_be_read_takes_the_vote():
     assert "appendfsync=? (must be always)" in reason
 
 
+def test_a_master_with_a_replica_has_no_vote_while_it_is_attached():
+    state, reason = judged(replace(SOUND, copying=Copying(replicas=1)))
+    assert state is State.COPIED
+    assert "1 replicas are attached" in reason
+
+
+@pytest.mark.parametrize("copying", [Copying(was_replica=True), Copying(known=True)])
+@pytest.mark.parametrize("identity", [ME, None])
+def test_a_promoted_copy_has_no_vote_until_it_was_wiped_also_after_a_restart(copying, identity):
+    state, reason = judged(replace(SOUND, copying=copying, identity=identity, keys=0))
+    assert state is State.COPIED
+    assert "wipe its data" in reason
+
+
+def test_a_master_that_shows_another_masters_identity_beside_that_one_is_a_copy_of_it():
+    """Its address is right: to put it into the entry of that name would be the worst that one could do."""
+    state, reason = judged(replace(SOUND, identity=M2))
+    assert state is State.COPIED
+    assert "it shows the identity of 'm2', which has it itself" in reason
+    mixed_up = [Other("m2", "bb", ME), Other("m3", "cc", M3)]
+    assert judged(replace(SOUND, identity=M2), mixed_up)[0] is State.MISPLACED
+
+
 def test_a_replica_has_no_vote():
     state, reason = judged(replace(SOUND, role="slave"))
     assert state is State.MISCONFIGURED
@@ -98,9 +122,9 @@ def test_another_clusters_master_has_no_vote():
 
 
 def test_a_master_in_the_wrong_entry_has_no_vote():
-    state, reason = judged(replace(SOUND, identity=replace(ME, name="m4")))
+    state, reason = judged(replace(SOUND, identity=M2), [Other("m3", "cc", M3)])
     assert state is State.MISPLACED
-    assert "m4" in reason
+    assert "m2" in reason
 
 
 def test_of_two_entries_that_lead_to_one_redis_the_one_it_is_named_after_keeps_its_vote():

@@ -26,7 +26,7 @@ def gauges(name: str, text: str, labels: Sequence[str], rows: Rows[float]) -> Me
     return family
 
 
-def counter(name: str, text: str, labels: Sequence[str], rows: Rows[int]) -> Metric:
+def counter(name: str, text: str, labels: Sequence[str], rows: Rows[float]) -> Metric:
     """The name is without its `_total`, which the exposition adds."""
     family = CounterMetricFamily(f"lockd_{name}", text, labels=labels)
     for words, value in rows:

@@ -22,6 +22,9 @@ from lockd.core.validity import NS_PER_MS, deadline_ns
 DRAINING = Refusal(
     "DRAINING", "this agent is stopping and grants nothing any more: lock again when it is back"
 )
+_TIMED_OUT_AT_ONCE = 16
+"""When all masters stand still, all that was asked times out together: what else is due wants its turn in
+between."""
 _SPLIT = Refusal("TIMEOUT", "several try for it at the same moment, and none of them got it")
 _BROKEN = Refusal("ERR", "the agent failed at this; its log says how")
 _UNCERTAIN = Refusal("CLOCK", "the masters' clocks seem to have jumped, or this host stood still: ask again")
@@ -173,14 +176,17 @@ class Locks:
     def _sweep_up(self, now_ns: int) -> None:
         running, self._sweep = self._running, None
         try:
-            while running and running[0].t1_ns + self._timeout_ns <= now_ns:
+            for _ in range(_TIMED_OUT_AT_ONCE):
+                if not running or running[0].t1_ns + self._timeout_ns > now_ns:
+                    break
                 self._time_out(running.popleft(), now_ns)
             while running and running[0].verdict is not Verdict.OPEN:
                 running.popleft()
         finally:
             # Also after a mistake of ours: the others' time goes on.
             if running and self._sweep is None:
-                self._sweep = self.timers.at(running[0].t1_ns + self._timeout_ns, self._sweep_up)
+                due_ns = max(now_ns, running[0].t1_ns + self._timeout_ns)
+                self._sweep = self.timers.at(due_ns, self._sweep_up)
 
     def _time_out(self, ballot: Ballot, now_ns: int) -> None:
         try:
@@ -657,7 +663,12 @@ class Locks:
     def _end(self, lease: Lease, why: str, now_ns: int, reply: Reply | None = None) -> None:
         """Give a lease back on every master that may have it, and let the next in line try."""
         settled = _nothing_more if reply is None else _answer_release
-        release = Release(lease.resource, lease.nonce, self._quorum, now_ns, lease.until_ns, settled)
+        queue = self.queues.get(lease.resource)
+        # Of leases of which many may end at once: behind what apps ask now, and that is somebody in line.
+        patient = why in ("app gone", "expired") and not (queue is not None and queue.waiters)
+        release = Release(
+            lease.resource, lease.nonce, self._quorum, now_ns, lease.until_ns, settled, patient=patient
+        )
         release.reply = reply
         release.put_to(self._masters.release(release, lease.landed))
         if reply is not None:

@@ -24,8 +24,8 @@ class Refusal:
 class Masters(Protocol):
     """The fan-out over the masters. Each sending method returns the masters asked, as bits; every one of them
     answers its ballot once with `answered` or `unanswered`, or never: ballots have time limits of their own.
-    To one master, things arrive in the order in which they were sent, also across a connection that broke
-    (rule 3)."""
+    To one master, what concerns one lease arrives in the order in which it was sent, also across a connection
+    that broke (rule 3)."""
 
     def voting(self) -> int:
         """The masters that have a vote now, as bits."""
@@ -63,7 +63,8 @@ class Masters(Protocol):
         """Of these masters, those that are asked for votes now."""
 
     def release(self, release: "Release", masters: int) -> int:
-        """To these masters now, or when they can be reached again, until `release.until_ns`."""
+        """To these masters now, or when they can be reached again, until `release.until_ns`; one by the word
+        of an app only to those that can be reached."""
 
 
 class Reply(Protocol):

@@ -113,14 +113,11 @@ class Fleet:
 
     def release(self, release: Release, masters: int) -> int:
         payload = scripts.release(release)
-        question = (release, payload, release.t1_ns)
+        asked = 0
         for link in self.links:
-            if masters >> link.index & 1:
-                if link.introduced:
-                    link.ask(question)
-                else:
-                    link.ask_when_back(release, payload)
-        return masters
+            if masters >> link.index & 1 and link.give_back(release, payload):
+                asked |= 1 << link.index
+        return asked
 
     def _ask_all(self, ballot: Ballot, payload: bytes) -> int:
         question = (ballot, payload, ballot.t1_ns)

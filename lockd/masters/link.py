@@ -30,6 +30,7 @@ from lockd.core.ballots import (
     Verdict,
 )
 from lockd.core.clocks import ClockWatch
+from lockd.core.debts import Debts, is_debt
 from lockd.core.fences import SANE_MOST, is_right_counter, largest_sane, slot_of
 from lockd.core.identities import FORMAT, Identity
 from lockd.core.membership import BY_OTHERS, Copying, Facts, State
@@ -41,7 +42,6 @@ from lockd.masters.scripts import command
 
 _PROBE_S = 1.0
 _INSPECT_EVERY = 5
-_OWED_MOST = 100_000
 _REFUSED = {NO_IDENTITY: "no_identity", TTL_TOO_LONG: "ttl_above_ceiling", MISCOUNTS: "miscounting"}
 _NOTHING = object()
 """What the parser gives when it has no whole reply: False is one, in RESP3."""
@@ -148,7 +148,7 @@ class Link(asyncio.Protocol):
         self._wrong_slot: int | None = None
         self._out: list[bytes] = []
         self._in_flight: deque[Question] = deque()
-        self._owed: deque[tuple[Ballot, bytes]] = deque()
+        self._debts = Debts()
         self._closed = asyncio.Event()
         self._closed.set()
         self._look_closer = asyncio.Event()
@@ -172,11 +172,19 @@ class Link(asyncio.Protocol):
         self.ask(question)
         self._out.append(self._electorate)
 
-    def ask_when_back(self, ballot: Ballot, payload: bytes) -> None:
-        """Keep it for the next connection. Too many are not kept: what they would give back ends by its
-        TTL."""
-        if len(self._owed) < _OWED_MOST:
-            self._owed.append((ballot, payload))
+    def give_back(self, release: Release, payload: bytes) -> bool:
+        """Now, behind what apps ask, or when the master is back; False: this one is not kept for that."""
+        if not self.introduced:
+            if is_debt(release):
+                self._debts.keep(release, payload)
+            return is_debt(release)
+        if release.patient:
+            self._debts.add(release, payload)
+            if self._debts.is_quiet:
+                self._give_back_more()
+        else:
+            self.ask((release, payload, release.t1_ns))
+        return True
 
     def call(self, *words: bytes | str | int) -> "asyncio.Future[Any]":
         """Ask this master alone; the future gets its raw answer, or MasterError."""
@@ -292,12 +300,14 @@ class Link(asyncio.Protocol):
                 self._broke(ballot, failure, now_ns)
 
     def _released(self, release: Any, payload: bytes, reply: Any, now_ns: int) -> None:
+        if self._debts.was_answered(release):
+            self._give_back_more()
         if is_of_release(reply):
             release.answered(self.index, reply, 0, True, now_ns)
             return
         # What it did is not known: it is still owed (rule 3).
         release.asked_again |= self._bit
-        self.ask_when_back(release, payload)
+        self._debts.keep(release, payload)
         raise Nonsense("what it answered to a release is no answer to that")
 
     def _flawed(self, ballot: Ballot, reply: Any, flaw: Flaw, now_ns: int) -> None:
@@ -353,15 +363,17 @@ class Link(asyncio.Protocol):
             self._refused(question, payload, as_shown(str(reply)), now_ns)
 
     def _refused(self, ballot: Ballot, payload: bytes, error: str, now_ns: int) -> None:
+        if self._debts.was_answered(ballot):
+            self._give_back_more()
         if error.startswith("NOSCRIPT"):
             # Somebody flushed the scripts: a new connection loads them, and asks again.
-            self.ask_when_back(ballot, payload)
+            self._debts.keep(ballot, payload)
             self._scripts_are_gone()
             return
-        if isinstance(ballot, Release):
+        if is_debt(ballot):
             # It is still owed (rule 3).
-            self.ask_when_back(ballot, payload)
-        elif ballot.pending & self._bit:
+            self._debts.keep(ballot, payload)
+        elif ballot.pending & self._bit and not isinstance(ballot, Release):
             self._listener.not_counted(self, "error")
         self._unanswered(ballot, f"error {error.split(' ', 1)[0]}", now_ns)
         self._look_closer.set()
@@ -387,11 +399,12 @@ class Link(asyncio.Protocol):
             else:
                 if isinstance(question, Release):
                     question.asked_again |= self._bit
-                self.ask_when_back(question, payload)
+                self._debts.keep(question, payload)
         self._in_flight.clear()
         for ballot, payload, _ in self._to_ask_again:
-            self.ask_when_back(ballot, payload)
+            self._debts.keep(ballot, payload)
         self._to_ask_again.clear()
+        self._debts.broke_off()
         if self.state is not State.DOWN and not self._unfit:
             self._change(State.DOWN, f"connection lost{f': {exc}' if exc else ''}")
         self._closed.set()
@@ -487,24 +500,33 @@ class Link(asyncio.Protocol):
         self._session = (run_id, session)
 
     def _settle_debts(self, *, after_break: bool) -> None:
-        """First of all, ask what the last connection left unanswered, in its order, as far as it is still
-        worth it.
-
-        After a break every release is, however old: what it gives back may have lain in the network for
-        longer than its TTL, and run just before the old session was ended (rule 3).
-        """
+        """First of all, ask what the last connection left unanswered, as far as it is still worth it: votes
+        at once, releases a few at a time."""
         now_ns = boottime_ns()
-        owed, self._owed = self._owed, deque()
-        for ballot, payload in owed:
-            in_time = now_ns < ballot.until_ns or (after_break and isinstance(ballot, Release))
-            if in_time and self._worth_asking(ballot):
-                ask = self.ask if isinstance(ballot, Release) else self.ask_vote
-                ask((ballot, payload, now_ns))
-            else:
-                self._give_up(ballot, "connection lost", now_ns)
+        votes, given_up = self._debts.take_votes(now_ns, up=self.state is State.UP)
+        for ballot, payload in votes:
+            ask = self.ask if isinstance(ballot, Release) else self.ask_vote
+            ask((ballot, payload, now_ns))
+        for ballot in given_up:
+            self._give_up(ballot, "connection lost", now_ns)
+        self._debts.come_due(after_break=after_break)
+        self._give_back_more()
+
+    def _give_back_more(self) -> None:
+        """The next few of the releases that are due."""
+        if not self.introduced:
+            return
+        now_ns = boottime_ns()
+        releases, given_up = self._debts.take_releases(now_ns)
+        for release, payload in releases:
+            self.ask((release, payload, now_ns))
+        for release in given_up:
+            self._give_up(release, "connection lost", now_ns)
+        if self._debts.is_quiet:
+            asyncio.get_running_loop().call_soon(self._give_back_more)
 
     def _worth_asking(self, ballot: Ballot) -> bool:
-        return isinstance(ballot, Release) or (self.state is State.UP and ballot.verdict is Verdict.OPEN)
+        return self.state is State.UP and ballot.verdict is Verdict.OPEN
 
     def _failed_to_connect(self, failure: Exception) -> None:
         # Where the link was dropped for a cause, "connection lost" is only what came of it.
@@ -516,8 +538,7 @@ class Link(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
         now_ns = boottime_ns()
-        votes = [ballot for ballot, _ in self._owed if not isinstance(ballot, Release)]
-        self._owed = deque((ballot, payload) for ballot, payload in self._owed if isinstance(ballot, Release))
+        _, votes = self._debts.take_votes(now_ns, up=False)
         for ballot in votes:
             self._give_up(ballot, why, now_ns)
 

@@ -12,7 +12,8 @@ import pytest
 
 from lockd.clock import boottime_ns
 from lockd.config import Config
-from lockd.core.ballots import Ballot, Release
+from lockd.core.ballots import Ballot, Extension, Gone, Release, Verdict
+from lockd.core.debts import AT_ONCE
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import REQUIRED_SETTINGS, State
 from lockd.masters.fleet import Fleet
@@ -112,11 +113,11 @@ def _raise(_ballot: Ballot, failure: Exception, _now_ns: int) -> None:
     raise failure
 
 
-async def until(condition: Callable[[], bool], what: str) -> None:
+async def until(condition: Callable[[], bool], what: str, every_s: float = 0.01) -> None:
     deadline_s = time.monotonic() + WITHIN_S
     while not condition():
         assert time.monotonic() < deadline_s, f"not within {WITHIN_S} s: {what}"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(every_s)
 
 
 def linked_to(master: ScriptedMaster, story: Callable[[Fleet, Link], Coroutine[Any, Any, None]]) -> None:
@@ -148,6 +149,19 @@ def give_back(fleet: Fleet, ttl_left_ms: int = 60_000) -> Release:
     now_ns = boottime_ns()
     until_ns = now_ns + ttl_left_ms * 1_000_000
     release = Release(b"r", b"0" * 32, 1, now_ns, until_ns, lambda _ballot, _now_ns: None)
+    release.put_to(fleet.release(release, 1))
+    return release
+
+
+async def taken_down(link: Link) -> None:
+    """Until the link connects again, which takes it some milliseconds."""
+    link.drop("a test")
+    await until(lambda: not link.introduced, "the link is down", every_s=0)
+
+
+def by_the_word_of_an_app(fleet: Fleet) -> Release:
+    now_ns = boottime_ns()
+    release = Release(b"r", b"chosen", 1, now_ns, now_ns + 10**10, lambda *_: None, by_app=True)
     release.put_to(fleet.release(release, 1))
     return release
 
@@ -222,5 +236,65 @@ def test_that_a_release_asked_again_finds_nothing_does_not_mean_that_the_lease_w
         release = give_back(fleet)
         await until(lambda: not release.pending, "the release is answered")
         assert (release.deleted, release.missing, release.unknown) == (0, 0, 1)
+
+    linked_to(master, story)
+
+
+def test_a_master_that_comes_back_to_thousands_of_releases_hears_apps_behind_a_few_of_them() -> None:
+    """Rule 5: it has a vote meanwhile."""
+    master, thousands = ScriptedMaster(), 3_000
+
+    async def story(fleet: Fleet, link: Link) -> None:
+        await taken_down(link)
+        owed = [give_back(fleet) for _ in range(thousands)]
+        await until(lambda: link.introduced, "the link is up again")
+        before = len(master.asked("EVALSHA"))
+        await link.call("PING")
+        assert len(master.asked("EVALSHA")) - before <= 2 * AT_ONCE
+        await until(lambda: all(not release.pending for release in owed), "all are given back")
+        assert sum(release.deleted for release in owed) == thousands
+
+    linked_to(master, story)
+
+
+def test_a_release_by_the_word_of_an_app_is_not_kept_for_a_master_that_is_away() -> None:
+    """It may never have had that lease, and what is late could hit the next one of the same token."""
+    master = ScriptedMaster()
+
+    async def story(fleet: Fleet, link: Link) -> None:
+        await taken_down(link)
+        by_app = by_the_word_of_an_app(fleet)
+        assert by_app.asked == 0
+        ours = give_back(fleet)
+        await until(lambda: ours.deleted == 1, "what is owed is given back")
+        assert len(master.asked("EVALSHA")) == 1
+
+    linked_to(master, story)
+
+
+def test_a_release_by_the_word_of_an_app_is_asked_again_while_the_app_waits() -> None:
+    master = ScriptedMaster(scripts=(b"-NOSCRIPT No matching script\r\n",))
+
+    async def story(fleet: Fleet, link: Link) -> None:
+        by_app = by_the_word_of_an_app(fleet)
+        await until(lambda: by_app.deleted == 1, "it is done on the next connection")
+
+    linked_to(master, story)
+
+
+def test_an_extension_of_a_lease_that_is_over_is_not_asked_again_when_scripts_were_flushed() -> None:
+    master = ScriptedMaster(scripts=(b"-NOSCRIPT No matching script\r\n",))
+
+    async def story(fleet: Fleet, link: Link) -> None:
+        now_ns = boottime_ns()
+        extension = Extension(
+            b"r", b"0" * 32, 9_000, b"p1", None, Gone(), 1, now_ns, now_ns + 10**10, lambda *_: None
+        )
+        extension.put_to(fleet.extend(extension))
+        assert extension.asked == 1
+        extension.settle(Verdict.NO_QUORUM, now_ns)  # as core does when its lease is over
+        await until(lambda: master.connections == 2 and link.introduced, "the link is up again")
+        await link.call("PING")
+        assert master.asked("EVALSHA") == [1]
 
     linked_to(master, story)

@@ -147,10 +147,4 @@ class Fleet:
         if release.word in self.open_tries:
             self.open_tries.discard(release.word)
             self._agent.world.note(Failed(self._agent.world.now_ns, release.word))
-        for master in bits(masters):
-            link = self.links[master]
-            if link.introduced:
-                link.ask(release)
-            else:
-                link.ask_when_back(release)
-        return masters
+        return sum(1 << master for master in bits(masters) if self.links[master].give_back(release))

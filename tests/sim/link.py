@@ -15,6 +15,7 @@ from lockd.core.admission import Numbered
 from lockd.core.answers import Flaw, flaw_of, is_of_release
 from lockd.core.ballots import MISCOUNTS, NO_IDENTITY, Release, Verdict
 from lockd.core.clocks import ClockWatch
+from lockd.core.debts import Debts, is_debt
 from lockd.core.fences import BLOCK, slot_of
 from lockd.core.identities import Identity
 from lockd.core.membership import BY_OTHERS, Facts, State
@@ -53,7 +54,7 @@ class Link:
         self._back = back
         self._reach = reach
         self._in_flight: deque[Question] = deque()
-        self._owed: deque[Any] = deque()
+        self._debts = Debts()
         self._session: tuple[str, int] | None = None
         self._electorate = b""
         self._to_ask_again: list[tuple[Any, bytes]] = []
@@ -73,8 +74,18 @@ class Link:
     def ask(self, ballot: Any) -> None:
         self._send(("ballot", ballot, self._electorate), ballot)
 
-    def ask_when_back(self, ballot: Any) -> None:
-        self._owed.append(ballot)
+    def give_back(self, release: Release) -> bool:
+        if not self.introduced:
+            if is_debt(release):
+                self._debts.keep(release, b"")
+            return is_debt(release)
+        if release.patient:
+            self._debts.add(release, b"")
+            if self._debts.is_quiet:
+                self._give_back_more()
+        else:
+            self.ask(release)
+        return True
 
     def call(self, kind: str, heard: Callable[[Any], None], *more: Any) -> None:
         self._send((kind, None, *more), heard)
@@ -118,11 +129,13 @@ class Link:
             self._change(State.UP)
 
     def _released(self, release: Release, answer: Any, now_ns: int) -> None:
+        if self._debts.was_answered(release):
+            self._give_back_more()
         if is_of_release(answer):
             release.answered(self.index, answer, 0, True, now_ns)
             return
         release.asked_again |= 1 << self.index
-        self._owed.append(release)
+        self._debts.keep(release, b"")
         self._leave_alone()
 
     def _vote(self, ballot: Any, sent_ns: int, answer: Any, now_ns: int) -> None:
@@ -173,8 +186,10 @@ class Link:
         self.drop()
 
     def _refused(self, ballot: Any, now_ns: int) -> None:
-        if isinstance(ballot, Release):
-            self._owed.append(ballot)
+        if self._debts.was_answered(ballot):
+            self._give_back_more()
+        if is_debt(ballot):
+            self._debts.keep(ballot, b"")
         ballot.unanswered(self.index, "error", now_ns)
         if not self._looking_closer:
             self._looking_closer = True
@@ -197,10 +212,12 @@ class Link:
             if hasattr(question, "answered"):
                 if isinstance(question, Release):
                     question.asked_again |= 1 << self.index
-                self._owed.append(question)
+                self._debts.keep(question, b"")
         self._in_flight.clear()
-        self._owed.extend(ballot for ballot, _ in self._to_ask_again)
+        for ballot, _ in self._to_ask_again:
+            self._debts.keep(ballot, b"")
         self._to_ask_again.clear()
+        self._debts.broke_off()
         self._change(State.DOWN)
         self._agent.wake_after(self._back_off_ns(), self.connect)
 
@@ -253,8 +270,7 @@ class Link:
             return
         self.drop()
         now_ns = self._agent.boot_ns()
-        votes = [ballot for ballot in self._owed if not isinstance(ballot, Release)]
-        self._owed = deque(ballot for ballot in self._owed if isinstance(ballot, Release))
+        _, votes = self._debts.take_votes(now_ns, up=False)
         for ballot in votes:
             ballot.unanswered(self.index, "down", now_ns)
 
@@ -316,19 +332,29 @@ class Link:
         self._agent.wake_after(0, self._attend, self.connection)
 
     def _settle_debts(self, *, after_break: bool) -> None:
-        """Ask again what the last connection left unanswered, in its order, as far as it is still worth it;
-        after a break that is every release."""
         now_ns = self._agent.boot_ns()
-        owed, self._owed = self._owed, deque()
-        for ballot in owed:
-            in_time = now_ns < ballot.until_ns or (after_break and isinstance(ballot, Release))
-            if in_time and self._worth_asking(ballot):
-                self.ask(ballot)
-            else:
-                ballot.unanswered(self.index, "connection lost", now_ns)
+        votes, given_up = self._debts.take_votes(now_ns, up=self.state is State.UP)
+        for ballot, _ in votes:
+            self.ask(ballot)
+        for ballot in given_up:
+            ballot.unanswered(self.index, "connection lost", now_ns)
+        self._debts.come_due(after_break=after_break)
+        self._give_back_more()
+
+    def _give_back_more(self) -> None:
+        if not self.introduced:
+            return
+        now_ns = self._agent.boot_ns()
+        releases, given_up = self._debts.take_releases(now_ns)
+        for release, _ in releases:
+            self.ask(release)
+        for release in given_up:
+            release.unanswered(self.index, "connection lost", now_ns)
+        if self._debts.is_quiet:
+            self._agent.wake_after(0, self._give_back_more)
 
     def _worth_asking(self, ballot: Any) -> bool:
-        return isinstance(ballot, Release) or (self.state is State.UP and ballot.verdict is Verdict.OPEN)
+        return self.state is State.UP and ballot.verdict is Verdict.OPEN
 
     def _attend(self, connection: Connection) -> None:
         """Sample its clock every second, and look who it is every five."""

@@ -39,6 +39,7 @@ ADMISSION = "lockd/core/admission.py"
 CLOCKS = "lockd/core/clocks.py"
 ELECTORATE = "lockd/core/electorate.py"
 IDENTITIES = "lockd/core/identities.py"
+DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
 LOCKS = "lockd/core/locks.py"
 MEMBERSHIP = "lockd/core/membership.py"
@@ -153,16 +154,16 @@ MUTATIONS = (
     one(
         "what a broken connection owed is forgotten",
         3,
-        LINK,
-        "        owed, self._owed = self._owed, deque()\n",
-        "        owed, self._owed = deque(), deque()\n",
+        DEBTS,
+        "        self._kept, self._due = self._due, deque()\n",
+        "        self._kept, self._due = deque(), deque()\n",
     ),
     one(
         "a release past its TTL is not sent after a break",
         3,
-        LINK,
-        "or (after_break and isinstance(ballot, Release))",
-        "",
+        DEBTS,
+        "if self._however_old or now_ns < release.until_ns:",
+        "if now_ns < release.until_ns:",
     ),
     one("a token is used again", 4, AGENT, "self.dice.getrandbits(128)", "self.dice.getrandbits(4)"),
     one(

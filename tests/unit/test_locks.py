@@ -415,6 +415,34 @@ def test_each_of_many_tries_has_its_own_time_limit():
     assert [app.answered_ns - app.asked_ns for app in apps] == [250 * MS] * 10
 
 
+def test_what_times_out_together_leaves_room_for_what_else_is_due():
+    """All masters stand still, and a thousand tries with them."""
+    host = cluster()
+    slow(host, *range(5))
+    apps = [host.lock(b"%d" % number) for number in range(1_000)]
+    host.time.now_ns += 250 * MS
+    answered = [0]
+    for _ in range(1_000):
+        next_ns = host.locks.timers.run(host.time.now_ns, 1)
+        answered.append(sum(app.code != "" for app in apps))
+        if next_ns is None or next_ns > host.time.now_ns:
+            break
+    assert answered[-1] == 1_000
+    assert max(after - before for before, after in pairwise(answered)) <= 16
+
+
+def test_the_leases_of_an_app_that_died_are_given_back_behind_what_apps_ask_now():
+    host = cluster()
+    dead, waited_for, given_back = (host.locked(resource) for resource in (b"a", b"b", b"c"))
+    host.lock(b"b", wait_ms=1_000)
+    host.app_dies(dead)
+    host.app_dies(waited_for)
+    host.unlock(given_back)
+    assert [(release.resource, release.patient) for release in host.asked(Release)] == [
+        (b"a", True), (b"b", False), (b"c", False),
+    ]  # fmt: skip
+
+
 def test_a_waiter_gets_its_lease_once_the_masters_are_back():
     host = cluster()
     break_all(host, 0, 1, 2)

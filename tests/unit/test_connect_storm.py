@@ -1,0 +1,64 @@
+"""As many apps as an agent takes may connect at one moment, before it has let in the first."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from lockd.config import Limits
+
+ROOT = Path(__file__).parents[2]
+# The kernel's bound belongs to a network namespace: one of our own, with what site.yml has a host set.
+OWN_NETWORK = ["unshare", "--map-root-user", "--net"]
+STORM = """
+import resource, socket, sys
+from pathlib import Path
+from lockd.config import Config
+from lockd.logs import EventLog
+from lockd.server.agent import Agent
+
+path, number, bound = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+Path("/proc/sys/net/core/somaxconn").write_text(bound)
+resource.setrlimit(resource.RLIMIT_NOFILE, (number + 100, number + 100))
+masters = [{"name": "m1", "address": "127.0.0.1:1"}]
+settings = {"cluster": "c", "masters": masters, "socket": {"path": path}, "metrics": None}
+listening = Agent(Config.model_validate(settings), EventLog("lockd", "error"))._listen()
+apps, refused = [], 0
+for _ in range(number):
+    apps.append(socket.socket(socket.AF_UNIX))
+    apps[-1].setblocking(False)
+    try:
+        apps[-1].connect(path)
+    except BlockingIOError:
+        refused += 1
+print(refused)
+"""
+
+
+def what_site_yml_sets() -> str:
+    tasks = yaml.safe_load((ROOT / "ansible/roles/lockd/tasks/configure.yml").read_text())
+    [bound] = [
+        task["ansible.posix.sysctl"]["value"]
+        for task in tasks
+        if task.get("ansible.posix.sysctl", {}).get("name") == "net.core.somaxconn"
+    ]
+    return str(bound)
+
+
+def test_a_storm_of_clients_that_do_not_block_waits_to_be_let_in(tmp_path: Path) -> None:
+    """They get EAGAIN where no more may wait, and take it for an agent that isn't there."""
+    if not shutil.which("unshare"):
+        pytest.skip("no unshare here")
+    number = Limits().connections
+    program = [sys.executable, "-c", STORM, str(tmp_path / "s"), str(number), what_site_yml_sets()]
+    done = subprocess.run(
+        [*OWN_NETWORK, *program], capture_output=True, text=True, timeout=60, check=False, cwd=ROOT
+    )
+    if done.returncode and ("unshare:" in done.stderr or "setrlimit" in done.stderr):
+        pytest.skip(done.stderr.strip().splitlines()[-1])
+    assert (done.returncode, done.stdout.strip()) == (0, "0"), done.stderr

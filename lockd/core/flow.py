@@ -67,12 +67,13 @@ class Place:
 class Flow:
     """Of one connection.
 
-    pending_bytes: came, and were not taken up. whole: a request among them may be complete. _held: one that
-    waits until all before it are answered, and all that came behind it waits with it.
+    clogged_bytes: written, and not taken. pending_bytes: came, and were not taken up. whole: a request among
+    them may be complete. _held: one that waits until all before it are answered, and all that came behind it
+    waits with it.
     """
 
     __slots__ = (
-        "_clogged_bytes",
+        "clogged_bytes",
         "_held",
         "_in_turn",
         "_kept",
@@ -104,7 +105,7 @@ class Flow:
         self.ending = False
         self.closed = False
         self._to_write = bytearray()
-        self._clogged_bytes = 0
+        self.clogged_bytes = 0
         self._kept = 0
         self._owes = False
         self._pushing = False
@@ -117,17 +118,17 @@ class Flow:
     @property
     def at_rest(self) -> bool:
         """Nothing is under way, waits, or was left unread: what comes now can be answered at once."""
-        return not (self.places or self.whole or self._clogged_bytes or self._scheduled or self.ending)
+        return not (self.places or self.whole or self.clogged_bytes or self._scheduled or self.ending)
 
     @property
     def kept_bytes(self) -> int:
         """What is kept of replies, in whatever state."""
-        return self._kept + self._clogged_bytes + len(self._to_write)
+        return self._kept + self.clogged_bytes + len(self._to_write)
 
     @property
     def full(self) -> bool:
         """So much is unread that nothing more is begun."""
-        return self.kept_bytes > self._unread_bytes
+        return self._kept + self.clogged_bytes + len(self._to_write) > self._unread_bytes
 
     @property
     def free(self) -> bool:
@@ -164,10 +165,6 @@ class Flow:
     def reads(self) -> bool:
         """What comes behind an end is read, and dropped: else its end could not be seen."""
         return self.ending or not (self.full or (self.whole and self.pending_bytes > self._pipeline_bytes))
-
-    @property
-    def is_clogged(self) -> bool:
-        return self._clogged_bytes > 0
 
     @property
     def waits_for_reader(self) -> bool:
@@ -260,12 +257,19 @@ class Flow:
         """The reply of a command that was under way."""
         if self.closed:
             return
-        place.reply = reply
         self.under_way -= 1
-        if type(reply) is bytes:
-            self._kept += len(reply)
-        if place is self.places[0]:
-            self._write_due()
+        places = self.places
+        if len(places) == 1:
+            # The usual case.
+            places.popleft()
+            self._kept -= PLACE_BYTES
+            self._write(reply if type(reply) is bytes else reply())  # type: ignore[operator]
+        else:
+            place.reply = reply
+            if type(reply) is bytes:
+                self._kept += len(reply)
+            if place is places[0]:
+                self._write_due()
         if not self._in_turn:
             self._settle()
 
@@ -290,7 +294,7 @@ class Flow:
         self._pushing = False
 
     def _write(self, data: bytes) -> None:
-        if self._clogged_bytes:
+        if self.clogged_bytes:
             # Thousands of short replies take many times their bytes as objects of their own.
             self._to_write += data
             self._owes = self._owes or not self._pushing
@@ -300,20 +304,20 @@ class Flow:
             self._port.send(data)
 
     def _write_the_rest(self) -> None:
-        if self._to_write and not self._clogged_bytes:
+        if self._to_write and not self.clogged_bytes:
             data, self._to_write = bytes(self._to_write), bytearray()
             self._port.send(data)
 
     def clogged(self, unsent_bytes: int) -> None:
         """Not all of what was written has been taken."""
-        self._clogged_bytes = unsent_bytes
+        self.clogged_bytes = unsent_bytes
         self._owes = self._owes or not self._pushing
         if not self._in_turn:
             self._settle()
 
     def drained(self) -> None:
         """All of what was written has been taken."""
-        self._clogged_bytes = 0
+        self.clogged_bytes = 0
         self._owes = False
         self._write_the_rest()
         if not self._in_turn:
@@ -324,12 +328,14 @@ class Flow:
         self.closed = True
         self.places.clear()
         self._held = None
-        self._kept = self._clogged_bytes = 0
+        self._kept = self.clogged_bytes = 0
         left, self._to_write = bytes(self._to_write), bytearray()
         return left
 
     def _settle(self) -> None:
         if self.closed:
+            return
+        if self._reads and not (self.places or self.whole or self.clogged_bytes or self.ending):
             return
         reads = self.reads
         if reads is not self._reads:

@@ -3,7 +3,6 @@
 
 import asyncio
 import socket
-from collections import Counter
 from collections.abc import Callable, Coroutine
 from functools import partial
 from time import perf_counter_ns
@@ -185,7 +184,7 @@ class Session(asyncio.Protocol):
         self.closing = False
         self.peer: Peer
         self.owner = b""
-        self._named: Counter[bytes] = Counter()
+        self._named: dict[bytes, int] = {}
         self.notifies = False
         self.in_multi = False
         self.is_spare = False
@@ -332,7 +331,7 @@ class Session(asyncio.Protocol):
         self._withdraw()
         reason = f"its connection was closed: {limit}"
         self._end_all(lambda lease, now_ns: self.agent.locks.cut_off(lease, reason, now_ns))
-        if self.flow.is_clogged:
+        if self.flow.clogged_bytes:
             self.closing = True
             transport.abort()
         else:
@@ -355,7 +354,7 @@ class Session(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.flow.drained()
         self._count_kept()
-        if self._drained is not None and not self.flow.is_clogged:
+        if self._drained is not None and not self.flow.clogged_bytes:
             self._drained.set()
 
     def _count_kept(self) -> None:
@@ -410,7 +409,7 @@ class Session(asyncio.Protocol):
                 return
         self._parser.feed(data)
         flow.arrived(self._parser.pending_bytes)
-        if len(data) > _UNCOUNTED_REQUEST_BYTES or flow.is_clogged:
+        if len(data) > _UNCOUNTED_REQUEST_BYTES or flow.clogged_bytes:
             self._count_kept()
 
     def _run_only(self, words: list[bytes]) -> None:
@@ -491,8 +490,9 @@ class Session(asyncio.Protocol):
     def at_once(self, command: LeaseCommand, start: Callable[[LeaseCommand], None]) -> None:
         """Begin an UNLOCK or EXTEND as it comes: it may be what a LOCK before it waits for. Two of one lease
         run one after the other."""
-        self._named[command.token] += 1
-        if self._named[command.token] > 1:
+        before = self._named.get(command.token, 0)
+        self._named[command.token] = before + 1
+        if before:
             self.in_turn(lambda _place: start(command), command)
         else:
             self.flow.begin(command)
@@ -500,13 +500,13 @@ class Session(asyncio.Protocol):
 
     def names_no_more(self, token: bytes) -> None:
         """That command is answered."""
-        self._named[token] -= 1
-        if not self._named[token]:
-            del self._named[token]
+        left = self._named.pop(token) - 1
+        if left:
+            self._named[token] = left
 
     def answer(self, place: Place, reply: Reply) -> None:
         self.flow.finish(place, reply)
-        if self.flow.is_clogged:
+        if self.flow.clogged_bytes:
             self._count_kept()
 
     def lock_starts(self, request: LockRequest) -> None:
@@ -543,7 +543,7 @@ class Session(asyncio.Protocol):
         self._drained = asyncio.Event()
         assert self._later is not None
         self.answer(self._later, reply)
-        if self.flow.is_clogged:
+        if self.flow.clogged_bytes:
             await self._drained.wait()
 
     async def _finish(self, place: Place, work: Coroutine[Any, Any, bytes | None]) -> None:
@@ -559,7 +559,7 @@ class Session(asyncio.Protocol):
 
     def tell(self, kind: bytes, resource: bytes, token: bytes, deadline_ns: int) -> None:
         """A push that may be left out: not to be kept for a client that doesn't read."""
-        if self.protocol == 3 and not self.flow.is_clogged:
+        if self.protocol == 3 and not self.flow.clogged_bytes:
             self._push(
                 [resp.bulk(kind, 3), resp.bulk(resource, 3), resp.bulk(token, 3), resp.integer(deadline_ns)]
             )

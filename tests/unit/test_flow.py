@@ -296,14 +296,14 @@ def test_one_that_sends_for_long_before_it_reads_is_waited_for_while_there_is_ro
         connection.turn()
         connection.answer(0)
         assert connection.reading
-    assert connection.flow.is_clogged
+    assert connection.flow.clogged_bytes
     connection.settle()
     assert connection.written.count(b";") == 400
 
 
 def test_what_it_did_not_ask_for_need_not_be_read(connection: Connection) -> None:
     connection.flow.push(b"!" * 300)
-    assert connection.flow.is_clogged
+    assert connection.flow.clogged_bytes
     assert not connection.flow.waits_for_reader
     connection.comes(numbered("at once", 0))
     connection.turn()

@@ -13,6 +13,11 @@ masters were set back since.
 from collections.abc import Mapping, Sequence
 
 from lockd.core.fences import CLOCKS_APART_US, SLOTS
+from lockd.core.membership import State
+
+WITH_DATA = (State.UP, State.OUTDATED, State.REPLACED)
+"""What is left of a cluster. Also those that don't vote together (two admissions at once, of which the first
+was lost again, leave such lists): none of them makes a quorum, and all get a new identity."""
 
 
 def counters_after_loss(readings: Sequence[Mapping[int, int]], masters_us: int, most: int) -> dict[int, int]:

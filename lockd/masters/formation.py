@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from lockd.clock import boottime_ns
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import State, longest_possible_ttl_ms, wait_for_blank
-from lockd.core.recovery import counters_after_loss
+from lockd.core.recovery import WITH_DATA, counters_after_loss
 from lockd.masters.aside import Credentials
 from lockd.masters.fleet import Fleet
 from lockd.masters.identifying import (
@@ -64,7 +64,8 @@ async def recover(fleet: Fleet, writer: Credentials | None = None) -> Progress:
     come first: until a quorum of the new cluster is written, it can be begun again. Raises NotPossible.
     """
     await look_again(fleet)
-    left = [link for link in fleet.links if link.state is State.UP]
+    left = [link for link in fleet.links if link.state in WITH_DATA]
+    agreeing = [link for link in left if link.state is State.UP]
     blank = [link for link in fleet.links if link.state is State.BLANK]
     wrong = [link for link in fleet.links if link not in left and link not in blank]
     if wrong:
@@ -73,11 +74,13 @@ async def recover(fleet: Fleet, writer: Credentials | None = None) -> Progress:
         )
     if not left:
         raise NotPossible("no master has its data: form the cluster anew (lockctl cluster init)")
-    if len(left) >= fleet.config.quorum:
+    if not blank:
+        raise NotPossible("all masters have data: lockctl doctor says what to do with each")
+    if len(agreeing) >= fleet.config.quorum:
         names = ", ".join(link.master.name for link in blank) or "none"
         raise NotPossible(
-            f"{len(left)} masters have their data, that is a quorum: admit the blank ones ({names}) one by "
-            "one (lockctl master admit)"
+            f"{len(agreeing)} masters have their data, that is a quorum: admit the blank ones ({names}) one "
+            "by one (lockctl master admit)"
         )
     _refuse_twins(blank)
     identities = [of for link in left if (of := identity_of(link)) is not None]
@@ -161,7 +164,7 @@ def _reasons(links: Sequence[Link]) -> str:
 
 def _way_back(fleet: Fleet) -> str:
     """Where a part has its data, forming is not it."""
-    with_data = sum(link.state is State.UP for link in fleet.links)
+    with_data = sum(link.state in WITH_DATA for link in fleet.links)
     if with_data >= fleet.config.quorum or not with_data:
         return ""
     return ". To start anew with those that have their data: lockctl cluster recover"

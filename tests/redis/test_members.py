@@ -347,6 +347,22 @@ def test_starting_anew_that_was_interrupted_is_begun_again(formed: Cluster) -> N
     formed.wait_voting(5)
 
 
+def test_what_is_left_need_not_vote_together(make_cluster: MakeCluster) -> None:
+    """Two agents admitted m1 at once, so m2 knows a later number than m1 has; then m3 was lost."""
+    cluster = make_cluster(masters=3, max_ttl_ms=MAX_TTL_MS)
+    m1, m2, m3 = cluster.masters
+    shown = shown_by(m1)
+    have_identity(m1, shown.with_members(shown.members.with_number("m1", 2)))
+    have_identity(m2, shown_by(m2).with_members(shown.members.with_number("m1", 3)))
+    wipe(m3)
+    look_again(cluster)
+    assert {state_of(cluster, "m1"), state_of(cluster, "m2")} <= {"up", "outdated", "replaced"}
+    assert App(cluster).refused("LOCK", "a", 500).startswith("NOQUORUM")
+    assert "lockctl cluster recover" in App(cluster).refused("ADMIT", "m3")
+    eventually(lambda: form(cluster, "RECOVER")["status"] == "recovered", 15, "it starts anew")
+    cluster.wait_voting(3)
+
+
 # An earlier format
 
 

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from lockd.core.admission import Numbered, Ready, Renumber, TooFewOthers, brought_up, next_step
 from lockd.core.ballots import bits
-from lockd.core.identities import Identity, voting_together
-from lockd.core.membership import State, TooFewReadings, highest_counters
+from lockd.core.identities import Identity, Members, voting_together
+from lockd.core.membership import State, TooFewReadings, highest_counters, wait_for_blank
+from lockd.core.recovery import WITH_DATA, counters_after_loss
 from lockd.core.validity import settle_ns
 from tests.sim.world import MS, SECOND, World
 
@@ -47,6 +48,9 @@ class Operator:
     def _work_for(self, agent: Agent) -> bool:
         """Whether this agent sees something to be done; it is told to."""
         links = [link for link in agent.fleet.links if link.introduced]
+        if Recovery.is_needed(agent):
+            agent.take(self, Recovery(agent, self._max_ttl_ms).try_it)
+            return True
         for link in links:
             if link.state in (State.BLANK, State.OUTDATED):
                 agent.take(self, Change(agent, link, self._max_ttl_ms).begin)
@@ -151,6 +155,53 @@ class Change:
         members = brought_up(identity, others.values()) if len(others) >= self._quorum else None
         if members is not None:
             self._write(self._link, identity.with_members(members))
+
+
+class Recovery:
+    """lockctl cluster recover: where no quorum votes together, and a part is blank."""
+
+    def __init__(self, agent: Agent, max_ttl_ms: int) -> None:
+        self._agent = agent
+        self._max_ttl_ms = max_ttl_ms
+        self._readings: list[dict[int, int]] = []
+
+    @staticmethod
+    def is_needed(agent: Agent) -> bool:
+        links = agent.fleet.links
+        states = [link.state if link.introduced else None for link in links]
+        return (
+            all(state in (State.BLANK, *WITH_DATA) for state in states)
+            and State.BLANK in states
+            and states.count(State.UP) < len(links) // 2 + 1
+            and states.count(State.BLANK) < len(links)
+        )
+
+    def try_it(self) -> None:
+        blank = [link for link in self._agent.fleet.links if link.state is State.BLANK]
+        now_ns = self._agent.boot_ns()
+        since_ns = [link.blank_since_ns or now_ns for link in blank]
+        if not blank or wait_for_blank(since_ns, self._max_ttl_ms, now_ns).remaining_ms:
+            return
+        for link in self._agent.fleet.links:
+            if link.state in WITH_DATA and link.introduced:
+                link.call("counters", self._readings.append)
+        self._agent.wake_after(ANSWER_NS, self._begin_anew)
+
+    def _begin_anew(self) -> None:
+        if not self.is_needed(self._agent):
+            return
+        fleet, now_ns = self._agent.fleet, self._agent.boot_ns()
+        counters = counters_after_loss(
+            self._readings, fleet.clocks.median_us(now_ns), fleet.clocks.largest_sane_fence(now_ns)
+        )
+        cluster_id = f"{self._agent.dice.getrandbits(128):032x}"
+        for link in sorted(fleet.links, key=lambda link: link.state is State.BLANK):
+            new = Identity(
+                fleet.configured.cluster, fleet.name(link.index), self._max_ttl_ms,
+                cluster_id=cluster_id, members=Members.first(fleet.configured.names),
+            )  # fmt: skip
+            shown = "" if link.state is State.BLANK else members_of(link).electorate
+            link.call("identify", lambda _, link=link: link.inspect_soon(), shown, new.fields, counters)
 
 
 def members_of(link: Link) -> Identity:

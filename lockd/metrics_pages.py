@@ -53,7 +53,7 @@ INDEX = """lockd
 
 /metrics  for Prometheus
 /healthz  200 while the agent is alive
-/readyz   200 while a quorum of the masters has a vote, else why not
+/readyz   200 while a quorum of the masters has a vote and apps find the socket, else why not
 """
 _READY_CHARS = 4_000
 _OPENMETRICS = "application/openmetrics-text"

@@ -9,7 +9,7 @@ class Silence:
     """Nobody who started this agent wants to know. Each method returns whether the message was sent."""
 
     def ready(self) -> bool:
-        """The socket is there: apps may come."""
+        """The socket is there, and the masters were looked at: apps may come."""
         return self._say("READY=1", wait_s=1.0)
 
     def stopping(self) -> bool:

@@ -57,6 +57,8 @@ class Fleet:
         ]
         self.trusted = 0
         self.fence_most = SANE_MOST
+        self.looked = asyncio.Event()
+        """The first look at the masters is over: a quorum has a vote, or it is known of each why not."""
         self._electorate = Electorate(self.clocks)
         self._gained_ns = self.clocks.gained_ns
         self._in_doubt = False
@@ -195,6 +197,8 @@ class Fleet:
         for master in bits(changed):
             self._changed(self.links[master])
         self._heed_clocks(now_ns)
+        if not self.looked.is_set() and self._has_looked():
+            self.looked.set()
 
     def _heed_clocks(self, now_ns: int) -> None:
         """Where they have jumped, all others are asked at once, and what is held here is looked at."""
@@ -205,6 +209,17 @@ class Fleet:
         if self._in_doubt and not in_doubt:
             for link in self.links:
                 link.probe_soon()
+
+    def _has_looked(self) -> bool:
+        if self.voting().bit_count() >= self.config.quorum:
+            return True
+        return all(self._is_known(link) for link in self.links)
+
+    def _is_known(self, link: Link) -> bool:
+        """Whether it has a vote was found out."""
+        if link.state is State.UP:
+            return link.introduced and self.clocks.watches[link.index].sampled_ns >= 0
+        return link.state is not State.CONNECTING
 
     def refusal_of(self, link: Link) -> str:
         """Why a master has no vote now; '' when it has one."""

@@ -6,7 +6,6 @@ import os
 import resource
 import signal
 import socket
-import stat
 import sys
 import time
 from contextlib import suppress
@@ -29,6 +28,7 @@ from lockd.logs import EventLog
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
 from lockd.metrics import Metrics
+from lockd.server.app_socket import BACKLOG, AppSocket, CannotServe
 from lockd.server.buffers import Buffers
 from lockd.server.canary import Canary
 from lockd.server.commands import Commands
@@ -47,19 +47,13 @@ from lockd.systemd import notifier, watchdog_interval_s
 _BEAT_S = 0.25
 _ALIVE_S = 2.0
 _SWITCH_S = 500e-6
-# A client that doesn't block, of Node.js for example, gets EAGAIN when more than these wait to be let in. The
-# kernel takes no more than net.core.somaxconn: 4,096 unless the host says otherwise, as site.yml has it do.
-_BACKLOG = 65_535
 _SPARE_FILES = 64
+_FIRST_LOOK_S = 1.0
 # Timers are for what has to be done in time: their share of the loop is the largest.
 _BITES_OF_TIMERS = 4
 _TIMERS_AT_ONCE = 16
 _RESTS_OF_ENDINGS = 2
 _SERVED_AT_ONCE = 128
-
-
-class CannotServe(Exception):
-    """The agent can't start; the text says what to do."""
 
 
 def serve(config: Config) -> int:
@@ -116,6 +110,9 @@ class Agent:
         self._alarm_ns = 0
         self._canary = Canary(self.locks, self.metrics, log, config, self.host)
         self._notify = notifier()
+        self._socket = AppSocket(config.socket)
+        self._socket_trouble = ""
+        self._server: asyncio.AbstractServer | None = None
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -124,12 +121,12 @@ class Agent:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._told_to_stop)
         loop.set_exception_handler(lambda _loop, context: self._failed(context))
-        server = await self._start(loop)
+        await self._start(loop)
         try:
             await self._stop.wait()
-            await self._drain(server)
+            await self._drain()
         finally:
-            await self._end(server)
+            await self._end()
 
     def _told_to_stop(self) -> None:
         """The second time: at once."""
@@ -139,19 +136,20 @@ class Agent:
 
     # Starting
 
-    async def _start(self, loop: asyncio.AbstractEventLoop) -> asyncio.AbstractServer:
+    async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
         for warning in self.config.warnings():
             self.log.warning("config", warning=warning)
         self._raise_file_limit()
         self.locks.wall_ahead_ns = wall_ahead_ns()
         self.locks.timers.sooner = partial(self._set_alarm, loop)
         self._http = self._start_metrics()
-        listening = self._listen()
+        listening = self._socket.make_first()
         self.fleet.start()
         self.hang_ups.start(loop)
         self._beat_task = loop.create_task(self._beat())
+        await self._first_look(loop)
         self._canary_task = loop.create_task(self._canary.run())
-        server = await loop.create_unix_server(partial(Session, self), sock=listening, backlog=_BACKLOG)
+        self._server = await self._let_in(listening)
         self.log.info(
             "serving",
             version=__version__,
@@ -165,7 +163,19 @@ class Agent:
         gc.collect()
         gc.freeze()
         gc.set_threshold(1_000, 10, 2_000)
-        return server
+
+    async def _first_look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Apps that come before it is over wait for it in the kernel: to tell them of an outage would not be
+        true. Not for long, since it may be one."""
+        stop = loop.create_task(self._stop.wait())
+        look = loop.create_task(self.fleet.looked.wait())
+        await asyncio.wait((stop, look), timeout=_FIRST_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+        stop.cancel()
+        look.cancel()
+
+    async def _let_in(self, listening: socket.socket) -> asyncio.AbstractServer:
+        loop = asyncio.get_running_loop()
+        return await loop.create_unix_server(partial(Session, self), sock=listening, backlog=BACKLOG)
 
     def _start_metrics(self) -> "metrics_http.Server | None":
         if self.config.metrics is None:
@@ -195,66 +205,6 @@ class Agent:
                 connections=most - _SPARE_FILES,
                 limit=self.config.limits.connections,
             )
-
-    def _listen(self) -> socket.socket:
-        """The Unix socket, with its mode and group from the first moment that anybody can connect."""
-        wanted = self.config.socket
-        path = str(wanted.path)
-        self._clear_the_way(path)
-        listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        before = os.umask(0o777)
-        try:
-            listening.bind(path)
-        except OSError as failure:
-            raise CannotServe(
-                f"the socket {path} can't be made ({failure.strerror}): "
-                "does its folder exist, and may this user write there?"
-            ) from failure
-        finally:
-            os.umask(before)
-        try:
-            if wanted.group is not None:
-                import grp
-
-                os.chown(path, -1, grp.getgrnam(wanted.group).gr_gid)
-            os.chmod(path, wanted.mode)
-        except (OSError, KeyError) as failure:
-            raise CannotServe(
-                f"the socket {path} can't be given to the group '{wanted.group}': {failure}"
-            ) from failure
-        # From here on it answers whoever looks whether an agent is alive behind it.
-        listening.listen(_BACKLOG)
-        self._socket_is = os.stat(path).st_ino
-        return listening
-
-    def _clear_the_way(self, path: str) -> None:
-        """A socket that a dead agent left is removed; one that answers, or another kind of file, is not ours
-        to remove."""
-        try:
-            there = os.lstat(path)
-        except FileNotFoundError:
-            return
-        if not stat.S_ISSOCK(there.st_mode):
-            raise CannotServe(f"{path} is there and is no socket: remove it, or choose another socket.path")
-        # Ours, and closed to everybody: an agent was killed after it had bound it, and before it could say
-        # who may connect. Nobody can have listened there, and nobody but root could try.
-        if there.st_uid == os.geteuid() and not stat.S_IMODE(there.st_mode):
-            os.unlink(path)
-            return
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-            probe.settimeout(1.0)
-            try:
-                probe.connect(path)
-            except ConnectionRefusedError:
-                os.unlink(path)
-            except OSError as failure:
-                raise CannotServe(
-                    f"{path} can't be tried ({failure}): is another agent serving there?"
-                ) from failure
-            else:
-                raise CannotServe(
-                    f"another agent is serving at {path}: stop it first, or choose another socket.path"
-                )
 
     # Time
 
@@ -302,14 +252,42 @@ class Agent:
             if self._alarm is None or self._alarm_ns < boottime_ns():
                 self._ring(loop)
             self.buffers.cut_off_the_deaf(boottime_ns())
+            await self._look_after_socket()
             self.log.flush()
             if watchdog_s is not None and self._beaten_s - barked_s >= watchdog_s / 2:
                 barked_s = self._beaten_s
                 self._notify.watchdog()
 
+    async def _look_after_socket(self) -> None:
+        """Have the file there that apps connect to. Who is connected goes on in any case."""
+        if self._server is None or self._stop.is_set():
+            return
+        trouble = self._socket.trouble()
+        if trouble and self._socket.is_gone:
+            try:
+                await self._make_socket_again(self._server)
+                trouble = ""
+            except (OSError, CannotServe) as failure:
+                trouble = str(failure)
+        if trouble and trouble != self._socket_trouble:
+            self.log.error("socket_trouble", why=trouble)
+        self._socket_trouble = trouble
+
+    async def _make_socket_again(self, before: asyncio.AbstractServer) -> None:
+        listening = self._socket.make()
+        try:
+            self._server = await self._let_in(listening)
+        except BaseException:
+            # Who found the file would wait at a door that nobody opens.
+            self._socket.remove()
+            listening.close()
+            raise
+        before.close()
+        self.log.warning("socket_made_again", socket=str(self.config.socket.path))
+
     # Stopping
 
-    async def _drain(self, server: asyncio.AbstractServer) -> None:
+    async def _drain(self) -> None:
         """Grant nothing more, and give those who hold something a while to give it back."""
         self._notify.stopping()
         self.log.info("draining", held=self.locks.held, at_most_ms=self.config.timeouts.drain_ms)
@@ -325,10 +303,11 @@ class Agent:
     def _session_leases(self) -> int:
         return sum(len(session.leases) for session in self.sessions)
 
-    async def _end(self, server: asyncio.AbstractServer) -> None:
+    async def _end(self) -> None:
         """What is still held stays held until its deadline: its holders are alive (rule 13)."""
         self.stopped = True
-        server.close()
+        if self._server is not None:
+            self._server.close()
         left = self._session_leases()
         for session in list(self.sessions):
             session.close()
@@ -340,17 +319,9 @@ class Agent:
         await self.fleet.stop()
         if self._http is not None:
             self._http.stop()
-        self._remove_socket()
+        self._socket.remove()
         self.log.info("stopped", left_to_their_deadline=left)
         self.log.flush()
-
-    def _remove_socket(self) -> None:
-        path = self.config.socket.path
-        try:
-            if os.stat(path).st_ino == self._socket_is:
-                os.unlink(path)
-        except FileNotFoundError:
-            pass
 
     # What happened
 
@@ -428,6 +399,10 @@ class Agent:
         reasons = [self.fleet.why_not(link.index) for link in self.fleet.links if self.fleet.refusal_of(link)]
         if self.locks.draining:
             return False, "draining"
+        if self._server is None:
+            return False, "starting: the first look at the masters is not over"
+        if trouble := self._socket.trouble():
+            return False, trouble
         return (
             voting >= self.quorum,
             f"{voting} of {len(self.fleet.links)} masters have a vote, {self.quorum} are needed "

@@ -1,0 +1,211 @@
+"""Where apps come in: when it opens, and what becomes of it when its file is deleted under a running agent.
+
+The masters are modelled: they answer as slowly as a test wants, and need no Redis.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import stat
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from lockd.local_masters import LOOPBACK
+from tests.redis.masters import PATIENT, Cluster, as_map, eventually, merged, short_folder
+from tests.redis.modelled import ModelledMaster, modelled_masters, serving
+from tests.redis.wire import Wire, kind
+
+SLOWLY_S = 0.03
+NEVER_S = 3_600.0
+PATIENT_AGENT = """
+from lockd.server import agent
+agent._FIRST_LOOK_S = 3_600.0
+from lockd.cli import main
+main()
+"""
+
+
+class World:
+    """An agent over three modelled masters, and the socket of a systemd that it tells how it is."""
+
+    def __init__(self, folder: Path, masters: list[ModelledMaster]) -> None:
+        self.folder = folder / "run"
+        self.folder.mkdir()
+        self._manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._manager.bind(str(folder / "notify"))
+        self.masters = masters
+        # A master that doesn't answer is one that was not looked at, for as long as a test may take.
+        settings = {
+            "socket": {"path": str(self.folder / "s"), "mode": "0606"},
+            "timeouts": {"connect_ms": 60_000, "dead_ms": 60_000},
+        }
+        self.cluster = Cluster(folder, masters, merged(PATIENT, settings))  # type: ignore[arg-type]
+        self.cluster.socket = self.folder / "s"
+        self.agent = self.cluster.agent
+        self.agent.socket_path = self.cluster.socket
+        self.agent.environment["NOTIFY_SOCKET"] = str(folder / "notify")
+
+    def let_masters_answer_after(self, seconds: float) -> None:
+        async def pace() -> None:
+            await asyncio.sleep(seconds)
+
+        for master in self.masters:
+            master.pace = pace
+
+    def wait_ready(self) -> None:
+        """Until it tells systemd so."""
+        self._manager.settimeout(30)
+        while self._manager.recv(4_096) != b"READY=1":
+            pass
+
+    def readiness(self) -> tuple[int, str]:
+        url = f"http://{LOOPBACK}:{self.cluster.metrics_port}/readyz"
+        try:
+            with urllib.request.urlopen(url, timeout=10) as reply:
+                return reply.status, reply.read().decode()
+        except urllib.error.HTTPError as refused:
+            return refused.code, refused.read().decode()
+
+    def close(self) -> None:
+        self.cluster.close()
+        self._manager.close()
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    masters = modelled_masters(3)
+    with short_folder() as folder, serving(masters):
+        own = World(folder, masters)
+        try:
+            yield own
+        finally:
+            own.close()
+
+
+@pytest.fixture
+def ready(world: World) -> World:
+    world.agent.start()
+    world.cluster.wait_voting(3)
+    eventually(lambda: world.readiness()[0] == 200, what="it is ready")
+    return world
+
+
+# When it opens
+
+
+def test_an_app_that_is_there_before_the_masters_were_looked_at_waits_and_gets_its_lock(world: World) -> None:
+    world.let_masters_answer_after(SLOWLY_S)
+    world.agent.start(wait=False)
+    wire = eventually(lambda: Wire(world.cluster.socket), 30, "somebody listens")
+    with wire:
+        assert as_map(wire.ask("LOCK", "early", 5_000))[b"fence"] > 0
+
+
+def test_what_starts_after_the_agent_by_systemd_gets_its_lock(world: World) -> None:
+    world.let_masters_answer_after(SLOWLY_S)
+    world.agent.start(wait=False)
+    world.wait_ready()
+    with Wire(world.cluster.socket) as wire:
+        assert as_map(wire.ask("LOCK", "after", 5_000))[b"fence"] > 0
+
+
+def test_until_then_it_is_not_ready_and_says_so(world: World) -> None:
+    world.let_masters_answer_after(NEVER_S)
+    world.agent.start(wait=False)
+    status, text = eventually(world.readiness, 30, "it answers")
+    assert (status, text) == (503, "starting: the first look at the masters is not over\n")
+
+
+def test_masters_that_do_not_answer_keep_nobody_waiting_for_long(world: World) -> None:
+    world.let_masters_answer_after(NEVER_S)
+    world.agent.start(wait=False)
+    world.wait_ready()
+    with Wire(world.cluster.socket) as wire:
+        assert kind(wire.ask("LOCK", "nobody", 5_000)) == "NOQUORUM"
+
+
+def test_one_silent_master_of_three_is_not_waited_for(world: World) -> None:
+    world.let_masters_answer_after(SLOWLY_S)
+    world.masters[0].lie = lambda _words, _reply: b""
+    world.agent.command = (sys.executable, "-c", PATIENT_AGENT, *world.agent.command[3:])
+    world.agent.start(wait=False)
+    world.wait_ready()
+    with Wire(world.cluster.socket) as wire:
+        assert as_map(wire.ask("LOCK", "two will do", 5_000))[b"fence"] > 0
+
+
+def test_a_stop_during_the_first_look_is_a_stop(world: World) -> None:
+    world.let_masters_answer_after(NEVER_S)
+    world.agent.start(wait=False)
+    eventually(lambda: world.readiness()[0] == 503, 30, "it has begun")
+    os.kill(world.agent.pid, signal.SIGTERM)
+    eventually(lambda: world.agent.exit_status == 0, 30, "it has ended")
+    assert not world.cluster.socket.exists()
+
+
+# When its file is deleted
+
+
+def test_a_socket_that_was_deleted_is_made_again_and_who_is_connected_goes_on(ready: World) -> None:
+    path = ready.cluster.socket
+    with Wire(path) as before:
+        token = as_map(before.ask("LOCK", "kept", 5_000))[b"token"]
+        path.unlink()
+        with eventually(lambda: Wire(path), 10, "new apps get in") as after:
+            assert kind(after.ask("LOCK", "kept", 5_000)) == "TAKEN"
+            assert before.ask("UNLOCK", "kept", token) == 1
+            assert as_map(after.ask("LOCK", "kept", 5_000))[b"fence"] > 0
+    assert stat.S_IMODE(path.stat().st_mode) == 0o606
+    assert f"event=socket_made_again socket={path}" in ready.cluster.log_text()
+    assert ready.readiness()[0] == 200
+
+
+def test_it_is_made_again_each_time(ready: World) -> None:
+    for _ in range(3):
+        ready.cluster.socket.unlink()
+        with eventually(lambda: Wire(ready.cluster.socket), 10, "new apps get in") as wire:
+            assert wire.ask("PING") == b"PONG"
+
+
+def test_where_it_cannot_be_made_again_it_is_not_ready_and_says_why_until_it_can(ready: World) -> None:
+    shutil.rmtree(ready.folder)
+    assert ready.readiness() == (503, f"the socket {ready.cluster.socket} is gone\n")
+    eventually(lambda: "event=socket_trouble" in ready.cluster.log_text(), 10, "it is in the log")
+    ready.folder.mkdir()
+    with eventually(lambda: Wire(ready.cluster.socket), 10, "new apps get in") as wire:
+        assert wire.ask("PING") == b"PONG"
+    eventually(lambda: ready.readiness()[0] == 200, what="it is ready")
+    assert ready.cluster.log_text().count("event=socket_trouble") == 1
+
+
+def test_something_else_in_its_place_is_told_of_and_left_alone(ready: World) -> None:
+    path = ready.cluster.socket
+    other = ready.folder / "other"
+    other.write_text("somebody's")
+    other.replace(path)
+    told = f"something else is at {path}: remove it, and the agent makes its socket again"
+    assert ready.readiness() == (503, f"{told}\n")
+    eventually(lambda: told in ready.cluster.log_text(), 10, "it is in the log")
+    assert path.read_text() == "somebody's"
+    path.unlink()
+    with eventually(lambda: Wire(path), 10, "new apps get in") as wire:
+        assert wire.ask("PING") == b"PONG"
+
+
+def test_a_stop_removes_the_socket_that_was_made_again_and_makes_no_other(ready: World) -> None:
+    path = ready.cluster.socket
+    path.unlink()
+    with eventually(lambda: Wire(path), 10, "new apps get in") as wire:
+        assert wire.ask("PING") == b"PONG"
+    ready.agent.stop()
+    assert ready.agent.exit_status == 0
+    assert not path.exists()

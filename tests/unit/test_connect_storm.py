@@ -18,16 +18,13 @@ OWN_NETWORK = ["unshare", "--map-root-user", "--net"]
 STORM = """
 import resource, socket, sys
 from pathlib import Path
-from lockd.config import Config
-from lockd.logs import EventLog
-from lockd.server.agent import Agent
+from lockd.config import Socket
+from lockd.server.app_socket import AppSocket
 
 path, number, bound = sys.argv[1], int(sys.argv[2]), sys.argv[3]
 Path("/proc/sys/net/core/somaxconn").write_text(bound)
 resource.setrlimit(resource.RLIMIT_NOFILE, (number + 100, number + 100))
-masters = [{"name": "m1", "address": "127.0.0.1:1"}]
-settings = {"cluster": "c", "masters": masters, "socket": {"path": path}, "metrics": None}
-listening = Agent(Config.model_validate(settings), EventLog("lockd", "error"))._listen()
+listening = AppSocket(Socket(path=path)).make_first()
 apps, refused = [], 0
 for _ in range(number):
     apps.append(socket.socket(socket.AF_UNIX))

@@ -14,7 +14,7 @@ from lockd.core import flow as flow_module
 from lockd.core.flow import PLACE_BYTES, UNDER_WAY_MOST, Flow, Place
 
 PIPELINE_BYTES, UNREAD_BYTES = 1_000, 50_000
-KINDS = ("at once", "asked", "in turn", "alone", "end")
+KINDS = ("at once", "asked", "in turn", "alone")
 REQUEST_BYTES = 60
 
 
@@ -29,7 +29,7 @@ class Connection:
     reading: bool = True
     scheduled: bool = False
     came: deque[list[bytes]] = field(default_factory=deque)
-    half: bool = False
+    half_bytes: int = 0
     under_way: list[tuple[Place, bytes]] = field(default_factory=list)
     written: bytearray = field(default_factory=bytearray)
     unsent: int = 0
@@ -56,10 +56,14 @@ class Connection:
         self.scheduled = True
 
     def next_request(self) -> list[bytes] | None:
+        if self.came and self.came[0][0] == b"broken":
+            self.flow.say(self.came.popleft()[1])
+            self.flow.ending = True
+            return None
         return self.came.popleft() if self.came else None
 
     def pending_bytes(self) -> int:
-        return REQUEST_BYTES * len(self.came) + self.half * REQUEST_BYTES // 2
+        return REQUEST_BYTES * len(self.came) + self.half_bytes
 
     def waits_for_all_before(self, request: list[bytes]) -> bool:
         return request[0] in (b"alone", b"end")
@@ -145,19 +149,25 @@ class AnyConnection(RuleBasedStateMachine):
         self.sent = 0
         self.ended_at: int | None = None
 
-    @rule(kinds=st.lists(st.sampled_from(KINDS[:-1]), max_size=60), half=st.booleans())
-    @precondition(lambda self: self.connection.reading and not self.connection.flow.closed)
-    def requests_come(self, kinds: list[str], half: bool) -> None:
-        self.connection.half = half
+    @rule(
+        kinds=st.one_of(
+            st.lists(st.sampled_from(KINDS), max_size=30),
+            st.builds(lambda kind, number: [kind] * number, st.sampled_from(KINDS), st.integers(1, 100)),
+        ),
+        half_bytes=st.sampled_from((0, REQUEST_BYTES // 2, 2 * PIPELINE_BYTES)),
+    )
+    @precondition(lambda self: self.connection.reading and self.ended_at is None)
+    def requests_come(self, kinds: list[str], half_bytes: int) -> None:
+        self.connection.half_bytes = half_bytes
         first, self.sent = self.sent, self.sent + len(kinds)
         self.connection.comes(*(numbered(kind, first + at) for at, kind in enumerate(kinds)))
 
-    @rule()
+    @rule(how=st.sampled_from(("end", "broken")))
     @precondition(lambda self: self.connection.reading and self.ended_at is None)
-    def it_says_that_it_goes(self) -> None:
+    def it_says_that_it_goes_or_talks_nonsense(self, how: str) -> None:
         self.sent += 1
         self.ended_at = self.sent
-        self.connection.comes(numbered("end", self.sent - 1))
+        self.connection.comes(numbered(how, self.sent - 1))
 
     @rule(steps=st.integers(0, 40))
     @precondition(lambda self: self.connection.scheduled)
@@ -182,6 +192,8 @@ class AnyConnection(RuleBasedStateMachine):
     @precondition(lambda self: not self.connection.flow.closed)
     def not_busy_and_nothing_pending_it_reads(self) -> None:
         flow, connection = self.connection.flow, self.connection
+        if flow.ending:
+            assert connection.reading, "else its end is not seen"
         if not (connection.under_way or connection.came or flow.places or flow.full or connection.scheduled):
             assert connection.reading
 
@@ -231,11 +243,12 @@ def connection() -> Connection:
     return Connection()
 
 
-@pytest.mark.parametrize("number", [1, 63, 64, 65, 3_000])
-def test_a_burst_of_any_size_that_ends_with_a_question_to_the_masters_leaves_it_reading(
-    connection: Connection, number: int
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("number", [1, 17, 64, 65, 3_000])
+def test_after_a_burst_of_any_size_and_kind_it_is_read_from(
+    connection: Connection, number: int, kind: str
 ) -> None:
-    connection.comes(*(numbered("asked", at) for at in range(number)))
+    connection.comes(*(numbered(kind, at) for at in range(number)))
     connection.settle()
     assert connection.reading
     assert connection.written.count(b";") == number

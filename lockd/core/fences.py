@@ -59,6 +59,11 @@ class FenceHints:
     def __init__(self) -> None:
         self._seen: dict[int, int] = {}
 
+    @property
+    def seen(self) -> dict[int, int]:
+        """What counters are known to have come to, by slot."""
+        return dict(self._seen)
+
     def saw(self, slot: int, value: int, masters_us: int) -> None:
         """Take note of a value that a master named or accepted. Its counter is at the end of that block now:
         a proposal inside the block would be refused there, and accepted elsewhere, for ever."""

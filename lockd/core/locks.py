@@ -57,6 +57,11 @@ class Locks:
         self._running: deque[Ballot] = deque()
         self._sweep: Timer | None = None
 
+    def known_counters(self) -> dict[int, int]:
+        """What the masters' fence counters are known to have come to, by slot: whoever forms a cluster anew
+        begins from there (rule 6)."""
+        return self._hints.seen
+
     # Asking for a lease
 
     def lock(self, holder: Holder, now_ns: int) -> None:

@@ -10,7 +10,7 @@ shows it (somebody wrote it there, or 15,000 grants a second shared it for long)
 masters were set back since.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lockd.core.fences import CLOCKS_APART_US, SLOTS
 from lockd.core.membership import State
@@ -20,13 +20,18 @@ WITH_DATA = (State.UP, State.OUTDATED, State.REPLACED)
 was lost again, leave such lists): none of them makes a quorum, and all get a new identity."""
 
 
+def largest_known(readings: Iterable[Mapping[int, int]], most: int) -> dict[int, int]:
+    """By slot, the largest that any of these shows. What can't be right (above most) is not taken over."""
+    largest: dict[int, int] = {}
+    for reading in readings:
+        for slot, value in reading.items():
+            if 0 <= slot < SLOTS and largest.get(slot, 0) < value <= most:
+                largest[slot] = value
+    return largest
+
+
 def counters_after_loss(readings: Sequence[Mapping[int, int]], masters_us: int, most: int) -> dict[int, int]:
     """The counters that all masters begin with, by slot. readings: of those that still have theirs;
     masters_us: the median of the masters' clocks. What can't be right (above most) is not taken over."""
     floor = masters_us + CLOCKS_APART_US
-    counters = dict.fromkeys(range(SLOTS), floor)
-    for reading in readings:
-        for slot, value in reading.items():
-            if slot in counters and counters[slot] < value <= most:
-                counters[slot] = value
-    return counters
+    return largest_known([dict.fromkeys(range(SLOTS), floor), *readings], most)

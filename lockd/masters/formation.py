@@ -3,13 +3,16 @@ of an earlier format (rule 8)."""
 
 import asyncio
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
 
 from lockd.clock import boottime_ns
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import State, longest_possible_ttl_ms, wait_for_blank
-from lockd.core.recovery import WITH_DATA, counters_after_loss
+from lockd.core.recovery import WITH_DATA, counters_after_loss, largest_known
+from lockd.masters import scripts
 from lockd.masters.aside import Credentials
+from lockd.masters.failures import MasterError
 from lockd.masters.fleet import Fleet
 from lockd.masters.identifying import (
     BLANK,
@@ -24,17 +27,24 @@ from lockd.masters.identifying import (
 )
 from lockd.masters.link import Link
 
+_BEGUN_FROM = "begun_from"
+"""The field of an identity that says which counters were written with it."""
 
-async def form(fleet: Fleet, unused: bool, writer: Credentials | None = None) -> Progress:
+
+async def form(
+    fleet: Fleet, unused: bool, known: Mapping[int, int], writer: Credentials | None = None
+) -> Progress:
     """Write the identities of a new cluster. All masters must be there, blank and distinct.
 
     Five wiped masters look like five new ones, so a max TTL is waited out first, unless the operator says
-    that no agent has ever used them (unused). Raises NotPossible.
+    that no agent has ever used them (unused). For the same reason their fence counters begin from the largest
+    that is known: what this agent has seen since it started (known). Raises NotPossible.
     """
     await look_again(fleet)
     if {link.state for link in fleet.links} == {State.UP}:
         return Progress("already")
-    wrong = [link for link in fleet.links if link.state is not State.BLANK and not _unused_of_ours(link)]
+    others = [link for link in fleet.links if link.state is not State.BLANK]
+    wrong = [link for link in others if not await _unused_of_ours(link)]
     if wrong:
         raise NotPossible(
             "a cluster is formed of blank masters that are all there, nothing was changed: "
@@ -48,14 +58,16 @@ async def form(fleet: Fleet, unused: bool, writer: Credentials | None = None) ->
             return wait
     begun = next((of for link in fleet.links if (of := identity_of(link)) is not None), None)
     cluster_id = begun.cluster_id if begun is not None else _new_id()
+    counters = largest_known([known], fleet.clocks.largest_sane_fence(boottime_ns()))
     for link in blank:
         new = _first_identity(fleet, link, cluster_id, fleet.config.max_ttl_ms)
-        await write(fleet, link, writer, BLANK, new.fields)
+        begun_from = {_BEGUN_FROM: _digest_of(counters)} if counters else {}
+        await write(fleet, link, writer, BLANK, {**new.fields, **begun_from}, counters)
     await look_again(fleet)
     return Progress("formed")
 
 
-async def recover(fleet: Fleet, writer: Credentials | None = None) -> Progress:
+async def recover(fleet: Fleet, known: Mapping[int, int], writer: Credentials | None = None) -> Progress:
     """Form anew around masters that still have their data, where a quorum lost theirs: a new cluster, so that
     nothing that was admitted to the old one counts any more. All masters must be there.
 
@@ -88,18 +100,23 @@ async def recover(fleet: Fleet, writer: Credentials | None = None) -> Progress:
     wait = _wait(blank, longest_possible_ttl_ms(known_ms, len(fleet.links)))
     if wait.remaining_ms:
         return wait
-    await _begin_anew(fleet, left, blank, max(of.max_ttl_ms for of in identities), writer)
+    await _begin_anew(fleet, left, blank, max(of.max_ttl_ms for of in identities), known, writer)
     return Progress("recovered")
 
 
 async def _begin_anew(
-    fleet: Fleet, left: Sequence[Link], blank: Sequence[Link], ceiling_ms: int, writer: Credentials | None
+    fleet: Fleet,
+    left: Sequence[Link],
+    blank: Sequence[Link],
+    ceiling_ms: int,
+    known: Mapping[int, int],
+    writer: Credentials | None,
 ) -> None:
     now_ns = boottime_ns()
     readings = await asyncio.gather(*(counters_of(link) for link in left), return_exceptions=True)
     read = [reading for reading in readings if not isinstance(reading, BaseException)]
     counters = counters_after_loss(
-        read, fleet.clocks.median_us(now_ns), fleet.clocks.largest_sane_fence(now_ns)
+        [known, *read], fleet.clocks.median_us(now_ns), fleet.clocks.largest_sane_fence(now_ns)
     )
     cluster_id = _new_id()
     for link in (*left, *blank):
@@ -177,7 +194,19 @@ def _refuse_twins(blank: Sequence[Link]) -> None:
         )
 
 
-def _unused_of_ours(link: Link) -> bool:
-    """A master that got its identity when forming was interrupted: it holds nothing else, so it never voted,
-    and counts as blank."""
-    return link.state is State.UP and link.facts is not None and link.facts.keys == 1
+async def _unused_of_ours(link: Link) -> bool:
+    """A master that got its identity when forming was interrupted: it holds nothing else but the counters
+    that it began from, so it never voted, and counts as blank."""
+    if link.state is not State.UP or link.facts is None:
+        return False
+    if link.facts.keys != 2:
+        return link.facts.keys == 1
+    try:
+        begun_from: object = await link.call("HGET", scripts.IDENTITY_KEY, _BEGUN_FROM)
+        return begun_from == _digest_of(await counters_of(link)).encode()
+    except MasterError:
+        return False
+
+
+def _digest_of(counters: Mapping[int, int]) -> str:
+    return sha256(repr(sorted(counters.items())).encode()).hexdigest()

@@ -227,11 +227,11 @@ class Operators:
 
     async def form(self, session: Session, how: bytes, writer: Credentials | None) -> bytes:
         """how: empty, or a word of FORM that says of what."""
-        fleet = self._agent.fleet
+        fleet, known = self._agent.fleet, self._agent.locks.known_counters()
         work: dict[bytes, Callable[[], Awaitable[Progress]]] = {
-            b"": lambda: formation.form(fleet, False, writer),
-            b"UNUSED": lambda: formation.form(fleet, True, writer),
-            b"RECOVER": lambda: formation.recover(fleet, writer),
+            b"": lambda: formation.form(fleet, False, known, writer),
+            b"UNUSED": lambda: formation.form(fleet, True, known, writer),
+            b"RECOVER": lambda: formation.recover(fleet, known, writer),
             b"UPGRADE": lambda: formation.upgrade(fleet, writer),
         }
         what = " ".join(word for word in ("form", how.decode().lower()) if word)

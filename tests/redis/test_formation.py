@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from lockd.clock import boottime_ns
+from lockd.core.fences import slot_of
 from lockd.core.identities import Identity, Members
 from lockd.local_masters import LocalMaster
 from lockd.masters import scripts
@@ -199,6 +200,56 @@ def test_resumed_forming_waits_for_the_masters_that_are_still_blank(unformed: Cl
     assert form(unformed)["status"] == "waiting"
     assert [bool(identity_of(master)) for master in unformed.masters] == [True, False, False]
     assert form(unformed, "UNUSED")["status"] == "formed"
+
+
+def wiped_after_a_lease(cluster: Cluster) -> int:
+    """All masters lose their data when a lease was granted: its fence."""
+    fence: int = App(cluster).lock("orders/7", 500)["fence"]
+    eventually(lambda: {one["state"] for one in cluster.master_states()} == {"up"}, what="all are up")
+    for master in cluster.masters:
+        on(master, "FLUSHALL")
+    eventually(lambda: {one["state"] for one in cluster.master_states()} == {"blank"}, what="all are blank")
+    return fence
+
+
+def ahead_of_the_clock(cluster: Cluster) -> None:
+    """Its fences are larger than what clocks show: an agent's own was half an hour ahead."""
+    later_us = (time.time_ns() // 1000) + 1_800_000_000
+    for master in cluster.masters:
+        on(master, "HSET", FENCES, slot_of(b"orders/7"), later_us)
+
+
+def formed_again(cluster: Cluster) -> bool:
+    return form(cluster)["status"] == "formed"
+
+
+def test_a_cluster_that_is_formed_again_begins_from_the_largest_fences_that_are_known(
+    formed: Cluster,
+) -> None:
+    """Rule 6."""
+    ahead_of_the_clock(formed)
+    fence = wiped_after_a_lease(formed)
+    eventually(lambda: formed_again(formed), what="it is formed again")
+    # Not by what this agent knows alone: any other finds them there.
+    assert min(int(on(master, "HGET", FENCES, slot_of(b"orders/7"))) for master in formed.masters) >= fence
+
+
+def test_forming_that_was_interrupted_with_its_counters_is_resumed_until_masters_have_voted(
+    formed: Cluster,
+) -> None:
+    ahead_of_the_clock(formed)
+    wiped_after_a_lease(formed)
+    eventually(lambda: formed_again(formed), what="it is formed again")
+    on(formed.masters[2], "FLUSHALL")
+    eventually(lambda: state_of(formed, "m3") == "blank", what="one is blank")
+    assert form(formed)["status"] == "waiting", "as if it had been interrupted before the last"
+    eventually(lambda: formed_again(formed), what="it is resumed")
+    counters = [on(master, "HGETALL", FENCES) for master in formed.masters]
+    assert counters[0] == counters[1] == counters[2] != {}
+    App(formed).lock("orders/7", 500)
+    on(formed.masters[2], "FLUSHALL")
+    eventually(lambda: state_of(formed, "m3") == "blank", what="one is blank")
+    assert "nothing was changed: m1: up" in App(formed).refused("FORM")
 
 
 def test_masters_that_have_voted_are_no_interrupted_forming(unformed: Cluster) -> None:

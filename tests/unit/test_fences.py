@@ -42,6 +42,14 @@ def test_what_was_seen_of_one_counter_says_nothing_about_another():
     assert hints.next(2, NOW_US, NOW_US) == NOW_US
 
 
+def test_what_was_seen_is_known_by_counter_to_whoever_forms_the_cluster_anew():
+    hints = FenceHints()
+    hints.saw(1, NOW_US, NOW_US)
+    hints.saw_counter(2, NOW_US + 5, NOW_US)
+    hints.saw_counter(3, 1 << 51, NOW_US)
+    assert hints.seen == {1: NOW_US + BLOCK - 1, 2: NOW_US + 5}
+
+
 def test_an_older_value_does_not_lower_the_hint():
     hints = FenceHints()
     hints.saw(1, NOW_US, NOW_US)

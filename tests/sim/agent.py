@@ -10,6 +10,7 @@ from lockd.core.locks import Locks
 from lockd.core.ports import Chance, Limits, Refusal
 from tests.sim.fleet import Fleet
 from tests.sim.history import Died, Knows
+from tests.sim.link import Link
 from tests.sim.master import HANG_UP, Master
 from tests.sim.network import Connection, Path
 from tests.sim.world import MS, Clock, Process, World
@@ -42,7 +43,10 @@ class Agent(Process):
         """When set, it is stopped after it has asked for votes, and finds the answers when it goes on."""
         self.resumed_ns = 0
         self.paths = paths
-        self._masters = masters
+        self.machines = list(masters)
+        """What answers in each entry. An operator may have put another machine there."""
+        self.listed = range(len(masters))
+        """Of the masters, by the configuration of this agent."""
         self._max_ttl_ms = max_ttl_ms
         self.start()
 
@@ -50,9 +54,10 @@ class Agent(Process):
         self.running = True
         self.host = f"{self.name}.{self.life}"
         """Which agent a message is from, in histories: one that was started anew is another."""
-        self.fleet = Fleet(self, self._masters, self.paths, self._max_ttl_ms)
+        listed = [self.machines[i] for i in self.listed]
+        self.fleet = Fleet(self, listed, [self.paths[i] for i in self.listed], self._max_ttl_ms)
         chance = Chance(self._token, self.dice.random)
-        self.locks = Locks(Limits(len(self._masters)), self.fleet, _Unwatched(), chance)
+        self.locks = Locks(Limits(len(listed)), self.fleet, _Unwatched(), chance)
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
         self.locks.timers.sooner = self._set_alarm
         self._alarm_ns: int | None = None
@@ -67,6 +72,14 @@ class Agent(Process):
     def _token(self) -> bytes:
         """128 bits of the system's randomness; here they come from the seed."""
         return b"%032x" % self.dice.getrandbits(128)
+
+    def machine(self, entry: int) -> Master:
+        """What a new connection to that entry of the configuration reaches."""
+        return self.machines[self.listed[entry]]
+
+    def link_to(self, master: int) -> Link | None:
+        """None where it isn't configured."""
+        return self.fleet.links[self.listed.index(master)] if master in self.listed else None
 
     # Time
 
@@ -137,7 +150,7 @@ class Agent(Process):
     def heard(self, index: int, read_ns: int) -> None:
         """That master has said what its clock showed at `read_ns`. If that came quickly, and it was watched
         before, it shows for how long this host stood still."""
-        master, now_ns = self._masters[index], self.world.now_ns
+        master, now_ns = self.machine(index), self.world.now_ns
         if self._knows_from is None or read_ns < self._stop_ended_ns:
             return
         vague = self._stood_ns < CERTAIN_NS or now_ns - read_ns > QUICK_NS
@@ -145,7 +158,7 @@ class Agent(Process):
             return
         self.unseen_ns = 0
         self._knows_from.add(master.index)
-        if len(self._knows_from) > len(self._masters) // 2:
+        if len(self._knows_from) > len(self.listed) // 2:
             self._knows_from = None
             self.world.note(Knows(now_ns, self.name))
 

@@ -84,18 +84,22 @@ class Request:
         self.value = f"{app.name}'s, on {app.agent.host}".encode() if chooses else b""
         self.wait_ms = int(dice.uniform(10, 4_000)) if dice.random() < habits.waits else None
         self.agent = app.agent
+        self.agent_life = app.agent.life
         self.asked_ns = 0
         self.give_up_ns: int | None = None
         self.lease: Lease | None = None
 
     def arrive(self) -> None:
         """At the agent."""
+        self.agent_life = self.agent.life
         now_ns = self.asked_ns = self.agent.boot_ns()
         self.give_up_ns = None if self.wait_ms is None else now_ns + self.wait_ms * MS
         self.agent.locks.lock(self, now_ns)
 
     def hang_up(self) -> None:
-        """The app's connection is closed."""
+        """The app's connection is closed. One that was started since knows nothing of it."""
+        if self.agent_life != self.agent.life:
+            return
         now_ns = self.agent.boot_ns()
         if self.lease is None:
             self.agent.locks.gone(self, now_ns)

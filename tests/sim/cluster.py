@@ -19,9 +19,11 @@ from tests.sim.master import Master
 from tests.sim.network import Path
 from tests.sim.operator import Operator
 from tests.sim.plan import GRAVE, QUIET_FROM_MS, ROUND_MS, Fault, Kind, Plan
+from tests.sim.script_model import Store
 from tests.sim.world import MS, SECOND, Clock, World
 
 LOOK_NS = 1_000 * MS
+COPY_NS = 1_000 * MS
 GIVE_BACK_MS = 2_500
 """Once all is mended: connect anew after the longest back-off, and ask what is owed."""
 MIN_VALIDITY_MS = 9
@@ -75,7 +77,14 @@ class Cluster:
         self.apps = [self._app(i) for i in range(shape.apps)]
         self._mends: list[Callable[[], None]] = []
         self._settled_ns = [0] * shape.masters
+        self._copies: list[Store] = []
+        self._copy()
         world.after(LOOK_NS, self._look)
+
+    def _copy(self) -> None:
+        """What replicas have that lag behind by up to a second."""
+        self._copies = [master.store.snapshot() for master in self.masters]
+        self.world.after(COPY_NS, self._copy)
 
     def _agent(self, index: int) -> Agent:
         shape, world = self.plan.shape, self.world
@@ -198,6 +207,61 @@ class Cluster:
 
         return mend
 
+    def old_machine(self, fault: Fault) -> Callable[[], None]:
+        """Another machine takes a master's place, blank; the old one goes on, and one agent still asks it."""
+        old = self.masters[fault.master]
+        new = self._take_place(old, [a for i, a in enumerate(self.agents) if i != fault.agent])
+
+        def mend() -> None:
+            old.crash(power=True)
+            self._lead(self.agents[fault.agent], new)
+
+        return mend
+
+    def promoted_copy(self, fault: Fault) -> Callable[[], None]:
+        """A master dies, and a replica that lagged behind is put in its place; it is restarted at times."""
+        old = self.masters[fault.master]
+        old.crash(power=True)
+        copy = self._take_place(old, self.agents)
+        copy.store = self._copies[fault.master]
+        copy.promoted = True
+
+        def mend() -> None:
+            boot = copy.crash(wiped=True)
+            boot()
+
+        return mend
+
+    def _take_place(self, old: Master, of: list[Agent]) -> Master:
+        new = self.masters[old.index] = Master(
+            self.world, old.index, old.clock, self.plan.shape.guarding, old.machine + 1
+        )
+        for agent in of:
+            self._lead(agent, new)
+        return new
+
+    def _lead(self, agent: Agent, machine: Master) -> None:
+        """From now on the agent reaches this one under its name."""
+        agent.machines[machine.index] = machine
+        self._drop(agent, machine.index)
+
+    def other_list(self, fault: Fault) -> Callable[[], None] | None:
+        """An agent is configured with a part of the masters: the first half and one, or the last."""
+        agent, everyone = self.agents[fault.agent], range(len(self.masters))
+        if not agent.running:
+            return None
+        some = len(self.masters) // 4 * 2 + 1
+        self._end(agent)
+        agent.listed = everyone[:some] if fault.amount % 2 else everyone[-some:]
+        self._start(agent)
+
+        def mend() -> None:
+            self._end(agent)
+            agent.listed = everyone
+            self._start(agent)
+
+        return mend
+
     def step_master(self, fault: Fault) -> None:
         self.masters[fault.master].step_clock(fault.amount)
 
@@ -245,7 +309,8 @@ class Cluster:
         return mend
 
     def stick(self, fault: Fault) -> None:
-        connection = self.agents[fault.agent].fleet.links[fault.master].connection
+        link = self.agents[fault.agent].link_to(fault.master)
+        connection = link.connection if link is not None else None
         if connection is not None:
             until_ns = self.world.now_ns + fault.for_ms * MS
             for bit, lane in enumerate((connection.there, connection.back)):
@@ -254,8 +319,12 @@ class Cluster:
 
     def reset(self, fault: Fault) -> None:
         agent = self.agents[fault.agent]
-        if agent.running:
-            agent.take(None, agent.fleet.links[fault.master].drop)
+        self._drop(agent, fault.master)
+
+    def _drop(self, agent: Agent, master: int) -> None:
+        link = agent.link_to(master)
+        if agent.running and link is not None:
+            agent.take(None, link.drop)
 
     def pause_agent(self, fault: Fault) -> Callable[[], None]:
         agent = self.agents[fault.agent]
@@ -392,6 +461,9 @@ _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.REFUSING_MASTER: Cluster.refusing_master,
     Kind.BABBLING_MASTER: Cluster.babbling_master,
     Kind.MISCOUNTING_MASTER: Cluster.miscounting_master,
+    Kind.OLD_MACHINE: Cluster.old_machine,
+    Kind.PROMOTED_COPY: Cluster.promoted_copy,
+    Kind.OTHER_LIST: Cluster.other_list,
     Kind.STEP_MASTER: Cluster.step_master,
     Kind.STEP_QUORUM: Cluster.step_quorum,
     Kind.CUT: Cluster.cut,

@@ -47,10 +47,7 @@ class Fleet:
         self.electorate = Electorate(self.clocks)
         self.fence_most = SANE_MOST
         self.configured = Configured(CLUSTER, tuple(master.name for master in masters))
-        self.links = [
-            Link(agent, master.index, there, back, master.hear)
-            for master, (there, back) in zip(masters, paths, strict=True)
-        ]
+        self.links = [Link(agent, i, there, back) for i, (there, back) in enumerate(paths)]
         self.open_tries: set[bytes] = set()
         self._gained_ns = self.clocks.gained_ns
         self._in_doubt = False
@@ -106,7 +103,7 @@ class Fleet:
         return f"{self.name(master)}={reason.replace(' ', '-')}"
 
     def name(self, master: int) -> str:
-        return f"m{master + 1}"
+        return self.configured.names[master]
 
     def clock_us(self, now_ns: int) -> int:
         return self.clocks.median_us(now_ns)

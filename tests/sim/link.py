@@ -41,7 +41,7 @@ Question = tuple[Any, int]
 class Link:
     """One master, as its agent sees it."""
 
-    def __init__(self, agent: Agent, index: int, there: Path, back: Path, reach: Callable[..., None]) -> None:
+    def __init__(self, agent: Agent, index: int, there: Path, back: Path) -> None:
         self.index = index
         self.state = State.CONNECTING
         self.introduced = False
@@ -52,7 +52,6 @@ class Link:
         self._agent = agent
         self._there = there
         self._back = back
-        self._reach = reach
         self._in_flight: deque[Question] = deque()
         self._debts = Debts()
         self._session: tuple[str, int] | None = None
@@ -258,7 +257,7 @@ class Link:
             return
         self._tries += 1
         connection = self.connection = Connection(
-            self._agent.host, self._there, self._back, self._reach, self._arrived
+            self._agent.host, self._there, self._back, self._agent.machine(self.index).hear, self._arrived
         )
         self._heard_ns = self._agent.boot_ns()
         self._agent.wake_after(CONNECT_NS, self._connect_timed_out, connection)
@@ -282,6 +281,8 @@ class Link:
         if before is None or before.identity != facts.identity:
             self._take_electorate(facts.identity)
             self._agent.fleet.identity_changed(self)
+        if facts.copying.was_replica and facts.identity is not None and not facts.copying.known:
+            self.call("copied", lambda _: None)
         state = self._agent.fleet.judge(self, facts)
         if state is State.BLANK:
             self._wrong_slot = None

@@ -10,7 +10,7 @@ from typing import Any
 from lockd.core.ballots import PUT_BACK, YES, Attempt, PutBack, Release
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
 from lockd.core.identities import Identity
-from lockd.core.membership import REQUIRED_SETTINGS, Facts
+from lockd.core.membership import REQUIRED_SETTINGS, Copying, Facts
 from lockd.core.validity import settle_ns
 from tests.sim.history import GivenBack, Landed, Removed
 from tests.sim.network import Connection
@@ -37,9 +37,12 @@ class Guarding:
 class Master(Process):
     """One Redis behind its guard. What it stores survives it, as far as the disk is honest."""
 
-    def __init__(self, world: World, index: int, clock: Clock, guarding: Guarding) -> None:
+    def __init__(self, world: World, index: int, clock: Clock, guarding: Guarding, machine: int = 1) -> None:
+        """machine: how many there were of that name before, and one."""
         super().__init__(world, f"m{index + 1}")
         self.index = index
+        self.machine = machine
+        self.promoted = False
         self.clock = clock
         self.store = Store()
         self.refusing = False
@@ -59,7 +62,7 @@ class Master(Process):
 
     @property
     def run_id(self) -> str:
-        return f"{self.name} {self.life}"
+        return f"{self.name} {self.machine} {self.life}"
 
     def now_us(self) -> int:
         return self.clock.wall_ns() // 1000
@@ -98,6 +101,9 @@ class Master(Process):
             old = self._connections.get(more[0])
             if old is not None:
                 self._close(old)
+            return None
+        if kind == "copied":
+            self.store.copied = True
             return None
         if kind == "time":
             return self.now_us()
@@ -157,8 +163,9 @@ class Master(Process):
     def _facts(self) -> Facts:
         store = self.store
         identity = Identity.parse(store.identity)
+        copying = Copying(was_replica=self.promoted, known=store.copied)
         keys = len(store.leases) + bool(store.counters) + bool(store.identity)
-        return Facts(self.run_id, "sim", "master", keys, identity, REQUIRED_SETTINGS)
+        return Facts(self.run_id, "sim", "master", keys, identity, REQUIRED_SETTINGS, copying=copying)
 
     # Life and death
 
@@ -179,6 +186,7 @@ class Master(Process):
             self.store = self._synced.snapshot()
         self._go_down(clean=False, told=not power)
         self._host_up = not power
+        self.promoted = False
         return partial(self._boot, self._boots)
 
     def stop(self) -> Callable[[], None]:

@@ -288,6 +288,40 @@ MUTATIONS = (
             ),
         ),
     ),
+    Mutation(
+        "a list of other members votes",
+        8,
+        (
+            Edit(MEMBERSHIP, "if set(identity.members.names) != set(configured.names):", "if False:"),
+            Edit(
+                IDENTITIES,
+                "Members.of({member: self.members.number_of(member) for member in names})",
+                "self.members",
+            ),
+        ),
+    ),
+    one(
+        "another machine gets no other number",
+        8,
+        ADMISSION,
+        "number = current_members(others.values()).number_of(name) + 1",
+        "number = current_members(others.values()).number_of(name)",
+    ),
+    one(
+        "a master is admitted as soon as its number is known",
+        8,
+        ADMISSION,
+        "    if wait.remaining_ms:\n        return wait\n    members",
+        "    members",
+    ),
+    one("a promoted copy votes", 8, MEMBERSHIP, "return self.was_replica or self.known", "return False"),
+    one(
+        "a promoted copy is forgotten when it is restarted",
+        8,
+        MEMBERSHIP,
+        "was_replica or self.known",
+        "was_replica",
+    ),
     one(
         "admission copies from one master only",
         8,

@@ -29,6 +29,9 @@ class Kind(StrEnum):
     REFUSING_MASTER = "full disk of master"
     BABBLING_MASTER = "master that talks nonsense"
     MISCOUNTING_MASTER = "wrong fence counters of master"
+    OLD_MACHINE = "old machine of master comes back"
+    PROMOTED_COPY = "promoted copy of master"
+    OTHER_LIST = "agent with another list of masters"
     STEP_MASTER = "step clock of master"
     STEP_QUORUM = "step clocks of a quorum of masters"
     CUT = "cut path"
@@ -48,7 +51,13 @@ class Kind(StrEnum):
     KILL_APP = "kill app"
 
 
-GRAVE = (Kind.WIPE_MASTER, Kind.STEP_MASTER, Kind.MISCOUNTING_MASTER)
+GRAVE = (
+    Kind.WIPE_MASTER,
+    Kind.STEP_MASTER,
+    Kind.MISCOUNTING_MASTER,
+    Kind.OLD_MACHINE,
+    Kind.PROMOTED_COPY,
+)
 """What takes data or time from a master: lockd stands that of a minority, until it has settled."""
 
 
@@ -178,6 +187,9 @@ def _scenes() -> tuple[Theme, ...]:
         Theme(masters=few, skews_ms=(600_000,), max_ttls_ms=(500,), scene=_halves),
         Theme(masters=few, max_ttls_ms=(10_000,), steps_seen_after_ms=(None,), scene=_shared_jump),
         Theme(masters=(5,), max_ttls_ms=(10_000,), steps_seen_after_ms=(None,), scene=_bare_quorum),
+        Theme(masters=few, max_ttls_ms=(500, 3_000), scene=_old_machine),
+        Theme(masters=few, max_ttls_ms=(3_000, 10_000), scene=_promoted_copy),
+        Theme(masters=(3, 5, 5), max_ttls_ms=(3_000,), scene=_other_lists),
     )
 
 
@@ -287,6 +299,42 @@ def _bare_quorum(dice: random.Random, shape: Shape) -> Iterator[Fault]:
         for m in hurt:
             by_ns = dice.randint(30_000, 90_000) * MS
             yield Fault(at_ms + 3_000, Kind.STEP_MASTER, m, agent, 100, by_ns)
+
+
+def _old_machine(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """Two agents see different halves of the masters; of the one that both see there are two machines, and
+    one agent asks the old one. Who sees all has the new one admitted."""
+    for round_ms in range(0, shape.chaos_ms, ROUND_MS):
+        shared, *rest = dice.sample(range(shape.masters), shape.masters)
+        first, second = dice.sample(range(shape.busy_agents), 2)
+        here, there = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        at_ms = round_ms + dice.randint(1_000, 2_000)
+        lasts_ms = round_ms + QUIET_FROM_MS - at_ms
+        yield from (Fault(at_ms, Kind.CUT, m, first, lasts_ms, 3) for m in there)
+        yield from (Fault(at_ms, Kind.CUT, m, second, lasts_ms, 3) for m in here)
+        yield Fault(at_ms + 500, Kind.OLD_MACHINE, shared, first, lasts_ms)
+
+
+def _promoted_copy(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """The same with a replica that lagged behind, in the place of the one that both see."""
+    for round_ms in range(0, shape.chaos_ms, ROUND_MS):
+        shared, *rest = dice.sample(range(shape.masters), shape.masters)
+        first, second = dice.sample(range(shape.busy_agents), 2)
+        here, there = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        at_ms = round_ms + dice.randint(1_000, 5_000)
+        yield from (Fault(at_ms, Kind.CUT, m, first, 6_000, 3) for m in there)
+        yield from (Fault(at_ms, Kind.CUT, m, second, 6_000, 3) for m in here)
+        yield Fault(at_ms + 2_000, Kind.PROMOTED_COPY, shared, 0, 3_000)
+        yield Fault(at_ms + dice.randint(2_500, 4_500), Kind.CRASH_MASTER, shared, 0, 100)
+
+
+def _other_lists(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """Two agents have two parts of the masters for all of them."""
+    for round_ms in range(0, shape.chaos_ms, ROUND_MS):
+        first, second = dice.sample(range(shape.busy_agents), 2)
+        at_ms = round_ms + dice.randint(1_000, 4_000)
+        yield Fault(at_ms, Kind.OTHER_LIST, 0, first, 8_000, 1)
+        yield Fault(at_ms + dice.randint(0, 2_000), Kind.OTHER_LIST, 0, second, 8_000, 2)
 
 
 def _fault(dice: random.Random, shape: Shape, kind: Kind, at_ms: int) -> Fault:

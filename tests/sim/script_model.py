@@ -48,6 +48,7 @@ class Store:
     identity: dict[str, str] = field(default_factory=dict)
     electorate: bytes | None = None
     max_ttl_ms: int = 0
+    copied: bool = False
     counters: dict[int, int] = field(default_factory=dict)
     leases: dict[bytes, Key] = field(default_factory=dict)
 

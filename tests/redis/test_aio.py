@@ -20,6 +20,7 @@ from lockd.aio import Client, Lease
 from lockd.clock import boottime_ns
 from tests.redis.losses import ToldLosses
 from tests.redis.masters import Cluster, running_cluster
+from tests.redis.users import by_another_user
 
 
 @pytest.fixture(scope="module")
@@ -487,7 +488,8 @@ async def test_an_outage_has_a_reason_for_each_master_that_is_missing(cluster: C
 def test_a_limit_on_connections_is_told_as_one(
     make_cluster: Callable[..., Cluster], run: Callable[[Coroutine[Any, Any, None]], None]
 ) -> None:
-    cluster = make_cluster(limits={"connections_per_user": 1})
+    cluster = make_cluster(limits={"connections_per_user": 1}, socket={"mode": "0666"})
+    cluster.folder.chmod(0o755)
 
     async def main() -> None:
         async with Client(cluster.socket) as client, client.lock("a"):
@@ -495,7 +497,7 @@ def test_a_limit_on_connections_is_told_as_one(
                 with pytest.raises(LimitReached, match="connections_per_user"):
                     await client.ping()
 
-    run(main())
+    by_another_user(lambda: run(main()))
 
 
 # Forks and crowds

@@ -34,6 +34,7 @@ from lockd.clock import boottime_ns
 from lockd.lease_view import LeaseView
 from tests.redis.losses import ToldLosses
 from tests.redis.masters import Cluster, eventually, running_cluster
+from tests.redis.users import by_another_user, in_child
 
 
 @pytest.fixture(scope="module")
@@ -601,41 +602,30 @@ def test_limits_and_policies_are_told_apart(make_cluster: Callable[..., Cluster]
     cluster = make_cluster(
         limits={"leases_per_user": 2, "connections_per_user": 3},
         classes=[{"name": "secret", "match": "secret:*", "users": ["nobody"]}],
+        socket={"mode": "0666"},
     )
-    client = Client(cluster.socket)
+    cluster.folder.chmod(0o755)
     with pytest.raises(Denied):
-        client.acquire("secret:1")
-    with client.lock("a"), client.lock("b"):
-        third = cluster.raw()
-        third.sendall(b"*1\r\n$4\r\nPING\r\n")
-        assert third.recv(16) == b"+PONG\r\n"
-        for _ in range(50):
-            with pytest.raises(LimitReached, match="connections_per_user"):
-                client.ping()
-        third.close()
-        eventually(lambda: answers(client), 2, "there is room for a connection again")
-        with pytest.raises(LimitReached, match="leases_per_user"):
-            client.acquire("c")
+        Client(cluster.socket).acquire("secret:1")
+
+    def of_one_who_is_no_operator() -> None:
+        client = Client(cluster.socket)
+        with client.lock("a"), client.lock("b"):
+            third = cluster.raw()
+            third.sendall(b"*1\r\n$4\r\nPING\r\n")
+            assert third.recv(16) == b"+PONG\r\n"
+            for _ in range(50):
+                with pytest.raises(LimitReached, match="connections_per_user"):
+                    client.ping()
+            third.close()
+            eventually(lambda: answers(client), 2, "there is room for a connection again")
+            with pytest.raises(LimitReached, match="leases_per_user"):
+                client.acquire("c")
+
+    by_another_user(of_one_who_is_no_operator)
 
 
 # Forks
-
-
-def in_child(work: Callable[[], object]) -> None:
-    """Run `work` in a forked child; AssertionError when it fails there."""
-    pid = os.fork()
-    if pid == 0:
-        status = 1
-        try:
-            work()
-            status = 0
-        except BaseException:
-            import traceback
-
-            traceback.print_exc()
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
 
 
 def test_a_forked_child_holds_nothing_and_harms_nothing(client: Client) -> None:

@@ -26,6 +26,35 @@ def become(uid: int, groups: Sequence[int] = ()) -> None:
     os.setuid(uid)
 
 
+def in_child(work: Callable[[], object]) -> None:
+    """Run `work` in a forked child; AssertionError when it fails there."""
+    pid = os.fork()
+    if pid == 0:
+        status = 1
+        try:
+            work()
+            status = 0
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def by_another_user(work: Callable[[], object]) -> None:
+    """Run `work` in a forked child of a user who may do nothing in particular."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+
+    def as_another() -> None:
+        become(NOBODY)
+        work()
+
+    in_child(as_another)
+
+
 def connecting(stack: ExitStack) -> Connect:
     """`connect(cluster, uid, *gids)`: a connection of that user, with these groups besides its own, for as
     long as the stack."""

@@ -67,6 +67,7 @@ def recorded(rule: str, *more: str) -> str:
 # `up` without a vote, the other is known to the guard only, and is `down` to agents.
 MASTER_STATES = (
     "up", "connecting", "loading", "stalled", "clock", "blank", "unidentified", "foreign", "misplaced",
+    "other_format", "other_members", "replaced", "outdated", "copied",
     "duplicate", "misconfigured", "miscounting", "down", "quarantined",
 )  # fmt: skip
 

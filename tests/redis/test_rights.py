@@ -222,6 +222,13 @@ def test_operators_write_identities_and_the_loader_loads_and_neither_does_more(
         assert "NOPERM" in refusal(guarded_master, "lockd_loader", *words)
 
 
+def test_nobody_makes_a_copy_of_a_master(guarded_master: LocalMaster) -> None:
+    """Neither by attaching a replica to it, nor by making it one. A backup is a copy, too."""
+    for user in (AGENT, "lockd_operator", "lockd_loader", "lockd_exporter", "lockd_admin"):
+        for words in (("PSYNC", "?", -1), ("SYNC",), ("REPLCONF", "ack", 1), ("REPLICAOF", LOOPBACK, 1)):
+            assert "NOPERM" in refusal(guarded_master, user, *words)
+
+
 # Forming and admitting
 
 

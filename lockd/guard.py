@@ -36,7 +36,16 @@ The same comparison is made by `leave` against the permit, and by `watch` when i
 found when nobody watched. The max TTL needs no comparison: the delay is for the largest one that the guard
 was ever told, until a quarantine of that length has been sat out; raising it counts at once.
 
-What it can't see: a whole machine restored from a snapshot, marker and data alike. Never restore a master.
+Data that was restored, copied or shortened is not only dirty: its fence counters are from the past, and votes
+are missing. So the guard keeps outside of it what the data was when last seen (mark.json): on which machine,
+in which folders, and of the AOF's last file the inode, how much of it was on disk for certain, and what stood
+there. The watch notes that every few seconds, `leave` at every stop. It syncs the file before it counts what
+is in it: an end that a power cut tears off was never noted. A start that is not proven clean compares: where
+the data is another's, older or shorter, it is moved aside (never deleted), and the master comes up blank,
+without a vote until it is admitted. A rewrite puts other files into the manifest: one may have been finished
+since the last note, more is doubt.
+
+What it can't see: a whole machine restored from a snapshot, marks and data alike. Never restore a master.
 
 It runs as root, and trusts nobody else. It writes only into folders where nobody else can have put anything:
 they and all above them are root's, and each file is made anew (O_EXCL), so no planted link or FIFO is ever
@@ -89,7 +98,8 @@ The configuration, /etc/lockd/guard.conf (`guard.py check` reads it and says wha
 Metrics (the watch writes the file every 15 s: an old `node_textfile_mtime_seconds` means that it is dead)
     redis_lock_guard_quarantined, redis_lock_guard_quarantine_until_timestamp_seconds,
     redis_lock_guard_quarantines_total{reason}, redis_lock_guard_delay_seconds,
-    redis_lock_guard_overrides_total, redis_lock_guard_clock_steps_total{direction}
+    redis_lock_guard_overrides_total, redis_lock_guard_clock_steps_total{direction},
+    redis_lock_guard_data_moved_aside_total
 """
 
 from __future__ import annotations
@@ -109,6 +119,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -125,6 +136,7 @@ DEFAULT_CONFIG = "/etc/lockd/guard.conf"
 
 # The files of the state folder.
 MARKER, PERMIT, STATE, OVERRIDE = "marker.json", "permit.json", "state.json", "override.json"
+MARK = "mark.json"
 ENTER_LOCK, STATE_LOCK = "enter.lock", "state.lock"
 FORMAT = 1
 
@@ -136,6 +148,7 @@ TAIL_BYTES = 65_536
 # Of what others may have made endless: more is damage, not data. Redis's AOF is a handful of files.
 MAX_CONFIG_BYTES, MAX_RECORD_BYTES, MAX_AOF_FILES = 65_536, 4_194_304, 1_000
 METRICS_EVERY_NS = 15 * NS_PER_S
+MARK_EVERY_S = 5.0
 SAMPLE_EVERY_S = 0.1
 KILL_AGAIN_S = 0.02
 
@@ -626,6 +639,20 @@ class Marker:
 
 
 @dataclass(frozen=True)
+class Mark:
+    """The data as it was when last seen: at least that is to be there. folders: their inodes; rewrites: how
+    many the AOF has had; file: the last one in it, `size` bytes of which were on disk, with that `tail`."""
+
+    host_id: str
+    folders: str
+    rewrites: int
+    file: str
+    inode: int
+    size: int
+    tail: str
+
+
+@dataclass(frozen=True)
 class Override:
     """An operator wants the next start, or the one that waits now, not to wait. Good for one use."""
 
@@ -659,6 +686,7 @@ class State:
     overrides: int = 0
     steps_forward: int = 0
     steps_backward: int = 0
+    moved_aside: int = 0
     quarantines: dict[str, int] = field(default_factory=_no_quarantines)
 
 
@@ -803,6 +831,109 @@ def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     return f"not as Redis left it: {shown}" if names else ""
 
 
+@dataclass(frozen=True)
+class Aof:
+    """Which files Redis would load. rewrites: the number of the base; appended: those that are written to, in
+    their order."""
+
+    folders: str
+    rewrites: int
+    appended: tuple[str, ...]
+
+
+@contextmanager
+def opened_aof(config: Config) -> Iterator[tuple[Aof, int] | None]:
+    """What the AOF is, and the folder with its files; None when there is none: Redis would begin empty.
+    Raises OSError, also for what is no AOF of Redis's making."""
+    with opened(config.data_dir, _FOLDER & ~os.O_NOFOLLOW) as data:
+        if _is_there(config.append_dir, data):
+            with opened(config.append_dir, _FOLDER, data) as folder:
+                manifest = f"{config.append_file}.manifest"
+                if _is_there(manifest, folder):
+                    with plain_file(manifest, folder) as file:
+                        text = _read_whole(file, Path(manifest), MAX_RECORD_BYTES)
+                    yield _aof_of(text, f"{_inode(data)} {_inode(folder)}"), folder
+                    return
+        if _is_there(config.append_file, data):
+            yield Aof(_inode(data), 0, (config.append_file,)), data
+        else:
+            yield None
+
+
+_MANIFEST_LINE = re.compile(rb"file ([A-Za-z0-9_.-]{1,255}) seq ([0-9]{1,18}) type ([bhi])(?: .*)?")
+
+
+def _aof_of(manifest: bytes, folders: str) -> Aof:
+    lines = [_MANIFEST_LINE.fullmatch(line) for line in manifest.splitlines() if line.strip()]
+    found = [line.groups() for line in lines if line is not None]
+    appended = sorted((int(seq), name.decode()) for name, seq, kind in found if kind == b"i")
+    if len(found) < len(lines) or not appended:
+        raise OSError(errno.EINVAL, "Not a manifest of Redis's")
+    bases = [int(seq) for _, seq, kind in found if kind == b"b"]
+    return Aof(folders, max(bases, default=0), tuple(name for _, name in appended))
+
+
+def data_mark(config: Config, host_id: str) -> Mark | None:
+    """The data as it is now on disk; None when there is none. Raises OSError."""
+    with opened_aof(config) as found:
+        if found is None:
+            return None
+        aof, folder = found
+        name = aof.appended[-1]
+        with plain_file(name, folder) as file:
+            # The size first: what is written meanwhile may not be on disk.
+            size = os.fstat(file).st_size
+            os.fsync(file)
+            os.fsync(folder)
+            inode, tail = os.fstat(file).st_ino, _tail(file, size)
+    return Mark(host_id, aof.folders, aof.rewrites, name, inode, size, tail)
+
+
+def _tail(file: int, size: int) -> str:
+    begins = max(0, size - TAIL_BYTES)
+    return hashlib.sha256(os.pread(file, size - begins, begins)).hexdigest()
+
+
+def why_not_ours(config: Config, mark: Mark | None, host_id: str) -> str:
+    """Why this data is not what was last seen here, or came of it; nothing when it is, or when there is none.
+    Raises OSError."""
+    with opened_aof(config) as found:
+        if found is None:
+            return ""
+        aof, folder = found
+        if mark is None:
+            return "nothing says that it was written here"
+        if mark.host_id != host_id:
+            return "it was written on another machine"
+        if mark.folders != aof.folders:
+            return "its folder is another one"
+        if mark.file not in aof.appended:
+            # A rewrite that was finished since has put another in its place.
+            return "" if aof.rewrites == mark.rewrites + 1 else "it is older, or another's"
+        with plain_file(mark.file, folder) as file:
+            seen = os.fstat(file)
+            if seen.st_ino != mark.inode:
+                return f"{mark.file} is another file"
+            if seen.st_size < mark.size:
+                return f"{mark.file} is shorter than it was: {seen.st_size} bytes of {mark.size}"
+            return "" if _tail(file, mark.size) == mark.tail else f"{mark.file} is not what Redis wrote"
+
+
+def move_aside(config: Config, suffix: str) -> str:
+    """Take the data out of Redis's way, by names that it does not load. Returns the names. Raises OSError."""
+    moved = []
+    with opened(config.data_dir, _FOLDER & ~os.O_NOFOLLOW) as data:
+        for name in (config.append_dir, config.append_file):
+            if _is_there(name, data):
+                aside = f"{name}.aside-{suffix}"
+                if _is_there(aside, data):
+                    raise OSError(errno.EEXIST, "It is there already", aside)
+                os.rename(name, aside, src_dir_fd=data, dst_dir_fd=data)
+                moved.append(aside)
+        os.fsync(data)
+    return ", ".join(moved)
+
+
 # Metrics
 
 
@@ -822,6 +953,12 @@ def metrics_text(state: State, *, quarantined: bool, until_s: float, delay_s: fl
         ("delay_seconds", "gauge", "How long a quarantine takes.", {"": delay_s}),
         ("overrides_total", "counter", "Quarantines that an operator cut short.", {"": state.overrides}),
         ("clock_steps_total", "counter", "Steps of the wall clock that the watch saw.", steps),
+        (
+            "data_moved_aside_total",
+            "counter",
+            "Starts that found data of another, or older or shorter than it was, and moved it aside.",
+            {"": state.moved_aside},
+        ),
     ]
     lines = []
     for name, kind, text, samples in families:
@@ -867,6 +1004,8 @@ class Guard:
             offset = read_offset(self.host)
             state, dirt = self._weigh(marker, unsound, offset)
             delay_ns = self._note_longest(state, marker, permit)
+            if dirt is not None:
+                dirt = self._without_foreign_data(state, dirt)
             if dirt is None:
                 self._discard_override()
                 self._admit(state, offset)
@@ -947,6 +1086,64 @@ class Guard:
         allowed_ns = allowed_rise_ns(self.config.clock_step_ms, now.at_ns - then.at_ns, longest_ns)
         rise_ns = now.low_ns - then.offset_ns
         return rise_ns if rise_ns > allowed_ns else 0
+
+    def _without_foreign_data(self, state: State, dirt: Dirt) -> Dirt:
+        """Data that is not what was last seen here is moved aside: the master comes up blank."""
+        why = self._why_not_ours()
+        if not why:
+            return dirt
+        try:
+            aside = move_aside(self.config, str(self.host.wall_ns()))
+        except OSError as error:
+            raise _refusal(
+                f"its data is not what it was ({why}), and can't be moved aside ({_said(error)})",
+                f"move it out of {self.config.data_dir} yourself, and never back",
+            ) from None
+        state.moved_aside += 1
+        self.host.log("error", "data_moved_aside", why=why, to=aside)
+        return Dirt(dirt.reason, f"{dirt.detail}; its data was moved aside, admit it as a new one: {why}")
+
+    def _why_not_ours(self) -> str:
+        mark = None
+        with suppress(Unreadable):
+            mark = self.folder.get(MARK, Mark)
+        try:
+            return why_not_ours(self.config, mark, self.host.host_id())
+        except OSError as error:
+            if not self.config.data_dir.exists():
+                return ""  # nothing to load, and nothing to move
+            return f"it can't be read ({_said(error)})"
+
+    def mark_data(self) -> None:
+        """While Redis is in service: note what is on disk. Raises OSError."""
+        before = self._in_service()
+        if before is None:
+            return
+        # Not under the lock: a slow disk must not hold up anybody.
+        mark = data_mark(self.config, self.host.host_id())
+        if mark is None:
+            return
+        with self._lock(STATE_LOCK):
+            # Only what Redis itself wrote counts, and not what somebody put there when it had ended.
+            if self._in_service() == before:
+                self.folder.put(MARK, mark)
+
+    def _in_service(self) -> int | None:
+        """The generation of the start that has a permit in this boot; None when none has."""
+        permit = self._permit_or_damaged()
+        if permit is None or permit.boot_id != self.host.boot_id():
+            return None
+        return permit.generation if permit.generation == self.generation() else None
+
+    def _mark_at_the_end(self) -> None:
+        """What Redis left, however it ended. An older note is as good when that fails."""
+        try:
+            mark = data_mark(self.config, self.host.host_id())
+        except OSError as error:
+            self.host.log("warning", "no_mark", why=_said(error))
+            return
+        if mark is not None:
+            self.folder.put(MARK, mark)
 
     def _note_longest(self, state: State, marker: Marker | None, permit: Permit | None) -> int:
         """The delay: for the largest max TTL that is known of, since leases of that length may live."""
@@ -1046,6 +1243,8 @@ class Guard:
             return Dirt(Reason.STATE_UNREADABLE, f"{STATE} is {error}")
         offset = read_offset(self.host)
         dirt = self._unclean(permit, unsound, state, offset)
+        if permit is not None and permit.generation == state.generation:
+            self._mark_at_the_end()
         data: dict[str, str] = {}
         if dirt is None:
             try:
@@ -1427,10 +1626,24 @@ class Watch:
     def run(self, alarm: ClockAlarm) -> None:
         """Watch until Interrupted."""
         self.begin()
+        # Beside, since it waits for the disk: a step of the clock is not to wait with it.
+        threading.Thread(target=self._mark_for_ever, daemon=True).start()
         self._host.tell_systemd("READY=1\nSTATUS=watching the wall clock")
         while True:
             alarm.wait(KILL_AGAIN_S if self.killing else SAMPLE_EVERY_S)
             self.look()
+
+    def _mark_for_ever(self) -> None:
+        failed = ""
+        while True:
+            try:
+                self._guard.mark_data()
+                failed = ""
+            except OSError as error:
+                if str(error) != failed:
+                    failed = str(error)
+                    self._host.log("error", "no_mark", why=_said(error))
+            time.sleep(MARK_EVERY_S)
 
     def begin(self) -> None:
         """A step may have come while nobody watched."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -221,6 +222,49 @@ def test_a_host_that_loses_power_leaves_no_marker(unit: Unit) -> None:
     unit.starts_for("no_marker")
 
 
+def test_a_master_whose_data_was_restored_comes_up_blank_and_what_was_there_is_kept(unit: Unit) -> None:
+    unit.start()
+    with unit.client() as client:
+        client.set("lockd:fences", "old")
+    unit.stop()
+    backup = unit.folder / "backup"
+    shutil.copytree(unit.master.folder, backup)
+    unit.starts_at_once()
+    with unit.client() as client:
+        client.set("lockd:fences", "new")
+    unit.kill()
+    for path in unit.master.folder.glob("appendonly*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in backup.glob("appendonly*"):
+        target = unit.master.folder / path.name
+        shutil.copytree(path, target) if path.is_dir() else shutil.copy(path, target)
+    unit.starts_for("unclean_stop")
+    with unit.client() as client:
+        assert client.dbsize() == 0
+    assert len(list(unit.master.folder.glob("*.aside-*"))) == 1
+    assert "event=data_moved_aside" in unit.log()
+    eventually(lambda: any("its data was moved aside" in status for status in unit.heard))
+    assert "redis_lock_guard_data_moved_aside_total 1" in unit.textfile.read_text()
+
+
+def test_a_watch_notes_what_redis_writes_so_that_a_power_cut_is_told_from_a_restore(unit: Unit) -> None:
+    """Nobody runs `leave` when power is cut: the note of the watch is the last one."""
+    unit.start()
+    watching = unit.run("watch")
+    marks = unit.folder / "state" / guard.MARK
+    eventually(marks.exists)
+    before = marks.read_text()
+    with unit.client() as client:
+        client.set("lockd:lease:a", "1")
+    eventually(lambda: marks.read_text() != before)
+    unit.master.kill()
+    unit.starts_for("no_marker")
+    with unit.client() as client:
+        assert client.get("lockd:lease:a") == b"1"
+    watching.terminate()
+    assert watching.wait(60) == 0, unit.log()
+
+
 def test_a_wiped_master_waits(unit: Unit) -> None:
     unit.start()
     unit.stop()
@@ -311,7 +355,9 @@ def test_fifos_of_a_master_that_was_taken_over_hold_up_neither_its_stop_nor_its_
     unit.ended()
     assert unit.run("enter").wait(60) == 0, unit.log()
     assert unit.quarantines() == {"first_start": 1, "data_changed": 1}
-    manifest.unlink()
+    # What can't be read was moved aside with all of its folder.
+    assert not manifest.exists()
+    manifest.parent.mkdir(exist_ok=True)
     manifest.write_bytes(content)
     unit.leave(SERVICE_RESULT="success", EXIT_CODE="exited", EXIT_STATUS="0")
     put_fifo(manifest)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import product
 from pathlib import Path
 
-from lockd.guard import NS_PER_S, Config, Disk, Guard, Host, Reason
+from lockd.guard import MARK, NS_PER_S, Config, Disk, Guard, Host, Reason, data_mark, encoded
 
 CLEAN = {"SERVICE_RESULT": "success", "EXIT_CODE": "exited", "EXIT_STATUS": "0"}
 KILLED = {"SERVICE_RESULT": "signal", "EXIT_CODE": "killed", "EXIT_STATUS": "KILL"}
@@ -94,6 +94,17 @@ class World:
         }
         self.settings = values | settings
         self.write_data()
+        self.note_data()
+
+    def note_data(self) -> None:
+        """As the guard of a Redis that wrote what is there."""
+        mark = data_mark(Config(**self.settings), self.host.machine)  # type: ignore[arg-type]
+        assert mark is not None
+        if isinstance(self.disk, FragileDisk):
+            self.disk.begin_with(MARK, encoded(mark))
+        else:
+            self.state.mkdir(0o700, exist_ok=True)
+            (self.state / MARK).write_bytes(encoded(mark))
 
     def write_data(self) -> None:
         aof = self.data / "appendonlydir"
@@ -166,6 +177,10 @@ class FragileDisk(Disk):
         self._unsynced: set[str] = set()
         self.steps = 0
         self.dies_at = -1
+
+    def begin_with(self, name: str, data: bytes) -> None:
+        if name not in self.files:
+            self.files[name] = self._durable[name] = data
 
     def _step(self) -> None:
         if self.steps == self.dies_at:

@@ -431,6 +431,7 @@ def test_an_earlier_redis_with_its_aof_in_one_file_is_guarded_as_well(world: Wor
     shutil.rmtree(world.data / "appendonlydir")
     single = world.data / "appendonly.aof"
     single.write_bytes(b"*1\r\n")
+    world.note_data()
     world.run_and_stop()
     assert world.enter() == 0
     world.leave(CLEAN)
@@ -1101,9 +1102,10 @@ def test_every_series_is_there_from_the_start(world: World) -> None:
         "redis_lock_guard_overrides_total": 0,
         'redis_lock_guard_clock_steps_total{direction="forward"}': 0,
         'redis_lock_guard_clock_steps_total{direction="backward"}': 0,
+        "redis_lock_guard_data_moved_aside_total": 0,
     }
     text = world.textfile.read_text()
-    assert text.count("# HELP ") == text.count("# TYPE ") == 6
+    assert text.count("# HELP ") == text.count("# TYPE ") == 7
 
 
 def test_the_metrics_say_when_the_quarantine_ends(world: World) -> None:

@@ -25,7 +25,10 @@ class HangUps:
         loop.add_reader(self._epoll.fileno(), self._look)
 
     def stop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Connections may still end."""
         loop.remove_reader(self._epoll.fileno())
+        self._files.clear()
+        self._watched.clear()
         self._epoll.close()
 
     def watch(self, session: "Session", file: int) -> None:

@@ -500,10 +500,12 @@ class Locks:
     def _not_proven(self, lease: Lease, extension: Extension, now_ns: int) -> None:
         refusal = extension.no_quorum(self._masters, self._limits.masters)
         lease.loss = f"it could not be renewed: {refusal.text}"
-        if lease.gone.mask.bit_count() > self._limits.masters - self._quorum:
-            # So many masters lost it that another may have it already: no retry can prove that it was held
-            # all the time. Its holder may learn of that late, so where it still is, it stays until the
-            # holder gives it back or its last promise is over: it may be all that keeps others out (rule 12).
+        without = lease.gone.mask | extension.others
+        if without.bit_count() > self._limits.masters - self._quorum:
+            # So many masters lost it, or never had it, that another may have it already: no retry can prove
+            # that it was held all the time. Its holder may learn of that late, so where it still is, it stays
+            # until the holder gives it back or its last promise is over: it may be all that keeps others out
+            # (rule 12).
             names = ", ".join(self._masters.name(m) for m in bits(lease.gone.mask))
             reason = f"it is gone from {names}: removed by force, or data was lost"
             self._lose(lease, Loss.GONE, reason, now_ns, gone=True)

@@ -37,6 +37,7 @@ class Habits:
     ttls_ms: tuple[int, ...]
     max_holds_ms: tuple[int, ...] = (2_000, 6_000)
     think_ms: tuple[int, int] = (100, 2_500)
+    beat_ms: int = 0
     hold_ms: tuple[int, int] = (5, 3_000)
     waits: float = 0.7
     detached: float = 0.25
@@ -199,7 +200,13 @@ class App(Process):
 
     def _think(self) -> None:
         self._open = self._held = None
-        self.wake_after(int(self.dice.uniform(*self._habits.think_ms) * MS), self._ask)
+        self.wake_after(self._rest_ns(), self._ask)
+
+    def _rest_ns(self) -> int:
+        beat_ns = self._habits.beat_ms * MS
+        if beat_ns:
+            return beat_ns - self.world.now_ns % beat_ns + int(self.dice.uniform(0, 0.5) * MS)
+        return int(self.dice.uniform(*self._habits.think_ms) * MS)
 
     def _ask(self) -> None:
         if self.retired:

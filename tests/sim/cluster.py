@@ -74,6 +74,10 @@ class Cluster:
             think_ms=shape.think_ms,
             lock_delay_ms=shape.lock_delay_ms,
         )
+        if shape.beat_ms:
+            self.habits = replace(
+                self.habits, beat_ms=shape.beat_ms, hold_ms=(1, 30), detached=0, dies=0, waits=0.2
+            )
         self.apps = [self._app(i) for i in range(shape.apps)]
         self._mends: list[Callable[[], None]] = []
         self._settled_ns = [0] * shape.masters
@@ -441,7 +445,9 @@ class Cluster:
 
     def _probe(self) -> None:
         """Somebody on each host wants each resource once more, and has patience."""
-        quick = replace(self.habits, detached=0, waits=1, hold_ms=(1, 2), dies=0, forgets=0, extends=0)
+        quick = replace(
+            self.habits, beat_ms=0, detached=0, waits=1, hold_ms=(1, 2), dies=0, forgets=0, extends=0
+        )
         for index in range(self.plan.shape.busy_agents):
             for resource in self.habits.resources:
                 app = self._app(index, f"probe {resource.decode()} ", quick)

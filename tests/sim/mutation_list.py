@@ -208,9 +208,8 @@ MUTATIONS = (
             ),
             Edit(
                 LOCKS,
-                "        worked = extension.verdict is Verdict.YES and now_ns < lease.deadline_ns\n",
-                "        worked = extension.verdict is Verdict.YES and now_ns < lease.deadline_ns\n"
-                "        self._put_back(lease, extension, now_ns)\n",
+                "        self._watcher.renewed(lease, worked)\n",
+                "        self._put_back(lease, extension, now_ns)\n        self._watcher.renewed(lease, worked)\n",
             ),
             Edit(LOCKS, "or extension is not lease.proof or lease.standing", "or lease.standing"),
             Edit(LOCKS, "            self._take_back(lease, lease.gone, now_ns)\n", ""),

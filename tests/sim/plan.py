@@ -95,6 +95,8 @@ class Shape:
     lock_delay_ms: int
     think_ms: tuple[int, int]
     chaos_ms: int
+    beat_ms: int = 0
+    """When set, all apps ask together, as often as that, as what cron starts on many hosts does."""
 
     @property
     def max_ttl_ms(self) -> int:
@@ -129,6 +131,7 @@ class Theme:
     skews_ms: tuple[int, ...] = (0, 1, 20, 3_000, 600_000)
     max_ttls_ms: tuple[int, ...] = (1_500, 3_000, 5_000, 10_000)
     thinks_ms: tuple[tuple[int, int], ...] = ((100, 2_500),)
+    beats_ms: tuple[int, ...] = (0,)
     lying_disks: bool = False
     guarded: bool = True
     steps_seen_after_ms: tuple[int | None, ...] = (20, 20, None)
@@ -164,7 +167,7 @@ _SERVICE = Theme(
 # An honest disk loses no vote, and a wiped master is blank: what the guard is for is the rest.
 _UNGUARDED = Theme((Kind.CRASH_MASTER, Kind.POWER_LOSS, Kind.BLACKOUT), 0.2, guarded=False)
 # Nothing goes wrong but that all want the same at the same moment.
-_CROWD = Theme(others=0, skews_ms=(0, 20), thinks_ms=((0, 30), (0, 300)))
+_CROWD = Theme(others=0, masters=(5,), skews_ms=(0, 20), beats_ms=(500, 1_000))
 _THEMES = (
     _ANYTHING,
     _ANYTHING,
@@ -233,6 +236,7 @@ def _shape(dice: random.Random, theme: Theme) -> Shape:
         lock_delay_ms=dice.choice((0, 0, 300)),
         think_ms=dice.choice(theme.thinks_ms),
         chaos_ms=dice.choice((40_000, 60_000, 80_000)),
+        beat_ms=dice.choice(theme.beats_ms),
     )
 
 

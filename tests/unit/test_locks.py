@@ -1167,6 +1167,20 @@ def test_what_was_given_back_elsewhere_is_not_put_on_masters_that_never_had_it()
     assert shown_by(host) == [None] * 5
 
 
+def test_a_lease_on_a_bare_quorum_is_lost_with_one_of_its_masters():
+    """The two that never had it prove nothing, now or later."""
+    host = cluster()
+    break_all(host, 3, 4)
+    app = host.locked(ttl_ms=9_000)
+    for master in (3, 4):
+        host.fleet.come_back(master)
+    forget(host, 0)
+    host.pass_ms(3_001)
+    ((_, reason),) = app.losses
+    assert "gone from m1:" in reason
+    assert shown_by(host) == [None, app.held.nonce, app.held.nonce, None, None]
+
+
 def test_what_was_put_back_is_given_back_when_the_lease_turns_out_to_be_gone():
     host = cluster()
     app = spread_to_all(host)

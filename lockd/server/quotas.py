@@ -16,11 +16,12 @@ _BUSY_USERS_MOST = 10_000
 @dataclass(slots=True)
 class Usage:
     """What one user, or all of them, use now. keeping: the connections that `buffered_bytes` are kept for,
-    the first for longest."""
+    the first for longest. ahead: UNLOCKs and EXTENDs on their way before it was their turn."""
 
     connections: int = 0
     leases: int = 0
     waiters: int = 0
+    ahead: int = 0
     buffered_bytes: int = 0
     keeping: "dict[Session, None]" = field(default_factory=dict)
 

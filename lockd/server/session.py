@@ -27,12 +27,12 @@ _ENDED_AT_ONCE = 4
 # Those take less than UNCOUNTED_BYTES as objects, too.
 _UNCOUNTED_REQUEST_BYTES = 256
 _UNTOLD_MOST = 1_000
+AHEAD_MOST = 512
+"""Of a user, on all his connections: each of them goes on with one at a time beyond."""
 # The kernel doubles it, and keeps so much for each connection on our account. Its own default is 200 KB.
 _SOCKET_BYTES = 16_384
 
-_BRINGS_NO_LOSS = frozenset(
-    (b"UNLOCK", b"EXTEND", b"HELLO", b"AUTH", b"QUIT", b"MULTI", b"EXEC", b"DISCARD")
-)
+_BRINGS_NO_LOSS = frozenset((b"UNLOCK", b"EXTEND", b"HELLO", b"AUTH", b"QUIT", b"MULTI", b"EXEC", b"DISCARD"))
 _DEAF = resp.RequestParser(1)
 
 
@@ -140,7 +140,7 @@ class LockRequest:
 class LeaseCommand(Place):
     """An UNLOCK or EXTEND on its way: core's `Reply`."""
 
-    __slots__ = ("_command", "_resource", "_session", "token")
+    __slots__ = ("_command", "_resource", "_session", "ahead", "token")
 
     def __init__(self, session: "Session", command: str, resource: bytes, token: bytes) -> None:
         super().__init__()
@@ -148,6 +148,7 @@ class LeaseCommand(Place):
         self._command = command
         self._resource = resource
         self.token = token
+        self.ahead = False
 
     def refused(self, refusal: Refusal) -> None:
         self._session.agent.lease_refused(self._command, self._resource, refusal)
@@ -165,7 +166,7 @@ class LeaseCommand(Place):
         return resp.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self._session.protocol)
 
     def _finish(self, reply: Reply) -> None:
-        self._session.names_no_more(self.token)
+        self._session.names_no_more(self)
         self._session.answer(self, reply)
 
 
@@ -489,20 +490,24 @@ class Session(asyncio.Protocol):
 
     def at_once(self, command: LeaseCommand, start: Callable[[LeaseCommand], None]) -> None:
         """Begin an UNLOCK or EXTEND as it comes: it may be what a LOCK before it waits for. Two of one lease
-        run one after the other."""
-        before = self._named.get(command.token, 0)
+        run one after the other, and so do those of a user who has masters asked for so many already: others
+        wait behind what masters are asked."""
+        before, usage = self._named.get(command.token, 0), self.usage
         self._named[command.token] = before + 1
-        if before:
+        if before or usage.ahead >= AHEAD_MOST:
             self.in_turn(lambda _place: start(command), command)
         else:
+            command.ahead = True
+            usage.ahead += 1
             self.flow.begin(command)
             start(command)
 
-    def names_no_more(self, token: bytes) -> None:
-        """That command is answered."""
-        left = self._named.pop(token) - 1
+    def names_no_more(self, command: LeaseCommand) -> None:
+        """It is answered."""
+        left = self._named.pop(command.token) - 1
         if left:
-            self._named[token] = left
+            self._named[command.token] = left
+        self.usage.ahead -= command.ahead
 
     def answer(self, place: Place, reply: Reply) -> None:
         self.flow.finish(place, reply)

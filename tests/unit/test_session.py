@@ -10,7 +10,7 @@ from lockd.server.buffers import Buffers
 from lockd.server.hangups import HangUps
 from lockd.server.losses import Losses
 from lockd.server.quotas import Quotas
-from lockd.server.session import LockRequest, Session
+from lockd.server.session import AHEAD_MOST, LeaseCommand, LockRequest, Session
 from lockd.server.spares import SpareConnections
 from tests.unit.fleet_model import Host, cluster
 
@@ -51,6 +51,7 @@ class Agent(SimpleNamespace):
         super().__init__(
             config=SimpleNamespace(limits=Limits()), locks=host.locks, quotas=quotas, host=b"host",
             buffers=Buffers(Limits(), quotas), sessions=set(), stopped=False, log=silent,
+            pipelines=SimpleNamespace(add=lambda _uid, job: self.jobs.append(job)), jobs=[],
             hang_ups=HangUps(), losses=Losses(), spares=SpareConnections(),
         )  # fmt: skip
 
@@ -93,3 +94,39 @@ def test_a_lock_that_waits_when_its_connection_is_cut_off_is_not_granted_any_mor
     assert host.locks.held == host.locks.waiting == 0
     assert session.agent.quotas.all.waiters == 0
     assert host.locked(R).held, "it is free for the next"
+
+
+def test_a_user_has_masters_asked_about_so_much_at_a_time_on_all_his_connections():
+    host = cluster()
+    session, transport = connected(host)
+    begun: list[LeaseCommand] = []
+
+    def unlock(token: bytes) -> None:
+        session.at_once(LeaseCommand(session, "unlock", R, token), begun.append)
+
+    for number in range(AHEAD_MOST + 3):
+        unlock(b"%032d" % number)
+    assert len(begun) == session.usage.ahead == AHEAD_MOST
+    while begun:
+        begun.pop(0).done(None)
+        if not begun and session.agent.jobs:
+            session.agent.jobs.pop()(1 << 62)
+    assert session.usage.ahead == 0
+    assert transport.written == b":1\r\n" * (AHEAD_MOST + 3)
+    transport.end()
+
+
+def test_two_commands_that_name_one_lease_run_one_after_the_other():
+    host = cluster()
+    session, transport = connected(host)
+    begun: list[LeaseCommand] = []
+    for _ in range(3):
+        session.at_once(LeaseCommand(session, "extend", R, b"t"), begun.append)
+    for number in range(1, 4):
+        assert len(begun) == number
+        begun[-1].done(None)
+        if session.agent.jobs:
+            session.agent.jobs.pop()(1 << 62)
+    assert transport.written == b":1\r\n" * 3
+    assert not session._named
+    transport.end()

@@ -196,5 +196,7 @@ class Bystander(threading.Thread):
     def _see_that_it_is_held(self) -> None:
         unlocked = self._holder.ask("UNLOCK", self._held, self._lease[b"token"])
         assert unlocked == 1, f"the session lease was lost: {unlocked}"
-        lost = [push for push in self._holder.pushes if push[0] != b"renewed"]
+        # What others of this process lost is told here too, when their own connections have ended.
+        token = self._lease[b"token"]
+        lost = [push for push in self._holder.pushes if (push[0], push[2]) == (b"lost", token)]
         assert not lost, lost

@@ -30,8 +30,10 @@ a quarantine. There are two proofs, each in a file of the state folder, each goo
 A marker is sound when its version, host and generation (it is counted at each enter and leave) are right, the
 AOF is what it was (every file: inode, size, both times, last 64 KiB; a restored, copied, wiped or missing one
 differs), and the wall clock has not been stepped forward since: REALTIME - BOOTTIME has not risen. Slewing
-moves both clocks alike and never shows there. After a host's reboot that can't be seen: then the kernel must
-have called its clock synchronised at the stop and must again now, else it is a quarantine (clock_unproven).
+moves both clocks alike and never shows there; faster than 1,000 ppm it ends leases early all the same, so the
+watch looks at it too, on the clock that nobody slews. After a host's reboot that can't be seen: then the
+kernel must have called its clock synchronised at the stop and must again now, else it is a quarantine
+(clock_unproven).
 The same comparison is made by `leave` against the permit, and by `watch` when it starts, so a step is also
 found when nobody watched. The max TTL needs no comparison: the delay is for the largest one that the guard
 was ever told, until a quarantine of that length has been sat out; raising it counts at once.
@@ -341,6 +343,14 @@ class Host:
     def wall_ns(self) -> int:
         return time.time_ns()
 
+    def monotonic_ns(self) -> int:
+        """Slewed as the wall clock is, and never stepped; stands still in suspend, as `raw_ns` does."""
+        return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+
+    def raw_ns(self) -> int:
+        """What nobody slews."""
+        return time.clock_gettime_ns(time.CLOCK_MONOTONIC_RAW)
+
     def sleep(self, seconds: float) -> None:
         """The clock of this pause stops in suspend: whoever waits looks at BOOTTIME afterwards."""
         time.sleep(seconds)
@@ -404,14 +414,24 @@ def _one_word(value: object) -> str:
 
 
 def read_offset(host: Host) -> Offset:
-    """How far the wall clock is ahead of BOOTTIME. A pause in between widens the bounds: it tries again."""
+    """How far the wall clock is ahead of BOOTTIME."""
+    return _offset(host.wall_ns, host.boottime_ns)
+
+
+def read_slewing(host: Host) -> Offset:
+    """How far clocks are ahead of the one that nobody slews, by slewing alone."""
+    return _offset(host.monotonic_ns, host.raw_ns)
+
+
+def _offset(of_ns: Callable[[], int], from_ns: Callable[[], int]) -> Offset:
+    """A pause in between widens the bounds: it tries again."""
     best: Offset | None = None
     for _ in range(5):
-        before_ns = host.boottime_ns()
-        wall_ns = host.wall_ns()
-        after_ns = host.boottime_ns()
+        before_ns = from_ns()
+        read_ns = of_ns()
+        after_ns = from_ns()
         if best is None or after_ns - before_ns < best.high_ns - best.low_ns:
-            best = Offset(wall_ns - after_ns, wall_ns - before_ns, after_ns)
+            best = Offset(read_ns - after_ns, read_ns - before_ns, after_ns)
         if best.high_ns - best.low_ns < NS_PER_MS // 10:
             break
     assert best is not None
@@ -1611,7 +1631,7 @@ class ClockAlarm:
 
 
 class Watch:
-    """Looks at the clock ten times a second, and whenever it is set."""
+    """Looks at the clocks ten times a second, and whenever it is set."""
 
     def __init__(self, guard: Guard) -> None:
         self._guard = guard
@@ -1620,6 +1640,8 @@ class Watch:
         # A lease may be as long as the guard's own delay says.
         longest_ns = quarantine_ns(guard.config.max_ttl_ms)
         self._clock = WallClock(first, guard.config.clock_step_ms, longest_ns)
+        # 1,000 ppm are drift to it: what is slewed faster adds up to a step, and ends leases as early.
+        self._slewing = WallClock(read_slewing(self._host), guard.config.clock_step_ms, longest_ns)
         self._kill_of: int | None = None
         self._told_ns = self._written_ns = -METRICS_EVERY_NS
 
@@ -1660,6 +1682,9 @@ class Watch:
     def look(self) -> None:
         """One look at the clock, and what follows from it."""
         step_ns = self._clock.look(read_offset(self._host))
+        slewed_ns = self._slewing.look(read_slewing(self._host))
+        if slewed_ns > 0:
+            step_ns = max(step_ns, slewed_ns)
         if step_ns > 0:
             self._forward(step_ns)
         elif step_ns < 0:

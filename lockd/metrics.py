@@ -46,7 +46,6 @@ from lockd.metrics_counts import (
 from lockd.metrics_families import Rows, counter, gauge, gauges, histogram
 
 if TYPE_CHECKING:
-    from lockd.core.clocks import Clocks
     from lockd.core.locks import Locks
     from lockd.masters.fleet import Fleet
 
@@ -453,7 +452,7 @@ class Metrics(Watcher, Collector):
             ],
         )
         yield from self._of_memory([(one.name, known.memory) for one, known in facts if known is not None])
-        yield from self._of_clocks(fleet.clocks if fleet is not None else None)
+        yield from self._of_clocks(fleet)
 
     def _of_memory(self, known: Sequence[tuple[str, Memory]]) -> Iterator[Metric]:
         yield gauges(
@@ -475,8 +474,9 @@ class Metrics(Watcher, Collector):
             [((name,), memory.evicted) for name, memory in known],
         )
 
-    def _of_clocks(self, clocks: Clocks | None) -> Iterator[Metric]:
+    def _of_clocks(self, fleet: Fleet | None) -> Iterator[Metric]:
         now_ns = self._now_ns()
+        clocks = fleet.clocks if fleet is not None else None
         every = range(len(self._masters)) if clocks is not None else range(0)
         offsets_us = [clocks.off_median_us(m, now_ns) for m in every] if clocks is not None else []
         yield gauges(
@@ -496,6 +496,12 @@ class Metrics(Watcher, Collector):
             "Jumps forward of a master's clock that this agent saw.",
             ("master",),
             self._by_master([watch.jumps for watch in clocks.watches]) if clocks is not None else [],
+        )
+        yield gauges(
+            "clock_slew_ppm",
+            "How fast this host's clock is slewed, by the clock that nobody slews; below 0: slower.",
+            (),
+            [((), fleet.slewing.ppm)] if fleet is not None else [],
         )
         yield counter(
             "standstills",

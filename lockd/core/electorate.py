@@ -12,12 +12,14 @@ _AT_ODDS = "its list of members differs from that of the others"
 
 class Electorate:
     """The masters by what they may do now, as bits: `up` are asked for votes, the votes of `trusted` count,
-    `barred` have none because of their clocks alone. `distrust` says why a clock isn't trusted."""
+    `barred` have none because of their clocks alone. `distrust` says why a clock isn't trusted.
+    own_clock: what is wrong with this host's, so that no vote may rest on it (rule 11e)."""
 
     def __init__(self, clocks: Clocks) -> None:
         self.up = 0
         self.trusted = 0
         self.barred = 0
+        self.own_clock: str | None = None
         self.distrust: list[str | None] = [None] * len(clocks.watches)
         self._clocks = clocks
 
@@ -42,7 +44,7 @@ class Electorate:
         self.up = self.trusted = self.barred = 0
         for master, state in enumerate(states):
             bit = 1 << master
-            why = self.distrust[master] = self._clocks.distrust(master, now_ns)
+            why = self.distrust[master] = self._clocks.distrust(master, now_ns) or self.own_clock
             if state in (State.UP, State.STALLED) and not together & bit:
                 # What it was asked before counts no more, either: every two of a quorum have to agree.
                 self.distrust[master] = _AT_ODDS

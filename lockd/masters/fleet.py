@@ -11,6 +11,7 @@ from lockd.core.clocks import Clocks
 from lockd.core.electorate import Electorate
 from lockd.core.fences import SANE_MOST
 from lockd.core.membership import Configured, Facts, Other, State, judge, longest_possible_ttl_ms
+from lockd.core.slewing import Reading, Slewing
 from lockd.masters import scripts
 from lockd.masters.link import Link
 
@@ -60,6 +61,7 @@ class Fleet:
         self.looked = asyncio.Event()
         """The first look at the masters is over: a quorum has a vote, or it is known of each why not."""
         self._electorate = Electorate(self.clocks)
+        self.slewing = Slewing()
         self._gained_ns = self.clocks.gained_ns
         self._in_doubt = False
         self._up: tuple[Link, ...] = ()
@@ -199,6 +201,12 @@ class Fleet:
         self._heed_clocks(now_ns)
         if not self.looked.is_set() and self._has_looked():
             self.looked.set()
+
+    def look_at_own_clock(self, reading: Reading, now_ns: int) -> None:
+        """No vote may rest on a clock of this host that is slewed too fast (rule 11e)."""
+        before, self._electorate.own_clock = self._electorate.own_clock, self.slewing.look(reading) or None
+        if (before is None) != (self._electorate.own_clock is None):
+            self.weigh(now_ns)
 
     def _heed_clocks(self, now_ns: int) -> None:
         """Where they have jumped, all others are asked at once, and what is held here is looked at."""

@@ -18,12 +18,13 @@ from typing import Any
 import uvloop
 
 from lockd import __version__, metrics_http
-from lockd.clock import boottime_ns, wall_ahead_ns
+from lockd.clock import boottime_ns, slewed_by_now_ns, wall_ahead_ns
 from lockd.config import Config
 from lockd.core.ballots import Ballot
 from lockd.core.locks import Locks
 from lockd.core.membership import State
 from lockd.core.ports import Chance, Limits, Refusal
+from lockd.core.slewing import Reading
 from lockd.logs import EventLog
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
@@ -251,6 +252,7 @@ class Agent:
             # The loop's own timers stand still while the machine is suspended; CLOCK_BOOTTIME doesn't.
             if self._alarm is None or self._alarm_ns < boottime_ns():
                 self._ring(loop)
+            self.fleet.look_at_own_clock(Reading(*slewed_by_now_ns()), boottime_ns())
             self.buffers.cut_off_the_deaf(boottime_ns())
             await self._look_after_socket()
             self.log.flush()

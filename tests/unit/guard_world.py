@@ -25,6 +25,7 @@ class FakeHost(Host):
         super().__init__({})
         self.now_ns = 1_000 * NS_PER_S
         self.ahead_ns = 1_700_000_000 * NS_PER_S
+        self.slewed_ns = 0
         self.boot = "boot-1"
         self.machine = "machine-1"
         self.synchronised = True
@@ -41,6 +42,12 @@ class FakeHost(Host):
 
     def wall_ns(self) -> int:
         return self.now_ns + self.ahead_ns
+
+    def monotonic_ns(self) -> int:
+        return self.now_ns + self.slewed_ns
+
+    def raw_ns(self) -> int:
+        return self.now_ns
 
     def sleep(self, seconds: float) -> None:
         self.while_waiting()

@@ -1016,6 +1016,19 @@ def test_a_damaged_record_stays_for_enter_to_see(running: World) -> None:
     assert (running.state / STATE).read_bytes() == b"{"
 
 
+@pytest.mark.parametrize(("ppm", "killed"), [(990, False), (-50_000, False), (1_500, True), (83_333, True)])
+def test_a_clock_that_is_slewed_forward_too_fast_is_as_bad_as_a_step(
+    running: World, ppm: int, killed: bool
+) -> None:
+    """REALTIME and BOOTTIME are slewed alike: only what nobody slews shows it."""
+    watched = Watched(running)
+    for _ in range(100):
+        running.host.now_ns += 100_000_000
+        running.host.slewed_ns += 100_000_000 * ppm // 1_000_000
+        watched.watch.look()
+    assert bool(running.host.kills) == killed
+
+
 def test_steps_are_counted_by_direction(running: World) -> None:
     watched = Watched(running)
     watched.after(0.1, stepped_ns=-NS_PER_S)

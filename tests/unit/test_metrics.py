@@ -22,6 +22,7 @@ from lockd.core.leases import Loss, Standing
 from lockd.core.membership import Facts, Identity, Memory, State
 from lockd.core.ports import Refusal
 from lockd.core.queues import Queue
+from lockd.core.slewing import Slewing
 from lockd.masters.fleet import Fleet
 from lockd.metrics import Metrics
 from lockd.metrics_counts import (
@@ -86,7 +87,7 @@ def a_link(index: int, state: State) -> Any:
 def a_fleet(*states: State, voting: int = ALL) -> Any:
     clocks = Clocks(3, max_ttl_ms=60_000, allowance_ms=100)
     links = [a_link(i, state) for i, state in enumerate(states or (State.UP,) * 3)]
-    return SimpleNamespace(links=links, clocks=clocks, voting=lambda: voting)
+    return SimpleNamespace(links=links, clocks=clocks, slewing=Slewing(), voting=lambda: voting)
 
 
 def some_locks(**leases: Any) -> Any:
@@ -428,6 +429,13 @@ def test_what_the_host_stood_still_is_counted(metrics: Metrics) -> None:
     samples = scraped(metrics)
     assert samples["lockd_standstills_total"] == 2
     assert samples["lockd_stood_still_seconds_total"] == 31.5
+
+
+def test_how_fast_the_clock_is_slewed_is_shown(metrics: Metrics) -> None:
+    fleet = a_fleet()
+    fleet.slewing.ppm = -1_500
+    metrics.attach(fleet, some_locks(), lambda: 0)
+    assert scraped(metrics)["lockd_clock_slew_ppm"] == -1_500
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,47 @@
+"""How fast this host's clock is slewed (rule 11e).
+
+Deadlines are kept on CLOCK_BOOTTIME, which time synchronisation slews, as CLOCK_MONOTONIC, and leases give
+away 1 % for that. What nobody slews is CLOCK_MONOTONIC_RAW: the one against the other shows it, whatever the
+masters say. (In suspend BOOTTIME goes on and RAW stands still, so it is MONOTONIC that is compared: both are
+slewed alike.)
+"""
+
+from collections import deque
+from dataclasses import dataclass
+
+MOST_PPM = 1_000
+_WINDOW_NS = 10_000_000_000
+_LEAST_NS = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """CLOCK_MONOTONIC less CLOCK_MONOTONIC_RAW, certainly within [low_ns, high_ns], as RAW showed `at_ns`."""
+
+    low_ns: int
+    high_ns: int
+    at_ns: int
+
+
+class Slewing:
+    """`ppm`: how fast this host's clock certainly was slewed over the last ten seconds; below 0: slower than
+    true time."""
+
+    def __init__(self) -> None:
+        self.ppm = 0
+        self._readings: deque[Reading] = deque()
+
+    def look(self, now: Reading) -> str:
+        """Take a reading. Returns what is wrong, or nothing."""
+        readings = self._readings
+        readings.append(now)
+        while len(readings) > 2 and now.at_ns - readings[1].at_ns >= _WINDOW_NS:
+            readings.popleft()
+        took_ns = now.at_ns - readings[0].at_ns
+        if took_ns >= _LEAST_NS:
+            faster_ns = max(0, now.low_ns - readings[0].high_ns)
+            slower_ns = max(0, readings[0].low_ns - now.high_ns)
+            self.ppm = (faster_ns - slower_ns) * 1_000_000 // took_ns
+        if abs(self.ppm) <= MOST_PPM:
+            return ""
+        return f"this host's clock is slewed by {self.ppm} ppm ({MOST_PPM} at most)"

@@ -1,0 +1,73 @@
+"""A host whose clock is slewed too fast grants nothing (rule 11e)."""
+
+import pytest
+
+from lockd.clock import slewed_by_now_ns
+from lockd.core.clocks import Clocks
+from lockd.core.electorate import Electorate
+from lockd.core.identities import Identity
+from lockd.core.membership import State
+from lockd.core.slewing import Reading, Slewing
+
+S = 1_000_000_000
+
+
+def slewed(ppm: int, seconds: int, vague_ns: int = 1_000) -> Slewing:
+    """Looked at four times a second for so long."""
+    slewing = Slewing()
+    for quarter in range(4 * seconds + 1):
+        at_ns = quarter * S // 4
+        ahead_ns = at_ns * ppm // 1_000_000
+        slewing.look(Reading(ahead_ns - vague_ns, ahead_ns, at_ns))
+    return slewing
+
+
+@pytest.mark.parametrize("ppm", [500, -500, 990, -990])
+def test_what_a_time_server_slews_at_most_is_let_pass(ppm: int) -> None:
+    assert abs(slewed(ppm, 30).ppm) <= 1_000
+
+
+@pytest.mark.parametrize("ppm", [1_100, -1_100, 83_333, -83_333])
+def test_faster_is_said(ppm: int) -> None:
+    slewing = slewed(ppm, 30)
+    assert slewing.ppm == pytest.approx(ppm, rel=0.01)
+    at_ns = 30 * S + S // 4
+    assert "ppm" in slewing.look(Reading(at_ns * ppm // 1_000_000 - 1_000, at_ns * ppm // 1_000_000, at_ns))
+
+
+def test_what_a_pause_has_made_vague_is_no_slewing() -> None:
+    slewing = slewed(0, 30)
+    assert slewing.look(Reading(-S, S, 31 * S)) == ""
+
+
+def test_nothing_is_said_on_a_second_alone() -> None:
+    slewing = Slewing()
+    slewing.look(Reading(0, 0, 0))
+    assert slewing.look(Reading(S // 100, S // 100, S // 2)) == ""
+
+
+def test_it_is_over_ten_seconds_after_it_was() -> None:
+    slewing, ahead_ns = slewed(5_000, 10), 10 * S // 200
+    for quarter in range(44):
+        why = slewing.look(Reading(ahead_ns, ahead_ns, 10 * S + quarter * S // 4))
+    assert why == ""
+
+
+def test_no_vote_rests_on_a_clock_that_is_slewed_too_fast_and_it_is_the_clock_that_is_named() -> None:
+    clocks = Clocks(3, max_ttl_ms=1_000, allowance_ms=100)
+    for watch in clocks.watches:
+        watch.observe(0, 100, 1_000)
+    electorate = Electorate(clocks)
+    identities = [Identity("c", f"m{n}", 1_000) for n in range(3)]
+    electorate.weigh([State.UP] * 3, identities, 100)
+    assert electorate.voting == 0b111
+    electorate.own_clock = "this host's clock is slewed by 5000 ppm (1000 at most)"
+    electorate.weigh([State.UP] * 3, identities, 100)
+    assert (electorate.voting, electorate.barred) == (0, 0b111)
+    assert "slewed" in (electorate.distrust[0] or "")
+
+
+def test_the_clocks_of_this_machine_are_read_within_bounds() -> None:
+    low_ns, high_ns, raw_ns = slewed_by_now_ns()
+    assert low_ns <= high_ns
+    assert raw_ns > 0

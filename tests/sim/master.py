@@ -186,7 +186,6 @@ class Master(Process):
             self.store = self._synced.snapshot()
         self._go_down(clean=False, told=not power)
         self._host_up = not power
-        self.promoted = False
         return partial(self._boot, self._boots)
 
     def stop(self) -> Callable[[], None]:
@@ -197,7 +196,7 @@ class Master(Process):
 
     def _go_down(self, *, clean: bool, told: bool) -> None:
         self._clean = clean
-        self.quarantined = False
+        self.quarantined = self.promoted = False
         connections, self._connections = self._connections, {}
         self._numbers = 0
         for connection in connections.values():

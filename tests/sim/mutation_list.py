@@ -306,13 +306,6 @@ MUTATIONS = (
         "number = current_members(others.values()).number_of(name) + 1",
         "number = current_members(others.values()).number_of(name)",
     ),
-    one(
-        "a master is admitted as soon as its number is known",
-        8,
-        ADMISSION,
-        "    if wait.remaining_ms:\n        return wait\n    members",
-        "    members",
-    ),
     one("a promoted copy votes", 8, MEMBERSHIP, "return self.was_replica or self.known", "return False"),
     one(
         "a promoted copy is forgotten when it is restarted",

@@ -17,8 +17,9 @@ from lockd import __version__
 from lockd.lockctl_agent import Agent
 from lockd.lockctl_changes import cluster, force_release, master
 from lockd.lockctl_failures import Status, report
+from lockd.lockctl_keeper import CannotExecute
 from lockd.lockctl_locks import extend, lock, run_command, unlock
-from lockd.lockctl_run import CannotExecute, Lost, Refused, Unreachable
+from lockd.lockctl_run import Lost, Refused, Unreachable
 from lockd.lockctl_top import top
 from lockd.lockctl_views import doctor, holder, locks, masters, ping
 

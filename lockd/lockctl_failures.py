@@ -7,7 +7,8 @@ from enum import IntEnum
 
 import click
 
-from lockd.lockctl_run import CannotExecute, Lost, Refused
+from lockd.lockctl_keeper import CannotExecute
+from lockd.lockctl_run import Lost, Refused
 from lockd.shown import shown
 
 
@@ -78,7 +79,7 @@ def report(error: Exception) -> Status:
         outcome = _OUTCOMES.get(error.code, _OUTCOMES["ERR"])
         return _complain(str(error), outcome, _SAFE_IN.get((error.command, error.code)))
     if isinstance(error, Lost):
-        safe = "no process of the command's group is left"
+        safe = "the command has ended, and all that was to end with it, but for what is named"
         return _complain(f"the lease was lost: {error}", Outcome(Status.LOST, safe, _CHECK_THE_WORK))
     if isinstance(error, CannotExecute):
         status = Status.NOT_FOUND if error.missing else Status.NOT_EXECUTABLE

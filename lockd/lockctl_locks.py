@@ -91,13 +91,15 @@ def run_command(
     The agent renews the lease as long as COMMAND runs, up to --max-hold. COMMAND finds LOCKD_RESOURCE,
     LOCKD_TOKEN, LOCKD_FENCE and LOCKD_DEADLINE_NS (at its start, on CLOCK_BOOTTIME) in its environment.
 
-    If the lease is lost, all of COMMAND's process group gets SIGTERM at once, and SIGKILL before the deadline
-    of the lease: half a second before it, or a tenth of the TTL if that is less. SIGINT, SIGTERM, SIGHUP,
-    SIGQUIT, SIGUSR1 and SIGUSR2 sent to lockctl are passed on to the group; Ctrl-C and Ctrl-Z work as usual.
+    If the lease is lost, COMMAND and all that it has started, daemons too, get SIGTERM at once, and SIGKILL
+    before the deadline of the lease: half a second before it, or a tenth of the TTL if that is less. SIGINT,
+    SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 sent to lockctl are passed on to COMMAND's process group;
+    Ctrl-C and Ctrl-Z work as usual.
 
-    If lockctl is killed with -9, the lock is free at once and the kernel kills the group too; processes that
-    have left it (setsid, daemons), or that run as another user (sudo), are beyond its reach: `sudo lockctl
-    run ...` reaches them. What COMMAND leaves in the background when it ends goes on without the lock.
+    If lockctl is killed with -9, all of them are killed at once, and then the lock is free. What runs as
+    another user (sudo) is beyond its reach, and named: `sudo lockctl run ...` reaches it. So is what others
+    start for COMMAND (systemd-run, at, docker). What COMMAND leaves in the background when it ends goes on
+    without the lock.
     """
     return run(Job(agent.socket_path, os.fsencode(resource), ttl_ms, wait_ms, max_hold_ms, command))
 

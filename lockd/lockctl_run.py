@@ -4,22 +4,20 @@
                                                │
                                                └── the lease is lost ─▶ SIGTERM ─▶ SIGKILL ─▶ Lost
 
-One process, one loop, no threads. It polls the agent's socket and the wake-up pipe of the signals, and keeps
-the deadline in mind by itself: whatever becomes of the agent (dead, frozen, cut off), the whole process group
-of the command has been killed when the deadline comes. What could hold the loop up, as a message to a full
-pipe, is left out.
+One loop, no threads, and a keeper between it and the command (lockctl_keeper.py). It polls the agent's
+socket, the wake-up pipe of the signals and what the keeper says, and keeps the deadline in mind by itself:
+whatever becomes of the agent (dead, frozen, cut off), everything that the command has started has been killed
+when the deadline comes. What could hold the loop up, as a message to a full pipe, is left out.
 """
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import os
 import select
 import signal
 import socket
 import stat
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -30,6 +28,7 @@ import hiredis
 
 from lockd.agent_clock import AgentClock
 from lockd.clock import boottime_ns
+from lockd.lockctl_keeper import CannotExecute, Command, Start, cannot_be_ended
 
 ANSWER_WITHIN_S = 5.0
 NS_PER_MS = 1_000_000
@@ -37,8 +36,9 @@ NS_PER_MS = 1_000_000
 # poll() waits by a clock that stands still while the machine is suspended, CLOCK_BOOTTIME doesn't: look up
 # now and then.
 _LOOK_UP_MS = 500
-# How often to look whether the rest of a group is gone whose first process has ended.
-_GROUP_GONE_MS = 20
+# How often to look at those that are to end, and how often to kill them who may fork meanwhile.
+_ENDING_MS = 20
+_KILL_AGAIN_MS = 2
 
 _FORWARDED = (
     signal.SIGINT,
@@ -51,7 +51,6 @@ _FORWARDED = (
     signal.SIGCONT,
 )
 _JOB_STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
-_PR_SET_PDEATHSIG = 1
 
 
 class Unreachable(Exception):
@@ -77,14 +76,6 @@ class Refused(Exception):
 
 class Lost(Exception):
     """The lease was lost; the text says why. What was started under it has been ended."""
-
-
-class CannotExecute(Exception):
-    """The command can't be started. `missing`: there is no such program."""
-
-    def __init__(self, program: str, number: int) -> None:
-        super().__init__(f"can't execute {program}: {os.strerror(number)}")
-        self.missing = number == errno.ENOENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,16 +138,16 @@ def run(job: Job) -> int:
     terminal = controlling_terminal()
     try:
         with Signals() as signals:
-            group = Group.start(job.command, lease.environment(), terminal, signals)
-            supervisor = Supervisor(link, lease, group, terminal, signals)
+            command = start(job, lease, terminal, signals)
+            supervisor = Supervisor(link, lease, command, terminal, signals)
             status = supervisor.watch()
-            terminal.take_back(group.id)
+            terminal.take_back(command.id)
     except CannotExecute:
         release(link, lease)
         raise
+    command.let_go()
     if supervisor.loss is not None:
         raise Lost(supervisor.loss)
-    group.let_go()
     release(link, lease)
     if not os.WIFSIGNALED(status):
         return os.waitstatus_to_exitcode(status)
@@ -368,118 +359,23 @@ def _in_a_pipeline() -> bool:
     return False
 
 
-class Group:
-    """The process group of the command, numbered as its first process.
+def start(job: Job, lease: Lease, terminal: Terminal, signals: Signals) -> Command:
+    """Start the command. Raises CannotExecute."""
+    # In a pipeline it gets the terminal when it reaches for it, not before.
+    foreground = terminal.ours() and not _in_a_pipeline()
 
-    It dies with us even when we are killed with -9, since its lock is then free at once: the kernel sends
-    SIGKILL to the first process when its parent has gone, and to all of the group when the lifeline, a pipe
-    that the command inherits, has lost its writer: us. Out of reach are processes that have left the group,
-    and the rest of a group in which nobody has kept the lifeline open.
-    """
+    def prepare() -> None:
+        signals.restore()
+        if foreground:
+            terminal.lend(os.getpid())
 
-    def __init__(self, leader: int, lifeline: int, held_end: int) -> None:
-        self.id = leader
-        self._lifeline = lifeline
-        self._held_end = held_end
-
-    @classmethod
-    def start(
-        cls, command: Sequence[str], environment: Mapping[bytes, bytes], terminal: Terminal, signals: Signals
-    ) -> Group:
-        """Start the command. Raises CannotExecute."""
-        die_with = _death_notice()
-        lifeline, held_end = os.pipe()
-        report, report_end = os.pipe()
-        # In a pipeline it gets the terminal when it reaches for it, not before.
-        foreground = terminal.ours() and not _in_a_pipeline()
-        pid = os.fork()
-        if pid == 0:
-            try:
-                signals.restore()
-                os.setpgid(0, 0)
-                if foreground:
-                    terminal.lend(os.getpid())
-                die_with()
-                _tie_group_to(lifeline)
-                _become(command, environment)
-            except OSError as error:
-                os.write(report_end, b"%d" % (error.errno or errno.EIO))
-            finally:
-                os._exit(127)
-        os.close(report_end)
-        failure = os.read(report, 16)
-        os.close(report)
-        if failure:
-            os.waitpid(pid, 0)
-            terminal.take_back(pid)
-            raise CannotExecute(command[0], int(failure))
-        terminal.lent = foreground
-        return cls(pid, lifeline, held_end)
-
-    def send(self, number: int) -> bool:
-        """Send a signal to all of it. False when we may not: it runs as another user."""
-        try:
-            os.killpg(self.id, number)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            return False
-        return True
-
-    def alive(self) -> bool:
-        """Is anybody left in it? Until then its number is nobody else's, and later not for long."""
-        try:
-            os.killpg(self.id, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True
-        return True
-
-    def changes(self) -> Iterator[int]:
-        """How its first process has stopped or ended since the last time, as wait statuses."""
-        with suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(self.id, os.WNOHANG | os.WUNTRACED)
-                if pid == 0:
-                    return
-                yield status
-
-    def let_go(self) -> None:
-        """What the command has left in the background may outlive us."""
-        fcntl.fcntl(self._lifeline, fcntl.F_SETFL, 0)
-
-
-def _death_notice() -> Callable[[], None]:
-    """What a child calls to be killed when this process ends. Made before the fork: it loads a library."""
-    import ctypes
-
-    prctl = ctypes.CDLL(None).prctl
-    parent = os.getpid()
-
-    def die_with_parent() -> None:
-        prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
-        if os.getppid() != parent:
-            os._exit(127)
-
-    return die_with_parent
-
-
-def _tie_group_to(lifeline: int) -> None:
-    """In the child: have its group killed when the lifeline loses its writer. The command inherits it."""
-    os.set_inheritable(lifeline, True)
-    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())
-    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
-    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.FASYNC)
-
-
-def _become(command: Sequence[str], environment: Mapping[bytes, bytes]) -> None:
-    """In the child: turn into the command. Raises OSError."""
-    # Python ignores these two, and what is ignored stays so in the command.
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
-    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-    os.environb.update(environment)
-    os.execvp(command[0], list(command))
+    try:
+        command = Command(Start(job.command, lease.environment(), prepare))
+    except CannotExecute as failure:
+        terminal.take_back(failure.id)
+        raise
+    terminal.lent = foreground
+    return command
 
 
 class Signals:
@@ -496,7 +392,7 @@ class Signals:
         self._reader.setblocking(False)
         self._writer.setblocking(False)
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
-        for number in (*_FORWARDED, signal.SIGCHLD):
+        for number in _FORWARDED:
             if signal.getsignal(number) is not signal.SIG_IGN:
                 self._before[number] = signal.signal(number, _just_wake_up)
         # A message of ours to a terminal that is lent must not stop us.
@@ -535,20 +431,25 @@ class Supervisor:
     loss: why the lease was lost, None while it is good. interrupted: whom the last SIGINT has reached.
     """
 
-    def __init__(self, link: Link, lease: Lease, group: Group, terminal: Terminal, signals: Signals) -> None:
+    def __init__(
+        self, link: Link, lease: Lease, command: Command, terminal: Terminal, signals: Signals
+    ) -> None:
         self.loss: str | None = None
         self.interrupted = CtrlC.COMMAND if terminal.lent else CtrlC.US
         self._link = link
         self._lease = lease
-        self._group = group
+        self._command = command
         self._terminal = terminal
         self._signals = signals
         self._deadline_ns = lease.deadline_ns
-        self._killed = False
+        self._killing = False
+        self._given_up = False
+        self._spared: set[int] = set()
         self._status: int | None = None
 
     def watch(self) -> int:
-        """The wait status of the command's first process; after a loss, when its whole group is gone."""
+        """The wait status of the command's first process; after a loss, when all that it has started is gone,
+        but for what we may not end."""
         self._collect()
         while self._status is None or self._stragglers():
             self._sleep()
@@ -559,17 +460,25 @@ class Supervisor:
         return self._status
 
     def _stragglers(self) -> bool:
-        """After a loss, the rest of the group has until its SIGKILL to follow the first process."""
-        return self.loss is not None and not self._killed and self._group.alive()
+        """After a loss everything has until its SIGKILL to follow the first process."""
+        return self.loss is not None and not (self._command.gone or self._given_up)
 
     def _sleep(self) -> None:
         poll = select.poll()
         poll.register(self._signals, select.POLLIN)
+        if self._command.kept:
+            poll.register(self._command, select.POLLIN)
         if self._link.open:
             poll.register(self._link, select.POLLIN)
-        most_ms = _LOOK_UP_MS if self._status is None else _GROUP_GONE_MS
+        poll.poll(self._patience_ms())
+
+    def _patience_ms(self) -> int:
+        """For how long nothing has to be done if nothing happens."""
+        if self._killing:
+            return _KILL_AGAIN_MS if boottime_ns() < self._deadline_ns and not self._given_up else _ENDING_MS
+        most_ms = _LOOK_UP_MS if self._status is None else _ENDING_MS
         due_ms = -((boottime_ns() - self._due_ns()) // NS_PER_MS)
-        poll.poll(most_ms if self._killed else max(0, min(most_ms, due_ms)))
+        return max(0, min(most_ms, due_ms))
 
     def _due_ns(self) -> int:
         """When something has to be done if nothing happens."""
@@ -593,36 +502,57 @@ class Supervisor:
         """What is due by the deadline alone."""
         if self.loss is None and now_ns >= self._due_ns():
             self._lose("the agent has not renewed it in time")
-        if self.loss is not None and not self._killed and now_ns >= self._due_ns():
-            self._killed = True
-            if not self._group.send(signal.SIGKILL):
-                _say("the command runs as another user and can't be killed: it goes on without the lock")
+        if self.loss is not None and (self._killing or now_ns >= self._due_ns()):
+            self._kill()
+
+    def _kill(self) -> None:
+        """Whoever is left. Again and again: they may fork meanwhile."""
+        self._killing = True
+        if self._command.gone:
+            return
+        sent = self._command.send_all(signal.SIGKILL)
+        if news := [process for process in sent.spared if process.pid not in self._spared]:
+            self._spared.update(process.pid for process in news)
+            _say(cannot_be_ended(news))
+        if not sent.reached and not self._given_up:
+            self._given_up = bool(sent.spared) or self._out_of_sight()
+
+    def _out_of_sight(self) -> bool:
+        """Something is left, and nobody who could be killed is found."""
+        if self._command.gone or boottime_ns() < self._deadline_ns:
+            return False
+        _say("something that the command has started is hidden from us, and goes on without the lock")
+        return True
 
     def _lose(self, reason: str) -> None:
         """The lease won't be good beyond its deadline: the command has to end before, if it still runs."""
         if self.loss is not None or self._status is not None:
             return
         self.loss = reason
-        self._group.send(signal.SIGTERM)
-        self._group.send(signal.SIGCONT)
+        self._command.send_all(signal.SIGTERM)
+        self._command.send_all(signal.SIGCONT)
         left_ms = max(0, (self._due_ns() - boottime_ns()) // NS_PER_MS)
         _say(f"the lease was lost: {reason}. The command was sent SIGTERM, SIGKILL follows in {left_ms} ms")
 
     def _collect(self) -> None:
-        for status in self._group.changes():
+        for status in self._command.changes():
             if os.WIFSTOPPED(status):
                 self._stopped(os.WSTOPSIG(status))
                 continue
             self._status = status
             if self.loss is None and boottime_ns() >= self._deadline_ns:
                 self.loss = "the command was still running at its deadline, and nobody was there to end it"
+        if not (self._command.kept or self._command.gone or self.loss):
+            # Those that were to be kept within reach are not any more.
+            self.loss = "the process that keeps the command was killed"
+            self._killing = True
 
     def _forward(self, numbers: bytes) -> None:
         for number in numbers:
             if number == signal.SIGINT:
                 self.interrupted = CtrlC.JOB if self._terminal.ours() else CtrlC.US
             if number in _FORWARDED and (self._status is None or self.loss is not None):
-                self._group.send(number)
+                self._command.send_group(number)
 
     # Job control: to a shell, we and the command are one job.
 
@@ -638,9 +568,9 @@ class Supervisor:
         self._listen()
         self._enforce(boottime_ns())
         if wants_terminal and self._terminal.ours():
-            self._terminal.lend(self._group.id)
+            self._terminal.lend(self._command.id)
             self.interrupted = CtrlC.COMMAND
-        self._group.send(signal.SIGCONT)
+        self._command.send_group(signal.SIGCONT)
 
     def _stop_too(self, number: int) -> None:
         """Stop our job. Returns when it is continued; at once when nobody is there who could continue it."""
@@ -651,4 +581,4 @@ class Supervisor:
         self._forward(woken_by)
         if signal.SIGCONT not in woken_by and number != signal.SIGTSTP:
             # Nobody can give us the terminal that the command wants: the kernel ends such groups in this way.
-            self._group.send(signal.SIGHUP)
+            self._command.send_group(signal.SIGHUP)

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
+import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import hiredis
 import pytest
 
+from lockd import lockctl_run
 from lockd.clock import boottime_ns
 from lockd.lockctl_run import kill_margin_ns, term_margin_ns
+from tests.redis.masters import alive, children_of, eventually
+from tests.redis.users import become
 
 LOCKCTL = Path(sys.executable).parent / "lockctl"
 MS = 1_000_000
@@ -39,6 +46,8 @@ class ScriptedAgent:
         self.unlock = b":1\r\n"
         self.asked: list[list[bytes]] = []
         self.granted_ns = 0
+        self.hung_up = threading.Event()
+        """The connection was closed, and with it what was locked over it is free."""
         self._listening = socket.socket(socket.AF_UNIX)
         self._listening.bind(str(path))
         self._listening.listen()
@@ -53,6 +62,7 @@ class ScriptedAgent:
                 while words := reader.gets():
                     self.asked.append(words)
                     link.sendall(self._answer(words[0]))
+        self.hung_up.set()
 
     def _answer(self, command: bytes) -> bytes:
         if command == b"HELLO":
@@ -238,3 +248,210 @@ def ends(pidfd: int) -> bool:
         return True
     signal.pidfd_send_signal(pidfd, signal.SIGKILL)
     return False
+
+
+# All that the command has started
+
+FAMILY = """
+import os, signal, sys, time
+from pathlib import Path
+kind, folder = sys.argv[1], Path(sys.argv[2])
+
+def is_child(session=True):
+    if os.fork():
+        return False
+    if session:
+        os.setsid()
+    return True
+
+def stay(name):
+    signal.signal(signal.SIGTERM, lambda *_: (folder / f"{name}.told").touch())
+    (folder / name).write_text(str(os.getpid()))
+    while True:
+        time.sleep(60)
+
+def hop():
+    # One at a time, and none for long.
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while True:
+        if os.fork():
+            os._exit(0)
+
+def breed():
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    while True:
+        if is_child():
+            time.sleep(0.05)
+            os._exit(0)
+        time.sleep(0.003)
+
+if kind == "session" and is_child():
+    stay("left")
+if kind == "group" and is_child(session=False):
+    os.setpgid(0, 0)
+    stay("left")
+if kind in ("daemon", "leaves a daemon") and is_child():
+    if os.fork():
+        os._exit(0)
+    os.closerange(0, 256)
+    stay("left")
+if kind == "hopping" and is_child():
+    hop()
+if kind == "breeding":
+    for _ in range(4):
+        if is_child():
+            breed()
+if kind == "leaves a daemon":
+    while not (folder / "left").exists():
+        time.sleep(0.01)
+    sys.exit(3)
+stay("command")
+"""
+
+
+def family(kind: str, folder: Path) -> tuple[str | Path, ...]:
+    """A command whose processes ignore SIGTERM, and of which one has left its group in this way."""
+    return sys.executable, "-c", FAMILY, kind, folder
+
+
+def those_of(folder: Path) -> list[int]:
+    """Every process with that folder on its command line: the family, lockctl and its keeper."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with suppress(OSError):
+                if os.fsencode(folder) in (entry / "cmdline").read_bytes().split(b"\0"):
+                    found.append(int(entry.name))
+    return found
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """Of a family, which does not outlive the test."""
+    own = tmp_path / "family"
+    own.mkdir()
+    yield own
+    while left := those_of(own):
+        for pid in left:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def running(agent: ScriptedAgent, *words: str | Path) -> Iterator[subprocess.Popen[str]]:
+    command = [LOCKCTL, "--socket", agent.path, "run", *words]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True) as lockctl:
+        yield lockctl
+        lockctl.kill()
+
+
+def number_in(path: Path) -> int:
+    return int(eventually(lambda: path.exists() and path.read_text(), 10, f"{path.name} is there"))
+
+
+WAYS = ["session", "group", "daemon", "hopping", "breeding"]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_whatever_left_the_group_of_the_command_is_gone_before_the_deadline(
+    agent: ScriptedAgent, folder: Path, way: str
+) -> None:
+    agent.grants_ms = 4_000
+    done = run(agent, "--ttl", "4s", "r", "--", *family(way, folder))
+    assert boottime_ns() < agent.granted_ns + 4_000 * MS
+    assert those_of(folder) == []
+    assert done.returncode == 76, done
+
+
+@pytest.mark.parametrize("way", ["session", "group", "daemon"])
+def test_it_is_told_first_and_once(agent: ScriptedAgent, folder: Path, way: str) -> None:
+    agent.grants_ms = 4_000
+    assert run(agent, "--ttl", "4s", "r", "--", *family(way, folder)).returncode == 76
+    assert (folder / "left.told").exists()
+    assert (folder / "command.told").exists()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_lockctl_that_is_killed_frees_the_lock_when_all_of_them_are_gone(
+    agent: ScriptedAgent, folder: Path, way: str
+) -> None:
+    with running(agent, "r", "--", *family(way, folder)) as lockctl:
+        number_in(folder / "command")
+        if way in ("session", "group", "daemon"):
+            number_in(folder / "left")
+        lockctl.kill()
+        assert agent.hung_up.wait(10)
+        assert [pid for pid in those_of(folder) if pid != lockctl.pid] == []
+
+
+@pytest.mark.parametrize("way", ["session", "group", "daemon"])
+def test_a_keeper_that_is_killed_is_a_loss_at_once_and_nobody_gets_away(
+    agent: ScriptedAgent, folder: Path, way: str
+) -> None:
+    with running(agent, "r", "--", *family(way, folder)) as lockctl:
+        number_in(folder / "command")
+        number_in(folder / "left")
+        [keeper] = children_of(lockctl.pid)
+        os.kill(keeper, signal.SIGKILL)
+        assert lockctl.wait(10) == 76
+        assert lockctl.stderr is not None
+        assert "keeps the command was killed" in lockctl.stderr.read()
+        assert those_of(folder) == []
+
+
+def test_a_daemon_that_the_command_leaves_behind_goes_on(agent: ScriptedAgent, folder: Path) -> None:
+    assert run(agent, "r", "--", *family("leaves a daemon", folder)).returncode == 3
+    assert agent.asked[-1][0] == b"UNLOCK"
+    assert those_of(folder) == [number_in(folder / "left")]
+
+
+def test_what_a_shell_had_started_before_it_became_lockctl_is_left_alone(
+    agent: ScriptedAgent, folder: Path
+) -> None:
+    agent.grants_ms = 2_000
+    script = 'sleep 600 >/dev/null 2>&1 & echo $!; exec "$@"'
+    words = (LOCKCTL, "--socket", agent.path, "run", "--ttl", "2s", "r", "--", *family("daemon", folder))
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *words], capture_output=True, text=True, timeout=30, check=False
+    )
+    stranger = int(done.stdout)
+    try:
+        assert done.returncode == 76
+        assert those_of(folder) == []
+        assert alive(stranger)
+    finally:
+        os.kill(stranger, signal.SIGKILL)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a program that becomes root")
+@pytest.mark.parametrize("way", ["the command itself", "beside it"])
+def test_who_runs_as_another_user_is_named_and_holds_nothing_up(
+    agent: ScriptedAgent, folder: Path, way: str
+) -> None:
+    """As behind sudo. lockctl itself is somebody here who may not end root's processes."""
+    become_root = folder / "becomes-root"
+    shutil.copy(shutil.which("setpriv") or pytest.skip("no setpriv here"), become_root)
+    become_root.chmod(0o4755)
+    for path in (*folder.parents, agent.path):
+        if path.is_relative_to(tempfile.gettempdir()) and path != Path(tempfile.gettempdir()):
+            path.chmod(0o777)
+    as_root = f"{become_root} --reuid 0 --regid 0 --clear-groups sleep 3"
+    script = f"exec {as_root}" if way == "the command itself" else f"{as_root} & exec sleep 60"
+    agent.grants_ms = 2_000
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.dup2(writer, 2)
+        become(65_534)
+        try:
+            lockctl_run.run(lockctl_run.Job(str(agent.path), b"r", 2_000, 0, None, ["sh", "-c", script]))
+        except lockctl_run.Lost:
+            os._exit(76)
+        os._exit(1)
+    os.close(writer)
+    _, status = os.waitpid(child, 0)
+    said = os.read(reader, 65_536).decode()
+    os.close(reader)
+    assert os.waitstatus_to_exitcode(status) == 76, said
+    assert re.search(r"sleep \(pid \d+\) runs as another user and can't be ended", said), said

@@ -18,6 +18,11 @@ _LONGEST_LINE = 4096
 
 _OF_VOTES = b"*3\r\n:0123456789-"
 _VOTE = b"*3\r\n"
+_ANSWERS = re.compile(
+    rb"(?:\*3\r\n(?::-?[0-9]{1,19}\r\n){3}|:[01]\r\n"
+    rb"|\*4\r\n(?::-?[0-9]{1,19}\r\n){3}\$32\r\n[0-9a-f]{32}\r\n)+"
+)
+"""Votes, releases, and refusals that name who has it."""
 _LINES = re.compile(rb"(?:[^*$=!%~>|\r\n][^\r\n]*\r\n)+")
 _TEXTS, _AGGREGATES = b"$=!", b"*~>%|"
 
@@ -46,6 +51,8 @@ class Framing:
             and not data.translate(None, _OF_VOTES)
             and data.count(b"*") == data.count(_VOTE)
         ):
+            return
+        if not self._skip and not self._line and _ANSWERS.fullmatch(data):
             return
         self._read(data)
 

@@ -104,3 +104,15 @@ def test_what_is_admitted_makes_hiredis_announce_nothing_larger(pieces: list[byt
             assert not isinstance(reply, list) or len(reply) <= MOST_ELEMENTS
     except hiredis.ProtocolError:
         pass
+
+
+REFUSAL = b"*4\r\n:0\r\n:29999\r\n:1700000000000000\r\n$32\r\n" + b"0f" * 16 + b"\r\n"
+
+
+@pytest.mark.parametrize("at", range(1, len(REFUSAL)))
+def test_refusals_that_name_who_has_it_may_be_cut_anywhere(at: int) -> None:
+    framing = Framing()
+    framing.admit(REFUSAL * 2 + REFUSAL[:at])
+    framing.admit(REFUSAL[at:] + b":1\r\n" + REFUSAL)
+    with pytest.raises(TooLarge):
+        framing.admit(b"*2147483647\r\n")

@@ -235,6 +235,8 @@ def test_a_detached_lease_locked_again_with_its_token_is_the_one_that_is_known()
     assert unlock_elsewhere(beside(host), b"same").code == "done"
     second = host.locked(value=b"same", detached=True, ttl_ms=20_000)
     host.pass_ms(6_000)
+    assert host.locks.knows(R, b"same"), "the end of the first is not its end"
+    assert host.locks.held == 1
     told = host.unlock(second)
     host.fleet.settle()
     assert told.code == "done"

@@ -365,25 +365,11 @@ MUTATIONS = (
         "            if False:\n",
     ),
     one(
-        "what a host stood still comes off no grant",
-        11,
-        LOCKS,
-        "        cut_ns = self._masters.suspected_cut_ns(attempt.gained_ns, attempt.yes)\n        if now_ns",
-        "        cut_ns = 0\n        if now_ns",
-    ),
-    one(
         "whoever jumps, it was this host",
         11,
         STANDSTILL,
         "if self.steady or len(self.jumped) < quorum:",
         "if len(self.jumped) < 1:",
-    ),
-    one(
-        "a quorum that jumped makes it this host, whoever did not",
-        11,
-        STANDSTILL,
-        "if self.steady or len(self.jumped)",
-        "if len(self.jumped)",
     ),
     one(
         "a loss is told at the deadline",

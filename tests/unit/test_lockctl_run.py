@@ -424,6 +424,23 @@ def test_what_a_shell_had_started_before_it_became_lockctl_is_left_alone(
         os.kill(stranger, signal.SIGKILL)
 
 
+def test_nor_is_it_when_the_keeper_is_killed(agent: ScriptedAgent, folder: Path) -> None:
+    script = 'sleep 600 >/dev/null 2>&1 & echo $!; exec "$@"'
+    words = (LOCKCTL, "--socket", agent.path, "run", "r", "--", *family("group", folder))
+    with subprocess.Popen(["sh", "-c", script, "sh", *words], stdout=subprocess.PIPE, text=True) as lockctl:
+        assert lockctl.stdout is not None
+        stranger = int(lockctl.stdout.readline())
+        try:
+            number_in(folder / "left")
+            [keeper] = set(children_of(lockctl.pid)) - {stranger}
+            os.kill(keeper, signal.SIGKILL)
+            assert lockctl.wait(10) == 76
+            assert alive(stranger)
+        finally:
+            os.kill(stranger, signal.SIGKILL)
+            lockctl.kill()
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a program that becomes root")
 @pytest.mark.parametrize("way", ["the command itself", "beside it"])
 def test_who_runs_as_another_user_is_named_and_holds_nothing_up(

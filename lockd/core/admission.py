@@ -10,7 +10,8 @@ Why the counters come from *those*: a quorum that granted with the old machine s
 had its vote before it was told the number, so before its counters were read.
 
 Each agent that begins takes a number of its own, above all that were used before. So it may be interrupted
-anywhere, and begun anew by any agent; meanwhile nobody loses a vote by it.
+anywhere, and begun anew by any agent; meanwhile nobody loses a vote by it. An agent that has seen another
+begin lets that one finish: else two that are asked in turn would begin anew for ever.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,6 +45,10 @@ class Ready:
     numbered: Sequence[int]
 
 
+_OVERDUE_NS = 10_000_000_000
+"""Who began is given so much longer than it takes: its operator asks again every few seconds at least."""
+
+
 class TooFewOthers(Exception):
     """Fewer than a quorum of the others vote together."""
 
@@ -53,15 +58,21 @@ def next_step(
     others: Mapping[int, Identity],
     quorum: int,
     numbered: Numbered | None,
+    elsewhere_ns: int | None,
     blank_since_ns: int,
     longest_ttl_ms: int,
     now_ns: int,
 ) -> Renumber | Wait | Ready:
     """What is to be done now to admit `name`. others: the masters that vote together, by their index.
-    numbered: what this agent has written before. Raises TooFewOthers."""
+    numbered: what this agent has written before. elsewhere_ns: when it saw that another agent has, since
+    `name` is blank. Raises TooFewOthers."""
     if len(others) < quorum:
         raise TooFewOthers
     if numbered is None or len(_showing(name, numbered.number, others)) < quorum:
+        if elsewhere_ns is not None:
+            theirs = wait_for_blank([elsewhere_ns + _OVERDUE_NS], longest_ttl_ms, now_ns)
+            if theirs.remaining_ms:
+                return theirs
         return _renumber(name, others)
     wait = wait_for_blank([blank_since_ns, numbered.since_ns], longest_ttl_ms, now_ns)
     if wait.remaining_ms:
@@ -78,6 +89,25 @@ def _renumber(name: str, others: Mapping[int, Identity]) -> Renumber:
 
 def _showing(name: str, number: int, others: Mapping[int, Identity]) -> list[int]:
     return [i for i, of in others.items() if of.members.number_of(name) == number]
+
+
+class Elsewhere:
+    """Whether another agent is admitting this master, by what the others show. since_ns: when its number was
+    last seen to grow on a quorum of them; one alone may show any."""
+
+    __slots__ = ("_number", "since_ns")
+
+    def __init__(self) -> None:
+        self._number = 0
+        self.since_ns: int | None = None
+
+    def look(self, name: str, others: Iterable[Identity], quorum: int, now_ns: int) -> None:
+        numbers = sorted((of.members.number_of(name) for of in others), reverse=True)
+        if len(numbers) < quorum:
+            return
+        if 0 < self._number < numbers[quorum - 1]:
+            self.since_ns = now_ns
+        self._number = numbers[quorum - 1]
 
 
 def current_members(voting: Iterable[Identity]) -> Members:

@@ -75,6 +75,7 @@ def _next_step(fleet: Fleet, link: Link) -> Renumber | Wait | Ready:
             others,
             quorum,
             link.numbered,
+            link.elsewhere.since_ns,
             link.blank_since_ns or boottime_ns(),
             longest_possible_ttl_ms(ceilings_ms, len(fleet.links)),
             boottime_ns(),

@@ -167,11 +167,17 @@ class Fleet:
         return longest_possible_ttl_ms([of.longest_ttl_ms for of in identities], len(self.links))
 
     def identity_changed(self, link: Link) -> None:
-        """Whom the others vote together with may be another now."""
+        """Whom the others vote together with may be another now, and one of them may be being admitted."""
         for other in self.links:
             if other is not link:
                 other.judge_again()
+                self._look_for_admission(other)
         self.weigh(boottime_ns())
+
+    def _look_for_admission(self, link: Link) -> None:
+        others = [o.facts.identity for o in self.links if o is not link and o.facts is not None]
+        shown = [identity for identity in others if identity is not None]
+        link.elsewhere.look(link.master.name, shown, self.config.quorum, boottime_ns())
 
     def introduced(self, link: Link) -> None:
         self._gauge.connected(link.index)

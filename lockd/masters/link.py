@@ -17,7 +17,7 @@ import hiredis
 
 from lockd.clock import boottime_ns
 from lockd.config import Config, Master
-from lockd.core.admission import Numbered
+from lockd.core.admission import Elsewhere, Numbered
 from lockd.core.answers import Flaw, flaw_of, is_of_release
 from lockd.core.ballots import (
     MISCOUNTS,
@@ -132,6 +132,7 @@ class Link(asyncio.Protocol):
         self.blank_since_ns: int | None = None
         self.numbered: Numbered | None = None
         """While it is being admitted: what was written on the others."""
+        self.elsewhere = Elsewhere()
         self.round_trip_ns = 0
         self._config = config
         self._listener = listener
@@ -618,7 +619,7 @@ class Link(asyncio.Protocol):
         elif state is State.UP and self._wrong_slot is not None:
             state, reason = await self._look_at_counter(self._wrong_slot)
         if state is not State.BLANK:
-            self.blank_since_ns = self.numbered = None
+            self.blank_since_ns = self.numbered = self.elsewhere.since_ns = None
         elif self.blank_since_ns is None:
             self.blank_since_ns = boottime_ns()
         self._change(state, reason)

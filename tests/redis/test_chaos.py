@@ -151,7 +151,7 @@ def test_a_loss_that_is_told_late_is_found(folder: Path, server_binary: Path) ->
     async def hold(made: Scene) -> None:
         app, events = await an_app(made, "a1"), made.recorder.events
         for told in range(1, 30):  # one that is late because this machine was busy is excused
-            await locked(app, Wish(RESOURCE, 2_000, wait_ms=20_000, max_hold_ms=2_000))
+            await locked(app, Wish(RESOURCE, 2_000, wait_ms=20_000, max_hold_ms=2_000, notify=True))
             await until(lambda told=told: len(losses(events)) == told, 30, "it is told")  # type: ignore[misc]
             if not losses(events)[-1].excused:
                 return
@@ -164,8 +164,9 @@ def test_what_a_failed_try_leaves_for_ever_is_found(folder: Path, server_binary:
         master = await Connection.to_port(LOOPBACK, made.ground.masters["m1"].process.port)
         key, token = scripts.LEASE_PREFIX + RESOURCE, b"0" * 32
         keys = (key, scripts.FENCES_KEY)
+        electorate = (await master.ask("HGET", scripts.IDENTITY_KEY, "electorate")).value
         tried = await master.ask(
-            "EVALSHA", scripts.ACQUIRE.digest, 2, *keys, token, b"0 host 1 1", 600, 1, 1, 64, b"chaos"
+            "EVALSHA", scripts.ACQUIRE.digest, 2, *keys, token, b"0 host 1 1", 600, 1, 1, 64, electorate
         )
         assert tried.value[0] == 1
         await until(lambda: made.recorder.tries == 1, 30, "the try is seen")
@@ -242,7 +243,7 @@ def test_what_is_left_of_a_lease_that_looks_gone_keeps_others_out(folder: Path, 
         await made.ground.wait_voting(3)
         first, second = await an_app(made, "a1"), await an_app(made, "a2")
         ttl_ms = made.ground.terms.max_ttl_ms
-        held = await locked(first, Wish(RESOURCE, ttl_ms, wait_ms=20_000))
+        held = await locked(first, Wish(RESOURCE, ttl_ms, wait_ms=20_000, notify=True))
         sleeping = asyncio.ensure_future(first.sleep(ttl_ms / 1_000 + 1))
         for name in away:
             await masters[name].start()

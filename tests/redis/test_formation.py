@@ -316,7 +316,7 @@ def test_only_a_blank_master_of_this_cluster_can_be_admitted(formed: Cluster) ->
     assert admit(formed, "m1")["status"] == "already"
     have_identity(m1, replace(shown_by(m1), name="m2"))
     look_again(formed)
-    assert "only a blank master can be admitted, m1 is misplaced" in app.refused("ADMIT", "m1")
+    assert "only a blank master can be admitted, m1 is copied" in app.refused("ADMIT", "m1")
     on(m1, "FLUSHALL")
     on(m1, "SET", "shop:cart", "7")
     look_again(formed)

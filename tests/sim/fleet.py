@@ -88,6 +88,10 @@ class Fleet:
         for other in self.links:
             if other is not link:
                 other.judge_again()
+                others = [o.facts.identity for o in self.links if o is not other and o.facts is not None]
+                shown = [identity for identity in others if identity is not None]
+                quorum = len(self.links) // 2 + 1
+                other.elsewhere.look(self.name(other.index), shown, quorum, self._agent.boot_ns())
         self.weigh()
 
     # core.ports.Masters

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from lockd.core.admission import Numbered
+from lockd.core.admission import Elsewhere, Numbered
 from lockd.core.answers import Flaw, flaw_of, is_of_release
 from lockd.core.ballots import MISCOUNTS, NO_IDENTITY, Release, Verdict
 from lockd.core.clocks import ClockWatch
@@ -48,6 +48,7 @@ class Link:
         self.facts: Facts | None = None
         self.blank_since_ns: int | None = None
         self.numbered: Numbered | None = None
+        self.elsewhere = Elsewhere()
         self.connection: Connection | None = None
         self._agent = agent
         self._there = there
@@ -290,7 +291,7 @@ class Link:
             state = State.MISCOUNTING
             self.call("counters", self._counted)
         if state is not State.BLANK:
-            self.blank_since_ns = self.numbered = None
+            self.blank_since_ns = self.numbered = self.elsewhere.since_ns = None
         elif self.blank_since_ns is None:
             self.blank_since_ns = self._agent.boot_ns()
         if self.introduced:

@@ -99,8 +99,8 @@ class Change:
         now_ns = self._agent.boot_ns()
         try:
             step = next_step(
-                name, self._others(), self._quorum, link.numbered, link.blank_since_ns or now_ns,
-                self._max_ttl_ms, now_ns,
+                name, self._others(), self._quorum, link.numbered, link.elsewhere.since_ns,
+                link.blank_since_ns or now_ns, self._max_ttl_ms, now_ns,
             )  # fmt: skip
         except TooFewOthers:
             return

@@ -8,6 +8,7 @@ from itertools import combinations
 import pytest
 
 from lockd.core.admission import (
+    Elsewhere,
     Numbered,
     Ready,
     Renumber,
@@ -37,9 +38,22 @@ def after(number: int, *masters: int) -> dict[int, Identity]:
 
 
 def step(
-    others: dict[int, Identity], numbered: Numbered | None = None, now_ms: int = 0, blank_since_ms: int = 0
+    others: dict[int, Identity],
+    numbered: Numbered | None = None,
+    now_ms: int = 0,
+    blank_since_ms: int = 0,
+    elsewhere: Elsewhere | None = None,
 ) -> Renumber | Wait | Ready:
-    return next_step("m3", others, QUORUM, numbered, blank_since_ms * MS, 60_000, now_ms * MS)
+    elsewhere_ns = elsewhere.since_ns if elsewhere is not None else None
+    return next_step("m3", others, QUORUM, numbered, elsewhere_ns, blank_since_ms * MS, 60_000, now_ms * MS)
+
+
+def seen(*lists: dict[int, Identity]) -> Elsewhere:
+    """What an agent has seen that looked at these, one ms after the other."""
+    elsewhere = Elsewhere()
+    for ms, others in enumerate(lists):
+        elsewhere.look("m3", others.values(), QUORUM, ms * MS)
+    return elsewhere
 
 
 def test_first_the_others_are_told_its_new_number() -> None:
@@ -86,6 +100,30 @@ def test_another_agent_that_goes_on_with_it_takes_a_number_of_its_own() -> None:
     anew = step(after(2, 0, 1, 3), None)
     assert isinstance(anew, Renumber)
     assert anew.number == 3
+
+
+def test_an_agent_that_has_seen_another_begin_lets_it_finish() -> None:
+    """Two that are asked in turn would else take a number each, for ever."""
+    begun = after(2, 0, 1, 3)
+    other = seen(OTHERS, after(2, 0), after(2, 0, 1), begun)
+    told = step(begun, now_ms=3, elsewhere=other)
+    assert isinstance(told, Wait)
+    assert told.remaining_ms > SETTLED_MS
+    overdue = step(begun, now_ms=3 + SETTLED_MS + 10_000, elsewhere=other)
+    assert isinstance(overdue, Renumber)
+    assert overdue.number == 3
+
+
+def test_so_does_one_whose_own_number_was_passed() -> None:
+    passed = after(3, 0, 1, 3)
+    assert isinstance(step(passed, Numbered(2, 0), elsewhere=seen(after(2, 0, 1, 3), passed)), Wait)
+
+
+def test_what_was_so_when_an_agent_began_and_what_one_master_alone_shows_is_waited_for_by_nobody() -> None:
+    begun = after(2, 0, 1, 3)
+    assert seen(begun, begun).since_ns is None
+    assert seen({0: OTHERS[0]}, begun).since_ns is None
+    assert seen(OTHERS, after(99, 4), after(100, 4)).since_ns is None
 
 
 def test_a_number_that_one_master_alone_shows_was_used_by_no_machine() -> None:

@@ -26,7 +26,7 @@ from redis.retry import Retry
 from lockd.config import Config
 from lockd.dev_folder import EXIT_USAGE, DevError, DevFolder, metrics_value, settle
 from lockd.dev_view import Snapshot, View, standard_view
-from lockd.local_masters import Child, LocalMaster, ServerNotFound, StartFailed, default_server
+from lockd.local_masters import Child, LocalMaster, ServerNotFound, StartFailed
 
 _CANARY = "lockd-dev-canary"
 _READY_WITHIN_S = 20.0
@@ -51,7 +51,7 @@ def run(folder: Path, masters: int | None = None, metrics: str | None = None) ->
             raise DevError(f"--masters {masters}: it has to be 1, 3, 5, 7 or 9", EXIT_USAGE)
         wanted_metrics = None if metrics is None else metrics_value(metrics)
         with DevFolder(folder).claimed() as home, StopSignals() as signals:
-            binary = default_server()
+            binary = home.server()
             config = settle(home, masters, wanted_metrics, view.say)
             DevCluster(home, config, binary, view, signals).run()
     except (DevError, ServerNotFound, StartFailed) as error:

@@ -13,14 +13,14 @@ import shlex
 import socket
 import stat
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
 from lockd.config import Config, load
 from lockd.config_problems import ConfigError
-from lockd.local_masters import LOOPBACK, free_ports, port_is_free
+from lockd.local_masters import LOOPBACK, default_server, find_servers, flavour, free_ports, port_is_free
 
 SOCKET_PATH_BYTES = 107  # sun_path has 108, the last for the closing zero
 DEFAULT_MASTERS = 5
@@ -61,6 +61,7 @@ class DevFolder:
         self.log_folder = self.path / "log"
         self._lock_path = self.path / "dev.lock"
         self._formed_path = self.path / "formed"
+        self._server_path = self.path / "server"
 
     @property
     def formed(self) -> bool:
@@ -69,6 +70,20 @@ class DevFolder:
 
     def remember_formed(self) -> None:
         self._formed_path.touch()
+
+    def server(self) -> Path:
+        """The server that wrote its data, or a newer one of its kind: no other is sure to read them. A new
+        folder gets this machine's. Raises ServerNotFound or DevError."""
+        wrote = self._server_path.read_text().strip() if self._server_path.exists() else ""
+        binary = _that_reads(wrote, find_servers()) if wrote else default_server()
+        if binary is None:
+            here = " and ".join(find_servers()) or "no such server"
+            raise DevError(
+                f"the data in {self.path} are of {wrote}, and this machine has only {here}. Install that again,"
+                " or choose another --dir"
+            )
+        self._server_path.write_text(f"{flavour(binary)}\n")
+        return binary
 
     @contextmanager
     def claimed(self) -> Iterator[DevFolder]:
@@ -252,6 +267,22 @@ def _redis_on(port: int) -> dict[str, str]:
         return {}
     fields = (line.partition(":") for line in text.splitlines())
     return {key: value for key, _, value in fields}
+
+
+def _that_reads(wrote: str, servers: Mapping[str, Path]) -> Path | None:
+    """Of these servers by flavour the one that wrote it, else a newer one of its kind."""
+    if wrote in servers:
+        return servers[wrote]
+    of_its_kind = {kind: binary for kind, binary in servers.items() if _kind(kind) == _kind(wrote)}
+    return next((binary for kind, binary in of_its_kind.items() if _line(kind) > _line(wrote)), None)
+
+
+def _kind(flavour_: str) -> str:
+    return flavour_.partition("-")[0]
+
+
+def _line(flavour_: str) -> list[int]:
+    return [int(part) for part in re.findall(r"\d+", flavour_)]
 
 
 def _content(file: IO[str]) -> str:

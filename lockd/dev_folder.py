@@ -79,8 +79,8 @@ class DevFolder:
         if binary is None:
             here = " and ".join(find_servers()) or "no such server"
             raise DevError(
-                f"the data in {self.path} are of {wrote}, and this machine has only {here}. Install that again,"
-                " or choose another --dir"
+                f"the data in {self.path} are of {wrote}, and this machine has only {here}. Install"
+                " that again, or choose another --dir"
             )
         self._server_path.write_text(f"{flavour(binary)}\n")
         return binary

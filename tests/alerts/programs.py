@@ -29,6 +29,6 @@ def program(name: str) -> str:
 
 def output_of(*command: str) -> str:
     """What it prints. AssertionError with all of that when it fails."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout

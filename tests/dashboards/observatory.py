@@ -215,8 +215,12 @@ def running_observatory(
         guarded = [Guarded(master, folder, max_ttl_ms) for master in running]
         for one in guarded:
             stack.callback(one.close)
+        for master in running:
+            master.stop()
         for process in [one.enter() for one in guarded]:
             assert process.wait(max_ttl_ms / 1000 + 60) == 0
+        for master in running:
+            master.start()
         own = {"cluster": "shop", "max_ttl_ms": max_ttl_ms, "canary_ms": 1_000}
         first = Cluster(folder, running, merged(merged(PATIENT, own), overrides))
         stack.callback(first.close)

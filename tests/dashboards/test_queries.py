@@ -94,7 +94,8 @@ def lose_a_quorum(own: Observatory) -> None:
     for one in own.guarded[1:3]:
         one.master.kill()
     eventually(lambda: own.value("max(redis_lock_guard_quarantined)") == 1, 30, "the quarantine is seen")
-    eventually(lambda: own.value("min(lockd_masters_voting)") == 2, 30, "the lost quorum is seen")
+    # Two are left; after a few seconds their clocks can be compared with too few to be trusted.
+    eventually(lambda: own.value("min(lockd_masters_voting)") in (0, 2), 30, "the lost quorum is seen")
     eventually(lambda: own.value("sum(lockd_losses_total)") > 0, 30, "the loss is seen")
     own.guarded[0].come_back(60)
     for one in own.guarded[1:3]:

@@ -248,7 +248,7 @@ class Attempt(Ballot):
 class FenceRound(Ballot):
     """The second round of a fence: one value for all, which a quorum must accept (rule 6)."""
 
-    __slots__ = ("_quorum", "accepted", "attempt", "highest", "resource", "value")
+    __slots__ = ("_quorum", "acceptors", "attempt", "highest", "resource", "value")
 
     def __init__(
         self,
@@ -264,7 +264,7 @@ class FenceRound(Ballot):
         self.resource = attempt.resource
         self.value = value
         self._quorum = quorum
-        self.accepted = 0
+        self.acceptors = 0
         self.highest = 0
 
     def answered(
@@ -272,7 +272,7 @@ class FenceRound(Ballot):
     ) -> None:
         self.pending &= ~(1 << master)
         if status == YES and counts:
-            self.accepted += 1
+            self.acceptors |= 1 << master
         elif status == OTHERS:
             self.highest = max(self.highest, value)
         else:
@@ -281,9 +281,10 @@ class FenceRound(Ballot):
             self.weigh(now_ns)
 
     def weigh(self, now_ns: int) -> None:
-        if self.accepted >= self._quorum:
+        accepted = self.acceptors.bit_count()
+        if accepted >= self._quorum:
             self.settle(Verdict.YES, now_ns)
-        elif self.accepted + self.pending.bit_count() < self._quorum:
+        elif accepted + self.pending.bit_count() < self._quorum:
             refused = self.asked.bit_count() - len(self.silent)
             self.settle(Verdict.TAKEN if refused >= self._quorum else Verdict.NO_QUORUM, now_ns)
 

@@ -205,7 +205,7 @@ class Locks:
         slot, masters_us = slot_of(attempt.resource), self._masters.clock_us(now_ns)
         for value in attempt.fences:
             self._hints.saw(slot, value, masters_us)
-        if attempt.verdict is Verdict.YES:
+        if attempt.verdict is Verdict.YES and self._agree_now(attempt.yes):
             fence = attempt.agreed_fence()
             if fence is None:
                 self._second_round(attempt, now_ns)
@@ -220,6 +220,12 @@ class Locks:
         else:
             refusal = attempt.no_quorum(self._masters, self._limits.masters)
         self._failed(queue, attempt, refusal, now_ns)
+
+    def _agree_now(self, voters: int) -> bool:
+        """Rule 8, when votes are counted: a quorum of these vote together with one another still. One may
+        have answered before this agent learned that another machine was admitted in its place, and the
+        others after."""
+        return (voters & self._masters.trusted).bit_count() >= self._quorum
 
     def _second_round(self, attempt: Attempt, now_ns: int) -> None:
         """The masters named different fences: have one accepted by a quorum (rule 6)."""
@@ -240,7 +246,7 @@ class Locks:
         slot, masters_us = slot_of(attempt.resource), self._masters.clock_us(now_ns)
         self._hints.saw(slot, proposal.value, masters_us)
         self._hints.saw_counter(slot, proposal.highest, masters_us)
-        if proposal.verdict is Verdict.YES:
+        if proposal.verdict is Verdict.YES and self._agree_now(proposal.acceptors):
             self._grant(queue, attempt, proposal.value, now_ns)
         elif proposal.verdict is Verdict.TAKEN and now_ns < self._ends_ns(attempt, 0):
             self._second_round(attempt, now_ns)
@@ -438,7 +444,8 @@ class Locks:
             return
         # Counts only while the old validity still holds: after it another may have had the resource in
         # between (rule 2).
-        worked = extension.verdict is Verdict.YES and now_ns < self._sure_until_ns(lease)
+        agreed = extension.verdict is Verdict.YES and self._agree_now(extension.confirmed)
+        worked = agreed and now_ns < self._sure_until_ns(lease)
         self._watcher.renewed(lease, worked)
         if worked:
             self._proven(lease, extension, now_ns)
@@ -570,7 +577,7 @@ class Locks:
         so only masters that still have it may prove it, and it is put back nowhere."""
 
         def settled(extension: Extension, at_ns: int) -> None:
-            worked = extension.verdict is Verdict.YES
+            worked = extension.verdict is Verdict.YES and self._agree_now(extension.confirmed)
             cut_ns = self._masters.suspected_cut_ns(extension.gained_ns, extension.confirmed) if worked else 0
             if worked and at_ns < (ends_ns := deadline_ns(now_ns, extension.lasts_ms) - cut_ns):
                 extension.done(Extended(token, None, ends_ns))

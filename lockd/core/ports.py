@@ -27,6 +27,11 @@ class Masters(Protocol):
     To one master, what concerns one lease arrives in the order in which it was sent, also across a connection
     that broke (rule 3)."""
 
+    @property
+    def trusted(self) -> int:
+        """The masters whose answers count now, as bits, also of those that were asked before and are slow:
+        all of them vote together."""
+
     def voting(self) -> int:
         """The masters that have a vote now, as bits."""
 

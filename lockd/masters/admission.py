@@ -44,6 +44,7 @@ async def _admit(fleet: Fleet, link: Link, writer: Credentials | None) -> Progre
     if isinstance(step, Renumber):
         await _renumber(fleet, link, step, writer)
         await look_again(fleet)
+        link.elsewhere.since_ns = None  # what was seen there is our own
         step = _next_step(fleet, link)
     if isinstance(step, Wait):
         return Progress("waiting", step.remaining_ms, step.total_ms)

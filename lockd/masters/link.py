@@ -392,7 +392,8 @@ class Link(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self.introduced = False
-        self.blank_since_ns = None
+        # The number is for the machine that was there: another may be behind the address next time (rule 8).
+        self.blank_since_ns = self.numbered = None
         self._out.clear()
         for question, payload, _ in self._in_flight:
             if isinstance(question, Call):

@@ -221,6 +221,9 @@ def running_observatory(
             assert process.wait(max_ttl_ms / 1000 + 60) == 0
         for master in running:
             master.start()
+        # Before that a crash would find data of which nothing says that it was written here.
+        marks = [folder / f"{master.name}.guard" / "mark.json" for master in running]
+        eventually(lambda: all(mark.exists() for mark in marks), 60, "the guards have noted what is there")
         own = {"cluster": "shop", "max_ttl_ms": max_ttl_ms, "canary_ms": 1_000}
         first = Cluster(folder, running, merged(merged(PATIENT, own), overrides))
         stack.callback(first.close)

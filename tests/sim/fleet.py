@@ -96,6 +96,10 @@ class Fleet:
 
     # core.ports.Masters
 
+    @property
+    def trusted(self) -> int:
+        return self.electorate.trusted
+
     def voting(self) -> int:
         return self.electorate.voting
 

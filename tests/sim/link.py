@@ -207,7 +207,7 @@ class Link:
         if connection is not None:
             connection.agent_listens = False
         self.introduced = False
-        self.blank_since_ns = None
+        self.blank_since_ns = self.numbered = None
         for question, _ in self._in_flight:
             if hasattr(question, "answered"):
                 if isinstance(question, Release):

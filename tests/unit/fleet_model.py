@@ -113,6 +113,10 @@ class Fleet:
 
     # core.ports.Masters
 
+    @property
+    def trusted(self) -> int:
+        return self.votes
+
     def voting(self) -> int:
         return self.votes & self._up()
 

@@ -335,6 +335,32 @@ def test_a_quorum_of_which_one_vote_does_not_count_is_none():
     assert app.lease is None
 
 
+def test_votes_from_before_and_after_another_master_was_admitted_are_no_quorum():
+    """Rule 8. m5 is an old machine: it answers, then its agent hears that another took its place."""
+    host = cluster()
+    slow(host, *range(5))
+    app = host.lock()
+    answer(host, 4)
+    host.fleet.votes = 0b01111
+    answer(host, 0, 1)
+    assert app.lease is None
+    assert app.code == "NOQUORUM"
+    answer_all(host)
+    assert shown_by(host) == [None] * 5
+
+
+def test_a_lease_goes_on_by_votes_that_count_together_only():
+    host = cluster()
+    app = host.locked(ttl_ms=9_000)
+    slow(host, *range(5))
+    host.pass_ms(3_100)
+    answer(host, 3, 4)
+    before_ns = app.held.deadline_ns
+    host.fleet.votes = 0b00111
+    answer(host, 0)
+    assert app.held.deadline_ns == before_ns
+
+
 # Slow and dead masters
 
 

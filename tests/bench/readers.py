@@ -22,11 +22,11 @@ from statistics import median, quantiles
 import click
 import redis
 
-from lockd.local_masters import LOOPBACK, default_server, free_ports
+from lockd.local_masters import LOOPBACK, free_ports
 from tests.bench.contenders import LockdRaw
 from tests.bench.driver import Load, run
 from tests.bench.ground import Ground
-from tests.redis.masters import PATIENT, Cluster, merged, running_masters, short_folder
+from tests.redis.masters import Cluster, running_cluster
 
 _FORK = multiprocessing.get_context("fork")
 _MASTERS = 5
@@ -42,16 +42,9 @@ def agent(leases: int, classes: int) -> Iterator[Cluster]:
         "max_ttl_ms": _TTL_MS,
         "limits": {"leases": leases + 1_000, "leases_per_user": leases + 1_000},
     }
-    with short_folder() as folder, running_masters(folder, _MASTERS, default_server()) as masters:
-        cluster = Cluster(folder, masters, merged(PATIENT, settings))
-        try:
-            cluster.agent.start()
-            cluster.form()
-            cluster.wait_voting(_MASTERS)
-            _hold(cluster, leases)
-            yield cluster
-        finally:
-            cluster.close()
+    with running_cluster(_MASTERS, **settings) as cluster:
+        _hold(cluster, leases)
+        yield cluster
 
 
 def _hold(cluster: Cluster, leases: int) -> None:

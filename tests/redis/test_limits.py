@@ -17,8 +17,8 @@ import hiredis
 import pytest
 
 from lockd.clock import boottime_ns
-from tests.redis.masters import Cluster, as_map, eventually, running_cluster
-from tests.redis.users import DAEMON, NOBODY, Connect, connected_as, refusals
+from tests.redis.masters import Cluster, as_map, eventually
+from tests.redis.users import DAEMON, NOBODY, Connect, cluster_for_all_users, connected_as, refusals
 from tests.redis.wire import Wire, kind, request, token_of
 
 TTL_MS = 5_000
@@ -60,8 +60,7 @@ def name_of_group(gid: int) -> str:
 @pytest.fixture(scope="module")
 def limited(server_binary: Path) -> Iterator[Cluster]:
     """A cluster whose agent allows little."""
-    with running_cluster(3, limits=LIMITS, socket={"mode": "0666"}) as running:
-        running.folder.chmod(0o755)
+    with cluster_for_all_users(limits=LIMITS) as running:
         yield running
 
 
@@ -82,9 +81,7 @@ def ruled(server_binary: Path) -> Iterator[Cluster]:
         {"name": "delayed", "match": "delayed:*", "lock_delay_ms": 700},
         {"name": "shadowed", "match": "short:but:*"},
     ]
-    settings = {"socket": {"mode": "0666"}, "admin_group": name_of_group(GAMES)}
-    with running_cluster(3, classes=classes, **settings) as running:
-        running.folder.chmod(0o755)
+    with cluster_for_all_users(classes=classes, admin_group=name_of_group(GAMES)) as running:
         yield running
 
 

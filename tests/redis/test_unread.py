@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.bench.unread import attacker
-from tests.redis.masters import Cluster, as_map, eventually, memory_kib, running_cluster
-from tests.redis.users import DAEMON, NOBODY, Connect, refusals
+from tests.redis.masters import Cluster, as_map, eventually, memory_kib
+from tests.redis.users import DAEMON, NOBODY, Connect, cluster_for_all_users, refusals
 from tests.redis.wire import Bystander, Wire, kind, request, token_of
 
 MIB = 1 << 20
@@ -33,15 +33,13 @@ LONG = request("COMMAND", "DOCS") * 20
 
 @pytest.fixture(scope="module")
 def cluster(server_binary: Path) -> Iterator[Cluster]:
-    with running_cluster(3, limits=LIMITS, socket={"mode": "0666"}) as running:
-        running.folder.chmod(0o755)
+    with cluster_for_all_users(limits=LIMITS) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
 def impatient(server_binary: Path) -> Iterator[Cluster]:
-    with running_cluster(3, limits={**LIMITS, "unread_ms": DEAF_MS}, socket={"mode": "0666"}) as running:
-        running.folder.chmod(0o755)
+    with cluster_for_all_users(limits={**LIMITS, "unread_ms": DEAF_MS}) as running:
         yield running
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.redis.masters import Cluster
+from tests.redis.masters import Cluster, running_cluster
 from tests.redis.wire import Wire
 
 NOBODY, DAEMON = 65_534, 1
@@ -96,6 +97,14 @@ def _connect_and_hand_over(path: Path, to: socket.socket) -> None:
         link.connect(str(path))
         socket.send_fds(to, [b"here"], [link.fileno()])
     to.recv(1)
+
+
+@contextmanager
+def cluster_for_all_users(**overrides: Any) -> Iterator[Cluster]:
+    """A formed cluster whose agent every user of this machine can reach."""
+    with running_cluster(3, **overrides, socket={"mode": "0666"}) as running:
+        running.folder.chmod(0o755)
+        yield running
 
 
 def refusals(cluster: Cluster, limit: str) -> float:

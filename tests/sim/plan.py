@@ -10,6 +10,7 @@ import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from tests.sim.master import Guarding
 from tests.sim.world import MS
@@ -260,35 +261,51 @@ def _faults(dice: random.Random, theme: Theme, shape: Shape) -> Iterator[Fault]:
             yield _fault(dice, shape, dice.choice(kinds), at_ms)
 
 
+class Halves(NamedTuple):
+    """Two agents that are to see different halves of the masters, and one master that both see."""
+
+    shared: int
+    first: int
+    second: int
+    here: list[int]
+    there: list[int]
+
+    @classmethod
+    def drawn(cls, dice: random.Random, shape: Shape) -> Halves:
+        shared, *rest = dice.sample(range(shape.masters), shape.masters)
+        first, second = dice.sample(range(shape.busy_agents), 2)
+        return cls(shared, first, second, rest[: len(rest) // 2], rest[len(rest) // 2 :])
+
+    def cuts(self, at_ms: int, lasts_ms: int) -> Iterator[Fault]:
+        """Each is cut off from the other's half."""
+        yield from (Fault(at_ms, Kind.CUT, m, self.first, lasts_ms, 3) for m in self.there)
+        yield from (Fault(at_ms, Kind.CUT, m, self.second, lasts_ms, 3) for m in self.here)
+
+
 def _halves(dice: random.Random, shape: Shape) -> Iterator[Fault]:
     """The attack on every quorum: two agents see different halves of the masters, and the one master that
     both see is wiped, and admitted again by an agent that sees all."""
     for round_ms in range(0, shape.chaos_ms, ROUND_MS):
-        shared, *rest = dice.sample(range(shape.masters), shape.masters)
-        first, second = dice.sample(range(shape.busy_agents), 2)
-        here, there = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        halves = Halves.drawn(dice, shape)
         at_ms = round_ms + dice.randint(1_000, 2_000)
         lasts_ms = round_ms + QUIET_FROM_MS - at_ms
-        yield from (Fault(at_ms, Kind.CUT, m, first, lasts_ms, 3) for m in there)
-        yield from (Fault(at_ms, Kind.CUT, m, second, lasts_ms, 3) for m in here)
-        yield Fault(at_ms + 100, Kind.CRASH_AGENT, 0, second, 200)
-        yield Fault(at_ms + 2_500, Kind.WIPE_MASTER, shared, 0, 100)
+        yield from halves.cuts(at_ms, lasts_ms)
+        yield Fault(at_ms + 100, Kind.CRASH_AGENT, 0, halves.second, 200)
+        yield Fault(at_ms + 2_500, Kind.WIPE_MASTER, halves.shared, 0, 100)
 
 
 def _shared_jump(dice: random.Random, shape: Shape) -> Iterator[Fault]:
     """The same with a clock: what both see jumps, and the second agent has just started."""
     for round_ms in range(0, shape.chaos_ms, ROUND_MS):
-        shared, *rest = dice.sample(range(shape.masters), shape.masters)
-        first, second = dice.sample(range(shape.busy_agents), 2)
-        here, there = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        halves = Halves.drawn(dice, shape)
         at_ms = round_ms + dice.randint(2_000, 6_000)
-        yield from (Fault(at_ms, Kind.CUT, m, first, 8_000, 3) for m in there)
+        yield from (Fault(at_ms, Kind.CUT, m, halves.first, 8_000, 3) for m in halves.there)
         # By different amounts: a fresh agent takes a clock for right that agrees with those set before. That
         # the guard watches the clock is what helps there (rule 11b).
         by_ns = dice.randint(30_000, 90_000) * MS
-        yield Fault(at_ms + 1_200, Kind.STEP_MASTER, shared, 0, 100, by_ns)
-        yield Fault(at_ms + 1_300, Kind.CRASH_AGENT, 0, second, 200)
-        yield from (Fault(at_ms + 1_500, Kind.CUT, m, second, 6_000, 3) for m in here)
+        yield Fault(at_ms + 1_200, Kind.STEP_MASTER, halves.shared, 0, 100, by_ns)
+        yield Fault(at_ms + 1_300, Kind.CRASH_AGENT, 0, halves.second, 200)
+        yield from (Fault(at_ms + 1_500, Kind.CUT, m, halves.second, 6_000, 3) for m in halves.here)
 
 
 def _bare_quorum(dice: random.Random, shape: Shape) -> Iterator[Fault]:
@@ -309,28 +326,22 @@ def _old_machine(dice: random.Random, shape: Shape) -> Iterator[Fault]:
     """Two agents see different halves of the masters; of the one that both see there are two machines, and
     one agent asks the old one. Who sees all has the new one admitted."""
     for round_ms in range(0, shape.chaos_ms, ROUND_MS):
-        shared, *rest = dice.sample(range(shape.masters), shape.masters)
-        first, second = dice.sample(range(shape.busy_agents), 2)
-        here, there = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        halves = Halves.drawn(dice, shape)
         at_ms = round_ms + dice.randint(1_000, 2_000)
         lasts_ms = round_ms + QUIET_FROM_MS - at_ms
-        yield from (Fault(at_ms, Kind.CUT, m, first, lasts_ms, 3) for m in there)
-        yield from (Fault(at_ms, Kind.CUT, m, second, lasts_ms, 3) for m in here)
-        yield Fault(at_ms + 500, Kind.OLD_MACHINE, shared, first, lasts_ms)
+        yield from halves.cuts(at_ms, lasts_ms)
+        yield Fault(at_ms + 500, Kind.OLD_MACHINE, halves.shared, halves.first, lasts_ms)
 
 
 def _promoted_copy(dice: random.Random, shape: Shape) -> Iterator[Fault]:
     """The same with a replica that lagged behind, in the place of the one that both see."""
     for round_ms in range(0, shape.chaos_ms, ROUND_MS):
-        shared, *rest = dice.sample(range(shape.masters), shape.masters)
-        first, second = dice.sample(range(shape.busy_agents), 2)
-        here, there = rest[: len(rest) // 2], rest[len(rest) // 2 :]
+        halves = Halves.drawn(dice, shape)
         at_ms = round_ms + dice.randint(1_000, 5_000)
-        yield from (Fault(at_ms, Kind.CUT, m, first, 6_000, 3) for m in there)
-        yield from (Fault(at_ms, Kind.CUT, m, second, 6_000, 3) for m in here)
-        yield Fault(at_ms + 2_000, Kind.PROMOTED_COPY, shared, 0, 3_000)
+        yield from halves.cuts(at_ms, 6_000)
+        yield Fault(at_ms + 2_000, Kind.PROMOTED_COPY, halves.shared, 0, 3_000)
         # It forgets that it was promoted; and no guard holds back what was stopped cleanly.
-        yield Fault(at_ms + dice.randint(2_200, 3_000), Kind.STOP_MASTER, shared, 0, 100)
+        yield Fault(at_ms + dice.randint(2_200, 3_000), Kind.STOP_MASTER, halves.shared, 0, 100)
 
 
 def _other_lists(dice: random.Random, shape: Shape) -> Iterator[Fault]:

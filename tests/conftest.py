@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Iterator
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # A slow machine is no failure. In CI the examples are the same in each run: a red run can be had again.
@@ -44,3 +46,17 @@ def _start_children_with_default_signals() -> None:
 
 
 _start_children_with_default_signals()
+
+
+# What programs of ours catch to end in order.
+_ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before() -> Iterator[None]:
+    """A test that calls a program's `main` has that program's handlers in this process. Left there, the
+    guard's raise its Interrupted in whatever is run next."""
+    before = [(number, signal.getsignal(number)) for number in _ENDING]
+    yield
+    for number, handler in before:
+        signal.signal(number, handler)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,3 +36,33 @@ def test_tests_that_ignore_signals_survive_them_and_start_children_that_do_not()
         check=False,
     )
     assert (done.returncode, done.stdout.split()) == (0, ["0", "0"]), done.stderr
+
+
+# A test that runs a program here, and the next one.
+ONE_AFTER_THE_OTHER = """
+import signal
+from lockd.guard import main
+
+def ending():
+    return [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]
+
+before = ending()
+
+def test_one():
+    assert main(["check", "--config", "/nonexistent/guard.conf"]) == 78
+    assert ending() != before
+
+def test_other():
+    assert ending() == before
+"""
+
+
+def test_what_a_program_catches_that_a_test_ran_is_caught_no_more_in_the_next(tmp_path: Path) -> None:
+    (tmp_path / "test_two.py").write_text(ONE_AFTER_THE_OTHER)
+    options = ["-q", "-c", os.devnull, "-p", "tests.conftest", "-p", "no:cacheprovider"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, tmp_path],
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    assert "2 passed" in done.stdout

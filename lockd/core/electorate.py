@@ -4,7 +4,7 @@ clock may be trusted (rule 11)."""
 from collections.abc import Sequence
 
 from lockd.core.clocks import NOT_WATCHED, Clocks
-from lockd.core.identities import Identity, voting_together
+from lockd.core.identities import Identity, agrees_with_all, voting_together
 from lockd.core.membership import State
 
 _AT_ODDS = "its list of members differs from that of the others"
@@ -13,11 +13,14 @@ _AT_ODDS = "its list of members differs from that of the others"
 class Electorate:
     """The masters by what they may do now, as bits: `up` are asked for votes, the votes of `trusted` count,
     `barred` have none because of their clocks alone. `distrust` says why a clock isn't trusted.
+    `agreeing`: those of `trusted`, and who is away and voted together with them: a vote that it gave before
+    still counts with theirs.
     own_clock: what is wrong with this host's, so that no vote may rest on it (rule 11e)."""
 
     def __init__(self, clocks: Clocks) -> None:
         self.up = 0
         self.trusted = 0
+        self.agreeing = 0
         self.barred = 0
         self.own_clock: str | None = None
         self.distrust: list[str | None] = [None] * len(clocks.watches)
@@ -56,4 +59,18 @@ class Electorate:
                 self.trusted |= bit
             elif why is not None and why != NOT_WATCHED:
                 self.barred |= bit
+        self.agreeing = self.trusted | self._away_and_agreeing(states, identities, together)
         return before ^ self.trusted
+
+    def _away_and_agreeing(
+        self, states: Sequence[State | None], identities: Sequence[Identity | None], together: int
+    ) -> int:
+        """By what each showed last: another machine that was admitted in its place meanwhile is known by the
+        lists of the others (rule 8)."""
+        voters = [identity for i, identity in enumerate(identities) if identity and together >> i & 1]
+        return sum(
+            1 << i
+            for i, (state, identity) in enumerate(zip(states, identities, strict=True))
+            if state in (None, State.DOWN) and identity is not None and self.distrust[i] is None
+            if agrees_with_all(identity, voters)
+        )

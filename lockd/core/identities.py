@@ -173,6 +173,10 @@ def agree(one: Identity, other: Identity) -> bool:
     )
 
 
+def agrees_with_all(one: Identity, others: Iterable[Identity]) -> bool:
+    return all(agree(one, other) for other in others)
+
+
 def voting_together(identities: Sequence[Identity | None]) -> int:
     """The largest set of which every two agree, as bits: only its votes make a quorum. Never by one list
     alone: a master that makes up numbers is the one that is left out. Of sets as large, the one with the

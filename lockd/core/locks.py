@@ -26,6 +26,10 @@ _TIMED_OUT_AT_ONCE = 16
 """When all masters stand still, all that was asked times out together: what else is due wants its turn in
 between."""
 _SPLIT = Refusal("TIMEOUT", "several try for it at the same moment, and none of them got it")
+_SHIFTED = Refusal("NOQUORUM", "the masters that vote changed while they were asked")
+_TRIED_AGAIN = (_SPLIT, _SHIFTED)
+"""What says of nobody that he holds it, nor of any master that it is missing: it is tried again, also for
+those that don't wait, for as long as one try may take."""
 _BROKEN = Refusal("ERR", "the agent failed at this; its log says how")
 _UNCERTAIN = Refusal("CLOCK", "the masters' clocks seem to have jumped, or this host stood still: ask again")
 NOT_HELD = Refusal("NOTHELD", "no such lease: it ended, or the token is another's")
@@ -76,7 +80,7 @@ class Locks:
             if queue.lease is not None:
                 self._refuse(holder, self._held_here(queue.lease, now_ns), now_ns)
                 return
-            if queue.rest is not None and queue.refusal not in (None, _SPLIT):
+            if queue.rest is not None and queue.refusal not in (None, *_TRIED_AGAIN):
                 assert queue.refusal is not None
                 self._refuse(holder, queue.refusal, now_ns)
                 return
@@ -100,8 +104,8 @@ class Locks:
         waited_ms = (now_ns - holder.asked_ns) // NS_PER_MS
         if queue.lease is not None or (refusal is not None and refusal.code == "TAKEN"):
             refusal = Refusal("TIMEOUT", f"waited {waited_ms} ms, it is still held by another")
-        elif refusal is _SPLIT:
-            refusal = Refusal(_SPLIT.code, f"waited {waited_ms} ms, {_SPLIT.text}")
+        elif refusal in _TRIED_AGAIN:
+            refusal = Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
         elif refusal is None and queue.attempt is not None:
             refusal = queue.attempt.no_quorum(self._masters, self._limits.masters)
         self._refuse(
@@ -212,7 +216,9 @@ class Locks:
             else:
                 self._grant(queue, attempt, fence, now_ns)
             return
-        if attempt.verdict is Verdict.TAKEN:
+        if attempt.verdict is Verdict.YES:
+            refusal = _SHIFTED
+        elif attempt.verdict is Verdict.TAKEN:
             retry_ms = attempt.retry_after_ms()
             refusal = Refusal("TAKEN", f"retry-after={retry_ms} held by another", retry_ms)
         elif attempt.verdict is Verdict.SPLIT:
@@ -225,7 +231,7 @@ class Locks:
         """Rule 8, when votes are counted: a quorum of these vote together with one another still. One may
         have answered before this agent learned that another machine was admitted in its place, and the
         others after."""
-        return (voters & self._masters.trusted).bit_count() >= self._quorum
+        return (voters & self._masters.agreeing).bit_count() >= self._quorum
 
     def _second_round(self, attempt: Attempt, now_ns: int) -> None:
         """The masters named different fences: have one accepted by a quorum (rule 6)."""
@@ -250,6 +256,8 @@ class Locks:
             self._grant(queue, attempt, proposal.value, now_ns)
         elif proposal.verdict is Verdict.TAKEN and now_ns < self._ends_ns(attempt, 0):
             self._second_round(attempt, now_ns)
+        elif proposal.verdict is Verdict.YES:
+            self._failed(queue, attempt, _SHIFTED, now_ns)
         else:
             self._failed(queue, attempt, proposal.no_quorum(self._masters, self._limits.masters), now_ns)
 
@@ -310,10 +318,9 @@ class Locks:
     def _turned_down(self, queue: Queue, refusal: Refusal, now_ns: int) -> None:
         queue.refusal = refusal
         again_ns = now_ns + self._back_off_ns(queue.tries, refusal)
-        # A split vote says of nobody that he holds it. It is tried again, also for those that don't wait, for
-        # as long as one try may take.
+        one_try_ago_ns = again_ns - self._timeout_ns
         self._refuse_the_impatient(
-            queue, refusal, now_ns, again_ns - self._timeout_ns if refusal is _SPLIT else now_ns
+            queue, refusal, now_ns, one_try_ago_ns if refusal in _TRIED_AGAIN else now_ns
         )
         if queue.waiters:
             queue.rest_until_ns = again_ns

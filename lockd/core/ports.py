@@ -28,9 +28,9 @@ class Masters(Protocol):
     that broke (rule 3)."""
 
     @property
-    def trusted(self) -> int:
-        """The masters whose answers count now, as bits, also of those that were asked before and are slow:
-        all of them vote together."""
+    def agreeing(self) -> int:
+        """The masters whose votes count together now, as bits, also those that voted before and are slow or
+        away."""
 
     def voting(self) -> int:
         """The masters that have a vote now, as bits."""

@@ -73,6 +73,10 @@ class Fleet:
 
     # core.ports.Masters
 
+    @property
+    def agreeing(self) -> int:
+        return self._electorate.agreeing
+
     def voting(self) -> int:
         return self._electorate.voting
 

@@ -569,14 +569,22 @@ class Link(asyncio.Protocol):
             except Exception as failure:
                 # Whatever it is: a link never gives up.
                 self.drop(str(failure) or repr(failure))
-            try:
-                await asyncio.wait_for(self._look_closer.wait(), _PROBE_S)
-                beats = 0
+            beats = 0 if await self._called_within_a_beat() else beats + 1
+            if not beats:
                 # At once, but a flood of errors is no reason to look a thousand times a second.
                 rest_ns = looked_ns + _LOOK_AGAIN_NS - boottime_ns()
                 await asyncio.sleep(0.0 if self._closed.is_set() else max(0.0, rest_ns / 1e9))
-            except TimeoutError:
-                beats += 1
+
+    async def _called_within_a_beat(self) -> bool:
+        """Whether something looked wrong meanwhile. Not by `wait_for`: that of Python 3.11 forgets that its
+        task was cancelled when both come in one turn, and an agent that stops would wait for this link for
+        ever."""
+        try:
+            async with asyncio.timeout(_PROBE_S):
+                await self._look_closer.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def probe_soon(self) -> None:
         """Its clock is to be looked at now: others seem to have jumped."""

@@ -34,7 +34,8 @@ CHANGES = {
     "time_sync_max_slew_ppm": 400,
     "restart_guard_delay_ms": 8000,
     "firewall_rules": [
-        {"ports": [6379], "from": list(APPS.values())}, {"ports": [9100, 9199], "from": ["10.77.0.31"]},
+        {"ports": [6379], "from": list(APPS.values())},
+        {"ports": [9100, 9199], "from": ["10.77.0.31"]},
     ],
 }
 UNITS = ("prometheus-node-exporter", "chrony", "lockd-guard-watch")

@@ -508,6 +508,16 @@ def test_answers_to_nothing_are_the_end_of_a_connection_and_not_of_an_agent(stre
     beside_a_bad_master(story)
 
 
+def test_an_agent_stops_also_in_the_moment_in_which_a_link_is_called_to_look_closer() -> None:
+    async def story(world: World) -> None:
+        await world.works(1)
+        await until(lambda: not world.bad_link._in_flight, "the link rests")
+        world.bad_link._look_closer.set()
+        await asyncio.wait_for(world.fleet.stop(), 10)
+
+    beside_a_bad_master(story)
+
+
 def test_an_answer_without_an_end_is_not_kept() -> None:
     """Pieces of texts that are within bounds, and a list that is, and never a whole answer."""
 

@@ -165,9 +165,7 @@ def test_another_user_has_no_more_connections_than_he_may(limited: Cluster, conn
     assert is_refused(connect(limited, NOBODY), "connections_per_user")
 
 
-def test_a_user_has_so_many_leases_and_others_still_get_theirs(
-    limited: Cluster, connect: Connect
-) -> None:
+def test_a_user_has_so_many_leases_and_others_still_get_theirs(limited: Cluster, connect: Connect) -> None:
     before = refusals(limited, "leases_per_user")
     wire, most = connect(limited, NOBODY), LIMITS["leases_per_user"]
     tokens = [token_of(wire.ask("LOCK", f"limit:{number}", TTL_MS)) for number in range(most)]
@@ -179,9 +177,7 @@ def test_a_user_has_so_many_leases_and_others_still_get_theirs(
     token_of(wire.ask("LOCK", "limit:more", TTL_MS))
 
 
-def test_leases_that_outlive_their_connection_count_on(
-    limited: Cluster, connect: Connect
-) -> None:
+def test_leases_that_outlive_their_connection_count_on(limited: Cluster, connect: Connect) -> None:
     most = LIMITS["leases_per_user"]
     with connect(limited, NOBODY) as gone:
         tokens = [token_of(gone.ask("LOCK", f"limit:{number}", TTL_MS, "DETACHED")) for number in range(most)]
@@ -214,9 +210,7 @@ def waiting(cluster: Cluster, connect: Connect, uids: Sequence[int]) -> list[Wir
     return wires
 
 
-def test_a_user_has_so_many_waiters_and_others_may_still_wait(
-    limited: Cluster, connect: Connect
-) -> None:
+def test_a_user_has_so_many_waiters_and_others_may_still_wait(limited: Cluster, connect: Connect) -> None:
     before = refusals(limited, "waiters_per_user")
     wires = waiting(limited, connect, [NOBODY] * LIMITS["waiters_per_user"])
     assert limit_hit(
@@ -367,17 +361,13 @@ def may_lock(wire: Wire, resource: str) -> bool:
     return True
 
 
-def test_only_its_users_may_lock_a_class_that_names_users(
-    ruled: Cluster, connect: Connect
-) -> None:
+def test_only_its_users_may_lock_a_class_that_names_users(ruled: Cluster, connect: Connect) -> None:
     assert may_lock(connect(ruled, DAEMON), "users:x")
     assert not may_lock(connect(ruled, NOBODY), "users:x")
     assert not may_lock(connect(ruled, NOBODY, GAMES), "users:x")
 
 
-def test_only_its_groups_may_lock_a_class_that_names_groups(
-    ruled: Cluster, connect: Connect
-) -> None:
+def test_only_its_groups_may_lock_a_class_that_names_groups(ruled: Cluster, connect: Connect) -> None:
     assert may_lock(connect(ruled, NOBODY, 12, GAMES, 13), "groups:x")
     assert may_lock(connect(ruled, NOBODY, *range(1_000, 1_200), GAMES), "groups:x")
     assert not may_lock(connect(ruled, NOBODY), "groups:x")
@@ -429,9 +419,7 @@ def test_a_class_has_its_own_most_wait(ruled: Cluster, connect: Connect) -> None
     token_of(wire.ask("LOCK", "nowait:x", TTL_MS, "WAIT", 0))
 
 
-def test_a_class_has_its_own_most_hold_and_it_is_the_default(
-    ruled: Cluster, connect: Connect
-) -> None:
+def test_a_class_has_its_own_most_hold_and_it_is_the_default(ruled: Cluster, connect: Connect) -> None:
     wire = connect(ruled)
     wire.ask("HELLO", 3)
     assert "1 to 2000 (class 'short')" in refused(wire, "LOCK", "short:x", 500, "MAXHOLD", 2_001, error="ERR")
@@ -475,9 +463,7 @@ ADMIN_ONLY = [["FORM"], ["FORM", "UNUSED"], ["ADMIT", "m1"], ["FORCERELEASE", "a
 
 
 @pytest.mark.parametrize("words", ADMIN_ONLY, ids=" ".join)
-def test_what_operators_do_is_denied_to_others(
-    ruled: Cluster, connect: Connect, words: list[str]
-) -> None:
+def test_what_operators_do_is_denied_to_others(ruled: Cluster, connect: Connect, words: list[str]) -> None:
     holder = connect(ruled)
     token = token_of(holder.ask("LOCK", "admin:x", TTL_MS))
     for uid in (NOBODY, DAEMON):
@@ -588,9 +574,7 @@ def test_one_sees_the_leases_that_one_may_lock_and_operators_see_all(
             assert (kind(reply) == "DENIED") if name not in sees else as_map(reply)[b"resource"] == name
 
 
-def test_one_who_may_not_look_is_not_told_whether_it_is_free(
-    ruled: Cluster, connect: Connect
-) -> None:
+def test_one_who_may_not_look_is_not_told_whether_it_is_free(ruled: Cluster, connect: Connect) -> None:
     holder, other = connect(ruled, DAEMON), connect(ruled, NOBODY)
     free = str(other.ask("HOLDER", "users:told"))
     token_of(holder.ask("LOCK", "users:told", TTL_MS))
@@ -607,9 +591,7 @@ def test_nobody_sees_the_whole_token_of_another(ruled: Cluster, connect: Connect
     assert token not in ruled.log_text()
 
 
-def test_a_list_that_nobody_reads_is_kept_for_a_few_at_a_time(
-    limited: Cluster, connect: Connect
-) -> None:
+def test_a_list_that_nobody_reads_is_kept_for_a_few_at_a_time(limited: Cluster, connect: Connect) -> None:
     holder, asking = connect(limited), [connect(limited) for _ in range(8)]
     tokens = [token_of(holder.ask("LOCK", f"list-{n}", TTL_MS)) for n in range(6)]
     for wire in asking:

@@ -74,9 +74,7 @@ def test_however_much_is_asked_for_or_half_asked_for_only_so_much_is_kept(
     assert other.reply() == b"x" * 60_000
 
 
-def test_the_kernel_keeps_little_for_one_who_does_not_read(
-    cluster: Cluster, connect: Connect
-) -> None:
+def test_the_kernel_keeps_little_for_one_who_does_not_read(cluster: Cluster, connect: Connect) -> None:
     wire, watcher = connect(cluster, NOBODY), connect(cluster)
     wire.send_raw(LONG)
     eventually(lambda: buffered(watcher) > 0, 10, "more than the kernel took")
@@ -126,9 +124,7 @@ def test_what_a_closed_one_held_is_nobody_elses_before_the_deadline_that_it_was_
     assert as_map(other.ask("LOCK", "deaf", TTL_MS, "WAIT", 60_000))[b"deadline_ns"] > deadline_ns
 
 
-def test_a_holder_need_not_read_what_it_is_told_while_it_works(
-    impatient: Cluster, connect: Connect
-) -> None:
+def test_a_holder_need_not_read_what_it_is_told_while_it_works(impatient: Cluster, connect: Connect) -> None:
     wire, watcher = connect(impatient, NOBODY), connect(impatient)
     wire.ask("HELLO", 3)
     token = token_of(wire.ask("LOCK", "at work", 100, "NOTIFY"))

@@ -41,7 +41,7 @@ MASTER = [
 ]  # fmt: skip
 COMMANDS = {
     b"lock", b"unlock", b"extend", b"holder", b"locks", b"masters", b"forcerelease", b"form", b"admit",
-    b"info", b"ping", b"echo", b"quit", b"select", b"hello", b"client", b"command",
+    b"info", b"ping", b"echo", b"quit", b"select", b"hello", b"client", b"command", b"auth",
 }  # fmt: skip
 
 

@@ -97,8 +97,8 @@ class Fleet:
     # core.ports.Masters
 
     @property
-    def trusted(self) -> int:
-        return self.electorate.trusted
+    def agreeing(self) -> int:
+        return self.electorate.agreeing
 
     def voting(self) -> int:
         return self.electorate.voting

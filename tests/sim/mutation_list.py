@@ -234,8 +234,8 @@ MUTATIONS = (
         "a fence accepted by one is enough",
         6,
         BALLOTS,
-        "if self.accepted >= self._quorum:",
-        "if self.accepted >= 1:",
+        "        if accepted >= self._quorum:",
+        "        if accepted >= 1:",
     ),
     one(
         "a master accepts a fence that isn't larger",

@@ -114,7 +114,7 @@ class Fleet:
     # core.ports.Masters
 
     @property
-    def trusted(self) -> int:
+    def agreeing(self) -> int:
         return self.votes
 
     def voting(self) -> int:

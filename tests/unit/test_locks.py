@@ -344,9 +344,38 @@ def test_votes_from_before_and_after_another_master_was_admitted_are_no_quorum()
     host.fleet.votes = 0b01111
     answer(host, 0, 1)
     assert app.lease is None
-    assert app.code == "NOQUORUM"
+    assert len(host.asked(Release)) == 1
+
+
+def test_what_was_no_quorum_only_as_another_master_was_admitted_is_tried_again_for_who_does_not_wait():
+    host = cluster()
+    slow(host, *range(5))
+    app = host.lock()
+    answer(host, 4)
+    host.fleet.votes = 0b01111
+    answer(host, 0, 1)
+    assert app.code == ""
     answer_all(host)
-    assert shown_by(host) == [None] * 5
+    host.pass_ms(10)
+    answer_all(host)
+    assert app.lease is not None
+
+
+def test_who_does_not_wait_is_refused_when_the_voters_change_for_as_long_as_one_try_may_take():
+    host = cluster()
+    slow(host, *range(5))
+    app = host.lock()
+    for _ in range(1_000):
+        answer(host, 4)
+        host.fleet.votes = 0b01111
+        answer(host, 0, 1)
+        answer_all(host)
+        if app.code:
+            break
+        host.fleet.votes = 0b11111
+        slow(host, *range(5))
+        host.pass_ms(1)
+    assert app.code == "NOQUORUM"
 
 
 def test_a_lease_goes_on_by_votes_that_count_together_only():

@@ -127,7 +127,8 @@ class Link(asyncio.Protocol):
         self.reason = "not connected yet"
         self.facts: Facts | None = None
         self._electorate = scripts.bulk(b"")
-        self._to_ask_again: list[tuple[Ballot, bytes, bytes]] = []
+        self._electorate_since_ns = 0
+        self._to_ask_again: list[Question] = []
         self.introduced = False
         self.blank_since_ns: int | None = None
         self.numbered: Numbered | None = None
@@ -266,7 +267,7 @@ class Link(asyncio.Protocol):
         status, value, master_us = reply
         if self._watch.observe(sent_ns, now_ns, master_us):
             listener.weigh(now_ns)
-        if status == NO_IDENTITY and self._looks_first(ballot, payload):
+        if status == NO_IDENTITY and self._looks_first(ballot, payload, sent_ns):
             return 0
         # Whether it counts is known only now that its clock has been looked at (rule 11).
         counts = listener.trusted & self._bit != 0
@@ -276,21 +277,23 @@ class Link(asyncio.Protocol):
         ballot.answered(self.index, status, value, counts, now_ns, shown)
         return took_ns
 
-    def _looks_first(self, ballot: Ballot, payload: bytes) -> bool:
+    def _looks_first(self, ballot: Ballot, payload: bytes, sent_ns: int) -> bool:
         """It is of another electorate than this link knew. When that is only another list of members (another
         master is being admitted), it is asked again once the link has looked, within its time: no app has to
         hear of it. Core has settled what belongs to a lease that is over."""
         self._look_closer.set()
         if ballot.verdict is not Verdict.OPEN:
             return False
-        self._to_ask_again.append((ballot, payload, self._electorate))
+        self._to_ask_again.append((ballot, payload, sent_ns))
         return True
 
     def _ask_refused_again(self) -> None:
         now_ns, refused = boottime_ns(), self._to_ask_again
         self._to_ask_again = []
-        for ballot, payload, electorate in refused:
-            other = self._electorate != electorate
+        for ballot, payload, sent_ns in refused:
+            assert not isinstance(ballot, Call)
+            # By when it was sent, not answered: the link may have looked in between.
+            other = sent_ns < self._electorate_since_ns
             if other and self._worth_asking(ballot) and now_ns < ballot.until_ns:
                 self.ask_vote((ballot, payload, now_ns))
                 continue
@@ -395,7 +398,8 @@ class Link(asyncio.Protocol):
         # The number is for the machine that was there: another may be behind the address next time (rule 8).
         self.blank_since_ns = self.numbered = None
         self._out.clear()
-        for question, payload, _ in self._in_flight:
+        # What was refused was asked before all that is on its way: no put-back may pass an older extension.
+        for question, payload, _ in (*self._to_ask_again, *self._in_flight):
             if isinstance(question, Call):
                 question.settle(MasterError("connection lost"))
             else:
@@ -403,8 +407,6 @@ class Link(asyncio.Protocol):
                     question.asked_again |= self._bit
                 self._debts.keep(question, payload)
         self._in_flight.clear()
-        for ballot, payload, _ in self._to_ask_again:
-            self._debts.keep(ballot, payload)
         self._to_ask_again.clear()
         self._debts.broke_off()
         if self.state is not State.DOWN and not self._unfit:
@@ -559,8 +561,7 @@ class Link(asyncio.Protocol):
             looked_ns = boottime_ns()
             try:
                 if beats % _INSPECT_EVERY == 0:
-                    await self._inspect()
-                    self._ask_refused_again()
+                    await self.inspect_now()
                     # What was refused with an error (a full disk, say) is still owed (rule 3).
                     self._settle_debts(after_break=False)
                 await self._probe()
@@ -645,7 +646,9 @@ class Link(asyncio.Protocol):
         for."""
         names = [master.name for master in self._config.masters]
         word = identity.electorate_as(self.master.name, names) if identity is not None else ""
-        self._electorate = scripts.bulk(word.encode())
+        before, self._electorate = self._electorate, scripts.bulk(word.encode())
+        if self._electorate != before:
+            self._electorate_since_ns = boottime_ns()
 
     def judge_again(self) -> None:
         """By what another master shows now."""
@@ -665,5 +668,7 @@ class Link(asyncio.Protocol):
         return State.MISCOUNTING, f"{shows}: {_ADVICE}"
 
     async def inspect_now(self) -> None:
-        """Look at the master again without waiting for the next beat (after it was formed or admitted)."""
+        """Look at the master again; also before the next beat, when it was formed or admitted. What it has
+        refused is asked again before anything else is: that was asked earlier."""
         await self._inspect()
+        self._ask_refused_again()

@@ -21,6 +21,7 @@ from lockd.masters.link import Link
 
 WITHIN_S = 15.0
 IDENTITY = Identity("test", "m1", 60_000, cluster_id="7" * 32, members=Members.first(["m1"]))
+LATER = IDENTITY.with_members(Members.of({"m1": 2}))
 
 
 def bulk(text: str) -> bytes:
@@ -35,7 +36,7 @@ class ScriptedMaster:
     """Answers the handshake as a healthy master does. `heard`: (connection, words), in order.
 
     first_time: what the first TIME is answered; scripts, kills: what one EVALSHA, or CLIENT KILL, after the
-    other is (None: hang up).
+    other is (None: hang up). identity: what it shows; looked: called when somebody looks at that.
     """
 
     def __init__(
@@ -46,6 +47,8 @@ class ScriptedMaster:
     ) -> None:
         self.heard: list[tuple[int, list[str]]] = []
         self.connections = 0
+        self.identity = IDENTITY
+        self.looked: Callable[[], None] = lambda: None
         self._first_time = first_time
         self._scripts = list(scripts)
         self._kills = list(kills)
@@ -81,9 +84,10 @@ class ScriptedMaster:
             case "DBSIZE", _:
                 return b":1\r\n"
             case "HGETALL", _:
-                return array(*(word for pair in IDENTITY.fields.items() for word in pair))
+                self.looked()
+                return array(*(word for pair in self.identity.fields.items() for word in pair))
             case "HGET", ["lockd:identity"]:
-                return bulk(IDENTITY.electorate)
+                return bulk(self.identity.electorate)
             case "HGET", _:
                 return b"$-1\r\n"
             case "SCRIPT", ["EXISTS"]:
@@ -296,5 +300,85 @@ def test_an_extension_of_a_lease_that_is_over_is_not_asked_again_when_scripts_we
         await until(lambda: master.connections == 2 and link.introduced, "the link is up again")
         await link.call("PING")
         assert master.asked("EVALSHA") == [1]
+
+    linked_to(master, story)
+
+
+# Votes that were meant for another list of members
+
+
+def of_scripts(status: int, value: int) -> bytes:
+    return b"*3\r\n:%d\r\n:%d\r\n:%d\r\n" % (status, value, time.time_ns() // 1_000)
+
+
+REFUSED, EXTENDED = of_scripts(-1, 0), of_scripts(1, 9_000)
+
+
+def extend(fleet: Fleet, nonce: str = "0") -> Extension:
+    now_ns = boottime_ns()
+    extension = Extension(
+        b"r", 32 * nonce.encode(), 9_000, b"p1", None, Gone(), 1, now_ns, now_ns + 10**10,
+        lambda *_: None,
+    )  # fmt: skip
+    extension.put_to(fleet.extend(extension))
+    assert extension.asked == 1
+    return extension
+
+
+def extensions(master: ScriptedMaster) -> list[tuple[str, str]]:
+    """Those that it was asked for, in order: the first digit of the nonce, and the electorate."""
+    return [(words[4][:1], words[-1]) for _, words in master.heard if words[0] == "EVALSHA"]
+
+
+def test_what_was_refused_is_asked_again_before_all_that_is_asked_after_a_look() -> None:
+    """Rule 2: a put-back must not pass an older extension. So also when it is an operator who had it looked
+    at."""
+    master = ScriptedMaster(scripts=(REFUSED, EXTENDED, EXTENDED))
+
+    async def story(fleet: Fleet, link: Link) -> None:
+        master.identity = LATER
+        first = extend(fleet, "1")
+        await until(lambda: len(extensions(master)) == 1, "it is asked", every_s=0)
+        await link.call("PING")
+        await link.inspect_now()
+        second = extend(fleet, "2")
+        await until(lambda: second.verdict is Verdict.YES, "both are answered")
+        assert first.verdict is Verdict.YES
+        old, new = IDENTITY.electorate, LATER.electorate
+        assert extensions(master) == [("1", old), ("1", new), ("2", new)]
+
+    linked_to(master, story)
+
+
+def test_what_was_refused_comes_before_what_was_on_its_way_on_the_next_connection() -> None:
+    master = ScriptedMaster(scripts=(REFUSED, None, EXTENDED, EXTENDED))
+
+    async def story(fleet: Fleet, link: Link) -> None:
+        master.identity = LATER
+        first, second = extend(fleet, "1"), extend(fleet, "2")
+        await until(lambda: second.verdict is Verdict.YES, "both are answered")
+        assert first.verdict is Verdict.YES
+        assert [nonce for nonce, _ in extensions(master)] == ["1", "2", "1", "2"]
+
+    linked_to(master, story)
+
+
+def test_what_was_asked_before_the_link_knew_the_new_list_is_asked_again_when_it_is_refused_later() -> None:
+    """It was on its way while the link looked."""
+    master = ScriptedMaster(scripts=(REFUSED, EXTENDED))
+
+    async def story(fleet: Fleet, link: Link) -> None:
+        asked = list[Extension]()
+        master.identity = LATER
+
+        def ask_meanwhile() -> None:
+            if not asked:
+                asked.append(extend(fleet))
+
+        master.looked = ask_meanwhile
+        await link.inspect_now()
+        await until(lambda: asked[0].verdict is not Verdict.OPEN, "it is answered")
+        assert asked[0].verdict is Verdict.YES
+        assert extensions(master) == [("0", IDENTITY.electorate), ("0", LATER.electorate)]
 
     linked_to(master, story)

@@ -310,7 +310,7 @@ fields = st.sampled_from(
 )
 ttls_ms = st.sampled_from([1, 2, 10, 100, 1_000, 5_000, CEILING_MS - 1, CEILING_MS, CEILING_MS + 1])
 ages_ms = st.sampled_from([0, 1, 9, 10, 11, 500, 4_990])
-proofs = st.sampled_from([1, 11])
+proofs = st.sampled_from([1, 2, 11])
 ends = st.sampled_from([Moment("end", us) for us in (-1, 0, 999, 1_000)])
 ends_of_hold = st.sampled_from([Moment("end of hold", us) for us in (-5_000, -1_001, -1_000, -999, 0)])
 moments = st.one_of(

@@ -367,6 +367,17 @@ def test_what_was_put_back_is_said_until_the_lease_has_been_proven_anew(master: 
     assert master.extend(ttl_ms=3_000, mark="p17")[:2] == [1, 3_000]
 
 
+def test_what_was_put_back_behind_a_later_proof_is_said_to_an_extension_that_was_asked_before(
+    master: Scripted,
+) -> None:
+    """Rule 2: it was refused here for another list of members, say, and is asked again when the put-back has
+    passed it."""
+    master.put_back(f"0 {OWNER} p10", ttl_ms=1_000)
+    for mark in ("p0", "p9", "p10"):
+        assert master.extend(ttl_ms=2_000, mark=mark)[:2] == [2, 2_000]
+    assert master.extend(ttl_ms=3_000, mark="p11")[:2] == [1, 3_000]
+
+
 def test_extend_is_refused_without_the_clusters_identity(blank: Scripted) -> None:
     assert blank.extend(mark="p1")[:2] == [-1, 0]
     blank.identify()

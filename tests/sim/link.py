@@ -57,7 +57,8 @@ class Link:
         self._debts = Debts()
         self._session: tuple[str, int] | None = None
         self._electorate = b""
-        self._to_ask_again: list[tuple[Any, bytes]] = []
+        self._electorate_since_ns = 0
+        self._to_ask_again: list[Question] = []
         self._wrong_slot: int | None = None
         self._heard_ns = 0
         self._looking = False
@@ -146,24 +147,25 @@ class Link:
         status, value, master_us, *shown = answer
         if self.watch.observe(sent_ns, now_ns, master_us):
             self._agent.fleet.weigh()
-        if status == NO_IDENTITY and self._looks_first(ballot):
+        if status == NO_IDENTITY and self._looks_first(ballot, sent_ns):
             return
         counts = bool(self._agent.fleet.electorate.trusted >> self.index & 1)
         ballot.answered(self.index, status, value, counts, now_ns, *shown)
 
-    def _looks_first(self, ballot: Any) -> bool:
+    def _looks_first(self, ballot: Any, sent_ns: int) -> bool:
         """It is asked again when it is only that the list of members has changed."""
         self.inspect_soon()
         if ballot.verdict is not Verdict.OPEN:
             return False
-        self._to_ask_again.append((ballot, self._electorate))
+        self._to_ask_again.append((ballot, sent_ns))
         return True
 
     def _ask_refused_again(self) -> None:
         now_ns, refused = self._agent.boot_ns(), self._to_ask_again
         self._to_ask_again = []
-        for ballot, electorate in refused:
-            if electorate != self._electorate and self._worth_asking(ballot) and now_ns < ballot.until_ns:
+        for ballot, sent_ns in refused:
+            other = sent_ns < self._electorate_since_ns
+            if other and self._worth_asking(ballot) and now_ns < ballot.until_ns:
                 self.ask(ballot)
             else:
                 ballot.answered(self.index, NO_IDENTITY, 0, False, now_ns)
@@ -208,14 +210,12 @@ class Link:
             connection.agent_listens = False
         self.introduced = False
         self.blank_since_ns = self.numbered = None
-        for question, _ in self._in_flight:
+        for question, _ in (*self._to_ask_again, *self._in_flight):
             if hasattr(question, "answered"):
                 if isinstance(question, Release):
                     question.asked_again |= 1 << self.index
                 self._debts.keep(question, b"")
         self._in_flight.clear()
-        for ballot, _ in self._to_ask_again:
-            self._debts.keep(ballot, b"")
         self._to_ask_again.clear()
         self._debts.broke_off()
         self._change(State.DOWN)
@@ -308,7 +308,8 @@ class Link:
         fleet, word = self._agent.fleet, ""
         if identity is not None:
             word = identity.electorate_as(fleet.name(self.index), fleet.configured.names)
-        self._electorate = word.encode()
+        if self._electorate != word.encode():
+            self._electorate, self._electorate_since_ns = word.encode(), self._agent.boot_ns()
 
     def judge_again(self) -> None:
         """By what another master shows now."""

@@ -16,7 +16,7 @@ from lockd.core.ballots import Attempt, Extension, FenceRound, PutBack
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import on_masters
 
-_TEXT = re.compile(rb"([^ ]+) ([0-9]+) ([0-9]+) [^ ]+ [0-9]+ [0-9]+(?: (p[0-9]+))?(?: =(.*))?", re.DOTALL)
+_TEXT = re.compile(rb"([^ ]+) ([0-9]+) ([0-9]+) [^ ]+ [0-9]+ [0-9]+(?: p([0-9]+))?(?: =(.*))?", re.DOTALL)
 
 Answer = tuple[int, int] | tuple[int, int, bytes]
 """Status and value, as the scripts return them in front of their time; and the nonce behind it, if any."""
@@ -34,7 +34,8 @@ class Key:
         return self.text[:32]
 
     def fields(self) -> tuple[int, int, bytes, bytes]:
-        """When granted (us), max hold (ms), the mark where it was put back, and its app's token."""
+        """When granted (us), max hold (ms), the number of the proof that it was put back
+        behind (b'': it wasn't), and its app's token."""
         found = _TEXT.fullmatch(self.text)
         assert found is not None, self.text
         nonce, granted_us, max_hold_ms, mark, value = found.groups()
@@ -180,7 +181,7 @@ class Store:
                 return 4, 0
             ttl_ms = min(ttl_ms, left_ms)
         key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)
-        was_put_back = marked == mark if mark else marked != b""
+        was_put_back = marked != b"" and (not mark or int(marked) >= int(mark[1:]))
         return 2 if was_put_back else 1, min(key.expires_ms - now_ms, ttl_ms)
 
     def put_back(

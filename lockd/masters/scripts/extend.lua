@@ -5,8 +5,9 @@
 --       3 the mark of the last proof ("pN") when its own agent asks, or ""  last: electorate
 -- Returns {status, value, time_us}
 --    1 extended            value = ms that may be relied upon: the ttl, or what max_hold leaves of it
---    2 extended, but it was put back since that proof; or, with an empty 3, at all: another may have held the resource in
---      between, and only its own agent knows
+--    2 extended, but it was put back since that proof, or behind a later one (this may be asked again when the put-back
+--      has been here already); or, with an empty 3, at all: another may have held the resource in between, and only its
+--      own agent knows
 --    0 held by another     value = how many ms until that one expires here
 --    3 missing
 --    4 held for max_hold already (asked only with an empty 3)
@@ -30,7 +31,7 @@ local lease = call('GET', KEYS[1])
 if not lease then return {3, 0, now_us} end
 local nonce, granted_us, max_hold_ms, rest = string.match(lease, '^(%S+) (%d+) (%d+) %S+ %d+ %d+(.*)$')
 if not nonce then return {0, call('PTTL', KEYS[1]), now_us} end
-local mark = string.match(rest, '^ (p%d+)')
+local mark = string.match(rest, '^ p(%d+)')
 local word = nonce
 if ARGV[3] == '' then word = string.match(rest, '^ =(.*)$') or string.match(rest, '^ p%d+ =(.*)$') or nonce end
 if word ~= ARGV[1] then return {0, call('PTTL', KEYS[1]), now_us} end
@@ -46,5 +47,5 @@ if lasts_ms < ttl_ms then
   call('PEXPIRE', KEYS[1], ttl_ms)
   lasts_ms = ttl_ms
 end
-local put_back = mark and (ARGV[3] == '' or mark == ARGV[3])
+local put_back = mark and (ARGV[3] == '' or tonumber(mark) >= tonumber(string.sub(ARGV[3], 2)))
 return {put_back and 2 or 1, math.min(lasts_ms, ttl_ms), now_us}

@@ -1,8 +1,8 @@
 -- A lease that a quorum has just proven is put on a master that never had it (rules 2, 9).
 --
 -- KEYS  1 the lease
--- ARGV  1 nonce  2 ttl_ms  3 "max_hold_ms owner pN" (N numbers that proof: extend.lua counts it from the next one
---         on) and " =token" where the app chose one  4 age of the lease in ms  last: electorate
+-- ARGV  1 nonce  2 ttl_ms  3 "max_hold_ms owner pN" (N numbers that proof: extend.lua counts it for what is asked
+--         behind the next one) and " =token" where the app chose one  4 age of the lease in ms  last: electorate
 -- Returns {status, value, time_us}
 --    2 put there           value = the ttl
 --    1 it was there already     0 held by another     value = how many ms until it expires here

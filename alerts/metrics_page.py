@@ -58,7 +58,7 @@ def agent_families() -> list[Any]:
 
 
 def guard_families() -> list[Any]:
-    text = guard.metrics_text(guard.State(), quarantined=False, until_s=0, delay_s=0)
+    text = guard.metrics_text(guard.State(), quarantined=False, until_s=0, delay_s=0, marked_s=0)
     return list(text_string_to_metric_families(text))
 
 

@@ -41,11 +41,22 @@ was ever told, until a quarantine of that length has been sat out; raising it co
 Data that was restored, copied or shortened is not only dirty: its fence counters are from the past, and votes
 are missing. So the guard keeps outside of it what the data was when last seen (mark.json): on which machine,
 in which folders, and of the AOF's last file the inode, how much of it was on disk for certain, and what stood
-there. The watch notes that every few seconds, `leave` at every stop. It syncs the file before it counts what
-is in it: an end that a power cut tears off was never noted. A start that is not proven clean compares: where
-the data is another's, older or shorter, it is moved aside (never deleted), and the master comes up blank,
-without a vote until it is admitted. A rewrite puts other files into the manifest: one may have been finished
-since the last note, more is doubt.
+there. `enter` notes that (also that there is none: Redis begins it), the watch every few seconds, `leave` at
+every stop. It syncs the file before it counts what is in it: an end that a power cut tears off was never
+noted. A start that is not proven clean compares: where the data is another's, older or shorter, it is moved
+aside (never deleted), and the master comes up blank, without a vote until it is admitted. Only what shows
+that counts: where data or mark can't be read, Redis stays out, and systemd tries again. The watch compares
+too: what was put under a running Redis is never noted, and no stop of it is clean.
+
+A rewrite puts another file in the place of the one that was noted. After a note of `leave` there is none: it
+must be the very file. Else it may be any number of rewrites since (a watch that was dead notes nothing; the
+alert LockMasterDataUnmarked says so), and what is lost is: files that were restored, after a power cut or a
+kill of the guard itself, *into* the same folder, with a higher number in their manifest and times that are
+not from before the note. Redis 6.2's AOF in one file has no number: any other file may be a rewrite then.
+
+Data that is not there is no reason to forget it: its disk may not be mounted. The mark is kept beside
+(mark.previous.json), and when data comes back that fits that, it is accepted, as after any dirty stop. A
+master that was admitted in its place meanwhile has another admission number: what came back has no vote.
 
 What it can't see: a whole machine restored from a snapshot, marks and data alike. Never restore a master.
 
@@ -101,7 +112,7 @@ Metrics (the watch writes the file every 15 s: an old `node_textfile_mtime_secon
     redis_lock_guard_quarantined, redis_lock_guard_quarantine_until_timestamp_seconds,
     redis_lock_guard_quarantines_total{reason}, redis_lock_guard_delay_seconds,
     redis_lock_guard_overrides_total, redis_lock_guard_clock_steps_total{direction},
-    redis_lock_guard_data_moved_aside_total
+    redis_lock_guard_data_moved_aside_total, redis_lock_guard_data_marked_timestamp_seconds
 """
 
 from __future__ import annotations
@@ -125,7 +136,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields, replace
 from enum import Enum
 from itertools import islice
 from pathlib import Path
@@ -138,7 +149,7 @@ DEFAULT_CONFIG = "/etc/lockd/guard.conf"
 
 # The files of the state folder.
 MARKER, PERMIT, STATE, OVERRIDE = "marker.json", "permit.json", "state.json", "override.json"
-MARK = "mark.json"
+MARK, PREVIOUS_MARK = "mark.json", "mark.previous.json"
 ENTER_LOCK, STATE_LOCK = "enter.lock", "state.lock"
 FORMAT = 1
 
@@ -147,10 +158,16 @@ OVERRIDE_VALID_NS = 15 * 60 * NS_PER_S
 # Faster than this is no drift of an honest clock; many small steps are found as surely as a large one.
 DRIFT_PER_MILLE = 1
 TAIL_BYTES = 65_536
+# No command of ours, nor a transaction, is longer in the AOF: a torn one that Redis cuts off when it loads.
+TORN_BYTES = 65_536
+# A file that is older than a note by more can't have been written after it, whatever the clock did.
+REWRITE_SLACK_S = 3_600
 # Of what others may have made endless: more is damage, not data. Redis's AOF is a handful of files.
 MAX_CONFIG_BYTES, MAX_RECORD_BYTES, MAX_AOF_FILES = 65_536, 4_194_304, 1_000
 METRICS_EVERY_NS = 15 * NS_PER_S
 MARK_EVERY_S = 5.0
+# While there is no data yet: a crash before the first note leaves only "Redis has begun".
+MARK_SOON_S = 0.5
 SAMPLE_EVERY_S = 0.1
 KILL_AGAIN_S = 0.02
 
@@ -394,6 +411,13 @@ class Host:
             return str(error)
         return "" if done.returncode == 0 else " ".join(done.stderr.split()) or f"status {done.returncode}"
 
+    def has_started(self, unit: str) -> bool:
+        """True when it has told systemd that it is ready, its data loaded. False when that is not known."""
+        command = ["systemctl", "is-active", "--quiet", unit]
+        with suppress(OSError, subprocess.TimeoutExpired):
+            return subprocess.run(command, capture_output=True, timeout=10, check=False).returncode == 0
+        return False
+
     def log(self, level: str, event: str, **values: object) -> None:
         """One line on stderr, as lockd's own. Never raises: a log that is gone must not stop the guard."""
         priority = {"info": "<6>", "warning": "<4>", "error": "<3>"}[level]
@@ -617,13 +641,16 @@ def encoded(record: Any) -> bytes:
 
 
 def decoded(kind: type[Record], data: bytes) -> Record:
-    """The dataclass that was written there. Raises Unreadable unless it has all its fields, and no others."""
+    """The dataclass that was written there. What an earlier guard did not know has its default. Raises
+    Unreadable when other fields are missing, or there are unknown ones."""
     try:
         document = json.loads(data)
         if document.pop("version") != FORMAT:
             raise Unreadable("another version wrote it")
-        wanted = {item.name: str(item.type).partition("[")[0] for item in fields(kind)}  # type: ignore[arg-type]
-        if document.keys() != wanted.keys():
+        items = fields(kind)  # type: ignore[arg-type]
+        wanted = {item.name: str(item.type).partition("[")[0] for item in items}
+        needed = {item.name for item in items if item.default is MISSING and item.default_factory is MISSING}
+        if not needed <= document.keys() <= wanted.keys():
             raise Unreadable("fields are missing, or there are unknown ones")
         for name, value in document.items():
             if type(value) is not _KINDS[wanted[name]]:
@@ -661,7 +688,12 @@ class Marker:
 @dataclass(frozen=True)
 class Mark:
     """The data as it was when last seen: at least that is to be there. folders: their inodes; rewrites: how
-    many the AOF has had; file: the last one in it, `size` bytes of which were on disk, with that `tail`."""
+    many the AOF has had; file: the last one in it, none when there is no data; `size` bytes of which were on
+    disk, with that `tail`. ended: nobody writes to it since; else Redis does, and may begin or rewrite it.
+
+    loaded: how large the file was when Redis was let start, 0 when that no longer matters: as it loads it, it
+    may cut off a torn end.
+    """
 
     host_id: str
     folders: str
@@ -670,6 +702,9 @@ class Mark:
     inode: int
     size: int
     tail: str
+    at_s: int = 0
+    ended: bool = False
+    loaded: int = 0
 
 
 @dataclass(frozen=True)
@@ -707,6 +742,10 @@ class State:
     steps_forward: int = 0
     steps_backward: int = 0
     moved_aside: int = 0
+    # Where the latest of that is, and why.
+    aside: str = ""
+    # There was a mark: one that is gone was taken away.
+    marked: bool = False
     quarantines: dict[str, int] = field(default_factory=_no_quarantines)
 
 
@@ -807,9 +846,9 @@ def _inode(file: int) -> str:
     return str(os.fstat(file).st_ino)
 
 
-def _is_there(name: str, folder: int) -> bool:
+def _is_there(name: str | Path, folder: int | None = None) -> bool:
     try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
+        os.stat(name, dir_fd=folder, follow_symlinks=folder is None)
     except FileNotFoundError:
         return False
     return True
@@ -853,18 +892,29 @@ def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True)
 class Aof:
-    """Which files Redis would load. rewrites: the number of the base; appended: those that are written to, in
-    their order."""
+    """Which files Redis would load. rewrites: the number of the base; files: the base, when there is one, and
+    those that are written to, in their order; none at all where Redis would begin empty."""
 
     folders: str
     rewrites: int
-    appended: tuple[str, ...]
+    files: tuple[str, ...]
+
+    @property
+    def data_folder(self) -> str:
+        return self.folders.partition(" ")[0]
+
+    @property
+    def in_one_file(self) -> bool:
+        """As before Redis 7."""
+        return " " not in self.folders
 
 
 @contextmanager
-def opened_aof(config: Config) -> Iterator[tuple[Aof, int] | None]:
-    """What the AOF is, and the folder with its files; None when there is none: Redis would begin empty.
-    Raises OSError, also for what is no AOF of Redis's making."""
+def opened_aof(config: Config) -> Iterator[tuple[Aof, int]]:
+    """What the AOF is, and the folder with its files. Raises OSError, also for what is none of Redis's."""
+    if not _is_there(config.data_dir):
+        yield Aof("", 0, ()), -1
+        return
     with opened(config.data_dir, _FOLDER & ~os.O_NOFOLLOW) as data:
         if _is_there(config.append_dir, data):
             with opened(config.append_dir, _FOLDER, data) as folder:
@@ -874,10 +924,8 @@ def opened_aof(config: Config) -> Iterator[tuple[Aof, int] | None]:
                         text = _read_whole(file, Path(manifest), MAX_RECORD_BYTES)
                     yield _aof_of(text, f"{_inode(data)} {_inode(folder)}"), folder
                     return
-        if _is_there(config.append_file, data):
-            yield Aof(_inode(data), 0, (config.append_file,)), data
-        else:
-            yield None
+        in_one_file = _is_there(config.append_file, data)
+        yield Aof(_inode(data), 0, (config.append_file,) if in_one_file else ()), data
 
 
 _MANIFEST_LINE = re.compile(rb"file ([A-Za-z0-9_.-]{1,255}) seq ([0-9]{1,18}) type ([bhi])(?: .*)?")
@@ -885,28 +933,30 @@ _MANIFEST_LINE = re.compile(rb"file ([A-Za-z0-9_.-]{1,255}) seq ([0-9]{1,18}) ty
 
 def _aof_of(manifest: bytes, folders: str) -> Aof:
     lines = [_MANIFEST_LINE.fullmatch(line) for line in manifest.splitlines() if line.strip()]
-    found = [line.groups() for line in lines if line is not None]
-    appended = sorted((int(seq), name.decode()) for name, seq, kind in found if kind == b"i")
-    if len(found) < len(lines) or not appended:
+    found = [(int(line[2]), line[1].decode(), line[3]) for line in lines if line is not None]
+    bases = sorted((seq, name) for seq, name, kind in found if kind == b"b")[-1:]
+    # None where Redis 7 has just put 6.2's file into a folder: it is the base then.
+    appended = sorted((seq, name) for seq, name, kind in found if kind == b"i")
+    if len(found) < len(lines) or not bases + appended:
         raise OSError(errno.EINVAL, "Not a manifest of Redis's")
-    bases = [int(seq) for _, seq, kind in found if kind == b"b"]
-    return Aof(folders, max(bases, default=0), tuple(name for _, name in appended))
+    return Aof(folders, bases[0][0] if bases else 0, tuple(name for _, name in bases + appended))
 
 
-def data_mark(config: Config, host_id: str) -> Mark | None:
-    """The data as it is now on disk; None when there is none. Raises OSError."""
-    with opened_aof(config) as found:
-        if found is None:
-            return None
-        aof, folder = found
-        name = aof.appended[-1]
+def data_mark(config: Config, host_id: str, at_s: int, *, ended: bool, loading: bool = False) -> Mark:
+    """The data as it is now on disk. `loading`: Redis may yet cut off a torn end. Raises OSError."""
+    with opened_aof(config) as (aof, folder):
+        if not aof.files:
+            return Mark(host_id, aof.folders, 0, "", 0, 0, "", at_s, ended)
+        name = aof.files[-1]
         with plain_file(name, folder) as file:
             # The size first: what is written meanwhile may not be on disk.
-            size = os.fstat(file).st_size
+            whole = os.fstat(file).st_size
             os.fsync(file)
             os.fsync(folder)
+            size = max(0, whole - TORN_BYTES) if loading else whole
             inode, tail = os.fstat(file).st_ino, _tail(file, size)
-    return Mark(host_id, aof.folders, aof.rewrites, name, inode, size, tail)
+    loaded = whole if loading else 0
+    return Mark(host_id, aof.folders, aof.rewrites, name, inode, size, tail, at_s, ended, loaded)
 
 
 def _tail(file: int, size: int) -> str:
@@ -914,29 +964,63 @@ def _tail(file: int, size: int) -> str:
     return hashlib.sha256(os.pread(file, size - begins, begins)).hexdigest()
 
 
-def why_not_ours(config: Config, mark: Mark | None, host_id: str) -> str:
+def why_not_ours(config: Config, mark: Mark, host_id: str) -> str:
     """Why this data is not what was last seen here, or came of it; nothing when it is, or when there is none.
     Raises OSError."""
-    with opened_aof(config) as found:
-        if found is None:
+    with opened_aof(config) as (aof, folder):
+        if not aof.files:
             return ""
-        aof, folder = found
-        if mark is None:
-            return "nothing says that it was written here"
         if mark.host_id != host_id:
             return "it was written on another machine"
-        if mark.folders != aof.folders:
+        noted = Aof(mark.folders, mark.rewrites, (mark.file,))
+        if aof.data_folder != noted.data_folder:
             return "its folder is another one"
-        if mark.file not in aof.appended:
-            # A rewrite that was finished since has put another in its place.
-            return "" if aof.rewrites == mark.rewrites + 1 else "it is older, or another's"
-        with plain_file(mark.file, folder) as file:
-            seen = os.fstat(file)
-            if seen.st_ino != mark.inode:
-                return f"{mark.file} is another file"
-            if seen.st_size < mark.size:
-                return f"{mark.file} is shorter than it was: {seen.st_size} bytes of {mark.size}"
-            return "" if _tail(file, mark.size) == mark.tail else f"{mark.file} is not what Redis wrote"
+        if not mark.file:
+            none = "there was none when Redis was last seen"
+            return none if mark.ended else _why_from_before(aof, folder, mark)
+        if noted.in_one_file and not aof.in_one_file:
+            return _why_not_upgraded(aof, folder, mark)
+        if aof.folders != mark.folders:
+            return "its folder is another one"
+        if mark.file not in aof.files:
+            return _why_no_rewrite(aof, folder, mark)
+        return _why_not_grown(aof, mark.file, folder, mark)
+
+
+def _why_not_upgraded(aof: Aof, folder: int, mark: Mark) -> str:
+    """Redis 7 puts 6.2's file into a folder, as the base, before it does anything else."""
+    if aof.rewrites > 1:
+        return _why_no_rewrite(aof, folder, mark)
+    return _why_not_grown(aof, aof.files[0], folder, mark)
+
+
+def _why_not_grown(aof: Aof, name: str, folder: int, mark: Mark) -> str:
+    with plain_file(name, folder) as file:
+        seen = os.fstat(file)
+        if seen.st_ino != mark.inode:
+            # What a rewrite makes has a number since Redis 7, and never the same one again.
+            return _why_no_rewrite(aof, folder, mark) if aof.in_one_file else f"{name} is another file"
+        if seen.st_size < mark.size:
+            return f"{name} is shorter than it was: {seen.st_size} bytes of {mark.size}"
+        return "" if _tail(file, mark.size) == mark.tail else f"{name} is not what Redis wrote"
+
+
+def _why_no_rewrite(aof: Aof, folder: int, mark: Mark) -> str:
+    """Why other files than the one that was noted are not its rewrite."""
+    if mark.ended or (aof.rewrites <= mark.rewrites and not aof.in_one_file):
+        return "it is older, or another's"
+    return _why_from_before(aof, folder, mark)
+
+
+def _why_from_before(aof: Aof, folder: int, mark: Mark) -> str:
+    """What Redis has begun since the note is no older; who restores files often keeps their times."""
+    with plain_file(aof.files[0], folder) as file:
+        is_older = os.fstat(file).st_mtime < mark.at_s - REWRITE_SLACK_S
+    return f"{aof.files[0]} is from before it was last seen" if is_older else ""
+
+
+# What says for certain that these are no files of Redis's making. Anything else may pass.
+_NOT_REDIS = (errno.ENOENT, errno.EINVAL, errno.ELOOP, errno.ENOTDIR, errno.EFBIG, errno.ENXIO)
 
 
 def move_aside(config: Config, suffix: str) -> str:
@@ -957,7 +1041,7 @@ def move_aside(config: Config, suffix: str) -> str:
 # Metrics
 
 
-def metrics_text(state: State, *, quarantined: bool, until_s: float, delay_s: float) -> str:
+def metrics_text(state: State, *, quarantined: bool, until_s: float, delay_s: float, marked_s: float) -> str:
     """What node_exporter's textfile collector reads."""
     reasons = {f'{{reason="{reason.value}"}}': state.quarantines[reason.value] for reason in Reason}
     steps = {'{direction="forward"}': state.steps_forward, '{direction="backward"}': state.steps_backward}
@@ -978,6 +1062,12 @@ def metrics_text(state: State, *, quarantined: bool, until_s: float, delay_s: fl
             "counter",
             "Starts that found data of another, or older or shorter than it was, and moved it aside.",
             {"": state.moved_aside},
+        ),
+        (
+            "data_marked_timestamp_seconds",
+            "gauge",
+            "When it was last noted what Redis has written, by the wall clock; 0 while Redis is not let run.",
+            {"": marked_s},
         ),
     ]
     lines = []
@@ -1026,6 +1116,7 @@ class Guard:
             delay_ns = self._note_longest(state, marker, permit)
             if dirt is not None:
                 dirt = self._without_foreign_data(state, dirt)
+                self._note_data(state, ended=True)
             if dirt is None:
                 self._discard_override()
                 self._admit(state, offset)
@@ -1107,46 +1198,137 @@ class Guard:
         rise_ns = now.low_ns - then.offset_ns
         return rise_ns if rise_ns > allowed_ns else 0
 
+    # What the data was
+
     def _without_foreign_data(self, state: State, dirt: Dirt) -> Dirt:
         """Data that is not what was last seen here is moved aside: the master comes up blank."""
-        why = self._why_not_ours()
+        why = self._why_foreign(state)
         if not why:
             return dirt
+        suffix = str(self.host.wall_ns())
+        state.moved_aside += 1
+        state.aside = f"{self.config.data_dir}/*.aside-{suffix} ({why})"
+        # First: who dies after it has moved a part finds the rest as foreign as before.
+        self.folder.put(STATE, state)
         try:
-            aside = move_aside(self.config, str(self.host.wall_ns()))
+            aside = move_aside(self.config, suffix)
         except OSError as error:
             raise _refusal(
                 f"its data is not what it was ({why}), and can't be moved aside ({_said(error)})",
                 f"move it out of {self.config.data_dir} yourself, and never back",
             ) from None
-        state.moved_aside += 1
         self.host.log("error", "data_moved_aside", why=why, to=aside)
         return Dirt(dirt.reason, f"{dirt.detail}; its data was moved aside, admit it as a new one: {why}")
 
-    def _why_not_ours(self) -> str:
-        mark = None
-        with suppress(Unreadable):
-            mark = self.folder.get(MARK, Mark)
+    def _why_foreign(self, state: State) -> str:
+        """What shows that the data is not what this master wrote here; nothing when nothing does. What can't
+        be read shows nothing: then this refuses, and systemd tries again."""
         try:
-            return why_not_ours(self.config, mark, self.host.host_id())
-        except OSError as error:
-            if not self.config.data_dir.exists():
-                return ""  # nothing to load, and nothing to move
-            return f"it can't be read ({_said(error)})"
+            mark = self.folder.get(MARK, Mark)
+        except Unreadable as error:
+            raise _refusal(
+                f"what its data was can't be read ({MARK} is {error})",
+                f"if that stays so: remove {self.folder.path / MARK}, which gives this master's data up. It"
+                " is moved aside then, and the master is blank, to be admitted as a new one",
+            ) from None
+        if mark is not None:
+            why = self._why_not_ours(mark)
+            return "" if not why or self._came_back() else why
+        with self._reading_data():
+            data = self._seen_data(ended=True)
+        # The first start with a guard that takes marks knows nothing of what was there before.
+        known = state.generation > 0 and not state.marked
+        return "" if not data.file or known else "nothing says that it was written here"
 
-    def mark_data(self) -> None:
-        """While Redis is in service: note what is on disk. Raises OSError."""
+    def _why_not_ours(self, mark: Mark) -> str:
+        with self._reading_data():
+            try:
+                return why_not_ours(self.config, mark, self.host.host_id())
+            except OSError as error:
+                if error.errno not in _NOT_REDIS:
+                    raise
+                return f"Redis has not written this ({_said(error)})"
+
+    @contextmanager
+    def _reading_data(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise _refusal(
+                f"its data can't be compared with what it was ({_said(error)})",
+                f"nothing, if it passes: systemd tries again. Else mend the disk of {self.config.data_dir}",
+            ) from None
+
+    def _came_back(self) -> bool:
+        """Is it the data that was gone at an earlier start?"""
+        try:
+            gone = self.folder.get(PREVIOUS_MARK, Mark)
+        except Unreadable as error:
+            self.host.log("error", "no_previous_mark", why=error)
+            return False
+        if gone is None or self._why_not_ours(gone):
+            return False
+        self.host.log("warning", "data_back", why="it is what was here before it was gone")
+        return True
+
+    def _note_data(self, state: State, *, ended: bool) -> None:
+        """What is there now, at a start. Raises OSError."""
+        with self._reading_data():
+            now = self._seen_data(ended=ended, loading=not ended)
+        before = self._mark_or_damaged()
+        if before is not None and before.file and not now.file:
+            self.folder.put(PREVIOUS_MARK, before)
+            self.host.log("error", "data_gone", why="moved aside, removed, or its disk is not mounted")
+        self.folder.put(MARK, now)
+        state.marked = True
+
+    def _seen_data(self, *, ended: bool, loading: bool = False) -> Mark:
+        at_s = self.host.wall_ns() // NS_PER_S
+        return data_mark(self.config, self.host.host_id(), at_s, ended=ended, loading=loading)
+
+    def _mark_or_damaged(self) -> Mark | None:
+        try:
+            return self.folder.get(MARK, Mark)
+        except Unreadable:
+            return None
+
+    def mark_data(self) -> str:
+        """While Redis is in service: note what is on disk. Returns why not, when it is not what Redis wrote:
+        it was put there meanwhile, and the older note stays. Raises OSError."""
         before = self._in_service()
         if before is None:
-            return
+            return ""
         # Not under the lock: a slow disk must not hold up anybody.
-        mark = data_mark(self.config, self.host.host_id())
-        if mark is None:
-            return
+        now, why = self._seen_since(self._mark_or_damaged(), ended=False)
+        if why:
+            return why
         with self._lock(STATE_LOCK):
             # Only what Redis itself wrote counts, and not what somebody put there when it had ended.
             if self._in_service() == before:
-                self.folder.put(MARK, mark)
+                self.folder.put(MARK, now)
+        return ""
+
+    def _seen_since(self, mark: Mark | None, *, ended: bool) -> tuple[Mark, str]:
+        """The data now, and why it is not what came of what was noted; looked at first, then compared: what
+        is put there in between is not noted. Raises OSError."""
+        now = self._seen_data(ended=ended)
+        if mark is None:
+            return now, ""
+        if mark.file and not now.file:
+            return now, "it is gone"
+        why = why_not_ours(self.config, mark, self.host.host_id())
+        if not ended and self._may_be_loading(mark, now):
+            now = replace(mark, at_s=now.at_s)
+        return now, why
+
+    def _may_be_loading(self, mark: Mark, now: Mark) -> bool:
+        untouched = mark.loaded > 0 and (mark.inode, mark.loaded) == (now.inode, now.size)
+        return untouched and not self.host.has_started(self.config.unit)
+
+    def awaits_data(self) -> bool:
+        """True while the last note says that there is none."""
+        mark = self._mark_or_damaged()
+        return mark is not None and not mark.file
 
     def _in_service(self) -> int | None:
         """The generation of the start that has a permit in this boot; None when none has."""
@@ -1155,15 +1337,19 @@ class Guard:
             return None
         return permit.generation if permit.generation == self.generation() else None
 
-    def _mark_at_the_end(self) -> None:
-        """What Redis left, however it ended. An older note is as good when that fails."""
+    def _mark_at_the_end(self) -> str:
+        """What Redis left, however it ended. An older note is as good when that fails. Returns why it is not
+        noted when Redis did not write it."""
         try:
-            mark = data_mark(self.config, self.host.host_id())
+            now, why = self._seen_since(self._mark_or_damaged(), ended=True)
+            if not why:
+                self.folder.put(MARK, now)
         except OSError as error:
             self.host.log("warning", "no_mark", why=_said(error))
-            return
-        if mark is not None:
-            self.folder.put(MARK, mark)
+            return ""
+        if why:
+            self.host.log("error", "data_replaced", why=why)
+        return why
 
     def _note_longest(self, state: State, marker: Marker | None, permit: Permit | None) -> int:
         """The delay: for the largest max TTL that is known of, since leases of that length may live."""
@@ -1212,6 +1398,7 @@ class Guard:
             raise OSError(f"{STATE} is {error}") from None
         if state is None:
             raise OSError(f"{STATE} has gone")
+        self._look_again()
         if overridden is None:
             # Whatever was longer than today's max TTL is over now.
             state.longest_ttl_ms = self.config.max_ttl_ms
@@ -1220,8 +1407,18 @@ class Guard:
             self.host.log("warning", "overridden", by=overridden.by, reason=overridden.reason)
         self._admit(state, read_offset(self.host))
 
+    def _look_again(self) -> None:
+        """A quarantine is long enough for somebody to put other data there."""
+        mark = self._mark_or_damaged()
+        why = self._why_not_ours(mark) if mark else "the note of it is gone"
+        if why:
+            raise _refusal(
+                f"its data was changed during its quarantine ({why})", "nothing: it begins anew by itself"
+            )
+
     def _admit(self, state: State, offset: Offset) -> None:
         """The permit comes last: without it the next stop is a dirty one."""
+        self._note_data(state, ended=False)
         self._turn(state, "in_service", None)
         self.folder.put(STATE, state)
         self.write_metrics()
@@ -1264,7 +1461,9 @@ class Guard:
         offset = read_offset(self.host)
         dirt = self._unclean(permit, unsound, state, offset)
         if permit is not None and permit.generation == state.generation:
-            self._mark_at_the_end()
+            replaced = self._mark_at_the_end()
+            if replaced and dirt is None:
+                dirt = Dirt(Reason.DATA_CHANGED, f"not by Redis: {replaced}")
         data: dict[str, str] = {}
         if dirt is None:
             try:
@@ -1517,7 +1716,15 @@ class Guard:
             quarantined=quarantined,
             until_s=round(ends_ns / NS_PER_S, 3) if quarantined else 0,
             delay_s=self._delay_s(state),
+            marked_s=self._marked_s(state),
         )
+
+    def _marked_s(self, state: State) -> int:
+        """When the data was last noted; of a Redis that may run only: a stopped one writes nothing."""
+        if self._now(state) != "in service":
+            return 0
+        mark = self._mark_or_damaged()
+        return mark.at_s if mark else state.changed_at_s
 
 
 def why_no_marker(state: State | None) -> Dirt:
@@ -1659,13 +1866,14 @@ class Watch:
         failed = ""
         while True:
             try:
-                self._guard.mark_data()
-                failed = ""
+                why = self._guard.mark_data()
+                why = f"it is not what Redis wrote: {why}" if why else ""
             except OSError as error:
-                if str(error) != failed:
-                    failed = str(error)
-                    self._host.log("error", "no_mark", why=_said(error))
-            time.sleep(MARK_EVERY_S)
+                why = _said(error)
+            if why and why != failed:
+                self._host.log("error", "no_mark", why=why)
+            failed = why
+            time.sleep(MARK_SOON_S if self._guard.awaits_data() else MARK_EVERY_S)
 
     def begin(self) -> None:
         """A step may have come while nobody watched."""

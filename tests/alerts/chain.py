@@ -71,10 +71,11 @@ class HostUnit(Unit):
         self.environment["PATH"] = f"{self._systemctl().parent}:{self.environment['PATH']}"
 
     def _systemctl(self) -> Path:
-        """What the watch of the guard calls to kill the unit's main process."""
+        """What the watch of the guard calls to kill the unit's main process, or to see whether it runs."""
         program = self.folder / "bin" / "systemctl"
         program.parent.mkdir()
-        program.write_text(f'#!/bin/sh\nexec kill -KILL "$(cat {self.folder}/main.pid)"\n')
+        main = f'"$(cat {self.folder}/main.pid)"'
+        program.write_text(f'#!/bin/sh\n[ "$1" = kill ] || exec kill -0 {main}\nexec kill -KILL {main}\n')
         program.chmod(0o755)
         return program
 

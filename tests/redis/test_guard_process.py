@@ -394,11 +394,11 @@ def test_a_link_or_a_fifo_in_place_of_the_metrics_holds_up_nobody(unit: Unit) ->
 
 
 def fake_systemctl(unit: Unit) -> None:
-    """`systemctl kill` that finds the main process of a unit in a file."""
+    """`systemctl kill` that finds the main process of a unit in a file, and no unit is active."""
     programs = unit.folder / "bin"
     programs.mkdir()
     (programs / "systemctl").write_text(
-        f'#!/bin/sh\necho "$*" >>{unit.folder}/systemctl.log\n'
+        f'#!/bin/sh\n[ "$1" = kill ] || exit 3\necho "$*" >>{unit.folder}/systemctl.log\n'
         f"pid=$(cat {unit.folder}/main.pid) || exit 1\nexec kill -9 $pid\n"
     )
     (programs / "systemctl").chmod(0o755)

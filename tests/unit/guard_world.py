@@ -29,6 +29,7 @@ class FakeHost(Host):
         self.boot = "boot-1"
         self.machine = "machine-1"
         self.synchronised = True
+        self.loaded = True
         self.while_waiting: Callable[[], None] = lambda: None
         # What a pause takes on BOOTTIME, as a share of what was asked for.
         self.pause_lasts = 1.0
@@ -69,6 +70,9 @@ class FakeHost(Host):
         self.kills.append(unit)
         return self.on_kill()
 
+    def has_started(self, unit: str) -> bool:
+        return self.loaded
+
     def log(self, level: str, event: str, **values: object) -> None:
         self.logged.append({"level": level, "event": event} | values)
 
@@ -105,8 +109,9 @@ class World:
 
     def note_data(self) -> None:
         """As the guard of a Redis that wrote what is there."""
-        mark = data_mark(Config(**self.settings), self.host.machine)  # type: ignore[arg-type]
-        assert mark is not None
+        at_s = self.host.wall_ns() // NS_PER_S
+        mark = data_mark(Config(**self.settings), self.host.machine, at_s, ended=False)  # type: ignore[arg-type]
+        assert mark.file
         if isinstance(self.disk, FragileDisk):
             self.disk.begin_with(MARK, encoded(mark))
         else:

@@ -165,7 +165,10 @@ def test_the_aof_has_to_be_synced_before_a_stop_is_clean(
 
     monkeypatch.setattr(guard_module.os, "fsync", fsync)
     running.leave(CLEAN)
-    running.start_for(Reason.DATA_CHANGED)
+    with pytest.raises(GuardError, match="Input/output error"):
+        running.enter()
+    monkeypatch.undo()
+    assert running.enter() == DELAY_NS
 
 
 def test_what_systemd_says_of_a_stop_is_what_the_operator_reads(running: World) -> None:
@@ -506,7 +509,7 @@ def test_a_container_that_is_booted_anew_keeps_its_machines_clock(running: World
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"\0\0", b"{}", b'{"version": 1, "generation": 3}', b"[1]", b'"in_service"']
+    "content", [b"", b"\0\0", b"{}", b'{"version": 1, "generation": "3"}', b"[1]", b'"in_service"']
 )
 def test_a_damaged_record_is_dirty_and_kept(stopped: World, content: bytes) -> None:
     (stopped.state / STATE).write_bytes(content)
@@ -1116,9 +1119,10 @@ def test_every_series_is_there_from_the_start(world: World) -> None:
         'redis_lock_guard_clock_steps_total{direction="forward"}': 0,
         'redis_lock_guard_clock_steps_total{direction="backward"}': 0,
         "redis_lock_guard_data_moved_aside_total": 0,
+        "redis_lock_guard_data_marked_timestamp_seconds": 0,
     }
     text = world.textfile.read_text()
-    assert text.count("# HELP ") == text.count("# TYPE ") == 7
+    assert text.count("# HELP ") == text.count("# TYPE ") == 8
 
 
 def test_the_metrics_say_when_the_quarantine_ends(world: World) -> None:

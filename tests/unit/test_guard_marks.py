@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -9,8 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from lockd.guard import MARK, Guard, GuardError, Reason
-from tests.unit.guard_world import CLEAN, KILLED, World
+from lockd.guard import (
+    MARK,
+    MARKER,
+    NS_PER_S,
+    PREVIOUS_MARK,
+    REWRITE_SLACK_S,
+    STATE,
+    Guard,
+    GuardError,
+    Reason,
+)
+from tests.unit.guard_world import CLEAN, DELAY_NS, KILLED, Dead, World
 
 
 @pytest.fixture
@@ -71,8 +83,15 @@ def take_a_manifest_of_long_ago(world: World) -> None:
 
 
 def take_a_manifest_from_far_ahead(world: World) -> None:
-    """As of the same master before it was wiped: its numbers began anew then."""
+    """As of the same master before it was wiped: its numbers began anew then. Its files are older."""
     rewritten(world, 9)
+    keep_old_times(world)
+
+
+def keep_old_times(world: World) -> None:
+    last_seen_s = json.loads((world.state / MARK).read_text())["at_s"]
+    for path in world.aof.parent.iterdir():
+        os.utime(path, (last_seen_s, last_seen_s - REWRITE_SLACK_S - 1))
 
 
 def remove_the_file(world: World) -> None:
@@ -81,10 +100,6 @@ def remove_the_file(world: World) -> None:
 
 def lose_the_note(world: World) -> None:
     (world.state / MARK).unlink()
-
-
-def damage_the_note(world: World) -> None:
-    (world.state / MARK).write_text("{")
 
 
 def rewritten(world: World, number: int) -> None:
@@ -112,7 +127,6 @@ def rewritten(world: World, number: int) -> None:
         take_a_manifest_from_far_ahead,
         remove_the_file,
         lose_the_note,
-        damage_the_note,
     ],
 )
 def test_data_that_is_not_what_redis_wrote_here_is_moved_aside_and_kept(
@@ -148,8 +162,21 @@ def finish_a_rewrite(world: World) -> None:
     rewritten(world, 1)
 
 
+def finish_many_rewrites(world: World) -> None:
+    """While the watch was dead, or enter and leave were run by hand."""
+    rewritten(world, 9)
+
+
 @pytest.mark.parametrize(
-    "change", [lambda _: None, grow, tear_off_what_was_never_noted, begin_a_rewrite, finish_a_rewrite]
+    "change",
+    [
+        lambda _: None,
+        grow,
+        tear_off_what_was_never_noted,
+        begin_a_rewrite,
+        finish_a_rewrite,
+        finish_many_rewrites,
+    ],
 )
 def test_what_redis_itself_has_written_since_the_last_note_stays(
     running: World, change: Callable[[World], None]
@@ -241,3 +268,374 @@ def test_an_end_that_is_not_on_disk_yet_is_not_noted(running: World, monkeypatch
     lose_power(running)
     running.enter()
     assert not is_blank(running)
+
+
+# What shows nothing
+
+
+def test_a_record_of_an_earlier_guard_is_read_and_the_data_stays(running: World) -> None:
+    """It knew neither the fields nor the marks."""
+    record = json.loads((running.state / STATE).read_text())
+    for name in ("moved_aside", "aside", "marked"):
+        del record[name]
+    (running.state / STATE).write_text(json.dumps(record))
+    lose_the_note(running)
+    lose_power(running)
+    running.start_for(Reason.NO_MARKER)
+    assert not is_blank(running)
+
+
+def test_a_mark_that_can_not_be_read_keeps_redis_out_until_somebody_gives_the_data_up(running: World) -> None:
+    (running.state / MARK).write_text("{")
+    lose_power(running)
+    for _ in range(2):
+        with pytest.raises(GuardError, match=r"remove .*mark\.json"):
+            running.enter()
+        assert not is_blank(running)
+    lose_the_note(running)
+    running.start_for(Reason.NO_MARKER)
+    assert is_blank(running)
+
+
+def fails(call: str, number: int, monkeypatch: pytest.MonkeyPatch, *, of: str) -> None:
+    """That call of the kernel, for what has this in its name."""
+    real = getattr(os, call)
+
+    def fail(what: int | str, *arguments: object, **named: object) -> object:
+        name = os.readlink(f"/proc/self/fd/{what}") if isinstance(what, int) else str(what)
+        if of in name:
+            raise OSError(number, os.strerror(number))
+        return real(what, *arguments, **named)
+
+    monkeypatch.setattr(os, call, fail)
+
+
+@pytest.mark.parametrize("file", ["appendonlydir", "manifest", ".incr.aof", MARK])
+@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES])
+def test_an_error_that_may_pass_keeps_redis_out_and_the_data_where_it_is(
+    running: World, monkeypatch: pytest.MonkeyPatch, file: str, number: int
+) -> None:
+    lose_power(running)
+    with monkeypatch.context() as failing:
+        fails("open", number, failing, of=file)
+        with pytest.raises(GuardError, match=os.strerror(number)):
+            running.enter()
+    assert not is_blank(running)
+    assert running.enter() == DELAY_NS
+    assert not is_blank(running)
+
+
+def test_a_read_error_keeps_redis_out_and_the_data_where_it_is(
+    running: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lose_power(running)
+    fails("pread", errno.EIO, monkeypatch, of=".incr.aof")
+    with pytest.raises(GuardError, match="can't be compared"):
+        running.enter()
+    monkeypatch.undo()
+    assert running.enter() == DELAY_NS
+    assert not is_blank(running)
+
+
+# The first note
+
+
+@pytest.fixture
+def blank(tmp_path: Path) -> World:
+    """A new host, without data: its Redis is let start."""
+    world = World(tmp_path)
+    shutil.rmtree(world.data / "appendonlydir")
+    lose_the_note(world)
+    world.enter()
+    return world
+
+
+def test_data_that_redis_has_begun_since_its_first_start_stays_though_nobody_has_noted_it(
+    blank: World,
+) -> None:
+    blank.write_data()
+    lose_power(blank)
+    blank.start_for(Reason.NO_MARKER)
+    assert not is_blank(blank)
+    assert not blank.guard().awaits_data()
+
+
+def test_data_that_comes_when_redis_has_ended_without_any_is_moved_aside(blank: World) -> None:
+    blank.leave(KILLED)
+    blank.write_data()
+    blank.start_for(Reason.UNCLEAN_STOP)
+    assert is_blank(blank)
+
+
+def test_data_that_comes_during_the_quarantine_of_a_blank_master_is_not_let_in(blank: World) -> None:
+    blank.leave(KILLED)
+
+    def restore() -> None:
+        if is_blank(blank):
+            blank.write_data()
+
+    blank.host.while_waiting = restore
+    with pytest.raises(GuardError, match="changed during its quarantine"):
+        blank.enter()
+    blank.host.while_waiting = lambda: None
+    blank.enter()
+    assert is_blank(blank)
+
+
+def test_data_that_is_older_than_a_first_start_is_moved_aside(blank: World) -> None:
+    blank.write_data()
+    keep_old_times(blank)
+    lose_power(blank)
+    blank.start_for(Reason.NO_MARKER)
+    assert is_blank(blank)
+
+
+def test_data_in_another_folder_than_redis_was_to_begin_in_is_moved_aside(blank: World) -> None:
+    blank.data.rename(blank.data.with_name("other"))
+    blank.data.mkdir()
+    blank.write_data()
+    lose_power(blank)
+    blank.start_for(Reason.NO_MARKER)
+    assert is_blank(blank)
+
+
+# Rewrites, and Redis before 7
+
+
+def test_after_a_stop_that_was_seen_there_is_no_rewrite(running: World) -> None:
+    running.leave(KILLED)
+    finish_a_rewrite(running)
+    running.enter()
+    assert is_blank(running)
+
+
+def one_file(world: World) -> Path:
+    """As Redis 6.2 has it, and let start with it."""
+    shutil.rmtree(world.data / "appendonlydir")
+    single = world.data / "appendonly.aof"
+    single.write_bytes(b"*1\r\n" * 10)
+    world.note_data()
+    world.enter()
+    world.guard().mark_data()
+    return single
+
+
+def rewrite_one_file(single: Path) -> None:
+    new = single.with_name("temp-rewriteaof-bg-1.aof")
+    new.write_bytes(b"*1\r\n")
+    new.rename(single)
+
+
+def test_a_rewrite_of_an_aof_in_one_file_stays(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    rewrite_one_file(one_file(world))
+    assert world.guard().mark_data() == ""
+    rewrite_one_file(world.data / "appendonly.aof")
+    lose_power(world)
+    world.start_for(Reason.NO_MARKER)
+    assert not is_blank(world)
+
+
+def test_after_a_stop_that_was_seen_another_single_file_is_moved_aside(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    single = one_file(world)
+    world.leave(KILLED)
+    rewrite_one_file(single)
+    world.enter()
+    assert is_blank(world)
+
+
+def upgraded(world: World, single: Path) -> None:
+    """Redis 7 makes a folder with the file as its base, and only later another to write to."""
+    folder = world.data / "appendonlydir"
+    folder.mkdir()
+    single.rename(folder / single.name)
+    (folder / "appendonly.aof.manifest").write_text("file appendonly.aof seq 1 type b\n")
+
+
+def test_an_aof_that_redis_7_has_just_taken_over_stays_and_is_noted(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    upgraded(world, one_file(world))
+    lose_power(world)
+    world.start_for(Reason.NO_MARKER)
+    assert not is_blank(world)
+    assert world.guard().mark_data() == ""
+    assert json.loads((world.state / MARK).read_text())["file"] == "appendonly.aof"
+
+
+def test_an_aof_that_was_shortened_when_redis_7_took_it_over_is_moved_aside(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    single = one_file(world)
+    os.truncate(single, 8)
+    upgraded(world, single)
+    lose_power(world)
+    world.start_for(Reason.NO_MARKER)
+    assert is_blank(world)
+
+
+def test_a_torn_end_that_redis_cuts_off_as_it_loads_is_no_shortened_data(running: World) -> None:
+    grow(running)
+    running.leave(KILLED)
+    running.enter()
+    running.host.loaded = False
+    assert running.guard().mark_data() == ""
+    shorten(running)
+    assert running.guard().mark_data() == ""
+    running.leave(CLEAN)
+    assert running.enter() == 0
+
+
+def test_what_is_shortened_once_redis_has_loaded_is_seen(running: World) -> None:
+    shorten(running)
+    assert "shorter" in running.guard().mark_data()
+
+
+# Under a running Redis
+
+
+@pytest.mark.parametrize("change", [shorten, put_back_the_folder, write_over_it, take_a_manifest_of_long_ago])
+def test_data_that_was_put_under_a_running_redis_is_not_noted_and_no_stop_of_it_is_clean(
+    running: World, change: Callable[[World], None]
+) -> None:
+    change(running)
+    before = (running.state / MARK).read_bytes()
+    assert running.guard().mark_data()
+    assert (running.state / MARK).read_bytes() == before
+    running.leave(CLEAN)
+    assert (running.state / MARK).read_bytes() == before
+    assert not (running.state / MARKER).exists()
+    running.start_for(Reason.DATA_CHANGED)
+    assert is_blank(running)
+
+
+def test_a_rewrite_under_a_running_redis_is_noted(running: World) -> None:
+    finish_a_rewrite(running)
+    assert running.guard().mark_data() == ""
+    assert json.loads((running.state / MARK).read_text())["rewrites"] == 1
+
+
+# Data that is gone
+
+
+def unmount(world: World) -> None:
+    world.data.rename(world.data.with_name("disk"))
+    world.data.mkdir()
+
+
+def mount(world: World) -> None:
+    shutil.rmtree(world.data)
+    world.data.with_name("disk").rename(world.data)
+
+
+def test_data_whose_disk_comes_back_is_accepted_again(running: World) -> None:
+    lose_power(running)
+    unmount(running)
+    running.start_for(Reason.NO_MARKER)
+    assert "data_gone" in running.host.events()
+    running.leave(KILLED)
+    mount(running)
+    running.start_for(Reason.UNCLEAN_STOP)
+    assert not is_blank(running)
+    assert aside(running) == []
+    assert "data_back" in running.host.events()
+    assert running.guard().mark_data() == ""
+
+
+def test_it_is_accepted_though_another_master_began_in_its_place(running: World) -> None:
+    running.leave(CLEAN)
+    unmount(running)
+    running.enter()
+    running.write_data()
+    running.guard().mark_data()
+    running.leave(CLEAN)
+    mount(running)
+    running.enter()
+    assert not is_blank(running)
+
+
+def test_what_comes_back_shorter_is_moved_aside(running: World) -> None:
+    lose_power(running)
+    unmount(running)
+    running.enter()
+    mount(running)
+    shorten(running)
+    lose_power(running)
+    running.enter()
+    assert is_blank(running)
+    assert (running.state / PREVIOUS_MARK).exists()
+
+
+def test_what_was_moved_aside_is_not_accepted_when_it_is_put_back(running: World) -> None:
+    shorten(running)
+    lose_power(running)
+    running.enter()
+    running.write_data()
+    running.guard().mark_data()
+    running.leave(KILLED)
+    shutil.rmtree(running.data / "appendonlydir")
+    [moved] = aside(running)
+    moved.rename(running.data / "appendonlydir")
+    running.enter()
+    assert is_blank(running)
+
+
+# Between two steps
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_a_start_that_dies_as_it_moves_data_aside_is_mended_by_the_next(
+    running: World, monkeypatch: pytest.MonkeyPatch, moved: bool
+) -> None:
+    real_rename = os.rename
+
+    def dies(source: object, target: object, **folders: int) -> None:
+        if ".aside-" in str(target):
+            if moved:
+                real_rename(source, target, **folders)  # type: ignore[arg-type]
+            raise Dead
+        real_rename(source, target, **folders)  # type: ignore[arg-type]
+
+    shorten(running)
+    lose_power(running)
+    with monkeypatch.context() as dying:
+        dying.setattr(os, "rename", dies)
+        with pytest.raises(Dead):
+            running.enter()
+    running.start_for(Reason.NO_MARKER)
+    assert is_blank(running)
+    assert running.metrics()["redis_lock_guard_data_moved_aside_total"] >= 1
+    running.write_data()
+    lose_power(running)
+    running.enter()
+    assert not is_blank(running)
+
+
+def test_a_stop_is_written_down_though_the_note_of_its_data_can_not_be(
+    running: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    guard = running.guard()
+    real_put = guard.folder.put
+
+    def put(name: str, record: object) -> None:
+        if name == MARK:
+            raise OSError(28, "No space left on device")
+        real_put(name, record)
+
+    monkeypatch.setattr(guard.folder, "put", put)
+    running.host.environ = CLEAN
+    guard.leave()
+    assert "no_mark" in running.host.events()
+    assert running.enter() == 0
+
+
+def test_the_metrics_say_when_the_data_was_last_noted(running: World) -> None:
+    metric = "redis_lock_guard_data_marked_timestamp_seconds"
+    noted_s = running.host.wall_ns() // NS_PER_S
+    running.host.now_ns += 100 * NS_PER_S
+    running.guard().write_metrics()
+    assert running.metrics()[metric] == noted_s
+    running.guard().mark_data()
+    running.guard().write_metrics()
+    assert running.metrics()[metric] == noted_s + 100
+    running.leave(CLEAN)
+    assert running.metrics()[metric] == 0

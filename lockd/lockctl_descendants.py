@@ -21,8 +21,17 @@ class Process:
     name: str
     parent: int
     group: int
-    ended: bool
-    """Nobody has collected it yet. Threads of it may live on."""
+    state: str
+    """A letter, as in proc(5)."""
+
+    @property
+    def ended(self) -> bool:
+        """Nobody has collected it yet. Threads of it may live on."""
+        return self.state == "Z"
+
+    @property
+    def stopped(self) -> bool:
+        return self.state == "T"
 
     def __str__(self) -> str:
         return f"{self.name} (pid {self.pid})"
@@ -108,4 +117,4 @@ def look_at(pid: int) -> Process | None:
         return None
     fields = after.split()
     name = before.partition(b"(")[2].decode(errors="backslashreplace")
-    return Process(pid, name, int(fields[1]), int(fields[2]), fields[0] == b"Z")
+    return Process(pid, name, int(fields[1]), int(fields[2]), fields[0].decode())

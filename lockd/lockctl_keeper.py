@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
-from lockd.lockctl_descendants import Descendants, Process, Sent, children_of
+from lockd.lockctl_descendants import Descendants, Process, Sent, children_of, look_at
 
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
@@ -98,10 +98,16 @@ class Command:
         with suppress(BlockingIOError):
             while (status := self._number()) is not None:
                 self._ended |= not os.WIFSTOPPED(status)
-                yield status
+                if not (os.WIFSTOPPED(status) and self._goes_on()):
+                    yield status
             self._lose_keeper()
         if not self.kept and not self.gone:
             yield from self._own_changes()
+
+    def _goes_on(self) -> bool:
+        """It was continued since the keeper saw that it had stopped: a kernel would tell of no stop then."""
+        first = look_at(self.id)
+        return first is not None and not first.stopped
 
     def _number(self) -> int | None:
         """The next one of the keeper's; None when it has ended."""

@@ -27,11 +27,11 @@ _TIMED_OUT_AT_ONCE = 16
 between."""
 _SPLIT = Refusal("TIMEOUT", "several try for it at the same moment, and none of them got it")
 _SHIFTED = Refusal("NOQUORUM", "the masters that vote changed while they were asked")
-_TRIED_AGAIN = (_SPLIT, _SHIFTED)
+_UNCERTAIN = Refusal("CLOCK", "the masters' clocks seem to have jumped, or this host stood still: ask again")
+_TRIED_AGAIN = (_SPLIT, _SHIFTED, _UNCERTAIN)
 """What says of nobody that he holds it, nor of any master that it is missing: it is tried again, also for
 those that don't wait, for as long as one try may take."""
 _BROKEN = Refusal("ERR", "the agent failed at this; its log says how")
-_UNCERTAIN = Refusal("CLOCK", "the masters' clocks seem to have jumped, or this host stood still: ask again")
 NOT_HELD = Refusal("NOTHELD", "no such lease: it ended, or the token is another's")
 
 
@@ -265,16 +265,21 @@ class Locks:
         """Until then what it brought may be handed out: it can be relied upon for a while yet."""
         return deadline_ns(attempt.t1_ns, attempt.ttl_ms) - cut_ns - self._min_validity_ns
 
+    def _too_late(self, attempt: Attempt, now_ns: int) -> Refusal:
+        """Where only a doubt about the clocks makes it so, those that can end it are asked (rule 11d)."""
+        if now_ns < self._ends_ns(attempt, 0):
+            return _UNCERTAIN
+        late_ms = (now_ns - attempt.t1_ns) // NS_PER_MS
+        return Refusal(
+            "NOQUORUM", f"the masters took {late_ms} ms, too long for a ttl of {attempt.ttl_ms} ms"
+        )
+
     def _grant(self, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
         # Rule 1, at the instant of answering. What this host stood still since it was asked for comes off it
         # (rule 11d).
         cut_ns = self._masters.suspected_cut_ns(attempt.gained_ns, attempt.yes)
         if now_ns >= self._ends_ns(attempt, cut_ns):
-            late_ms = (now_ns - attempt.t1_ns) // NS_PER_MS
-            too_late = Refusal(
-                "NOQUORUM", f"the masters took {late_ms} ms, too long for a ttl of {attempt.ttl_ms} ms"
-            )
-            self._failed(queue, attempt, too_late, now_ns)
+            self._failed(queue, attempt, self._too_late(attempt, now_ns), now_ns)
             return
         holder = attempt.holder
         self.timers.cancel(queue.waiters.pop(holder))

@@ -154,7 +154,7 @@ class Agent(Process):
         if self._knows_from is None or read_ns < self._stop_ended_ns:
             return
         vague = self._stood_ns < CERTAIN_NS or now_ns - read_ns > QUICK_NS
-        if vague or now_ns - master.stepped_ns < STEPPED_LATELY_NS or not self._watched_before(master):
+        if vague or now_ns - master.stepped_ns < STEPPED_LATELY_NS or not self._watched_before(index, master):
             return
         self.unseen_ns = 0
         self._knows_from.add(master.index)
@@ -162,11 +162,11 @@ class Agent(Process):
             self._knows_from = None
             self.world.note(Knows(now_ns, self.name))
 
-    def _watched_before(self, master: Master) -> bool:
+    def _watched_before(self, index: int, master: Master) -> bool:
         assert self._knows_from is not None
         if master.index in self._knows_from:
             return True
-        return self.fleet.clocks.distrust(master.index, self.boot_ns()) is None
+        return self.fleet.clocks.distrust(index, self.boot_ns()) is None
 
     def crash(self) -> None:
         """kill -9: the kernel closes its connections; what was sent before may still arrive."""

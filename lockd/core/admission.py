@@ -11,7 +11,9 @@ had its vote before it was told the number, so before its counters were read.
 
 Each agent that begins takes a number of its own, above all that were used before. So it may be interrupted
 anywhere, and begun anew by any agent; meanwhile nobody loses a vote by it. An agent that has seen another
-begin lets that one finish: else two that are asked in turn would begin anew for ever.
+begin lets that one finish: else two that are asked in turn would begin anew for ever. How often they are
+asked nobody knows, so it is given as long again as all this has gone on already: who outbids whom happens at
+longer and longer intervals, until one is asked again within its own.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -45,10 +47,6 @@ class Ready:
     numbered: Sequence[int]
 
 
-_OVERDUE_NS = 10_000_000_000
-"""Who began is given so much longer than it takes: its operator asks again every few seconds at least."""
-
-
 class TooFewOthers(Exception):
     """Fewer than a quorum of the others vote together."""
 
@@ -58,19 +56,19 @@ def next_step(
     others: Mapping[int, Identity],
     quorum: int,
     numbered: Numbered | None,
-    elsewhere_ns: int | None,
+    elsewhere: "Elsewhere",
     blank_since_ns: int,
     longest_ttl_ms: int,
     now_ns: int,
 ) -> Renumber | Wait | Ready:
     """What is to be done now to admit `name`. others: the masters that vote together, by their index.
-    numbered: what this agent has written before. elsewhere_ns: when it saw that another agent has, since
-    `name` is blank. Raises TooFewOthers."""
+    numbered: what this agent has written before. elsewhere: what it saw of others that have. Raises
+    TooFewOthers."""
     if len(others) < quorum:
         raise TooFewOthers
     if numbered is None or len(_showing(name, numbered.number, others)) < quorum:
-        if elsewhere_ns is not None:
-            theirs = wait_for_blank([elsewhere_ns + _OVERDUE_NS], longest_ttl_ms, now_ns)
+        if elsewhere.since_ns is not None:
+            theirs = wait_for_blank([elsewhere.since_ns + elsewhere.patience_ns], longest_ttl_ms, now_ns)
             if theirs.remaining_ms:
                 return theirs
         return _renumber(name, others)
@@ -91,15 +89,35 @@ def _showing(name: str, number: int, others: Mapping[int, Identity]) -> list[int
     return [i for i, of in others.items() if of.members.number_of(name) == number]
 
 
+_OVERDUE_NS = 10_000_000_000
+"""So much longer than it takes is given at least: an operator asks again every few seconds, mostly."""
+
+
 class Elsewhere:
     """Whether another agent is admitting this master, by what the others show. since_ns: when its number was
-    last seen to grow on a quorum of them; one alone may show any."""
+    last seen to grow on a quorum of them, and not by this agent; one alone may show any."""
 
-    __slots__ = ("_number", "since_ns")
+    __slots__ = ("_first_ns", "_number", "since_ns")
 
     def __init__(self) -> None:
         self._number = 0
+        self._first_ns: int | None = None
         self.since_ns: int | None = None
+
+    @property
+    def patience_ns(self) -> int:
+        """Who began last is given so much longer than it takes."""
+        if self.since_ns is None or self._first_ns is None:
+            return 0
+        return _OVERDUE_NS + self.since_ns - self._first_ns
+
+    def was_here(self) -> None:
+        """It was this agent that began."""
+        self.since_ns = None
+
+    def is_over(self) -> None:
+        """It is blank no more."""
+        self.since_ns = self._first_ns = None
 
     def look(self, name: str, others: Iterable[Identity], quorum: int, now_ns: int) -> None:
         numbers = sorted((of.members.number_of(name) for of in others), reverse=True)
@@ -107,6 +125,7 @@ class Elsewhere:
             return
         if 0 < self._number < numbers[quorum - 1]:
             self.since_ns = now_ns
+            self._first_ns = now_ns if self._first_ns is None else self._first_ns
         self._number = numbers[quorum - 1]
 
 

@@ -44,7 +44,7 @@ async def _admit(fleet: Fleet, link: Link, writer: Credentials | None) -> Progre
     if isinstance(step, Renumber):
         await _renumber(fleet, link, step, writer)
         await look_again(fleet)
-        link.elsewhere.since_ns = None  # what was seen there is our own
+        link.elsewhere.was_here()
         step = _next_step(fleet, link)
     if isinstance(step, Wait):
         return Progress("waiting", step.remaining_ms, step.total_ms)
@@ -76,7 +76,7 @@ def _next_step(fleet: Fleet, link: Link) -> Renumber | Wait | Ready:
             others,
             quorum,
             link.numbered,
-            link.elsewhere.since_ns,
+            link.elsewhere,
             link.blank_since_ns or boottime_ns(),
             longest_possible_ttl_ms(ceilings_ms, len(fleet.links)),
             boottime_ns(),

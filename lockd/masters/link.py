@@ -629,7 +629,8 @@ class Link(asyncio.Protocol):
         elif state is State.UP and self._wrong_slot is not None:
             state, reason = await self._look_at_counter(self._wrong_slot)
         if state is not State.BLANK:
-            self.blank_since_ns = self.numbered = self.elsewhere.since_ns = None
+            self.blank_since_ns = self.numbered = None
+            self.elsewhere.is_over()
         elif self.blank_since_ns is None:
             self.blank_since_ns = boottime_ns()
         self._change(state, reason)

@@ -291,7 +291,8 @@ class Link:
             state = State.MISCOUNTING
             self.call("counters", self._counted)
         if state is not State.BLANK:
-            self.blank_since_ns = self.numbered = self.elsewhere.since_ns = None
+            self.blank_since_ns = self.numbered = None
+            self.elsewhere.is_over()
         elif self.blank_since_ns is None:
             self.blank_since_ns = self._agent.boot_ns()
         if self.introduced:

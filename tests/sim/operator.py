@@ -99,7 +99,7 @@ class Change:
         now_ns = self._agent.boot_ns()
         try:
             step = next_step(
-                name, self._others(), self._quorum, link.numbered, link.elsewhere.since_ns,
+                name, self._others(), self._quorum, link.numbered, link.elsewhere,
                 link.blank_since_ns or now_ns, self._max_ttl_ms, now_ns,
             )  # fmt: skip
         except TooFewOthers:
@@ -117,6 +117,7 @@ class Change:
     def _renumbered(self, number: int) -> None:
         if self._written >= self._quorum:
             self._link.numbered = Numbered(number, self._agent.boot_ns())
+            self._link.elsewhere.was_here()
 
     def _write(self, link: Link, identity: Identity) -> None:
         shown = members_of(link).electorate

@@ -44,8 +44,8 @@ def step(
     blank_since_ms: int = 0,
     elsewhere: Elsewhere | None = None,
 ) -> Renumber | Wait | Ready:
-    elsewhere_ns = elsewhere.since_ns if elsewhere is not None else None
-    return next_step("m3", others, QUORUM, numbered, elsewhere_ns, blank_since_ms * MS, 60_000, now_ms * MS)
+    seen = elsewhere or Elsewhere()
+    return next_step("m3", others, QUORUM, numbered, seen, blank_since_ms * MS, 60_000, now_ms * MS)
 
 
 def seen(*lists: dict[int, Identity]) -> Elsewhere:
@@ -112,6 +112,46 @@ def test_an_agent_that_has_seen_another_begin_lets_it_finish() -> None:
     overdue = step(begun, now_ms=3 + SETTLED_MS + 10_000, elsewhere=other)
     assert isinstance(overdue, Renumber)
     assert overdue.number == 3
+
+
+class Agent:
+    """One that is asked to admit m3, again and again; `told` is what the others show, to all agents."""
+
+    def __init__(self, told: list[int]) -> None:
+        self._told = told
+        self._elsewhere = Elsewhere()
+        self._numbered: Numbered | None = None
+
+    def look(self, now_ms: int) -> None:
+        self._elsewhere.look("m3", after(self._told[0], 0, 1, 3, 4).values(), QUORUM, now_ms * MS)
+
+    def is_done(self, now_ms: int) -> bool:
+        told = step(after(self._told[0], 0, 1, 3, 4), self._numbered, now_ms, elsewhere=self._elsewhere)
+        if isinstance(told, Renumber):
+            self._told[0] = told.number
+            self._numbered = Numbered(told.number, now_ms * MS)
+            self.look(now_ms)
+            self._elsewhere.was_here()
+        return isinstance(told, Ready)
+
+
+@pytest.mark.parametrize("agents", [2, 3])
+@pytest.mark.parametrize("every_s", [1, 60, 75, 300, 3_600])
+def test_agents_that_are_asked_however_seldom_do_not_outbid_each_other_for_ever(
+    agents: int, every_s: int
+) -> None:
+    """Each is asked so often, in turn."""
+    told = [1]
+    all_of_them = [Agent(told) for _ in range(agents)]
+    for agent in all_of_them:
+        agent.look(0)
+    for turn in range(1_000):
+        now_ms = turn * every_s * 1_000 // agents
+        if all_of_them[turn % agents].is_done(now_ms):
+            break
+        for agent in all_of_them:
+            agent.look(now_ms)
+    assert now_ms <= max(2 * SETTLED_MS, 10 * every_s * 1_000), f"its number is {told[0]}"
 
 
 def test_so_does_one_whose_own_number_was_passed() -> None:

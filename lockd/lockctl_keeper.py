@@ -59,8 +59,8 @@ class Command:
 
     def __init__(self, start: Start) -> None:
         """Raises CannotExecute."""
-        strangers = children_of(os.getpid())
-        if not strangers:
+        self._strangers = children_of(os.getpid())
+        if not self._strangers:
             # A shell that became lockctl by `exec` may have left us children. Theirs are none of ours.
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self._lifeline, self._held_end = os.pipe()
@@ -87,7 +87,7 @@ class Command:
         """Nothing of it is left."""
         self._ended = False
         self._below_keeper = Descendants(self._keeper)
-        self._below_us = Descendants(ours, strangers)
+        self._below_us = Descendants(ours, self._strangers)
 
     def fileno(self) -> int:
         """Readable when `changes` has something to tell."""
@@ -125,9 +125,11 @@ class Command:
         if not self._ended:
             self._ended = True
             yield int(signal.SIGKILL)
-        with suppress(ChildProcessError):
+        try:
             while os.waitpid(-1, os.WNOHANG)[0]:
                 """Collected."""
+        except ChildProcessError:
+            self.gone = True
 
     def send_group(self, number: int) -> None:
         """A signal to its group, as a terminal sends it."""
@@ -139,7 +141,9 @@ class Command:
         self.send_group(number)
         beside = None if number == signal.SIGKILL else self.id
         sent = (self._below_keeper if self.kept else self._below_us).send(number, beside=beside)
-        if not (self.kept or sent.reached or sent.spared):
+        # Where strangers are, nobody is handed to us, and only a walk can tell. Else the kernel does, in
+        # _own_changes: one that ends while we walk hands its children to us behind our back.
+        if self._strangers and not (self.kept or sent.reached or sent.spared):
             self.gone = True
         return sent
 
@@ -209,13 +213,15 @@ class _Keeper:
         return False
 
     def _end_all(self) -> None:
-        below = Descendants(os.getpid())
+        below, before = Descendants(os.getpid()), Sent(reached=1)
         while self._collect():
             sent = below.send(signal.SIGKILL)
-            if sent.spared and not sent.reached:
+            # Whom a walk missed, as his parent ended meanwhile, the next one finds.
+            if sent.spared and not (before.reached or sent.reached):
                 with suppress(OSError):
                     os.write(2, f"lockctl: it was killed. {cannot_be_ended(sent.spared)}\n".encode())
                 return
+            before = sent
             time.sleep(_WALK_AGAIN_S)
 
 

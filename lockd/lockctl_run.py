@@ -28,6 +28,7 @@ import hiredis
 
 from lockd.agent_clock import AgentClock
 from lockd.clock import boottime_ns
+from lockd.lockctl_descendants import Sent
 from lockd.lockctl_keeper import CannotExecute, Command, Start, cannot_be_ended
 
 ANSWER_WITHIN_S = 5.0
@@ -443,6 +444,7 @@ class Supervisor:
         self._signals = signals
         self._deadline_ns = lease.deadline_ns
         self._killing = False
+        self._killed = Sent(reached=1)
         self._given_up = False
         self._spared: set[int] = set()
         self._status: int | None = None
@@ -514,8 +516,10 @@ class Supervisor:
         if news := [process for process in sent.spared if process.pid not in self._spared]:
             self._spared.update(process.pid for process in news)
             _say(cannot_be_ended(news))
-        if not sent.reached and not self._given_up:
+        # Whom a walk missed, as his parent ended meanwhile, the next one finds.
+        if not (self._killed.reached or sent.reached or self._given_up):
             self._given_up = bool(sent.spared) or self._out_of_sight()
+        self._killed = sent
 
     def _out_of_sight(self) -> bool:
         """Something is left, and nobody who could be killed is found."""

@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from lockd import __version__
 from lockd.clock import boottime_ns
+from lockd.core.slewing import MOST_PPM
 from lockd.lockctl_run import Refused, Unreachable
 
 NS_PER_MS = 1_000_000
@@ -201,6 +202,7 @@ def examine(ask: Ask, socket_path: str, config_path: str | None = None) -> list[
         *check_masters(masters),
         *check_round_trips(masters),
         *check_clocks(masters),
+        *check_slewing(agent),
         *check_max_ttl(masters, configured),
         *check_versions(masters),
         *check_canary(canary),
@@ -242,7 +244,8 @@ def check_socket(file: SocketFile) -> list[Finding]:
         return [Finding("socket", Verdict.FAILURE, f"{file.path} {what}", then)]
 
     if file.mode is None:
-        return failure("is not there", "start the agent, or name its socket with --socket or LOCKD_SOCKET")
+        then = "start the agent, or name its socket with --socket or LOCKD_SOCKET"
+        return failure("is not there", f"{then}; if it runs, see LockdAppSocketGone.md")
     if not stat.S_ISSOCK(file.mode):
         return failure("is no socket", "name the agent's socket with --socket or LOCKD_SOCKET")
     if not file.writable:
@@ -388,6 +391,18 @@ def check_clocks(masters: Sequence[Master]) -> list[Finding]:
         return [Finding("clocks", Verdict.WARNING, what, then)]
     most_us = max((abs(offset_us) for _, offset_us in known), default=0)
     return [Finding("clocks", Verdict.OK, f"{most_us / 1000:.1f} ms apart from their median at most")]
+
+
+def check_slewing(agent: AgentAnswer) -> list[Finding]:
+    """Is this host's own clock slewed faster than leases allow for? Then no vote counts here."""
+    if "clock_slew_ppm" not in agent.info:
+        return []
+    ppm = int(agent.info["clock_slew_ppm"])
+    what = f"this host's clock is slewed by {ppm} ppm, {MOST_PPM} at most"
+    if abs(ppm) <= MOST_PPM:
+        return [Finding("slewing", Verdict.OK, what)]
+    then = "no lock is granted on this host: chronyc tracking, and see LockClockSlewed.md"
+    return [Finding("slewing", Verdict.FAILURE, what, then)]
 
 
 def check_max_ttl(masters: Sequence[Master], configured: Configured | None) -> list[Finding]:

@@ -88,6 +88,7 @@ class Metrics(Watcher, Collector):
         self._locks: Locks | None = None
         self._connections: Callable[[], int] | None = None
         self._census: Counted | None = None
+        self._socket_trouble: Callable[[], str] = lambda: "not made yet"
         self.registry = CollectorRegistry(auto_describe=True)
         self.registry.register(self)
         ProcessCollector(registry=self.registry)
@@ -98,6 +99,10 @@ class Metrics(Watcher, Collector):
         """What a scrape looks at by itself. `connections` is called from the thread of the scrape."""
         self._fleet, self._locks, self._connections = fleet, locks, connections
         self._census = Counted(self._new_census, locks, self._now_ns)
+
+    def watch_socket(self, trouble: Callable[[], str]) -> None:
+        """`trouble` says why no app gets in, or nothing. It is called from the thread of the scrape."""
+        self._socket_trouble = trouble
 
     def census_steps(self) -> Iterator[None]:
         """Count what is held and waited for, unless that was done a moment ago. Rest whenever it yields."""
@@ -519,6 +524,11 @@ class Metrics(Watcher, Collector):
     def _of_agent(self) -> Iterator[Metric]:
         connections = self._connections() if self._connections is not None else 0
         yield gauge("connections", "Connections of apps.", connections)
+        yield gauge(
+            "app_socket_ok",
+            "Whether apps that come find the agent at its socket: 1 or 0.",
+            int(not self._socket_trouble()),
+        )
         yield counter(
             "limit_refusals",
             "What was refused because of a limit, by its name in the configuration.",

@@ -113,6 +113,7 @@ class Agent:
         self._notify = notifier()
         self._socket = AppSocket(config.socket)
         self._socket_trouble = ""
+        self.metrics.watch_socket(self._socket.trouble)
         self._server: asyncio.AbstractServer | None = None
 
     async def run(self) -> None:
@@ -455,6 +456,7 @@ class Agent:
                 "masters": len(self.fleet.links),
                 "quorum": self.quorum,
                 "masters_voting": self.fleet.voting().bit_count(),
+                "clock_slew_ppm": self.fleet.slewing.ppm,
                 "draining": int(self.locks.draining),
                 "canary_failures": canary.failures,
                 "canary_trouble": canary.code,

@@ -75,6 +75,10 @@ class World:
         except urllib.error.HTTPError as refused:
             return refused.code, refused.read().decode()
 
+    def shown_ok(self) -> float:
+        """As Prometheus gets it."""
+        return self.cluster.metrics()["lockd_app_socket_ok"]
+
     def close(self) -> None:
         self.cluster.close()
         self._manager.close()
@@ -180,10 +184,12 @@ def test_where_it_cannot_be_made_again_it_is_not_ready_and_says_why_until_it_can
     shutil.rmtree(ready.folder)
     assert ready.readiness() == (503, f"the socket {ready.cluster.socket} is gone\n")
     eventually(lambda: "event=socket_trouble" in ready.cluster.log_text(), 10, "it is in the log")
+    assert ready.shown_ok() == 0
     ready.folder.mkdir()
     with eventually(lambda: Wire(ready.cluster.socket), 10, "new apps get in") as wire:
         assert wire.ask("PING") == b"PONG"
     eventually(lambda: ready.readiness()[0] == 200, what="it is ready")
+    assert ready.shown_ok() == 1
     assert ready.cluster.log_text().count("event=socket_trouble") == 1
 
 
@@ -196,6 +202,7 @@ def test_something_else_in_its_place_is_told_of_and_left_alone(ready: World) -> 
     assert ready.readiness() == (503, f"{told}\n")
     eventually(lambda: told in ready.cluster.log_text(), 10, "it is in the log")
     assert path.read_text() == "somebody's"
+    assert ready.shown_ok() == 0
     path.unlink()
     with eventually(lambda: Wire(path), 10, "new apps get in") as wire:
         assert wire.ask("PING") == b"PONG"

@@ -37,6 +37,7 @@ def test_a_cluster_that_is_well_gets_no_advice(cluster: Cluster) -> None:
         "configuration",
         "quorum",
         "clocks",
+        "slewing",
         "lock",
         "fences",
         "boottime",

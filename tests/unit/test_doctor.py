@@ -32,6 +32,7 @@ from lockd.doctor import (
     check_max_ttl,
     check_quorum,
     check_round_trips,
+    check_slewing,
     check_socket,
     check_versions,
     examine,
@@ -73,6 +74,7 @@ def test_everything_that_is_not_well_says_what_to_do_next(tmp_path: Path) -> Non
     bad = [
         *check_socket(SocketFile.at(str(tmp_path / "none"))),
         *check_agent(AgentAnswer(200_000, {"lockd_version": "0", "draining": 1})),
+        *check_slewing(AgentAnswer(1, {"clock_slew_ppm": 1_200})),
         *check_configuration(Configured("f", problems="cluster: missing"), AgentAnswer(1, {})),
         *check_configuration(Configured("f", fingerprint="a"), AgentAnswer(1, {"config_fingerprint": "b"})),
         *check_quorum(masters(DOWN)),
@@ -290,6 +292,19 @@ def test_leases_on_fewer_than_all_masters_are_listed_once_they_had_time() -> Non
     assert "and 2 more" in finding.what
 
 
+@pytest.mark.parametrize("ppm", [1_001, -83_333])
+def test_a_host_whose_clock_is_slewed_too_fast_is_named_as_such(ppm: int) -> None:
+    finding = the(check_slewing(AgentAnswer(1, {"clock_slew_ppm": ppm})))
+    assert finding.verdict is FAILURE
+    assert f"slewed by {ppm} ppm, 1000 at most" in finding.what
+    assert "LockClockSlewed.md" in finding.then
+
+
+def test_what_a_time_server_slews_is_well_and_an_agent_that_does_not_say_is_not_judged() -> None:
+    assert the(check_slewing(AgentAnswer(1, {"clock_slew_ppm": -1_000}))).verdict is OK
+    assert check_slewing(AgentAnswer(1, {})) == []
+
+
 # All of it
 
 
@@ -319,6 +334,12 @@ def test_an_agent_that_does_not_answer_ends_the_examination() -> None:
         ("socket", FAILURE),
         ("agent", FAILURE),
     ]
+
+
+def test_the_slewing_of_the_agents_host_is_among_what_is_looked_at() -> None:
+    info = {"lockd_version": __version__, "clock_slew_ppm": 5_000}
+    found = {finding.check: finding for finding in examine(an_agent(INFO=info), "/none/s")}
+    assert found["slewing"].verdict is FAILURE
 
 
 def test_leases_that_were_lost_are_left_out() -> None:

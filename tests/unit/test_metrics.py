@@ -431,6 +431,14 @@ def test_what_the_host_stood_still_is_counted(metrics: Metrics) -> None:
     assert samples["lockd_stood_still_seconds_total"] == 31.5
 
 
+def test_whether_apps_find_the_socket_is_shown(metrics: Metrics) -> None:
+    troubles = ["", "the socket is gone"]
+    assert scraped(metrics)["lockd_app_socket_ok"] == 0, "it isn't made yet"
+    metrics.watch_socket(lambda: troubles.pop(0))
+    assert scraped(metrics)["lockd_app_socket_ok"] == 1
+    assert scraped(metrics)["lockd_app_socket_ok"] == 0
+
+
 def test_how_fast_the_clock_is_slewed_is_shown(metrics: Metrics) -> None:
     fleet = a_fleet()
     fleet.slewing.ppm = -1_500

@@ -60,6 +60,9 @@ master that was admitted in its place meanwhile has another admission number: wh
 
 What it can't see: a whole machine restored from a snapshot, marks and data alike. Never restore a master.
 
+`enter` and `leave` are systemd's: by hand, beside a running Redis, they would end its permit and its notes.
+Without INVOCATION_ID in their environment, which it sets, they do nothing, unless told --by-hand.
+
 It runs as root, and trusts nobody else. It writes only into folders where nobody else can have put anything:
 they and all above them are root's, and each file is made anew (O_EXCL), so no planted link or FIFO is ever
 written through. What it reads, Redis's own files above all, is opened without following links and without
@@ -1650,6 +1653,7 @@ class Guard:
             "quarantines": state.quarantines,
             "overrides": state.overrides,
             "clock_steps": {"forward": state.steps_forward, "backward": state.steps_backward},
+            "moved_aside": {"count": state.moved_aside, "latest": state.aside},
         }
 
     def _now(self, state: State) -> str:
@@ -1971,7 +1975,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # Ignored by whoever started us by hand (nohup), it stays so.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 signal.signal(number, _interrupt)
-        return _run(options, Guard(read_config(options.config, options.command == "check"), host))
+        guard = Guard(read_config(options.config, options.command == "check"), host)
+        _refuse_by_hand(options, guard)
+        return _run(options, guard)
     except GuardError as error:
         host.log("error", f"{options.command}_refused", why=error)
         host.status(f"refused: {error}")
@@ -1983,6 +1989,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _interrupt(number: int, frame: object) -> None:
     raise Interrupted
+
+
+def _refuse_by_hand(options: argparse.Namespace, guard: Guard) -> None:
+    """A start or stop that systemd knows nothing of: Redis may be running."""
+    if getattr(options, "by_hand", True) or guard.host.environ.get("INVOCATION_ID"):
+        return
+    unit = guard.config.unit
+    raise GuardError(
+        f"`{options.command}` is run by systemd, as part of {unit}; by hand, while Redis runs, it would"
+        f" end what shows that its data is its own. Nothing was changed. Next: `systemctl start {unit}`, or"
+        " `stop`; --by-hand where a master has no unit, and Redis does not run"
+    )
 
 
 def _run(options: argparse.Namespace, guard: Guard) -> int:
@@ -2009,7 +2027,7 @@ def described(status: Mapping[str, Any]) -> str:
     why = f" ({status['reason'].replace('_', ' ')}: {status['detail']})" if status["reason"] else ""
     left = f", {status['left_s']} s left" if status["state"] == "quarantined" else ""
     counts = ", ".join(f"{reason} {count}" for reason, count in status["quarantines"].items() if count)
-    steps = status["clock_steps"]
+    steps, aside = status["clock_steps"], status["moved_aside"]
     lines = [
         f"state:       {status['state'].replace('_', ' ')}{left}{why}",
         f"since:       {status['since']}",
@@ -2018,6 +2036,7 @@ def described(status: Mapping[str, Any]) -> str:
         f"quarantines: {counts or 'none'}",
         f"overrides:   {status['overrides']}",
         f"clock steps: {steps['forward']} forward, {steps['backward']} backward",
+        f"moved aside: {aside['count']}, latest {aside['latest']}" if aside["count"] else "",
     ]
     return "\n".join(line for line in lines if line)
 
@@ -2042,8 +2061,11 @@ def _parser() -> argparse.ArgumentParser:
     def command(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, parents=[common], help=text, description=text)
 
-    command("enter", "ExecStartPre=: return when Redis may start; waits after an unclean stop")
-    command("leave", "ExecStopPost=: note how Redis ended, as systemd's environment says")
+    enter = command("enter", "ExecStartPre=: return when Redis may start; waits after an unclean stop")
+    leave = command("leave", "ExecStopPost=: note how Redis ended, as systemd's environment says")
+    for one in (enter, leave):
+        text = "though systemd does not run it (no INVOCATION_ID); only where Redis does not run"
+        one.add_argument("--by-hand", action="store_true", help=text)
     command("watch", "a service of its own: on a forward step of the wall clock, kill Redis into quarantine")
     override = command("override", "as root: end the quarantine that runs now, or skip the next one (once)")
     override.add_argument("--reason", required=True, type=_a_reason, help="for the log: why that is safe")

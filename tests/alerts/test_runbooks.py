@@ -199,7 +199,7 @@ def test_what_the_doctor_says_it_can_say(text: str) -> None:
 def test_a_status_of_the_guard_is_one_that_it_prints(text: str) -> None:
     for lines in samples(text, "lockd-guard status"):
         fields = dict(re.fullmatch(r"([a-z ]+):\s+(.+)", line).groups() for line in lines)  # type: ignore[union-attr]
-        assert fields.keys() - {"next start"} == {
+        assert fields.keys() - {"next start", "moved aside"} == {
             "state", "since", "delay", "quarantines", "overrides", "clock steps",
         }  # fmt: skip
         now = re.match(
@@ -222,6 +222,7 @@ def test_a_status_of_the_guard_is_one_that_it_prints(text: str) -> None:
         ("LockMasterQuarantineOverdue", "quarantined, 0 s left"),
         ("LockMasterQuarantineLoop", "unclean_stop 4"),
         ("LockMasterDown", "state:       stopped"),
+        ("LockMasterDataMovedAside", "moved aside: 1, latest /var/lib/lockd-master/*.aside-"),
     ],
 )
 def test_a_status_of_the_guard_shows_the_state_of_its_alert(alert: str, shown: str) -> None:

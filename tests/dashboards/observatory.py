@@ -8,6 +8,7 @@ Used by the tests of the dashboards and by their preview. The programs are Debia
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -61,6 +62,7 @@ class Guarded:
         with self._log.open("ab") as log:
             return subprocess.Popen(
                 [sys.executable, "-I", guard.__file__, command, "--config", self._config],
+                env=os.environ | {"INVOCATION_ID": "0" * 32},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

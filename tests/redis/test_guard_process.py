@@ -42,7 +42,11 @@ class Unit:
         self.textfile = folder / "guard.prom"
         self.configure(MAX_TTL_MS)
         self.heard: list[str] = []
-        self.environment = {"PATH": os.environ["PATH"], "NOTIFY_SOCKET": str(folder / "notify")}
+        self.environment = {
+            "PATH": os.environ["PATH"],
+            "NOTIFY_SOCKET": str(folder / "notify"),
+            "INVOCATION_ID": "0" * 32,
+        }
         self._notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self._notified.bind(str(folder / "notify"))
         self._listener = threading.Thread(target=self._listen, daemon=True)

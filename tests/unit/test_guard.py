@@ -1306,3 +1306,30 @@ def test_the_file_needs_nothing_but_python_3_9() -> None:
         elif isinstance(node, ast.ImportFrom):
             imported.add((node.module or "").partition(".")[0])
     assert imported - {"__future__"} <= set(sys.stdlib_module_names)
+
+
+@pytest.mark.parametrize("command", ["enter", "leave"])
+def test_what_systemd_runs_changes_nothing_by_hand(
+    running: World,
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    command: str,
+) -> None:
+    """The permit of a Redis that runs, and the notes of its data, would end."""
+    monkeypatch.delenv("INVOCATION_ID", raising=False)
+    before = {path.name: path.read_bytes() for path in running.state.iterdir()}
+    assert main([command, "--config", str(config)]) == 1
+    assert {path.name: path.read_bytes() for path in running.state.iterdir()} == before
+    assert "systemctl start m.service" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("by", ["systemd", "hand"])
+def test_systemd_runs_it_and_who_says_that_it_is_by_hand(
+    running: World, config: Path, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    monkeypatch.delenv("INVOCATION_ID", raising=False)
+    if by == "systemd":
+        monkeypatch.setenv("INVOCATION_ID", "0" * 32)
+    assert main(["leave", *(["--by-hand"] if by == "hand" else []), "--config", str(config)]) == 0
+    assert not (running.state / PERMIT).exists()

@@ -21,6 +21,7 @@ from lockd.guard import (
     Guard,
     GuardError,
     Reason,
+    described,
 )
 from tests.unit.guard_world import CLEAN, DELAY_NS, KILLED, Dead, World
 
@@ -140,6 +141,17 @@ def test_data_that_is_not_what_redis_wrote_here_is_moved_aside_and_kept(
     assert "data_moved_aside" in running.host.events()
     assert any("its data was moved aside" in status for status in running.host.statuses)
     assert running.metrics()["redis_lock_guard_data_moved_aside_total"] == 1
+
+
+def test_the_status_says_where_data_was_moved_to_and_why(running: World) -> None:
+    assert "moved aside" not in described(running.guard().status())
+    shorten(running)
+    lose_power(running)
+    running.enter()
+    [moved] = aside(running)
+    shown = described(running.guard().status())
+    assert f"moved aside: 1, latest {running.data}/*{moved.suffix} (" in shown
+    assert "is shorter than it was" in shown
 
 
 def grow(world: World) -> None:

@@ -289,16 +289,55 @@ class FenceRound(Ballot):
             self.settle(Verdict.TAKEN if refused >= self._quorum else Verdict.NO_QUORUM, now_ns)
 
 
+_NEVER_NS = 1 << 62
+
+
 class Gone:
     """The masters that didn't have a lease all the time since it was last proven, as bits; `back`: those of
     them where it was put back. One value for all extensions of a lease in flight: what one of them finds gone
-    must not count for another that was sent behind it."""
+    must not count for another that was sent behind it.
 
-    __slots__ = ("back", "mask")
+    A put-back lands when it lands, also after later proofs, and what it lands on may have been another's just
+    before. So where it was put back it counts for nothing until its being there was heard of before the last
+    proof was asked for. `unsure`: those that are among the others only for that.
+    """
+
+    __slots__ = ("_put_on", "back", "mask", "unsure")
 
     def __init__(self) -> None:
         self.mask = 0
         self.back = 0
+        self.unsure = 0
+        self._put_on: dict[int, tuple[int, int]] = {}
+        """By master: when the last put-back was sent there, and when it was first heard that it is there."""
+
+    def is_put_on(self, masters: int, now_ns: int) -> None:
+        self.unsure |= masters & ~self.mask
+        self.mask |= masters
+        for master in bits(masters):
+            self._put_on[master] = now_ns, _NEVER_NS
+
+    def is_there(self, master: int, asked_ns: int, now_ns: int) -> None:
+        """As it says when asked then."""
+        sent_ns, heard_ns = self._put_on.get(master, (_NEVER_NS, 0))
+        if asked_ns >= sent_ns:
+            self._put_on[master] = sent_ns, min(heard_ns, now_ns)
+
+    def add(self, bit: int) -> None:
+        self.mask |= bit
+        self.unsure &= ~bit
+
+    def after_proof(self, t1_ns: int) -> "Gone":
+        """What begins with a proof that was asked for then."""
+        gone = Gone()
+        gone._put_on = put_on = self._put_on
+        for master, (_, heard_ns) in list(put_on.items()):
+            if heard_ns < t1_ns:
+                del put_on[master]
+            else:
+                gone.mask |= 1 << master
+        gone.unsure = gone.mask
+        return gone
 
 
 class Extension(Ballot):
@@ -373,7 +412,11 @@ class Extension(Ballot):
             elif not self.gone.mask & bit:
                 self.confirmed |= bit
                 self._lasts_ms[master] = value
+            else:
+                self._is_there_again(master, now_ns)
         elif status in (PUT_BACK, OTHERS, MISSING):
+            if status == PUT_BACK:
+                self._is_there_again(master, now_ns)
             self._is_not_here(bit, status)
         elif status == HELD_OUT:
             self.held_out = True
@@ -387,9 +430,13 @@ class Extension(Ballot):
     def _is_not_here(self, bit: int, status: int) -> None:
         self.others |= bit
         if status == PUT_BACK or self.proven & bit:
-            self.gone.mask |= bit
-        elif status == MISSING and not self.gone.mask & bit:
+            self.gone.add(bit)
+        elif status == MISSING and not self.gone.mask & ~self.gone.unsure & bit:
             self.missing |= bit
+
+    def _is_there_again(self, master: int, now_ns: int) -> None:
+        # What was put back in the same instant may have been sent behind this.
+        self.gone.is_there(master, self.t1_ns - 1, now_ns)
 
     @property
     def lasts_ms(self) -> int:
@@ -417,8 +464,8 @@ def found_by(proof: "Attempt | Extension") -> int:
 class PutBack(Ballot):
     """A lease that was just proven is put on masters that never had it (rule 2): it wants to be on all.
 
-    text: how it reads there, behind its nonce. What comes of it counts for nothing before the next proof:
-    that is noted in `gone`.
+    text: how it reads there, behind its nonce. What comes of it counts for nothing before a proof that was
+    asked for when it was known to be there: that is noted in `gone`.
     """
 
     __slots__ = ("age_ms", "gone", "nonce", "resource", "text", "ttl_ms")
@@ -448,8 +495,10 @@ class PutBack(Ballot):
     ) -> None:
         bit = 1 << master
         self.pending &= ~bit
+        if status in (PUT_BACK, YES):
+            self.gone.is_there(master, self.t1_ns, now_ns)
         if status == PUT_BACK:
-            self.gone.mask |= bit
+            self.gone.add(bit)
             self.gone.back |= bit
         self.weigh(now_ns)
 

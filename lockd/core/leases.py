@@ -184,5 +184,5 @@ class Lease:
         extension.missing &= ~self.proven
         self.proof = extension
         self.proofs += 1
-        self.gone = Gone()
+        self.gone = self.gone.after_proof(extension.t1_ns)
         self.landed |= extension.asked

@@ -497,6 +497,7 @@ class Locks:
             lambda ballot, at_ns: self._was_put_back(lease, ballot, at_ns),
         )  # fmt: skip
         put_back.put_to(self._masters.put_back(put_back, missing))
+        lease.gone.is_put_on(put_back.asked, now_ns)
         self._goes_on(lease, put_back, extension.ttl_ms, now_ns)
         self._watch(put_back, self._timeout_ns)
 

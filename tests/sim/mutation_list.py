@@ -203,7 +203,7 @@ MUTATIONS = (
         (
             Edit(
                 BALLOTS,
-                "        elif status == MISSING and not self.gone.mask & bit:\n            self.missing |= bit\n",
+                "        elif status == MISSING and not self.gone.mask & ~self.gone.unsure & bit:\n            self.missing |= bit\n",
                 "        if status == MISSING:\n            self.missing |= bit\n",
             ),
             Edit(

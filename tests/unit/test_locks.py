@@ -1200,6 +1200,89 @@ def test_a_put_back_whose_answer_was_lost_is_not_taken_for_a_lease_that_was_alwa
     assert len(app.losses) == 1
 
 
+def on_its_way_to_two(host: Host) -> App:
+    """A lease that two masters did not have: behind a renewal it is being put on them."""
+    break_all(host, 3, 4)
+    app = host.locked(ttl_ms=9_000)
+    for master in (3, 4):
+        host.fleet.come_back(master)
+    slow(host, 3, 4)
+    host.pass_ms(3_001)
+    for master in (3, 4):
+        host.fleet.arrive(master)
+        host.fleet.hear(master)
+        assert sent_to(host, master) == ["PutBack"]
+    return app
+
+
+def another_held_it(host: Host) -> None:
+    other = beside(host)
+    second = other.locked()
+    assert second.code == "granted"
+    other.unlock(second)
+    other.fleet.settle()
+
+
+def test_a_put_back_that_lands_after_a_later_proof_does_not_hide_that_another_held_it():
+    """Rule 2: what is there now was not there all the time since that proof."""
+    host = cluster()
+    app = on_its_way_to_two(host)
+    host.pass_ms(3_001)
+    assert len(app.renewals) == 2
+    forget(host, 0, 1)
+    another_held_it(host)
+    answer_all(host)
+    assert shown_by(host) == [None, None] + [app.held.nonce] * 3
+    host.pass_ms(3_001)
+    assert len(app.renewals) == 2
+    assert len(app.losses) == 1
+
+
+def test_a_put_back_that_lands_while_votes_for_the_next_proof_come_in_does_not_hide_that_another_held_it():
+    """A proof is not of one instant: the first votes for it are from before the put-back."""
+    host = cluster()
+    app = on_its_way_to_two(host)
+    slow(host, 0, 1, 2)
+    host.pass_ms(3_000)
+    answer(host, 0, 1)
+    forget(host, 0, 1)
+    another_held_it(host)
+    for master in (3, 4, 2):
+        answer(host, master)
+    assert len(app.renewals) == 2
+    assert shown_by(host) == [None, None] + [app.held.nonce] * 3
+    answer_all(host)
+    host.pass_ms(3_001)
+    assert len(app.renewals) == 2
+    assert len(app.losses) == 1
+
+
+def test_what_was_put_back_counts_once_it_was_heard_of_before_the_last_proof_was_asked_for():
+    """Also when that was late: here the second renewal hears of it, and the third proves the lease."""
+    host = cluster()
+    app = on_its_way_to_two(host)
+    host.pass_ms(3_001)
+    answer_all(host)
+    host.pass_ms(3_001)
+    assert len(app.renewals) == 3
+    forget(host, 0, 1)
+    host.pass_ms(3_001)
+    assert len(app.renewals) == 4
+    assert app.losses == []
+
+
+def test_a_put_back_that_was_lost_is_sent_again_behind_a_later_proof():
+    host = cluster()
+    app = on_its_way_to_the_last(host)
+    host.fleet.break_off(3)
+    host.pass_ms(300)
+    host.fleet.come_back(3)
+    quick(host, 3)
+    assert shown_by(host)[3] is None
+    host.pass_ms(6_001)
+    assert shown_by(host) == [app.held.nonce] * 5
+
+
 def test_what_another_agent_gave_back_is_locked_for_nobody_by_an_extension_through_its_own():
     """Rule 2: this locked it on all masters until the end of its TTL, and nobody held it."""
     host = cluster()

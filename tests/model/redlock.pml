@@ -6,6 +6,8 @@
  *   given_back         what an agent gave back is on no master that has heard of it        (rule 3)
  *   unbroken           no extension is proven when another held the resource since the last proof, not even after an
  *                      operator has taken the lease away by force (-DFORCE)                (rule 2)
+ *   stays_gone         nor is what was taken away so put back where the last proof had found it, by an agent that it was
+ *                      not proven to again meanwhile                                       (rule 2)
  *   not_self_beaten    a master refuses an acquire for another's lease, never for its own  (rule 4)
  *   no deadlock        (pan's invalid end states), and with -DPATIENT the formula `ends`:
  *                      every try comes to an end, and so does every lease
@@ -57,9 +59,13 @@
 #define DRIFT 1
 #endif
 
-/* -DFORCE: an operator may once take agent 0's lease off all masters (`lockctl release --force`). That overrules its holder, so
- * mutual_exclusion asks nothing of such a lease any more; unbroken does. Assumed is that no acquire of it is still on
- * its way then: with -DLATE_ACQUIRE, one may land after another came and went, and count for an extension. */
+/* -DFORCE: an operator may once take agent 0's lease off the masters (`lockctl release --force`), one after the other in any
+ * order, and may never get to some of them. That overrules its holder, so mutual_exclusion asks nothing of such a lease any
+ * more; unbroken and stays_gone do. Assumed is that no acquire of it is still on its way then: with -DLATE_ACQUIRE, one
+ * may land after another came and went, and count for an extension. */
+
+/* -DSKIPPED: master 0 is down for agent 0 when that tries, and so isn't asked (rule 5): there the lease is put back. The other
+ * agent comes when the operator has begun. Fewer states: for as many extensions as it takes. */
 
 #ifdef QUORUM_LESS_ONE
 #define QUORUM (MASTERS / 2)
@@ -88,28 +94,29 @@
 #endif
 #endif
 
-#define PIPE (TRIES * 2 + EXTENSIONS)
+#define PIPE (TRIES * 2 + EXTENSIONS * 2)
 #define LINK(a, m) ((a) * MASTERS + (m))
 #define BIT(m) (1 << (m))
 #define COUNT(x) (((x) & 1) + ((x) >> 1 & 1) + ((x) >> 2 & 1) + ((x) >> 3 & 1) + ((x) >> 4 & 1))
 
-mtype = { ACQUIRE, EXTEND, RELEASE, YES, PUT_BACK, NO }
+mtype = { ACQUIRE, EXTEND, PUT, RELEASE, YES, PUT_BACK, MISSING, NO }
 mtype = { IDLE, TRYING, HOLDING }
 
 /* --- What is on its way -------------------------------------------------------------------------------------- */
 
-/* To a master: what, the lease's token, and for EXTEND its number and that of the lease's last proof. */
+/* To a master: what, the lease's token; for EXTEND its number and that of the lease's last proof; for PUT, that of the
+ * proof behind which it was sent. */
 chan asks[AGENTS * MASTERS] = [PIPE] of { mtype, byte, byte, byte };
 #ifdef RELEASE_OVERTAKES
 byte stray[AGENTS * MASTERS];  /* an acquire in the buffers of a connection that broke: the token */
 #endif
 
-/* --- What a master knows: acquire.lua, extend.lua, release.lua ----------------------------------------------- */
+/* --- What a master knows: acquire.lua, extend.lua, put_back.lua, release.lua --------------------------------- */
 
 byte lease[MASTERS];           /* the token of the lease that is there; 0: none */
 byte lease_left[MASTERS];      /* its PTTL */
 #if EXTENSIONS
-byte mark[MASTERS];            /* extend.lua's pN: 1 + number of the proof that it was put back after; 0: it came by an acquire */
+byte mark[MASTERS];            /* put_back.lua's pN: 1 + number of the proof that it was put back after; 0: it came by an acquire */
 #endif
 bool down[MASTERS];            /* crashed, and kept out */
 byte out_left[MASTERS];        /* what is left of the delay, by the guard's clock */
@@ -129,20 +136,36 @@ byte proof[AGENTS];            /* the number of the extension that proved the le
 byte left_then[AGENTS];        /* until the deadline, should this extension be proven */
 byte confirmed[AGENTS];        /* masters that confirmed it */
 byte gone[AGENTS];             /* masters that did not have it all the time since it was proven: ballots.Gone */
+byte missing[AGENTS];          /* masters that show none, by the last extension, and never had it: Extension.missing */
+byte unseen[AGENTS];           /* masters that it was put on, and that nobody has heard of since: leases.PutBacks */
+byte waits[AGENTS];            /* those of them when the last extension was sent */
+byte unsure[AGENTS];           /* those of them when the last proof was sent: they don't count for the next */
+byte put_now[AGENTS];          /* masters that it was put on behind the last proof */
+byte blind[AGENTS];            /* and after the last extension was sent: what that shows may be from before */
+byte not_there[AGENTS];        /* masters where what the last proof still brings is not put back: they had it before it */
 #ifdef FORCE
 byte acquires;                 /* of agent 0 that are still on their way */
 #endif
 bool overruled;                /* agent 0's lease was taken away by force */
+byte visited;                  /* masters that the operator has asked to forget it */
+byte taken, taken_then;        /* those of them where it was, as the last proof knows; and the one before that */
 bool another, another_then;    /* another was granted: since the last extension was sent; before that, since the last proof */
 #endif
 
 byte crashes = CRASHES, breaks = BREAKS;
+#ifdef SKIPPED
+byte awake = 1;
+#else
 byte awake;                    /* how many masters have run something */
+#endif
 
 /* Scratch of single steps: between them always the same, so no part of the state. */
 mtype what;
 byte i, j, t, n, p, count;
-bool mutual_exclusion = true, given_back = true, unbroken = true, not_self_beaten = true;
+#if EXTENSIONS
+bool put;                      /* what was run is a PUT */
+#endif
+bool mutual_exclusion = true, given_back = true, unbroken = true, stays_gone = true, not_self_beaten = true;
 
 #ifdef PATIENT
 #define trying_0 (phase[0] == TRYING)
@@ -150,7 +173,11 @@ bool mutual_exclusion = true, given_back = true, unbroken = true, not_self_beate
 ltl ends { [] (trying_0 -> <> !trying_0) && [] (holding_0 -> <> !holding_0) }
 #endif
 
+#if EXTENSIONS
+inline forget_scratch() { what = 0; t = 0; n = 0; p = 0; put = false }
+#else
 inline forget_scratch() { what = 0; t = 0; n = 0; p = 0 }
+#endif
 
 /* --- A master at work ---------------------------------------------------------------------------------------- */
 
@@ -181,16 +208,35 @@ inline vote(a, m) {            /* acquire.lua: free or mine (rule 4) */
 }
 
 #if EXTENSIONS
+inline land(a, m, k) {         /* behind proof k */
+    lease[m] = t; lease_left[m] = TTL; mark[m] = 1 + k; what = PUT_BACK
+}
+
+inline look_whether_it_was_taken(a, m) {
+    stays_gone = !(a == 0 && (taken | taken_then) & BIT(m));
+    assert(stays_gone)
+}
+
+inline put_there(a, m) {       /* put_back.lua */
+    if
+    :: lease[m] == 0 -> land(a, m, n)
+    :: lease[m] == t -> what = YES
+    :: else -> what = NO
+    fi
+}
+
 inline go_on(a, m) {           /* extend.lua */
     if
     :: lease[m] == 0 ->
-        lease[m] = t; lease_left[m] = TTL; mark[m] = 1 + p; what = PUT_BACK
+#ifdef EXTENSION_PUTS_BACK
+        land(a, m, p); look_whether_it_was_taken(a, m)
+#else
+        what = MISSING
+#endif
     :: lease[m] == t ->
         lease_left[m] = TTL;   /* never less than it was */
         if
-#ifndef NO_PROOF_MARK
         :: mark[m] == 1 + p -> what = PUT_BACK
-#endif
         :: else -> what = YES
         fi
     :: else ->
@@ -205,6 +251,12 @@ inline give_up_lease(m) {      /* release.lua */
     :: else
     fi
 }
+
+#ifdef PUT_BACK_ANYWHERE       /* rule 2: also where the last proof has found it */
+#define HEED_PROOF false
+#else
+#define HEED_PROOF true
+#endif
 
 #ifdef FORCE                   /* how many acquires of agent 0 are on their way */
 inline sent(a, x) { acquires = acquires + (a == 0 -> x : 0) }
@@ -235,7 +287,8 @@ inline execute(a, m) {
     :: what == RELEASE -> give_up_lease(m)
 #endif
 #if EXTENSIONS
-    :: !down[m] && what == EXTEND -> go_on(a, m)
+    :: !down[m] && what == EXTEND -> go_on(a, m); put = false
+    :: !down[m] && what == PUT -> put_there(a, m); put = true
 #endif
     fi
 }
@@ -254,6 +307,13 @@ inline cut(a, m) {
         landed(a);
         if
         :: what == RELEASE -> asks[LINK(a, m)]!what, t, n, p
+#if EXTENSIONS
+        :: what == PUT ->
+            if
+            :: phase[a] == HOLDING && t == token[a] && n == proof[a] -> asks[LINK(a, m)]!what, t, n, p
+            :: else
+            fi
+#endif
 #ifdef RELEASE_OVERTAKES
         :: what == ACQUIRE -> stray[LINK(a, m)] = t
         :: what == EXTEND
@@ -301,25 +361,64 @@ inline lock(a) {
     left[a] = VALIDITY;
     printf("agent %d: LOCK, token %d\n", a, token[a]);
     ask_all(a, ACQUIRE);
-    sent(a, MASTERS)
+    sent(a, MASTERS);
+#ifdef SKIPPED
+    if
+    :: a == 0 -> asks[LINK(0, 0)]?what, t, n, p; forget_scratch(); sent(0, -1); absent[0] = 1
+    :: else
+    fi
+#endif
 }
 
 #if EXTENSIONS
-/* Only masters that had the lease all the time since its last proof count for the next one (rule 2). */
+/* Only masters that had the lease all the time since its last proof count for the next one; what they show of an older
+ * extension says nothing any more (rule 2). Of the last proof itself, a late answer still has it put back. */
 inline extension_heard(a, m) {
     if
-    :: n > proof[a] && (what == PUT_BACK || (what == NO && yes[a] & BIT(m))) -> gone[a] = gone[a] | BIT(m)
+    :: n == round[a] && (what == YES || what == PUT_BACK) && !(blind[a] & BIT(m)) -> unseen[a] = unseen[a] & ~BIT(m)
     :: else
     fi;
     if
+    :: n > proof[a] && (what == PUT_BACK || (what != YES && yes[a] & BIT(m) && HEED_PROOF)) -> gone[a] = gone[a] | BIT(m)
+    :: else
+    fi;
+    if
+    :: n == round[a] && open[a] && what == MISSING && !(gone[a] & BIT(m)) -> missing[a] = missing[a] | BIT(m)
 #ifdef PUT_BACK_COUNTS
-    :: n == round[a] && open[a] && what != NO -> confirmed[a] = confirmed[a] | BIT(m)
+    :: n == round[a] && open[a] && (what == YES || what == PUT_BACK) -> confirmed[a] = confirmed[a] | BIT(m)
 #else
-    :: n == round[a] && open[a] && what == YES && !(gone[a] & BIT(m)) -> confirmed[a] = confirmed[a] | BIT(m)
+    :: n == round[a] && open[a] && what == YES && !((gone[a] | unsure[a]) & BIT(m)) -> confirmed[a] = confirmed[a] | BIT(m)
 #endif
     :: n == proof[a] && what == YES -> yes[a] = yes[a] | BIT(m)
+    :: n == proof[a] && what == MISSING && left[a] > 0 && !(not_there[a] & BIT(m) && HEED_PROOF) -> put_back(a, m)
     :: else
     fi
+}
+
+/* What became of a PUT: it counts from the next proof on. */
+inline put_back_heard(a, m) {
+    if
+    :: n == proof[a] && what == PUT_BACK -> gone[a] = gone[a] | BIT(m)
+    :: else
+    fi;
+    if
+    :: (n == proof[a] || !(put_now[a] & BIT(m))) && (what == PUT_BACK || what == YES) -> unseen[a] = unseen[a] & ~BIT(m)
+    :: else
+    fi
+}
+
+inline put_back(a, m) {
+    printf("agent %d puts token %d back on master %d, behind proof %d\n", a, token[a], m, proof[a]);
+    look_whether_it_was_taken(a, m);
+    put_now[a] = put_now[a] | BIT(m);
+#ifndef LATE_PUT_BACK_COUNTS
+    unseen[a] = unseen[a] | BIT(m); unsure[a] = unsure[a] | BIT(m); waits[a] = waits[a] | BIT(m);
+    if
+    :: round[a] > proof[a] -> blind[a] = blind[a] | BIT(m)
+    :: else
+    fi;
+#endif
+    asks[LINK(a, m)]!PUT, token[a], proof[a], 0
 }
 #endif
 
@@ -332,7 +431,8 @@ inline hear(a, m) {            /* ballots.Attempt.answered, ballots.Extension.an
 #if EXTENSIONS
     :: t == token[a] && phase[a] == HOLDING && n == 0 && what == YES && proof[a] == 0 ->
         yes[a] = yes[a] | BIT(m)                       /* late, and still counts: rule 2 */
-    :: t == token[a] && phase[a] == HOLDING && n > 0 -> extension_heard(a, m)
+    :: t == token[a] && phase[a] == HOLDING && n > 0 && !put -> extension_heard(a, m)
+    :: t == token[a] && phase[a] == HOLDING && put -> put_back_heard(a, m)
 #endif
     :: else
     fi
@@ -389,9 +489,10 @@ inline give_back(a) {
     i = 0;
     phase[a] = IDLE; token[a] = 0; left[a] = 0; yes[a] = 0; absent[a] = 0;
 #if EXTENSIONS
-    round[a] = 0; open[a] = false; proof[a] = 0; left_then[a] = 0; confirmed[a] = 0; gone[a] = 0;
+    round[a] = 0; open[a] = false; proof[a] = 0; left_then[a] = 0; confirmed[a] = 0; gone[a] = 0; missing[a] = 0; not_there[a] = 0;
+    unseen[a] = 0; waits[a] = 0; unsure[a] = 0; put_now[a] = 0; blind[a] = 0;
     if
-    :: a == 0 -> overruled = false; another = false; another_then = false
+    :: a == 0 -> overruled = false; visited = 0; taken = 0; taken_then = 0; another = false; another_then = false
     :: else
     fi;
 #endif
@@ -401,7 +502,7 @@ inline give_back(a) {
 #if EXTENSIONS
 inline extend(a) {
     round[a]++;
-    open[a] = true; confirmed[a] = 0; left_then[a] = VALIDITY;
+    open[a] = true; confirmed[a] = 0; missing[a] = 0; blind[a] = 0; waits[a] = unseen[a]; left_then[a] = VALIDITY;
     another_then = another_then || another; another = false;
     absent[a] = 0;             /* it may be put back anywhere: Lease.landed */
     printf("agent %d: EXTEND %d, token %d\n", a, round[a], token[a]);
@@ -414,11 +515,23 @@ inline prove(a) {
     :: left[a] < left_then[a] -> left[a] = left_then[a]
     :: else
     fi;
-    proof[a] = round[a]; yes[a] = confirmed[a]; gone[a] = 0;
+    not_there[a] = yes[a] | gone[a]; taken_then = taken; taken = 0;
+    proof[a] = round[a]; yes[a] = confirmed[a]; gone[a] = 0; unsure[a] = waits[a]; waits[a] = 0; put_now[a] = 0;
     open[a] = false; confirmed[a] = 0; left_then[a] = 0;
     rely(a);
     unbroken = !another_then;
-    assert(unbroken)
+    assert(unbroken);
+    i = 0;                     /* and only now is it put where it was missing (rule 2) */
+    do
+    :: i < MASTERS ->
+        if
+        :: missing[a] & BIT(i) && !(not_there[a] & BIT(i) && HEED_PROOF) -> put_back(a, i)
+        :: else
+        fi;
+        i++
+    :: else -> break
+    od;
+    i = 0; missing[a] = 0
 }
 #endif
 
@@ -484,13 +597,18 @@ end: do
 #define HOPELESS true
 #endif
 
-#if EXTENSIONS
+#ifdef SKIPPED
+#define MY_TURN (me == 0 || overruled)
+#elif EXTENSIONS
 #define MY_TURN true
 #else
 #define MY_TURN (me == 0 || tries[me - 1] > 0)
 #endif
 
 proctype agent(byte me) {
+#ifdef SKIPPED
+end:
+#endif
     do
     :: d_step { phase[me] == IDLE && tries[me] < TRIES && MY_TURN -> lock(me) }
     :: d_step { phase[me] == TRYING && COUNT(yes[me]) >= QUORUM && left[me] > 0 -> grant(me) }
@@ -512,22 +630,25 @@ proctype agent(byte me) {
 #define ALL_LANDED (acquires == 0)
 #endif
 
+inline visit(m) {
+    visited = visited | BIT(m);
+    if
+    :: lease[m] == token[0] ->
+        printf("it is taken off master %d\n", m);
+        forget_lease(m); taken = taken | (yes[0] & BIT(m))
+    :: else
+    fi;
+    m = 0
+}
+
 proctype operator() {
-end: d_step {
-        phase[0] == HOLDING && !overruled && ALL_LANDED ->
-            printf("an operator takes the lease with token %d off all masters\n", token[0]);
-            overruled = true;
-            do
-            :: i < MASTERS ->
-                if
-                :: lease[i] == token[0] -> forget_lease(i)
-                :: else
-                fi;
-                i++
-            :: else -> break
-            od;
-            i = 0
-    }
+    byte m;
+end_idle: d_step { phase[0] == HOLDING && ALL_LANDED -> overruled = true; printf("an operator takes the lease with token %d away\n", token[0]) };
+end: do
+    :: d_step { overruled && !(visited & 1) && ALL_LANDED -> m = 0; visit(m) }
+    :: d_step { overruled && !(visited & 2) && ALL_LANDED -> m = 1; visit(m) }
+    :: d_step { overruled && !(visited & 4) && ALL_LANDED -> m = 2; visit(m) }
+    od
 }
 #endif
 

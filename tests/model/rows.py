@@ -7,7 +7,8 @@ from dataclasses import dataclass
 LEASES, FENCES = "redlock.pml", "fences.pml"
 
 EXCLUSION, GIVEN_BACK, NOT_SELF_BEATEN = "mutual_exclusion", "given_back", "not_self_beaten"
-UNBROKEN, UNIQUE, IN_ORDER = "unbroken", "fence_is_unique", "fences_in_order"
+UNBROKEN, STAYS_GONE = "unbroken", "stays_gone"
+UNIQUE, IN_ORDER = "fence_is_unique", "fences_in_order"
 DEADLOCK, ENDS = "no deadlock", "ends"
 
 
@@ -34,23 +35,47 @@ class Row:
 
 _ONE_CRASH = "-DCRASHES=1 -DBREAKS=1"
 _CALM = "-DCRASHES=0 -DBREAKS=1"
-_FORCED = "-DEXTENSIONS=2 -DFORCE -DSTILL -DCRASHES=0 -DBREAKS=1"
+_FORCED = "-DEXTENSIONS=2 -DFORCE -DSTILL -DCRASHES=0 -DBREAKS=0"
+_SKIPPED = "-DFORCE -DSKIPPED -DSTILL -DCRASHES=0"
+_LATE = f"{_SKIPPED} -DEXTENSIONS=3 -DBREAKS=0"
 _PATIENT = "-DPATIENT -DCRASHES=0 -DBREAKS=0 -DTTL=2"
 _WIPED = "-DTRIES=1 -DWIPES=1"
 
 ROWS = (
     # Leases: what must hold ...
     Row("leases", "1-4, 8-10", LEASES, _ONE_CRASH),
-    Row("extensions", "2", LEASES, _FORCED),
+    Row("extensions", "2", LEASES, f"{_SKIPPED} -DEXTENSIONS=2 -DBREAKS=1"),
+    Row("put-backs that land late", "2", LEASES, _LATE),
     Row("progress", "5", LEASES, _PATIENT, formula=ENDS),
     # ... and what breaks without a rule.
     Row("a quorum of one less", "1", LEASES, f"{_ONE_CRASH} -DQUORUM_LESS_ONE", (EXCLUSION,)),
     Row("no allowance for drift", "1", LEASES, f"{_ONE_CRASH} -DNO_DRIFT", (EXCLUSION,)),
     Row("validity from the answer", "1", LEASES, f"{_ONE_CRASH} -DCOUNT_FROM_ANSWER", (EXCLUSION,)),
+    Row("what is put back counts", "2", LEASES, f"{_LATE} -DPUT_BACK_COUNTS", (UNBROKEN,), depth_first=True),
     Row(
-        "what is put back counts", "2", LEASES, f"{_FORCED} -DPUT_BACK_COUNTS", (UNBROKEN,), depth_first=True
+        "what is put back counts from the next proof on",
+        "2",
+        LEASES,
+        f"{_LATE} -DLATE_PUT_BACK_COUNTS",
+        (UNBROKEN,),
+        depth_first=True,
     ),
-    Row("put back without a mark", "2", LEASES, f"{_FORCED} -DNO_PROOF_MARK", (UNBROKEN,), depth_first=True),
+    Row(
+        "an extension puts back by itself",
+        "2",
+        LEASES,
+        f"{_FORCED} -DEXTENSION_PUTS_BACK",
+        (STAYS_GONE,),
+        depth_first=True,
+    ),
+    Row(
+        "put back where the last proof found it",
+        "2",
+        LEASES,
+        f"{_FORCED} -DPUT_BACK_ANYWHERE",
+        (STAYS_GONE,),
+        depth_first=True,
+    ),
     Row(
         "a vote that lands after a force",
         "2",
@@ -83,6 +108,7 @@ ROWS = (
     Row("leases, two crashes", "1-4, 8-10", LEASES, "-DCRASHES=2 -DBREAKS=0", deep=True),
     Row("leases, two tries", "1-4, 8-10", LEASES, "-DTRIES=2 -DCRASHES=0 -DBREAKS=0 -DTTL=2", deep=True),
     Row("leases, a longer ttl", "1-4, 8-10", LEASES, "-DTTL=4 -DCRASHES=1 -DBREAKS=0", deep=True),
+    Row("extensions, all asked", "2", LEASES, _FORCED, deep=True),
     Row("extensions in time", "1, 2, 10", LEASES, "-DEXTENSIONS=1 -DCRASHES=1 -DBREAKS=0", deep=True),
     Row(
         "progress, a crash", "5", LEASES, "-DPATIENT -DCRASHES=1 -DBREAKS=0 -DTTL=2", formula=ENDS, deep=True

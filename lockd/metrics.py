@@ -165,9 +165,9 @@ class Metrics(Watcher, Collector):
 
     # The links and the server
 
-    def voted(self, master: int, ns: int) -> None:
-        """From asking a master for a vote to its answer, its fsync included."""
-        self._of_master[master].votes.observe(ns)
+    def votes_of(self, master: int) -> Callable[[int], None]:
+        """To be told how long each took from asking a master for a vote to its answer, its fsync included."""
+        return self._of_master[master].votes.observe
 
     def probed(self, master: int, ns: int) -> None:
         """From asking a master for its time to its answer."""

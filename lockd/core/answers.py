@@ -6,6 +6,7 @@ two is as bad as one that lost its data, and Redlock does not stand that in addi
 """
 
 from enum import StrEnum
+from typing import Any
 
 from lockd.core.ballots import (
     HELD_OUT,
@@ -64,27 +65,30 @@ _BOUNDS: dict[type[Ballot], dict[int, tuple[int, int]]] = {
 """By status, the value that may come with it (lockd/masters/scripts/*.lua say what it is)."""
 
 
-def flaw_of(ballot: Ballot, reply: object, most: int) -> Flaw | None:
+def flaw_of(ballot: Ballot, reply: Any, most: int) -> Flaw | None:
     """What is wrong with the reply of a master to a vote, None when nothing is: then it is a list of status,
     value and the master's time in microseconds, and, where it refuses a try, the nonce of the lease that it
     has. most: the largest fence that the median of the masters' clocks allows."""
-    if reply.__class__ is not list or not 3 <= len(reply) <= 4:
+    if reply.__class__ is not list:
         return Flaw.NONSENSE
-    status, value, master_us = reply if len(reply) == 3 else reply[:3]
+    words = len(reply)
+    if not 3 <= words <= 4:
+        return Flaw.NONSENSE
+    status, value, master_us = reply if words == 3 else reply[:3]
     # By class: True is an int to isinstance.
-    if status.__class__ is not int or value.__class__ is not int or master_us.__class__ is not int:
+    if not (status.__class__ is value.__class__ is master_us.__class__ is int and 0 < master_us < SANE_MOST):
         return Flaw.NONSENSE
-    bounds = _BOUNDS[ballot.__class__].get(status)
-    if bounds is None or not 0 < master_us < SANE_MOST:
+    kind = ballot.__class__
+    bounds = _BOUNDS[kind].get(status)
+    if bounds is None:
         return Flaw.NONSENSE
-    if status == OTHERS and ballot.__class__ is Attempt:
-        if len(reply) != 4 or not _is_nonce(reply[3]):
+    if status == OTHERS and kind is Attempt:
+        if words != 4 or not _is_nonce(reply[3]):
             return Flaw.NONSENSE
-    elif len(reply) != 3:
+    elif words != 3:
         return Flaw.NONSENSE
     if bounds is _FENCE:
-        sane = 0 < value <= most and value <= master_us + COUNTER_AHEAD_US
-        return None if sane else Flaw.MISCOUNTS
+        return None if 0 < value <= most and value <= master_us + COUNTER_AHEAD_US else Flaw.MISCOUNTS
     if not bounds[0] <= value <= bounds[1]:
         return Flaw.NONSENSE
     return Flaw.MISCOUNTS if status == MISCOUNTS else None

@@ -7,6 +7,7 @@ outcome is certain. Answers that come later still count (rule 2): they say where
 from collections.abc import Callable
 from enum import Enum
 
+from lockd.core.fences import slot_of
 from lockd.core.ports import Extended, Holder, Masters, Refusal, Reply
 
 # Statuses of the scripts (lockd/masters/scripts/*.lua).
@@ -143,6 +144,7 @@ class Attempt(Ballot):
         "nonce",
         "resource",
         "shown",
+        "slot",
         "taken_ms",
         "ttl_ms",
         "yes",
@@ -164,6 +166,7 @@ class Attempt(Ballot):
         super().__init__(t1_ns, until_ns, settled)
         self.holder = holder
         self.resource = resource
+        self.slot = slot_of(resource)
         self.nonce = nonce
         self.ttl_ms = ttl_ms
         self.hint = hint
@@ -248,7 +251,7 @@ class Attempt(Ballot):
 class FenceRound(Ballot):
     """The second round of a fence: one value for all, which a quorum must accept (rule 6)."""
 
-    __slots__ = ("_quorum", "acceptors", "attempt", "highest", "resource", "value")
+    __slots__ = ("_quorum", "acceptors", "attempt", "highest", "resource", "slot", "value")
 
     def __init__(
         self,
@@ -262,6 +265,7 @@ class FenceRound(Ballot):
         super().__init__(t1_ns, until_ns, settled)
         self.attempt = attempt
         self.resource = attempt.resource
+        self.slot = attempt.slot
         self.value = value
         self._quorum = quorum
         self.acceptors = 0

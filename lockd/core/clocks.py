@@ -51,7 +51,6 @@ class ClockWatch:
     __slots__ = (
         "_floor_ns",
         "_low_ns",
-        "_seen_at_ns",
         "asked_from_ns",
         "asked_gain_ns",
         "gained_ns",
@@ -77,36 +76,43 @@ class ClockWatch:
         self.asked_gain_ns = 0
         self._floor_ns = 0
         self._low_ns = 0
-        self._seen_at_ns = 0
 
     def observe(self, sent_ns: int, received_ns: int, master_us: int) -> bool:
         """Take the time that came with an answer. True when it changes what `Clocks.distrust` says (a new
         watch, or a jump): trust has to be weighed anew before the answer is counted."""
         lowest = master_us * 1000 - received_ns
         highest = master_us * 1000 - sent_ns
-        first = self.sampled_ns < 0
-        gap = not first and received_ns - self.sampled_ns > _GAP_NS
-        drift = (received_ns - self._seen_at_ns) * _DRIFT_PER_MILLE // 1000
+        if self.sampled_ns < 0:
+            self._begin(lowest, highest, received_ns)
+            return True
+        unseen_ns = received_ns - self.sampled_ns
+        drift = unseen_ns * _DRIFT_PER_MILLE // 1000
         floor, low = self._floor_ns + drift, self._low_ns - drift
         # Also after a gap: the watch begins anew, but what was known of the clock still bounds it.
-        jumped = not first and lowest > floor + TOLERANCE_NS
-        if jumped:
-            self._has_jumped(lowest - floor, highest - low, received_ns, gap)
-        if first or gap or jumped:
-            self.since_ns = received_ns
+        jumped, gap = lowest > floor + TOLERANCE_NS, unseen_ns > _GAP_NS
         told = sent_ns > self.asked_from_ns and (jumped or highest < low + self.asked_gain_ns)
         if told:
             self.asked_from_ns = _NEVER_NS
-        if first or jumped:
-            floor, low = highest, lowest
-        self._floor_ns = floor = highest if highest < floor else floor
+        if jumped or gap:
+            if jumped:
+                self._has_jumped(lowest - floor, highest - low, received_ns, gap)
+                floor, low = highest, lowest
+            self.since_ns = received_ns
+        if highest < floor:
+            floor = highest
         # From below it is bounded in the same way. A step backwards ends no lease early: only the bound is
         # forgotten.
-        self._low_ns = low = lowest if lowest > low or highest < low else low
-        self._seen_at_ns = self.sampled_ns = received_ns
+        if lowest > low or highest < low:
+            low = lowest
+        self._floor_ns, self._low_ns, self.sampled_ns = floor, low, received_ns
         # Not the middle of this sample, which a slow answer makes wide, but of all that is known.
         self.offset_ns = (low + floor) >> 1
-        return first or gap or jumped or told
+        return jumped or gap or told
+
+    def _begin(self, lowest: int, highest: int, received_ns: int) -> None:
+        self._low_ns, self._floor_ns = lowest, highest
+        self.offset_ns = (lowest + highest) >> 1
+        self.since_ns = self.sampled_ns = received_ns
 
     def _has_jumped(self, least_ns: int, most_ns: int, now_ns: int, gap: bool) -> None:
         # An answer that was late enough to hide a part of it may have raised the lower bound, no further than

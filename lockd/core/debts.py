@@ -32,7 +32,8 @@ def is_debt(ballot: Ballot) -> bool:
 
 class Debts:
     """Of one master. `due`: releases that may be asked now; `kept`: those for the next connection, or for the
-    next look at the master. most: so many are kept, what is left out ends by its TTL."""
+    next look at the master. asked: those that are on their way. most: so many are kept, what is left out ends
+    by its TTL."""
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
@@ -40,7 +41,7 @@ class Debts:
         self._kept: deque[Question] = deque()
         self._due: deque[Question] = deque()
         self._however_old = 0
-        self._asked: set[Ballot] = set()
+        self.asked: set[Ballot] = set()
 
     @property
     def owed(self) -> int:
@@ -62,7 +63,7 @@ class Debts:
         """The connection is gone, and what was on its way with it: that is kept by whoever knows it."""
         self._due.extend(self._kept)
         self._kept, self._due = self._due, deque()
-        self._asked.clear()
+        self.asked.clear()
         self._however_old = 0
 
     def come_due(self, *, after_break: bool) -> None:
@@ -88,24 +89,25 @@ class Debts:
         """The next few, and those that are not worth it any more."""
         again: list[Question] = []
         too_old: list[Ballot] = []
-        while self._due and len(self._asked) < AT_ONCE and len(again) + len(too_old) < _LOOKED_AT:
+        while self._due and len(self.asked) < AT_ONCE and len(again) + len(too_old) < _LOOKED_AT:
             release, payload = self._due.popleft()
             if self._however_old or now_ns < release.until_ns:
                 again.append((release, payload))
-                self._asked.add(release)
+                self.asked.add(release)
             else:
                 too_old.append(release)
             self._however_old = max(0, self._however_old - 1)
         return again, too_old
 
     def was_answered(self, release: Ballot) -> bool:
-        """Whether it is time to take more: this was the last but half of those that were asked."""
-        if release not in self._asked:
+        """To be told of each answer while anything is `asked`. Whether it is time to take more: this was the
+        last but half of those that were asked."""
+        if release not in self.asked:
             return False
-        self._asked.discard(release)
-        return bool(self._due) and len(self._asked) <= AT_ONCE // 2
+        self.asked.discard(release)
+        return bool(self._due) and len(self.asked) <= AT_ONCE // 2
 
     @property
     def is_quiet(self) -> bool:
         """None is on its way, and more are due: nothing would have them taken."""
-        return bool(self._due) and not self._asked
+        return bool(self._due) and not self.asked

@@ -131,11 +131,6 @@ class Flow:
         return self._kept + self.clogged_bytes + len(self._to_write) > self._unread_bytes
 
     @property
-    def free(self) -> bool:
-        """A command that comes now has its turn now."""
-        return not self.places and not self.full
-
-    @property
     def takes(self) -> bool:
         """The next request may be taken up."""
         return (
@@ -239,11 +234,16 @@ class Flow:
         self._kept += PLACE_BYTES
         self.under_way += 1
 
-    def park(self, place: Place, begin: Callable[[Place], None]) -> None:
-        """This command waits for its turn, and is begun by that."""
-        place.begin = begin
+    def in_turn(self, place: Place, begin: Callable[[Place], None]) -> None:
+        """This command is begun when all before it are answered: at once, if that is so."""
+        waits = self.places or self.full
         self.places.append(place)
         self._kept += PLACE_BYTES
+        if waits:
+            place.begin = begin
+        else:
+            self.under_way += 1
+            begin(place)
 
     def _begin_first(self) -> None:
         """The turn of the first in the order has come."""
@@ -263,7 +263,11 @@ class Flow:
             # The usual case.
             places.popleft()
             self._kept -= PLACE_BYTES
-            self._write(reply if type(reply) is bytes else reply())  # type: ignore[operator]
+            data = reply if type(reply) is bytes else reply()  # type: ignore[operator]
+            if self.clogged_bytes or self._in_turn:
+                self._write(data)
+            else:
+                self._port.send(data)
         else:
             place.reply = reply
             if type(reply) is bytes:

@@ -206,9 +206,10 @@ class Locks:
 
     def _tried(self, attempt: Attempt, now_ns: int) -> None:
         queue = self.queues[attempt.resource]
-        slot, masters_us = slot_of(attempt.resource), self._masters.clock_us(now_ns)
-        for value in attempt.fences:
-            self._hints.saw(slot, value, masters_us)
+        masters_us = self._masters.clock_us(now_ns)
+        # Mostly they have all named the same.
+        for value in set(attempt.fences):
+            self._hints.saw(attempt.slot, value, masters_us)
         if attempt.verdict is Verdict.YES and self._agree_now(attempt.yes):
             fence = attempt.agreed_fence()
             if fence is None:
@@ -249,9 +250,9 @@ class Locks:
         queue = self.queues.get(attempt.resource)
         if queue is None or queue.attempt is not attempt:
             return
-        slot, masters_us = slot_of(attempt.resource), self._masters.clock_us(now_ns)
-        self._hints.saw(slot, proposal.value, masters_us)
-        self._hints.saw_counter(slot, proposal.highest, masters_us)
+        masters_us = self._masters.clock_us(now_ns)
+        self._hints.saw(attempt.slot, proposal.value, masters_us)
+        self._hints.saw_counter(attempt.slot, proposal.highest, masters_us)
         if proposal.verdict is Verdict.YES and self._agree_now(proposal.acceptors):
             self._grant(queue, attempt, proposal.value, now_ns)
         elif proposal.verdict is Verdict.TAKEN and now_ns < self._ends_ns(attempt, 0):

@@ -23,7 +23,7 @@ class Gauge(Protocol):
 
     def connected(self, master: int) -> None: ...
 
-    def voted(self, master: int, ns: int) -> None: ...
+    def votes_of(self, master: int) -> Callable[[int], None]: ...
 
     def probed(self, master: int, ns: int) -> None: ...
 
@@ -68,7 +68,7 @@ class Fleet:
         self.configured = Configured(config.cluster, tuple(master.name for master in config.masters))
         self._changed = changed
         self._clocks_moved = clocks_moved
-        self._to_flush: list[Link] = []
+        self._flushes = False
         self._tasks: list[asyncio.Task[None]] = []
 
     # core.ports.Masters
@@ -120,33 +120,35 @@ class Fleet:
         return asked
 
     def release(self, release: Release, masters: int) -> int:
-        payload = scripts.release(release)
+        question = (release, scripts.release(release), release.t1_ns)
+        self.flush_soon()
         asked = 0
         for link in self.links:
-            if masters >> link.index & 1 and link.give_back(release, payload):
-                asked |= 1 << link.index
+            if masters & link.bit and link.give_back(release, question):
+                asked |= link.bit
         return asked
 
     def _ask_all(self, ballot: Ballot, payload: bytes) -> int:
         question = (ballot, payload, ballot.t1_ns)
+        self.flush_soon()
         for link in self._up:
-            link.ask_vote(question)
+            link.put_vote(question)
         return self._electorate.up
 
     # masters.link.Listener
 
-    def flush_soon(self, link: Link) -> None:
-        if not self._to_flush:
+    def flush_soon(self) -> None:
+        if not self._flushes:
+            self._flushes = True
             asyncio.get_running_loop().call_soon(self._flush_next_turn)
-        self._to_flush.append(link)
 
     def _flush_next_turn(self) -> None:
         """Poll once more first: what else is ready by now goes into the same write, and the same fsync."""
         asyncio.get_running_loop().call_soon(self._flush)
 
     def _flush(self) -> None:
-        links, self._to_flush = self._to_flush, []
-        for link in links:
+        self._flushes = False
+        for link in self.links:
             link.flush()
 
     def state_changed(self, link: Link) -> None:
@@ -186,8 +188,8 @@ class Fleet:
     def introduced(self, link: Link) -> None:
         self._gauge.connected(link.index)
 
-    def voted(self, link: Link, took_ns: int) -> None:
-        self._gauge.voted(link.index, took_ns)
+    def votes_of(self, master: int) -> Callable[[int], None]:
+        return self._gauge.votes_of(master)
 
     def probed(self, link: Link, took_ns: int) -> None:
         self._gauge.probed(link.index, took_ns)

@@ -8,6 +8,7 @@ those of the new one.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from random import random
 from time import CLOCK_BOOTTIME, clock_gettime_ns
@@ -36,7 +37,7 @@ from lockd.core.identities import FORMAT, Identity
 from lockd.core.membership import BY_OTHERS, Copying, Facts, State
 from lockd.masters import handshake, replies, scripts
 from lockd.masters.failures import MasterError, Unfit
-from lockd.masters.framing import LONGEST_BYTES, Framing
+from lockd.masters.framing import DELETED, LONGEST_BYTES, Framing, is_one_vote
 from lockd.masters.replies import Nonsense, as_shown
 from lockd.masters.scripts import command
 
@@ -50,6 +51,9 @@ _FORGIVEN_NS = 60_000_000_000
 _FLUSHED_AGAIN_NS = 1_000_000_000
 _LEFT_ALONE_MOST_S = 30.0
 _LOOK_AGAIN_NS = 100_000_000
+HEARD_AT_ONCE = 64
+"""So many answers of one master are heard in a turn of the event loop: each may be what an app waits for, and
+has its reply written. Of thousands that come together the others come after what else is due."""
 
 
 class Call:
@@ -90,7 +94,8 @@ class Listener(Protocol):
     fence_most: int
     """The largest fence that the masters' clocks allow."""
 
-    def flush_soon(self, link: "Link") -> None: ...
+    def flush_soon(self) -> None:
+        """Have all links flushed at the end of this turn."""
 
     def state_changed(self, link: "Link") -> None: ...
 
@@ -100,7 +105,8 @@ class Listener(Protocol):
 
     def introduced(self, link: "Link") -> None: ...
 
-    def voted(self, link: "Link", took_ns: int) -> None: ...
+    def votes_of(self, master: int) -> Callable[[int], None]:
+        """What wants to know how long each vote of this master took, in ns."""
 
     def probed(self, link: "Link", took_ns: int) -> None: ...
 
@@ -120,7 +126,7 @@ class Link(asyncio.Protocol):
         self, index: int, master: Master, config: Config, listener: Listener, watch: ClockWatch
     ) -> None:
         self.index = index
-        self._bit = 1 << index
+        self.bit = 1 << index
         self._watch = watch
         self.master = master
         self.state = State.CONNECTING
@@ -137,12 +143,14 @@ class Link(asyncio.Protocol):
         self.round_trip_ns = 0
         self._config = config
         self._listener = listener
+        self._voted_after = listener.votes_of(index)
         self._timeout_ns = config.timeouts.master_ms * 1_000_000
         self._dead_ns = config.timeouts.dead_ms * 1_000_000
         self._transport: asyncio.Transport | None = None
         self._reader = hiredis.Reader(notEnoughData=_NOTHING)
         self._framing = Framing()
         self._unfinished_bytes = 0
+        self._lags = False
         self._offences = 0
         self._offended_ns = 0
         self._leave_alone = False
@@ -164,18 +172,24 @@ class Link(asyncio.Protocol):
 
     def ask(self, question: Question) -> None:
         """Send what is asked at the end of this event-loop turn."""
+        self._listener.flush_soon()
         self._in_flight.append(question)
-        if not self._out:
-            self._listener.flush_soon(self)
         self._out.append(question[1])
 
     def ask_vote(self, question: Question) -> None:
         """The same for what only this master, as this agent knows it, may say yes to (rule 8)."""
-        self.ask(question)
-        self._out.append(self._electorate)
+        self._listener.flush_soon()
+        self.put_vote(question)
 
-    def give_back(self, release: Release, payload: bytes) -> bool:
-        """Now, behind what apps ask, or when the master is back; False: this one is not kept for that."""
+    def put_vote(self, question: Question) -> None:
+        """One of several links that are asked: who asks them has them flushed."""
+        self._in_flight.append(question)
+        self._out += (question[1], self._electorate)
+
+    def give_back(self, release: Release, question: Question) -> bool:
+        """Now, behind what apps ask, or when the master is back; False: this one is not kept for that. Who
+        asks has it flushed."""
+        payload = question[1]
         if not self.introduced:
             if is_debt(release):
                 self._debts.keep(release, payload)
@@ -185,7 +199,8 @@ class Link(asyncio.Protocol):
             if self._debts.is_quiet:
                 self._give_back_more()
         else:
-            self.ask((release, payload, release.t1_ns))
+            self._in_flight.append(question)
+            self._out.append(payload)
         return True
 
     def call(self, *words: bytes | str | int) -> "asyncio.Future[Any]":
@@ -216,44 +231,68 @@ class Link(asyncio.Protocol):
         self._closed.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Ten answers for each grant come through here: it is written for speed."""
-        took_ns = 0
-        in_flight, gets, finished = self._in_flight, self._reader.gets, False
+        """Ten answers for each grant come through here and `_hear`: they are written for speed."""
+        framing = self._framing
         try:
-            self._framing.admit(data)
+            if framing.inside or not (data == DELETED or is_one_vote(data)):
+                framing.admit(data)
             self._reader.feed(data)
-            while (reply := gets()) is not _NOTHING:
-                if not in_flight:
-                    raise Nonsense("it answers what was not asked")
-                finished = True
-                question, payload, sent_ns = in_flight.popleft()
-                # Read anew for each: what is granted must still be valid now, not when the chunk began (rule
-                # 1).
-                now_ns = self._heard_ns = clock_gettime_ns(CLOCK_BOOTTIME)
-                kind = question.__class__
-                try:
-                    if kind is Call or reply.__class__ is hiredis.ReplyError:
-                        self._take(question, payload, reply, now_ns)
-                    elif kind is Release:
-                        self._released(question, payload, reply, now_ns)
-                    else:
-                        took_ns = self._voted(question, payload, sent_ns, reply, now_ns)
-                except Nonsense:
-                    raise
-                except Exception as failure:
-                    # A mistake of ours, which happens where the deciding answer comes: no fault of its
-                    # master, and nobody else's ballot.
-                    self._broke(question, failure, now_ns)
-            self._unfinished_bytes = 0 if finished else self._unfinished_bytes + len(data)
+            self._unfinished_bytes += len(data)
+            if not self._lags:
+                self._hear()
             if self._unfinished_bytes > LONGEST_BYTES:
                 raise Nonsense(f"an answer of more than {LONGEST_BYTES} bytes")
         except Exception as broken:
             # Ours, or of the parser: maps of RESP3 may have keys that Python's can't.
             self._talks_nonsense(str(broken))
-        if took_ns:
-            self._listener.voted(self, took_ns)
         if self.state is State.STALLED:
             self._alive_again(self._heard_ns)
+
+    def _hear(self) -> None:
+        took_ns, in_flight, gets = 0, self._in_flight, self._reader.gets
+        for _ in range(HEARD_AT_ONCE):
+            if (reply := gets()) is _NOTHING:
+                break
+            if not in_flight:
+                raise Nonsense("it answers what was not asked")
+            self._unfinished_bytes = 0
+            question, payload, sent_ns = in_flight.popleft()
+            # Read anew for each: what is granted must still be valid now, not when the chunk began (rule 1).
+            now_ns = self._heard_ns = clock_gettime_ns(CLOCK_BOOTTIME)
+            kind = question.__class__
+            try:
+                if kind is Call or reply.__class__ is hiredis.ReplyError:
+                    self._take(question, payload, reply, now_ns)
+                elif kind is Release:
+                    self._released(question, payload, reply, now_ns)
+                else:
+                    took_ns = self._voted(question, payload, sent_ns, reply, now_ns)
+            except Nonsense:
+                raise
+            except Exception as failure:
+                # A mistake of ours, which happens where the deciding answer comes: no fault of its master,
+                # and nobody else's ballot.
+                self._broke(question, failure, now_ns)
+        else:
+            self._hear_more_soon()
+        if took_ns:
+            self._voted_after(took_ns)
+
+    def _hear_more_soon(self) -> None:
+        """The rest of what came, in their order, in turns of their own. Nothing is read meanwhile: what comes
+        faster than it is heard waits at its master."""
+        self._lags = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+        asyncio.get_running_loop().call_soon(self._hear_more)
+
+    def _hear_more(self) -> None:
+        if not self._lags or self._dropped:
+            return  # what was not heard of that connection is asked again on the next one
+        self._lags = False
+        self.data_received(b"")
+        if not self._lags and self._transport is not None and not self._dropped:
+            self._transport.resume_reading()
 
     def _voted(self, ballot: Any, payload: bytes, sent_ns: int, reply: Any, now_ns: int) -> int:
         """Returns how long it took, for the metrics; 0 where that says nothing."""
@@ -270,7 +309,7 @@ class Link(asyncio.Protocol):
         if status == NO_IDENTITY and self._looks_first(ballot, payload, sent_ns):
             return 0
         # Whether it counts is known only now that its clock has been looked at (rule 11).
-        counts = listener.trusted & self._bit != 0
+        counts = listener.trusted & self.bit != 0
         took_ns = now_ns - sent_ns
         if took_ns > self._timeout_ns or status < 0 or not counts:
             listener.not_counted(self, self._why_not_counted(status, counts))
@@ -304,13 +343,13 @@ class Link(asyncio.Protocol):
                 self._broke(ballot, failure, now_ns)
 
     def _released(self, release: Any, payload: bytes, reply: Any, now_ns: int) -> None:
-        if self._debts.was_answered(release):
+        if self._debts.asked and self._debts.was_answered(release):
             self._give_back_more()
         if is_of_release(reply):
             release.answered(self.index, reply, 0, True, now_ns)
             return
         # What it did is not known: it is still owed (rule 3).
-        release.asked_again |= self._bit
+        release.asked_again |= self.bit
         self._debts.keep(release, payload)
         raise Nonsense("what it answered to a release is no answer to that")
 
@@ -377,7 +416,7 @@ class Link(asyncio.Protocol):
         if is_debt(ballot):
             # It is still owed (rule 3).
             self._debts.keep(ballot, payload)
-        elif ballot.pending & self._bit and not isinstance(ballot, Release):
+        elif ballot.pending & self.bit and not isinstance(ballot, Release):
             self._listener.not_counted(self, "error")
         self._unanswered(ballot, f"error {error.split(' ', 1)[0]}", now_ns)
         self._look_closer.set()
@@ -404,9 +443,10 @@ class Link(asyncio.Protocol):
                 question.settle(MasterError("connection lost"))
             else:
                 if isinstance(question, Release):
-                    question.asked_again |= self._bit
+                    question.asked_again |= self.bit
                 self._debts.keep(question, payload)
         self._in_flight.clear()
+        self._lags = False
         self._to_ask_again.clear()
         self._debts.broke_off()
         if self.state is not State.DOWN and not self._unfit:

@@ -9,7 +9,7 @@ from importlib.resources import files
 import hiredis
 
 from lockd.core.ballots import Attempt, Extension, FenceRound, PutBack, Release
-from lockd.core.fences import BLOCK, slot_of
+from lockd.core.fences import BLOCK
 from lockd.core.leases import on_masters
 
 LEASE_PREFIX = b"lockd:lease:"
@@ -58,10 +58,13 @@ def bulk(word: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(word), word)
 
 
+_BEFORE_LAST = -len(bulk(b""))
+
+
 def _for_any(*words: bytes | str | int) -> bytes:
     """A vote as it goes to all masters: its last word, the electorate, is each master's own and put behind
     it by its link."""
-    return command(*words, b"")[: -len(bulk(b""))]
+    return command(*words, b"")[:_BEFORE_LAST]
 
 
 def acquire(attempt: Attempt) -> bytes:
@@ -74,7 +77,7 @@ def acquire(attempt: Attempt) -> bytes:
         attempt.nonce,
         on_masters(attempt.holder),
         attempt.ttl_ms,
-        slot_of(attempt.resource),
+        attempt.slot,
         attempt.hint,
         BLOCK,
     )
@@ -86,7 +89,7 @@ def propose(fence_round: FenceRound) -> bytes:
         PROPOSE.digest,
         b"1",
         FENCES_KEY,
-        slot_of(fence_round.resource),
+        fence_round.slot,
         fence_round.value,
         BLOCK,
     )

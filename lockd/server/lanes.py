@@ -94,11 +94,15 @@ class Crowd:
 
     def __init__(self, most: int) -> None:
         self._most = most
+        self._gathers = most // 2
         self._count = 0
 
     def has_room(self) -> bool:
-        """Whether one more may be served at once; if so, it counts. Else it is work for a lane."""
-        if not self._count:
+        """Whether one more may be served at once; if so, it counts. Else it is work for a lane.
+
+        Half of it may be from turns before: to have each turn begin anew would cost a callback in each.
+        """
+        if self._count == self._gathers:
             asyncio.get_running_loop().call_soon(self._disperse)
         self._count += 1
         return self._count <= self._most

@@ -143,7 +143,8 @@ class LeaseCommand(Place):
     __slots__ = ("_command", "_resource", "_session", "ahead", "token")
 
     def __init__(self, session: "Session", command: str, resource: bytes, token: bytes) -> None:
-        super().__init__()
+        # A Place like any other, made once for each of them.
+        self.begin = self.reply = None
         self._session = session
         self._command = command
         self._resource = resource
@@ -481,12 +482,7 @@ class Session(asyncio.Protocol):
 
     def in_turn(self, begin: Callable[[Place], None], place: Place | None = None) -> None:
         """Begin this when all before it are answered: at once, if that is so."""
-        place = place or Place()
-        if self.flow.free:
-            self.flow.begin(place)
-            begin(place)
-        else:
-            self.flow.park(place, begin)
+        self.flow.in_turn(place or Place(), begin)
 
     def at_once(self, command: LeaseCommand, start: Callable[[LeaseCommand], None]) -> None:
         """Begin an UNLOCK or EXTEND as it comes: it may be what a LOCK before it waits for. Two of one lease

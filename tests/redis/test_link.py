@@ -104,7 +104,8 @@ class ScriptedMaster:
 class NoGauge:
     def connected(self, master: int) -> None: ...
 
-    def voted(self, master: int, ns: int) -> None: ...
+    def votes_of(self, master: int) -> Callable[[int], None]:
+        return lambda _ns: None
 
     def probed(self, master: int, ns: int) -> None: ...
 

@@ -87,10 +87,7 @@ class Connection:
         self.under_way.append((place, reply))
 
     def _in_turn(self, reply: bytes) -> None:
-        if self.flow.free:
-            self._begin(Place(), reply)
-        else:
-            self.flow.park(Place(), lambda place: self._turn_has_come(place, reply))
+        self.flow.in_turn(Place(), lambda place: self._turn_has_come(place, reply))
 
     def _turn_has_come(self, place: Place, reply: bytes) -> None:
         assert self.flow.places[0] is place, "it is not its turn"

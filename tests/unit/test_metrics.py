@@ -376,7 +376,7 @@ def test_renewals_and_losses_are_counted_by_class(metrics: Metrics) -> None:
 
 
 def test_what_the_links_and_the_server_report_is_counted(metrics: Metrics) -> None:
-    metrics.voted(1, 3 * MS)
+    metrics.votes_of(1)(3 * MS)
     metrics.probed(1, 1 * MS)
     metrics.not_counted(0, "late")
     metrics.internal_error()

@@ -88,7 +88,8 @@ def flaw_of(ballot: Ballot, reply: Any, most: int) -> Flaw | None:
     elif words != 3:
         return Flaw.NONSENSE
     if bounds is _FENCE:
-        return None if 0 < value <= most and value <= master_us + COUNTER_AHEAD_US else Flaw.MISCOUNTS
+        sane = 0 < value <= most and value <= master_us + COUNTER_AHEAD_US
+        return None if sane else Flaw.MISCOUNTS
     if not bounds[0] <= value <= bounds[1]:
         return Flaw.NONSENSE
     return Flaw.MISCOUNTS if status == MISCOUNTS else None

@@ -340,8 +340,8 @@ MUTATIONS = (
         "a vote is kept after a clock jump",
         11,
         CLOCKS,
-        "        jumped = not first and lowest > floor + TOLERANCE_NS\n",
-        "        jumped = False\n",
+        "        jumped, gap = lowest > floor + TOLERANCE_NS, unseen_ns > _GAP_NS\n",
+        "        jumped, gap = False, unseen_ns > _GAP_NS\n",
     ),
     one(
         "a vote counts although its master is distrusted",

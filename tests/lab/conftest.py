@@ -3,6 +3,7 @@ to it. All files share it, so they have an order."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,10 +26,11 @@ KEEP = bool(os.environ.get("LOCKD_LAB_KEEP"))
 LIMIT_S = 3600
 
 
-# Bare hosts first, and last the end of the cluster; what isn't named comes before all.
+# Bare hosts first, and last the end of the cluster; what isn't named comes before all. A machine that takes
+# another's place has the Redis of the image: so that is before there is a newer one.
 ORDER = (
-    "test_bare_hosts", "test_cluster", "test_hosts", "test_monitoring", "test_restarts", "test_day2",
-    "test_prechecks", "test_interrupted", "test_removal",
+    "test_bare_hosts", "test_cluster", "test_hosts", "test_monitoring", "test_restarts", "test_lost_for_good",
+    "test_day2", "test_prechecks", "test_interrupted", "test_removal",
 )  # fmt: skip
 
 
@@ -85,6 +87,15 @@ def cluster(lab: Lab) -> Cluster:
     played = play(lab, "site.yml").must_work()
     REPORT.ran("site.yml, on bare hosts", played.took_s, played.recap)
     return Cluster(lab, played)
+
+
+READ = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=20).read().decode())"
+
+
+@pytest.fixture(scope="session")
+def ask(cluster: Cluster) -> Callable[[str], Any]:
+    """What an address on the monitoring host answers, as it is asked there."""
+    return lambda url: json.loads(cluster.lab.host("mon1").run("python3", "-c", READ, url))
 
 
 @pytest.fixture(scope="session")

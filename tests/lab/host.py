@@ -9,12 +9,12 @@ was interrupted anywhere.
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import time
+import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,17 +65,36 @@ class Host:
         return bool(self._processes())
 
     def make(self, hosts_file: str, public_key: str) -> None:
-        """Mount its root and give it a name, a network and a key that may log in. It is not started."""
+        """A machine and its place in the network. It is not started."""
+        self.make_machine(hosts_file, public_key)
+        self._make_network()
+
+    def make_machine(self, hosts_file: str, public_key: str) -> None:
+        """A disk with the root file system on it, a name, a key that may log in, an id of its own."""
         for part in ("upper", "work", "merged"):
             (self.folder / part).mkdir(parents=True)
-        layers = f"lowerdir={self.root},upperdir={self.folder}/upper,workdir={self.folder}/work"
-        call("mount", "-t", "overlay", self.namespace, "-o", layers, str(self.merged))
+        (self.folder / "id").write_text(uuid.uuid4().hex)
+        self._mount()
         etc = self.merged / "etc"
         (etc / "hostname").write_text(self.name + "\n")
         (etc / "hosts").write_text(hosts_file)
         for home, owner in (("root", 0), ("home/ops", 1000)):
             self._let_in(self.merged / home / ".ssh", owner, public_key)
-        self._make_network()
+
+    def _mount(self) -> None:
+        layers = f"lowerdir={self.root},upperdir={self.folder}/upper,workdir={self.folder}/work"
+        call("mount", "-t", "overlay", self.namespace, "-o", layers, str(self.merged))
+
+    def take_out(self, shelf: Path) -> None:
+        """The machine, which must not run, is put away as that folder. Its place in the network stays."""
+        for path in mounts_below(self.folder):
+            call("umount", path)
+        self.folder.rename(shelf)
+
+    def put_in(self, shelf: Path) -> None:
+        """A machine that was put away is in this place now. It is not started."""
+        shelf.rename(self.folder)
+        self._mount()
 
     def _let_in(self, folder: Path, owner: int, public_key: str) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -112,8 +131,8 @@ class Host:
             )  # fmt: skip
 
     def _nspawn(self) -> list[str]:
-        # The same id at each boot: guards and journals know a host by it.
-        machine_id = hashlib.md5(self.namespace.encode(), usedforsecurity=False).hexdigest()
+        # The same id at each boot: guards and journals know a machine by it.
+        machine_id = (self.folder / "id").read_text()
         return [
             "env", "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1", "SYSTEMD_NSPAWN_API_VFS_WRITABLE=network",
             "SYSTEMD_NSPAWN_LOCK=0", "systemd-nspawn", "--quiet", "--boot", "-D", str(self.merged),

@@ -92,10 +92,28 @@ class Lab:
         self._copy_source()
         hosts = [self.host(name) for name in only]
         for host in hosts:
-            host.make(_hosts_file(), (self.folder / "id.pub").read_text())
+            host.make(_hosts_file(), self._public_key)
             host.start()
         for host in hosts:
             host.wait_booted()
+
+    def new_machine(self, name: str, shelf: Path) -> None:
+        """Another machine in place of that host's, which must not run, and is put away as the folder
+        `shelf`."""
+        host = self.host(name)
+        host.take_out(shelf)
+        host.make_machine(_hosts_file(), self._public_key)
+
+    def swap_machines(self, name: str, shelf: Path) -> None:
+        """The one that was put away is in that host's place again, and the other is put away."""
+        host, between = self.host(name), shelf.with_name(f"{shelf.name}-other")
+        host.take_out(between)
+        host.put_in(shelf)
+        between.rename(shelf)
+
+    @property
+    def _public_key(self) -> str:
+        return (self.folder / "id.pub").read_text()
 
     def down(self) -> None:
         """Remove all that carries its name: also what an interrupted run left half made."""

@@ -15,3 +15,14 @@ def masters(on: Any, host: str = "a1") -> list[dict[str, Any]]:
 def votes(on: Any) -> dict[str, int]:
     """By name, 1 for each master that has its vote."""
     return {row["name"]: row["vote"] for row in masters(on)}
+
+
+def states(on: Any, host: str = "a1") -> dict[str, str]:
+    """By name, how each master is."""
+    return {row["name"]: row["state"] for row in masters(on, host)}
+
+
+def doctor(on: Any, host: str = "a1") -> tuple[int, str]:
+    """Its exit status, and all that it says in one line."""
+    done = on(host).run("lockctl doctor")
+    return done.rc, " ".join(done.stdout.split())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from typing import Any
 
@@ -12,14 +11,7 @@ from tests.lab.conftest import Cluster
 from tests.lab.lab import APPS, MASTERS, REPOSITORY
 from tests.lab.waiting import until
 
-READ = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=20).read().decode())"
 PROMETHEUS, ALERTMANAGER = "http://127.0.0.1:9090", "http://127.0.0.1:9093"
-
-
-@pytest.fixture
-def ask(cluster: Cluster) -> Callable[[str], Any]:
-    """What an address on the monitoring host answers, as it is asked there."""
-    return lambda url: json.loads(cluster.lab.host("mon1").run("python3", "-c", READ, url))
 
 
 def test_every_target_is_up(ask: Callable[[str], Any]) -> None:

@@ -11,17 +11,23 @@ The rules (design: safety rules 9, 10 and 11b)
 
 Only proofs let Redis start at once. Nothing ever has to be written to make a master dirty: that is what it is
 when a file is missing. So a full disk, a lost file, a crash between any two steps and a power cut all end in
-a quarantine. There are two proofs, each in a file of the state folder, each good for one use:
+a quarantine. There are three proofs, each in a file of the state folder, each good for one use:
     permit.json  "Redis was let start, in this boot": written as the last step of `enter`.
+    rest.json    "Redis rests until it is stopped, and all that it was told is in its file": by `stop`.
     marker.json  "Redis stopped cleanly, and its data was this": written as the last step of `leave`.
 
-    enter   takes both away and makes that durable BEFORE it looks at anything, so that whatever happens next,
+    enter   takes them away and makes that durable BEFORE it looks at anything, so that whatever happens next,
             to it or to Redis or to the host, finds no proof. Then: is the marker sound? Permit, and start.
             Else wait, in full, on CLOCK_BOOTTIME (it counts suspend), then permit, and start. Whoever ends it
             early (SIGTERM, kill -9, power) ends it without a permit, and the next one waits from the start.
+    stop    before Redis is told to stop: in one transaction it asks for the settings that a clean stop rests
+            on (an exit with 0 says nothing of a Redis that was told `appendonly no` before) and has every
+            client wait for a minute. So nothing can be changed or voted between that and the end, by anybody;
+            an end that comes later proves nothing, nor one that nobody asked systemd for (SHUTDOWN).
     leave   takes the permit away, makes that durable, and only when there was one, of this boot and of the
             latest enter, and systemd says success AND exited AND 0 (a master that dies of SIGTERM in its
-            first millisecond is a 'success'), syncs the data, looks at it, and writes the marker last.
+            first millisecond is a 'success'), and it rests since a `stop` of that very start, syncs the data,
+            looks at it, and writes the marker last.
     watch   on a forward step takes the proofs away FIRST (unlink: it needs no space, and no sync: a power cut
             leaves no marker anyway), then kills Redis with SIGKILL, and only then does the slow things. In
             the other order Redis could end by itself and `leave` could call it clean. A kill that finds no
@@ -80,6 +86,7 @@ The unit of a master (the + runs the guard as root)
     NotifyAccess=exec
     ExecStartPre=+/usr/bin/python3 -I /usr/local/lib/lockd/guard.py enter
     ExecStart=/usr/bin/redis-server /etc/lockd/master.conf
+    ExecStop=-+/usr/bin/python3 -I /usr/local/lib/lockd/guard.py stop
     ExecStopPost=+/usr/bin/python3 -I /usr/local/lib/lockd/guard.py leave
     Restart=always
     RestartSec=1
@@ -110,6 +117,9 @@ The configuration, /etc/lockd/guard.conf (`guard.py check` reads it and says wha
     textfile = /var/lib/lockd/node-exporter/lockd_guard.prom    # in a folder of root's; empty: no metrics
     delay_ms = 0                            # stay out for longer than max_ttl x 1.01 + 1 s; 0: for that long
     clock_step_ms = 2                       # 1 or 2: a lease gives away 2 ms for drift, however short it is
+    socket = /run/lockd-master/redis.sock   # Redis's `unixsocket`
+    user = lockd_loader                     # with +multi +exec +info +config|get +client|pause
+    password_file = /etc/lockd-master/loader.password   # root's; empty: as Redis's default user
 
 Metrics (the watch writes the file every 15 s: an old `node_textfile_mtime_seconds` means that it is dead)
     redis_lock_guard_quarantined, redis_lock_guard_quarantine_until_timestamp_seconds,
@@ -133,6 +143,7 @@ import select
 import signal
 import socket
 import stat
+import struct
 import subprocess
 import sys
 import threading
@@ -152,7 +163,7 @@ DEFAULT_CONFIG = "/etc/lockd/guard.conf"
 
 # The files of the state folder.
 MARKER, PERMIT, STATE, OVERRIDE = "marker.json", "permit.json", "state.json", "override.json"
-MARK, PREVIOUS_MARK = "mark.json", "mark.previous.json"
+MARK, PREVIOUS_MARK, REST = "mark.json", "mark.previous.json", "rest.json"
 ENTER_LOCK, STATE_LOCK = "enter.lock", "state.lock"
 FORMAT = 1
 
@@ -173,6 +184,11 @@ MARK_EVERY_S = 5.0
 MARK_SOON_S = 0.5
 SAMPLE_EVERY_S = 0.1
 KILL_AGAIN_S = 0.02
+# How long Redis is to rest, by the wall clock, which may be slewed; and how much of that is relied on.
+REST_MS, RELIED_ON_NS = 60_000, 50 * NS_PER_S
+# Whoever has taken over Redis may answer slowly, strangely or for ever.
+ANSWER_WITHIN_S, MAX_ANSWER_BYTES, MAX_ANSWER_WORDS = 10.0, 65_536, 100
+REWRITE_WITHIN_NS, LOOK_AGAIN_S = 30 * NS_PER_S, 0.1
 
 EXIT_OK, EXIT_REFUSED, EXIT_QUARANTINED, EXIT_STOPPED = 0, 1, 3, 4
 # Neither 0 nor 128 + a signal: systemd, or a SuccessExitStatus=, could take those for a success.
@@ -184,6 +200,7 @@ class Reason(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
 
     FIRST_START = "first_start"  # no record of any start: a new host, or a wiped state folder
     UNCLEAN_STOP = "unclean_stop"  # systemd saw Redis end, and not well
+    SETTINGS_UNPROVEN = "settings_unproven"  # it ended well, but its file may not hold all that it was told
     NO_MARKER = "no_marker"  # nobody saw it end: the host was killed or lost power
     QUARANTINE_INTERRUPTED = "quarantine_interrupted"  # stopped before a quarantine was over
     MARKER_INVALID = "marker_invalid"  # another version's, an older one, or not readable
@@ -229,6 +246,10 @@ class Unreadable(Exception):
     """A file is there, and is not what it should be."""
 
 
+class Unproven(Exception):
+    """What a clean stop rests on is not so, or can't be seen."""
+
+
 class Interrupted(Exception):
     """A signal asked the guard to end."""
 
@@ -247,6 +268,9 @@ class Config:
     textfile: Path | None = Path("/var/lib/lockd/node-exporter/lockd_guard.prom")
     delay_ms: int = 0
     clock_step_ms: int = 2
+    socket: Path = Path("/run/lockd-master/redis.sock")
+    user: str = "lockd_loader"
+    password_file: Path | None = Path("/etc/lockd-master/loader.password")
 
     def quarantine_ns(self, longest_ttl_ms: int) -> int:
         """How long a quarantine is when leases of that length may live; never shorter than that takes."""
@@ -274,6 +298,16 @@ def _prom_file(text: str) -> Path | None:
     return _absolute(text) if text else None
 
 
+def _absolute_or_none(text: str) -> Path | None:
+    return _absolute(text) if text else None
+
+
+def _user_name(text: str) -> str:
+    if not re.fullmatch(r"[!-~]+", text):
+        raise ValueError("must be the name of a user of Redis, without blanks")
+    return text
+
+
 def _file_name(text: str) -> str:
     if not text or "/" in text or text in (".", ".."):
         raise ValueError("must be a file name, without a folder")
@@ -297,6 +331,9 @@ _KEYS: dict[str, Callable[[str], Any]] = {
     "delay_ms": _whole(0, 7 * 86_400_000),
     # More would be let pass than the shortest lease gives away for drift.
     "clock_step_ms": _whole(1, 2),
+    "socket": _absolute,
+    "user": _user_name,
+    "password_file": _absolute_or_none,
 }
 _REQUIRED = ("max_ttl_ms", "data_dir", "unit")
 
@@ -351,6 +388,10 @@ class Offset:
     at_ns: int
 
 
+# Sends commands in one go, and returns the answers, whatever Redis has for strings as text. Raises Unproven.
+Ask = Callable[..., "list[Any]"]
+
+
 class Host:
     """The machine that the guard runs on, apart from its files. Tests pass in another one."""
 
@@ -403,6 +444,21 @@ class Host:
     def status(self, text: str) -> None:
         """One line for `systemctl status`."""
         self.tell_systemd(f"STATUS={' '.join(text.split())}")
+
+    @contextmanager
+    def asking_redis(self, path: Path) -> Iterator[Ask]:
+        """A way to ask the main process of the unit whose ExecStop= this is. Raises Unproven, OSError."""
+        main_pid = self.environ.get("MAINPID", "")
+        if not main_pid:
+            raise Unproven("it had ended before it was asked")
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC) as link:
+            link.settimeout(ANSWER_WITHIN_S)
+            link.connect(str(path))
+            # Who listens there, or the password could be told to anybody, and he attest for another.
+            pid, _, _ = struct.unpack("3i", link.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+            if str(pid) != main_pid:
+                raise Unproven(f"process {pid} listens on its socket, not its own ({main_pid})")
+            yield RedisLink(link).ask
 
     def kill_main_process(self, unit: str) -> str:
         """SIGKILL to the main process of that unit. Returns what went wrong, or nothing."""
@@ -672,6 +728,17 @@ class Permit:
     at_ns: int
     offset_ns: int
     longest_ttl_ms: int
+
+
+@dataclass(frozen=True)
+class Rest:
+    """Redis was asked before its stop. fault: why that proves nothing; else all is in its file, and nobody's
+    command is run until `until_ns`, on BOOTTIME."""
+
+    generation: int
+    boot_id: str
+    until_ns: int
+    fault: str
 
 
 @dataclass(frozen=True)
@@ -1041,6 +1108,126 @@ def move_aside(config: Config, suffix: str) -> str:
     return ", ".join(moved)
 
 
+# What a clean stop rests on
+
+
+class RedisLink:
+    """A connection to Redis. It may be anybody's by now: what it answers is bounded, in bytes and in time."""
+
+    def __init__(self, link: socket.socket) -> None:
+        self._link = link
+        self._left = b""
+        self._taken = 0
+        self._deadline_s = 0.0
+
+    def ask(self, *commands: Sequence[str]) -> list[Any]:
+        """Raises Unproven, also for an answer that is an error."""
+        self._left, self._taken = b"", 0
+        self._deadline_s = time.monotonic() + ANSWER_WITHIN_S
+        try:
+            self._link.sendall(b"".join(map(_encoded, commands)))
+            return [self._answer(depth=0) for _ in commands]
+        except ValueError:
+            raise Unproven("it answers what Redis would not") from None
+        except OSError as error:
+            raise Unproven(f"it does not answer ({error})") from None
+
+    def _answer(self, depth: int) -> Any:
+        line = self._line()
+        kind, rest = line[:1], line[1:]
+        if kind == "-":
+            raise Unproven(f"it answers {_one_word(rest[:200])}")
+        if kind == "*" and depth < 2:
+            return [self._answer(depth + 1) for _ in range(_count(rest, MAX_ANSWER_WORDS))]
+        if kind == "$":
+            return self._bytes(_count(rest, MAX_ANSWER_BYTES) + 2)[:-2].decode(errors="replace")
+        if kind in ("+", ":"):
+            return rest
+        raise ValueError(line)
+
+    def _line(self) -> str:
+        while b"\r\n" not in self._left:
+            self._receive()
+        line, _, self._left = self._left.partition(b"\r\n")
+        return line.decode(errors="replace")
+
+    def _bytes(self, count: int) -> bytes:
+        while len(self._left) < count:
+            self._receive()
+        found, self._left = self._left[:count], self._left[count:]
+        return found
+
+    def _receive(self) -> None:
+        left_s = self._deadline_s - time.monotonic()
+        if left_s <= 0:
+            raise TimeoutError("timed out")
+        self._link.settimeout(left_s)
+        chunk = self._link.recv(MAX_ANSWER_BYTES)
+        self._taken += len(chunk)
+        if not chunk or self._taken > MAX_ANSWER_BYTES:
+            raise OSError("it hung up" if not chunk else f"more than {MAX_ANSWER_BYTES} bytes")
+        self._left += chunk
+
+
+def _encoded(command: Sequence[str]) -> bytes:
+    words = [word.encode() for word in command]
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+
+
+def _count(text: str, most: int) -> int:
+    count = int(text)
+    if not 0 <= count <= most:
+        raise ValueError(text)
+    return count
+
+
+# With these, all that Redis answered is in its file when it ends well. Agents ask the same of it (rule 14).
+_KEPT = {"appendonly": "yes", "appendfsync": "always", "no-appendfsync-on-rewrite": "no"}
+# While the first rewrite after an `appendonly no` isn't over, its file lacks what came in between.
+_NO_REWRITE = {"aof_rewrite_in_progress": "0", "aof_rewrite_scheduled": "0"}
+_SOUND = {"loading": "0", "aof_enabled": "1"}
+_WRITTEN = {"aof_last_bgrewrite_status": "ok", "aof_last_write_status": "ok"}
+_PERSISTENCE = ("INFO", "persistence")
+
+
+def rewrites(ask: Ask) -> bool:
+    """True while Redis writes its file anew, or is about to. Raises Unproven."""
+    [text] = ask(_PERSISTENCE)
+    return bool(_unlike(_NO_REWRITE, _of_info(text)))
+
+
+def have_rest(ask: Ask, data_dir: str) -> None:
+    """In one transaction, look whether a clean stop of Redis now would be one, and have everybody wait: for
+    ALL, or settings could still be changed. Raises Unproven."""
+    looks = [("CONFIG", "GET", name) for name in (*_KEPT, "dir")]
+    rest = ("CLIENT", "PAUSE", str(REST_MS), "ALL")
+    *_, found = ask(("MULTI",), *looks, _PERSISTENCE, rest, ("EXEC",))
+    try:
+        *settings, persistence, rests = found
+        # A master of another folder leaves its file where nobody looks.
+        unlike = _unlike({**_KEPT, "dir": data_dir}, dict(settings))
+        unlike = unlike or _unlike({**_SOUND, **_NO_REWRITE, **_WRITTEN}, _of_info(persistence))
+    except (TypeError, ValueError):
+        raise Unproven("it answers what Redis would not") from None
+    if unlike or rests != "OK":
+        raise Unproven(unlike or "it does not rest")
+
+
+def _of_info(text: str) -> dict[str, str]:
+    if type(text) is not str:
+        raise Unproven("it answers what Redis would not")
+    lines = [line.partition(":") for line in text.splitlines()]
+    return {name: value for name, _, value in lines}
+
+
+def _unlike(wanted: Mapping[str, str], found: Mapping[Any, Any]) -> str:
+    """The first that is not as it should be, for an operator; nothing when all are."""
+    for name, value in wanted.items():
+        if found.get(name) != value:
+            return f"{name} is {_one_word(str(found.get(name))[:200])}, not {value}"
+    return ""
+
+
 # Metrics
 
 
@@ -1146,7 +1333,7 @@ class Guard:
             unsound = str(error)
         with suppress(Unreadable):
             permit = self.folder.get(PERMIT, Permit)
-        self.folder.remove(MARKER, PERMIT)
+        self.folder.remove(MARKER, PERMIT, REST)
         return marker, permit, unsound
 
     def _weigh(self, marker: Marker | None, unsound: str, offset: Offset) -> tuple[State, Dirt | None]:
@@ -1434,6 +1621,53 @@ class Guard:
 
     # A stop
 
+    def stop(self) -> None:
+        """Before Redis is told to stop: have it rest, and note that, or why not. Raises GuardError."""
+        self.folder.prepare()
+        generation = self._in_service()
+        if generation is None:
+            self.host.log("warning", "not_asked", why="there is no permit: this stop is no clean one")
+            return
+        until_ns, fault = self._rest()
+        rest = Rest(generation, self.host.boot_id(), until_ns, fault)
+        try:
+            with self._lock(STATE_LOCK):
+                self.folder.put(REST, rest)
+        except OSError as error:
+            raise GuardError(
+                f"that Redis rests can't be written down ({error}). That is safe: the next start waits in"
+                f" full. Next: mend {self.config.state_dir} (is its disk full, read-only or failing?)"
+            ) from None
+        self.host.log("warning" if fault else "info", "asked_before_stop", why=fault or "all is in its file")
+
+    def _rest(self) -> tuple[int, str]:
+        """Until when Redis rests, or why it was not found to be well."""
+        try:
+            with self.host.asking_redis(self.config.socket) as ask:
+                self._say_who_asks(ask)
+                self._wait_for_rewrites(ask)
+                until_ns = self.host.boottime_ns() + RELIED_ON_NS
+                have_rest(ask, os.path.realpath(self.config.data_dir))
+                return until_ns, ""
+        except (Unproven, OSError) as error:
+            return 0, _said(error) if isinstance(error, OSError) else str(error)
+
+    def _say_who_asks(self, ask: Ask) -> None:
+        if self.config.password_file is not None:
+            ask(
+                (
+                    "AUTH",
+                    self.config.user,
+                    read_own(self.config.password_file, 1_000).decode(errors="replace").strip(),
+                )
+            )
+
+    def _wait_for_rewrites(self, ask: Ask) -> None:
+        """An ordinary one is no fault, and soon over. From here it can't be told from one that is."""
+        ends_ns = self.host.boottime_ns() + REWRITE_WITHIN_NS
+        while rewrites(ask) and self.host.boottime_ns() < ends_ns:
+            self.host.sleep(LOOK_AGAIN_S)
+
     def leave(self) -> None:
         """Write the marker when this stop was clean, and why it was not otherwise. Raises GuardError."""
         self.folder.prepare()
@@ -1454,15 +1688,20 @@ class Guard:
             permit = self.folder.get(PERMIT, Permit)
         except Unreadable as error:
             unsound = f"the permit is {error}"
+        rest, restless = None, "it ended without systemd's having been told to stop it"
+        try:
+            rest = self.folder.get(REST, Rest)
+        except Unreadable as error:
+            restless = f"the note of it is {error}"
         # The marker as well: none of an earlier stop may outlive this one.
-        self.folder.remove(PERMIT, MARKER)
+        self.folder.remove(PERMIT, REST, MARKER)
         try:
             state = self.folder.state() or State()
         except Unreadable as error:
             # Left as it is, for the next enter to see.
             return Dirt(Reason.STATE_UNREADABLE, f"{STATE} is {error}")
         offset = read_offset(self.host)
-        dirt = self._unclean(permit, unsound, state, offset)
+        dirt = self._unclean(permit, unsound, state, offset) or self._restless(rest, restless, state)
         if permit is not None and permit.generation == state.generation:
             replaced = self._mark_at_the_end()
             if replaced and dirt is None:
@@ -1506,6 +1745,18 @@ class Guard:
         rise_ns = self._unexplained_rise_ns(permit, offset)
         if rise_ns:
             return Dirt(Reason.CLOCK_STEP, f"forward by {rise_ns / NS_PER_S:.3f} s since the start")
+        return None
+
+    def _restless(self, rest: Rest | None, restless: str, state: State) -> Dirt | None:
+        """Why its file may not hold all that Redis was told, None when it does."""
+        if rest is None:
+            return Dirt(Reason.SETTINGS_UNPROVEN, restless)
+        if rest.boot_id != self.host.boot_id() or rest.generation != state.generation:
+            return Dirt(Reason.SETTINGS_UNPROVEN, "it was last asked at an earlier stop")
+        if rest.fault:
+            return Dirt(Reason.SETTINGS_UNPROVEN, rest.fault)
+        if self.host.boottime_ns() > rest.until_ns:
+            return Dirt(Reason.SETTINGS_UNPROVEN, "it ended long after it was asked")
         return None
 
     # A step of the clock
@@ -2006,6 +2257,8 @@ def _refuse_by_hand(options: argparse.Namespace, guard: Guard) -> None:
 def _run(options: argparse.Namespace, guard: Guard) -> int:
     if options.command == "enter":
         guard.enter()
+    elif options.command == "stop":
+        guard.stop()
     elif options.command == "leave":
         guard.leave()
     elif options.command == "watch":
@@ -2062,6 +2315,7 @@ def _parser() -> argparse.ArgumentParser:
         return commands.add_parser(name, parents=[common], help=text, description=text)
 
     enter = command("enter", "ExecStartPre=: return when Redis may start; waits after an unclean stop")
+    command("stop", "ExecStop=: have Redis rest, and note whether what a clean stop rests on is in force")
     leave = command("leave", "ExecStopPost=: note how Redis ended, as systemd's environment says")
     for one in (enter, leave):
         text = "though systemd does not run it (no INVOCATION_ID); only where Redis does not run"

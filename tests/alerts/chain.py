@@ -79,8 +79,8 @@ class HostUnit(Unit):
         program.chmod(0o755)
         return program
 
-    def _start_redis(self) -> None:
-        super()._start_redis()
+    def start_redis(self) -> None:
+        super().start_redis()
         (self.folder / "main.pid").write_text(str(self.master.pid))
 
     def steps_clock(self, seconds: int) -> None:
@@ -94,7 +94,7 @@ class HostUnit(Unit):
 
     def starts(self, entering: subprocess.Popen[bytes]) -> None:
         assert entering.wait(60) == 0, self.log()
-        self._start_redis()
+        self.start_redis()
 
     def comes_back(self) -> None:
         """After a crash: systemd starts it at once, and the guard makes it wait."""

@@ -105,6 +105,49 @@ def test_a_clean_stop_and_start_has_no_delay(cluster: Cluster, master: Master) -
     work.must_be_flawless()
 
 
+@pytest.mark.parametrize("stop", ["systemctl stop lockd-master", "redis-cli SHUTDOWN"])
+def test_a_master_that_was_told_not_to_write_its_file_stays_out(
+    cluster: Cluster, master: Master, stop: str
+) -> None:
+    """It ends with 0, as ever. A play would find all well again: systemd has started it anew."""
+    before = master.guard()["quarantines"]["settings_unproven"]
+    with at_work(cluster.lab, f"a master writes no file, then {stop}") as work:
+        master.redis("CONFIG SET appendonly no")
+        until(lambda: not master.votes(), "agents see it")
+        stopped_s = time.clock_gettime(time.CLOCK_MONOTONIC)
+        if stop.startswith("systemctl"):
+            master.run(f"{stop} && systemctl start --no-block lockd-master")
+        else:
+            master.redis("SHUTDOWN NOSAVE || true")
+        until(lambda: master.guard()["state"] == "quarantined", "the quarantine")
+        master.wait_in_service()
+    assert master.redis_began_s() - stopped_s >= DELAY_S
+    assert master.guard()["quarantines"]["settings_unproven"] == before + 1
+    assert master.redis("CONFIG GET appendonly").split() == ["appendonly", "yes"]
+    work.must_be_flawless()
+
+
+def test_a_shutdown_that_systemd_was_not_told_of_is_no_clean_stop(cluster: Cluster, master: Master) -> None:
+    before = master.guard()["quarantines"]["settings_unproven"]
+    stopped_s = time.clock_gettime(time.CLOCK_MONOTONIC)
+    master.redis("SHUTDOWN NOSAVE || true")
+    until(lambda: master.guard()["state"] == "quarantined", "the quarantine")
+    master.wait_in_service()
+    assert master.redis_began_s() - stopped_s >= DELAY_S
+    assert master.guard()["quarantines"]["settings_unproven"] == before + 1
+
+
+def test_a_stop_that_can_not_be_asked_for_is_no_clean_one(cluster: Cluster, master: Master) -> None:
+    """As with a password that the master doesn't know, or a user that may not ask."""
+    before = master.guard()["quarantines"]["settings_unproven"]
+    master.redis("ACL SETUSER lockd_loader -client")
+    master.run("systemctl stop lockd-master")
+    assert "NOPERM" in master.guard()["detail"]
+    master.run("systemctl start --no-block lockd-master")
+    master.wait_in_service()
+    assert master.guard()["quarantines"]["settings_unproven"] == before + 1
+
+
 def none_forgotten(before: dict[int, int], after: dict[int, int]) -> bool:
     return bool(before) and all(after.get(slot, 0) >= counter for slot, counter in before.items())
 

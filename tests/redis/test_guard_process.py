@@ -38,6 +38,8 @@ class Unit:
         [port] = free_ports(1)
         self.master = LocalMaster("m1", folder / "data", port, binary)
         self.master.folder.mkdir()
+        self.socket = folder / "redis.sock"
+        self.master.settings["unixsocket"] = str(self.socket)
         self.config = folder / "guard.conf"
         self.textfile = folder / "guard.prom"
         self.configure(MAX_TTL_MS)
@@ -57,6 +59,7 @@ class Unit:
         self.config.write_text(
             f"[guard]\nmax_ttl_ms = {max_ttl_ms}\ndata_dir = {self.master.folder}\nunit = m1.service\n"
             f"state_dir = {self.folder}/state\ntextfile = {self.textfile}\n"
+            f"socket = {self.socket}\npassword_file =\n"
         )
 
     def close(self) -> None:
@@ -95,10 +98,10 @@ class Unit:
         before_ns = boottime_ns()
         assert self.run("enter").wait(60) == 0, self.log()
         waited_ns = boottime_ns() - before_ns
-        self._start_redis()
+        self.start_redis()
         return waited_ns
 
-    def _start_redis(self) -> None:
+    def start_redis(self) -> None:
         try:
             self.master.start(wait=False)
             self.master.wait_ready(60)
@@ -125,7 +128,19 @@ class Unit:
         assert self.run("leave", **environ).wait(60) == 0, self.log()
 
     def stop(self) -> None:
+        """`systemctl stop`."""
+        self.ask_before_stop()
         assert self.master.stop(within_s=60) == 0, self.master.log_tail()
+        self.ended()
+
+    def ask_before_stop(self) -> None:
+        """ExecStop= while Redis runs: the guard's `stop`."""
+        assert self.run("stop", MAINPID=str(self.master.pid)).wait(60) == 0, self.log()
+
+    def ends_by_itself(self) -> None:
+        """systemd then runs ExecStop= without a main process."""
+        assert self.master.wait(60)
+        assert self.run("stop").wait(60) == 0, self.log()
         self.ended()
 
     def kill(self) -> None:
@@ -276,17 +291,132 @@ def test_a_wiped_master_waits(unit: Unit) -> None:
     unit.starts_for("data_changed")
 
 
-def test_a_redis_that_ends_by_itself_is_judged_by_its_exit_status(unit: Unit) -> None:
+def test_a_redis_that_ends_by_itself_proves_nothing_however_well_it_ends(unit: Unit) -> None:
     unit.start()
     with unit.client() as client, suppress(redis.ConnectionError):
         client.shutdown(nosave=True)
-    assert unit.master.wait(10)
-    unit.ended()
-    unit.starts_at_once()
+    unit.ends_by_itself()
+    unit.starts_for("settings_unproven")
     # As when the AOF can't be written.
+    unit.ask_before_stop()
     unit.master.kill()
     unit.leave(SERVICE_RESULT="exit-code", EXIT_CODE="exited", EXIT_STATUS="1")
     unit.starts_for("unclean_stop")
+
+
+def test_a_redis_that_was_told_not_to_write_its_file_has_no_clean_stop(
+    make_unit: Callable[[Path], Unit], any_server: Path
+) -> None:
+    """It exits with 0, as always, and its file is as it left it; what it granted since is not in it."""
+    unit = make_unit(any_server)
+    unit.start()
+    with unit.client() as client:
+        client.config_set("appendonly", "no")
+        client.set("lockd:lease:a", "1")
+        with suppress(redis.ConnectionError):
+            client.shutdown(nosave=True)
+    unit.ends_by_itself()
+    unit.starts_for("settings_unproven")
+    with unit.client() as client:
+        client.config_set("appendonly", "no")
+        client.set("lockd:lease:a", "1")
+    unit.stop()
+    unit.heard.clear()
+    unit.starts_for("settings_unproven")
+    eventually(lambda: unit.waits("(settings unproven: appendonly is no, not yes)"))
+    unit.stop()
+    unit.starts_at_once()
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "right"),
+    [("appendfsync", "everysec", "always"), ("no-appendfsync-on-rewrite", "yes", "no")],
+)
+def test_a_redis_that_syncs_its_file_later_has_no_clean_stop(
+    unit: Unit, name: str, value: str, right: str
+) -> None:
+    unit.start()
+    with unit.client() as client:
+        client.config_set(name, value)
+    unit.stop()
+    unit.heard.clear()
+    unit.starts_for("settings_unproven")
+    eventually(lambda: unit.waits(f"(settings unproven: {name} is {value}, not {right})"))
+
+
+def test_settings_that_were_put_right_in_time_are_right(
+    make_unit: Callable[[Path], Unit], any_server: Path
+) -> None:
+    """Redis writes its file anew then; its stop waits for that."""
+    unit = make_unit(any_server)
+    unit.start()
+    with unit.client() as client:
+        client.config_set("appendonly", "no")
+        client.set("lockd:lease:a", "1")
+        client.config_set("appendonly", "yes")
+    unit.stop()
+    unit.starts_at_once()
+    with unit.client() as client:
+        assert client.get("lockd:lease:a") == b"1"
+
+
+FROM_NOW_ON = [
+    ("SET", "lockd:lease:a", "1"),
+    ("CONFIG", "SET", "appendonly", "no"),
+    ("CLIENT", "UNPAUSE"),
+    ("CLIENT", "PAUSE", "1"),
+    ("SHUTDOWN", "NOSAVE"),
+    ("BGREWRITEAOF",),
+    ("MULTI",),
+]
+
+
+def test_once_it_was_asked_nobody_has_a_command_run_before_it_ends(
+    make_unit: Callable[[Path], Unit], any_server: Path
+) -> None:
+    unit = make_unit(any_server)
+    unit.start()
+    unit.ask_before_stop()
+    waiting = [socket.create_connection((LOOPBACK, unit.master.port)) for _ in FROM_NOW_ON]
+    for link, words in zip(waiting, FROM_NOW_ON, strict=True):
+        link.sendall(f"{' '.join(words)}\r\n".encode())
+    eventually(lambda: all(has_read_all_from(link) for link in waiting))
+    assert unit.master.running
+    assert unit.master.stop(within_s=60) == 0, unit.master.log_tail()
+    for link in waiting:
+        with link, suppress(ConnectionResetError):
+            assert link.recv(100) == b""
+    unit.ended()
+    unit.starts_at_once()
+    with unit.client() as client:
+        assert client.get("lockd:lease:a") is None
+        assert client.config_get("appendonly") == {"appendonly": "yes"}
+
+
+def has_read_all_from(link: socket.socket) -> bool:
+    """True once the server at the other end has read what it was sent there."""
+    ends = [f"0100007F:{address[1]:04X}" for address in (link.getpeername(), link.getsockname())]
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    return [line[4].partition(":")[2] for line in lines if line[1:3] == ends] == ["00000000"]
+
+
+def test_a_stop_by_hand_is_no_stop_of_systemds_and_has_nobody_wait(unit: Unit) -> None:
+    unit.start()
+    assert unit.run("stop").wait(60) == 0, unit.log()
+    with unit.client() as client:
+        client.set("lockd:lease:a", "1")
+    assert unit.master.stop(within_s=60) == 0, unit.master.log_tail()
+    unit.ended()
+    unit.starts_for("settings_unproven")
+
+
+def test_who_listens_on_the_socket_of_a_redis_attests_nothing_for_it(unit: Unit) -> None:
+    unit.start()
+    assert unit.run("stop", MAINPID=str(os.getpid())).wait(60) == 0, unit.log()
+    assert f"process {unit.master.pid} listens on its socket, not its own" in unit.log()
+    assert unit.master.stop(within_s=60) == 0, unit.master.log_tail()
+    unit.ended()
+    unit.starts_for("settings_unproven")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
@@ -353,17 +483,15 @@ def test_fifos_of_a_master_that_was_taken_over_hold_up_neither_its_stop_nor_its_
     unit.stop()
     unit.starts_at_once()
     manifest = next(unit.master.folder.rglob("*.manifest"), unit.master.folder / "appendonly.aof")
-    content = manifest.read_bytes()
     put_fifo(manifest)
-    assert unit.master.stop(within_s=60) == 0, unit.master.log_tail()
-    unit.ended()
+    unit.stop()
     assert unit.run("enter").wait(60) == 0, unit.log()
     assert unit.quarantines() == {"first_start": 1, "data_changed": 1}
     # What can't be read was moved aside with all of its folder.
     assert not manifest.exists()
-    manifest.parent.mkdir(exist_ok=True)
-    manifest.write_bytes(content)
-    unit.leave(SERVICE_RESULT="success", EXIT_CODE="exited", EXIT_STATUS="0")
+    unit.start_redis()
+    unit.stop()
+    assert manifest.is_file()
     put_fifo(manifest)
     assert unit.run("enter").wait(60) == 0, unit.log()
     assert unit.quarantines() == {"first_start": 1, "data_changed": 2}

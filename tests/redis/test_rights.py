@@ -7,6 +7,7 @@ import importlib.util
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 import redis
 
+from lockd import guard
 from lockd.local_masters import LOOPBACK, LocalMaster, flavour
 from lockd.masters import scripts
 from tests.redis.masters import Cluster, eventually
@@ -211,14 +213,12 @@ def test_what_an_agent_may_read_of_the_configuration_has_no_secret(guarded_maste
 def test_operators_write_identities_and_the_loader_loads_and_neither_does_more(
     guarded_master: LocalMaster,
 ) -> None:
-    for words in (
-        ("SET", "lockd:lease:a", 1),
-        ("CONFIG", "GET", "*"),
-        ("EVAL", "return 1", 0),
-        ("FLUSHALL",),
-    ):
+    neither = [("SET", "lockd:lease:a", 1), ("EVAL", "return 1", 0), ("FLUSHALL",), ("SHUTDOWN",)]
+    neither += [("CONFIG", "SET", "appendonly", "no"), ("CLIENT", "LIST")]
+    for words in (*neither, ("CONFIG", "GET", "*"), ("CLIENT", "PAUSE", 1)):
         assert "NOPERM" in refusal(guarded_master, "lockd_operator", *words)
-    for words in (("GET", "lockd:lease:a"), ("EVALSHA", "x", 0), ("SCRIPT", "FLUSH"), ("HGETALL", IDENTITY)):
+    others = [("GET", "lockd:lease:a"), ("EVALSHA", "x", 0), ("SCRIPT", "FLUSH"), ("HGETALL", IDENTITY)]
+    for words in (*neither, *others, ("CLIENT", "UNPAUSE")):
         assert "NOPERM" in refusal(guarded_master, "lockd_loader", *words)
 
 
@@ -371,6 +371,34 @@ def test_the_masters_own_unit_loads_the_scripts_of_all_versions_that_are_there(
     assert capsys.readouterr().out == ""
     Path(loader.PASSWORD_FILE).write_text("wrong\n")
     assert "WRONGPASS" in loader.main()
+
+
+# Before a stop
+
+
+def test_the_guard_may_ask_before_a_stop_with_what_the_role_gives_the_loader(
+    any_server: Path, tmp_path: Path
+) -> None:
+    with one_master(any_server, tmp_path) as master:
+        password = tmp_path / "loader.password"
+        password.write_text(password_of("lockd_loader") + "\n")
+        given = guard.Config(60_000, master.folder, "m1.service", password_file=password)
+        config = replace(given, socket=master.folder / "master.sock", state_dir=tmp_path / "state")
+        wrong = tmp_path / "wrong.password"
+        wrong.write_text("wrong\n")
+        assert "WRONGPASS" in why_no_rest(replace(config, password_file=wrong), master)
+        assert why_no_rest(config, master) == ""
+
+
+def test_the_guard_asks_where_and_as_whom_the_role_says() -> None:
+    role = TEMPLATE.parent.parent
+    assert f"redis_master_socket: {guard.Config.socket}\n" in (role / "vars/main.yml").read_text()
+    assert f"dest: {guard.Config.password_file}\n" in (role / "tasks/write_users.yml").read_text()
+    assert f"user {guard.Config.user} on" in TEMPLATE.read_text()
+
+
+def why_no_rest(config: guard.Config, master: LocalMaster) -> str:
+    return guard.Guard(config, guard.Host({"MAINPID": str(master.pid)}))._rest()[1]
 
 
 # Shutting one out

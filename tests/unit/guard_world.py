@@ -4,11 +4,24 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 
-from lockd.guard import MARK, NS_PER_S, Config, Disk, Guard, Host, Reason, data_mark, encoded
+from lockd.guard import (
+    MARK,
+    NS_PER_S,
+    Ask,
+    Config,
+    Disk,
+    Guard,
+    GuardError,
+    Host,
+    Reason,
+    Unproven,
+    data_mark,
+    encoded,
+)
 
 CLEAN = {"SERVICE_RESULT": "success", "EXIT_CODE": "exited", "EXIT_STATUS": "0"}
 KILLED = {"SERVICE_RESULT": "signal", "EXIT_CODE": "killed", "EXIT_STATUS": "KILL"}
@@ -18,11 +31,52 @@ NEVER_RAN = {"SERVICE_RESULT": "success"}
 DELAY_NS = 61_600_000_000
 
 
+class FakeRedis:
+    """What answers on a master's socket: its settings, what INFO says, and how long it was told to rest."""
+
+    def __init__(self, folder: Path) -> None:
+        self.settings = {
+            "appendonly": "yes",
+            "appendfsync": "always",
+            "no-appendfsync-on-rewrite": "no",
+            "dir": str(folder),
+        }
+        self.persistence = {
+            "loading": "0",
+            "aof_enabled": "1",
+            "aof_rewrite_in_progress": "0",
+            "aof_rewrite_scheduled": "0",
+            "aof_last_bgrewrite_status": "ok",
+            "aof_last_write_status": "ok",
+        }
+        self.asked: list[tuple[str, ...]] = []
+        self.refuses = ""
+        self.before_transaction: Callable[[], None] = lambda: None
+
+    def ask(self, *commands: tuple[str, ...]) -> list[object]:
+        if self.refuses:
+            raise Unproven(self.refuses)
+        self.asked += commands
+        if commands[0] != ("MULTI",):
+            return [self._answer(command) for command in commands]
+        assert commands[-1] == ("EXEC",)
+        self.before_transaction()
+        return ["OK", *["QUEUED"] * (len(commands) - 2), [self._answer(one) for one in commands[1:-1]]]
+
+    def _answer(self, command: tuple[str, ...]) -> object:
+        if command[:2] == ("CONFIG", "GET"):
+            return [command[2], self.settings[command[2]]]
+        if command == ("INFO", "persistence"):
+            return "".join(f"{name}:{value}\r\n" for name, value in self.persistence.items())
+        return "OK"
+
+
 class FakeHost(Host):
     """Time passes only where somebody waits. `while_waiting` is called before each pause."""
 
     def __init__(self) -> None:
         super().__init__({})
+        self.redis: FakeRedis | None = None
         self.now_ns = 1_000 * NS_PER_S
         self.ahead_ns = 1_700_000_000 * NS_PER_S
         self.slewed_ns = 0
@@ -66,6 +120,12 @@ class FakeHost(Host):
     def tell_systemd(self, message: str) -> None:
         self.statuses += [line[7:] for line in message.splitlines() if line.startswith("STATUS=")]
 
+    @contextmanager
+    def asking_redis(self, path: Path) -> Iterator[Ask]:
+        if self.redis is None:
+            raise ConnectionRefusedError(111, "Connection refused", str(path))
+        yield self.redis.ask
+
     def kill_main_process(self, unit: str) -> str:
         self.kills.append(unit)
         return self.on_kill()
@@ -102,10 +162,12 @@ class World:
             "unit": "lockd-master.service",
             "state_dir": self.state,
             "textfile": self.textfile,
+            "password_file": None,
         }
         self.settings = values | settings
         self.write_data()
         self.note_data()
+        self.redis = self.host.redis = FakeRedis(self.data)
 
     def note_data(self) -> None:
         """As the guard of a Redis that wrote what is there."""
@@ -139,10 +201,20 @@ class World:
         self.guard().enter()
         return self.host.now_ns - before_ns
 
-    def leave(self, environ: Mapping[str, str]) -> None:
+    def stop(self) -> None:
+        """systemd is told to stop it, and first has it asked; it goes on whatever comes of that."""
+        with suppress(GuardError):
+            self.guard().stop()
+
+    def ends(self, environ: Mapping[str, str]) -> None:
         """Redis has ended, and systemd says how."""
         self.host.environ = environ
         self.guard().leave()
+
+    def leave(self, environ: Mapping[str, str]) -> None:
+        """A stop that systemd was told to make, and how Redis has ended then."""
+        self.stop()
+        self.ends(environ)
 
     def run_and_stop(self) -> None:
         """A start, whatever it takes, and a clean stop."""

@@ -634,6 +634,7 @@ def test_a_stop_is_written_down_though_the_note_of_its_data_can_not_be(
         real_put(name, record)
 
     monkeypatch.setattr(guard.folder, "put", put)
+    running.stop()
     running.host.environ = CLEAN
     guard.leave()
     assert "no_mark" in running.host.events()

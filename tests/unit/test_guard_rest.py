@@ -1,0 +1,374 @@
+"""Before a stop Redis is asked for what a clean stop rests on, and rests from then on (rule 10)."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pytest
+
+from lockd import guard as guard_module
+from lockd.guard import NS_PER_S, REST, Host, Reason, RedisLink, Unproven
+from tests.unit.guard_world import CLEAN, DELAY_NS, KILLED, FailingDisk, FakeRedis, FragileDisk, World
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> World:
+    """A host on which Redis runs, after a clean stop and start."""
+    world = World(tmp_path)
+    world.run_and_stop()
+    assert world.enter() == 0
+    return world
+
+
+def detail(world: World) -> object:
+    return world.guard().status()["detail"]
+
+
+def test_a_redis_that_ends_by_itself_has_no_clean_stop(running: World) -> None:
+    running.ends(CLEAN)
+    assert detail(running) == "it ended without systemd's having been told to stop it"
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+def test_systemd_asks_one_that_has_ended_by_itself_too_and_nobody_answers(running: World) -> None:
+    running.host.redis = None
+    running.leave(CLEAN)
+    assert "Connection refused" in str(detail(running))
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("appendonly", "no"),
+        ("appendfsync", "everysec"),
+        ("appendfsync", "no"),
+        ("no-appendfsync-on-rewrite", "yes"),
+        ("dir", "/var/lib/elsewhere"),
+    ],
+)
+def test_without_each_setting_that_it_rests_on_a_stop_is_dirty(running: World, name: str, value: str) -> None:
+    running.redis.settings[name] = value
+    running.leave(CLEAN)
+    assert f"{name} is {value}, not " in str(detail(running))
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("loading", "1"),
+        ("aof_enabled", "0"),
+        ("aof_last_bgrewrite_status", "err"),
+        ("aof_last_write_status", "err"),
+        ("aof_rewrite_in_progress", "1"),
+        ("aof_rewrite_scheduled", "1"),
+    ],
+)
+def test_a_file_that_may_lack_something_makes_a_stop_dirty(running: World, name: str, value: str) -> None:
+    running.redis.persistence[name] = value
+    running.leave(CLEAN)
+    assert f"{name} is {value}, not " in str(detail(running))
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+def test_what_it_says_nothing_of_is_not_so(running: World) -> None:
+    del running.redis.persistence["aof_enabled"]
+    running.leave(CLEAN)
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+@pytest.mark.parametrize("name", ["aof_rewrite_in_progress", "aof_rewrite_scheduled"])
+def test_an_ordinary_rewrite_is_waited_for(running: World, name: str) -> None:
+    running.redis.persistence[name] = "1"
+    ends_ns = running.host.now_ns + 20 * NS_PER_S
+
+    def over() -> None:
+        if running.host.now_ns >= ends_ns:
+            running.redis.persistence[name] = "0"
+
+    running.host.while_waiting = over
+    running.leave(CLEAN)
+    assert running.enter() == 0
+
+
+def test_a_rewrite_that_never_ends_is_not_waited_for_for_ever(running: World) -> None:
+    running.redis.persistence["aof_rewrite_in_progress"] = "1"
+    before_ns = running.host.now_ns
+    running.stop()
+    assert running.host.now_ns - before_ns <= 31 * NS_PER_S
+
+
+def test_what_was_changed_just_before_it_rested_is_seen(running: World) -> None:
+    """A rewrite is looked for first, and a setting may be changed in between."""
+    running.redis.before_transaction = lambda: running.redis.settings.update(appendonly="no")
+    running.leave(CLEAN)
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+def test_it_rests_in_the_transaction_that_looks_and_everybody_waits(running: World) -> None:
+    """Else a setting could be changed, and a vote given, between the look and the rest."""
+    running.redis.asked.clear()
+    running.stop()
+    begins, ends = running.redis.asked.index(("MULTI",)), running.redis.asked.index(("EXEC",))
+    assert ("CLIENT", "PAUSE", "60000", "ALL") in running.redis.asked[begins:ends]
+    assert ends == len(running.redis.asked) - 1
+
+
+def test_an_end_after_it_may_have_rested_proves_nothing(running: World) -> None:
+    running.stop()
+    running.host.now_ns += 51 * NS_PER_S
+    running.ends(CLEAN)
+    assert detail(running) == "it ended long after it was asked"
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+def test_an_end_while_it_rests_is_clean(running: World) -> None:
+    running.stop()
+    running.host.now_ns += 49 * NS_PER_S
+    running.ends(CLEAN)
+    assert running.enter() == 0
+
+
+def test_a_slow_answer_to_it_takes_from_the_time_that_it_rests(running: World) -> None:
+    def slow() -> None:
+        running.host.now_ns += 51 * NS_PER_S
+
+    running.redis.before_transaction = slow
+    running.leave(CLEAN)
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+def test_one_that_is_killed_while_it_rests_is_dirty(running: World) -> None:
+    running.leave(KILLED)
+    running.start_for(Reason.UNCLEAN_STOP)
+
+
+def test_what_was_asked_at_an_earlier_stop_is_no_proof_for_this_one(running: World) -> None:
+    running.stop()
+    asked = (running.state / REST).read_bytes()
+    running.ends(CLEAN)
+    assert not (running.state / REST).exists()
+    assert running.enter() == 0
+    (running.state / REST).write_bytes(asked)
+    running.ends(CLEAN)
+    assert detail(running) == "it was last asked at an earlier stop"
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+def test_what_was_asked_before_a_crash_is_gone_at_the_next_start(running: World) -> None:
+    running.stop()
+    running.start_for(Reason.NO_MARKER)
+    assert not (running.state / REST).exists()
+    running.ends(CLEAN)
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+def test_what_was_asked_in_another_boot_proves_nothing(running: World) -> None:
+    running.stop()
+    running.edit(REST, boot_id="boot-0")
+    running.ends(CLEAN)
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"{}", b'{"version": 1}'])
+def test_a_damaged_note_of_it_is_none(running: World, content: bytes) -> None:
+    running.stop()
+    (running.state / REST).write_bytes(content)
+    running.ends(CLEAN)
+    assert "the note of it is" in str(detail(running))
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+def test_a_second_question_that_finds_a_fault_takes_the_place_of_the_first(running: World) -> None:
+    running.stop()
+    running.redis.settings["appendonly"] = "no"
+    running.leave(CLEAN)
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+def test_a_redis_without_a_permit_is_not_asked(running: World) -> None:
+    running.leave(KILLED)
+    running.redis.asked.clear()
+    running.stop()
+    assert running.redis.asked == []
+    assert not (running.state / REST).exists()
+
+
+def test_one_that_refuses_to_answer_is_dirty(running: World) -> None:
+    running.redis.refuses = "it answers WRONGPASS"
+    running.leave(CLEAN)
+    assert detail(running) == "it answers WRONGPASS"
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+def test_it_is_told_who_asks(running: World, tmp_path: Path) -> None:
+    password = tmp_path / "password"
+    password.write_text("secret\n")
+    running.settings["password_file"] = password
+    running.redis.asked.clear()
+    running.leave(CLEAN)
+    assert running.redis.asked[0] == ("AUTH", "lockd_loader", "secret")
+    assert running.enter() == 0
+    password.unlink()
+    running.leave(CLEAN)
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+@pytest.mark.parametrize(
+    "answers", [[], ["OK"], [1, 2, 3, 4, 5, 6], ["", "", "", "", "", "OK"], None, [[]] * 6]
+)
+def test_an_answer_of_another_shape_is_no_proof(
+    running: World, answers: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = running.redis.ask
+
+    def ask(*commands: tuple[str, ...]) -> list[object]:
+        return [*real(*commands)[:-1], answers] if commands[0] == ("MULTI",) else real(*commands)
+
+    monkeypatch.setattr(running.redis, "ask", ask)
+    running.leave(CLEAN)
+    running.start_for(Reason.SETTINGS_UNPROVEN)
+
+
+def test_a_disk_that_fails_at_any_step_of_the_question_makes_the_stop_no_less_dirty(tmp_path: Path) -> None:
+    """The note is lost, or it is there and not known to be durable: nobody needs it after a power cut."""
+    for step in range(4):
+        disk = FailingDisk()
+        world = World(tmp_path / str(step), disk)
+        world.enter()
+        disk.changes, disk.fails_at = 0, step
+        world.stop()
+        noted = (world.state / REST).exists()
+        disk.fails_at = -1
+        world.ends(CLEAN)
+        assert (world.enter() == 0) == noted, step
+        assert noted == (step >= 2), step
+
+
+def test_a_power_cut_after_the_question_is_dirty(tmp_path: Path) -> None:
+    disk = FragileDisk()
+    world = World(tmp_path, disk, textfile=None)
+    world.run_and_stop()
+    world.enter()
+    world.stop()
+    for survivor in disk.after_power_cuts():
+        world.disk = survivor
+        world.host.reboot()
+        world.ends(CLEAN)
+        assert world.enter() == DELAY_NS
+
+
+# The connection
+
+
+@contextmanager
+def answering(folder: Path, answer: Callable[[socket.socket], None]) -> Iterator[Path]:
+    """A socket on which somebody answers, once."""
+    path = folder / "s"
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+
+        def serve() -> None:
+            link, _ = listening.accept()
+            with link, suppress(OSError):
+                link.recv(65_536)
+                answer(link)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield path
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def asked(path: Path, *commands: tuple[str, ...]) -> object:
+    with Host({"MAINPID": str(os.getpid())}).asking_redis(path) as ask:
+        return ask(*commands)
+
+
+def hangs_up(link: socket.socket) -> None:
+    pass
+
+
+def waits(link: socket.socket) -> None:
+    link.recv(1)
+
+
+def drips(link: socket.socket) -> None:
+    while True:
+        link.sendall(b"1")
+
+
+def says(text: bytes) -> Callable[[socket.socket], None]:
+    return lambda link: link.sendall(text)
+
+
+NO_ANSWERS = {
+    "hangs_up": (hangs_up, "it hung up"),
+    "waits": (waits, "it does not answer"),
+    "drips": (drips, "it does not answer"),
+    "refuses": (says(b"-NOPERM this user has no permissions\r\n"), "NOPERM"),
+    "bytes_without_end": (says(b"$99999999999\r\n"), "what Redis would not"),
+    "fewer_than_none": (says(b"$-1\r\n"), "what Redis would not"),
+    "words_without_end": (says(b"*1000000\r\n"), "what Redis would not"),
+    "depth_without_end": (says(b"*1\r\n" * 1_000), "what Redis would not"),
+    "no_number": (says(b"*x\r\n"), "what Redis would not"),
+    "another_protocol": (says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "what Redis would not"),
+    "half": (says(b"$10\r\nabc"), "it hung up"),
+}
+
+
+@pytest.mark.parametrize("name", NO_ANSWERS)
+def test_a_redis_that_was_taken_over_holds_up_no_stop(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer, why = NO_ANSWERS[name]
+    monkeypatch.setattr(guard_module, "ANSWER_WITHIN_S", 0.2)
+    with answering(tmp_path, answer) as path, pytest.raises(Unproven, match=why):
+        asked(path, ("INFO", "persistence"))
+
+
+def test_what_redis_answers_is_read_however_it_comes(tmp_path: Path) -> None:
+    text = b"+OK\r\n:7\r\n$5\r\na\r\nbc\r\n*2\r\n*2\r\n$1\r\na\r\n$0\r\n\r\n+OK\r\n"
+
+    def answer(link: socket.socket) -> None:
+        for byte in text:
+            link.sendall(bytes([byte]))
+
+    with answering(tmp_path, answer) as path:
+        assert asked(path, *[("PING",)] * 4) == ["OK", "7", "a\r\nbc", [["a", ""], "OK"]]
+
+
+def test_words_are_sent_as_redis_reads_them() -> None:
+    ours, its = socket.socketpair()
+    with ours, its:
+        its.sendall(b"+OK\r\n")
+        assert RedisLink(ours).ask(("AUTH", "ü", "a b")) == ["OK"]
+        assert its.recv(100) == b"*3\r\n$4\r\nAUTH\r\n$2\r\n\xc3\xbc\r\n$3\r\na b\r\n"
+
+
+def test_only_the_main_process_of_the_unit_is_asked(tmp_path: Path) -> None:
+    (path := tmp_path / "s").touch()
+    with pytest.raises(Unproven, match="had ended before"), Host({}).asking_redis(path):
+        pass
+    with pytest.raises(ConnectionRefusedError), Host({"MAINPID": "1"}).asking_redis(path):
+        pass
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(str(path))
+        listening.listen()
+        with pytest.raises(Unproven, match="not its own"), Host({"MAINPID": "1"}).asking_redis(path):
+            pass
+
+
+def test_the_fake_redis_answers_what_is_asked(tmp_path: Path) -> None:
+    """Else these tests would prove nothing."""
+    assert guard_module.rewrites(FakeRedis(tmp_path).ask) is False
+    guard_module.have_rest(FakeRedis(tmp_path).ask, str(tmp_path))

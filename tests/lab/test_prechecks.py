@@ -64,6 +64,17 @@ def test_the_masters_of_a_cluster_that_works_are_not_changed(
     refused.must_stop_with("could both have a quorum", "Put the inventory back", "Nothing was changed")
 
 
+def test_masters_with_one_machine_id_are_not_installed(cluster: Cluster, on: Any) -> None:
+    """As of an image that was cloned with it: a guard could not tell the other's data from its own."""
+    of_m4 = on("m4").check_output("cat /etc/machine-id")
+    on("m5").check_output(f"cp /etc/machine-id /etc/machine-id.kept && echo {of_m4} >/etc/machine-id")
+    try:
+        refused = play(cluster.lab, "site.yml")
+        refused.must_stop_with(of_m4, "as of m4", "systemd-machine-id-setup", "Nothing was changed")
+    finally:
+        on("m5").check_output("cat /etc/machine-id.kept >/etc/machine-id && rm /etc/machine-id.kept")
+
+
 def test_no_master_is_replaced_while_any_agent_works_with_others(cluster: Cluster, on: Any) -> None:
     on("a2").check_output("sed -i.kept s/10.77.0.15:6379/10.77.0.16:6379/ /etc/lockd/lockd.yml")
     try:

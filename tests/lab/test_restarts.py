@@ -355,6 +355,23 @@ def test_metrics_of_the_guard_are_there_for_the_exporter(cluster: Cluster, maste
     assert "others_metric 1" in text
 
 
+def test_what_a_running_master_has_written_is_noted_again_and_again(cluster: Cluster, master: Master) -> None:
+    """After a power cut its data is known by the last note: that is to be no older than seconds."""
+    master.wait_in_service()
+    began_s = noted_s(master)
+    until(
+        lambda: noted_s(master) > began_s and now_s(master) - noted_s(master) < 10, "a fresh note of its data"
+    )
+
+
+def noted_s(master: Master) -> int:
+    return int(json.loads(master.run("cat /var/lib/lockd-guard/mark.json"))["at_s"])
+
+
+def now_s(master: Master) -> int:
+    return int(master.run("date +%s"))
+
+
 def test_a_fifo_among_what_a_unit_is_started_with_holds_up_no_start(cluster: Cluster, master: Master) -> None:
     """Nor is it taken for what is written down: the play restarts it."""
     note = "sha256sum --check --status /run/lockd-guard-watch.started-with"

@@ -53,7 +53,7 @@ _OUTCOMES = {
     "CLOCK": Outcome(
         Status.NO_QUORUM,
         _NOTHING_DONE,
-        "look at the clocks of the masters' hosts: `lockctl masters`, `chronyc tracking`",
+        "look at the clocks of this host and of the masters': `lockctl masters`, `chronyc tracking`",
     ),
     "NOTHELD": Outcome(Status.NO, "nothing was changed", _WHO_HAS_IT),
     "EXPIRED": Outcome(Status.LOST, "whatever was left of the lease was given back", _CHECK_THE_WORK),

@@ -177,6 +177,15 @@ class Clocks:
         known yet."""
         self._settle_ns = settle_ns(max(self._max_ttl_ms, max_ttl_ms))
 
+    def wait_anew(self, now_ns: int) -> None:
+        """This host's clock is slewed too fast (rule 11e), and may show that a max TTL has passed before it
+        has: what waits for that begins anew. What was over before stays over."""
+        for watch in self.watches:
+            if self._barred(watch.jumped_ns, now_ns):
+                watch.jumped_ns = now_ns
+            if now_ns - watch.since_ns < self._settle_ns:
+                watch.since_ns = now_ns
+
     # Who jumped
 
     @property

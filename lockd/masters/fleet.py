@@ -215,10 +215,20 @@ class Fleet:
             self.looked.set()
 
     def look_at_own_clock(self, reading: Reading, now_ns: int) -> None:
-        """No vote may rest on a clock of this host that is slewed too fast (rule 11e)."""
+        """No vote may rest on a clock of this host that is slewed too fast, and no wait for a max TTL (rule
+        11e)."""
         before, self._electorate.own_clock = self._electorate.own_clock, self.slewing.look(reading) or None
+        if self.own_clock is not None:
+            self.clocks.wait_anew(now_ns)
+            for link in self.links:
+                link.wait_anew(now_ns)
         if (before is None) != (self._electorate.own_clock is None):
             self.weigh(now_ns)
+
+    @property
+    def own_clock(self) -> str | None:
+        """What is wrong with this host's."""
+        return self._electorate.own_clock
 
     def _heed_clocks(self, now_ns: int) -> None:
         """Where they have jumped, all others are asked at once, and what is held here is looked at."""

@@ -691,6 +691,13 @@ class Link(asyncio.Protocol):
         if self._electorate != before:
             self._electorate_since_ns = boottime_ns()
 
+    def wait_anew(self, now_ns: int) -> None:
+        """How long it has been blank, and its number known to others, is measured from here on."""
+        if self.blank_since_ns is not None:
+            self.blank_since_ns = now_ns
+        if self.numbered is not None:
+            self.numbered = Numbered(self.numbered.number, now_ns)
+
     def judge_again(self) -> None:
         """By what another master shows now."""
         if self.introduced and self.facts is not None and self.state in BY_OTHERS:

@@ -244,6 +244,9 @@ class Operators:
 
     async def _change(self, session: Session, what: str, work: Callable[[], Awaitable[Progress]]) -> bytes:
         peer = session.peer
+        if (slewed := self._agent.fleet.own_clock) is not None:
+            # Forming and admitting wait for what this clock can't measure (rule 11e).
+            return resp.error(f"CLOCK {slewed}, nothing was changed: ask again when it is right")
         async with self._one_change:
             try:
                 progress = await work()

@@ -317,3 +317,28 @@ def test_a_jump_too_small_for_the_median_costs_the_vote_for_as_long_as_any_other
         assert watch.trusted() == [0, 2, 3, 4]
     watch.go_on(3)
     assert watch.trusted() == [0, 1, 2, 3, 4]
+
+
+# This host's own
+
+
+def test_what_waits_for_a_max_ttl_waits_anew_while_this_hosts_clock_is_slewed(settled):
+    """Rule 11e: it may show that a max TTL has passed before it has."""
+    settled.ahead_us[2] += 5_000_000
+    settled.go_on(SETTLE_S - 2)
+    settled.clocks.wait_anew(settled.now_ns)
+    settled.go_on(SETTLE_S - 2)
+    assert settled.trusted() == [0, 1, 3, 4], "what was over before stays over"
+    settled.go_on(2)
+    assert settled.trusted() == [0, 1, 2, 3, 4]
+
+
+def test_a_clock_that_is_off_is_watched_anew_while_this_hosts_clock_is_slewed(watch):
+    watch.ahead_us[3] += 3_600_000_000
+    watch.sample()
+    watch.go_on(SETTLE_S - 2)
+    watch.clocks.wait_anew(watch.now_ns)
+    watch.go_on(SETTLE_S - 2)
+    assert 3 not in watch.trusted()
+    watch.go_on(2)
+    assert 3 in watch.trusted()

@@ -1,13 +1,21 @@
 """A host whose clock is slewed too fast grants nothing (rule 11e)."""
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from lockd.clock import slewed_by_now_ns
+from lockd.config import Config
+from lockd.core.admission import Numbered
 from lockd.core.clocks import Clocks
 from lockd.core.electorate import Electorate
 from lockd.core.identities import Identity
 from lockd.core.membership import State
 from lockd.core.slewing import Reading, Slewing
+from lockd.masters.fleet import Fleet
+from lockd.server.operators import Operators
 
 S = 1_000_000_000
 
@@ -65,6 +73,58 @@ def test_no_vote_rests_on_a_clock_that_is_slewed_too_fast_and_it_is_the_clock_th
     electorate.weigh([State.UP] * 3, identities, 100)
     assert (electorate.voting, electorate.barred) == (0, 0b111)
     assert "slewed" in (electorate.distrust[0] or "")
+
+
+def a_fleet() -> Fleet:
+    masters = [{"name": f"m{n}", "address": f"127.0.0.1:{n}"} for n in (1, 2, 3)]
+    config = Config.model_validate({"cluster": "test", "masters": masters})
+    nothing: Any = lambda *_: None  # noqa: E731
+    gauge: Any = SimpleNamespace()
+    return Fleet(config, gauge, nothing, nothing, nothing)
+
+
+def slew(fleet: Fleet, ppm: int, from_s: int, to_s: int) -> None:
+    """What the agent's clock shows is what it takes for the time."""
+    for at_s in range(from_s, to_s + 1):
+        ahead_ns = (at_s - from_s) * S * ppm // 1_000_000
+        fleet.look_at_own_clock(Reading(ahead_ns, ahead_ns, at_s * S), at_s * S)
+
+
+def test_how_long_a_master_is_blank_and_its_number_known_is_measured_by_no_clock_that_is_slewed() -> None:
+    """Or a max TTL seems to be over before it is, and a lease of before still held (rule 8)."""
+    fleet = a_fleet()
+    blank, voting, _ = fleet.links
+    blank.blank_since_ns, blank.numbered = 1 * S, Numbered(2, 3 * S)
+    slew(fleet, 500, 1, 50)
+    assert (blank.blank_since_ns, blank.numbered) == (1 * S, Numbered(2, 3 * S))
+    slew(fleet, 50_000, 50, 60)
+    assert fleet.own_clock is not None
+    assert (blank.blank_since_ns, blank.numbered) == (60 * S, Numbered(2, 60 * S))
+    assert (voting.blank_since_ns, voting.numbered) == (None, None)
+
+
+@pytest.mark.parametrize("how", [b"", b"UNUSED", b"RECOVER", b"UPGRADE"])
+def test_nothing_is_formed_while_this_hosts_clock_is_slewed(how: bytes) -> None:
+    assert asked(lambda operators, session: operators.form(session, how, None)).startswith(
+        b"-CLOCK this host"
+    )
+
+
+def test_nothing_is_admitted_while_this_hosts_clock_is_slewed() -> None:
+    assert b"slewed by" in asked(lambda operators, session: operators.admit(session, "m1", None))
+
+
+def asked(what: Any) -> bytes:
+    fleet = a_fleet()
+    slew(fleet, 50_000, 1, 10)
+    locks = SimpleNamespace(known_counters=dict)
+    agent: Any = SimpleNamespace(fleet=fleet, locks=locks, permissions=None)
+
+    async def ask() -> bytes:
+        answer: bytes = await what(Operators(agent), SimpleNamespace(peer=None))
+        return answer
+
+    return asyncio.run(ask())
 
 
 def test_the_clocks_of_this_machine_are_read_within_bounds() -> None:

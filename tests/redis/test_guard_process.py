@@ -353,7 +353,10 @@ def test_settings_that_were_put_right_in_time_are_right(
     with unit.client() as client:
         client.config_set("appendonly", "no")
         client.set("lockd:lease:a", "1")
+        # Microseconds, for the one key.
+        client.config_set("rdb-key-save-delay", 1_000_000)
         client.config_set("appendonly", "yes")
+        assert client.info("persistence")["aof_rewrite_in_progress"]
     unit.stop()
     unit.starts_at_once()
     with unit.client() as client:

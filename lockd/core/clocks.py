@@ -222,15 +222,26 @@ class Clocks:
             self._end(self._doubt)
         doubt = self._doubt = self._doubt or Doubt()
         self._before.setdefault(master, jump)
+        if master not in doubt.jumped:
+            # Not for one that jumps over and over: it would keep the doubt open for ever.
+            doubt.until_ns = now_ns + _GAP_NS
         gain = doubt.jumped.setdefault(master, Gain())
         gain.add(jump.gain.least_ns, jump.gain.most_ns)
         doubt.unheard &= ~(1 << master)
-        doubt.until_ns = now_ns + _GAP_NS
         self.watches[master].asked_from_ns = _NEVER_NS
         for other, watch in enumerate(self.watches):
             if other != master and watch.watched(now_ns) and self._has_a_say(other, gain, now_ns):
-                doubt.unheard |= 1 << other
-                watch.ask(now_ns, gain.least_ns)
+                self._ask(doubt, other, gain.least_ns, now_ns)
+
+    def _ask(self, doubt: Doubt, other: int, gain_ns: int, now_ns: int) -> None:
+        """Who is asked already has that much more to show, but isn't asked anew: the next jump may come
+        before its answer, again and again."""
+        watch, bit = self.watches[other], 1 << other
+        if doubt.unheard & bit:
+            watch.asked_gain_ns = max(watch.asked_gain_ns, gain_ns)
+        else:
+            doubt.unheard |= bit
+            watch.ask(now_ns, gain_ns)
 
     def _has_a_say(self, other: int, gain: Gain, now_ns: int) -> bool:
         """Whether it is to be heard about a gain that was seen on another one. Nobody is asked twice for one

@@ -172,6 +172,25 @@ def test_one_that_jumps_at_each_look_leaves_nobody_in_doubt_once_the_others_were
     assert app.code == "granted"
 
 
+@pytest.mark.parametrize("goes_back", [True, False])
+@pytest.mark.parametrize(("every_us", "round_trip_ms"), [(200, 1), (1_000, 1), (5_000, 20)])
+def test_a_clock_that_jumps_faster_than_the_others_answer_keeps_no_doubt_open(
+    host, every_us, round_trip_ms, goes_back
+):
+    clocks, masters = host.fleet.clocks, host.fleet.masters
+    in_doubt = 0
+    for turn in range(2_000):
+        host.time.now_ns += every_us * 1_000
+        jump(host, -50 if goes_back and turn % 2 else 50, 1)
+        for master in EVERYONE:
+            asked_ns = host.time.now_ns - (0 if master == 1 else round_trip_ms * MS)
+            shown_us = masters[master].now_us
+            clocks.watches[master].observe(asked_ns, host.time.now_ns, shown_us)
+        clocks.look_into_jumps(host.time.now_ns)
+        in_doubt += clocks.in_doubt
+    assert in_doubt * every_us < 100_000, "the others have said long ago that they did not jump"
+
+
 # What that costs
 
 

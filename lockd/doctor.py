@@ -316,7 +316,8 @@ _THEN = {
     "stalled": "it takes long to answer: look at the disk of its host, and at the network",
     "connecting": "wait a moment; if it stays, look at the address, the network, and its credentials",
     "down": "is Redis running there (systemctl status), is it in quarantine, is a firewall in between?",
-    "foreign": "is its address that of another cluster's master? Then correct it in the configuration",
+    "foreign": "is its address that of another cluster's master? Then correct it in the configuration. Was "
+    "cluster init or recover broken off? Then do that again",
     "copied": "wipe it and admit it; while a replica is attached, detach that: see LockMasterCopied.md",
     "other_members": "correct the list of masters in this host's configuration: see LockMembersDiffer.md",
     "other_format": "the same version of lockd on all hosts, then lockctl cluster upgrade",

@@ -13,11 +13,20 @@ masters were set back since.
 from collections.abc import Iterable, Mapping, Sequence
 
 from lockd.core.fences import CLOCKS_APART_US, SLOTS
+from lockd.core.identities import Identity
 from lockd.core.membership import State
 
-WITH_DATA = (State.UP, State.OUTDATED, State.REPLACED)
-"""What is left of a cluster. Also those that don't vote together (two admissions at once, of which the first
-was lost again, leave such lists): none of them makes a quorum, and all get a new identity."""
+_WITH_DATA = (State.UP, State.OUTDATED, State.REPLACED)
+
+
+def is_left(state: State | None, identity: Identity | None, cluster: str) -> bool:
+    """Whether this is a master with what is left of a cluster. Also where they don't vote together (two
+    admissions at once, of which the first was lost again, leave such lists; beginning anew that was broken
+    off leaves another id of the same cluster and members): none of them makes a quorum, and all get a new
+    identity."""
+    if state is State.FOREIGN:
+        return identity is not None and identity.cluster == cluster
+    return state in _WITH_DATA
 
 
 def largest_known(readings: Iterable[Mapping[int, int]], most: int) -> dict[int, int]:

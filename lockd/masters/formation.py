@@ -1,5 +1,11 @@
 """Forming a cluster: of blank masters, anew around those that are left of one, or of one whose identities are
-of an earlier format (rule 8)."""
+of an earlier format (rule 8).
+
+Forming that was broken off is not gone on with by its id, but begun anew with another, also on the masters
+that have the first: one of them may have been replaced meanwhile by another machine of its name, which would
+get the same number under the same id. Two quorums could then be found, one through each of the two. A master
+that was replaced is left with an id that no other has.
+"""
 
 import asyncio
 import secrets
@@ -9,7 +15,7 @@ from hashlib import sha256
 from lockd.clock import boottime_ns
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import State, longest_possible_ttl_ms, wait_for_blank
-from lockd.core.recovery import WITH_DATA, counters_after_loss, largest_known
+from lockd.core.recovery import counters_after_loss, is_left, largest_known
 from lockd.masters import scripts
 from lockd.masters.aside import Credentials
 from lockd.masters.failures import MasterError
@@ -44,7 +50,7 @@ async def form(
     if {link.state for link in fleet.links} == {State.UP}:
         return Progress("already")
     others = [link for link in fleet.links if link.state is not State.BLANK]
-    wrong = [link for link in others if not await _unused_of_ours(link)]
+    wrong = [link for link in others if not await _is_begun(fleet, link)]
     if wrong:
         raise NotPossible(
             "a cluster is formed of blank masters that are all there, nothing was changed: "
@@ -52,19 +58,61 @@ async def form(
         )
     blank = [link for link in fleet.links if link.state is State.BLANK]
     _refuse_twins(blank)
-    if not unused:
+    if blank and not unused:
         wait = _wait(blank, fleet.config.max_ttl_ms)
         if wait.remaining_ms:
             return wait
-    begun = next((of for link in fleet.links if (of := identity_of(link)) is not None), None)
-    cluster_id = begun.cluster_id if begun is not None else _new_id()
-    counters = largest_known([known], fleet.clocks.largest_sane_fence(boottime_ns()))
-    for link in blank:
-        new = _first_identity(fleet, link, cluster_id, fleet.config.max_ttl_ms)
-        begun_from = {_BEGUN_FROM: _digest_of(counters)} if counters else {}
-        await write(fleet, link, writer, BLANK, {**new.fields, **begun_from}, counters)
-    await look_again(fleet)
+    begun = [link for link in fleet.links if link not in blank]
+    if begun:
+        await _let_others_finish(fleet)
+        await _take_votes_from(fleet, begun, writer)
+    readings = [known, *await _counters_of(begun)]
+    counters = largest_known(readings, fleet.clocks.largest_sane_fence(boottime_ns()))
+    begun_from = {_BEGUN_FROM: _digest_of(counters)} if counters else {}
+    # A quorum may vote before the last is written: a blank one can be admitted then, the others can't.
+    await _write_all(fleet, [*begun, *blank], fleet.config.max_ttl_ms, begun_from, counters, writer)
     return Progress("formed")
+
+
+async def _let_others_finish(fleet: Fleet) -> None:
+    """Some masters have been begun: who is at it now makes progress meanwhile."""
+    before = [_shown(link) for link in fleet.links]
+    await asyncio.sleep(fleet.config.timeouts.dead_ms / 1000)
+    await look_again(fleet)
+    if [_shown(link) for link in fleet.links] != before:
+        raise NotPossible("somebody else is forming it: do the same again when they are done")
+
+
+async def _take_votes_from(fleet: Fleet, begun: Sequence[Link], writer: Credentials | None) -> None:
+    """Each gets an id that no other has, so that none of them votes with anybody. Only then is it certain
+    that none has voted: else a lease could rest on it and on machines that are not among these any more."""
+    own: dict[Link, str] = {}
+    for link in begun:
+        new = _first_identity(fleet, link, _new_id(), fleet.config.max_ttl_ms)
+        await write(fleet, link, writer, _shown(link), new.fields)
+        own[link] = new.electorate
+    await look_again(fleet)
+    if used := [link for link in begun if _shown(link) != own[link] or not await _is_begun(fleet, link)]:
+        names = ", ".join(link.master.name for link in used)
+        raise NotPossible(
+            f"{names} voted meanwhile: look again, lockctl doctor says what to do{_way_back(fleet)}"
+        )
+
+
+async def _write_all(
+    fleet: Fleet,
+    links: Sequence[Link],
+    ceiling_ms: int,
+    more: Mapping[str, str],
+    counters: Mapping[int, int],
+    writer: Credentials | None,
+) -> None:
+    """Make these a new cluster, in this order."""
+    cluster_id = _new_id()
+    for link in links:
+        new = _first_identity(fleet, link, cluster_id, ceiling_ms)
+        await write(fleet, link, writer, _shown(link), {**new.fields, **more}, counters)
+    await look_again(fleet)
 
 
 async def recover(fleet: Fleet, known: Mapping[int, int], writer: Credentials | None = None) -> Progress:
@@ -76,7 +124,7 @@ async def recover(fleet: Fleet, known: Mapping[int, int], writer: Credentials | 
     come first: until a quorum of the new cluster is written, it can be begun again. Raises NotPossible.
     """
     await look_again(fleet)
-    left = [link for link in fleet.links if link.state in WITH_DATA]
+    left = [link for link in fleet.links if _is_left(fleet, link)]
     agreeing = [link for link in left if link.state is State.UP]
     blank = [link for link in fleet.links if link.state is State.BLANK]
     wrong = [link for link in fleet.links if link not in left and link not in blank]
@@ -118,13 +166,7 @@ async def _begin_anew(
     counters = counters_after_loss(
         [known, *read], fleet.clocks.median_us(now_ns), fleet.clocks.largest_sane_fence(now_ns)
     )
-    cluster_id = _new_id()
-    for link in (*left, *blank):
-        identity = identity_of(link)
-        shown = BLANK if identity is None else identity.electorate
-        new = _first_identity(fleet, link, cluster_id, ceiling_ms)
-        await write(fleet, link, writer, shown, new.fields, counters)
-    await look_again(fleet)
+    await _write_all(fleet, [*left, *blank], ceiling_ms, {}, counters, writer)
 
 
 async def upgrade(fleet: Fleet, writer: Credentials | None = None) -> Progress:
@@ -157,6 +199,16 @@ def _is_older(link: Link) -> bool:
     return identity is not None and identity.is_older
 
 
+def _is_left(fleet: Fleet, link: Link) -> bool:
+    return is_left(link.state, identity_of(link), fleet.config.cluster)
+
+
+def _shown(link: Link) -> str:
+    """What it must still show when it is written to."""
+    identity = identity_of(link)
+    return BLANK if identity is None else identity.electorate
+
+
 def _new_id() -> str:
     """128 bits: no other cluster has it, from whatever template it was made."""
     return secrets.token_hex(16)
@@ -181,7 +233,7 @@ def _reasons(links: Sequence[Link]) -> str:
 
 def _way_back(fleet: Fleet) -> str:
     """Where a part has its data, forming is not it."""
-    with_data = sum(link.state in WITH_DATA for link in fleet.links)
+    with_data = sum(_is_left(fleet, link) for link in fleet.links)
     if with_data >= fleet.config.quorum or not with_data:
         return ""
     return ". To start anew with those that have their data: lockctl cluster recover"
@@ -194,10 +246,10 @@ def _refuse_twins(blank: Sequence[Link]) -> None:
         )
 
 
-async def _unused_of_ours(link: Link) -> bool:
+async def _is_begun(fleet: Fleet, link: Link) -> bool:
     """A master that got its identity when forming was interrupted: it holds nothing else but the counters
     that it began from, so it never voted, and counts as blank."""
-    if link.state is not State.UP or link.facts is None:
+    if link.facts is None or not _is_left(fleet, link):
         return False
     if link.facts.keys != 2:
         return link.facts.keys == 1
@@ -206,6 +258,15 @@ async def _unused_of_ours(link: Link) -> bool:
         return begun_from == _digest_of(await counters_of(link)).encode()
     except MasterError:
         return False
+
+
+async def _counters_of(begun: Sequence[Link]) -> list[dict[int, int]]:
+    try:
+        return [await counters_of(link) for link in begun]
+    except MasterError as failure:
+        raise NotPossible(
+            f"a master that was begun could not be read ({failure}): do the same again"
+        ) from failure
 
 
 def _digest_of(counters: Mapping[int, int]) -> str:

@@ -195,6 +195,53 @@ def test_forming_that_was_interrupted_is_resumed(make_cluster: MakeCluster) -> N
     assert [identity_of(master)["name"] for master in cluster.masters] == ["m1", "m2", "m3"]
 
 
+def cluster_ids(*masters: LocalMaster) -> list[str]:
+    return [shown_by(master).cluster_id for master in masters]
+
+
+def test_a_machine_that_was_begun_and_then_replaced_finds_no_quorum(
+    unformed: Cluster, make_cluster: MakeCluster
+) -> None:
+    """Rule 8: it and the new one of its name had the same number under the same id, and two agents that reach
+    one of the two each had a quorum."""
+    old, m2, m3 = unformed.masters
+    identify_by_hand(unformed, [old, m2])
+    [new] = make_cluster(masters=1, form=False).masters
+    entries = unformed.config()["masters"]
+    entries[0]["address"] = new.address
+    here = unformed.add_agent(masters=entries)
+    eventually(lambda: state_of(here, "m1") == "blank", what="the new one is seen")
+    eventually(lambda: form(here, "UNUSED")["status"] == "formed", what="it is formed")
+    here.wait_voting(3)
+    assert len({*cluster_ids(new, m2, m3)}) == 1
+    m3.kill()
+    look_again(unformed)
+    eventually(lambda: unformed.voting() < 2, what="the old one votes with nobody")
+    assert App(unformed).refused("LOCK", "a", 500).startswith("NOQUORUM")
+    App(here).lock("a", 500)
+
+
+def test_forming_that_was_interrupted_stops_where_a_master_voted_meanwhile(make_cluster: MakeCluster) -> None:
+    """A lease may rest on that vote and on a machine that was replaced since: its votes are taken from it
+    first, and then it is looked at."""
+    cluster = make_cluster(masters=3, form=False, max_ttl_ms=MAX_TTL_MS, timeouts={"dead_ms": 5_000})
+    m1, m2, m3 = cluster.masters
+    identify_by_hand(cluster, [m1, m2])
+    look_again(cluster)
+    before = shown_by(m1).cluster_id
+    app = App(cluster)
+    with holding_back_writes([m2]):
+        app.send("FORM", "UNUSED")
+        eventually(lambda: shown_by(m1).cluster_id != before, 20, "m1 has an id of its own")
+        on(m1, "HSET", FENCES, "7", "1")
+    answer = str(app.reply())
+    assert "m1 voted meanwhile" in answer
+    assert len({*cluster_ids(m1, m2), before}) == 3
+    assert identity_of(m3) == {}
+    eventually(lambda: form(cluster, "RECOVER")["status"] == "recovered", 20, "there is a way on")
+    cluster.wait_voting(3)
+
+
 def test_resumed_forming_waits_for_the_masters_that_are_still_blank(unformed: Cluster) -> None:
     identify_by_hand(unformed, unformed.masters[:1])
     assert form(unformed)["status"] == "waiting"

@@ -347,6 +347,26 @@ def test_starting_anew_that_was_interrupted_is_begun_again(formed: Cluster) -> N
     formed.wait_voting(5)
 
 
+def test_starting_anew_that_was_interrupted_between_two_with_data_is_begun_again(formed: Cluster) -> None:
+    wipe(*formed.masters[:3])
+    m5 = formed.masters[4]
+    have_identity(m5, replace(shown_by(m5), cluster_id="5" * 32))
+    look_again(formed)
+    assert sorted(state_of(formed, name) for name in ("m4", "m5")) == ["foreign", "up"]
+    eventually(lambda: form(formed, "RECOVER")["status"] == "recovered", 15, "it starts anew")
+    formed.wait_voting(5)
+
+
+def test_what_belongs_to_another_cluster_is_not_started_anew_with(formed: Cluster) -> None:
+    wipe(*formed.masters[:3])
+    m5 = formed.masters[4]
+    have_identity(m5, replace(shown_by(m5), cluster="other"))
+    look_again(formed)
+    assert "nothing was changed: m5: it belongs to the cluster 'other'" in App(formed).refused(
+        "FORM", "RECOVER"
+    )
+
+
 def test_what_is_left_need_not_vote_together(make_cluster: MakeCluster) -> None:
     """Two agents admitted m1 at once, so m2 knows a later number than m1 has; then m3 was lost."""
     cluster = make_cluster(masters=3, max_ttl_ms=MAX_TTL_MS)

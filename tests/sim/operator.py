@@ -13,7 +13,7 @@ from lockd.core.admission import Numbered, Ready, Renumber, TooFewOthers, brough
 from lockd.core.ballots import bits
 from lockd.core.identities import Identity, Members, voting_together
 from lockd.core.membership import State, TooFewReadings, highest_counters, wait_for_blank
-from lockd.core.recovery import WITH_DATA, counters_after_loss
+from lockd.core.recovery import counters_after_loss, is_left
 from lockd.core.validity import settle_ns
 from tests.sim.world import MS, SECOND, World
 
@@ -171,7 +171,7 @@ class Recovery:
         links = agent.fleet.links
         states = [link.state if link.introduced else None for link in links]
         return (
-            all(state in (State.BLANK, *WITH_DATA) for state in states)
+            all(link.introduced and (link.state is State.BLANK or has_data(agent, link)) for link in links)
             and State.BLANK in states
             and states.count(State.UP) < len(links) // 2 + 1
             and states.count(State.BLANK) < len(links)
@@ -184,7 +184,7 @@ class Recovery:
         if not blank or wait_for_blank(since_ns, self._max_ttl_ms, now_ns).remaining_ms:
             return
         for link in self._agent.fleet.links:
-            if link.state in WITH_DATA and link.introduced:
+            if has_data(self._agent, link) and link.introduced:
                 link.call("counters", self._readings.append)
         self._agent.wake_after(ANSWER_NS, self._begin_anew)
 
@@ -203,6 +203,11 @@ class Recovery:
             )  # fmt: skip
             shown = "" if link.state is State.BLANK else members_of(link).electorate
             link.call("identify", lambda _, link=link: link.inspect_soon(), shown, new.fields, counters)
+
+
+def has_data(agent: Agent, link: Link) -> bool:
+    identity = link.facts.identity if link.facts is not None else None
+    return is_left(link.state, identity, agent.fleet.configured.cluster)
 
 
 def members_of(link: Link) -> Identity:

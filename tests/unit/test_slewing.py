@@ -3,6 +3,7 @@
 import asyncio
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -79,7 +80,7 @@ def a_fleet() -> Fleet:
     masters = [{"name": f"m{n}", "address": f"127.0.0.1:{n}"} for n in (1, 2, 3)]
     config = Config.model_validate({"cluster": "test", "masters": masters})
     nothing: Any = lambda *_: None  # noqa: E731
-    gauge: Any = SimpleNamespace()
+    gauge: Any = Mock()
     return Fleet(config, gauge, nothing, nothing, nothing)
 
 

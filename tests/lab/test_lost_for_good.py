@@ -3,6 +3,7 @@ that it names, and an old machine that comes back after another has taken its pl
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -93,20 +94,19 @@ def between(work: Work, first_ns: int, last_ns: int) -> list[dict[str, Any]]:
 
 
 GONE = "m4"
+# A file beside the disk of the machine that took its place.
+NEW = "new"
 
 
 @pytest.fixture
 def old_machine(cluster: Cluster) -> Iterator[Path]:
-    """Where the machine that was replaced is put away. In the end the new one is in its place, and runs."""
+    """Where the machine that was replaced is put away. In the end the new one is in its place and runs, and
+    there is no other."""
     shelf = cluster.lab.folder / f"{GONE}-on-the-shelf"
     yield shelf
-    if shelf.exists() and is_blank_machine(shelf):
+    if (shelf / NEW).exists():
         boot(cluster, lambda: cluster.lab.swap_machines(GONE, shelf))
-
-
-def is_blank_machine(shelf: Path) -> bool:
-    """The one that the test put there is on the shelf, while the old one is in its place."""
-    return (shelf / "newer").exists()
+    shutil.rmtree(shelf, ignore_errors=True)
 
 
 def boot(cluster: Cluster, change: Callable[[], None]) -> None:
@@ -124,7 +124,7 @@ def test_an_old_machine_that_comes_back_in_place_of_the_new_one_has_no_vote(
     lab, others = cluster.lab, dict.fromkeys(set(MASTERS) - {GONE}, 1)
     with at_work(lab, f"{GONE} replaced by another machine, and the old one comes back") as work:
         boot(cluster, lambda: lab.new_machine(GONE, old_machine))
-        (lab.host(GONE).folder / "newer").touch()
+        (lab.host(GONE).folder / NEW).touch()
         until(lambda: on(GONE).check_output("hostname") == GONE, "the new machine lets us in")
         play(lab, "replace_master.yml", "-e", f"replace_master={GONE}").must_work()
         assert votes(on) == dict.fromkeys(MASTERS, 1)

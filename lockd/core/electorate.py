@@ -68,9 +68,10 @@ class Electorate:
         """By what each showed last: another machine that was admitted in its place meanwhile is known by the
         lists of the others (rule 8)."""
         voters = [identity for i, identity in enumerate(identities) if identity and together >> i & 1]
-        return sum(
-            1 << i
-            for i, (state, identity) in enumerate(zip(states, identities, strict=True))
-            if state in (None, State.DOWN) and identity is not None and self.distrust[i] is None
-            if agrees_with_all(identity, voters)
-        )
+        found = 0
+        for i, (state, identity) in enumerate(zip(states, identities, strict=True)):
+            away = state in (None, State.DOWN) and self.distrust[i] is None
+            if away and identity is not None and agrees_with_all(identity, voters):
+                found |= 1 << i
+                voters.append(identity)  # every two of a quorum have to agree
+        return found

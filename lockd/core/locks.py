@@ -163,6 +163,8 @@ class Locks:
             self._masters.why_not(m) for m in range(self._limits.masters) if not voting >> m & 1
         )
         only_clocks = (voting | self._masters.barred_by_clock()).bit_count() >= self._quorum
+        if only_clocks and self._masters.clocks_in_doubt:
+            return _UNCERTAIN
         return Refusal("CLOCK" if only_clocks else "NOQUORUM", reasons)
 
     def _hint(self, resource: bytes, now_ns: int) -> int:
@@ -217,16 +219,24 @@ class Locks:
             else:
                 self._grant(queue, attempt, fence, now_ns)
             return
-        if attempt.verdict is Verdict.YES:
-            refusal = _SHIFTED
-        elif attempt.verdict is Verdict.TAKEN:
+        if attempt.verdict is Verdict.TAKEN:
             retry_ms = attempt.retry_after_ms()
             refusal = Refusal("TAKEN", f"retry-after={retry_ms} held by another", retry_ms)
         elif attempt.verdict is Verdict.SPLIT:
             refusal = _SPLIT
         else:
-            refusal = attempt.no_quorum(self._masters, self._limits.masters)
+            refusal = self._no_quorum(attempt, attempt.yes)
         self._failed(queue, attempt, refusal, now_ns)
+
+    def _no_quorum(self, ballot: Ballot, voters: int) -> Refusal:
+        """Why no quorum has agreed. No fault of the masters' where they changed meanwhile, or where their
+        clocks have moved, which is understood in a moment (rule 11d)."""
+        if ballot.verdict is Verdict.YES and not self._agree_now(voters):
+            return _SHIFTED
+        may_vote = self._masters.voting() | self._masters.barred_by_clock()
+        if ballot.gained_ns is not self._masters.gained_ns() and may_vote.bit_count() >= self._quorum:
+            return _UNCERTAIN
+        return ballot.no_quorum(self._masters, self._limits.masters)
 
     def _agree_now(self, voters: int) -> bool:
         """Rule 8, when votes are counted: a quorum of these vote together with one another still. One may
@@ -242,6 +252,7 @@ class Locks:
             attempt, self._hint(attempt.resource, now_ns), self._quorum,
             now_ns, now_ns + timeout_ns, self._proposed,
         )  # fmt: skip
+        proposal.gained_ns = attempt.gained_ns
         proposal.put_to(self._masters.propose(proposal))
         self._watch(proposal, timeout_ns)
 
@@ -257,10 +268,8 @@ class Locks:
             self._grant(queue, attempt, proposal.value, now_ns)
         elif proposal.verdict is Verdict.TAKEN and now_ns < self._ends_ns(attempt, 0):
             self._second_round(attempt, now_ns)
-        elif proposal.verdict is Verdict.YES:
-            self._failed(queue, attempt, _SHIFTED, now_ns)
         else:
-            self._failed(queue, attempt, proposal.no_quorum(self._masters, self._limits.masters), now_ns)
+            self._failed(queue, attempt, self._no_quorum(proposal, proposal.acceptors), now_ns)
 
     def _ends_ns(self, attempt: Attempt, cut_ns: int) -> int:
         """Until then what it brought may be handed out: it can be relied upon for a while yet."""
@@ -519,7 +528,7 @@ class Locks:
             release.put_to(self._masters.release(release, masters))
 
     def _not_proven(self, lease: Lease, extension: Extension, now_ns: int) -> None:
-        refusal = extension.no_quorum(self._masters, self._limits.masters)
+        refusal = self._no_quorum(extension, extension.confirmed)
         lease.loss = f"it could not be renewed: {refusal.text}"
         without = lease.gone.mask | extension.others
         if without.bit_count() > self._limits.masters - self._quorum:
@@ -602,9 +611,9 @@ class Locks:
                     )
                 )
             elif extension.verdict is Verdict.TAKEN:
-                extension.refused(NOT_HELD)
+                extension.refused(self._not_here(extension))
             else:
-                extension.refused(extension.no_quorum(self._masters, self._limits.masters))
+                extension.refused(self._no_quorum(extension, extension.confirmed))
 
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(
@@ -614,6 +623,15 @@ class Locks:
         extension.gained_ns = self._masters.gained_ns()
         extension.put_to(self._masters.extend(extension))
         self._watch(extension, timeout_ns)
+
+    def _not_here(self, extension: Extension) -> Refusal:
+        """Nobody else can have what a quorum shows, also where some of it was put back, which proves nothing
+        to another agent than its own."""
+        back = extension.gone.mask
+        if (extension.confirmed | back).bit_count() < self._quorum:
+            return NOT_HELD
+        names = ", ".join(self._masters.name(m) for m in bits(back))
+        return Refusal("NOQUORUM", f"it was put back on {names}: only the agent that granted it extends it")
 
     # Giving it back
 

@@ -38,6 +38,10 @@ class Masters(Protocol):
     def barred_by_clock(self) -> int:
         """The masters that would have a vote, were it not for their clocks (rule 11), as bits."""
 
+    @property
+    def clocks_in_doubt(self) -> bool:
+        """Some clocks have jumped, and the others are still to be heard about it (rule 11d)."""
+
     def why_not(self, master: int) -> str:
         """'name=reason' for a master that has no vote, or is slow."""
 

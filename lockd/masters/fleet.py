@@ -83,6 +83,10 @@ class Fleet:
     def barred_by_clock(self) -> int:
         return self._electorate.barred & self._electorate.up
 
+    @property
+    def clocks_in_doubt(self) -> bool:
+        return self.clocks.in_doubt
+
     def why_not(self, master: int) -> str:
         link = self.links[master]
         reason = self.refusal_of(link) or "slow"

@@ -106,6 +106,10 @@ class Fleet:
     def barred_by_clock(self) -> int:
         return self.electorate.barred & self.electorate.up
 
+    @property
+    def clocks_in_doubt(self) -> bool:
+        return self.clocks.in_doubt
+
     def why_not(self, master: int) -> str:
         reason = self.electorate.distrust[master] or self.links[master].state
         return f"{self.name(master)}={reason.replace(' ', '-')}"

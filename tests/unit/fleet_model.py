@@ -123,6 +123,10 @@ class Fleet:
     def barred_by_clock(self) -> int:
         return self.barred & self._up()
 
+    @property
+    def clocks_in_doubt(self) -> bool:
+        return self.clocks is not None and self.clocks.in_doubt
+
     def why_not(self, master: int) -> str:
         return f"{self.name(master)}={'no-vote' if self.links[master].up else 'down'}"
 

@@ -315,6 +315,47 @@ def test_a_try_from_before_a_jump_of_one_master_is_granted_once_the_others_were_
     assert app.code == "granted"
 
 
+def hear_one_after_the_other(host: Host) -> None:
+    for master in EVERYONE:
+        host.fleet.arrive(master)
+        host.fleet.hear(master)
+
+
+def test_what_was_on_its_way_when_the_host_stood_still_is_tried_again_also_for_who_does_not_wait(host):
+    for link in host.fleet.links:
+        link.slow = True
+    app = host.lock(ttl_ms=10_000)
+    stand_still(host, 3 * S)
+    hear_one_after_the_other(host)
+    assert app.code == ""
+    quick(host)
+    assert app.code == "granted"
+    assert len(host.asked(Attempt)) == 2
+
+
+def test_who_asks_while_it_is_in_doubt_who_jumped_gets_it_when_that_is_known(host):
+    stand_still(host, 3 * S)
+    host.fleet.probe(0, 1, 2)
+    app = host.lock(ttl_ms=10_000)
+    assert app.code == ""
+    assert not host.asked(Attempt)
+    host.fleet.probe()
+    quick(host)
+    assert app.code == "granted"
+
+
+def test_an_extension_that_was_on_its_way_when_the_host_stood_still_is_to_be_asked_for_again(host):
+    app = host.locked(ttl_ms=10_000)
+    for link in host.fleet.links:
+        link.slow = True
+    answer = host.extend(app, 20_000)
+    stand_still(host, 3 * S)
+    hear_one_after_the_other(host)
+    assert answer.code == "CLOCK"
+    quick(host)
+    assert app.held.standing is Standing.HELD
+
+
 def test_nothing_is_extended_past_the_cut_deadline(host):
     app = host.locked(ttl_ms=10_000, detached=True)
     host.fleet.links[4].slow = True

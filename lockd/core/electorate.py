@@ -25,6 +25,8 @@ class Electorate:
         self.own_clock: str | None = None
         self.distrust: list[str | None] = [None] * len(clocks.watches)
         self._clocks = clocks
+        self._counted: list[Identity | None] = []
+        self._together = 0
 
     @property
     def voting(self) -> int:
@@ -41,7 +43,7 @@ class Electorate:
             identity if state in (State.UP, State.STALLED) else None
             for state, identity in zip(states, identities, strict=True)
         ]
-        together = voting_together(counted)
+        together = self._voting_together(counted)
         self._clocks.look_into_jumps(now_ns)
         self._clocks.take_median(now_ns)
         self.up = self.trusted = self.barred = 0
@@ -61,6 +63,13 @@ class Electorate:
                 self.barred |= bit
         self.agreeing = self.trusted | self._away_and_agreeing(states, identities, together)
         return before ^ self.trusted
+
+    def _voting_together(self, counted: list[Identity | None]) -> int:
+        """All subsets are gone through for it, and it is weighed several times a second: what they show
+        changes seldom."""
+        if counted != self._counted:
+            self._counted, self._together = counted, voting_together(counted)
+        return self._together
 
     def _away_and_agreeing(
         self, states: Sequence[State | None], identities: Sequence[Identity | None], together: int

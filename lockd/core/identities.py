@@ -58,7 +58,10 @@ class Members:
 
     def number_of(self, name: str) -> int:
         """0 where there is no such member."""
-        return next((number for member, number in self.numbers if member == name), 0)
+        for member, number in self.numbers:
+            if member == name:
+                return number
+        return 0
 
     def with_number(self, name: str, number: int) -> "Members":
         return Members.of({**dict(self.numbers), name: number})
@@ -165,11 +168,13 @@ def _format(text: str) -> int | None:
 
 
 def agree(one: Identity, other: Identity) -> bool:
-    """Whether each has the other with the number that it has."""
-    return (
-        one.cluster_id == other.cluster_id
-        and one.members.number_of(other.name) == other.number
-        and other.members.number_of(one.name) == one.number
+    """Whether each has the other with the number that it has. Of one list they mostly are, which says so."""
+    return one.cluster_id == other.cluster_id and (
+        one.members == other.members
+        or (
+            one.members.number_of(other.name) == other.number
+            and other.members.number_of(one.name) == one.number
+        )
     )
 
 
@@ -184,6 +189,8 @@ def voting_together(identities: Sequence[Identity | None]) -> int:
     known = [(i, identity) for i, identity in enumerate(identities) if identity is not None]
     for size in range(len(known), 0, -1):
         sets = [chosen for chosen in combinations(known, size) if _all_agree([of for _, of in chosen])]
+        if len(sets) == 1:
+            return sum(1 << i for i, _ in sets[0])
         if sets:
             best = max(sets, key=lambda chosen: _newness([of for _, of in chosen]))
             return sum(1 << i for i, _ in best)

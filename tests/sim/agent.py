@@ -8,8 +8,9 @@ from lockd.core.ballots import Release
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.ports import Chance, Limits, Refusal
+from lockd.core.slewing import Reading
 from tests.sim.fleet import Fleet
-from tests.sim.history import Died, Knows
+from tests.sim.history import Died, InStep, Knows, Slewed
 from tests.sim.link import Link
 from tests.sim.master import HANG_UP, Master
 from tests.sim.network import Connection, Path
@@ -19,6 +20,9 @@ BEAT_NS = 200 * MS
 CERTAIN_NS = 100 * MS
 QUICK_NS = 20 * MS
 STEPPED_LATELY_NS = 20_000 * MS
+_LOOKS_EVERY = 5
+_SLEWING_SEEN_NS = 11_000 * MS
+"""What is slewed beyond the limit for so long is known: see lockd/core/slewing.py."""
 
 
 class Agent(Process):
@@ -48,6 +52,7 @@ class Agent(Process):
         self.listed = range(len(masters))
         """Of the masters, by the configuration of this agent."""
         self._max_ttl_ms = max_ttl_ms
+        self._slewed_since_ns: int | None = None
         self.start()
 
     def start(self) -> None:
@@ -61,6 +66,9 @@ class Agent(Process):
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
         self.locks.timers.sooner = self._set_alarm
         self._alarm_ns: int | None = None
+        self._beats = 0
+        self._started_ns = self.boot_ns()
+        self._ought_to_know = False
         self.unseen_ns = 0
         """For how long its host stood still, as far as nothing at all can be known of that here."""
         self._knows_from: set[int] | None = None
@@ -97,9 +105,39 @@ class Agent(Process):
             self._set_alarm(next_ns)
 
     def _beat(self) -> None:
+        self._beats += 1
+        if self._beats % _LOOKS_EVERY == 0:
+            self._look_at_own_clock()
         self.fleet.weigh()
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
         self.wake_after(BEAT_NS, self._beat)
+
+    def _look_at_own_clock(self) -> None:
+        slewed_ns, raw_ns = self.clock.slewed_by_now_ns()
+        self.fleet.look_at_own_clock(Reading(slewed_ns, slewed_ns, raw_ns))
+        if self._slewed_since_ns is not None and not self._ought_to_know:
+            for_ns = self.boot_ns() - max(self._slewed_since_ns, self._started_ns)
+            if for_ns >= _SLEWING_SEEN_NS:
+                self._ought_to_know = True
+                self.world.note(Slewed(self.world.now_ns, self.host))
+
+    @property
+    def is_slewed(self) -> bool:
+        return self._slewed_since_ns is not None
+
+    def slew(self, ppm: int) -> None:
+        """Its host's clock is slewed from now on, or, with 0, not any more."""
+        self.clock.slew(ppm)
+        self._slewed_since_ns = self.boot_ns() if ppm else None
+        if self._ought_to_know:
+            self._ought_to_know = False
+            self.world.note(InStep(self.world.now_ns, self.host))
+        self.take(None, self._set_alarm_anew)
+
+    def _set_alarm_anew(self) -> None:
+        if self._alarm_ns is not None:
+            when_ns, self._alarm_ns = self._alarm_ns, None
+            self._set_alarm(when_ns)
 
     # Its process
 

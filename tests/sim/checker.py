@@ -26,6 +26,7 @@ from tests.sim.history import (
     Forgot,
     GivenBack,
     Granted,
+    InStep,
     Knows,
     Landed,
     LetGo,
@@ -33,6 +34,7 @@ from tests.sim.history import (
     Refused,
     Removed,
     Shown,
+    Slewed,
     Stopped,
     Tried,
     Unlocked,
@@ -463,6 +465,18 @@ def standstills(history: Reading, _: Bounds) -> Iterable[Violation]:
 _TELLING_NS = 20 * MS
 
 
+def slewing(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """An agent whose host's clock is slewed too fast tries for no lease and gets none (rule 11e)."""
+    tried = {event.token: event for event in history.all(Tried)}
+    ended = history.all(InStep)
+    for slewed in history.all(Slewed):
+        to_ns = next((e.at_ns for e in ended if e.host == slewed.host and e.at_ns >= slewed.at_ns), 1 << 62)
+        for granted in history.all(Granted):
+            by = tried.get(granted.token)
+            if by is not None and by.host == slewed.host and slewed.at_ns < by.at_ns < granted.at_ns < to_ns:
+                yield Violation("slewing", granted.at_ns, f"{granted}: {slewed}")
+
+
 CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
     exclusion,
     fences,
@@ -479,6 +493,7 @@ CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
     validity,
     notice,
     standstills,
+    slewing,
 )
 
 

@@ -3,6 +3,7 @@ again."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import count
@@ -24,6 +25,7 @@ from tests.sim.world import MS, SECOND, Clock, World
 
 LOOK_NS = 1_000 * MS
 COPY_NS = 1_000 * MS
+_COPIES = 10
 GIVE_BACK_MS = 2_500
 """Once all is mended: connect anew after the longest back-off, and ask what is owed."""
 MIN_VALIDITY_MS = 9
@@ -41,6 +43,13 @@ class Outcome:
     simulated_s: float
     handled: int
 
+
+_OF_AGENTS = (
+    Kind.OTHER_LIST, Kind.CUT, Kind.ISOLATE_MASTER, Kind.ISOLATE_AGENT, Kind.SLOW, Kind.STICK, Kind.RESET,
+    Kind.PAUSE_AGENT, Kind.FREEZE_BEFORE, Kind.FREEZE_AFTER, Kind.CRASH_AGENT, Kind.STOP_AGENT,
+    Kind.STEP_AGENT, Kind.SLEW_AGENT, Kind.STAND_STILL, Kind.PAUSE_APP, Kind.KILL_APP,
+)  # fmt: skip
+"""What happens also while the host of the master that a fault names stands still."""
 
 _ONE_SLOT = (b"r0", b"r2953", b"r3335")
 """Resources that share a fence counter, so that they get in each other's way."""
@@ -81,13 +90,13 @@ class Cluster:
         self.apps = [self._app(i) for i in range(shape.apps)]
         self._mends: list[Callable[[], None]] = []
         self._settled_ns = [0] * shape.masters
-        self._copies: list[Store] = []
+        self._copies: deque[list[Store]] = deque(maxlen=_COPIES)
         self._copy()
         world.after(LOOK_NS, self._look)
 
     def _copy(self) -> None:
-        """What replicas have that lag behind by up to a second."""
-        self._copies = [master.store.snapshot() for master in self.masters]
+        """What replicas have that lag behind by up to a second, and what backups have that are older."""
+        self._copies.append([master.store.snapshot() for master in self.masters])
         self.world.after(COPY_NS, self._copy)
 
     def _agent(self, index: int) -> Agent:
@@ -120,6 +129,8 @@ class Cluster:
     # Faults
 
     def inject(self, fault: Fault) -> None:
+        if fault.kind not in _OF_AGENTS and self.masters[fault.master].host_stands_still:
+            return
         if fault.kind in GRAVE and not (self._grave_for_all or self._may_be_grave(fault)):
             return
         self.world.note(Noted(self.world.now_ns, str(fault)))
@@ -177,6 +188,18 @@ class Cluster:
     def wipe_master(self, fault: Fault) -> Callable[[], None]:
         return self.masters[fault.master].crash(wiped=True)
 
+    def restore_master(self, fault: Fault) -> Callable[[], None]:
+        older = self._copies[max(0, len(self._copies) - fault.amount)]
+        return self.masters[fault.master].crash(restored=older[fault.master])
+
+    def stand_still_master(self, fault: Fault) -> Callable[[], None] | None:
+        """Its virtual machine is paused, or moved."""
+        master = self.masters[fault.master]
+        if master.host_stands_still:
+            return None
+        master.stand_still()
+        return lambda: master.go_on(set_right=fault.amount > 1)
+
     def pause_master(self, fault: Fault) -> Callable[[], None]:
         self.masters[fault.master].pause()
         return self.masters[fault.master].resume
@@ -227,7 +250,7 @@ class Cluster:
         old = self.masters[fault.master]
         old.crash(power=True)
         copy = self._take_place(old, self.agents)
-        copy.store = self._copies[fault.master]
+        copy.store = self._copies[-1][fault.master]
         copy.promoted = True
 
         def mend() -> None:
@@ -377,6 +400,14 @@ class Cluster:
     def step_agent(self, fault: Fault) -> None:
         self.agents[fault.agent].clock.wall_off_ns += fault.amount
 
+    def slew_agent(self, fault: Fault) -> Callable[[], None] | None:
+        """Time synchronisation makes its clock much faster, or slower."""
+        agent = self.agents[fault.agent]
+        if agent.is_slewed or agent.host_stands_still:
+            return None
+        agent.slew(fault.amount)
+        return lambda: agent.slew(0)
+
     def stand_still(self, fault: Fault) -> Callable[[], None] | None:
         """Its virtual machine is paused, or moved: agent, apps and clocks."""
         agent = self.agents[fault.agent]
@@ -436,7 +467,7 @@ class Cluster:
             self.serve_ms,
             LEFTOVER_MS,
             GIVE_BACK_MS + self.plan.shape.lock_delay_ms,
-            hold_slack_ms=20,
+            hold_slack_ms=20 + self.plan.most_slewed_ms,
             min_validity_ms=MIN_VALIDITY_MS,
             quorum=0 if self.plan.shape.loss else self.plan.shape.masters // 2 + 1,
         )
@@ -463,7 +494,9 @@ _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.BLACKOUT: Cluster.blackout,
     Kind.STOP_MASTER: Cluster.stop_master,
     Kind.WIPE_MASTER: Cluster.wipe_master,
+    Kind.RESTORE_MASTER: Cluster.restore_master,
     Kind.PAUSE_MASTER: Cluster.pause_master,
+    Kind.STAND_STILL_MASTER: Cluster.stand_still_master,
     Kind.REFUSING_MASTER: Cluster.refusing_master,
     Kind.BABBLING_MASTER: Cluster.babbling_master,
     Kind.MISCOUNTING_MASTER: Cluster.miscounting_master,
@@ -484,6 +517,7 @@ _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.CRASH_AGENT: Cluster.crash_agent,
     Kind.STOP_AGENT: Cluster.stop_agent,
     Kind.STEP_AGENT: Cluster.step_agent,
+    Kind.SLEW_AGENT: Cluster.slew_agent,
     Kind.STAND_STILL: Cluster.stand_still,
     Kind.PAUSE_APP: Cluster.pause_app,
     Kind.KILL_APP: Cluster.kill_app,

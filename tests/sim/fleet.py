@@ -18,6 +18,7 @@ from lockd.core.membership import (
     judge,
     longest_possible_ttl_ms,
 )
+from lockd.core.slewing import Reading, Slewing
 from tests.sim.history import Failed, Tried
 from tests.sim.link import Link
 from tests.sim.master import Master
@@ -45,6 +46,7 @@ class Fleet:
         self._agent = agent
         self.clocks = Clocks(len(masters), max_ttl_ms=max_ttl_ms, allowance_ms=ALLOWANCE_MS)
         self.electorate = Electorate(self.clocks)
+        self.slewing = Slewing()
         self.fence_most = SANE_MOST
         self.configured = Configured(CLUSTER, tuple(master.name for master in masters))
         self.links = [Link(agent, i, there, back) for i, (there, back) in enumerate(paths)]
@@ -58,6 +60,11 @@ class Fleet:
         self.electorate.weigh(states, identities, self._agent.boot_ns())
         self.fence_most = self.clocks.largest_sane_fence(self._agent.boot_ns())
         self._heed_clocks()
+
+    def look_at_own_clock(self, reading: Reading) -> None:
+        before, self.electorate.own_clock = self.electorate.own_clock, self.slewing.look(reading) or None
+        if before != self.electorate.own_clock:
+            self.weigh()
 
     def _heed_clocks(self) -> None:
         gained_ns, self._gained_ns = self._gained_ns, self.clocks.gained_ns

@@ -143,6 +143,20 @@ class Knows(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Slewed(Event):
+    """The clock of that agent's host is slewed faster than is allowed, for so long that it must know."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class InStep(Event):
+    """It is not slewed any more."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
 class Wrote(Event):
     """A write reached the resource, which checks fences, and was accepted or not."""
 

@@ -53,6 +53,7 @@ class Master(Process):
         self._guarding = guarding
         self._host_up = True
         self._clean = True
+        self._foreign = False
         self._connections: dict[int, Connection] = {}
         self._numbers = 0
         self._boots = 0
@@ -177,11 +178,16 @@ class Master(Process):
         self.disk_is_in_sync()
         self.wake_after(self._guarding.synced_ms * MS, self._sync)
 
-    def crash(self, *, power: bool = False, wiped: bool = False) -> Callable[[], None]:
+    def crash(
+        self, *, power: bool = False, wiped: bool = False, restored: Store | None = None
+    ) -> Callable[[], None]:
         """The process dies at once. power: the whole host, so that nobody is told. wiped: its data too.
-        Returns what starts it again."""
+        restored: somebody puts an older copy in its place, or its files were shortened to that. Returns what
+        starts it again."""
         if wiped:
             self.store = Store()
+        elif restored is not None:
+            self.store, self._foreign = restored.snapshot(), True
         elif self._guarding.synced_ms and self.running:
             self.store = self._synced.snapshot()
         self._go_down(clean=False, told=not power)
@@ -211,6 +217,10 @@ class Master(Process):
         if boot != self._boots:
             return
         self._host_up = True
+        if self._foreign and self._guarding.enabled:
+            # Its mark does not fit: that is moved aside, and it comes up blank (rule 10).
+            self.store = Store()
+        self._foreign = False
         if self._clean or not self._guarding.enabled:
             self._serve(boot)
             return
@@ -237,5 +247,20 @@ class Master(Process):
             self.world.after(seen_after_ms * MS, self._guard_acts, self._boots)
 
     def _guard_acts(self, boot: int) -> None:
-        if boot == self._boots:
+        if self.host_stands_still:
+            self.world.after(MS, self._guard_acts, boot)
+        elif boot == self._boots:
             self.crash()()
+
+    def stand_still(self) -> None:
+        """Its virtual machine is paused, and its clocks with it: it keeps leases for as much longer."""
+        self.clock.stop()
+        self.stepped_back = True
+        self.host_stops()
+
+    def go_on(self, *, set_right: bool) -> None:
+        """set_right: time synchronisation puts the wall clock where it ought to be, which the guard sees."""
+        stood_ns = self.clock.go_on()
+        if set_right:
+            self.step_clock(stood_ns)
+        self.host_goes_on()

@@ -51,6 +51,7 @@ LINK = "tests/sim/link.py"
 MASTER = "tests/sim/master.py"
 NETWORK = "tests/sim/network.py"
 STANDSTILL = "lockd/core/standstill.py"
+SLEWING = "lockd/core/slewing.py"
 SCRIPTS = "tests/sim/script_model.py"
 WORLD = "tests/sim/world.py"
 
@@ -78,8 +79,8 @@ MUTATIONS = (
             Edit(AGENT, "self.boot_ns = clock.boot_ns", "self.boot_ns = clock.wall_ns"),
             Edit(
                 WORLD,
-                "-(-boot_ns * 1_000_000",
-                "-(-(boot_ns - _EPOCH_NS - self.wall_off_ns) * 1_000_000",
+                "-(boot_ns - shown_ns) * 1_000_000",
+                "-(boot_ns - _EPOCH_NS - self.wall_off_ns - shown_ns) * 1_000_000",
             ),
             Edit(
                 AGENT,
@@ -349,6 +350,20 @@ MUTATIONS = (
         BALLOTS,
         '        if status == YES:\n            if not counts:\n                self.silent[master] = "its vote does not count"\n            else:\n                self.yes |= bit',
         '        if status == YES:\n            if False:\n                self.silent[master] = "its vote does not count"\n            else:\n                self.yes |= bit',
+    ),
+    one(
+        "data that was restored votes",
+        10,
+        MASTER,
+        "        if self._foreign and self._guarding.enabled:\n",
+        "        if False:\n",
+    ),
+    one(
+        "a host's clock may be slewed at any rate",
+        11,
+        SLEWING,
+        "if abs(self.ppm) <= MOST_PPM:",
+        "if True:",
     ),
     one(
         "a fresh agent trusts any clock",

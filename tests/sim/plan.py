@@ -26,7 +26,9 @@ class Kind(StrEnum):
     BLACKOUT = "power loss of all masters"
     STOP_MASTER = "stop master"
     WIPE_MASTER = "wipe master"
+    RESTORE_MASTER = "older data of master"
     PAUSE_MASTER = "pause master"
+    STAND_STILL_MASTER = "host of master stands still"
     REFUSING_MASTER = "full disk of master"
     BABBLING_MASTER = "master that talks nonsense"
     MISCOUNTING_MASTER = "wrong fence counters of master"
@@ -47,6 +49,7 @@ class Kind(StrEnum):
     CRASH_AGENT = "crash agent"
     STOP_AGENT = "stop agent"
     STEP_AGENT = "step clock of agent"
+    SLEW_AGENT = "slew clock of agent"
     STAND_STILL = "host stands still"
     PAUSE_APP = "pause app"
     KILL_APP = "kill app"
@@ -54,12 +57,17 @@ class Kind(StrEnum):
 
 GRAVE = (
     Kind.WIPE_MASTER,
+    Kind.RESTORE_MASTER,
+    Kind.STAND_STILL_MASTER,
     Kind.STEP_MASTER,
     Kind.MISCOUNTING_MASTER,
     Kind.OLD_MACHINE,
     Kind.PROMOTED_COPY,
 )
 """What takes data or time from a master: lockd stands that of a minority, until it has settled."""
+
+
+_FOR_A_GUARD = (Kind.STEP_MASTER, Kind.RESTORE_MASTER, Kind.STAND_STILL_MASTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +123,11 @@ class Plan:
     seed: int
     shape: Shape
     faults: tuple[Fault, ...]
+
+    @property
+    def most_slewed_ms(self) -> int:
+        """By how much clocks that are slewed may be off over the longest time that a lease is held."""
+        return 200 if any(fault.kind is Kind.SLEW_AGENT for fault in self.faults) else 0
 
     def without(self, dropped: set[int]) -> Plan:
         """The same run with some of the faults left out, for shrinking."""
@@ -194,6 +207,8 @@ def _scenes() -> tuple[Theme, ...]:
         Theme(masters=few, max_ttls_ms=(500, 3_000, 10_000), scene=_old_machine),
         Theme(masters=few, max_ttls_ms=(3_000, 10_000), scene=_promoted_copy),
         Theme(masters=(3, 5, 5), max_ttls_ms=(3_000,), scene=_other_lists),
+        Theme(masters=few, skews_ms=(600_000,), max_ttls_ms=(500,), scene=_restored),
+        Theme(max_ttls_ms=(1_500, 3_000), scene=_slewed),
     )
 
 
@@ -247,7 +262,7 @@ def _faults(dice: random.Random, theme: Theme, shape: Shape) -> Iterator[Fault]:
         # Without an order of their own that the agents' clocks could take over.
         kinds = [kind for kind in kinds if kind is not Kind.STEP_AGENT]
     if not shape.guarding.enabled:
-        kinds = [kind for kind in kinds if kind is not Kind.STEP_MASTER]
+        kinds = [kind for kind in kinds if kind not in _FOR_A_GUARD]
     if theme is not _SHARED_NTP:
         # What takes time from a quorum is more than agents alone stand, one that was just started above all.
         kinds = [kind for kind in kinds if kind is not Kind.STEP_QUORUM]
@@ -292,6 +307,30 @@ def _halves(dice: random.Random, shape: Shape) -> Iterator[Fault]:
         yield from halves.cuts(at_ms, lasts_ms)
         yield Fault(at_ms + 100, Kind.CRASH_AGENT, 0, halves.second, 200)
         yield Fault(at_ms + 2_500, Kind.WIPE_MASTER, halves.shared, 0, 100)
+
+
+def _restored(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """The same with older data in its place; who has seen newer fences does not see it any more."""
+    for round_ms in range(0, shape.chaos_ms, ROUND_MS):
+        halves = Halves.drawn(dice, shape)
+        at_ms = round_ms + dice.randint(1_000, 2_000)
+        lasts_ms = round_ms + QUIET_FROM_MS - at_ms
+        yield from halves.cuts(at_ms, lasts_ms)
+        yield Fault(at_ms + 100, Kind.CRASH_AGENT, 0, halves.second, 200)
+        yield Fault(at_ms + 2_500, Kind.RESTORE_MASTER, halves.shared, 0, 100, dice.randint(2, 9))
+        yield Fault(at_ms + 2_500, Kind.CUT, halves.shared, halves.first, lasts_ms - 2_500, 3)
+
+
+def _slewed(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """Time synchronisation hurries, for longer than it takes to see that."""
+    for round_ms in range(0, shape.chaos_ms, ROUND_MS):
+        at_ms = round_ms + dice.randint(500, 1_500)
+        ppm = _amount(dice, Kind.SLEW_AGENT)
+        agent = dice.randrange(shape.busy_agents)
+        yield Fault(at_ms, Kind.SLEW_AGENT, 0, agent, round_ms + QUIET_FROM_MS - at_ms, ppm)
+        yield _fault(
+            dice, shape, dice.choice((Kind.CUT, Kind.SLOW, Kind.RESET)), at_ms + dice.randint(0, 9_000)
+        )
 
 
 def _shared_jump(dice: random.Random, shape: Shape) -> Iterator[Fault]:
@@ -368,6 +407,10 @@ def _amount(dice: random.Random, kind: Kind) -> int:
     if kind is Kind.STEP_MASTER:
         size_ms = dice.choice((dice.uniform(1, 20), dice.uniform(20, 3_000), dice.uniform(3_000, 3_600_000)))
         return int(dice.choice((1, 1, -1)) * size_ms * MS)
+    if kind is Kind.SLEW_AGENT:
+        return dice.choice((-1, 1)) * dice.randint(1_500, 8_000)
+    if kind is Kind.RESTORE_MASTER:
+        return dice.randint(1, 9)  # seconds
     if kind is Kind.STEP_AGENT:
         return int(dice.gauss(0, 1) * dice.choice((10, 5_000, 3_600_000)) * MS)
     if kind is Kind.SLOW:

@@ -56,8 +56,8 @@ class World:
 
 
 class Clock:
-    """What a machine's clocks show: CLOCK_BOOTTIME, which may drift but is never set, and the wall clock,
-    which may be stepped too. While the machine stands still, both do."""
+    """What a machine's clocks show: CLOCK_BOOTTIME, which may drift and be slewed but is never set, the wall
+    clock, which may be stepped too, and what nobody slews. While the machine stands still, all do."""
 
     def __init__(self, world: World, drift_ppm: int = 0, wall_off_ns: int = 0) -> None:
         self._world = world
@@ -66,6 +66,8 @@ class Clock:
         self._stopped_ns: int | None = None
         self._not_counted_ns = 0
         self._stops: list[tuple[int, int]] = []
+        self._rates = [(0, 0, drift_ppm)]
+        """How fast it goes: from when (as it was counted here), what it showed then, and by how much more."""
 
     @property
     def stands_still(self) -> bool:
@@ -84,10 +86,24 @@ class Clock:
         self._stopped_ns = None
         return stood_ns
 
-    def boot_ns(self) -> int:
+    def slew(self, ppm: int) -> None:
+        """From now on time synchronisation makes it so much faster; slower below 0."""
+        self._rates.append((self._counted_ns(), self.boot_ns(), self._drift_ppm + ppm))
+
+    def slewed_by_now_ns(self) -> tuple[int, int]:
+        """How far it was slewed, and what the clock shows that was not."""
+        counted_ns = self._counted_ns()
+        raw_ns = counted_ns + counted_ns * self._drift_ppm // 1_000_000
+        return self.boot_ns() - raw_ns, raw_ns
+
+    def _counted_ns(self) -> int:
         now_ns = self._world.now_ns if self._stopped_ns is None else self._stopped_ns
-        counted_ns = now_ns - self._not_counted_ns
-        return counted_ns + counted_ns * self._drift_ppm // 1_000_000
+        return now_ns - self._not_counted_ns
+
+    def boot_ns(self) -> int:
+        since_ns, shown_ns, ppm = self._rates[-1]
+        passed_ns = self._counted_ns() - since_ns
+        return shown_ns + passed_ns + passed_ns * ppm // 1_000_000
 
     def wall_ns(self) -> int:
         return self.boot_ns() + _EPOCH_NS + self.wall_off_ns
@@ -97,7 +113,8 @@ class Clock:
 
     def true_ns(self, boot_ns: int) -> int:
         """The first moment at which CLOCK_BOOTTIME here shows that."""
-        counted_ns = -(-boot_ns * 1_000_000 // (1_000_000 + self._drift_ppm))
+        since_ns, shown_ns, ppm = next((r for r in reversed(self._rates) if r[1] <= boot_ns), self._rates[0])
+        counted_ns = since_ns - (-(boot_ns - shown_ns) * 1_000_000 // (1_000_000 + ppm))
         return counted_ns + sum(stood_ns for at_ns, stood_ns in self._stops if at_ns < counted_ns)
 
 

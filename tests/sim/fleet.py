@@ -63,6 +63,10 @@ class Fleet:
 
     def look_at_own_clock(self, reading: Reading) -> None:
         before, self.electorate.own_clock = self.electorate.own_clock, self.slewing.look(reading) or None
+        if self.electorate.own_clock is not None:
+            self.clocks.wait_anew(self._agent.boot_ns())
+            for link in self.links:
+                link.wait_anew()
         if before != self.electorate.own_clock:
             self.weigh()
 

@@ -312,6 +312,13 @@ class Link:
         if self._electorate != word.encode():
             self._electorate, self._electorate_since_ns = word.encode(), self._agent.boot_ns()
 
+    def wait_anew(self) -> None:
+        now_ns = self._agent.boot_ns()
+        if self.blank_since_ns is not None:
+            self.blank_since_ns = now_ns
+        if self.numbered is not None:
+            self.numbered = Numbered(self.numbered.number, now_ns)
+
     def judge_again(self) -> None:
         """By what another master shows now."""
         if self.introduced and self.facts is not None and self.state in BY_OTHERS:

@@ -8,7 +8,7 @@ from enum import IntEnum
 import click
 
 from lockd.lockctl_keeper import CannotExecute
-from lockd.lockctl_run import Lost, Refused
+from lockd.lockctl_run import Lost, NotStarted, Refused
 from lockd.shown import shown
 
 
@@ -78,6 +78,9 @@ def report(error: Exception) -> Status:
     if isinstance(error, Refused):
         outcome = _OUTCOMES.get(error.code, _OUTCOMES["ERR"])
         return _complain(str(error), outcome, _SAFE_IN.get((error.command, error.code)))
+    if isinstance(error, NotStarted):
+        outcome = Outcome(Status.LOST, "nothing was started, and the lock was given back", "try again")
+        return _complain(f"the lease was lost: {error}", outcome)
     if isinstance(error, Lost):
         safe = "the command has ended, and all that was to end with it, but for what is named"
         return _complain(f"the lease was lost: {error}", Outcome(Status.LOST, safe, _CHECK_THE_WORK))

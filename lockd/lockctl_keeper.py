@@ -185,6 +185,8 @@ class _Keeper:
         os.setpgid(0, 0)
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         _prctl(_PR_SET_PDEATHSIG, _PARENT_ENDED)
+        if os.getppid() != self._parent:
+            return  # it was killed before we could have been told
         ours = os.getpid()
         self._command = os.fork()
         if self._command == 0:
@@ -195,10 +197,10 @@ class _Keeper:
     def _watch(self) -> None:
         """Until the last one has ended; who is left when lockctl has ended is ended here."""
         while self._collect():
-            signal.sigwait((signal.SIGCHLD, _PARENT_ENDED))
             if os.getppid() != self._parent:
                 self._end_all()
                 return
+            signal.sigwait((signal.SIGCHLD, _PARENT_ENDED))
 
     def _collect(self) -> bool:
         """Collect who has ended, and pass on what became of the command. False: nobody is left."""

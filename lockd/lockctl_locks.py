@@ -37,13 +37,17 @@ class Duration(click.ParamType):  # type: ignore[type-arg]  # click before 8.2 h
 
     name = "duration"
     _FORM = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,3})?)(ms|s|m|h)?")
+    _LONGEST_MS = 366 * 24 * 3_600_000
     _MS: ClassVar = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, None: 1000}
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         found = self._FORM.fullmatch(value)
         if found is None:
             self.fail(f"{value!r} is no duration: write 10 or 10s, 500ms, 2m, 1h", param, ctx)
-        return round(float(found[1]) * self._MS[found[2]])
+        duration_ms = round(float(found[1]) * self._MS[found[2]])
+        if duration_ms > self._LONGEST_MS:
+            self.fail(f"{value!r} is longer than a year", param, ctx)
+        return duration_ms
 
 
 class RunCommand(click.Command):

@@ -79,6 +79,10 @@ class Lost(Exception):
     """The lease was lost; the text says why. What was started under it has been ended."""
 
 
+class NotStarted(Lost):
+    """It was over, or nearly, when it was granted: nothing was started under it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """What `lockctl run` was asked for. max_hold_ms None: as long as the resource's class allows."""
@@ -166,7 +170,7 @@ def _die_of_signals() -> None:
 
 
 def take(link: Link, job: Job) -> Lease:
-    """Lock the resource. Raises Refused or Unreachable; Lost when the answer came too late to start."""
+    """Lock the resource. Raises Refused or Unreachable; NotStarted when the answer came too late."""
     words = [b"LOCK", job.resource, b"%d" % job.ttl_ms, b"NOTIFY"]
     if job.wait_ms:
         words += [b"WAIT", b"%d" % job.wait_ms]
@@ -179,7 +183,7 @@ def take(link: Link, job: Job) -> Lease:
     deadline_ns = clock.deadline_ns(granted, now_ns)
     lease = Lease(job.resource, granted[b"token"], granted[b"fence"], deadline_ns, job.ttl_ms, clock)
     if now_ns >= lease.deadline_ns - term_margin_ns(lease.ttl_ms):
-        raise Lost("it was granted so late that its deadline is near, and the command was not started")
+        raise NotStarted("it was granted so late that its deadline is near, and the command was not started")
     return lease
 
 
@@ -533,9 +537,14 @@ class Supervisor:
         if self.loss is not None or self._status is not None:
             return
         self.loss = reason
+        left_ms = (self._due_ns() - boottime_ns()) // NS_PER_MS
+        if left_ms <= 0:
+            # We were stopped, and so was the command: not a word to it, it would go on for as long as that
+            # takes.
+            _say(f"the lease was lost: {reason}. What the command has started is killed")
+            return
         self._command.send_all(signal.SIGTERM)
         self._command.send_all(signal.SIGCONT)
-        left_ms = max(0, (self._due_ns() - boottime_ns()) // NS_PER_MS)
         _say(f"the lease was lost: {reason}. The command was sent SIGTERM, SIGKILL follows in {left_ms} ms")
 
     def _collect(self) -> None:
@@ -582,7 +591,8 @@ class Supervisor:
         os.killpg(os.getpgrp(), number)
         signal.signal(number, before)
         woken_by = self._signals.arrived()
-        self._forward(woken_by)
+        # It goes on when it is known that it still may.
+        self._forward(woken_by.replace(bytes([signal.SIGCONT]), b""))
         if signal.SIGCONT not in woken_by and number != signal.SIGTSTP:
             # Nobody can give us the terminal that the command wants: the kernel ends such groups in this way.
             self._command.send_group(signal.SIGHUP)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pty
 import re
 import select
+import shlex
 import shutil
 import signal
 import socket
@@ -21,6 +23,7 @@ import pytest
 
 from lockd import lockctl_run
 from lockd.clock import boottime_ns
+from lockd.lockctl_keeper import Start, _Keeper
 from lockd.lockctl_run import kill_margin_ns, term_margin_ns
 from tests.redis.masters import alive, children_of, eventually
 from tests.redis.users import become
@@ -136,7 +139,60 @@ def test_a_lease_that_is_nearly_over_when_it_arrives_starts_nothing(
     done = run(agent, "--ttl", "10s", "r", "--", "touch", tmp_path / "started")
     assert done.returncode == 76
     assert "was not started" in done.stderr
+    assert "safe: nothing was started" in done.stderr
+    assert "check what was done" not in done.stderr
     assert not (tmp_path / "started").exists()
+
+
+def test_a_command_that_is_stopped_when_its_lease_ends_is_not_continued(
+    agent: ScriptedAgent, tmp_path: Path
+) -> None:
+    """Stopped at the terminal, together with lockctl. Nobody has renewed it, and `fg` comes too late."""
+    agent.grants_ms = 3_000
+    written = tmp_path / "written"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        # The job control of a shell: its job is a group of its own, in the foreground.
+        deaf = f"trap '' TERM; while :; do echo >>{written}; done"
+        job = f"{LOCKCTL} --socket {agent.path} run --ttl 5s r -- sh -c {shlex.quote(deaf)}"
+        os.execvp(
+            "bash", ["bash", "-ic", f"set -m; {job}; stat -c %s {written} >{written}.then; sleep 4; fg"]
+        )
+    try:
+        eventually(lambda: written.exists() and written.stat().st_size > 100, 20, "the command writes")
+        os.write(terminal, b"\x1a")
+        eventually(lambda: Path(f"{written}.then").exists(), 20, "it has stopped")
+        eventually(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, 30, "it has ended")
+    finally:
+        os.close(terminal)
+    assert written.stat().st_size == int(Path(f"{written}.then").read_text())
+
+
+def test_a_wait_of_a_thousand_years_is_wrong_usage(agent: ScriptedAgent) -> None:
+    done = run(agent, "--wait", "99999999h", "r", "--", "true")
+    assert done.returncode == 64
+    assert "longer than a year" in done.stderr
+
+
+def test_a_keeper_whose_lockctl_has_been_killed_already_starts_nothing(tmp_path: Path) -> None:
+    start = Start(["touch", str(tmp_path / "started")], {}, lambda: None)
+    report, report_end = os.pipe()
+    lifeline, held_end = os.pipe()
+    statuses, statuses_end = os.pipe()
+    keeper = os.fork()
+    if keeper == 0:
+        os.close(report)
+        os.close(held_end)
+        os.close(statuses)
+        not_our_parent = os.getpid()
+        _Keeper(not_our_parent, start, lifeline, statuses_end).run(report_end)
+    for end in (report_end, lifeline, held_end, statuses_end):
+        os.close(end)
+    assert os.waitpid(keeper, 0)[1] == 0
+    assert os.read(statuses, 100) == b""
+    assert not (tmp_path / "started").exists()
+    os.close(report)
+    os.close(statuses)
 
 
 def test_a_silent_agent_is_not_relied_upon(agent: ScriptedAgent) -> None:

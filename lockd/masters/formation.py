@@ -32,6 +32,7 @@ from lockd.masters.identifying import (
     write,
 )
 from lockd.masters.link import Link
+from lockd.masters.replies import Nonsense
 
 _BEGUN_FROM = "begun_from"
 """The field of an identity that says which counters were written with it."""
@@ -161,12 +162,26 @@ async def _begin_anew(
     writer: Credentials | None,
 ) -> None:
     now_ns = boottime_ns()
-    readings = await asyncio.gather(*(counters_of(link) for link in left), return_exceptions=True)
-    read = [reading for reading in readings if not isinstance(reading, BaseException)]
     counters = counters_after_loss(
-        [known, *read], fleet.clocks.median_us(now_ns), fleet.clocks.largest_sane_fence(now_ns)
+        [known, *await _counters_of_all(left)],
+        fleet.clocks.median_us(now_ns),
+        fleet.clocks.largest_sane_fence(now_ns),
     )
     await _write_all(fleet, [*left, *blank], ceiling_ms, {}, counters, writer)
+
+
+async def _counters_of_all(links: Sequence[Link]) -> list[dict[int, int]]:
+    """Any of them may know of larger fences than all others. Raises NotPossible."""
+    found = []
+    for link in links:
+        try:
+            found.append(await counters_of(link))
+        except (MasterError, Nonsense) as error:
+            raise NotPossible(
+                f"the fence counters of {link.master.name} can't be read ({error}), nothing was changed: try "
+                "again. If that stays so, wipe it: what it alone knew of fences is lost then"
+            ) from None
+    return found
 
 
 async def upgrade(fleet: Fleet, writer: Credentials | None = None) -> Progress:

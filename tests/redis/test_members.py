@@ -316,6 +316,18 @@ def test_fences_after_a_wiped_majority_are_above_all_that_a_host_with_a_fast_clo
         assert counters[slot_of(b"a")] == far
 
 
+def test_nothing_is_started_anew_where_the_fences_of_one_that_has_them_can_not_be_read(
+    formed: Cluster,
+) -> None:
+    wipe(*formed.masters[:3])
+    look_again(formed)
+    m4 = formed.masters[3]
+    on(m4, "HSET", FENCES, slot_of(b"a"), "spoilt")
+    unreadable = "the fence counters of m4 can't be read"
+    eventually(lambda: unreadable in App(formed).refused("FORM", "RECOVER"), 15, "the wait is over")
+    assert [on(master, "DBSIZE") for master in formed.masters[:3]] == [0, 0, 0]
+
+
 def test_starting_anew_is_refused_where_there_is_another_way_or_a_master_is_missing(formed: Cluster) -> None:
     app = App(formed)
     assert "all masters have data" in app.refused("FORM", "RECOVER")

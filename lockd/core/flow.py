@@ -127,8 +127,13 @@ class Flow:
 
     @property
     def full(self) -> bool:
-        """So much is unread that nothing more is begun."""
+        """So much is kept that nothing more is taken up."""
         return self._kept + self.clogged_bytes + len(self._to_write) > self._unread_bytes
+
+    @property
+    def unread(self) -> bool:
+        """So much is left unread that nothing more is written."""
+        return self.clogged_bytes + len(self._to_write) > self._unread_bytes
 
     @property
     def takes(self) -> bool:
@@ -142,8 +147,9 @@ class Flow:
 
     @property
     def turn_has_come(self) -> bool:
-        """The first in the order waits for nothing more."""
-        if self.full:
+        """The first in the order waits for nothing more. What is kept behind it waits for its reply, and must
+        not be what it waits for."""
+        if self.unread:
             return False
         return self.places[0].begin is not None if self.places else self._held is not None
 
@@ -236,7 +242,7 @@ class Flow:
 
     def in_turn(self, place: Place, begin: Callable[[Place], None]) -> None:
         """This command is begun when all before it are answered: at once, if that is so."""
-        waits = self.places or self.full
+        waits = self.places or self.unread
         self.places.append(place)
         self._kept += PLACE_BYTES
         if waits:

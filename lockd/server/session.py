@@ -371,9 +371,10 @@ class Session(asyncio.Protocol):
 
     def hung_up(self) -> None:
         """Its app has closed while nothing was read: behind a LOCK that waits that would not be seen before
-        the wait ends."""
+        the wait ends, and never where nothing is left to be done."""
         self._hung_up = True
-        if self.waiting is not None and self._transport is not None:
+        idle = not (self.flow.under_way or self.flow.has_work)
+        if (self.waiting is not None or idle) and self._transport is not None:
             self._transport.abort()
 
     # What the flow wants
@@ -509,6 +510,8 @@ class Session(asyncio.Protocol):
         self.flow.finish(place, reply)
         if self.flow.clogged_bytes:
             self._count_kept()
+        if self._hung_up:
+            self.hung_up()
 
     def lock_starts(self, request: LockRequest) -> None:
         self.waiting = request

@@ -23,6 +23,7 @@ class Transport:
     def __init__(self) -> None:
         self.socket, self._app = socket.socketpair()
         self.written = b""
+        self.reading, self.aborted = True, False
 
     def get_extra_info(self, _name: str) -> socket.socket:
         return self.socket
@@ -34,6 +35,12 @@ class Transport:
 
     def get_write_buffer_size(self) -> int:
         return 0
+
+    def pause_reading(self) -> None:
+        self.reading = False
+
+    def abort(self) -> None:
+        self.aborted = True
 
     def close(self) -> None: ...
 
@@ -129,4 +136,19 @@ def test_two_commands_that_name_one_lease_run_one_after_the_other():
             session.agent.jobs.pop()(1 << 62)
     assert transport.written == b":1\r\n" * 3
     assert not session._named
+    transport.end()
+
+
+def test_where_nothing_is_left_to_be_done_the_end_of_the_app_is_the_end_of_its_connection():
+    """It is not read from, so nothing else would tell."""
+    host = cluster()
+    session, transport = connected(host)
+    command = LeaseCommand(session, "unlock", R, b"t")
+    session.at_once(command, lambda _command: None)
+    session.flow.clogged(2 * Limits().unread_bytes)
+    assert not transport.reading
+    session.hung_up()
+    assert not transport.aborted, "masters are asked still"
+    command.done(None)
+    assert transport.aborted
     transport.end()

@@ -1,4 +1,5 @@
-"""Writes alerts/METRICS.md from the code: every metric of the agent and of the guard, with its labels.
+"""Writes alerts/METRICS.md from the code: every metric of agents, guards and masters' certificates, with its
+labels.
 
 python -m alerts.metrics_page > alerts/METRICS.md   (make alerts-docs)
 """
@@ -6,8 +7,10 @@ python -m alerts.metrics_page > alerts/METRICS.md   (make alerts-docs)
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
+import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from lockd import guard
@@ -35,6 +38,7 @@ is, `lockctl locks --local` says, and the log at `log_level: debug`.
 """
 FREE = {"class", "master", "version", "fingerprint", "cluster", "address", "limit", "masters", "page_on_loss"}
 """Labels whose values depend on the configuration: they are not listed."""
+CERTIFICATE = Path(__file__).parents[1] / "ansible/roles/node_exporter/tasks/certificate.yml"
 BOUNDS = {
     "lockd_wait_seconds": WAIT_S,
     "lockd_canary_seconds": WAIT_S,
@@ -60,6 +64,16 @@ def agent_families() -> list[Any]:
 def guard_families() -> list[Any]:
     text = guard.metrics_text(guard.State(), quarantined=False, until_s=0, delay_s=0, marked_s=0)
     return list(text_string_to_metric_families(text))
+
+
+def certificate_families() -> list[Any]:
+    """What `site.yml` writes down beside the guard's, by the task that does so."""
+    [text] = [
+        task["ansible.builtin.copy"]["content"]
+        for task in yaml.safe_load(CERTIFICATE.read_text())
+        if "ansible.builtin.copy" in task
+    ]
+    return list(text_string_to_metric_families(text.replace("{{ node_exporter_seconds }}", "0")))
 
 
 def full_name(family: Any) -> str:
@@ -91,6 +105,9 @@ def page() -> str:
             "",
             "## The guard of a master (node_exporter's textfile collector)",
             *table(guard_families()),
+            "",
+            "## The certificate of a master (as above; only where masters speak TLS)",
+            *table(certificate_families()),
             "",
         ]
     )

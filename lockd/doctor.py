@@ -320,7 +320,8 @@ _THEN = {
     "cluster init or recover broken off? Then do that again",
     "copied": "wipe it and admit it; while a replica is attached, detach that: see LockMasterCopied.md",
     "other_members": "correct the list of masters in this host's configuration: see LockMembersDiffer.md",
-    "other_format": "the same version of lockd on all hosts, then lockctl cluster upgrade",
+    "other_format": "the same version of lockd on all app hosts, then lockctl cluster upgrade: see "
+    "LockMasterWrongIdentity.md",
     "replaced": "an old machine or old data: switch it off, or wipe it and admit it",
     "misplaced": "put its address into the entry of that name, on all hosts alike",
     "duplicate": "give each entry an address of its own: two lead to one Redis",

@@ -34,10 +34,11 @@ Exit status:
   64  the command line is wrong
   65  the agent finds the request wrong, or impossible now
   69  the agent can't be reached, or is stopping
-  74  no quorum: too few masters have a vote
+  74  no quorum: too few masters have a vote, or clocks can't be trusted now
   75  taken: held by another, also after --wait
   76  lost: the lease had ended before
   77  denied by a policy or a limit, or for operators only
+ 130  interrupted (Ctrl-C)
 `lockctl run` has more of them: see `lockctl run --help`.
 
 Durations are written 10 or 10s, 500ms, 2m, 1h.

@@ -1,4 +1,5 @@
-"""The commands of `lockctl` with which operators change things: force-release, cluster init, master admit."""
+"""The commands of `lockctl` with which operators change things: force-release, cluster init, recover
+and upgrade, master admit."""
 
 from __future__ import annotations
 

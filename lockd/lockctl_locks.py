@@ -21,7 +21,7 @@ Exit status: that of COMMAND, or
      64  the command line is wrong
      65  the agent finds the request wrong: a ttl that is too long, say
      69  the agent can't be reached, or is stopping
-     74  no quorum: too few masters have a vote
+     74  no quorum: too few masters have a vote, or clocks can't be trusted now
      75  taken: held by another, also after --wait
      76  lost: the lease ended before COMMAND did, which was killed
      77  denied by the policy of the resource's class, or by a limit

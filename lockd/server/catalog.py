@@ -231,7 +231,7 @@ COMMANDS: tuple[Command, ...] = (
         ("readonly", "noscript"),
         "Lists what is locked and may be seen: on the masters, or with LOCAL the leases of this agent alone.",
         "array of maps, as of HOLDER; with LOCAL: resource, holder, class, pid, uid, fence, ttl_ms, held_ms, "
-        "masters, of, detached, waiters",
+        "masters, of, detached, lost, waiters",
         (
             Argument("pattern", "pattern", optional=True),
             Argument("local", "pure-token", token="LOCAL", optional=True),

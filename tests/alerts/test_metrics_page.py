@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from alerts.metrics_page import BOUNDS, agent_families, full_name, guard_families, page
+from alerts.metrics_page import (
+    BOUNDS,
+    agent_families,
+    certificate_families,
+    full_name,
+    guard_families,
+    page,
+)
 
 PAGE = Path(__file__).resolve().parents[2] / "alerts" / "METRICS.md"
 
@@ -15,7 +22,7 @@ def test_the_page_is_current() -> None:
 
 def test_it_names_every_metric_with_its_meaning() -> None:
     text = page()
-    for family in (*agent_families(), *guard_families()):
+    for family in (*agent_families(), *guard_families(), *certificate_families()):
         assert f"| `{full_name(family)}` | {family.type} |" in text
         assert family.documentation
 

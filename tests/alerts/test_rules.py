@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from alerts.metrics_page import agent_families, full_name, guard_families
+from alerts.metrics_page import agent_families, certificate_families, full_name, guard_families
 from lockd.local_masters import LOOPBACK, Child, free_ports
 from tests.alerts.monitoring import SECONDS
 from tests.alerts.programs import ALERTS, ROOT, output_of, program
@@ -130,11 +130,11 @@ def test_runbooks_name_only_commands_of_lockctl_that_there_are() -> None:
 
 
 def test_rules_ask_only_for_metrics_that_are_made() -> None:
-    made = {full_name(family) for family in (*agent_families(), *guard_families())}
+    made = {full_name(family) for family in (*agent_families(), *guard_families(), *certificate_families())}
     made |= {f"{family.name}_{part}" for family in agent_families() for part in ("bucket", "count", "sum")}
     records = {rule["record"] for rule in rules("record")}
     for rule in (*rules("record"), *ALL_ALERTS):
-        asked = set(re.findall(r"\b(?:lockd|redis_lock_guard)_\w+(?=[{\[ |)\"])", rule["expr"]))
+        asked = set(re.findall(r"\b(?:lockd|redis_lock)_\w+(?=[{\[ |)\"])", rule["expr"]))
         of_rules = set(re.findall(r"\b\w+:\w+:\w+\b", rule["expr"]))
         plain = {name for name in asked if not any(name in record for record in of_rules)}
         assert plain <= made, rule

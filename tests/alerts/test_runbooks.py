@@ -17,6 +17,7 @@ import yaml
 
 from alerts.metrics_page import agent_families, full_name, guard_families
 from lockd import doctor, guard, lockctl_views
+from lockd.core.identities import Identity
 from lockd.lockctl import main
 from tests.alerts.programs import ALERTS, ROOT
 from tests.alerts.test_rules import ALL_ALERTS, rules
@@ -26,6 +27,7 @@ ANSIBLE = ROOT / "ansible"
 ADMIN_DENIED = re.compile(r"REPLICAOF NO|SLAVEOF|FAILOVER|DEBUG|CONFIG REWRITE")
 # Root's way in on the master's own host, with TLS and without.
 SOCKET = "sudo redis-cli -s /run/lockd-master/redis.sock "
+IDENTITY_IS_READ_BY = SOCKET.removeprefix("sudo ") + "--user lockd_admin --askpass HGETALL lockd:identity"
 # On hosts that site.yml made, or on the controller: what its roles install, and what every Debian has.
 OURS = {"lockctl", "lockd", "lockd-guard", "redis-cli", "promtool", "amtool", "chronyc", "ansible-playbook"}
 EVERYWHERE = {"systemctl", "journalctl", "grep", "ls", "cat", "df", "du", "ps", "top", "timeout", "python3"}
@@ -168,6 +170,15 @@ def test_a_table_of_masters_shows_the_state_of_its_alert(alert: str, votes: int)
 def test_the_master_in_question_is_in_the_state_of_its_alert(state: str) -> None:
     [lines] = samples(text_of(ALERTS / "runbooks" / f"LockMaster{state.title()}.md"), "lockctl masters")
     assert [line.split("\t")[2] for line in lines[1:-1]].count(state) == 1
+
+
+def test_an_identity_is_shown_as_a_master_has_it_now() -> None:
+    shown = samples(text_of(ALERTS / "runbooks/LockMasterWrongIdentity.md"), IDENTITY_IS_READ_BY)
+    [words] = [[line.split(") ")[1].strip('"') for line in lines if line.strip("` ")] for lines in shown]
+    fields = dict(zip(words[::2], words[1::2], strict=True))
+    identity = Identity.parse(fields)
+    assert identity is not None
+    assert list(identity.fields.items()) == list(fields.items())
 
 
 def test_a_table_of_locks_is_one_that_lockctl_prints(text: str) -> None:

@@ -565,9 +565,10 @@ class Locks:
             lease.deadline_ns = min(lease.deadline_ns, now_ns)
         lease.loss = reason
         lease.lost_by = by
-        self._ask_no_more(lease, now_ns)
         self._watcher.lost(lease, reason)
         lease.holder.lost(lease, reason)
+        # Behind that: who waits for it is told of the same loss, which need not be told a second time.
+        self._ask_no_more(lease, now_ns)
 
     def _ask_no_more(self, lease: Lease, now_ns: int) -> None:
         """Nothing goes on with it from here: what is under way is not asked again, should its connection

@@ -221,7 +221,11 @@ class Commands:
         it already; and it is given back."""
         lost = self._agent.losses.of(token)
         if lost is not None and lost.resource == resource:
-            session.knows_of(token)
+            if session.flow.places:
+                # Others of its process are told all the same: this reply may wait for long, or never come.
+                session.knows_of(token)
+            else:
+                self._agent.losses.told(session, token)
             self._agent.locks.forget(resource, token, boottime_ns())
             self._agent.lease_refused(command, resource, lost.refusal)
             raise BadRequest(str(lost.refusal))

@@ -1,6 +1,7 @@
 """Leases that were lost: kept for who names one by its token, and told where that was asked for (rule 12)."""
 
 from collections import OrderedDict, defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ class Losses:
     def __init__(self) -> None:
         self._by_token: dict[bytes, LostLease] = {}
         self._of_user: defaultdict[int, OrderedDict[bytes, None]] = defaultdict(OrderedDict)
-        self._listening: defaultdict[int, dict[Session, None]] = defaultdict(dict)
+        self._listening: dict[int, dict[Session, None]] = {}
 
     def of(self, token: bytes) -> LostLease | None:
         """How the lease with this token was lost, as far as that is remembered."""
@@ -72,22 +73,34 @@ class Losses:
 
     def listens(self, session: "Session") -> None:
         """This connection has said NOTIFY."""
-        self._listening[session.peer.pid][session] = None
+        self._listening.setdefault(session.peer.pid, {})[session] = None
 
     def listens_no_more(self, session: "Session", untold: list[LostLease]) -> None:
         """It has ended, before it could be told of these."""
-        self._listening[session.peer.pid].pop(session, None)
+        pid = session.peer.pid
+        listening = self._listening[pid]
+        del listening[session]
         for lost in untold:
             self._tell(session, lost)
-        if not self._listening[session.peer.pid]:
-            del self._listening[session.peer.pid]
+        if not listening:
+            del self._listening[pid]
 
     def _tell(self, session: "Session", lost: LostLease) -> None:
         """On the connection itself; when that has ended, on another one of the process that wants to hear. A
         process that can't be seen from here has no number of its own."""
-        pid = session.peer.pid
-        others = self._listening[pid] if pid else ()
         if session.hears:
             session.tell_lost(lost)
-        elif (other := next((other for other in others if other.hears), None)) is not None:
+        elif (
+            other := next((other for other in self._of_its_process(session) if other.hears), None)
+        ) is not None:
             other.tell_lost(lost)
+
+    def _of_its_process(self, session: "Session") -> "Iterable[Session]":
+        pid = session.peer.pid
+        return self._listening.get(pid, ()) if pid else (session,)
+
+    def told(self, session: "Session", token: bytes) -> None:
+        """A reply on this connection has said it: its process is told nowhere once more."""
+        session.knows_of(token)
+        for other in self._of_its_process(session):
+            other.knows_of(token)

@@ -153,15 +153,23 @@ class LeaseCommand(Place):
 
     def refused(self, refusal: Refusal) -> None:
         self._session.agent.lease_refused(self._command, self._resource, refusal)
-        self._finish(resp.error(str(refusal)))
+        text = resp.error(str(refusal))
+        self._finish(partial(self._expired, text) if refusal.code == "EXPIRED" else text)
+
+    def _expired(self, text: bytes) -> bytes:
+        """Composed when it is written: from then on its process knows of the loss."""
+        self._session.agent.losses.told(self._session, self.token)
+        return text
 
     def done(self, lease: Extended | None) -> None:
         self._finish(b":1\r\n" if lease is None else partial(self._extended, lease))
 
     def _extended(self, lease: Extended) -> bytes:
         """Composed when it is written, with what is left of it then."""
-        lost = self._session.agent.losses.of(lease.token)
+        losses = self._session.agent.losses
+        lost = losses.of(lease.token)
         if lost is not None:
+            losses.told(self._session, lease.token)
             return resp.error(str(lost.refusal))
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
         return resp.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self._session.protocol)

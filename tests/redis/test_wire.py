@@ -332,6 +332,16 @@ def test_unlocking_what_was_lost_says_expired_once(wire: Wire, other: Wire) -> N
     assert wire.ask("PING") == b"PONG"
 
 
+def test_a_loss_that_was_told_where_its_lease_was_named_is_told_on_no_other_connection_of_the_process(
+    connect: Callable[..., Wire], other: Wire
+) -> None:
+    its_own, another = connect(2), connect(2)
+    token = lock(its_own, "wire:once", "NOTIFY")[b"token"]
+    other.ask("FORCERELEASE", "wire:once")
+    assert kind(another.ask("EXTEND", "wire:once", token, TTL_MS)) == "EXPIRED"
+    assert its_own.ask("PING") == b"PONG"
+
+
 def test_without_notify_nobody_is_told_who_does_not_name_the_lease(
     connect: Callable[..., Wire], other: Wire, protocol: int
 ) -> None:

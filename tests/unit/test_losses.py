@@ -13,7 +13,9 @@ class Connection(SimpleNamespace):
     """As much of a session as a loss needs."""
 
     def __init__(self, pid: int = 1, uid: int = 1, *, notifies: bool = True) -> None:
-        super().__init__(peer=SimpleNamespace(pid=pid, uid=uid), notifies=notifies, open=True, told=[])
+        super().__init__(
+            peer=SimpleNamespace(pid=pid, uid=uid), notifies=notifies, open=True, told=[], knows=[]
+        )
 
     __hash__ = object.__hash__
 
@@ -23,6 +25,9 @@ class Connection(SimpleNamespace):
 
     def tell_lost(self, lost: LostLease) -> None:
         self.told.append(lost.token)
+
+    def knows_of(self, token: bytes) -> None:
+        self.knows.append(token)
 
 
 def lose(losses: Losses, connection: Any, token: bytes) -> None:
@@ -84,3 +89,30 @@ def test_a_flood_of_one_users_losses_makes_nobody_elses_be_forgotten(monkeypatch
         lose(losses, Connection(uid=uid, notifies=False), b"of %d" % uid)
     assert len(losses._by_token) == 1_500
     assert losses.of(b"kept")
+
+
+def test_what_one_connection_was_told_all_of_its_process_know_and_nobody_else() -> None:
+    losses, told, other, silent, stranger = Losses(), *(Connection(pid) for pid in (1, 1, 1, 2))
+    silent.notifies = False
+    heard(losses, told, other, stranger)
+    losses.told(silent, b"a")
+    assert [one.knows for one in (told, other, silent, stranger)] == [[b"a"]] * 3 + [[]]
+
+
+def test_processes_that_cannot_be_told_apart_do_not_know_what_another_was_told() -> None:
+    losses, told, other = Losses(), Connection(0), Connection(0)
+    heard(losses, told, other)
+    losses.told(told, b"a")
+    assert (b"a" in told.knows, other.knows) == (True, [])
+
+
+def test_of_processes_that_are_gone_nothing_is_kept() -> None:
+    losses = Losses()
+    for pid in range(1, 10):
+        connection = Connection(pid)
+        heard(losses, connection)
+        connection.open = False
+        losses.listens_no_more(connection, [])
+        lose(losses, connection, b"%d" % pid)
+        losses.told(connection, b"%d" % pid)
+    assert not losses._listening

@@ -67,6 +67,8 @@ class Agent(SimpleNamespace):
 
     def limit_hit(self, *_: object) -> None: ...
 
+    def lease_refused(self, *_: object) -> None: ...
+
 
 def connected(host: Host) -> tuple[Session, Any]:
     session, transport = Session(Agent(host)), Transport()  # type: ignore[arg-type]
@@ -151,4 +153,72 @@ def test_where_nothing_is_left_to_be_done_the_end_of_the_app_is_the_end_of_its_c
     assert not transport.aborted, "masters are asked still"
     command.done(None)
     assert transport.aborted
+    transport.end()
+
+
+def holding(host: Host) -> tuple[Session, Any, bytes]:
+    """A connection that has said NOTIFY in RESP2, and the token of its lease."""
+    session, transport = connected(host)
+    session.notify()
+    lock(session, host)
+    host.fleet.settle()
+    (lease,) = session.leases
+    return session, transport, lease.token
+
+
+def extend(session: Session, host: Host, token: bytes) -> None:
+    def start(command: LeaseCommand) -> None:
+        host.locks.extend(R, token, 20_000, command, host.time.now_ns)
+
+    session.at_once(LeaseCommand(session, "extend", R, token), start)
+
+
+def test_the_extend_that_finds_the_loss_out_tells_it_and_no_command_after_it_does():
+    host = cluster()
+    session, transport, token = holding(host)
+    for master in host.fleet.masters[:3]:
+        master.forget(R)
+    extend(session, host, token)
+    host.fleet.settle()
+    assert transport.written.count(b"-EXPIRED") == 1
+    assert session._report_loss([b"PING"]) is None
+    transport.end()
+
+
+def test_an_extend_under_way_when_its_lease_is_lost_tells_it_and_no_command_after_it_does():
+    host = cluster()
+    session, transport, token = holding(host)
+    extend(session, host, token)
+    (lease,) = session.leases
+    host.locks.take_away(R, {lease.nonce}, "released by force", host.time.now_ns)
+    assert transport.written.count(b"-EXPIRED") == 1
+    assert session._report_loss([b"PING"]) is None
+    transport.end()
+
+
+def test_an_extension_that_was_lost_before_it_was_written_tells_it_and_no_command_after_it_does():
+    host = cluster()
+    session, transport, token = holding(host)
+    before = Place()
+    session.flow.begin(before)
+    extend(session, host, token)
+    host.fleet.settle()
+    (lease,) = session.leases
+    host.locks.take_away(R, {lease.nonce}, "released by force", host.time.now_ns)
+    session.answer(before, b"+OK\r\n")
+    assert transport.written.count(b"-EXPIRED") == 1
+    assert session._report_loss([b"PING"]) is None
+    transport.end()
+
+
+def test_a_loss_is_not_taken_for_told_before_what_tells_it_is_written():
+    """Its connection may end before, and another one of its process has to tell it."""
+    host = cluster()
+    session, transport, token = holding(host)
+    session.flow.begin(Place())
+    extend(session, host, token)
+    (lease,) = session.leases
+    host.locks.take_away(R, {lease.nonce}, "released by force", host.time.now_ns)
+    assert b"-EXPIRED" not in transport.written
+    assert token in session._untold
     transport.end()

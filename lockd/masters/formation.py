@@ -50,14 +50,14 @@ async def form(
     await look_again(fleet)
     if {link.state for link in fleet.links} == {State.UP}:
         return Progress("already")
-    others = [link for link in fleet.links if link.state is not State.BLANK]
+    others = [link for link in fleet.links if link.state is not State.BLANK or not link.introduced]
     wrong = [link for link in others if not await _is_begun(fleet, link)]
     if wrong:
         raise NotPossible(
             "a cluster is formed of blank masters that are all there, nothing was changed: "
             f"{_reasons(wrong)}{_way_back(fleet)}"
         )
-    blank = [link for link in fleet.links if link.state is State.BLANK]
+    blank = [link for link in fleet.links if link not in others]
     _refuse_twins(blank)
     if blank and not unused:
         wait = _wait(blank, fleet.config.max_ttl_ms)
@@ -163,14 +163,14 @@ async def _begin_anew(
 ) -> None:
     now_ns = boottime_ns()
     counters = counters_after_loss(
-        [known, *await _counters_of_all(left)],
+        [known, *await _counters_of(left)],
         fleet.clocks.median_us(now_ns),
         fleet.clocks.largest_sane_fence(now_ns),
     )
     await _write_all(fleet, [*left, *blank], ceiling_ms, {}, counters, writer)
 
 
-async def _counters_of_all(links: Sequence[Link]) -> list[dict[int, int]]:
+async def _counters_of(links: Sequence[Link]) -> list[dict[int, int]]:
     """Any of them may know of larger fences than all others. Raises NotPossible."""
     found = []
     for link in links:
@@ -178,8 +178,8 @@ async def _counters_of_all(links: Sequence[Link]) -> list[dict[int, int]]:
             found.append(await counters_of(link))
         except (MasterError, Nonsense) as error:
             raise NotPossible(
-                f"the fence counters of {link.master.name} can't be read ({error}), nothing was changed: try "
-                "again. If that stays so, wipe it: what it alone knew of fences is lost then"
+                f"the fence counters of {link.master.name} can't be read ({error}): do the same again. If that "
+                "stays so, wipe it: what it alone knew of fences is lost then"
             ) from None
     return found
 
@@ -243,7 +243,13 @@ def _wait(blank: Sequence[Link], max_ttl_ms: int) -> Progress:
 
 
 def _reasons(links: Sequence[Link]) -> str:
-    return "; ".join(f"{link.master.name}: {link.reason or link.state}" for link in links)
+    return "; ".join(f"{link.master.name}: {_why_not(link)}" for link in links)
+
+
+def _why_not(link: Link) -> str:
+    if link.state is State.BLANK and not link.introduced:
+        return "its scripts are still being loaded: do the same again"
+    return link.reason or str(link.state)
 
 
 def _way_back(fleet: Fleet) -> str:
@@ -273,15 +279,6 @@ async def _is_begun(fleet: Fleet, link: Link) -> bool:
         return begun_from == _digest_of(await counters_of(link)).encode()
     except MasterError:
         return False
-
-
-async def _counters_of(begun: Sequence[Link]) -> list[dict[int, int]]:
-    try:
-        return [await counters_of(link) for link in begun]
-    except MasterError as failure:
-        raise NotPossible(
-            f"a master that was begun could not be read ({failure}): do the same again"
-        ) from failure
 
 
 def _digest_of(counters: Mapping[int, int]) -> str:

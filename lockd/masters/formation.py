@@ -178,8 +178,8 @@ async def _counters_of(links: Sequence[Link]) -> list[dict[int, int]]:
             found.append(await counters_of(link))
         except (MasterError, Nonsense) as error:
             raise NotPossible(
-                f"the fence counters of {link.master.name} can't be read ({error}): do the same again. If that "
-                "stays so, wipe it: what it alone knew of fences is lost then"
+                f"the fence counters of {link.master.name} can't be read ({error}): do the same again. If "
+                "that stays so, wipe it: what it alone knew of fences is lost then"
             ) from None
     return found
 

@@ -82,3 +82,16 @@ def test_no_play_reads_to_the_end_what_a_master_or_an_agent_may_have_planted() -
                     assert f"ansible.builtin.{module}" not in task, task["name"]
                 assert "sha256sum" not in shown, task["name"]
     assert looked == 2
+
+
+def test_nothing_is_done_as_root_on_the_controller() -> None:
+    """Where the inventory says `ansible_become: true` for all, the secrets would be root's."""
+    there = [
+        task
+        for path in (REPOSITORY / "ansible").rglob("*.yml")
+        for item in tasks_of(read(path))
+        for task in (item, *(role for role in item.get("roles", []) if isinstance(role, dict)))
+        if task.get("delegate_to") == "localhost"
+    ]
+    assert len(there) > 10
+    assert [task for task in there if task.get("become") is not False] == []

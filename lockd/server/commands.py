@@ -188,11 +188,15 @@ class Commands:
         session.in_turn(begin)
 
     def _start_lock(self, session: Session, request: LockRequest) -> None:
-        refusal = _SPARE if session.is_spare else self._agent.quotas.refuse_lock(session.usage)
+        no_room = session.is_spare and not session.finds_room()
+        refusal = _SPARE if no_room else self._agent.quotas.refuse_lock(session.usage)
         if refusal is not None:
             self._agent.limit_hit(refusal, session.peer)
             self._agent.metrics.refused(request.label, Refusal("LIMIT", refusal), 0)
             session.answer(request.place, resp.error(f"LIMIT {refusal}"))
+            if no_room:
+                # An app of root's: its pool would have this connection for the next LOCK, too.
+                session.end()
             return
         session.lock_starts(request)
         self._agent.locks.lock(request, request.asked_ns)

@@ -42,11 +42,12 @@ class Quotas:
         """Fewer files may be open than the limit asks for."""
         self._connections = min(self._connections, most)
 
-    def refuse_connection(self, uid: int) -> str | None:
+    def refuse_connection(self, uid: int, besides: int = 0) -> str | None:
+        """besides: so many of this user, which are open, are not counted."""
         limits = self._limits
-        if self.all.connections >= self._connections:
+        if self.all.connections - besides >= self._connections:
             return f"connections: {self._connections} are open"
-        if uid in self._users and self._users[uid].connections >= limits.connections_per_user:
+        if uid in self._users and self._users[uid].connections - besides >= limits.connections_per_user:
             return f"connections_per_user: uid {uid} has {limits.connections_per_user} open"
         return None
 

@@ -286,6 +286,14 @@ class Session(asyncio.Protocol):
     def _is_operators(self) -> bool:
         return self.agent.permissions.is_admin(self.peer) and self.why_not_on_this_host() is None
 
+    def finds_room(self) -> bool:
+        """Whether the limits, not counting this spare one, have room again: then it is like any other."""
+        if self.agent.quotas.refuse_connection(self.peer.uid, besides=1) is not None:
+            return False
+        self.is_spare = False
+        self.agent.spares.forget(self)
+        return True
+
     def give_way(self) -> None:
         """To another operator: this one has been idle, and was one too many from the beginning."""
         self.close(resp.error("LIMIT connections: another operator has connected"))
@@ -436,7 +444,13 @@ class Session(asyncio.Protocol):
         flow = self.flow
         if self.closing:
             return False
-        flow.turn(lambda: perf_counter_ns() < until_ns)
+        try:
+            flow.turn(lambda: perf_counter_ns() < until_ns)
+        except Exception as failure:
+            # Its reply is missing, and each after it would be taken for another command's.
+            self.agent.internal_error("a command failed", failure)
+            self.close()
+            return False
         if self.kept_bytes or flow.kept_bytes or flow.pending_bytes > UNCOUNTED_BYTES:
             self._count_kept()
         if flow.over:
@@ -469,9 +483,12 @@ class Session(asyncio.Protocol):
         return self._report_loss(request) or self.agent.commands.run(self, request)
 
     def quit(self) -> bytes:
-        """Close once the replies up to this one are written."""
-        self.flow.ending = True
+        self.end()
         return b"+OK\r\n"
+
+    def end(self) -> None:
+        """Close once the replies of what has come so far are written."""
+        self.flow.ending = True
 
     def _report_loss(self, words: list[bytes]) -> bytes | None:
         """In RESP2 nothing can be pushed, so where NOTIFY was said the next command has to bring it: it is
@@ -552,10 +569,12 @@ class Session(asyncio.Protocol):
         if refusal is not None:
             self.agent.limit_hit(refusal, self.peer)
             reply = resp.error(f"LIMIT {refusal}")
-        self._drained = asyncio.Event()
         assert self._later is not None
         self.answer(self._later, reply)
         if self.flow.clogged_bytes:
+            # One for all that wait: a second reply may come while the first is unread.
+            if self._drained is None or self._drained.is_set():
+                self._drained = asyncio.Event()
             await self._drained.wait()
 
     async def _finish(self, place: Place, work: Coroutine[Any, Any, bytes | None]) -> None:

@@ -1,5 +1,6 @@
 """A few connections beyond all limits, for operators: an app of root that leaks connections must not keep
-root's own `lockctl` out. Nothing is locked on them, and the one idle longest gives way to the next."""
+root's own `lockctl` out. Nothing is locked on them, and the one idle longest gives way to the next. One that
+wants to lock when the limits have room again becomes a connection like any other."""
 
 from typing import TYPE_CHECKING
 
@@ -38,5 +39,5 @@ class SpareConnections:
             self._used_ns[session] = now_ns
 
     def forget(self, session: "Session") -> None:
-        """It is closed."""
+        """It is closed, or like any other now."""
         self._used_ns.pop(session, None)

@@ -159,6 +159,33 @@ def test_operators_get_in_when_an_app_of_root_has_used_up_its_connections(
     eventually(asks, 10, "another gets in")
 
 
+def test_an_operators_connection_beyond_the_limits_locks_as_soon_as_there_is_room(
+    limited: Cluster, connect: Connect
+) -> None:
+    """It may be an app's own, which has it in its pool."""
+    most = LIMITS["connections_per_user"]
+    wires = [connect(limited) for _ in range(most)]
+    assert all(wire.ask("PING") == b"PONG" for wire in wires)
+    spare = connect(limited)
+    assert int(spare.info()["connected_clients"]) == most + 1
+    wires.pop().close()
+    eventually(lambda: int(spare.info()["connected_clients"]) == most, 5, "there is room")
+    token = token_of(spare.ask("LOCK", "limit:spare", TTL_MS))
+    assert spare.ask("UNLOCK", "limit:spare", token) == 1
+    assert connect(limited).ask("PING") == b"PONG", "that one is the spare one now"
+    assert token_of(spare.ask("LOCK", "limit:spare", TTL_MS))
+
+
+def test_an_operators_connection_beyond_the_limits_is_closed_when_it_is_refused_a_lock(
+    limited: Cluster, connect: Connect
+) -> None:
+    wires = [connect(limited) for _ in range(LIMITS["connections_per_user"])]
+    assert all(wire.ask("PING") == b"PONG" for wire in wires)
+    spare = connect(limited)
+    assert limit_hit(spare.ask("LOCK", "limit:spare", TTL_MS), "connections")
+    assert spare.rest() == b"", "it is closed"
+
+
 def test_another_user_has_no_more_connections_than_he_may(limited: Cluster, connect: Connect) -> None:
     wires = [connect(limited, NOBODY) for _ in range(LIMITS["connections_per_user"])]
     assert all(wire.ask("PING") == b"PONG" for wire in wires)

@@ -1,6 +1,8 @@
 """A connection and the leases that it holds, with the real core, and no sockets but its own."""
 
+import asyncio
 import socket
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,18 +25,32 @@ class Transport:
     def __init__(self) -> None:
         self.socket, self._app = socket.socketpair()
         self.written = b""
-        self.reading, self.aborted = True, False
+        self.reading, self.aborted, self.closed = True, False, False
+        self._stuck: Session | None = None
+        self._unsent = 0
 
     def get_extra_info(self, _name: str) -> socket.socket:
         return self.socket
 
     def write(self, data: bytes) -> None:
         self.written += data
+        if self._stuck is not None:
+            self._unsent += len(data)
+            self._stuck.pause_writing()
+
+    def is_not_read(self, session: Session) -> None:
+        """By the app of this connection, until `is_read`."""
+        self._stuck = session
+
+    def is_read(self) -> None:
+        assert self._stuck is not None
+        session, self._stuck, self._unsent = self._stuck, None, 0
+        session.resume_writing()
 
     def set_write_buffer_limits(self, high: int) -> None: ...
 
     def get_write_buffer_size(self) -> int:
-        return 0
+        return self._unsent
 
     def pause_reading(self) -> None:
         self.reading = False
@@ -42,7 +58,8 @@ class Transport:
     def abort(self) -> None:
         self.aborted = True
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.closed = True
 
     def end(self) -> None:
         self.socket.close()
@@ -221,4 +238,54 @@ def test_a_loss_is_not_taken_for_told_before_what_tells_it_is_written():
     host.locks.take_away(R, {lease.nonce}, "released by force", host.time.now_ns)
     assert b"-EXPIRED" not in transport.written
     assert token in session._untold
+    transport.end()
+
+
+def test_who_reads_two_listings_late_ends_the_turns_of_both():
+    """A turn is one for all users."""
+
+    async def scenario() -> None:
+        session, transport = connected(cluster())
+        ended: list[str] = []
+
+        async def listing(name: str) -> None:
+            await session.hand_over(b"x" * 10_000)
+            ended.append(name)
+
+        transport.is_not_read(session)
+        for name in ("first", "second"):
+            session.later(partial(listing, name))
+        for _ in range(2):
+            await asyncio.sleep(0)
+            while session.agent.jobs:
+                session.agent.jobs.pop()(1 << 62)
+        await asyncio.sleep(0)
+        assert session.flow.kept_bytes == 20_000
+        assert not ended
+        transport.is_read()
+        await asyncio.sleep(0)
+        assert sorted(ended) == ["first", "second"]
+        transport.end()
+
+    asyncio.run(scenario())
+
+
+def test_a_command_of_many_that_fails_in_a_way_nobody_foresaw_is_the_last_one():
+    """Else each reply after it would be taken for the one before."""
+
+    def run(_session: Session, words: list[bytes]) -> bytes:
+        if words == [b"BROKEN"]:
+            raise RuntimeError("a mistake")
+        return b"+%b\r\n" % words[0]
+
+    session, transport = connected(cluster())
+    agent, failures = session.agent, list[BaseException]()
+    agent.commands = SimpleNamespace(run=run, waits_for_all_before=lambda _: False)
+    agent.internal_error = lambda _what, failure: failures.append(failure)
+    session.data_received(b"*1\r\n$3\r\nONE\r\n*1\r\n$6\r\nBROKEN\r\n*1\r\n$5\r\nTHREE\r\n")
+    while agent.jobs:
+        agent.jobs.pop()(1 << 62)
+    assert transport.written == b"+ONE\r\n"
+    assert transport.closed
+    assert len(failures) == 1
     transport.end()

@@ -29,7 +29,8 @@ class WaitTimeout(LockdError):
 
 
 class NoQuorum(LockdError):
-    """Too few masters have a vote or answered in time: an outage, not contention.
+    """Too few masters have a vote or answered in time: an outage, not contention. To extend also: the lease
+    was put back on masters by the agent that granted it, and only that one extends it.
 
     `reasons`: why, by the name of the master; empty when no single one was the cause.
     """

@@ -325,6 +325,26 @@ def test_what_is_not_read_is_not_answered_until_it_is(limited: Cluster, connect:
     assert [wire.reply() for _ in range(sent)] == [word.encode()] * sent
 
 
+def test_whatever_is_kept_behind_a_lock_that_waits_behind_another_both_are_answered(
+    limited: Cluster, connect: Connect
+) -> None:
+    holder, wire, word = connect(limited, DAEMON), connect(limited, NOBODY), "x" * 1_000
+    token = token_of(holder.ask("LOCK", "limit:first", TTL_MS))
+    wire.send("LOCK", "limit:first", TTL_MS, "WAIT", 60_000)
+    wire.send("LOCK", "limit:second", TTL_MS)
+    wire.send_raw(request("ECHO", word) * 300)
+    watcher = connect(limited)
+    eventually(lambda: buffered_bytes(watcher) > LIMITS["unread_bytes"], 10, "so much is kept")
+    assert holder.ask("UNLOCK", "limit:first", token) == 1
+    assert token_of(wire.reply())
+    assert token_of(wire.reply())
+    assert [wire.reply() for _ in range(300)] == [word.encode()] * 300
+
+
+def buffered_bytes(wire: Wire) -> int:
+    return int(wire.info()["buffered_bytes"])
+
+
 def test_half_sent_requests_cost_no_time(limited: Cluster, connect: Connect) -> None:
     for _ in range(8):
         connect(limited).send_raw(request("PING") + request("ECHO", "x")[:-3])

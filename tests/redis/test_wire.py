@@ -342,6 +342,22 @@ def test_a_loss_that_was_told_where_its_lease_was_named_is_told_on_no_other_conn
     assert its_own.ask("PING") == b"PONG"
 
 
+def test_a_loss_is_told_on_its_own_connection_while_the_reply_that_says_it_waits_on_another(
+    connect: Callable[..., Wire], other: Wire
+) -> None:
+    its_own, another = connect(2), connect(2)
+    busy = lock(other, "wire:busy")[b"token"]
+    token = lock(its_own, "wire:waits", "NOTIFY")[b"token"]
+    other.ask("FORCERELEASE", "wire:waits")
+    another.send("LOCK", "wire:busy", TTL_MS, "WAIT", 60_000)
+    another.send("EXTEND", "wire:waits", token, TTL_MS)
+    assert other.ask("PING") == b"PONG"
+    assert kind(its_own.ask("PING")) == "EXPIRED"
+    assert other.ask("UNLOCK", "wire:busy", busy) == 1
+    assert another.reply()
+    assert kind(another.reply()) == "EXPIRED"
+
+
 def test_without_notify_nobody_is_told_who_does_not_name_the_lease(
     connect: Callable[..., Wire], other: Wire, protocol: int
 ) -> None:

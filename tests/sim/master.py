@@ -216,6 +216,9 @@ class Master(Process):
         """The host is up, and the guard decides when Redis starts (rule 10)."""
         if boot != self._boots:
             return
+        if self.host_stands_still:
+            self.world.after(MS, self._boot, boot)
+            return
         self._host_up = True
         if self._foreign and self._guarding.enabled:
             # Its mark does not fit: that is moved aside, and it comes up blank (rule 10).
@@ -225,8 +228,19 @@ class Master(Process):
             self._serve(boot)
             return
         self.quarantined = True
-        ends_ns = self.clock.boot_ns() + settle_ns(self._guarding.max_ttl_ms)
-        self.world.at(self.clock.true_ns(ends_ns), self._serve, boot)
+        self._sit_out(boot, self.clock.boot_ns() + settle_ns(self._guarding.max_ttl_ms))
+
+    def _sit_out(self, boot: int, ends_ns: int) -> None:
+        """By its own clock, which may stand still meanwhile."""
+        if boot != self._boots:
+            return
+        if self.host_stands_still:
+            self.world.after(MS, self._sit_out, boot, ends_ns)
+        elif self.clock.boot_ns() < ends_ns:
+            then_ns = max(self.clock.true_ns(ends_ns), self.world.now_ns + 1)
+            self.world.at(then_ns, self._sit_out, boot, ends_ns)
+        else:
+            self._serve(boot)
 
     def _serve(self, boot: int) -> None:
         if boot != self._boots:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -101,6 +102,12 @@ class MasterHost:
         await asyncio.to_thread(self.disk.lose_power)
         await self.kill()
         await asyncio.to_thread(self.disk.come_back)
+
+    async def put_back(self, data: Path) -> None:
+        """Kill it, and replace its data by an older copy."""
+        await self.kill()
+        self.process.wipe()
+        shutil.copytree(data, self.process.folder, dirs_exist_ok=True)
 
     def start_at_once(self) -> None:
         """No guard is asked at the next start."""

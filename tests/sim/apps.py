@@ -324,6 +324,13 @@ class App(Process):
         if unseen_ns:
             self._believe(held, unseen_ns)
 
+    def clock_goes_otherwise(self) -> None:
+        """Its host's clock is slewed from now on, or not any more: the deadline comes sooner, or later."""
+        if self._held is not None:
+            held, agent = self._held, self.agent
+            deadline_ns = agent.clock.true_ns(held.deadline_ns) - agent.unseen_since_ns(held.lease.t1_ns)
+            self.world.note(h.Moved(self.world.now_ns, held.lease.nonce, deadline_ns))
+
     def host_stood_still(self, for_ns: int) -> None:
         if self._held is not None:
             self._believe(self._held, for_ns)

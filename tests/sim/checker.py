@@ -31,6 +31,7 @@ from tests.sim.history import (
     Landed,
     LetGo,
     Lost,
+    Moved,
     Refused,
     Removed,
     Shown,
@@ -91,6 +92,7 @@ class Hold:
     granted: Granted
     asked: Asked
     extensions: list[Extended] = field(default_factory=list)
+    moved: list[Moved] = field(default_factory=list)
     let_go_ns: int | None = None
 
     @property
@@ -111,7 +113,11 @@ class Hold:
     @property
     def deadline_ns(self) -> int:
         """The last that anybody was told."""
-        return max([self.granted.deadline_ns, *(e.deadline_ns for e in self.extensions)])
+        told = [self.granted, *self.extensions]
+        if not self.moved:
+            return max(event.deadline_ns for event in told)
+        last = self.moved[-1]
+        return max(last.deadline_ns, *(e.deadline_ns for e in told if e.at_ns > last.at_ns), 0)
 
     def __str__(self) -> str:
         began_s, from_s, to_s = (ns / 1e9 for ns in (self.began_ns, self.granted.at_ns, self.ended_ns))
@@ -137,6 +143,9 @@ class Reading:
         for extended in self.all(Extended):
             if extended.token in self.holds:
                 self.holds[extended.token].extensions.append(extended)
+        for moved in self.all(Moved):
+            if moved.token in self.holds:
+                self.holds[moved.token].moved.append(moved)
         for let_go in self.all(LetGo):
             hold = self.holds.get(let_go.token)
             if hold is not None and hold.let_go_ns is None:
@@ -453,7 +462,7 @@ def standstills(history: Reading, _: Bounds) -> Iterable[Violation]:
         hold, known_ns = history.holds.get(believes.token), history.known_at_ns(believes)
         if hold is None or known_ns is None:
             continue
-        really_ns = max([hold.granted.deadline_ns, *(e.deadline_ns for e in hold.extensions)])
+        really_ns = hold.deadline_ns
         until_ns = min(ended_ns.get(believes.token, believes.deadline_ns), believes.deadline_ns)
         stopped = any(history.was_stopped(who, known_ns, until_ns) for who in (believes.host, hold.asked.app))
         if until_ns > (heard_ns := max(known_ns + _TELLING_NS, really_ns)) and not stopped:

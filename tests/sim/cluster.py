@@ -405,8 +405,15 @@ class Cluster:
         agent = self.agents[fault.agent]
         if agent.is_slewed or agent.host_stands_still:
             return None
-        agent.slew(fault.amount)
-        return lambda: agent.slew(0)
+
+        def slew(ppm: int) -> None:
+            agent.slew(ppm)
+            for app in self.apps:
+                if app.agent is agent:
+                    app.clock_goes_otherwise()
+
+        slew(fault.amount)
+        return lambda: slew(0)
 
     def stand_still(self, fault: Fault) -> Callable[[], None] | None:
         """Its virtual machine is paused, or moved: agent, apps and clocks."""

@@ -79,6 +79,14 @@ class Extended(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Moved(Event):
+    """What the holder was told comes then: its host's clock goes faster or slower from now on."""
+
+    token: bytes
+    deadline_ns: int
+
+
+@dataclass(frozen=True, slots=True)
 class LetGo(Event):
     """The holder doesn't rely on it any more. why: 'unlock' (about to be sent), 'died' (and its session lock
     with it), 'left' (a detached lease, to its TTL), 'lost' (was told), 'forced'."""

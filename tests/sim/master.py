@@ -228,7 +228,8 @@ class Master(Process):
             self._serve(boot)
             return
         self.quarantined = True
-        self._sit_out(boot, self.clock.boot_ns() + settle_ns(self._guarding.max_ttl_ms))
+        ends_ns = self.clock.boot_ns() + settle_ns(self._guarding.max_ttl_ms)
+        self._sit_out(boot, ends_ns)
 
     def _sit_out(self, boot: int, ends_ns: int) -> None:
         """By its own clock, which may stand still meanwhile."""

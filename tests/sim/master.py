@@ -237,8 +237,7 @@ class Master(Process):
             return
         if self.host_stands_still:
             self.world.after(MS, self._sit_out, boot, ends_ns)
-        elif self.clock.boot_ns() < ends_ns:
-            then_ns = max(self.clock.true_ns(ends_ns), self.world.now_ns + 1)
+        elif (then_ns := self.clock.true_ns(ends_ns)) > self.world.now_ns:
             self.world.at(then_ns, self._sit_out, boot, ends_ns)
         else:
             self._serve(boot)

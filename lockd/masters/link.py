@@ -529,6 +529,7 @@ class Link(asyncio.Protocol):
         if self._transport is None:
             raise MasterError("connection lost")
         self.introduced = True
+        self.judge_again()  # the others may have become known while its scripts were loaded
         self._listener.introduced(self)
         self._settle_debts(after_break=True)
         self._listener.state_changed(self)

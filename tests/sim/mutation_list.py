@@ -55,6 +55,11 @@ SLEWING = "lockd/core/slewing.py"
 SCRIPTS = "tests/sim/script_model.py"
 WORLD = "tests/sim/world.py"
 
+ANY_AGREE = Edit(
+    LOCKS, "return (voters & self._masters.agreeing).bit_count() >= self._quorum", "return True"
+)
+"""When votes are counted, it is looked at once more who has a vote: both have to go."""
+
 MUTATIONS = (
     one("quorum off by one", 1, PORTS, "self.masters // 2 + 1", "self.masters // 2"),
     one(
@@ -231,12 +236,10 @@ MUTATIONS = (
         "if self.fences.count(value) >= self._quorum), None)",
         "if self.fences.count(value) >= 2), None)",
     ),
-    one(
+    Mutation(
         "a fence accepted by one is enough",
         6,
-        BALLOTS,
-        "        if accepted >= self._quorum:",
-        "        if accepted >= 1:",
+        (Edit(BALLOTS, "        if accepted >= self._quorum:", "        if accepted >= 1:"), ANY_AGREE),
     ),
     one(
         "a master accepts a fence that isn't larger",
@@ -344,12 +347,17 @@ MUTATIONS = (
         "        jumped, gap = lowest > floor + TOLERANCE_NS, unseen_ns > _GAP_NS\n",
         "        jumped, gap = False, unseen_ns > _GAP_NS\n",
     ),
-    one(
+    Mutation(
         "a vote counts although its master is distrusted",
         11,
-        BALLOTS,
-        '        if status == YES:\n            if not counts:\n                self.silent[master] = "its vote does not count"\n            else:\n                self.yes |= bit',
-        '        if status == YES:\n            if False:\n                self.silent[master] = "its vote does not count"\n            else:\n                self.yes |= bit',
+        (
+            Edit(
+                BALLOTS,
+                '        if status == YES:\n            if not counts:\n                self.silent[master] = "its vote does not count"\n            else:\n                self.yes |= bit',
+                '        if status == YES:\n            if False:\n                self.silent[master] = "its vote does not count"\n            else:\n                self.yes |= bit',
+            ),
+            ANY_AGREE,
+        ),
     ),
     one(
         "data that was restored votes",

@@ -416,13 +416,6 @@ MUTATIONS = (
         "",
     ),
     one(
-        "a lease that looks gone is released under its holder",
-        12,
-        LOCKS,
-        "Loss.GONE, reason, now_ns, gone=True)\n            self._take_back",
-        'Loss.GONE, reason, now_ns, gone=True)\n            self._end(lease, "forced", now_ns)\n            self._take_back',
-    ),
-    one(
         "the lock of a dead app waits for its TTL",
         13,
         LOCKS,

@@ -848,6 +848,13 @@ class StateFolder:
         except OSError as error:
             raise Unreadable(str(error)) from None
 
+    def get_if_readable(self, name: str, kind: type[Record]) -> Record | None:
+        """None as well when it can't be read."""
+        try:
+            return self.get(name, kind)
+        except Unreadable:
+            return None
+
     def put(self, name: str, record: Any) -> None:
         """Write it so that after a power cut there is the old file or the new one, whole."""
         new = self.path / f".{name}.new"
@@ -1331,8 +1338,7 @@ class Guard:
             marker = self.folder.get(MARKER, Marker)
         except Unreadable as error:
             unsound = str(error)
-        with suppress(Unreadable):
-            permit = self.folder.get(PERMIT, Permit)
+        permit = self.folder.get_if_readable(PERMIT, Permit)
         self.folder.remove(MARKER, PERMIT, REST)
         return marker, permit, unsound
 
@@ -1465,7 +1471,7 @@ class Guard:
         """What is there now, at a start. Raises OSError."""
         with self._reading_data():
             now = self._seen_data(ended=ended, loading=not ended)
-        before = self._mark_or_damaged()
+        before = self.folder.get_if_readable(MARK, Mark)
         if before is not None and before.file and not now.file:
             self.folder.put(PREVIOUS_MARK, before)
             self.host.log("error", "data_gone", why="moved aside, removed, or its disk is not mounted")
@@ -1476,12 +1482,6 @@ class Guard:
         at_s = self.host.wall_ns() // NS_PER_S
         return data_mark(self.config, self.host.host_id(), at_s, ended=ended, loading=loading)
 
-    def _mark_or_damaged(self) -> Mark | None:
-        try:
-            return self.folder.get(MARK, Mark)
-        except Unreadable:
-            return None
-
     def mark_data(self) -> str:
         """While Redis is in service: note what is on disk. Returns why not, when it is not what Redis wrote:
         it was put there meanwhile, and the older note stays. Raises OSError."""
@@ -1489,7 +1489,7 @@ class Guard:
         if before is None:
             return ""
         # Not under the lock: a slow disk must not hold up anybody.
-        now, why = self._seen_since(self._mark_or_damaged(), ended=False)
+        now, why = self._seen_since(self.folder.get_if_readable(MARK, Mark), ended=False)
         if why:
             return why
         with self._lock(STATE_LOCK):
@@ -1517,12 +1517,12 @@ class Guard:
 
     def awaits_data(self) -> bool:
         """True while the last note says that there is none."""
-        mark = self._mark_or_damaged()
+        mark = self.folder.get_if_readable(MARK, Mark)
         return mark is not None and not mark.file
 
     def _in_service(self) -> int | None:
         """The generation of the start that has a permit in this boot; None when none has."""
-        permit = self._permit_or_damaged()
+        permit = self.folder.get_if_readable(PERMIT, Permit)
         if permit is None or permit.boot_id != self.host.boot_id():
             return None
         return permit.generation if permit.generation == self.generation() else None
@@ -1531,7 +1531,7 @@ class Guard:
         """What Redis left, however it ended. An older note is as good when that fails. Returns why it is not
         noted when Redis did not write it."""
         try:
-            now, why = self._seen_since(self._mark_or_damaged(), ended=True)
+            now, why = self._seen_since(self.folder.get_if_readable(MARK, Mark), ended=True)
             if not why:
                 self.folder.put(MARK, now)
         except OSError as error:
@@ -1599,7 +1599,7 @@ class Guard:
 
     def _look_again(self) -> None:
         """A quarantine is long enough for somebody to put other data there."""
-        mark = self._mark_or_damaged()
+        mark = self.folder.get_if_readable(MARK, Mark)
         why = self._why_not_ours(mark) if mark else "the note of it is gone"
         if why:
             raise _refusal(
@@ -1778,7 +1778,7 @@ class Guard:
     def _revoke(self, step_ns: int, stop_redis: Callable[[], None]) -> int | None:
         permit, failed = None, None
         try:
-            permit = self._permit_or_damaged()
+            permit = self.folder.get_if_readable(PERMIT, Permit)
             self.folder.unlink(PERMIT)
             # A marker of an earlier boot is weighed by `enter`: a clock that is set at boot is no step of it.
             if self._marker_is_of_this_boot():
@@ -1791,12 +1791,6 @@ class Guard:
         self.folder.sync()
         self._count_step(forward=True, revoked=f"forward by {step_ns / NS_PER_S:.3f} s")
         return permit.generation if permit else None
-
-    def _permit_or_damaged(self) -> Permit | None:
-        try:
-            return self.folder.get(PERMIT, Permit)
-        except Unreadable:
-            return None
 
     def _marker_is_of_this_boot(self) -> bool:
         try:
@@ -1825,7 +1819,7 @@ class Guard:
 
     def rise_since_start_ns(self) -> int:
         """How far the clock was stepped forward since Redis was let start in this boot; 0 when not."""
-        permit = self._permit_or_damaged()
+        permit = self.folder.get_if_readable(PERMIT, Permit)
         if permit is None or permit.boot_id != self.host.boot_id():
             return 0
         return self._unexplained_rise_ns(permit, read_offset(self.host))
@@ -1978,7 +1972,7 @@ class Guard:
         """When the data was last noted; of a Redis that may run only: a stopped one writes nothing."""
         if self._now(state) != "in service":
             return 0
-        mark = self._mark_or_damaged()
+        mark = self.folder.get_if_readable(MARK, Mark)
         return mark.at_s if mark else state.changed_at_s
 
 

@@ -143,8 +143,7 @@ class LeaseCommand(Place):
     __slots__ = ("_command", "_resource", "_session", "ahead", "token")
 
     def __init__(self, session: "Session", command: str, resource: bytes, token: bytes) -> None:
-        # A Place like any other, made once for each of them.
-        self.begin = self.reply = None
+        super().__init__()
         self._session = session
         self._command = command
         self._resource = resource

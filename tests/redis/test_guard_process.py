@@ -200,6 +200,12 @@ def unit(make_unit: Callable[[Path], Unit], server_binary: Path) -> Unit:
     return make_unit(server_binary)
 
 
+def grant_beside_the_file(client: redis.Redis) -> None:
+    """What is granted from now on is in memory only."""
+    client.config_set("appendonly", "no")
+    client.set("lockd:lease:a", "1")
+
+
 def test_a_master_is_out_for_the_whole_delay_after_kill_9_and_says_so(unit: Unit) -> None:
     unit.starts_for("first_start")
     unit.stop()
@@ -311,15 +317,13 @@ def test_a_redis_that_was_told_not_to_write_its_file_has_no_clean_stop(
     unit = make_unit(any_server)
     unit.start()
     with unit.client() as client:
-        client.config_set("appendonly", "no")
-        client.set("lockd:lease:a", "1")
+        grant_beside_the_file(client)
         with suppress(redis.ConnectionError):
             client.shutdown(nosave=True)
     unit.ends_by_itself()
     unit.starts_for("settings_unproven")
     with unit.client() as client:
-        client.config_set("appendonly", "no")
-        client.set("lockd:lease:a", "1")
+        grant_beside_the_file(client)
     unit.stop()
     unit.heard.clear()
     unit.starts_for("settings_unproven")
@@ -351,8 +355,7 @@ def test_settings_that_were_put_right_in_time_are_right(
     unit = make_unit(any_server)
     unit.start()
     with unit.client() as client:
-        client.config_set("appendonly", "no")
-        client.set("lockd:lease:a", "1")
+        grant_beside_the_file(client)
         # Microseconds, for the one key.
         client.config_set("rdb-key-save-delay", 1_000_000)
         client.config_set("appendonly", "yes")

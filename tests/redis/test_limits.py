@@ -113,12 +113,17 @@ def is_refused(wire: Wire, limit: str) -> bool:
     return wire.rest().startswith(f"-LIMIT {limit}: ".encode())
 
 
+def all_connections_of_a_user(limited: Cluster, connect: Connect, uid: int = 0) -> list[Wire]:
+    wires = [connect(limited, uid) for _ in range(LIMITS["connections_per_user"])]
+    assert all(wire.ask("PING") == b"PONG" for wire in wires)
+    return wires
+
+
 def test_a_user_has_so_many_connections_and_others_still_get_theirs(
     limited: Cluster, connect: Connect
 ) -> None:
     before = refusals(limited, "connections_per_user")
-    wires = [connect(limited, NOBODY) for _ in range(LIMITS["connections_per_user"])]
-    assert all(wire.ask("PING") == b"PONG" for wire in wires)
+    wires = all_connections_of_a_user(limited, connect, NOBODY)
     assert is_refused(connect(limited, NOBODY), "connections_per_user")
     assert connect(limited, DAEMON).ask("PING") == b"PONG"
     assert refusals(limited, "connections_per_user") == before + 1
@@ -143,8 +148,7 @@ def test_there_are_so_many_connections_in_all(limited: Cluster, connect: Connect
 def test_operators_get_in_when_an_app_of_root_has_used_up_its_connections(
     limited: Cluster, connect: Connect
 ) -> None:
-    leaked = [connect(limited) for _ in range(LIMITS["connections_per_user"])]
-    assert all(wire.ask("PING") == b"PONG" for wire in leaked)
+    leaked = all_connections_of_a_user(limited, connect)
     operator = connect(limited)
     assert operator.ask("PING") == b"PONG"
     assert operator.ask("HOLDER", "anything") is None
@@ -163,9 +167,8 @@ def test_an_operators_connection_beyond_the_limits_locks_as_soon_as_there_is_roo
     limited: Cluster, connect: Connect
 ) -> None:
     """It may be an app's own, which has it in its pool."""
-    most = LIMITS["connections_per_user"]
-    wires = [connect(limited) for _ in range(most)]
-    assert all(wire.ask("PING") == b"PONG" for wire in wires)
+    wires = all_connections_of_a_user(limited, connect)
+    most = len(wires)
     spare = connect(limited)
     assert int(spare.info()["connected_clients"]) == most + 1
     wires.pop().close()
@@ -179,16 +182,14 @@ def test_an_operators_connection_beyond_the_limits_locks_as_soon_as_there_is_roo
 def test_an_operators_connection_beyond_the_limits_is_closed_when_it_is_refused_a_lock(
     limited: Cluster, connect: Connect
 ) -> None:
-    wires = [connect(limited) for _ in range(LIMITS["connections_per_user"])]
-    assert all(wire.ask("PING") == b"PONG" for wire in wires)
+    all_connections_of_a_user(limited, connect)
     spare = connect(limited)
     assert limit_hit(spare.ask("LOCK", "limit:spare", TTL_MS), "connections")
     assert spare.rest() == b"", "it is closed"
 
 
 def test_another_user_has_no_more_connections_than_he_may(limited: Cluster, connect: Connect) -> None:
-    wires = [connect(limited, NOBODY) for _ in range(LIMITS["connections_per_user"])]
-    assert all(wire.ask("PING") == b"PONG" for wire in wires)
+    all_connections_of_a_user(limited, connect, NOBODY)
     assert is_refused(connect(limited, NOBODY), "connections_per_user")
 
 

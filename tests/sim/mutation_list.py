@@ -55,9 +55,7 @@ SLEWING = "lockd/core/slewing.py"
 SCRIPTS = "tests/sim/script_model.py"
 WORLD = "tests/sim/world.py"
 
-ANY_AGREE = Edit(
-    LOCKS, "return (voters & self._masters.agreeing).bit_count() >= self._quorum", "return True"
-)
+ANY_AGREE = Edit(LOCKS, "return (voters & self._masters.agreeing).bit_count() >= self._quorum", "return True")
 """When votes are counted, it is looked at once more who has a vote: both have to go."""
 
 MUTATIONS = (
@@ -278,6 +276,8 @@ MUTATIONS = (
                 "    if keys == 0:\n        return (\n            State.BLANK,",
                 "    if keys < 10**9:\n        return (\n            State.UP,",
             ),
+            # Nor has it a ceiling.
+            Edit(MEMBERSHIP, "sorted(ceilings_ms, reverse=True)", "sorted(ceilings_ms or [1], reverse=True)"),
             Edit(ELECTORATE, "if state in (State.UP, State.STALLED) and not together & bit:", "if False:"),
             Edit(
                 SCRIPTS,

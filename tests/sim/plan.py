@@ -297,13 +297,26 @@ class Halves(NamedTuple):
         yield from (Fault(at_ms, Kind.CUT, m, self.second, lasts_ms, 3) for m in self.here)
 
 
-def _halves(dice: random.Random, shape: Shape) -> Iterator[Fault]:
-    """The attack on every quorum: two agents see different halves of the masters, and the one master that
-    both see is wiped, and admitted again by an agent that sees all."""
+class Split(NamedTuple):
+    """For how long two agents see different halves: until the calm at the end of a round."""
+
+    halves: Halves
+    at_ms: int
+    lasts_ms: int
+
+
+def _splits(dice: random.Random, shape: Shape) -> Iterator[Split]:
+    """One in each round."""
     for round_ms in range(0, shape.chaos_ms, ROUND_MS):
         halves = Halves.drawn(dice, shape)
         at_ms = round_ms + dice.randint(1_000, 2_000)
-        lasts_ms = round_ms + QUIET_FROM_MS - at_ms
+        yield Split(halves, at_ms, round_ms + QUIET_FROM_MS - at_ms)
+
+
+def _halves(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """The attack on every quorum: two agents see different halves of the masters, and the one master that
+    both see is wiped, and admitted again by an agent that sees all."""
+    for halves, at_ms, lasts_ms in _splits(dice, shape):
         yield from halves.cuts(at_ms, lasts_ms)
         yield Fault(at_ms + 100, Kind.CRASH_AGENT, 0, halves.second, 200)
         yield Fault(at_ms + 2_500, Kind.WIPE_MASTER, halves.shared, 0, 100)
@@ -311,10 +324,7 @@ def _halves(dice: random.Random, shape: Shape) -> Iterator[Fault]:
 
 def _restored(dice: random.Random, shape: Shape) -> Iterator[Fault]:
     """The same with older data in its place; who has seen newer fences does not see it any more."""
-    for round_ms in range(0, shape.chaos_ms, ROUND_MS):
-        halves = Halves.drawn(dice, shape)
-        at_ms = round_ms + dice.randint(1_000, 2_000)
-        lasts_ms = round_ms + QUIET_FROM_MS - at_ms
+    for halves, at_ms, lasts_ms in _splits(dice, shape):
         yield from halves.cuts(at_ms, lasts_ms)
         yield Fault(at_ms + 100, Kind.CRASH_AGENT, 0, halves.second, 200)
         yield Fault(at_ms + 2_500, Kind.RESTORE_MASTER, halves.shared, 0, 100, dice.randint(2, 9))
@@ -364,10 +374,7 @@ def _bare_quorum(dice: random.Random, shape: Shape) -> Iterator[Fault]:
 def _old_machine(dice: random.Random, shape: Shape) -> Iterator[Fault]:
     """Two agents see different halves of the masters; of the one that both see there are two machines, and
     one agent asks the old one. Who sees all has the new one admitted."""
-    for round_ms in range(0, shape.chaos_ms, ROUND_MS):
-        halves = Halves.drawn(dice, shape)
-        at_ms = round_ms + dice.randint(1_000, 2_000)
-        lasts_ms = round_ms + QUIET_FROM_MS - at_ms
+    for halves, at_ms, lasts_ms in _splits(dice, shape):
         yield from halves.cuts(at_ms, lasts_ms)
         yield Fault(at_ms + 500, Kind.OLD_MACHINE, halves.shared, halves.first, lasts_ms)
 

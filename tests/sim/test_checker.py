@@ -186,7 +186,6 @@ class TestReleases:
     def test_of_one_that_has_ended(self):
         assert not broken(*ONE_AFTER_THE_OTHER, Removed(950 * MS, "m1", A))
 
-
     @pytest.mark.parametrize(("comes_at_ms", "promises"), [(940, []), (960, ["live releases"])])
     def test_of_one_whose_clock_was_slewed(self, comes_at_ms, promises):
         moved = Moved(920 * MS, B, comes_at_ms * MS)

@@ -29,6 +29,12 @@ def detail(world: World) -> object:
     return world.guard().status()["detail"]
 
 
+def its_stop_is_dirty(world: World, why: str) -> None:
+    world.leave(CLEAN)
+    assert why in str(detail(world))
+    world.start_for(Reason.SETTINGS_UNPROVEN)
+
+
 def test_a_redis_that_ends_by_itself_has_no_clean_stop(running: World) -> None:
     running.ends(CLEAN)
     assert detail(running) == "it ended without systemd's having been told to stop it"
@@ -37,9 +43,7 @@ def test_a_redis_that_ends_by_itself_has_no_clean_stop(running: World) -> None:
 
 def test_systemd_asks_one_that_has_ended_by_itself_too_and_nobody_answers(running: World) -> None:
     running.host.redis = None
-    running.leave(CLEAN)
-    assert "Connection refused" in str(detail(running))
-    running.start_for(Reason.SETTINGS_UNPROVEN)
+    its_stop_is_dirty(running, "Connection refused")
 
 
 @pytest.mark.parametrize(
@@ -54,9 +58,7 @@ def test_systemd_asks_one_that_has_ended_by_itself_too_and_nobody_answers(runnin
 )
 def test_without_each_setting_that_it_rests_on_a_stop_is_dirty(running: World, name: str, value: str) -> None:
     running.redis.settings[name] = value
-    running.leave(CLEAN)
-    assert f"{name} is {value}, not " in str(detail(running))
-    running.start_for(Reason.SETTINGS_UNPROVEN)
+    its_stop_is_dirty(running, f"{name} is {value}, not ")
 
 
 @pytest.mark.parametrize(
@@ -72,9 +74,7 @@ def test_without_each_setting_that_it_rests_on_a_stop_is_dirty(running: World, n
 )
 def test_a_file_that_may_lack_something_makes_a_stop_dirty(running: World, name: str, value: str) -> None:
     running.redis.persistence[name] = value
-    running.leave(CLEAN)
-    assert f"{name} is {value}, not " in str(detail(running))
-    running.start_for(Reason.SETTINGS_UNPROVEN)
+    its_stop_is_dirty(running, f"{name} is {value}, not ")
 
 
 def test_what_it_says_nothing_of_is_not_so(running: World) -> None:

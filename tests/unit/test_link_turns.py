@@ -67,6 +67,11 @@ class Story:
     def _settled(self, release: Release, _now_ns: int) -> None:
         self.heard.append(release.word)
 
+    def answered(self, count: int, *, too_many: int = 0) -> None:
+        """All at once: most of them are heard in later turns."""
+        self.give_back(count)
+        self.link.data_received(b":1\r\n" * (count + too_many))
+
     async def turns(self) -> list[int]:
         """How many answers are heard in each turn until nothing more is; and nothing is read meanwhile."""
         counts = [len(self.heard)]
@@ -79,8 +84,7 @@ class Story:
 def test_a_burst_of_answers_is_heard_a_few_in_a_turn_and_in_order() -> None:
     async def scenario() -> None:
         story = Story()
-        story.give_back(BURST)
-        story.link.data_received(b":1\r\n" * BURST)
+        story.answered(BURST)
         counts = await story.turns()
         assert max(counts) == HEARD_AT_ONCE
         assert story.heard == [b"%d" % number for number in range(BURST)]
@@ -104,8 +108,7 @@ def test_what_comes_behind_a_burst_is_heard_behind_it() -> None:
 def test_a_few_answers_are_heard_at_once_and_reading_goes_on() -> None:
     async def scenario() -> None:
         story = Story()
-        story.give_back(HEARD_AT_ONCE - 1)
-        story.link.data_received(b":1\r\n" * (HEARD_AT_ONCE - 1))
+        story.answered(HEARD_AT_ONCE - 1)
         assert len(story.heard) == HEARD_AT_ONCE - 1
         assert story.transport.reads
 
@@ -117,8 +120,7 @@ def test_what_was_not_heard_when_the_connection_broke_was_not_answered() -> None
 
     async def scenario() -> None:
         story = Story()
-        story.give_back(100)
-        story.link.data_received(b":1\r\n" * 100)
+        story.answered(100)
         story.link.connection_lost(None)
         story.transport = story.connect()
         await asyncio.sleep(0)
@@ -131,8 +133,7 @@ def test_what_was_not_heard_when_the_connection_broke_was_not_answered() -> None
 def test_nothing_is_heard_of_a_connection_that_was_given_up() -> None:
     async def scenario() -> None:
         story = Story()
-        story.give_back(100)
-        story.link.data_received(b":1\r\n" * 100)
+        story.answered(100)
         story.link.drop("for the test")
         await asyncio.sleep(0)
         assert len(story.heard) == HEARD_AT_ONCE
@@ -145,8 +146,7 @@ def test_nothing_is_heard_of_a_connection_that_was_given_up() -> None:
 def test_an_answer_too_many_at_the_end_of_a_burst_is_nonsense() -> None:
     async def scenario() -> None:
         story = Story()
-        story.give_back(100)
-        story.link.data_received(b":1\r\n" * 101)
+        story.answered(100, too_many=1)
         await asyncio.sleep(0)
         await asyncio.sleep(0)
         assert len(story.heard) == 100

@@ -1179,16 +1179,8 @@ def test_put_backs_on_masters_that_never_had_the_lease_do_not_hide_that_another_
 
 def test_a_put_back_whose_answer_was_lost_is_not_taken_for_a_lease_that_was_always_there():
     host = cluster()
-    break_all(host, 3, 4)
-    app = host.locked(ttl_ms=9_000)
+    app = on_its_way_to_two(host)
     for master in (3, 4):
-        host.fleet.come_back(master)
-    slow(host, 3, 4)
-    host.pass_ms(3_001)
-    for master in (3, 4):
-        host.fleet.arrive(master)
-        host.fleet.hear(master)
-        assert sent_to(host, master) == ["PutBack"]
         host.fleet.break_off(master, arrived=1)
         host.fleet.fail_to_connect(master)
         host.fleet.come_back(master)

@@ -183,6 +183,12 @@ def holding(host: Host) -> tuple[Session, Any, bytes]:
     return session, transport, lease.token
 
 
+def assert_told_once(session: Session, transport: Any) -> None:
+    """The reply told the loss: no later command on the connection is to tell it once more."""
+    assert transport.written.count(b"-EXPIRED") == 1
+    assert session._report_loss([b"PING"]) is None
+
+
 def extend(session: Session, host: Host, token: bytes) -> None:
     def start(command: LeaseCommand) -> None:
         host.locks.extend(R, token, 20_000, command, host.time.now_ns)
@@ -197,8 +203,7 @@ def test_the_extend_that_finds_the_loss_out_tells_it_and_no_command_after_it_doe
         master.forget(R)
     extend(session, host, token)
     host.fleet.settle()
-    assert transport.written.count(b"-EXPIRED") == 1
-    assert session._report_loss([b"PING"]) is None
+    assert_told_once(session, transport)
     transport.end()
 
 
@@ -208,8 +213,7 @@ def test_an_extend_under_way_when_its_lease_is_lost_tells_it_and_no_command_afte
     extend(session, host, token)
     (lease,) = session.leases
     host.locks.take_away(R, {lease.nonce}, "released by force", host.time.now_ns)
-    assert transport.written.count(b"-EXPIRED") == 1
-    assert session._report_loss([b"PING"]) is None
+    assert_told_once(session, transport)
     transport.end()
 
 
@@ -223,8 +227,7 @@ def test_an_extension_that_was_lost_before_it_was_written_tells_it_and_no_comman
     (lease,) = session.leases
     host.locks.take_away(R, {lease.nonce}, "released by force", host.time.now_ns)
     session.answer(before, b"+OK\r\n")
-    assert transport.written.count(b"-EXPIRED") == 1
-    assert session._report_loss([b"PING"]) is None
+    assert_told_once(session, transport)
     transport.end()
 
 

@@ -6,19 +6,21 @@ masters are; without a writer the agent tries it as itself, which works where no
 
 import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import MappingProxyType
 
 from lockd.clock import boottime_ns
 from lockd.core.fences import SLOTS
 from lockd.core.identities import Identity
-from lockd.core.membership import highest_counters
+from lockd.core.membership import State, highest_counters
 from lockd.masters import replies, scripts
 from lockd.masters.aside import Credentials, ask_as
 from lockd.masters.failures import MasterError
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
 
+_GLANCE_S = 0.01
 BLANK = ""
 OLD = "old"
 """What a master shows in the place of an electorate, see identify.lua."""
@@ -44,12 +46,22 @@ def identity_of(link: Link) -> Identity | None:
 
 async def look_again(fleet: Fleet) -> None:
     """The facts may be seconds old: what is decided now rests on fresh ones."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(fleet.config.timeouts.connect_ms / 1000):
+            await _blank_ones_introduced(fleet)
     looks = (
         asyncio.wait_for(link.inspect_now(), fleet.config.timeouts.connect_ms / 1000)
         for link in fleet.links
         if link.introduced
     )
     await asyncio.gather(*looks, return_exceptions=True)
+
+
+async def _blank_ones_introduced(fleet: Fleet) -> None:
+    """Right after a start they are known to be blank, and may not be asked yet: their scripts are being
+    loaded."""
+    while any(link.state is State.BLANK and not link.introduced for link in fleet.links):
+        await asyncio.sleep(_GLANCE_S)  # noqa: ASYNC110  # of each link it is another event, and seldom awaited
 
 
 def twins(links: Sequence[Link]) -> str:

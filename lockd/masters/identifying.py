@@ -60,8 +60,9 @@ async def look_again(fleet: Fleet) -> None:
 async def _blank_ones_introduced(fleet: Fleet) -> None:
     """Right after a start they are known to be blank, and may not be asked yet: their scripts are being
     loaded."""
-    while any(link.state is State.BLANK and not link.introduced for link in fleet.links):
-        await asyncio.sleep(_GLANCE_S)  # noqa: ASYNC110  # of each link it is another event, and seldom awaited
+    # Seldom awaited, and an event of each link's: it is looked for.
+    while any(link.state is State.BLANK and not link.introduced for link in fleet.links):  # noqa: ASYNC110
+        await asyncio.sleep(_GLANCE_S)
 
 
 def twins(links: Sequence[Link]) -> str:

@@ -14,13 +14,13 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from lockd import guard
-from lockd.config import Config
+from lockd.config.model import Config
 from lockd.core.locks import Locks
 from lockd.core.membership import Facts, Identity
 from lockd.core.ports import Chance, Limits
 from lockd.masters.fleet import Fleet
-from lockd.metrics import Metrics
-from lockd.metrics_counts import HOLD_S, MARGIN_S, ROUND_TRIP_S, WAIT_S
+from lockd.metrics.collector import Metrics
+from lockd.metrics.counts import HOLD_S, MARGIN_S, ROUND_TRIP_S, WAIT_S
 
 HEAD = """# Metrics
 

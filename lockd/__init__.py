@@ -12,8 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockd.client import Client, Lease
-    from lockd.lock_errors import (
+    from lockd.client.errors import (
         AgentUnreachable,
         ClockRefused,
         Denied,
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
         Taken,
         WaitTimeout,
     )
+    from lockd.client.sync import Client, Lease
 
 __version__ = "0.1.0"
 
@@ -52,7 +52,8 @@ _OF_THE_CLIENT = ("Client", "Lease")
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module("lockd.client" if name in _OF_THE_CLIENT else "lockd.lock_errors"), name)
+    of = "sync" if name in _OF_THE_CLIENT else "errors"
+    return getattr(import_module(f"lockd.client.{of}"), name)
 
 
 def __dir__() -> list[str]:

@@ -13,8 +13,8 @@ from typing import Any
 import click
 
 from lockd import __version__
-from lockd.config import Config, load
-from lockd.config_problems import ConfigError
+from lockd.config.model import Config, load
+from lockd.config.problems import ConfigError
 
 CONFIG_FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
@@ -86,7 +86,7 @@ def dev(folder: Path, masters: int | None, metrics: str | None) -> None:
     Exit status 0: it was told to stop, and did; 1: it did not work; 2: the command line is wrong; 3: another
     `lockd dev` has the folder.
     """
-    from lockd.dev import run
+    from lockd.dev.cluster import run
 
     sys.exit(run(folder, masters, metrics))
 

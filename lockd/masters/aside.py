@@ -10,7 +10,7 @@ from typing import Any
 
 import hiredis
 
-from lockd.config import Config, Master
+from lockd.config.model import Config, Master
 from lockd.masters import handshake
 from lockd.masters.failures import MasterError
 from lockd.masters.framing import LONGEST_BYTES, Framing, TooLarge

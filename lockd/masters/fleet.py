@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from lockd.clock import boottime_ns
-from lockd.config import Config
+from lockd.config.model import Config
 from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, PutBack, Release, bits
 from lockd.core.clocks import Clocks
 from lockd.core.electorate import Electorate

@@ -6,7 +6,7 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lockd.config import Config, Master
+from lockd.config.model import Config, Master
 from lockd.core.identities import Identity
 from lockd.core.membership import REQUIRED_SETTINGS, Copying, Facts, Memory, State
 from lockd.masters import replies, scripts

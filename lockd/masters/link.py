@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import hiredis
 
 from lockd.clock import boottime_ns
-from lockd.config import Config, Master
+from lockd.config.model import Config, Master
 from lockd.core.admission import Elsewhere, Numbered
 from lockd.core.answers import Flaw, flaw_of, is_of_release
 from lockd.core.ballots import (

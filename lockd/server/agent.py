@@ -17,33 +17,34 @@ from typing import Any
 
 import uvloop
 
-from lockd import __version__, metrics_http
+from lockd import __version__
 from lockd.clock import boottime_ns, slewed_by_now_ns, wall_ahead_ns
-from lockd.config import Config
+from lockd.config.model import Config
 from lockd.core.ballots import Ballot
 from lockd.core.locks import Locks
 from lockd.core.membership import State
 from lockd.core.ports import Chance, Limits, Refusal
 from lockd.core.slewing import Reading
-from lockd.logs import EventLog
+from lockd.http import server as http_server
+from lockd.http.status_page import HostStatus, render
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
-from lockd.metrics import Metrics
+from lockd.metrics.collector import Metrics
 from lockd.server.app_socket import BACKLOG, AppSocket, CannotServe
 from lockd.server.buffers import Buffers
 from lockd.server.canary import Canary
 from lockd.server.commands import Commands
 from lockd.server.hangups import HangUps
 from lockd.server.lanes import BITE_NS, Crowd, Lane
+from lockd.server.log import EventLog
 from lockd.server.losses import Losses
 from lockd.server.operators import master_rows
 from lockd.server.peer import Peer, Permissions
 from lockd.server.quotas import Quotas
 from lockd.server.session import Session
 from lockd.server.spares import SpareConnections
+from lockd.server.systemd import notifier, watchdog_interval_s
 from lockd.server.tokens import fresh_token
-from lockd.status_page import HostStatus, render
-from lockd.systemd import notifier, watchdog_interval_s
 
 _BEAT_S = 0.25
 _ALIVE_S = 2.0
@@ -179,11 +180,11 @@ class Agent:
         loop = asyncio.get_running_loop()
         return await loop.create_unix_server(partial(Session, self), sock=listening, backlog=BACKLOG)
 
-    def _start_metrics(self) -> "metrics_http.Server | None":
+    def _start_metrics(self) -> "http_server.Server | None":
         if self.config.metrics is None:
             return None
         try:
-            return metrics_http.start(
+            return http_server.start(
                 self.config.metrics,
                 self.metrics,
                 self._alive,

@@ -10,7 +10,7 @@ import socket
 import stat
 from contextlib import suppress
 
-from lockd.config import Socket
+from lockd.config.model import Socket
 
 # A client that doesn't block, of Node.js for example, gets EAGAIN when more than these wait to be let in. The
 # kernel takes no more than net.core.somaxconn: 4,096 unless the host says otherwise, as site.yml has it do.

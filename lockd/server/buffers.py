@@ -9,7 +9,7 @@ from lockd.core.validity import NS_PER_MS
 from lockd.server.quotas import Quotas, Usage
 
 if TYPE_CHECKING:
-    from lockd.config import Limits
+    from lockd.config.model import Limits
     from lockd.server.session import Session
 
 UNCOUNTED_BYTES = 4_096

@@ -10,12 +10,12 @@ import os
 from random import random
 
 from lockd.clock import boottime_ns
-from lockd.config import CANARY, Config
+from lockd.config.model import CANARY, Config
 from lockd.core.leases import Lease, owner_of
 from lockd.core.locks import Locks
 from lockd.core.ports import Extended, Refusal
-from lockd.logs import EventLog
-from lockd.metrics import Metrics
+from lockd.metrics.collector import Metrics
+from lockd.server.log import EventLog
 
 RESERVED = b"lockd:canary:"
 """Resources that begin with this are the agents' own."""

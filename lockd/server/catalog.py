@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from lockd.globs import PATTERN_BYTES_MOST, matcher
+from lockd.config.globs import PATTERN_BYTES_MOST, matcher
 from lockd.server import resp
 from lockd.server.resp import ReplySet, SimpleString
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from lockd import __version__
 from lockd.clock import boottime_ns
-from lockd.config import LockClass
+from lockd.config.globs import PATTERN_BYTES_MOST
+from lockd.config.model import LockClass
 from lockd.core.flow import Place
 from lockd.core.ports import Refusal
-from lockd.globs import PATTERN_BYTES_MOST
 from lockd.masters.aside import Credentials
 from lockd.server import catalog, resp
 from lockd.server.canary import RESERVED

@@ -6,16 +6,16 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from lockd.census import ClassCensus
 from lockd.clock import boottime_ns
-from lockd.config import CANARY
+from lockd.config.globs import matcher
+from lockd.config.model import CANARY
 from lockd.core.leases import Lease, Standing, pid_and_uid
 from lockd.core.queues import Queue
 from lockd.core.validity import NS_PER_MS
-from lockd.globs import matcher
 from lockd.masters import admission, formation, survey
 from lockd.masters.aside import Credentials
 from lockd.masters.identifying import NotPossible, Progress
+from lockd.metrics.census import ClassCensus
 from lockd.server import resp
 from lockd.server.canary import RESERVED
 from lockd.server.lanes import Lane

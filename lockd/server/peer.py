@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from lockd.config import CANARY, Config, LockClass, Policy
+from lockd.config.model import CANARY, Config, LockClass, Policy
 
 _SO_PEERGROUPS = 59
 # Python asks the kernel for 1024 bytes of an option at most.

@@ -4,8 +4,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from lockd.buckets import Buckets
-from lockd.config import Limits
+from lockd.config.model import Limits
+from lockd.server.buckets import Buckets
 
 if TYPE_CHECKING:
     from lockd.server.session import Session

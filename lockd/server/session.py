@@ -9,7 +9,7 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from lockd.clock import boottime_ns
-from lockd.config import LockClass
+from lockd.config.model import LockClass
 from lockd.core.flow import Flow, Place, Reply
 from lockd.core.leases import Lease, owner_of
 from lockd.core.ports import Extended, Refusal

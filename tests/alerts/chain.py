@@ -19,7 +19,7 @@ from typing import Any
 import redis
 
 from lockd import guard
-from lockd.local_masters import LOOPBACK, default_server
+from lockd.dev.processes import LOOPBACK, default_server
 from tests.alerts.monitoring import FACTOR, Monitoring, Target, node_exporter
 from tests.redis.clock_shim import Clock, c_compiler
 from tests.redis.masters import Cluster, as_map, eventually, short_folder

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from lockd.local_masters import LOOPBACK, Child, free_ports
+from lockd.dev.processes import LOOPBACK, Child, free_ports
 from tests.alerts.programs import ALERTS, program
 from tests.redis.masters import eventually
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from alerts.metrics_page import agent_families, certificate_families, full_name, guard_families
-from lockd.local_masters import LOOPBACK, Child, free_ports
+from lockd.dev.processes import LOOPBACK, Child, free_ports
 from tests.alerts.monitoring import SECONDS
 from tests.alerts.programs import ALERTS, ROOT, output_of, program
 from tests.redis.masters import eventually, short_folder
@@ -121,7 +121,7 @@ def test_there_is_no_runbook_without_its_alert() -> None:
 
 
 def test_runbooks_name_only_commands_of_lockctl_that_there_are() -> None:
-    from lockd.lockctl import main
+    from lockd.lockctl.main import main
 
     there = set(main.commands)
     for path in (ALERTS / "runbooks").glob("*.md"):

@@ -16,9 +16,11 @@ import pytest
 import yaml
 
 from alerts.metrics_page import agent_families, full_name, guard_families
-from lockd import doctor, guard, lockctl_views
+from lockd import guard
 from lockd.core.identities import Identity
-from lockd.lockctl import main
+from lockd.lockctl import doctor
+from lockd.lockctl import view as lockctl_views
+from lockd.lockctl.main import main
 from tests.alerts.programs import ALERTS, ROOT
 from tests.alerts.test_rules import ALL_ALERTS, rules
 

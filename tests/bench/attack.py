@@ -27,7 +27,7 @@ import click
 import hiredis
 import redis
 
-from lockd.local_masters import LOOPBACK, default_server
+from lockd.dev.processes import LOOPBACK, default_server
 from lockd.masters import scripts
 from tests.bench.contenders import RawLink, packed
 from tests.redis.masters import Cluster, running_masters, short_folder
@@ -164,7 +164,7 @@ def _as_nobody() -> None:
 
 def serve_watched(config_path: str) -> int:
     """`lockd serve`, and beside it the stalls of its event loop: a line for each tenth of a second."""
-    from lockd import config
+    from lockd.config import model as config
     from lockd.server import agent
 
     class Watched(agent.Agent):

@@ -20,7 +20,7 @@ import redis
 from redis.lock import Lock
 
 from lockd import Client, Taken, WaitTimeout
-from lockd.local_masters import LOOPBACK
+from lockd.dev.processes import LOOPBACK
 
 TTL_S = 10
 TTL_MS = TTL_S * 1000

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import redis
 
-from lockd.local_masters import LOOPBACK, LocalMaster, default_server, flavour
+from lockd.dev.processes import LOOPBACK, LocalMaster, default_server, flavour
 from tests.bench.contenders import Addresses
 from tests.redis.masters import Cluster, running_masters, short_folder
 

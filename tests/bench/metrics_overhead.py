@@ -21,9 +21,9 @@ from typing import Any
 
 import click
 
-from lockd.config import Config
-from lockd.local_masters import LOOPBACK, default_server
-from lockd.metrics import Metrics
+from lockd.config.model import Config
+from lockd.dev.processes import LOOPBACK, default_server
+from lockd.metrics.collector import Metrics
 from tests.bench.contenders import LockdRaw
 from tests.bench.driver import Load, run
 from tests.bench.ground import Ground
@@ -44,7 +44,7 @@ _MASTERS = 5
 
 def serve_without_counting(config_path: str) -> int:
     """`lockd serve`, but nothing is counted."""
-    from lockd import config
+    from lockd.config import model as config
     from lockd.server import agent
 
     for name in COUNTING:

@@ -22,7 +22,7 @@ from statistics import median, quantiles
 import click
 import redis
 
-from lockd.local_masters import LOOPBACK, free_ports
+from lockd.dev.processes import LOOPBACK, free_ports
 from tests.bench.contenders import LockdRaw
 from tests.bench.driver import Load, run
 from tests.bench.ground import Ground

@@ -28,7 +28,7 @@ from statistics import median, quantiles
 import click
 import hiredis
 
-from lockd.local_masters import default_server
+from lockd.dev.processes import default_server
 from tests.redis.masters import PATIENT, Cluster, as_map, memory_kib, merged, running_masters, short_folder
 from tests.redis.users import become
 from tests.redis.wire import Wire, request

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import uvloop
 
-from lockd.local_masters import default_server
+from lockd.dev.processes import default_server
 from tests.chaos.campaign import Outcome, Plan, campaign
 from tests.chaos.hosts import NotUp
 from tests.chaos.nemesis import KINDS, NEEDS_CLOCKS, NEEDS_DISKS

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from lockd.clock import boottime_ns
 from lockd.core.validity import settle_ns
-from lockd.local_masters import LocalMaster, free_ports
+from lockd.dev.processes import LocalMaster, free_ports
 from tests.chaos.hosts import AgentHost, MasterHost, NotUp
 from tests.chaos.power import Disk
 from tests.chaos.proxy import Line

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from lockd.clock import boottime_ns
-from lockd.local_masters import LOOPBACK, LocalMaster
+from lockd.dev.processes import LOOPBACK, LocalMaster
 from lockd.masters.scripts import IDENTITY_KEY
 from tests.chaos.power import Disk
 from tests.chaos.proxy import Line

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 
-from lockd.local_masters import LOOPBACK
+from lockd.dev.processes import LOOPBACK
 
 
 class Way(Enum):

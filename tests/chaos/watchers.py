@@ -12,7 +12,7 @@ import re
 from typing import Any
 
 from lockd.clock import boottime_ns
-from lockd.local_masters import LOOPBACK
+from lockd.dev.processes import LOOPBACK
 from lockd.masters import scripts
 from tests.chaos.hosts import MasterHost
 from tests.chaos.recorder import Recorder

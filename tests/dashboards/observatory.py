@@ -23,7 +23,7 @@ from typing import Any
 import pytest
 
 from lockd import guard
-from lockd.local_masters import LOOPBACK, Child, LocalMaster, default_server, free_ports
+from lockd.dev.processes import LOOPBACK, Child, LocalMaster, default_server, free_ports
 from tests.alerts.programs import program
 from tests.redis.masters import PATIENT, Cluster, eventually, merged, running_masters, short_folder
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lockd.local_masters import LocalMaster, ServerNotFound, default_server, find_servers
+from lockd.dev.processes import LocalMaster, ServerNotFound, default_server, find_servers
 from tests.redis.clock_shim import Clock
 from tests.redis.masters import KNOWN_FLAVOURS, Cluster, running_masters, short_folder
 from tests.redis.users import Connect, connecting

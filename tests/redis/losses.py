@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from lockd.client.lease import HeldLease
 from lockd.clock import boottime_ns
-from lockd.lease_view import HeldLease
 
 
 class ToldLosses:

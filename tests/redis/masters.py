@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from lockd.local_masters import LOOPBACK, Child, LocalMaster, StartFailed, default_server, free_ports
-from lockd.metrics_http import FRESH_S
+from lockd.dev.processes import LOOPBACK, Child, LocalMaster, StartFailed, default_server, free_ports
+from lockd.http.server import FRESH_S
 
 KNOWN_FLAVOURS = ("redis-6.2", "redis-7.0", "redis-8.2", "valkey-9")
 

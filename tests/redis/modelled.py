@@ -17,7 +17,7 @@ import hiredis
 
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import REQUIRED_SETTINGS
-from lockd.local_masters import LOOPBACK
+from lockd.dev.processes import LOOPBACK
 from lockd.masters import scripts
 from tests.sim.script_model import Store
 

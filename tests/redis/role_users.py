@@ -8,7 +8,7 @@ from typing import Any
 
 import jinja2
 
-from lockd.local_masters import server_version
+from lockd.dev.processes import server_version
 
 TEMPLATE = Path(__file__).parents[2] / "ansible/roles/redis_master/templates/users.acl.j2"
 AGENT = "agent-a1"

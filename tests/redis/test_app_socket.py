@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from lockd.local_masters import LOOPBACK
+from lockd.dev.processes import LOOPBACK
 from tests.redis.masters import PATIENT, Cluster, as_map, eventually, merged, short_folder
 from tests.redis.modelled import ModelledMaster, modelled_masters, serving
 from tests.redis.wire import Wire, kind

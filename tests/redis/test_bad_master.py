@@ -20,14 +20,14 @@ from typing import Any
 import pytest
 
 from lockd.clock import boottime_ns, wall_ahead_ns
-from lockd.config import Config
+from lockd.config.model import Config
 from lockd.core.ballots import Ballot
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import State
 from lockd.core.ports import Chance, Extended, Limits, Refusal
-from lockd.local_masters import LOOPBACK
+from lockd.dev.processes import LOOPBACK
 from lockd.masters import identifying, scripts
 from lockd.masters.aside import Credentials, ask_as
 from lockd.masters.failures import MasterError

@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from lockd.clock import boottime_ns
-from lockd.local_masters import LOOPBACK
+from lockd.dev.processes import LOOPBACK
 from lockd.masters import scripts
 from tests.chaos.apps import App, Held, Wish
 from tests.chaos.campaign import Outcome, Plan, Scene, campaign, scene

@@ -30,8 +30,8 @@ from lockd import (
     Taken,
     WaitTimeout,
 )
+from lockd.client.lease import LeaseView
 from lockd.clock import boottime_ns
-from lockd.lease_view import LeaseView
 from tests.redis.losses import ToldLosses
 from tests.redis.masters import Cluster, eventually, running_cluster
 from tests.redis.users import by_another_user, in_child

@@ -19,8 +19,8 @@ import pytest
 import redis
 import yaml
 
-from lockd.dev import StopSignals, stop_children
-from lockd.local_masters import Child, LocalMaster, find_servers, free_ports
+from lockd.dev.cluster import StopSignals, stop_children
+from lockd.dev.processes import Child, LocalMaster, find_servers, free_ports
 from tests.redis.masters import (
     NOHUP,
     alive,

@@ -18,7 +18,7 @@ import pytest
 import redis
 
 from lockd.clock import boottime_ns
-from lockd.local_masters import LOOPBACK, Child, LocalMaster, flavour
+from lockd.dev.processes import LOOPBACK, Child, LocalMaster, flavour
 from lockd.masters import scripts
 from tests.redis.clock_shim import Clock
 from tests.redis.masters import Cluster, eventually, has_tls, running_masters, short_folder

@@ -14,7 +14,7 @@ import pytest
 from lockd.clock import boottime_ns
 from lockd.core.fences import slot_of
 from lockd.core.identities import Identity, Members
-from lockd.local_masters import LocalMaster
+from lockd.dev.processes import LocalMaster
 from lockd.masters import scripts
 from tests.redis.masters import Cluster, eventually
 from tests.redis.test_rules import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from lockd.globs import matcher
+from lockd.config.globs import matcher
 from tests.redis.test_scripts import Scripted, blank, one_server
 
 __all__ = ["blank", "one_server"]

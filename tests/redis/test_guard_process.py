@@ -21,7 +21,7 @@ import redis
 
 from lockd import guard
 from lockd.clock import boottime_ns
-from lockd.local_masters import LOOPBACK, LocalMaster, StartFailed, free_ports
+from lockd.dev.processes import LOOPBACK, LocalMaster, StartFailed, free_ports
 from tests.redis.clock_shim import Clock
 from tests.redis.masters import NOHUP, eventually, ignored_signals
 

@@ -11,7 +11,7 @@ import hiredis
 import pytest
 
 from lockd.clock import boottime_ns
-from lockd.config import Config
+from lockd.config.model import Config
 from lockd.core.ballots import Ballot, Extension, Gone, Release, Verdict
 from lockd.core.debts import AT_ONCE
 from lockd.core.identities import Identity, Members

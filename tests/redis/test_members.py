@@ -13,7 +13,7 @@ import pytest
 
 from lockd.clock import boottime_ns
 from lockd.core.fences import CLOCKS_APART_US, SLOTS, slot_of
-from lockd.local_masters import LOOPBACK, LocalMaster, free_ports
+from lockd.dev.processes import LOOPBACK, LocalMaster, free_ports
 from tests.redis.masters import Cluster, eventually
 from tests.redis.test_formation import (
     FENCES,

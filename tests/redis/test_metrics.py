@@ -9,7 +9,7 @@ import pytest
 import redis
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from lockd.config import CANARY
+from lockd.config.model import CANARY
 from tests.redis.masters import PATIENT, Cluster, eventually
 
 MakeCluster = Callable[..., Cluster]

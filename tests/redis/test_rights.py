@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from lockd import guard
-from lockd.local_masters import LOOPBACK, LocalMaster, flavour
+from lockd.dev.processes import LOOPBACK, LocalMaster, flavour
 from lockd.masters import scripts
 from tests.redis.masters import Cluster, eventually
 from tests.redis.role_users import (

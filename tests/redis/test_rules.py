@@ -22,7 +22,7 @@ import redis
 
 from lockd.clock import boottime_ns
 from lockd.core.fences import slot_of
-from lockd.local_masters import LOOPBACK, Child, LocalMaster, free_ports
+from lockd.dev.processes import LOOPBACK, Child, LocalMaster, free_ports
 from lockd.masters import scripts
 from tests.redis.clock_shim import Clock
 from tests.redis.masters import AgentProcess, Cluster, eventually, running_masters, short_folder

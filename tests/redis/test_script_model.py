@@ -39,7 +39,7 @@ from lockd.core.ballots import Attempt, Extension, FenceRound, Gone, PutBack, Re
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.identities import Identity, Members
 from lockd.core.leases import Lease, on_masters
-from lockd.local_masters import LOOPBACK, LocalMaster, server_version
+from lockd.dev.processes import LOOPBACK, LocalMaster, server_version
 from lockd.masters import scripts
 from tests.redis.clock_shim import Clock
 from tests.redis.masters import running_masters, short_folder

@@ -12,7 +12,7 @@ import redis
 
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US
 from lockd.core.identities import Identity, Members
-from lockd.local_masters import LocalMaster
+from lockd.dev.processes import LocalMaster
 from lockd.masters import scripts
 from tests.redis.masters import eventually, running_masters, short_folder
 

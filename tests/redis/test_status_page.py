@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 import redis
 
-from lockd import metrics_http
-from lockd.config import Config
-from lockd.metrics import Metrics
-from lockd.metrics_pages import SAFETY
+from lockd.config.model import Config
+from lockd.http import server as http_server
+from lockd.http.pages import SAFETY
+from lockd.metrics.collector import Metrics
 from tests.redis.browser import find_chromium, staying, visit
 from tests.redis.masters import PATIENT, Cluster, as_map, eventually
 
@@ -180,7 +180,7 @@ def test_a_browser_refuses_whatever_script_would_get_into_it(tmp_path: Path) -> 
         {"cluster": "c", "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:1"} for i in (1, 2, 3)]}
     )
     evil = b"<!DOCTYPE html><title>as it was</title>" + HOSTILE + b"<style>p {color: red}</style>"
-    server = metrics_http.start(
+    server = http_server.start(
         "127.0.0.1:0", Metrics(config), lambda: True, lambda: (True, ""), status=lambda: evil
     )
     document, complaints = visit(f"http://127.0.0.1:{server.port}/", tmp_path / "home")

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from lockd.config import Limits
+from lockd.config.model import Limits
 
 ROLE = Path(__file__).parents[2] / "ansible" / "roles" / "lockd"
 

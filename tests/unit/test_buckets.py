@@ -1,6 +1,6 @@
 """How often something may happen for each user, in bounded memory."""
 
-from lockd.buckets import Buckets
+from lockd.server.buckets import Buckets
 
 SECOND_NS = 1_000_000_000
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lockd.config import Limits
+from lockd.config.model import Limits
 from lockd.server import buffers as buffers_module
 from lockd.server.buffers import UNCOUNTED_BYTES, Buffers
 from lockd.server.quotas import Quotas

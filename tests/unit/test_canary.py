@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lockd.config import Config
+from lockd.config.model import Config
 from lockd.core.ports import Refusal
 from lockd.server.canary import RESERVED, Canary
 

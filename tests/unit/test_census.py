@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from lockd.census import KEPT_NS, Census, Counted
 from lockd.core.leases import Standing
 from lockd.core.queues import Queue
+from lockd.metrics.census import KEPT_NS, Census, Counted
 
 MS = 1_000_000
 NOW_NS = 1_000_000 * MS

@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 
 import lockd
-from lockd import client as blocking
-from lockd import lock_errors
-from lockd.agent_clock import AgentClock
-from lockd.agent_requests import as_row, key_of, lock_request, socket_path, to_ms
-from lockd.lease_view import HeldLease, LeaseView, PushReceiver
-from lockd.lock_errors import (
+from lockd.client import errors as lock_errors
+from lockd.client import sync as blocking
+from lockd.client.deadlines import AgentClock
+from lockd.client.errors import (
     ClockRefused,
     Denied,
     Draining,
@@ -27,6 +25,8 @@ from lockd.lock_errors import (
     WaitTimeout,
     error_from,
 )
+from lockd.client.lease import HeldLease, LeaseView, PushReceiver
+from lockd.client.requests import as_row, key_of, lock_request, socket_path, to_ms
 
 S = 1_000_000_000
 TOKEN = b"0123456789abcdef" * 2

@@ -9,10 +9,10 @@ import threading
 
 import pytest
 
-from lockd.agent_clock import AgentClock
+from lockd.client.deadlines import AgentClock
+from lockd.client.lease import LeaseView
+from lockd.client.loss_watch import LossWatcher
 from lockd.clock import boottime_ns
-from lockd.lease_view import LeaseView
-from lockd.loss_watch import LossWatcher
 from tests.redis.masters import eventually
 
 MS = 1_000_000

@@ -12,8 +12,8 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from lockd.config import CLASSES_REMEMBERED, Config, load
-from lockd.config_problems import ConfigError, Problem
+from lockd.config.model import CLASSES_REMEMBERED, Config, load
+from lockd.config.problems import ConfigError, Problem
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "lockd.example.yml"
 

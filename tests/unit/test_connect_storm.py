@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lockd.config import Limits
+from lockd.config.model import Limits
 
 ROOT = Path(__file__).parents[2]
 # The kernel's bound belongs to a network namespace: one of our own, with what site.yml has a host set.
@@ -18,7 +18,7 @@ OWN_NETWORK = ["unshare", "--map-root-user", "--net"]
 STORM = """
 import resource, socket, sys
 from pathlib import Path
-from lockd.config import Socket
+from lockd.config.model import Socket
 from lockd.server.app_socket import AppSocket
 
 path, number, bound = sys.argv[1], int(sys.argv[2]), sys.argv[3]

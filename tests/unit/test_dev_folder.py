@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lockd import dev_folder
-from lockd.dev_folder import DevError, DevFolder
+from lockd.dev import folder as dev_folder
+from lockd.dev.folder import DevError, DevFolder
 
 
 def claim(folder: Path) -> None:

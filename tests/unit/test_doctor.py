@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lockd import __version__
-from lockd.doctor import (
+from lockd.lockctl.doctor import (
     AgentAnswer,
     Canary,
     Configured,
@@ -39,7 +39,7 @@ from lockd.doctor import (
     fly_canary,
     verdict_of,
 )
-from lockd.lockctl_run import Refused, Unreachable
+from lockd.lockctl.run.job import Refused, Unreachable
 
 OK, WARNING, FAILURE = Verdict
 

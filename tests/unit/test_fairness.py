@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lockd.config import Limits, LockClass
+from lockd.config.model import Limits, LockClass
 from lockd.core.flow import Place
 from lockd.core.leases import Lease
 from lockd.core.timers import Timers

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockd.globs import PATTERN_BYTES_MOST, matcher
+from lockd.config.globs import PATTERN_BYTES_MOST, matcher
 
 
 @pytest.mark.parametrize(

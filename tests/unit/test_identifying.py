@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 from unittest.mock import Mock
 
-from lockd.config import Config
+from lockd.config.model import Config
 from lockd.core.membership import State
 from lockd.masters.fleet import Fleet
 from lockd.masters.identifying import look_again

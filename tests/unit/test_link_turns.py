@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, cast
 
-from lockd.config import Config, Master
+from lockd.config.model import Config, Master
 from lockd.core.ballots import Release
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import HEARD_AT_ONCE, Link

@@ -11,15 +11,15 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from lockd import lockctl_locks
-from lockd.lockctl import main
-from lockd.lockctl_agent import Agent
-from lockd.lockctl_changes import WaitLines
-from lockd.lockctl_failures import Status
-from lockd.lockctl_locks import Duration
-from lockd.lockctl_printing import shown_us
-from lockd.lockctl_run import Job, Lost, Refused, Unreachable
-from lockd.shown import shown, shown_ms
+from lockd.lockctl import locks as lockctl_locks
+from lockd.lockctl.agent import Agent
+from lockd.lockctl.change import WaitLines
+from lockd.lockctl.failures import Status
+from lockd.lockctl.locks import Duration
+from lockd.lockctl.main import main
+from lockd.lockctl.printing import shown_us
+from lockd.lockctl.run.job import Job, Lost, Refused, Unreachable
+from lockd.text import shown, shown_ms
 
 Answers = dict[str, Any]
 

@@ -21,10 +21,10 @@ from pathlib import Path
 import hiredis
 import pytest
 
-from lockd import lockctl_run
 from lockd.clock import boottime_ns
-from lockd.lockctl_keeper import Start, _Keeper
-from lockd.lockctl_run import kill_margin_ns, term_margin_ns
+from lockd.lockctl.run import job as lockctl_run
+from lockd.lockctl.run.job import kill_margin_ns, term_margin_ns
+from lockd.lockctl.run.keeper import Start, _Keeper
 from tests.redis.masters import alive, children_of, eventually
 from tests.redis.users import become
 
@@ -464,8 +464,8 @@ def test_a_keeper_that_is_killed_is_a_loss_at_once_and_nobody_gets_away(
 OVERTAKEN = """
 import os, signal, sys, time
 from pathlib import Path
-from lockd.lockctl_descendants import Descendants
-from lockd.lockctl_keeper import Command, Start
+from lockd.lockctl.run.descendants import Descendants
+from lockd.lockctl.run.keeper import Command, Start
 
 folder, words = Path(sys.argv[1]), sys.argv[2:]
 command = Command(Start(words, {}, lambda: None))

@@ -11,12 +11,12 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.console import Console
 
-from lockd.lockctl import main
-from lockd.lockctl_agent import Agent
-from lockd.lockctl_failures import Status
-from lockd.lockctl_run import Unreachable
-from lockd.lockctl_top import CLASSES_SHOWN, LISTED_MOST, Look, Screen
-from lockd.verdict import LOSS_IS_NEWS_MS
+from lockd.health import LOSS_IS_NEWS_MS
+from lockd.lockctl.agent import Agent
+from lockd.lockctl.failures import Status
+from lockd.lockctl.main import main
+from lockd.lockctl.run.job import Unreachable
+from lockd.lockctl.top import CLASSES_SHOWN, LISTED_MOST, Look, Screen
 
 Answers = dict[str, Any]
 

@@ -17,10 +17,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockd.config import Config
+from lockd.config.model import Config
 from lockd.core.membership import State
-from lockd.logs import BURST, INTERVAL_NS, OF_ALL_USERS, USERS_MOST, VALUE_CHARS, EventLog, shown
 from lockd.server.agent import serve
+from lockd.server.log import BURST, INTERVAL_NS, OF_ALL_USERS, USERS_MOST, VALUE_CHARS, EventLog, shown
 
 
 class Clock:

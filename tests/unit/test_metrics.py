@@ -15,8 +15,8 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from lockd import __version__
-from lockd.config import Config
-from lockd.config_problems import ConfigError
+from lockd.config.model import Config
+from lockd.config.problems import ConfigError
 from lockd.core.clocks import Clocks
 from lockd.core.leases import Loss, Standing
 from lockd.core.membership import Facts, Identity, Memory, State
@@ -24,8 +24,8 @@ from lockd.core.ports import Refusal
 from lockd.core.queues import Queue
 from lockd.core.slewing import Slewing
 from lockd.masters.fleet import Fleet
-from lockd.metrics import Metrics
-from lockd.metrics_counts import (
+from lockd.metrics.collector import Metrics
+from lockd.metrics.counts import (
     CANARY_OUTCOMES,
     LEASE_COMMANDS,
     LEASE_REFUSAL_CODES,

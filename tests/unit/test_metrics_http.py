@@ -18,14 +18,15 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from lockd import host_names, metrics_http
-from lockd.config import Config
-from lockd.http_head import HEAD_BYTES
-from lockd.logs import EventLog
-from lockd.metrics import Metrics
-from lockd.metrics_http import AT_ONCE, PER_ADDRESS, Server, start
-from lockd.metrics_pages import SAFETY
+from lockd.config.model import Config
+from lockd.http import host_names
+from lockd.http import server as http_server
+from lockd.http.head import HEAD_BYTES
+from lockd.http.pages import SAFETY
+from lockd.http.server import AT_ONCE, PER_ADDRESS, Server, start
+from lockd.metrics.collector import Metrics
 from lockd.server.agent import Agent as LockdAgent
+from lockd.server.log import EventLog
 from tests.redis.masters import eventually
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
@@ -107,7 +108,7 @@ def asking(stack: ExitStack, server: Server, path: str, readers: int) -> list[so
 
 def waiting(server: Server) -> int:
     """How many wait for a page that is being made."""
-    return sum(one.phase is metrics_http._Phase.PAGE for one in list(server._connections))
+    return sum(one.phase is http_server._Phase.PAGE for one in list(server._connections))
 
 
 def test_metrics_are_in_the_text_format_by_default(server: Server) -> None:
@@ -198,7 +199,7 @@ def test_a_head_that_comes_byte_by_byte_is_understood(server: Server) -> None:
 def test_one_that_trickles_in_is_cut_off_after_a_time_in_total(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_http, "READ_S", 0.3)
+    monkeypatch.setattr(http_server, "READ_S", 0.3)
     with connect(server) as connection:
         begun = time.monotonic()
         connection.settimeout(0.05)
@@ -218,8 +219,8 @@ def test_the_newest_takes_the_place_of_the_slowest_of_its_address(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever fills the port with slow requests keeps nobody out, and costs no thread."""
-    monkeypatch.setattr(metrics_http, "READ_S", 60.0)
-    monkeypatch.setattr(metrics_http, "SEND_S", 60.0)
+    monkeypatch.setattr(http_server, "READ_S", 60.0)
+    monkeypatch.setattr(http_server, "SEND_S", 60.0)
     threads = threading.active_count()
     with ExitStack() as stack:
         slow = [stack.enter_context(connect(server)) for _ in range(3 * PER_ADDRESS)]
@@ -233,7 +234,7 @@ def test_the_newest_takes_the_place_of_the_slowest_of_its_address(
 def test_an_address_has_few_connections_and_the_others_keep_theirs(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_http, "READ_S", 60.0)
+    monkeypatch.setattr(http_server, "READ_S", 60.0)
     with ExitStack() as stack:
         quiet = stack.enter_context(connect(server, "127.0.0.9"))
         for _ in range(2 * PER_ADDRESS):
@@ -246,7 +247,7 @@ def test_an_address_has_few_connections_and_the_others_keep_theirs(
 def test_all_addresses_together_have_few_and_who_has_most_gives_way(
     server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_http, "READ_S", 60.0)
+    monkeypatch.setattr(http_server, "READ_S", 60.0)
     with ExitStack() as stack:
         quiet = stack.enter_context(connect(server, "127.0.0.9"))
         for number in range(2 * AT_ONCE):
@@ -261,14 +262,14 @@ def test_a_flood_waits_in_the_kernel_and_takes_no_more_than_its_share(
     agent: Agent, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many come: PER_PAUSE, then a pause, in which the thread does nothing."""
-    monkeypatch.setattr(metrics_http, "PAUSE_S", 60.0)
+    monkeypatch.setattr(http_server, "PAUSE_S", 60.0)
     with ExitStack() as stack:
         flood = asking(stack, server, "/healthz", 20)
-        answered = [said(connection) for connection in flood[: metrics_http.PER_PAUSE]]
+        answered = [said(connection) for connection in flood[: http_server.PER_PAUSE]]
         assert all(answer.endswith(b"ok\n") for answer in answered)
-        flood[metrics_http.PER_PAUSE].settimeout(0.2)
+        flood[http_server.PER_PAUSE].settimeout(0.2)
         with pytest.raises(TimeoutError):
-            flood[metrics_http.PER_PAUSE].recv(1)
+            flood[http_server.PER_PAUSE].recv(1)
 
 
 def test_a_flood_is_served_in_the_end(server: Server) -> None:
@@ -278,7 +279,7 @@ def test_a_flood_is_served_in_the_end(server: Server) -> None:
 
 def test_many_readers_have_it_made_once_and_all_get_it(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
     """However they ask: only the format counts, and for each it is made once."""
-    monkeypatch.setattr(metrics_http, "FRESH_S", 3600.0)
+    monkeypatch.setattr(http_server, "FRESH_S", 3600.0)
     made = 0
     collect = agent.metrics.collect
 
@@ -364,7 +365,7 @@ def test_readers_who_come_while_a_page_is_made_wait_for_it(agent: Agent) -> None
 def test_a_page_that_is_not_made_in_time_is_said_to_be_late(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_http, "MAKE_S", 0.1)
+    monkeypatch.setattr(http_server, "MAKE_S", 0.1)
     go_on = threading.Event()
     server = agent.serve(status=lambda: b"late" if go_on.wait(30) else b"")
     assert ask(server, "/")[0] == 503
@@ -374,7 +375,7 @@ def test_a_page_that_is_not_made_in_time_is_said_to_be_late(
 
 
 def test_it_is_made_anew_after_a_while(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics_http, "FRESH_S", 0.0)
+    monkeypatch.setattr(http_server, "FRESH_S", 0.0)
     server = agent.serve()
     assert b"lockd_forced_releases_total 0.0" in ask(server, "/metrics")[2]
     agent.metrics.forced_release()
@@ -385,7 +386,7 @@ def test_it_is_made_anew_after_a_while(agent: Agent, monkeypatch: pytest.MonkeyP
 def test_who_does_not_take_its_answer_is_left_after_a_time(
     agent: Agent, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(metrics_http, "SEND_S", 0.2)
+    monkeypatch.setattr(http_server, "SEND_S", 0.2)
     server = agent.serve(status=lambda: b"x" * 50_000_000)
     with connect(server) as deaf:
         deaf.sendall(b"GET / HTTP/1.0\r\n\r\n")
@@ -569,12 +570,12 @@ def test_a_page_for_people_that_fails_is_reported_and_made_anew_later(
             raise found
         return found
 
-    monkeypatch.setattr(metrics_http, "FRESH_S", 3600.0)
+    monkeypatch.setattr(http_server, "FRESH_S", 3600.0)
     server = agent.serve(status=status)
     assert ask(server, "/")[::2] == (500, b"this page failed: RuntimeError\n")
     assert ask(server, "/")[0] == 500  # also that is kept: it may have cost as much
     assert [(path, type(error)) for path, error in agent.failures] == [("/", RuntimeError)]
-    monkeypatch.setattr(metrics_http, "FRESH_S", 0.0)
+    monkeypatch.setattr(http_server, "FRESH_S", 0.0)
     assert ask(server, "/")[2] == b"<!DOCTYPE html>"
     server.stop()
 

@@ -6,7 +6,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from lockd.config import Limits
+from lockd.config.model import Limits
 from lockd.core.flow import Place
 from lockd.server.buffers import Buffers
 from lockd.server.hangups import HangUps

@@ -8,7 +8,7 @@ from unittest.mock import Mock
 import pytest
 
 from lockd.clock import slewed_by_now_ns
-from lockd.config import Config
+from lockd.config.model import Config
 from lockd.core.admission import Numbered
 from lockd.core.clocks import Clocks
 from lockd.core.electorate import Electorate

@@ -9,12 +9,12 @@ from html.parser import HTMLParser
 from types import SimpleNamespace
 from typing import Any
 
-from lockd.census import Census
 from lockd.core.leases import Standing
 from lockd.core.queues import Queue
-from lockd.metrics_pages import SAFETY
-from lockd.status_page import HostStatus, render
-from lockd.verdict import LOSS_IS_NEWS_MS
+from lockd.health import LOSS_IS_NEWS_MS
+from lockd.http.pages import SAFETY
+from lockd.http.status_page import HostStatus, render
+from lockd.metrics.census import Census
 
 MS = 1_000_000
 NOW_NS = 1_000_000 * MS

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from lockd.systemd import notifier, watchdog_interval_s
+from lockd.server.systemd import notifier, watchdog_interval_s
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from lockd.verdict import Facts, Level, availability, safety
+from lockd.health import Facts, Level, availability, safety
 
 WELL = Facts(masters=5, quorum=3, voting=5)
 

@@ -1,0 +1,209 @@
+"""A held lease, for asyncio programs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from inspect import isawaitable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+from weakref import ref
+
+from lockd.client.connection import AsyncAgentConnection
+from lockd.client.errors import AgentUnreachable, LockdError, LockLost
+from lockd.client.lease import HeldLease, LeaseView
+from lockd.client.requests import to_ms
+from lockd.clock import boottime_ns
+
+if TYPE_CHECKING:
+    from lockd.client.aio import Client
+
+# Most leases are short: nobody need listen to those, and no task is made.
+_LISTEN_AFTER_S = 0.05
+# Timers stand still while the machine is suspended, deadlines don't: so it looks at the clock this often.
+_LONGEST_SLEEP_S = 1.0
+
+OnLost = Callable[["Lease", str], object]
+
+
+class Lease(HeldLease):
+    """A resource that this process holds. In a forked child it holds nothing.
+
+    What it says of itself is what the event loop has read. After something blocked the loop for longer than
+    the TTL, it says that the lease is lost; once the loop has run, it may know better.
+    """
+
+    __slots__ = ("__weakref__", "_client", "_connection", "_listener", "_on_lost", "_timer", "_turn")
+
+    def __init__(
+        self, client: Client, view: LeaseView, connection: AsyncAgentConnection | None, on_lost: OnLost | None
+    ) -> None:
+        super().__init__(view)
+        self._client = client
+        self._connection = connection
+        self._on_lost = on_lost
+        self._turn = asyncio.Lock()
+        self._listener: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._listen_soon()
+
+    async def extend(self, ttl: float) -> None:
+        """Have it last for at least `ttl` seconds from now, also when cancelled. LockLost when it is lost.
+        NoQuorum when too few masters can be asked, and AgentUnreachable when its agent is gone: it is good
+        until its deadline."""
+        ttl_ms = to_ms(ttl, "ttl")
+        if gone := self._gone():
+            raise self._lost(gone)
+        await self._client._shielded(self._extend(ttl_ms))
+
+    async def release(self) -> bool:
+        """Give the resource back, also when cancelled. LockLost when it was not held all the time.
+
+        False when there was nothing to give back, since it was released before or is the parent process's,
+        and when the agent can't be told: then it is free at its deadline.
+        """
+        if self._gone():
+            return False
+        self._over = True
+        if self._connection is None or not self._connection.is_connected:
+            told: bool = await self._client._shielded(self._give_back())
+            return told
+        # No shield, which costs a task: when this is cancelled, the connection is closed, and that frees it.
+        try:
+            told = await self._give_back()
+        except BaseException:
+            self._connection.close()
+            raise
+        self._client._put(self._connection)
+        return told
+
+    async def _give_back(self) -> bool:
+        failure = None
+        async with self._turn:
+            await self._stop_listening()
+            lost_before = self._view.why_lost(boottime_ns())
+            try:
+                await self._unlock(self._view.unlock_request())
+            except LockdError as error:
+                failure = error
+        return self._judge(lost_before, failure)
+
+    async def _unlock(self, request: bytes) -> None:
+        try:
+            await self._ask(request)
+        except AgentUnreachable as failure:
+            if failure.hangs:
+                raise
+            # Any agent can release it by its token: the next one of this host, perhaps.
+            await self._client._request(request)
+
+    async def _extend(self, ttl_ms: int) -> None:
+        view = self._view
+        async with self._turn:
+            await self._stop_listening()
+            try:
+                if view.loss:
+                    raise self._lost(view.loss)
+                reply = await self._ask(view.extend_request(ttl_ms))
+                view.extended(ttl_ms, reply, boottime_ns())
+            except LockLost as error:
+                view.lose(error.reason)
+                raise self._lost(view.loss) from None
+            finally:
+                self._listen_soon()
+
+    async def _ask(self, request: bytes) -> Any:
+        if self._connection is None:
+            return await self._client._request(request)
+        try:
+            return await self._connection.request(request, self._client.timeout)
+        except AgentUnreachable as failure:
+            self._view.broken = True
+            if failure.hangs:
+                self._view.lose("the agent did not answer, so the connection was closed")
+            raise
+        except LockdError:
+            raise
+        except BaseException:
+            self._view.lose("an exchange with the agent was interrupted, so the connection was closed")
+            raise
+
+    # Listening
+
+    def _listen_soon(self) -> None:
+        if self._over or (self._connection is None and self._on_lost is None):
+            return
+        soon_s = min(_LISTEN_AFTER_S, self._view.ttl_ms / 10_000)
+        self._timer = asyncio.get_running_loop().call_later(soon_s, _listen, ref(self))
+
+    async def _stop_listening(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        listener, self._listener = self._listener, None
+        if listener is not None:
+            listener.cancel()
+            await asyncio.wait([listener])
+
+    async def _tell(self, reason: str) -> None:
+        on_lost, self._on_lost = self._on_lost, None
+        if on_lost is not None and isawaitable(result := on_lost(self, reason)):
+            await result
+
+    async def __aenter__(self) -> Lease:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.release()
+        except LockdError as failure:
+            if error is None:
+                raise
+            error.add_note(str(failure))
+
+    def __del__(self) -> None:
+        if self._over or self._pid != os.getpid() or self._connection is None:
+            return
+        warnings.warn(f"{self!r} was never released", ResourceWarning, stacklevel=2, source=self)
+        loop = self._client._loop
+        if loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(_drop, self._connection, self._listener)
+
+
+def _drop(connection: AsyncAgentConnection, listener: asyncio.Task[None] | None) -> None:
+    if listener is not None:
+        listener.cancel()
+    connection.close()
+
+
+def _listen(lease_ref: ref[Lease]) -> None:
+    """Start listening for a lease, without keeping alive one that its app has dropped."""
+    lease = lease_ref()
+    if lease is not None and not lease._over:
+        work = _heed(lease_ref, lease._view, lease._connection)
+        lease._listener = asyncio.get_running_loop().create_task(work)
+
+
+async def _heed(lease_ref: ref[Lease], view: LeaseView, connection: AsyncAgentConnection | None) -> None:
+    """Take in pushes until the lease is lost or the task is cancelled; tell its holder when that is due."""
+    told = False
+    while True:
+        if not told and (reason := view.due(boottime_ns())):
+            told = True
+            if (lease := lease_ref()) is not None:
+                # In a task of its own: it may well release the lease, and so end this one.
+                lease._client._start(lease._tell(reason))
+                lease = None
+        if view.loss or view.broken:
+            return
+        left_s = max(0.0, (view.alarm_ns - boottime_ns()) / 1e9)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(None if told else min(left_s, _LONGEST_SLEEP_S)):
+                if connection is None:
+                    await asyncio.Future()
+                elif not await connection.hear():
+                    view.broken = True

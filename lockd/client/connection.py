@@ -1,0 +1,245 @@
+"""redis-py's connections as lockd's clients use them: directly, without its layers of commands and retries.
+
+A held lease lives and dies with its connection. So a connection that broke is never opened again, and an
+exchange that did not come to its end closes it: the agent then frees what it had granted, or was about to.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any, NoReturn, Protocol
+from weakref import WeakSet
+
+from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixDomainSocketConnection
+from redis.connection import UnixDomainSocketConnection
+from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from lockd.client.errors import AgentUnreachable, error_from
+from lockd.client.lease import PushReceiver
+from lockd.client.requests import packed
+
+_HELLO = packed(b"HELLO", 3)
+
+
+class AgentConnection(UnixDomainSocketConnection):
+    """For threads. One at a time may use it."""
+
+    def __init__(self, path: str, timeout_s: float) -> None:
+        super().__init__(  # type: ignore[no-untyped-call]
+            path,
+            timeout_s,
+            socket_connect_timeout=timeout_s,
+            protocol=3,
+            driver_info=None,
+            redis_connect_func=_welcomed,
+        )
+        self.timeout_s = timeout_s
+        self.settled = True
+        """False while a reply is to come, and for good when it did not: what comes next could be it."""
+        self.pushes = PushReceiver()
+        self._get_parser().set_pubsub_push_handler(self.pushes.hear)  # type: ignore[union-attr]
+
+    @property
+    def file(self) -> int:
+        """Its file number; -1 when it is closed."""
+        sock = self._get_socket()
+        return -1 if sock is None else sock.fileno()
+
+    def _connect(self) -> socket.socket:
+        sock: socket.socket = super()._connect()  # type: ignore[no-untyped-call]
+        _greet(sock)
+        return sock
+
+    def open(self) -> None:
+        """Connect. AgentUnreachable when nobody is there, LimitReached when the agent has too many."""
+        try:
+            self.connect()  # type: ignore[no-untyped-call]
+        except BaseException as failure:
+            self.close()
+            _raise_as_ours(failure, self.path)
+
+    def close(self) -> None:
+        self.disconnect()  # type: ignore[no-untyped-call]
+
+    def request(self, request: bytes, wait_s: float = 0.0) -> Any:
+        """Send a request and return its reply. If none comes, whatever the cause, it closes itself."""
+        try:
+            if not self.is_connected:
+                raise RedisError("the connection is closed")
+            self.settled = False
+            self.send_packed_command((request,), check_health=False)  # type: ignore[no-untyped-call]
+            # A wait of its own costs system calls: most requests do with the connection's.
+            reply = self.read_response(timeout=self.timeout_s + wait_s) if wait_s else self.read_response()
+            self.settled = True
+            return reply
+        except ResponseError as refusal:
+            self.settled = True
+            raise error_from(str(refusal)) from None
+        except BaseException as failure:
+            self.close()
+            _raise_as_ours(failure, self.path)
+
+    def hear(self) -> bool:
+        """Take in the pushes that have come, without waiting for any. False when the agent has closed."""
+        try:
+            while self.is_connected and self.can_read():
+                self.read_response(push_request=True, timeout=0, disconnect_on_error=False)
+        except RedisTimeoutError:
+            pass  # a part of one; the rest is on its way
+        except RedisError:
+            self.close()
+        return self.is_connected
+
+    def idles(self) -> bool:
+        """True when it is open and nothing is left to read: good for the next request."""
+        try:
+            return self.is_connected and not self.can_read()
+        except RedisError:
+            return False
+
+
+class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
+    """For asyncio. One task at a time may use it."""
+
+    def __init__(self, path: str) -> None:
+        # Time limits are set here, around a whole exchange: redis-py's cost a task for each.
+        super().__init__(
+            path=path,
+            protocol=3,
+            driver_info=None,
+            socket_timeout=None,
+            socket_connect_timeout=None,
+            redis_connect_func=_welcomed_async,
+        )
+        self.pushes = PushReceiver()
+        self._parser.set_pubsub_push_handler(self.pushes.hear_async)  # type: ignore[attr-defined]
+
+    @property
+    def file(self) -> int:
+        """Its file number; -1 when it is closed."""
+        return -1 if self._writer is None else self._writer.get_extra_info("socket").fileno()
+
+    async def _connect(self) -> None:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            sock.setblocking(False)
+            await asyncio.get_running_loop().sock_connect(sock, self.path)
+            _greet(sock)
+            self._reader, self._writer = await asyncio.open_unix_connection(sock=sock)
+        except BaseException:
+            sock.close()
+            raise
+
+    async def open(self, timeout_s: float) -> None:
+        """Connect. AgentUnreachable when nobody is there, LimitReached when the agent has too many."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.connect()  # type: ignore[no-untyped-call]
+        except BaseException as failure:
+            self.close()
+            _raise_as_ours(failure, self.path)
+
+    def close(self) -> None:
+        """Close at once; what was written before still goes out."""
+        self._parser.on_disconnect()  # type: ignore[no-untyped-call]
+        self._close()  # type: ignore[no-untyped-call]
+
+    async def request(self, request: bytes, timeout_s: float) -> Any:
+        """Send a request and return its reply. If none comes, whatever the cause, it closes itself."""
+        try:
+            if not self.is_connected:
+                raise RedisError("the connection is closed")
+            async with asyncio.timeout(timeout_s):
+                await self.send_packed_command(request, check_health=False)
+                return await self.read_response()
+        except ResponseError as refusal:
+            raise error_from(str(refusal)) from None
+        except BaseException as failure:
+            self.close()
+            _raise_as_ours(failure, self.path)
+
+    async def hear(self) -> bool:
+        """Wait for the next push. False when the agent has closed. When cancelled, nothing gets lost."""
+        try:
+            await self.read_response(push_request=True, disconnect_on_error=False)
+        except RedisError:
+            self.close()
+        return bool(self.is_connected)
+
+    async def idles(self) -> bool:
+        """True when it is open and nothing is left to read: good for the next request."""
+        try:
+            return bool(self.is_connected and not await self.can_read())
+        except RedisError:
+            return False
+
+
+def _greet(sock: socket.socket) -> None:
+    # An agent that has too many connections says so and closes at once: what it said can still be read.
+    with suppress(BrokenPipeError):
+        sock.sendall(_HELLO)
+
+
+def _welcomed(connection: AgentConnection) -> None:
+    connection._get_parser().on_connect(connection)  # type: ignore[no-untyped-call]
+    connection.read_response()
+
+
+async def _welcomed_async(connection: AsyncAgentConnection) -> None:
+    connection._parser.on_connect(connection)  # type: ignore[no-untyped-call]
+    await connection.read_response()
+
+
+def _raise_as_ours(failure: BaseException, path: str) -> NoReturn:
+    """A failure of the connection as ours; what is none, such as KeyboardInterrupt, as it is."""
+    if isinstance(failure, ResponseError):
+        raise error_from(str(failure)) from failure
+    if not isinstance(failure, RedisError | OSError):
+        raise failure
+    error = AgentUnreachable(f"no answer from lockd at {path}: {failure or 'it took too long'}")
+    error.hangs = isinstance(failure, RedisTimeoutError | TimeoutError)
+    raise error from failure
+
+
+# Forks
+
+
+class Forkable(Protocol):
+    """Something with files or threads of this process, which a forked child must not use."""
+
+    def _forked(self) -> None:
+        """In the child: let go of what is the parent's, and begin afresh."""
+
+
+_forkables: WeakSet[Forkable] = WeakSet()
+
+
+def survive_forks(forkable: Forkable) -> None:
+    """Have its `_forked` called in each child of this process."""
+    _forkables.add(forkable)
+
+
+def let_go(connections: Iterable[AgentConnection | AsyncAgentConnection]) -> None:
+    """In a child: have these connections lead nowhere.
+
+    One that stays open in a child would keep the lock when the parent dies. To close its file under the
+    objects that own it could hit whatever gets the same number next, so something harmless takes its place.
+    """
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for connection in connections:
+        if connection.file >= 0:
+            os.dup2(nothing, connection.file, inheritable=False)
+    os.close(nothing)
+
+
+def _in_child() -> None:
+    for forkable in list(_forkables):
+        forkable._forked()
+
+
+os.register_at_fork(after_in_child=_in_child)

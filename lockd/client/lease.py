@@ -1,0 +1,206 @@
+"""What an app knows of its lease, whichever client it uses. No I/O.
+
+The agent renews a lease on its own and tells of it in pushes (RESP3). So what an app knows is the last
+deadline that it heard of, as its own clock has it (client/deadlines.py).
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any, NoReturn
+
+from lockd.client.deadlines import AgentClock
+from lockd.client.errors import AgentUnreachable, Draining, LockdError, LockLost, NoQuorum
+from lockd.client.requests import packed
+from lockd.clock import boottime_ns
+
+_NS_PER_MS = 1_000_000
+_LONGEST_NOTICE_NS = 5_000 * _NS_PER_MS
+_HEAD_START_NS = 50 * _NS_PER_MS
+
+
+class LeaseView:
+    """A lease as its app knows it: from replies, from pushes, and from the clock.
+
+    loss: why it is lost for certain. broken: the agent closed its connection, so nobody renews it; it may be
+    good until its deadline all the same, since an agent that stops or dies leaves its leases to theirs.
+    """
+
+    __slots__ = (
+        "_clock", "broken", "deadline_ns", "detached", "fence", "key", "loss", "resource", "token", "ttl_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        resource: str | bytes,
+        key: bytes,
+        ttl_ms: int,
+        detached: bool,
+        reply: dict[bytes, Any],
+        clock: AgentClock,
+        now_ns: int,
+    ) -> None:
+        """reply: what the agent answered, and was read now."""
+        self.resource = resource
+        self.key = key
+        self.ttl_ms = ttl_ms
+        self.detached = detached
+        self.token: bytes = reply[b"token"]
+        self.fence: int = reply[b"fence"]
+        self.deadline_ns = clock.deadline_ns(reply, now_ns)
+        self._clock = clock
+        self.broken = False
+        self.loss = ""
+
+    def unlock_request(self) -> bytes:
+        return packed(b"UNLOCK", self.key, self.token)
+
+    def extend_request(self, ttl_ms: int) -> bytes:
+        return packed(b"EXTEND", self.key, self.token, ttl_ms)
+
+    def hear(self, push: list[Any]) -> None:
+        """A push of the agent's. Those about an earlier lease of the same connection don't count."""
+        kind = push[0]
+        if kind == b"renewed" and push[2] == self.token:
+            self.deadline_ns = max(self.deadline_ns, self._clock.here_ns(push[3]))
+        elif kind == b"lost" and push[2] == self.token:
+            self.lose(push[3].decode(errors="replace"))
+            self.deadline_ns = self._clock.here_ns(push[4])
+
+    def lose(self, reason: str) -> None:
+        """It is lost for certain. The first reason counts: others follow from it."""
+        self.loss = self.loss or reason or "the agent did not say why"
+
+    def extended(self, ttl_ms: int, reply: dict[bytes, Any], now_ns: int) -> None:
+        """The answer to an EXTEND, which was read now."""
+        self.ttl_ms = max(self.ttl_ms, ttl_ms)
+        self.deadline_ns = max(self.deadline_ns, self._clock.deadline_ns(reply, now_ns))
+
+    @property
+    def notice_ns(self) -> int:
+        """How long before its deadline a lease that was not renewed is as good as lost: the agent's rule."""
+        return min(self.ttl_ms * _NS_PER_MS // 5, _LONGEST_NOTICE_NS)
+
+    @property
+    def alarm_ns(self) -> int:
+        """When to warn without the agent. If it can speak, it did a moment ago, with the reason."""
+        return self.deadline_ns - self.notice_ns + min(self.notice_ns // 10, _HEAD_START_NS)
+
+    def due(self, now_ns: int) -> str:
+        """Why its holder has to be warned now; '' while there is no reason to."""
+        if self.loss:
+            return self.loss
+        if self.broken:
+            return "the agent closed the connection, so nobody renews it"
+        if now_ns >= self.alarm_ns:
+            return "its TTL ends" if self.detached else "the agent has not renewed it in time, nor said why"
+        return ""
+
+    def stale(self, now_ns: int) -> bool:
+        """True when the agent should know a later deadline: it pushes none to an app that doesn't read."""
+        return now_ns >= self.deadline_ns - self.notice_ns and not (self.loss or self.broken or self.detached)
+
+    def why_lost(self, now_ns: int) -> str:
+        """Why it can't be relied upon now; '' while it can."""
+        if self.loss:
+            return self.loss
+        if now_ns >= self.deadline_ns:
+            return "its deadline has passed"
+        if self.broken and now_ns >= self.deadline_ns - self.notice_ns:
+            return "the agent closed the connection, and the deadline is near"
+        return ""
+
+
+class HeldLease:
+    """A resource that this process holds, by whichever client. In a forked child it holds nothing."""
+
+    __slots__ = ("_over", "_pid", "_view")
+
+    def __init__(self, view: LeaseView) -> None:
+        self._view = view
+        self._pid = os.getpid()
+        self._over = False
+
+    @property
+    def resource(self) -> str | bytes:
+        """The name that was locked, as it was given."""
+        return self._view.resource
+
+    @property
+    def token(self) -> str:
+        """Who holds: 32 hex digits that no other lease has."""
+        return self._view.token.decode()
+
+    @property
+    def fence(self) -> int:
+        """In which order: larger than that of any earlier lease of the resource."""
+        return self._view.fence
+
+    @property
+    def deadline_ns(self) -> int:
+        """The end of its validity on CLOCK_BOOTTIME, as last known. Renewals move it on."""
+        return self._view.deadline_ns
+
+    def check(self) -> None:
+        """Raise LockLost when the resource can't be relied upon to be held now."""
+        if reason := self._why_lost():
+            raise self._lost(reason)
+
+    @property
+    def lost(self) -> bool:
+        """True when `check` would raise."""
+        return bool(self._why_lost())
+
+    def remaining(self) -> float:
+        """For how many seconds it is good if it is not renewed any more; 0 when it is lost."""
+        lost = self._why_lost()
+        return 0.0 if lost else max(0.0, (self._view.deadline_ns - boottime_ns()) / 1e9)
+
+    def _why_lost(self) -> str:
+        return self._gone() or self._view.why_lost(boottime_ns())
+
+    def _gone(self) -> str:
+        """Why this object holds nothing, whatever the agent may say; '' when it may hold."""
+        if self._pid != os.getpid():
+            return "it belongs to the process that this one was forked from"
+        return "it was released" if self._over else ""
+
+    def _lost(self, reason: str) -> LockLost:
+        error = LockLost(f"the lease of {self._view.resource!r} is lost: {reason}")
+        error.reason, error.deadline_ns = reason, self._view.deadline_ns
+        return error
+
+    def _judge(self, lost_before: str, failure: LockdError | None) -> bool:
+        """What a release comes to, by what was known before it and how UNLOCK failed. True: given back."""
+        view = self._view
+        if isinstance(failure, LockLost):
+            raise self._lost(view.loss or failure.reason) from None
+        # While its connection was open, the agent knew better than the deadline that was last heard of here.
+        if lost_before and (failure or view.broken or view.detached):
+            raise self._lost(lost_before) from failure
+        if failure is None or isinstance(failure, AgentUnreachable | NoQuorum | Draining):
+            return failure is None
+        raise failure
+
+    def __repr__(self) -> str:
+        state = self._gone() or self._view.why_lost(boottime_ns()) or "held"
+        return f"<Lease of {self._view.resource!r}, fence {self._view.fence}: {state}>"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a lease can't be pickled: it lives in the process that has its connection")
+
+
+class PushReceiver:
+    """Where a connection's pushes go: to the lease that it carries now, if any."""
+
+    __slots__ = ("view",)
+
+    def __init__(self) -> None:
+        self.view: LeaseView | None = None
+
+    def hear(self, push: list[Any]) -> None:
+        if self.view is not None:
+            self.view.hear(push)
+
+    async def hear_async(self, push: list[Any]) -> None:
+        self.hear(push)

@@ -1,0 +1,151 @@
+"""The one thread of a process that watches the leases whose holders asked to be told of a loss (`on_lost`).
+
+It sleeps in the kernel until an agent says something or closes a connection, or until a lease should have
+been renewed by now: an agent that hangs says nothing at all. Callbacks run in threads of their own, because
+the next loss can't wait for what an app does about the first.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable
+from contextlib import suppress
+from threading import RLock, Thread
+from typing import Any, Protocol
+from weakref import ref
+
+from lockd.client.connection import survive_forks
+from lockd.client.lease import LeaseView
+from lockd.clock import boottime_ns
+
+# Timers stand still while the machine is suspended, deadlines don't: so it looks at the clock this often.
+_LONGEST_SLEEP_S = 1.0
+_NEVER_NS = 1 << 63
+
+
+class Watchable(Protocol):
+    """A lease, to its watcher."""
+
+    @property
+    def view(self) -> LeaseView: ...
+
+    @property
+    def file(self) -> int:
+        """The number of its connection; -1 when it has none."""
+
+    def listen(self) -> None:
+        """Take in what the agent has said, without waiting: neither for it, nor for another thread."""
+
+
+class Watch:
+    """A lease that is watched. It doesn't keep the lease alive: one that its app has dropped has to end."""
+
+    __slots__ = ("file", "lease", "on_lost")
+
+    def __init__(self, lease: Watchable, on_lost: Callable[[Any, str], object]) -> None:
+        self.lease = ref(lease)
+        self.file = lease.file
+        self.on_lost = on_lost
+
+    @property
+    def key(self) -> int:
+        return self.file if self.file >= 0 else -id(self)
+
+
+class LossWatcher:
+    """Tells each watched lease's `on_lost` once: being in `_watches` means that it was not told yet."""
+
+    def __init__(self) -> None:
+        self._thread: Thread | None = None
+        self._fresh()
+        survive_forks(self)
+
+    def _fresh(self) -> None:
+        # An RLock: a lease can be finalized, and so forgotten, at any allocation, also at one under the lock.
+        self._lock = RLock()
+        self._watches: dict[int, Watch] = {}
+        self._next_ns = _NEVER_NS
+
+    def _forked(self) -> None:
+        if self._thread is not None:
+            self._thread = None
+            self._epoll.close()
+            os.close(self._bell)
+        self._fresh()
+
+    def watch(self, lease: Watchable, on_lost: Callable[[Any, str], object]) -> Watch:
+        """Watch `lease` until it is forgotten or its `on_lost` was called."""
+        watch = Watch(lease, on_lost)
+        with self._lock:
+            if self._thread is None:
+                self._start()
+            self._watches[watch.key] = watch
+            if watch.file >= 0:
+                self._epoll.register(watch.file, select.EPOLLIN)
+            if lease.view.alarm_ns < self._next_ns:
+                self._next_ns = lease.view.alarm_ns
+                os.eventfd_write(self._bell, 1)
+        return watch
+
+    def forget(self, watch: Watch) -> bool:
+        """Stop watching. False when that had happened already."""
+        with self._lock:
+            # A file's number may be another connection's by now.
+            if self._watches.get(watch.key) is not watch:
+                return False
+            del self._watches[watch.key]
+            if not self._watches:
+                # The thread sleeps without end now: the next lease has to wake it, however late it is due.
+                self._next_ns = _NEVER_NS
+            if watch.file >= 0:
+                with suppress(OSError):
+                    self._epoll.unregister(watch.file)
+            return True
+
+    def tell(self, watch: Watch, reason: str) -> None:
+        """Call `on_lost`, if that was not done yet."""
+        lease = watch.lease()
+        if self.forget(watch) and lease is not None:
+            call = Thread(target=watch.on_lost, args=(lease, reason), name="lockd on_lost", daemon=True)
+            try:
+                call.start()
+            except RuntimeError:  # no more threads to be had: late for others is better than never
+                call.run()
+
+    def _start(self) -> None:
+        self._epoll = select.epoll()
+        self._bell = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._epoll.register(self._bell, select.EPOLLIN)
+        self._thread = Thread(target=self._run, name="lockd watcher", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        while True:
+            left_s = max(0.0, (self._next_ns - boottime_ns()) / 1e9)
+            for file, _ in self._epoll.poll(min(left_s, _LONGEST_SLEEP_S) if self._watches else None):
+                if file == self._bell:
+                    os.eventfd_read(self._bell)
+                elif (watch := self._watches.get(file)) is not None:
+                    self._look_at(watch)
+            if boottime_ns() >= self._next_ns:
+                self._look_at_all()
+
+    def _look_at(self, watch: Watch) -> None:
+        lease = watch.lease()
+        if lease is None:
+            self.forget(watch)
+            return
+        lease.listen()
+        if reason := lease.view.due(boottime_ns()):
+            self.tell(watch, reason)
+
+    def _look_at_all(self) -> None:
+        for watch in list(self._watches.values()):
+            self._look_at(watch)
+        with self._lock:
+            leases = [lease for watch in self._watches.values() if (lease := watch.lease()) is not None]
+            self._next_ns = min((lease.view.alarm_ns for lease in leases), default=_NEVER_NS)
+
+
+watcher = LossWatcher()

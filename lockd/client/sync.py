@@ -1,0 +1,200 @@
+"""`from lockd import Client`: locks for programs with threads, through the agent of this host.
+
+    client = Client()
+    with client.lock("invoice:42", ttl=10, wait=5) as lease:
+        ledger.write(..., fence=lease.fence)
+
+The agent does the work. Each held lease has a connection of its own: the agent renews it while that is open,
+and frees it when it closes. So whatever goes wrong here, to close the connection is right. No thread is
+started unless a lease is to be watched (`on_lost`): one then watches them all.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Unpack
+from weakref import WeakSet
+
+from lockd.client.connection import AgentConnection, let_go, survive_forks
+from lockd.client.deadlines import AgentClock
+from lockd.client.errors import LockdError
+from lockd.client.lease import LeaseView
+from lockd.client.requests import (
+    LeaseOptions,
+    as_row,
+    key_of,
+    lock_request,
+    locks_request,
+    packed,
+    socket_path,
+    to_ms,
+)
+from lockd.client.sync_lease import Lease, OnLost
+from lockd.clock import boottime_ns
+
+__all__ = ["Client", "Lease", "LockBlock", "LockOptions"]
+
+
+class LockOptions(LeaseOptions, total=False):
+    """What `acquire` takes beside the resource."""
+
+    on_lost: OnLost | None
+
+
+class Client:
+    """Locks through the agent of this host. Threads may share it; a forked child gets connections of its own.
+
+    socket: where the agent listens; else LOCKD_SOCKET of the environment, else /run/lockd/lockd.sock.
+    timeout: how many seconds the agent may take for an answer, beyond a lock's `wait`.
+    max_idle: how many connections are kept open for the next locks.
+    """
+
+    def __init__(
+        self, socket: str | os.PathLike[str] | None = None, *, timeout: float = 5.0, max_idle: int = 64
+    ) -> None:
+        self.socket = socket_path(socket)
+        self.timeout = timeout
+        self._max_idle = max_idle
+        self._clock = AgentClock()
+        self._idle: deque[AgentConnection] = deque()
+        self._connections: WeakSet[AgentConnection] = WeakSet()
+        survive_forks(self)
+
+    def lock(self, resource: str | bytes, **options: Unpack[LockOptions]) -> LockBlock:
+        """For `with`: the resource is held while the block runs. Options: those of `acquire`.
+
+        When the lease was lost meanwhile, the end of the block raises LockLost, unless the block had raised.
+        """
+        return LockBlock(self, resource, options)
+
+    def acquire(
+        self,
+        resource: str | bytes,
+        *,
+        ttl: float = 10.0,
+        wait: float = 0.0,
+        max_hold: float | None = None,
+        detached: bool = False,
+        on_lost: OnLost | None = None,
+    ) -> Lease:
+        """Lock `resource` until the lease is released or its holder is gone. All times are in seconds.
+
+        ttl: after how long others get the resource when this host dies. While the lease is held, the agent
+        renews it again and again, but not beyond `max_hold` (None: that of its class).
+        wait: for how long to stand in line when another holds it.
+        detached: not renewed; it outlives this process and ends at its `ttl`.
+        on_lost: `on_lost(lease, reason)` is called once, in a thread of its own, before the deadline, when
+        the lease is lost or nobody is there to renew it any more; `lease.remaining()` says how much time is
+        left.
+
+        Raises Taken, or WaitTimeout after `wait`, when another holds it; NoQuorum, Denied, LimitReached,
+        Draining, ClockRefused; AgentUnreachable.
+        """
+        key, ttl_ms, wait_ms = key_of(resource), to_ms(ttl, "ttl"), to_ms(wait, "wait")
+        request = lock_request(key, ttl_ms, wait_ms, max_hold, detached)
+        connection = self._take()
+        try:
+            reply = connection.request(request, wait)
+            view = LeaseView(resource, key, ttl_ms, detached, reply, self._clock, boottime_ns())
+            if detached:
+                self._put(connection)
+                return Lease(self, view, None, on_lost)
+            connection.pushes.view = view
+            return Lease(self, view, connection, on_lost)
+        except LockdError:
+            self._put(connection)
+            raise
+        except BaseException:
+            # The agent may have granted it by now, and only closing tells it that nobody has the lease.
+            connection.close()
+            raise
+
+    def holder(self, resource: str | bytes) -> dict[str, Any] | None:
+        """Who holds a resource, on whichever host (resource, holder, host, pid, uid, ttl_ms, held_ms,
+        masters, of, quorum); None when it is free."""
+        row = self._request(packed(b"HOLDER", key_of(resource)))
+        return None if row is None else as_row(row)
+
+    def locks(self, pattern: str | bytes = "*", *, local: bool = False) -> list[dict[str, Any]]:
+        """Who holds which resources that match the glob; `local`: of those held through this agent only."""
+        return [as_row(row) for row in self._request(locks_request(pattern, local))]
+
+    def masters(self) -> list[dict[str, Any]]:
+        """Each master: its state, whether it has a vote, and why not."""
+        return [as_row(row) for row in self._request(packed(b"MASTERS"))]
+
+    def ping(self) -> float:
+        """How many seconds the agent took to answer."""
+        begun_s = time.perf_counter()
+        self._request(packed(b"PING"))
+        return time.perf_counter() - begun_s
+
+    def close(self) -> None:
+        """Close the idle connections. Leases that are held keep theirs."""
+        while True:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                return
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _forked(self) -> None:
+        let_go(list(self._connections))
+        self._connections = WeakSet()
+        self._idle = deque()
+
+    def _request(self, request: bytes) -> Any:
+        connection = self._take()
+        try:
+            return connection.request(request)
+        finally:
+            self._put(connection)
+
+    def _take(self) -> AgentConnection:
+        """An idle connection, or a new one."""
+        with suppress(IndexError):
+            while True:
+                connection = self._idle.pop()
+                if connection.idles():
+                    return connection
+                connection.close()
+        connection = AgentConnection(self.socket, self.timeout)  # type: ignore[abstract]
+        self._connections.add(connection)
+        connection.open()
+        return connection
+
+    def _put(self, connection: AgentConnection) -> None:
+        connection.pushes.view = None
+        if connection.settled and connection.is_connected and len(self._idle) < self._max_idle:
+            self._idle.append(connection)
+        else:
+            connection.close()
+
+
+class LockBlock:
+    """`with client.lock(...)`: locks on entering and releases on leaving."""
+
+    __slots__ = ("_client", "_lease", "_options", "_resource")
+
+    def __init__(self, client: Client, resource: str | bytes, options: LockOptions) -> None:
+        self._client = client
+        self._resource = resource
+        self._options = options
+
+    def __enter__(self) -> Lease:
+        self._lease = self._client.acquire(self._resource, **self._options)
+        return self._lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lease.__exit__(kind, error, trace)

@@ -1,0 +1,183 @@
+"""A held lease, for programs with threads."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from lockd.client.connection import AgentConnection
+from lockd.client.errors import AgentUnreachable, LockdError, LockLost
+from lockd.client.lease import HeldLease, LeaseView
+from lockd.client.loss_watch import Watch, watcher
+from lockd.client.requests import to_ms
+from lockd.clock import boottime_ns
+
+if TYPE_CHECKING:
+    from lockd.client.sync import Client
+
+OnLost = Callable[["Lease", str], object]
+
+
+class Lease(HeldLease):
+    """A resource that this process holds. Threads may share it; in a forked child it holds nothing.
+
+    What it says of itself is up to date: it takes in what the agent sent, and asks when that was long ago.
+    """
+
+    __slots__ = ("__weakref__", "_client", "_connection", "_turn", "_watch")
+
+    def __init__(
+        self, client: Client, view: LeaseView, connection: AgentConnection | None, on_lost: OnLost | None
+    ) -> None:
+        super().__init__(view)
+        self._client = client
+        self._connection = connection
+        self._turn = Lock()
+        self._watch: Watch | None = None
+        if on_lost is not None:
+            self._watch = watcher.watch(self, on_lost)
+
+    def extend(self, ttl: float) -> None:
+        """Have it last for at least `ttl` seconds from now. LockLost when it is lost. NoQuorum when too few
+        masters can be asked, and AgentUnreachable when its agent is gone: it is good until its deadline."""
+        ttl_ms = to_ms(ttl, "ttl")
+        if gone := self._gone():
+            raise self._lost(gone)
+        with self._turn:
+            self._hear()
+            self._extend(ttl_ms)
+
+    def release(self) -> bool:
+        """Give the resource back. LockLost when it was not held all the time.
+
+        False when there was nothing to give back, since it was released before or is the parent process's,
+        and when the agent can't be told: then it is free at its deadline.
+        """
+        if self._gone():
+            return False
+        with self._turn:
+            if self._over:
+                return False
+            self._over = True
+            if self._watch is not None:
+                watcher.forget(self._watch)
+            connection = self._connection
+            try:
+                told = self._give_back()
+            except BaseException:
+                if connection is not None:
+                    connection.close()
+                raise
+            if connection is not None:
+                self._client._put(connection)
+            return told
+
+    def _give_back(self) -> bool:
+        lost_before, failure = self._view.why_lost(boottime_ns()), None
+        try:
+            self._unlock(self._view.unlock_request())
+        except LockdError as error:
+            failure = error
+        return self._judge(lost_before, failure)
+
+    def _unlock(self, request: bytes) -> None:
+        try:
+            self._ask(request)
+        except AgentUnreachable as failure:
+            if failure.hangs:
+                raise
+            # Any agent can release it by its token: the next one of this host, perhaps.
+            self._client._request(request)
+
+    def _why_lost(self) -> str:
+        if gone := self._gone():
+            return gone
+        with self._turn:
+            self._hear()
+            if self._view.stale(boottime_ns()):
+                with suppress(LockdError):
+                    self._extend(self._view.ttl_ms)
+            return self._view.why_lost(boottime_ns())
+
+    def _extend(self, ttl_ms: int) -> None:
+        view = self._view
+        if view.loss:
+            raise self._lost(view.loss)
+        try:
+            reply = self._ask(view.extend_request(ttl_ms))
+            view.extended(ttl_ms, reply, boottime_ns())
+        except LockLost as error:
+            view.lose(error.reason)
+            raise self._lost(view.loss) from None
+
+    def _ask(self, request: bytes) -> Any:
+        if self._connection is None:
+            return self._client._request(request)
+        try:
+            return self._connection.request(request)
+        except AgentUnreachable as failure:
+            self._broke("the agent did not answer, so the connection was closed" if failure.hangs else "")
+            raise
+        except LockdError:
+            raise
+        except BaseException:
+            self._broke("an exchange with the agent was interrupted, so the connection was closed")
+            raise
+
+    def _hear(self) -> None:
+        if self._connection is not None and not self._connection.hear():
+            self._broke()
+
+    def _broke(self, loss: str = "") -> None:
+        """The connection is gone. If the agent closed it, the lease is what it was; if we did, it is lost."""
+        self._view.broken = True
+        if loss:
+            self._view.lose(loss)
+        if self._watch is not None:
+            watcher.tell(self._watch, self._view.due(boottime_ns()))
+
+    # For its watcher
+
+    @property
+    def view(self) -> LeaseView:
+        return self._view
+
+    @property
+    def file(self) -> int:
+        return -1 if self._connection is None else self._connection.file
+
+    def listen(self) -> None:
+        # Whoever has the turn reads what there is.
+        if self._turn.acquire(blocking=False):
+            try:
+                if not self._over:
+                    self._hear()
+            finally:
+                self._turn.release()
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.release()
+        except LockdError as failure:
+            if error is None:
+                raise
+            error.add_note(str(failure))
+
+    def __del__(self) -> None:
+        if self._over or self._pid != os.getpid():
+            return
+        if self._watch is not None:
+            watcher.forget(self._watch)
+        if self._connection is not None:
+            warnings.warn(f"{self!r} was never released", ResourceWarning, stacklevel=2, source=self)
+            self._connection.close()

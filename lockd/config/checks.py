@@ -1,0 +1,214 @@
+"""What is wrong between the fields of a configuration, and what works but is likely not meant.
+
+The former looks at the document as it was written: pydantic compares fields only once each is good by itself.
+"""
+
+from __future__ import annotations
+
+import grp
+import pwd
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel
+
+from lockd.config.addresses import endpoint
+from lockd.config.globs import matcher
+from lockd.config.problems import Loc, Problem, Schema, path_of, shown
+
+if TYPE_CHECKING:
+    from lockd.config.model import Config, Policy
+
+
+# ---- what is wrong between fields
+
+
+def _at(document: Any, *loc: str | int) -> Any:
+    """The value at a path of the document (or of models, when made in Python); None where there is none."""
+    for part in loc:
+        if isinstance(document, BaseModel):
+            document = getattr(document, str(part), None)
+        elif isinstance(document, dict):
+            document = document.get(part)
+        elif isinstance(document, list | tuple) and isinstance(part, int):
+            document = document[part]
+        else:
+            return None
+    return document
+
+
+def _items(document: Any, section: str) -> Sequence[Any]:
+    items = _at(document, section)
+    return items if isinstance(items, list | tuple) else ()
+
+
+_TAKEN_NAMES = {
+    "other": (
+        "is other, which is the class of what no class matches",
+        "write another name, or set its policy under defaults",
+    ),
+    "canary": ("is canary, which is the class of the agent's own lock (canary_ms)", "write another name"),
+}
+
+
+def contradictions(document: Any, schema: Schema) -> Iterator[Problem]:
+    """What is wrong between fields, each of which may be good by itself, or may not."""
+    yield from _wrong_number_of_masters(document)
+    yield from _repeated(document, "masters", "name", str)
+    yield from _repeated(document, "masters", "address", endpoint)
+    yield from _repeated(document, "classes", "name", str)
+    for index, one in enumerate(_items(document, "classes")):
+        if isinstance(name := _at(one, "name"), str) and name in _TAKEN_NAMES:
+            yield Problem(f"classes[{index}].name", *_TAKEN_NAMES[name])
+    yield from _wrong_pairs(document)
+    for low, high in _orders(document):
+        yield from _out_of_order(document, low, high, schema)
+
+
+def _wrong_number_of_masters(document: Any) -> Iterator[Problem]:
+    masters = _at(document, "masters")
+    if isinstance(masters, list | tuple) and len(masters) not in (1, 3, 5, 7, 9):
+        count = len(masters)
+        even = f", which survive no more failures than {count - 1} do" if count in (4, 6, 8) else ""
+        yield Problem("masters", f"has {count} masters{even}", "write 3, 5, 7 or 9 (or 1, to try things out)")
+
+
+def _repeated(document: Any, section: str, key: str, same: Callable[[str], object]) -> Iterator[Problem]:
+    seen: dict[object, str] = {}
+    for index, item in enumerate(_items(document, section)):
+        value, path = _at(item, key), f"{section}[{index}].{key}"
+        identity = same(value) if isinstance(value, str) else None
+        if identity is not None and seen.setdefault(identity, path) != path:
+            yield Problem(path, f"is {shown(value)}, the same as {seen[identity]}", f"write another {key}")
+
+
+def _wrong_pairs(document: Any) -> Iterator[Problem]:
+    password, file = _at(document, "auth", "password"), _at(document, "auth", "password_file")
+    if password is not None and file is not None:
+        yield Problem("auth", "has both password and password_file", "keep one, better password_file")
+    if _at(document, "auth", "username") is not None and password is None and file is None:
+        yield Problem("auth", "has a username but no password", "write password_file beside it")
+    if (_at(document, "tls", "cert_file") is None) != (_at(document, "tls", "key_file") is None):
+        yield Problem("tls", "has only one of cert_file and key_file", "write both, or neither")
+
+
+def _orders(document: Any) -> Iterator[tuple[Loc, Loc]]:
+    """Paths of numbers of which the first must not be above the second."""
+    yield ("min_ttl_ms",), ("max_ttl_ms",)
+    classes = [("classes", index, "max_ttl_ms") for index, _ in enumerate(_items(document, "classes"))]
+    for ceiling in (("defaults", "max_ttl_ms"), *classes):
+        yield ceiling, ("max_ttl_ms",)
+        yield ("min_ttl_ms",), ceiling
+    for what in ("connections", "leases", "waiters", "buffered_bytes"):
+        yield ("limits", f"{what}_per_user"), ("limits", what)
+    yield ("limits", "resource_bytes"), ("limits", "request_bytes")
+    yield ("limits", "request_bytes"), ("limits", "pipeline_bytes")
+    for what in ("pipeline_bytes", "unread_bytes"):
+        yield ("limits", what), ("limits", "buffered_bytes_per_user")
+
+
+def _out_of_order(document: Any, low: Loc, high: Loc, schema: Schema) -> Iterator[Problem]:
+    least, most = _number(document, low, schema), _number(document, high, schema)
+    written = [loc for loc in (low, high) if _at(document, *loc) is not None]
+    if least is None or most is None or least <= most or not written:
+        return
+    if max(written, key=len) == low:  # the more particular one is to blame
+        yield Problem(
+            path_of(low),
+            f"is {least}, above {path_of(high)} ({most})",
+            f"write at most {most}, or raise {path_of(high)}",
+        )
+    elif not str(low[-1]).endswith("_per_user"):  # a default per user above the total does no harm
+        yield Problem(
+            path_of(high),
+            f"is {most}, below {path_of(low)} ({least})",
+            f"write at least {least}, or lower {path_of(low)}",
+        )
+
+
+def _number(document: Any, loc: Loc, schema: Schema) -> int | None:
+    """The number at a path, or its default; None when it is inherited, or no number, as pydantic will say."""
+    value, field = _at(document, *loc), schema.field(loc)
+    if value is None and field and loc[0] != "classes":
+        value = field.default
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+# ---- what works, but is likely not meant
+
+
+def warnings_of(config: Config, source: Path | None) -> list[str]:
+    """Judged on this host and at this moment. `source` is the file that it was read from, if any."""
+    return [
+        *_warn_of_numbers(config),
+        *_warn_of_classes(config),
+        *_warn_of_unknown_names(config),
+        *_warn_of_open_secrets(config, source),
+    ]
+
+
+def _warn_of_numbers(config: Config) -> Iterator[str]:
+    if len(config.masters) == 1:
+        yield "masters: there is only one, and its failure stops all locking; write 3, 5, 7 or 9"
+    drift_ms = config.min_ttl_ms // 100 + 2
+    if config.min_ttl_ms - drift_ms <= config.min_validity_ms:
+        yield (
+            f"min_ttl_ms: a lease of {config.min_ttl_ms} ms is never granted: {drift_ms} ms for drift "
+            f"and min_validity_ms ({config.min_validity_ms}) use it up; raise min_ttl_ms"
+        )
+
+
+def _warn_of_classes(config: Config) -> Iterator[str]:
+    for index, one in enumerate(config.classes):
+        shadow = next((first for first in config.classes[:index] if _covers(first.match, one.match)), None)
+        if shadow is not None:
+            yield (
+                f"classes[{index}]: {one.name} is never reached, since {shadow.name} before it matches "
+                f"all of {one.match!r}; put {one.name} first"
+            )
+        if "[!" in one.match:
+            yield (
+                f"classes[{index}]: [! in {one.match!r} is a set with the character '!' in it; "
+                "write [^ for what is not in a set"
+            )
+        if (one.users, one.groups) != (None, None) and not one.users and not one.groups:
+            yield f"classes[{index}]: nobody may lock {one.name}; name someone in its users or groups"
+
+
+def _covers(earlier: str, later: str) -> bool:
+    """Whether a glob matches all that a later one does, where that is plain: [, ? and \\ are left alone."""
+    plain = not set("[?\\").intersection(earlier) and not set("[\\").intersection(later)
+    return earlier == later or (plain and matcher(_bytes(earlier))(_bytes(later)))
+
+
+def _bytes(glob: str) -> bytes:
+    return glob.encode("utf-8", "surrogateescape")
+
+
+def _warn_of_unknown_names(config: Config) -> Iterator[str]:
+    named = [("admin_group", "group", config.admin_group), ("socket.group", "group", config.socket.group)]
+    policies: dict[str, Policy] = {"defaults": config.defaults}
+    policies |= {f"classes[{index}]": one for index, one in enumerate(config.classes)}
+    for path, policy in policies.items():
+        named += [(f"{path}.users", "user", name) for name in policy.users or ()]
+        named += [(f"{path}.groups", "group", name) for name in policy.groups or ()]
+    for path, kind, name in named:
+        if name is not None and not _on_this_host(kind, name):
+            yield f"{path}: there is no {kind} {name!r} on this host; create it, or correct the name"
+
+
+def _on_this_host(kind: str, name: str) -> bool:
+    try:
+        return bool(pwd.getpwnam(name) if kind == "user" else grp.getgrnam(name))
+    except (KeyError, ValueError):
+        return False
+
+
+def _warn_of_open_secrets(config: Config, source: Path | None) -> Iterator[str]:
+    for name, path in (
+        ("password", source if config.auth.password else None),
+        ("password_file", config.auth.password_file),
+    ):
+        if path is not None and path.exists() and path.stat().st_mode & 0o004:
+            yield f"auth.{name}: everybody on this host can read it; chmod o-r {path}"

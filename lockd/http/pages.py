@@ -1,0 +1,219 @@
+"""What there is to read at the agent's HTTP port, and how often it is made anew.
+
+Readers are strangers, and the interpreter has one lock: a thread that makes a page holds up the event loop.
+So whatever takes a look at everything is made by one thread, one page at a time, and kept for a moment
+(server.FRESH_S) after it was made, however many ask. What is kept is few: a page for people, and one
+in each of two formats, plain and compressed. A query can't make it more, since none is taken.
+"""
+
+from __future__ import annotations
+
+import gzip
+import time
+from collections.abc import Callable
+from functools import partial
+from http import HTTPStatus
+from queue import SimpleQueue
+from threading import Thread
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from prometheus_client.exposition import choose_encoder, gzip_accepted
+
+from lockd.http.head import Head
+from lockd.http.status_page import STYLE_HASH
+
+if TYPE_CHECKING:
+    from lockd.http.host_names import HostNames
+    from lockd.metrics.collector import Metrics
+
+Alive = Callable[[], bool]
+Ready = Callable[[], tuple[bool, str]]
+Failed = Callable[[str, Exception], None]
+Status = Callable[[], bytes]
+"""The page for people."""
+
+P = TypeVar("P")
+
+TEXT = "text/plain; charset=utf-8"
+HTML = "text/html; charset=utf-8"
+SAFETY: tuple[tuple[str, str], ...] = (
+    (
+        "Content-Security-Policy",
+        f"default-src 'none'; style-src 'sha256-{STYLE_HASH}'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'",
+    ),
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+    ("Referrer-Policy", "no-referrer"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Cache-Control", "no-store"),
+)
+"""With every answer: a page of another origin can neither show nor use it, and nothing in it runs."""
+INDEX = """lockd
+
+/metrics  for Prometheus
+/healthz  200 while the agent is alive
+/readyz   200 while a quorum of the masters has a vote and apps find the socket, else why not
+"""
+_READY_CHARS = 4_000
+_OPENMETRICS = "application/openmetrics-text"
+_FORMATS = {"": choose_encoder(""), _OPENMETRICS: choose_encoder(f"{_OPENMETRICS}; version=1.0.0")}
+
+
+class Page(NamedTuple):
+    """An answer; `compressed` for who takes gzip. The body is left out, but counted, for HEAD."""
+
+    status: int
+    body: bytes
+    content_type: str = TEXT
+    compressed: bytes | None = None
+    more: tuple[tuple[str, str], ...] = ()
+
+
+def text_page(status: int, text: str, *more: tuple[str, str]) -> Page:
+    return Page(status, (text.rstrip("\n") + "\n").encode(errors="backslashreplace"), more=more)
+
+
+class KeptPage:
+    """A page that costs something: made by the Maker's thread, and read until it is too old."""
+
+    def __init__(self, path: str, make: Callable[[], Page]) -> None:
+        self.path = path
+        self.make = make
+        self.wanted = False
+        self._made_s = float("-inf")
+        self._page: Page | None = None
+
+    def since(self, when_s: float) -> Page | None:
+        """What was made at that time or later, on the monotonic clock."""
+        return self._page if self._made_s >= when_s else None
+
+    def keep(self, page: Page, now_s: float) -> None:
+        self._page = page
+        self._made_s = now_s  # last: it is read from another thread
+
+
+class Maker:
+    """The one thread that makes pages. `made` is called from it after each."""
+
+    def __init__(self, failed: Failed, made: Callable[[], None]) -> None:
+        self._failed = failed
+        self._made = made
+        self._queue: SimpleQueue[KeptPage | None] = SimpleQueue()
+        self._thread = Thread(target=self._run, name="metrics pages", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Not waited for: what it makes may take a while, and nobody reads it any more."""
+        self._queue.put(None)
+
+    def want(self, page: KeptPage) -> None:
+        """Have it made, once for all who ask meanwhile."""
+        if not page.wanted:
+            page.wanted = True
+            self._queue.put(page)
+
+    def _run(self) -> None:
+        while (kept := self._queue.get()) is not None:
+            page = guarded(kept.path, kept.make, self._failed)
+            kept.keep(page, time.monotonic())
+            kept.wanted = False
+            self._made()
+
+
+def guarded(path: str, make: Callable[[], P], failed: Failed) -> P | Page:
+    """A mistake in one page must show, but neither end the thread nor tell a stranger more than its kind."""
+    try:
+        return make()
+    except Exception as error:
+        failed(path, error)
+        return text_page(HTTPStatus.INTERNAL_SERVER_ERROR, f"this page failed: {type(error).__name__}")
+
+
+class Pages:
+    """Which answer a request gets: a page at once, or one that is kept and may have to be made first."""
+
+    def __init__(
+        self,
+        metrics: Metrics,
+        alive: Alive,
+        ready: Ready,
+        failed: Failed,
+        status: Status | None,
+        names: HostNames,
+    ) -> None:
+        self._alive = alive
+        self._ready = ready
+        self._failed = failed
+        self._names = names
+        self._formats = {one: KeptPage("/metrics", partial(_exposition, metrics, one)) for one in _FORMATS}
+        self._status = None if status is None else KeptPage("/", partial(_for_people, status))
+        self._pages: dict[str, Callable[[Head], Page | KeptPage]] = {
+            "/": lambda _: self._status or text_page(HTTPStatus.OK, INDEX),
+            "/metrics": self._metrics,
+            "/healthz": lambda _: self._health(),
+            "/readyz": lambda _: self._readiness(),
+        }
+
+    def answer(self, head: Head) -> Page | KeptPage:
+        if head.host is not None and head.host not in self._names:
+            return text_page(
+                HTTPStatus.MISDIRECTED_REQUEST,
+                "This agent does not answer under that name: ask by the IP address, or as localhost; "
+                "other names go into metrics_hosts of its configuration.",
+            )
+        if head.method not in ("GET", "HEAD"):
+            return text_page(HTTPStatus.METHOD_NOT_ALLOWED, "only GET and HEAD", ("Allow", "GET, HEAD"))
+        page_of = self._pages.get(head.path)
+        if page_of is None:
+            return text_page(HTTPStatus.NOT_FOUND, "no such page")
+        if head.query:
+            return text_page(HTTPStatus.BAD_REQUEST, "this page takes no parameters: it is always whole")
+        return guarded(head.path, lambda: page_of(head), self._failed)
+
+    def _metrics(self, head: Head) -> KeptPage:
+        return self._formats[_OPENMETRICS if _OPENMETRICS in head.header("Accept") else ""]
+
+    def _health(self) -> Page:
+        if self._alive():
+            return text_page(HTTPStatus.OK, "ok")
+        return text_page(HTTPStatus.SERVICE_UNAVAILABLE, "the event loop does not run")
+
+    def _readiness(self) -> Page:
+        ready, text = self._ready()
+        if ready:
+            return text_page(HTTPStatus.OK, text[:_READY_CHARS] or "ok")
+        return text_page(HTTPStatus.SERVICE_UNAVAILABLE, text[:_READY_CHARS] or "not ready")
+
+
+def _exposition(metrics: Metrics, wanted: str) -> Page:
+    """/metrics in a format, as prometheus_client writes it."""
+    encode, content_type = _FORMATS[wanted]
+    body = encode(metrics.registry)
+    return Page(HTTPStatus.OK, body, content_type, gzip.compress(body, compresslevel=6))
+
+
+def _for_people(status: Status) -> Page:
+    return Page(HTTPStatus.OK, status(), HTML)
+
+
+def as_bytes(page: Page, head: Head | None) -> bytes:
+    """The whole answer to a request; None: to one that could not be read."""
+    compressed = page.compressed if head and gzip_accepted(head.header("Accept-Encoding")) else None
+    body = page.body if compressed is None else compressed
+    lines = [
+        f"HTTP/1.0 {page.status} {HTTPStatus(page.status).phrase}",
+        "Server: lockd",
+        f"Content-Type: {page.content_type}",
+        f"Content-Length: {len(body)}",
+        *(["Content-Encoding: gzip"] if compressed is not None else []),
+        *(["Vary: Accept, Accept-Encoding"] if page.compressed is not None else []),
+        *(f"{name}: {value}" for name, value in (*SAFETY, *page.more)),
+        "Connection: close",
+        "",
+        "",
+    ]
+    text = "\r\n".join(lines).encode()
+    return text if head and head.method == "HEAD" else text + body

@@ -1,0 +1,54 @@
+"""The agent, as the commands of `lockctl` ask it. redis-py takes a while to load: only asking loads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lockd.lockctl.run.job import Refused, Unreachable
+
+ANSWER_WITHIN_S = 10.0
+
+Row = Mapping[str, Any]
+
+
+class Agent:
+    """The agent of this host, asked one thing at a time."""
+
+    def __init__(self, socket_path: str) -> None:
+        self.socket_path = socket_path
+
+    def ask(self, *words: str | int, within_s: float = ANSWER_WITHIN_S) -> Any:
+        """The reply to a command. Raises Refused or Unreachable."""
+        import redis
+        from redis.backoff import NoBackoff
+        from redis.retry import Retry
+
+        try:
+            with redis.Redis(
+                unix_socket_path=self.socket_path,
+                protocol=3,
+                socket_timeout=within_s,
+                retry=Retry(NoBackoff(), 0),
+                decode_responses=True,
+                encoding_errors="surrogateescape",
+            ) as client:
+                return client.execute_command(*words)
+        except redis.ResponseError as error:
+            raise Refused.by(str(error), command=str(words[0])) from error
+        except redis.TimeoutError as error:
+            raise Unreachable("the agent doesn't answer") from error
+        except (redis.RedisError, OSError) as error:
+            raise Unreachable(
+                f"can't reach the agent at {self.socket_path}: {_system_error(error)}"
+            ) from error
+
+
+def _system_error(error: BaseException) -> str:
+    """What the system said. redis-py wraps it in words about hosts and ports."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, OSError) and cause.strerror:
+            return cause.strerror
+        cause = cause.__cause__ or cause.__context__
+    return str(error)

@@ -1,0 +1,499 @@
+"""The checks of `lockctl doctor`: is all well with lockd on this host, and if not, what to do?
+
+First the facts are gathered, from the socket's file, the agent and two locks taken on trial. Then each check
+looks at those that it is about and returns its findings. A check asks nothing and nobody, so each is tested
+on its own.
+"""
+
+from __future__ import annotations
+
+import os
+import socket as sockets
+import stat
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from enum import IntEnum
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Self
+
+from lockd import __version__
+from lockd.clock import boottime_ns
+from lockd.core.slewing import MOST_PPM
+from lockd.lockctl.run.job import Refused, Unreachable
+
+NS_PER_MS = 1_000_000
+
+SLOW_PING_US = 100_000
+# A quarter of the agent's usual patience with a master, 250 ms.
+SLOW_MASTER_US = 62_500
+# Half of what the agent lets a clock be off before a vote is refused, 100 ms.
+CLOCK_OFF_US = 50_000
+# A grant is answered at the quorum: the other masters follow at once.
+SETTLED_MS = 1000
+CANARY_TTL_MS = 5000
+
+Ask = Callable[..., Any]
+
+
+class Verdict(IntEnum):
+    """What a finding comes to. The worst of all is the exit status of `lockctl doctor`."""
+
+    OK = 0
+    WARNING = 1
+    FAILURE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a check has found, and what to do next when it is not well."""
+
+    check: str
+    verdict: Verdict
+    what: str
+    then: str = ""
+
+    def as_row(self) -> dict[str, str]:
+        return {
+            "check": self.check,
+            "verdict": self.verdict.name.lower(),
+            "what": self.what,
+            "next": self.then,
+        }
+
+
+def verdict_of(findings: Iterable[Finding]) -> Verdict:
+    """The worst of them."""
+    return max((finding.verdict for finding in findings), default=Verdict.OK)
+
+
+# The facts
+
+
+@dataclass(frozen=True, slots=True)
+class SocketFile:
+    """The socket's file. `mode` and `folder_mode` are None where there is nothing to see; `writable`: by
+    us."""
+
+    path: str
+    mode: int | None = None
+    writable: bool = False
+    folder_mode: int | None = None
+
+    @classmethod
+    def at(cls, path: str) -> SocketFile:
+        return cls(path, _mode(path), os.access(path, os.W_OK), _mode(os.path.dirname(path) or "."))
+
+
+def _mode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_mode
+    except OSError:
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class AgentAnswer:
+    """What the agent says of itself, and how long a PING took. `info`: the fields of INFO."""
+
+    took_us: int
+    info: Mapping[str, Any]
+
+    @property
+    def version(self) -> str:
+        return str(self.info.get("lockd_version", "unknown"))
+
+
+class _FromRow:
+    """Frozen types made from the maps that the agent answers with; what else is in a map is left out."""
+
+    @classmethod
+    def from_row(cls, row: Mapping[str, Any]) -> Self:
+        return cls(**{field.name: row[field.name] for field in fields(cls)})  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class Master(_FromRow):
+    """A master as the agent sees it. max_ttl_ms: the ceiling in its identity, None when it has none."""
+
+    name: str
+    state: str
+    vote: int
+    reason: str
+    rtt_us: int
+    clock_offset_us: int | None
+    version: str
+    max_ttl_ms: int | None
+
+
+@dataclass(frozen=True)
+class HeldLease(_FromRow):
+    """A lease that this host's agent has granted, on `masters` of `of` masters."""
+
+    resource: str
+    held_ms: int
+    masters: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """A lock that was taken on trial; the times are CLOCK_BOOTTIME as this process sees it."""
+
+    asked_ns: int
+    answered_ns: int
+    ttl_ms: int
+    fence: int
+    deadline_ns: int
+
+    @property
+    def took_us(self) -> int:
+        return (self.answered_ns - self.asked_ns) // 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """Locks taken and released one after the other on a resource of ours. trouble: why there is not another
+    one."""
+
+    grants: tuple[Grant, ...] = ()
+    trouble: Refused | Unreachable | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Configured:
+    """What a configuration file says. problems: why it can't be used; the rest is empty then."""
+
+    path: str
+    max_ttl_ms: int | None = None
+    fingerprint: str = ""
+    problems: str = ""
+
+    @classmethod
+    def at(cls, path: str) -> Configured:
+        from lockd.config.model import load
+        from lockd.config.problems import ConfigError
+
+        try:
+            config = load(Path(path))
+        except ConfigError as error:
+            return cls(path, problems="; ".join(str(error).splitlines()))
+        return cls(path, config.max_ttl_ms, config.fingerprint())
+
+
+def examine(ask: Ask, socket_path: str, config_path: str | None = None) -> list[Finding]:
+    """All checks, in the order in which one would look. `ask` sends the agent a command, or raises Refused or
+    Unreachable."""
+    findings = check_socket(SocketFile.at(socket_path))
+    try:
+        agent = _ask_agent(ask)
+        masters = [Master.from_row(row) for row in ask("MASTERS")]
+        held = [HeldLease.from_row(row) for row in ask("LOCKS", "*", "LOCAL") if not row.get("lost")]
+    except (Refused, Unreachable) as error:
+        return [*findings, no_answer(error)]
+    canary = fly_canary(ask)
+    configured = None if config_path is None else Configured.at(config_path)
+    return [
+        *findings,
+        *check_agent(agent),
+        *check_configuration(configured, agent),
+        *check_quorum(masters),
+        *check_masters(masters),
+        *check_round_trips(masters),
+        *check_clocks(masters),
+        *check_slewing(agent),
+        *check_max_ttl(masters, configured),
+        *check_versions(masters),
+        *check_canary(canary),
+        *check_fences(canary.grants),
+        *check_boottime(canary.grants),
+        *check_leases(held),
+    ]
+
+
+def _ask_agent(ask: Ask) -> AgentAnswer:
+    ask("PING")  # the first one loads what asking needs
+    started_ns = time.monotonic_ns()
+    ask("PING")
+    return AgentAnswer((time.monotonic_ns() - started_ns) // 1000, ask("INFO"))
+
+
+def fly_canary(ask: Ask, times: int = 2) -> Canary:
+    """Lock and release a resource that is nobody else's, as an app would."""
+    resource = f"lockctl-doctor:{sockets.gethostname()}:{os.getpid()}"
+    grants: list[Grant] = []
+    try:
+        for _ in range(times):
+            asked_ns = boottime_ns()
+            lease = ask("LOCK", resource, CANARY_TTL_MS, "DETACHED")
+            grants.append(Grant(asked_ns, boottime_ns(), CANARY_TTL_MS, lease["fence"], lease["deadline_ns"]))
+            ask("UNLOCK", resource, lease["token"])
+    except (Refused, Unreachable) as error:
+        return Canary(tuple(grants), error)
+    return Canary(tuple(grants))
+
+
+# The checks
+
+
+def check_socket(file: SocketFile) -> list[Finding]:
+    """Is the socket there, may we use it, and may nobody put another in its place?"""
+
+    def failure(what: str, then: str) -> list[Finding]:
+        return [Finding("socket", Verdict.FAILURE, f"{file.path} {what}", then)]
+
+    if file.mode is None:
+        then = "start the agent, or name its socket with --socket or LOCKD_SOCKET"
+        return failure("is not there", f"{then}; if it runs, see LockdAppSocketGone.md")
+    if not stat.S_ISSOCK(file.mode):
+        return failure("is no socket", "name the agent's socket with --socket or LOCKD_SOCKET")
+    if not file.writable:
+        mode = stat.S_IMODE(file.mode)
+        return failure(f"has mode {mode:04o}, and you may not use it", "join its group, or see socket.group")
+    others_may_replace = (
+        file.folder_mode is not None and file.folder_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH
+    )
+    if others_may_replace:
+        what = f"the folder of {file.path} may be written by anybody, who could put another socket there"
+        return [Finding("socket", Verdict.WARNING, what, "chmod o-w that folder, or use /run/lockd")]
+    return [Finding("socket", Verdict.OK, f"{file.path}, mode {stat.S_IMODE(file.mode):04o}")]
+
+
+def no_answer(error: Refused | Unreachable) -> Finding:
+    """The agent doesn't answer: nothing more can be checked."""
+    then = "look at it and its log: systemctl status lockd, journalctl -u lockd"
+    return Finding("agent", Verdict.FAILURE, str(error), then)
+
+
+def check_agent(agent: AgentAnswer) -> list[Finding]:
+    """Does it answer quickly, is it of our version, does it still serve?"""
+    found = []
+    if agent.took_us > SLOW_PING_US:
+        what = f"a PING took {agent.took_us / 1000:.0f} ms"
+        found.append(
+            Finding("agent", Verdict.WARNING, what, "is this host short of CPU? See its lockd_* metrics")
+        )
+    if agent.version != __version__:
+        what = f"the agent is version {agent.version}, lockctl {__version__}"
+        found.append(Finding("agent", Verdict.WARNING, what, "restart the agent if it was upgraded since"))
+    if int(agent.info.get("draining", 0)):
+        found.append(Finding("agent", Verdict.WARNING, "it is stopping: it grants nothing", "start it again"))
+    what = f"answers in {agent.took_us / 1000:.1f} ms, version {agent.version}"
+    return found or [Finding("agent", Verdict.OK, what)]
+
+
+def check_configuration(configured: Configured | None, agent: AgentAnswer) -> list[Finding]:
+    """Does the agent run with the configuration that is in the file?"""
+    if configured is None:
+        return []
+    if configured.problems:
+        then = f"lockd check-config {configured.path}"
+        return [Finding("configuration", Verdict.FAILURE, f"{configured.path}: {configured.problems}", then)]
+    running = agent.info.get("config_fingerprint")
+    if str(running) != configured.fingerprint:
+        what = f"{configured.path} is {configured.fingerprint}, the agent runs with {running}"
+        then = "if the file was changed, restart the agent; else name the file that it was started with"
+        return [Finding("configuration", Verdict.WARNING, what, then)]
+    return [Finding("configuration", Verdict.OK, f"the agent runs with {configured.path}")]
+
+
+def check_quorum(masters: Sequence[Master]) -> list[Finding]:
+    """How many votes are there, and how many of them can be lost?"""
+    votes, quorum = sum(master.vote for master in masters), len(masters) // 2 + 1
+    what = f"{votes} of {len(masters)} masters have a vote, {quorum} are needed"
+    if votes < quorum:
+        then = "no lock is granted on this host: bring masters back, see below"
+        return [Finding("quorum", Verdict.FAILURE, what, then)]
+    if votes == len(masters):
+        return [Finding("quorum", Verdict.OK, f"{what}: {votes - quorum} may fail")]
+    spare = "not one more may fail" if votes == quorum else f"{votes - quorum} more may fail"
+    return [Finding("quorum", Verdict.WARNING, f"{what}: {spare}", "bring the others back, see below")]
+
+
+_THEN = {
+    "up": "wait, or look at the clock of its host: chronyc tracking",
+    "stalled": "it takes long to answer: look at the disk of its host, and at the network",
+    "connecting": "wait a moment; if it stays, look at the address, the network, and its credentials",
+    "down": "is Redis running there (systemctl status), is it in quarantine, is a firewall in between?",
+    "foreign": "is its address that of another cluster's master? Then correct it in the configuration. Was "
+    "cluster init or recover broken off? Then do that again",
+    "copied": "wipe it and admit it; while a replica is attached, detach that: see LockMasterCopied.md",
+    "other_members": "correct the list of masters in this host's configuration: see LockMembersDiffer.md",
+    "other_format": "the same version of lockd on all app hosts, then lockctl cluster upgrade: see "
+    "LockMasterWrongIdentity.md",
+    "replaced": "an old machine or old data: switch it off, or wipe it and admit it",
+    "misplaced": "put its address into the entry of that name, on all hosts alike",
+    "duplicate": "give each entry an address of its own: two lead to one Redis",
+    "misconfigured": "mend that on the master: the agent refuses what breaks its promises",
+    "miscounting": "mend its clock if that is days behind, else see LockMasterMiscounting.md",
+    "unidentified": "it holds other data: is it meant for lockd? Then empty it, and admit it",
+    "loading": "wait until it has read its data",
+}
+
+
+def check_masters(masters: Sequence[Master]) -> list[Finding]:
+    """Which masters have no vote, and what gives it back to them?"""
+    admit = _way_for_blank(masters)
+    return [
+        Finding("master", Verdict.WARNING, f"{master.name} has no vote: {_why(master)}", _then(master, admit))
+        for master in masters
+        if not master.vote
+    ]
+
+
+def _way_for_blank(masters: Sequence[Master]) -> str:
+    """By how many have their data: one by one, anew around them, or anew altogether."""
+    blank = sum(master.state == "blank" for master in masters)
+    if blank == len(masters):
+        return "lockctl cluster init"
+    if blank > len(masters) - (len(masters) // 2 + 1):
+        return "lockctl cluster recover: too many lost their data to admit them, see LockMajorityWiped.md"
+    return "lockctl master admit {name}"
+
+
+def _why(master: Master) -> str:
+    return f"{master.state}, {master.reason}" if master.reason else master.state
+
+
+def _then(master: Master, admit: str) -> str:
+    if master.state == "blank":
+        return admit.format(name=master.name)
+    if master.state == "outdated":
+        return f"lockctl master admit {master.name}"
+    return _THEN.get(master.state, "see the agent's log")
+
+
+def check_round_trips(masters: Sequence[Master]) -> list[Finding]:
+    """Is a master slow to answer?"""
+    slow = [master for master in masters if master.vote and master.rtt_us > SLOW_MASTER_US]
+    if slow:
+        what = ", ".join(f"{master.name} takes {master.rtt_us / 1000:.0f} ms" for master in slow)
+        then = "look at the disk of its host (every write is synced) and at the network"
+        return [Finding("round trip", Verdict.WARNING, what, then)]
+    slowest = max((master.rtt_us for master in masters if master.vote), default=0)
+    return [Finding("round trip", Verdict.OK, f"{slowest / 1000:.1f} ms at most")]
+
+
+def check_clocks(masters: Sequence[Master]) -> list[Finding]:
+    """Do the clocks of the masters agree?"""
+    known = [
+        (master, master.clock_offset_us)
+        for master in masters
+        if master.vote and master.clock_offset_us is not None
+    ]
+    off = [
+        f"{master.name} by {offset_us / 1000:+.0f} ms"
+        for master, offset_us in known
+        if abs(offset_us) > CLOCK_OFF_US
+    ]
+    if off:
+        what = f"off the median of the masters: {', '.join(off)}"
+        then = "is chrony running there? chronyc tracking; a jump takes its vote away"
+        return [Finding("clocks", Verdict.WARNING, what, then)]
+    most_us = max((abs(offset_us) for _, offset_us in known), default=0)
+    return [Finding("clocks", Verdict.OK, f"{most_us / 1000:.1f} ms apart from their median at most")]
+
+
+def check_slewing(agent: AgentAnswer) -> list[Finding]:
+    """Is this host's own clock slewed faster than leases allow for? Then no vote counts here."""
+    if "clock_slew_ppm" not in agent.info:
+        return []
+    ppm = int(agent.info["clock_slew_ppm"])
+    what = f"this host's clock is slewed by {ppm} ppm, {MOST_PPM} at most"
+    if abs(ppm) <= MOST_PPM:
+        return [Finding("slewing", Verdict.OK, what)]
+    then = "no lock is granted on this host: chronyc tracking, and see LockClockSlewed.md"
+    return [Finding("slewing", Verdict.FAILURE, what, then)]
+
+
+def check_max_ttl(masters: Sequence[Master], configured: Configured | None) -> list[Finding]:
+    """Does the TTL ceiling on the masters agree with itself, and with the configuration? The guards rest on
+    it."""
+    ceilings = {master.name: master.max_ttl_ms for master in masters if master.max_ttl_ms is not None}
+    if not ceilings:
+        return []
+    lowest, highest = min(ceilings.values()), max(ceilings.values())
+    if lowest != highest:
+        what = "masters differ: " + ", ".join(f"{name} {ms} ms" for name, ms in ceilings.items())
+        return [Finding("max ttl", Verdict.WARNING, what, "finish the change of it, guards first")]
+    wanted = None if configured is None else configured.max_ttl_ms
+    if wanted is not None and wanted > lowest:
+        what = f"the configuration allows {wanted} ms, the masters refuse more than {lowest} ms"
+        then = "raise it on the guards and the masters first, or lower max_ttl_ms"
+        return [Finding("max ttl", Verdict.FAILURE, what, then)]
+    if wanted is not None and wanted < lowest:
+        what = f"the configuration allows {wanted} ms, the masters {lowest} ms"
+        return [
+            Finding("max ttl", Verdict.WARNING, what, "finish the change of it: masters next, guards last")
+        ]
+    return [Finding("max ttl", Verdict.OK, f"{lowest} ms")]
+
+
+def check_versions(masters: Sequence[Master]) -> list[Finding]:
+    """Do all masters run the same software?"""
+    by_version: dict[str, list[str]] = {}
+    for master in masters:
+        if master.version:
+            by_version.setdefault(master.version, []).append(master.name)
+    if len(by_version) > 1:
+        what = "; ".join(f"{version}: {', '.join(names)}" for version, names in sorted(by_version.items()))
+        return [Finding("versions", Verdict.WARNING, what, "finish the upgrade, one master at a time")]
+    return [Finding("versions", Verdict.OK, f"all {version}") for version in by_version]
+
+
+def check_canary(canary: Canary) -> list[Finding]:
+    """Can a lock be taken and released?"""
+    if canary.trouble is None:
+        slowest_us = max(grant.took_us for grant in canary.grants)
+        return [
+            Finding(
+                "lock",
+                Verdict.OK,
+                f"taken and released {len(canary.grants)} times, in {slowest_us / 1000:.1f} ms",
+            )
+        ]
+    what = f"a lock could not be taken and released: {canary.trouble}"
+    if isinstance(canary.trouble, Refused) and canary.trouble.code in ("DENIED", "LIMIT", "ERR"):
+        return [
+            Finding("lock", Verdict.WARNING, what, "it may work for others: do this as a user who may lock")
+        ]
+    return [Finding("lock", Verdict.FAILURE, what, "see the masters above, and the agent's log")]
+
+
+def check_fences(grants: Sequence[Grant]) -> list[Finding]:
+    """Does each grant have a higher fence than the one before?"""
+    if len(grants) < 2:
+        return []
+    fences = [grant.fence for grant in grants]
+    text = ", ".join(map(str, fences))
+    if all(before < after for before, after in pairwise(fences)):
+        return [Finding("fences", Verdict.OK, f"grow: {text}")]
+    what = f"do not grow: {text}"
+    return [
+        Finding(
+            "fences", Verdict.FAILURE, what, "stop relying on fences, and report this with the agent's log"
+        )
+    ]
+
+
+def check_boottime(grants: Sequence[Grant]) -> list[Finding]:
+    """Do we and the agent mean the same by a deadline?"""
+    for grant in grants:
+        if not grant.asked_ns < grant.deadline_ns <= grant.answered_ns + grant.ttl_ms * NS_PER_MS:
+            off_ms = (grant.deadline_ns - grant.answered_ns) // NS_PER_MS
+            what = f"a lease of {grant.ttl_ms} ms has a deadline {off_ms} ms from now"
+            then = "CLOCK_BOOTTIME differs between here and the agent: is one of them in a time namespace?"
+            return [Finding("boottime", Verdict.FAILURE, what, then)]
+    return [Finding("boottime", Verdict.OK, "deadlines are on this process's clock")] if grants else []
+
+
+def check_leases(held: Sequence[HeldLease]) -> list[Finding]:
+    """Is what is held on all masters? A lease on a mere quorum is one lost key away from a second holder."""
+    thin = [lease for lease in held if lease.masters < lease.of and lease.held_ms >= SETTLED_MS]
+    if not thin:
+        return [Finding("leases", Verdict.OK, f"{len(held)} held by this host's agent, all on all masters")]
+    shown = ", ".join(f"{lease.resource} ({lease.masters} of {lease.of})" for lease in thin[:5])
+    more = f" and {len(thin) - 5} more" if len(thin) > 5 else ""
+    then = "the next renewals put them back as the masters return; detached leases stay so until extended"
+    return [Finding("leases", Verdict.WARNING, f"on fewer than all masters: {shown}{more}", then)]

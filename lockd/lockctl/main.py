@@ -1,0 +1,95 @@
+"""The command `lockctl`: locks for shell scripts, and what operators see and do.
+
+Each command asks the agent of this host and prints what it says. Starting up quickly matters to scripts, so
+what only some commands need (redis-py, rich, the checks of `doctor`) is imported by them alone.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any, NoReturn
+
+import click
+
+from lockd import __version__
+from lockd.lockctl.agent import Agent
+from lockd.lockctl.change import cluster, force_release, master
+from lockd.lockctl.failures import Status, report
+from lockd.lockctl.locks import extend, lock, run_command, unlock
+from lockd.lockctl.run.job import Lost, Refused, Unreachable
+from lockd.lockctl.run.keeper import CannotExecute
+from lockd.lockctl.top import top
+from lockd.lockctl.view import doctor, holder, locks, masters, ping
+
+DEFAULT_SOCKET = "/run/lockd/lockd.sock"
+
+_STATUSES = """\b
+Exit status:
+   0  done
+   1  no: the resource is free (holder, force-release), nothing is held with
+      this token (unlock, extend), not confirmed; doctor: there are warnings
+   2  doctor: there are failures
+  64  the command line is wrong
+  65  the agent finds the request wrong, or impossible now
+  69  the agent can't be reached, or is stopping
+  74  no quorum: too few masters have a vote, or clocks can't be trusted now
+  75  taken: held by another, also after --wait
+  76  lost: the lease had ended before
+  77  denied by a policy or a limit, or for operators only
+ 130  interrupted (Ctrl-C)
+`lockctl run` has more of them: see `lockctl run --help`.
+
+Durations are written 10 or 10s, 500ms, 2m, 1h.
+"""
+
+
+class Lockctl(click.Group):
+    """Turns whatever goes wrong into a few lines on stderr and an exit status."""
+
+    def main(self, *args: Any, **extra: Any) -> NoReturn:
+        extra["standalone_mode"] = False
+        try:
+            status = super().main(*args, **extra)
+            sys.stdout.flush()
+        except (Refused, Unreachable, Lost, CannotExecute) as error:
+            status = report(error)
+        except click.ClickException as error:
+            error.show()
+            status = Status.USAGE if isinstance(error, click.UsageError) else error.exit_code
+        except click.Abort:
+            status = Status.INTERRUPTED
+        except BrokenPipeError:
+            # Nobody reads any more, as in `lockctl locks | head`. Python's last flush must not fail either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+            status = 128 + signal.SIGPIPE
+        sys.exit(status if isinstance(status, int) else Status.DONE)
+
+
+@click.group(cls=Lockctl, epilog=_STATUSES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "-V", "--version", prog_name="lockctl")
+@click.option(
+    "--socket",
+    "socket_path",
+    envvar="LOCKD_SOCKET",
+    default=DEFAULT_SOCKET,
+    show_default=True,
+    show_envvar=True,
+    help="The agent's socket.",
+)
+@click.pass_context
+def main(ctx: click.Context, socket_path: str) -> None:
+    """Locks for shell scripts, and a look at lockd for operators: `lockctl doctor` is where to begin.
+
+    A RESOURCE is the name of what is locked, as backup or invoice:42.
+    """
+    ctx.obj = Agent(socket_path)
+
+
+for _command in (
+    *(run_command, lock, unlock, extend),
+    *(holder, locks, masters, top, ping, doctor),
+    *(force_release, cluster, master),
+):
+    main.add_command(_command)

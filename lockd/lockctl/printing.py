@@ -1,0 +1,73 @@
+"""How `lockctl` prints things: for people on a terminal, as lines with tabs, or as JSON."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import click
+
+from lockd.lockctl.agent import Row
+from lockd.text import shown, shown_ms
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
+
+
+def shown_us(us: int) -> str:
+    """As shown_ms, for what is shorter, and may be negative."""
+    return f"{us / 1000:.2f}ms" if abs(us) < 1_000_000 else f"{us / 1_000_000:.1f}s"
+
+
+def print_holder(held: Row, err: bool = False) -> None:
+    lines = {
+        "resource": held["resource"],
+        "holder": held["holder"],
+        "process": f"{held['pid']} on {held['host']}, uid {held['uid']}",
+        "held for": shown_ms(held["held_ms"]),
+        "left": shown_ms(held["ttl_ms"]),
+        "masters": copies(held),
+    }
+    for name, value in lines.items():
+        click.echo(f"{name:10}{shown(value)}", err=err)
+
+
+def copies(lease: Row) -> str:
+    """On how many masters a lease is."""
+    text = f"{lease['masters']} of {lease['of']}"
+    return text if lease.get("quorum", 1) else f"{text}: no quorum, so it is not held"
+
+
+Column = tuple[str, Callable[[Row], object]]
+
+
+def print_table(columns: Sequence[Column], rows: Iterable[Row]) -> None:
+    """A table on a terminal; otherwise lines with tabs, the first of them the headings."""
+    cells = [[shown(value(row)) for _, value in columns] for row in rows]
+    headings = [heading for heading, _ in columns]
+    if sys.stdout.isatty():
+        _print_rich_table(headings, cells)
+        return
+    for line in (headings, *cells):
+        click.echo("\t".join(line))
+
+
+def _print_rich_table(headings: Sequence[str], cells: Iterable[Sequence[str]]) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for heading in headings:
+        # Names and reasons may be long; what else there is must be seen whole.
+        table.add_column(heading, overflow="fold", no_wrap=heading not in ("RESOURCE", "WHY NO VOTE"))
+    for row in cells:
+        table.add_row(*map(Text, row))
+    Console().print(table)
+
+
+def print_json(document: Any) -> None:
+    import json
+
+    click.echo(json.dumps(document, indent=2))

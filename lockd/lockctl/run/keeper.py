@@ -1,0 +1,274 @@
+"""The command of `lockctl run`, and what keeps all that it starts within reach.
+
+    lockctl ──▶ keeper ──▶ the command ──▶ … what it starts, daemons and who left its group or session too
+
+The keeper is a process of ours that does nothing else. What loses its parent below it becomes its child (it
+is a subreaper), so nothing that the command has started can hide from a walk down from it, and the kernel
+tells it when the last one is gone. When lockctl is killed with -9, the keeper lives on for the moment that it
+takes to end them all, and keeps the connection to the agent open until then: the lock isn't free before.
+
+When the keeper is killed, lockctl is who they are handed to. When both are, at once: the first process of the
+command gets SIGKILL from the kernel as its parent has ended, and its group as the lifeline, a pipe that they
+inherit, has lost its writer, lockctl. Only then is out of reach who has left the group, or closed the pipe.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import signal
+import struct
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NoReturn
+
+from lockd.lockctl.run.descendants import Descendants, Process, Sent, children_of, look_at
+
+_PR_SET_PDEATHSIG = 1
+_PR_SET_CHILD_SUBREAPER = 36
+_NUMBER = struct.Struct("=i")
+# Between two walks that kill: those who were killed need a moment to be gone.
+_WALK_AGAIN_S = 0.002
+_PARENT_ENDED = signal.SIGTERM
+
+
+class CannotExecute(Exception):
+    """The command can't be started. `missing`: there is no such program. `id` is the group that it would have
+    been."""
+
+    def __init__(self, program: str, number: int, group: int) -> None:
+        super().__init__(f"can't execute {program}: {os.strerror(number)}")
+        self.missing = number == errno.ENOENT
+        self.id = group
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What the command is, and what its first process does just before it becomes the command."""
+
+    command: Sequence[str]
+    environment: Mapping[bytes, bytes]
+    prepare: Callable[[], None]
+
+
+class Command:
+    """The command and all that it has started. `id` is its first process, and its group."""
+
+    def __init__(self, start: Start) -> None:
+        """Raises CannotExecute."""
+        self._strangers = children_of(os.getpid())
+        if not self._strangers:
+            # A shell that became lockctl by `exec` may have left us children. Theirs are none of ours.
+            _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        self._lifeline, self._held_end = os.pipe()
+        self._statuses, statuses_end = os.pipe()
+        report, report_end = os.pipe()
+        ours = os.getpid()
+        self._keeper = os.fork()
+        if self._keeper == 0:
+            for file in (self._held_end, self._statuses, report):
+                os.close(file)
+            _Keeper(ours, start, self._lifeline, statuses_end).run(report_end)
+        os.close(statuses_end)
+        os.close(report_end)
+        failure = os.read(report, _NUMBER.size)
+        os.close(report)
+        self.id = self._number() or 0
+        if failure:
+            os.waitpid(self._keeper, 0)
+            raise CannotExecute(start.command[0], _NUMBER.unpack(failure)[0], self.id)
+        os.set_blocking(self._statuses, False)
+        self.kept = True
+        """The keeper is there. False: everything has ended, or the keeper was killed."""
+        self.gone = False
+        """Nothing of it is left."""
+        self._ended = False
+        self._below_keeper = Descendants(self._keeper)
+        self._below_us = Descendants(ours, self._strangers)
+
+    def fileno(self) -> int:
+        """Readable when `changes` has something to tell."""
+        return self._statuses
+
+    def changes(self) -> Iterator[int]:
+        """How its first process has stopped or ended since the last time, as wait statuses."""
+        with suppress(BlockingIOError):
+            while (status := self._number()) is not None:
+                self._ended |= not os.WIFSTOPPED(status)
+                if not (os.WIFSTOPPED(status) and self._goes_on()):
+                    yield status
+            self._lose_keeper()
+        if not self.kept and not self.gone:
+            yield from self._own_changes()
+
+    def _goes_on(self) -> bool:
+        """It was continued since the keeper saw that it had stopped: a kernel would tell of no stop then."""
+        first = look_at(self.id)
+        return first is not None and not first.stopped
+
+    def _number(self) -> int | None:
+        """The next one of the keeper's; None when it has ended."""
+        data = os.read(self._statuses, _NUMBER.size)
+        return _NUMBER.unpack(data)[0] if data else None
+
+    def _lose_keeper(self) -> None:
+        if self.kept:
+            self.kept = False
+            _, status = os.waitpid(self._keeper, 0)
+            self.gone = status == 0
+
+    def _own_changes(self) -> Iterator[int]:
+        """The keeper was killed, and with it the command's first process. The rest is handed to us."""
+        if not self._ended:
+            self._ended = True
+            yield int(signal.SIGKILL)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                """Collected."""
+        except ChildProcessError:
+            self.gone = True
+
+    def send_group(self, number: int) -> None:
+        """A signal to its group, as a terminal sends it."""
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.id, number)
+
+    def send_all(self, number: int) -> Sent:
+        """A signal to everything that it has started: to its group at once, then to the others."""
+        self.send_group(number)
+        beside = None if number == signal.SIGKILL else self.id
+        sent = (self._below_keeper if self.kept else self._below_us).send(number, beside=beside)
+        # Where strangers are, nobody is handed to us, and only a walk can tell. Else the kernel does, in
+        # _own_changes: one that ends while we walk hands its children to us behind our back.
+        if self._strangers and not (self.kept or sent.reached or sent.spared):
+            self.gone = True
+        return sent
+
+    def let_go(self) -> None:
+        """What the command has left in the background may outlive us."""
+        fcntl.fcntl(self._lifeline, fcntl.F_SETFL, 0)
+        if self.kept:
+            self.kept = False
+            os.kill(self._keeper, signal.SIGKILL)
+            os.waitpid(self._keeper, 0)
+
+
+class _Keeper:
+    """The keeper's side, in a process of its own that never returns to its caller."""
+
+    def __init__(self, parent: int, start: Start, lifeline: int, statuses: int) -> None:
+        self._parent = parent
+        self._start = start
+        self._lifeline = lifeline
+        self._statuses = statuses
+        self._command = 0
+
+    def run(self, report: int) -> NoReturn:
+        """0: everything has ended."""
+        status = 1
+        try:
+            self._begin(report)
+            self._watch()
+            status = 0
+        except OSError as error:
+            _report(report, error)
+        finally:
+            os._exit(status)
+
+    def _begin(self, report: int) -> None:
+        """Deaf to everything but the end of a child and that of its parent; out of reach of the terminal."""
+        signal.set_wakeup_fd(-1)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        os.setpgid(0, 0)
+        _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+        _prctl(_PR_SET_PDEATHSIG, _PARENT_ENDED)
+        if os.getppid() != self._parent:
+            return  # it was killed before we could have been told
+        ours = os.getpid()
+        self._command = os.fork()
+        if self._command == 0:
+            _become(self._start, ours, self._lifeline, report, before)
+        os.write(self._statuses, _NUMBER.pack(self._command))
+        os.close(report)
+
+    def _watch(self) -> None:
+        """Until the last one has ended; who is left when lockctl has ended is ended here."""
+        while self._collect():
+            if os.getppid() != self._parent:
+                self._end_all()
+                return
+            signal.sigwait((signal.SIGCHLD, _PARENT_ENDED))
+
+    def _collect(self) -> bool:
+        """Collect who has ended, and pass on what became of the command. False: nobody is left."""
+        with suppress(ChildProcessError):
+            while True:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+                if pid == 0:
+                    return True
+                if pid == self._command:
+                    with suppress(OSError):
+                        os.write(self._statuses, _NUMBER.pack(status))
+        return False
+
+    def _end_all(self) -> None:
+        below, before = Descendants(os.getpid()), Sent(reached=1)
+        while self._collect():
+            sent = below.send(signal.SIGKILL)
+            # Whom a walk missed, as his parent ended meanwhile, the next one finds.
+            if sent.spared and not (before.reached or sent.reached):
+                with suppress(OSError):
+                    os.write(2, f"lockctl: it was killed. {cannot_be_ended(sent.spared)}\n".encode())
+                return
+            before = sent
+            time.sleep(_WALK_AGAIN_S)
+
+
+def cannot_be_ended(processes: Sequence[Process]) -> str:
+    names = ", ".join(map(str, processes))
+    if len(processes) == 1:
+        return f"{names} runs as another user and can't be ended: it goes on without the lock"
+    return f"{names} run as other users and can't be ended: they go on without the lock"
+
+
+def _become(start: Start, parent: int, lifeline: int, report: int, mask: Iterable[int]) -> NoReturn:
+    """In the child of the keeper: turn into the command. mask: the signals that were blocked before."""
+    try:
+        os.setpgid(0, 0)
+        start.prepare()
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() == parent:
+            _tie_group_to(lifeline)
+            # Python ignores these two, and what is ignored stays so in the command.
+            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+            os.environb.update(start.environment)
+            os.execvp(start.command[0], list(start.command))
+    except OSError as error:
+        _report(report, error)
+    finally:
+        os._exit(127)
+
+
+def _tie_group_to(lifeline: int) -> None:
+    """Have our group killed when the lifeline loses its writer. The command inherits it."""
+    os.set_inheritable(lifeline, True)
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())
+    fcntl.fcntl(lifeline, fcntl.F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.FASYNC)
+
+
+def _prctl(option: int, value: int) -> None:
+    # Only here: it loads a library, and most that import this start nothing.
+    import ctypes
+
+    ctypes.CDLL(None).prctl(option, int(value), 0, 0, 0)
+
+
+def _report(report: int, error: OSError) -> None:
+    with suppress(OSError):
+        os.write(report, _NUMBER.pack(error.errno or errno.EIO))

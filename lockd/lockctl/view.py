@@ -1,0 +1,165 @@
+"""The commands of `lockctl` that look at things: holder, locks, masters, ping, doctor."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from lockd.lockctl.agent import Agent, Row
+from lockd.lockctl.failures import Status
+from lockd.lockctl.printing import (
+    Column,
+    copies,
+    json_option,
+    print_holder,
+    print_json,
+    print_table,
+    shown_us,
+)
+from lockd.text import shown, shown_ms
+
+if TYPE_CHECKING:
+    from lockd.lockctl.doctor import Finding
+
+# Reading through all that the masters hold takes longer than a lock.
+LISTING_WITHIN_S = 120.0
+
+_LEASE_COLUMNS: tuple[Column, ...] = (
+    ("RESOURCE", lambda row: row["resource"]),
+    ("HOLDER", lambda row: row["holder"]),
+)
+_TIME_COLUMNS: tuple[Column, ...] = (
+    ("HELD", lambda row: shown_ms(row["held_ms"])),
+    ("LEFT", lambda row: shown_ms(row["ttl_ms"])),
+    ("MASTERS", copies),
+)
+_LOCK_COLUMNS: tuple[Column, ...] = (
+    *_LEASE_COLUMNS,
+    ("HOST", lambda row: row["host"]),
+    ("PID", lambda row: row["pid"]),
+    ("UID", lambda row: row["uid"]),
+    *_TIME_COLUMNS,
+)
+_LOCAL_COLUMNS: tuple[Column, ...] = (
+    *_LEASE_COLUMNS,
+    ("CLASS", lambda row: row["class"]),
+    ("PID", lambda row: row["pid"]),
+    ("UID", lambda row: row["uid"]),
+    ("FENCE", lambda row: row["fence"]),
+    *_TIME_COLUMNS,
+    ("KIND", lambda row: "detached" if row["detached"] else "session"),
+    ("WAITING", lambda row: row["waiters"]),
+)
+_MASTER_COLUMNS: tuple[Column, ...] = (
+    ("NAME", lambda row: row["name"]),
+    ("ADDRESS", lambda row: row["address"]),
+    ("STATE", lambda row: row["state"]),
+    ("VOTE", lambda row: "yes" if row["vote"] else "no"),
+    ("ROUND TRIP", lambda row: "-" if row["state"] == "down" else shown_us(row["rtt_us"] or 0)),
+    ("CLOCK", lambda row: "?" if row["clock_offset_us"] is None else shown_us(row["clock_offset_us"])),
+    ("VERSION", lambda row: row["version"]),
+    ("WHY NO VOTE", lambda row: "" if row["vote"] else row["reason"]),
+)
+
+
+@click.command(short_help="Say who holds a resource.")
+@json_option
+@click.argument("resource")
+@click.pass_obj
+def holder(agent: Agent, as_json: bool, resource: str) -> int:
+    """Say who holds RESOURCE, and on how many masters. Exit status 1 when it is free."""
+    held = agent.ask("HOLDER", resource)
+    if as_json:
+        print_json(held)
+    elif held is None:
+        click.echo(f"{shown(resource)} is free")
+    else:
+        print_holder(held)
+    return Status.NO if held is None else Status.DONE
+
+
+@click.command(short_help="List what is locked.")
+@json_option
+@click.option("--local", is_flag=True, help="Only what this host's agent has granted, with more about it.")
+@click.argument("pattern", default="*")
+@click.pass_obj
+def locks(agent: Agent, as_json: bool, local: bool, pattern: str) -> None:
+    """List what is locked, on all hosts: resources that match the glob PATTERN, or all of them.
+
+    Shown are leases of classes that you may lock, and your own; to operators all.
+    """
+    words = ["LOCKS", pattern, "LOCAL"] if local else ["LOCKS", pattern]
+    found: list[Row] = agent.ask(*words, within_s=LISTING_WITHIN_S)
+    rows = sorted(found, key=lambda row: str(row["resource"]))
+    if as_json:
+        print_json(rows)
+    elif local:
+        print_table(_LOCAL_COLUMNS, rows)
+    else:
+        print_table(_LOCK_COLUMNS, rows)
+
+
+@click.command(short_help="List the masters and their votes.")
+@json_option
+@click.pass_obj
+def masters(agent: Agent, as_json: bool) -> None:
+    """List the masters: which of them have a vote, and why the others have none."""
+    rows: list[Row] = agent.ask("MASTERS")
+    if as_json:
+        print_json(rows)
+        return
+    print_table(_MASTER_COLUMNS, rows)
+    votes, quorum = sum(row["vote"] for row in rows), len(rows) // 2 + 1
+    click.echo(f"{votes} of {len(rows)} have a vote, {quorum} are needed", err=True)
+
+
+@click.command(short_help="Ask the agent for a sign of life.")
+@json_option
+@click.pass_obj
+def ping(agent: Agent, as_json: bool) -> None:
+    """Ask the agent for a sign of life, and say how long it took."""
+    agent.ask("PING")  # the first one loads what asking needs
+    started_ns = time.monotonic_ns()
+    agent.ask("PING")
+    took_us = (time.monotonic_ns() - started_ns) // 1000
+    if as_json:
+        print_json({"reply": "PONG", "took_us": took_us})
+    else:
+        click.echo(f"PONG in {shown_us(took_us)}")
+
+
+@click.command(short_help="Check everything, and say what to do.")
+@json_option
+@click.option(
+    "--config",
+    "config_path",
+    type=click.Path(exists=True, dir_okay=False),
+    help="The agent's configuration, to compare with what the agent and the masters have.",
+)
+@click.pass_obj
+def doctor(agent: Agent, as_json: bool, config_path: str | None) -> int:
+    """Check everything that can be checked from here, and say what to do about what isn't well.
+
+    Locks and releases a resource of its own, lockctl-doctor:HOST:PID, to see that it works. Exit status 0:
+    all is well; 1: there are warnings; 2: there are failures.
+    """
+    from lockd.lockctl.doctor import examine, verdict_of
+
+    findings = examine(agent.ask, agent.socket_path, config_path)
+    verdict = verdict_of(findings)
+    if as_json:
+        print_json({"verdict": verdict.name.lower(), "checks": [finding.as_row() for finding in findings]})
+    else:
+        for finding in findings:
+            _print_finding(finding)
+    return int(verdict)
+
+
+def _print_finding(finding: Finding) -> None:
+    color = ("green", "yellow", "red")[finding.verdict]
+    mark = click.style(f"{finding.verdict.name.lower():8}", fg=color)
+    click.echo(f"{mark} {finding.check:14} {shown(finding.what)}")
+    if finding.then:
+        click.echo(f"{'':24}-> {shown(finding.then)}")

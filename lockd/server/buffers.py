@@ -2,15 +2,11 @@
 bytes per user and in all, and for how long."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from lockd.clock import boottime_ns
+from lockd.config.model import Limits
 from lockd.core.validity import NS_PER_MS
-from lockd.server.quotas import Quotas, Usage
-
-if TYPE_CHECKING:
-    from lockd.config.model import Limits
-    from lockd.server.session import Session
+from lockd.server.quotas import Buffered, Quotas, Usage
 
 UNCOUNTED_BYTES = 4_096
 """Of a connection: so little is not worth counting, and honest connections mostly have no more."""
@@ -20,15 +16,15 @@ class Buffers:
     """Who is over a limit loses the connection for which something has been kept longest: his own, never
     another user's. It is cut off in a turn of its own, since core may be in the middle of its work."""
 
-    def __init__(self, limits: "Limits", quotas: Quotas) -> None:
+    def __init__(self, limits: Limits, quotas: Quotas) -> None:
         self._limits = limits
         self._quotas = quotas
         # Those that leave replies unread, and since when; the first began first.
-        self._deaf: dict[Session, int] = {}
+        self._deaf: dict[Buffered, int] = {}
 
     # Bytes
 
-    def keeps(self, session: "Session", size: int) -> None:
+    def keeps(self, session: Buffered, size: int) -> None:
         """So much is kept for this connection now."""
         size = size if size > UNCOUNTED_BYTES else 0
         usage, more = session.usage, size - session.kept_bytes
@@ -72,11 +68,11 @@ class Buffers:
 
     # Time
 
-    def is_deaf(self, session: "Session") -> None:
+    def is_deaf(self, session: Buffered) -> None:
         """It leaves unread what it asked for."""
         self._deaf.setdefault(session, boottime_ns())
 
-    def hears(self, session: "Session") -> None:
+    def hears(self, session: Buffered) -> None:
         """It has read all that was written."""
         self._deaf.pop(session, None)
 
@@ -87,13 +83,13 @@ class Buffers:
             self.forget(session)
             session.cut_off(f"unread_ms: for {most_ms} ms it did not read its replies")
 
-    def _too_long(self, since_ns: int) -> "Iterator[Session]":
+    def _too_long(self, since_ns: int) -> Iterator[Buffered]:
         for session, deaf_ns in self._deaf.items():
             if deaf_ns > since_ns:
                 return
             yield session
 
-    def forget(self, session: "Session") -> None:
+    def forget(self, session: Buffered) -> None:
         """It is closed, or will be in a moment."""
         self.hears(session)
         self.keeps(session, 0)

@@ -7,19 +7,22 @@ told). So much for an app that has sent a lot behind a LOCK that waits, and has 
 
 import asyncio
 import select
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from lockd.server.session import Session
+from typing import Protocol
 
 _NOTHING_ELSE = 0
+
+
+class Watched(Protocol):
+    """A connection, to whoever watches for its end."""
+
+    def hung_up(self) -> None: ...
 
 
 class HangUps:
     def __init__(self) -> None:
         self._epoll = select.epoll()
-        self._files: dict[Session, int] = {}
-        self._watched: dict[int, Session] = {}
+        self._files: dict[Watched, int] = {}
+        self._watched: dict[int, Watched] = {}
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         loop.add_reader(self._epoll.fileno(), self._look)
@@ -31,13 +34,13 @@ class HangUps:
         self._watched.clear()
         self._epoll.close()
 
-    def watch(self, session: "Session", file: int) -> None:
+    def watch(self, session: Watched, file: int) -> None:
         """Call its `hung_up` once, when its app has closed."""
         self._files[session] = file
         self._watched[file] = session
         self._epoll.register(file, _NOTHING_ELSE)
 
-    def forget(self, session: "Session") -> None:
+    def forget(self, session: Watched) -> None:
         """It is read from again, or closed."""
         file = self._files.pop(session, None)
         # Its number may be another connection's by now.

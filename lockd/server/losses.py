@@ -3,13 +3,11 @@
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from lockd.core.leases import Lease
 from lockd.core.ports import Refusal
-
-if TYPE_CHECKING:
-    from lockd.server.session import Session
+from lockd.server.peer import Peer
 
 _OF_A_USER = 1_000
 _IN_ALL = 20_000
@@ -35,19 +33,35 @@ class LostLease:
         return _OBJECT_BYTES + len(self.resource) + len(self.reason)
 
 
+class Listener(Protocol):
+    """A connection, to whoever brings it the news. notifies: it has said NOTIFY."""
+
+    peer: Peer
+    notifies: bool
+
+    @property
+    def hears(self) -> bool:
+        """It can be told now."""
+
+    def tell_lost(self, lost: LostLease) -> None: ...
+
+    def knows_of(self, token: bytes) -> None:
+        """It need not be told any more."""
+
+
 class Losses:
     """The latest of each user: a flood of one user's makes nobody else's be forgotten."""
 
     def __init__(self) -> None:
         self._by_token: dict[bytes, LostLease] = {}
         self._of_user: defaultdict[int, OrderedDict[bytes, None]] = defaultdict(OrderedDict)
-        self._listening: dict[int, dict[Session, None]] = {}
+        self._listening: dict[int, dict[Listener, None]] = {}
 
     def of(self, token: bytes) -> LostLease | None:
         """How the lease with this token was lost, as far as that is remembered."""
         return self._by_token.get(token)
 
-    def happened(self, session: "Session", lease: Lease, reason: str) -> None:
+    def happened(self, session: Listener, lease: Lease, reason: str) -> None:
         """A lease was lost that this connection had taken."""
         lost = LostLease(lease.resource, lease.token, reason, lease.deadline_ns)
         self._remember(session.peer.uid, lost)
@@ -71,11 +85,11 @@ class Losses:
 
     # Telling
 
-    def listens(self, session: "Session") -> None:
+    def listens(self, session: Listener) -> None:
         """This connection has said NOTIFY."""
         self._listening.setdefault(session.peer.pid, {})[session] = None
 
-    def listens_no_more(self, session: "Session", untold: list[LostLease]) -> None:
+    def listens_no_more(self, session: Listener, untold: list[LostLease]) -> None:
         """It has ended, before it could be told of these."""
         pid = session.peer.pid
         listening = self._listening[pid]
@@ -85,7 +99,7 @@ class Losses:
         if not listening:
             del self._listening[pid]
 
-    def _tell(self, session: "Session", lost: LostLease) -> None:
+    def _tell(self, session: Listener, lost: LostLease) -> None:
         """On the connection itself; when that has ended, on another one of the process that wants to hear. A
         process that can't be seen from here has no number of its own."""
         if session.hears:
@@ -95,11 +109,11 @@ class Losses:
         ) is not None:
             other.tell_lost(lost)
 
-    def _of_its_process(self, session: "Session") -> "Iterable[Session]":
+    def _of_its_process(self, session: Listener) -> Iterable[Listener]:
         pid = session.peer.pid
         return self._listening.get(pid, ()) if pid else (session,)
 
-    def told(self, session: "Session", token: bytes) -> None:
+    def told(self, session: Listener, token: bytes) -> None:
         """A reply on this connection has said it: its process is told nowhere once more."""
         session.knows_of(token)
         for other in self._of_its_process(session):

@@ -2,15 +2,23 @@
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from lockd.config.model import Limits
 from lockd.server.buckets import Buckets
 
-if TYPE_CHECKING:
-    from lockd.server.session import Session
-
 _BUSY_USERS_MOST = 10_000
+
+
+class Buffered(Protocol):
+    """A connection, to whoever counts what is kept for it."""
+
+    usage: "Usage"
+    kept_bytes: int
+
+    def cut_off(self, limit: str) -> None: ...
+
+    def cut_off_soon(self, limit: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -23,7 +31,7 @@ class Usage:
     waiters: int = 0
     ahead: int = 0
     buffered_bytes: int = 0
-    keeping: "dict[Session, None]" = field(default_factory=dict)
+    keeping: dict[Buffered, None] = field(default_factory=dict)
 
 
 class Quotas:

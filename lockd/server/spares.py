@@ -2,10 +2,7 @@
 root's own `lockctl` out. Nothing is locked on them, and the one idle longest gives way to the next. One that
 wants to lock when the limits have room again becomes a connection like any other."""
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from lockd.server.session import Session
+from typing import Protocol
 
 _MOST = 8
 _NS_PER_S = 1_000_000_000
@@ -13,12 +10,18 @@ _LEFT_ALONE_NS = _NS_PER_S
 """Who has just asked something is asked to make room for nobody."""
 
 
+class Spare(Protocol):
+    """A connection beyond the limits."""
+
+    def give_way(self) -> None: ...
+
+
 class SpareConnections:
     def __init__(self) -> None:
         # The one that was used longest ago is the first.
-        self._used_ns: dict[Session, int] = {}
+        self._used_ns: dict[Spare, int] = {}
 
-    def admit(self, session: "Session", now_ns: int) -> bool:
+    def admit(self, session: Spare, now_ns: int) -> bool:
         """Whether there is one for this operator."""
         if len(self._used_ns) >= _MOST and not self._make_room(now_ns):
             return False
@@ -33,11 +36,11 @@ class SpareConnections:
         idle.give_way()
         return True
 
-    def used(self, session: "Session", now_ns: int) -> None:
+    def used(self, session: Spare, now_ns: int) -> None:
         """It has asked something."""
         if self._used_ns.pop(session, None) is not None:
             self._used_ns[session] = now_ns
 
-    def forget(self, session: "Session") -> None:
+    def forget(self, session: Spare) -> None:
         """It is closed, or like any other now."""
         self._used_ns.pop(session, None)

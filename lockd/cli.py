@@ -15,6 +15,7 @@ import click
 from lockd import __version__
 from lockd.config.model import Config, load
 from lockd.config.problems import ConfigError
+from lockd.config.warnings import warnings_of
 
 CONFIG_FILE = click.Path(exists=True, dir_okay=False, readable=True, path_type=Path)
 
@@ -105,7 +106,7 @@ def _print_problems(error: ConfigError, as_json: bool) -> None:
 
 
 def _print_good(config: Config, as_json: bool) -> None:
-    warnings = config.warnings()
+    warnings = warnings_of(config)
     if as_json:
         _print_json({"ok": True, "problems": [], "warnings": warnings, "fingerprint": config.fingerprint()})
         return

@@ -1,23 +1,20 @@
 """The agent's configuration: one YAML file, read once into a frozen value that is passed down.
 
 An operator who made five mistakes wants to hear of five, each with where it is and what to write instead.
-Pydantic finds what is wrong with single fields, config/checks.py what is wrong between fields;
-config/problems.py has the words for it, and config/yaml.py reads the file.
+Pydantic finds what is wrong with single fields (fields.py), checks.py what is wrong between fields;
+problems.py has the words for it, and yaml.py reads the file.
 """
 
 import hashlib
 import json
 import os
-import re
 from collections.abc import Callable
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
-    AfterValidator,
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
     ModelWrapValidatorHandler,
@@ -33,107 +30,35 @@ from pydantic import (
 )
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from lockd.config.addresses import HIGHEST_PORT, split_address
-from lockd.config.checks import contradictions, warnings_of
+from lockd.config.addresses import split_address
+from lockd.config.checks import contradictions
+from lockd.config.fields import (
+    DAY_MS,
+    MASTER_ADDRESS,
+    METRICS_ADDRESS,
+    ClusterName,
+    HostName,
+    Label,
+    MasterAddress,
+    MetricsAddress,
+    OctalMode,
+    Pem,
+    SecretFile,
+    SocketPath,
+    SystemName,
+    optional,
+    secret_in,
+    text,
+    unreadable,
+    whole,
+)
 from lockd.config.globs import matcher
-from lockd.config.problems import ConfigError, Schema, refuse, refused_at, shown
+from lockd.config.problems import ConfigError, Schema, refused_at
 from lockd.config.yaml import Refused, document_in
 
-DAY_MS = 86_400_000
-SOCKET_PATH_BYTES = 107  # sun_path holds 108 with its final NUL
 CANARY = "canary"
 """The class of the lock that the agent takes now and then, to see that locks can be had."""
 CLASSES_REMEMBERED = 4_096  # resources whose class is remembered: bounded, since apps choose the names
-
-
-# ---- what one field may be. A field's description completes the sentence "write ..." of a problem.
-
-
-def _whole(default: int | None, low: int = 1, high: int = 1_000_000_000) -> Any:
-    described = f"a whole number from {low} to {high}, in plain digits"
-    return Field(default=default, ge=low, le=high, description=described)
-
-
-def _optional(description: str) -> Any:
-    return Field(default=None, description=description)
-
-
-def _text(description: str, pattern: str = r".+") -> Any:
-    return Field(pattern=rf"(?s)^{pattern}$", description=description)
-
-
-def _address(lowest_port: int, right: str) -> AfterValidator:
-    def check(address: str) -> str:
-        try:
-            _, port = split_address(address)
-        except ValueError:
-            raise refuse(f"is {shown(address)}", f"write {right}") from None
-        if not lowest_port <= port <= HIGHEST_PORT:
-            wrong = f"is {shown(address)}, whose port is not from {lowest_port} to {HIGHEST_PORT}"
-            raise refuse(wrong, f"write {right}")
-        return address
-
-    return AfterValidator(check)
-
-
-def _unreadable(path: Path, error: Exception) -> PydanticCustomError:
-    reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-    return refuse(
-        f"names {path}, which can't be read ({reason})",
-        "write the path of a file that the user running lockd may read",
-    )
-
-
-def _readable(path: Path) -> Path:
-    try:
-        path.open("rb").close()
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    return path
-
-
-def _secret_in(path: Path) -> str:
-    try:
-        secret = path.read_text("utf-8").strip("\r\n")
-    except (OSError, ValueError) as error:
-        raise _unreadable(path, error) from None
-    if not secret:
-        raise refuse(f"names {path}, which is empty", "put the password into that file, on one line")
-    return secret
-
-
-def _secret_file(path: Path) -> Path:
-    _secret_in(path)
-    return path
-
-
-def _socket_path(path: Path) -> Path:
-    if not path.is_absolute():  # started by systemd, the agent would make it in the root folder
-        raise refuse(
-            f"is {shown(str(path))}, which depends on the folder that lockd is started in",
-            'write the whole path, as "/run/lockd/lockd.sock"',
-        )
-    if (size := len(os.fsencode(path))) > SOCKET_PATH_BYTES:
-        raise refuse(f"is {size} bytes long", f"write a path of at most {SOCKET_PATH_BYTES} bytes")
-    return path
-
-
-def _mode(mode: object) -> int:
-    if not isinstance(mode, str) or not re.fullmatch(r"0?[0-7]{3}", mode):
-        raise refuse(f"is {shown(mode)}", 'write the octal permissions in quotes, as "0660"')
-    return int(mode, 8)
-
-
-MASTER_ADDRESS = 'host:port, as "10.0.0.1:6379" or "[2001:db8::1]:6379"'
-METRICS_ADDRESS = 'host:port, as "127.0.0.1:9480" or "[::1]:9480", or null for none'
-ClusterName = Annotated[StrictStr, _text("1 to 64 letters, digits, '.', '_' or '-'", "[A-Za-z0-9._-]{1,64}")]
-Label = Annotated[StrictStr, _text("1 to 63 of a-z, 0-9 and '_', a letter first", "[a-z][a-z0-9_]{0,62}")]
-HostName = Annotated[StrictStr, _text("a host name without a port", r"[A-Za-z0-9_][A-Za-z0-9._-]{0,252}")]
-SystemName = Annotated[StrictStr, Field(min_length=1)]
-Pem = Annotated[Path, AfterValidator(_readable)]
-
-
-# ---- the document
 
 
 class _Section(BaseModel):
@@ -144,7 +69,7 @@ class Master(_Section):
     """One of the independent Redis instances."""
 
     name: ClusterName
-    address: Annotated[StrictStr, _address(1, MASTER_ADDRESS)] = Field(description=MASTER_ADDRESS)
+    address: MasterAddress = Field(description=MASTER_ADDRESS)
 
     @property
     def host(self) -> str:
@@ -159,47 +84,45 @@ class Master(_Section):
 class Auth(_Section):
     """How the agent authenticates at the masters; the same for all of them."""
 
-    username: SystemName | None = _optional("a user name, or leave it out")
-    password: Annotated[SecretStr, Field(min_length=1)] | None = _optional("the password as text")
-    password_file: Annotated[Path, AfterValidator(_secret_file)] | None = _optional("the path of a file")
+    username: SystemName | None = optional("a user name, or leave it out")
+    password: Annotated[SecretStr, Field(min_length=1)] | None = optional("the password as text")
+    password_file: SecretFile | None = optional("the path of a file")
 
 
 class Tls(_Section):
     """TLS to the masters. A certificate and key of the agent's own only when the masters ask for them."""
 
     ca_file: Pem = Field(description="the path of the CA certificates in PEM")
-    cert_file: Pem | None = _optional("the path of the agent's certificate in PEM")
-    key_file: Pem | None = _optional("the path of the certificate's key in PEM")
-    server_name: SystemName | None = _optional("the name in the masters' certificates")
+    cert_file: Pem | None = optional("the path of the agent's certificate in PEM")
+    key_file: Pem | None = optional("the path of the certificate's key in PEM")
+    server_name: SystemName | None = optional("the name in the masters' certificates")
 
 
 class Socket(_Section):
     """The Unix socket that apps connect to. `mode` is written as octal text, and is an int here."""
 
-    path: Annotated[Path, AfterValidator(_socket_path)] = Field(
-        default=Path("/run/lockd/lockd.sock"), description="the path of the socket"
-    )
-    mode: Annotated[int, BeforeValidator(_mode)] = 0o660
-    group: SystemName | None = _optional("a group name, or null for the agent's own")
+    path: SocketPath = Field(default=Path("/run/lockd/lockd.sock"), description="the path of the socket")
+    mode: OctalMode = 0o660
+    group: SystemName | None = optional("a group name, or null for the agent's own")
 
 
 class Timeouts(_Section):
-    master_ms: StrictInt = _whole(250, 1, 60_000)
-    connect_ms: StrictInt = _whole(1_000, 1, 60_000)
-    dead_ms: StrictInt = _whole(2_000, 1, 600_000)
-    drain_ms: StrictInt = _whole(5_000, 0, 600_000)
+    master_ms: StrictInt = whole(250, 1, 60_000)
+    connect_ms: StrictInt = whole(1_000, 1, 60_000)
+    dead_ms: StrictInt = whole(2_000, 1, 600_000)
+    drain_ms: StrictInt = whole(5_000, 0, 600_000)
 
 
 class Policy(_Section):
     """What a class may do. `max_ttl_ms` None: the global one. `users` and `groups` None: everybody may."""
 
-    max_ttl_ms: StrictInt | None = _whole(None, 10, DAY_MS)
-    max_wait_ms: StrictInt = _whole(60_000, 0, DAY_MS)
-    max_hold_ms: StrictInt = _whole(3_600_000, 1, 366 * DAY_MS)
-    lock_delay_ms: StrictInt = _whole(0, 0, DAY_MS)
-    users: tuple[SystemName, ...] | None = _optional("a list of user names, as [alice, bob]")
-    groups: tuple[SystemName, ...] | None = _optional("a list of group names, as [web, ops]")
-    wait_objective_ms: StrictInt = _whole(1_000, 1, DAY_MS)
+    max_ttl_ms: StrictInt | None = whole(None, 10, DAY_MS)
+    max_wait_ms: StrictInt = whole(60_000, 0, DAY_MS)
+    max_hold_ms: StrictInt = whole(3_600_000, 1, 366 * DAY_MS)
+    lock_delay_ms: StrictInt = whole(0, 0, DAY_MS)
+    users: tuple[SystemName, ...] | None = optional("a list of user names, as [alice, bob]")
+    groups: tuple[SystemName, ...] | None = optional("a list of group names, as [web, ops]")
+    wait_objective_ms: StrictInt = whole(1_000, 1, DAY_MS)
     page_on_loss: StrictBool = Field(default=False, description="true or false")
 
     def _values(self, max_ttl_ms: int) -> dict[str, Any]:
@@ -213,25 +136,25 @@ class LockClass(Policy):
     """A group of resources under one policy. In a Config its values are resolved: none is left to look up."""
 
     name: Label
-    match: StrictStr = _text('a glob over resource names, as "billing:*", or "*" for all')
-    max_ttl_ms: StrictInt = _whole(60_000, 10, DAY_MS)
+    match: StrictStr = text('a glob over resource names, as "billing:*", or "*" for all')
+    max_ttl_ms: StrictInt = whole(60_000, 10, DAY_MS)
 
 
 class Limits(_Section):
-    connections: StrictInt = _whole(10_000)
-    connections_per_user: StrictInt = _whole(1_024)
-    leases: StrictInt = _whole(100_000)
-    leases_per_user: StrictInt = _whole(50_000)
-    waiters: StrictInt = _whole(50_000)
-    waiters_per_user: StrictInt = _whole(20_000)
-    resource_bytes: StrictInt = _whole(512)
-    request_bytes: StrictInt = _whole(65_536)
-    pipeline_bytes: StrictInt = _whole(131_072)
-    buffered_bytes: StrictInt = _whole(134_217_728)
-    buffered_bytes_per_user: StrictInt = _whole(33_554_432)
-    unread_bytes: StrictInt = _whole(4_194_304)
-    unread_ms: StrictInt = _whole(10_000)
-    unknown_tokens_per_second: StrictInt = _whole(500, 1, 1_000_000)
+    connections: StrictInt = whole(10_000)
+    connections_per_user: StrictInt = whole(1_024)
+    leases: StrictInt = whole(100_000)
+    leases_per_user: StrictInt = whole(50_000)
+    waiters: StrictInt = whole(50_000)
+    waiters_per_user: StrictInt = whole(20_000)
+    resource_bytes: StrictInt = whole(512)
+    request_bytes: StrictInt = whole(65_536)
+    pipeline_bytes: StrictInt = whole(131_072)
+    buffered_bytes: StrictInt = whole(134_217_728)
+    buffered_bytes_per_user: StrictInt = whole(33_554_432)
+    unread_bytes: StrictInt = whole(4_194_304)
+    unread_ms: StrictInt = whole(10_000)
+    unknown_tokens_per_second: StrictInt = whole(500, 1, 1_000_000)
 
 
 class Config(_Section):
@@ -242,22 +165,20 @@ class Config(_Section):
 
     cluster: ClusterName
     masters: tuple[Master, ...] = Field(description='a list of 3, 5, 7 or 9 {name: m1, address: "m1:6379"}')
-    max_ttl_ms: StrictInt = _whole(60_000, 1_000, DAY_MS)
-    min_ttl_ms: StrictInt = _whole(100, 10, DAY_MS)
-    min_validity_ms: StrictInt = _whole(10, 0, 60_000)
+    max_ttl_ms: StrictInt = whole(60_000, 1_000, DAY_MS)
+    min_ttl_ms: StrictInt = whole(100, 10, DAY_MS)
+    min_validity_ms: StrictInt = whole(10, 0, 60_000)
     auth: Auth = Auth()
     tls: Tls | None = None
     socket: Socket = Socket()
-    admin_group: SystemName | None = _optional("a group name, or null for none")
-    metrics: Annotated[StrictStr, _address(0, METRICS_ADDRESS)] | None = Field(
-        default="127.0.0.1:9480", description=METRICS_ADDRESS
-    )
+    admin_group: SystemName | None = optional("a group name, or null for none")
+    metrics: MetricsAddress | None = Field(default="127.0.0.1:9480", description=METRICS_ADDRESS)
     metrics_hosts: tuple[HostName, ...] = Field(
         default=(), description="a list of host names without ports, as [web1.example.com]"
     )
-    canary_ms: StrictInt = _whole(10_000, 0, DAY_MS)
+    canary_ms: StrictInt = whole(10_000, 0, DAY_MS)
     timeouts: Timeouts = Timeouts()
-    clock_skew_allowance_ms: StrictInt = _whole(100, 0, 60_000)
+    clock_skew_allowance_ms: StrictInt = whole(100, 0, 60_000)
     defaults: Policy = Policy()
     classes: tuple[LockClass, ...] = Field(default=(), description='a list of {name: db, match: "db:*"}')
     limits: Limits = Limits()
@@ -324,7 +245,7 @@ class Config(_Section):
     def password(self) -> str | None:
         """The masters' password, read anew from its file each time; ConfigError when that can't be done."""
         try:
-            in_file = _secret_in(self.auth.password_file) if self.auth.password_file else None
+            in_file = secret_in(self.auth.password_file) if self.auth.password_file else None
         except PydanticCustomError as error:
             raise ConfigError([refused_at("auth.password_file", error.context)]) from None
         return self.auth.password.get_secret_value() if self.auth.password else in_file
@@ -337,9 +258,10 @@ class Config(_Section):
         canonical = json.dumps(shared, sort_keys=True, default=str)
         return hashlib.sha256(canonical.encode()).hexdigest()[:12]
 
-    def warnings(self) -> list[str]:
-        """What works but is likely not meant, judged on this host and at this moment."""
-        return warnings_of(self, self._source)
+    @property
+    def source(self) -> Path | None:
+        """The file that it was read from, if any."""
+        return self._source
 
 
 _SCHEMA = Schema(
@@ -362,7 +284,7 @@ def load(path: str | os.PathLike[str]) -> Config:
     try:
         data = Path(path).read_bytes()
     except (OSError, ValueError) as error:
-        raise ConfigError([refused_at("configuration", _unreadable(Path(path), error).context)]) from None
+        raise ConfigError([refused_at("configuration", unreadable(Path(path), error).context)]) from None
     document, problems = document_in(data)
     try:
         config = Config.model_validate(document)

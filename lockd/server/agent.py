@@ -20,6 +20,7 @@ import uvloop
 from lockd import __version__
 from lockd.clock import boottime_ns, slewed_by_now_ns, wall_ahead_ns
 from lockd.config.model import Config
+from lockd.config.warnings import warnings_of
 from lockd.core.ballots import Ballot
 from lockd.core.locks import Locks
 from lockd.core.membership import State
@@ -140,7 +141,7 @@ class Agent:
     # Starting
 
     async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        for warning in self.config.warnings():
+        for warning in warnings_of(self.config):
             self.log.warning("config", warning=warning)
         self._raise_file_limit()
         self.locks.wall_ahead_ns = wall_ahead_ns()

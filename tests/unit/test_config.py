@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lockd.config.model import CLASSES_REMEMBERED, Config, load
 from lockd.config.problems import ConfigError, Problem
+from lockd.config.warnings import warnings_of
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "lockd.example.yml"
 
@@ -72,7 +73,7 @@ masters: [{name: m1, address: 'a:1'}, {name: m2, address: 'b:1'}, {name: m3, add
 
 def test_the_example_loads_without_problems_or_warnings() -> None:
     example = load(EXAMPLE)
-    assert (example.quorum, len(example.masters), example.warnings()) == (3, 5, [])
+    assert (example.quorum, len(example.masters), warnings_of(example)) == (3, 5, [])
 
 
 def test_the_example_shows_every_key_with_its_default() -> None:
@@ -91,7 +92,7 @@ def test_a_cluster_and_masters_are_enough() -> None:
     assert plain.socket.mode == 0o660
     assert plain.metrics == "127.0.0.1:9480"
     assert plain.password() is None
-    assert plain.warnings() == []
+    assert warnings_of(plain) == []
 
 
 @pytest.mark.parametrize(("count", "quorum"), [(1, 1), (3, 2), (5, 3), (7, 4), (9, 5)])
@@ -583,7 +584,7 @@ def test_a_fingerprint_is_12_hex_digits_that_change_with_any_setting() -> None:
 
 
 def test_a_single_master_is_a_warning() -> None:
-    assert "failure stops all locking" in config(masters=masters(1)).warnings()[0]
+    assert "failure stops all locking" in warnings_of(config(masters=masters(1)))[0]
 
 
 @pytest.mark.parametrize(
@@ -605,13 +606,13 @@ def test_a_class_behind_one_that_matches_all_of_it_is_a_warning(
     first: str, second: str, reached: bool
 ) -> None:
     made = config(classes=[{"name": "one", "match": first}, {"name": "two", "match": second}])
-    assert any("two is never reached, since one" in text for text in made.warnings()) is not reached
+    assert any("two is never reached, since one" in text for text in warnings_of(made)) is not reached
 
 
 def test_a_set_that_is_negated_as_a_shell_does_it_is_a_warning() -> None:
     made = config(classes=[{"name": "a", "match": "[!x]*"}, {"name": "b", "match": "[^x]*"}])
     assert made.class_of(b"y").name == "b"
-    [warning] = made.warnings()
+    [warning] = warnings_of(made)
     assert warning.startswith("classes[0]: [! in '[!x]*' is a set with the character '!' in it; write [^")
 
 
@@ -622,7 +623,7 @@ def test_users_and_groups_that_this_host_does_not_know_are_warnings() -> None:
         defaults={"users": ["root", "no-such-3"]},
         classes=[{"name": "a", "match": "a", "groups": ["root", "no-such-4"], "users": ["x\0"]}],
     )
-    assert [text.split(":")[0] for text in made.warnings()] == [
+    assert [text.split(":")[0] for text in warnings_of(made)] == [
         "admin_group",
         "socket.group",
         "defaults.users",
@@ -632,29 +633,29 @@ def test_users_and_groups_that_this_host_does_not_know_are_warnings() -> None:
 
 
 def test_a_class_that_nobody_may_lock_is_a_warning() -> None:
-    assert "nobody may lock a" in config(classes=[{"name": "a", "match": "a", "users": []}]).warnings()[0]
+    assert "nobody may lock a" in warnings_of(config(classes=[{"name": "a", "match": "a", "users": []}]))[0]
 
 
 def test_a_ttl_that_can_never_be_granted_is_a_warning() -> None:
-    assert config(min_ttl_ms=10).warnings()[0].startswith("min_ttl_ms: a lease of 10 ms is never granted")
+    assert warnings_of(config(min_ttl_ms=10))[0].startswith("min_ttl_ms: a lease of 10 ms is never granted")
 
 
 def test_a_password_that_everybody_can_read_is_a_warning(written: Any, tmp_path: Path) -> None:
     made = written(MINIMAL + "auth: {password: secret}")
     (tmp_path / "lockd.yml").chmod(0o644)
-    assert made.warnings() == [
+    assert warnings_of(made) == [
         f"auth.password: everybody on this host can read it; chmod o-r {tmp_path}/lockd.yml"
     ]
     (tmp_path / "lockd.yml").chmod(0o640)
-    assert made.warnings() == []
+    assert warnings_of(made) == []
 
 
 def test_a_password_file_that_everybody_can_read_is_a_warning(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x")
     secret.chmod(0o604)
-    assert (
-        config(auth={"password_file": str(secret)}).warnings()[0].startswith("auth.password_file: everybody")
+    assert warnings_of(config(auth={"password_file": str(secret)}))[0].startswith(
+        "auth.password_file: everybody"
     )
 
 
@@ -749,7 +750,7 @@ def loads_or_raises_config_error(path: Path, data: bytes) -> None:
     path.write_bytes(data)
     found: list[Problem] | None = None
     try:
-        load(path).warnings()
+        warnings_of(load(path))
     except ConfigError as error:
         found = error.problems
     assert found is None or all(str(problem).isprintable() for problem in found), found

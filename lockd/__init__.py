@@ -25,7 +25,8 @@ if TYPE_CHECKING:
         Taken,
         WaitTimeout,
     )
-    from lockd.client.sync import Client, Lease
+    from lockd.client.sync.lease import Lease
+    from lockd.client.sync.locks import Client
 
 __version__ = "0.1.0"
 
@@ -46,14 +47,14 @@ __all__ = [
     "__version__",
 ]
 
-_OF_THE_CLIENT = ("Client", "Lease")
+_ROOMS = {"Client": "sync.locks", "Lease": "sync.lease"}
 
 
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    of = "sync" if name in _OF_THE_CLIENT else "errors"
-    return getattr(import_module(f"lockd.client.{of}"), name)
+    room = _ROOMS.get(name, "errors")
+    return getattr(import_module(f"lockd.client.{room}"), name)
 
 
 def __dir__() -> list[str]:

@@ -5,6 +5,7 @@ async with Client() as client:
         await ledger.write(..., fence=lease.fence)
 """
 
-from lockd.client.aio import Client, Lease, LockBlock, LockOptions
+from lockd.client.aio.lease import Lease
+from lockd.client.aio.locks import Client, LockBlock, LockOptions
 
 __all__ = ["Client", "Lease", "LockBlock", "LockOptions"]

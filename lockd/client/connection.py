@@ -7,12 +7,9 @@ exchange that did not come to its end closes it: the agent then frees what it ha
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
-from collections.abc import Iterable
 from contextlib import suppress
-from typing import Any, NoReturn, Protocol
-from weakref import WeakSet
+from typing import Any, NoReturn
 
 from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixDomainSocketConnection
 from redis.connection import UnixDomainSocketConnection
@@ -20,8 +17,8 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lockd.client.errors import AgentUnreachable, error_from
-from lockd.client.lease import PushReceiver
 from lockd.client.requests import packed
+from lockd.client.state import PushReceiver
 
 _HELLO = packed(b"HELLO", 3)
 
@@ -204,42 +201,3 @@ def _raise_as_ours(failure: BaseException, path: str) -> NoReturn:
     error = AgentUnreachable(f"no answer from lockd at {path}: {failure or 'it took too long'}")
     error.hangs = isinstance(failure, RedisTimeoutError | TimeoutError)
     raise error from failure
-
-
-# Forks
-
-
-class Forkable(Protocol):
-    """Something with files or threads of this process, which a forked child must not use."""
-
-    def _forked(self) -> None:
-        """In the child: let go of what is the parent's, and begin afresh."""
-
-
-_forkables: WeakSet[Forkable] = WeakSet()
-
-
-def survive_forks(forkable: Forkable) -> None:
-    """Have its `_forked` called in each child of this process."""
-    _forkables.add(forkable)
-
-
-def let_go(connections: Iterable[AgentConnection | AsyncAgentConnection]) -> None:
-    """In a child: have these connections lead nowhere.
-
-    One that stays open in a child would keep the lock when the parent dies. To close its file under the
-    objects that own it could hit whatever gets the same number next, so something harmless takes its place.
-    """
-    nothing = os.open(os.devnull, os.O_RDWR)
-    for connection in connections:
-        if connection.file >= 0:
-            os.dup2(nothing, connection.file, inheritable=False)
-    os.close(nothing)
-
-
-def _in_child() -> None:
-    for forkable in list(_forkables):
-        forkable._forked()
-
-
-os.register_at_fork(after_in_child=_in_child)

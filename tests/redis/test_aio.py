@@ -160,7 +160,7 @@ async def test_connections_are_used_again(shared: Cluster) -> None:
         for _ in range(20):
             async with client.lock("again"), client.lock("again:2"):
                 pass
-        assert len(client._connections) == 2
+        assert len(client._pool.all) == 2
 
 
 @asynchronous
@@ -218,7 +218,7 @@ async def test_a_detached_lease_has_no_connection_and_ends_at_its_ttl(shared: Cl
     losses = Losses()
     async with Client(shared.socket) as client:
         lease = await client.acquire("detached", ttl=0.6, detached=True, on_lost=losses)
-        assert len(client._idle) == 1
+        assert len(client._pool.idle) == 1
         await losses.wait()
         assert losses.left_s[0] > 0
         await until_free(client, "detached")
@@ -283,7 +283,7 @@ async def test_a_cancelled_block_releases_as_usual(shared: Cluster) -> None:
 
     async with Client(shared.socket) as client:
         task = asyncio.ensure_future(hold(client))
-        await until(lambda: len(client._connections) == 1)
+        await until(lambda: len(client._pool.all) == 1)
         await asyncio.sleep(0.1)
         assert await client.holder("block") is not None
         task.cancel()
@@ -344,7 +344,7 @@ async def test_a_lease_that_was_taken_away_is_told_at_once_and_once(shared: Clus
             with pytest.raises(LockLost, match="force"):
                 await lost.release()
         assert len(losses.reasons) == 1
-        assert len(client._idle) == 0
+        assert len(client._pool.idle) == 0
 
 
 @asynchronous
@@ -513,7 +513,7 @@ async def test_a_forked_child_holds_nothing_and_harms_nothing(shared: Cluster) -
             granted_ns = lease.deadline_ns
             pid = os.fork()
             if pid == 0:
-                held_nothing = lease.lost and lease.remaining() == 0 and not client._idle
+                held_nothing = lease.lost and lease.remaining() == 0 and not client._pool.idle
                 os._exit(0 if held_nothing else 1)
             assert await exit_status(pid) == 0
             await until(lambda: lease.deadline_ns > granted_ns, 3, "the lease is renewed")

@@ -30,7 +30,7 @@ from lockd import (
     Taken,
     WaitTimeout,
 )
-from lockd.client.lease import LeaseView
+from lockd.client.state import LeaseView
 from lockd.clock import boottime_ns
 from tests.redis.losses import ToldLosses
 from tests.redis.masters import Cluster, eventually, running_cluster
@@ -256,7 +256,7 @@ def test_connections_are_used_again(shared: Cluster) -> None:
         for _ in range(20):
             with client.lock("again"), client.lock("again:2"):
                 pass
-        assert len(client._connections) == 2
+        assert len(client._pool.all) == 2
 
 
 def test_a_lease_can_not_be_pickled(client: Client) -> None:
@@ -268,7 +268,7 @@ def test_a_detached_lease_has_no_connection_and_ends_at_its_ttl(shared: Cluster,
     losses = Losses()
     with Client(shared.socket) as other:
         lease = other.acquire("detached", ttl=1, detached=True, on_lost=losses)
-        assert len(other._idle) == 1
+        assert len(other._pool.idle) == 1
     assert not free(client, "detached")
     losses.wait()
     assert losses.left_s[0] > 0
@@ -414,7 +414,7 @@ def test_the_connection_of_a_lost_lease_is_not_used_again(shared: Cluster) -> No
         take_away(shared, "taken")
         with pytest.raises(LockLost):
             lease.release()
-        assert len(client._idle) == 0
+        assert len(client._pool.idle) == 0
 
 
 def test_the_end_of_max_hold_is_told_before_the_deadline(client: Client) -> None:
@@ -641,7 +641,7 @@ def test_a_forked_child_holds_nothing_and_harms_nothing(client: Client) -> None:
                 lease.extend(5)
             assert lease.release() is False
             lease.__exit__(None, None, None)
-            del client._idle
+            del client._pool.idle
             gc.collect()
 
         granted_ns = lease.deadline_ns
@@ -659,7 +659,7 @@ def test_a_forked_child_locks_through_connections_of_its_own(client: Client) -> 
 
         def child() -> None:
             losses = Losses()
-            assert not client._idle
+            assert not client._pool.idle
             with pytest.raises(Taken):
                 client.acquire("parents")
             with client.lock("childs", ttl=0.6, on_lost=losses) as lease:
@@ -762,4 +762,4 @@ def test_64_threads_hold_64_resources_at_once(client: Client) -> None:
 
     assert losses.reasons == []
     assert client.locks("own:*") == []
-    assert len(client._idle) <= 64
+    assert len(client._pool.idle) <= 64

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 import lockd
-from lockd.client import errors as lock_errors
-from lockd.client import sync as blocking
+from lockd.client import errors as client_errors
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import (
     ClockRefused,
@@ -25,8 +24,9 @@ from lockd.client.errors import (
     WaitTimeout,
     error_from,
 )
-from lockd.client.lease import HeldLease, LeaseView, PushReceiver
 from lockd.client.requests import as_row, key_of, lock_request, socket_path, to_ms
+from lockd.client.state import HeldLease, LeaseView, PushReceiver
+from lockd.client.sync import lease, locks
 
 S = 1_000_000_000
 TOKEN = b"0123456789abcdef" * 2
@@ -112,9 +112,9 @@ def is_error(kind: object) -> bool:
 
 
 def test_the_package_exports_the_client_and_every_error() -> None:
-    assert lockd.Client is blocking.Client
-    assert lockd.Lease is blocking.Lease
-    errors = {name: kind for name, kind in vars(lock_errors).items() if is_error(kind)}
+    assert lockd.Client is locks.Client
+    assert lockd.Lease is lease.Lease
+    errors = {name: kind for name, kind in vars(client_errors).items() if is_error(kind)}
     assert {"Client", "Lease", "__version__", *errors} == set(lockd.__all__)
     for name, error in errors.items():
         assert getattr(lockd, name) is error

@@ -10,8 +10,8 @@ import threading
 import pytest
 
 from lockd.client.deadlines import AgentClock
-from lockd.client.lease import LeaseView
-from lockd.client.loss_watch import LossWatcher
+from lockd.client.state import LeaseView
+from lockd.client.sync.loss_watch import LossWatcher
 from lockd.clock import boottime_ns
 from tests.redis.masters import eventually
 

@@ -9,17 +9,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from inspect import isawaitable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
+from lockd.client.aio.pool import Pool
 from lockd.client.connection import AsyncAgentConnection
 from lockd.client.errors import AgentUnreachable, LockdError, LockLost
-from lockd.client.lease import HeldLease, LeaseView
 from lockd.client.requests import to_ms
+from lockd.client.state import HeldLease, LeaseView
 from lockd.clock import boottime_ns
-
-if TYPE_CHECKING:
-    from lockd.client.aio import Client
 
 # Most leases are short: nobody need listen to those, and no task is made.
 _LISTEN_AFTER_S = 0.05
@@ -36,13 +34,13 @@ class Lease(HeldLease):
     the TTL, it says that the lease is lost; once the loop has run, it may know better.
     """
 
-    __slots__ = ("__weakref__", "_client", "_connection", "_listener", "_on_lost", "_timer", "_turn")
+    __slots__ = ("__weakref__", "_connection", "_listener", "_on_lost", "_pool", "_timer", "_turn")
 
     def __init__(
-        self, client: Client, view: LeaseView, connection: AsyncAgentConnection | None, on_lost: OnLost | None
+        self, pool: Pool, view: LeaseView, connection: AsyncAgentConnection | None, on_lost: OnLost | None
     ) -> None:
         super().__init__(view)
-        self._client = client
+        self._pool = pool
         self._connection = connection
         self._on_lost = on_lost
         self._turn = asyncio.Lock()
@@ -57,7 +55,7 @@ class Lease(HeldLease):
         ttl_ms = to_ms(ttl, "ttl")
         if gone := self._gone():
             raise self._lost(gone)
-        await self._client._shielded(self._extend(ttl_ms))
+        await self._pool.shielded(self._extend(ttl_ms))
 
     async def release(self) -> bool:
         """Give the resource back, also when cancelled. LockLost when it was not held all the time.
@@ -69,7 +67,7 @@ class Lease(HeldLease):
             return False
         self._over = True
         if self._connection is None or not self._connection.is_connected:
-            told: bool = await self._client._shielded(self._give_back())
+            told: bool = await self._pool.shielded(self._give_back())
             return told
         # No shield, which costs a task: when this is cancelled, the connection is closed, and that frees it.
         try:
@@ -77,7 +75,7 @@ class Lease(HeldLease):
         except BaseException:
             self._connection.close()
             raise
-        self._client._put(self._connection)
+        self._pool.put(self._connection)
         return told
 
     async def _give_back(self) -> bool:
@@ -98,7 +96,7 @@ class Lease(HeldLease):
             if failure.hangs:
                 raise
             # Any agent can release it by its token: the next one of this host, perhaps.
-            await self._client._request(request)
+            await self._pool.request(request)
 
     async def _extend(self, ttl_ms: int) -> None:
         view = self._view
@@ -117,9 +115,9 @@ class Lease(HeldLease):
 
     async def _ask(self, request: bytes) -> Any:
         if self._connection is None:
-            return await self._client._request(request)
+            return await self._pool.request(request)
         try:
-            return await self._connection.request(request, self._client.timeout)
+            return await self._connection.request(request, self._pool.timeout_s)
         except AgentUnreachable as failure:
             self._view.broken = True
             if failure.hangs:
@@ -169,7 +167,7 @@ class Lease(HeldLease):
         if self._over or self._pid != os.getpid() or self._connection is None:
             return
         warnings.warn(f"{self!r} was never released", ResourceWarning, stacklevel=2, source=self)
-        loop = self._client._loop
+        loop = self._pool.loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(_drop, self._connection, self._listener)
 
@@ -196,7 +194,7 @@ async def _heed(lease_ref: ref[Lease], view: LeaseView, connection: AsyncAgentCo
             told = True
             if (lease := lease_ref()) is not None:
                 # In a task of its own: it may well release the lease, and so end this one.
-                lease._client._start(lease._tell(reason))
+                lease._pool.start(lease._tell(reason))
                 lease = None
         if view.loss or view.broken:
             return

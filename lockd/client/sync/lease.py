@@ -8,17 +8,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lockd.client.connection import AgentConnection
 from lockd.client.errors import AgentUnreachable, LockdError, LockLost
-from lockd.client.lease import HeldLease, LeaseView
-from lockd.client.loss_watch import Watch, watcher
 from lockd.client.requests import to_ms
+from lockd.client.state import HeldLease, LeaseView
+from lockd.client.sync.loss_watch import Watch, watcher
+from lockd.client.sync.pool import Pool
 from lockd.clock import boottime_ns
-
-if TYPE_CHECKING:
-    from lockd.client.sync import Client
 
 OnLost = Callable[["Lease", str], object]
 
@@ -29,13 +27,13 @@ class Lease(HeldLease):
     What it says of itself is up to date: it takes in what the agent sent, and asks when that was long ago.
     """
 
-    __slots__ = ("__weakref__", "_client", "_connection", "_turn", "_watch")
+    __slots__ = ("__weakref__", "_connection", "_pool", "_turn", "_watch")
 
     def __init__(
-        self, client: Client, view: LeaseView, connection: AgentConnection | None, on_lost: OnLost | None
+        self, pool: Pool, view: LeaseView, connection: AgentConnection | None, on_lost: OnLost | None
     ) -> None:
         super().__init__(view)
-        self._client = client
+        self._pool = pool
         self._connection = connection
         self._turn = Lock()
         self._watch: Watch | None = None
@@ -74,7 +72,7 @@ class Lease(HeldLease):
                     connection.close()
                 raise
             if connection is not None:
-                self._client._put(connection)
+                self._pool.put(connection)
             return told
 
     def _give_back(self) -> bool:
@@ -92,7 +90,7 @@ class Lease(HeldLease):
             if failure.hangs:
                 raise
             # Any agent can release it by its token: the next one of this host, perhaps.
-            self._client._request(request)
+            self._pool.request(request)
 
     def _why_lost(self) -> str:
         if gone := self._gone():
@@ -117,7 +115,7 @@ class Lease(HeldLease):
 
     def _ask(self, request: bytes) -> Any:
         if self._connection is None:
-            return self._client._request(request)
+            return self._pool.request(request)
         try:
             return self._connection.request(request)
         except AgentUnreachable as failure:

@@ -13,16 +13,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections import deque
-from contextlib import suppress
 from types import TracebackType
 from typing import Any, Unpack
-from weakref import WeakSet
 
-from lockd.client.connection import AgentConnection, let_go, survive_forks
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import LockdError
-from lockd.client.lease import LeaseView
 from lockd.client.requests import (
     LeaseOptions,
     as_row,
@@ -33,10 +28,10 @@ from lockd.client.requests import (
     socket_path,
     to_ms,
 )
-from lockd.client.sync_lease import Lease, OnLost
+from lockd.client.state import LeaseView
+from lockd.client.sync.lease import Lease, OnLost
+from lockd.client.sync.pool import Pool
 from lockd.clock import boottime_ns
-
-__all__ = ["Client", "Lease", "LockBlock", "LockOptions"]
 
 
 class LockOptions(LeaseOptions, total=False):
@@ -56,13 +51,16 @@ class Client:
     def __init__(
         self, socket: str | os.PathLike[str] | None = None, *, timeout: float = 5.0, max_idle: int = 64
     ) -> None:
-        self.socket = socket_path(socket)
-        self.timeout = timeout
-        self._max_idle = max_idle
         self._clock = AgentClock()
-        self._idle: deque[AgentConnection] = deque()
-        self._connections: WeakSet[AgentConnection] = WeakSet()
-        survive_forks(self)
+        self._pool = Pool(socket_path(socket), timeout, max_idle)
+
+    @property
+    def socket(self) -> str:
+        return self._pool.socket
+
+    @property
+    def timeout(self) -> float:
+        return self._pool.timeout_s
 
     def lock(self, resource: str | bytes, **options: Unpack[LockOptions]) -> LockBlock:
         """For `with`: the resource is held while the block runs. Options: those of `acquire`.
@@ -96,17 +94,17 @@ class Client:
         """
         key, ttl_ms, wait_ms = key_of(resource), to_ms(ttl, "ttl"), to_ms(wait, "wait")
         request = lock_request(key, ttl_ms, wait_ms, max_hold, detached)
-        connection = self._take()
+        connection = self._pool.take()
         try:
             reply = connection.request(request, wait)
             view = LeaseView(resource, key, ttl_ms, detached, reply, self._clock, boottime_ns())
             if detached:
-                self._put(connection)
-                return Lease(self, view, None, on_lost)
+                self._pool.put(connection)
+                return Lease(self._pool, view, None, on_lost)
             connection.pushes.view = view
-            return Lease(self, view, connection, on_lost)
+            return Lease(self._pool, view, connection, on_lost)
         except LockdError:
-            self._put(connection)
+            self._pool.put(connection)
             raise
         except BaseException:
             # The agent may have granted it by now, and only closing tells it that nobody has the lease.
@@ -116,68 +114,32 @@ class Client:
     def holder(self, resource: str | bytes) -> dict[str, Any] | None:
         """Who holds a resource, on whichever host (resource, holder, host, pid, uid, ttl_ms, held_ms,
         masters, of, quorum); None when it is free."""
-        row = self._request(packed(b"HOLDER", key_of(resource)))
+        row = self._pool.request(packed(b"HOLDER", key_of(resource)))
         return None if row is None else as_row(row)
 
     def locks(self, pattern: str | bytes = "*", *, local: bool = False) -> list[dict[str, Any]]:
         """Who holds which resources that match the glob; `local`: of those held through this agent only."""
-        return [as_row(row) for row in self._request(locks_request(pattern, local))]
+        return [as_row(row) for row in self._pool.request(locks_request(pattern, local))]
 
     def masters(self) -> list[dict[str, Any]]:
         """Each master: its state, whether it has a vote, and why not."""
-        return [as_row(row) for row in self._request(packed(b"MASTERS"))]
+        return [as_row(row) for row in self._pool.request(packed(b"MASTERS"))]
 
     def ping(self) -> float:
         """How many seconds the agent took to answer."""
         begun_s = time.perf_counter()
-        self._request(packed(b"PING"))
+        self._pool.request(packed(b"PING"))
         return time.perf_counter() - begun_s
 
     def close(self) -> None:
         """Close the idle connections. Leases that are held keep theirs."""
-        while True:
-            try:
-                self._idle.pop().close()
-            except IndexError:
-                return
+        self._pool.close()
 
     def __enter__(self) -> Client:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _forked(self) -> None:
-        let_go(list(self._connections))
-        self._connections = WeakSet()
-        self._idle = deque()
-
-    def _request(self, request: bytes) -> Any:
-        connection = self._take()
-        try:
-            return connection.request(request)
-        finally:
-            self._put(connection)
-
-    def _take(self) -> AgentConnection:
-        """An idle connection, or a new one."""
-        with suppress(IndexError):
-            while True:
-                connection = self._idle.pop()
-                if connection.idles():
-                    return connection
-                connection.close()
-        connection = AgentConnection(self.socket, self.timeout)  # type: ignore[abstract]
-        self._connections.add(connection)
-        connection.open()
-        return connection
-
-    def _put(self, connection: AgentConnection) -> None:
-        connection.pushes.view = None
-        if connection.settled and connection.is_connected and len(self._idle) < self._max_idle:
-            self._idle.append(connection)
-        else:
-            connection.close()
 
 
 class LockBlock:

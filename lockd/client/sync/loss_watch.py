@@ -15,8 +15,8 @@ from threading import RLock, Thread
 from typing import Any, Protocol
 from weakref import ref
 
-from lockd.client.connection import survive_forks
-from lockd.client.lease import LeaseView
+from lockd.client.forks import survive_forks
+from lockd.client.state import LeaseView
 from lockd.clock import boottime_ns
 
 # Timers stand still while the machine is suspended, deadlines don't: so it looks at the clock this often.

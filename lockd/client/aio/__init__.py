@@ -1,0 +1,1 @@
+"""For asyncio programs."""

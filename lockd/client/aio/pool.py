@@ -1,0 +1,78 @@
+"""The connections of one client, of which the idle ones serve what comes next, and its tasks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from typing import Any
+from weakref import WeakSet
+
+from lockd.client.connection import AsyncAgentConnection
+from lockd.client.forks import let_go, survive_forks
+
+
+class Pool:
+    """For the tasks of one event loop: in another one, and in a forked child, it begins with none."""
+
+    def __init__(self, socket: str, timeout_s: float, max_idle: int) -> None:
+        self.socket = socket
+        self.timeout_s = timeout_s
+        self._max_idle = max_idle
+        self.loop: asyncio.AbstractEventLoop | None = None
+        self._fresh()
+        survive_forks(self)
+
+    def _fresh(self) -> None:
+        self.idle: deque[AsyncAgentConnection] = deque()
+        self.all: WeakSet[AsyncAgentConnection] = WeakSet()
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def _forked(self) -> None:
+        let_go(list(self.all))
+        self._fresh()
+
+    async def request(self, request: bytes) -> Any:
+        connection = await self.take()
+        try:
+            return await connection.request(request, self.timeout_s)
+        finally:
+            self.put(connection)
+
+    async def take(self) -> AsyncAgentConnection:
+        """An idle connection, or a new one."""
+        loop = asyncio.get_running_loop()
+        if loop is not self.loop:
+            # Connections don't work in another loop than their own.
+            self.loop, self.idle = loop, deque()
+        while self.idle:
+            connection = self.idle.pop()
+            if await connection.idles():
+                return connection
+            connection.close()
+        connection = AsyncAgentConnection(self.socket)
+        self.all.add(connection)
+        await connection.open(self.timeout_s)
+        return connection
+
+    def put(self, connection: AsyncAgentConnection) -> None:
+        connection.pushes.view = None
+        if connection.is_connected and len(self.idle) < self._max_idle:
+            self.idle.append(connection)
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        """The idle ones. Those of leases that are held stay."""
+        while self.idle:
+            self.idle.pop().close()
+
+    async def shielded(self, work: Coroutine[Any, Any, Any]) -> Any:
+        """Wait for `work`, which goes on to its end when the waiting is cancelled."""
+        return await asyncio.shield(self.start(work))
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,1 @@
+"""For programs with threads."""

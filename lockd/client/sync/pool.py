@@ -1,0 +1,63 @@
+"""The connections of one client: the idle ones serve what comes next."""
+
+from __future__ import annotations
+
+from collections import deque
+from contextlib import suppress
+from typing import Any
+from weakref import WeakSet
+
+from lockd.client.connection import AgentConnection
+from lockd.client.forks import let_go, survive_forks
+
+
+class Pool:
+    """Threads may share it; in a forked child it begins with none."""
+
+    def __init__(self, socket: str, timeout_s: float, max_idle: int) -> None:
+        self.socket = socket
+        self.timeout_s = timeout_s
+        self._max_idle = max_idle
+        self._fresh()
+        survive_forks(self)
+
+    def _fresh(self) -> None:
+        self.idle: deque[AgentConnection] = deque()
+        self.all: WeakSet[AgentConnection] = WeakSet()
+
+    def _forked(self) -> None:
+        let_go(list(self.all))
+        self._fresh()
+
+    def request(self, request: bytes) -> Any:
+        connection = self.take()
+        try:
+            return connection.request(request)
+        finally:
+            self.put(connection)
+
+    def take(self) -> AgentConnection:
+        """An idle connection, or a new one."""
+        with suppress(IndexError):
+            while True:
+                connection = self.idle.pop()
+                if connection.idles():
+                    return connection
+                connection.close()
+        connection = AgentConnection(self.socket, self.timeout_s)  # type: ignore[abstract]
+        self.all.add(connection)
+        connection.open()
+        return connection
+
+    def put(self, connection: AgentConnection) -> None:
+        connection.pushes.view = None
+        if connection.settled and connection.is_connected and len(self.idle) < self._max_idle:
+            self.idle.append(connection)
+        else:
+            connection.close()
+
+    def close(self) -> None:
+        """The idle ones. Those of leases that are held stay."""
+        with suppress(IndexError):
+            while True:
+                self.idle.pop().close()

@@ -26,7 +26,8 @@ from redis.retry import Retry
 from lockd.config.model import Config
 from lockd.dev.folder import EXIT_USAGE, DevError, DevFolder, metrics_value, settle
 from lockd.dev.processes import Child, LocalMaster, ServerNotFound, StartFailed
-from lockd.dev.view import Snapshot, View, standard_view
+from lockd.dev.view import View, standard_view
+from lockd.lockctl.tables import Snapshot
 
 _CANARY = "lockd-dev-canary"
 _READY_WITHIN_S = 20.0

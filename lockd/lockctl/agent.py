@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lockd.lockctl.run.job import Refused, Unreachable
+from lockd.lockctl.errors import Refused, Unreachable
 
 ANSWER_WITHIN_S = 10.0
 

@@ -21,7 +21,7 @@ from typing import Any, Self
 from lockd import __version__
 from lockd.clock import boottime_ns
 from lockd.core.slewing import MOST_PPM
-from lockd.lockctl.run.job import Refused, Unreachable
+from lockd.lockctl.errors import Refused, Unreachable
 
 NS_PER_MS = 1_000_000
 

@@ -7,8 +7,7 @@ from enum import IntEnum
 
 import click
 
-from lockd.lockctl.run.job import Lost, NotStarted, Refused
-from lockd.lockctl.run.keeper import CannotExecute
+from lockd.lockctl.errors import CannotExecute, Lost, NotStarted, Refused
 from lockd.text import shown
 
 

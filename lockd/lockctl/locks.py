@@ -12,7 +12,8 @@ import click
 
 from lockd.lockctl.agent import ANSWER_WITHIN_S, Agent, Row
 from lockd.lockctl.printing import json_option, print_json
-from lockd.lockctl.run.job import Job, run
+from lockd.lockctl.run.job import run
+from lockd.lockctl.run.lease import Job
 
 F = TypeVar("F", bound=Callable[..., Any])
 

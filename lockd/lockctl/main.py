@@ -16,10 +16,9 @@ import click
 from lockd import __version__
 from lockd.lockctl.agent import Agent
 from lockd.lockctl.change import cluster, force_release, master
+from lockd.lockctl.errors import CannotExecute, Lost, Refused, Unreachable
 from lockd.lockctl.failures import Status, report
 from lockd.lockctl.locks import extend, lock, run_command, unlock
-from lockd.lockctl.run.job import Lost, Refused, Unreachable
-from lockd.lockctl.run.keeper import CannotExecute
 from lockd.lockctl.top import top
 from lockd.lockctl.view import doctor, holder, locks, masters, ping
 

@@ -20,15 +20,15 @@ import click
 
 from lockd.health import LOSS_IS_NEWS_MS, Facts, Level, Verdict, availability, safety
 from lockd.lockctl.agent import Agent, Row
+from lockd.lockctl.errors import Refused, Unreachable
 from lockd.lockctl.locks import duration_option
 from lockd.lockctl.printing import json_option, print_json
-from lockd.lockctl.run.job import Refused, Unreachable
 from lockd.text import shown, shown_ms
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
-    from lockd.dev.view import Snapshot
+    from lockd.lockctl.tables import Snapshot
 
 ANSWER_WITHIN_S = 3.0
 LISTED_MOST = 5_000
@@ -94,7 +94,7 @@ class Look:
 
     def snapshot(self) -> Snapshot:
         """The part of it that `lockd dev` shows as well."""
-        from lockd.dev.view import Snapshot
+        from lockd.lockctl.tables import Snapshot
 
         info = {key: str(value) for key, value in self.info.items()}
         return Snapshot(self.at_s, self.masters, self.leases or (), info, pids={})
@@ -215,7 +215,7 @@ class Screen:
     """Draws what was seen last, and how the counters moved since."""
 
     def __init__(self, console: Console) -> None:
-        from lockd.dev.view import Rates
+        from lockd.lockctl.tables import Rates
 
         self._console = console
         self._rates = Rates()
@@ -249,7 +249,7 @@ class Screen:
     def _tables(self, look: Look, snapshot: Snapshot, narrow: bool, rows: int | None) -> list[RenderableType]:
         from rich.text import Text
 
-        from lockd.dev.view import leases_table, masters_table, totals_line
+        from lockd.lockctl.tables import leases_table, masters_table, totals_line
 
         classes = self._classes_table(look)
         used = 2 + len(look.masters) + 1 + classes.row_count + 1 + 10

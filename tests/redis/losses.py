@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockd.client.lease import HeldLease
+from lockd.client.state import HeldLease
 from lockd.clock import boottime_ns
 
 

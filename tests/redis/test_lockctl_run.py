@@ -25,7 +25,7 @@ import redis
 
 from lockd.clock import boottime_ns
 from lockd.dev.processes import LOOPBACK
-from lockd.lockctl.run.job import kill_margin_ns, term_margin_ns
+from lockd.lockctl.run.lease import kill_margin_ns, term_margin_ns
 from tests.redis.masters import Cluster, alive, as_map, children_of, eventually, running_cluster
 
 LOCKCTL = Path(sys.executable).parent / "lockctl"

@@ -39,7 +39,7 @@ from lockd.lockctl.doctor import (
     fly_canary,
     verdict_of,
 )
-from lockd.lockctl.run.job import Refused, Unreachable
+from lockd.lockctl.errors import Refused, Unreachable
 
 OK, WARNING, FAILURE = Verdict
 

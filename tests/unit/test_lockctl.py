@@ -14,11 +14,12 @@ from click.testing import CliRunner, Result
 from lockd.lockctl import locks as lockctl_locks
 from lockd.lockctl.agent import Agent
 from lockd.lockctl.change import WaitLines
+from lockd.lockctl.errors import Lost, Refused, Unreachable
 from lockd.lockctl.failures import Status
 from lockd.lockctl.locks import Duration
 from lockd.lockctl.main import main
 from lockd.lockctl.printing import shown_us
-from lockd.lockctl.run.job import Job, Lost, Refused, Unreachable
+from lockd.lockctl.run.lease import Job
 from lockd.text import shown, shown_ms
 
 Answers = dict[str, Any]

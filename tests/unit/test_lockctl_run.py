@@ -22,9 +22,10 @@ import hiredis
 import pytest
 
 from lockd.clock import boottime_ns
-from lockd.lockctl.run import job as lockctl_run
-from lockd.lockctl.run.job import kill_margin_ns, term_margin_ns
+from lockd.lockctl.errors import Lost
+from lockd.lockctl.run import job
 from lockd.lockctl.run.keeper import Start, _Keeper
+from lockd.lockctl.run.lease import Job, kill_margin_ns, term_margin_ns
 from tests.redis.masters import alive, children_of, eventually
 from tests.redis.users import become
 
@@ -551,8 +552,8 @@ def test_who_runs_as_another_user_is_named_and_holds_nothing_up(
         os.dup2(writer, 2)
         become(65_534)
         try:
-            lockctl_run.run(lockctl_run.Job(str(agent.path), b"r", 2_000, 0, None, ["sh", "-c", script]))
-        except lockctl_run.Lost:
+            job.run(Job(str(agent.path), b"r", 2_000, 0, None, ["sh", "-c", script]))
+        except Lost:
             os._exit(76)
         os._exit(1)
     os.close(writer)

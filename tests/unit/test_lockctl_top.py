@@ -13,9 +13,9 @@ from rich.console import Console
 
 from lockd.health import LOSS_IS_NEWS_MS
 from lockd.lockctl.agent import Agent
+from lockd.lockctl.errors import Unreachable
 from lockd.lockctl.failures import Status
 from lockd.lockctl.main import main
-from lockd.lockctl.run.job import Unreachable
 from lockd.lockctl.top import CLASSES_SHOWN, LISTED_MOST, Look, Screen
 
 Answers = dict[str, Any]

@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NoReturn
 
+from lockd.lockctl.errors import CannotExecute
 from lockd.lockctl.run.descendants import Descendants, Process, Sent, children_of, look_at
 
 _PR_SET_PDEATHSIG = 1
@@ -33,16 +34,6 @@ _NUMBER = struct.Struct("=i")
 # Between two walks that kill: those who were killed need a moment to be gone.
 _WALK_AGAIN_S = 0.002
 _PARENT_ENDED = signal.SIGTERM
-
-
-class CannotExecute(Exception):
-    """The command can't be started. `missing`: there is no such program. `id` is the group that it would have
-    been."""
-
-    def __init__(self, program: str, number: int, group: int) -> None:
-        super().__init__(f"can't execute {program}: {os.strerror(number)}")
-        self.missing = number == errno.ENOENT
-        self.id = group
 
 
 @dataclass(frozen=True, slots=True)

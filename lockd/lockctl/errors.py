@@ -1,0 +1,45 @@
+"""What a command of `lockctl` can fail with."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+
+class Unreachable(Exception):
+    """The agent can't be reached, or doesn't answer; the text says which."""
+
+
+class Refused(Exception):
+    """The agent said no to `command`. `code` is the first word of its error, as TAKEN; `text` is the rest."""
+
+    def __init__(self, code: str, text: str, command: str) -> None:
+        super().__init__(f"{code} {text}".strip())
+        self.code = code
+        self.text = text
+        self.command = command
+
+    @classmethod
+    def by(cls, error: str, command: str) -> Refused:
+        """From the text of the agent's error. redis-py takes a leading ERR away."""
+        code, _, text = error.partition(" ")
+        is_code = code.isascii() and code.isalpha() and code.isupper()
+        return cls(code, text, command) if is_code else cls("ERR", error, command)
+
+
+class Lost(Exception):
+    """The lease was lost; the text says why. What was started under it has been ended."""
+
+
+class NotStarted(Lost):
+    """It was over, or nearly, when it was granted: nothing was started under it."""
+
+
+class CannotExecute(Exception):
+    """The command can't be started. `missing`: there is no such program. `id` is the group that it would have
+    been."""
+
+    def __init__(self, program: str, number: int, group: int) -> None:
+        super().__init__(f"can't execute {program}: {os.strerror(number)}")
+        self.missing = number == errno.ENOENT
+        self.id = group

@@ -1,0 +1,66 @@
+"""The signals that concern the command: they come to us, and are passed on."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from types import FrameType
+from typing import Any
+
+FORWARDED = (
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGQUIT,
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGTSTP,
+    signal.SIGCONT,
+)
+
+
+class Signals:
+    """While entered, the signals that concern the command wake the loop instead of doing anything to us.
+
+    Those that were ignored when we were started (nohup, a shell's `&`) stay so, for the command too.
+    """
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Signals:
+        self._reader.setblocking(False)
+        self._writer.setblocking(False)
+        signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        for number in FORWARDED:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, _just_wake_up)
+        # A message of ours to a terminal that is lent must not stop us.
+        self._before[signal.SIGTTOU] = signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        return self
+
+    def restore(self) -> None:
+        """Have signals do what they did before: at the end, and in the child that will be the command."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(-1)
+
+    def __exit__(self, *_: object) -> None:
+        self.restore()
+        self._reader.close()
+        self._writer.close()
+
+    def fileno(self) -> int:
+        return self._reader.fileno()
+
+    def arrived(self) -> bytes:
+        """The numbers of those that have come since the last time, without waiting."""
+        try:
+            return self._reader.recv(4096)
+        except BlockingIOError:
+            return b""
+
+
+def _just_wake_up(number: int, frame: FrameType | None) -> None:
+    """Python has written the number to the wake-up pipe: that is all that is wanted."""

@@ -1,0 +1,200 @@
+"""Watches over a command and its lease: whatever becomes of the agent, all has ended at the deadline."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+from enum import Enum
+
+from lockd.clock import boottime_ns
+from lockd.lockctl.run.descendants import Sent
+from lockd.lockctl.run.keeper import Command, cannot_be_ended
+from lockd.lockctl.run.lease import NS_PER_MS, Lease, kill_margin_ns, term_margin_ns
+from lockd.lockctl.run.link import Link
+from lockd.lockctl.run.signals import FORWARDED, Signals
+from lockd.lockctl.run.terminal import Terminal, say
+
+# poll() waits by a clock that stands still while the machine is suspended, CLOCK_BOOTTIME doesn't: look up
+# now and then.
+_LOOK_UP_MS = 500
+# How often to look at those that are to end, and how often to kill them who may fork meanwhile.
+_ENDING_MS = 20
+_KILL_AGAIN_MS = 2
+_JOB_STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
+
+
+class CtrlC(Enum):
+    """Whom a SIGINT that ended the command has reached."""
+
+    COMMAND = "the command only: the terminal is its"
+    JOB = "all of the job: our process group, and the command through us"
+    US = "us: somebody sent it"
+
+
+class Supervisor:
+    """Watches over a command and its lease until the command has ended, with its lease at the latest.
+
+    loss: why the lease was lost, None while it is good. interrupted: whom the last SIGINT has reached.
+    """
+
+    def __init__(
+        self, link: Link, lease: Lease, command: Command, terminal: Terminal, signals: Signals
+    ) -> None:
+        self.loss: str | None = None
+        self.interrupted = CtrlC.COMMAND if terminal.lent else CtrlC.US
+        self._link = link
+        self._lease = lease
+        self._command = command
+        self._terminal = terminal
+        self._signals = signals
+        self._deadline_ns = lease.deadline_ns
+        self._killing = False
+        self._killed = Sent(reached=1)
+        self._given_up = False
+        self._spared: set[int] = set()
+        self._status: int | None = None
+
+    def watch(self) -> int:
+        """The wait status of the command's first process; after a loss, when all that it has started is gone,
+        but for what we may not end."""
+        self._collect()
+        while self._status is None or self._stragglers():
+            self._sleep()
+            self._listen()
+            self._collect()
+            self._enforce(boottime_ns())
+            self._forward(self._signals.arrived())
+        return self._status
+
+    def _stragglers(self) -> bool:
+        """After a loss everything has until its SIGKILL to follow the first process."""
+        return self.loss is not None and not (self._command.gone or self._given_up)
+
+    def _sleep(self) -> None:
+        poll = select.poll()
+        poll.register(self._signals, select.POLLIN)
+        if self._command.kept:
+            poll.register(self._command, select.POLLIN)
+        if self._link.open:
+            poll.register(self._link, select.POLLIN)
+        poll.poll(self._patience_ms())
+
+    def _patience_ms(self) -> int:
+        """For how long nothing has to be done if nothing happens."""
+        if self._killing:
+            return _KILL_AGAIN_MS if boottime_ns() < self._deadline_ns and not self._given_up else _ENDING_MS
+        most_ms = _LOOK_UP_MS if self._status is None else _ENDING_MS
+        due_ms = -((boottime_ns() - self._due_ns()) // NS_PER_MS)
+        return max(0, min(most_ms, due_ms))
+
+    def _due_ns(self) -> int:
+        """When something has to be done if nothing happens."""
+        margin_ns = term_margin_ns if self.loss is None else kill_margin_ns
+        return self._deadline_ns - margin_ns(self._lease.ttl_ms)
+
+    def _listen(self) -> None:
+        """To what the agent says of our lease."""
+        for push in self._link.pushes():
+            if push[2] != self._lease.token:
+                continue
+            if push[0] == b"renewed":
+                self._deadline_ns = self._lease.clock.here_ns(push[3])
+            elif push[0] == b"lost":
+                self._deadline_ns = min(self._deadline_ns, self._lease.clock.here_ns(push[4]))
+                self._lose(push[3].decode(errors="replace"))
+        if not self._link.open:
+            self._lose("the connection to the agent broke, so nobody renews it any more")
+
+    def _enforce(self, now_ns: int) -> None:
+        """What is due by the deadline alone."""
+        if self.loss is None and now_ns >= self._due_ns():
+            self._lose("the agent has not renewed it in time")
+        if self.loss is not None and (self._killing or now_ns >= self._due_ns()):
+            self._kill()
+
+    def _kill(self) -> None:
+        """Whoever is left. Again and again: they may fork meanwhile."""
+        self._killing = True
+        if self._command.gone:
+            return
+        sent = self._command.send_all(signal.SIGKILL)
+        if news := [process for process in sent.spared if process.pid not in self._spared]:
+            self._spared.update(process.pid for process in news)
+            say(cannot_be_ended(news))
+        # Whom a walk missed, as his parent ended meanwhile, the next one finds.
+        if not (self._killed.reached or sent.reached or self._given_up):
+            self._given_up = bool(sent.spared) or self._out_of_sight()
+        self._killed = sent
+
+    def _out_of_sight(self) -> bool:
+        """Something is left, and nobody who could be killed is found."""
+        if self._command.gone or boottime_ns() < self._deadline_ns:
+            return False
+        say("something that the command has started is hidden from us, and goes on without the lock")
+        return True
+
+    def _lose(self, reason: str) -> None:
+        """The lease won't be good beyond its deadline: the command has to end before, if it still runs."""
+        if self.loss is not None or self._status is not None:
+            return
+        self.loss = reason
+        left_ms = (self._due_ns() - boottime_ns()) // NS_PER_MS
+        if left_ms <= 0:
+            # We were stopped, and so was the command: not a word to it, it would go on for as long as that
+            # takes.
+            say(f"the lease was lost: {reason}. What the command has started is killed")
+            return
+        self._command.send_all(signal.SIGTERM)
+        self._command.send_all(signal.SIGCONT)
+        say(f"the lease was lost: {reason}. The command was sent SIGTERM, SIGKILL follows in {left_ms} ms")
+
+    def _collect(self) -> None:
+        for status in self._command.changes():
+            if os.WIFSTOPPED(status):
+                self._stopped(os.WSTOPSIG(status))
+                continue
+            self._status = status
+            if self.loss is None and boottime_ns() >= self._deadline_ns:
+                self.loss = "the command was still running at its deadline, and nobody was there to end it"
+        if not (self._command.kept or self._command.gone or self.loss):
+            # Those that were to be kept within reach are not any more.
+            self.loss = "the process that keeps the command was killed"
+            self._killing = True
+
+    def _forward(self, numbers: bytes) -> None:
+        for number in numbers:
+            if number == signal.SIGINT:
+                self.interrupted = CtrlC.JOB if self._terminal.ours() else CtrlC.US
+            if number in FORWARDED and (self._status is None or self.loss is not None):
+                self._command.send_group(number)
+
+    # Job control: to a shell, we and the command are one job.
+
+    def _stopped(self, number: int) -> None:
+        """The command was stopped. By its terminal: then we stop too, so that the shell notices."""
+        if number not in _JOB_STOPS or not self._terminal.there:
+            return
+        wants_terminal = self._terminal.lent or number != signal.SIGTSTP
+        # One that reaches for a terminal that we have need not wait: it was `fg`, or we are in a pipeline.
+        if number == signal.SIGTSTP or not self._terminal.ours():
+            self._stop_too(number)
+        # The lease may be over by now. The agent's news first: it has renewed it while we were stopped.
+        self._listen()
+        self._enforce(boottime_ns())
+        if wants_terminal and self._terminal.ours():
+            self._terminal.lend(self._command.id)
+            self.interrupted = CtrlC.COMMAND
+        self._command.send_group(signal.SIGCONT)
+
+    def _stop_too(self, number: int) -> None:
+        """Stop our job. Returns when it is continued; at once when nobody is there who could continue it."""
+        before = signal.signal(number, signal.SIG_DFL)
+        os.killpg(os.getpgrp(), number)
+        signal.signal(number, before)
+        woken_by = self._signals.arrived()
+        # It goes on when it is known that it still may.
+        self._forward(woken_by.replace(bytes([signal.SIGCONT]), b""))
+        if signal.SIGCONT not in woken_by and number != signal.SIGTSTP:
+            # Nobody can give us the terminal that the command wants: the kernel ends such groups in this way.
+            self._command.send_group(signal.SIGHUP)

@@ -1,0 +1,77 @@
+"""The terminal that a command is run on: its foreground, and a line to whoever looks."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import stat
+from contextlib import suppress
+
+
+class Terminal:
+    """The terminal that controls our session, or none (file -1).
+
+    Its foreground is lent to the command, so that what is typed, Ctrl-C and Ctrl-Z reach the command.
+    """
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        self.lent = False
+
+    @property
+    def there(self) -> bool:
+        return self._file >= 0
+
+    def ours(self) -> bool:
+        """Are we its foreground?"""
+        return self._foreground() == os.getpgrp()
+
+    def lend(self, group_id: int) -> None:
+        """Make the command's group its foreground."""
+        self.lent = True
+        self._give(group_id)
+
+    def take_back(self, group_id: int) -> None:
+        """Be its foreground again, if that group is."""
+        if self._foreground() == group_id:
+            self._give(os.getpgrp())
+        self.lent = False
+
+    def _foreground(self) -> int:
+        with suppress(OSError):
+            return os.tcgetpgrp(self._file)
+        return -1
+
+    def _give(self, group_id: int) -> None:
+        """The kernel stops those who do this from the background, unless they block SIGTTOU."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTTOU})
+        with suppress(OSError):
+            os.tcsetpgrp(self._file, group_id)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def controlling_terminal() -> Terminal:
+    """The terminal of this session, wherever stdin comes from; one without a file when there is none."""
+    try:
+        return Terminal(os.open("/dev/tty", os.O_RDWR | os.O_CLOEXEC))
+    except OSError:
+        return Terminal(-1)
+
+
+def in_a_pipeline() -> bool:
+    """Others of our job may need the terminal: in `lockctl run … | less` it is less that reads the keys."""
+    for file in (0, 1):
+        with suppress(OSError):
+            if stat.S_ISFIFO(os.fstat(file).st_mode):
+                return True
+    return False
+
+
+def say(text: str) -> None:
+    """A line on stderr, unless nobody reads it: to wait for a reader could mean to miss the deadline."""
+    writable = select.poll()
+    writable.register(2, select.POLLOUT)
+    with suppress(OSError):
+        if writable.poll(0):
+            os.write(2, f"lockctl: {text}\n".encode(errors="backslashreplace")[:4096])

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import cache
 
 from lockd.config.globs import PATTERN_BYTES_MOST, matcher
-from lockd.server import resp
-from lockd.server.resp import ReplySet, SimpleString
+from lockd.server.resp import replies
+from lockd.server.resp.replies import ReplySet, SimpleString
 
 SINCE = "0.1.0"
 
@@ -565,25 +565,25 @@ def answer(words: Sequence[bytes], protocol: int) -> bytes:
     texts = [word.decode("utf-8", "replace") for word in words]
     subcommand = find(f"command|{texts[0]}")
     if texts[0].lower() in ("getkeys", "getkeysandflags"):
-        return resp.error("ERR COMMAND GETKEYS is not answered: a resource is always the first argument")
+        return replies.error("ERR COMMAND GETKEYS is not answered: a resource is always the first argument")
     if subcommand is None:
-        return resp.error(f"ERR unknown subcommand '{texts[0][:128]}'. Try {usage('command')}")
+        return replies.error(f"ERR unknown subcommand '{texts[0][:128]}'. Try {usage('command')}")
     if not subcommand.accepts(len(words) + 1):
-        return resp.error(f"ERR {arity_error(subcommand.name)}")
+        return replies.error(f"ERR {arity_error(subcommand.name)}")
     return _SUBCOMMAND_REPLIES[subcommand.name](texts[1:], protocol)
 
 
 def _count_reply(_: Sequence[str], __: int) -> bytes:
-    return resp.integer(command_count())
+    return replies.integer(command_count())
 
 
 def _list_reply(words: Sequence[str], protocol: int) -> bytes:
     if words and (len(words) != 3 or words[0].lower() != "filterby"):
-        return resp.error("ERR syntax error")
+        return replies.error("ERR syntax error")
     try:
-        return resp.value(command_list(*words[1:]), protocol)
+        return replies.value(command_list(*words[1:]), protocol)
     except ValueError as error:
-        return resp.error(f"ERR {error}")
+        return replies.error(f"ERR {error}")
 
 
 def _info_reply(names: Sequence[str], protocol: int) -> bytes:
@@ -591,14 +591,14 @@ def _info_reply(names: Sequence[str], protocol: int) -> bytes:
     known = [(command.name if (command := find(name)) else None) for name in names]
     if len(known) - known.count(None) > len(set(known) - {None}):
         # The same long entry a thousand times would make 700 KB out of a request of 12.
-        return resp.error("ERR COMMAND INFO takes the name of a command once")
-    return resp.array([_encoded_info(name, protocol) for name in known])
+        return replies.error("ERR COMMAND INFO takes the name of a command once")
+    return replies.array([_encoded_info(name, protocol) for name in known])
 
 
 def _docs_reply(names: Sequence[str], protocol: int) -> bytes:
     commands = map(find, names) if names else COMMANDS
     known = dict.fromkeys(command.name for command in commands if command)
-    return resp.mapping([_encoded_docs(name, protocol) for name in known], protocol)
+    return replies.mapping([_encoded_docs(name, protocol) for name in known], protocol)
 
 
 _SUBCOMMAND_REPLIES: dict[str, Callable[[Sequence[str], int], bytes]] = {
@@ -611,9 +611,9 @@ _SUBCOMMAND_REPLIES: dict[str, Callable[[Sequence[str], int], bytes]] = {
 
 @cache
 def _encoded_info(name: str | None, protocol: int) -> bytes:
-    return resp.value(_info(_BY_NAME[name]) if name else None, protocol)
+    return replies.value(_info(_BY_NAME[name]) if name else None, protocol)
 
 
 @cache
 def _encoded_docs(name: str, protocol: int) -> tuple[bytes, bytes]:
-    return resp.value(name, protocol), resp.value(_docs(_BY_NAME[name]), protocol)
+    return replies.value(name, protocol), replies.value(_docs(_BY_NAME[name]), protocol)

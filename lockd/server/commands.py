@@ -11,9 +11,10 @@ from lockd.config.model import LockClass
 from lockd.core.flow import Place
 from lockd.core.ports import Refusal
 from lockd.masters.aside import Credentials
-from lockd.server import catalog, resp
+from lockd.server import catalog
 from lockd.server.canary import RESERVED
 from lockd.server.operators import Operators
+from lockd.server.resp import replies
 from lockd.server.session import Handler, LeaseCommand, LockRequest, Session
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Commands:
             b"ADMIT": lambda s, w: self._admit(operators, s, w),
             b"INFO": lambda s, w: self._info(operators, s, w),
             b"PING": self._ping,
-            b"ECHO": lambda s, w: resp.bulk(w[1], s.protocol),
+            b"ECHO": lambda s, w: replies.bulk(w[1], s.protocol),
             b"QUIT": self._quit,
             b"SELECT": self._select,
             b"HELLO": self._hello,
@@ -96,14 +97,14 @@ class Commands:
         handler = self._handlers.get(name)
         if handler is None:
             shown = words[0][:64].decode(errors="backslashreplace")
-            return resp.error(f"ERR unknown command '{shown}'. COMMAND LIST names those that there are")
+            return replies.error(f"ERR unknown command '{shown}'. COMMAND LIST names those that there are")
         shape = self._shapes.get(name)
         if shape is not None and not shape.accepts(len(words)):
-            return resp.error(f"ERR {catalog.arity_error(shape.name)}: {catalog.usage(shape.name)}")
+            return replies.error(f"ERR {catalog.arity_error(shape.name)}: {catalog.usage(shape.name)}")
         try:
             return handler(session, words)
         except BadRequest as bad:
-            return resp.error(str(bad))
+            return replies.error(str(bad))
 
     def waits_for_all_before(self, words: list[bytes]) -> bool:
         """What changes how replies are written, or ends them."""
@@ -193,7 +194,7 @@ class Commands:
         if refusal is not None:
             self._agent.limit_hit(refusal, session.peer)
             self._agent.metrics.refused(request.label, Refusal("LIMIT", refusal), 0)
-            session.answer(request.place, resp.error(f"LIMIT {refusal}"))
+            session.answer(request.place, replies.error(f"LIMIT {refusal}"))
             if no_room:
                 # An app of root's: its pool would have this connection for the next LOCK, too.
                 session.end()
@@ -314,14 +315,14 @@ class Commands:
     def _ping(self, session: Session, words: list[bytes]) -> bytes:
         if len(words) > 2:
             raise BadRequest(f"ERR {catalog.arity_error('ping')}: {catalog.usage('ping')}")
-        return resp.bulk(words[1], session.protocol) if len(words) > 1 else _PONG
+        return replies.bulk(words[1], session.protocol) if len(words) > 1 else _PONG
 
     def _quit(self, session: Session, words: list[bytes]) -> bytes:
         return session.quit()
 
     def _auth(self, session: Session, words: list[bytes]) -> bytes:
         """Some clients always send one. The kernel says who they are, so there is nothing to check."""
-        return _OK if len(words) <= 3 else resp.error(f"ERR syntax error: {catalog.usage('auth')}")
+        return _OK if len(words) <= 3 else replies.error(f"ERR syntax error: {catalog.usage('auth')}")
 
     def _multi(self, session: Session, words: list[bytes]) -> bytes:
         """It is refused, and so is all up to its end: most clients send all of it at once, and a LOCK in it
@@ -332,18 +333,18 @@ class Commands:
     def _end_of_multi(self, session: Session, words: list[bytes]) -> bytes:
         name = words[0].upper()
         if not session.in_multi:
-            return resp.error(f"ERR {name.decode()} without MULTI")
+            return replies.error(f"ERR {name.decode()} without MULTI")
         session.in_multi = False
         return _NOTHING_EXECUTED if name == b"EXEC" else _OK
 
     def _select(self, session: Session, words: list[bytes]) -> bytes:
-        return _OK if words[1] == b"0" else resp.error("ERR DB index is out of range: there is only 0")
+        return _OK if words[1] == b"0" else replies.error("ERR DB index is out of range: there is only 0")
 
     def _hello(self, session: Session, words: list[bytes]) -> bytes:
         options = iter(words[1:])
         version = next(options, None)
         if version is not None and version not in (b"2", b"3"):
-            return resp.error("NOPROTO unsupported protocol version: 2 and 3 are there")
+            return replies.error("NOPROTO unsupported protocol version: 2 and 3 are there")
         name = session.name
         for option in options:
             if option.upper() == b"SETNAME":
@@ -356,7 +357,7 @@ class Commands:
         session.name = name
         if version is not None:
             session.protocol = int(version)
-        return resp.value(
+        return replies.value(
             {
                 "server": "lockd",
                 "version": __version__,
@@ -381,21 +382,21 @@ class Commands:
         shape = catalog.find(f"client|{words[1].decode(errors='replace').lower()}")
         if shape is None:
             shown = words[1][:64].decode(errors="backslashreplace")
-            return resp.error(f"ERR unknown subcommand '{shown}'. Try {catalog.usage('client')}")
+            return replies.error(f"ERR unknown subcommand '{shown}'. Try {catalog.usage('client')}")
         if not shape.accepts(len(words)):
-            return resp.error(f"ERR {catalog.arity_error(shape.name)}")
+            return replies.error(f"ERR {catalog.arity_error(shape.name)}")
         if subcommand == b"ID":
-            return resp.integer(session.id)
+            return replies.integer(session.id)
         if subcommand == b"SETNAME":
             session.name = self._client_name(words[2])
             return _OK
         if subcommand == b"GETNAME":
-            return resp.bulk(session.name or None, session.protocol)
+            return replies.bulk(session.name or None, session.protocol)
         if subcommand == b"INFO":
             peer = session.peer
             text = (
                 f"id={session.id} name={session.name.decode()} pid={peer.pid} uid={peer.uid} "
                 f"resp={session.protocol} leases={len(session.leases)}"
             )
-            return resp.bulk(text.encode() + b"\n", session.protocol)
+            return replies.bulk(text.encode() + b"\n", session.protocol)
         return _OK

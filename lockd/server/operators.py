@@ -16,10 +16,10 @@ from lockd.masters import admission, formation, survey
 from lockd.masters.aside import Credentials
 from lockd.masters.identifying import NotPossible, Progress
 from lockd.metrics.census import ClassCensus
-from lockd.server import resp
 from lockd.server.canary import RESERVED
 from lockd.server.lanes import Lane
 from lockd.server.peer import Peer
+from lockd.server.resp import replies
 from lockd.server.session import Session
 from lockd.server.turns import Turns
 
@@ -57,12 +57,12 @@ class Operators:
 
     async def info(self, session: Session, wanted: set[str]) -> bytes:
         return await self.one_answer(
-            session, lambda: resp.bulk(self._agent.info(wanted).encode(), session.protocol)
+            session, lambda: replies.bulk(self._agent.info(wanted).encode(), session.protocol)
         )
 
     async def masters(self, session: Session) -> bytes:
         return await self.one_answer(
-            session, lambda: resp.value(master_rows(self._agent.fleet), session.protocol)
+            session, lambda: replies.value(master_rows(self._agent.fleet), session.protocol)
         )
 
     async def holder(self, session: Session, resource: bytes) -> bytes:
@@ -73,10 +73,10 @@ class Operators:
         label = self._label_of(resource)
         if not (self._permissions.may_see(peer, label) or (best is not None and self._is_own(peer, best[0]))):
             self._agent.denied(peer, resource, label)
-            return resp.error(f"DENIED uid {peer.uid} may not see leases of the class '{label}'")
+            return replies.error(f"DENIED uid {peer.uid} may not see leases of the class '{label}'")
         if found.answered < self._agent.quorum and best is None:
-            return resp.error("NOQUORUM too few masters answered to say whether it is held")
-        return resp.value(best and self._shown(resource, best), session.protocol)
+            return replies.error("NOQUORUM too few masters answered to say whether it is held")
+        return replies.value(best and self._shown(resource, best), session.protocol)
 
     async def locks(self, session: Session, pattern: bytes) -> bytes | None:
         """All leases on all masters, of those that this user may see."""
@@ -92,13 +92,13 @@ class Operators:
                 self._agent.fleet, wanted, lambda steps: self._lane.through(peer.uid, steps)
             )
             if found.answered.bit_count() < self._agent.quorum:
-                return resp.error("NOQUORUM too few masters answered to say what is locked")
+                return replies.error("NOQUORUM too few masters answered to say what is locked")
             if found.full.bit_count() >= self._agent.quorum:
-                return resp.error(_TOO_MANY)
+                return replies.error(_TOO_MANY)
             held = ((resource, survey.strongest(found.copies(resource))) for resource in found.by_resource)
             shown = (self._shown(resource, best) if best else None for resource, best in held)
             listed = await self._listing(session, shown)
-            await session.hand_over(resp.array(listed))
+            await session.hand_over(replies.array(listed))
         return None
 
     def _label_of(self, resource: bytes) -> str:
@@ -141,8 +141,8 @@ class Operators:
             held: Iterable[Queue | Lease] = chain(list(locks.queues.values()), list(locks.detached.values()))
             listed = await self._listing(session, map(shown, held))
             if len(listed) > survey.LEASES_MOST:
-                return resp.error(_TOO_MANY)
-            await session.hand_over(resp.array(listed))
+                return replies.error(_TOO_MANY)
+            await session.hand_over(replies.array(listed))
         return None
 
     def _may_see(self, peer: Peer, lease: Lease) -> bool:
@@ -156,7 +156,7 @@ class Operators:
         def steps() -> Iterator[None]:
             for row in rows:
                 if row is not None:
-                    listed.append(resp.value(row, session.protocol))
+                    listed.append(replies.value(row, session.protocol))
                     if len(listed) > survey.LEASES_MOST:
                         return
                 yield
@@ -192,7 +192,7 @@ class Operators:
         census = agent.metrics.census
         totals = agent.metrics.totals_by_class()
         lines = (_class_line(label, of, totals[label]) for label, of in census.by_class.items())
-        return resp.bulk("".join(("# Classes\r\n", *lines)).encode(), session.protocol)
+        return replies.bulk("".join(("# Classes\r\n", *lines)).encode(), session.protocol)
 
     # Changing
 
@@ -201,7 +201,7 @@ class Operators:
         found = await survey.copies_of(agent.fleet, resource)
         nonces = {copy.nonce for copy in found.copies if wanted is None or copy.nonce.startswith(wanted)}
         if not nonces:
-            return resp.error(
+            return replies.error(
                 "NOTHELD it is free, or held by another than the one you named: look again with HOLDER"
             )
         whose = sorted(
@@ -223,7 +223,7 @@ class Operators:
             for copy in (await survey.copies_of(agent.fleet, resource)).copies
             if copy.nonce in nonces
         }
-        return resp.integer(len({copy.master for copy in found.copies if copy.nonce in nonces} - left))
+        return replies.integer(len({copy.master for copy in found.copies if copy.nonce in nonces} - left))
 
     async def form(self, session: Session, how: bytes, writer: Credentials | None) -> bytes:
         """how: empty, or a word of FORM that says of what."""
@@ -246,7 +246,7 @@ class Operators:
         peer = session.peer
         if (slewed := self._agent.fleet.own_clock) is not None:
             # Forming and admitting wait for what this clock can't measure (rule 11e).
-            return resp.error(f"CLOCK {slewed}, nothing was changed: ask again when it is right")
+            return replies.error(f"CLOCK {slewed}, nothing was changed: ask again when it is right")
         async with self._one_change:
             try:
                 progress = await work()
@@ -254,7 +254,7 @@ class Operators:
                 self._agent.log.always(
                     "membership_refused", what=what, why=str(why), by_pid=peer.pid, by_uid=peer.uid
                 )
-                return resp.error(f"ERR {why}")
+                return replies.error(f"ERR {why}")
         if progress.status != "waiting":
             self._agent.log.always(
                 "membership", what=what, status=progress.status, by_pid=peer.pid, by_uid=peer.uid
@@ -264,7 +264,7 @@ class Operators:
             "remaining_ms": progress.remaining_ms,
             "total_ms": progress.total_ms,
         }
-        return resp.value(shown, session.protocol)
+        return replies.value(shown, session.protocol)
 
 
 def master_rows(fleet: "Fleet") -> list[dict[str, Any]]:

@@ -14,11 +14,11 @@ from lockd.core.flow import Flow, Place, Reply
 from lockd.core.leases import Lease, owner_of
 from lockd.core.ports import Extended, Refusal
 from lockd.core.validity import NS_PER_MS
-from lockd.server import resp
 from lockd.server.buffers import UNCOUNTED_BYTES
 from lockd.server.losses import LostLease
 from lockd.server.namespaces import why_not_here
 from lockd.server.peer import Peer
+from lockd.server.resp import replies, requests
 
 if TYPE_CHECKING:
     from lockd.server.agent import Agent
@@ -33,7 +33,7 @@ AHEAD_MOST = 512
 _SOCKET_BYTES = 16_384
 
 _BRINGS_NO_LOSS = frozenset((b"UNLOCK", b"EXTEND", b"HELLO", b"AUTH", b"QUIT", b"MULTI", b"EXEC", b"DISCARD"))
-_DEAF = resp.RequestParser(1)
+_DEAF = requests.RequestParser(1)
 
 
 class LockRequest:
@@ -95,7 +95,7 @@ class LockRequest:
             return
         session.answer(
             self.place,
-            resp.lease(
+            replies.lease(
                 lease.token,
                 lease.fence,
                 (lease.deadline_ns - now_ns) // NS_PER_MS,
@@ -114,7 +114,7 @@ class LockRequest:
             )
         elif session.agent.log.debug_on:
             self._log("refused", why=str(refusal))
-        session.answer(self.place, resp.error(str(refusal)))
+        session.answer(self.place, replies.error(str(refusal)))
 
     def renewed(self, lease: Lease) -> None:
         if self.notify:
@@ -152,7 +152,7 @@ class LeaseCommand(Place):
 
     def refused(self, refusal: Refusal) -> None:
         self._session.agent.lease_refused(self._command, self._resource, refusal)
-        text = resp.error(str(refusal))
+        text = replies.error(str(refusal))
         self._finish(partial(self._expired, text) if refusal.code == "EXPIRED" else text)
 
     def _expired(self, text: bytes) -> bytes:
@@ -169,9 +169,9 @@ class LeaseCommand(Place):
         lost = losses.of(lease.token)
         if lost is not None:
             losses.told(self._session, lease.token)
-            return resp.error(str(lost.refusal))
+            return replies.error(str(lost.refusal))
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
-        return resp.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self._session.protocol)
+        return replies.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self._session.protocol)
 
     def _finish(self, reply: Reply) -> None:
         self._session.names_no_more(self)
@@ -198,7 +198,7 @@ class Session(asyncio.Protocol):
         self.in_multi = False
         self.is_spare = False
         self._untold: dict[bytes, LostLease] = {}
-        self._parser = resp.RequestParser(limits.request_bytes)
+        self._parser = requests.RequestParser(limits.request_bytes)
         self._transport: asyncio.Transport | None = None
         self.kept_bytes = 0
         self._untold_bytes = 0
@@ -229,7 +229,7 @@ class Session(asyncio.Protocol):
             self.is_spare = self._is_operators() and agent.spares.admit(self, self._connected_ns)
         if refusal is not None and not self.is_spare:
             agent.limit_hit(refusal, self.peer)
-            self.close(resp.error(f"LIMIT {refusal}"))
+            self.close(replies.error(f"LIMIT {refusal}"))
             return
         self._admitted = True
         self.usage = agent.quotas.connected(self.peer.uid)
@@ -295,7 +295,7 @@ class Session(asyncio.Protocol):
 
     def give_way(self) -> None:
         """To another operator: this one has been idle, and was one too many from the beginning."""
-        self.close(resp.error("LIMIT connections: another operator has connected"))
+        self.close(replies.error("LIMIT connections: another operator has connected"))
 
     def why_not_on_this_host(self) -> str | None:
         """Why the process that connected isn't seen to be on the host itself, if so."""
@@ -352,7 +352,7 @@ class Session(asyncio.Protocol):
             self.closing = True
             transport.abort()
         else:
-            self.close(resp.error(f"LIMIT {limit}"))
+            self.close(replies.error(f"LIMIT {limit}"))
 
     def _withdraw(self) -> bool:
         """A LOCK that still waits is not granted any more: nobody would be told, and nobody would end it. A
@@ -459,17 +459,17 @@ class Session(asyncio.Protocol):
     def next_request(self) -> list[bytes] | None:
         try:
             return self._parser.next()
-        except resp.RequestTooLarge as large:
+        except requests.RequestTooLarge as large:
             self.agent.limit_hit(f"request_bytes: {large}", self.peer)
             self._end_with(f"LIMIT request_bytes: {large}")
-        except resp.ProtocolError as broken:
+        except requests.ProtocolError as broken:
             self.agent.protocol_error(str(broken), self.peer)
             self._end_with(f"ERR {broken}")
         return None
 
     def _end_with(self, last_words: str) -> None:
         """Where its next request would begin isn't known."""
-        self.flow.say(resp.error(last_words))
+        self.flow.say(replies.error(last_words))
         self.flow.ending = True
 
     def pending_bytes(self) -> int:
@@ -497,7 +497,7 @@ class Session(asyncio.Protocol):
             return None
         lost = self._untold[next(iter(self._untold))]
         self.knows_of(lost.token)
-        return resp.error(str(lost.refusal))
+        return replies.error(str(lost.refusal))
 
     def knows_of(self, token: bytes) -> None:
         """That this lease was lost: its app was told."""
@@ -567,7 +567,7 @@ class Session(asyncio.Protocol):
         refusal = self.agent.buffers.refuse_reply(self.usage, len(reply))
         if refusal is not None:
             self.agent.limit_hit(refusal, self.peer)
-            reply = resp.error(f"LIMIT {refusal}")
+            reply = replies.error(f"LIMIT {refusal}")
         assert self._later is not None
         self.answer(self._later, reply)
         if self.flow.clogged_bytes:
@@ -581,7 +581,7 @@ class Session(asyncio.Protocol):
             reply = await work
         except Exception as failure:
             self.agent.internal_error("a command failed", failure)
-            reply = resp.error("ERR the agent failed at this; its log says how")
+            reply = replies.error("ERR the agent failed at this; its log says how")
         if reply is not None:
             self.answer(place, reply)
 
@@ -591,7 +591,12 @@ class Session(asyncio.Protocol):
         """A push that may be left out: not to be kept for a client that doesn't read."""
         if self.protocol == 3 and not self.flow.clogged_bytes:
             self._push(
-                [resp.bulk(kind, 3), resp.bulk(resource, 3), resp.bulk(token, 3), resp.integer(deadline_ns)]
+                [
+                    replies.bulk(kind, 3),
+                    replies.bulk(resource, 3),
+                    replies.bulk(token, 3),
+                    replies.integer(deadline_ns),
+                ]
             )
 
     def notify(self) -> None:
@@ -615,18 +620,18 @@ class Session(asyncio.Protocol):
         else:
             self._push(
                 [
-                    resp.bulk(b"lost", 3),
-                    resp.bulk(lost.resource, 3),
-                    resp.bulk(lost.token, 3),
-                    resp.bulk(lost.reason.encode(errors="replace"), 3),
-                    resp.integer(lost.deadline_ns),
+                    replies.bulk(b"lost", 3),
+                    replies.bulk(lost.resource, 3),
+                    replies.bulk(lost.token, 3),
+                    replies.bulk(lost.reason.encode(errors="replace"), 3),
+                    replies.integer(lost.deadline_ns),
                 ]
             )
         self._count_kept()
 
     def _push(self, items: list[bytes]) -> None:
         if self._transport is not None:
-            self.flow.push(resp.push(items))
+            self.flow.push(replies.push(items))
 
 
 Handler = Callable[[Session, list[bytes]], bytes | None]

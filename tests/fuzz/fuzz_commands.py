@@ -25,7 +25,7 @@ from typing import Any
 
 import hiredis
 
-from lockd.server import resp
+from lockd.server.resp import requests
 from tests.fuzz.command_line import BrokenPromiseError, run
 from tests.redis.masters import as_map, eventually, memory_kib, running_cluster
 from tests.redis.wire import PATIENCE_S, Bystander, Wire, request
@@ -152,7 +152,7 @@ class Talker:
 
     def _connect(self) -> None:
         self.wire = Wire(self._path)
-        self._oracle = resp.ExactParser(65_536)
+        self._oracle = requests.ExactParser(65_536)
         self._owed: deque[list[bytes]] = deque()
         self._ending = False
         self._sent = bytearray()
@@ -192,7 +192,7 @@ class Talker:
             while not self._ending and (words := self._oracle.next()) is not None:
                 self._owed.append(words)
                 self._ending = words[0].upper() == b"QUIT"
-        except resp.ProtocolError:
+        except requests.ProtocolError:
             self._owed.append([])
             self._ending = True
 

@@ -20,8 +20,8 @@ HAS_ATHERIS = importlib.util.find_spec("atheris") is not None
 if HAS_ATHERIS:
     import atheris
 
-with atheris.instrument_imports(include=["lockd.server.resp"]) if HAS_ATHERIS else nullcontext():
-    from lockd.server import resp
+with atheris.instrument_imports(include=["lockd.server.resp.requests"]) if HAS_ATHERIS else nullcontext():
+    from lockd.server.resp import requests
 
 LIMITS = (32, 100, 1000, 4096, 65_536)
 WINDOWS = (1, 7, 64, 4096)
@@ -60,7 +60,7 @@ def cut(stream: bytes, choice: int) -> list[bytes]:
 
 def compare(pieces: list[bytes], limit: int, window_bytes: int, taken_a_piece: int) -> list[Step]:
     """Feed both parsers alike. What they gave, which was the same."""
-    fast, exact = resp.RequestParser(limit), resp.ExactParser(limit)
+    fast, exact = requests.RequestParser(limit), requests.ExactParser(limit)
     fast._window_bytes = min(window_bytes, fast._window_bytes)
     steps: list[Step] = []
     for piece in pieces:
@@ -70,7 +70,7 @@ def compare(pieces: list[bytes], limit: int, window_bytes: int, taken_a_piece: i
     return steps + drain(fast, exact, limit, sys.maxsize)
 
 
-def drain(fast: resp.RequestParser, exact: resp.ExactParser, limit: int, calls: int) -> list[Step]:
+def drain(fast: requests.RequestParser, exact: requests.ExactParser, limit: int, calls: int) -> list[Step]:
     steps: list[Step] = []
     for _ in range(calls):
         step, expected = take(fast), take(exact)
@@ -78,7 +78,7 @@ def drain(fast: resp.RequestParser, exact: resp.ExactParser, limit: int, calls: 
             raise BrokenPromiseError(f"the fast way gave {step!r}, the exact way {expected!r}")
         if fast.pending_bytes != exact.pending_bytes:
             raise BrokenPromiseError(f"pending: {fast.pending_bytes} and {exact.pending_bytes}")
-        if isinstance(step, list) and (not step or len(step) > resp.MAX_WORDS or size(step) > limit):
+        if isinstance(step, list) and (not step or len(step) > requests.MAX_WORDS or size(step) > limit):
             raise BrokenPromiseError(f"a request that should not be: {step!r}")
         if not isinstance(step, list):
             check_held(fast, limit)
@@ -88,19 +88,19 @@ def drain(fast: resp.RequestParser, exact: resp.ExactParser, limit: int, calls: 
     return steps
 
 
-def check_held(parser: resp.ExactParser, limit: int) -> None:
+def check_held(parser: requests.ExactParser, limit: int) -> None:
     """Nothing is left to take, so what is held is a request that is not complete."""
-    if parser.pending_bytes > limit + resp.MAX_HEADER_BYTES:
+    if parser.pending_bytes > limit + requests.MAX_HEADER_BYTES:
         raise BrokenPromiseError(f"{parser.pending_bytes} bytes pending, {limit} are allowed")
     held_bytes = len(parser._buffer) + len(parser._tail) + sum(map(len, parser._words))
     if held_bytes > parser.pending_bytes:
         raise BrokenPromiseError(f"{held_bytes} bytes held for {parser.pending_bytes} pending")
 
 
-def take(parser: resp.ExactParser) -> Step:
+def take(parser: requests.ExactParser) -> Step:
     try:
         return parser.next()
-    except resp.ProtocolError as error:
+    except requests.ProtocolError as error:
         return error.message
 
 

@@ -20,9 +20,11 @@ import hiredis
 import pytest
 import redis
 
-from lockd.server import catalog, resp
+from lockd.server import catalog
 from lockd.server.catalog import Argument, Command
-from lockd.server.resp import ReplySet, RequestParser, SimpleString
+from lockd.server.resp import replies
+from lockd.server.resp.replies import ReplySet, SimpleString
+from lockd.server.resp.requests import RequestParser
 
 ALL = [catalog.find(name) for name in catalog.command_list()]
 SUBCOMMANDS = [command for command in ALL if "|" in command.name]
@@ -196,12 +198,12 @@ class TestCommand:
         def answer(*words: bytes) -> bytes:
             return catalog.answer(words, protocol)
 
-        assert answer() == answer(b"INFO") == resp.value(catalog.command_info(), protocol)
-        assert answer(b"info", b"Lock", b"x") == resp.value(catalog.command_info(["lock", "x"]), protocol)
-        assert answer(b"docs") == resp.value(catalog.command_docs(), protocol)
-        assert answer(b"DOCS", b"LOCK", b"x") == resp.value(catalog.command_docs(["lock"]), protocol)
+        assert answer() == answer(b"INFO") == replies.value(catalog.command_info(), protocol)
+        assert answer(b"info", b"Lock", b"x") == replies.value(catalog.command_info(["lock", "x"]), protocol)
+        assert answer(b"docs") == replies.value(catalog.command_docs(), protocol)
+        assert answer(b"DOCS", b"LOCK", b"x") == replies.value(catalog.command_docs(["lock"]), protocol)
         assert answer(b"count") == b":18\r\n"
-        assert answer(b"list") == resp.value(catalog.command_list(), protocol)
+        assert answer(b"list") == replies.value(catalog.command_list(), protocol)
         assert answer(b"list", b"filterby", b"pattern", b"LOC*") == b"*2\r\n$4\r\nlock\r\n$5\r\nlocks\r\n"
 
     @pytest.mark.parametrize(
@@ -295,11 +297,11 @@ def _serve(connection: socket.socket) -> None:
                 match [words[0].lower(), *words[1:]]:
                     case [b"hello", *version]:
                         protocol = int(version[0]) if version else protocol
-                        reply = resp.value({"server": "lockd", "proto": protocol}, protocol)
+                        reply = replies.value({"server": "lockd", "proto": protocol}, protocol)
                     case [b"command", *rest]:
                         reply = catalog.answer(rest, protocol)
                     case _:
-                        reply = resp.simple("OK")
+                        reply = replies.simple("OK")
                 connection.sendall(reply)
 
 

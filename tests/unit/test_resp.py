@@ -9,8 +9,9 @@ from multiprocessing import get_context
 import hiredis
 import pytest
 
-from lockd.server import resp
-from lockd.server.resp import ExactParser, ProtocolError, ReplySet, RequestParser, SimpleString
+from lockd.server.resp import replies, requests
+from lockd.server.resp.replies import ReplySet, SimpleString
+from lockd.server.resp.requests import ExactParser, ProtocolError, RequestParser
 
 LIMIT = 65_536
 
@@ -129,7 +130,7 @@ class TestRequests:
         assert parser.pending_bytes == 0
 
     def test_a_client_may_send_an_empty_request_now_and_then_for_as_long_as_it_likes(self, parser):
-        for _ in range(2 * resp.MAX_EMPTY_REQUESTS):
+        for _ in range(2 * requests.MAX_EMPTY_REQUESTS):
             parser.feed(b"*0\r\n")
             assert parser.next() is None
 
@@ -320,32 +321,34 @@ class TestCost:
 
 class TestReplies:
     def test_the_simple_types_are_encoded_as_redis_does(self):
-        assert resp.simple("OK") == b"+OK\r\n"
-        assert resp.error("ERR no such thing") == b"-ERR no such thing\r\n"
-        assert resp.integer(-3) == b":-3\r\n"
-        assert resp.bulk(b"a\r\nb", 2) == resp.bulk(b"a\r\nb", 3) == b"$4\r\na\r\nb\r\n"
-        assert resp.bulk(b"", 2) == b"$0\r\n\r\n"
+        assert replies.simple("OK") == b"+OK\r\n"
+        assert replies.error("ERR no such thing") == b"-ERR no such thing\r\n"
+        assert replies.integer(-3) == b":-3\r\n"
+        assert replies.bulk(b"a\r\nb", 2) == replies.bulk(b"a\r\nb", 3) == b"$4\r\na\r\nb\r\n"
+        assert replies.bulk(b"", 2) == b"$0\r\n\r\n"
 
     def test_nil_depends_on_the_protocol(self):
-        assert resp.bulk(None, 2) == resp.value(None, 2) == b"$-1\r\n"
-        assert resp.bulk(None, 3) == resp.value(None, 3) == b"_\r\n"
+        assert replies.bulk(None, 2) == replies.value(None, 2) == b"$-1\r\n"
+        assert replies.bulk(None, 3) == replies.value(None, 3) == b"_\r\n"
 
     def test_what_holds_others_counts_them(self):
-        items = [resp.integer(1), resp.bulk(b"x", 2)]
-        assert resp.array(items) == b"*2\r\n:1\r\n$1\r\nx\r\n"
-        assert resp.array([]) == b"*0\r\n"
-        assert resp.push(items) == b">2\r\n:1\r\n$1\r\nx\r\n"
+        items = [replies.integer(1), replies.bulk(b"x", 2)]
+        assert replies.array(items) == b"*2\r\n:1\r\n$1\r\nx\r\n"
+        assert replies.array([]) == b"*0\r\n"
+        assert replies.push(items) == b">2\r\n:1\r\n$1\r\nx\r\n"
 
     def test_a_map_is_a_map_in_resp3_and_a_flat_array_in_resp2(self):
-        pairs = [(resp.bulk(b"a", 2), resp.integer(1)), (resp.bulk(b"b", 2), resp.integer(2))]
-        assert resp.mapping(pairs, 3) == b"%2\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n:2\r\n"
-        assert resp.mapping(pairs, 2) == b"*4\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n:2\r\n"
+        pairs = [(replies.bulk(b"a", 2), replies.integer(1)), (replies.bulk(b"b", 2), replies.integer(2))]
+        assert replies.mapping(pairs, 3) == b"%2\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n:2\r\n"
+        assert replies.mapping(pairs, 2) == b"*4\r\n$1\r\na\r\n:1\r\n$1\r\nb\r\n:2\r\n"
 
     def test_an_error_can_not_be_made_to_carry_a_second_reply(self):
-        assert resp.error("ERR 'a\r\n+OK\r\n\x1b[2J'") == b"-ERR 'a  +OK   [2J'\r\n"
+        assert replies.error("ERR 'a\r\n+OK\r\n\x1b[2J'") == b"-ERR 'a  +OK   [2J'\r\n"
 
     def test_an_error_gives_back_the_bytes_of_a_resource_that_is_no_utf8(self):
-        assert resp.error(b"ERR \xff\xc3\xa9".decode("utf-8", "surrogateescape")) == b"-ERR \xff\xc3\xa9\r\n"
+        assert (
+            replies.error(b"ERR \xff\xc3\xa9".decode("utf-8", "surrogateescape")) == b"-ERR \xff\xc3\xa9\r\n"
+        )
 
     @pytest.mark.parametrize(
         ("obj", "resp2", "resp3"),
@@ -368,27 +371,29 @@ class TestReplies:
         ],
     )
     def test_values_are_encoded_by_their_type(self, obj, resp2, resp3):
-        assert resp.value(obj, 2) == resp2
-        assert resp.value(obj, 3) == resp3
+        assert replies.value(obj, 2) == resp2
+        assert replies.value(obj, 3) == resp3
 
     def test_a_value_of_a_derived_type_is_encoded_as_its_base(self):
         class Milliseconds(int):
             pass
 
-        assert resp.value(Milliseconds(5), 2) == b":5\r\n"
+        assert replies.value(Milliseconds(5), 2) == b":5\r\n"
 
     def test_what_has_no_encoding_says_its_type(self):
         with pytest.raises(TypeError, match="no RESP encoding for object"):
-            resp.value([object()], 3)
+            replies.value([object()], 3)
 
     @pytest.mark.parametrize("fence", [2**53 - 1, None])
     @pytest.mark.parametrize("protocol", [2, 3])
     def test_the_shortcut_for_a_lease_is_the_same_map_as_the_long_way(self, fence, protocol):
         token = b"0123456789abcdef" * 2
         lease = {"token": token, "fence": fence, "validity_ms": 29_697, "deadline_ns": 123_456_789_012_345}
-        assert resp.lease(token, fence, 29_697, 123_456_789_012_345, protocol) == resp.value(lease, protocol)
+        assert replies.lease(token, fence, 29_697, 123_456_789_012_345, protocol) == replies.value(
+            lease, protocol
+        )
 
     def test_a_real_client_reads_a_lease_as_a_map(self):
         reader = hiredis.Reader()
-        reader.feed(resp.lease(b"ab", 1, 2, 3, 3))
+        reader.feed(replies.lease(b"ab", 1, 2, 3, 3))
         assert reader.gets() == {b"token": b"ab", b"fence": 1, b"validity_ms": 2, b"deadline_ns": 3}

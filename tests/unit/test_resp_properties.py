@@ -6,8 +6,8 @@ import hiredis
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lockd.server import resp
-from lockd.server.resp import ExactParser, ProtocolError, RequestParser
+from lockd.server.resp import replies
+from lockd.server.resp.requests import MAX_HEADER_BYTES, MAX_WORDS, ExactParser, ProtocolError, RequestParser
 
 LIMIT = 200
 """Small, so that generated requests often are too big."""
@@ -32,7 +32,7 @@ def grammar(stream: bytes) -> tuple[list[list[bytes]], bool]:
             return requests, wrong
         used += len(header) + 3
         count = int(header)
-        if count > 0 and (count > resp.MAX_WORDS or used + 6 * count > LIMIT):
+        if count > 0 and (count > MAX_WORDS or used + 6 * count > LIMIT):
             return requests, True
         for missing in range(count, 0, -1):
             header, at, wrong = line(stream, at, b"$")
@@ -106,7 +106,7 @@ def outcome(parser: ExactParser, pieces: list[bytes]) -> tuple[list[list[bytes]]
             parser.feed(piece)
             while (words := parser.next()) is not None:
                 taken.append(words)
-            assert parser.pending_bytes <= LIMIT + resp.MAX_HEADER_BYTES
+            assert parser.pending_bytes <= LIMIT + MAX_HEADER_BYTES
     except ProtocolError:
         return taken, True
     return taken, False
@@ -165,7 +165,7 @@ def test_the_fast_way_and_the_exact_way_agree_at_every_step_and_in_every_word_of
 
 @given(st.text())
 def test_an_error_is_one_line_whatever_its_text(text):
-    encoded_error = resp.error(text.encode("utf-8", "replace").decode())
+    encoded_error = replies.error(text.encode("utf-8", "replace").decode())
     assert re.fullmatch(rb"-[^\r\n]*\r\n", encoded_error)
 
 
@@ -188,7 +188,7 @@ values = st.recursive(
 @given(values)
 def test_a_real_client_reads_back_in_resp3_what_was_encoded(obj):
     reader = hiredis.Reader()
-    reader.feed(resp.value(obj, 3))
+    reader.feed(replies.value(obj, 3))
     assert reader.gets() == obj
     assert not reader.has_data()
 
@@ -196,7 +196,7 @@ def test_a_real_client_reads_back_in_resp3_what_was_encoded(obj):
 @given(values)
 def test_a_real_client_reads_one_reply_in_resp2_with_maps_flattened(obj):
     reader = hiredis.Reader()
-    reader.feed(resp.value(obj, 2))
+    reader.feed(replies.value(obj, 2))
     assert reader.gets() == in_resp2(obj)
     assert not reader.has_data()
 

@@ -1,0 +1,1 @@
+"""RESP as the agent speaks it to apps: requests are parsed, replies are encoded. No I/O."""

@@ -1,0 +1,162 @@
+"""The house stands as it was drawn: which room may use which, no circles, no prefixes in place of packages.
+
+Every import counts: those for type checkers and those inside functions too.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+LOCKD = Path(__file__).parents[2] / "lockd"
+
+MAY_USE: dict[str, set[str]] = {
+    "clock": set(),
+    "text": set(),
+    "health": set(),
+    "guard": set(),
+    "core": set(),
+    "config": set(),
+    "masters": {"core", "config", "clock"},
+    "metrics": {"core", "config", "clock", "masters", "lockd"},
+    "http": {"core", "config", "metrics", "health", "text", "lockd"},
+    "server": {"core", "config", "clock", "masters", "metrics", "http", "lockd"},
+    "client": {"clock"},
+    "lockctl": {"core", "config", "clock", "client", "health", "text", "lockd"},
+    "dev": {"config", "lockctl"},
+    "aio": {"client"},
+    "lockd": {"client"},
+    "cli": {"config", "dev", "server", "lockd"},
+    "__main__": {"cli"},
+}
+"""What each room, and each module at the top, imports. `lockd` is the package itself: its version, and the
+names that apps import."""
+
+AT_THE_TOP = 8
+
+KNOWN_CIRCLES = [
+    {"lockd.core.ballots", "lockd.core.leases", "lockd.core.ports"},
+    {"lockd.server.agent", "lockd.server.commands", "lockd.server.operators", "lockd.server.session"},
+]
+"""To be emptied. The protocols of core name the ballots that use them; sessions and commands get all
+of the agent."""
+
+NOT_IN_CORE = {
+    "asyncio",
+    "os",
+    "random",
+    "secrets",
+    "select",
+    "selectors",
+    "socket",
+    "ssl",
+    "threading",
+    "time",
+}
+
+
+def name_of(path: Path) -> str:
+    parts = path.relative_to(LOCKD.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+TREES = {name_of(path): ast.parse(path.read_text()) for path in LOCKD.rglob("*.py")}
+
+
+def imported_by(tree: ast.Module) -> Iterator[str]:
+    """Modules, and names in modules, which may be modules too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, "imports are absolute"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def module_of(name: str) -> str | None:
+    """The module of lockd that an imported name is, or is in."""
+    return next((one for one in (name, name.rpartition(".")[0]) if one in TREES), None)
+
+
+def uses(name: str) -> set[str]:
+    found = {module_of(imported) for imported in imported_by(TREES[name])}
+    return {one for one in found if one is not None and one != name}
+
+
+USES = {name: uses(name) for name in TREES}
+
+
+def room_of(module: str) -> str:
+    return module.split(".")[1] if "." in module else module
+
+
+def reachable_from(module: str) -> set[str]:
+    found, ahead = set[str](), [module]
+    while ahead:
+        new = USES[ahead.pop()] - found
+        found |= new
+        ahead += new
+    return found
+
+
+def circles() -> list[set[str]]:
+    """The modules that reach each other, and so can be understood together only."""
+    reached = {module: reachable_from(module) for module in USES}
+    found = {
+        frozenset(other for other in others if module in reached[other])
+        for module, others in reached.items()
+        if module in others
+    }
+    return sorted(map(set, found), key=min)
+
+
+def rooms_used() -> dict[str, set[str]]:
+    used = {room_of(module): set[str]() for module in USES}
+    for module, others in USES.items():
+        used[room_of(module)] |= {room_of(other) for other in others} - {room_of(module)}
+    return used
+
+
+def test_there_is_no_circle_of_imports_beside_those_known() -> None:
+    assert circles() == KNOWN_CIRCLES
+
+
+def test_rooms_use_each_other_as_was_drawn() -> None:
+    assert rooms_used() == MAY_USE
+
+
+def test_rooms_use_each_other_one_way_only() -> None:
+    TopologicalSorter(MAY_USE).prepare()  # raises CycleError
+
+
+def test_few_modules_lie_at_the_top() -> None:
+    assert len(list(LOCKD.glob("*.py"))) <= AT_THE_TOP
+
+
+def test_no_module_begins_with_the_name_of_another() -> None:
+    """A room, not a prefix."""
+    for folder in {path.parent for path in LOCKD.rglob("*.py")}:
+        names = {
+            path.stem for path in folder.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+        }
+        first_words = Counter(name.partition("_")[0] for name in names if not name.startswith("_"))
+        assert [word for word, count in first_words.items() if count > 1] == [], folder
+
+
+@pytest.mark.parametrize("room", sorted(name for name in MAY_USE if (LOCKD / name).is_dir()))
+def test_a_room_says_what_it_is_for_and_no_more(room: str) -> None:
+    for path in (LOCKD / room).rglob("__init__.py"):
+        tree = TREES[name_of(path)]
+        assert ast.get_docstring(tree), path
+        assert len(tree.body) == 1, f"{path} holds code"
+
+
+def test_core_asks_nobody_for_the_time_or_for_luck() -> None:
+    of_core = {name: set(imported_by(tree)) for name, tree in TREES.items() if room_of(name) == "core"}
+    for name, imported in of_core.items():
+        assert {one.partition(".")[0] for one in imported} & NOT_IN_CORE == set(), name

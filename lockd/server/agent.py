@@ -34,12 +34,12 @@ from lockd.metrics.collector import Metrics
 from lockd.server.app_socket import BACKLOG, AppSocket, CannotServe
 from lockd.server.buffers import Buffers
 from lockd.server.canary import Canary
-from lockd.server.commands import Commands
+from lockd.server.commands.info import master_rows
+from lockd.server.commands.table import Commands
 from lockd.server.hangups import HangUps
 from lockd.server.lanes import BITE_NS, Crowd, Lane
 from lockd.server.log import EventLog
 from lockd.server.losses import Losses
-from lockd.server.operators import master_rows
 from lockd.server.peer import Peer, Permissions
 from lockd.server.quotas import Quotas
 from lockd.server.session import Session

@@ -20,8 +20,8 @@ import hiredis
 import pytest
 import redis
 
-from lockd.server import catalog
-from lockd.server.catalog import Argument, Command
+from lockd.server.commands import catalog
+from lockd.server.commands.catalog import Argument, Command
 from lockd.server.resp import replies
 from lockd.server.resp.replies import ReplySet, SimpleString
 from lockd.server.resp.requests import RequestParser

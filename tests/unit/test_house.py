@@ -41,7 +41,16 @@ AT_THE_TOP = 8
 
 KNOWN_CIRCLES = [
     {"lockd.core.ballots", "lockd.core.leases", "lockd.core.ports"},
-    {"lockd.server.agent", "lockd.server.commands", "lockd.server.operators", "lockd.server.session"},
+    {
+        "lockd.server.agent",
+        "lockd.server.commands.arguments",
+        "lockd.server.commands.connection",
+        "lockd.server.commands.info",
+        "lockd.server.commands.leases",
+        "lockd.server.commands.operators",
+        "lockd.server.commands.table",
+        "lockd.server.session",
+    },
 ]
 """To be emptied. The protocols of core name the ballots that use them; sessions and commands get all
 of the agent."""

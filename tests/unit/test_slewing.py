@@ -16,7 +16,7 @@ from lockd.core.identities import Identity
 from lockd.core.membership import State
 from lockd.core.slewing import Reading, Slewing
 from lockd.masters.fleet import Fleet
-from lockd.server.operators import Operators
+from lockd.server.commands.operators import Operators
 
 S = 1_000_000_000
 

@@ -1,26 +1,25 @@
-"""What operators ask: who holds what, on which masters; and what they do: form, admit, release by force
-(always logged)."""
+"""What is asked: who holds what, on which masters; how masters and agent are; which commands there are."""
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lockd.clock import boottime_ns
-from lockd.config.globs import matcher
+from lockd.config.globs import PATTERN_BYTES_MOST, matcher
 from lockd.config.model import CANARY
 from lockd.core.leases import Lease, Standing, pid_and_uid
 from lockd.core.queues import Queue
 from lockd.core.validity import NS_PER_MS
-from lockd.masters import admission, formation, survey
-from lockd.masters.aside import Credentials
-from lockd.masters.identifying import NotPossible, Progress
+from lockd.masters import survey
 from lockd.metrics.census import ClassCensus
 from lockd.server.canary import RESERVED
+from lockd.server.commands import catalog
+from lockd.server.commands.arguments import BadRequest, resource_in
 from lockd.server.lanes import Lane
 from lockd.server.peer import Peer
 from lockd.server.resp import replies
-from lockd.server.session import Session
+from lockd.server.session import Handler, Session
 from lockd.server.turns import Turns
 
 if TYPE_CHECKING:
@@ -34,9 +33,9 @@ _TOO_MANY = (
 )
 
 
-class Operators:
-    """Slow and rare: everything here may take a round trip to all masters, or many, or a walk over all that
-    is held. What takes the event loop's time is done in bites, see lanes.py."""
+class Info:
+    """Everything here may take a round trip to all masters, or many, or a walk over all that is held.
+    What takes the event loop's time is done in bites, see lanes.py."""
 
     def __init__(self, agent: "Agent") -> None:
         self._agent = agent
@@ -45,9 +44,35 @@ class Operators:
         # Each reads all leases of all masters.
         self._surveys = Turns(at_once=1, per_user=1)
         self._lane = Lane(_RESTS)
-        self._one_change = asyncio.Lock()
 
-    # Reading
+    def handlers(self) -> dict[bytes, Handler]:
+        return {
+            b"HOLDER": lambda s, w: s.later(partial(self.holder, s, resource_in(self._agent, s, w[1]))),
+            b"LOCKS": self._locks,
+            b"MASTERS": lambda s, w: s.later(partial(self.masters, s)),
+            b"INFO": self._info,
+            b"COMMAND": lambda s, w: s.later(partial(self.one_answer, s, catalog.answer, w[1:], s.protocol)),
+        }
+
+    def _locks(self, session: Session, words: list[bytes]) -> None:
+        rest = words[1:]
+        local = bool(rest) and rest[-1].upper() == b"LOCAL"
+        patterns = rest[:-1] if local else rest
+        if len(patterns) > 1:
+            raise BadRequest(f"ERR syntax error: {catalog.usage('locks')}")
+        pattern = patterns[0] if patterns else b"*"
+        if len(pattern) > PATTERN_BYTES_MOST:
+            raise BadRequest(f"ERR the pattern has {len(pattern)} bytes, it may have {PATTERN_BYTES_MOST}")
+        listing = self.local_locks if local else self.locks
+        session.later(partial(listing, session, pattern))
+
+    def _info(self, session: Session, words: list[bytes]) -> None:
+        wanted = {word.decode(errors="replace").lower() for word in words[1:]}
+        # Not one of `all`: it takes a walk over all leases.
+        if wanted == {"classes"}:
+            session.later(partial(self.classes, session))
+        else:
+            session.later(partial(self.info, session, wanted))
 
     async def one_answer(self, session: Session, answer: Callable[..., bytes], *about: Any) -> bytes:
         """What takes the loop less than a bite: in its user's turn."""
@@ -193,78 +218,6 @@ class Operators:
         totals = agent.metrics.totals_by_class()
         lines = (_class_line(label, of, totals[label]) for label, of in census.by_class.items())
         return replies.bulk("".join(("# Classes\r\n", *lines)).encode(), session.protocol)
-
-    # Changing
-
-    async def force_release(self, session: Session, resource: bytes, wanted: bytes | None) -> bytes:
-        agent, peer = self._agent, session.peer
-        found = await survey.copies_of(agent.fleet, resource)
-        nonces = {copy.nonce for copy in found.copies if wanted is None or copy.nonce.startswith(wanted)}
-        if not nonces:
-            return replies.error(
-                "NOTHELD it is free, or held by another than the one you named: look again with HOLDER"
-            )
-        whose = sorted(
-            {
-                f"{c.host.decode(errors='replace')} pid {c.pid} uid {c.uid}"
-                for c in found.copies
-                if c.nonce in nonces
-            }
-        )
-        agent.log.always(
-            "forced_release", resource=resource, by_pid=peer.pid, by_uid=peer.uid, held_by="; ".join(whose)
-        )
-        agent.metrics.forced_release()
-        # Its holder first, if it is on this host: what is gone from the masters may be another's at once.
-        agent.locks.take_away(resource, nonces, f"released by force, by uid {peer.uid}", boottime_ns())
-        await survey.delete(agent.fleet, resource, nonces)
-        left = {
-            copy.master
-            for copy in (await survey.copies_of(agent.fleet, resource)).copies
-            if copy.nonce in nonces
-        }
-        return replies.integer(len({copy.master for copy in found.copies if copy.nonce in nonces} - left))
-
-    async def form(self, session: Session, how: bytes, writer: Credentials | None) -> bytes:
-        """how: empty, or a word of FORM that says of what."""
-        fleet, known = self._agent.fleet, self._agent.locks.known_counters()
-        work: dict[bytes, Callable[[], Awaitable[Progress]]] = {
-            b"": lambda: formation.form(fleet, False, known, writer),
-            b"UNUSED": lambda: formation.form(fleet, True, known, writer),
-            b"RECOVER": lambda: formation.recover(fleet, known, writer),
-            b"UPGRADE": lambda: formation.upgrade(fleet, writer),
-        }
-        what = " ".join(word for word in ("form", how.decode().lower()) if word)
-        return await self._change(session, what, work[how])
-
-    async def admit(self, session: Session, name: str, writer: Credentials | None) -> bytes:
-        return await self._change(
-            session, f"admit {name}", lambda: admission.admit(self._agent.fleet, name, writer)
-        )
-
-    async def _change(self, session: Session, what: str, work: Callable[[], Awaitable[Progress]]) -> bytes:
-        peer = session.peer
-        if (slewed := self._agent.fleet.own_clock) is not None:
-            # Forming and admitting wait for what this clock can't measure (rule 11e).
-            return replies.error(f"CLOCK {slewed}, nothing was changed: ask again when it is right")
-        async with self._one_change:
-            try:
-                progress = await work()
-            except NotPossible as why:
-                self._agent.log.always(
-                    "membership_refused", what=what, why=str(why), by_pid=peer.pid, by_uid=peer.uid
-                )
-                return replies.error(f"ERR {why}")
-        if progress.status != "waiting":
-            self._agent.log.always(
-                "membership", what=what, status=progress.status, by_pid=peer.pid, by_uid=peer.uid
-            )
-        shown = {
-            "status": progress.status,
-            "remaining_ms": progress.remaining_ms,
-            "total_ms": progress.total_ms,
-        }
-        return replies.value(shown, session.protocol)
 
 
 def master_rows(fleet: "Fleet") -> list[dict[str, Any]]:

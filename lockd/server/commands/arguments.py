@@ -1,0 +1,46 @@
+"""The words of a request, as what they stand for."""
+
+import re
+from typing import TYPE_CHECKING
+
+from lockd.server.session import Session
+
+if TYPE_CHECKING:
+    from lockd.server.agent import Agent
+
+_NUMBER = re.compile(rb"[0-9]{1,18}\Z")
+_TOKEN = re.compile(rb"[0-9a-f]{32}\Z")
+
+
+class BadRequest(Exception):
+    """What a client sent can't be done; the text says why and what would be right."""
+
+
+def ms_in(word: bytes, name: str, most_ms: int, whose: str, least_ms: int = 0) -> int:
+    """A number of milliseconds as a client writes it; everything else is refused by saying what would be
+    right."""
+    if not _NUMBER.match(word) or not least_ms <= int(word) <= most_ms:
+        shown = word[:32].decode(errors="backslashreplace")
+        raise BadRequest(
+            f"ERR {name} must be a whole number of milliseconds from {least_ms} to {most_ms} ({whose}), "
+            f"not '{shown}'"
+        )
+    return int(word)
+
+
+def resource_in(agent: "Agent", session: Session, word: bytes) -> bytes:
+    """Its name, where it isn't too long for this agent."""
+    most = agent.config.limits.resource_bytes
+    if not word:
+        raise BadRequest("ERR the resource is empty: give it a name")
+    if len(word) > most:
+        refusal = f"resource_bytes: the resource has {len(word)} bytes, it may have {most}"
+        agent.limit_hit(refusal, session.peer)
+        raise BadRequest(f"LIMIT {refusal}")
+    return word
+
+
+def token_in(word: bytes) -> bytes:
+    if not _TOKEN.match(word):
+        raise BadRequest("ERR the token is not one that LOCK gave: 32 lower-case hex digits")
+    return word

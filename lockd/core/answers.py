@@ -28,6 +28,19 @@ from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
 from lockd.core.identities import LONGEST_TTL_MS
 
 
+class Nonsense(Exception):
+    """An answer that is none to what was asked."""
+
+
+_SHOWN_CHARS = 200
+
+
+def as_shown(text: str) -> str:
+    """What a master said, fit for a log and for an app: one line, and short."""
+    line = "".join(char if char.isprintable() else "?" for char in text[:_SHOWN_CHARS])
+    return f"{line}…" if len(text) > _SHOWN_CHARS else line
+
+
 class Flaw(StrEnum):
     """What is wrong with an answer."""
 

@@ -11,10 +11,10 @@ from typing import Any
 import hiredis
 
 from lockd.config.model import Config, Master
+from lockd.core.answers import as_shown
 from lockd.masters import handshake
 from lockd.masters.failures import MasterError
 from lockd.masters.framing import LONGEST_BYTES, Framing, TooLarge
-from lockd.masters.replies import as_shown
 from lockd.masters.scripts import command
 
 _NOTHING = object()

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 
 from lockd.clock import boottime_ns
+from lockd.core.answers import Nonsense
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import State, longest_possible_ttl_ms, wait_for_blank
 from lockd.core.recovery import counters_after_loss, is_left, largest_known
@@ -32,7 +33,6 @@ from lockd.masters.identifying import (
     write,
 )
 from lockd.masters.link import Link
-from lockd.masters.replies import Nonsense
 
 _BEGUN_FROM = "begun_from"
 """The field of an identity that says which counters were written with it."""

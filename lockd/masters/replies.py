@@ -2,17 +2,7 @@
 
 from collections.abc import Sequence
 
-_SHOWN_CHARS = 200
-
-
-class Nonsense(Exception):
-    """An answer that is none to what was asked."""
-
-
-def as_shown(text: str) -> str:
-    """What a master said, fit for a log and for an app: one line, and short."""
-    line = "".join(char if char.isprintable() else "?" for char in text[:_SHOWN_CHARS])
-    return f"{line}…" if len(text) > _SHOWN_CHARS else line
+from lockd.core.answers import Nonsense, as_shown
 
 
 def integer(reply: object, lowest: int, highest: int) -> int:

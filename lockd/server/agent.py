@@ -172,7 +172,7 @@ class Agent:
         """Apps that come before it is over wait for it in the kernel: to tell them of an outage would not be
         true. Not for long, since it may be one."""
         stop = loop.create_task(self._stop.wait())
-        look = loop.create_task(self.fleet.looked.wait())
+        look = loop.create_task(self.fleet.first_look.wait())
         await asyncio.wait((stop, look), timeout=_FIRST_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
         look.cancel()

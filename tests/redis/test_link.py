@@ -160,7 +160,7 @@ def give_back(fleet: Fleet, ttl_left_ms: int = 60_000) -> Release:
 
 async def taken_down(link: Link) -> None:
     """Until the link connects again, which takes it some milliseconds."""
-    link.drop("a test")
+    link.drop("a test", boottime_ns())
     await until(lambda: not link.introduced, "the link is down", every_s=0)
 
 

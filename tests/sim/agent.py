@@ -41,6 +41,8 @@ class Agent(Process):
         self.clock = clock
         self.boot_ns = clock.boot_ns
         self.outbox: list[tuple[Connection, Any]] = []
+        """Connections that are given up; what is asked lies at the links."""
+        self.has_to_say = False
         self.freeze_before_ns = 0
         """When set, the process is stopped for so long before what it says next goes out."""
         self.freeze_after_ns = 0
@@ -108,13 +110,13 @@ class Agent(Process):
         self._beats += 1
         if self._beats % _LOOKS_EVERY == 0:
             self._look_at_own_clock()
-        self.fleet.weigh()
+        self.fleet.weigh(self.boot_ns())
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
         self.wake_after(BEAT_NS, self._beat)
 
     def _look_at_own_clock(self) -> None:
         slewed_ns, raw_ns = self.clock.slewed_by_now_ns()
-        self.fleet.look_at_own_clock(Reading(slewed_ns, slewed_ns, raw_ns))
+        self.fleet.look_at_own_clock(Reading(slewed_ns, slewed_ns, raw_ns), self.boot_ns())
         if self._slewed_since_ns is not None and not self._ought_to_know:
             for_ns = self.boot_ns() - max(self._slewed_since_ns, self._started_ns)
             if for_ns >= _SLEWING_SEEN_NS:
@@ -142,7 +144,7 @@ class Agent(Process):
     # Its process
 
     def turn_ends(self) -> None:
-        if self.outbox and not self.still:
+        if (self.has_to_say or self.outbox) and not self.still:
             if self.freeze_before_ns:
                 freeze_ns, self.freeze_before_ns = self.freeze_before_ns, 0
                 self._freeze(freeze_ns)
@@ -150,7 +152,9 @@ class Agent(Process):
                 self._flush()
 
     def _flush(self) -> None:
-        outbox, self.outbox = self.outbox, []
+        outbox, self.outbox, self.has_to_say = self.outbox, [], False
+        for link in self.fleet.links:
+            outbox += link.sent()
         votes = False
         for connection, message in outbox:
             connection.send(message)
@@ -211,6 +215,7 @@ class Agent(Process):
         self.die()
         self.world.note(Died(self.world.now_ns, self.host))
         self.outbox.clear()
+        self.has_to_say = False
         for link in self.fleet.links:
             if link.connection is not None:
                 link.connection.agent_listens = False

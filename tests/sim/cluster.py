@@ -351,7 +351,7 @@ class Cluster:
     def _drop(self, agent: Agent, master: int) -> None:
         link = agent.link_to(master)
         if agent.running and link is not None:
-            agent.take(None, link.drop)
+            agent.take(None, link.drop, "reset", agent.boot_ns())
 
     def pause_agent(self, fault: Fault) -> Callable[[], None]:
         agent = self.agents[fault.agent]

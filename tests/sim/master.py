@@ -107,7 +107,9 @@ class Master(Process):
             self.store.copied = True
             return None
         if kind == "time":
-            return self.now_us()
+            return self.now_us(), self.store.electorate
+        if kind == "counter":
+            return self.now_us(), self.store.counters.get(more[0], 0)
         if kind == "counters":
             return dict(self.store.counters)
         assert kind == "identify", kind

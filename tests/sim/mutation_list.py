@@ -47,7 +47,8 @@ PORTS = "lockd/core/ports.py"
 VALIDITY = "lockd/core/validity.py"
 AGENT = "tests/sim/agent.py"
 CLUSTER = "tests/sim/cluster.py"
-LINK = "tests/sim/link.py"
+LINK = "lockd/core/link.py"
+CARRIER = "tests/sim/link.py"
 MASTER = "tests/sim/master.py"
 NETWORK = "tests/sim/network.py"
 STANDSTILL = "lockd/core/standstill.py"
@@ -63,10 +64,9 @@ MUTATIONS = (
     one(
         "one host never connects again",
         5,
-        LINK,
-        "        self._agent.wake_after(self._back_off_ns(), self.connect)",
-        '        if not self._agent.name.endswith("1"):\n'
-        "            self._agent.wake_after(self._back_off_ns(), self.connect)",
+        CARRIER,
+        "        self._agent.wake_after(self.rest_ns(",
+        '        if not self._agent.name.endswith("1"):\n            self._agent.wake_after(self.rest_ns(',
     ),
     one(
         "what others hold is cut short",
@@ -139,12 +139,13 @@ MUTATIONS = (
             ),
             Edit(NETWORK, "self._last_ns = when_ns\n", "self._last_ns = max(self._last_ns, when_ns)\n"),
             Edit(
-                LINK,
-                "        question, sent_ns = self._in_flight.popleft()\n",
+                CARRIER,
+                "        answer, read_ns = message[2:]\n",
+                "        answer, read_ns = message[2:]\n"
                 "        mine = [q for q in self._in_flight if q[0] is message[1] or message[1] is None and "
                 "not hasattr(q[0], 'answered')][0]\n"
                 "        self._in_flight.remove(mine)\n"
-                "        question, sent_ns = mine\n",
+                "        self._in_flight.appendleft(mine)\n",
             ),
         ),
     ),
@@ -152,7 +153,7 @@ MUTATIONS = (
         "the old session is not ended",
         3,
         LINK,
-        "if self._session is not None and self._session[0] == facts.run_id:",
+        "if self._session is not None and self._session[0] == self.facts.run_id:",
         "if False:",
     ),
     one(

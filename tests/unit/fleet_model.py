@@ -1,24 +1,26 @@
 """A cluster without sockets or clocks, for the tests of core.
 
 Masters do what the scripts in lockd/masters/scripts/*.lua do (tests/sim/script_model.py), on virtual time.
-Between an agent and a master runs a `Link`: in order, but a test decides when a question arrives, when its
-answer is heard, and whether either happens at all.
+Between an agent and a master runs a `Link`, core's own: in order, but a test decides when a question arrives,
+when its answer is heard, and whether either happens at all. Who has a vote a test decides as well.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from lockd.core.answers import flaw_of
-from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, PutBack, Release, Verdict, bits
-from lockd.core.clocks import Clocks
+from lockd.core import link as core_link
+from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, PutBack, Release
+from lockd.core.clocks import Clocks, ClockWatch
 from lockd.core.fences import largest_sane
+from lockd.core.identities import Identity
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
+from lockd.core.membership import Facts, State
 from lockd.core.ports import Chance, Extended, Limits, Refusal
 from tests.sim.script_model import Store
 
@@ -70,46 +72,105 @@ class Master:
         """Lost data, or an operator's FORCERELEASE from elsewhere."""
         self.store.leases.pop(resource, None)
 
-    def run(self, ballot: Ballot) -> tuple[Any, ...]:
-        """What the script of this ballot answers: status, value, time_us, and the nonce that refuses it."""
+    def run(self, ballot: Ballot, electorate: bytes) -> Any:
+        """What the script of this ballot answers: to a vote status, value, time_us, and the nonce that
+        refuses it."""
         now_us = self.now_us
         if isinstance(ballot, Release):
-            return self.store.release(ballot.resource, ballot.word, now_us, by_app=ballot.by_app), 0, now_us
+            return self.store.release(ballot.resource, ballot.word, now_us, by_app=ballot.by_app)
         assert isinstance(ballot, Attempt | FenceRound | Extension | PutBack)
-        status, value, *shown = self.store.vote(ballot, ELECTORATE, now_us)
-        return status, value, now_us, *shown
+        status, value, *shown = self.store.vote(ballot, electorate, now_us)
+        return [status, value, now_us, *shown]
 
 
-@dataclass
-class Link:
-    """One agent's ordered connection to one master. `up` False: skipped. `slow` True: asked, but nothing
-    moves by itself."""
+class Patience:
+    """core.link.Patience: tests decide what is late."""
 
-    up: bool = True
-    slow: bool = False
-    sent: deque[tuple[Ballot, int]] = field(default_factory=deque)
-    replies: deque[tuple[Ballot, int, tuple[Any, ...]]] = field(default_factory=deque)
-    owed: deque[Ballot] = field(default_factory=deque)
+    timeout_ns = dead_ns = 1 << 62
+
+
+class Link(core_link.Link):
+    """core's link of one agent to one master, and what is on its way. `slow` True: asked, but nothing moves
+    by itself."""
+
+    def __init__(self, index: int, fleet: Fleet, watch: ClockWatch) -> None:
+        super().__init__(index, fleet, watch, Patience(), str.encode)
+        self.slow = False
+        self.replies: deque[Any] = deque()
+        self._fleet = fleet
+        self._sent: deque[tuple[Ballot, bytes]] = deque()
+        self.come_up()
+
+    @property
+    def up(self) -> bool:
+        return self.state is State.UP
+
+    @up.setter
+    def up(self, up: bool) -> None:
+        if not up:
+            self.break_off()
+        elif not self.up:
+            self.come_up()
+
+    @property
+    def sent(self) -> deque[tuple[Ballot, bytes]]:
+        """Each with the electorate that it names."""
+        self.send()
+        return self._sent
+
+    def send(self) -> int:
+        """Have what was asked on its way. Returns how much that is."""
+        self._sent.extend(zip(self.out[::2], self.out[1::2], strict=True))
+        count = len(self.out) // 2
+        self.out.clear()
+        return count
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.out or self._sent or self.replies)
+
+    def come_up(self) -> None:
+        now_ns = self._fleet.time.now_ns
+        self.connects(now_ns)
+        identity = Identity("test", self._fleet.name(self.index), 60_000)
+        self.inspected(Facts("run", "test", "master", 2, identity, {}), now_ns)
+        self.session_began(1)
+        self.introduce(now_ns)
+
+    def break_off(self) -> None:
+        """What was on its way is lost."""
+        self._sent.clear()
+        self.replies.clear()
+        self.broken("connection lost", self._fleet.time.now_ns)
+
+    def hang_up(self) -> None:
+        self.break_off()
+
+    def look_closer(self) -> None:
+        """There is nothing to see."""
+
+    def give_back_soon(self) -> None:
+        self.give_back_more(self._fleet.time.now_ns)
 
 
 class Fleet:
-    """core.ports.Masters for one agent. `votes`: the masters that count, as bits, `barred`: those that don't
-    for their clocks' sake; both are kept by `clocks` when there are some."""
+    """core.ports.Masters for one agent, and the Listener of its links. `votes`: the masters that count, as
+    bits, `barred`: those that don't for their clocks' sake; both are kept by `clocks` when there are some."""
 
     def __init__(self, time: Time, masters: list[Master], clocks: Clocks | None = None) -> None:
         self.time = time
         self.masters = masters
-        self.links = [Link() for _ in masters]
         self.votes = (1 << len(masters)) - 1
         self.barred = 0
         self.clocks = clocks
         self.asked: list[Ballot] = []
-        self.on_send: Callable[[int], None] = lambda _master: None
         self.on_clocks_moved: Callable[[int], None] = lambda _now_ns: None
         self._gained_ns = self.gained_ns()
+        watches = clocks.watches if clocks is not None else [ClockWatch() for _ in masters]
+        self.links = [Link(i, self, watch) for i, watch in enumerate(watches)]
 
     def _up(self) -> int:
-        return sum(1 << i for i, link in enumerate(self.links) if link.up)
+        return sum(link.bit for link in self.links if link.up)
 
     # core.ports.Masters
 
@@ -145,81 +206,92 @@ class Fleet:
     def suspected_cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
         return 0 if self.clocks is None else self.clocks.suspected_cut_ns(then_ns, proven)
 
-    def _ask_all(self, ballot: Ballot) -> int:
-        for master, link in enumerate(self.links):
-            if link.up:
-                self._send(master, ballot)
+    def _ask(self, ballot: Ballot, masters: int) -> int:
+        for link in self.links:
+            if masters & link.bit:
+                link.put_vote((ballot, ballot, self.time.now_ns))
         self.asked.append(ballot)
-        return self._up()
+        return masters
+
+    def _ask_all(self, ballot: Ballot) -> int:
+        return self._ask(ballot, self._up())
 
     acquire = propose = extend = _ask_all
 
     def put_back(self, put_back: PutBack, masters: int) -> int:
-        for master in bits(masters & self._up()):
-            self._send(master, put_back)
-        self.asked.append(put_back)
-        return masters & self._up()
+        return self._ask(put_back, masters & self._up())
 
     def release(self, release: Release, masters: int) -> int:
-        for master, link in enumerate(self.links):
-            if masters >> master & 1:
-                if link.up:
-                    self._send(master, release)
-                else:
-                    link.owed.append(release)
+        question = (release, release, self.time.now_ns)
         self.asked.append(release)
-        return masters
+        return sum(k.bit for k in self.links if masters & k.bit and k.give_back(release, question))
 
-    def _send(self, master: int, ballot: Ballot) -> None:
-        self.links[master].sent.append((ballot, self.time.now_ns))
-        self.on_send(master)
+    # core.link.Listener
+
+    @property
+    def trusted(self) -> int:
+        return self.votes
+
+    @property
+    def fence_most(self) -> int:
+        return largest_sane(self.time.wall_us)
+
+    def flush_soon(self) -> None: ...
+
+    def state_changed(self, link: Link, now_ns: int) -> None: ...
+
+    def judge(self, link: Link, facts: Facts) -> tuple[State, str]:
+        return State.UP, ""
+
+    def identity_changed(self, link: Link, now_ns: int) -> None: ...
+
+    def electorate_of(self, link: Link, identity: Identity) -> str:
+        return ELECTORATE.decode()
+
+    def introduced(self, link: Link) -> None: ...
+
+    def not_counted(self, link: Link, why: str) -> None: ...
+
+    def nonsense(self, link: Link) -> None: ...
+
+    def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:
+        raise failure
+
+    def weigh(self, now_ns: int) -> None:
+        if self.clocks is None:
+            return
+        self.clocks.look_into_jumps(now_ns)
+        everyone = range(len(self.masters))
+        self.votes = sum(1 << m for m in everyone if self.clocks.distrust(m, now_ns) is None)
+        self.barred = self.votes ^ ((1 << len(self.masters)) - 1)
+        if self._gained_ns is not self.clocks.gained_ns:
+            self._gained_ns = self.clocks.gained_ns
+            self.on_clocks_moved(now_ns)
 
     # What a test does with the messages
 
     def arrive(self, master: int) -> None:
         """The oldest question on its way is run by the master; its answer is on its way back."""
-        ballot, sent_ns = self.links[master].sent.popleft()
-        self.links[master].replies.append((ballot, sent_ns, self.masters[master].run(ballot)))
+        ballot, electorate = self.links[master].sent.popleft()
+        self.links[master].replies.append(self.masters[master].run(ballot, electorate))
 
     def hear(self, master: int) -> None:
         """The oldest answer on its way reaches its ballot."""
-        ballot, sent_ns, (status, value, time_us, *shown) = self.links[master].replies.popleft()
-        counts = True
-        if not isinstance(ballot, Release):
-            flaw = flaw_of(ballot, [status, value, time_us, *shown], largest_sane(self.time.wall_us))
-            if flaw is not None and status >= 0:
-                ballot.unanswered(master, flaw, self.time.now_ns)
-                return
-            if self.clocks is not None:
-                self.clocks.watches[master].observe(sent_ns, self.time.now_ns, time_us)
-                self.weigh()
-            counts = bool(self.votes >> master & 1)
-        ballot.answered(master, status, value, counts, self.time.now_ns, *shown)
-
-    def weigh(self) -> None:
-        assert self.clocks is not None
-        self.clocks.look_into_jumps(self.time.now_ns)
-        everyone = range(len(self.masters))
-        self.votes = sum(1 << m for m in everyone if self.clocks.distrust(m, self.time.now_ns) is None)
-        self.barred = self.votes ^ ((1 << len(self.masters)) - 1)
-        if self._gained_ns is not self.clocks.gained_ns:
-            self._gained_ns = self.clocks.gained_ns
-            self.on_clocks_moved(self.time.now_ns)
+        self.links[master].heard(self.links[master].replies.popleft(), self.time.now_ns)
+        self.weigh(self.time.now_ns)
 
     def probe(self, *masters: int) -> None:
         """TIME is asked of these, or of all, and answered at once."""
-        assert self.clocks is not None
         self.time.now_ns += MS // 5
         for master in masters or range(len(self.masters)):
             now_ns = self.time.now_ns
-            if self.clocks.watches[master].observe(now_ns, now_ns, self.masters[master].now_us):
-                self.weigh()
+            self.links[master].probed(now_ns, now_ns, self.masters[master].now_us)
 
     def answer(self, master: int) -> None:
         """All that was asked of this master is run and heard, now."""
         link = self.links[master]
         for _ in range(_ENDLESS):
-            if not (link.sent or link.replies):
+            if not link.is_busy:
                 return
             if link.sent:
                 self.arrive(master)
@@ -229,7 +301,7 @@ class Fleet:
     def settle(self) -> None:
         """Every master that isn't slow answers all there is, until nothing is left to answer."""
         for _ in range(_ENDLESS):
-            busy = [m for m, k in enumerate(self.links) if not k.slow and (k.sent or k.replies)]
+            busy = [m for m, k in enumerate(self.links) if not k.slow and k.is_busy]
             if not busy:
                 return
             for master in busy:
@@ -241,34 +313,15 @@ class Fleet:
         link = self.links[master]
         for _ in range(min(arrived, len(link.sent))):
             self.arrive(master)
-        link.up = False
-        unanswered = [ballot for ballot, _, _ in link.replies] + [ballot for ballot, _ in link.sent]
-        for ballot in unanswered:
-            if isinstance(ballot, Release):
-                ballot.asked_again |= 1 << master
-        link.owed.extend(unanswered)
-        link.sent.clear()
-        link.replies.clear()
+        link.break_off()
 
     def fail_to_connect(self, master: int) -> None:
         """Votes are given up; releases are kept while they are worth it."""
-        owed = self.links[master].owed
-        votes = [ballot for ballot in owed if not isinstance(ballot, Release)]
-        kept = [b for b in owed if isinstance(b, Release) and b.until_ns > self.time.now_ns]
-        self.links[master].owed = deque(kept)
-        for ballot in votes:
-            ballot.unanswered(master, "down", self.time.now_ns)
+        self.links[master].failed_to_connect("down", self.time.now_ns)
 
     def come_back(self, master: int) -> None:
         """A new connection: first what the last one left unanswered, in its order, if it is worth it."""
-        link = self.links[master]
-        owed, link.owed, link.up = link.owed, deque(), True
-        for ballot in owed:
-            still_open = isinstance(ballot, Release) or ballot.verdict is Verdict.OPEN
-            if ballot.until_ns > self.time.now_ns and still_open:
-                self._send(master, ballot)
-            else:
-                ballot.unanswered(master, "connection lost", self.time.now_ns)
+        self.links[master].come_up()
 
 
 class App:
@@ -465,7 +518,7 @@ class Host:
             if answering:
                 self.fleet.settle()
             next_ns = self.locks.timers.run(self.time.now_ns)
-            if answering and any(not k.slow and (k.sent or k.replies) for k in self.fleet.links):
+            if answering and any(not k.slow and k.is_busy for k in self.fleet.links):
                 continue
             if next_ns is None or next_ns > until_ns:
                 break

@@ -134,7 +134,7 @@ def test_nothing_is_heard_of_a_connection_that_was_given_up() -> None:
     async def scenario() -> None:
         story = Story()
         story.answered(100)
-        story.link.drop("for the test")
+        story.link.drop("for the test", 0)
         await asyncio.sleep(0)
         assert len(story.heard) == HEARD_AT_ONCE
         assert story.transport.aborted

@@ -85,8 +85,6 @@ class World:
         self.claims: list[Claim] = []
         self.fences: dict[bytes, list[int]] = defaultdict(list)
         self.replies: list[Answer] = []
-        for h, host in enumerate(self.hosts):
-            host.fleet.on_send = lambda m, h=h: self._sent(h, m)
         self._probe_all()
 
     @staticmethod
@@ -103,8 +101,11 @@ class World:
         self._last_ns[key] = max(self._last_ns[key], self.time.now_ns + self.delay_us[h, m] * 1000)
         return self._last_ns[key]
 
-    def _sent(self, h: int, m: int) -> None:
-        self._at(self._in_order(h, m, "there"), self._arrives, h, m, self.epoch[h, m])
+    def _send(self) -> None:
+        for h, host in enumerate(self.hosts):
+            for m, link in enumerate(host.fleet.links):
+                for _ in range(link.send()):
+                    self._at(self._in_order(h, m, "there"), self._arrives, h, m, self.epoch[h, m])
 
     def _arrives(self, h: int, m: int, epoch: int) -> None:
         if epoch == self.epoch[h, m]:
@@ -127,8 +128,8 @@ class World:
         fleet, now_ns = self.hosts[h].fleet, self.time.now_ns
         sent_ns = now_ns - 2 * min(self.delay_us[h, m], 5_000) * 1000
         read_us = self.masters[m].now_us - min(self.delay_us[h, m], 5_000)
-        fleet.clocks.watches[m].observe(sent_ns, now_ns, read_us)
-        fleet.weigh()
+        fleet.links[m].probed(sent_ns, now_ns, read_us)
+        fleet.weigh(now_ns)
 
     def cut(self, h: int, m: int, arrived: int) -> None:
         if self.hosts[h].fleet.links[m].up:
@@ -149,6 +150,7 @@ class World:
         until_ns = self.time.now_ns + int(ms * MS)
         while True:
             due = [self.hosts[h].locks.timers.run(self.time.now_ns) for h in range(AGENTS)]
+            self._send()
             next_ns = min((when for when in due if when is not None), default=until_ns + 1)
             if self._events:
                 next_ns = min(next_ns, self._events[0][0])
@@ -158,6 +160,7 @@ class World:
             while self._events and self._events[0][0] <= self.time.now_ns:
                 _, _, what, args = heappop(self._events)
                 what(*args)
+                self._send()
         self.time.now_ns = until_ns
 
     # The referee

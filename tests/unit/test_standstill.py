@@ -42,7 +42,7 @@ def jump(host: Host, ms: int, *masters: int) -> None:
 
 
 def trusted(host: Host) -> list[int]:
-    host.fleet.weigh()
+    host.fleet.weigh(host.time.now_ns)
     return [m for m in EVERYONE if host.fleet.votes >> m & 1]
 
 

@@ -1,0 +1,258 @@
+"""All masters as one: what is asked goes to those that are up, and who has a vote (rules 8, 11, 14)."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, Protocol, TypeVar
+
+from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, PutBack, Release, bits
+from lockd.core.clocks import Clocks
+from lockd.core.electorate import Electorate
+from lockd.core.fences import SANE_MOST
+from lockd.core.identities import Identity
+from lockd.core.link import Link
+from lockd.core.membership import Configured, Facts, Other, State, judge, longest_possible_ttl_ms
+from lockd.core.slewing import Reading, Slewing
+
+
+class Speller(Protocol):
+    """How what is asked reads on the wire: the same for all masters."""
+
+    def acquire(self, attempt: Attempt) -> Any: ...
+
+    def propose(self, fence_round: FenceRound) -> Any: ...
+
+    def extend(self, extension: Extension) -> Any: ...
+
+    def put_back(self, ballot: PutBack) -> Any: ...
+
+    def release(self, ballot: Release) -> Any: ...
+
+
+AnyLink = TypeVar("AnyLink", bound=Link)
+
+
+class Fleet(Generic[AnyLink]):
+    """core.ports.Masters, and the Listener of its links.
+
+    trusted: the masters whose votes count, as bits. fence_most: the largest fence that the masters' clocks
+    allow. looked: the first look at the masters is over: a quorum has a vote, or it is known of each why not.
+    """
+
+    def __init__(
+        self,
+        configured: Configured,
+        clocks: Clocks,
+        speller: Speller,
+        link_to: Callable[[int], AnyLink],
+    ) -> None:
+        self.configured = configured
+        self.clocks = clocks
+        self.slewing = Slewing()
+        self.electorate = Electorate(clocks)
+        self.trusted = 0
+        self.fence_most = SANE_MOST
+        self.looked = False
+        self._spell = speller
+        self._quorum = len(configured.names) // 2 + 1
+        self._gained_ns = clocks.gained_ns
+        self._in_doubt = False
+        self._up: tuple[AnyLink, ...] = ()
+        self.links: Sequence[AnyLink] = [link_to(i) for i in range(len(configured.names))]
+
+    # What whoever runs it does for it
+
+    def flush_soon(self) -> None:
+        """Have all links' `out` sent at the end of this turn."""
+        raise NotImplementedError
+
+    def changed(self, link: AnyLink) -> None:
+        """What a master is has changed, or whether its vote counts."""
+
+    def clocks_moved(self, now_ns: int) -> None:
+        """Those of masters have gained on this host's: what is held here is to be looked at (rule 11d)."""
+        raise NotImplementedError
+
+    def probe_soon(self, link: AnyLink) -> None:
+        """Its clock is to be looked at now: others seem to have jumped."""
+        raise NotImplementedError
+
+    def looked_at_all(self) -> None:
+        """The first look is over."""
+
+    def introduced(self, link: AnyLink) -> None:
+        """It is connected."""
+
+    def not_counted(self, link: AnyLink, why: str) -> None:
+        """A vote of this master."""
+
+    def nonsense(self, link: AnyLink) -> None:
+        """This master has talked some."""
+
+    def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:
+        """A ballot failed by a mistake of ours."""
+        raise failure
+
+    # core.ports.Masters
+
+    @property
+    def agreeing(self) -> int:
+        return self.electorate.agreeing
+
+    def voting(self) -> int:
+        return self.electorate.voting
+
+    def barred_by_clock(self) -> int:
+        return self.electorate.barred & self.electorate.up
+
+    @property
+    def clocks_in_doubt(self) -> bool:
+        return self.clocks.in_doubt
+
+    def why_not(self, master: int) -> str:
+        reason = self.refusal_of(self.links[master]) or "slow"
+        return f"{self.name(master)}={reason.replace(' ', '-')}"
+
+    def name(self, master: int) -> str:
+        return self.configured.names[master]
+
+    def clock_us(self, now_ns: int) -> int:
+        return self.clocks.median_us(now_ns)
+
+    def gained_ns(self) -> tuple[int, ...]:
+        return self.clocks.gained_ns
+
+    def cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        return self.clocks.cut_ns(then_ns, proven)
+
+    def suspected_cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        return self.clocks.suspected_cut_ns(then_ns, proven)
+
+    def acquire(self, attempt: Attempt) -> int:
+        return self._ask_all(attempt, self._spell.acquire(attempt))
+
+    def propose(self, fence_round: FenceRound) -> int:
+        return self._ask_all(fence_round, self._spell.propose(fence_round))
+
+    def extend(self, extension: Extension) -> int:
+        return self._ask_all(extension, self._spell.extend(extension))
+
+    def put_back(self, put_back: PutBack, masters: int) -> int:
+        question = (put_back, self._spell.put_back(put_back), put_back.t1_ns)
+        asked = masters & self.electorate.up
+        for master in bits(asked):
+            self.links[master].ask_vote(question)
+        return asked
+
+    def release(self, release: Release, masters: int) -> int:
+        question = (release, self._spell.release(release), release.t1_ns)
+        self.flush_soon()
+        asked = 0
+        for link in self.links:
+            if masters & link.bit and link.give_back(release, question):
+                asked |= link.bit
+        return asked
+
+    def _ask_all(self, ballot: Ballot, payload: Any) -> int:
+        question = (ballot, payload, ballot.t1_ns)
+        self.flush_soon()
+        for link in self._up:
+            link.put_vote(question)
+        return self.electorate.up
+
+    # core.link.Listener
+
+    def state_changed(self, link: AnyLink, now_ns: int) -> None:
+        self.weigh(now_ns)
+        self.changed(link)
+
+    def judge(self, link: AnyLink, facts: Facts) -> tuple[State, str]:
+        others = [
+            Other(self.name(other.index), other.facts.run_id, other.facts.identity)
+            for other in self.links
+            if other is not link and other.introduced and other.facts is not None
+        ]
+        state, reason = judge(self.name(link.index), self.configured, facts, others)
+        if state is State.UP:
+            self.clocks.allow_for(self._longest_ttl_ms(link, facts))
+        return state, reason
+
+    def _longest_ttl_ms(self, link: AnyLink, facts: Facts) -> int:
+        """Of a lease of any agent, by what the masters of this cluster allow."""
+        of_all = [facts if other is link else other.facts for other in self.links]
+        identities = [of.identity for of in of_all if of is not None and of.identity is not None]
+        return longest_possible_ttl_ms([of.longest_ttl_ms for of in identities], len(self.links))
+
+    def electorate_of(self, link: AnyLink, identity: Identity) -> str:
+        """By this agent's own list of masters."""
+        return identity.electorate_as(self.name(link.index), self.configured.names)
+
+    def identity_changed(self, link: AnyLink, now_ns: int) -> None:
+        """Whom the others vote together with may be another now, and one of them may be being admitted."""
+        for other in self.links:
+            if other is not link:
+                other.judge_again(now_ns)
+                self._look_for_admission(other, now_ns)
+        self.weigh(now_ns)
+
+    def _look_for_admission(self, link: AnyLink, now_ns: int) -> None:
+        others = [o.facts.identity for o in self.links if o is not link and o.facts is not None]
+        shown = [identity for identity in others if identity is not None]
+        link.elsewhere.look(self.name(link.index), shown, self._quorum, now_ns)
+
+    def weigh(self, now_ns: int) -> None:
+        """Who has a vote now."""
+        states = [link.state if link.introduced else None for link in self.links]
+        identities = [link.facts.identity if link.facts else None for link in self.links]
+        changed = self.electorate.weigh(states, identities, now_ns)
+        self.trusted = self.electorate.trusted
+        self.fence_most = self.clocks.largest_sane_fence(now_ns)
+        self._up = tuple(self.links[master] for master in bits(self.electorate.up))
+        for master in bits(changed):
+            self.changed(self.links[master])
+        self._heed_clocks(now_ns)
+        if not self.looked and self._has_looked():
+            self.looked = True
+            self.looked_at_all()
+
+    def _heed_clocks(self, now_ns: int) -> None:
+        """Where they have jumped, all others are asked at once, and what is held here is looked at."""
+        gained_ns, self._gained_ns = self._gained_ns, self.clocks.gained_ns
+        if gained_ns is not self._gained_ns:
+            self.clocks_moved(now_ns)
+        in_doubt, self._in_doubt = self._in_doubt, self.clocks.in_doubt
+        if self._in_doubt and not in_doubt:
+            for link in self.links:
+                if link.introduced:
+                    self.probe_soon(link)
+
+    def look_at_own_clock(self, reading: Reading, now_ns: int) -> None:
+        """No vote may rest on a clock of this host that is slewed too fast, and no wait for a max TTL (rule
+        11e)."""
+        before, self.electorate.own_clock = self.own_clock, self.slewing.look(reading) or None
+        if self.own_clock is not None:
+            self.clocks.wait_anew(now_ns)
+            for link in self.links:
+                link.wait_anew(now_ns)
+        if (before is None) != (self.own_clock is None):
+            self.weigh(now_ns)
+
+    @property
+    def own_clock(self) -> str | None:
+        """What is wrong with this host's."""
+        return self.electorate.own_clock
+
+    def _has_looked(self) -> bool:
+        if self.voting().bit_count() >= self._quorum:
+            return True
+        return all(self._is_known(link) for link in self.links)
+
+    def _is_known(self, link: AnyLink) -> bool:
+        """Whether it has a vote was found out."""
+        if link.state is State.UP:
+            return link.introduced and self.clocks.watches[link.index].sampled_ns >= 0
+        return link.state is not State.CONNECTING
+
+    def refusal_of(self, link: AnyLink) -> str:
+        """Why a master has no vote now; '' when it has one."""
+        if link.state is not State.UP:
+            return f"{link.state}: {link.reason}" if link.reason else str(link.state)
+        return self.electorate.distrust[link.index] or ("" if link.introduced else "not introduced yet")

@@ -1,0 +1,596 @@
+"""The link to one master, without its bytes: in which order it is asked over connections that break (rule 3),
+and what of its answers counts.
+
+One connection at a time, everything in the order in which it was asked. When a connection breaks, what was
+asked and not answered is asked again on the next one, in the same order, for as long as it is worth it.
+Before that, the master is told to close the old connection: commands that still lie in its buffers would
+otherwise run after those of the new one.
+
+A link is told what happens: `connects`, `inspected`, `introduce`, `heard`, `refused`, `broken`, `look`. What
+is to be sent it puts into `out`; what else it wants, whoever carries its bytes does for it (the methods that
+raise NotImplementedError). Time is an argument.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from lockd.core.admission import Elsewhere, Numbered
+from lockd.core.answers import Flaw, Nonsense, as_shown, flaw_of, is_of_release
+from lockd.core.ballots import (
+    MISCOUNTS,
+    NO_IDENTITY,
+    TTL_TOO_LONG,
+    Attempt,
+    Ballot,
+    Extension,
+    FenceRound,
+    PutBack,
+    Release,
+    Verdict,
+)
+from lockd.core.clocks import ClockWatch
+from lockd.core.debts import Debts, is_debt
+from lockd.core.fences import is_right_counter, largest_sane, slot_of
+from lockd.core.identities import FORMAT, Identity
+from lockd.core.membership import BY_OTHERS, Facts, State
+
+NS_PER_MS = 1_000_000
+_VOTES = frozenset((Attempt, FenceRound, Extension, PutBack))
+_REFUSED = {NO_IDENTITY: "no_identity", TTL_TOO_LONG: "ttl_above_ceiling", MISCOUNTS: "miscounting"}
+_ADVICE = "wipe it and admit it again (see the runbook of LockMasterMiscounting)"
+_FORGIVEN_NS = 60_000 * NS_PER_MS
+_FLUSHED_AGAIN_NS = 1_000 * NS_PER_MS
+_LEFT_ALONE_MOST_NS = 30_000 * NS_PER_MS
+_NOTHING = b""
+"""What goes out behind that which is no vote."""
+
+
+class Call(Protocol):
+    """A single question to one master, outside of any ballot."""
+
+    def take(self, reply: Any) -> None: ...
+
+    def fail(self, why: str) -> None: ...
+
+
+Question = tuple[Ballot | Call, Any, int]
+"""What is asked, as a ballot or a call; how it reads on the wire; and when it was sent."""
+
+
+class Listener(Protocol):
+    """The fan-out, as a link sees it."""
+
+    trusted: int
+    fence_most: int
+    """The largest fence that the masters' clocks allow."""
+
+    def flush_soon(self) -> None:
+        """Have all links' `out` sent at the end of this turn."""
+
+    def state_changed(self, link: Any, now_ns: int) -> None: ...
+
+    def judge(self, link: Any, facts: Facts) -> tuple[State, str]: ...
+
+    def identity_changed(self, link: Any, now_ns: int) -> None: ...
+
+    def electorate_of(self, link: Any, identity: Identity) -> str:
+        """By this agent's own list of masters."""
+
+    def introduced(self, link: Any) -> None: ...
+
+    def not_counted(self, link: Any, why: str) -> None: ...
+
+    def nonsense(self, link: Any) -> None: ...
+
+    def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None: ...
+
+    def weigh(self, now_ns: int) -> None: ...
+
+
+class Patience(Protocol):
+    """How long a master may take: to answer before it is skipped, and before it is given up (rule 5)."""
+
+    @property
+    def timeout_ns(self) -> int: ...
+
+    @property
+    def dead_ns(self) -> int: ...
+
+
+class Link:
+    """One master. `state` and `reason` say what it is to us; only an `up` one is asked for votes.
+
+    introduced: there is a connection on which anything may be asked. out: what is to be sent, in pairs: a
+    question, and the electorate behind it, if it is a vote. facts: as they were read last.
+    """
+
+    def __init__(
+        self,
+        index: int,
+        listener: Listener,
+        watch: ClockWatch,
+        patience: Patience,
+        spell: Callable[[str], Any],
+    ) -> None:
+        """spell: how an electorate reads on the wire."""
+        self.index = index
+        self.bit = 1 << index
+        self.state = State.CONNECTING
+        self.reason = "not connected yet"
+        self.facts: Facts | None = None
+        self.introduced = False
+        self.blank_since_ns: int | None = None
+        self.numbered: Numbered | None = None
+        """While it is being admitted: what was written on the others."""
+        self.elsewhere = Elsewhere()
+        self.out: list[Any] = []
+        self._listener = listener
+        self._watch = watch
+        self._patience = patience
+        self._spell = spell
+        self._electorate = spell("")
+        self._electorate_since_ns = 0
+        self._in_flight: deque[Question] = deque()
+        self._to_ask_again: list[Question] = []
+        self._debts = Debts()
+        self._session: tuple[str, int] | None = None
+        self._session_began = False
+        self._heard_ns = 0
+        self._tries = 0
+        self._offences = 0
+        self._offended_ns = 0
+        self._left_alone = False
+        self._flushed_ns = -_FLUSHED_AGAIN_NS
+        self._wrong_slot: int | None = None
+        self._dropped = ""
+        self._unfit = False
+
+    # What whoever carries the bytes does for it
+
+    def hang_up(self) -> None:
+        """Close this connection at once; `broken` is called when it is closed."""
+        raise NotImplementedError
+
+    def look_closer(self) -> None:
+        """Something looked wrong: have it inspected soon, and what it is owed settled."""
+        raise NotImplementedError
+
+    def give_back_soon(self) -> None:
+        """Have `give_back_more` called in a turn of its own."""
+        raise NotImplementedError
+
+    # Asking
+
+    def ask(self, question: Question) -> None:
+        """Send what is asked at the end of this turn."""
+        self._listener.flush_soon()
+        self._put(question)
+
+    def _put(self, question: Question) -> None:
+        self._in_flight.append(question)
+        self.out += (question[1], _NOTHING)
+
+    def ask_vote(self, question: Question) -> None:
+        """The same for what only this master, as this agent knows it, may say yes to (rule 8)."""
+        self._listener.flush_soon()
+        self.put_vote(question)
+
+    def put_vote(self, question: Question) -> None:
+        """One of several links that are asked: who asks them has them flushed."""
+        self._in_flight.append(question)
+        self.out += (question[1], self._electorate)
+
+    def give_back(self, release: Release, question: Question) -> bool:
+        """Now, behind what apps ask, or when the master is back; False: this one is not kept for that. Who
+        asks has it flushed."""
+        if not self.introduced:
+            if is_debt(release):
+                self._debts.keep(release, question[1])
+            return is_debt(release)
+        if release.patient:
+            self._debts.add(release, question[1])
+            if self._debts.is_quiet:
+                self.give_back_more(question[2])
+        else:
+            self._in_flight.append(question)
+            self.out += (question[1], _NOTHING)
+        return True
+
+    # Hearing
+
+    def heard(self, reply: Any, now_ns: int) -> int:
+        """The answer to the oldest question. Returns how long a vote took, for the metrics, and 0 where that
+        says nothing. Raises Nonsense, which no master of ours talks: to be passed to `talks_nonsense`."""
+        if not self._in_flight:
+            raise Nonsense("it answers what was not asked")
+        question, payload, sent_ns = self._in_flight.popleft()
+        self._heard_ns = now_ns
+        kind = question.__class__
+        try:
+            if kind in _VOTES:
+                return self._voted(question, payload, sent_ns, reply, now_ns)
+            if kind is Release:
+                self._released(question, payload, reply, now_ns)
+            else:
+                question.take(reply)  # type: ignore[union-attr]  # it is no ballot
+        except Nonsense:
+            raise
+        except Exception as failure:
+            # A mistake of ours, which happens where the deciding answer comes: no fault of its master, and
+            # nobody else's ballot.
+            self._broke(question, failure, now_ns)
+        return 0
+
+    def refused(self, error: str, now_ns: int) -> None:
+        """The oldest question was answered with an error."""
+        if not self._in_flight:
+            raise Nonsense("it answers what was not asked")
+        question, payload, _ = self._in_flight.popleft()
+        self._heard_ns = now_ns
+        if not isinstance(question, Ballot):
+            question.fail(as_shown(error))
+            return
+        try:
+            self._ballot_refused(question, payload, as_shown(error), now_ns)
+        except Exception as failure:
+            self._broke(question, failure, now_ns)
+
+    def _voted(self, ballot: Any, payload: Any, sent_ns: int, reply: Any, now_ns: int) -> int:
+        listener = self._listener
+        flaw = flaw_of(ballot, reply, listener.fence_most)
+        if flaw is not None:
+            self._flawed(ballot, reply, flaw, now_ns)
+            return 0
+        # Who refuses a try says for whom.
+        shown = reply.pop() if len(reply) == 4 else b""
+        status, value, master_us = reply
+        if self._watch.observe(sent_ns, now_ns, master_us):
+            listener.weigh(now_ns)
+        if status == NO_IDENTITY and self._looks_first(ballot, payload, sent_ns):
+            return 0
+        # Whether it counts is known only now that its clock has been looked at (rule 11).
+        counts = listener.trusted & self.bit != 0
+        took_ns = now_ns - sent_ns
+        if took_ns > self._patience.timeout_ns or status < 0 or not counts:
+            listener.not_counted(self, self._why_not_counted(status, counts))
+        ballot.answered(self.index, status, value, counts, now_ns, shown)
+        return took_ns
+
+    def _looks_first(self, ballot: Ballot, payload: Any, sent_ns: int) -> bool:
+        """It is of another electorate than this link knew. When that is only another list of members (another
+        master is being admitted), it is asked again once the link has looked, within its time: no app has to
+        hear of it. Core has settled what belongs to a lease that is over."""
+        self.look_closer()
+        if ballot.verdict is not Verdict.OPEN:
+            return False
+        self._to_ask_again.append((ballot, payload, sent_ns))
+        return True
+
+    def ask_refused_again(self, now_ns: int) -> None:
+        """The link has looked. What was refused is asked again before anything else is: it was asked
+        earlier."""
+        refused, self._to_ask_again = self._to_ask_again, []
+        for ballot, payload, sent_ns in refused:
+            assert isinstance(ballot, Ballot)
+            # By when it was sent, not answered: the link may have looked in between.
+            other = sent_ns < self._electorate_since_ns
+            if other and self._worth_asking(ballot) and now_ns < ballot.until_ns:
+                self.ask_vote((ballot, payload, now_ns))
+                continue
+            self._listener.not_counted(self, _REFUSED[NO_IDENTITY])
+            try:
+                ballot.answered(self.index, NO_IDENTITY, 0, False, now_ns)
+            except Exception as failure:
+                self._broke(ballot, failure, now_ns)
+
+    def _worth_asking(self, ballot: Ballot) -> bool:
+        return self.state is State.UP and ballot.verdict is Verdict.OPEN
+
+    def _released(self, release: Any, payload: Any, reply: Any, now_ns: int) -> None:
+        if self._debts.asked and self._debts.was_answered(release):
+            self.give_back_more(now_ns)
+        if is_of_release(reply):
+            release.answered(self.index, reply, 0, True, now_ns)
+            return
+        # What it did is not known: it is still owed (rule 3).
+        release.asked_again |= self.bit
+        self._debts.keep(release, payload)
+        raise Nonsense("what it answered to a release is no answer to that")
+
+    def _flawed(self, ballot: Ballot, reply: Any, flaw: Flaw, now_ns: int) -> None:
+        """It costs this master its vote, and the ballot nothing but this vote. What may have landed there all
+        the same is given back with the rest (rule 3)."""
+        self._listener.not_counted(self, flaw)
+        if flaw is Flaw.NONSENSE:
+            self._unanswered(ballot, "its answer makes no sense", now_ns)
+            raise Nonsense("what it answered to a vote is no answer to that")
+        assert isinstance(ballot, Attempt | FenceRound)
+        self._wrong_slot = slot_of(ballot.resource)
+        if self.state in (State.UP, State.STALLED):
+            named = f" named {reply[1]}" if reply[0] >= 0 else " refuses"
+            self._change(State.MISCOUNTING, f"its fence counter {self._wrong_slot}{named}: {_ADVICE}", now_ns)
+        if reply[0] == MISCOUNTS:
+            ballot.answered(self.index, MISCOUNTS, 0, False, now_ns)
+        else:
+            self._unanswered(ballot, "fence counter is wrong", now_ns)
+
+    def _ballot_refused(self, ballot: Ballot, payload: Any, error: str, now_ns: int) -> None:
+        if self._debts.was_answered(ballot):
+            self.give_back_more(now_ns)
+        if error.startswith("NOSCRIPT"):
+            # Somebody flushed the scripts: a new connection loads them, and asks again.
+            self._debts.keep(ballot, payload)
+            self._scripts_are_gone(now_ns)
+            return
+        if is_debt(ballot):
+            # It is still owed (rule 3).
+            self._debts.keep(ballot, payload)
+        elif ballot.pending & self.bit and not isinstance(ballot, Release):
+            self._listener.not_counted(self, "error")
+        self._unanswered(ballot, f"error {error.split(' ', 1)[0]}", now_ns)
+        self.look_closer()
+
+    def _scripts_are_gone(self, now_ns: int) -> None:
+        if self._dropped:
+            return  # it says so to all that was on its way
+        before_ns, self._flushed_ns = self._flushed_ns, now_ns
+        if now_ns - before_ns < _FLUSHED_AGAIN_NS:
+            self.talks_nonsense("its scripts are gone as soon as they are loaded", now_ns)
+        else:
+            self.drop("its scripts were flushed", now_ns)
+
+    def talks_nonsense(self, what: str, now_ns: int) -> None:
+        """Left alone for a while, for longer each time: what it says can't be used, and each try costs."""
+        if now_ns - self._offended_ns > _FORGIVEN_NS:
+            self._offences = 0
+        self._offended_ns = now_ns
+        self._offences += 1
+        self._left_alone = True
+        self._listener.nonsense(self)
+        self.drop(f"it talks nonsense: {what}", now_ns)
+
+    def _unanswered(self, ballot: Ballot, why: str, now_ns: int) -> None:
+        try:
+            ballot.unanswered(self.index, why, now_ns)
+        except Exception as failure:
+            self._broke(ballot, failure, now_ns)
+
+    def _broke(self, question: Ballot | Call, failure: Exception, now_ns: int) -> None:
+        assert isinstance(question, Ballot), failure  # a call only takes its answer
+        self._listener.broke(question, failure, now_ns)
+
+    def _why_not_counted(self, status: int, counts: bool) -> str:
+        """In a word, for the metrics. A master that is up and has no vote has none because of its clock."""
+        if status < 0:
+            return _REFUSED.get(status, "error")
+        if counts:
+            return "late"
+        return "clock" if self.state in (State.UP, State.STALLED) else "state"
+
+    # Connections
+
+    def connects(self, now_ns: int) -> None:
+        """A new connection is made. Nothing may be asked on it but who is there, until it is introduced."""
+        self._heard_ns = now_ns
+        self._dropped = ""
+        self._unfit = self._session_began = False
+
+    def session_to_end(self) -> int | None:
+        """Of the last connection: the master is to throw away what came on it and was not run yet. It must
+        not run after what comes now (rule 3). To be asked for once it is `inspected`."""
+        assert self.facts is not None
+        # After a restart its numbers begin anew, and the same one may be somebody else's.
+        if self._session is not None and self._session[0] == self.facts.run_id:
+            return self._session[1]
+        return None
+
+    def session_began(self, number: int) -> None:
+        """The old one, if there was one to end, is ended: only now it may be forgotten."""
+        assert self.facts is not None
+        self._session = (self.facts.run_id, number)
+        self._session_began = True
+
+    def introduce(self, now_ns: int) -> None:
+        """All is known of it, and the old session is ended: first of all, what was left unanswered is
+        asked."""
+        assert self._session_began, "what lies in the old connection may run after what is asked now (rule 3)"
+        self.introduced = True
+        self._tries = 0
+        self.judge_again(now_ns)  # the others may have become known meanwhile
+        self._listener.introduced(self)
+        self.settle_debts(now_ns, after_break=True)
+        self._listener.state_changed(self, now_ns)
+
+    def broken(self, why: str, now_ns: int) -> None:
+        """This connection is closed."""
+        self.introduced = False
+        # The number is for the machine that was there: another may be behind the address next time (rule 8).
+        self.blank_since_ns = self.numbered = None
+        self.out.clear()
+        # What was refused was asked before all that is on its way: no put-back may pass an older extension.
+        for question, payload, _ in (*self._to_ask_again, *self._in_flight):
+            if not isinstance(question, Ballot):
+                question.fail("connection lost")
+                continue
+            if isinstance(question, Release):
+                question.asked_again |= self.bit
+            self._debts.keep(question, payload)
+        self._in_flight.clear()
+        self._to_ask_again.clear()
+        self._debts.broke_off()
+        if self.state is not State.DOWN and not self._unfit:
+            self._change(State.DOWN, why, now_ns)
+
+    def failed_to_connect(self, why: str, now_ns: int, unfit: State | None = None) -> None:
+        """There is no connection, or none on which it may be asked; unfit: what it is then. Votes are given
+        up; releases are kept."""
+        # Where the link was dropped for a cause, "connection lost" is only what came of it.
+        why = self._dropped or why
+        self._tries += 1
+        self._unfit = unfit is not None
+        self._change(unfit or State.DOWN, why, now_ns)
+        _, votes = self._debts.take_votes(now_ns, up=False)
+        for ballot in votes:
+            self._give_up(ballot, why, now_ns)
+
+    @property
+    def is_dropped(self) -> bool:
+        """It was given up: nothing that still comes on it is heard."""
+        return self._dropped != ""
+
+    def drop(self, why: str, now_ns: int) -> None:
+        """Give this connection up."""
+        self._dropped = why
+        self._change(State.DOWN, why, now_ns)
+        self.hang_up()
+
+    def rest_ns(self, chance: float) -> int:
+        """How long to wait before the next connection. chance: from 0 to 1, so that the agents of all hosts
+        don't come back in one moment."""
+        if self._left_alone:
+            self._left_alone = False
+            rest_ns = min(_LEFT_ALONE_MOST_NS, 250 * NS_PER_MS << min(self._offences, 10))
+        else:
+            rest_ns = min(1_000 * NS_PER_MS, 5 * NS_PER_MS << min(self._tries, 10))
+        return int(rest_ns * (0.5 + chance))
+
+    def settle_debts(self, now_ns: int, *, after_break: bool) -> None:
+        """Ask what the last connection left unanswered, and what was refused with an error (a full disk,
+        say), as far as it is still worth it: votes at once, releases a few at a time."""
+        votes, given_up = self._debts.take_votes(now_ns, up=self.state is State.UP)
+        for ballot, payload in votes:
+            ask = self.ask if isinstance(ballot, Release) else self.ask_vote
+            ask((ballot, payload, now_ns))
+        for ballot in given_up:
+            self._give_up(ballot, "connection lost", now_ns)
+        self._debts.come_due(after_break=after_break)
+        self.give_back_more(now_ns)
+
+    def give_back_more(self, now_ns: int) -> None:
+        """The next few of the releases that are due."""
+        if not self.introduced:
+            return
+        releases, given_up = self._debts.take_releases(now_ns)
+        for release, payload in releases:
+            self.ask((release, payload, now_ns))
+        for release in given_up:
+            self._give_up(release, "connection lost", now_ns)
+        if self._debts.is_quiet:
+            self.give_back_soon()
+
+    def _give_up(self, ballot: Ballot, why: str, now_ns: int) -> None:
+        """No answer to this will ever come."""
+        if not isinstance(ballot, Release):
+            self._listener.not_counted(self, "connection_lost")
+        self._unanswered(ballot, why, now_ns)
+
+    # Watching over it
+
+    def look(self, now_ns: int) -> None:
+        """To be called every few tens of ms: a master that doesn't answer in time is skipped, and after a
+        while given up (rule 5)."""
+        if not self._in_flight:
+            return
+        waiting_ns = self.waits_ns(now_ns)
+        if self.state is State.UP and waiting_ns > self._patience.timeout_ns:
+            self._change(State.STALLED, f"no answer for {waiting_ns // NS_PER_MS} ms", now_ns)
+        if min(waiting_ns, now_ns - self._heard_ns) > self._patience.dead_ns:
+            self.drop(f"no answer for {self._patience.dead_ns // NS_PER_MS} ms", now_ns)
+
+    def waits_ns(self, now_ns: int) -> int:
+        """For how long the oldest question waits for its answer."""
+        return now_ns - self._in_flight[0][2] if self._in_flight else 0
+
+    def look_if_alive(self, now_ns: int) -> None:
+        """It was stalled, and has answered something."""
+        if self.state is State.STALLED and self.waits_ns(now_ns) <= self._patience.timeout_ns:
+            self._change(State.UP, "", now_ns)
+
+    def _change(self, state: State, reason: str, now_ns: int) -> None:
+        reason = as_shown(reason)
+        if (state, reason) != (self.state, self.reason):
+            self.state, self.reason = state, reason
+            self._listener.state_changed(self, now_ns)
+
+    # What it is
+
+    def inspected(self, facts: Facts, now_ns: int) -> None:
+        """Its facts were read, before it is introduced and again every few seconds. Afterwards
+        `counter_to_read` says whether more has to be known."""
+        before, self.facts = self.facts, facts
+        if before is None or before.identity != facts.identity:
+            self._take_electorate(facts.identity, now_ns)
+            self._listener.identity_changed(self, now_ns)
+        state, reason = self._listener.judge(self, facts)
+        if state is State.BLANK:
+            self._wrong_slot = None
+        elif state is State.UP and self._wrong_slot is not None:
+            wrong = f"its fence counter {self._wrong_slot} was wrong"
+            state, reason = State.MISCOUNTING, self.reason if self.state is State.MISCOUNTING else wrong
+        if state is not State.BLANK:
+            self.blank_since_ns = self.numbered = None
+            self.elsewhere.is_over()
+        elif self.blank_since_ns is None:
+            self.blank_since_ns = now_ns
+        self._change(state, reason, now_ns)
+
+    @property
+    def counter_to_read(self) -> int | None:
+        """The slot of the counter that was wrong: its master has no vote until it is right again (rule 6)."""
+        return self._wrong_slot if self.state is State.MISCOUNTING else None
+
+    def counter_read(self, slot: int, shown: str, master_us: int, now_ns: int) -> None:
+        """Whether the counter that was wrong is right again: the master's clock may have been what was
+        wrong. shown: as the master stores it."""
+        if slot != self.counter_to_read:
+            return
+        if is_right_counter(shown, min(self._listener.fence_most, largest_sane(master_us))):
+            assert self.facts is not None
+            self._wrong_slot = None
+            self._change(*self._listener.judge(self, self.facts), now_ns)
+        else:
+            shows = f"its fence counter {slot} is at {shown[:20]}, its clock at {master_us}"
+            self._change(State.MISCOUNTING, f"{shows}: {_ADVICE}", now_ns)
+
+    @property
+    def copy_to_write_down(self) -> bool:
+        """A promoted copy forgets that it is one when it is restarted."""
+        facts = self.facts
+        return (
+            facts is not None
+            and facts.copying.was_replica
+            and not facts.copying.known
+            and facts.identity is not None
+        )
+
+    def probed(self, sent_ns: int, now_ns: int, master_us: int) -> None:
+        """Its clock, outside of any vote (rule 11)."""
+        if self._watch.observe(sent_ns, now_ns, master_us):
+            self._listener.weigh(now_ns)
+
+    def shows_another(self, electorate: object) -> bool:
+        """So that an agent with nothing to do knows of a member that was admitted before somebody asks it."""
+        identity = self.facts.identity if self.facts is not None else None
+        return (
+            identity is not None and identity.format == FORMAT and electorate != identity.electorate.encode()
+        )
+
+    def _take_electorate(self, identity: Identity | None, now_ns: int) -> None:
+        """What it isn't configured for, no master can make this agent vote for."""
+        word = self._listener.electorate_of(self, identity) if identity is not None else ""
+        before, self._electorate = self._electorate, self._spell(word)
+        if self._electorate != before:
+            self._electorate_since_ns = now_ns
+
+    def wait_anew(self, now_ns: int) -> None:
+        """How long it has been blank, and its number known to others, is measured from here on."""
+        if self.blank_since_ns is not None:
+            self.blank_since_ns = now_ns
+        if self.numbered is not None:
+            self.numbered = Numbered(self.numbered.number, now_ns)
+
+    def judge_again(self, now_ns: int) -> None:
+        """By what another master shows now."""
+        if self.introduced and self.facts is not None and self.state in BY_OTHERS:
+            self._change(*self._listener.judge(self, self.facts), now_ns)

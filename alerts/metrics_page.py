@@ -13,11 +13,12 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
-from lockd import guard
 from lockd.config.model import Config
 from lockd.core.locks import Locks
 from lockd.core.membership import Facts, Identity
 from lockd.core.ports import Chance, Limits
+from lockd.guard.metrics import metrics_text
+from lockd.guard.records import State
 from lockd.masters.fleet import Fleet
 from lockd.metrics.collector import Metrics
 from lockd.metrics.counts import HOLD_S, MARGIN_S, ROUND_TRIP_S, WAIT_S
@@ -62,7 +63,7 @@ def agent_families() -> list[Any]:
 
 
 def guard_families() -> list[Any]:
-    text = guard.metrics_text(guard.State(), quarantined=False, until_s=0, delay_s=0, marked_s=0)
+    text = metrics_text(State(), quarantined=False, until_s=0, delay_s=0, marked_s=0)
     return list(text_string_to_metric_families(text))
 
 

@@ -25,8 +25,8 @@ def longest_ttl_ms(span_ns: int) -> int:
 
 
 def settle_ns(max_ttl_ms: int) -> int:
-    """After this long, every lease that could have been granted before is over: the guard's formula, max_ttl
-    x 1.01 + 1 s."""
+    """After this long, every lease that could have been granted before is over: max_ttl x 1.01 + 1 s. It
+    stands a second time in lockd/guard/delay.py, which runs without lockd; a test holds the two together."""
     return max_ttl_ms * NS_PER_MS * (DRIFT_DEN + DRIFT_NUM) // DRIFT_DEN + 1000 * NS_PER_MS
 
 

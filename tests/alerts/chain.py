@@ -18,8 +18,8 @@ from typing import Any
 
 import redis
 
-from lockd import guard
 from lockd.dev.processes import LOOPBACK, default_server
+from lockd.guard.delay import NS_PER_S
 from tests.alerts.monitoring import FACTOR, Monitoring, Target, node_exporter
 from tests.redis.clock_shim import Clock, c_compiler
 from tests.redis.masters import Cluster, as_map, eventually, short_folder
@@ -86,7 +86,7 @@ class HostUnit(Unit):
     def steps_clock(self, seconds: int) -> None:
         """The whole host's."""
         for clock in (self.guards_clock, self.clock):
-            clock.step(seconds * guard.NS_PER_S)
+            clock.step(seconds * NS_PER_S)
 
     def enters(self) -> subprocess.Popen[bytes]:
         """systemd starts the unit: first the guard, which may wait."""
@@ -451,8 +451,8 @@ def misconfigure(where: Ground) -> Callable[[], None]:
 def step_clock(where: Ground) -> Callable[[], None]:
     """Only the master's own process sees it: the guard, which would quarantine it, is not told."""
     clock = where.units[4].clock
-    clock.step(5 * guard.NS_PER_S)
-    return lambda: clock.step(-5 * guard.NS_PER_S)
+    clock.step(5 * NS_PER_S)
+    return lambda: clock.step(-5 * NS_PER_S)
 
 
 def step_hosts_clock(where: Ground) -> Callable[[], None]:

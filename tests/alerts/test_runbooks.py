@@ -16,8 +16,9 @@ import pytest
 import yaml
 
 from alerts.metrics_page import agent_families, full_name, guard_families
-from lockd import guard
 from lockd.core.identities import Identity
+from lockd.guard.cli import _parser
+from lockd.guard.reasons import Reason
 from lockd.lockctl import doctor
 from lockd.lockctl import view as lockctl_views
 from lockd.lockctl.main import main
@@ -86,7 +87,7 @@ def test_commands_of_lockctl_and_their_options_are_there(text: str) -> None:
 
 
 def test_verbs_of_the_guard_are_there(text: str) -> None:
-    [action] = [one for one in guard._parser()._actions if isinstance(one, argparse._SubParsersAction)]
+    [action] = [one for one in _parser()._actions if isinstance(one, argparse._SubParsersAction)]
     for line in code_in(text):
         for verb in re.findall(r"\blockd-guard ([a-z]+)", line):
             assert verb in action.choices, line
@@ -221,7 +222,7 @@ def test_a_status_of_the_guard_is_one_that_it_prints(text: str) -> None:
         assert now is not None, fields["state"]
         assert (now[1] == "quarantined") == (now[2] is not None)
         assert (now[1] == "stopped") == ("next start" in fields)
-        reasons = {reason.value: reason.words for reason in guard.Reason}
+        reasons = {reason.value: reason.words for reason in Reason}
         assert now[4] is None or now[4] in reasons.values()
         for reason in re.findall(r"([a-z_]+) \d+", fields["quarantines"]):
             assert reason in reasons

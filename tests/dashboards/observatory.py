@@ -22,8 +22,8 @@ from typing import Any
 
 import pytest
 
-from lockd import guard
 from lockd.dev.processes import LOOPBACK, Child, LocalMaster, default_server, free_ports
+from lockd.guard.one_file import shipped
 from tests.alerts.programs import program
 from tests.redis.masters import PATIENT, Cluster, eventually, merged, running_masters, short_folder
 
@@ -53,6 +53,8 @@ class Guarded:
             f"[guard]\nmax_ttl_ms = {max_ttl_ms}\ndata_dir = {master.folder}\nunit = {master.name}.service\n"
             f"state_dir = {folder / master.name}.guard\ntextfile = {self.textfiles / 'lockd_guard.prom'}\n"
         )
+        self._program = folder / f"{master.name}.guard.py"
+        self._program.write_text(shipped())
         self._log = folder / "log" / f"{master.name}.guard.log"
         self._watch = self._run("watch")
         self._entering: subprocess.Popen[bytes] | None = None
@@ -65,7 +67,7 @@ class Guarded:
     def _run(self, command: str) -> subprocess.Popen[bytes]:
         with self._log.open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-I", guard.__file__, command, "--config", self._config],
+                [sys.executable, "-I", self._program, command, "--config", self._config],
                 env=os.environ | {"INVOCATION_ID": "0" * 32},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

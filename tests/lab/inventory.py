@@ -51,7 +51,7 @@ def document(lab: Lab, changes: Mapping[str, Any]) -> dict[str, Any]:
                 "lockd_secrets_dir": str(lab.folder / "secrets"),
                 # As it was when the lab was started: somebody may be at work on the repository meanwhile.
                 "lockd_source": str(lab.source),
-                "restart_guard_source": str(lab.source / "lockd" / "guard.py"),
+                "restart_guard_source": str(lab.source / "lockd" / "guard"),
                 "redis_master_scripts_source": str(lab.source / "lockd" / "masters" / "scripts"),
                 "lockd_wheelhouse": str(lab.folder.parent.parent / "wheels"),
                 **changes,

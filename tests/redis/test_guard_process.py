@@ -19,15 +19,17 @@ from pathlib import Path
 import pytest
 import redis
 
-from lockd import guard
 from lockd.clock import boottime_ns
 from lockd.dev.processes import LOOPBACK, LocalMaster, StartFailed, free_ports
+from lockd.guard import errors
+from lockd.guard.delay import NS_PER_S, quarantine_ns
+from lockd.guard.one_file import shipped
+from lockd.guard.state_folder import MARK
 from tests.redis.clock_shim import Clock
 from tests.redis.masters import NOHUP, eventually, ignored_signals
 
 MAX_TTL_MS = 1_000
-DELAY_NS = guard.quarantine_ns(MAX_TTL_MS)
-GUARD = Path(guard.__file__)
+DELAY_NS = quarantine_ns(MAX_TTL_MS)
 
 
 class Unit:
@@ -40,6 +42,8 @@ class Unit:
         self.master.folder.mkdir()
         self.socket = folder / "redis.sock"
         self.master.settings["unixsocket"] = str(self.socket)
+        self.program = folder / "guard.py"
+        self.program.write_text(shipped())
         self.config = folder / "guard.conf"
         self.textfile = folder / "guard.prom"
         self.configure(MAX_TTL_MS)
@@ -81,7 +85,7 @@ class Unit:
         """Start the guard with that command, by the program that is named in `behind`."""
         with (self.folder / "guard.log").open("ab") as log:
             process = subprocess.Popen(
-                [*behind, sys.executable, "-I", GUARD, command, "--config", self.config, *arguments],
+                [*behind, sys.executable, "-I", self.program, command, "--config", self.config, *arguments],
                 env=self.environment | environ,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
@@ -276,7 +280,7 @@ def test_a_watch_notes_what_redis_writes_so_that_a_power_cut_is_told_from_a_rest
     """Nobody runs `leave` when power is cut: the note of the watch is the last one."""
     unit.start()
     watching = unit.run("watch")
-    marks = unit.folder / "state" / guard.MARK
+    marks = unit.folder / "state" / MARK
     eventually(marks.exists)
     before = marks.read_text()
     with unit.client() as client:
@@ -430,12 +434,12 @@ def test_a_stop_during_quarantine_never_lets_redis_start(unit: Unit, number: sig
     unit.configure(60_000)
     entering = unit.run("enter")
     eventually(unit.waits)
-    assert unit.run("status").wait(60) == guard.EXIT_QUARANTINED
+    assert unit.run("status").wait(60) == errors.EXIT_QUARANTINED
     entering.send_signal(number)
     # 0 would start Redis, and so might SIGTERM: systemd calls that a success of some processes.
-    assert entering.wait(60) == (-9 if number == signal.SIGKILL else guard.EXIT_INTERRUPTED)
+    assert entering.wait(60) == (-9 if number == signal.SIGKILL else errors.EXIT_INTERRUPTED)
     unit.leave(SERVICE_RESULT="success")
-    assert unit.run("status").wait(60) == guard.EXIT_STOPPED
+    assert unit.run("status").wait(60) == errors.EXIT_STOPPED
     unit.heard.clear()
     unit.run("enter")
     eventually(lambda: unit.waits("(quarantine interrupted: it begins anew; it was for: first start)"))
@@ -452,7 +456,7 @@ def test_a_second_enter_is_refused_while_one_waits(unit: Unit) -> None:
     unit.configure(60_000)
     entering = unit.run("enter")
     eventually(unit.waits)
-    assert unit.run("enter").wait(60) == guard.EXIT_REFUSED
+    assert unit.run("enter").wait(60) == errors.EXIT_REFUSED
     assert "another `enter` runs already" in unit.log()
     assert entering.poll() is None
 
@@ -473,9 +477,9 @@ def test_an_operator_may_end_a_quarantine(unit: Unit) -> None:
 
 def test_a_state_folder_that_can_not_be_made_keeps_redis_out(unit: Unit) -> None:
     (unit.folder / "state").write_text("a file")
-    assert unit.run("enter").wait(60) == guard.EXIT_REFUSED
+    assert unit.run("enter").wait(60) == errors.EXIT_REFUSED
     assert "Redis is not started" in unit.log()
-    assert unit.run("leave", SERVICE_RESULT="success").wait(60) == guard.EXIT_REFUSED
+    assert unit.run("leave", SERVICE_RESULT="success").wait(60) == errors.EXIT_REFUSED
 
 
 def put_fifo(path: Path) -> None:
@@ -516,7 +520,7 @@ def test_a_link_or_a_fifo_in_place_of_the_metrics_holds_up_nobody(unit: Unit) ->
         # The shell plants it for its own number, and becomes the guard.
         for command, plant in [("enter", "mkfifo"), ("leave", "mkfifo"), ("enter", f"ln -s {victim}")]:
             planted = f'{plant} {metrics}/.guard.prom.$$ && exec "$@"'
-            guarded = [sys.executable, "-I", GUARD, command, "--config", unit.config]
+            guarded = [sys.executable, "-I", unit.program, command, "--config", unit.config]
             done = subprocess.run(
                 ["sh", "-c", planted, "sh", *guarded],
                 stderr=log,
@@ -550,11 +554,11 @@ def test_a_forward_step_of_the_clock_puts_a_master_into_quarantine(unit: Unit, w
     unit.start()
     watching = unit.run("watch")
     eventually(lambda: "READY=1" in unit.heard and "WATCHDOG=1" in unit.heard)
-    wall_clock.step(-5 * guard.NS_PER_S)
+    wall_clock.step(-5 * NS_PER_S)
     backward = 'clock_steps_total{direction="backward"} 1'
     eventually(lambda: backward in unit.textfile.read_text())
     assert unit.master.running
-    wall_clock.step(guard.NS_PER_S)
+    wall_clock.step(NS_PER_S)
     # Redis can't be found yet: the watch goes on until it can.
     calls = unit.folder / "systemctl.log"
     eventually(lambda: calls.read_text().count("\n") > 2)
@@ -565,11 +569,3 @@ def test_a_forward_step_of_the_clock_puts_a_master_into_quarantine(unit: Unit, w
     unit.starts_for("clock_step")
     watching.terminate()
     assert watching.wait(60) == 0, unit.log()
-
-
-def test_help_is_enough_to_begin_with() -> None:
-    shown = subprocess.run(
-        [sys.executable, "-I", GUARD, "--help"], capture_output=True, text=True, timeout=60, check=True
-    ).stdout
-    for word in ("enter", "leave", "watch", "override", "status", "check", "exit status"):
-        assert word in shown

@@ -8,20 +8,20 @@ from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 
-from lockd.guard import (
-    MARK,
-    NS_PER_S,
-    Ask,
-    Config,
-    Disk,
-    Guard,
-    GuardError,
-    Host,
-    Reason,
-    Unproven,
-    data_mark,
-    encoded,
-)
+from lockd.guard.config import Config
+from lockd.guard.delay import NS_PER_S
+from lockd.guard.disk import Disk
+from lockd.guard.enter import enter
+from lockd.guard.errors import GuardError, Unproven
+from lockd.guard.guard import Guard
+from lockd.guard.host import Host
+from lockd.guard.leave import leave
+from lockd.guard.marks import data_mark
+from lockd.guard.reasons import Reason
+from lockd.guard.records import encoded
+from lockd.guard.redis_link import Ask
+from lockd.guard.state_folder import MARK
+from lockd.guard.stop import stop
 
 CLEAN = {"SERVICE_RESULT": "success", "EXIT_CODE": "exited", "EXIT_STATUS": "0"}
 KILLED = {"SERVICE_RESULT": "signal", "EXIT_CODE": "killed", "EXIT_STATUS": "KILL"}
@@ -198,18 +198,18 @@ class World:
     def enter(self) -> int:
         """Start Redis. Returns for how long that was delayed, in nanoseconds."""
         before_ns = self.host.now_ns
-        self.guard().enter()
+        enter(self.guard())
         return self.host.now_ns - before_ns
 
     def stop(self) -> None:
         """systemd is told to stop it, and first has it asked; it goes on whatever comes of that."""
         with suppress(GuardError):
-            self.guard().stop()
+            stop(self.guard())
 
     def ends(self, environ: Mapping[str, str]) -> None:
         """Redis has ended, and systemd says how."""
         self.host.environ = environ
-        self.guard().leave()
+        leave(self.guard())
 
     def leave(self, environ: Mapping[str, str]) -> None:
         """A stop that systemd was told to make, and how Redis has ended then."""

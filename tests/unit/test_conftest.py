@@ -41,7 +41,7 @@ def test_tests_that_ignore_signals_survive_them_and_start_children_that_do_not()
 # A test that runs a program here, and the next one.
 ONE_AFTER_THE_OTHER = """
 import signal
-from lockd.guard import main
+from lockd.guard.cli import main
 
 def ending():
     return [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)]

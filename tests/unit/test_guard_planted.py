@@ -10,19 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from lockd import guard as guard_module
-from lockd.guard import (
-    ENTER_LOCK,
-    MARKER,
-    OVERRIDE,
-    PERMIT,
-    STATE,
-    STATE_LOCK,
-    GuardError,
-    Reason,
-    data_fingerprint,
-    main,
-)
+from lockd.guard.aof import data_fingerprint
+from lockd.guard.cli import main
+from lockd.guard.errors import GuardError
+from lockd.guard.reasons import Reason
+from lockd.guard.state_folder import ENTER_LOCK, MARKER, OVERRIDE, PERMIT, STATE, STATE_LOCK
+from lockd.guard.status import status
 from tests.unit.guard_world import CLEAN, DELAY_NS, World
 
 SECRET = "root:*:19000:0:99999:7:::\n"
@@ -160,7 +153,7 @@ def test_a_folder_that_is_swapped_after_it_was_checked_is_not_written_to(
             folder.symlink_to(victim.path.parent)
         real_unlink(name, dir_fd=dir_fd)
 
-    monkeypatch.setattr(guard_module.os, "unlink", unlink_late)
+    monkeypatch.setattr(os, "unlink", unlink_late)
     assert world.enter() == 0
     assert folder.is_symlink()
     assert os.listdir(victim.path.parent) == ["shadow"]
@@ -178,7 +171,7 @@ def test_what_is_planted_between_two_steps_is_not_written_through(
             plant(kind, metrics_in_the_making(world), victim)
         return real_open(name, flags, mode, dir_fd=dir_fd)
 
-    monkeypatch.setattr(guard_module.os, "open", open_late)
+    monkeypatch.setattr(os, "open", open_late)
     assert world.enter() == 0
     assert victim.is_untouched()
     assert not victim.path.with_name("new").exists()
@@ -332,7 +325,7 @@ def test_a_file_of_a_terabyte_is_not_read_whole(world: World) -> None:
 
 
 def test_files_without_end_are_not_counted_to_the_last(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard_module, "MAX_AOF_FILES", 3)
+    monkeypatch.setattr("lockd.guard.aof.MAX_AOF_FILES", 3)
     world.enter()
     world.leave(CLEAN)
     assert world.enter() == 0
@@ -351,7 +344,7 @@ def test_a_file_that_changes_while_it_is_read_proves_nothing(
         os.truncate(world.aof, world.aof.stat().st_size + 1)
         return data
 
-    monkeypatch.setattr(guard_module.os, "pread", pread_and_write)
+    monkeypatch.setattr(os, "pread", pread_and_write)
     with pytest.raises(OSError, match="changes while"):
         data_fingerprint(world.guard().config)
 
@@ -362,12 +355,12 @@ def test_names_of_redis_files_are_no_commands_for_an_operators_terminal(world: W
     world.enter()
     (world.aof.parent / "\x1b[3J\udcff").symlink_to("/")
     world.leave(CLEAN)
-    status = world.guard().status()
+    found = status(world.guard())
     logged = [line.get("detail", "") for line in world.host.logged]
-    for shown in [*world.host.statuses, status["detail"], *logged]:
+    for shown in [*world.host.statuses, found["detail"], *logged]:
         assert str(shown).isprintable()
         assert str(shown).isascii()
-    assert "3J" in status["detail"]
+    assert "3J" in found["detail"]
 
 
 # The configuration

@@ -11,8 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from lockd import guard as guard_module
-from lockd.guard import NS_PER_S, REST, Host, Reason, RedisLink, Unproven
+from lockd.guard.delay import NS_PER_S
+from lockd.guard.errors import Unproven
+from lockd.guard.host import Host
+from lockd.guard.reasons import Reason
+from lockd.guard.redis_link import RedisLink
+from lockd.guard.rest import have_rest, rewrites
+from lockd.guard.state_folder import REST
+from lockd.guard.status import status
 from tests.unit.guard_world import CLEAN, DELAY_NS, KILLED, FailingDisk, FakeRedis, FragileDisk, World
 
 
@@ -26,7 +32,7 @@ def running(tmp_path: Path) -> World:
 
 
 def detail(world: World) -> object:
-    return world.guard().status()["detail"]
+    return status(world.guard())["detail"]
 
 
 def its_stop_is_dirty(world: World, why: str) -> None:
@@ -330,7 +336,7 @@ def test_a_redis_that_was_taken_over_holds_up_no_stop(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     answer, why = NO_ANSWERS[name]
-    monkeypatch.setattr(guard_module, "ANSWER_WITHIN_S", 0.2)
+    monkeypatch.setattr("lockd.guard.redis_link.ANSWER_WITHIN_S", 0.2)
     with answering(tmp_path, answer) as path, pytest.raises(Unproven, match=why):
         asked(path, ("INFO", "persistence"))
 
@@ -370,5 +376,5 @@ def test_only_the_main_process_of_the_unit_is_asked(tmp_path: Path) -> None:
 
 def test_the_fake_redis_answers_what_is_asked(tmp_path: Path) -> None:
     """Else these tests would prove nothing."""
-    assert guard_module.rewrites(FakeRedis(tmp_path).ask) is False
-    guard_module.have_rest(FakeRedis(tmp_path).ask, str(tmp_path))
+    assert rewrites(FakeRedis(tmp_path).ask) is False
+    have_rest(FakeRedis(tmp_path).ask, str(tmp_path))

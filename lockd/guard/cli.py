@@ -1,0 +1,128 @@
+"""The command line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+from collections.abc import Sequence
+from typing import Any
+
+from .clocks import ClockAlarm
+from .config import DEFAULT_CONFIG, read_config
+from .enter import enter
+from .errors import EXIT_INTERRUPTED, EXIT_OK, EXIT_QUARANTINED, EXIT_STOPPED, GuardError, Interrupted
+from .guard import Guard
+from .host import Host
+from .leave import leave
+from .overrides import write_override
+from .status import described, status
+from .stop import stop
+from .watch import Watch
+
+_EPILOG = """\
+exit status:
+  0   done; `status`: in service
+  1   refused, or impossible: the message says what is safe and what to do next. `enter`: Redis must not start
+  2   usage
+  3   `status`: quarantined
+  4   `status`: stopped
+  75  interrupted by a signal. `enter`: Redis must not start, and the next start waits in full
+  78  the configuration is missing or wrong
+
+The head of this file has the units, the configuration and the reasons.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command. Returns the exit status."""
+    options = _parser().parse_args(arguments)
+    host = Host()
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            # Ignored by whoever started us by hand (nohup), it stays so.
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                signal.signal(number, _interrupt)
+        guard = Guard(read_config(options.config, options.command == "check"), host)
+        _refuse_by_hand(options, guard)
+        return _run(options, guard)
+    except GuardError as error:
+        host.log("error", f"{options.command}_refused", why=error)
+        host.status(f"refused: {error}")
+        return error.exit_status
+    except Interrupted:
+        host.log("warning", f"{options.command}_interrupted")
+        return EXIT_OK if options.command == "watch" else EXIT_INTERRUPTED
+
+
+def _interrupt(number: int, frame: object) -> None:
+    raise Interrupted
+
+
+def _refuse_by_hand(options: argparse.Namespace, guard: Guard) -> None:
+    """A start or stop that systemd knows nothing of: Redis may be running."""
+    if getattr(options, "by_hand", True) or guard.host.environ.get("INVOCATION_ID"):
+        return
+    unit = guard.config.unit
+    raise GuardError(
+        f"`{options.command}` is run by systemd, as part of {unit}; by hand, while Redis runs, it would"
+        f" end what shows that its data is its own. Nothing was changed. Next: `systemctl start {unit}`, or"
+        " `stop`; --by-hand where a master has no unit, and Redis does not run"
+    )
+
+
+def _run(options: argparse.Namespace, guard: Guard) -> int:
+    if options.command == "enter":
+        enter(guard)
+    elif options.command == "stop":
+        stop(guard)
+    elif options.command == "leave":
+        leave(guard)
+    elif options.command == "watch":
+        Watch(guard).run(ClockAlarm())
+    elif options.command == "override":
+        print(write_override(guard, options.reason))
+    elif options.command == "status":
+        return _show(status(guard), options.json)
+    return EXIT_OK
+
+
+def _show(found: dict[str, Any], as_json: bool) -> int:
+    print(json.dumps(found) if as_json else described(found))
+    return {"in_service": EXIT_OK, "quarantined": EXIT_QUARANTINED}.get(found["state"], EXIT_STOPPED)
+
+
+def _a_reason(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("must not be empty: it is what the log will say")
+    return text
+
+
+def _parser() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--config", default=DEFAULT_CONFIG, metavar="FILE", help="default: %(default)s")
+    parser = argparse.ArgumentParser(
+        prog="guard.py",
+        description="The restart guard of a lock master: Redis stays out after a restart that may lose data.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    def command(name: str, text: str) -> argparse.ArgumentParser:
+        return commands.add_parser(name, parents=[common], help=text, description=text)
+
+    entering = command("enter", "ExecStartPre=: return when Redis may start; waits after an unclean stop")
+    command("stop", "ExecStop=: have Redis rest, and note whether what a clean stop rests on is in force")
+    leaving = command("leave", "ExecStopPost=: note how Redis ended, as systemd's environment says")
+    for one in (entering, leaving):
+        text = "though systemd does not run it (no INVOCATION_ID); only where Redis does not run"
+        one.add_argument("--by-hand", action="store_true", help=text)
+    command("watch", "a service of its own: on a forward step of the wall clock, kill Redis into quarantine")
+    overriding = command("override", "as root: end the quarantine that runs now, or skip the next one (once)")
+    overriding.add_argument("--reason", required=True, type=_a_reason, help="for the log: why that is safe")
+    command("status", "is it in service, quarantined or stopped, and why").add_argument(
+        "--json", action="store_true", help="as one JSON object"
+    )
+    command("check", "only read the configuration")
+    return parser

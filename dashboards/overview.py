@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dashboards import panels as p
 from dashboards.board import dashboard, link_to
+from dashboards.graph import BARS, STACKED, Axis, lines
 from dashboards.panels import BLUE, GREEN, ORANGE, PURPLE, RED, YELLOW, ask
 from dashboards.queries import (
     AGENTS_SILENT,
@@ -25,6 +26,7 @@ from dashboards.queries import (
     recorded,
 )
 from dashboards.shared import LOCKS_ANYWHERE_WORDS, MASTER_WORDS
+from dashboards.table import Column, table
 
 # LockWatchdog fires always, to show that alerts get through: that is no news.
 LOCK_ALERTS = 'alertname=~"Lock.+", alertname!="LockWatchdog"'
@@ -143,12 +145,12 @@ ALERTS_BY_WEIGHT = " or ".join(
         f'ALERTS{{{CLUSTER_OR_NONE}, {LOCK_ALERTS}, alertstate="pending"}}',
     ]
 )
-ALERTS = p.table(
+ALERTS = table(
     "Alerts",
     "Pending ones may yet fire. The name leads to the runbook: what it means, what to type, what to do.",
-    p.Column("alertname", link=("Runbook", "${runbooks}/${__data.fields.alertname}.md"), width=230),
+    Column("alertname", link=("Runbook", "${runbooks}/${__data.fields.alertname}.md"), width=230),
     [
-        p.Column(
+        Column(
             "state",
             f"max by (alertname, severity, master, class, instance) ({ALERTS_BY_WEIGHT})",
             mappings=p.words(
@@ -159,24 +161,22 @@ ALERTS = p.table(
             ),
             width=80,
         ),
-        p.Column("severity", width=80),
-        p.Column(
+        Column("severity", width=80),
+        Column(
             "master",
             link=("Masters", link_to("lockd-masters", "master", "${__data.fields.master}")),
             width=70,
         ),
-        p.Column(
+        Column(
             "class", link=("Classes", link_to("lockd-classes", "class", "${__data.fields.class}")), width=90
         ),
-        p.Column(
-            "instance", link=("Agents", link_to("lockd-agents", "instance", "${__data.fields.instance}"))
-        ),
+        Column("instance", link=("Agents", link_to("lockd-agents", "instance", "${__data.fields.instance}"))),
     ],
     sort="state",
     silence="No alert fires, and none is pending.",
 )
 
-ANSWERED = p.lines(
+ANSWERED = lines(
     "What LOCKs got",
     "Granted; contended (held by another: TAKEN or TIMEOUT, no outage); unavailable (NOQUORUM or CLOCK: an"
     " outage);"
@@ -187,22 +187,21 @@ ANSWERED = p.lines(
         ask(f"sum({per_second('lockd_refusals_total', UNAVAILABLE)})", "unavailable"),
         ask(f"sum({per_second('lockd_refusals_total', REJECTED)})", "rejected"),
     ],
-    unit="reqps",
-    stacked=True,
+    axis=Axis("reqps"),
+    drawn=STACKED,
     colors={"granted": GREEN, "contended": BLUE, "unavailable": RED, "rejected": ORANGE},
 )
-UNAVAILABLE_SHARE = p.lines(
+UNAVAILABLE_SHARE = lines(
     "Unavailable share of answers",
     "Answers that were NOQUORUM or CLOCK, of all that masters had to decide. The objective is 0.1 % over a"
     " month;"
     " the red line is where 14.4 times that burns, and a page goes out.",
     [ask(f"sum({per_second('lockd_refusals_total', UNAVAILABLE)}) / ({ANSWERS})", "unavailable")],
-    unit="percentunit",
-    seen=0.02,
+    axis=Axis("percentunit", seen=0.02),
     thresholds=p.steps((None, "transparent"), (0.0144, RED)),
     colors={"unavailable": RED},
 )
-WAITS = p.lines(
+WAITS = lines(
     "How long a granted LOCK took",
     "From a LOCK to its grant, over all classes but the canary. The median is the masters' round trip; a"
     " high 99th"
@@ -211,35 +210,31 @@ WAITS = p.lines(
         ask(quantile(q, "lockd_wait_seconds", "cluster", 'outcome="granted"', NOT_CANARY), f"p{q * 100:g}")
         for q in (0.5, 0.99)
     ],
-    unit="s",
-    log=True,
+    axis=Axis("s", log=True),
 )
-WAITING = p.lines(
+WAITING = lines(
     "Waiting, by class",
     "LOCKs that wait for an answer now. One class far above the others is a hot one: see Classes.",
     [ask(f"sum by (class) ({agent('lockd_waiters', NOT_CANARY)})", "{{class}}")],
-    unit="none",
-    decimals=0,
+    axis=Axis("none", decimals=0),
 )
-LOSSES = p.lines(
+LOSSES = lines(
     "Lost leases, by class",
     "Not renewed in time, or gone from the masters: their holders were told. See Classes for the reasons.",
     [ask(f"sum by (class) ({grown('lockd_losses_total', LOST)})", "{{class}}")],
-    unit="none",
-    bars=True,
-    seen=1,
+    axis=Axis("none", seen=1),
+    drawn=BARS,
 )
-REPLICATION = p.lines(
+REPLICATION = lines(
     "Held leases, by how many masters have them",
     "All should be on all masters. On fewer, one more lost key or master may cost the lease.",
     [ask(f"sum by (masters) ({agent('lockd_leases_on_masters')})", "on {{masters}}")],
-    unit="none",
-    stacked=True,
-    decimals=0,
+    axis=Axis("none", decimals=0),
+    drawn=STACKED,
     # None is red that one master in quarantine brings about, of however many.
     colors={"on 0": RED, "on 1": ORANGE, "on 2": YELLOW, "on 3": PURPLE, "on 4": BLUE, "on 5": GREEN},
 )
-BURN = p.lines(
+BURN = lines(
     "Error budget burn",
     "How many times faster than 99.9 % availability allows the budget is spent. Above 14.4 over an hour,"
     " or 6 over six"
@@ -248,17 +243,16 @@ BURN = p.lines(
         ask(f"max({recorded(f'cluster:lockd_unavailable:ratio_rate{window}')}) / 0.001", f"over {window}")
         for window in ("1h", "6h", "3d")
     ],
-    unit="suffix: ×",
-    seen=16,
+    axis=Axis("suffix: ×", seen=16),
     thresholds=p.steps((None, "transparent"), (6, ORANGE), (14.4, RED)),
 )
-CANARY = p.lines(
+CANARY = lines(
     "The canary",
     "Each agent takes and gives back a lock of its own all the time: p99 of how long that takes when it"
     " works, by"
     " agent. An agent whose line ends has a canary that fails.",
     [ask(CANARY_P99, "{{instance}}")],
-    unit="s",
+    axis=Axis("s"),
 )
 
 BOARD = dashboard(

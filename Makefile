@@ -62,9 +62,7 @@ $(BENCH_STAMP): $(TEST_STAMP) tests/bench/requirements.txt
 	@touch $@
 
 fuzz: $(TEST_STAMP) ## Throw inputs at everything that has a fuzzer, SECONDS=60 each
-	@set -e; for file in tests/fuzz/fuzz_*.py; do \
-	  echo "$$file"; $(BIN)/python -m "tests.fuzz.$$(basename $$file .py)" --seconds $(SECONDS) $(ARGS); \
-	done
+	@$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(ARGS)
 
 sim: $(TEST_STAMP) ## Simulated clusters under faults, seed after seed, HOURS=1 (ARGS='--from 100000')
 	$(BIN)/python -m tests.sim --hours $(HOURS) $(ARGS)
@@ -81,15 +79,9 @@ model: tools $(TEST_STAMP) ## Search every state of the formal model, and of it 
 chain: tools prometheus $(TEST_STAMP) ## Masters, agent, exporters, Prometheus, Alertmanager for real: each fault, its alerts and when
 	$(BIN)/python -m tests.alerts $(ARGS)
 
-LOCKS := ansible/roles/lockd/files
-UV_COMPILE := $(BIN)/python -m uv pip compile --quiet --upgrade --universal --python-version 3.11 --only-binary :all: --generate-hashes \
-  --no-header --no-annotate --no-emit-index-url
-
 lock: $(VENV)/.created ## What is deployed, and built with, by version and hash: newest of each (ansible/roles/lockd/files/*.lock)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
-	$(UV_COMPILE) --output-file $(LOCKS)/requirements.lock pyproject.toml >/dev/null
-	@$(BIN)/python -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' \
-	  | $(UV_COMPILE) --output-file $(LOCKS)/build.lock - >/dev/null
+	ansible/roles/lockd/lock.sh $(BIN)/python
 
 alerts-docs: $(TEST_STAMP) ## alerts/METRICS.md, from the code
 	$(BIN)/python -m alerts.metrics_page > alerts/METRICS.md.new && mv alerts/METRICS.md.new alerts/METRICS.md
@@ -125,19 +117,8 @@ clean: ## Remove what was made here (not the folders of `lockd dev`)
 
 # --- the virtual environment: stamps, so that a second run costs nothing ---------------------------------------------
 
-VENV_PACKAGE := $(notdir $(PYTHON))-venv
-
-# Without ensurepip (Debian splits it off into python3-venv) `python -m venv` leaves half a folder: look first.
 $(VENV)/.created:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "lockd needs Python 3.11 or newer, $(PYTHON) is $$($(PYTHON) --version 2>&1): make PYTHON=python3.12 $(MAKECMDGOALS)" >&2; exit 1; }
-	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
-	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	    echo "$(PYTHON) has no venv: installing $(VENV_PACKAGE)"; \
-	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $(VENV_PACKAGE); \
-	  else \
-	    echo "$(PYTHON) can't make virtual environments. Type: sudo apt-get install $(VENV_PACKAGE)" >&2; exit 1; \
-	  fi; }
+	@tests/setup/can_make_venv.sh '$(PYTHON)' '$(MAKECMDGOALS)'
 	$(PYTHON) -m venv $(VENV)
 	@touch $@
 
@@ -159,34 +140,18 @@ $(TEST_STAMP): $(VENV)/.created pyproject.toml
 # --- what the tests need besides Python ------------------------------------------------------------------------------
 
 tools:
-	@missing=; for tool in $(APT_TOOLS); do \
-	  command -v "$${tool%%:*}" >/dev/null || [ -e "$${tool%%:*}" ] || missing="$$missing $$(echo $${tool#*:} | tr , " ")"; \
-	done; \
-	if [ -z "$$missing" ]; then exit 0; fi; \
-	if [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then \
-	  echo "not installed (needs root and apt-get), tests that use them will be skipped:$$missing"; exit 0; \
-	fi; \
-	echo "installing$$missing"; \
-	tests/install.sh $$missing
+	@tests/setup/tools.sh $(APT_TOOLS)
 
-# A client of another language, ioredis, for the tests that show lockd to it. No Node.js: those tests are skipped.
+# No Node.js: the tests of ioredis are skipped.
 node: $(if $(and $(shell command -v node),$(shell command -v npm)),$(NODE_DIR)/.installed)
 
 $(NODE_DIR)/.installed:
-	@mkdir -p $(NODE_DIR)
-	@echo "installing ioredis"
-	@timeout 120 npm install --fetch-retries=1 --fetch-timeout=30000 --prefix $(NODE_DIR) --silent --no-package-lock --ignore-scripts --no-audit --no-fund ioredis@5 \
-	  && touch $@ || echo "ioredis could not be installed: its tests will be skipped"
+	@tests/setup/ioredis.sh $(NODE_DIR)
 
-# promtool, amtool and the programs of the chain. They are unpacked and not installed: their packages start services at
-# once, on the ports of a monitoring host, and nobody asked for those by running tests. A machine's own ones serve as
-# well, in any mix.
+# A machine's own ones serve as well, in any mix.
 PROMETHEUS_PACKAGES := prometheus prometheus-alertmanager prometheus-node-exporter
 
 prometheus: $(if $(foreach name,promtool amtool $(PROMETHEUS_PACKAGES),$(if $(shell command -v $(name)),,missing)),$(PROMETHEUS_DIR)/.unpacked)
 
-$(PROMETHEUS_DIR)/.unpacked: tests/alerts/unpack.sh
-	@command -v apt-get >/dev/null || { echo "no apt-get: tests that need Prometheus will be skipped"; exit 0; }; \
-	echo "unpacking $(PROMETHEUS_PACKAGES)"; \
-	tests/alerts/unpack.sh $(PROMETHEUS_DIR) $(PROMETHEUS_PACKAGES) || \
-	  echo "Debian's Prometheus could not be downloaded: its tests will be skipped"
+$(PROMETHEUS_DIR)/.unpacked: tests/setup/unpack.sh
+	@tests/setup/prometheus.sh $(PROMETHEUS_DIR) $(PROMETHEUS_PACKAGES)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dashboards import panels as p
 from dashboards.board import dashboard, link_to
+from dashboards.graph import BARS, Axis, lines
 from dashboards.panels import GREEN, ORANGE, RED, YELLOW, ask
 from dashboards.queries import AGENTS_SILENT, CANARY_P99, LOCKS, agent, grown, grown_in_range, per_second
 from dashboards.shared import LOCKS_WORDS
+from dashboards.table import Column, table
 
 LOCKS_BY_HOST = f"min by (instance) ({LOCKS})"
 LAG = f"max by (instance) ({agent('lockd_event_loop_lag_max_seconds')})"
@@ -17,48 +19,48 @@ CANARY_FAILURES = grown("lockd_canary_seconds_count", 'outcome!="granted"')
 STATES = p.timeline(
     "Can apps of each host have locks?",
     "How many more masters than a quorum vote for its agent, or why it grants nothing. All hosts red: the"
-    " masters. One host"
-    " red: its own path. Refused by the masters: enough have a vote, but the agent's own lock fails.",
+    " masters. One host red: its own path. Refused by the masters: enough have a vote, but the agent's own"
+    " lock fails.",
     [ask(LOCKS_BY_HOST, "{{instance}}")],
     mappings=LOCKS_WORDS,
 )
-SUMMARY = p.table(
+SUMMARY = table(
     "Agents",
     "One row for each host. Differing configurations mean that hosts disagree about the masters or the"
     " classes.",
-    p.Column(
+    Column(
         "instance", link=("Only this host", link_to("lockd-agents", "instance", "${__data.fields.instance}"))
     ),
     [
-        p.Column(
+        Column(
             "answers",
             f"max by (instance) ({agent('up')})",
             mappings=p.words((1, "yes", GREEN), (0, "NO", RED)),
         ),
-        p.Column("locks", LOCKS_BY_HOST, mappings=LOCKS_WORDS),
-        p.Column("held", f"sum by (instance) ({agent('lockd_leases')})"),
-        p.Column("waiting", f"sum by (instance) ({agent('lockd_waiters')})"),
-        p.Column("connections", f"sum by (instance) ({agent('lockd_connections')})"),
-        p.Column(
+        Column("locks", LOCKS_BY_HOST, mappings=LOCKS_WORDS),
+        Column("held", f"sum by (instance) ({agent('lockd_leases')})"),
+        Column("waiting", f"sum by (instance) ({agent('lockd_waiters')})"),
+        Column("connections", f"sum by (instance) ({agent('lockd_connections')})"),
+        Column(
             "loop lag",
             LAG,
             unit="s",
             thresholds=p.steps((None, "transparent"), (0.05, YELLOW), (0.25, ORANGE)),
         ),
-        p.Column(
+        Column(
             "canary worked",
             CANARY_AGE,
             unit="s",
             decimals=0,
             thresholds=p.steps((None, "transparent"), (60, YELLOW), (180, RED)),
         ),
-        p.Column(
+        Column(
             "processor", f"sum by (instance) ({per_second('process_cpu_seconds_total')})", unit="percentunit"
         ),
-        p.Column("memory", f"max by (instance) ({agent('process_resident_memory_bytes')})", unit="bytes"),
-        p.Column("up for", f"time() - max by (instance) ({agent('process_start_time_seconds')})", unit="s"),
-        p.Column("version", brings=f"max by (instance, version) ({agent('lockd_build_info')})"),
-        p.Column("fingerprint", brings=f"max by (instance, fingerprint) ({agent('lockd_config_info')})"),
+        Column("memory", f"max by (instance) ({agent('process_resident_memory_bytes')})", unit="bytes"),
+        Column("up for", f"time() - max by (instance) ({agent('process_start_time_seconds')})", unit="s"),
+        Column("version", brings=f"max by (instance, version) ({agent('lockd_build_info')})"),
+        Column("fingerprint", brings=f"max by (instance, fingerprint) ({agent('lockd_config_info')})"),
     ],
     sort="answers",
     falling=False,
@@ -93,13 +95,13 @@ ERRORS = p.stat(
     decimals=0,
     thresholds=p.steps((None, GREEN), (1, RED)),
 )
-CANARY = p.lines(
+CANARY = lines(
     "Canary, p99",
     "How long each agent's own lock takes, with its release, when it works.",
     [ask(CANARY_P99, "{{instance}}")],
-    unit="s",
+    axis=Axis("s"),
 )
-CANARY_FAILED = p.lines(
+CANARY_FAILED = lines(
     "Canary, failed",
     "unavailable: no quorum. unreleased: it could not give its lock back.",
     [
@@ -108,55 +110,51 @@ CANARY_FAILED = p.lines(
             "{{instance}} {{outcome}}",
         )
     ],
-    unit="none",
+    axis=Axis("none", seen=1),
+    drawn=BARS,
     silence="it has not failed",
-    bars=True,
-    seen=1,
 )
-LOOP = p.lines(
+LOOP = lines(
     "Event-loop lag, most in 30 s",
     "How late the agent did what was due. Everything waits for this one loop: above 250 ms votes come too"
     " late.",
     [ask(LAG, "{{instance}}")],
-    unit="s",
-    seen=0.3,
+    axis=Axis("s", seen=0.3),
     thresholds=p.steps((None, "transparent"), (0.25, ORANGE)),
 )
-PROCESSOR = p.lines(
+PROCESSOR = lines(
     "Processor",
     "100 % is one core, and the most that an agent can use.",
     [ask(f"sum by (instance) ({per_second('process_cpu_seconds_total')})", "{{instance}}")],
-    unit="percentunit",
-    seen=1,
+    axis=Axis("percentunit", seen=1),
     thresholds=p.steps((None, "transparent"), (0.9, ORANGE)),
 )
-MEMORY = p.lines(
+MEMORY = lines(
     "Memory",
     "Resident. It follows leases, waiters and connections, and comes down after them.",
     [ask(f"max by (instance) ({agent('process_resident_memory_bytes')})", "{{instance}}")],
-    unit="bytes",
+    axis=Axis("bytes"),
 )
-GRANTS = p.lines(
+GRANTS = lines(
     "Grants",
     "Leases granted per second, by host.",
     [ask(f"sum by (instance) ({per_second('lockd_grants_total')})", "{{instance}}")],
-    unit="reqps",
+    axis=Axis("reqps"),
 )
-CONNECTIONS = p.lines(
+CONNECTIONS = lines(
     "Connections of apps",
     "The dashed line is the limit. New connections are refused above it.",
     [
         ask(f"sum by (instance) ({agent('lockd_connections')})", "{{instance}}"),
         ask(f"min({CONNECTIONS_ALLOWED})", "limit"),
     ],
-    unit="none",
-    log=True,
+    axis=Axis("none", log=True),
     dashed=("limit",),
 )
-LIMITS = p.lines(
+LIMITS = lines(
     "Refused by a limit",
-    "Which limit of the configuration apps ran into. Raise it, or find who asks for so much: the agent's"
-    " log has the pid.",
+    "Which limit of the configuration apps ran into. Raise it, or find who asks for so much: the agent's log"
+    " has the pid.",
     [
         ask(
             f"sum by (instance, limit) ({per_second('lockd_limit_refusals_total')}) > 0",
@@ -164,35 +162,33 @@ LIMITS = p.lines(
         )
     ],
     silence="no limit was reached",
-    unit="ops",
+    axis=Axis("ops"),
 )
-HELD = p.lines(
+HELD = lines(
     "Held and waiting",
     "By host. Waiters without leases wait for what other hosts hold.",
     [
         ask(f"sum by (instance) ({agent('lockd_leases')})", "{{instance}} held"),
         ask(f"sum by (instance) ({agent('lockd_waiters')})", "{{instance}} waiting"),
     ],
-    unit="none",
-    decimals=0,
+    axis=Axis("none", decimals=0),
 )
-FENCES = p.lines(
+FENCES = lines(
     "Second rounds for a fence",
     "Masters proposed different fences, so one more round trip was needed. Many of them: clocks of hosts"
     " differ.",
     [ask(f"sum by (instance) ({per_second('lockd_fence_rounds_total')})", "{{instance}}")],
-    unit="ops",
+    axis=Axis("ops"),
 )
-BAD_INPUT = p.lines(
+BAD_INPUT = lines(
     "Bad input and force",
     "Requests that were not RESP, and releases forced by an operator.",
     [
         ask(f"sum by (instance) ({grown('lockd_protocol_errors_total')})", "{{instance}} not RESP"),
         ask(f"sum by (instance) ({grown('lockd_forced_releases_total')})", "{{instance}} forced"),
     ],
-    unit="none",
-    bars=True,
-    seen=1,
+    axis=Axis("none", seen=1),
+    drawn=BARS,
 )
 
 BOARD = dashboard(

@@ -41,7 +41,8 @@ def dashboard(
 
 
 def _placed(rows: Sequence[Row]) -> list[Panel]:
-    placed, y = [], 0
+    placed: list[Panel] = []
+    y = 0
     for height, panels in rows:
         x = 0
         for width, panel in panels:

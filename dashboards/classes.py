@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dashboards import panels as p
 from dashboards.board import CLASS_VARIABLE, dashboard, link_to
+from dashboards.graph import BARS, STACKED, Axis, lines
 from dashboards.panels import GREEN, ORANGE, RED, YELLOW, ask
 from dashboards.queries import (
     CONTENDED,
@@ -16,6 +17,7 @@ from dashboards.queries import (
     per_second,
     quantile,
 )
+from dashboards.table import Column, table
 
 OF_CLASS = 'class=~"$class"'
 
@@ -36,36 +38,35 @@ RENEWALS_FAILED = rate_by_class("lockd_renewals_total", 'outcome="failed"')
 GAVE_UP_SHARE = f"{rate_by_class('lockd_refusals_total', CONTENDED)} / {DECIDED}"
 
 
-SUMMARY = p.table(
+SUMMARY = table(
     "Classes",
-    "One row for each class, the one that waits longest on top. Red: an objective is missed by ten times,"
-    " or leases were"
-    " lost in the time that is shown.",
-    p.Column("class", link=("Only this class", link_to("lockd-classes", "class", "${__data.fields.class}"))),
+    "One row for each class, the one that waits longest on top. Red: an objective is missed by ten times, or"
+    " leases were lost in the time that is shown.",
+    Column("class", link=("Only this class", link_to("lockd-classes", "class", "${__data.fields.class}"))),
     [
-        p.Column("waiting", by_class("lockd_waiters")),
-        p.Column(
+        Column("waiting", by_class("lockd_waiters")),
+        Column(
             "longest wait",
             f"max by (class) ({agent('lockd_oldest_waiter_seconds', OF_CLASS)})",
             unit="s",
         ),
-        p.Column(
+        Column(
             "÷ objective",
             f"max by (class) ({agent('lockd_oldest_waiter_seconds', OF_CLASS)}) / {OBJECTIVE}",
             unit="suffix:×",
             decimals=1,
             thresholds=p.steps((None, "transparent"), (1, YELLOW), (10, ORANGE)),
         ),
-        p.Column("objective", OBJECTIVE, unit="s"),
-        p.Column("p99 wait", P99, unit="s"),
-        p.Column("held", by_class("lockd_leases")),
-        p.Column("grants", rate_by_class("lockd_grants_total"), unit="reqps"),
-        p.Column(
+        Column("objective", OBJECTIVE, unit="s"),
+        Column("p99 wait", P99, unit="s"),
+        Column("held", by_class("lockd_leases")),
+        Column("grants", rate_by_class("lockd_grants_total"), unit="reqps"),
+        Column(
             "gave up", GAVE_UP_SHARE, unit="percentunit", decimals=1,
             thresholds=p.steps((None, "transparent"), (0.5, YELLOW)),
         ),
-        p.Column("p99 hold", quantile(0.99, "lockd_hold_seconds", "class", OF_CLASS), unit="s"),
-        p.Column(
+        Column("p99 hold", quantile(0.99, "lockd_hold_seconds", "class", OF_CLASS), unit="s"),
+        Column(
             "lost",
             f"round(sum by (class) ({grown_in_range('lockd_losses_total', OF_CLASS, LOST)}))",
             decimals=0,
@@ -74,44 +75,39 @@ SUMMARY = p.table(
     ],
     sort="÷ objective",
 )  # fmt: skip
-WAITING = p.lines(
+WAITING = lines(
     "Waiting",
     "LOCKs that wait for an answer. A plateau is a queue that is served as fast as it grows; a ramp is not.",
     [ask(by_class("lockd_waiters"), "{{class}}")],
-    unit="none",
-    decimals=0,
+    axis=Axis("none", decimals=0),
 )
-OLDEST = p.lines(
+OLDEST = lines(
     "Longest wait, in objectives of the class",
     "The LOCK that has waited longest, divided by its class's objective. Above 10 it is likely stuck:"
-    " `lockctl holder"
-    " RESOURCE` says behind whom.",
+    " `lockctl holder RESOURCE` says behind whom.",
     [
         ask(
             f"max by (class) ({agent('lockd_oldest_waiter_seconds', OF_CLASS)}) / {OBJECTIVE}",
             "{{class}}",
         )
     ],
-    unit="suffix:×",
-    seen=12,
+    axis=Axis("suffix:×", seen=12),
     thresholds=p.steps((None, "transparent"), (10, ORANGE)),
 )
-WAIT_P99 = p.lines(
+WAIT_P99 = lines(
     "Wait until granted, p99",
     "99 of 100 granted LOCKs took no longer. With few grants it jumps from bucket to bucket.",
     [ask(P99, "{{class}}")],
-    unit="s",
-    log=True,
+    axis=Axis("s", log=True),
 )
-WAIT_P50 = p.lines(
+WAIT_P50 = lines(
     "Wait until granted, median",
     "Half of the granted LOCKs took no longer. Without contention: one round trip to the masters, fsync"
     " included.",
     [ask(quantile(0.5, "lockd_wait_seconds", "class", OF_CLASS, 'outcome="granted"'), "{{class}}")],
-    unit="s",
-    log=True,
+    axis=Axis("s", log=True),
 )
-SLOW = p.lines(
+SLOW = lines(
     "Slow waits",
     "The share of waits, ended by a grant or by TIMEOUT, that were longer than their class's objective. The"
     " objective is below 1 % over a month; at 14.4 % the budget burns fast enough for an alert.",
@@ -122,32 +118,29 @@ SLOW = p.lines(
             "{{class}}",
         )
     ],
-    unit="percentunit",
-    seen=0.2,
+    axis=Axis("percentunit", seen=0.2),
     thresholds=p.steps((None, "transparent"), (0.144, ORANGE)),
 )
-GAVE_UP = p.lines(
+GAVE_UP = lines(
     "Gave up (TAKEN or TIMEOUT)",
     "The share of answers that came too early for the resource to be free. High is no fault of lockd: one"
     " resource is wanted by many. Waits that end with a grant are not in it, see Waiting.",
     [ask(GAVE_UP_SHARE, "{{class}}")],
-    unit="percentunit",
-    most=1,
+    axis=Axis("percentunit", most=1),
 )
-HOLDS = p.lines(
+HOLDS = lines(
     "Held for, p99",
     "From grant to end. When waits grow, holds have usually grown before.",
     [ask(quantile(0.99, "lockd_hold_seconds", "class", OF_CLASS), "{{class}}")],
-    unit="s",
-    log=True,
+    axis=Axis("s", log=True),
 )
-GRANTS = p.lines(
+GRANTS = lines(
     "Grants",
     "Leases granted per second.",
     [ask(rate_by_class("lockd_grants_total"), "{{class}}")],
-    unit="reqps",
+    axis=Axis("reqps"),
 )
-LEASE_REFUSALS = p.lines(
+LEASE_REFUSALS = lines(
     "EXTENDs and UNLOCKs refused",
     "expired: apps go on with leases that are over, they may be acting on nothing. notheld: the lease ended"
     " long ago, or the token is another's. noquorum and clock: too few masters confirmed it.",
@@ -157,10 +150,10 @@ LEASE_REFUSALS = p.lines(
             "{{class}} {{command}} {{reason}}",
         )
     ],
-    unit="reqps",
+    axis=Axis("reqps"),
     silence="none",
 )
-REFUSALS = p.lines(
+REFUSALS = lines(
     "LOCKs refused for other reasons",
     "noquorum and clock are an outage; denied, limit, draining and err are for what was asked.",
     [
@@ -170,24 +163,23 @@ REFUSALS = p.lines(
         )
         for which in (UNAVAILABLE, REJECTED)
     ],
-    unit="reqps",
+    axis=Axis("reqps"),
     silence="none",
 )
-HELD = p.lines(
+HELD = lines(
     "Held",
     "Leases granted and not over yet.",
     [ask(by_class("lockd_leases"), "{{class}}")],
-    unit="none",
-    decimals=0,
+    axis=Axis("none", decimals=0),
 )
-MARGIN = p.lines(
+MARGIN = lines(
     "Validity left at release, lowest 1 %",
-    "How near to the deadline apps give back. Near 0 some come too late: give them a longer TTL, or"
-    " shorter work.",
+    "How near to the deadline apps give back. Near 0 some come too late: give them a longer TTL, or shorter"
+    " work.",
     [ask(quantile(0.01, "lockd_release_margin_seconds", "class", OF_CLASS), "{{class}}")],
-    unit="s",
+    axis=Axis("s"),
 )
-RENEWALS = p.lines(
+RENEWALS = lines(
     "Failed renewals",
     "The share of extensions that no quorum confirmed. Above 1 % leases are about to be lost.",
     [
@@ -196,27 +188,24 @@ RENEWALS = p.lines(
             "{{class}}",
         )
     ],
-    unit="percentunit",
-    seen=0.02,
+    axis=Axis("percentunit", seen=0.02),
     silence="nothing had to be renewed",
     thresholds=p.steps((None, "transparent"), (0.01, RED)),
 )
-LOSSES = p.lines(
+LOSSES = lines(
     "Lost leases, by reason",
-    "not_renewed: no quorum confirmed it in time. gone: masters had lost it. clocks: "
-    "its host stood still, or clocks were set. forced, max_hold and cut_off (its app ran into a limit) "
-    "were meant.",
+    "not_renewed: no quorum confirmed it in time. gone: masters had lost it. clocks: its host stood still,"
+    " or clocks were set. forced, max_hold and cut_off (its app ran into a limit) were meant.",
     [ask(f"sum by (reason) ({grown('lockd_losses_total', OF_CLASS)})", "{{reason}}")],
-    unit="none",
-    bars=True,
-    seen=1,
+    axis=Axis("none", seen=1),
+    drawn=BARS,
 )
-RELEASES = p.lines(
+RELEASES = lines(
     "How leases ended",
     "released by their app; app_gone: it closed its connection or died; expired; forced by an operator.",
     [ask(f"sum by (why) ({per_second('lockd_releases_total', OF_CLASS)})", "{{why}}")],
-    unit="ops",
-    stacked=True,
+    axis=Axis("ops"),
+    drawn=STACKED,
     colors={"released": GREEN, "app_gone": p.BLUE, "expired": ORANGE, "forced": RED},
 )
 

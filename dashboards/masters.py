@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dashboards import panels as p
 from dashboards.board import MASTER_VARIABLE, dashboard, link_to
+from dashboards.graph import BARS, Axis, lines
 from dashboards.panels import GREEN, ORANGE, RED, ask
 from dashboards.queries import agent, at_master, grown, grown_at_master, master_state, per_second, quantile
 from dashboards.shared import MASTER_WORDS
+from dashboards.table import Column, table
 
 OF_MASTER = 'master=~"$master"'
 VOTE_P99 = quantile(0.99, "lockd_master_round_trip_seconds", "master", OF_MASTER, 'question="vote"')
@@ -25,43 +27,41 @@ MEMORY_SHARE = (
 STATES = p.timeline(
     "What each master is",
     "The worst that any agent says of it. Purple: its guard keeps it out after an unclean restart, until"
-    " every lease that"
-    " it may have voted for is over; that ends by itself. Orange: up, but its clock is not trusted yet."
-    " Red: look.",
+    " every lease that it may have voted for is over; that ends by itself. Orange: up, but its clock is not"
+    " trusted yet. Red: look.",
     [ask(master_state(OF_MASTER), "{{master}}")],
     mappings=MASTER_WORDS,
 )
-SUMMARY = p.table(
+SUMMARY = table(
     "Masters",
     "One row for each. `votes` is the share of agents for which it has a vote: between 0 and 100 % some"
-    " hosts can't reach"
-    " it. Round trips and offsets of a master that is down are those of before.",
-    p.Column(
+    " hosts can't reach it. Round trips and offsets of a master that is down are those of before.",
+    Column(
         "master", link=("Only this master", link_to("lockd-masters", "master", "${__data.fields.master}"))
     ),
     [
-        p.Column("is", f"max by (master) ({master_state(OF_MASTER)})", mappings=MASTER_WORDS),
-        p.Column(
+        Column("is", f"max by (master) ({master_state(OF_MASTER)})", mappings=MASTER_WORDS),
+        Column(
             "votes",
             f"avg by (master) ({agent('lockd_master_vote', OF_MASTER)})",
             unit="percentunit",
             decimals=0,
             thresholds=p.steps((None, ORANGE), (1, "transparent")),
         ),
-        p.Column(
+        Column(
             "quarantine ends in",
             QUARANTINE_LEFT,
             unit="s",
             decimals=0,
             mappings=p.words((0, "-", "transparent")),
         ),
-        p.Column("vote p99", VOTE_P99, unit="s"),
-        p.Column("clock offset", OFFSET, unit="s"),
-        p.Column(
+        Column("vote p99", VOTE_P99, unit="s"),
+        Column("clock offset", OFFSET, unit="s"),
+        Column(
             "address", brings=f"max by (master, address, version) ({agent('lockd_master_info', OF_MASTER)})"
         ),
-        p.Column("version"),
-        p.Column(
+        Column("version"),
+        Column(
             "memory",
             MEMORY_SHARE,
             unit="percentunit",
@@ -70,24 +70,21 @@ SUMMARY = p.table(
     ],
     sort="is",
 )
-VOTES = p.lines(
+VOTES = lines(
     "Agents that give it a vote",
     "100 %: all agents do. In between: some hosts can't reach it, or don't trust its clock yet.",
     [ask(f"avg by (master) ({agent('lockd_master_vote', OF_MASTER)})", "{{master}}")],
-    unit="percentunit",
-    most=1,
+    axis=Axis("percentunit", most=1),
 )
-ROUND_TRIPS = p.lines(
+ROUND_TRIPS = lines(
     "Round trip of a vote, p99",
-    "From asking a master to its answer, its fsync included. Red line: a quarter of the time after which"
-    " it is given up."
-    " One slow master costs nothing while the quorum is quick; three do.",
+    "From asking a master to its answer, its fsync included. Red line: a quarter of the time after which it"
+    " is given up. One slow master costs nothing while the quorum is quick; three do.",
     [ask(VOTE_P99, "{{master}}"), ask(f"0.25 * {TIMEOUT}", "limit")],
-    unit="s",
-    log=True,
+    axis=Axis("s", log=True),
     dashed=("limit",),
 )
-MEDIANS = p.lines(
+MEDIANS = lines(
     "Round trip of a vote, median",
     "Half of the votes took no longer. One master above the others has the slower disk or path.",
     [
@@ -96,23 +93,21 @@ MEDIANS = p.lines(
             "{{master}}",
         )
     ],
-    unit="s",
-    log=True,
+    axis=Axis("s", log=True),
 )
-PROBES = p.lines(
+PROBES = lines(
     "Round trip of a probe, p99",
-    "A probe writes nothing. Slow votes with quick probes are a slow disk; both slow are the network or"
-    " the processor.",
+    "A probe writes nothing. Slow votes with quick probes are a slow disk; both slow are the network or the"
+    " processor.",
     [
         ask(
             quantile(0.99, "lockd_master_round_trip_seconds", "master", OF_MASTER, 'question="probe"'),
             "{{master}}",
         )
     ],
-    unit="s",
-    log=True,
+    axis=Axis("s", log=True),
 )
-NOT_COUNTED = p.lines(
+NOT_COUNTED = lines(
     "Votes that did not count",
     "late: after its time limit. connection_lost: unknown outcome. clock: not trusted. state, no_identity,"
     " ttl_above_ceiling: the master itself refused. miscounting, nonsense: what it said can't be.",
@@ -122,22 +117,21 @@ NOT_COUNTED = p.lines(
             "{{master}} {{reason}}",
         )
     ],
-    unit="ops",
+    axis=Axis("ops"),
     silence="all votes counted",
 )
-OFFSETS = p.lines(
+OFFSETS = lines(
     "Clock offset from the median",
     "A steady offset is harmless; a jump takes the vote away for a max TTL. Red lines: what a fresh agent"
     " allows.",
     [ask(OFFSET, "{{master}}"), ask(ALLOWED_SKEW, "limit"), ask(f"-{ALLOWED_SKEW}", "limit below")],
-    unit="s",
-    least=None,
+    axis=Axis("s", least=None),
     dashed=("limit",),
 )
-JUMPS = p.lines(
+JUMPS = lines(
     "Clock jumps and steps",
-    "Jumps forward that agents saw, and steps that the master's own guard saw. There should be none:"
-    " chrony slews.",
+    "Jumps forward that agents saw, and steps that the master's own guard saw. There should be none: chrony"
+    " slews.",
     [
         ask(
             f"max by (master) ({grown('lockd_master_clock_jumps_total', OF_MASTER)})",
@@ -148,34 +142,31 @@ JUMPS = p.lines(
             "{{master}} stepped",
         ),
     ],
-    unit="none",
-    bars=True,
-    seen=1,
+    axis=Axis("none", seen=1),
+    drawn=BARS,
 )
-QUARANTINE = p.lines(
+QUARANTINE = lines(
     "Quarantine ends in",
     "How long the guard still keeps a master out. It has to come down to 0 in a straight line; a saw means"
-    " that the"
-    " master crashes again and again.",
+    " that the master crashes again and again.",
     [ask(f"clamp_min({QUARANTINE_LEFT}, 0)", "{{master}}")],
-    unit="s",
+    axis=Axis("s"),
 )
-QUARANTINES = p.lines(
+QUARANTINES = lines(
     "Quarantines begun",
-    "Starts of a master that had to wait, by why. clock_step and unclean_stop are worth a look in its"
-    " host's log.",
+    "Starts of a master that had to wait, by why. clock_step and unclean_stop are worth a look in its host's"
+    " log.",
     [
         ask(
             f"sum by (master, reason) ({grown_at_master('redis_lock_guard_quarantines_total')}) > 0",
             "{{master}} {{reason}}",
         )
     ],
-    unit="none",
+    axis=Axis("none", seen=1),
+    drawn=BARS,
     silence="none begun",
-    bars=True,
-    seen=1,
 )
-CONNECTS = p.lines(
+CONNECTS = lines(
     "Connections made",
     "By agents to each master. None is good; many mean a path or a master that breaks off. Nonsense: given"
     " up for what the master said.",
@@ -186,9 +177,9 @@ CONNECTS = p.lines(
             "{{master}} nonsense",
         ),
     ],
-    unit="ops",
+    axis=Axis("ops"),
 )
-MEMORY = p.lines(
+MEMORY = lines(
     "Memory used, of maxmemory",
     "Leases end by themselves, so this should be flat. At 100 % a master refuses writes, and its votes are"
     " lost.",
@@ -198,8 +189,7 @@ MEMORY = p.lines(
             "{{master}}",
         )
     ],
-    unit="percentunit",
-    most=1,
+    axis=Axis("percentunit", most=1),
     thresholds=p.steps((None, "transparent"), (0.8, ORANGE)),
 )
 HOST_UP = p.timeline(

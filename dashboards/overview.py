@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dashboards import panels as p
 from dashboards.board import dashboard, link_to
+from dashboards.graph import BARS, STACKED, Axis, lines
 from dashboards.panels import BLUE, GREEN, ORANGE, PURPLE, RED, YELLOW, ask
 from dashboards.queries import (
     AGENTS_SILENT,
@@ -25,6 +26,7 @@ from dashboards.queries import (
     recorded,
 )
 from dashboards.shared import LOCKS_ANYWHERE_WORDS, MASTER_WORDS
+from dashboards.table import Column, table
 
 # LockWatchdog fires always, to show that alerts get through: that is no news.
 LOCK_ALERTS = 'alertname=~"Lock.+", alertname!="LockWatchdog"'
@@ -47,10 +49,9 @@ SAFETY = (
 AVAILABLE = p.stat(
     "Can locks be had?",
     "NO: on no host. NO QUORUM: too few masters have a vote, look at the masters. REFUSED: enough have one,"
-    " but the"
-    " agents' own lock fails all the same, look at the canary and at votes that did not count. NOT ON ALL"
-    " HOSTS: Agents says where and why; orange while an agent only stops. NO MARGIN: the next master that"
-    " fails ends locking.",
+    " but the agents' own lock fails all the same, look at the canary and at votes that did not count. NOT"
+    " ON ALL HOSTS: Agents says where and why; orange while an agent only stops. NO MARGIN: the next master"
+    " that fails ends locking.",
     [ask(LOCKS_OF_THE_WORST, now=True)],
     thresholds=p.steps((None, RED), (1, GREEN)),
     mappings=LOCKS_ANYWHERE_WORDS,
@@ -58,10 +59,9 @@ AVAILABLE = p.stat(
 SAFE = p.stat(
     "Is what is held safe?",
     "LOST: leases lost under their holders in the time that is shown, not renewed in time or gone from the"
-    " masters."
-    " Holders were told, but may have acted meanwhile; fences tell whose writes are too late. AT RISK: an"
-    " alert fires that says that two apps may come to hold one resource: a guard too short or overridden, a"
-    " master that evicts.",
+    " masters. Holders were told, but may have acted meanwhile; fences tell whose writes are too late. AT"
+    " RISK: an alert fires that says that two apps may come to hold one resource: a guard too short or"
+    " overridden, a master that evicts.",
     [ask(SAFETY, now=True)],
     unit="suffix: LOST",
     decimals=0,
@@ -74,8 +74,7 @@ SAFE = p.stat(
 NO_VOTE = p.stat(
     "Masters out",
     "Masters without a vote, as the worst agent sees it. One or two of five may be out: locks go on. Which"
-    " one and why: the bars"
-    " below.",
+    " one and why: the bars below.",
     [ask(f"max({agent('lockd_masters')} - {agent('lockd_masters_voting')})", now=True)],
     unit="none",
     thresholds=p.steps((None, GREEN), (1, ORANGE)),
@@ -108,8 +107,7 @@ FIRING = p.stat(
 LONGEST_WAIT = p.stat(
     "Longest wait now",
     "The LOCK that has waited longest, measured in the objective of its class: above 10 it is likely stuck"
-    " behind"
-    " a holder that never ends. Contention is no outage: see Classes for who waits.",
+    " behind a holder that never ends. Contention is no outage: see Classes for who waits.",
     [
         ask(
             f"max({agent('lockd_oldest_waiter_seconds', NOT_CANARY)}"
@@ -125,9 +123,8 @@ LONGEST_WAIT = p.stat(
 
 MASTERS = p.timeline(
     "What each master is",
-    "The worst that any agent says of it. Purple: its guard keeps it out after an unclean restart; that"
-    " ends by itself."
-    " Orange: up, but its clock can't be trusted yet. Red: somebody has to look, see Masters.",
+    "The worst that any agent says of it. Purple: its guard keeps it out after an unclean restart; that ends"
+    " by itself. Orange: up, but its clock can't be trusted yet. Red: somebody has to look, see Masters.",
     [ask(master_state(), "{{master}}")],
     mappings=MASTER_WORDS,
 )
@@ -143,12 +140,12 @@ ALERTS_BY_WEIGHT = " or ".join(
         f'ALERTS{{{CLUSTER_OR_NONE}, {LOCK_ALERTS}, alertstate="pending"}}',
     ]
 )
-ALERTS = p.table(
+ALERTS = table(
     "Alerts",
     "Pending ones may yet fire. The name leads to the runbook: what it means, what to type, what to do.",
-    p.Column("alertname", link=("Runbook", "${runbooks}/${__data.fields.alertname}.md"), width=230),
+    Column("alertname", link=("Runbook", "${runbooks}/${__data.fields.alertname}.md"), width=230),
     [
-        p.Column(
+        Column(
             "state",
             f"max by (alertname, severity, master, class, instance) ({ALERTS_BY_WEIGHT})",
             mappings=p.words(
@@ -159,106 +156,93 @@ ALERTS = p.table(
             ),
             width=80,
         ),
-        p.Column("severity", width=80),
-        p.Column(
+        Column("severity", width=80),
+        Column(
             "master",
             link=("Masters", link_to("lockd-masters", "master", "${__data.fields.master}")),
             width=70,
         ),
-        p.Column(
+        Column(
             "class", link=("Classes", link_to("lockd-classes", "class", "${__data.fields.class}")), width=90
         ),
-        p.Column(
-            "instance", link=("Agents", link_to("lockd-agents", "instance", "${__data.fields.instance}"))
-        ),
+        Column("instance", link=("Agents", link_to("lockd-agents", "instance", "${__data.fields.instance}"))),
     ],
     sort="state",
     silence="No alert fires, and none is pending.",
 )
 
-ANSWERED = p.lines(
+ANSWERED = lines(
     "What LOCKs got",
     "Granted; contended (held by another: TAKEN or TIMEOUT, no outage); unavailable (NOQUORUM or CLOCK: an"
-    " outage);"
-    " rejected (a policy, a limit, or bad input).",
+    " outage); rejected (a policy, a limit, or bad input).",
     [
         ask(f"sum({per_second('lockd_grants_total')})", "granted"),
         ask(f"sum({per_second('lockd_refusals_total', CONTENDED)})", "contended"),
         ask(f"sum({per_second('lockd_refusals_total', UNAVAILABLE)})", "unavailable"),
         ask(f"sum({per_second('lockd_refusals_total', REJECTED)})", "rejected"),
     ],
-    unit="reqps",
-    stacked=True,
+    axis=Axis("reqps"),
+    drawn=STACKED,
     colors={"granted": GREEN, "contended": BLUE, "unavailable": RED, "rejected": ORANGE},
 )
-UNAVAILABLE_SHARE = p.lines(
+UNAVAILABLE_SHARE = lines(
     "Unavailable share of answers",
     "Answers that were NOQUORUM or CLOCK, of all that masters had to decide. The objective is 0.1 % over a"
-    " month;"
-    " the red line is where 14.4 times that burns, and a page goes out.",
+    " month; the red line is where 14.4 times that burns, and a page goes out.",
     [ask(f"sum({per_second('lockd_refusals_total', UNAVAILABLE)}) / ({ANSWERS})", "unavailable")],
-    unit="percentunit",
-    seen=0.02,
+    axis=Axis("percentunit", seen=0.02),
     thresholds=p.steps((None, "transparent"), (0.0144, RED)),
     colors={"unavailable": RED},
 )
-WAITS = p.lines(
+WAITS = lines(
     "How long a granted LOCK took",
     "From a LOCK to its grant, over all classes but the canary. The median is the masters' round trip; a"
-    " high 99th"
-    " percentile with a low median is contention, both high are slow masters.",
+    " high 99th percentile with a low median is contention, both high are slow masters.",
     [
         ask(quantile(q, "lockd_wait_seconds", "cluster", 'outcome="granted"', NOT_CANARY), f"p{q * 100:g}")
         for q in (0.5, 0.99)
     ],
-    unit="s",
-    log=True,
+    axis=Axis("s", log=True),
 )
-WAITING = p.lines(
+WAITING = lines(
     "Waiting, by class",
     "LOCKs that wait for an answer now. One class far above the others is a hot one: see Classes.",
     [ask(f"sum by (class) ({agent('lockd_waiters', NOT_CANARY)})", "{{class}}")],
-    unit="none",
-    decimals=0,
+    axis=Axis("none", decimals=0),
 )
-LOSSES = p.lines(
+LOSSES = lines(
     "Lost leases, by class",
     "Not renewed in time, or gone from the masters: their holders were told. See Classes for the reasons.",
     [ask(f"sum by (class) ({grown('lockd_losses_total', LOST)})", "{{class}}")],
-    unit="none",
-    bars=True,
-    seen=1,
+    axis=Axis("none", seen=1),
+    drawn=BARS,
 )
-REPLICATION = p.lines(
+REPLICATION = lines(
     "Held leases, by how many masters have them",
     "All should be on all masters. On fewer, one more lost key or master may cost the lease.",
     [ask(f"sum by (masters) ({agent('lockd_leases_on_masters')})", "on {{masters}}")],
-    unit="none",
-    stacked=True,
-    decimals=0,
+    axis=Axis("none", decimals=0),
+    drawn=STACKED,
     # None is red that one master in quarantine brings about, of however many.
     colors={"on 0": RED, "on 1": ORANGE, "on 2": YELLOW, "on 3": PURPLE, "on 4": BLUE, "on 5": GREEN},
 )
-BURN = p.lines(
+BURN = lines(
     "Error budget burn",
-    "How many times faster than 99.9 % availability allows the budget is spent. Above 14.4 over an hour,"
-    " or 6 over six"
-    " hours, somebody is paged.",
+    "How many times faster than 99.9 % availability allows the budget is spent. Above 14.4 over an hour, or"
+    " 6 over six hours, somebody is paged.",
     [
         ask(f"max({recorded(f'cluster:lockd_unavailable:ratio_rate{window}')}) / 0.001", f"over {window}")
         for window in ("1h", "6h", "3d")
     ],
-    unit="suffix: ×",
-    seen=16,
+    axis=Axis("suffix: ×", seen=16),
     thresholds=p.steps((None, "transparent"), (6, ORANGE), (14.4, RED)),
 )
-CANARY = p.lines(
+CANARY = lines(
     "The canary",
     "Each agent takes and gives back a lock of its own all the time: p99 of how long that takes when it"
-    " works, by"
-    " agent. An agent whose line ends has a canary that fails.",
+    " works, by agent. An agent whose line ends has a canary that fails.",
     [ask(CANARY_P99, "{{instance}}")],
-    unit="s",
+    axis=Axis("s"),
 )
 
 BOARD = dashboard(

@@ -19,7 +19,10 @@ def unit_with(limits: dict[str, int], tmp_path: Path) -> dict[str, int]:
     """The numbers that the unit has, with those limits in the inventory."""
     pytest.importorskip("ansible", reason="no Ansible here: make test-lab")
     unit = tmp_path / "unit"
-    variables = {"lockd_settings": {"limits": limits}, "lockd_socket_group": "apps", "ansible_managed": ""}
+    variables = {
+        "lockd_settings": {"limits": limits}, "lockd_socket_group": "apps", "ansible_managed": "",
+        "role_path": str(TEMPLATE.parents[1]),
+    }  # fmt: skip
     (tmp_path / "variables.json").write_text(json.dumps(variables))
     subprocess.run(
         [Path(sys.executable).with_name("ansible"), "localhost", "--connection=local",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,10 @@ import yaml
 from tests.lab.lab import REPOSITORY
 
 ROLES = sorted(path for path in (REPOSITORY / "ansible/roles").iterdir() if path.is_dir())
-# What belongs to the cluster and not to one role comes from the inventory.
-OF_THE_CLUSTER = {"lockd_cluster", "lockd_max_ttl_ms"}
 
 
 def read(path: Path) -> Any:
-    return yaml.safe_load(path.read_text()) or {}
+    return (yaml.safe_load(path.read_text()) or {}) if path.exists() else {}
 
 
 @pytest.fixture(params=ROLES, ids=lambda path: path.name)
@@ -29,7 +28,9 @@ def role(request: pytest.FixtureRequest) -> Path:
 def test_specification_and_defaults_name_the_same_variables(role: Path) -> None:
     options = read(role / "meta/argument_specs.yml")["argument_specs"]["main"]["options"]
     defaults = read(role / "defaults/main.yml")
-    assert set(options) - OF_THE_CLUSTER == set(defaults)
+    assert set(defaults) <= set(options)
+    of_who_uses_it = set(options) - set(defaults)
+    assert [name for name in of_who_uses_it if not options[name].get("required")] == []
 
 
 def test_a_default_in_the_specification_is_the_one_that_counts(role: Path) -> None:
@@ -58,6 +59,21 @@ def test_the_readme_tells_of_the_variables_that_matter(role: Path) -> None:
     text = (role / "README.md").read_text()
     assert text.startswith(f"# {role.name}\n")
     assert "| variable | default | meaning |" in text or role.name == "inventory_check"
+
+
+def test_what_units_note_is_what_plays_compare_and_what_is_removed_at_the_end() -> None:
+    ansible = REPOSITORY / "ansible"
+    noted = [
+        (path.parents[1], note)
+        for path in ansible.glob("roles/*/templates/*.j2")
+        for note in re.findall(r"template_vars=\{'note': '([a-z-]+)'", path.read_text())
+    ]
+    assert len(noted) == 5
+    removed = (ansible / "remove_cluster.yml").read_text()
+    for role, note in noted:
+        tasks = "".join(path.read_text() for path in role.glob("tasks/*.yml"))
+        assert f"started_with_note: {note}\n" in tasks
+        assert f"- /run/{note}.started-with\n" in removed
 
 
 def tasks_of(document: Any) -> Iterator[dict[str, Any]]:

@@ -67,6 +67,6 @@ def test_one_that_is_in_the_inventory_no_more_stops_nobody(
 
 def test_every_play_that_changes_a_cluster_looks_for_that() -> None:
     tasks = ANSIBLE / "tasks"
-    assert "none_shut_out.yml" in (tasks / "answer.yml").read_text()
-    for name in ("look.yml", "before.yml"):
-        assert "answer.yml" in (tasks / name).read_text()
+    assert "none_shut_out.yml" in (tasks / "preflight_cluster.yml").read_text()
+    for name in ("preflight_site.yml", "preflight_day2.yml"):
+        assert "preflight_cluster.yml" in (tasks / name).read_text()

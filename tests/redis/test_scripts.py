@@ -578,6 +578,65 @@ def test_identify_lowers_no_counter(master: Scripted) -> None:
     }
 
 
+# What only plays do, as lockd_admin: the max TTL in an identity
+
+
+PLAYS = Path(scripts.__file__).parent / "scripts" / "plays"
+
+
+def set_max_ttl(master: Scripted, max_ttl_ms: int) -> str:
+    return master.redis.eval(
+        (PLAYS / "set_max_ttl.lua").read_text(), 1, scripts.IDENTITY_KEY, str(max_ttl_ms)
+    )
+
+
+def longest_ttl(master: Scripted) -> str:
+    return master.redis.eval((PLAYS / "longest_ttl.lua").read_text(), 1, scripts.IDENTITY_KEY)
+
+
+def ttls(master: Scripted) -> list[str | None]:
+    """The max TTL of its identity, and the one of before."""
+    return master.redis.hmget(scripts.IDENTITY_KEY, "max_ttl_ms", "was_max_ttl_ms")
+
+
+def test_a_max_ttl_that_is_raised_leaves_none_of_before(master: Scripted) -> None:
+    assert set_max_ttl(master, 90_000) == "changed"
+    assert ttls(master) == ["90000", None]
+    assert longest_ttl(master) == "90000"
+    assert set_max_ttl(master, 90_000) == "same"
+    assert master.redis.hgetall(scripts.IDENTITY_KEY) == IDENTITY.fields | {"max_ttl_ms": "90000"}
+
+
+def test_a_max_ttl_that_is_lowered_is_kept_as_the_one_of_before(master: Scripted) -> None:
+    """Leases that were granted under it live on: nobody may take the master for one of short leases."""
+    assert set_max_ttl(master, 5_000) == "changed"
+    assert ttls(master) == ["5000", str(MAX_TTL_MS)]
+    assert longest_ttl(master) == str(MAX_TTL_MS)
+    identity = Identity.parse(master.redis.hgetall(scripts.IDENTITY_KEY))
+    assert identity is not None
+    assert identity.longest_ttl_ms == MAX_TTL_MS
+
+
+def test_the_largest_of_several_that_were_lowered_is_kept_until_one_is_above_it(master: Scripted) -> None:
+    for max_ttl_ms in (5_000, 2_000, 30_000):
+        assert set_max_ttl(master, max_ttl_ms) == "changed"
+        assert ttls(master) == [str(max_ttl_ms), str(MAX_TTL_MS)]
+    assert set_max_ttl(master, MAX_TTL_MS) == "changed"
+    assert ttls(master) == [str(MAX_TTL_MS), None]
+
+
+def test_a_blank_master_gets_no_max_ttl_and_has_granted_nothing(blank: Scripted) -> None:
+    assert set_max_ttl(blank, 5_000) == "blank"
+    assert longest_ttl(blank) == "0"
+    assert blank.redis.dbsize() == 0
+
+
+def test_what_only_plays_do_is_not_among_what_masters_load() -> None:
+    loaded = {script.text for script in scripts.ALL}
+    assert len(loaded) == len(list(PLAYS.parent.glob("*.lua")))
+    assert loaded.isdisjoint(path.read_bytes() for path in PLAYS.glob("*.lua"))
+
+
 # page
 
 

@@ -1,0 +1,114 @@
+"""Graphs over time: their axis, how their series are drawn, and which of them are limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from dashboards.panels import GREEN, RED, Panel, Target, fixed, given, panel, steps
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What the values are, and which of them are in sight.
+
+    seen: it reaches at least up to there, so that nothing much does not fill the graph.
+    """
+
+    unit: str
+    least: float | None = 0
+    most: float | None = None
+    seen: float | None = None
+    log: bool = False
+    decimals: int | None = None
+
+    @property
+    def scale(self) -> dict[str, Any]:
+        return {"type": "log", "log": 10} if self.log else {"type": "linear"}
+
+    @property
+    def range(self) -> dict[str, Any]:
+        least = None if self.log else self.least
+        return given(min=least, max=self.most, decimals=self.decimals)
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """How the series of a graph are drawn."""
+
+    style: str
+    line: int
+    fill: int
+    stacking: str
+
+
+LINES = Drawn("line", 1, 8, "none")
+BARS = Drawn("bars", 0, 80, "normal")
+# Stacked, the line of what is nothing would lie on top of what is much.
+STACKED = Drawn("line", 0, 60, "normal")
+
+
+def lines(
+    title: str,
+    description: str,
+    targets: Sequence[Target],
+    *,
+    axis: Axis,
+    drawn: Drawn = LINES,
+    thresholds: Mapping[str, Any] | None = None,
+    silence: str | None = None,
+    colors: Mapping[str, str] | None = None,
+    dashed: Sequence[str] = (),
+) -> Panel:
+    """A graph over time. `thresholds` are drawn as lines; `dashed`: series that are limits.
+
+    silence: what it means that there is no series at all, where that is the rule.
+    """
+    defaults = {
+        "unit": axis.unit,
+        "color": {"mode": "palette-classic"},
+        "custom": _custom(axis, drawn, "line+area" if thresholds else "off"),
+        "thresholds": thresholds or steps((None, GREEN)),
+        **given(noValue=silence),
+        **axis.range,
+    }
+    overrides = [_coloured(name, color) for name, color in (colors or {}).items()]
+    overrides += [_limit(name) for name in dashed]
+    config = {"defaults": defaults, "overrides": overrides}
+    return panel("timeseries", title, description, targets, config, _OPTIONS)
+
+
+def _custom(axis: Axis, drawn: Drawn, thresholds: str) -> dict[str, Any]:
+    return {
+        "drawStyle": drawn.style,
+        "lineWidth": drawn.line,
+        "fillOpacity": drawn.fill,
+        "showPoints": "never",
+        "spanNulls": False,
+        "stacking": {"mode": drawn.stacking, "group": "A"},
+        "scaleDistribution": axis.scale,
+        "thresholdsStyle": {"mode": thresholds},
+        **given(axisSoftMax=axis.seen),
+    }
+
+
+_OPTIONS = {
+    "legend": {"displayMode": "list", "placement": "bottom", "showLegend": True, "calcs": []},
+    "tooltip": {"mode": "multi", "sort": "desc"},
+}
+
+
+def _coloured(name: str, color: str) -> dict[str, Any]:
+    return _of_series(name, [{"id": "color", "value": fixed(color)}])
+
+
+def _limit(name: str) -> dict[str, Any]:
+    dash = {"id": "custom.lineStyle", "value": {"fill": "dash", "dash": [8, 6]}}
+    unfilled = {"id": "custom.fillOpacity", "value": 0}
+    return _of_series(name, [dash, unfilled, {"id": "color", "value": fixed(RED)}])
+
+
+def _of_series(name: str, properties: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What holds only for series whose legend begins so."""
+    return {"matcher": {"id": "byRegexp", "options": f"/^{name}/"}, "properties": properties}

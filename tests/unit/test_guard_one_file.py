@@ -109,6 +109,7 @@ def test_a_room_comes_after_those_that_it_needs(tmp_path: Path) -> None:
         ("def ready(): pass\n", "one name for two things: ready"),
         ("for ready in (): pass\n", "one name for two things: ready"),
         ("from json import ready\n", "one name for two things: ready"),
+        ("def open(): pass\n", "one name for two things: open"),
     ],
 )
 def test_what_can_not_be_joined_is_refused(room: str, why: str) -> None:

@@ -16,6 +16,7 @@ their heads, without other names (`import x as y`). What breaks that is refused 
 from __future__ import annotations
 
 import ast
+import builtins
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -110,19 +111,13 @@ def one_file(sources: dict[str, str]) -> str:
     imported = set(chain.from_iterable(room.imported() for room in rooms.values()))
     _check_names(rooms, imported)
     order = TopologicalSorter({name: room.needs() for name, room in rooms.items()}).static_order()
-    return (
-        "\n\n\n".join(
-            [
-                f"#!/usr/bin/python3 -I\n{rooms[FIRST].head()}\n\n{_imports(imported)}",
-                *(rooms[name].text() for name in order),
-            ]
-        )
-        + "\n"
-    )
+    head = f"#!/usr/bin/python3 -I\n{rooms[FIRST].head()}\n\n{_imports(imported)}"
+    return "\n\n\n".join([head, *(rooms[name].text() for name in order)]) + "\n"
 
 
 def _check_names(rooms: dict[str, Room], imported: set[tuple[str, str]]) -> None:
-    given = Counter(name or module for module, name in imported)
+    given = Counter(dir(builtins))
+    given.update(name or module for module, name in imported)
     given.update(chain.from_iterable(room.names() for room in rooms.values()))
     twice = sorted(name for name, count in given.items() if count > 1)
     if twice:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Reason(str, Enum):  # noqa: UP042 - StrEnum came with Python 3.11
+class Reason(str, Enum):
     """Why a master is quarantined: the same words in the log, in STATUS= and as labels."""
 
     FIRST_START = "first_start"  # no record of any start: a new host, or a wiped state folder

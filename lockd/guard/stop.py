@@ -52,13 +52,8 @@ def _rest(guard: Guard) -> tuple[int, str]:
 
 def _say_who_asks(guard: Guard, ask: Ask) -> None:
     if guard.config.password_file is not None:
-        ask(
-            (
-                "AUTH",
-                guard.config.user,
-                read_own(guard.config.password_file, 1_000).decode(errors="replace").strip(),
-            )
-        )
+        password = read_own(guard.config.password_file, 1_000).decode(errors="replace").strip()
+        ask(("AUTH", guard.config.user, password))
 
 
 def _wait_for_rewrites(guard: Guard, ask: Ask) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from lockd.guard.delay import NS_PER_S, quarantine_ns
 from tests.chaos.power import Disk, why_no_disks
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
@@ -24,7 +25,7 @@ from tests.lab.looks import masters, votes
 from tests.lab.waiting import until
 from tests.redis.clock_shim import Clock
 
-DELAY_S = inventory.MAX_TTL_MS * 1.01 / 1000 + 1
+DELAY_S = quarantine_ns(inventory.MAX_TTL_MS) / NS_PER_S
 
 READ = "import sys, urllib.request as r; print(r.urlopen(sys.argv[1], timeout=20).read().decode())"
 LOG_OF_WATCH = "journalctl --no-pager -o cat --lines=20 -u lockd-guard-watch"

@@ -9,14 +9,17 @@ from graphlib import CycleError
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lockd.guard.one_file import HERE, CannotJoin, one_file, shipped
 
+ROLE = HERE.parents[1] / "ansible/roles/restart_guard"
 
-def run(folder: Path, *words: str | Path, **environ: str) -> subprocess.CompletedProcess[str]:
+
+def run(folder: Path, *words: str | Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-I", "-S", *words],
-        cwd=folder, env=environ, capture_output=True, text=True, timeout=60, check=False,
+        cwd=folder, env={}, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
 
 
@@ -64,18 +67,22 @@ def test_every_room_is_in_it(program: Path) -> None:
     assert {name for name in rooms if f"# --- {name}\n" in text} == rooms
 
 
-def test_who_makes_it_again_has_the_same_bytes(program: Path, tmp_path: Path) -> None:
-    """Else each play would restart the watch of each master. The controller needs no lockd for it."""
-    for seed, locale in (("1", "C"), ("2", "en_US.ISO-8859-1")):
-        made = subprocess.run(
-            [sys.executable, "-S", HERE / "one_file.py"],
-            cwd=tmp_path,
-            env={"PYTHONHASHSEED": seed, "LC_ALL": locale, "PYTHONDONTWRITEBYTECODE": "1"},
-            capture_output=True,
-            timeout=60,
-            check=True,
-        )
-        assert made.stdout == program.read_bytes()
+def as_the_play_makes_it() -> list[str]:
+    """The command of the role, with what it has by default."""
+    defaults, tasks = (
+        yaml.safe_load((ROLE / name).read_text()) for name in ("defaults/main.yml", "tasks/install.yml")
+    )
+    [words] = [task["ansible.builtin.command"]["argv"] for task in tasks if "ansible.builtin.command" in task]
+    source = defaults["restart_guard_source"].replace("{{ role_path }}", str(ROLE))
+    python = "{{ ansible_playbook_python }}", sys.executable
+    return [word.replace(*python).replace("{{ restart_guard_source }}", source) for word in words]
+
+
+def test_a_play_makes_the_same_bytes_each_time(program: Path, tmp_path: Path) -> None:
+    """Else it would restart the watches. -I: another order of hashes each time, and no lockd; C: no UTF-8."""
+    command, environ = as_the_play_makes_it(), {"LC_ALL": "C"}
+    made = subprocess.run(command, cwd=tmp_path, env=environ, capture_output=True, timeout=60, check=True)
+    assert made.stdout == program.read_bytes()
 
 
 def test_a_room_comes_after_those_that_it_needs(tmp_path: Path) -> None:
@@ -102,6 +109,7 @@ def test_a_room_comes_after_those_that_it_needs(tmp_path: Path) -> None:
         ("def ready(): pass\n", "one name for two things: ready"),
         ("for ready in (): pass\n", "one name for two things: ready"),
         ("from json import ready\n", "one name for two things: ready"),
+        ("def open(): pass\n", "one name for two things: open"),
     ],
 )
 def test_what_can_not_be_joined_is_refused(room: str, why: str) -> None:

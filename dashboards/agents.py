@@ -19,8 +19,8 @@ CANARY_FAILURES = grown("lockd_canary_seconds_count", 'outcome!="granted"')
 STATES = p.timeline(
     "Can apps of each host have locks?",
     "How many more masters than a quorum vote for its agent, or why it grants nothing. All hosts red: the"
-    " masters. One host"
-    " red: its own path. Refused by the masters: enough have a vote, but the agent's own lock fails.",
+    " masters. One host red: its own path. Refused by the masters: enough have a vote, but the agent's own"
+    " lock fails.",
     [ask(LOCKS_BY_HOST, "{{instance}}")],
     mappings=LOCKS_WORDS,
 )
@@ -153,8 +153,8 @@ CONNECTIONS = lines(
 )
 LIMITS = lines(
     "Refused by a limit",
-    "Which limit of the configuration apps ran into. Raise it, or find who asks for so much: the agent's"
-    " log has the pid.",
+    "Which limit of the configuration apps ran into. Raise it, or find who asks for so much: the agent's log"
+    " has the pid.",
     [
         ask(
             f"sum by (instance, limit) ({per_second('lockd_limit_refusals_total')}) > 0",

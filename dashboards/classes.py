@@ -40,9 +40,8 @@ GAVE_UP_SHARE = f"{rate_by_class('lockd_refusals_total', CONTENDED)} / {DECIDED}
 
 SUMMARY = table(
     "Classes",
-    "One row for each class, the one that waits longest on top. Red: an objective is missed by ten times,"
-    " or leases were"
-    " lost in the time that is shown.",
+    "One row for each class, the one that waits longest on top. Red: an objective is missed by ten times, or"
+    " leases were lost in the time that is shown.",
     Column("class", link=("Only this class", link_to("lockd-classes", "class", "${__data.fields.class}"))),
     [
         Column("waiting", by_class("lockd_waiters")),
@@ -85,8 +84,7 @@ WAITING = lines(
 OLDEST = lines(
     "Longest wait, in objectives of the class",
     "The LOCK that has waited longest, divided by its class's objective. Above 10 it is likely stuck:"
-    " `lockctl holder"
-    " RESOURCE` says behind whom.",
+    " `lockctl holder RESOURCE` says behind whom.",
     [
         ask(
             f"max by (class) ({agent('lockd_oldest_waiter_seconds', OF_CLASS)}) / {OBJECTIVE}",
@@ -176,8 +174,8 @@ HELD = lines(
 )
 MARGIN = lines(
     "Validity left at release, lowest 1 %",
-    "How near to the deadline apps give back. Near 0 some come too late: give them a longer TTL, or"
-    " shorter work.",
+    "How near to the deadline apps give back. Near 0 some come too late: give them a longer TTL, or shorter"
+    " work.",
     [ask(quantile(0.01, "lockd_release_margin_seconds", "class", OF_CLASS), "{{class}}")],
     axis=Axis("s"),
 )
@@ -196,9 +194,8 @@ RENEWALS = lines(
 )
 LOSSES = lines(
     "Lost leases, by reason",
-    "not_renewed: no quorum confirmed it in time. gone: masters had lost it. clocks: "
-    "its host stood still, or clocks were set. forced, max_hold and cut_off (its app ran into a limit) "
-    "were meant.",
+    "not_renewed: no quorum confirmed it in time. gone: masters had lost it. clocks: its host stood still,"
+    " or clocks were set. forced, max_hold and cut_off (its app ran into a limit) were meant.",
     [ask(f"sum by (reason) ({grown('lockd_losses_total', OF_CLASS)})", "{{reason}}")],
     axis=Axis("none", seen=1),
     drawn=BARS,

@@ -27,17 +27,15 @@ MEMORY_SHARE = (
 STATES = p.timeline(
     "What each master is",
     "The worst that any agent says of it. Purple: its guard keeps it out after an unclean restart, until"
-    " every lease that"
-    " it may have voted for is over; that ends by itself. Orange: up, but its clock is not trusted yet."
-    " Red: look.",
+    " every lease that it may have voted for is over; that ends by itself. Orange: up, but its clock is not"
+    " trusted yet. Red: look.",
     [ask(master_state(OF_MASTER), "{{master}}")],
     mappings=MASTER_WORDS,
 )
 SUMMARY = table(
     "Masters",
     "One row for each. `votes` is the share of agents for which it has a vote: between 0 and 100 % some"
-    " hosts can't reach"
-    " it. Round trips and offsets of a master that is down are those of before.",
+    " hosts can't reach it. Round trips and offsets of a master that is down are those of before.",
     Column(
         "master", link=("Only this master", link_to("lockd-masters", "master", "${__data.fields.master}"))
     ),
@@ -80,9 +78,8 @@ VOTES = lines(
 )
 ROUND_TRIPS = lines(
     "Round trip of a vote, p99",
-    "From asking a master to its answer, its fsync included. Red line: a quarter of the time after which"
-    " it is given up."
-    " One slow master costs nothing while the quorum is quick; three do.",
+    "From asking a master to its answer, its fsync included. Red line: a quarter of the time after which it"
+    " is given up. One slow master costs nothing while the quorum is quick; three do.",
     [ask(VOTE_P99, "{{master}}"), ask(f"0.25 * {TIMEOUT}", "limit")],
     axis=Axis("s", log=True),
     dashed=("limit",),
@@ -100,8 +97,8 @@ MEDIANS = lines(
 )
 PROBES = lines(
     "Round trip of a probe, p99",
-    "A probe writes nothing. Slow votes with quick probes are a slow disk; both slow are the network or"
-    " the processor.",
+    "A probe writes nothing. Slow votes with quick probes are a slow disk; both slow are the network or the"
+    " processor.",
     [
         ask(
             quantile(0.99, "lockd_master_round_trip_seconds", "master", OF_MASTER, 'question="probe"'),
@@ -133,8 +130,8 @@ OFFSETS = lines(
 )
 JUMPS = lines(
     "Clock jumps and steps",
-    "Jumps forward that agents saw, and steps that the master's own guard saw. There should be none:"
-    " chrony slews.",
+    "Jumps forward that agents saw, and steps that the master's own guard saw. There should be none: chrony"
+    " slews.",
     [
         ask(
             f"max by (master) ({grown('lockd_master_clock_jumps_total', OF_MASTER)})",
@@ -151,15 +148,14 @@ JUMPS = lines(
 QUARANTINE = lines(
     "Quarantine ends in",
     "How long the guard still keeps a master out. It has to come down to 0 in a straight line; a saw means"
-    " that the"
-    " master crashes again and again.",
+    " that the master crashes again and again.",
     [ask(f"clamp_min({QUARANTINE_LEFT}, 0)", "{{master}}")],
     axis=Axis("s"),
 )
 QUARANTINES = lines(
     "Quarantines begun",
-    "Starts of a master that had to wait, by why. clock_step and unclean_stop are worth a look in its"
-    " host's log.",
+    "Starts of a master that had to wait, by why. clock_step and unclean_stop are worth a look in its host's"
+    " log.",
     [
         ask(
             f"sum by (master, reason) ({grown_at_master('redis_lock_guard_quarantines_total')}) > 0",

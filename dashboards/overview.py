@@ -49,10 +49,9 @@ SAFETY = (
 AVAILABLE = p.stat(
     "Can locks be had?",
     "NO: on no host. NO QUORUM: too few masters have a vote, look at the masters. REFUSED: enough have one,"
-    " but the"
-    " agents' own lock fails all the same, look at the canary and at votes that did not count. NOT ON ALL"
-    " HOSTS: Agents says where and why; orange while an agent only stops. NO MARGIN: the next master that"
-    " fails ends locking.",
+    " but the agents' own lock fails all the same, look at the canary and at votes that did not count. NOT"
+    " ON ALL HOSTS: Agents says where and why; orange while an agent only stops. NO MARGIN: the next master"
+    " that fails ends locking.",
     [ask(LOCKS_OF_THE_WORST, now=True)],
     thresholds=p.steps((None, RED), (1, GREEN)),
     mappings=LOCKS_ANYWHERE_WORDS,
@@ -60,10 +59,9 @@ AVAILABLE = p.stat(
 SAFE = p.stat(
     "Is what is held safe?",
     "LOST: leases lost under their holders in the time that is shown, not renewed in time or gone from the"
-    " masters."
-    " Holders were told, but may have acted meanwhile; fences tell whose writes are too late. AT RISK: an"
-    " alert fires that says that two apps may come to hold one resource: a guard too short or overridden, a"
-    " master that evicts.",
+    " masters. Holders were told, but may have acted meanwhile; fences tell whose writes are too late. AT"
+    " RISK: an alert fires that says that two apps may come to hold one resource: a guard too short or"
+    " overridden, a master that evicts.",
     [ask(SAFETY, now=True)],
     unit="suffix: LOST",
     decimals=0,
@@ -76,8 +74,7 @@ SAFE = p.stat(
 NO_VOTE = p.stat(
     "Masters out",
     "Masters without a vote, as the worst agent sees it. One or two of five may be out: locks go on. Which"
-    " one and why: the bars"
-    " below.",
+    " one and why: the bars below.",
     [ask(f"max({agent('lockd_masters')} - {agent('lockd_masters_voting')})", now=True)],
     unit="none",
     thresholds=p.steps((None, GREEN), (1, ORANGE)),
@@ -110,8 +107,7 @@ FIRING = p.stat(
 LONGEST_WAIT = p.stat(
     "Longest wait now",
     "The LOCK that has waited longest, measured in the objective of its class: above 10 it is likely stuck"
-    " behind"
-    " a holder that never ends. Contention is no outage: see Classes for who waits.",
+    " behind a holder that never ends. Contention is no outage: see Classes for who waits.",
     [
         ask(
             f"max({agent('lockd_oldest_waiter_seconds', NOT_CANARY)}"
@@ -127,9 +123,8 @@ LONGEST_WAIT = p.stat(
 
 MASTERS = p.timeline(
     "What each master is",
-    "The worst that any agent says of it. Purple: its guard keeps it out after an unclean restart; that"
-    " ends by itself."
-    " Orange: up, but its clock can't be trusted yet. Red: somebody has to look, see Masters.",
+    "The worst that any agent says of it. Purple: its guard keeps it out after an unclean restart; that ends"
+    " by itself. Orange: up, but its clock can't be trusted yet. Red: somebody has to look, see Masters.",
     [ask(master_state(), "{{master}}")],
     mappings=MASTER_WORDS,
 )
@@ -179,8 +174,7 @@ ALERTS = table(
 ANSWERED = lines(
     "What LOCKs got",
     "Granted; contended (held by another: TAKEN or TIMEOUT, no outage); unavailable (NOQUORUM or CLOCK: an"
-    " outage);"
-    " rejected (a policy, a limit, or bad input).",
+    " outage); rejected (a policy, a limit, or bad input).",
     [
         ask(f"sum({per_second('lockd_grants_total')})", "granted"),
         ask(f"sum({per_second('lockd_refusals_total', CONTENDED)})", "contended"),
@@ -194,8 +188,7 @@ ANSWERED = lines(
 UNAVAILABLE_SHARE = lines(
     "Unavailable share of answers",
     "Answers that were NOQUORUM or CLOCK, of all that masters had to decide. The objective is 0.1 % over a"
-    " month;"
-    " the red line is where 14.4 times that burns, and a page goes out.",
+    " month; the red line is where 14.4 times that burns, and a page goes out.",
     [ask(f"sum({per_second('lockd_refusals_total', UNAVAILABLE)}) / ({ANSWERS})", "unavailable")],
     axis=Axis("percentunit", seen=0.02),
     thresholds=p.steps((None, "transparent"), (0.0144, RED)),
@@ -204,8 +197,7 @@ UNAVAILABLE_SHARE = lines(
 WAITS = lines(
     "How long a granted LOCK took",
     "From a LOCK to its grant, over all classes but the canary. The median is the masters' round trip; a"
-    " high 99th"
-    " percentile with a low median is contention, both high are slow masters.",
+    " high 99th percentile with a low median is contention, both high are slow masters.",
     [
         ask(quantile(q, "lockd_wait_seconds", "cluster", 'outcome="granted"', NOT_CANARY), f"p{q * 100:g}")
         for q in (0.5, 0.99)
@@ -236,9 +228,8 @@ REPLICATION = lines(
 )
 BURN = lines(
     "Error budget burn",
-    "How many times faster than 99.9 % availability allows the budget is spent. Above 14.4 over an hour,"
-    " or 6 over six"
-    " hours, somebody is paged.",
+    "How many times faster than 99.9 % availability allows the budget is spent. Above 14.4 over an hour, or"
+    " 6 over six hours, somebody is paged.",
     [
         ask(f"max({recorded(f'cluster:lockd_unavailable:ratio_rate{window}')}) / 0.001", f"over {window}")
         for window in ("1h", "6h", "3d")
@@ -249,8 +240,7 @@ BURN = lines(
 CANARY = lines(
     "The canary",
     "Each agent takes and gives back a lock of its own all the time: p99 of how long that takes when it"
-    " works, by"
-    " agent. An agent whose line ends has a canary that fails.",
+    " works, by agent. An agent whose line ends has a canary that fails.",
     [ask(CANARY_P99, "{{instance}}")],
     axis=Axis("s"),
 )

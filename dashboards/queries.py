@@ -63,8 +63,7 @@ def recorded(rule: str, *more: str) -> str:
 
 
 # What a master is, as a number: the larger, the worse. `clock` and `quarantined` are no states of the agent:
-# the one is
-# `up` without a vote, the other is known to the guard only, and is `down` to agents.
+# the one is `up` without a vote, the other is known to the guard only, and is `down` to agents.
 MASTER_STATES = (
     "up", "connecting", "loading", "stalled", "clock", "blank", "unidentified", "foreign", "misplaced",
     "other_format", "other_members", "replaced", "outdated", "copied",

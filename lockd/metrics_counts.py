@@ -20,8 +20,8 @@ meant."""
 RELEASE_REASONS = ("released", "expired", "app gone", "forced")
 
 GRANTED, CONTENDED, UNAVAILABLE, REJECTED = OUTCOMES = ("granted", "contended", "unavailable", "rejected")
-"""How a LOCK ends. Contention is no outage, and an outage no contention; rejected is what the asker
-did wrong, or a limit that was hit."""
+"""How a LOCK ends. Contention is no outage, and an outage no contention; rejected is what the asker did
+wrong, or a limit that was hit."""
 _OUTCOME_OF = {
     "TAKEN": CONTENDED,
     "TIMEOUT": CONTENDED,

@@ -121,8 +121,8 @@ class Locks:
         self._move_on(queue, now_ns)
 
     def _abandon(self, queue: Queue, now_ns: int) -> None:
-        """Nobody wants what this attempt may still bring: it is given back wherever it may have landed (rule
-        3)."""
+        """Nobody wants what this attempt may still bring: it is given back wherever it may have landed
+        (rule 3)."""
         attempt = queue.attempt
         assert attempt is not None
         queue.attempt = None
@@ -649,8 +649,8 @@ class Locks:
             self._end(lease, "released", now_ns)
 
     def holder_gone(self, lease: Lease, now_ns: int) -> None:
-        """The app that held a session lock is dead: it is free at once, or after its class's lock_delay (rule
-        13)."""
+        """The app that held a session lock is dead: it is free at once, or after its class's lock_delay
+        (rule 13)."""
         if lease.standing is Standing.OVER:
             return
         if lease.holder.lock_delay_ms and lease.standing is Standing.HELD:

@@ -19,8 +19,8 @@ def deadline_ns(t1_ns: int, ttl_ms: int) -> int:
 
 
 def longest_ttl_ms(span_ns: int) -> int:
-    """The largest TTL whose deadline comes no later than `span_ns` after its T1; 0 when there is none (rule
-    7)."""
+    """The largest TTL whose deadline comes no later than `span_ns` after its T1; 0 when there is none
+    (rule 7)."""
     return max(0, (span_ns + DRIFT_FLOOR_NS) * DRIFT_DEN // (NS_PER_MS * (DRIFT_DEN - DRIFT_NUM)))
 
 

@@ -251,8 +251,8 @@ class Master(Process):
             self._sync()
 
     def step_clock(self, by_ns: int) -> None:
-        """Somebody sets the wall clock. On a step forward the guard restarts the master into quarantine (rule
-        11b)."""
+        """Somebody sets the wall clock. On a step forward the guard restarts the master into quarantine
+        (rule 11b)."""
         self.clock.wall_off_ns += by_ns
         self.stepped_ns = self.world.now_ns
         self.stepped_back = self.stepped_back or by_ns < 0

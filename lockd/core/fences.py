@@ -14,6 +14,7 @@ for ever. So a hint is kept near the median of the masters' clocks, masters refu
 master that names such a fence has no vote (answers.py).
 """
 
+from collections.abc import Iterable, Mapping
 from zlib import crc32
 
 SLOTS = 4096
@@ -48,6 +49,16 @@ def largest_sane(clock_us: int) -> int:
 def is_right_counter(shown: str, most: int) -> bool:
     """Whether a counter as a master stores it can go on counting. most: the largest sane fence."""
     return shown.isascii() and shown.isdigit() and len(shown) <= 16 and int(shown) + BLOCK <= most
+
+
+def largest_known(readings: Iterable[Mapping[int, int]], most: int) -> dict[int, int]:
+    """By slot, the largest that any of these shows. What can't be right (above most) is not taken over."""
+    largest: dict[int, int] = {}
+    for reading in readings:
+        for slot, value in reading.items():
+            if 0 <= slot < SLOTS and largest.get(slot, 0) < value <= most:
+                largest[slot] = value
+    return largest
 
 
 class FenceHints:

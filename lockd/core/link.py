@@ -147,6 +147,11 @@ class Link:
         self._dropped = ""
         self._unfit = False
 
+    @property
+    def identity(self) -> Identity | None:
+        """As it was read last."""
+        return self.facts.identity if self.facts is not None else None
+
     # What whoever carries the bytes does for it
 
     def hang_up(self) -> None:
@@ -575,7 +580,7 @@ class Link:
 
     def shows_another(self, electorate: object) -> bool:
         """So that an agent with nothing to do knows of a member that was admitted before somebody asks it."""
-        identity = self.facts.identity if self.facts is not None else None
+        identity = self.identity
         return (
             identity is not None and identity.format == FORMAT and electorate != identity.electorate.encode()
         )

@@ -25,10 +25,10 @@ from lockd.core.ballots import Ballot
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
-from lockd.core.membership import State
+from lockd.core.membership import State, highest_counters
 from lockd.core.ports import Chance, Extended, Limits, Refusal
 from lockd.dev.processes import LOOPBACK
-from lockd.masters import identifying, scripts
+from lockd.masters import changes, scripts
 from lockd.masters.aside import Credentials, ask_as
 from lockd.masters.failures import MasterError
 from lockd.masters.fleet import Fleet
@@ -321,8 +321,9 @@ def test_a_master_with_one_wrong_counter_is_none_that_an_admitted_one_begins_fro
         counter = wiped.store.counters[slot_of(R)]
         world.bad.store.counters[slot_of(R) ^ 1] = SANE_MOST + 5
         others = world.fleet.links[:4]
-        readings = await asyncio.gather(*(identifying.counters_of(link) for link in others))
-        counters = identifying.begin_from(world.fleet, readings)
+        readings = await asyncio.gather(*(changes.counters_of(link) for link in others))
+        most = world.fleet.clocks.largest_sane_fence(boottime_ns())
+        counters = highest_counters(readings, world.fleet.quorum, most)
         assert counters[slot_of(R)] >= counter
         assert max(counters.values()) < now() + COUNTER_AHEAD_US
 

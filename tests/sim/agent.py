@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lockd.core.ballots import Release
 from lockd.core.leases import Lease
@@ -15,6 +15,9 @@ from tests.sim.link import Link
 from tests.sim.master import HANG_UP, Master
 from tests.sim.network import Connection, Path
 from tests.sim.world import MS, Clock, Process, World
+
+if TYPE_CHECKING:
+    from tests.sim.changes import Carrier
 
 BEAT_NS = 200 * MS
 CERTAIN_NS = 100 * MS
@@ -78,6 +81,8 @@ class Agent(Process):
         for link in self.fleet.links:
             self.wake_after(int(self.dice.uniform(0, 5) * MS), link.connect)
         self.wake_after(BEAT_NS, self._beat)
+        self.changes: Carrier | None = None
+        """What it does for an operator."""
 
     def _token(self) -> bytes:
         """128 bits of the system's randomness; here they come from the seed."""

@@ -69,12 +69,12 @@ class Cluster:
             for i in range(shape.masters)
         ]
         names = [master.name for master in self.masters]
-        for master in self.masters:
+        for master in self.masters if shape.formed else ():
             identity = first_identity(master.name, names, shape.max_ttl_ms)
             master.store.identify("", identity.fields, {})
             master.disk_is_in_sync()
         self.agents = [self._agent(i) for i in range(shape.agents)]
-        self.operator = Operator(world, self.agents, shape.max_ttl_ms)
+        self.operator = Operator(world, self.agents, shape.max_ttl_ms, unused=not shape.formed)
         self.store = FenceStore(world, store_checks_fences)
         self._numbers = count(1)
         self.habits = Habits(

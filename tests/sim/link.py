@@ -35,11 +35,13 @@ class Patience:
 class Call:
     """core.link.Call: a question of the agent's own, and what to do with the answer."""
 
-    def __init__(self, heard: Callable[[Any], None]) -> None:
+    def __init__(self, heard: Callable[[Any], None], failed: Callable[[str], None]) -> None:
         self.take = heard
+        self.fail = failed
 
-    def fail(self, why: str) -> None:
-        """The connection broke: whoever asked asks again on the next one."""
+
+def _asked_again(why: str) -> None:
+    """The connection broke: whoever asked asks again on the next one."""
 
 
 class Link(link.Link):
@@ -82,8 +84,17 @@ class Link(link.Link):
 
     # Asking
 
-    def call(self, kind: str, heard: Callable[[Any], None], *more: Any) -> None:
-        self.ask((Call(heard), (kind, None, *more), self._agent.boot_ns()))
+    def call(
+        self,
+        kind: str,
+        heard: Callable[[Any], None],
+        *more: Any,
+        failed: Callable[[str], None] = _asked_again,
+    ) -> None:
+        if self.connection is None:
+            failed("not connected")
+        else:
+            self.ask((Call(heard, failed), (kind, None, *more), self._agent.boot_ns()))
 
     def sent(self) -> Iterator[tuple[Connection, tuple[Any, ...]]]:
         """What goes out at the end of a turn."""
@@ -137,12 +148,14 @@ class Link(link.Link):
         if self.connection is not None:
             return
         self.connects(self._agent.boot_ns())
-        connection = self.connection = Connection(
-            self._agent.host, self._there, self._back, self._agent.machine(self.index).hear, self._arrived
-        )
+        connection = self.connection = self.another_connection(self._arrived)
         self._agent.wake_after(CONNECT_NS, self._connect_timed_out, connection)
         self.call("connect", self._connected)
         self.call("facts", self._facts_came)
+
+    def another_connection(self, arrived: Callable[[Connection, Any], None]) -> Connection:
+        machine = self._agent.machine(self.index)
+        return Connection(self._agent.host, self._there, self._back, machine.hear, arrived)
 
     def _connect_timed_out(self, connection: Connection) -> None:
         if connection is self.connection and not self.introduced:
@@ -214,3 +227,12 @@ class Link(link.Link):
     def inspect_soon(self) -> None:
         if self.introduced:
             self.call("facts", self._facts_came)
+
+    def inspect(self, looked: Callable[[], None]) -> None:
+        """The same for somebody who waits for it, whether it works or not."""
+
+        def facts_came(facts: Facts) -> None:
+            self._facts_came(facts)
+            looked()
+
+        self.call("facts", facts_came, failed=lambda _: looked())

@@ -103,6 +103,10 @@ class Master(Process):
             if old is not None:
                 self._close(old)
             return None
+        if kind == "field":
+            return self.store.identity.get(more[0])
+        if kind in ("copied", "identify") and self.refusing:
+            return ERROR
         if kind == "copied":
             self.store.copied = True
             return None

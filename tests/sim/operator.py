@@ -1,37 +1,35 @@
-"""The operator: has an agent admit each blank master, and bring up to date what was away, again and again.
-
-What an agent does for him is lockd/masters/admission.py on virtual time; the steps themselves are the
-product's (lockd/core/admission.py).
-"""
+"""The operator: has agents form the cluster, admit each blank master, bring up to date what was away, and
+begin anew where a quorum lost its data, again and again."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from functools import partial
 
-from lockd.core.admission import Numbered, Ready, Renumber, TooFewOthers, brought_up, next_step
-from lockd.core.ballots import bits
-from lockd.core.identities import Identity, Members, voting_together
-from lockd.core.membership import State, TooFewReadings, highest_counters, wait_for_blank
-from lockd.core.recovery import counters_after_loss, is_left
+from lockd.core.changes.admitting import admit
+from lockd.core.changes.forming import form
+from lockd.core.changes.recovering import recover
+from lockd.core.membership import State
 from lockd.core.validity import settle_ns
-from tests.sim.world import MS, SECOND, World
-
-if TYPE_CHECKING:
-    from tests.sim.agent import Agent
-    from tests.sim.link import Link
+from tests.sim.agent import Agent
+from tests.sim.changes import Carrier, Change
+from tests.sim.link import Link
+from tests.sim.world import SECOND, World
 
 ASK_EVERY_NS = 1 * SECOND
-ANSWER_NS = 250 * MS
 
 
 class Operator:
-    """He asks one agent until it is done, or has had time enough; then the next."""
+    """He asks one agent until it is done, or has had time enough; then the next. He does what he is told by
+    those who refuse."""
 
-    def __init__(self, world: World, agents: list[Agent], max_ttl_ms: int) -> None:
+    def __init__(self, world: World, agents: list[Agent], max_ttl_ms: int, *, unused: bool) -> None:
+        """unused: no agent has ever used the masters."""
         self._world = world
         self._agents = agents
         self._max_ttl_ms = max_ttl_ms
+        self._unused = unused
+        self._recovers = False
+        self._dice = world.dice("operator")
         self._turn = 0
         self._patience_ns = settle_ns(max_ttl_ms) + 3 * SECOND
         self._asked_since_ns = 0
@@ -46,171 +44,43 @@ class Operator:
         self._world.after(ASK_EVERY_NS, self._ask)
 
     def _work_for(self, agent: Agent) -> bool:
-        """Whether this agent sees something to be done; it is told to."""
-        links = [link for link in agent.fleet.links if link.introduced]
-        if Recovery.is_needed(agent):
-            agent.take(self, Recovery(agent, self._max_ttl_ms).try_it)
-            return True
-        for link in links:
-            if link.state in (State.BLANK, State.OUTDATED):
-                agent.take(self, Change(agent, link, self._max_ttl_ms).begin)
-                return True
-        return False
+        """Whether this agent is at work, or sees something to be done; it is told to."""
+        if agent.changes is None and (change := self._change(agent)) is not None:
+            by_user = self._dice.random() < 0.5
+            ended = partial(self._ended, agent)
+            agent.changes = Carrier(agent, change, self._max_ttl_ms, by_user=by_user, ended=ended)
+            agent.take(self, agent.changes.begin)
+        return agent.changes is not None
 
+    def _change(self, agent: Agent) -> Change | None:
+        fleet = agent.fleet
+        if sum(_is(link, State.UP) for link in fleet.links) >= fleet.quorum:
+            self._unused = False
+            link = next((link for link in fleet.links if _is(link, State.BLANK, State.OUTDATED)), None)
+            return None if link is None else partial(admit, name=fleet.name(link.index))
+        if not self._are_there(agent):
+            return None
+        known = agent.locks.known_counters()
+        if self._recovers:
+            return partial(recover, known=known)
+        return partial(form, unused=self._unused, known=known)
 
-class Change:
-    """One ADMIT, as an agent carries it out."""
-
-    def __init__(self, agent: Agent, link: Link, max_ttl_ms: int) -> None:
-        self._agent = agent
-        self._link = link
-        self._fleet = agent.fleet
-        self._max_ttl_ms = max_ttl_ms
-        self._quorum = len(self._fleet.links) // 2 + 1
-        self._readings: list[dict[int, int]] = []
-        self._written = 0
-
-    def begin(self) -> None:
-        """First of all it looks at all of them again."""
-        for link in self._fleet.links:
-            link.inspect_soon()
-        self._agent.wake_after(ANSWER_NS, self._go_on)
-
-    def _go_on(self) -> None:
-        if self._link.state is State.BLANK and self._link.introduced:
-            self._step()
-        elif self._link.state is State.OUTDATED and self._link.introduced:
-            self._bring_up()
-
-    def _others(self) -> dict[int, Identity]:
-        shown = [
-            link.facts.identity
-            if link is not self._link
-            and link.introduced
-            and link.facts
-            and link.state in (State.UP, State.STALLED)
-            else None
-            for link in self._fleet.links
-        ]
-        return {i: of for i in bits(voting_together(shown)) if (of := shown[i]) is not None}
-
-    def _step(self) -> None:
-        link, name = self._link, self._fleet.name(self._link.index)
-        now_ns = self._agent.boot_ns()
-        try:
-            step = next_step(
-                name, self._others(), self._quorum, link.numbered, link.elsewhere,
-                link.blank_since_ns or now_ns, self._max_ttl_ms, now_ns,
-            )  # fmt: skip
-        except TooFewOthers:
-            return
-        if isinstance(step, Renumber):
-            self._renumber(step)
-        elif isinstance(step, Ready):
-            self._let_in(step)
-
-    def _renumber(self, step: Renumber) -> None:
-        for i, members in step.lists.items():
-            self._write(self._fleet.links[i], members_of(self._fleet.links[i]).with_members(members))
-        self._agent.wake_after(ANSWER_NS, self._renumbered, step.number)
-
-    def _renumbered(self, number: int) -> None:
-        if self._written >= self._quorum:
-            self._link.numbered = Numbered(number, self._agent.boot_ns())
-            self._link.elsewhere.was_here()
-
-    def _write(self, link: Link, identity: Identity) -> None:
-        shown = members_of(link).electorate
-        link.call("identify", self._heard(link), shown, identity.list_fields, {})
-
-    def _heard(self, link: Link) -> Callable[[int], None]:
-        def heard(written: int) -> None:
-            self._written += written
-            link.inspect_soon()
-
-        return heard
-
-    def _let_in(self, ready: Ready) -> None:
-        for i in ready.numbered:
-            if self._fleet.electorate.trusted >> i & 1 and self._fleet.links[i].connection is not None:
-                self._fleet.links[i].call("counters", self._readings.append)
-        # Who doesn't answer in time is not waited for.
-        self._agent.wake_after(ANSWER_NS, self._counted, ready)
-
-    def _counted(self, ready: Ready) -> None:
-        try:
-            most = self._fleet.clocks.largest_sane_fence(self._agent.boot_ns())
-            counters = highest_counters(self._readings, self._quorum, most)
-        except TooFewReadings:
-            return
-        others, link = list(self._others().values()), self._link
-        if others and link.introduced and link.state is State.BLANK:
-            new = Identity(
-                others[0].cluster, self._fleet.name(link.index), self._max_ttl_ms,
-                cluster_id=others[0].cluster_id, members=ready.members,
-            )  # fmt: skip
-            link.call("identify", self._heard(link), "", new.fields, counters)
-
-    def _bring_up(self) -> None:
-        identity, others = members_of(self._link), self._others()
-        members = brought_up(identity, others.values()) if len(others) >= self._quorum else None
-        if members is not None:
-            self._write(self._link, identity.with_members(members))
-
-
-class Recovery:
-    """lockctl cluster recover: where no quorum votes together, and a part is blank."""
-
-    def __init__(self, agent: Agent, max_ttl_ms: int) -> None:
-        self._agent = agent
-        self._max_ttl_ms = max_ttl_ms
-        self._readings: list[dict[int, int]] = []
-
-    @staticmethod
-    def is_needed(agent: Agent) -> bool:
+    def _are_there(self, agent: Agent) -> bool:
+        """By the list of all masters, which not every agent has."""
         links = agent.fleet.links
-        states = [link.state if link.introduced else None for link in links]
-        return (
-            all(link.introduced and (link.state is State.BLANK or has_data(agent, link)) for link in links)
-            and State.BLANK in states
-            and states.count(State.UP) < len(links) // 2 + 1
-            and states.count(State.BLANK) < len(links)
-        )
+        listed = len(agent.listed) == len(agent.machines)
+        return listed and all(link.introduced and link.state in _MAY_BE_FORMED for link in links)
 
-    def try_it(self) -> None:
-        blank = [link for link in self._agent.fleet.links if link.state is State.BLANK]
-        now_ns = self._agent.boot_ns()
-        since_ns = [link.blank_since_ns or now_ns for link in blank]
-        if not blank or wait_for_blank(since_ns, self._max_ttl_ms, now_ns).remaining_ms:
-            return
-        for link in self._agent.fleet.links:
-            if has_data(self._agent, link) and link.introduced:
-                link.call("counters", self._readings.append)
-        self._agent.wake_after(ANSWER_NS, self._begin_anew)
-
-    def _begin_anew(self) -> None:
-        if not self.is_needed(self._agent):
-            return
-        fleet, now_ns = self._agent.fleet, self._agent.boot_ns()
-        counters = counters_after_loss(
-            self._readings, fleet.clocks.median_us(now_ns), fleet.clocks.largest_sane_fence(now_ns)
-        )
-        cluster_id = f"{self._agent.dice.getrandbits(128):032x}"
-        for link in sorted(fleet.links, key=lambda link: link.state is State.BLANK):
-            new = Identity(
-                fleet.configured.cluster, fleet.name(link.index), self._max_ttl_ms,
-                cluster_id=cluster_id, members=Members.first(fleet.configured.names),
-            )  # fmt: skip
-            shown = "" if link.state is State.BLANK else members_of(link).electorate
-            link.call("identify", lambda _, link=link: link.inspect_soon(), shown, new.fields, counters)
+    def _ended(self, agent: Agent, how: str) -> None:
+        agent.changes = None
+        if how in ("formed", "already", "recovered"):
+            self._unused = self._recovers = False
+        elif " " in how and "do the same again" not in how:
+            self._recovers = not self._recovers
 
 
-def has_data(agent: Agent, link: Link) -> bool:
-    identity = link.facts.identity if link.facts is not None else None
-    return is_left(link.state, identity, agent.fleet.configured.cluster)
+_MAY_BE_FORMED = (State.BLANK, State.UP, State.FOREIGN, State.OUTDATED, State.REPLACED)
 
 
-def members_of(link: Link) -> Identity:
-    assert link.facts is not None
-    assert link.facts.identity is not None
-    return link.facts.identity
+def _is(link: Link, *states: State) -> bool:
+    return link.introduced and link.state in states

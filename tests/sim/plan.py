@@ -106,6 +106,8 @@ class Shape:
     chaos_ms: int
     beat_ms: int = 0
     """When set, all apps ask together, as often as that, as what cron starts on many hosts does."""
+    formed: bool = True
+    """Whether the masters have their identities when the run begins."""
 
     @property
     def max_ttl_ms(self) -> int:

@@ -2,14 +2,19 @@
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from lockd.clock import boottime_ns
-from lockd.masters import admission, formation, survey
+from lockd.core.changes.admitting import admit
+from lockd.core.changes.forming import form
+from lockd.core.changes.ground import Ground
+from lockd.core.changes.recovering import recover
+from lockd.core.changes.steps import NotPossible, OwnClockIsWrong, Progress, Steps
+from lockd.core.changes.upgrading import upgrade
+from lockd.masters import changes, survey
 from lockd.masters.aside import Credentials
-from lockd.masters.identifying import NotPossible, Progress
 from lockd.server.commands import catalog
 from lockd.server.commands.arguments import BadRequest, resource_in
 from lockd.server.resp import replies
@@ -19,6 +24,7 @@ if TYPE_CHECKING:
     from lockd.server.agent import Agent
 
 _WAYS_TO_FORM = (b"UNUSED", b"RECOVER", b"UPGRADE")
+_Change = Callable[[Ground], Steps[Progress]]
 _DENIED_OPERATOR = (
     "DENIED this is for operators on this host: root, the agent's own user, or a member of admin_group"
 )
@@ -107,29 +113,28 @@ class Operators:
 
     async def form(self, session: Session, how: bytes, writer: Credentials | None) -> bytes:
         """how: empty, or a word of FORM that says of what."""
-        fleet, known = self._agent.fleet, self._agent.locks.known_counters()
-        work: dict[bytes, Callable[[], Awaitable[Progress]]] = {
-            b"": lambda: formation.form(fleet, False, known, writer),
-            b"UNUSED": lambda: formation.form(fleet, True, known, writer),
-            b"RECOVER": lambda: formation.recover(fleet, known, writer),
-            b"UPGRADE": lambda: formation.upgrade(fleet, writer),
+        known = self._agent.locks.known_counters()
+        change: dict[bytes, _Change] = {
+            b"": partial(form, unused=False, known=known),
+            b"UNUSED": partial(form, unused=True, known=known),
+            b"RECOVER": partial(recover, known=known),
+            b"UPGRADE": upgrade,
         }
         what = " ".join(word for word in ("form", how.decode().lower()) if word)
-        return await self._change(session, what, work[how])
+        return await self._change(session, what, change[how], writer)
 
     async def admit(self, session: Session, name: str, writer: Credentials | None) -> bytes:
-        return await self._change(
-            session, f"admit {name}", lambda: admission.admit(self._agent.fleet, name, writer)
-        )
+        return await self._change(session, f"admit {name}", partial(admit, name=name), writer)
 
-    async def _change(self, session: Session, what: str, work: Callable[[], Awaitable[Progress]]) -> bytes:
+    async def _change(
+        self, session: Session, what: str, change: _Change, writer: Credentials | None
+    ) -> bytes:
         peer = session.peer
-        if (slewed := self._agent.fleet.own_clock) is not None:
-            # Forming and admitting wait for what this clock can't measure (rule 11e).
-            return replies.error(f"CLOCK {slewed}, nothing was changed: ask again when it is right")
         async with self._one_change:
             try:
-                progress = await work()
+                progress = await changes.carry_out(self._agent.fleet, change, writer)
+            except OwnClockIsWrong as why:
+                return replies.error(f"CLOCK {why}, nothing was changed: ask again when it is right")
             except NotPossible as why:
                 self._agent.log.always(
                     "membership_refused", what=what, why=str(why), by_pid=peer.pid, by_uid=peer.uid

@@ -6,8 +6,8 @@ from unittest.mock import Mock
 
 from lockd.config.model import Config
 from lockd.core.membership import State
+from lockd.masters.changes import look_again
 from lockd.masters.fleet import Fleet
-from lockd.masters.identifying import look_again
 
 
 def blank_fleet(connect_ms: int) -> Fleet:

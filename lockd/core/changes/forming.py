@@ -1,0 +1,124 @@
+"""Forming a cluster of blank masters (rule 8).
+
+Forming that was broken off is not gone on with by its id, but begun anew with another, also on the masters
+that have the first: one of them may have been replaced meanwhile by another machine of its name, which would
+get the same number under the same id. Two quorums could then be found, one through each of the two. A master
+that was replaced is left with an id that no other has.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from hashlib import sha256
+
+from lockd.core.changes.founding import first_identity, wait_for, write_all
+from lockd.core.changes.ground import Ground, look_again, shown_by
+from lockd.core.changes.steps import NotPossible, Progress, ReadCounters, ReadField, Rest, Steps, Unread
+from lockd.core.fences import largest_known
+from lockd.core.link import Link
+from lockd.core.membership import State
+
+_BEGUN_FROM = "begun_from"
+"""The field of an identity that says which counters were written with it."""
+
+
+def form(ground: Ground, unused: bool, known: Mapping[int, int]) -> Steps[Progress]:
+    """Write the identities of a new cluster. All masters must be there, blank and distinct.
+
+    Five wiped masters look like five new ones, so a max TTL is waited out first, unless the operator says
+    that no agent has ever used them (unused). For the same reason their fence counters begin from the largest
+    that is known: what this agent has seen since it started (known). Raises NotPossible.
+    """
+    ground.heed_own_clock()
+    yield from look_again()
+    if {link.state for link in ground.links} == {State.UP}:
+        return Progress("already")
+    blank = [link for link in ground.links if link.state is State.BLANK and link.introduced]
+    begun = [link for link in ground.links if link not in blank]
+    yield from _refuse_others(ground, begun)
+    ground.refuse_twins(blank)
+    if blank and not unused:
+        wait = wait_for(ground, blank, ground.max_ttl_ms)
+        if wait.remaining_ms:
+            return wait
+    if begun:
+        yield from _let_others_finish(ground)
+        yield from _take_votes_from(ground, begun)
+    yield from _write(ground, begun, blank, known)
+    return Progress("formed")
+
+
+def _refuse_others(ground: Ground, links: Sequence[Link]) -> Steps[None]:
+    """Than those that were begun."""
+    wrong = yield from _not_begun(ground, links)
+    if wrong:
+        raise NotPossible(
+            "a cluster is formed of blank masters that are all there, nothing was changed: "
+            f"{ground.reasons(wrong)}{_way_back(ground)}"
+        )
+
+
+def _let_others_finish(ground: Ground) -> Steps[None]:
+    """Some masters have been begun: who is at it now makes progress meanwhile."""
+    before = [shown_by(link) for link in ground.links]
+    yield Rest(ground.patience_ns)
+    yield from look_again()
+    if [shown_by(link) for link in ground.links] != before:
+        raise NotPossible("somebody else is forming it: do the same again when they are done")
+
+
+def _take_votes_from(ground: Ground, begun: Sequence[Link]) -> Steps[None]:
+    """Each gets an id that no other has, so that none of them votes with anybody. Only then is it certain
+    that none has voted: else a lease could rest on it and on machines that are not among these any more."""
+    own: dict[Link, str] = {}
+    for link in begun:
+        new = first_identity(ground, link, ground.new_id(), ground.max_ttl_ms)
+        yield from ground.write(link, shown_by(link), new.fields)
+        own[link] = new.electorate
+    yield from look_again()
+    voted = yield from _not_begun(ground, begun)
+    if used := [link for link in begun if shown_by(link) != own[link] or link in voted]:
+        raise NotPossible(
+            f"{ground.names(used)} voted meanwhile: look again, lockctl doctor says what to do"
+            f"{_way_back(ground)}"
+        )
+
+
+def _write(
+    ground: Ground, begun: Sequence[Link], blank: Sequence[Link], known: Mapping[int, int]
+) -> Steps[None]:
+    readings = yield from ground.counters_of(begun)
+    counters = largest_known([known, *readings], ground.fleet.clocks.largest_sane_fence(ground.now_ns()))
+    begun_from = {_BEGUN_FROM: _digest_of(counters)} if counters else {}
+    # A quorum may vote before the last is written: a blank one can be admitted then, the others can't.
+    yield from write_all(ground, [*begun, *blank], ground.max_ttl_ms, counters, begun_from)
+
+
+def _not_begun(ground: Ground, links: Iterable[Link]) -> Steps[list[Link]]:
+    found = []
+    for link in links:
+        if not (yield from _is_begun(ground, link)):
+            found.append(link)
+    return found
+
+
+def _is_begun(ground: Ground, link: Link) -> Steps[bool]:
+    """A master that got its identity when forming was interrupted: it holds nothing else but the counters
+    that it began from, so it never voted, and counts as blank."""
+    if link.facts is None or not ground.is_left(link):
+        return False
+    if link.facts.keys != 2:
+        return link.facts.keys == 1
+    begun_from = yield ReadField(link.index, _BEGUN_FROM)
+    counters = (yield ReadCounters([link.index]))[link.index]
+    return not isinstance(counters, Unread) and begun_from == _digest_of(counters)
+
+
+def _digest_of(counters: Mapping[int, int]) -> str:
+    return sha256(repr(sorted(counters.items())).encode()).hexdigest()
+
+
+def _way_back(ground: Ground) -> str:
+    """Where a part has its data, forming is not it."""
+    with_data = sum(ground.is_left(link) for link in ground.links)
+    if with_data >= ground.quorum or not with_data:
+        return ""
+    return ". To start anew with those that have their data: lockctl cluster recover"

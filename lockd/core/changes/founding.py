@@ -1,0 +1,41 @@
+"""Making masters a new cluster, in which nothing that was admitted to another counts."""
+
+from collections.abc import Mapping, Sequence
+
+from lockd.core.changes.ground import Ground, look_again, shown_by
+from lockd.core.changes.steps import NO_COUNTERS, Progress, Steps
+from lockd.core.identities import Identity, Members
+from lockd.core.link import Link
+from lockd.core.membership import wait_for_blank
+
+NOTHING_MORE: Mapping[str, str] = {}
+
+
+def first_identity(ground: Ground, link: Link, cluster_id: str, max_ttl_ms: int) -> Identity:
+    configured = ground.fleet.configured
+    return Identity(
+        configured.cluster, ground.name(link), max_ttl_ms,
+        cluster_id=cluster_id, members=Members.first(configured.names),
+    )  # fmt: skip
+
+
+def write_all(
+    ground: Ground,
+    links: Sequence[Link],
+    max_ttl_ms: int,
+    counters: Mapping[int, int] = NO_COUNTERS,
+    more: Mapping[str, str] = NOTHING_MORE,
+) -> Steps[None]:
+    """Make these a new cluster, in this order. more: words of their identities."""
+    cluster_id = ground.new_id()
+    for link in links:
+        new = first_identity(ground, link, cluster_id, max_ttl_ms)
+        yield from ground.write(link, shown_by(link), {**new.fields, **more}, counters)
+    yield from look_again()
+
+
+def wait_for(ground: Ground, blank: Sequence[Link], max_ttl_ms: int) -> Progress:
+    """Until nothing that these helped to grant before they were wiped is relied upon any more."""
+    now_ns = ground.now_ns()
+    wait = wait_for_blank([link.blank_since_ns or now_ns for link in blank], max_ttl_ms, now_ns)
+    return Progress("waiting", wait.remaining_ms, wait.total_ms)

@@ -1,0 +1,130 @@
+"""What every change stands on: the masters as this agent sees them, and what is asked of each of them."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from lockd.core.ballots import bits
+from lockd.core.changes.steps import (
+    BLANK,
+    NO_COUNTERS,
+    Look,
+    NotPossible,
+    OwnClockIsWrong,
+    ReadCounters,
+    Steps,
+    Unread,
+    Write,
+)
+from lockd.core.fleet import Fleet
+from lockd.core.identities import Identity, voting_together
+from lockd.core.link import Link
+from lockd.core.membership import State
+
+_WITH_DATA = (State.UP, State.OUTDATED, State.REPLACED)
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """max_ttl_ms: by this agent's configuration. patience_ns: for so long may a master that works on
+    something say nothing. now_ns: tells the time, new_id: a cluster id, 128 bits that no other cluster has,
+    from whatever template it was made."""
+
+    fleet: Fleet[Any]
+    max_ttl_ms: int
+    patience_ns: int
+    now_ns: Callable[[], int]
+    new_id: Callable[[], str]
+
+    @property
+    def links(self) -> Sequence[Link]:
+        return self.fleet.links
+
+    @property
+    def quorum(self) -> int:
+        return self.fleet.quorum
+
+    def name(self, link: Link) -> str:
+        return self.fleet.name(link.index)
+
+    def names(self, links: Iterable[Link]) -> str:
+        return ", ".join(self.name(link) for link in links)
+
+    def heed_own_clock(self) -> None:
+        if (wrong := self.fleet.own_clock) is not None:
+            raise OwnClockIsWrong(wrong)
+
+    def is_left(self, link: Link) -> bool:
+        """Whether this is a master with what is left of this cluster. Also where they don't vote together
+        (two admissions at once, of which the first was lost again, leave such lists; beginning anew that was
+        broken off leaves another id of the same cluster and members): none of them makes a quorum, and all
+        get a new identity."""
+        if link.state is State.FOREIGN:
+            return link.identity is not None and link.identity.cluster == self.fleet.configured.cluster
+        return link.state in _WITH_DATA
+
+    def voting_others(self, link: Link) -> dict[int, Identity]:
+        """The identities of the masters that vote together, without this one, by master."""
+        shown = [
+            other.identity
+            if other is not link and other.introduced and other.state in (State.UP, State.STALLED)
+            else None
+            for other in self.links
+        ]
+        return {i: of for i in bits(voting_together(shown)) if (of := shown[i]) is not None}
+
+    def reasons(self, links: Iterable[Link]) -> str:
+        """Why each of these is not as it has to be."""
+        return "; ".join(f"{self.name(link)}: {_why_not(link)}" for link in links)
+
+    def refuse_twins(self, blank: Iterable[Link]) -> None:
+        by_run_id: dict[str, list[str]] = {}
+        for link in blank:
+            if link.facts is not None:
+                by_run_id.setdefault(link.facts.run_id, []).append(self.name(link))
+        twins = ", ".join(" and ".join(names) for names in by_run_id.values() if len(names) > 1)
+        if twins:
+            raise NotPossible(
+                f"{twins} lead to the same Redis, nothing was changed: give each entry an address of its own"
+            )
+
+    def write(
+        self,
+        link: Link,
+        shown: str,
+        fields: Mapping[str, str],
+        counters: Mapping[int, int] = NO_COUNTERS,
+    ) -> Steps[None]:
+        """Only where it still shows that. Raises NotPossible."""
+        written = yield Write(link.index, shown, fields, counters)
+        if not written:
+            raise NotPossible(
+                f"{self.name(link)} is not as it was a moment ago, it was left alone: somebody else is at "
+                "work on it"
+            )
+
+    def counters_of(self, links: Sequence[Link]) -> Steps[list[dict[int, int]]]:
+        """Any of them may know of larger fences than all others. Raises NotPossible."""
+        readings = yield ReadCounters([link.index for link in links])
+        for link in links:
+            if isinstance(failure := readings[link.index], Unread):
+                raise NotPossible(
+                    f"the fence counters of {self.name(link)} can't be read ({failure.why}): do the same "
+                    "again. If that stays so, wipe it: what it alone knew of fences is lost then"
+                )
+        return [readings[link.index] for link in links]
+
+
+def look_again() -> Steps[None]:
+    yield Look()
+
+
+def shown_by(link: Link) -> str:
+    """What it must still show when it is written to."""
+    return BLANK if link.identity is None else link.identity.electorate
+
+
+def _why_not(link: Link) -> str:
+    if link.state is State.BLANK and not link.introduced:
+        return "its scripts are still being loaded: do the same again"
+    return link.reason or str(link.state)

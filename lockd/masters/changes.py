@@ -1,0 +1,146 @@
+"""Carries out changes of who the members are (lockd/core/changes) on the masters.
+
+`writer` is whose right it is to write identities. Agents may only read them, so that a lost app host can't
+wipe who the masters are; without a writer the agent tries it as itself, which works where no ACL says
+otherwise.
+"""
+
+import asyncio
+import secrets
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from lockd.clock import boottime_ns
+from lockd.core.answers import Nonsense
+from lockd.core.changes.ground import Ground
+from lockd.core.changes.steps import (
+    Look,
+    NotPossible,
+    Progress,
+    ReadCounters,
+    ReadField,
+    Rest,
+    Step,
+    Steps,
+    Unread,
+    Write,
+)
+from lockd.core.fences import SLOTS
+from lockd.core.membership import State
+from lockd.masters import replies, scripts
+from lockd.masters.aside import Credentials, ask_as
+from lockd.masters.failures import MasterError
+from lockd.masters.fleet import Fleet
+from lockd.masters.link import Link
+
+_GLANCE_S = 0.01
+
+
+async def carry_out(
+    fleet: Fleet, change: Callable[[Ground], Steps[Progress]], writer: Credentials | None = None
+) -> Progress:
+    """Raises NotPossible, or OwnClockIsWrong."""
+    steps, does = change(ground_of(fleet)), _Doer(fleet, writer)
+    answer, failure = None, None
+    while True:
+        try:
+            step = steps.send(answer) if failure is None else steps.throw(failure)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]  # its Progress
+        try:
+            answer, failure = await does.what(step), None
+        except NotPossible as why:
+            failure = why
+
+
+def ground_of(fleet: Fleet) -> Ground:
+    config = fleet.config
+    patience_ns = config.timeouts.dead_ms * 1_000_000
+    return Ground(fleet, config.max_ttl_ms, patience_ns, boottime_ns, lambda: secrets.token_hex(16))
+
+
+class _Doer:
+    """Does each step, with the rights of a writer."""
+
+    def __init__(self, fleet: Fleet, writer: Credentials | None) -> None:
+        self._fleet = fleet
+        self._writer = writer
+
+    async def what(self, step: Step) -> Any:
+        """It is asked for. Returns its answer. Raises NotPossible."""
+        links = self._fleet.links
+        match step:
+            case Look():
+                return await look_again(self._fleet)
+            case Write():
+                return await self._write(links[step.master], step)
+            case ReadCounters(masters):
+                readings = await asyncio.gather(*(_reading(links[master]) for master in masters))
+                return dict(zip(masters, readings, strict=True))
+            case ReadField(master, name):
+                return await _field(links[master], name)
+            case Rest(for_ns):
+                return await asyncio.sleep(for_ns / 1e9)
+
+    async def _write(self, link: Link, step: Write) -> bool:
+        words = scripts.identify(step.shown, step.fields, step.counters)
+        try:
+            if self._writer is None:
+                written = await link.call(*words)
+            else:
+                written = await ask_as(self._writer, self._fleet.config, link.master, *words)
+        except MasterError as failure:
+            raise NotPossible(self._not_written(link.master.name, str(failure))) from failure
+        return bool(written)
+
+    def _not_written(self, name: str, why: str) -> str:
+        if not why.startswith(("NOPERM", "WRONGPASS", "NOAUTH")):
+            return f"{name} failed while its identity was written ({why}): do the same again"
+        if self._writer is None:
+            return (
+                f"{name} lets this agent not write identities ({why}): they are for operators. Do the same "
+                "with AUTH user password (lockctl … --operator-user lockd_operator)"
+            )
+        user = self._writer.username
+        return f"{name} lets '{user}' not write identities ({why}): give the user who may"
+
+
+async def look_again(fleet: Fleet) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(fleet.config.timeouts.connect_ms / 1000):
+            await _blank_ones_introduced(fleet)
+    looks = (
+        asyncio.wait_for(link.inspect_now(), fleet.config.timeouts.connect_ms / 1000)
+        for link in fleet.links
+        if link.introduced
+    )
+    await asyncio.gather(*looks, return_exceptions=True)
+
+
+async def _blank_ones_introduced(fleet: Fleet) -> None:
+    """Right after a start they are known to be blank, and may not be asked yet: their scripts are being
+    loaded."""
+    # Seldom awaited, and an event of each link's: it is looked for.
+    while any(link.state is State.BLANK and not link.introduced for link in fleet.links):  # noqa: ASYNC110
+        await asyncio.sleep(_GLANCE_S)
+
+
+async def _reading(link: Link) -> dict[int, int] | Unread:
+    try:
+        return await counters_of(link)
+    except (MasterError, Nonsense) as failure:
+        return Unread(str(failure))
+
+
+async def counters_of(link: Link) -> dict[int, int]:
+    shown = replies.pairs(await link.call("HGETALL", scripts.FENCES_KEY))
+    return {replies.digits(slot, SLOTS - 1): replies.digits(value, 10**16) for slot, value in shown}
+
+
+async def _field(link: Link, name: str) -> str | Unread | None:
+    try:
+        shown = await link.call("HGET", scripts.IDENTITY_KEY, name)
+        return None if shown is None else replies.text(shown)
+    except (MasterError, Nonsense) as failure:
+        return Unread(str(failure))

@@ -88,6 +88,7 @@ class Cluster:
                 self.habits, beat_ms=shape.beat_ms, hold_ms=(1, 30), detached=0, dies=0, waits=0.2
             )
         self.apps = [self._app(i) for i in range(shape.apps)]
+        self._used = shape.formed
         self._mends: list[Callable[[], None]] = []
         self._settled_ns = [0] * shape.masters
         self._copies: deque[list[Store]] = deque(maxlen=_COPIES)
@@ -144,7 +145,12 @@ class Cluster:
         """Only a minority of the masters loses data or time at once; the next does when those have settled:
         quarantine, a blank's wait or a clock to be watched anew, and some time to get there."""
         now_ns = self.world.now_ns
-        unsettled = {m.index for m in self.masters if m.store.blank or now_ns < self._settled_ns[m.index]}
+        self._used = self._used or any(master.store.counters for master in self.masters)
+        unsettled = {
+            m.index
+            for m in self.masters
+            if (m.store.blank and self._used) or now_ns < self._settled_ns[m.index]
+        }
         if len(unsettled | {fault.master}) > self.plan.shape.minority:
             return False
         unguarded = self.plan.shape.guarding.steps_seen_after_ms is None

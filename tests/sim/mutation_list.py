@@ -36,6 +36,8 @@ def one(name: str, rule: int, file: str, old: str, new: str) -> Mutation:
 
 BALLOTS = "lockd/core/ballots.py"
 ADMISSION = "lockd/core/admission.py"
+ADMITTING = "lockd/core/changes/admitting.py"
+FORMING = "lockd/core/changes/forming.py"
 CLOCKS = "lockd/core/clocks.py"
 ELECTORATE = "lockd/core/electorate.py"
 IDENTITIES = "lockd/core/identities.py"
@@ -310,6 +312,47 @@ MUTATIONS = (
         ADMISSION,
         "number = current_members(others.values()).number_of(name) + 1",
         "number = current_members(others.values()).number_of(name)",
+    ),
+    one(
+        "what another machine's predecessor helped to grant is not waited for",
+        8,
+        ADMISSION,
+        "wait_for_blank([blank_since_ns, numbered.since_ns]",
+        "wait_for_blank([blank_since_ns]",
+    ),
+    Mutation(
+        "a machine is let in before its number is on a quorum",
+        8,
+        (
+            Edit(
+                ADMISSION,
+                "if numbered is None or len(_showing(name, numbered.number, others)) < quorum:",
+                "if numbered is None or len(_showing(name, numbered.number, others)) < 1:",
+            ),
+            Edit(
+                ADMISSION,
+                "return Ready(members, _showing(name, numbered.number, others))",
+                "return Ready(members, list(others))",
+            ),
+            Edit(ADMITTING, "if written < ground.quorum:", "if written < 1:"),
+        ),
+    ),
+    Mutation(
+        "forming goes on with the id of a forming that was broken off",
+        8,
+        (
+            Edit(
+                FORMING,
+                "        yield from _let_others_finish(ground)\n        yield from _take_votes_from(ground, begun)\n",
+                "        yield from ()\n",
+            ),
+            Edit(
+                FORMING,
+                "links, cluster_id = [*begun, *blank], ground.new_id()",
+                "links = [*begun, *blank]\n"
+                "    cluster_id = next((of.cluster_id for link in links if (of := link.identity)), ground.new_id())",
+            ),
+        ),
     ),
     one("a promoted copy votes", 8, MEMBERSHIP, "return self.was_replica or self.known", "return False"),
     one(

@@ -13,9 +13,10 @@ from lockd.core.validity import settle_ns
 from tests.sim.agent import Agent
 from tests.sim.changes import Carrier, Change
 from tests.sim.link import Link
-from tests.sim.world import SECOND, World
+from tests.sim.plan import ASK_EVERY_MS
+from tests.sim.world import MS, SECOND, World
 
-ASK_EVERY_NS = 1 * SECOND
+ASK_EVERY_NS = ASK_EVERY_MS * MS
 
 
 class Operator:
@@ -31,6 +32,7 @@ class Operator:
         self._recovers = False
         self._dice = world.dice("operator")
         self._turn = 0
+        self._hurries = self._dice.random() < 0.7
         self._patience_ns = settle_ns(max_ttl_ms) + 3 * SECOND
         self._asked_since_ns = 0
         world.after(ASK_EVERY_NS, self._ask)
@@ -56,7 +58,7 @@ class Operator:
         fleet = agent.fleet
         if sum(_is(link, State.UP) for link in fleet.links) >= fleet.quorum:
             self._unused = False
-            link = next((link for link in fleet.links if _is(link, State.BLANK, State.OUTDATED)), None)
+            link = next((link for link in fleet.links if self._is_seen_to(agent, link)), None)
             return None if link is None else partial(admit, name=fleet.name(link.index))
         if not self._are_there(agent):
             return None
@@ -64,6 +66,12 @@ class Operator:
         if self._recovers:
             return partial(recover, known=known)
         return partial(form, unused=self._unused, known=known)
+
+    def _is_seen_to(self, agent: Agent, link: Link) -> bool:
+        """He may find a blank master only after a while."""
+        if _is(link, State.BLANK) and link.blank_since_ns is not None and not self._hurries:
+            return agent.boot_ns() - link.blank_since_ns > settle_ns(self._max_ttl_ms)
+        return _is(link, State.BLANK, State.OUTDATED)
 
     def _are_there(self, agent: Agent) -> bool:
         """By the list of all masters, which not every agent has."""

@@ -16,6 +16,8 @@ from tests.sim.master import Guarding
 from tests.sim.world import MS
 
 ROUND_MS = 20_000
+ASK_EVERY_MS = 1_000
+"""How often the operator asks an agent for what is to be done."""
 QUIET_FROM_MS = 16_000
 """In each round nothing new goes wrong from here on, and what can be mended is."""
 
@@ -150,6 +152,8 @@ class Theme:
     beats_ms: tuple[int, ...] = (0,)
     lying_disks: bool = False
     guarded: bool = True
+    formed: float = 0.85
+    """How likely the masters have their identities when it begins. Else an operator has them formed."""
     steps_seen_after_ms: tuple[int | None, ...] = (20, 20, None)
     scene: Callable[[random.Random, Shape], Iterator[Fault]] | None = None
 
@@ -211,6 +215,8 @@ def _scenes() -> tuple[Theme, ...]:
         Theme(masters=(3, 5, 5), max_ttls_ms=(3_000,), scene=_other_lists),
         Theme(masters=few, skews_ms=(600_000,), max_ttls_ms=(500,), scene=_restored),
         Theme(max_ttls_ms=(1_500, 3_000), scene=_slewed),
+        Theme(masters=few, max_ttls_ms=(500, 3_000), formed=0, scene=_forming),
+        Theme(masters=few, max_ttls_ms=(500, 3_000), scene=_admitting),
     )
 
 
@@ -255,6 +261,7 @@ def _shape(dice: random.Random, theme: Theme) -> Shape:
         think_ms=dice.choice(theme.thinks_ms),
         chaos_ms=dice.choice((40_000, 60_000, 80_000)),
         beat_ms=dice.choice(theme.beats_ms),
+        formed=dice.random() < theme.formed,
     )
 
 
@@ -379,6 +386,45 @@ def _old_machine(dice: random.Random, shape: Shape) -> Iterator[Fault]:
     for halves, at_ms, lasts_ms in _splits(dice, shape):
         yield from halves.cuts(at_ms, lasts_ms)
         yield Fault(at_ms + 500, Kind.OLD_MACHINE, halves.shared, halves.first, lasts_ms)
+
+
+def _forming(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """Forming is broken off, and another machine takes the place of one that has an identity already. One
+    agent still asks the old one; then two agents see different halves of the masters beside these."""
+    forms, asks_old, rest = 0, 1, range(1, shape.masters)
+    here = dice.sample(rest, shape.minority)
+    halves = Halves(0, asks_old, forms, here, [m for m in rest if m not in here])
+    yield from (Fault(500, Kind.SLOW, m, forms, 900, 20 * MS) for m in range(shape.masters))
+    looked_ms = ASK_EVERY_MS + 40
+    yield Fault(looked_ms + dice.randint(20, 20 + 40 * shape.minority), Kind.CRASH_AGENT, 0, forms, 200)
+    yield Fault(1_500, Kind.OLD_MACHINE, halves.shared, asks_old, QUIET_FROM_MS - 1_500)
+    yield from _interruptions(dice, shape, 1_500, dice.randint(1_500, 5_000), forms)
+    at_ms = dice.randint(2_500, 7_000)
+    yield from halves.cuts(at_ms, QUIET_FROM_MS - at_ms)
+
+
+def _admitting(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """As with an old machine, and admitting the new one is broken off again and again, or a part of the
+    others can't write its number down for a while."""
+    onlooker = shape.agents - 1
+    for halves, at_ms, lasts_ms in _splits(dice, shape):
+        yield from halves.cuts(at_ms, lasts_ms)
+        yield Fault(at_ms + 500, Kind.OLD_MACHINE, halves.shared, halves.first, lasts_ms)
+        if dice.random() < 0.5:
+            for_ms = dice.randint(3_000, 8_000)
+            yield from (Fault(at_ms + 600, Kind.REFUSING_MASTER, m, onlooker, for_ms) for m in halves.here)
+        else:
+            yield from _interruptions(dice, shape, at_ms + 500, at_ms + lasts_ms, onlooker)
+
+
+def _interruptions(
+    dice: random.Random, shape: Shape, from_ms: int, to_ms: int, agent: int
+) -> Iterator[Fault]:
+    """What an agent does for the operator, who asks at each full second, takes it a few ms."""
+    for asked_ms in range(-(-from_ms // ASK_EVERY_MS) * ASK_EVERY_MS, to_ms, ASK_EVERY_MS):
+        kind = dice.choice((Kind.CRASH_AGENT, Kind.RESET, Kind.REFUSING_MASTER, None, None))
+        if kind is not None:
+            yield Fault(asked_ms + dice.randint(1, 10), kind, dice.randrange(shape.masters), agent, 200)
 
 
 def _promoted_copy(dice: random.Random, shape: Shape) -> Iterator[Fault]:

@@ -89,7 +89,8 @@ def _write(
     counters = largest_known([known, *readings], ground.fleet.clocks.largest_sane_fence(ground.now_ns()))
     begun_from = {_BEGUN_FROM: _digest_of(counters)} if counters else {}
     # A quorum may vote before the last is written: a blank one can be admitted then, the others can't.
-    yield from write_all(ground, [*begun, *blank], ground.max_ttl_ms, counters, begun_from)
+    links, cluster_id = [*begun, *blank], ground.new_id()
+    yield from write_all(ground, links, cluster_id, ground.max_ttl_ms, counters, begun_from)
 
 
 def _not_begun(ground: Ground, links: Iterable[Link]) -> Steps[list[Link]]:

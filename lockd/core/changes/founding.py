@@ -22,12 +22,12 @@ def first_identity(ground: Ground, link: Link, cluster_id: str, max_ttl_ms: int)
 def write_all(
     ground: Ground,
     links: Sequence[Link],
+    cluster_id: str,
     max_ttl_ms: int,
     counters: Mapping[int, int] = NO_COUNTERS,
     more: Mapping[str, str] = NOTHING_MORE,
 ) -> Steps[None]:
     """Make these a new cluster, in this order. more: words of their identities."""
-    cluster_id = ground.new_id()
     for link in links:
         new = first_identity(ground, link, cluster_id, max_ttl_ms)
         yield from ground.write(link, shown_by(link), {**new.fields, **more}, counters)

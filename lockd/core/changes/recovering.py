@@ -79,7 +79,7 @@ def _begin_anew(
     counters = counters_after_loss(
         [known, *readings], clocks.median_us(now_ns), clocks.largest_sane_fence(now_ns)
     )
-    yield from write_all(ground, [*left, *blank], max_ttl_ms, counters)
+    yield from write_all(ground, [*left, *blank], ground.new_id(), max_ttl_ms, counters)
 
 
 def counters_after_loss(readings: Sequence[Mapping[int, int]], masters_us: int, most: int) -> dict[int, int]:

@@ -106,16 +106,15 @@ class _Doer:
         return f"{name} lets '{user}' not write identities ({why}): give the user who may"
 
 
-async def look_again(fleet: Fleet) -> None:
+async def look_again(fleet: Fleet) -> set[int]:
+    """Returns the masters that answered."""
     with suppress(TimeoutError):
         async with asyncio.timeout(fleet.config.timeouts.connect_ms / 1000):
             await _blank_ones_introduced(fleet)
-    looks = (
-        asyncio.wait_for(link.inspect_now(), fleet.config.timeouts.connect_ms / 1000)
-        for link in fleet.links
-        if link.introduced
-    )
-    await asyncio.gather(*looks, return_exceptions=True)
+    links = [link for link in fleet.links if link.introduced]
+    looks = (asyncio.wait_for(link.inspect_now(), fleet.config.timeouts.connect_ms / 1000) for link in links)
+    ends = await asyncio.gather(*looks, return_exceptions=True)
+    return {link.index for link, end in zip(links, ends, strict=True) if end is None}
 
 
 async def _blank_ones_introduced(fleet: Fleet) -> None:

@@ -90,10 +90,13 @@ class Carrier:
             self._agent.wake_after(GLANCE_NS, self._look, until_ns)
             return
         links = [link for link in self._links if link.introduced]
-        looks = _All([link.index for link in links], lambda _: self._go_on(None))
+        looks = _All([link.index for link in links], self._looked)
         for link in links:
-            link.inspect(partial(looks.came, link.index, None))
+            link.inspect(partial(looks.came, link.index))
         self._agent.wake_after(CONNECT_NS, looks.no_more)
+
+    def _looked(self, looks: dict[int, bool]) -> None:
+        self._go_on({master for master, answered in looks.items() if answered})
 
     def _read(self, masters: Iterable[int]) -> None:
         readings = _All(masters, self._go_on)

@@ -228,11 +228,11 @@ class Link(link.Link):
         if self.introduced:
             self.call("facts", self._facts_came)
 
-    def inspect(self, looked: Callable[[], None]) -> None:
-        """The same for somebody who waits for it, whether it works or not."""
+    def inspect(self, looked: Callable[[bool], None]) -> None:
+        """The same for somebody who waits for it, and is told whether it worked."""
 
         def facts_came(facts: Facts) -> None:
             self._facts_came(facts)
-            looked()
+            looked(True)
 
-        self.call("facts", facts_came, failed=lambda _: looked())
+        self.call("facts", facts_came, failed=lambda _: looked(False))

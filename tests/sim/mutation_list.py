@@ -343,8 +343,8 @@ MUTATIONS = (
         (
             Edit(
                 FORMING,
-                "        yield from _let_others_finish(ground)\n        yield from _take_votes_from(ground, begun)\n",
-                "        yield from ()\n",
+                "    if begun:\n",
+                "    if False:\n",
             ),
             Edit(
                 FORMING,

@@ -30,6 +30,7 @@ class Operator:
         self._max_ttl_ms = max_ttl_ms
         self._unused = unused
         self._recovers = False
+        self._stuck = 0
         self._dice = world.dice("operator")
         self._turn = 0
         self._hurries = self._dice.random() < 0.7
@@ -83,8 +84,20 @@ class Operator:
         agent.changes = None
         if how in ("formed", "already", "recovered"):
             self._unused = self._recovers = False
+        elif how.startswith("all masters have data"):
+            self._stuck += 1
+            self._recovers = False
+            if self._stuck % 3 == 0:
+                self._wipe_one(agent)
         elif " " in how and "do the same again" not in how:
             self._recovers = not self._recovers
+
+    def _wipe_one(self, agent: Agent) -> None:
+        """As lockctl doctor says where all have data, and too few vote together."""
+        self._unused = False
+        link = next((link for link in agent.fleet.links if link.state is not State.UP), None)
+        if link is not None:
+            agent.machine(link.index).crash(wiped=True)()
 
 
 _MAY_BE_FORMED = (State.BLANK, State.UP, State.FOREIGN, State.OUTDATED, State.REPLACED)

@@ -2,7 +2,7 @@
 lockd/core/admission.py, carried out in their order (rule 8)."""
 
 from lockd.core.admission import Numbered, Ready, Renumber, TooFewOthers, brought_up, next_step
-from lockd.core.changes.ground import Ground, look_again
+from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import BLANK, NotPossible, Progress, ReadCounters, Steps, Unread
 from lockd.core.identities import Identity
 from lockd.core.link import Link
@@ -17,7 +17,7 @@ def admit(ground: Ground, name: str) -> Steps[Progress]:
         raise NotPossible(
             f"there is no master '{name}' in the configuration, only {ground.names(ground.links)}"
         )
-    yield from look_again()
+    yield from ground.look_again()
     if link.state is State.UP:
         return Progress("already")
     if link.state is State.OUTDATED:
@@ -31,7 +31,7 @@ def _admit(ground: Ground, link: Link) -> Steps[Progress]:
     step = _next_step(ground, link)
     if isinstance(step, Renumber):
         yield from _renumber(ground, link, step)
-        yield from look_again()
+        yield from ground.look_again()
         link.elsewhere.was_here()
         step = _next_step(ground, link)
     if isinstance(step, Wait):
@@ -108,7 +108,7 @@ def _let_in(ground: Ground, link: Link, ready: Ready) -> Steps[None]:
     )  # fmt: skip
     yield from ground.write(link, BLANK, new.fields, counters)
     link.numbered = None
-    yield from look_again()
+    yield from ground.look_again()
 
 
 def _bring_up(ground: Ground, link: Link) -> Steps[Progress]:
@@ -124,5 +124,5 @@ def _bring_up(ground: Ground, link: Link) -> Steps[Progress]:
     if members is None:
         raise NotPossible(f"another {ground.name(link)} was admitted since: wipe this one, and admit it")
     yield from ground.write(link, identity.electorate, identity.with_members(members).list_fields)
-    yield from look_again()
+    yield from ground.look_again()
     return Progress("updated")

@@ -4,13 +4,17 @@ Forming that was broken off is not gone on with by its id, but begun anew with a
 that have the first: one of them may have been replaced meanwhile by another machine of its name, which would
 get the same number under the same id. Two quorums could then be found, one through each of the two. A master
 that was replaced is left with an id that no other has.
+
+So before it is begun anew, all of them get an id that no other has, the blank ones too: another agent may
+have formed the cluster meanwhile with the machine that took the place of one that this agent sees. Whoever
+can't take the votes of all the others, and see that none was used, writes no id that two of them share.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
 from lockd.core.changes.founding import first_identity, wait_for, write_all
-from lockd.core.changes.ground import Ground, look_again, shown_by
+from lockd.core.changes.ground import Ground, shown_by
 from lockd.core.changes.steps import NotPossible, Progress, ReadCounters, ReadField, Rest, Steps, Unread
 from lockd.core.fences import largest_known
 from lockd.core.link import Link
@@ -28,11 +32,13 @@ def form(ground: Ground, unused: bool, known: Mapping[int, int]) -> Steps[Progre
     that is known: what this agent has seen since it started (known). Raises NotPossible.
     """
     ground.heed_own_clock()
-    yield from look_again()
+    yield from ground.look_again()
     if {link.state for link in ground.links} == {State.UP}:
         return Progress("already")
-    blank = [link for link in ground.links if link.state is State.BLANK and link.introduced]
-    begun = [link for link in ground.links if link not in blank]
+    # In one order on all hosts: of two agents that form it at once, one stops at the first that they share.
+    links = sorted(ground.links, key=ground.name)
+    blank = [link for link in links if ground.is_there(link) and link.state is State.BLANK]
+    begun = [link for link in links if link not in blank]
     yield from _refuse_others(ground, begun)
     ground.refuse_twins(blank)
     if blank and not unused:
@@ -41,7 +47,9 @@ def form(ground: Ground, unused: bool, known: Mapping[int, int]) -> Steps[Progre
             return wait
     if begun:
         yield from _let_others_finish(ground)
+        # Where one was used, the blank ones stay blank: it can be begun anew around those.
         yield from _take_votes_from(ground, begun)
+        yield from _take_votes_from(ground, blank)
     yield from _write(ground, begun, blank, known)
     return Progress("formed")
 
@@ -60,22 +68,22 @@ def _let_others_finish(ground: Ground) -> Steps[None]:
     """Some masters have been begun: who is at it now makes progress meanwhile."""
     before = [shown_by(link) for link in ground.links]
     yield Rest(ground.patience_ns)
-    yield from look_again()
+    yield from ground.look_again()
     if [shown_by(link) for link in ground.links] != before:
         raise NotPossible("somebody else is forming it: do the same again when they are done")
 
 
-def _take_votes_from(ground: Ground, begun: Sequence[Link]) -> Steps[None]:
+def _take_votes_from(ground: Ground, links: Sequence[Link]) -> Steps[None]:
     """Each gets an id that no other has, so that none of them votes with anybody. Only then is it certain
     that none has voted: else a lease could rest on it and on machines that are not among these any more."""
     own: dict[Link, str] = {}
-    for link in begun:
+    for link in links:
         new = first_identity(ground, link, ground.new_id(), ground.max_ttl_ms)
         yield from ground.write(link, shown_by(link), new.fields)
         own[link] = new.electorate
-    yield from look_again()
-    voted = yield from _not_begun(ground, begun)
-    if used := [link for link in begun if shown_by(link) != own[link] or link in voted]:
+    yield from ground.look_again()
+    voted = yield from _not_begun(ground, links)
+    if used := [link for link in links if shown_by(link) != own[link] or link in voted]:
         raise NotPossible(
             f"{ground.names(used)} voted meanwhile: look again, lockctl doctor says what to do"
             f"{_way_back(ground)}"
@@ -104,7 +112,7 @@ def _not_begun(ground: Ground, links: Iterable[Link]) -> Steps[list[Link]]:
 def _is_begun(ground: Ground, link: Link) -> Steps[bool]:
     """A master that got its identity when forming was interrupted: it holds nothing else but the counters
     that it began from, so it never voted, and counts as blank."""
-    if link.facts is None or not ground.is_left(link):
+    if link.facts is None or not ground.is_there(link) or not ground.is_left(link):
         return False
     if link.facts.keys != 2:
         return link.facts.keys == 1

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from lockd.core.changes.ground import Ground, look_again, shown_by
+from lockd.core.changes.ground import Ground, shown_by
 from lockd.core.changes.steps import NO_COUNTERS, Progress, Steps
 from lockd.core.identities import Identity, Members
 from lockd.core.link import Link
@@ -31,7 +31,7 @@ def write_all(
     for link in links:
         new = first_identity(ground, link, cluster_id, max_ttl_ms)
         yield from ground.write(link, shown_by(link), {**new.fields, **more}, counters)
-    yield from look_again()
+    yield from ground.look_again()
 
 
 def wait_for(ground: Ground, blank: Sequence[Link], max_ttl_ms: int) -> Progress:

@@ -1,7 +1,7 @@
 """What every change stands on: the masters as this agent sees them, and what is asked of each of them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from lockd.core.ballots import bits
@@ -24,7 +24,7 @@ from lockd.core.membership import State
 _WITH_DATA = (State.UP, State.OUTDATED, State.REPLACED)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Ground:
     """max_ttl_ms: by this agent's configuration. patience_ns: for so long may a master that works on
     something say nothing. now_ns: tells the time, new_id: a cluster id, 128 bits that no other cluster has,
@@ -35,6 +35,7 @@ class Ground:
     patience_ns: int
     now_ns: Callable[[], int]
     new_id: Callable[[], str]
+    _looked_at: Container[int] = field(default=(), init=False)
 
     @property
     def links(self) -> Sequence[Link]:
@@ -53,6 +54,13 @@ class Ground:
     def heed_own_clock(self) -> None:
         if (wrong := self.fleet.own_clock) is not None:
             raise OwnClockIsWrong(wrong)
+
+    def look_again(self) -> Steps[None]:
+        self._looked_at = yield Look()
+
+    def is_there(self, link: Link) -> bool:
+        """What is known of one that did not answer when all were looked at may be long over."""
+        return link.introduced and link.index in self._looked_at
 
     def is_left(self, link: Link) -> bool:
         """Whether this is a master with what is left of this cluster. Also where they don't vote together
@@ -75,7 +83,14 @@ class Ground:
 
     def reasons(self, links: Iterable[Link]) -> str:
         """Why each of these is not as it has to be."""
-        return "; ".join(f"{self.name(link)}: {_why_not(link)}" for link in links)
+        return "; ".join(f"{self.name(link)}: {self._why_not(link)}" for link in links)
+
+    def _why_not(self, link: Link) -> str:
+        if link.state is State.BLANK and not link.introduced:
+            return "its scripts are still being loaded: do the same again"
+        if link.state in (State.BLANK, State.UP) and not self.is_there(link):
+            return "no answer in time: do the same again"
+        return link.reason or str(link.state)
 
     def refuse_twins(self, blank: Iterable[Link]) -> None:
         by_run_id: dict[str, list[str]] = {}
@@ -115,16 +130,6 @@ class Ground:
         return [readings[link.index] for link in links]
 
 
-def look_again() -> Steps[None]:
-    yield Look()
-
-
 def shown_by(link: Link) -> str:
     """What it must still show when it is written to."""
     return BLANK if link.identity is None else link.identity.electorate
-
-
-def _why_not(link: Link) -> str:
-    if link.state is State.BLANK and not link.introduced:
-        return "its scripts are still being loaded: do the same again"
-    return link.reason or str(link.state)

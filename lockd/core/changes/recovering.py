@@ -13,7 +13,7 @@ masters were set back since.
 from collections.abc import Mapping, Sequence
 
 from lockd.core.changes.founding import wait_for, write_all
-from lockd.core.changes.ground import Ground, look_again
+from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import NotPossible, Progress, Steps
 from lockd.core.fences import CLOCKS_APART_US, SLOTS, largest_known
 from lockd.core.identities import Identity
@@ -30,9 +30,10 @@ def recover(ground: Ground, known: Mapping[int, int]) -> Steps[Progress]:
     the new cluster is written, it can be begun again. Raises NotPossible.
     """
     ground.heed_own_clock()
-    yield from look_again()
-    left = [link for link in ground.links if ground.is_left(link)]
-    blank = [link for link in ground.links if link.state is State.BLANK]
+    yield from ground.look_again()
+    there = [link for link in ground.links if ground.is_there(link)]
+    left = [link for link in there if ground.is_left(link)]
+    blank = [link for link in there if link.state is State.BLANK]
     _refuse_where_not_needed(ground, left, blank)
     ground.refuse_twins(blank)
     identities = [of for link in left if (of := link.identity) is not None]

@@ -17,7 +17,8 @@ NO_COUNTERS: Mapping[int, int] = MappingProxyType({})
 @dataclass(frozen=True, slots=True)
 class Look:
     """Look at all masters again: the facts may be seconds old, and what is decided now rests on fresh ones.
-    One that is known to be blank and may not be asked yet is waited for, as long as for a connection."""
+    One that is known to be blank and may not be asked yet is waited for, as long as for a connection. The
+    answer is those that answered."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """Bringing identities of an earlier format up to date."""
 
 from lockd.core.changes.founding import first_identity
-from lockd.core.changes.ground import Ground, look_again
+from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import OLD, NotPossible, Progress, Steps
 from lockd.core.link import Link
 from lockd.core.membership import State
@@ -10,7 +10,7 @@ from lockd.core.membership import State
 def upgrade(ground: Ground) -> Steps[Progress]:
     """All masters must be there. Raises NotPossible."""
     ground.heed_own_clock()
-    yield from look_again()
+    yield from ground.look_again()
     old = [link for link in ground.links if _is_older(link)]
     wrong = [link for link in ground.links if link not in old and link.state is not State.UP]
     if wrong:
@@ -24,7 +24,7 @@ def upgrade(ground: Ground) -> Steps[Progress]:
     cluster_id = done.cluster_id if done is not None else ground.new_id()
     for link in old:
         yield from _upgrade(ground, link, cluster_id)
-    yield from look_again()
+    yield from ground.look_again()
     return Progress("upgraded")
 
 

@@ -1,0 +1,346 @@
+"""Forming a cluster and admitting a master, step by step: interrupted after each, failing in each, and by two
+agents at once of which each sees another machine under one name (rule 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import combinations, count, islice, product
+from typing import Any
+
+import pytest
+
+from lockd.core import link as core_link
+from lockd.core.changes.admitting import admit
+from lockd.core.changes.forming import form
+from lockd.core.changes.ground import Ground
+from lockd.core.changes.recovering import recover
+from lockd.core.changes.steps import (
+    Look,
+    NotPossible,
+    OwnClockIsWrong,
+    Progress,
+    ReadCounters,
+    ReadField,
+    Rest,
+    Step,
+    Steps,
+    Unread,
+    Write,
+)
+from lockd.core.clocks import Clocks
+from lockd.core.fleet import Fleet
+from lockd.core.identities import Identity, voting_together
+from lockd.core.membership import REQUIRED_SETTINGS, Configured, Facts, State
+from tests.sim.script_model import Key, Store
+
+MS = 1_000_000
+MAX_TTL_MS = 1_000
+SETTLED_NS = 2_010 * MS
+WALL_US = 1_700_000_000_000_000
+UNUSED = partial(form, unused=True, known={})
+
+_ids = count(1)
+
+
+class Machine:
+    def __init__(self) -> None:
+        self.store = Store()
+        self.run_id = f"run {next(_ids)}"
+
+    @property
+    def identity(self) -> Identity | None:
+        return Identity.parse(self.store.identity)
+
+    @property
+    def facts(self) -> Facts:
+        store = self.store
+        keys = len(store.leases) + bool(store.counters) + bool(store.identity)
+        return Facts(self.run_id, "test", "master", keys, self.identity, REQUIRED_SETTINGS)
+
+
+class Link(core_link.Link):
+    timeout_ns, dead_ns = 250 * MS, 2_000 * MS
+
+    def hang_up(self) -> None: ...
+    def look_closer(self) -> None: ...
+    def give_back_soon(self) -> None: ...
+
+
+class Masters(Fleet[Link]):
+    def __init__(self, names: tuple[str, ...]) -> None:
+        clocks = Clocks(len(names), max_ttl_ms=MAX_TTL_MS, allowance_ms=100)
+        nothing: Any = None
+        super().__init__(
+            Configured("test", names), clocks, nothing, lambda i: Link(i, self, clocks.watches[i], Link, str)
+        )
+
+    def flush_soon(self) -> None: ...
+    def clocks_moved(self, now_ns: int) -> None: ...
+    def probe_soon(self, link: Link) -> None: ...
+
+
+class Agent:
+    """One agent, and the machines that it reaches under the names of the masters. deaf: those that don't
+    answer it now; full_disks: those on which it can write nothing."""
+
+    def __init__(self, machines: Sequence[Machine], now_ns: int = SETTLED_NS) -> None:
+        self.machines = list(machines)
+        self.deaf: set[int] = set()
+        self.full_disks: set[int] = set()
+        self.now_ns = now_ns
+        names = tuple(f"m{n}" for n in range(1, len(machines) + 1))
+        self.fleet = Masters(names)
+        for link in self.fleet.links:
+            link.introduced = True
+        self.look()
+
+    def passes(self, ns: int) -> None:
+        """Time, in which it looks at them as it always does."""
+        self.now_ns += ns
+        self.look()
+
+    def look(self) -> set[int]:
+        heard = [link for link in self.fleet.links if link.index not in self.deaf]
+        for link in heard:
+            link.inspected(self.machines[link.index].facts, self.now_ns)
+            link.probed(self.now_ns, self.now_ns, WALL_US + self.now_ns // 1000)
+        return {link.index for link in heard}
+
+    def begin(self, change: Callable[[Ground], Steps[Progress]]) -> Steps[Progress]:
+        new_id = lambda: f"{next(_ids):032x}"  # noqa: E731
+        return change(Ground(self.fleet, MAX_TTL_MS, Link.dead_ns, lambda: self.now_ns, new_id))
+
+    def do(self, step: Step) -> Any:
+        """Raises NotPossible."""
+        match step:
+            case Look():
+                return self.look()
+            case Write(master, shown, fields, counters):
+                if master in self.deaf | self.full_disks:
+                    raise NotPossible("full disk")
+                return self.machines[master].store.identify(shown, fields, counters)
+            case ReadCounters(masters):
+                return {
+                    m: Unread("-") if m in self.deaf else self.machines[m].store.counters for m in masters
+                }
+            case ReadField(master, name):
+                return self.machines[master].store.identity.get(name)
+            case Rest(for_ns):
+                return self.passes(for_ns)
+
+    def work(self, change: Callable[[Ground], Steps[Progress]], unheard: int = -1) -> Iterator[str]:
+        """Carries it out; yields after each step, and at last what came of it. unheard: the number of the
+        step whose answer is lost, although it was done."""
+        steps = self.begin(change)
+        ask: Callable[[], Step] = steps.__next__
+        for number in count():
+            try:
+                step = ask()
+            except StopIteration as end:
+                yield end.value.status
+                return
+            except NotPossible as why:
+                yield str(why)
+                return
+            ask = partial(steps.throw, NotPossible("no answer"))
+            try:
+                answer = self.do(step)
+            except NotPossible as why:
+                ask = partial(steps.throw, why)
+            else:
+                if number != unheard or not isinstance(step, Write):
+                    ask = partial(steps.send, answer)
+            yield ""
+
+    def ends(self, change: Callable[[Ground], Steps[Progress]]) -> str:
+        return list(self.work(change))[-1]
+
+
+def blank(masters: int) -> list[Machine]:
+    return [Machine() for _ in range(masters)]
+
+
+def votes_together(machines: Sequence[Machine]) -> int:
+    return voting_together([machine.identity for machine in machines]).bit_count()
+
+
+def use(machines: Sequence[Machine]) -> None:
+    """A lease is granted by these."""
+    for machine in machines:
+        machine.store.leases[b"r"] = Key(b"%032x 0 0 h 1 1" % 7, 1 << 60)
+        machine.store.counters[5] = WALL_US
+
+
+def test_blank_masters_are_formed_to_one_cluster() -> None:
+    machines = blank(3)
+    agent = Agent(machines)
+    assert agent.ends(UNUSED) == "formed"
+    assert votes_together(machines) == 3
+    assert {link.state for link in agent.fleet.links} == {State.UP}
+    assert agent.ends(UNUSED) == "already"
+
+
+def test_masters_that_may_have_been_used_are_waited_for() -> None:
+    agent = Agent(blank(3))
+    change = partial(form, unused=False, known={5: 4_711})
+    assert agent.ends(change) == "waiting"
+    agent.passes(SETTLED_NS)
+    assert agent.ends(change) == "formed"
+    assert all(machine.store.counters == {5: 4_711} for machine in agent.machines)
+
+
+@pytest.mark.parametrize("known", [{}, {5: 4_711}])
+def test_wherever_forming_is_broken_off_another_agent_forms_it(known: dict[int, int]) -> None:
+    for done in range(30):
+        machines = blank(5)
+        steps = Agent(machines).work(partial(form, unused=True, known=known))
+        left_over = [next(steps, None) for _ in range(done)]
+        assert Agent(machines).ends(partial(form, unused=True, known=known)) in ("formed", "already")
+        assert votes_together(machines) == 5
+        if "formed" in left_over:
+            return
+    pytest.fail("it never ends")
+
+
+@pytest.mark.parametrize("lost", range(12))
+def test_whichever_answer_is_lost_forming_is_possible_again(lost: int) -> None:
+    machines = blank(5)
+    for _ in Agent(machines).work(UNUSED, unheard=lost):
+        pass
+    assert Agent(machines).ends(UNUSED) in ("formed", "already")
+    assert votes_together(machines) == 5
+
+
+def granted(views: Sequence[Sequence[Machine]], leases: list[tuple[Machine, ...]]) -> None:
+    """Whoever finds a quorum in a view of the masters has a lease granted by no more than it takes."""
+    for view in views:
+        for pair in combinations(view, 2):
+            ids = {machine.store.identity.get("cluster_id") for machine in pair}
+            if len(ids) == 1 and votes_together(pair) == 2 and not any(m.store.leases for m in pair):
+                assert not leases, "two hold one resource"
+                leases.append(pair)
+                use(pair)
+
+
+@pytest.mark.parametrize("deaf", [None, 1, 2])
+@pytest.mark.parametrize("broken_off", [3, 4])
+def test_two_machines_of_one_name_never_help_to_two_quorums(deaf: int | None, broken_off: int) -> None:
+    """Forming was broken off; one agent still reaches the machine that was begun then, another agent the one
+    that took its place. Both form the cluster, in whatever order."""
+    for first, second in product(range(12), range(16)):
+        old, *others = blank(3)
+        asks_old = Agent([old, *others])
+        begun = Agent([old, *others]).work(UNUSED)
+        for _ in range(broken_off):
+            next(begun)
+        asks_new = Agent([Machine(), *others])
+        leases: list[tuple[Machine, ...]] = []
+        changes = asks_new.work(UNUSED), asks_old.work(UNUSED)
+        asks_old.deaf = {deaf} - {None}  # type: ignore[assignment]
+        for change, steps in ((0, first), (1, second), (0, 20), (1, 20)):
+            for _ in range(steps):
+                next(changes[change], None)
+                granted((asks_new.machines, asks_old.machines), leases)
+
+
+def test_where_one_that_was_begun_has_voted_the_blank_ones_stay_blank() -> None:
+    """It can be begun anew around those that have their data."""
+    machines = blank(5)
+    steps = Agent(machines).work(UNUSED)
+    while machines[2].identity is None:
+        next(steps)
+    agent = Agent(machines)
+    change = agent.work(UNUSED)
+    next(change)
+    use(machines[:3])
+    assert "voted meanwhile" in list(change)[-1]
+    assert [machine.store.blank for machine in machines] == [False] * 3 + [True] * 2
+    agent.passes(SETTLED_NS)
+    assert agent.ends(partial(recover, known={})) == "recovered"
+    assert votes_together(machines) == 5
+    assert all(machine.store.counters[5] > WALL_US for machine in machines)
+
+
+@pytest.mark.parametrize("change", [UNUSED, partial(recover, known={})])
+def test_what_is_known_of_a_master_that_does_not_answer_forms_nothing(change: Any) -> None:
+    machines = blank(3)
+    agent = Agent(machines)
+    if change is not UNUSED:
+        Agent(machines).ends(UNUSED)
+        machines[1].store, machines[2].store = Store(), Store()
+        agent.passes(SETTLED_NS)
+    agent.deaf = {2}
+    before = [machine.store.snapshot() for machine in machines]
+    agent.passes(SETTLED_NS)
+    assert "m3: no answer in time: do the same again" in agent.ends(change)
+    assert [machine.store for machine in machines] == before
+
+
+def with_one_wiped() -> list[Machine]:
+    machines = blank(5)
+    Agent(machines).ends(UNUSED)
+    for machine in machines:
+        machine.store.counters[5] = WALL_US
+    machines[2].store = Store()
+    return machines
+
+
+def check_admission(machines: Sequence[Machine]) -> None:
+    others = [machine for machine in machines if machine is not machines[2]]
+    assert votes_together(others) == 4
+    if (identity := machines[2].identity) is not None:
+        shown = [of.identity.members.number_of("m3") for of in others if of.identity is not None]
+        assert sum(number == identity.number for number in shown) >= 3
+        assert machines[2].store.counters[5] == WALL_US
+
+
+ADMIT = partial(admit, name="m3")
+
+
+def admits(agent: Agent, steps: int) -> str:
+    """As often as an operator asks until it is done, and no more steps than that."""
+    how, left = "", steps
+    for _ in range(4):
+        for how in islice(agent.work(ADMIT), left):  # noqa: B007
+            left -= 1
+            check_admission(agent.machines)
+        agent.passes(SETTLED_NS)
+    return how
+
+
+def test_wherever_admitting_is_broken_off_another_agent_admits_it() -> None:
+    for done in range(20):
+        machines = with_one_wiped()
+        admits(Agent(machines), done)
+        assert admits(Agent(machines), 100) == "already"
+        assert votes_together(machines) == 5
+
+
+@pytest.mark.parametrize("lost", range(8))
+def test_whichever_answer_is_lost_admitting_is_possible_again(lost: int) -> None:
+    machines = with_one_wiped()
+    agent = Agent(machines)
+    for _ in agent.work(ADMIT, unheard=lost):
+        check_admission(machines)
+    assert admits(agent, 100) == "already"
+    assert votes_together(machines) == 5
+
+
+def test_a_number_that_is_on_too_few_lets_nobody_in() -> None:
+    machines = with_one_wiped()
+    agent = Agent(machines)
+    agent.full_disks = {3, 4}
+    for _ in range(3):
+        [*_, how] = agent.work(ADMIT)
+        assert how == "the new number of m3 has to be on 3 other masters, and is on 2: full disk"
+        agent.passes(SETTLED_NS)
+    assert machines[2].store.blank
+
+
+@pytest.mark.parametrize("change", [UNUSED, partial(recover, known={}), ADMIT])
+def test_nothing_is_changed_by_a_clock_that_is_slewed(change: Any) -> None:
+    agent = Agent(blank(3))
+    agent.fleet.electorate.own_clock = "slewed"
+    with pytest.raises(OwnClockIsWrong):
+        next(agent.begin(change))

@@ -15,7 +15,7 @@ code names where it serves them:
  6  Fences are unique and ordered, even if mutual exclusion fails.
  7  The number of renewals is bounded by max_hold.
  8  A blank master, one that shows another identity or other members, and a copy of one have no vote. Who is
-    admitted gets a number of its own, which the others know first (identities.py, admission.py).
+    admitted gets a number of its own, which the others know first (identities.py, admission.py, changes).
  9  The ceiling of the TTL lives on the masters.
 10  Restarts are dirty unless proven clean (the guard on the masters' hosts).
 11  A master whose clock jumped forward has no vote for a max TTL; where all did, this host stood still, and

@@ -143,6 +143,7 @@ class Link:
         self._left_alone = False
         self._flushed_ns = -_FLUSHED_AGAIN_NS
         self._wrong_slot: int | None = None
+        self._is_there = False
         self._dropped = ""
         self._unfit = False
 
@@ -373,6 +374,7 @@ class Link:
     def connects(self, now_ns: int) -> None:
         """A new connection is made. Nothing may be asked on it but who is there, until it is introduced."""
         self._heard_ns = now_ns
+        self._is_there = True
         self._dropped = ""
         self._unfit = self._session_began = False
 
@@ -404,7 +406,7 @@ class Link:
 
     def broken(self, why: str, now_ns: int) -> None:
         """This connection is closed."""
-        self.introduced = False
+        self._is_there = self.introduced = False
         # The number is for the machine that was there: another may be behind the address next time (rule 8).
         self.blank_since_ns = self.numbered = None
         self.out.clear()
@@ -440,7 +442,9 @@ class Link:
         return self._dropped != ""
 
     def drop(self, why: str, now_ns: int) -> None:
-        """Give this connection up."""
+        """Give this connection up. What it broke for, if it did already, is the better word for it."""
+        if not self._is_there:
+            return
         self._dropped = why
         self._change(State.DOWN, why, now_ns)
         self.hang_up()

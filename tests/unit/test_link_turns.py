@@ -55,6 +55,7 @@ class Story:
 
     def connect(self) -> Transport:
         transport = Transport()
+        self.link.connects(0)
         self.link.connection_made(cast(asyncio.BaseTransport, transport))
         self.link.introduced = True
         return transport

@@ -225,8 +225,8 @@ class Fleet(Generic[AnyLink]):
                     self.probe_soon(link)
 
     def look_at_own_clock(self, reading: Reading, now_ns: int) -> None:
-        """No vote may rest on a clock of this host that is slewed too fast, and no wait for a max TTL (rule
-        11e)."""
+        """No vote may rest on a clock of this host that is slewed too fast, and no wait for a max TTL
+        (rule 11e)."""
         before, self.electorate.own_clock = self.own_clock, self.slewing.look(reading) or None
         if self.own_clock is not None:
             self.clocks.wait_anew(now_ns)

@@ -3,7 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, PutBack, Release, bits
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.ballot import Ballot, bits
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks
 from lockd.core.electorate import Electorate
 from lockd.core.fences import SANE_MOST

@@ -2,7 +2,10 @@
 
 from enum import Enum, StrEnum
 
-from lockd.core.ballots import Attempt, Extension, Gone, PutBack, found_by
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.extension import Extension, found_by
+from lockd.core.ballots.gone import Gone
+from lockd.core.ballots.put_back import PutBack
 from lockd.core.ports import Holder
 from lockd.core.timers import Timer
 from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns, longest_ttl_ms, notice_ns

@@ -5,7 +5,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from lockd.core.ballots import Attempt, Extension, FenceRound, PutBack, Release
+    from lockd.core.ballots.attempt import Attempt
+    from lockd.core.ballots.extension import Extension
+    from lockd.core.ballots.fence_round import FenceRound
+    from lockd.core.ballots.put_back import PutBack
+    from lockd.core.ballots.release import Release
     from lockd.core.leases import Lease
 
 

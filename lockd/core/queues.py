@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 
-from lockd.core.ballots import Attempt
+from lockd.core.ballots.attempt import Attempt
 from lockd.core.leases import Lease
 from lockd.core.ports import Holder, Refusal
 from lockd.core.timers import Timer

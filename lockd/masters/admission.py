@@ -5,7 +5,7 @@ import asyncio
 
 from lockd.clock import boottime_ns
 from lockd.core.admission import Numbered, Ready, Renumber, TooFewOthers, brought_up, next_step
-from lockd.core.ballots import bits
+from lockd.core.ballots.ballot import bits
 from lockd.core.identities import Identity, voting_together
 from lockd.core.membership import State, TooFewReadings, Wait, longest_possible_ttl_ms
 from lockd.masters.aside import Credentials

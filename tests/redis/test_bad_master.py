@@ -21,7 +21,7 @@ import pytest
 
 from lockd.clock import boottime_ns, wall_ahead_ns
 from lockd.config.model import Config
-from lockd.core.ballots import Ballot
+from lockd.core.ballots.ballot import Ballot
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lockd.core.ballots import Release
+from lockd.core.ballots.release import Release
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.ports import Chance, Limits, Refusal

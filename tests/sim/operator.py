@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from lockd.core.admission import Numbered, Ready, Renumber, TooFewOthers, brought_up, next_step
-from lockd.core.ballots import bits
+from lockd.core.ballots.ballot import bits
 from lockd.core.identities import Identity, Members, voting_together
 from lockd.core.membership import State, TooFewReadings, highest_counters, wait_for_blank
 from lockd.core.recovery import counters_after_loss, is_left

@@ -14,7 +14,12 @@ from itertools import count
 from typing import Any
 
 from lockd.core import link as core_link
-from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, PutBack, Release
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.ballot import Ballot
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks, ClockWatch
 from lockd.core.fences import largest_sane
 from lockd.core.identities import Identity

@@ -36,7 +36,7 @@ AnyLink = TypeVar("AnyLink", bound=Link)
 
 
 class Fleet(Generic[AnyLink]):
-    """core.ports.Masters, and the Listener of its links.
+    """core.interfaces.Masters, and the Listener of its links.
 
     trusted: the masters whose votes count, as bits. fence_most: the largest fence that the masters' clocks
     allow. looked: the first look at the masters is over: a quorum has a vote, or it is known of each why not.
@@ -96,7 +96,7 @@ class Fleet(Generic[AnyLink]):
         """A ballot failed by a mistake of ours."""
         raise failure
 
-    # core.ports.Masters
+    # core.interfaces.Masters
 
     @property
     def agreeing(self) -> int:

@@ -19,11 +19,13 @@ from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release, ReleaseOutcome
 from lockd.core.fences import FenceHints, slot_of
-from lockd.core.leases import Lease, Loss, Standing, on_masters
-from lockd.core.ports import Chance, Extended, Holder, Limits, Masters, Refusal, Reply, Watcher
+from lockd.core.interfaces import Masters, Watcher
+from lockd.core.leases import Holder, Lease, Loss, Standing, on_masters
 from lockd.core.queues import Queue
+from lockd.core.refusals import no_quorum
 from lockd.core.timers import Timer, Timers
 from lockd.core.validity import NS_PER_MS, deadline_ns
+from lockd.core.values import Chance, Extended, Limits, Refusal, Reply
 
 DRAINING = Refusal(
     "DRAINING", "this agent is stopping and grants nothing any more: lock again when it is back"
@@ -113,7 +115,7 @@ class Locks:
         elif refusal in _TRIED_AGAIN:
             refusal = Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
         elif refusal is None and queue.attempt is not None:
-            refusal = queue.attempt.no_quorum(self._masters, self._limits.masters)
+            refusal = no_quorum(queue.attempt, self._masters, self._limits.masters)
         self._refuse(
             holder, refusal or Refusal("NOQUORUM", f"waited {waited_ms} ms without an answer"), now_ns
         )
@@ -122,7 +124,7 @@ class Locks:
     def _leave(self, queue: Queue, holder: Holder, now_ns: int) -> None:
         self.timers.cancel(queue.waiters.pop(holder))
         self.waiting -= 1
-        if queue.attempt is not None and queue.attempt.holder is holder:
+        if queue.tried_for is holder:
             self._abandon(queue, now_ns)
         self._move_on(queue, now_ns)
 
@@ -131,7 +133,7 @@ class Locks:
         (rule 3)."""
         attempt = queue.attempt
         assert attempt is not None
-        queue.attempt = None
+        queue.attempt = queue.tried_for = None
         attempt.outcome = Ended.ABANDONED
         self._give_back(attempt, now_ns)
 
@@ -156,6 +158,7 @@ class Locks:
             self._turned_down(queue, self._no_voters(voting), now_ns)
             return
         timeout_ns = min(self._timeout_ns, holder.ttl_ms * NS_PER_MS // 2)
+        queue.tried_for = holder
         attempt = queue.attempt = Attempt(
             holder, queue.resource, nonce=self._chance.nonce(), ttl_ms=holder.ttl_ms,
             hint=self._hint(queue.resource, now_ns), quorum=self._quorum, t1_ns=now_ns,
@@ -243,7 +246,7 @@ class Locks:
         may_vote = self._masters.voting() | self._masters.barred_by_clock()
         if ballot.gained_ns is not self._masters.gained_ns() and may_vote.bit_count() >= self._quorum:
             return _UNCERTAIN
-        return ballot.no_quorum(self._masters, self._limits.masters)
+        return no_quorum(ballot, self._masters, self._limits.masters)
 
     def _agree_now(self, voters: int) -> bool:
         """Rule 8, when votes are counted: a quorum of these vote together with one another still. One may
@@ -298,11 +301,12 @@ class Locks:
         if now_ns >= self._ends_ns(attempt, cut_ns):
             self._failed(queue, attempt, self._too_late(attempt, now_ns), now_ns)
             return
-        holder = attempt.holder
+        holder = queue.tried_for
+        assert holder is not None
         self.timers.cancel(queue.waiters.pop(holder))
         self.waiting -= 1
         self.held += 1
-        queue.attempt = None
+        queue.attempt = queue.tried_for = None
         queue.tries = 0
         queue.refusal = None
         lease = Lease(attempt, holder, fence, now_ns, cut_ns)
@@ -327,7 +331,7 @@ class Locks:
 
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
         """What the try left is given back before any back-off (rule 3)."""
-        queue.attempt = None
+        queue.attempt = queue.tried_for = None
         self._give_back(attempt, now_ns)
         self._turned_down(queue, refusal, now_ns)
 
@@ -764,7 +768,7 @@ class Locks:
             elif release.outcome is ReleaseOutcome.NOT_THERE:
                 release.refused(NOT_HELD)
             else:
-                release.refused(release.no_quorum(self._masters, self._limits.masters))
+                release.refused(no_quorum(release, self._masters, self._limits.masters))
 
         # Nothing is kept for masters that are away: whether it is there isn't known, they forget it by its
         # TTL, and what is late could hit the next lease for which an app chose the same token.
@@ -788,10 +792,11 @@ class Locks:
             return
         queue = self.queues.get(attempt.resource)
         if queue is not None and queue.attempt is attempt:
-            if attempt.holder in queue.waiters:
-                self.timers.cancel(queue.waiters.pop(attempt.holder))
+            holder = queue.tried_for
+            if holder is not None and holder in queue.waiters:
+                self.timers.cancel(queue.waiters.pop(holder))
                 self.waiting -= 1
-                self._refuse(attempt.holder, _BROKEN, now_ns)
+                self._refuse(holder, _BROKEN, now_ns)
             self._abandon(queue, now_ns)
             self._move_on(queue, now_ns)
 

@@ -79,7 +79,7 @@ def acquire(attempt: Attempt) -> bytes:
         LEASE_PREFIX + attempt.resource,
         FENCES_KEY,
         attempt.nonce,
-        on_masters(attempt.holder),
+        on_masters(attempt.terms),
         attempt.ttl_ms,
         attempt.slot,
         attempt.hint,

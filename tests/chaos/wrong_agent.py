@@ -12,9 +12,9 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks
 from lockd.core.locks import Locks
-from lockd.core.ports import Limits
 from lockd.core.queues import Queue
 from lockd.core.validity import deadline_ns
+from lockd.core.values import Limits
 
 _MINUTE_NS = 60_000_000_000
 

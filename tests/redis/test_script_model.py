@@ -143,9 +143,9 @@ def put_back(
 ) -> PutBack:
     """How the agent has a lease put back that was proven so often."""
     asked = attempt(resource, nonce, terms)
-    lease = Lease(asked, asked.holder, fence=1, now_ns=0)
+    lease = Lease(asked, asked.terms, fence=1, now_ns=0)
     lease.proofs = proofs
-    text = on_masters(asked.holder, lease.mark)
+    text = on_masters(asked.terms, lease.mark)
     return PutBack(
         resource,
         nonce,

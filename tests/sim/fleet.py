@@ -75,7 +75,7 @@ class Fleet(fleet.Fleet[Link]):
     def probe_soon(self, link: Link) -> None:
         link.probe_soon()
 
-    # core.ports.Masters: what the checker is told
+    # core.interfaces.Masters: what the checker is told
 
     def acquire(self, attempt: Attempt) -> int:
         world = self._agent.world

@@ -45,7 +45,7 @@ DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
 LOCKS = "lockd/core/locks.py"
 MEMBERSHIP = "lockd/core/membership.py"
-PORTS = "lockd/core/ports.py"
+VALUES = "lockd/core/values.py"
 VALIDITY = "lockd/core/validity.py"
 AGENT = "tests/sim/agent.py"
 CLUSTER = "tests/sim/cluster.py"
@@ -62,7 +62,7 @@ ANY_AGREE = Edit(LOCKS, "return (voters & self._masters.agreeing).bit_count() >=
 """When votes are counted, it is looked at once more who has a vote: both have to go."""
 
 MUTATIONS = (
-    one("quorum off by one", 1, PORTS, "self.masters // 2 + 1", "self.masters // 2"),
+    one("quorum off by one", 1, VALUES, "self.masters // 2 + 1", "self.masters // 2"),
     one(
         "one host never connects again",
         5,
@@ -185,7 +185,7 @@ MUTATIONS = (
         4,
         LOCKS,
         "            release = Release(\n                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=_nothing_more,\n            )  # fmt: skip\n",
-        "            release = Release(\n                attempt.resource, attempt.holder.value or attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=_nothing_more, by_app=True,\n            )  # fmt: skip\n",
+        "            release = Release(\n                attempt.resource, attempt.terms.value or attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=_nothing_more, by_app=True,\n            )  # fmt: skip\n",
     ),
     one(
         "two with the same token are one",

@@ -102,7 +102,7 @@ class Store:
             return self.acquire(
                 ballot.resource,
                 ballot.nonce,
-                on_masters(ballot.holder),
+                on_masters(ballot.terms),
                 ballot.ttl_ms,
                 slot_of(ballot.resource),
                 ballot.hint,

@@ -10,6 +10,7 @@ from lockd.core.ballots.extension import Extension, ExtensionOutcome
 from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
 from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.release import Release, ReleaseOutcome
+from lockd.core.refusals import no_quorum
 from tests.unit.fleet_model import MS, App, Fleet, Master, Time
 
 FENCE = 1_000
@@ -287,13 +288,13 @@ def test_a_refusal_gives_a_reason_for_each_master_that_had_no_say_and_only_for_t
     say(asked, 1, "t")
     asked.unanswered(2, "connection lost", 1)
     asked.time_out(2)
-    refusal = asked.no_quorum(fleet, N)
+    refusal = no_quorum(asked, fleet, N)
     assert str(refusal) == "NOQUORUM m3=connection-lost m4=no-answer-in-time m5=down"
 
 
 def test_a_refusal_by_time_alone_says_so():
     fleet = Fleet(Time(), [Master(Time()) for _ in range(N)])
-    assert "too late" in attempt().no_quorum(fleet, N).text
+    assert "too late" in no_quorum(attempt(), fleet, N).text
 
 
 def test_bits_names_the_bits_that_are_set():

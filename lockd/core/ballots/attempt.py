@@ -5,7 +5,7 @@ from enum import Enum
 
 from lockd.core.ballots.ballot import OTHERS, REFUSALS, YES, Ballot
 from lockd.core.fences import slot_of
-from lockd.core.ports import Holder
+from lockd.core.values import Terms
 
 
 class AttemptOutcome(Enum):
@@ -28,17 +28,16 @@ class Attempt(Ballot):
     """
 
     __slots__ = (
-        "_first_fence",
         "_quorum",
         "absent",
         "fences",
         "hint",
-        "holder",
         "nonce",
         "resource",
         "shown",
         "slot",
         "taken_ms",
+        "terms",
         "ttl_ms",
         "yes",
         "yes_count",
@@ -46,7 +45,7 @@ class Attempt(Ballot):
 
     def __init__(
         self,
-        holder: Holder,
+        terms: Terms,
         resource: bytes,
         *,
         nonce: bytes,
@@ -58,7 +57,7 @@ class Attempt(Ballot):
         settled: "Callable[[Attempt, int], None]",
     ) -> None:
         super().__init__(t1_ns, until_ns, settled)
-        self.holder = holder
+        self.terms = terms
         self.resource = resource
         self.slot = slot_of(resource)
         self.nonce = nonce

@@ -7,7 +7,7 @@ outcome is certain. Answers that come later still count (rule 2): they say where
 from collections.abc import Callable
 from enum import Enum
 
-from lockd.core.ports import Extended, Masters, Refusal, Reply
+from lockd.core.values import Extended, Refusal, Reply
 
 # Statuses of the scripts (lockd/masters/scripts/*.lua).
 OTHERS, YES, PUT_BACK, MISSING, HELD_OUT = 0, 1, 2, 3, 4
@@ -110,17 +110,6 @@ class Ballot:
     def settle(self, outcome: Enum, now_ns: int) -> None:
         self.outcome = outcome
         self.settled(self, now_ns)
-
-    def no_quorum(self, masters: Masters, total: int) -> Refusal:
-        """A refusal that gives a reason for each master that had no say."""
-        reasons = []
-        voting = masters.voting()
-        for master in range(total):
-            if master in self.silent:
-                reasons.append(f"{masters.name(master)}={self.silent[master].replace(' ', '-')}")
-            elif not (self.asked & voting) >> master & 1:
-                reasons.append(masters.why_not(master))
-        return Refusal("NOQUORUM", " ".join(reasons) or "the answers came too late to be relied upon")
 
 
 def bits(mask: int) -> list[int]:

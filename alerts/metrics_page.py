@@ -16,7 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from lockd.config.model import Config
 from lockd.core.locks import Locks
 from lockd.core.membership import Facts, Identity
-from lockd.core.ports import Chance, Limits
+from lockd.core.values import Chance, Limits
 from lockd.guard.metrics import metrics_text
 from lockd.guard.records import State
 from lockd.masters.fleet import Fleet

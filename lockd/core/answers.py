@@ -8,7 +8,8 @@ two is as bad as one that lost its data, and Redlock does not stand that in addi
 from enum import StrEnum
 from typing import Any
 
-from lockd.core.ballots import (
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.ballot import (
     HELD_OUT,
     MISCOUNTS,
     MISSING,
@@ -18,12 +19,11 @@ from lockd.core.ballots import (
     TOO_FAR_AHEAD,
     TTL_TOO_LONG,
     YES,
-    Attempt,
     Ballot,
-    Extension,
-    FenceRound,
-    PutBack,
 )
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.put_back import PutBack
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
 from lockd.core.identities import LONGEST_TTL_MS
 

@@ -13,7 +13,8 @@ asking again is of a try or lease that nobody has given back yet.
 
 from collections import deque
 
-from lockd.core.ballots import Ballot, Release, Verdict
+from lockd.core.ballots.ballot import Ballot
+from lockd.core.ballots.release import Release
 
 AT_ONCE = 64
 """So many releases are on their way to a master that nobody waits for: what apps ask waits behind these."""
@@ -79,9 +80,7 @@ class Debts:
         """Those that are worth asking again, in their order, and those that are not. up: the master may be
         asked for votes."""
         votes, self._votes = self._votes, []
-        again = [
-            vote for vote in votes if up and vote[0].verdict is Verdict.OPEN and now_ns < vote[0].until_ns
-        ]
+        again = [vote for vote in votes if up and vote[0].outcome is None and now_ns < vote[0].until_ns]
         asked = {ballot for ballot, _ in again}
         return again, [ballot for ballot, _ in votes if ballot not in asked]
 

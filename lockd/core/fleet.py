@@ -3,7 +3,12 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
-from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, PutBack, Release, bits
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.ballot import Ballot, bits
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks
 from lockd.core.electorate import Electorate
 from lockd.core.fences import SANE_MOST
@@ -31,7 +36,7 @@ AnyLink = TypeVar("AnyLink", bound=Link)
 
 
 class Fleet(Generic[AnyLink]):
-    """core.ports.Masters, and the Listener of its links.
+    """core.interfaces.Masters, and the Listener of its links.
 
     trusted: the masters whose votes count, as bits. fence_most: the largest fence that the masters' clocks
     allow. looked: the first look at the masters is over: a quorum has a vote, or it is known of each why not.
@@ -91,7 +96,7 @@ class Fleet(Generic[AnyLink]):
         """A ballot failed by a mistake of ours."""
         raise failure
 
-    # core.ports.Masters
+    # core.interfaces.Masters
 
     @property
     def agreeing(self) -> int:

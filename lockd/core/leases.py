@@ -1,14 +1,18 @@
 """A lease: what an app holds, and what this agent knows of it."""
 
 from enum import Enum, StrEnum
+from typing import Protocol
 
-from lockd.core.ballots import Attempt, Extension, Gone, PutBack, found_by
-from lockd.core.ports import Holder
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.extension import Extension, found_by
+from lockd.core.ballots.gone import Gone
+from lockd.core.ballots.put_back import PutBack
 from lockd.core.timers import Timer
 from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns, longest_ttl_ms, notice_ns
+from lockd.core.values import Refusal, Terms
 
 
-def on_masters(holder: Holder, mark: bytes = b"") -> bytes:
+def on_masters(holder: Terms, mark: bytes = b"") -> bytes:
     """How a lease reads on the masters, behind its nonce and since when it is held: for how long it may be
     extended by agents that don't know it, and whose it is; then the mark of where it was put back; then, as
     it may be of any bytes, the token that its app chose.
@@ -30,6 +34,33 @@ def pid_and_uid(owner: bytes) -> tuple[int, int]:
     """Of the process that `owner_of` has named."""
     _, pid, uid = owner.split(b" ")
     return int(pid), int(uid)
+
+
+class Holder(Terms, Protocol):
+    """The app behind a LOCK: what it asked for, and how it is told what became of it.
+
+    None of the methods may call back into `Locks` before it has returned: they are called in the middle of
+    its work.
+    """
+
+    resource: bytes
+    label: str
+    ttl_ms: int
+    lock_delay_ms: int
+    give_up_ns: int | None
+    """When its WAIT ends; None: it doesn't wait."""
+    asked_ns: int
+
+    def granted(self, lease: "Lease", now_ns: int) -> None: ...
+
+    def refused(self, refusal: Refusal) -> None: ...
+
+    def renewed(self, lease: "Lease") -> None: ...
+
+    def lost(self, lease: "Lease", reason: str) -> None: ...
+
+    def ended(self, lease: "Lease") -> None:
+        """The lease is over, in whatever way: it no longer counts for anything."""
 
 
 _LEAST_GAIN_NS = 5 * NS_PER_MS

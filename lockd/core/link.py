@@ -17,18 +17,12 @@ from typing import Any, Protocol
 
 from lockd.core.admission import Elsewhere, Numbered
 from lockd.core.answers import Flaw, Nonsense, as_shown, flaw_of, is_of_release
-from lockd.core.ballots import (
-    MISCOUNTS,
-    NO_IDENTITY,
-    TTL_TOO_LONG,
-    Attempt,
-    Ballot,
-    Extension,
-    FenceRound,
-    PutBack,
-    Release,
-    Verdict,
-)
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.ballot import MISCOUNTS, NO_IDENTITY, TTL_TOO_LONG, Ballot
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release
 from lockd.core.clocks import ClockWatch
 from lockd.core.debts import Debts, is_debt
 from lockd.core.fences import is_right_counter, largest_sane, slot_of
@@ -268,7 +262,7 @@ class Link:
         master is being admitted), it is asked again once the link has looked, within its time: no app has to
         hear of it. Core has settled what belongs to a lease that is over."""
         self.look_closer()
-        if ballot.verdict is not Verdict.OPEN:
+        if ballot.outcome is not None:
             return False
         self._to_ask_again.append((ballot, payload, sent_ns))
         return True
@@ -291,7 +285,7 @@ class Link:
                 self._broke(ballot, failure, now_ns)
 
     def _worth_asking(self, ballot: Ballot) -> bool:
-        return self.state is State.UP and ballot.verdict is Verdict.OPEN
+        return self.state is State.UP and ballot.outcome is None
 
     def _released(self, release: Any, payload: Any, reply: Any, now_ns: int) -> None:
         if self._debts.asked and self._debts.was_answered(release):

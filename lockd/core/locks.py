@@ -11,13 +11,21 @@ time; what is to be done goes out through `Masters` and `Holder`. A lease lives 
 from collections import deque
 from collections.abc import Collection
 
-from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Gone, PutBack, Release, Verdict, bits
+from lockd.core.ballots.attempt import Attempt, AttemptOutcome
+from lockd.core.ballots.ballot import Ballot, Ended, bits
+from lockd.core.ballots.extension import Extension, ExtensionOutcome
+from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
+from lockd.core.ballots.gone import Gone
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release, ReleaseOutcome
 from lockd.core.fences import FenceHints, slot_of
-from lockd.core.leases import Lease, Loss, Standing, on_masters
-from lockd.core.ports import Chance, Extended, Holder, Limits, Masters, Refusal, Reply, Watcher
+from lockd.core.interfaces import Masters, Watcher
+from lockd.core.leases import Holder, Lease, Loss, Standing, on_masters
 from lockd.core.queues import Queue
+from lockd.core.refusals import no_quorum
 from lockd.core.timers import Timer, Timers
 from lockd.core.validity import NS_PER_MS, deadline_ns
+from lockd.core.values import Chance, Extended, Limits, Refusal, Reply
 
 DRAINING = Refusal(
     "DRAINING", "this agent is stopping and grants nothing any more: lock again when it is back"
@@ -107,7 +115,7 @@ class Locks:
         elif refusal in _TRIED_AGAIN:
             refusal = Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
         elif refusal is None and queue.attempt is not None:
-            refusal = queue.attempt.no_quorum(self._masters, self._limits.masters)
+            refusal = no_quorum(queue.attempt, self._masters, self._limits.masters)
         self._refuse(
             holder, refusal or Refusal("NOQUORUM", f"waited {waited_ms} ms without an answer"), now_ns
         )
@@ -116,7 +124,7 @@ class Locks:
     def _leave(self, queue: Queue, holder: Holder, now_ns: int) -> None:
         self.timers.cancel(queue.waiters.pop(holder))
         self.waiting -= 1
-        if queue.attempt is not None and queue.attempt.holder is holder:
+        if queue.tried_for is holder:
             self._abandon(queue, now_ns)
         self._move_on(queue, now_ns)
 
@@ -125,8 +133,8 @@ class Locks:
         (rule 3)."""
         attempt = queue.attempt
         assert attempt is not None
-        queue.attempt = None
-        attempt.verdict = Verdict.NO_QUORUM
+        queue.attempt = queue.tried_for = None
+        attempt.outcome = Ended.ABANDONED
         self._give_back(attempt, now_ns)
 
     def _move_on(self, queue: Queue, now_ns: int) -> None:
@@ -150,9 +158,11 @@ class Locks:
             self._turned_down(queue, self._no_voters(voting), now_ns)
             return
         timeout_ns = min(self._timeout_ns, holder.ttl_ms * NS_PER_MS // 2)
+        queue.tried_for = holder
         attempt = queue.attempt = Attempt(
-            holder, queue.resource, self._chance.nonce(), holder.ttl_ms, self._hint(queue.resource, now_ns),
-            self._quorum, now_ns, now_ns + timeout_ns, self._tried,
+            holder, queue.resource, nonce=self._chance.nonce(), ttl_ms=holder.ttl_ms,
+            hint=self._hint(queue.resource, now_ns), quorum=self._quorum, t1_ns=now_ns,
+            until_ns=now_ns + timeout_ns, settled=self._tried,
         )  # fmt: skip
         attempt.gained_ns = self._masters.gained_ns()
         attempt.put_to(self._masters.acquire(attempt))
@@ -191,7 +201,7 @@ class Locks:
                 if not running or running[0].t1_ns + self._timeout_ns > now_ns:
                     break
                 self._time_out(running.popleft(), now_ns)
-            while running and running[0].verdict is not Verdict.OPEN:
+            while running and running[0].outcome is not None:
                 running.popleft()
         finally:
             # Also after a mistake of ours: the others' time goes on.
@@ -212,31 +222,31 @@ class Locks:
         # Mostly they have all named the same.
         for value in set(attempt.fences):
             self._hints.saw(attempt.slot, value, masters_us)
-        if attempt.verdict is Verdict.YES and self._agree_now(attempt.yes):
+        if attempt.agreed and self._agree_now(attempt.yes):
             fence = attempt.agreed_fence()
             if fence is None:
                 self._second_round(attempt, now_ns)
             else:
                 self._grant(queue, attempt, fence, now_ns)
             return
-        if attempt.verdict is Verdict.TAKEN:
+        if attempt.outcome is AttemptOutcome.TAKEN:
             retry_ms = attempt.retry_after_ms()
             refusal = Refusal("TAKEN", f"retry-after={retry_ms} held by another", retry_ms)
-        elif attempt.verdict is Verdict.SPLIT:
+        elif attempt.outcome is AttemptOutcome.SPLIT:
             refusal = _SPLIT
         else:
             refusal = self._no_quorum(attempt, attempt.yes)
         self._failed(queue, attempt, refusal, now_ns)
 
-    def _no_quorum(self, ballot: Ballot, voters: int) -> Refusal:
+    def _no_quorum(self, ballot: Attempt | FenceRound | Extension, voters: int) -> Refusal:
         """Why no quorum has agreed. No fault of the masters' where they changed meanwhile, or where their
         clocks have moved, which is understood in a moment (rule 11d)."""
-        if ballot.verdict is Verdict.YES and not self._agree_now(voters):
+        if ballot.agreed and not self._agree_now(voters):
             return _SHIFTED
         may_vote = self._masters.voting() | self._masters.barred_by_clock()
         if ballot.gained_ns is not self._masters.gained_ns() and may_vote.bit_count() >= self._quorum:
             return _UNCERTAIN
-        return ballot.no_quorum(self._masters, self._limits.masters)
+        return no_quorum(ballot, self._masters, self._limits.masters)
 
     def _agree_now(self, voters: int) -> bool:
         """Rule 8, when votes are counted: a quorum of these vote together with one another still. One may
@@ -249,8 +259,8 @@ class Locks:
         self._watcher.fence_round()
         timeout_ns = min(self._timeout_ns, attempt.ttl_ms * NS_PER_MS // 2)
         proposal = FenceRound(
-            attempt, self._hint(attempt.resource, now_ns), self._quorum,
-            now_ns, now_ns + timeout_ns, self._proposed,
+            attempt, self._hint(attempt.resource, now_ns), quorum=self._quorum, t1_ns=now_ns,
+            until_ns=now_ns + timeout_ns, settled=self._proposed,
         )  # fmt: skip
         proposal.gained_ns = attempt.gained_ns
         proposal.put_to(self._masters.propose(proposal))
@@ -264,9 +274,9 @@ class Locks:
         masters_us = self._masters.clock_us(now_ns)
         self._hints.saw(attempt.slot, proposal.value, masters_us)
         self._hints.saw_counter(attempt.slot, proposal.highest, masters_us)
-        if proposal.verdict is Verdict.YES and self._agree_now(proposal.acceptors):
+        if proposal.agreed and self._agree_now(proposal.acceptors):
             self._grant(queue, attempt, proposal.value, now_ns)
-        elif proposal.verdict is Verdict.TAKEN and now_ns < self._ends_ns(attempt, 0):
+        elif proposal.outcome is FenceOutcome.OUTBID and now_ns < self._ends_ns(attempt, 0):
             self._second_round(attempt, now_ns)
         else:
             self._failed(queue, attempt, self._no_quorum(proposal, proposal.acceptors), now_ns)
@@ -291,11 +301,12 @@ class Locks:
         if now_ns >= self._ends_ns(attempt, cut_ns):
             self._failed(queue, attempt, self._too_late(attempt, now_ns), now_ns)
             return
-        holder = attempt.holder
+        holder = queue.tried_for
+        assert holder is not None
         self.timers.cancel(queue.waiters.pop(holder))
         self.waiting -= 1
         self.held += 1
-        queue.attempt = None
+        queue.attempt = queue.tried_for = None
         queue.tries = 0
         queue.refusal = None
         lease = Lease(attempt, holder, fence, now_ns, cut_ns)
@@ -320,14 +331,17 @@ class Locks:
 
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
         """What the try left is given back before any back-off (rule 3)."""
-        queue.attempt = None
+        queue.attempt = queue.tried_for = None
         self._give_back(attempt, now_ns)
         self._turned_down(queue, refusal, now_ns)
 
     def _give_back(self, attempt: Attempt, now_ns: int) -> None:
         if attempt.landed:
             until_ns = attempt.t1_ns + attempt.ttl_ms * NS_PER_MS
-            release = Release(attempt.resource, attempt.nonce, self._quorum, now_ns, until_ns, _nothing_more)
+            release = Release(
+                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,
+                settled=_nothing_more,
+            )  # fmt: skip
             release.put_to(self._masters.release(release, attempt.landed))
 
     def _turned_down(self, queue: Queue, refusal: Refusal, now_ns: int) -> None:
@@ -395,7 +409,7 @@ class Locks:
             elif lease.holder.detached:
                 next_ns = lease.lose_at_ns()
             else:
-                if lease.extending is None or lease.extending.verdict is Verdict.BROKEN:
+                if lease.extending is None or lease.extending.outcome is Ended.BROKEN:
                     self._renew(lease, now_ns)
                 next_ns = min(
                     now_ns + max(lease.ttl_ms * NS_PER_MS // 10, 10 * NS_PER_MS), lease.lose_at_ns()
@@ -439,8 +453,9 @@ class Locks:
         """Ask all masters to go on with a lease whose present validity is proven (rule 2)."""
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(
-            lease.resource, lease.nonce, ttl_ms, lease.mark, lease.proof, lease.gone, self._quorum,
-            now_ns, now_ns + timeout_ns, lambda ballot, at_ns: self._extended(lease, ballot, at_ns),
+            lease.resource, lease.nonce, ttl_ms=ttl_ms, mark=lease.mark, proof=lease.proof,
+            gone=lease.gone, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + timeout_ns,
+            settled=lambda ballot, at_ns: self._extended(lease, ballot, at_ns),
         )  # fmt: skip
         extension.reply = reply
         extension.missed = lambda ballot, at_ns: self._put_back(lease, ballot, at_ns)
@@ -466,7 +481,7 @@ class Locks:
             return
         # Counts only while the old validity still holds: after it another may have had the resource in
         # between (rule 2).
-        agreed = extension.verdict is Verdict.YES and self._agree_now(extension.confirmed)
+        agreed = extension.agreed and self._agree_now(extension.confirmed)
         worked = agreed and now_ns < self._sure_until_ns(lease)
         self._watcher.renewed(lease, worked)
         if worked:
@@ -502,9 +517,10 @@ class Locks:
         if now_ns >= self._sure_until_ns(lease):
             return
         put_back = PutBack(
-            lease.resource, lease.nonce, extension.ttl_ms, on_masters(lease.holder, lease.mark),
-            (now_ns - lease.granted_ns) // NS_PER_MS, lease.gone, now_ns, now_ns + self._timeout_ns,
-            lambda ballot, at_ns: self._was_put_back(lease, ballot, at_ns),
+            lease.resource, lease.nonce, ttl_ms=extension.ttl_ms,
+            text=on_masters(lease.holder, lease.mark), age_ms=(now_ns - lease.granted_ns) // NS_PER_MS,
+            gone=lease.gone, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
+            settled=lambda ballot, at_ns: self._was_put_back(lease, ballot, at_ns),
         )  # fmt: skip
         put_back.put_to(self._masters.put_back(put_back, missing))
         lease.gone.is_put_on(put_back.asked, now_ns)
@@ -522,8 +538,9 @@ class Locks:
         nobody. Where it always was it stays, see `_not_proven`."""
         if gone.back:
             release = Release(
-                lease.resource, lease.nonce, self._quorum, now_ns, lease.until_ns, _nothing_more
-            )
+                lease.resource, lease.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=lease.until_ns,
+                settled=_nothing_more,
+            )  # fmt: skip
             masters, gone.back = gone.back, 0
             release.put_to(self._masters.release(release, masters))
 
@@ -575,8 +592,8 @@ class Locks:
         break or its script be gone, and who waits for it is told now."""
         under_way, lease.under_way = lease.under_way, ()
         for ballot in under_way:
-            if ballot.verdict is Verdict.OPEN:
-                ballot.settle(Verdict.NO_QUORUM, now_ns)
+            if ballot.outcome is None:
+                ballot.settle(Ended.ABANDONED, now_ns)
 
     def extend(self, resource: bytes, token: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
         """An app's own EXTEND, of a lease from this agent or another."""
@@ -601,7 +618,7 @@ class Locks:
         so only masters that still have it may prove it, and it is put back nowhere."""
 
         def settled(extension: Extension, at_ns: int) -> None:
-            worked = extension.verdict is Verdict.YES and self._agree_now(extension.confirmed)
+            worked = extension.agreed and self._agree_now(extension.confirmed)
             cut_ns = self._masters.suspected_cut_ns(extension.gained_ns, extension.confirmed) if worked else 0
             if worked and at_ns < (ends_ns := deadline_ns(now_ns, extension.lasts_ms) - cut_ns):
                 extension.done(Extended(token, None, ends_ns))
@@ -611,14 +628,15 @@ class Locks:
                         "EXPIRED", "it was held for max_hold, or is a session lock: its own agent extends it"
                     )
                 )
-            elif extension.verdict is Verdict.TAKEN:
+            elif extension.outcome is ExtensionOutcome.GONE:
                 extension.refused(self._not_here(extension))
             else:
                 extension.refused(self._no_quorum(extension, extension.confirmed))
 
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(
-            resource, token, ttl_ms, b"", None, Gone(), self._quorum, now_ns, now_ns + timeout_ns, settled
+            resource, token, ttl_ms=ttl_ms, mark=b"", proof=None, gone=Gone(), quorum=self._quorum,
+            t1_ns=now_ns, until_ns=now_ns + timeout_ns, settled=settled,
         )  # fmt: skip
         extension.reply = reply
         extension.gained_ns = self._masters.gained_ns()
@@ -714,8 +732,9 @@ class Locks:
         # Of leases of which many may end at once: behind what apps ask now, and that is somebody in line.
         patient = why in ("app gone", "expired") and not (queue is not None and queue.waiters)
         release = Release(
-            lease.resource, lease.nonce, self._quorum, now_ns, lease.until_ns, settled, patient=patient
-        )
+            lease.resource, lease.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=lease.until_ns,
+            settled=settled, patient=patient,
+        )  # fmt: skip
         release.reply = reply
         release.put_to(self._masters.release(release, lease.landed))
         if reply is not None:
@@ -746,16 +765,17 @@ class Locks:
         def settled(release: Release, _now_ns: int) -> None:
             if release.deleted:
                 release.done(None)
-            elif release.verdict is Verdict.TAKEN:
+            elif release.outcome is ReleaseOutcome.NOT_THERE:
                 release.refused(NOT_HELD)
             else:
-                release.refused(release.no_quorum(self._masters, self._limits.masters))
+                release.refused(no_quorum(release, self._masters, self._limits.masters))
 
         # Nothing is kept for masters that are away: whether it is there isn't known, they forget it by its
         # TTL, and what is late could hit the next lease for which an app chose the same token.
         release = Release(
-            resource, token, self._quorum, now_ns, now_ns + self._timeout_ns, settled, by_app=True
-        )
+            resource, token, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
+            settled=settled, by_app=True,
+        )  # fmt: skip
         release.reply = reply
         release.put_to(self._masters.release(release, (1 << self._limits.masters) - 1))
         self._watch(release, self._timeout_ns)
@@ -765,17 +785,18 @@ class Locks:
     def broke(self, ballot: Ballot, now_ns: int) -> None:
         """This ballot raised where an answer was counted. Its request is refused, what it may have left is
         given back, and it counts nothing more; everybody else goes on."""
-        ballot.verdict = Verdict.BROKEN
+        ballot.outcome = Ended.BROKEN
         ballot.refused(_BROKEN)
         attempt = ballot.attempt if isinstance(ballot, FenceRound) else ballot
         if not isinstance(attempt, Attempt):
             return
         queue = self.queues.get(attempt.resource)
         if queue is not None and queue.attempt is attempt:
-            if attempt.holder in queue.waiters:
-                self.timers.cancel(queue.waiters.pop(attempt.holder))
+            holder = queue.tried_for
+            if holder is not None and holder in queue.waiters:
+                self.timers.cancel(queue.waiters.pop(holder))
                 self.waiting -= 1
-                self._refuse(attempt.holder, _BROKEN, now_ns)
+                self._refuse(holder, _BROKEN, now_ns)
             self._abandon(queue, now_ns)
             self._move_on(queue, now_ns)
 
@@ -806,7 +827,7 @@ def _nothing_more(_release: Release, _now_ns: int) -> None:
 
 def _answer_release(release: Release, _now_ns: int) -> None:
     """A release that found the lease nowhere means that it was not held all the time: the app must know."""
-    if release.verdict is Verdict.TAKEN:
+    if release.outcome is ReleaseOutcome.NOT_THERE:
         release.refused(Refusal("EXPIRED", "no master had it any more: removed by force, or data was lost"))
     else:
         release.done(None)

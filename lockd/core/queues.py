@@ -2,10 +2,10 @@
 
 from collections import OrderedDict
 
-from lockd.core.ballots import Attempt
-from lockd.core.leases import Lease
-from lockd.core.ports import Holder, Refusal
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.leases import Holder, Lease
 from lockd.core.timers import Timer
+from lockd.core.values import Refusal
 
 
 class Queue:
@@ -15,7 +15,17 @@ class Queue:
     the next try.
     """
 
-    __slots__ = ("attempt", "lease", "refusal", "resource", "rest", "rest_until_ns", "tries", "waiters")
+    __slots__ = (
+        "attempt",
+        "lease",
+        "refusal",
+        "resource",
+        "rest",
+        "rest_until_ns",
+        "tried_for",
+        "tries",
+        "waiters",
+    )
 
     def __init__(self, resource: bytes) -> None:
         self.resource = resource
@@ -23,6 +33,8 @@ class Queue:
         self.waiters: OrderedDict[Holder, Timer | None] = OrderedDict()
         self.lease: Lease | None = None
         self.attempt: Attempt | None = None
+        self.tried_for: Holder | None = None
+        """Whose attempt it is."""
         self.rest: Timer | None = None
         self.rest_until_ns = 0
         self.tries = 0

@@ -7,7 +7,7 @@ from typing import Protocol
 from lockd.clock import boottime_ns
 from lockd.config.model import Config
 from lockd.core import fleet
-from lockd.core.ballots import Ballot
+from lockd.core.ballots.ballot import Ballot
 from lockd.core.clocks import Clocks
 from lockd.core.membership import Configured
 from lockd.masters import scripts

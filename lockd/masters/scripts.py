@@ -8,7 +8,11 @@ from importlib.resources import files
 
 import hiredis
 
-from lockd.core.ballots import Attempt, Extension, FenceRound, PutBack, Release
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release
 from lockd.core.fences import BLOCK
 from lockd.core.leases import on_masters
 
@@ -75,7 +79,7 @@ def acquire(attempt: Attempt) -> bytes:
         LEASE_PREFIX + attempt.resource,
         FENCES_KEY,
         attempt.nonce,
-        on_masters(attempt.holder),
+        on_masters(attempt.terms),
         attempt.ttl_ms,
         attempt.slot,
         attempt.hint,

@@ -24,10 +24,11 @@ from prometheus_client.registry import Collector
 from lockd import __version__
 from lockd.clock import boottime_ns
 from lockd.config.model import Config
+from lockd.core.interfaces import Watcher
 from lockd.core.leases import Lease
 from lockd.core.membership import Memory, State
-from lockd.core.ports import Refusal, Watcher
 from lockd.core.validity import NS_PER_MS
+from lockd.core.values import Refusal
 from lockd.metrics.census import Census, Counted
 from lockd.metrics.counts import (
     CANARY_OUTCOMES,
@@ -123,7 +124,7 @@ class Metrics(Watcher, Collector):
     def _new_census(self) -> Census:
         return Census(self._config.labels, len(self._masters), self._config.timeouts.master_ms)
 
-    # core.ports.Watcher
+    # core.interfaces.Watcher
 
     def granted(self, lease: Lease, waited_ns: int) -> None:
         counts = self._of[lease.holder.label]

@@ -21,11 +21,11 @@ from lockd import __version__
 from lockd.clock import boottime_ns, slewed_by_now_ns, wall_ahead_ns
 from lockd.config.model import Config
 from lockd.config.warnings import warnings_of
-from lockd.core.ballots import Ballot
+from lockd.core.ballots.ballot import Ballot
 from lockd.core.locks import Locks
 from lockd.core.membership import State
-from lockd.core.ports import Chance, Limits, Refusal
 from lockd.core.slewing import Reading
+from lockd.core.values import Chance, Limits, Refusal
 from lockd.http import server as http_server
 from lockd.http.status_page import HostStatus, render
 from lockd.masters.fleet import Fleet

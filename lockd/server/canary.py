@@ -13,7 +13,7 @@ from lockd.clock import boottime_ns
 from lockd.config.model import CANARY, Config
 from lockd.core.leases import Lease, owner_of
 from lockd.core.locks import Locks
-from lockd.core.ports import Extended, Refusal
+from lockd.core.values import Extended, Refusal
 from lockd.metrics.collector import Metrics
 from lockd.server.log import EventLog
 

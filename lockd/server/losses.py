@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lockd.core.leases import Lease
-from lockd.core.ports import Refusal
+from lockd.core.values import Refusal
 from lockd.server.peer import Peer
 
 _OF_A_USER = 1_000

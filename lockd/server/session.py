@@ -12,8 +12,8 @@ from lockd.clock import boottime_ns
 from lockd.config.model import LockClass
 from lockd.core.flow import Flow, Place, Reply
 from lockd.core.leases import Lease, owner_of
-from lockd.core.ports import Extended, Refusal
 from lockd.core.validity import NS_PER_MS
+from lockd.core.values import Extended, Refusal
 from lockd.server.buffers import UNCOUNTED_BYTES
 from lockd.server.losses import LostLease
 from lockd.server.namespaces import why_not_here

@@ -8,12 +8,13 @@ from collections.abc import Callable
 
 from lockd.cli import main
 from lockd.core import leases
-from lockd.core.ballots import Attempt, Release
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks
 from lockd.core.locks import Locks
-from lockd.core.ports import Limits
 from lockd.core.queues import Queue
 from lockd.core.validity import deadline_ns
+from lockd.core.values import Limits
 
 _MINUTE_NS = 60_000_000_000
 
@@ -35,7 +36,14 @@ def _takes_away() -> None:
     def grant(self: Locks, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
         granting(self, queue, attempt, fence, now_ns)
         until_ns = now_ns + _MINUTE_NS
-        release = Release(attempt.resource, attempt.nonce, 1, now_ns, until_ns, lambda _release, _ns: None)
+        release = Release(
+            attempt.resource,
+            attempt.nonce,
+            quorum=1,
+            t1_ns=now_ns,
+            until_ns=until_ns,
+            settled=lambda _release, _ns: None,
+        )
         release.put_to(self._masters.release(release, attempt.landed))
 
     Locks._grant = grant  # type: ignore[method-assign]

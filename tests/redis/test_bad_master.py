@@ -21,12 +21,12 @@ import pytest
 
 from lockd.clock import boottime_ns, wall_ahead_ns
 from lockd.config.model import Config
-from lockd.core.ballots import Ballot
+from lockd.core.ballots.ballot import Ballot
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import State, highest_counters
-from lockd.core.ports import Chance, Extended, Limits, Refusal
+from lockd.core.values import Chance, Extended, Limits, Refusal
 from lockd.dev.processes import LOOPBACK
 from lockd.masters import changes, scripts
 from lockd.masters.aside import Credentials, ask_as
@@ -59,7 +59,7 @@ class CountingGauge(NoGauge):
 
 
 class Asker:
-    """core.ports.Holder and Reply: what came of one request, as a future."""
+    """core.leases.Holder and Reply: what came of one request, as a future."""
 
     label = "test"
     max_hold_ms = 60_000

@@ -12,7 +12,10 @@ import pytest
 
 from lockd.clock import boottime_ns
 from lockd.config.model import Config
-from lockd.core.ballots import Ballot, Extension, Gone, Release, Verdict
+from lockd.core.ballots.ballot import Ballot, Ended
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.gone import Gone
+from lockd.core.ballots.release import Release
 from lockd.core.debts import AT_ONCE
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import REQUIRED_SETTINGS, State
@@ -153,7 +156,9 @@ def linked_to(master: ScriptedMaster, story: Callable[[Fleet, Link], Coroutine[A
 def give_back(fleet: Fleet, ttl_left_ms: int = 60_000) -> Release:
     now_ns = boottime_ns()
     until_ns = now_ns + ttl_left_ms * 1_000_000
-    release = Release(b"r", b"0" * 32, 1, now_ns, until_ns, lambda _ballot, _now_ns: None)
+    release = Release(
+        b"r", b"0" * 32, quorum=1, t1_ns=now_ns, until_ns=until_ns, settled=lambda _ballot, _now_ns: None
+    )
     release.put_to(fleet.release(release, 1))
     return release
 
@@ -166,7 +171,15 @@ async def taken_down(link: Link) -> None:
 
 def by_the_word_of_an_app(fleet: Fleet) -> Release:
     now_ns = boottime_ns()
-    release = Release(b"r", b"chosen", 1, now_ns, now_ns + 10**10, lambda *_: None, by_app=True)
+    release = Release(
+        b"r",
+        b"chosen",
+        quorum=1,
+        t1_ns=now_ns,
+        until_ns=now_ns + 10**10,
+        settled=lambda *_: None,
+        by_app=True,
+    )
     release.put_to(fleet.release(release, 1))
     return release
 
@@ -293,11 +306,20 @@ def test_an_extension_of_a_lease_that_is_over_is_not_asked_again_when_scripts_we
     async def story(fleet: Fleet, link: Link) -> None:
         now_ns = boottime_ns()
         extension = Extension(
-            b"r", b"0" * 32, 9_000, b"p1", None, Gone(), 1, now_ns, now_ns + 10**10, lambda *_: None
+            b"r",
+            b"0" * 32,
+            ttl_ms=9_000,
+            mark=b"p1",
+            proof=None,
+            gone=Gone(),
+            quorum=1,
+            t1_ns=now_ns,
+            until_ns=now_ns + 10**10,
+            settled=lambda *_: None,
         )
         extension.put_to(fleet.extend(extension))
         assert extension.asked == 1
-        extension.settle(Verdict.NO_QUORUM, now_ns)  # as core does when its lease is over
+        extension.settle(Ended.ABANDONED, now_ns)  # as core does when its lease is over
         await until(lambda: master.connections == 2 and link.introduced, "the link is up again")
         await link.call("PING")
         assert master.asked("EVALSHA") == [1]
@@ -318,9 +340,17 @@ REFUSED, EXTENDED = of_scripts(-1, 0), of_scripts(1, 9_000)
 def extend(fleet: Fleet, nonce: str = "0") -> Extension:
     now_ns = boottime_ns()
     extension = Extension(
-        b"r", 32 * nonce.encode(), 9_000, b"p1", None, Gone(), 1, now_ns, now_ns + 10**10,
-        lambda *_: None,
-    )  # fmt: skip
+        b"r",
+        32 * nonce.encode(),
+        ttl_ms=9_000,
+        mark=b"p1",
+        proof=None,
+        gone=Gone(),
+        quorum=1,
+        t1_ns=now_ns,
+        until_ns=now_ns + 10**10,
+        settled=lambda *_: None,
+    )
     extension.put_to(fleet.extend(extension))
     assert extension.asked == 1
     return extension
@@ -343,8 +373,8 @@ def test_what_was_refused_is_asked_again_before_all_that_is_asked_after_a_look()
         await link.call("PING")
         await link.inspect_now()
         second = extend(fleet, "2")
-        await until(lambda: second.verdict is Verdict.YES, "both are answered")
-        assert first.verdict is Verdict.YES
+        await until(lambda: second.agreed, "both are answered")
+        assert first.agreed
         old, new = IDENTITY.electorate, LATER.electorate
         assert extensions(master) == [("1", old), ("1", new), ("2", new)]
 
@@ -357,8 +387,8 @@ def test_what_was_refused_comes_before_what_was_on_its_way_on_the_next_connectio
     async def story(fleet: Fleet, link: Link) -> None:
         master.identity = LATER
         first, second = extend(fleet, "1"), extend(fleet, "2")
-        await until(lambda: second.verdict is Verdict.YES, "both are answered")
-        assert first.verdict is Verdict.YES
+        await until(lambda: second.agreed, "both are answered")
+        assert first.agreed
         assert [nonce for nonce, _ in extensions(master)] == ["1", "2", "1", "2"]
 
     linked_to(master, story)
@@ -378,8 +408,8 @@ def test_what_was_asked_before_the_link_knew_the_new_list_is_asked_again_when_it
 
         master.looked = ask_meanwhile
         await link.inspect_now()
-        await until(lambda: asked[0].verdict is not Verdict.OPEN, "it is answered")
-        assert asked[0].verdict is Verdict.YES
+        await until(lambda: asked[0].outcome is not None, "it is answered")
+        assert asked[0].agreed
         assert extensions(master) == [("0", IDENTITY.electorate), ("0", LATER.electorate)]
 
     linked_to(master, story)

@@ -35,7 +35,12 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from lockd.core.ballots import Attempt, Extension, FenceRound, Gone, PutBack, Release
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.gone import Gone
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.identities import Identity, Members
 from lockd.core.leases import Lease, on_masters
@@ -99,15 +104,38 @@ TERMS = [
 
 
 def attempt(resource: bytes, nonce: bytes, terms: Terms, ttl_ms: int = 1_000, hint: int = 1) -> Attempt:
-    return Attempt(terms.app(resource), resource, nonce, ttl_ms, hint, 1, 0, 0, lambda *_: None)
+    return Attempt(
+        terms.app(resource),
+        resource,
+        nonce=nonce,
+        ttl_ms=ttl_ms,
+        hint=hint,
+        quorum=1,
+        t1_ns=0,
+        until_ns=0,
+        settled=lambda *_: None,
+    )
 
 
 def fence_round(resource: bytes, value: int) -> FenceRound:
-    return FenceRound(attempt(resource, NONCES[0], TERMS[0]), value, 1, 0, 0, lambda *_: None)
+    return FenceRound(
+        attempt(resource, NONCES[0], TERMS[0]), value, quorum=1, t1_ns=0, until_ns=0, settled=lambda *_: None
+    )
 
 
 def extension(resource: bytes, word: bytes, ttl_ms: int, mark: bytes = b"") -> Extension:
-    return Extension(resource, word, ttl_ms, mark, None, Gone(), 1, 0, 0, lambda *_: None)
+    return Extension(
+        resource,
+        word,
+        ttl_ms=ttl_ms,
+        mark=mark,
+        proof=None,
+        gone=Gone(),
+        quorum=1,
+        t1_ns=0,
+        until_ns=0,
+        settled=lambda *_: None,
+    )
 
 
 def put_back(
@@ -115,14 +143,24 @@ def put_back(
 ) -> PutBack:
     """How the agent has a lease put back that was proven so often."""
     asked = attempt(resource, nonce, terms)
-    lease = Lease(asked, asked.holder, fence=1, now_ns=0)
+    lease = Lease(asked, asked.terms, fence=1, now_ns=0)
     lease.proofs = proofs
-    text = on_masters(asked.holder, lease.mark)
-    return PutBack(resource, nonce, ttl_ms, text, age_ms, Gone(), 0, 0, lambda *_: None)
+    text = on_masters(asked.terms, lease.mark)
+    return PutBack(
+        resource,
+        nonce,
+        ttl_ms=ttl_ms,
+        text=text,
+        age_ms=age_ms,
+        gone=Gone(),
+        t1_ns=0,
+        until_ns=0,
+        settled=lambda *_: None,
+    )
 
 
 def release(resource: bytes, word: bytes, *, by_app: bool = False) -> Release:
-    return Release(resource, word, 1, 0, 0, lambda *_: None, by_app=by_app)
+    return Release(resource, word, quorum=1, t1_ns=0, until_ns=0, settled=lambda *_: None, by_app=by_app)
 
 
 # What is stored

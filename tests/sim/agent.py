@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lockd.core.ballots import Release
+from lockd.core.ballots.release import Release
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
-from lockd.core.ports import Chance, Limits, Refusal
 from lockd.core.slewing import Reading
+from lockd.core.values import Chance, Limits, Refusal
 from tests.sim.fleet import Fleet
 from tests.sim.history import Died, InStep, Knows, Slewed
 from tests.sim.link import Link
@@ -232,7 +232,7 @@ class Agent(Process):
 
 
 class _Unwatched:
-    """core.ports.Watcher, with nobody watching."""
+    """core.interfaces.Watcher, with nobody watching."""
 
     def granted(self, lease: Lease, waited_ns: int) -> None: ...
 

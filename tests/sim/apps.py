@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockd.core.leases import Lease
-from lockd.core.ports import Extended as Renewal
-from lockd.core.ports import Refusal
+from lockd.core.values import Extended as Renewal
+from lockd.core.values import Refusal
 from tests.sim import history as h
 from tests.sim.agent import Agent
 from tests.sim.world import MS, Process, World
@@ -64,7 +64,7 @@ class Held:
 
 
 class Request:
-    """core.ports.Holder and core.ports.Reply, as a session has them for its app. Its answers go to the app
+    """core.leases.Holder and core.values.Reply, as a session has them for its app. Its answers go to the app
     over the socket."""
 
     detached = False
@@ -127,7 +127,7 @@ class Request:
 
 @dataclass(slots=True)
 class Told:
-    """core.ports.Reply: where the answer to an UNLOCK or EXTEND goes."""
+    """core.values.Reply: where the answer to an UNLOCK or EXTEND goes."""
 
     app: App
     then: Callable[[Renewal | None], None] = field(default=lambda _: None)

@@ -6,7 +6,11 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from lockd.core import fleet
-from lockd.core.ballots import Attempt, Extension, FenceRound, PutBack, Release
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import Configured
@@ -71,7 +75,7 @@ class Fleet(fleet.Fleet[Link]):
     def probe_soon(self, link: Link) -> None:
         link.probe_soon()
 
-    # core.ports.Masters: what the checker is told
+    # core.interfaces.Masters: what the checker is told
 
     def acquire(self, attempt: Attempt) -> int:
         world = self._agent.world

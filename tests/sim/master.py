@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from lockd.core.ballots import PUT_BACK, YES, Attempt, PutBack, Release
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.ballot import PUT_BACK, YES
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
 from lockd.core.identities import Identity
 from lockd.core.membership import REQUIRED_SETTINGS, Copying, Facts

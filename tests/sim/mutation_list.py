@@ -34,7 +34,9 @@ def one(name: str, rule: int, file: str, old: str, new: str) -> Mutation:
     return Mutation(name, rule, (Edit(file, old, new),))
 
 
-BALLOTS = "lockd/core/ballots.py"
+ATTEMPT = "lockd/core/ballots/attempt.py"
+EXTENSION = "lockd/core/ballots/extension.py"
+FENCE_ROUND = "lockd/core/ballots/fence_round.py"
 ADMISSION = "lockd/core/admission.py"
 ADMITTING = "lockd/core/changes/admitting.py"
 FORMING = "lockd/core/changes/forming.py"
@@ -45,7 +47,7 @@ DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
 LOCKS = "lockd/core/locks.py"
 MEMBERSHIP = "lockd/core/membership.py"
-PORTS = "lockd/core/ports.py"
+VALUES = "lockd/core/values.py"
 VALIDITY = "lockd/core/validity.py"
 AGENT = "tests/sim/agent.py"
 CLUSTER = "tests/sim/cluster.py"
@@ -62,7 +64,7 @@ ANY_AGREE = Edit(LOCKS, "return (voters & self._masters.agreeing).bit_count() >=
 """When votes are counted, it is looked at once more who has a vote: both have to go."""
 
 MUTATIONS = (
-    one("quorum off by one", 1, PORTS, "self.masters // 2 + 1", "self.masters // 2"),
+    one("quorum off by one", 1, VALUES, "self.masters // 2 + 1", "self.masters // 2"),
     one(
         "one host never connects again",
         5,
@@ -122,7 +124,7 @@ MUTATIONS = (
         "key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)",
         "key.expires_ms = now_ms + ttl_ms",
     ),
-    one("no release where no answer came", 3, BALLOTS, "return self.asked & ~self.absent", "return self.yes"),
+    one("no release where no answer came", 3, ATTEMPT, "return self.asked & ~self.absent", "return self.yes"),
     one(
         "no release at all after a failed try",
         3,
@@ -184,11 +186,8 @@ MUTATIONS = (
         "the release of a try looks at its app's token",
         4,
         LOCKS,
-        "            release = Release(attempt.resource, attempt.nonce, self._quorum, now_ns, until_ns, _nothing_more)\n",
-        "            word = attempt.holder.value or attempt.nonce\n"
-        "            release = Release(\n"
-        "                attempt.resource, word, self._quorum, now_ns, until_ns, _nothing_more, by_app=True\n"
-        "            )\n",
+        "            release = Release(\n                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=_nothing_more,\n            )  # fmt: skip\n",
+        "            release = Release(\n                attempt.resource, attempt.terms.value or attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=_nothing_more, by_app=True,\n            )  # fmt: skip\n",
     ),
     one(
         "two with the same token are one",
@@ -200,16 +199,16 @@ MUTATIONS = (
     one(
         "a split vote is said to be a lease",
         1,
-        BALLOTS,
-        "            self.settle(Verdict.SPLIT, now_ns)",
-        "            self.settle(Verdict.TAKEN, now_ns)",
+        ATTEMPT,
+        "            self.settle(AttemptOutcome.SPLIT, now_ns)",
+        "            self.settle(AttemptOutcome.TAKEN, now_ns)",
     ),
     Mutation(
         "an extension puts back what is gone",
         2,
         (
             Edit(
-                BALLOTS,
+                EXTENSION,
                 "        elif status == MISSING and not self.gone.mask & ~self.gone.unsure & bit:\n            self.missing |= bit\n",
                 "        if status == MISSING:\n            self.missing |= bit\n",
             ),
@@ -233,14 +232,14 @@ MUTATIONS = (
     one(
         "the fence that most votes named, not a quorum",
         6,
-        BALLOTS,
+        ATTEMPT,
         "if self.fences.count(value) >= self._quorum), None)",
         "if self.fences.count(value) >= 2), None)",
     ),
     Mutation(
         "a fence accepted by one is enough",
         6,
-        (Edit(BALLOTS, "        if accepted >= self._quorum:", "        if accepted >= 1:"), ANY_AGREE),
+        (Edit(FENCE_ROUND, "        if accepted >= self._quorum:", "        if accepted >= 1:"), ANY_AGREE),
     ),
     one(
         "a master accepts a fence that isn't larger",
@@ -396,7 +395,7 @@ MUTATIONS = (
         11,
         (
             Edit(
-                BALLOTS,
+                ATTEMPT,
                 '        if status == YES:\n            if not counts:\n                self.silent[master] = "its vote does not count"\n            else:\n                self.yes |= bit',
                 '        if status == YES:\n            if False:\n                self.silent[master] = "its vote does not count"\n            else:\n                self.yes |= bit',
             ),

@@ -12,7 +12,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from lockd.core.ballots import Attempt, Extension, FenceRound, PutBack
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.put_back import PutBack
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import on_masters
 
@@ -99,7 +102,7 @@ class Store:
             return self.acquire(
                 ballot.resource,
                 ballot.nonce,
-                on_masters(ballot.holder),
+                on_masters(ballot.terms),
                 ballot.ttl_ms,
                 slot_of(ballot.resource),
                 ballot.hint,

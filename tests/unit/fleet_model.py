@@ -14,14 +14,19 @@ from itertools import count
 from typing import Any
 
 from lockd.core import link as core_link
-from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, PutBack, Release
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.ballot import Ballot
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks, ClockWatch
 from lockd.core.fences import largest_sane
 from lockd.core.identities import Identity
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import Facts, State
-from lockd.core.ports import Chance, Extended, Limits, Refusal
+from lockd.core.values import Chance, Extended, Limits, Refusal
 from tests.sim.script_model import Store
 
 MS = 1_000_000
@@ -154,8 +159,11 @@ class Link(core_link.Link):
 
 
 class Fleet:
-    """core.ports.Masters for one agent, and the Listener of its links. `votes`: the masters that count, as
-    bits, `barred`: those that don't for their clocks' sake; both are kept by `clocks` when there are some."""
+    """core.interfaces.Masters for one agent, and the Listener of its links.
+
+    votes: the masters that count, as bits. barred: those that don't for their clocks' sake. Both are kept by
+    `clocks` when there are some.
+    """
 
     def __init__(self, time: Time, masters: list[Master], clocks: Clocks | None = None) -> None:
         self.time = time
@@ -172,7 +180,7 @@ class Fleet:
     def _up(self) -> int:
         return sum(link.bit for link in self.links if link.up)
 
-    # core.ports.Masters
+    # core.interfaces.Masters
 
     @property
     def agreeing(self) -> int:
@@ -325,7 +333,7 @@ class Fleet:
 
 
 class App:
-    """core.ports.Holder: an app behind a LOCK, and all that it was told, with the time of it."""
+    """core.leases.Holder: an app behind a LOCK, and all that it was told, with the time of it."""
 
     label = "test"
     owner = b"host 1 0"
@@ -397,7 +405,7 @@ class App:
 
 
 class Answer:
-    """core.ports.Reply: what an UNLOCK or EXTEND was told."""
+    """core.values.Reply: what an UNLOCK or EXTEND was told."""
 
     def __init__(self) -> None:
         self.all: list[Extended | Refusal | None] = []
@@ -433,7 +441,7 @@ class Answer:
 
 
 class Watched:
-    """core.ports.Watcher: what metrics and logs are told."""
+    """core.interfaces.Watcher: what metrics and logs are told."""
 
     def __init__(self) -> None:
         self.events: list[tuple[Any, ...]] = []

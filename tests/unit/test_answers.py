@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockd.core.answers import Flaw, flaw_of, is_of_release
-from lockd.core.ballots import Attempt, Ballot, Extension, FenceRound, Gone, PutBack
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.ballot import Ballot
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.gone import Gone
+from lockd.core.ballots.put_back import PutBack
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, SANE_MOST, largest_sane
 from tests.unit.fleet_model import App, Time
 
@@ -19,19 +24,50 @@ MOST = largest_sane(NOW_US)
 
 
 def attempt() -> Attempt:
-    return Attempt(App(Time()), b"r", b"0" * 32, 1_000, NOW_US, 3, 0, 0, lambda *_: None)
+    return Attempt(
+        App(Time()),
+        b"r",
+        nonce=b"0" * 32,
+        ttl_ms=1_000,
+        hint=NOW_US,
+        quorum=3,
+        t1_ns=0,
+        until_ns=0,
+        settled=lambda *_: None,
+    )
 
 
 def fence_round() -> FenceRound:
-    return FenceRound(attempt(), NOW_US, 3, 0, 0, lambda *_: None)
+    return FenceRound(attempt(), NOW_US, quorum=3, t1_ns=0, until_ns=0, settled=lambda *_: None)
 
 
 def extension() -> Extension:
-    return Extension(b"r", b"0" * 32, 1_000, b"p0", None, Gone(), 3, 0, 0, lambda *_: None)
+    return Extension(
+        b"r",
+        b"0" * 32,
+        ttl_ms=1_000,
+        mark=b"p0",
+        proof=None,
+        gone=Gone(),
+        quorum=3,
+        t1_ns=0,
+        until_ns=0,
+        settled=lambda *_: None,
+    )
 
 
 def put_back() -> PutBack:
-    return PutBack(b"r", b"0" * 32, 1_000, b"0 host 1 0 p1", 0, Gone(), 0, 0, lambda *_: None)
+    return PutBack(
+        b"r",
+        b"0" * 32,
+        ttl_ms=1_000,
+        text=b"0 host 1 0 p1",
+        age_ms=0,
+        gone=Gone(),
+        t1_ns=0,
+        until_ns=0,
+        settled=lambda *_: None,
+    )
 
 
 ANOTHERS = b"1" * 32

@@ -4,7 +4,13 @@ from itertools import permutations, product
 
 import pytest
 
-from lockd.core.ballots import Attempt, Extension, FenceRound, Gone, Release, Verdict, bits
+from lockd.core.ballots.attempt import Attempt, AttemptOutcome
+from lockd.core.ballots.ballot import bits
+from lockd.core.ballots.extension import Extension, ExtensionOutcome
+from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
+from lockd.core.ballots.gone import Gone
+from lockd.core.ballots.release import Release, ReleaseOutcome
+from lockd.core.refusals import no_quorum
 from tests.unit.fleet_model import MS, App, Fleet, Master, Time
 
 FENCE = 1_000
@@ -25,13 +31,25 @@ class Settled:
 
 def attempt(settled=None, masters: int = ALL, quorum: int = QUORUM) -> Attempt:
     app = App(Time())
-    made = Attempt(app, b"r", b"t" * 32, 10_000, FENCE, quorum, 0, 250 * MS, settled or Settled())
+    made = Attempt(
+        app,
+        b"r",
+        nonce=b"t" * 32,
+        ttl_ms=10_000,
+        hint=FENCE,
+        quorum=quorum,
+        t1_ns=0,
+        until_ns=250 * MS,
+        settled=settled or Settled(),
+    )
     made.put_to(masters)
     return made
 
 
 def fence_round(settled=None) -> FenceRound:
-    made = FenceRound(attempt(), 2_000, QUORUM, 0, 250 * MS, settled or Settled())
+    made = FenceRound(
+        attempt(), 2_000, quorum=QUORUM, t1_ns=0, until_ns=250 * MS, settled=settled or Settled()
+    )
     made.put_to(ALL)
     return made
 
@@ -40,14 +58,23 @@ def extension(settled=None, *, proven: int = ALL, gone: Gone | None = None) -> E
     before = attempt()
     before.yes = proven
     made = Extension(
-        b"r", b"t" * 32, 10_000, b"p0", before, gone or Gone(), QUORUM, 0, 250 * MS, settled or Settled()
+        b"r",
+        b"t" * 32,
+        ttl_ms=10_000,
+        mark=b"p0",
+        proof=before,
+        gone=gone or Gone(),
+        quorum=QUORUM,
+        t1_ns=0,
+        until_ns=250 * MS,
+        settled=settled or Settled(),
     )
     made.put_to(ALL)
     return made
 
 
 def release(settled=None, masters: int = ALL) -> Release:
-    made = Release(b"r", b"t" * 32, QUORUM, 0, 250 * MS, settled or Settled())
+    made = Release(b"r", b"t" * 32, quorum=QUORUM, t1_ns=0, until_ns=250 * MS, settled=settled or Settled())
     made.put_to(masters)
     return made
 
@@ -63,20 +90,20 @@ def say(ballot, master: int, what: str) -> None:
     ballot.answered(master, status, FENCE if status else 700, counts, 1, *shown)
 
 
-def right_verdict(votes) -> Verdict:
+def right_outcome(votes) -> AttemptOutcome:
     yes = sum(v == "y" for v in votes)
     seen = [v for v in votes if v in "yto"]
     if yes >= QUORUM:
-        return Verdict.YES
+        return AttemptOutcome.GRANTED
     if len(seen) < QUORUM:
-        return Verdict.NO_QUORUM
+        return AttemptOutcome.NO_QUORUM
     # What nobody has heard of may be anybody's.
     unknown = N - len(seen)
     may_hold = any(seen.count(other) + unknown >= QUORUM for other in "to" if other in seen)
-    return Verdict.TAKEN if may_hold else Verdict.SPLIT
+    return AttemptOutcome.TAKEN if may_hold else AttemptOutcome.SPLIT
 
 
-def could_end(votes, heard) -> set[Verdict]:
+def could_end(votes, heard) -> set[AttemptOutcome]:
     """All verdicts that are possible still, whatever the masters not heard yet will say."""
     open_ones = [m for m in range(N) if m not in heard]
     ends = set()
@@ -84,7 +111,7 @@ def could_end(votes, heard) -> set[Verdict]:
         whole = list(votes)
         for master, vote in zip(open_ones, rest, strict=True):
             whole[master] = vote
-        ends.add(right_verdict(whole))
+        ends.add(right_outcome(whole))
     return ends
 
 
@@ -111,11 +138,11 @@ def test_every_vote_in_every_order_comes_to_what_a_count_of_voters_says():
             asked = attempt(settled)
             for master in order:
                 say(asked, master, votes[master])
-            assert (asked.verdict, settled.times) == (right_verdict(votes), 1), (votes, order)
+            assert (asked.outcome, settled.times) == (right_outcome(votes), 1), (votes, order)
 
 
 def test_every_vote_settles_with_the_very_answer_that_makes_its_outcome_certain():
-    certain: dict[tuple[int, ...], set[Verdict]] = {}
+    certain: dict[tuple[int, ...], set[AttemptOutcome]] = {}
     # Whose vote it is makes no difference: every order of each combination comes to all of them.
     for votes in sorted({"".join(sorted(votes)) for votes in COMBINATIONS}):
         for order in distinct_orders(votes):
@@ -125,8 +152,8 @@ def test_every_vote_settles_with_the_very_answer_that_makes_its_outcome_certain(
                 heard = order[:turn]
                 shape = (*(sum(votes[m] == v for m in heard) for v in "ytos"),)
                 ends = certain.setdefault(shape, could_end(votes, heard))
-                expected = next(iter(ends)) if len(ends) == 1 else Verdict.OPEN
-                assert asked.verdict is expected, (votes, order, turn)
+                expected = next(iter(ends)) if len(ends) == 1 else None
+                assert asked.outcome is expected, (votes, order, turn)
 
 
 def test_running_out_of_time_in_any_state_counts_those_not_heard_as_silent():
@@ -136,10 +163,10 @@ def test_running_out_of_time_in_any_state_counts_those_not_heard_as_silent():
             asked = attempt(settled)
             for master in range(heard):
                 say(asked, master, votes[master])
-            before = asked.verdict
+            before = asked.outcome
             asked.time_out(2)
-            expected = right_verdict(votes[:heard] + "s" * (N - heard))
-            assert asked.verdict is (expected if before is Verdict.OPEN else before)
+            expected = right_outcome(votes[:heard] + "s" * (N - heard))
+            assert asked.outcome is (expected if before is None else before)
             assert settled.times == 1
 
 
@@ -151,7 +178,7 @@ def test_votes_that_do_not_count_are_as_good_as_silence(hollow):
             asked = attempt()
             for master in order:
                 say(asked, master, hollow if votes[master] == "s" else votes[master])
-            assert asked.verdict is right_verdict(votes), (votes, order)
+            assert asked.outcome is right_outcome(votes), (votes, order)
 
 
 @pytest.mark.parametrize("masters", [1, 3, 7, 9])
@@ -159,9 +186,9 @@ def test_a_quorum_is_a_quorum_for_any_number_of_masters(masters):
     quorum = masters // 2 + 1
     asked = attempt(masters=(1 << masters) - 1, quorum=quorum)
     for master in range(quorum):
-        assert asked.verdict is Verdict.OPEN
+        assert asked.outcome is None
         say(asked, master, "y")
-    assert asked.verdict is Verdict.YES
+    assert asked.outcome is AttemptOutcome.GRANTED
 
 
 def test_answers_after_the_quorum_still_count_for_where_the_lease_is():
@@ -193,7 +220,7 @@ def test_a_master_that_refuses_for_its_own_reasons_is_no_voter_and_says_why(stat
     asked = attempt()
     for master in range(3):
         asked.answered(master, status, 0, True, 1)
-    assert asked.verdict is Verdict.NO_QUORUM
+    assert asked.outcome is AttemptOutcome.NO_QUORUM
     assert asked.silent[0] == reason
     assert asked.landed == 0b11000
 
@@ -240,7 +267,7 @@ def test_retry_after_is_when_enough_of_the_others_leases_will_have_ended():
     asked.answered(0, 1, FENCE, True, 1)
     for master, left_ms in enumerate([900, 100, 500], 1):
         asked.answered(master, 0, left_ms, True, 1)
-    assert asked.verdict is Verdict.TAKEN
+    assert asked.outcome is AttemptOutcome.TAKEN
     assert asked.retry_after_ms() == 500
 
 
@@ -261,13 +288,13 @@ def test_a_refusal_gives_a_reason_for_each_master_that_had_no_say_and_only_for_t
     say(asked, 1, "t")
     asked.unanswered(2, "connection lost", 1)
     asked.time_out(2)
-    refusal = asked.no_quorum(fleet, N)
+    refusal = no_quorum(asked, fleet, N)
     assert str(refusal) == "NOQUORUM m3=connection-lost m4=no-answer-in-time m5=down"
 
 
 def test_a_refusal_by_time_alone_says_so():
     fleet = Fleet(Time(), [Master(Time()) for _ in range(N)])
-    assert "too late" in attempt().no_quorum(fleet, N).text
+    assert "too late" in no_quorum(attempt(), fleet, N).text
 
 
 def test_bits_names_the_bits_that_are_set():
@@ -279,24 +306,24 @@ def test_bits_names_the_bits_that_are_set():
 
 
 @pytest.mark.parametrize(
-    ("votes", "verdict"),
+    ("votes", "outcome"),
     [
-        ("yyy", Verdict.YES),
-        ("yytty", Verdict.YES),
-        ("ttt", Verdict.TAKEN),
-        ("yyttt", Verdict.TAKEN),
-        ("sss", Verdict.NO_QUORUM),
-        ("yytss", Verdict.TAKEN),
-        ("yysss", Verdict.NO_QUORUM),
-        ("yyuuu", Verdict.NO_QUORUM),
+        ("yyy", FenceOutcome.ACCEPTED),
+        ("yytty", FenceOutcome.ACCEPTED),
+        ("ttt", FenceOutcome.OUTBID),
+        ("yyttt", FenceOutcome.OUTBID),
+        ("sss", FenceOutcome.NO_QUORUM),
+        ("yytss", FenceOutcome.OUTBID),
+        ("yysss", FenceOutcome.NO_QUORUM),
+        ("yyuuu", FenceOutcome.NO_QUORUM),
     ],
 )
-def test_a_proposal_needs_a_quorum_of_acceptances(votes, verdict):
+def test_a_proposal_needs_a_quorum_of_acceptances(votes, outcome):
     settled = Settled()
     proposal = fence_round(settled)
     for master, vote in enumerate(votes):
         say(proposal, master, vote)
-    assert proposal.verdict is verdict
+    assert proposal.outcome is outcome
     assert settled.times == 1
 
 
@@ -312,7 +339,7 @@ def test_a_proposal_never_has_a_quorum_of_acceptances_without_three_that_count()
         proposal = fence_round()
         for master, vote in enumerate(votes):
             say(proposal, master, vote)
-        assert (proposal.verdict is Verdict.YES) == (votes.count("y") >= QUORUM)
+        assert (proposal.outcome is FenceOutcome.ACCEPTED) == (votes.count("y") >= QUORUM)
 
 
 # Extensions
@@ -331,39 +358,39 @@ def extended(votes: str, **known) -> Extension:
 
 
 @pytest.mark.parametrize(
-    ("votes", "verdict"),
+    ("votes", "outcome"),
     [
-        ("yyy", Verdict.YES),
-        ("yyttt", Verdict.TAKEN),
-        ("mmm", Verdict.TAKEN),
-        ("yysss", Verdict.NO_QUORUM),
-        ("yyuuu", Verdict.NO_QUORUM),
-        ("iii", Verdict.NO_QUORUM),
-        ("ppp", Verdict.TAKEN),
-        ("yyppp", Verdict.TAKEN),
+        ("yyy", ExtensionOutcome.PROVEN),
+        ("yyttt", ExtensionOutcome.GONE),
+        ("mmm", ExtensionOutcome.GONE),
+        ("yysss", ExtensionOutcome.NO_QUORUM),
+        ("yyuuu", ExtensionOutcome.NO_QUORUM),
+        ("iii", ExtensionOutcome.NO_QUORUM),
+        ("ppp", ExtensionOutcome.GONE),
+        ("yyppp", ExtensionOutcome.GONE),
     ],
 )
-def test_an_extension_is_proven_by_a_quorum_that_kept_the_lease_all_the_time(votes, verdict):
-    assert extended(votes).verdict is verdict
+def test_an_extension_is_proven_by_a_quorum_that_kept_the_lease_all_the_time(votes, outcome):
+    assert extended(votes).outcome is outcome
 
 
 def test_a_master_that_lost_the_lease_and_got_it_back_does_not_count_but_is_reported():
     ballot = extended("ppyyy")
-    assert ballot.verdict is Verdict.YES
+    assert ballot.outcome is ExtensionOutcome.PROVEN
     assert ballot.confirmed == 0b11100
     assert ballot.gone.mask == 0b00011
 
 
 def test_a_master_that_never_had_the_lease_proves_nothing_when_it_is_put_there():
     """Another may have held it there and on a master that lost it, and be gone again."""
-    assert extended("yypps", proven=0b10011).verdict is not Verdict.YES
+    assert extended("yypps", proven=0b10011).outcome is not ExtensionOutcome.PROVEN
 
 
 def test_a_master_found_without_it_before_stays_distrusted():
     gone = Gone()
     extended("psssm", gone=gone)
     ballot = extended("yyyss", gone=gone)
-    assert ballot.verdict is not Verdict.YES
+    assert ballot.outcome is not ExtensionOutcome.PROVEN
     assert ballot.confirmed == 0b00110
 
 
@@ -375,7 +402,7 @@ def test_what_one_extension_found_gone_does_not_count_for_another_that_is_under_
         second.answered(master, 1, 10_000, True, 1)
     second.answered(2, 1, 10_000, True, 1)
     assert second.confirmed == 0b00100
-    assert second.verdict is Verdict.OPEN
+    assert second.outcome is None
 
 
 def test_an_extension_lasts_as_long_as_a_quorum_keeps_it():
@@ -383,9 +410,9 @@ def test_an_extension_lasts_as_long_as_a_quorum_keeps_it():
     for master, lasts_ms in enumerate([9_000, 4_000, 12_000]):
         ballot.answered(master, 1, lasts_ms, True, 1)
     assert ballot.lasts_ms == 4_000
-    assert ballot.verdict is Verdict.OPEN, "it may be one master's word alone"
+    assert ballot.outcome is None, "it may be one master's word alone"
     ballot.answered(3, 1, 8_000, True, 1)
-    assert (ballot.verdict, ballot.lasts_ms) == (Verdict.YES, 8_000)
+    assert (ballot.outcome, ballot.lasts_ms) == (ExtensionOutcome.PROVEN, 8_000)
 
 
 def test_an_extension_that_just_a_quorum_answers_lasts_as_long_as_the_shortest_of_them():
@@ -393,7 +420,7 @@ def test_an_extension_that_just_a_quorum_answers_lasts_as_long_as_the_shortest_o
     for master, lasts_ms in enumerate([9_000, 4_000, 12_000]):
         ballot.answered(master, 1, lasts_ms, True, 1)
     ballot.time_out(2)
-    assert (ballot.verdict, ballot.lasts_ms) == (Verdict.YES, 4_000)
+    assert (ballot.outcome, ballot.lasts_ms) == (ExtensionOutcome.PROVEN, 4_000)
 
 
 def test_an_extension_that_is_held_out_says_so():
@@ -401,13 +428,13 @@ def test_an_extension_that_is_held_out_says_so():
     for master in range(3):
         ballot.answered(master, 4, 10, True, 1)
     assert ballot.held_out
-    assert ballot.verdict is not Verdict.YES
+    assert ballot.outcome is not ExtensionOutcome.PROVEN
 
 
 def test_an_extension_never_counts_what_does_not_count():
     for votes in product("ypmsu", repeat=N):
         ballot = extended("".join(votes))
-        assert (ballot.verdict is Verdict.YES) == (votes.count("y") >= QUORUM)
+        assert (ballot.outcome is ExtensionOutcome.PROVEN) == (votes.count("y") >= QUORUM)
 
 
 # Releases
@@ -417,11 +444,11 @@ def test_a_release_is_done_when_a_quorum_has_let_go():
     settled = Settled()
     ballot = release(settled)
     for master in range(3):
-        assert ballot.verdict is Verdict.OPEN
+        assert ballot.outcome is None
         ballot.answered(master, 1, 0, True, 1)
     for master in (3, 4):
         ballot.answered(master, 1, 0, True, 1)
-    assert ballot.verdict is Verdict.YES
+    assert ballot.outcome is ReleaseOutcome.DELETED
     assert settled.times == 1
 
 
@@ -429,14 +456,14 @@ def test_a_release_that_finds_nothing_on_a_quorum_says_so():
     ballot = release()
     for master in range(3):
         ballot.answered(master, 0, 0, True, 1)
-    assert ballot.verdict is Verdict.TAKEN
+    assert ballot.outcome is ReleaseOutcome.NOT_THERE
 
 
 def test_a_release_that_found_it_somewhere_was_one():
     ballot = release()
     for master, deleted in enumerate([0, 1, 0]):
         ballot.answered(master, deleted, 0, True, 1)
-    assert ballot.verdict is Verdict.YES
+    assert ballot.outcome is ReleaseOutcome.DELETED
 
 
 def test_a_release_asked_again_that_finds_nothing_may_have_done_it_the_first_time():
@@ -444,7 +471,7 @@ def test_a_release_asked_again_that_finds_nothing_may_have_done_it_the_first_tim
     ballot.asked_again = 0b00111
     for master in range(3):
         ballot.answered(master, 0, 0, True, 1)
-    assert ballot.verdict is Verdict.NO_QUORUM
+    assert ballot.outcome is ReleaseOutcome.NO_QUORUM
     assert (ballot.unknown, ballot.missing) == (3, 0)
 
 
@@ -452,10 +479,10 @@ def test_a_release_on_fewer_than_a_quorum_ends_when_all_of_them_have_answered():
     ballot = release(masters=0b00011)
     ballot.answered(0, 1, 0, True, 1)
     ballot.unanswered(1, "down", 1)
-    assert ballot.verdict is Verdict.YES
+    assert ballot.outcome is ReleaseOutcome.DELETED
 
 
 def test_a_release_that_nobody_answers_has_no_quorum():
     ballot = release()
     ballot.time_out(1)
-    assert ballot.verdict is Verdict.NO_QUORUM
+    assert ballot.outcome is ReleaseOutcome.NO_QUORUM

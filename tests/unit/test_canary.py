@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lockd.config.model import Config
-from lockd.core.ports import Refusal
+from lockd.core.values import Refusal
 from lockd.server.canary import RESERVED, Canary
 
 NOQUORUM = Refusal("NOQUORUM", "m1=down")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lockd.core.ballots import Attempt, Release, Verdict
+from lockd.core.ballots.attempt import Attempt, AttemptOutcome
+from lockd.core.ballots.release import Release
 from lockd.core.debts import AT_ONCE, Debts
 from tests.unit.fleet_model import App, Time
 
@@ -12,11 +13,23 @@ LATER_NS = 1_000
 
 
 def release(until_ns: int = LATER_NS, *, by_app: bool = False) -> Release:
-    return Release(b"r", b"1" * 32, 3, 0, until_ns, lambda *_: None, by_app=by_app)
+    return Release(
+        b"r", b"1" * 32, quorum=3, t1_ns=0, until_ns=until_ns, settled=lambda *_: None, by_app=by_app
+    )
 
 
 def attempt(until_ns: int = LATER_NS) -> Attempt:
-    return Attempt(App(Time()), b"r", b"1" * 32, 1_000, 1, 3, 0, until_ns, lambda *_: None)
+    return Attempt(
+        App(Time()),
+        b"r",
+        nonce=b"1" * 32,
+        ttl_ms=1_000,
+        hint=1,
+        quorum=3,
+        t1_ns=0,
+        until_ns=until_ns,
+        settled=lambda *_: None,
+    )
 
 
 def releases_of(debts: Debts, now_ns: int = 0) -> list[object]:
@@ -73,7 +86,7 @@ def test_votes_are_asked_again_all_at_once_while_they_are_worth_it() -> None:
     debts = Debts()
     votes = [attempt() for _ in range(3 * AT_ONCE)]
     late, settled = attempt(until_ns=0), attempt()
-    settled.verdict = Verdict.NO_QUORUM
+    settled.outcome = AttemptOutcome.NO_QUORUM
     for vote in (*votes, late, settled):
         debts.keep(vote, b"")
     again, given_up = debts.take_votes(0, up=True)

@@ -40,7 +40,6 @@ names that apps import."""
 AT_THE_TOP = 8
 
 KNOWN_CIRCLES = [
-    {"lockd.core.ballots", "lockd.core.leases", "lockd.core.ports"},
     {
         "lockd.server.agent",
         "lockd.server.commands.arguments",

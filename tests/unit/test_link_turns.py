@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from lockd.config.model import Config, Master
-from lockd.core.ballots import Release
+from lockd.core.ballots.release import Release
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import HEARD_AT_ONCE, Link
 
@@ -62,7 +62,9 @@ class Story:
 
     def give_back(self, count: int) -> None:
         for number in range(count):
-            release = Release(b"r", b"%d" % number, 2, 0, 1 << 62, self._settled)
+            release = Release(
+                b"r", b"%d" % number, quorum=2, t1_ns=0, until_ns=1 << 62, settled=self._settled
+            )
             release.put_to(self.fleet.release(release, self.link.bit))
 
     def _settled(self, release: Release, _now_ns: int) -> None:

@@ -4,7 +4,11 @@ from itertools import pairwise
 
 import pytest
 
-from lockd.core.ballots import Attempt, Extension, FenceRound, PutBack, Release, Verdict
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, slot_of
 from lockd.core.leases import Loss, Standing
 from lockd.core.locks import Locks
@@ -2247,7 +2251,7 @@ def test_a_ballot_that_has_settled_is_not_settled_again_by_its_time_limit():
     host = cluster()
     app = host.locked()
     host.pass_ms(1_000)
-    assert host.asked(Attempt)[0].verdict is Verdict.YES
+    assert host.asked(Attempt)[0].agreed
     assert len(app.answers) == 1
 
 

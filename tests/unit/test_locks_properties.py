@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 
 from lockd.core.clocks import Clocks
 from lockd.core.leases import Lease
-from lockd.core.ports import Extended, Refusal
+from lockd.core.values import Extended, Refusal
 from tests.unit.fleet_model import MS, Answer, App, Host, Master, Time
 
 AGENTS, MASTERS = 3, 5

@@ -20,9 +20,9 @@ from lockd.config.problems import ConfigError
 from lockd.core.clocks import Clocks
 from lockd.core.leases import Loss, Standing
 from lockd.core.membership import Facts, Identity, Memory, State
-from lockd.core.ports import Refusal
 from lockd.core.queues import Queue
 from lockd.core.slewing import Slewing
+from lockd.core.values import Refusal
 from lockd.masters.fleet import Fleet
 from lockd.metrics.collector import Metrics
 from lockd.metrics.counts import (

@@ -5,7 +5,7 @@ To an agent both look alike: what its host does not count, the clocks of the mas
 
 import pytest
 
-from lockd.core.ballots import Attempt
+from lockd.core.ballots.attempt import Attempt
 from lockd.core.clocks import Clocks
 from lockd.core.leases import Loss, Standing
 from tests.unit.fleet_model import MS, Host, Master, Time, beside

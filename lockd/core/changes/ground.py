@@ -4,7 +4,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from lockd.core.ballots import bits
+from lockd.core.ballots.ballot import bits
 from lockd.core.changes.steps import (
     BLANK,
     NO_COUNTERS,

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from lockd.clock import boottime_ns
 from lockd.config.model import LockClass
 from lockd.core.flow import Place
-from lockd.core.ports import Refusal
+from lockd.core.values import Refusal
 from lockd.server.canary import RESERVED
 from lockd.server.commands import catalog
 from lockd.server.commands.arguments import BadRequest, ms_in, resource_in, token_in

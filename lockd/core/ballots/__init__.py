@@ -1,0 +1,1 @@
+"""Questions put to several masters at once, and what their answers add up to: a module for each kind."""

@@ -1,0 +1,148 @@
+"""Going on with a lease."""
+
+from collections.abc import Callable
+from enum import Enum
+
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.ballot import HELD_OUT, MISSING, OTHERS, PUT_BACK, REFUSALS, YES, Ballot
+from lockd.core.ballots.gone import Gone
+
+
+class ExtensionOutcome(Enum):
+    """What an extension came to."""
+
+    PROVEN = "proven"
+    """A quorum had it all the time."""
+    GONE = "gone"
+    """So many masters lost it, or never had it, that a quorum can't have had it."""
+    NO_QUORUM = "no quorum"
+
+
+class Extension(Ballot):
+    """Going on with a lease, where it is.
+
+    word: what it has to be known by; with a mark (its own agent asks) that is its nonce, else the token that
+    its app has. mark: the number of its last proof, as it is noted where it was put back since then.
+
+    Only masters that had it all the time prove it: where it was put back, another may have held the resource
+    in between. Those are noted in `gone`, and count from the next proof on; so are the masters of the last
+    `proof` that show another's or none. `missing`: those that show none and never had it, as far as is known:
+    there it may be put back, once this has proven it (rule 2). missed: told of those that say so afterwards.
+    """
+
+    __slots__ = (
+        "_lasts_ms",
+        "_quorum",
+        "confirmed",
+        "gone",
+        "held_out",
+        "mark",
+        "missed",
+        "missing",
+        "others",
+        "proof",
+        "resource",
+        "ttl_ms",
+        "word",
+    )
+
+    def __init__(
+        self,
+        resource: bytes,
+        word: bytes,
+        *,
+        ttl_ms: int,
+        mark: bytes,
+        proof: "Attempt | Extension | None",
+        gone: Gone,
+        quorum: int,
+        t1_ns: int,
+        until_ns: int,
+        settled: "Callable[[Extension, int], None]",
+    ) -> None:
+        super().__init__(t1_ns, until_ns, settled)
+        self.resource = resource
+        self.word = word
+        self.ttl_ms = ttl_ms
+        self.mark = mark
+        self.proof = proof
+        self._quorum = quorum
+        self.gone = gone
+        self.confirmed = 0
+        self.missing = 0
+        self.missed: Callable[[Extension, int], None] | None = None
+        self.others = 0
+        self.held_out = False
+        self._lasts_ms: dict[int, int] = {}
+
+    @property
+    def agreed(self) -> bool:
+        """A quorum has confirmed it."""
+        return self.outcome is ExtensionOutcome.PROVEN
+
+    @property
+    def proven(self) -> int:
+        """The masters that confirmed the lease when it was last proven, and those that did so late."""
+        return found_by(self.proof) if self.proof is not None else 0
+
+    def answered(
+        self, master: int, status: int, value: int, counts: bool, now_ns: int, shown: bytes = b""
+    ) -> None:
+        bit = 1 << master
+        self.pending &= ~bit
+        if status == YES:
+            if not counts:
+                self.silent[master] = "its vote does not count"
+            elif not self.gone.mask & bit:
+                self.confirmed |= bit
+                self._lasts_ms[master] = value
+            else:
+                self._is_there_again(master, now_ns)
+        elif status in (PUT_BACK, OTHERS, MISSING):
+            if status == PUT_BACK:
+                self._is_there_again(master, now_ns)
+            self._is_not_here(bit, status)
+        elif status == HELD_OUT:
+            self.held_out = True
+        else:
+            self.silent[master] = REFUSALS.get(status, "?")
+        if self.outcome is None:
+            self.weigh(now_ns)
+        elif self.missing & bit and self.missed is not None:
+            self.missed(self, now_ns)
+
+    def _is_not_here(self, bit: int, status: int) -> None:
+        self.others |= bit
+        if status == PUT_BACK or self.proven & bit:
+            self.gone.add(bit)
+        elif status == MISSING and not self.gone.mask & ~self.gone.unsure & bit:
+            self.missing |= bit
+
+    def _is_there_again(self, master: int, now_ns: int) -> None:
+        # What was put back in the same instant may have been sent behind this.
+        self.gone.is_there(master, self.t1_ns - 1, now_ns)
+
+    @property
+    def lasts_ms(self) -> int:
+        """How long a quorum of those that confirmed it keep it, at most as long as was asked for. Not the
+        least that any of them says: one that makes up a short one must not end it for all."""
+        return min(self.ttl_ms, sorted(self._lasts_ms.values(), reverse=True)[self._quorum - 1])
+
+    def weigh(self, now_ns: int) -> None:
+        """Settle as soon as a quorum confirmed. Where one of just a quorum says that it ends earlier than was
+        asked for, one more is heard: that may be max_hold, or one master's word alone."""
+        confirmed = self.confirmed.bit_count()
+        if confirmed >= self._quorum:
+            if confirmed > self._quorum or not self.pending or self.lasts_ms == self.ttl_ms:
+                self.settle(ExtensionOutcome.PROVEN, now_ns)
+        elif confirmed + self.pending.bit_count() < self._quorum:
+            gone = (self.others | self.gone.mask).bit_count()
+            self.settle(
+                ExtensionOutcome.GONE if gone + confirmed >= self._quorum else ExtensionOutcome.NO_QUORUM,
+                now_ns,
+            )
+
+
+def found_by(proof: "Attempt | Extension") -> int:
+    """The masters that had a lease when it was proven, also those that said so late."""
+    return proof.yes if isinstance(proof, Attempt) else proof.confirmed

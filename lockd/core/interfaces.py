@@ -1,0 +1,82 @@
+"""What core asks of the world: the masters, and who wants to know what happens. The apps are in leases.py."""
+
+from typing import Protocol
+
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release
+from lockd.core.leases import Lease
+from lockd.core.values import Refusal
+
+
+class Masters(Protocol):
+    """The fan-out over the masters. Each sending method returns the masters asked, as bits; every one of them
+    answers its ballot once with `answered` or `unanswered`, or never: ballots have time limits of their own.
+    To one master, what concerns one lease arrives in the order in which it was sent, also across a connection
+    that broke (rule 3)."""
+
+    @property
+    def agreeing(self) -> int:
+        """The masters whose votes count together now, as bits, also those that voted before and are slow or
+        away."""
+
+    def voting(self) -> int:
+        """The masters that have a vote now, as bits."""
+
+    def barred_by_clock(self) -> int:
+        """The masters that would have a vote, were it not for their clocks (rule 11), as bits."""
+
+    @property
+    def clocks_in_doubt(self) -> bool:
+        """Some clocks have jumped, and the others are still to be heard about it (rule 11d)."""
+
+    def why_not(self, master: int) -> str:
+        """'name=reason' for a master that has no vote, or is slow."""
+
+    def name(self, master: int) -> str: ...
+
+    def clock_us(self, now_ns: int) -> int:
+        """What the median of the masters' clocks shows, in microseconds: hints for fences are kept near it
+        (rule 6)."""
+
+    def gained_ns(self) -> tuple[int, ...]:
+        """What the masters' clocks have gained on this host's so far (rule 11d): one object until that
+        changes."""
+
+    def cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        """By how much a lease ends earlier than was reckoned when it was proven, with clocks as they were
+        then, by these masters."""
+
+    def suspected_cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        """The same as far as it is not known yet, at worst."""
+
+    def acquire(self, attempt: Attempt) -> int: ...
+
+    def propose(self, fence_round: FenceRound) -> int: ...
+
+    def extend(self, extension: Extension) -> int: ...
+
+    def put_back(self, put_back: PutBack, masters: int) -> int:
+        """Of these masters, those that are asked for votes now."""
+
+    def release(self, release: Release, masters: int) -> int:
+        """To these masters now, or when they can be reached again, until `release.until_ns`; one by the word
+        of an app only to those that can be reached."""
+
+
+class Watcher(Protocol):
+    """Who wants to know what happens (metrics, logs). Nothing depends on it."""
+
+    def granted(self, lease: Lease, waited_ns: int) -> None: ...
+
+    def refused(self, label: str, refusal: Refusal, waited_ns: int) -> None: ...
+
+    def lost(self, lease: Lease, reason: str) -> None: ...
+
+    def released(self, lease: Lease, why: str, now_ns: int) -> None: ...
+
+    def renewed(self, lease: Lease, worked: bool) -> None: ...
+
+    def fence_round(self) -> None: ...

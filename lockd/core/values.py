@@ -1,0 +1,68 @@
+"""What core is given and what it gives: plain values, and what they are asked for."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why something was not done: the first word of the error an app gets, and the rest of it."""
+
+    code: str
+    text: str
+    retry_after_ms: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.code} {self.text}"
+
+
+@dataclass(frozen=True, slots=True)
+class Extended:
+    """What an extension came to. `fence` is None when another agent granted the lease."""
+
+    token: bytes
+    fence: int | None
+    deadline_ns: int
+
+
+class Reply(Protocol):
+    """Where the answer to an UNLOCK or EXTEND goes."""
+
+    def done(self, lease: Extended | None) -> None: ...
+
+    def refused(self, refusal: Refusal) -> None: ...
+
+
+class Terms(Protocol):
+    """What the masters are told of a lease, besides its name and for how long it is: for how long it may be
+    held, whose it is, and the token that its app chose for it; b'': none, it gets the nonce of the try for
+    one."""
+
+    max_hold_ms: int
+    detached: bool
+    owner: bytes
+    value: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The numbers core works with. All in ms."""
+
+    masters: int
+    min_validity_ms: int = 10
+    master_timeout_ms: int = 250
+    backoff_first_ms: int = 4
+    backoff_most_ms: int = 100
+
+    @property
+    def quorum(self) -> int:
+        return self.masters // 2 + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Chance:
+    """Randomness, from outside: `nonce` gives 128 fresh bits as 32 hex digits, `jitter` a float in [0, 1)."""
+
+    nonce: Callable[[], bytes]
+    jitter: Callable[[], float] = field(default=lambda: 0.5)

@@ -5,6 +5,10 @@ Forming that was broken off is not gone on with by its id, but begun anew with a
 that have the first: one of them may have been replaced meanwhile by another machine of its name, which would
 get the same number under the same id. Two quorums could then be found, one through each of the two. A master
 that was replaced is left with an id that no other has.
+
+So before it is begun anew, all of them get an id that no other has, the blank ones too: another agent may
+have formed the cluster meanwhile with the machine that took the place of one that this agent sees. Whoever
+can't take the votes of all the others, and see that none was used, writes no id that two of them share.
 """
 
 import asyncio
@@ -50,23 +54,27 @@ async def form(
     await look_again(fleet)
     if {link.state for link in fleet.links} == {State.UP}:
         return Progress("already")
-    others = [link for link in fleet.links if link.state is not State.BLANK or not link.introduced]
+    # In one order on all hosts: of two agents that form it at once, one stops at the first that they share.
+    links = sorted(fleet.links, key=lambda link: link.master.name)
+    others = [link for link in links if link.state is not State.BLANK or not link.introduced]
     wrong = [link for link in others if not await _is_begun(fleet, link)]
     if wrong:
         raise NotPossible(
             "a cluster is formed of blank masters that are all there, nothing was changed: "
             f"{_reasons(wrong)}{_way_back(fleet)}"
         )
-    blank = [link for link in fleet.links if link not in others]
+    blank = [link for link in links if link not in others]
     _refuse_twins(blank)
     if blank and not unused:
         wait = _wait(blank, fleet.config.max_ttl_ms)
         if wait.remaining_ms:
             return wait
-    begun = [link for link in fleet.links if link not in blank]
+    begun = others
     if begun:
         await _let_others_finish(fleet)
+        # Where one was used, the blank ones stay blank: it can be begun anew around those.
         await _take_votes_from(fleet, begun, writer)
+        await _take_votes_from(fleet, blank, writer)
     readings = [known, *await _counters_of(begun)]
     counters = largest_known(readings, fleet.clocks.largest_sane_fence(boottime_ns()))
     begun_from = {_BEGUN_FROM: _digest_of(counters)} if counters else {}
@@ -84,16 +92,16 @@ async def _let_others_finish(fleet: Fleet) -> None:
         raise NotPossible("somebody else is forming it: do the same again when they are done")
 
 
-async def _take_votes_from(fleet: Fleet, begun: Sequence[Link], writer: Credentials | None) -> None:
+async def _take_votes_from(fleet: Fleet, links: Sequence[Link], writer: Credentials | None) -> None:
     """Each gets an id that no other has, so that none of them votes with anybody. Only then is it certain
     that none has voted: else a lease could rest on it and on machines that are not among these any more."""
     own: dict[Link, str] = {}
-    for link in begun:
+    for link in links:
         new = _first_identity(fleet, link, _new_id(), fleet.config.max_ttl_ms)
         await write(fleet, link, writer, _shown(link), new.fields)
         own[link] = new.electorate
     await look_again(fleet)
-    if used := [link for link in begun if _shown(link) != own[link] or not await _is_begun(fleet, link)]:
+    if used := [link for link in links if _shown(link) != own[link] or not await _is_begun(fleet, link)]:
         names = ", ".join(link.master.name for link in used)
         raise NotPossible(
             f"{names} voted meanwhile: look again, lockctl doctor says what to do{_way_back(fleet)}"

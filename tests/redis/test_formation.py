@@ -221,6 +221,25 @@ def test_a_machine_that_was_begun_and_then_replaced_finds_no_quorum(
     App(here).lock("a", 500)
 
 
+def test_forming_that_is_begun_anew_gives_no_two_masters_one_id_before_it_has_the_votes_of_all(
+    make_cluster: MakeCluster,
+) -> None:
+    """Rule 8: another agent may be forming it with a machine that took the place of one of these."""
+    cluster = make_cluster(masters=3, form=False, max_ttl_ms=MAX_TTL_MS, timeouts={"dead_ms": 5_000})
+    m1, m2, m3 = cluster.masters
+    identify_by_hand(cluster, [m1])
+    look_again(cluster)
+    app = App(cluster)
+    with holding_back_writes([m3]):
+        app.send("FORM", "UNUSED")
+        eventually(lambda: shown_by(m2).cluster_id, 20, "m2 has an id")
+        first, second = cluster_ids(m1, m2)
+        assert first != second
+    app.reply()
+    eventually(lambda: form(cluster, "UNUSED")["status"] in ("formed", "already"), 20, "it is formed")
+    assert len({*cluster_ids(m1, m2, m3)}) == 1
+
+
 def test_forming_that_was_interrupted_stops_where_a_master_voted_meanwhile(make_cluster: MakeCluster) -> None:
     """A lease may rest on that vote and on a machine that was replaced since: its votes are taken from it
     first, and then it is looked at."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from contextlib import suppress
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 from redis.asyncio.connection import UnixDomainSocketConnection as AsyncUnixDomainSocketConnection
 from redis.connection import UnixDomainSocketConnection
@@ -17,10 +17,10 @@ from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lockd.client.errors import AgentUnreachable, error_from
-from lockd.client.requests import packed
+from lockd.client.requests import HELLO, Request
 from lockd.client.state import PushReceiver
 
-_HELLO = packed(b"HELLO", 3)
+T = TypeVar("T")
 
 
 class AgentConnection(UnixDomainSocketConnection):
@@ -63,23 +63,26 @@ class AgentConnection(UnixDomainSocketConnection):
     def close(self) -> None:
         self.disconnect()  # type: ignore[no-untyped-call]
 
-    def request(self, request: bytes, wait_s: float = 0.0) -> Any:
-        """Send a request and return its reply. If none comes, whatever the cause, it closes itself."""
+    def request(self, request: Request[T]) -> T:
+        """What comes of a request. If no reply comes, whatever the cause, it closes itself."""
         try:
             if not self.is_connected:
                 raise RedisError("the connection is closed")
             self.settled = False
-            self.send_packed_command((request,), check_health=False)  # type: ignore[no-untyped-call]
-            # A wait of its own costs system calls: most requests do with the connection's.
-            reply = self.read_response(timeout=self.timeout_s + wait_s) if wait_s else self.read_response()
+            self.send_packed_command((request.packed,), check_health=False)  # type: ignore[no-untyped-call]
+            reply = self._read(request.wait_s)
             self.settled = True
-            return reply
+            return request.decode(reply)
         except ResponseError as refusal:
             self.settled = True
             raise error_from(str(refusal)) from None
         except BaseException as failure:
             self.close()
             _raise_as_ours(failure, self.path)
+
+    def _read(self, wait_s: float) -> Any:
+        # A wait of its own costs system calls: most requests do with the connection's.
+        return self.read_response(timeout=self.timeout_s + wait_s) if wait_s else self.read_response()
 
     def hear(self) -> bool:
         """Take in the pushes that have come, without waiting for any. False when the agent has closed."""
@@ -103,7 +106,7 @@ class AgentConnection(UnixDomainSocketConnection):
 class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
     """For asyncio. One task at a time may use it."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, timeout_s: float) -> None:
         # Time limits are set here, around a whole exchange: redis-py's cost a task for each.
         super().__init__(
             path=path,
@@ -113,6 +116,7 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
             socket_connect_timeout=None,
             redis_connect_func=_welcomed_async,
         )
+        self.timeout_s = timeout_s
         self.pushes = PushReceiver()
         self._parser.set_pubsub_push_handler(self.pushes.hear_async)  # type: ignore[attr-defined]
 
@@ -132,10 +136,10 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
             sock.close()
             raise
 
-    async def open(self, timeout_s: float) -> None:
+    async def open(self) -> None:
         """Connect. AgentUnreachable when nobody is there, LimitReached when the agent has too many."""
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 await self.connect()  # type: ignore[no-untyped-call]
         except BaseException as failure:
             self.close()
@@ -146,14 +150,15 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
         self._parser.on_disconnect()  # type: ignore[no-untyped-call]
         self._close()  # type: ignore[no-untyped-call]
 
-    async def request(self, request: bytes, timeout_s: float) -> Any:
-        """Send a request and return its reply. If none comes, whatever the cause, it closes itself."""
+    async def request(self, request: Request[T]) -> T:
+        """What comes of a request. If no reply comes, whatever the cause, it closes itself."""
         try:
             if not self.is_connected:
                 raise RedisError("the connection is closed")
-            async with asyncio.timeout(timeout_s):
-                await self.send_packed_command(request, check_health=False)
-                return await self.read_response()
+            async with asyncio.timeout(self.timeout_s + request.wait_s):
+                await self.send_packed_command(request.packed, check_health=False)
+                reply = await self.read_response()
+            return request.decode(reply)
         except ResponseError as refusal:
             raise error_from(str(refusal)) from None
         except BaseException as failure:
@@ -179,7 +184,7 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
 def _greet(sock: socket.socket) -> None:
     # An agent that has too many connections says so and closes at once: what it said can still be read.
     with suppress(BrokenPipeError):
-        sock.sendall(_HELLO)
+        sock.sendall(HELLO)
 
 
 def _welcomed(connection: AgentConnection) -> None:

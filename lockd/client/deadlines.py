@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_NS_PER_MS = 1_000_000
+NS_PER_MS = 1_000_000
 
 
 class AgentClock:
@@ -26,7 +26,7 @@ class AgentClock:
     def deadline_ns(self, reply: Mapping[bytes, int], now_ns: int) -> int:
         """Of a lease that was granted or extended just now, by the agent's answer."""
         told_ns: int = reply[b"deadline_ns"]
-        ahead_ns = max(self.ahead_ns, told_ns - (now_ns + reply[b"validity_ms"] * _NS_PER_MS))
+        ahead_ns = max(self.ahead_ns, told_ns - (now_ns + reply[b"validity_ms"] * NS_PER_MS))
         self.ahead_ns = ahead_ns
         return told_ns - ahead_ns
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 from typing import Any, NoReturn
 
-from lockd.client.deadlines import AgentClock
+from lockd.client.deadlines import NS_PER_MS, AgentClock
 from lockd.client.errors import AgentUnreachable, Draining, LockdError, LockLost, NoQuorum
-from lockd.client.requests import packed
 from lockd.clock import boottime_ns
 
-_NS_PER_MS = 1_000_000
-_LONGEST_NOTICE_NS = 5_000 * _NS_PER_MS
-_HEAD_START_NS = 50 * _NS_PER_MS
+_LONGEST_NOTICE_NS = 5_000 * NS_PER_MS
+_HEAD_START_NS = 50 * NS_PER_MS
+
+LONGEST_SLEEP_S = 1.0
+"""Timers stand still while the machine is suspended, deadlines don't: who watches a lease looks at the clock
+this often."""
 
 
 class LeaseView:
@@ -52,12 +54,6 @@ class LeaseView:
         self.broken = False
         self.loss = ""
 
-    def unlock_request(self) -> bytes:
-        return packed(b"UNLOCK", self.key, self.token)
-
-    def extend_request(self, ttl_ms: int) -> bytes:
-        return packed(b"EXTEND", self.key, self.token, ttl_ms)
-
     def hear(self, push: list[Any]) -> None:
         """A push of the agent's. Those about an earlier lease of the same connection don't count."""
         kind = push[0]
@@ -71,6 +67,17 @@ class LeaseView:
         """It is lost for certain. The first reason counts: others follow from it."""
         self.loss = self.loss or reason or "the agent did not say why"
 
+    def unanswered(self, failure: BaseException) -> None:
+        """How an exchange over its connection has failed. If the agent closed that, the lease is what it was;
+        if we did, it is lost. What the agent refuses leaves it as it was."""
+        if isinstance(failure, AgentUnreachable):
+            self.broken = True
+            if failure.hangs:
+                self.lose("the agent did not answer, so the connection was closed")
+        elif not isinstance(failure, LockdError):
+            self.broken = True
+            self.lose("an exchange with the agent was interrupted, so the connection was closed")
+
     def extended(self, ttl_ms: int, reply: dict[bytes, Any], now_ns: int) -> None:
         """The answer to an EXTEND, which was read now."""
         self.ttl_ms = max(self.ttl_ms, ttl_ms)
@@ -79,7 +86,7 @@ class LeaseView:
     @property
     def notice_ns(self) -> int:
         """How long before its deadline a lease that was not renewed is as good as lost: the agent's rule."""
-        return min(self.ttl_ms * _NS_PER_MS // 5, _LONGEST_NOTICE_NS)
+        return min(self.ttl_ms * NS_PER_MS // 5, _LONGEST_NOTICE_NS)
 
     @property
     def alarm_ns(self) -> int:

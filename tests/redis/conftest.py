@@ -11,7 +11,7 @@ import pytest
 
 from lockd.dev.processes import LocalMaster, ServerNotFound, default_server, find_servers
 from tests.redis.clock_shim import Clock
-from tests.redis.masters import KNOWN_FLAVOURS, Cluster, running_masters, short_folder
+from tests.redis.masters import KNOWN_FLAVOURS, Cluster, running_cluster, running_masters, short_folder
 from tests.redis.users import Connect, connecting
 
 
@@ -90,6 +90,13 @@ def make_cluster(server_binary: Path) -> Iterator[Callable[..., Cluster]]:
 def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
     """Five masters and a running agent, formed and with all of them voting."""
     return make_cluster()
+
+
+@pytest.fixture(scope="module")
+def shared(server_binary: Path) -> Iterator[Cluster]:
+    """One cluster for all the tests of a module that do it no harm."""
+    with running_cluster(5) as cluster:
+        yield cluster
 
 
 @pytest.fixture

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-from pathlib import Path
 
 import pytest
 
@@ -12,6 +10,7 @@ import lockd
 from lockd.client import errors as client_errors
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import (
+    AgentUnreachable,
     ClockRefused,
     Denied,
     Draining,
@@ -24,7 +23,6 @@ from lockd.client.errors import (
     WaitTimeout,
     error_from,
 )
-from lockd.client.requests import as_row, key_of, lock_request, socket_path, to_ms
 from lockd.client.state import HeldLease, LeaseView, PushReceiver
 from lockd.client.sync import lease, locks
 
@@ -120,70 +118,6 @@ def test_the_package_exports_the_client_and_every_error() -> None:
         assert getattr(lockd, name) is error
 
 
-# Requests
-
-
-def words_of(request: bytes) -> list[bytes]:
-    return request.split(b"\r\n")[2::2]
-
-
-def test_a_plain_lock_asks_to_be_told_of_renewals() -> None:
-    assert words_of(lock_request(b"job", 1500, 0, None, detached=False)) == [
-        b"LOCK",
-        b"job",
-        b"1500",
-        b"NOTIFY",
-    ]
-
-
-def test_every_option_of_a_lock_is_sent() -> None:
-    request = lock_request(b"job", 1500, 20, 60.5, detached=True)
-
-    assert words_of(request) == [
-        b"LOCK", b"job", b"1500", b"DETACHED", b"WAIT", b"20", b"MAXHOLD", b"60500",
-    ]  # fmt: skip
-
-
-def test_any_bytes_are_a_resource_and_text_is_utf_8() -> None:
-    assert key_of("käse") == "käse".encode()
-    assert key_of(b"\xff\r\n\x00") == b"\xff\r\n\x00"
-    assert key_of(os.fsdecode(b"\xff")) == b"\xff"
-
-
-def test_something_else_is_no_resource() -> None:
-    with pytest.raises(TypeError, match="not int"):
-        key_of(42)  # type: ignore[arg-type]
-
-
-def test_seconds_become_milliseconds_and_never_nothing() -> None:
-    assert to_ms(10, "ttl") == 10_000
-    assert to_ms(0.0304, "ttl") == 30
-    assert to_ms(0.00001, "wait") == 1
-    assert to_ms(0, "wait") == 0
-
-
-@pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
-def test_what_is_no_span_of_time_is_refused_by_name(seconds: float) -> None:
-    with pytest.raises(ValueError, match="wait must be"):
-        to_ms(seconds, "wait")
-
-
-def test_the_socket_is_the_one_given_else_that_of_the_environment_else_the_usual_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("LOCKD_SOCKET", "/from/environment")
-    assert socket_path(Path("/given")) == "/given"
-    assert socket_path(None) == "/from/environment"
-    monkeypatch.delenv("LOCKD_SOCKET")
-    assert socket_path(None) == "/run/lockd/lockd.sock"
-
-
-def test_maps_come_as_text_and_bytes_that_are_none_survive() -> None:
-    row = as_row({b"resource": b"\xff", b"masters": 5, b"host": b"a"})
-
-    assert row == {"resource": os.fsdecode(b"\xff"), "masters": 5, "host": "a"}
-
-
 # What is known of a lease
 
 
@@ -259,6 +193,22 @@ def test_the_agent_is_asked_only_when_it_should_know_more() -> None:
     view.broken = True
     assert not view.stale(DEADLINE_NS - 2 * S)
     assert not view_of(detached=True).stale(DEADLINE_NS)
+
+
+def test_an_agent_that_is_gone_leaves_the_lease_and_one_that_hangs_has_lost_it() -> None:
+    hangs = AgentUnreachable("no answer")
+    hangs.hangs = True
+    gone, hung, refused, interrupted = (view_of() for _ in range(4))
+
+    gone.unanswered(AgentUnreachable("nobody listens"))
+    hung.unanswered(hangs)
+    refused.unanswered(NoQuorum("NOQUORUM m1=down"))
+    interrupted.unanswered(KeyboardInterrupt())
+
+    assert (gone.broken, gone.loss) == (True, "")
+    assert (hung.broken, "did not answer" in hung.loss) == (True, True)
+    assert (refused.broken, refused.loss) == (False, "")
+    assert (interrupted.broken, "interrupted" in interrupted.loss) == (True, True)
 
 
 def test_an_extension_never_shortens() -> None:

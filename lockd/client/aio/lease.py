@@ -9,21 +9,21 @@ from collections.abc import Callable
 from contextlib import suppress
 from inspect import isawaitable
 from types import TracebackType
-from typing import Any
+from typing import TypeVar
 from weakref import ref
 
+from lockd.client import requests
 from lockd.client.aio.pool import Pool
 from lockd.client.connection import AsyncAgentConnection
 from lockd.client.errors import AgentUnreachable, LockdError, LockLost
-from lockd.client.requests import to_ms
-from lockd.client.state import HeldLease, LeaseView
+from lockd.client.requests import Request, to_ms
+from lockd.client.state import LONGEST_SLEEP_S, HeldLease, LeaseView
 from lockd.clock import boottime_ns
 
 # Most leases are short: nobody need listen to those, and no task is made.
 _LISTEN_AFTER_S = 0.05
-# Timers stand still while the machine is suspended, deadlines don't: so it looks at the clock this often.
-_LONGEST_SLEEP_S = 1.0
 
+T = TypeVar("T")
 OnLost = Callable[["Lease", str], object]
 
 
@@ -84,12 +84,12 @@ class Lease(HeldLease):
             await self._stop_listening()
             lost_before = self._view.why_lost(boottime_ns())
             try:
-                await self._unlock(self._view.unlock_request())
+                await self._unlock(requests.unlock(self._view))
             except LockdError as error:
                 failure = error
         return self._judge(lost_before, failure)
 
-    async def _unlock(self, request: bytes) -> None:
+    async def _unlock(self, request: Request[None]) -> None:
         try:
             await self._ask(request)
         except AgentUnreachable as failure:
@@ -105,28 +105,20 @@ class Lease(HeldLease):
             try:
                 if view.loss:
                     raise self._lost(view.loss)
-                reply = await self._ask(view.extend_request(ttl_ms))
-                view.extended(ttl_ms, reply, boottime_ns())
+                await self._ask(requests.extend(view, ttl_ms))
             except LockLost as error:
                 view.lose(error.reason)
                 raise self._lost(view.loss) from None
             finally:
                 self._listen_soon()
 
-    async def _ask(self, request: bytes) -> Any:
+    async def _ask(self, request: Request[T]) -> T:
         if self._connection is None:
             return await self._pool.request(request)
         try:
-            return await self._connection.request(request, self._pool.timeout_s)
-        except AgentUnreachable as failure:
-            self._view.broken = True
-            if failure.hangs:
-                self._view.lose("the agent did not answer, so the connection was closed")
-            raise
-        except LockdError:
-            raise
-        except BaseException:
-            self._view.lose("an exchange with the agent was interrupted, so the connection was closed")
+            return await self._connection.request(request)
+        except BaseException as failure:
+            self._view.unanswered(failure)
             raise
 
     # Listening
@@ -200,7 +192,7 @@ async def _heed(lease_ref: ref[Lease], view: LeaseView, connection: AsyncAgentCo
             return
         left_s = max(0.0, (view.alarm_ns - boottime_ns()) / 1e9)
         with suppress(TimeoutError):
-            async with asyncio.timeout(None if told else min(left_s, _LONGEST_SLEEP_S)):
+            async with asyncio.timeout(None if told else min(left_s, LONGEST_SLEEP_S)):
                 if connection is None:
                     await asyncio.Future()
                 elif not await connection.hear():

@@ -11,22 +11,12 @@ import time
 from types import TracebackType
 from typing import Any, Unpack
 
+from lockd.client import requests
 from lockd.client.aio.lease import Lease, OnLost
 from lockd.client.aio.pool import Pool
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import LockdError
-from lockd.client.requests import (
-    LeaseOptions,
-    as_row,
-    key_of,
-    lock_request,
-    locks_request,
-    packed,
-    socket_path,
-    to_ms,
-)
-from lockd.client.state import LeaseView
-from lockd.clock import boottime_ns
+from lockd.client.requests import LeaseOptions, socket_path
 
 
 class LockOptions(LeaseOptions, total=False):
@@ -73,12 +63,12 @@ class Client:
 
         Cancelled, it leaves nothing locked, unless `detached` was granted just then: that ends at its `ttl`.
         """
-        key, ttl_ms, wait_ms = key_of(resource), to_ms(ttl, "ttl"), to_ms(wait, "wait")
-        request = lock_request(key, ttl_ms, wait_ms, max_hold, detached)
+        request = requests.lock(
+            resource, ttl=ttl, wait=wait, max_hold=max_hold, detached=detached, clock=self._clock
+        )
         connection = await self._pool.take()
         try:
-            reply = await connection.request(request, self.timeout + wait)
-            view = LeaseView(resource, key, ttl_ms, detached, reply, self._clock, boottime_ns())
+            view = await connection.request(request)
             if detached:
                 self._pool.put(connection)
                 return Lease(self._pool, view, None, on_lost)
@@ -94,21 +84,20 @@ class Client:
 
     async def holder(self, resource: str | bytes) -> dict[str, Any] | None:
         """As `lockd.Client.holder`."""
-        row = await self._pool.request(packed(b"HOLDER", key_of(resource)))
-        return None if row is None else as_row(row)
+        return await self._pool.request(requests.holder(resource))
 
     async def locks(self, pattern: str | bytes = "*", *, local: bool = False) -> list[dict[str, Any]]:
         """As `lockd.Client.locks`."""
-        return [as_row(row) for row in await self._pool.request(locks_request(pattern, local))]
+        return await self._pool.request(requests.locks(pattern, local))
 
     async def masters(self) -> list[dict[str, Any]]:
         """As `lockd.Client.masters`."""
-        return [as_row(row) for row in await self._pool.request(packed(b"MASTERS"))]
+        return await self._pool.request(requests.masters())
 
     async def ping(self) -> float:
         """How many seconds the agent took to answer."""
         begun_s = time.perf_counter()
-        await self._pool.request(packed(b"PING"))
+        await self._pool.request(requests.ping())
         return time.perf_counter() - begun_s
 
     async def aclose(self) -> None:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, TypeVar
 from weakref import WeakSet
 
 from lockd.client.connection import AsyncAgentConnection
 from lockd.client.forks import let_go, survive_forks
+from lockd.client.requests import Request
+
+T = TypeVar("T")
 
 
 class Pool:
@@ -32,10 +35,10 @@ class Pool:
         let_go(list(self.all))
         self._fresh()
 
-    async def request(self, request: bytes) -> Any:
+    async def request(self, request: Request[T]) -> T:
         connection = await self.take()
         try:
-            return await connection.request(request, self.timeout_s)
+            return await connection.request(request)
         finally:
             self.put(connection)
 
@@ -50,9 +53,9 @@ class Pool:
             if await connection.idles():
                 return connection
             connection.close()
-        connection = AsyncAgentConnection(self.socket)
+        connection = AsyncAgentConnection(self.socket, self.timeout_s)
         self.all.add(connection)
-        await connection.open(self.timeout_s)
+        await connection.open()
         return connection
 
     def put(self, connection: AsyncAgentConnection) -> None:
@@ -67,11 +70,11 @@ class Pool:
         while self.idle:
             self.idle.pop().close()
 
-    async def shielded(self, work: Coroutine[Any, Any, Any]) -> Any:
+    async def shielded(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for `work`, which goes on to its end when the waiting is cancelled."""
         return await asyncio.shield(self.start(work))
 
-    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+    def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)

@@ -8,16 +8,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from threading import Lock
 from types import TracebackType
-from typing import Any
+from typing import TypeVar
 
+from lockd.client import requests
 from lockd.client.connection import AgentConnection
 from lockd.client.errors import AgentUnreachable, LockdError, LockLost
-from lockd.client.requests import to_ms
+from lockd.client.requests import Request, to_ms
 from lockd.client.state import HeldLease, LeaseView
 from lockd.client.sync.loss_watch import Watch, watcher
 from lockd.client.sync.pool import Pool
 from lockd.clock import boottime_ns
 
+T = TypeVar("T")
 OnLost = Callable[["Lease", str], object]
 
 
@@ -78,12 +80,12 @@ class Lease(HeldLease):
     def _give_back(self) -> bool:
         lost_before, failure = self._view.why_lost(boottime_ns()), None
         try:
-            self._unlock(self._view.unlock_request())
+            self._unlock(requests.unlock(self._view))
         except LockdError as error:
             failure = error
         return self._judge(lost_before, failure)
 
-    def _unlock(self, request: bytes) -> None:
+    def _unlock(self, request: Request[None]) -> None:
         try:
             self._ask(request)
         except AgentUnreachable as failure:
@@ -107,36 +109,29 @@ class Lease(HeldLease):
         if view.loss:
             raise self._lost(view.loss)
         try:
-            reply = self._ask(view.extend_request(ttl_ms))
-            view.extended(ttl_ms, reply, boottime_ns())
+            self._ask(requests.extend(view, ttl_ms))
         except LockLost as error:
             view.lose(error.reason)
             raise self._lost(view.loss) from None
 
-    def _ask(self, request: bytes) -> Any:
+    def _ask(self, request: Request[T]) -> T:
         if self._connection is None:
             return self._pool.request(request)
         try:
             return self._connection.request(request)
-        except AgentUnreachable as failure:
-            self._broke("the agent did not answer, so the connection was closed" if failure.hangs else "")
-            raise
-        except LockdError:
-            raise
-        except BaseException:
-            self._broke("an exchange with the agent was interrupted, so the connection was closed")
+        except BaseException as failure:
+            self._view.unanswered(failure)
+            self._warn()
             raise
 
     def _hear(self) -> None:
         if self._connection is not None and not self._connection.hear():
-            self._broke()
+            self._view.broken = True
+            self._warn()
 
-    def _broke(self, loss: str = "") -> None:
-        """The connection is gone. If the agent closed it, the lease is what it was; if we did, it is lost."""
-        self._view.broken = True
-        if loss:
-            self._view.lose(loss)
-        if self._watch is not None:
+    def _warn(self) -> None:
+        """Its connection may be gone: then it is lost, or will be, and its holder is told now."""
+        if self._view.broken and self._watch is not None:
             watcher.tell(self._watch, self._view.due(boottime_ns()))
 
     # For its watcher

@@ -16,22 +16,12 @@ import time
 from types import TracebackType
 from typing import Any, Unpack
 
+from lockd.client import requests
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import LockdError
-from lockd.client.requests import (
-    LeaseOptions,
-    as_row,
-    key_of,
-    lock_request,
-    locks_request,
-    packed,
-    socket_path,
-    to_ms,
-)
-from lockd.client.state import LeaseView
+from lockd.client.requests import LeaseOptions, socket_path
 from lockd.client.sync.lease import Lease, OnLost
 from lockd.client.sync.pool import Pool
-from lockd.clock import boottime_ns
 
 
 class LockOptions(LeaseOptions, total=False):
@@ -92,12 +82,12 @@ class Client:
         Raises Taken, or WaitTimeout after `wait`, when another holds it; NoQuorum, Denied, LimitReached,
         Draining, ClockRefused; AgentUnreachable.
         """
-        key, ttl_ms, wait_ms = key_of(resource), to_ms(ttl, "ttl"), to_ms(wait, "wait")
-        request = lock_request(key, ttl_ms, wait_ms, max_hold, detached)
+        request = requests.lock(
+            resource, ttl=ttl, wait=wait, max_hold=max_hold, detached=detached, clock=self._clock
+        )
         connection = self._pool.take()
         try:
-            reply = connection.request(request, wait)
-            view = LeaseView(resource, key, ttl_ms, detached, reply, self._clock, boottime_ns())
+            view = connection.request(request)
             if detached:
                 self._pool.put(connection)
                 return Lease(self._pool, view, None, on_lost)
@@ -114,21 +104,20 @@ class Client:
     def holder(self, resource: str | bytes) -> dict[str, Any] | None:
         """Who holds a resource, on whichever host (resource, holder, host, pid, uid, ttl_ms, held_ms,
         masters, of, quorum); None when it is free."""
-        row = self._pool.request(packed(b"HOLDER", key_of(resource)))
-        return None if row is None else as_row(row)
+        return self._pool.request(requests.holder(resource))
 
     def locks(self, pattern: str | bytes = "*", *, local: bool = False) -> list[dict[str, Any]]:
         """Who holds which resources that match the glob; `local`: of those held through this agent only."""
-        return [as_row(row) for row in self._pool.request(locks_request(pattern, local))]
+        return self._pool.request(requests.locks(pattern, local))
 
     def masters(self) -> list[dict[str, Any]]:
         """Each master: its state, whether it has a vote, and why not."""
-        return [as_row(row) for row in self._pool.request(packed(b"MASTERS"))]
+        return self._pool.request(requests.masters())
 
     def ping(self) -> float:
         """How many seconds the agent took to answer."""
         begun_s = time.perf_counter()
-        self._pool.request(packed(b"PING"))
+        self._pool.request(requests.ping())
         return time.perf_counter() - begun_s
 
     def close(self) -> None:

@@ -16,11 +16,9 @@ from typing import Any, Protocol
 from weakref import ref
 
 from lockd.client.forks import survive_forks
-from lockd.client.state import LeaseView
+from lockd.client.state import LONGEST_SLEEP_S, LeaseView
 from lockd.clock import boottime_ns
 
-# Timers stand still while the machine is suspended, deadlines don't: so it looks at the clock this often.
-_LONGEST_SLEEP_S = 1.0
 _NEVER_NS = 1 << 63
 
 
@@ -123,7 +121,7 @@ class LossWatcher:
     def _run(self) -> None:
         while True:
             left_s = max(0.0, (self._next_ns - boottime_ns()) / 1e9)
-            for file, _ in self._epoll.poll(min(left_s, _LONGEST_SLEEP_S) if self._watches else None):
+            for file, _ in self._epoll.poll(min(left_s, LONGEST_SLEEP_S) if self._watches else None):
                 if file == self._bell:
                     os.eventfd_read(self._bell)
                 elif (watch := self._watches.get(file)) is not None:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import Any
+from typing import TypeVar
 from weakref import WeakSet
 
 from lockd.client.connection import AgentConnection
 from lockd.client.forks import let_go, survive_forks
+from lockd.client.requests import Request
+
+T = TypeVar("T")
 
 
 class Pool:
@@ -29,7 +32,7 @@ class Pool:
         let_go(list(self.all))
         self._fresh()
 
-    def request(self, request: bytes) -> Any:
+    def request(self, request: Request[T]) -> T:
         connection = self.take()
         try:
             return connection.request(request)

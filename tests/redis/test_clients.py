@@ -1,11 +1,10 @@
-"""`lockd.Client` with real agents, which are killed, frozen and restarted; in apps that fork; in threads."""
+"""What `lockd.Client` and `lockd.aio.Client` both promise, with real agents, which are killed, frozen and
+restarted; in apps that fork; for many at once."""
 
 from __future__ import annotations
 
 import gc
 import os
-import pickle
-import random
 import signal
 import subprocess
 import sys
@@ -13,14 +12,13 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from lockd import (
     AgentUnreachable,
-    Client,
     Denied,
     Draining,
     LimitReached,
@@ -30,86 +28,48 @@ from lockd import (
     Taken,
     WaitTimeout,
 )
-from lockd.client.state import LeaseView
 from lockd.clock import boottime_ns
-from tests.redis.losses import ToldLosses
-from tests.redis.masters import Cluster, eventually, running_cluster
+from tests.harness.clients import KINDS, AnyClient, Losses, free, take_away, wait_until_free
+from tests.redis.masters import Cluster, eventually
 from tests.redis.users import by_another_user, in_child
 
+PROJECT = Path(__file__).parents[2]
 
-@pytest.fixture(scope="module")
-def shared(server_binary: Path) -> Iterator[Cluster]:
-    """One cluster for all the tests that do it no harm."""
-    with running_cluster(5) as cluster:
-        yield cluster
+NewClient = Callable[..., AnyClient]
+
+# Where an agent that refuses a connection is read from in another way by each loop.
+in_either_loop = pytest.mark.parametrize("kind", KINDS)
+
+
+@pytest.fixture(params=["threads", "asyncio"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return request.param
 
 
 @pytest.fixture
-def client(shared: Cluster) -> Iterator[Client]:
-    with Client(shared.socket) as client:
-        yield client
+def new_client(kind: str) -> Iterator[NewClient]:
+    """`new_client(socket, **options)`: closed after the test."""
+    with ExitStack() as stack:
+        yield lambda *where, **options: stack.enter_context(KINDS[kind](*where, **options))
 
 
-class Losses(ToldLosses):
-    def wait(self, within_s: float = 10.0) -> str:
-        eventually(lambda: self.reasons, within_s, "on_lost is called")
-        return self.reasons[0]
+@pytest.fixture
+def client(shared: Cluster, new_client: NewClient) -> AnyClient:
+    return new_client(shared.socket)
 
 
-def free(client: Client, resource: str) -> bool:
-    return client.holder(resource) is None
-
-
-def wait_until_free(client: Client, resource: str, within_s: float = 3.0) -> None:
-    eventually(lambda: free(client, resource), within_s, f"{resource} is free")
-
-
-def answers(client: Client) -> bool:
+def answers(client: AnyClient) -> bool:
     with suppress(LockdError):
         client.ping()
         return True
     return False
 
 
-def take_away(cluster: Cluster, resource: str) -> None:
-    with cluster.client() as operator:
-        operator.execute_command("FORCERELEASE", resource)
-
-
-class Interrupts:
-    """KeyboardInterrupts in this thread, as from Ctrl-C, again and again. Only an armed one is raised."""
-
-    def __init__(self, pause_s: Callable[[], float], armed: bool = False) -> None:
-        self.armed = armed
-        self._pause_s = pause_s
-        self._here, self._over = threading.get_ident(), threading.Event()
-        self._sender = threading.Thread(target=self._send)
-
-    def _send(self) -> None:
-        while not self._over.wait(self._pause_s()):
-            signal.pthread_kill(self._here, signal.SIGUSR1)
-
-    def _interrupt(self, *_: object) -> None:
-        if self.armed:
-            self.armed = False
-            raise KeyboardInterrupt
-
-    def __enter__(self) -> Interrupts:
-        self._before = signal.signal(signal.SIGUSR1, self._interrupt)
-        self._sender.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.armed = False
-        self._over.set()
-        self._sender.join()
-        signal.signal(signal.SIGUSR1, self._before)
-
-
 # Locking
 
 
-def test_the_resource_is_held_in_the_block_and_free_after_it(client: Client) -> None:
+@in_either_loop
+def test_the_resource_is_held_in_the_block_and_free_after_it(client: AnyClient) -> None:
     with client.lock("invoice:42", ttl=5) as lease:
         holder = client.holder("invoice:42")
         assert holder is not None
@@ -122,7 +82,7 @@ def test_the_resource_is_held_in_the_block_and_free_after_it(client: Client) -> 
     assert free(client, "invoice:42")
 
 
-def test_each_lease_has_a_larger_fence_and_a_token_of_its_own(client: Client) -> None:
+def test_each_lease_has_a_larger_fence_and_a_token_of_its_own(client: AnyClient) -> None:
     leases = []
     for _ in range(3):
         with client.lock("fenced") as lease:
@@ -132,7 +92,7 @@ def test_each_lease_has_a_larger_fence_and_a_token_of_its_own(client: Client) ->
     assert len({lease.token for lease in leases}) == 3
 
 
-def test_a_resource_may_be_any_bytes(client: Client) -> None:
+def test_a_resource_may_be_any_bytes(client: AnyClient) -> None:
     name = b"\xff\x00 \r\n*[a]?"
     with client.lock(name) as lease:
         assert lease.resource == name
@@ -141,14 +101,14 @@ def test_a_resource_may_be_any_bytes(client: Client) -> None:
         assert os.fsencode(holder["resource"]) == name
 
 
-def test_a_held_resource_is_taken_and_says_when_to_try_again(client: Client) -> None:
+def test_a_held_resource_is_taken_and_says_when_to_try_again(client: AnyClient) -> None:
     with client.lock("busy", ttl=4), pytest.raises(Taken) as taken:
         client.acquire("busy")
 
     assert 0 < taken.value.retry_after <= 4
 
 
-def test_a_wait_that_runs_out_is_no_outage(client: Client) -> None:
+def test_a_wait_that_runs_out_is_no_outage(client: AnyClient) -> None:
     begun_s = time.monotonic()
     with client.lock("busy"), pytest.raises(WaitTimeout):
         client.acquire("busy", wait=0.3)
@@ -156,17 +116,19 @@ def test_a_wait_that_runs_out_is_no_outage(client: Client) -> None:
     assert 0.3 <= time.monotonic() - begun_s < 2
 
 
-def test_a_wait_is_not_cut_short_by_the_time_limit_for_answers(shared: Cluster) -> None:
-    with Client(shared.socket, timeout=0.3) as client:
-        held = client.acquire("slow")
-        releasing = threading.Timer(1.0, held.release)
-        releasing.start()
-        with client.lock("slow", wait=10) as lease:
-            assert lease.fence > held.fence
-        releasing.join()
+def test_a_wait_is_not_cut_short_by_the_time_limit_for_answers(
+    shared: Cluster, new_client: NewClient
+) -> None:
+    client = new_client(shared.socket, timeout=0.3)
+    held = client.acquire("slow")
+    releasing = threading.Timer(1.0, held.release)
+    releasing.start()
+    with client.lock("slow", wait=10) as lease:
+        assert lease.fence > held.fence
+    releasing.join()
 
 
-def test_what_the_agent_refuses_as_wrong_says_what_would_be_right(client: Client) -> None:
+def test_what_the_agent_refuses_as_wrong_says_what_would_be_right(client: AnyClient) -> None:
     with pytest.raises(LockdError, match="ttl must be") as error:
         client.acquire("x", ttl=0.001)
     assert type(error.value) is LockdError
@@ -176,19 +138,22 @@ def test_what_the_agent_refuses_as_wrong_says_what_would_be_right(client: Client
         pass
 
 
-def test_the_socket_of_the_environment_is_used(shared: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_socket_of_the_environment_is_used(
+    shared: Cluster, new_client: NewClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("LOCKD_SOCKET", str(shared.socket))
-    with Client() as client, client.lock("x"):
+    with new_client().lock("x"):
         pass
 
 
-def test_no_agent_at_the_socket_is_told_with_its_path(folder: Path) -> None:
+def test_no_agent_at_the_socket_is_told_with_its_path(folder: Path, new_client: NewClient) -> None:
+    client = new_client(folder / "no.sock")
     with pytest.raises(AgentUnreachable, match=str(folder / "no.sock")) as error:
-        Client(folder / "no.sock").acquire("x")
+        client.acquire("x")
     assert not error.value.hangs
 
 
-def test_operators_views_come_as_text(client: Client) -> None:
+def test_operators_views_come_as_text(client: AnyClient) -> None:
     with client.lock("shown:1"), client.lock("shown:2"):
         assert sorted(row["resource"] for row in client.locks("shown:*")) == ["shown:1", "shown:2"]
         [row] = client.locks("shown:2", local=True)
@@ -202,7 +167,7 @@ def test_operators_views_come_as_text(client: Client) -> None:
 # Holding
 
 
-def test_a_lease_is_renewed_for_as_long_as_it_is_held(client: Client) -> None:
+def test_a_lease_is_renewed_for_as_long_as_it_is_held(client: AnyClient) -> None:
     losses = Losses()
     with client.lock("long", ttl=0.5) as plain, client.lock("watched", ttl=0.5, on_lost=losses) as watched:
         until_s = time.monotonic() + 1.8
@@ -214,28 +179,15 @@ def test_a_lease_is_renewed_for_as_long_as_it_is_held(client: Client) -> None:
     assert losses.reasons == []
 
 
-def test_a_lease_that_nobody_looked_at_for_long_still_knows_that_it_is_held(client: Client) -> None:
+def test_a_lease_that_nobody_looked_at_for_long_still_knows_that_it_is_held(client: AnyClient) -> None:
     with client.lock("unwatched", ttl=0.3) as lease:
-        eventually(
-            lambda: boottime_ns() > lease.deadline_ns + 300_000_000, 5, "the first deadline is long past"
-        )
+        long_past_ns = lease.deadline_ns + 300_000_000
+        eventually(lambda: boottime_ns() > long_past_ns, 5, "the first deadline is long past")
         lease.check()
         assert lease.remaining() > 0
 
 
-def test_a_lease_that_missed_its_renewals_asks_the_agent(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """When an app reads nothing for very long, the agent leaves out what it can't send."""
-    monkeypatch.setattr(LeaseView, "hear", lambda view, push: None)
-    with client.lock("unread", ttl=0.5) as lease:
-        known_ns = lease.deadline_ns
-        eventually(lambda: boottime_ns() > known_ns, 5, "the last known deadline is past")
-        lease.check()
-        assert lease.deadline_ns > known_ns
-
-
-def test_an_extension_lasts_longer_and_never_shortens(client: Client) -> None:
+def test_an_extension_lasts_longer_and_never_shortens(client: AnyClient) -> None:
     with client.lock("extended", ttl=2) as lease:
         lease.extend(8)
         assert 7 < lease.remaining() <= 8
@@ -243,32 +195,34 @@ def test_an_extension_lasts_longer_and_never_shortens(client: Client) -> None:
         assert lease.remaining() > 7
 
 
-def test_it_takes_no_thread_unless_a_loss_is_to_be_told(client: Client) -> None:
-    before = set(threading.enumerate())
-    with client.lock("quiet", ttl=5) as lease:
-        lease.extend(6)
-        lease.check()
-        assert set(threading.enumerate()) == before
+def test_an_extended_lease_goes_on_being_renewed(client: AnyClient) -> None:
+    with client.lock("extended", ttl=0.6) as lease:
+        lease.extend(1)
+        assert 0.6 < lease.remaining() <= 1
+        time.sleep(0.1)
+        lease.extend(0.6)
+        extended_ns = lease.deadline_ns
+        eventually(lambda: lease.remaining() and lease.deadline_ns > extended_ns, 3, "a renewal is heard of")
 
 
-def test_connections_are_used_again(shared: Cluster) -> None:
-    with Client(shared.socket) as client:
-        for _ in range(20):
-            with client.lock("again"), client.lock("again:2"):
-                pass
-        assert len(client._pool.all) == 2
+def test_of_extensions_at_the_same_time_the_longest_counts(client: AnyClient) -> None:
+    with client.lock("extended", ttl=5) as lease:
+        with ThreadPoolExecutor(10) as pool:
+            list(pool.map(lease.extend, range(5, 15)))
+        assert 13 < lease.remaining() <= 14
 
 
-def test_a_lease_can_not_be_pickled(client: Client) -> None:
-    with client.lock("pickled") as lease, pytest.raises(TypeError, match="lives in the process"):
-        pickle.dumps(lease)
+def test_connections_are_used_again(client: AnyClient) -> None:
+    for _ in range(20):
+        with client.lock("again"), client.lock("again:2"):
+            pass
+    assert len(client._pool.all) == 2
 
 
-def test_a_detached_lease_has_no_connection_and_ends_at_its_ttl(shared: Cluster, client: Client) -> None:
+def test_a_detached_lease_has_no_connection_and_ends_at_its_ttl(client: AnyClient) -> None:
     losses = Losses()
-    with Client(shared.socket) as other:
-        lease = other.acquire("detached", ttl=1, detached=True, on_lost=losses)
-        assert len(other._pool.idle) == 1
+    lease = client.acquire("detached", ttl=1, detached=True, on_lost=losses)
+    assert len(client._pool.idle) == 1
     assert not free(client, "detached")
     losses.wait()
     assert losses.left_s[0] > 0
@@ -279,7 +233,7 @@ def test_a_detached_lease_has_no_connection_and_ends_at_its_ttl(shared: Cluster,
         lease.release()
 
 
-def test_a_detached_lease_is_extended_and_released(client: Client) -> None:
+def test_a_detached_lease_is_extended_and_released(client: AnyClient) -> None:
     with client.lock("detached", ttl=1, detached=True) as lease:
         lease.extend(5)
         assert lease.remaining() > 4
@@ -289,7 +243,7 @@ def test_a_detached_lease_is_extended_and_released(client: Client) -> None:
 # Releasing
 
 
-def test_a_lease_is_released_once(client: Client) -> None:
+def test_a_lease_is_released_once(client: AnyClient) -> None:
     lease = client.acquire("once")
 
     assert lease.release() is True
@@ -301,7 +255,7 @@ def test_a_lease_is_released_once(client: Client) -> None:
     assert lease.remaining() == 0
 
 
-def test_threads_that_release_the_same_lease_do_so_once(client: Client) -> None:
+def test_those_who_release_one_lease_at_the_same_time_do_so_once(client: AnyClient) -> None:
     with ThreadPoolExecutor(8) as pool:
         for _ in range(20):
             lease = client.acquire("once")
@@ -309,60 +263,24 @@ def test_threads_that_release_the_same_lease_do_so_once(client: Client) -> None:
             assert sorted(released) == [False] * 7 + [True]
 
 
-def test_a_lease_that_is_dropped_is_freed_and_complained_of(client: Client) -> None:
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+@pytest.mark.parametrize("held_for_s", [0, 0.2], ids=["at once", "when it listens"])
+def test_a_lease_that_is_dropped_is_freed_and_complained_of(client: AnyClient, held_for_s: float) -> None:
     leases = [client.acquire("dropped", on_lost=Losses())]
-    with pytest.warns(ResourceWarning, match="never released"):
+    time.sleep(held_for_s)
+
+    def drop() -> None:
         leases.clear()
+        wait_until_free(client, "dropped")
 
-    wait_until_free(client, "dropped")
-
-
-def test_an_interrupt_while_waiting_leaves_nothing_behind(client: Client) -> None:
-    held = client.acquire("interrupted")
-    with pytest.raises(KeyboardInterrupt), Interrupts(lambda: 0.2, armed=True):
-        client.acquire("interrupted", wait=30)
-    held.release()
-
-    assert free(client, "interrupted")
-    with client.lock("interrupted", ttl=1):
-        pass
-
-
-def test_interrupts_at_any_moment_leave_nothing_behind(client: Client) -> None:
-    with Interrupts(lambda: 0.003 * random.random()) as interrupts:
-        for _ in range(60):
-            with suppress(KeyboardInterrupt):
-                interrupts.armed = True
-                # Python drops an interrupt that comes in the middle of a finalizer: then it is disarmed, too.
-                while interrupts.armed:
-                    with client.lock("any-moment", wait=5):
-                        pass
-            gc.collect()
-    wait_until_free(client, "any-moment")
-
-
-def test_an_interrupted_extension_gives_the_lease_up_and_says_so(client: Client, shared: Cluster) -> None:
-    losses = Losses()
-    lease = client.acquire("given-up", ttl=10, on_lost=losses)
-    shared.agent.pause()
-    try:
-        with pytest.raises(KeyboardInterrupt), Interrupts(lambda: 0.2, armed=True):
-            lease.extend(20)
-    finally:
-        shared.agent.resume()
-
-    assert "interrupted" in losses.wait()
-    with pytest.raises(LockLost, match="interrupted"):
-        lease.check()
-    wait_until_free(client, "given-up")
-    with pytest.raises(LockLost, match="interrupted"):
-        lease.release()
+    with pytest.warns(ResourceWarning, match="never released"):
+        drop()
 
 
 # Losing
 
 
-def test_a_lease_that_was_taken_away_is_told_at_once_and_once(shared: Cluster, client: Client) -> None:
+def test_a_lease_that_was_taken_away_is_told_at_once_and_once(shared: Cluster, client: AnyClient) -> None:
     losses = Losses()
     lease = client.acquire("taken", ttl=30, on_lost=losses)
     take_away(shared, "taken")
@@ -381,7 +299,7 @@ def test_a_lease_that_was_taken_away_is_told_at_once_and_once(shared: Cluster, c
     assert len(losses.reasons) == 1
 
 
-def test_a_check_without_a_watcher_learns_of_a_loss_too(shared: Cluster, client: Client) -> None:
+def test_a_check_without_a_watcher_learns_of_a_loss_too(shared: Cluster, client: AnyClient) -> None:
     lease = client.acquire("taken", ttl=30)
     take_away(shared, "taken")
 
@@ -390,13 +308,13 @@ def test_a_check_without_a_watcher_learns_of_a_loss_too(shared: Cluster, client:
         lease.release()
 
 
-def test_a_block_whose_lease_was_lost_raises_at_its_end(shared: Cluster, client: Client) -> None:
+def test_a_block_whose_lease_was_lost_raises_at_its_end(shared: Cluster, client: AnyClient) -> None:
     with pytest.raises(LockLost, match="force"), client.lock("taken"):
         take_away(shared, "taken")
 
 
 def test_a_block_that_raised_keeps_its_own_error_with_a_note_of_the_loss(
-    shared: Cluster, client: Client
+    shared: Cluster, client: AnyClient
 ) -> None:
     def fail() -> None:
         with client.lock("taken"):
@@ -408,23 +326,21 @@ def test_a_block_that_raised_keeps_its_own_error_with_a_note_of_the_loss(
     assert "lost" in error.value.__notes__[0]
 
 
-def test_the_connection_of_a_lost_lease_is_not_used_again(shared: Cluster) -> None:
-    with Client(shared.socket) as client:
-        lease = client.acquire("taken")
-        take_away(shared, "taken")
-        with pytest.raises(LockLost):
-            lease.release()
-        assert len(client._pool.idle) == 0
+def test_the_connection_of_a_lost_lease_is_not_used_again(shared: Cluster, client: AnyClient) -> None:
+    lease = client.acquire("taken")
+    take_away(shared, "taken")
+    with pytest.raises(LockLost):
+        lease.release()
+    assert len(client._pool.idle) == 0
 
 
-def test_the_end_of_max_hold_is_told_before_the_deadline(client: Client) -> None:
+def test_the_end_of_max_hold_is_told_before_the_deadline(client: AnyClient) -> None:
     losses = Losses()
     lease = client.acquire("bounded", ttl=0.6, max_hold=1.2, on_lost=losses)
 
     losses.wait()
     assert losses.left_s[0] > 0
-    with pytest.raises(LockLost):
-        lease.check()
+    eventually(lambda: lease.lost, 2, "the lease is lost")
     with pytest.raises(LockLost):
         lease.release()
 
@@ -433,10 +349,10 @@ def test_the_end_of_max_hold_is_told_before_the_deadline(client: Client) -> None
 
 
 def test_a_killed_agent_is_noticed_at_once_and_its_lease_is_good_until_its_deadline_is_near(
-    cluster: Cluster,
+    cluster: Cluster, new_client: NewClient
 ) -> None:
     losses = Losses()
-    client = Client(cluster.socket)
+    client = new_client(cluster.socket)
     lease = client.acquire("orphan", ttl=3, on_lost=losses)
     cluster.agent.kill()
 
@@ -450,19 +366,17 @@ def test_a_killed_agent_is_noticed_at_once_and_its_lease_is_good_until_its_deadl
     assert 0.3 < left_s <= 0.6
     with pytest.raises(LockLost, match="deadline is near"):
         lease.check()
+    with pytest.raises(LockLost, match="deadline is near"):
+        lease.release()
     assert len(losses.reasons) == 1
 
 
-def test_a_block_that_ends_in_time_is_fine_though_its_agent_was_killed(cluster: Cluster) -> None:
-    client = Client(cluster.socket)
-    lease = client.acquire("orphan", ttl=10)
-    cluster.agent.kill()
-
-    assert lease.release() is False
-
-
-def test_a_lease_outlives_a_restart_of_its_agent_and_is_released_by_the_next(cluster: Cluster) -> None:
-    client = Client(cluster.socket)
+def test_a_lease_outlives_a_restart_of_its_agent_and_is_released_by_the_next(
+    cluster: Cluster, new_client: NewClient
+) -> None:
+    client = new_client(cluster.socket)
+    with client.lock("a"), client.lock("b"):
+        pass
     lease = client.acquire("kept", ttl=20)
     cluster.agent.kill()
     cluster.agent.start()
@@ -474,30 +388,20 @@ def test_a_lease_outlives_a_restart_of_its_agent_and_is_released_by_the_next(clu
     assert not free(client, "kept")
     assert lease.release() is True
     assert free(client, "kept")
-
-
-def test_connections_of_an_agent_that_was_restarted_are_not_used_again(cluster: Cluster) -> None:
-    client = Client(cluster.socket)
-    with client.lock("a"), client.lock("b"):
-        pass
-    cluster.agent.restart()
-    cluster.wait_voting(5)
-
     with client.lock("a"), client.lock("b"), client.lock("c"):
-        pass
+        pass  # no connection of the killed agent is used again
 
 
-def test_a_hanging_agent_is_noticed_before_the_deadline(cluster: Cluster) -> None:
+def test_a_hanging_agent_is_noticed_before_the_deadline(cluster: Cluster, new_client: NewClient) -> None:
     losses = Losses()
-    client = Client(cluster.socket, timeout=1)
+    client = new_client(cluster.socket, timeout=1)
     lease = client.acquire("hung", ttl=3, on_lost=losses)
     detached = client.acquire("detached", ttl=3, detached=True)
     cluster.agent.pause()
 
     losses.wait()
     assert 0 < losses.left_s[0] <= 0.6
-    with pytest.raises(LockLost):
-        lease.check()
+    eventually(lambda: lease.lost, 2, "the lease is lost")
     with pytest.raises(LockLost):
         lease.release()
     with pytest.raises(AgentUnreachable) as error:
@@ -508,9 +412,11 @@ def test_a_hanging_agent_is_noticed_before_the_deadline(cluster: Cluster) -> Non
     assert len(losses.reasons) == 1
 
 
-def test_a_lease_whose_agent_hung_at_an_extension_was_given_up_and_says_so(cluster: Cluster) -> None:
+def test_a_lease_whose_agent_hung_at_an_extension_was_given_up_and_says_so(
+    cluster: Cluster, new_client: NewClient
+) -> None:
     losses = Losses()
-    client = Client(cluster.socket, timeout=0.3)
+    client = new_client(cluster.socket, timeout=0.3)
     lease = client.acquire("hung", ttl=30, on_lost=losses)
     cluster.agent.pause()
     with pytest.raises(AgentUnreachable):
@@ -520,34 +426,41 @@ def test_a_lease_whose_agent_hung_at_an_extension_was_given_up_and_says_so(clust
     with pytest.raises(LockLost, match="did not answer"):
         lease.check()
     cluster.agent.resume()
-    wait_until_free(client, "hung")
+    wait_until_free(new_client(cluster.socket), "hung")
 
 
-def test_an_extension_that_finds_the_agent_dead_tells_of_the_loss_to_come(cluster: Cluster) -> None:
+def test_what_a_killed_agent_granted_is_good_for_its_time_and_needs_no_release(
+    cluster: Cluster, new_client: NewClient
+) -> None:
     losses = Losses()
-    client = Client(cluster.socket)
-    lease = client.acquire("orphan", ttl=10, on_lost=losses)
+    client = new_client(cluster.socket)
+    extended, ended = client.acquire("extended", ttl=10, on_lost=losses), client.acquire("ended", ttl=10)
     cluster.agent.kill()
     with pytest.raises(AgentUnreachable):
-        lease.extend(10)
+        extended.extend(10)
 
     losses.wait(1)
-    lease.check()
-    assert lease.release() is False
+    extended.check()
+    assert extended.release() is False
+    assert ended.release() is False
 
 
-def test_a_release_that_a_hanging_agent_does_not_answer_is_no_loss_of_what_was_done(cluster: Cluster) -> None:
-    client = Client(cluster.socket, timeout=0.5)
+def test_a_release_that_a_hanging_agent_does_not_answer_is_no_loss_of_what_was_done(
+    cluster: Cluster, new_client: NewClient
+) -> None:
+    client = new_client(cluster.socket, timeout=0.5)
     lease = client.acquire("hung", ttl=20)
     cluster.agent.pause()
 
     assert lease.release() is False
     cluster.agent.resume()
-    wait_until_free(client, "hung")
+    wait_until_free(new_client(cluster.socket), "hung")
 
 
-def test_what_a_hanging_agent_was_asked_for_is_not_stranded_when_it_wakes_up(cluster: Cluster) -> None:
-    client = Client(cluster.socket, timeout=0.3)
+def test_what_a_hanging_agent_was_asked_for_is_not_stranded_when_it_wakes_up(
+    cluster: Cluster, new_client: NewClient
+) -> None:
+    client = new_client(cluster.socket, timeout=0.3)
     client.ping()
     cluster.agent.pause()
     with pytest.raises(AgentUnreachable):
@@ -556,17 +469,17 @@ def test_what_a_hanging_agent_was_asked_for_is_not_stranded_when_it_wakes_up(clu
         client.acquire("late-too", ttl=30, detached=True)
     cluster.agent.resume()
 
-    client = Client(cluster.socket)
+    client = new_client(cluster.socket)
     for resource in ("late", "late-too"):
         wait_until_free(client, resource)
 
 
 def test_an_agent_that_stops_leaves_the_lease_and_refuses_new_ones(
-    make_cluster: Callable[..., Cluster],
+    make_cluster: Callable[..., Cluster], new_client: NewClient
 ) -> None:
     cluster = make_cluster(timeouts={"drain_ms": 1500})
     losses = Losses()
-    client = Client(cluster.socket)
+    client = new_client(cluster.socket)
     lease = client.acquire("drained", ttl=10, on_lost=losses)
     cluster.agent.terminate()
 
@@ -581,8 +494,10 @@ def test_an_agent_that_stops_leaves_the_lease_and_refuses_new_ones(
     lease.check()
 
 
-def test_an_outage_has_a_reason_for_each_master_that_is_missing(cluster: Cluster) -> None:
-    client = Client(cluster.socket)
+def test_an_outage_has_a_reason_for_each_master_that_is_missing(
+    cluster: Cluster, new_client: NewClient
+) -> None:
+    client = new_client(cluster.socket)
     losses = Losses()
     lease = client.acquire("held", ttl=2, on_lost=losses)
     for master in cluster.masters[:3]:
@@ -596,9 +511,14 @@ def test_an_outage_has_a_reason_for_each_master_that_is_missing(cluster: Cluster
         lease.extend(2)
     assert "m1" in losses.wait()
     assert losses.left_s[0] > 0
+    with pytest.raises(LockLost):
+        lease.release()
 
 
-def test_limits_and_policies_are_told_apart(make_cluster: Callable[..., Cluster]) -> None:
+@in_either_loop
+def test_limits_and_policies_are_told_apart(
+    make_cluster: Callable[..., Cluster], new_client: NewClient
+) -> None:
     cluster = make_cluster(
         limits={"leases_per_user": 2, "connections_per_user": 3},
         classes=[{"name": "secret", "match": "secret:*", "users": ["nobody"]}],
@@ -606,10 +526,10 @@ def test_limits_and_policies_are_told_apart(make_cluster: Callable[..., Cluster]
     )
     cluster.folder.chmod(0o755)
     with pytest.raises(Denied):
-        Client(cluster.socket).acquire("secret:1")
+        new_client(cluster.socket).acquire("secret:1")
 
     def of_one_who_is_no_operator() -> None:
-        client = Client(cluster.socket)
+        client = new_client(cluster.socket)
         with client.lock("a"), client.lock("b"):
             third = cluster.raw()
             third.sendall(b"*1\r\n$4\r\nPING\r\n")
@@ -628,8 +548,10 @@ def test_limits_and_policies_are_told_apart(make_cluster: Callable[..., Cluster]
 # Forks
 
 
-def test_a_forked_child_holds_nothing_and_harms_nothing(client: Client) -> None:
+def test_a_forked_child_holds_nothing_and_harms_nothing(client: AnyClient) -> None:
     losses = Losses()
+    with client.lock("idle"):
+        pass
     with client.lock("parents", ttl=1, on_lost=losses) as lease:
 
         def child() -> None:
@@ -641,7 +563,7 @@ def test_a_forked_child_holds_nothing_and_harms_nothing(client: Client) -> None:
                 lease.extend(5)
             assert lease.release() is False
             lease.__exit__(None, None, None)
-            del client._pool.idle
+            assert not client._pool.idle
             gc.collect()
 
         granted_ns = lease.deadline_ns
@@ -652,7 +574,7 @@ def test_a_forked_child_holds_nothing_and_harms_nothing(client: Client) -> None:
     assert losses.reasons == []
 
 
-def test_a_forked_child_locks_through_connections_of_its_own(client: Client) -> None:
+def test_a_forked_child_locks_through_connections_of_its_own(client: AnyClient) -> None:
     with client.lock("idle:1"), client.lock("idle:2"), client.lock("idle:3"):
         pass
     with client.lock("parents", on_lost=Losses()):
@@ -667,32 +589,32 @@ def test_a_forked_child_locks_through_connections_of_its_own(client: Client) -> 
                 assert holder is not None
                 assert holder["pid"] == os.getpid()
                 lease.check()
-            lease = client.acquire("short", ttl=0.5, max_hold=0.5, on_lost=losses)
+            short = client.acquire("short", ttl=0.5, max_hold=0.5, on_lost=losses)
             losses.wait()
+            with pytest.raises(LockLost):
+                short.release()
 
         in_child(child)
         assert not free(client, "parents")
     wait_until_free(client, "childs")
 
 
-ORPHANING = """
+FORKING = """
 import os, sys, time
-from lockd import Client
+from tests.harness.clients import KINDS
 
-client = Client(sys.argv[1])
-lease = client.acquire("parents", ttl=30)
+lease = KINDS[sys.argv[1]](sys.argv[2]).acquire("parents", ttl=30)
 if os.fork() == 0:
     print(os.getpid(), flush=True)
-    time.sleep(60)
 time.sleep(60)
 """
 
 
-def test_a_child_that_lives_on_does_not_keep_the_lock_of_a_parent_that_was_killed(
-    shared: Cluster, client: Client
+def test_an_app_that_is_killed_frees_its_locks_at_once_though_a_child_of_its_lives_on(
+    shared: Cluster, client: AnyClient, kind: str
 ) -> None:
-    command = [sys.executable, "-c", ORPHANING, str(shared.socket)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+    command = [sys.executable, "-c", FORKING, kind, str(shared.socket)]
+    with subprocess.Popen(command, cwd=PROJECT, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         child = int(parent.stdout.readline())
         try:
@@ -703,24 +625,10 @@ def test_a_child_that_lives_on_does_not_keep_the_lock_of_a_parent_that_was_kille
             os.kill(child, signal.SIGKILL)
 
 
-def test_an_app_that_is_killed_frees_its_locks_at_once(shared: Cluster, client: Client) -> None:
-    holding = (
-        "from lockd import Client; import time;"
-        f"lease = Client({str(shared.socket)!r}).acquire('killed', ttl=30);"
-        "print('held', flush=True); time.sleep(60)"
-    )
-    with subprocess.Popen([sys.executable, "-c", holding], stdout=subprocess.PIPE, text=True) as app:
-        assert app.stdout is not None
-        app.stdout.readline()
-        assert not free(client, "killed")
-        app.kill()
-        wait_until_free(client, "killed")
+# Many at once
 
 
-# Threads
-
-
-def test_64_threads_that_share_a_client_exclude_each_other(client: Client) -> None:
+def test_64_that_share_a_client_exclude_each_other(client: AnyClient) -> None:
     inside = 0
     most = 0
     fences: list[int] = []
@@ -746,7 +654,7 @@ def test_64_threads_that_share_a_client_exclude_each_other(client: Client) -> No
     assert losses.reasons == []
 
 
-def test_64_threads_hold_64_resources_at_once(client: Client) -> None:
+def test_64_hold_64_resources_at_once(client: AnyClient) -> None:
     everybody = threading.Barrier(64)
     losses = Losses()
 

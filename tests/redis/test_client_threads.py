@@ -1,0 +1,116 @@
+"""What only `lockd.Client` promises: of threads, and when Ctrl-C comes. Beside test_clients.py."""
+
+from __future__ import annotations
+
+import gc
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from lockd import Client, LockLost
+from lockd.client.state import LeaseView
+from lockd.clock import boottime_ns
+from tests.harness.clients import Losses, free, wait_until_free
+from tests.redis.masters import Cluster, eventually
+
+
+@pytest.fixture
+def client(shared: Cluster) -> Iterator[Client]:
+    with Client(shared.socket) as client:
+        yield client
+
+
+class Interrupts:
+    """KeyboardInterrupts in this thread, as from Ctrl-C, again and again. Only an armed one is raised."""
+
+    def __init__(self, pause_s: Callable[[], float], armed: bool = False) -> None:
+        self.armed = armed
+        self._pause_s = pause_s
+        self._here, self._over = threading.get_ident(), threading.Event()
+        self._sender = threading.Thread(target=self._send)
+
+    def _send(self) -> None:
+        while not self._over.wait(self._pause_s()):
+            signal.pthread_kill(self._here, signal.SIGUSR1)
+
+    def _interrupt(self, *_: object) -> None:
+        if self.armed:
+            self.armed = False
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> Interrupts:
+        self._before = signal.signal(signal.SIGUSR1, self._interrupt)
+        self._sender.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.armed = False
+        self._over.set()
+        self._sender.join()
+        signal.signal(signal.SIGUSR1, self._before)
+
+
+def test_a_lease_that_missed_its_renewals_asks_the_agent(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When an app reads nothing for very long, the agent leaves out what it can't send."""
+    monkeypatch.setattr(LeaseView, "hear", lambda view, push: None)
+    with client.lock("unread", ttl=0.5) as lease:
+        known_ns = lease.deadline_ns
+        eventually(lambda: boottime_ns() > known_ns, 5, "the last known deadline is past")
+        lease.check()
+        assert lease.deadline_ns > known_ns
+
+
+def test_it_takes_no_thread_unless_a_loss_is_to_be_told(client: Client) -> None:
+    before = set(threading.enumerate())
+    with client.lock("quiet", ttl=5) as lease:
+        lease.extend(6)
+        lease.check()
+        assert set(threading.enumerate()) == before
+
+
+def test_an_interrupt_while_waiting_leaves_nothing_behind(client: Client) -> None:
+    held = client.acquire("interrupted")
+    with pytest.raises(KeyboardInterrupt), Interrupts(lambda: 0.2, armed=True):
+        client.acquire("interrupted", wait=30)
+    held.release()
+
+    assert free(client, "interrupted")
+    with client.lock("interrupted", ttl=1):
+        pass
+
+
+def test_interrupts_at_any_moment_leave_nothing_behind(client: Client) -> None:
+    with Interrupts(lambda: 0.003 * random.random()) as interrupts:
+        for _ in range(60):
+            with suppress(KeyboardInterrupt):
+                interrupts.armed = True
+                # Python drops an interrupt that comes in the middle of a finalizer: then it is disarmed, too.
+                while interrupts.armed:
+                    with client.lock("any-moment", wait=5):
+                        pass
+            gc.collect()
+    wait_until_free(client, "any-moment")
+
+
+def test_an_interrupted_extension_gives_the_lease_up_and_says_so(client: Client, shared: Cluster) -> None:
+    losses = Losses()
+    lease = client.acquire("given-up", ttl=10, on_lost=losses)
+    shared.agent.pause()
+    try:
+        with pytest.raises(KeyboardInterrupt), Interrupts(lambda: 0.2, armed=True):
+            lease.extend(20)
+    finally:
+        shared.agent.resume()
+
+    assert "interrupted" in losses.wait()
+    with pytest.raises(LockLost, match="interrupted"):
+        lease.check()
+    wait_until_free(client, "given-up")
+    with pytest.raises(LockLost, match="interrupted"):
+        lease.release()

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import os
 import resource
 import signal
 import socket
@@ -10,7 +9,6 @@ import sys
 import time
 from contextlib import suppress
 from functools import partial
-from itertools import count
 from random import random
 from time import perf_counter_ns
 from typing import Any
@@ -25,7 +23,7 @@ from lockd.core.ballots.ballot import Ballot
 from lockd.core.locks import Locks
 from lockd.core.membership import State
 from lockd.core.slewing import Reading
-from lockd.core.values import Chance, Limits, Refusal
+from lockd.core.values import Chance, Limits
 from lockd.http import server as http_server
 from lockd.http.status_page import HostStatus, render
 from lockd.masters.fleet import Fleet
@@ -34,16 +32,15 @@ from lockd.metrics.collector import Metrics
 from lockd.server.app_socket import BACKLOG, AppSocket, CannotServe
 from lockd.server.buffers import Buffers
 from lockd.server.canary import Canary
-from lockd.server.commands.info import master_rows
+from lockd.server.commands.listings import master_rows
 from lockd.server.commands.table import Commands
-from lockd.server.hangups import HangUps
-from lockd.server.lanes import BITE_NS, Crowd, Lane
+from lockd.server.incidents import Incidents
+from lockd.server.lanes import BITE_NS
 from lockd.server.log import EventLog
-from lockd.server.losses import Losses
-from lockd.server.peer import Peer, Permissions
+from lockd.server.peer import Permissions
 from lockd.server.quotas import Quotas
 from lockd.server.session import Session
-from lockd.server.spares import SpareConnections
+from lockd.server.shared import Shared
 from lockd.server.systemd import notifier, watchdog_interval_s
 from lockd.server.tokens import fresh_token
 
@@ -55,8 +52,6 @@ _FIRST_LOOK_S = 1.0
 # Timers are for what has to be done in time: their share of the loop is the largest.
 _BITES_OF_TIMERS = 4
 _TIMERS_AT_ONCE = 16
-_RESTS_OF_ENDINGS = 2
-_SERVED_AT_ONCE = 128
 
 
 def serve(config: Config) -> int:
@@ -85,25 +80,22 @@ class Agent:
         self.fingerprint = config.fingerprint()
         self.metrics = Metrics(config)
         self.quotas = Quotas(config.limits)
-        self.buffers = Buffers(config.limits, self.quotas)
-        self.hang_ups = HangUps()
-        self.losses = Losses()
-        self.spares = SpareConnections()
-        self.permissions = Permissions(config)
+        self.incidents = Incidents(config, self.metrics, log)
         self.fleet = Fleet(config, self.metrics, self._master_changed, self._ballot_broke, self._clocks_moved)
         limits = Limits(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
         self.locks = Locks(limits, self.fleet, self.metrics, Chance(fresh_token, random))
-        self.sessions: set[Session] = set()
-        self.crowd = Crowd(_SERVED_AT_ONCE)
-        self.pipelines = Lane(rests=0)
-        """For connections that have sent more than one request at a time, or in a crowd of others."""
-        self.endings = Lane(_RESTS_OF_ENDINGS)
-        """For the leases of connections that held many."""
-        self.commands = Commands(self)
-        self.stopped = False
-        self.next_session_id = count(1).__next__
+        self.shared = Shared(
+            host=self.host,
+            limits=config.limits,
+            locks=self.locks,
+            quotas=self.quotas,
+            buffers=Buffers(config.limits, self.quotas),
+            permissions=Permissions(config),
+            incidents=self.incidents,
+            log=log,
+        )
+        self._commands = Commands(config, self.shared, self.fleet, self.metrics)
         self.metrics.attach(self.fleet, self.locks, lambda: self.quotas.all.connections)
-        self._kept: set[asyncio.Task[None]] = set()
         self._shown: dict[str, tuple[State, str]] = {}
         self._beaten_s = time.monotonic()
         self._started_s = time.monotonic()
@@ -149,7 +141,7 @@ class Agent:
         self._http = self._start_metrics()
         listening = self._socket.make_first()
         self.fleet.start()
-        self.hang_ups.start(loop)
+        self.shared.hang_ups.start(loop)
         self._beat_task = loop.create_task(self._beat())
         await self._first_look(loop)
         self._canary_task = loop.create_task(self._canary.run())
@@ -179,7 +171,9 @@ class Agent:
 
     async def _let_in(self, listening: socket.socket) -> asyncio.AbstractServer:
         loop = asyncio.get_running_loop()
-        return await loop.create_unix_server(partial(Session, self), sock=listening, backlog=BACKLOG)
+        return await loop.create_unix_server(
+            partial(Session, self.shared, self._commands), sock=listening, backlog=BACKLOG
+        )
 
     def _start_metrics(self) -> "http_server.Server | None":
         if self.config.metrics is None:
@@ -226,7 +220,7 @@ class Agent:
             next_ns = self._do_what_is_due()
         except Exception as failure:
             # What was due is off the list; everybody else's timers must not wait for it.
-            self.internal_error("a timer failed", failure)
+            self.incidents.internal_error("a timer failed", failure)
             next_ns = boottime_ns()
         if next_ns is not None:
             self._set_alarm(loop, next_ns)
@@ -256,7 +250,7 @@ class Agent:
             if self._alarm is None or self._alarm_ns < boottime_ns():
                 self._ring(loop)
             self.fleet.look_at_own_clock(Reading(*slewed_by_now_ns()), boottime_ns())
-            self.buffers.cut_off_the_deaf(boottime_ns())
+            self.shared.buffers.cut_off_the_deaf(boottime_ns())
             await self._look_after_socket()
             self.log.flush()
             if watchdog_s is not None and self._beaten_s - barked_s >= watchdog_s / 2:
@@ -303,20 +297,20 @@ class Agent:
             await asyncio.sleep(0.02)
 
     def _not_given_back(self) -> bool:
-        return self.endings.busy or self._session_leases() > 0
+        return self.shared.endings.busy or self._session_leases() > 0
 
     def _session_leases(self) -> int:
-        return sum(len(session.leases) for session in self.sessions)
+        return sum(len(session.leases) for session in self.shared.sessions)
 
     async def _end(self) -> None:
         """What is still held stays held until its deadline: its holders are alive (rule 13)."""
-        self.stopped = True
+        self.shared.stopped = True
         if self._server is not None:
             self._server.close()
         left = self._session_leases()
-        for session in list(self.sessions):
+        for session in list(self.shared.sessions):
             session.close()
-        self.hang_ups.stop(asyncio.get_running_loop())
+        self.shared.hang_ups.stop(asyncio.get_running_loop())
         # A moment for what was just released to reach the masters.
         await asyncio.sleep(0.05)
         self._beat_task.cancel()
@@ -331,7 +325,7 @@ class Agent:
     # What happened
 
     def _master_changed(self, link: Link) -> None:
-        if self.stopped:
+        if self.shared.stopped:
             return
         reason = self.fleet.refusal_of(link)
         before, now = self._shown.get(link.master.name), (link.state, "" if not reason else "no vote")
@@ -351,48 +345,22 @@ class Agent:
     def _clocks_moved(self, now_ns: int) -> None:
         self.locks.clocks_moved(now_ns)
 
-    def keep(self, task: asyncio.Task[None]) -> None:
-        """An operator's change is carried through, also when the operator's connection closes."""
-        self._kept.add(task)
-        task.add_done_callback(self._kept.discard)
-
-    def limit_hit(self, refusal: str, peer: Peer) -> None:
-        self.metrics.limit_refused(refusal.split(":", 1)[0])
-        self.log.warning("limit", limit=refusal, pid=peer.pid, uid=peer.uid)
-
-    def lease_refused(self, command: str, resource: bytes, refusal: Refusal) -> None:
-        self.metrics.lease_refused(self.config.class_of(resource).name, command, refusal.code)
-
-    def denied(self, peer: Peer, resource: bytes, lock_class: str) -> None:
-        self.log.warning("denied", resource=resource, lock_class=lock_class, pid=peer.pid, uid=peer.uid)
-
-    def operator_denied(self, peer: Peer, command: str, why: str) -> None:
-        self.log.warning("operator_denied", command=command, why=why, pid=peer.pid, uid=peer.uid)
-
     def _failed(self, context: dict[str, Any]) -> None:
         """Something raised in the event loop that nobody caught: a mistake of ours."""
-        self.internal_error(str(context.get("message", "")), context.get("exception"))
-
-    def internal_error(self, what: str, failure: BaseException | None) -> None:
-        self.metrics.internal_error()
-        self.log.error("internal_error", what=what, error=repr(failure))
+        self.incidents.internal_error(str(context.get("message", "")), context.get("exception"))
 
     def _page_failed(self, loop: asyncio.AbstractEventLoop, path: str, error: Exception) -> None:
         """Called from threads of the HTTP port, which may outlive the loop by a moment."""
         with suppress(RuntimeError):
-            loop.call_soon_threadsafe(self.internal_error, f"the page {path}", error)
+            loop.call_soon_threadsafe(self.incidents.internal_error, f"the page {path}", error)
 
     def _ballot_broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:
         """What came of one request failed, in the middle of hearing a master: that one is refused."""
-        self.internal_error(f"a {type(ballot).__name__.lower()} failed", failure)
+        self.incidents.internal_error(f"a {type(ballot).__name__.lower()} failed", failure)
         try:
             self.locks.broke(ballot, now_ns)
         except Exception as again:
-            self.internal_error("and could not be given back", again)
-
-    def protocol_error(self, error: str, peer: Peer) -> None:
-        self.metrics.protocol_error()
-        self.log.warning("protocol_error", error=error, pid=peer.pid, uid=peer.uid)
+            self.incidents.internal_error("and could not be given back", again)
 
     # What is asked of it as a whole
 
@@ -432,43 +400,3 @@ class Agent:
             canary_failures=canary.failures,
             canary_trouble=canary.why,
         )
-
-    def info(self, wanted: set[str]) -> str:
-        """The text of INFO: sections as Redis has them, so that clients that look for `loading:0` find it."""
-        canary = self.metrics.canary_trouble
-        sections: dict[str, dict[str, object]] = {
-            "server": {
-                "lockd_version": __version__,
-                "process_id": os.getpid(),
-                "uptime_in_seconds": int(time.monotonic() - self._started_s),
-                "config_fingerprint": self.fingerprint,
-                "cluster": self.config.cluster,
-                "max_ttl_ms": self.config.max_ttl_ms,
-                "tcp_port": 0,
-            },
-            "persistence": {"loading": 0},
-            "replication": {"role": "master"},
-            "clients": {
-                "connected_clients": self.quotas.all.connections,
-                "buffered_bytes": self.quotas.all.buffered_bytes,
-            },
-            "agent": {
-                "leases": self.locks.held,
-                "waiters": self.locks.waiting,
-                "masters": len(self.fleet.links),
-                "quorum": self.quorum,
-                "masters_voting": self.fleet.voting().bit_count(),
-                "clock_slew_ppm": self.fleet.slewing.ppm,
-                "draining": int(self.locks.draining),
-                "canary_failures": canary.failures,
-                "canary_trouble": canary.code,
-                **self.metrics.totals(),
-            },
-        }
-        everything = not wanted or wanted & {"all", "everything", "default"}
-        shown = (
-            f"# {name.capitalize()}\r\n" + "".join(f"{k}:{v}\r\n" for k, v in fields.items())
-            for name, fields in sections.items()
-            if everything or name in wanted
-        )
-        return "\r\n".join(shown)

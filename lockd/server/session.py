@@ -4,24 +4,20 @@
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
-from functools import partial
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, TypeVar
 
 from lockd.clock import boottime_ns
-from lockd.config.model import LockClass
 from lockd.core.flow import Flow, Place, Reply
-from lockd.core.leases import Lease, owner_of
-from lockd.core.validity import NS_PER_MS
-from lockd.core.values import Extended, Refusal
+from lockd.core.leases import Holder, Lease, owner_of
 from lockd.server.buffers import UNCOUNTED_BYTES
 from lockd.server.losses import LostLease
 from lockd.server.namespaces import why_not_here
 from lockd.server.peer import Peer
 from lockd.server.resp import replies, requests
+from lockd.server.shared import Shared
 
-if TYPE_CHECKING:
-    from lockd.server.agent import Agent
+L = TypeVar("L", bound="LeaseCommand")
 
 _ENDED_AT_ONCE = 4
 # Those take less than UNCOUNTED_BYTES as objects, too.
@@ -32,164 +28,41 @@ AHEAD_MOST = 512
 # The kernel doubles it, and keeps so much for each connection on our account. Its own default is 200 KB.
 _SOCKET_BYTES = 16_384
 
-_BRINGS_NO_LOSS = frozenset((b"UNLOCK", b"EXTEND", b"HELLO", b"AUTH", b"QUIT", b"MULTI", b"EXEC", b"DISCARD"))
 _DEAF = requests.RequestParser(1)
 
 
-class LockRequest:
-    """A LOCK, from its arrival until its lease has ended: core's `Holder`."""
-
-    __slots__ = (
-        "asked_ns",
-        "detached",
-        "give_up_ns",
-        "label",
-        "lock_delay_ms",
-        "max_hold_ms",
-        "notify",
-        "owner",
-        "place",
-        "resource",
-        "session",
-        "ttl_ms",
-        "value",
-    )
-
-    def __init__(
-        self,
-        session: "Session",
-        place: Place,
-        resource: bytes,
-        lock_class: LockClass,
-        ttl_ms: int,
-        wait_ms: int,
-        max_hold_ms: int,
-        detached: bool,
-        notify: bool,
-        now_ns: int,
-    ) -> None:
-        self.session = session
-        self.place = place
-        self.resource = resource
-        self.label = lock_class.name
-        self.lock_delay_ms = lock_class.lock_delay_ms
-        self.ttl_ms = ttl_ms
-        self.max_hold_ms = max_hold_ms
-        self.detached = detached
-        self.value = b""
-        self.notify = notify
-        self.owner = session.owner
-        self.asked_ns = now_ns
-        self.give_up_ns = now_ns + wait_ms * NS_PER_MS if wait_ms else None
-
-    def granted(self, lease: Lease, now_ns: int) -> None:
-        session = self.session
-        session.lock_answered(self)
-        session.agent.quotas.holds(session.usage)
-        if session.agent.log.debug_on:
-            self._log("granted", fence=lease.fence)
-        if not self.detached:
-            session.leases.add(lease)
-        if session.is_gone:
-            session.came_too_late(lease)
-            return
-        session.answer(
-            self.place,
-            replies.lease(
-                lease.token,
-                lease.fence,
-                (lease.deadline_ns - now_ns) // NS_PER_MS,
-                lease.deadline_ns,
-                session.protocol,
-            ),
-        )
-
-    def refused(self, refusal: Refusal) -> None:
-        session = self.session
-        session.lock_answered(self)
-        if refusal.code in ("NOQUORUM", "CLOCK"):
-            peer = session.peer
-            session.agent.log.warning(
-                "refused", resource=self.resource, why=str(refusal), pid=peer.pid, uid=peer.uid
-            )
-        elif session.agent.log.debug_on:
-            self._log("refused", why=str(refusal))
-        session.answer(self.place, replies.error(str(refusal)))
-
-    def renewed(self, lease: Lease) -> None:
-        if self.notify:
-            self.session.tell(b"renewed", lease.resource, lease.token, lease.deadline_ns)
-
-    def lost(self, lease: Lease, reason: str) -> None:
-        peer = self.session.peer
-        self.session.agent.log.warning("lost", resource=self.resource, why=reason, pid=peer.pid, uid=peer.uid)
-        self.session.agent.losses.happened(self.session, lease, reason)
-
-    def _log(self, event: str, **more: object) -> None:
-        """Lease events with who and what: at debug, since a busy host has thousands a second."""
-        peer = self.session.peer
-        self.session.agent.log.debug(event, resource=self.resource, pid=peer.pid, uid=peer.uid, **more)
-
-    def ended(self, lease: Lease) -> None:
-        if self.session.agent.log.debug_on:
-            self._log("ended", fence=lease.fence)
-        self.session.leases.discard(lease)
-        self.session.agent.quotas.holds_no_more(self.session.usage)
-
-
 class LeaseCommand(Place):
-    """An UNLOCK or EXTEND on its way: core's `Reply`."""
+    """Of a lease that it names by its token. ahead: it was begun before it was its turn."""
 
-    __slots__ = ("_command", "_resource", "_session", "ahead", "token")
+    __slots__ = ("ahead", "token")
+    ahead: bool
+    token: bytes
 
-    def __init__(self, session: "Session", command: str, resource: bytes, token: bytes) -> None:
-        super().__init__()
-        self._session = session
-        self._command = command
-        self._resource = resource
-        self.token = token
-        self.ahead = False
 
-    def refused(self, refusal: Refusal) -> None:
-        self._session.agent.lease_refused(self._command, self._resource, refusal)
-        text = replies.error(str(refusal))
-        self._finish(partial(self._expired, text) if refusal.code == "EXPIRED" else text)
+class Runner(Protocol):
+    """The commands, to a connection that has read one. brings_no_loss: those that are run also while it has
+    to be told of a loss."""
 
-    def _expired(self, text: bytes) -> bytes:
-        """Composed when it is written: from then on its process knows of the loss."""
-        self._session.agent.losses.told(self._session, self.token)
-        return text
+    brings_no_loss: frozenset[bytes]
 
-    def done(self, lease: Extended | None) -> None:
-        self._finish(b":1\r\n" if lease is None else partial(self._extended, lease))
+    def run(self, session: "Session", words: list[bytes]) -> bytes | None: ...
 
-    def _extended(self, lease: Extended) -> bytes:
-        """Composed when it is written, with what is left of it then."""
-        losses = self._session.agent.losses
-        lost = losses.of(lease.token)
-        if lost is not None:
-            losses.told(self._session, lease.token)
-            return replies.error(str(lost.refusal))
-        validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
-        return replies.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self._session.protocol)
-
-    def _finish(self, reply: Reply) -> None:
-        self._session.names_no_more(self)
-        self._session.answer(self, reply)
+    def waits_for_all_before(self, words: list[bytes]) -> bool: ...
 
 
 class Session(asyncio.Protocol):
     """A connection: what core/flow.py says is done."""
 
-    def __init__(self, agent: "Agent") -> None:
-        limits = agent.config.limits
-        self.agent = agent
+    def __init__(self, shared: Shared, commands: Runner) -> None:
+        limits = shared.limits
+        self.shared = shared
+        self._commands = commands
         self.flow = Flow(self, limits.pipeline_bytes, limits.unread_bytes)
         self.protocol = 2
         self.name = b""
-        self.id = agent.next_session_id()
+        self.id = shared.next_session_id()
         self.leases: set[Lease] = set()
-        self.waiting: LockRequest | None = None
+        self.waiting: Holder | None = None
         self.closing = False
         self.peer: Peer
         self.owner = b""
@@ -212,7 +85,7 @@ class Session(asyncio.Protocol):
     # The connection
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        agent = self.agent
+        shared = self.shared
         self._transport = transport  # type: ignore[assignment]  # uvloop's transports don't derive from asyncio's
         assert self._transport is not None
         try:
@@ -224,19 +97,19 @@ class Session(asyncio.Protocol):
             self.close()
             return
         self._connected_ns = boottime_ns()
-        refusal = agent.quotas.refuse_connection(self.peer.uid)
+        refusal = shared.quotas.refuse_connection(self.peer.uid)
         if refusal is not None:
-            self.is_spare = self._is_operators() and agent.spares.admit(self, self._connected_ns)
+            self.is_spare = self._is_operators() and shared.spares.admit(self, self._connected_ns)
         if refusal is not None and not self.is_spare:
-            agent.limit_hit(refusal, self.peer)
+            shared.incidents.limit_hit(refusal, self.peer)
             self.close(replies.error(f"LIMIT {refusal}"))
             return
         self._admitted = True
-        self.usage = agent.quotas.connected(self.peer.uid)
-        self.owner = owner_of(agent.host, self.peer.pid, self.peer.uid)
+        self.usage = shared.quotas.connected(self.peer.uid)
+        self.owner = owner_of(shared.host, self.peer.pid, self.peer.uid)
         # From the first byte on that the kernel doesn't take, `pause_writing` is called: it is counted.
         self._transport.set_write_buffer_limits(high=0)
-        agent.sessions.add(self)
+        shared.sessions.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
@@ -245,29 +118,29 @@ class Session(asyncio.Protocol):
         self.closing = True
         for task in self._tasks:
             task.cancel()
-        agent = self.agent
-        agent.sessions.discard(self)
-        agent.buffers.forget(self)
-        agent.hang_ups.forget(self)
-        agent.spares.forget(self)
+        shared = self.shared
+        shared.sessions.discard(self)
+        shared.buffers.forget(self)
+        shared.hang_ups.forget(self)
+        shared.spares.forget(self)
         if self.notifies:
-            agent.losses.listens_no_more(self, list(self._untold.values()))
+            shared.losses.listens_no_more(self, list(self._untold.values()))
             self._untold.clear()
         if self.waiting is not None:
-            if agent.crowd.has_room():
+            if shared.crowd.has_room():
                 self._withdraw()
             else:
                 # Of thousands in one line that go together, each has the next one try.
-                agent.endings.add(self.peer.uid, lambda _until_ns: self._withdraw())
+                shared.endings.add(self.peer.uid, lambda _until_ns: self._withdraw())
         # An agent that stops leaves its holders what they hold (rule 13): they are alive, it is we who go.
         # The same holds for one that was cut off.
-        if not (agent.stopped or self._cut_off):
-            self._end_all(agent.locks.holder_gone)
+        if not (shared.stopped or self._cut_off):
+            self._end_all(shared.locks.holder_gone)
         # A detached lease keeps its session in mind, but that need not keep what it once read, nor what it
         # was to be told.
         self._parser = _DEAF
         self.flow.close()
-        agent.quotas.disconnected(self.peer.uid)
+        shared.quotas.disconnected(self.peer.uid)
 
     def close(self, last_words: bytes = b"") -> None:
         """Close after what is written has gone out; a client that doesn't read is not waited for long."""
@@ -283,14 +156,14 @@ class Session(asyncio.Protocol):
         transport.close()
 
     def _is_operators(self) -> bool:
-        return self.agent.permissions.is_admin(self.peer) and self.why_not_on_this_host() is None
+        return self.shared.permissions.is_admin(self.peer) and self.why_not_on_this_host() is None
 
     def finds_room(self) -> bool:
         """Whether the limits, not counting this spare one, have room again: then it is like any other."""
-        if self.agent.quotas.refuse_connection(self.peer.uid, besides=1) is not None:
+        if self.shared.quotas.refuse_connection(self.peer.uid, besides=1) is not None:
             return False
         self.is_spare = False
-        self.agent.spares.forget(self)
+        self.shared.spares.forget(self)
         return True
 
     def give_way(self) -> None:
@@ -309,7 +182,7 @@ class Session(asyncio.Protocol):
 
     def came_too_late(self, lease: Lease) -> None:
         """Granted when the connection was closed: nobody was told. Ended, but not inside core's work."""
-        locks = self.agent.locks
+        locks = self.shared.locks
         asyncio.get_running_loop().call_soon(lambda: locks.holder_gone(lease, boottime_ns()))
 
     def _end_all(self, end: Callable[[Lease, int], None]) -> None:
@@ -327,11 +200,11 @@ class Session(asyncio.Protocol):
 
         if not leases:
             return
-        if len(leases) <= _ENDED_AT_ONCE and self.agent.crowd.has_room():
+        if len(leases) <= _ENDED_AT_ONCE and self.shared.crowd.has_room():
             for lease in leases:
                 end(lease, boottime_ns())
         else:
-            self.agent.endings.add(self.peer.uid, work)
+            self.shared.endings.add(self.peer.uid, work)
 
     def cut_off_soon(self, limit: str) -> None:
         """`cut_off` when core is done with what it is at."""
@@ -344,10 +217,10 @@ class Session(asyncio.Protocol):
         if transport is None:
             return
         self._cut_off = True
-        self.agent.limit_hit(limit, self.peer)
+        self.shared.incidents.limit_hit(limit, self.peer)
         self._withdraw()
         reason = f"its connection was closed: {limit}"
-        self._end_all(lambda lease, now_ns: self.agent.locks.cut_off(lease, reason, now_ns))
+        self._end_all(lambda lease, now_ns: self.shared.locks.cut_off(lease, reason, now_ns))
         if self.flow.clogged_bytes:
             self.closing = True
             transport.abort()
@@ -358,7 +231,7 @@ class Session(asyncio.Protocol):
         """A LOCK that still waits is not granted any more: nobody would be told, and nobody would end it. A
         lane's job, too: nothing is left to be done."""
         if self.waiting is not None:
-            self.agent.locks.gone(self.waiting, boottime_ns())
+            self.shared.locks.gone(self.waiting, boottime_ns())
             self.lock_answered(self.waiting)
         return False
 
@@ -378,11 +251,11 @@ class Session(asyncio.Protocol):
         if not self._admitted or self._transport is None or self._cut_off:
             return
         kept = self.flow.kept_bytes + self._parser.held_bytes + self._untold_bytes
-        self.agent.buffers.keeps(self, kept)
+        self.shared.buffers.keeps(self, kept)
         if self.flow.waits_for_reader:
-            self.agent.buffers.is_deaf(self)
+            self.shared.buffers.is_deaf(self)
         else:
-            self.agent.buffers.hears(self)
+            self.shared.buffers.hears(self)
 
     def hung_up(self) -> None:
         """Its app has closed while nothing was read: behind a LOCK that waits that would not be seen before
@@ -403,14 +276,14 @@ class Session(asyncio.Protocol):
             return
         if on:
             self._transport.resume_reading()
-            self.agent.hang_ups.forget(self)
+            self.shared.hang_ups.forget(self)
         else:
             self._transport.pause_reading()
-            self.agent.hang_ups.watch(self, self._transport.get_extra_info("socket").fileno())
+            self.shared.hang_ups.watch(self, self._transport.get_extra_info("socket").fileno())
 
     def run_soon(self) -> None:
         """In a turn of its own: others want theirs."""
-        self.agent.pipelines.add(self.peer.uid, self._run)
+        self.shared.pipelines.add(self.peer.uid, self._run)
 
     # Commands
 
@@ -419,10 +292,10 @@ class Session(asyncio.Protocol):
         if self.closing or flow.ending:
             return
         if self.is_spare:
-            self.agent.spares.used(self, boottime_ns())
+            self.shared.spares.used(self, boottime_ns())
         if flow.at_rest and not self._untold:
             words = self._parser.only(data)
-            if words is not None and self.agent.crowd.has_room():
+            if words is not None and self.shared.crowd.has_room():
                 self._run_only(words)
                 return
         self._parser.feed(data)
@@ -432,7 +305,7 @@ class Session(asyncio.Protocol):
 
     def _run_only(self, words: list[bytes]) -> None:
         """The usual case: one whole request, with nothing before it or behind, and not in a crowd."""
-        reply = self.agent.commands.run(self, words)
+        reply = self._commands.run(self, words)
         if reply is not None:
             self.flow.say(reply)
         if self.flow.ending:
@@ -447,7 +320,7 @@ class Session(asyncio.Protocol):
             flow.turn(lambda: perf_counter_ns() < until_ns)
         except Exception as failure:
             # Its reply is missing, and each after it would be taken for another command's.
-            self.agent.internal_error("a command failed", failure)
+            self.shared.incidents.internal_error("a command failed", failure)
             self.close()
             return False
         if self.kept_bytes or flow.kept_bytes or flow.pending_bytes > UNCOUNTED_BYTES:
@@ -460,10 +333,10 @@ class Session(asyncio.Protocol):
         try:
             return self._parser.next()
         except requests.RequestTooLarge as large:
-            self.agent.limit_hit(f"request_bytes: {large}", self.peer)
+            self.shared.incidents.limit_hit(f"request_bytes: {large}", self.peer)
             self._end_with(f"LIMIT request_bytes: {large}")
         except requests.ProtocolError as broken:
-            self.agent.protocol_error(str(broken), self.peer)
+            self.shared.incidents.protocol_error(str(broken), self.peer)
             self._end_with(f"ERR {broken}")
         return None
 
@@ -476,10 +349,10 @@ class Session(asyncio.Protocol):
         return self._parser.pending_bytes
 
     def waits_for_all_before(self, request: list[bytes]) -> bool:
-        return self.agent.commands.waits_for_all_before(request)
+        return self._commands.waits_for_all_before(request)
 
     def run(self, request: list[bytes]) -> bytes | None:
-        return self._report_loss(request) or self.agent.commands.run(self, request)
+        return self._report_loss(request) or self._commands.run(self, request)
 
     def quit(self) -> bytes:
         self.end()
@@ -493,7 +366,7 @@ class Session(asyncio.Protocol):
         """In RESP2 nothing can be pushed, so where NOTIFY was said the next command has to bring it: it is
         not run, and fails (rule 12). What gives back or extends a lease runs always, and so does what only
         opens or closes a connection."""
-        if not self._untold or words[0].upper() in _BRINGS_NO_LOSS:
+        if not self._untold or words[0].upper() in self._commands.brings_no_loss:
             return None
         lost = self._untold[next(iter(self._untold))]
         self.knows_of(lost.token)
@@ -509,7 +382,7 @@ class Session(asyncio.Protocol):
         """Begin this when all before it are answered: at once, if that is so."""
         self.flow.in_turn(place or Place(), begin)
 
-    def at_once(self, command: LeaseCommand, start: Callable[[LeaseCommand], None]) -> None:
+    def at_once(self, command: L, start: Callable[[L], None]) -> None:
         """Begin an UNLOCK or EXTEND as it comes: it may be what a LOCK before it waits for. Two of one lease
         run one after the other, and so do those of a user who has masters asked for so many already: others
         wait behind what masters are asked."""
@@ -537,15 +410,15 @@ class Session(asyncio.Protocol):
         if self._hung_up:
             self.hung_up()
 
-    def lock_starts(self, request: LockRequest) -> None:
+    def lock_starts(self, request: Holder) -> None:
         self.waiting = request
-        self.agent.quotas.waits(self.usage)
+        self.shared.quotas.waits(self.usage)
         if self._hung_up:
             asyncio.get_running_loop().call_soon(self.hung_up)
 
-    def lock_answered(self, request: LockRequest) -> None:
+    def lock_answered(self, request: Holder) -> None:
         self.waiting = None
-        self.agent.quotas.waits_no_more(self.usage)
+        self.shared.quotas.waits_no_more(self.usage)
 
     def later(self, work: Callable[[], Coroutine[Any, Any, bytes | None]], *, finish: bool = False) -> None:
         """In its turn, answer with what `work` comes to. finish: also when the client goes."""
@@ -554,7 +427,7 @@ class Session(asyncio.Protocol):
             self._later = place
             task = asyncio.get_running_loop().create_task(self._finish(place, work()))
             if finish:
-                self.agent.keep(task)
+                self.shared.keep(task)
             else:
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
@@ -564,9 +437,9 @@ class Session(asyncio.Protocol):
     async def hand_over(self, reply: bytes) -> None:
         """Answer with a reply that may be large, and come back when the client has read it. One that doesn't
         in time is cut off."""
-        refusal = self.agent.buffers.refuse_reply(self.usage, len(reply))
+        refusal = self.shared.buffers.refuse_reply(self.usage, len(reply))
         if refusal is not None:
-            self.agent.limit_hit(refusal, self.peer)
+            self.shared.incidents.limit_hit(refusal, self.peer)
             reply = replies.error(f"LIMIT {refusal}")
         assert self._later is not None
         self.answer(self._later, reply)
@@ -580,7 +453,7 @@ class Session(asyncio.Protocol):
         try:
             reply = await work
         except Exception as failure:
-            self.agent.internal_error("a command failed", failure)
+            self.shared.incidents.internal_error("a command failed", failure)
             reply = replies.error("ERR the agent failed at this; its log says how")
         if reply is not None:
             self.answer(place, reply)
@@ -603,7 +476,7 @@ class Session(asyncio.Protocol):
         """Losses of what it has locked, and locks, are told here."""
         if not self.notifies:
             self.notifies = True
-            self.agent.losses.listens(self)
+            self.shared.losses.listens(self)
 
     @property
     def hears(self) -> bool:

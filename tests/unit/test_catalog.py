@@ -21,7 +21,7 @@ import pytest
 import redis
 
 from lockd.server.commands import catalog
-from lockd.server.commands.catalog import Argument, Command
+from lockd.server.commands.command import Argument, Command, arity_error
 from lockd.server.resp import replies
 from lockd.server.resp.replies import ReplySet, SimpleString
 from lockd.server.resp.requests import RequestParser
@@ -115,15 +115,15 @@ class TestTexts:
         ],
     )
     def test_usage_is_written_as_in_the_readme(self, usage):
-        assert catalog.usage(usage.split()[0]) == usage
+        assert catalog.find(usage.split()[0]).usage() == usage
 
     def test_subcommands_have_a_usage_of_their_own(self):
-        assert catalog.usage("client|setname") == "CLIENT SETNAME connection-name"
-        assert catalog.usage("client|setinfo") == "CLIENT SETINFO <LIB-NAME libname | LIB-VER libver>"
-        assert catalog.usage("command|docs") == "COMMAND DOCS [command-name ...]"
+        assert catalog.find("client|setname").usage() == "CLIENT SETNAME connection-name"
+        assert catalog.find("client|setinfo").usage() == "CLIENT SETINFO <LIB-NAME libname | LIB-VER libver>"
+        assert catalog.find("command|docs").usage() == "COMMAND DOCS [command-name ...]"
 
     def test_a_wrong_number_of_words_is_reported_in_the_words_of_redis(self):
-        assert catalog.arity_error("LOCK") == "wrong number of arguments for 'lock' command"
+        assert arity_error("LOCK") == "wrong number of arguments for 'lock' command"
 
 
 class TestAnswers:

@@ -23,9 +23,10 @@ from lockd.server.agent import Agent
 from lockd.server.buffers import Buffers
 from lockd.server.hangups import HangUps
 from lockd.server.lanes import BITE_NS, Crowd, Lane
+from lockd.server.lease_requests import LockRequest
 from lockd.server.losses import Losses
 from lockd.server.quotas import Quotas
-from lockd.server.session import LockRequest, Session
+from lockd.server.session import Session
 from lockd.server.spares import SpareConnections
 from tests.unit.test_lanes import Clock
 
@@ -39,7 +40,7 @@ class AnAgent:
     def __init__(self, clock: Clock) -> None:
         self.done = list[str]()
         self._clock = clock
-        self.config = SimpleNamespace(limits=Limits())
+        self.limits = Limits()
         self.quotas = Quotas(Limits())
         self.buffers = Buffers(Limits(), self.quotas)
         self.hang_ups = HangUps()
@@ -49,6 +50,7 @@ class AnAgent:
         self.sessions = set[Session]()
         self.stopped = False
         self.log = SimpleNamespace(debug_on=False)
+        self.incidents = SimpleNamespace(limit_hit=lambda *_about: None)
         self.host = b"host"
         self.next_session_id = count(1).__next__
         self.locks = SimpleNamespace(
@@ -66,9 +68,6 @@ class AnAgent:
     def _took_a_while(self, what: str) -> None:
         self._clock.now_ns += BITE_NS // 4
         self.done.append(what)
-
-    def limit_hit(self, *_about: object) -> None:
-        pass
 
 
 @pytest.fixture
@@ -89,7 +88,7 @@ async def connected(agent: AnAgent, links: list[socket.socket], number: int) -> 
     for _ in range(number):
         ours, its = socket.socketpair(socket.AF_UNIX)
         links.append(ours)
-        _, session = await loop.connect_accepted_socket(partial(Session, agent), its)  # type: ignore[arg-type]
+        _, session = await loop.connect_accepted_socket(partial(Session, agent, agent.commands), its)  # type: ignore[arg-type]
         sessions.append(session)
     return sessions
 
@@ -165,7 +164,7 @@ def test_what_is_granted_to_one_who_is_gone_already_is_ended(
         of_class = LockClass(name="a", match="*")
         request = LockRequest(session, Place(), b"late", of_class, 1_000, 9, 1_000, False, False, 0)
         session.lock_starts(request)
-        session.agent.crowd = Crowd(0)  # it is one of many: its end comes later
+        session.shared.crowd = Crowd(0)  # it is one of many: its end comes later
         session.connection_lost(None)
         attempt: Any = SimpleNamespace(resource=b"late", nonce=b"0" * 32, ttl_ms=1_000, t1_ns=0, landed=0)
         request.granted(Lease(attempt, request, 1, 0), 0)

@@ -39,21 +39,6 @@ names that apps import."""
 
 AT_THE_TOP = 8
 
-KNOWN_CIRCLES = [
-    {
-        "lockd.server.agent",
-        "lockd.server.commands.arguments",
-        "lockd.server.commands.connection",
-        "lockd.server.commands.info",
-        "lockd.server.commands.leases",
-        "lockd.server.commands.operators",
-        "lockd.server.commands.table",
-        "lockd.server.session",
-    },
-]
-"""To be emptied. The protocols of core name the ballots that use them; sessions and commands get all
-of the agent."""
-
 NOT_IN_CORE = {
     "asyncio",
     "os",
@@ -131,8 +116,8 @@ def rooms_used() -> dict[str, set[str]]:
     return used
 
 
-def test_there_is_no_circle_of_imports_beside_those_known() -> None:
-    assert circles() == KNOWN_CIRCLES
+def test_there_is_no_circle_of_imports() -> None:
+    assert circles() == []
 
 
 def test_rooms_use_each_other_as_was_drawn() -> None:

@@ -10,9 +10,10 @@ from lockd.config.model import Limits
 from lockd.core.flow import Place
 from lockd.server.buffers import Buffers
 from lockd.server.hangups import HangUps
+from lockd.server.lease_requests import LockRequest, UnlockOrExtend
 from lockd.server.losses import Losses
 from lockd.server.quotas import Quotas
-from lockd.server.session import AHEAD_MOST, LeaseCommand, LockRequest, Session
+from lockd.server.session import AHEAD_MOST, Session
 from lockd.server.spares import SpareConnections
 from tests.unit.fleet_model import Host, cluster
 
@@ -66,29 +67,38 @@ class Transport:
         self._app.close()
 
 
-class Agent(SimpleNamespace):
-    """As much of one as a session needs."""
-
-    def __init__(self, host: Host) -> None:
-        quotas = Quotas(Limits())
-        silent = SimpleNamespace(debug_on=False, warning=lambda *_, **__: None)
-        super().__init__(
-            config=SimpleNamespace(limits=Limits()), locks=host.locks, quotas=quotas, host=b"host",
-            buffers=Buffers(Limits(), quotas), sessions=set(), stopped=False, log=silent,
-            pipelines=SimpleNamespace(add=lambda _uid, job: self.jobs.append(job)), jobs=[],
-            hang_ups=HangUps(), losses=Losses(), spares=SpareConnections(),
-        )  # fmt: skip
-
-    def next_session_id(self) -> int:
-        return 1
+class Incidents:
+    def __init__(self) -> None:
+        self.failures: list[BaseException] = []
 
     def limit_hit(self, *_: object) -> None: ...
 
     def lease_refused(self, *_: object) -> None: ...
 
+    def internal_error(self, _what: str, failure: BaseException) -> None:
+        self.failures.append(failure)
+
+
+class Shared(SimpleNamespace):
+    """As much of it as a connection needs."""
+
+    def __init__(self, host: Host) -> None:
+        quotas = Quotas(Limits())
+        silent = SimpleNamespace(debug_on=False, warning=lambda *_, **__: None)
+        super().__init__(
+            limits=Limits(), locks=host.locks, quotas=quotas, host=b"host",
+            buffers=Buffers(Limits(), quotas), sessions=set(), stopped=False, log=silent,
+            pipelines=SimpleNamespace(add=lambda _uid, job: self.jobs.append(job)), jobs=[],
+            hang_ups=HangUps(), losses=Losses(), spares=SpareConnections(), incidents=Incidents(),
+        )  # fmt: skip
+
+    def next_session_id(self) -> int:
+        return 1
+
 
 def connected(host: Host) -> tuple[Session, Any]:
-    session, transport = Session(Agent(host)), Transport()  # type: ignore[arg-type]
+    commands = SimpleNamespace(brings_no_loss=frozenset((b"EXTEND", b"UNLOCK")))
+    session, transport = Session(Shared(host), commands), Transport()  # type: ignore[arg-type]
     session.connection_made(transport)  # type: ignore[arg-type]
     return session, transport
 
@@ -118,25 +128,25 @@ def test_a_lock_that_waits_when_its_connection_is_cut_off_is_not_granted_any_mor
     transport.end()
     host.fleet.settle()
     assert host.locks.held == host.locks.waiting == 0
-    assert session.agent.quotas.all.waiters == 0
+    assert session.shared.quotas.all.waiters == 0
     assert host.locked(R).held, "it is free for the next"
 
 
 def test_a_user_has_masters_asked_about_so_much_at_a_time_on_all_his_connections():
     host = cluster()
     session, transport = connected(host)
-    begun: list[LeaseCommand] = []
+    begun: list[UnlockOrExtend] = []
 
     def unlock(token: bytes) -> None:
-        session.at_once(LeaseCommand(session, "unlock", R, token), begun.append)
+        session.at_once(UnlockOrExtend(session, "unlock", R, token), begun.append)
 
     for number in range(AHEAD_MOST + 3):
         unlock(b"%032d" % number)
     assert len(begun) == session.usage.ahead == AHEAD_MOST
     while begun:
         begun.pop(0).done(None)
-        if not begun and session.agent.jobs:
-            session.agent.jobs.pop()(1 << 62)
+        if not begun and session.shared.jobs:
+            session.shared.jobs.pop()(1 << 62)
     assert session.usage.ahead == 0
     assert transport.written == b":1\r\n" * (AHEAD_MOST + 3)
     transport.end()
@@ -145,14 +155,14 @@ def test_a_user_has_masters_asked_about_so_much_at_a_time_on_all_his_connections
 def test_two_commands_that_name_one_lease_run_one_after_the_other():
     host = cluster()
     session, transport = connected(host)
-    begun: list[LeaseCommand] = []
+    begun: list[UnlockOrExtend] = []
     for _ in range(3):
-        session.at_once(LeaseCommand(session, "extend", R, b"t"), begun.append)
+        session.at_once(UnlockOrExtend(session, "extend", R, b"t"), begun.append)
     for number in range(1, 4):
         assert len(begun) == number
         begun[-1].done(None)
-        if session.agent.jobs:
-            session.agent.jobs.pop()(1 << 62)
+        if session.shared.jobs:
+            session.shared.jobs.pop()(1 << 62)
     assert transport.written == b":1\r\n" * 3
     assert not session._named
     transport.end()
@@ -162,7 +172,7 @@ def test_where_nothing_is_left_to_be_done_the_end_of_the_app_is_the_end_of_its_c
     """It is not read from, so nothing else would tell."""
     host = cluster()
     session, transport = connected(host)
-    command = LeaseCommand(session, "unlock", R, b"t")
+    command = UnlockOrExtend(session, "unlock", R, b"t")
     session.at_once(command, lambda _command: None)
     session.flow.clogged(2 * Limits().unread_bytes)
     assert not transport.reading
@@ -190,10 +200,10 @@ def assert_told_once(session: Session, transport: Any) -> None:
 
 
 def extend(session: Session, host: Host, token: bytes) -> None:
-    def start(command: LeaseCommand) -> None:
+    def start(command: UnlockOrExtend) -> None:
         host.locks.extend(R, token, 20_000, command, host.time.now_ns)
 
-    session.at_once(LeaseCommand(session, "extend", R, token), start)
+    session.at_once(UnlockOrExtend(session, "extend", R, token), start)
 
 
 def test_the_extend_that_finds_the_loss_out_tells_it_and_no_command_after_it_does():
@@ -260,8 +270,8 @@ def test_who_reads_two_listings_late_ends_the_turns_of_both():
             session.later(partial(listing, name))
         for _ in range(2):
             await asyncio.sleep(0)
-            while session.agent.jobs:
-                session.agent.jobs.pop()(1 << 62)
+            while session.shared.jobs:
+                session.shared.jobs.pop()(1 << 62)
         await asyncio.sleep(0)
         assert session.flow.kept_bytes == 20_000
         assert not ended
@@ -282,13 +292,12 @@ def test_a_command_of_many_that_fails_in_a_way_nobody_foresaw_is_the_last_one():
         return b"+%b\r\n" % words[0]
 
     session, transport = connected(cluster())
-    agent, failures = session.agent, list[BaseException]()
-    agent.commands = SimpleNamespace(run=run, waits_for_all_before=lambda _: False)
-    agent.internal_error = lambda _what, failure: failures.append(failure)
+    shared: Any = session.shared
+    session._commands = SimpleNamespace(run=run, waits_for_all_before=lambda _: False)
     session.data_received(b"*1\r\n$3\r\nONE\r\n*1\r\n$6\r\nBROKEN\r\n*1\r\n$5\r\nTHREE\r\n")
-    while agent.jobs:
-        agent.jobs.pop()(1 << 62)
+    while shared.jobs:
+        shared.jobs.pop()(1 << 62)
     assert transport.written == b"+ONE\r\n"
     assert transport.closed
-    assert len(failures) == 1
+    assert len(shared.incidents.failures) == 1
     transport.end()

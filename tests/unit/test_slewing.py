@@ -118,11 +118,11 @@ def test_nothing_is_admitted_while_this_hosts_clock_is_slewed() -> None:
 def asked(what: Any) -> bytes:
     fleet = a_fleet()
     slew(fleet, 50_000, 1, 10)
-    locks = SimpleNamespace(known_counters=dict)
-    agent: Any = SimpleNamespace(fleet=fleet, locks=locks, permissions=None)
+    locks: Any = SimpleNamespace(known_counters=dict)
 
     async def ask() -> bytes:
-        answer: bytes = await what(Operators(agent), SimpleNamespace(peer=None))
+        operators = Operators(fleet, locks, metrics=None, log=None)  # type: ignore[arg-type]
+        answer: bytes = await what(operators, SimpleNamespace(peer=None))
         return answer
 
     return asyncio.run(ask())

@@ -1,12 +1,8 @@
 """The words of a request, as what they stand for."""
 
 import re
-from typing import TYPE_CHECKING
 
 from lockd.server.session import Session
-
-if TYPE_CHECKING:
-    from lockd.server.agent import Agent
 
 _NUMBER = re.compile(rb"[0-9]{1,18}\Z")
 _TOKEN = re.compile(rb"[0-9a-f]{32}\Z")
@@ -14,6 +10,10 @@ _TOKEN = re.compile(rb"[0-9a-f]{32}\Z")
 
 class BadRequest(Exception):
     """What a client sent can't be done; the text says why and what would be right."""
+
+
+class Misused(BadRequest):
+    """It is written in another way than its usage, which is told behind the text."""
 
 
 def ms_in(word: bytes, name: str, most_ms: int, whose: str, least_ms: int = 0) -> int:
@@ -28,14 +28,14 @@ def ms_in(word: bytes, name: str, most_ms: int, whose: str, least_ms: int = 0) -
     return int(word)
 
 
-def resource_in(agent: "Agent", session: Session, word: bytes) -> bytes:
+def resource_in(session: Session, word: bytes) -> bytes:
     """Its name, where it isn't too long for this agent."""
-    most = agent.config.limits.resource_bytes
+    most = session.shared.limits.resource_bytes
     if not word:
         raise BadRequest("ERR the resource is empty: give it a name")
     if len(word) > most:
         refusal = f"resource_bytes: the resource has {len(word)} bytes, it may have {most}"
-        agent.limit_hit(refusal, session.peer)
+        session.shared.incidents.limit_hit(refusal, session.peer)
         raise BadRequest(f"LIMIT {refusal}")
     return word
 

@@ -3,10 +3,16 @@
 import re
 
 from lockd import __version__
-from lockd.server.commands import catalog
-from lockd.server.commands.arguments import BadRequest
+from lockd.server.commands.arguments import BadRequest, Misused
+from lockd.server.commands.command import Argument, Command, Group, Handler, arity_error
 from lockd.server.resp import replies
-from lockd.server.session import Handler, Session
+from lockd.server.session import Session
+
+COMMANDS = Group()
+CLIENT = Group()
+
+_CONNECTION = ("noscript", "loading", "stale")
+_HANDSHAKE = ("noscript", "loading", "stale", "fast", "no_auth", "allow_busy")
 
 _OK = b"+OK\r\n"
 _PONG = b"+PONG\r\n"
@@ -14,40 +20,100 @@ _NO_MULTI = b"-ERR there is no MULTI: a LOCK can't be undone. Send these command
 _NOTHING_EXECUTED = b"-EXECABORT there is no MULTI, and nothing of it was run\r\n"
 
 
+@COMMANDS(
+    Command(
+        "ping",
+        -1,
+        "connection",
+        ("fast",),
+        "Shows that the agent answers.",
+        "PONG, or the message",
+        (Argument("message", optional=True),),
+    )
+)
 def ping(session: Session, words: list[bytes]) -> bytes:
     if len(words) > 2:
-        raise BadRequest(f"ERR {catalog.arity_error('ping')}: {catalog.usage('ping')}")
+        raise Misused(f"ERR {arity_error('ping')}:")
     return replies.bulk(words[1], session.protocol) if len(words) > 1 else _PONG
 
 
+@COMMANDS(
+    Command(
+        "echo",
+        2,
+        "connection",
+        ("loading", "stale", "fast"),
+        "Returns the message.",
+        "bulk string",
+        (Argument("message"),),
+    )
+)
+def echo(session: Session, words: list[bytes]) -> bytes:
+    return replies.bulk(words[1], session.protocol)
+
+
+@COMMANDS(
+    Command(
+        "quit",
+        -1,
+        "connection",
+        _HANDSHAKE,
+        "Closes the connection, which releases its session locks.",
+        "OK",
+        in_order=True,
+        ends_multi=True,
+        brings_no_loss=True,
+    )
+)
 def quit_(session: Session, words: list[bytes]) -> bytes:
     return session.quit()
 
 
-def auth(session: Session, words: list[bytes]) -> bytes:
-    """Some clients always send one. The kernel says who they are, so there is nothing to check."""
-    return _OK if len(words) <= 3 else replies.error(f"ERR syntax error: {catalog.usage('auth')}")
-
-
-def multi(session: Session, words: list[bytes]) -> bytes:
-    """It is refused, and so is all up to its end: most clients send all of it at once, and a LOCK in it
-    would be held by somebody who is told that nothing was done."""
-    session.in_multi = True
-    return _NO_MULTI
-
-
-def end_of_multi(session: Session, words: list[bytes]) -> bytes:
-    name = words[0].upper()
-    if not session.in_multi:
-        return replies.error(f"ERR {name.decode()} without MULTI")
-    session.in_multi = False
-    return _NOTHING_EXECUTED if name == b"EXEC" else _OK
-
-
+@COMMANDS(
+    Command(
+        "select",
+        2,
+        "connection",
+        ("loading", "stale", "fast"),
+        "Does nothing: there is only database 0.",
+        "OK",
+        (Argument("index", "integer"),),
+    )
+)
 def select(session: Session, words: list[bytes]) -> bytes:
     return _OK if words[1] == b"0" else replies.error("ERR DB index is out of range: there is only 0")
 
 
+@COMMANDS(
+    Command(
+        "hello",
+        -1,
+        "connection",
+        _HANDSHAKE,
+        "Agrees on RESP2 or RESP3. A loss, where LOCK said NOTIFY, is pushed to RESP3 connections only.",
+        "map: server, version, proto, id, mode, role, modules",
+        (
+            Argument(
+                "arguments",
+                "block",
+                optional=True,
+                arguments=(
+                    Argument("protover", "integer"),
+                    Argument(
+                        "auth",
+                        "block",
+                        token="AUTH",
+                        optional=True,
+                        arguments=(Argument("username"), Argument("password")),
+                    ),
+                    Argument("clientname", token="SETNAME", optional=True),
+                ),
+            ),
+        ),
+        in_order=True,
+        brings_no_loss=True,
+    )
+)
 def hello(session: Session, words: list[bytes]) -> bytes:
     options = iter(words[1:])
     version = next(options, None)
@@ -59,9 +125,9 @@ def hello(session: Session, words: list[bytes]) -> bytes:
             name = _client_name(next(options, None))
         elif option.upper() == b"AUTH":
             if next(options, None) is None or next(options, None) is None:
-                raise BadRequest(f"ERR syntax error in HELLO: {catalog.usage('hello')}")
+                raise Misused("ERR syntax error in HELLO:")
         else:
-            raise BadRequest(f"ERR syntax error in HELLO: {catalog.usage('hello')}")
+            raise Misused("ERR syntax error in HELLO:")
     session.name = name
     if version is not None:
         session.protocol = int(version)
@@ -79,6 +145,26 @@ def hello(session: Session, words: list[bytes]) -> bytes:
     )
 
 
+@COMMANDS(
+    Command(
+        "auth",
+        -2,
+        "connection",
+        _HANDSHAKE,
+        "Does nothing: the kernel says who is at this socket.",
+        "OK",
+        (Argument("username", optional=True), Argument("password")),
+        in_order=True,
+        brings_no_loss=True,
+    )
+)
+def auth(session: Session, words: list[bytes]) -> bytes:
+    """Some clients always send one. The kernel says who they are, so there is nothing to check."""
+    if len(words) > 3:
+        raise Misused("ERR syntax error:")
+    return _OK
+
+
 def _client_name(word: bytes | None) -> bytes:
     if word is None or len(word) > 128 or not re.fullmatch(rb"[!-~]*", word):
         raise BadRequest(
@@ -87,44 +173,156 @@ def _client_name(word: bytes | None) -> bytes:
     return word
 
 
-def client(session: Session, words: list[bytes]) -> bytes:
-    subcommand = words[1].upper()
-    shape = catalog.find(f"client|{words[1].decode(errors='replace').lower()}")
-    if shape is None:
-        shown = words[1][:64].decode(errors="backslashreplace")
-        return replies.error(f"ERR unknown subcommand '{shown}'. Try {catalog.usage('client')}")
-    if not shape.accepts(len(words)):
-        return replies.error(f"ERR {catalog.arity_error(shape.name)}")
-    if subcommand == b"ID":
-        return replies.integer(session.id)
-    if subcommand == b"SETNAME":
-        session.name = _client_name(words[2])
-        return _OK
-    if subcommand == b"GETNAME":
-        return replies.bulk(session.name or None, session.protocol)
-    if subcommand == b"INFO":
-        peer = session.peer
-        text = (
-            f"id={session.id} name={session.name.decode()} pid={peer.pid} uid={peer.uid} "
-            f"resp={session.protocol} leases={len(session.leases)}"
-        )
-        return replies.bulk(text.encode() + b"\n", session.protocol)
+@CLIENT(
+    Command(
+        "client|getname",
+        2,
+        "connection",
+        _CONNECTION,
+        "Returns the name of this connection.",
+        "bulk string, or nil when it has none",
+    )
+)
+def client_getname(session: Session, words: list[bytes]) -> bytes:
+    return replies.bulk(session.name or None, session.protocol)
+
+
+@CLIENT(
+    Command(
+        "client|id",
+        2,
+        "connection",
+        _CONNECTION,
+        "Returns the number of this connection, which no other had since the agent started.",
+        "integer",
+    )
+)
+def client_id(session: Session, words: list[bytes]) -> bytes:
+    return replies.integer(session.id)
+
+
+@CLIENT(
+    Command(
+        "client|info",
+        2,
+        "connection",
+        _CONNECTION,
+        "Describes this connection.",
+        "text: field=value, separated by spaces",
+    )
+)
+def client_info(session: Session, words: list[bytes]) -> bytes:
+    peer = session.peer
+    text = (
+        f"id={session.id} name={session.name.decode()} pid={peer.pid} uid={peer.uid} "
+        f"resp={session.protocol} leases={len(session.leases)}"
+    )
+    return replies.bulk(text.encode() + b"\n", session.protocol)
+
+
+@CLIENT(
+    Command(
+        "client|setinfo",
+        4,
+        "connection",
+        _CONNECTION,
+        "Says which library the client uses.",
+        "OK",
+        (
+            Argument(
+                "attr",
+                "oneof",
+                arguments=(Argument("libname", token="LIB-NAME"), Argument("libver", token="LIB-VER")),
+            ),
+        ),
+    )
+)
+def client_setinfo(session: Session, words: list[bytes]) -> bytes:
     return _OK
 
 
-def echo(session: Session, words: list[bytes]) -> bytes:
-    return replies.bulk(words[1], session.protocol)
+@CLIENT(
+    Command(
+        "client|setname",
+        3,
+        "connection",
+        _CONNECTION,
+        "Names this connection.",
+        "OK",
+        (Argument("connection-name"),),
+    )
+)
+def client_setname(session: Session, words: list[bytes]) -> bytes:
+    session.name = _client_name(words[2])
+    return _OK
 
 
-HANDLERS: dict[bytes, Handler] = {
-    b"PING": ping,
-    b"ECHO": echo,
-    b"QUIT": quit_,
-    b"SELECT": select,
-    b"HELLO": hello,
-    b"CLIENT": client,
-    b"AUTH": auth,
-    b"MULTI": multi,
-    b"EXEC": end_of_multi,
-    b"DISCARD": end_of_multi,
+_OF_CLIENT: dict[str, tuple[Command, Handler]] = {
+    command.name: (command, handler) for command, handler in CLIENT.handlers()
 }
+
+
+@COMMANDS(
+    Command(
+        "client",
+        -2,
+        "connection",
+        (),
+        "A container for commands on this connection.",
+        "depends on the subcommand",
+        subcommands=CLIENT.commands,
+    )
+)
+def client(session: Session, words: list[bytes]) -> bytes | None:
+    found = _OF_CLIENT.get(f"client|{words[1].decode(errors='replace').lower()}")
+    if found is None:
+        shown = words[1][:64].decode(errors="backslashreplace")
+        raise Misused(f"ERR unknown subcommand '{shown}'. Try")
+    command, handler = found
+    if not command.accepts(len(words)):
+        return replies.error(f"ERR {arity_error(command.name)}")
+    return handler(session, words)
+
+
+@COMMANDS(
+    Command("multi", -1, "connection", (), "Is refused.", "an error", brings_no_loss=True, listed=False)
+)
+def multi(session: Session, words: list[bytes]) -> bytes:
+    """It is refused, and so is all up to its end: most clients send all of it at once, and a LOCK in it
+    would be held by somebody who is told that nothing was done."""
+    session.in_multi = True
+    return _NO_MULTI
+
+
+@COMMANDS(
+    Command(
+        "exec",
+        -1,
+        "connection",
+        (),
+        "Ends what was no MULTI.",
+        "EXECABORT",
+        ends_multi=True,
+        brings_no_loss=True,
+        listed=False,
+    )
+)
+@COMMANDS(
+    Command(
+        "discard",
+        -1,
+        "connection",
+        (),
+        "Ends what was no MULTI.",
+        "OK",
+        ends_multi=True,
+        brings_no_loss=True,
+        listed=False,
+    )
+)
+def end_of_multi(session: Session, words: list[bytes]) -> bytes:
+    name = words[0].upper()
+    if not session.in_multi:
+        return replies.error(f"ERR {name.decode()} without MULTI")
+    session.in_multi = False
+    return _NOTHING_EXECUTED if name == b"EXEC" else _OK

@@ -1,40 +1,44 @@
 """LOCK, UNLOCK and EXTEND."""
 
-from typing import TYPE_CHECKING
-
 from lockd.clock import boottime_ns
-from lockd.config.model import LockClass
+from lockd.config.model import Config, LockClass
 from lockd.core.flow import Place
 from lockd.core.values import Refusal
+from lockd.metrics.collector import Metrics
 from lockd.server.canary import RESERVED
-from lockd.server.commands import catalog
-from lockd.server.commands.arguments import BadRequest, ms_in, resource_in, token_in
+from lockd.server.commands.arguments import BadRequest, Misused, ms_in, resource_in, token_in
+from lockd.server.commands.command import RESOURCE, Argument, Command, Group
+from lockd.server.lease_requests import LockRequest, UnlockOrExtend
 from lockd.server.resp import replies
-from lockd.server.session import Handler, LeaseCommand, LockRequest, Session
+from lockd.server.session import Session
+from lockd.server.shared import Shared
 
-if TYPE_CHECKING:
-    from lockd.server.agent import Agent
+COMMANDS = Group()
 
+_TTL = Argument("ttl-ms", "integer")
+_LEASE = "map: token, fence, validity_ms, deadline_ns (CLOCK_BOOTTIME of this host)"
 _SPARE = "connections: all are in use, and this one is for what operators ask"
 _DENIED = Refusal("DENIED", "")
 
 
 class Leases:
-    def __init__(self, agent: "Agent") -> None:
-        self._agent = agent
-        self._config = agent.config
-
-    def handlers(self) -> dict[bytes, Handler]:
-        return {b"LOCK": self._lock, b"UNLOCK": self._unlock, b"EXTEND": self._extend}
+    def __init__(self, config: Config, shared: Shared, metrics: Metrics) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._locks = shared.locks
+        self._quotas = shared.quotas
+        self._losses = shared.losses
+        self._permissions = shared.permissions
+        self._incidents = shared.incidents
 
     def _class_for(self, session: Session, resource: bytes, *, extending: bool = False) -> LockClass:
         lock_class = self._config.class_of(resource)
-        if not self._agent.permissions.may_lock(session.peer, lock_class):
-            self._agent.denied(session.peer, resource, lock_class.name)
+        if not self._permissions.may_lock(session.peer, lock_class):
+            self._incidents.denied(session.peer, resource, lock_class.name)
             if extending:
-                self._agent.lease_refused("extend", resource, _DENIED)
+                self._incidents.lease_refused("extend", resource, _DENIED)
             else:
-                self._agent.metrics.refused(lock_class.name, _DENIED, 0)
+                self._metrics.refused(lock_class.name, _DENIED, 0)
             raise BadRequest(
                 f"DENIED uid {session.peer.uid} may not lock resources of the class '{lock_class.name}'"
             )
@@ -49,8 +53,27 @@ class Leases:
             self._config.min_ttl_ms,
         )
 
+    @COMMANDS(
+        Command(
+            "lock",
+            -3,
+            "lock",
+            ("write", "noscript", "blocking"),
+            "Locks a resource: while the connection lives and at most MAXHOLD, or DETACHED for ttl-ms.",
+            _LEASE,
+            (
+                RESOURCE,
+                _TTL,
+                Argument("ms", "integer", token="WAIT", optional=True),
+                Argument("ms", "integer", token="MAXHOLD", optional=True),
+                Argument("detached", "pure-token", token="DETACHED", optional=True),
+                Argument("notify", "pure-token", token="NOTIFY", optional=True),
+            ),
+            key_access=("RW", "access", "insert"),
+        )
+    )
     def _lock(self, session: Session, words: list[bytes]) -> None:
-        resource = resource_in(self._agent, session, words[1])
+        resource = resource_in(session, words[1])
         if resource.startswith(RESERVED):
             raise BadRequest("DENIED resources that begin with 'lockd:canary:' are the agents' own")
         lock_class = self._class_for(session, resource)
@@ -70,7 +93,7 @@ class Leases:
                 notify = True
             else:
                 shown = word[:32].decode(errors="backslashreplace")
-                raise BadRequest(f"ERR syntax error at '{shown}': {catalog.usage('lock')}")
+                raise Misused(f"ERR syntax error at '{shown}':")
         if max_hold_ms < ttl_ms:
             raise BadRequest(
                 f"ERR the ttl of {ttl_ms} ms is longer than the lease may be held: "
@@ -91,58 +114,84 @@ class Leases:
 
     def _start_lock(self, session: Session, request: LockRequest) -> None:
         no_room = session.is_spare and not session.finds_room()
-        refusal = _SPARE if no_room else self._agent.quotas.refuse_lock(session.usage)
+        refusal = _SPARE if no_room else self._quotas.refuse_lock(session.usage)
         if refusal is not None:
-            self._agent.limit_hit(refusal, session.peer)
-            self._agent.metrics.refused(request.label, Refusal("LIMIT", refusal), 0)
+            self._incidents.limit_hit(refusal, session.peer)
+            self._metrics.refused(request.label, Refusal("LIMIT", refusal), 0)
             session.answer(request.place, replies.error(f"LIMIT {refusal}"))
             if no_room:
                 # An app of root's: its pool would have this connection for the next LOCK, too.
                 session.end()
             return
         session.lock_starts(request)
-        self._agent.locks.lock(request, request.asked_ns)
+        self._locks.lock(request, request.asked_ns)
 
+    @COMMANDS(
+        Command(
+            "unlock",
+            3,
+            "lock",
+            ("write", "noscript"),
+            "Releases a lease.",
+            "1",
+            (RESOURCE, Argument("token")),
+            key_access=("RW", "delete"),
+            brings_no_loss=True,
+        )
+    )
     def _unlock(self, session: Session, words: list[bytes]) -> None:
-        resource, token = resource_in(self._agent, session, words[1]), token_in(words[2])
+        resource, token = resource_in(session, words[1]), token_in(words[2])
         self._report_loss(session, "unlock", resource, token)
         self._check_unknown(session, "unlock", resource, token)
         session.at_once(
-            LeaseCommand(session, "unlock", resource, token),
-            lambda reply: self._agent.locks.unlock(resource, token, reply, boottime_ns()),
+            UnlockOrExtend(session, "unlock", resource, token),
+            lambda reply: self._locks.unlock(resource, token, reply, boottime_ns()),
         )
 
+    @COMMANDS(
+        Command(
+            "extend",
+            4,
+            "lock",
+            ("write", "noscript"),
+            "Extends a lease to ttl-ms from now. Never shortens it.",
+            f"{_LEASE}; fence is nil when another agent granted the lease",
+            (RESOURCE, Argument("token"), _TTL),
+            key_access=("RW", "access", "update"),
+            brings_no_loss=True,
+        )
+    )
     def _extend(self, session: Session, words: list[bytes]) -> None:
-        resource, token = resource_in(self._agent, session, words[1]), token_in(words[2])
+        resource, token = resource_in(session, words[1]), token_in(words[2])
         ttl_ms = self._ttl_ms(words[3], self._class_for(session, resource, extending=True))
         self._report_loss(session, "extend", resource, token)
         self._check_unknown(session, "extend", resource, token)
         session.at_once(
-            LeaseCommand(session, "extend", resource, token),
-            lambda reply: self._agent.locks.extend(resource, token, ttl_ms, reply, boottime_ns()),
+            UnlockOrExtend(session, "extend", resource, token),
+            lambda reply: self._locks.extend(resource, token, ttl_ms, reply, boottime_ns()),
         )
 
     def _report_loss(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
         """Who names a lease that was lost is told why, on whatever connection, also when core has forgotten
         it already; and it is given back."""
-        lost = self._agent.losses.of(token)
+        lost = self._losses.of(token)
         if lost is not None and lost.resource == resource:
             if session.flow.places:
                 # Others of its process are told all the same: this reply may wait for long, or never come.
                 session.knows_of(token)
             else:
-                self._agent.losses.told(session, token)
-            self._agent.locks.forget(resource, token, boottime_ns())
-            self._agent.lease_refused(command, resource, lost.refusal)
+                self._losses.told(session, token)
+            self._locks.forget(resource, token, boottime_ns())
+            self._incidents.lease_refused(command, resource, lost.refusal)
             raise BadRequest(str(lost.refusal))
 
     def _check_unknown(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
         """Whoever makes up tokens has all masters asked, at no cost of his own: so many a second, and no
         more."""
-        if self._agent.locks.knows(resource, token):
+        if self._locks.knows(resource, token):
             return
-        refusal = self._agent.quotas.refuse_unknown_token(session.peer.uid, boottime_ns())
+        refusal = self._quotas.refuse_unknown_token(session.peer.uid, boottime_ns())
         if refusal is not None:
-            self._agent.limit_hit(refusal, session.peer)
-            self._agent.lease_refused(command, resource, Refusal("LIMIT", refusal))
+            self._incidents.limit_hit(refusal, session.peer)
+            self._incidents.lease_refused(command, resource, Refusal("LIMIT", refusal))
             raise BadRequest(f"LIMIT {refusal}")

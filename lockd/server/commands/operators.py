@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
 
 from lockd.clock import boottime_ns
 from lockd.core.changes.admitting import admit
@@ -13,46 +12,59 @@ from lockd.core.changes.ground import Ground
 from lockd.core.changes.recovering import recover
 from lockd.core.changes.steps import NotPossible, OwnClockIsWrong, Progress, Steps
 from lockd.core.changes.upgrading import upgrade
+from lockd.core.locks import Locks
 from lockd.masters import changes, survey
 from lockd.masters.aside import Credentials
-from lockd.server.commands import catalog
-from lockd.server.commands.arguments import BadRequest, resource_in
+from lockd.masters.fleet import Fleet
+from lockd.metrics.collector import Metrics
+from lockd.server.commands.arguments import BadRequest, Misused, resource_in
+from lockd.server.commands.command import RESOURCE, Argument, Command, Group
+from lockd.server.log import EventLog
 from lockd.server.resp import replies
-from lockd.server.session import Handler, Session
+from lockd.server.session import Session
 
-if TYPE_CHECKING:
-    from lockd.server.agent import Agent
+COMMANDS = Group()
 
+_WRITER = Argument(
+    "auth",
+    "block",
+    token="AUTH",
+    optional=True,
+    arguments=(Argument("username"), Argument("password")),
+)
+_PROGRESS = "remaining_ms, total_ms"
+_ADMIN = ("write", "admin", "noscript", "stale")
 _WAYS_TO_FORM = (b"UNUSED", b"RECOVER", b"UPGRADE")
 _Change = Callable[[Ground], Steps[Progress]]
-_DENIED_OPERATOR = (
-    "DENIED this is for operators on this host: root, the agent's own user, or a member of admin_group"
-)
 
 
 class Operators:
     """Slow and rare: everything here takes round trips to all masters."""
 
-    def __init__(self, agent: "Agent") -> None:
-        self._agent = agent
+    def __init__(self, fleet: Fleet, locks: Locks, metrics: Metrics, log: EventLog) -> None:
+        self._fleet = fleet
+        self._locks = locks
+        self._metrics = metrics
+        self._log = log
         self._one_change = asyncio.Lock()
 
-    def handlers(self) -> dict[bytes, Handler]:
-        return {b"FORCERELEASE": self._force_release, b"FORM": self._form, b"ADMIT": self._admit}
-
-    def _for_operators(self, session: Session, command: str) -> None:
-        why_not = "not one of them"
-        if self._agent.permissions.is_admin(session.peer):
-            why_not = session.why_not_on_this_host() or ""
-        if why_not:
-            self._agent.operator_denied(session.peer, command, why_not)
-            raise BadRequest(f"{_DENIED_OPERATOR} ({why_not})")
-
+    @COMMANDS(
+        Command(
+            "forcerelease",
+            -2,
+            "lock",
+            _ADMIN,
+            "Takes a resource from whoever holds it. The holder isn't stopped: fences are what "
+            "protects from it.",
+            "integer: on how many masters it was deleted",
+            (RESOURCE, Argument("id", token="HOLDER", optional=True)),
+            key_access=("RW", "delete"),
+        )
+    )
     def _force_release(self, session: Session, words: list[bytes]) -> None:
-        self._for_operators(session, "forcerelease")
-        resource = resource_in(self._agent, session, words[1])
+        resource = resource_in(session, words[1])
         if len(words) not in (2, 4) or (len(words) == 4 and words[2].upper() != b"HOLDER"):
-            raise BadRequest(f"ERR syntax error: {catalog.usage('forcerelease')}")
+            raise Misused("ERR syntax error:")
         wanted = words[3] if len(words) == 4 else None
         if wanted is not None and not re.fullmatch(rb"[0-9a-f]{8,32}", wanted):
             raise BadRequest(
@@ -60,31 +72,63 @@ class Operators:
             )
         session.later(partial(self.force_release, session, resource, wanted), finish=True)
 
+    @COMMANDS(
+        Command(
+            "form",
+            -1,
+            "masters",
+            _ADMIN,
+            "Makes masters a cluster: blank ones, all that is left (RECOVER), or of an old format (UPGRADE).",
+            f"map: status (formed, recovered, upgraded, already or waiting), {_PROGRESS}",
+            (
+                Argument(
+                    "how",
+                    "oneof",
+                    optional=True,
+                    arguments=(
+                        Argument("unused", "pure-token", token="UNUSED"),
+                        Argument("recover", "pure-token", token="RECOVER"),
+                        Argument("upgrade", "pure-token", token="UPGRADE"),
+                    ),
+                ),
+                _WRITER,
+            ),
+        )
+    )
     def _form(self, session: Session, words: list[bytes]) -> None:
-        self._for_operators(session, "form")
         said = words[1].upper() if len(words) > 1 else b""
         how = said if said in _WAYS_TO_FORM else b""
-        writer = self._writer("form", words[2:] if how else words[1:])
+        writer = self._writer(words[2:] if how else words[1:])
         session.later(partial(self.form, session, how, writer), finish=True)
 
+    @COMMANDS(
+        Command(
+            "admit",
+            -2,
+            "masters",
+            _ADMIN,
+            "Gives a blank master its vote a max TTL after the others were told, or one that was away.",
+            f"map: status (admitted, updated, already or waiting), {_PROGRESS}",
+            (Argument("name"), _WRITER),
+        )
+    )
     def _admit(self, session: Session, words: list[bytes]) -> None:
-        self._for_operators(session, "admit")
-        writer = self._writer("admit", words[2:])
+        writer = self._writer(words[2:])
         name = words[1].decode(errors="replace")
         session.later(partial(self.admit, session, name, writer), finish=True)
 
-    def _writer(self, command: str, rest: list[bytes]) -> Credentials | None:
+    def _writer(self, rest: list[bytes]) -> Credentials | None:
         """AUTH user password: who writes identities, when the agent's own user may not."""
         match rest:
             case []:
                 return None
             case [word, name, password] if word.upper() == b"AUTH":
                 return Credentials(name.decode(errors="replace"), password)
-        raise BadRequest(f"ERR syntax error: {catalog.usage(command)}")
+        raise Misused("ERR syntax error:")
 
     async def force_release(self, session: Session, resource: bytes, wanted: bytes | None) -> bytes:
-        agent, peer = self._agent, session.peer
-        found = await survey.copies_of(agent.fleet, resource)
+        peer = session.peer
+        found = await survey.copies_of(self._fleet, resource)
         nonces = {copy.nonce for copy in found.copies if wanted is None or copy.nonce.startswith(wanted)}
         if not nonces:
             return replies.error(
@@ -97,23 +141,23 @@ class Operators:
                 if c.nonce in nonces
             }
         )
-        agent.log.always(
+        self._log.always(
             "forced_release", resource=resource, by_pid=peer.pid, by_uid=peer.uid, held_by="; ".join(whose)
         )
-        agent.metrics.forced_release()
+        self._metrics.forced_release()
         # Its holder first, if it is on this host: what is gone from the masters may be another's at once.
-        agent.locks.take_away(resource, nonces, f"released by force, by uid {peer.uid}", boottime_ns())
-        await survey.delete(agent.fleet, resource, nonces)
+        self._locks.take_away(resource, nonces, f"released by force, by uid {peer.uid}", boottime_ns())
+        await survey.delete(self._fleet, resource, nonces)
         left = {
             copy.master
-            for copy in (await survey.copies_of(agent.fleet, resource)).copies
+            for copy in (await survey.copies_of(self._fleet, resource)).copies
             if copy.nonce in nonces
         }
         return replies.integer(len({copy.master for copy in found.copies if copy.nonce in nonces} - left))
 
     async def form(self, session: Session, how: bytes, writer: Credentials | None) -> bytes:
         """how: empty, or a word of FORM that says of what."""
-        known = self._agent.locks.known_counters()
+        known = self._locks.known_counters()
         change: dict[bytes, _Change] = {
             b"": partial(form, unused=False, known=known),
             b"UNUSED": partial(form, unused=True, known=known),
@@ -132,16 +176,16 @@ class Operators:
         peer = session.peer
         async with self._one_change:
             try:
-                progress = await changes.carry_out(self._agent.fleet, change, writer)
+                progress = await changes.carry_out(self._fleet, change, writer)
             except OwnClockIsWrong as why:
                 return replies.error(f"CLOCK {why}, nothing was changed: ask again when it is right")
             except NotPossible as why:
-                self._agent.log.always(
+                self._log.always(
                     "membership_refused", what=what, why=str(why), by_pid=peer.pid, by_uid=peer.uid
                 )
                 return replies.error(f"ERR {why}")
         if progress.status != "waiting":
-            self._agent.log.always(
+            self._log.always(
                 "membership", what=what, status=progress.status, by_pid=peer.pid, by_uid=peer.uid
             )
         shown = {

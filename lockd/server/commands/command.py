@@ -1,0 +1,129 @@
+"""A wire command: its descriptor, which stands above its handler and is all that is said of it.
+
+One descriptor serves the check of a request's length and of who may, the usage in error texts and in the
+README, `COMMAND INFO` for clients that look for keys and flags, and `COMMAND DOCS`, from which redis-cli
+shows hints as one types.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from lockd.server.session import Session
+
+SINCE = "0.1.0"
+
+Handler = Callable[[Session, list[bytes]], bytes | None]
+"""Words in, a reply out, or None when it comes later through the session."""
+H = TypeVar("H", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument, or with `arguments` a group of them: a "block" takes all, "oneof" a single one of them.
+
+    `type` is a word of Redis: key, string, integer, pattern, pure-token (its token is all of it), block or
+    oneof. `token` is the fixed word that comes before the value.
+    """
+
+    name: str
+    type: str = "string"
+    token: str | None = None
+    optional: bool = False
+    multiple: bool = False
+    arguments: tuple["Argument", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command, or a subcommand: then its name is "client|id".
+
+    `arity` counts the command's own words too and is negative when it is the least. `key_access` says in
+    flags of Redis what it does to its first argument, if that is a resource. `reply` is what success returns.
+    Who may not be an operator is refused a command with the flag `admin`.
+
+    in_order: it waits until all before it are answered, since it changes how replies are written, or ends
+    them. ends_multi: it is run also in a MULTI. brings_no_loss: it is run also while its connection has a
+    loss to be told of. listed: COMMAND tells of it.
+    """
+
+    name: str
+    arity: int
+    group: str
+    flags: tuple[str, ...]
+    summary: str
+    reply: str
+    arguments: tuple[Argument, ...] = ()
+    key_access: tuple[str, ...] = ()
+    subcommands: tuple["Command", ...] = ()
+    in_order: bool = False
+    ends_multi: bool = False
+    brings_no_loss: bool = False
+    listed: bool = True
+    since: str = SINCE
+
+    def accepts(self, word_count: int) -> bool:
+        """Is this a possible length of a request, the command's own words included?"""
+        return word_count == self.arity if self.arity >= 0 else word_count >= -self.arity
+
+    def usage(self) -> str:
+        """How it is written, like `UNLOCK resource token`."""
+        words = self.name.upper().replace("|", " ")
+        return " ".join([words, *_subcommand_usage(self), *map(_argument_usage, self.arguments)])
+
+
+RESOURCE = Argument("resource", "key")
+"""It comes first, and is the key."""
+
+
+def _subcommand_usage(command: Command) -> list[str]:
+    if not command.subcommands:
+        return []
+    names = " | ".join(subcommand.name.partition("|")[2].upper() for subcommand in command.subcommands)
+    return [f"<{names}>" if command.arity == -2 else f"[{names}]"]
+
+
+def _argument_usage(argument: Argument) -> str:
+    parts = [part for part in (argument.token, _value_usage(argument)) if part]
+    if argument.multiple:
+        parts.append("...")
+    text = " ".join(parts)
+    return f"[{text}]" if argument.optional else text
+
+
+def _value_usage(argument: Argument) -> str:
+    if argument.type == "pure-token":
+        return ""
+    if argument.type == "block":
+        return " ".join(map(_argument_usage, argument.arguments))
+    if argument.type == "oneof":
+        return "<" + " | ".join(map(_argument_usage, argument.arguments)) + ">"
+    return argument.name
+
+
+def arity_error(name: str) -> str:
+    """What Redis says to a request with too few or too many words, to be sent as an ERR."""
+    return f"wrong number of arguments for '{name.lower()}' command"
+
+
+class Group:
+    """The commands of a module in the order of their listing, each with its handler: a decorator for it."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[Command, Callable[..., Any]] = {}
+
+    def __call__(self, command: Command) -> Callable[[H], H]:
+        def describe(handler: H) -> H:
+            self._handlers[command] = handler
+            return handler
+
+        return describe
+
+    @property
+    def commands(self) -> tuple[Command, ...]:
+        return tuple(self._handlers)
+
+    def handlers(self, owner: Any = None) -> Iterator[tuple[Command, Callable[..., Any]]]:
+        """Each as its owner's method, if these are methods."""
+        for command, handler in self._handlers.items():
+            yield command, handler if owner is None else handler.__get__(owner)

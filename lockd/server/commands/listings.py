@@ -1,0 +1,249 @@
+"""HOLDER, LOCKS and MASTERS: who holds what, on which masters, and how those are."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from lockd.clock import boottime_ns
+from lockd.config.globs import PATTERN_BYTES_MOST, matcher
+from lockd.config.model import CANARY, Config
+from lockd.core.leases import Lease, Standing, pid_and_uid
+from lockd.core.queues import Queue
+from lockd.core.validity import NS_PER_MS
+from lockd.masters import survey
+from lockd.masters.fleet import Fleet
+from lockd.server.canary import RESERVED
+from lockd.server.commands.arguments import BadRequest, Misused, resource_in
+from lockd.server.commands.command import RESOURCE, Argument, Command, Group
+from lockd.server.commands.readings import Readings
+from lockd.server.peer import Peer
+from lockd.server.resp import replies
+from lockd.server.session import Session
+from lockd.server.shared import Shared
+
+COMMANDS = Group()
+
+_TOO_MANY = (
+    f"LIMIT listed: more than {survey.LEASES_MOST} leases match, and so many are listed at most: "
+    "narrow the pattern"
+)
+
+
+class Listings:
+    """Everything here may take a round trip to all masters, or many, or a walk over all that is held."""
+
+    def __init__(self, config: Config, shared: Shared, fleet: Fleet, readings: Readings) -> None:
+        self._config = config
+        self._quorum = config.quorum
+        self._host = shared.host
+        self._locks = shared.locks
+        self._permissions = shared.permissions
+        self._incidents = shared.incidents
+        self._fleet = fleet
+        self._readings = readings
+
+    @COMMANDS(
+        Command(
+            "holder",
+            2,
+            "lock",
+            ("readonly", "noscript"),
+            "Says who holds a resource, and on how many masters, to those who may lock it, and operators.",
+            "map: resource, holder, host, pid, uid, ttl_ms, held_ms, masters, of, quorum; nil when it "
+            "is free",
+            (RESOURCE,),
+            key_access=("RO", "access"),
+        )
+    )
+    def _ask_holder(self, session: Session, words: list[bytes]) -> None:
+        session.later(partial(self.holder, session, resource_in(session, words[1])))
+
+    @COMMANDS(
+        Command(
+            "locks",
+            -1,
+            "lock",
+            ("readonly", "noscript"),
+            "Lists what is locked and may be seen: on the masters, or with LOCAL the leases of this "
+            "agent alone.",
+            "array of maps, as of HOLDER; with LOCAL: resource, holder, class, pid, uid, fence, "
+            "ttl_ms, held_ms, "
+            "masters, of, detached, lost, waiters",
+            (
+                Argument("pattern", "pattern", optional=True),
+                Argument("local", "pure-token", token="LOCAL", optional=True),
+            ),
+        )
+    )
+    def _ask_locks(self, session: Session, words: list[bytes]) -> None:
+        rest = words[1:]
+        local = bool(rest) and rest[-1].upper() == b"LOCAL"
+        patterns = rest[:-1] if local else rest
+        if len(patterns) > 1:
+            raise Misused("ERR syntax error:")
+        pattern = patterns[0] if patterns else b"*"
+        if len(pattern) > PATTERN_BYTES_MOST:
+            raise BadRequest(f"ERR the pattern has {len(pattern)} bytes, it may have {PATTERN_BYTES_MOST}")
+        listing = self.local_locks if local else self.locks
+        session.later(partial(listing, session, pattern))
+
+    @COMMANDS(
+        Command(
+            "masters",
+            1,
+            "masters",
+            ("readonly", "noscript", "stale"),
+            "Lists the masters: which of them have a vote, and why the others don't.",
+            "array of maps: name, address, state, vote, reason, rtt_us, clock_offset_us, version, max_ttl_ms",
+        )
+    )
+    def _ask_masters(self, session: Session, words: list[bytes]) -> None:
+        session.later(partial(self.masters, session))
+
+    async def masters(self, session: Session) -> bytes:
+        return await self._readings.lane.answer(
+            session.peer.uid, lambda: replies.value(master_rows(self._fleet), session.protocol)
+        )
+
+    async def holder(self, session: Session, resource: bytes) -> bytes:
+        peer = session.peer
+        async with self._readings.turns.of(peer.uid):
+            found = await survey.copies_of(self._fleet, resource)
+        best = survey.strongest(found.copies)
+        label = self._label_of(resource)
+        if not (self._permissions.may_see(peer, label) or (best is not None and self._is_own(peer, best[0]))):
+            self._incidents.denied(peer, resource, label)
+            return replies.error(f"DENIED uid {peer.uid} may not see leases of the class '{label}'")
+        if found.answered < self._quorum and best is None:
+            return replies.error("NOQUORUM too few masters answered to say whether it is held")
+        return replies.value(best and self._shown(resource, best), session.protocol)
+
+    async def locks(self, session: Session, pattern: bytes) -> bytes | None:
+        """All leases on all masters, of those that this user may see."""
+        peer, matches = session.peer, matcher(pattern)
+
+        def wanted(resource: bytes, copy: survey.Copy) -> bool:
+            return matches(resource) and (
+                self._permissions.may_see(peer, self._label_of(resource)) or self._is_own(peer, copy)
+            )
+
+        async with self._readings.surveys.of(peer.uid):
+            found = await survey.all_copies(
+                self._fleet, wanted, lambda steps: self._readings.lane.through(peer.uid, steps)
+            )
+            if found.answered.bit_count() < self._quorum:
+                return replies.error("NOQUORUM too few masters answered to say what is locked")
+            if found.full.bit_count() >= self._quorum:
+                return replies.error(_TOO_MANY)
+            held = ((resource, survey.strongest(found.copies(resource))) for resource in found.by_resource)
+            shown = (self._shown(resource, best) if best else None for resource, best in held)
+            listed = await self._listing(session, shown)
+            await session.hand_over(replies.array(listed))
+        return None
+
+    def _label_of(self, resource: bytes) -> str:
+        """The class of a resource on the masters. Not by `class_of`, which remembers what is locked here."""
+        return CANARY if resource.startswith(RESERVED) else self._config.find_class(resource).name
+
+    def _is_own(self, peer: Peer, copy: survey.Copy) -> bool:
+        """A lease of this user on this host: elsewhere the same number may be somebody else's."""
+        return copy.uid == peer.uid and copy.host == self._host
+
+    def _shown(self, resource: bytes, copies: list[survey.Copy]) -> dict[str, Any]:
+        first = copies[0]
+        lasts = sorted((copy.ttl_ms for copy in copies), reverse=True)
+        quorum = len(copies) >= self._quorum
+        return {
+            "resource": resource,
+            "holder": first.nonce[:8],
+            "host": first.host,
+            "pid": first.pid,
+            "uid": first.uid,
+            # It has a quorum until so many copies have run out that one is missing.
+            "ttl_ms": lasts[self._quorum - 1] if quorum else lasts[0],
+            "held_ms": max(copy.held_ms for copy in copies),
+            "masters": len(copies),
+            "of": len(self._fleet.links),
+            "quorum": int(quorum),
+        }
+
+    async def local_locks(self, session: Session, pattern: bytes) -> bytes | None:
+        """The leases of this host's apps, and how many wait behind each, of those that this user may see."""
+        peer, matches, locks = session.peer, matcher(pattern), self._locks
+
+        def shown(held: Queue | Lease) -> dict[str, Any] | None:
+            lease = held.lease if isinstance(held, Queue) else held
+            if lease is None or not matches(lease.resource) or not self._may_see(peer, lease):
+                return None
+            return self._shown_local(lease)
+
+        async with self._readings.turns.of(peer.uid):
+            held: Iterable[Queue | Lease] = chain(list(locks.queues.values()), list(locks.detached.values()))
+            listed = await self._listing(session, map(shown, held))
+            if len(listed) > survey.LEASES_MOST:
+                return replies.error(_TOO_MANY)
+            await session.hand_over(replies.array(listed))
+        return None
+
+    def _may_see(self, peer: Peer, lease: Lease) -> bool:
+        _, uid = pid_and_uid(lease.holder.owner)
+        return uid == peer.uid or self._permissions.may_see(peer, lease.holder.label)
+
+    async def _listing(self, session: Session, rows: Iterable[dict[str, Any] | None]) -> list[bytes]:
+        """Those rows that there are, as they go over the wire; not many more than are listed at most."""
+        listed = list[bytes]()
+
+        def steps() -> Iterator[None]:
+            for row in rows:
+                if row is not None:
+                    listed.append(replies.value(row, session.protocol))
+                    if len(listed) > survey.LEASES_MOST:
+                        return
+                yield
+
+        await self._readings.lane.through(session.peer.uid, steps())
+        return listed
+
+    def _shown_local(self, lease: Lease) -> dict[str, Any]:
+        now_ns = boottime_ns()
+        queue = self._locks.queues.get(lease.resource)
+        pid, uid = pid_and_uid(lease.holder.owner)
+        return {
+            "resource": lease.resource,
+            "holder": lease.nonce[:8],
+            "class": lease.holder.label,
+            "pid": pid,
+            "uid": uid,
+            "fence": lease.fence,
+            "ttl_ms": max(0, (lease.deadline_ns - now_ns) // NS_PER_MS),
+            "held_ms": (now_ns - lease.granted_ns) // NS_PER_MS,
+            "masters": lease.proven.bit_count(),
+            "of": len(self._fleet.links),
+            "detached": int(lease.holder.detached),
+            "lost": int(lease.standing is Standing.LOST),
+            "waiters": len(queue.waiters) if queue else 0,
+        }
+
+
+def master_rows(fleet: Fleet) -> list[dict[str, Any]]:
+    """Each master: what it is to this agent, and why it has no vote. Another thread may ask, too."""
+    now_ns = boottime_ns()
+    shown = []
+    for link in fleet.links:
+        facts = link.facts
+        identity = facts.identity if facts else None
+        shown.append(
+            {
+                "name": link.master.name,
+                "address": link.master.address,
+                "state": str(link.state),
+                "vote": fleet.voting() >> link.index & 1,
+                "reason": link.reason or fleet.refusal_of(link),
+                "rtt_us": link.round_trip_ns // 1000,
+                "clock_offset_us": fleet.clocks.off_median_us(link.index, now_ns),
+                "version": facts.version if facts else "",
+                "max_ttl_ms": identity.max_ttl_ms if identity else None,
+            }
+        )
+    return shown

@@ -1,0 +1,39 @@
+"""What goes wrong for an app, or with the agent itself: counted, and logged with whose it was."""
+
+from lockd.config.model import Config
+from lockd.core.values import Refusal
+from lockd.metrics.collector import Metrics
+from lockd.server.log import EventLog
+from lockd.server.peer import Peer
+
+
+class Incidents:
+    def __init__(self, config: Config, metrics: Metrics, log: EventLog) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._log = log
+
+    # An app is refused
+
+    def limit_hit(self, refusal: str, peer: Peer) -> None:
+        self._metrics.limit_refused(refusal.split(":", 1)[0])
+        self._log.warning("limit", limit=refusal, pid=peer.pid, uid=peer.uid)
+
+    def lease_refused(self, command: str, resource: bytes, refusal: Refusal) -> None:
+        self._metrics.lease_refused(self._config.class_of(resource).name, command, refusal.code)
+
+    def denied(self, peer: Peer, resource: bytes, lock_class: str) -> None:
+        self._log.warning("denied", resource=resource, lock_class=lock_class, pid=peer.pid, uid=peer.uid)
+
+    def operator_denied(self, peer: Peer, command: str, why: str) -> None:
+        self._log.warning("operator_denied", command=command, why=why, pid=peer.pid, uid=peer.uid)
+
+    def protocol_error(self, error: str, peer: Peer) -> None:
+        self._metrics.protocol_error()
+        self._log.warning("protocol_error", error=error, pid=peer.pid, uid=peer.uid)
+
+    # A mistake of ours
+
+    def internal_error(self, what: str, failure: BaseException | None) -> None:
+        self._metrics.internal_error()
+        self._log.error("internal_error", what=what, error=repr(failure))

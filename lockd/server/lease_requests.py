@@ -1,0 +1,156 @@
+"""LOCK, UNLOCK and EXTEND on their way through core: how an answer becomes a reply of its connection."""
+
+from functools import partial
+
+from lockd.clock import boottime_ns
+from lockd.config.model import LockClass
+from lockd.core.flow import Place, Reply
+from lockd.core.leases import Lease
+from lockd.core.validity import NS_PER_MS
+from lockd.core.values import Extended, Refusal
+from lockd.server.resp import replies
+from lockd.server.session import LeaseCommand, Session
+
+
+class LockRequest:
+    """A LOCK, from its arrival until its lease has ended: core's `Holder`."""
+
+    __slots__ = (
+        "asked_ns",
+        "detached",
+        "give_up_ns",
+        "label",
+        "lock_delay_ms",
+        "max_hold_ms",
+        "notify",
+        "owner",
+        "place",
+        "resource",
+        "session",
+        "ttl_ms",
+        "value",
+    )
+
+    def __init__(
+        self,
+        session: Session,
+        place: Place,
+        resource: bytes,
+        lock_class: LockClass,
+        ttl_ms: int,
+        wait_ms: int,
+        max_hold_ms: int,
+        detached: bool,
+        notify: bool,
+        now_ns: int,
+    ) -> None:
+        self.session = session
+        self.place = place
+        self.resource = resource
+        self.label = lock_class.name
+        self.lock_delay_ms = lock_class.lock_delay_ms
+        self.ttl_ms = ttl_ms
+        self.max_hold_ms = max_hold_ms
+        self.detached = detached
+        self.value = b""
+        self.notify = notify
+        self.owner = session.owner
+        self.asked_ns = now_ns
+        self.give_up_ns = now_ns + wait_ms * NS_PER_MS if wait_ms else None
+
+    def granted(self, lease: Lease, now_ns: int) -> None:
+        session = self.session
+        session.lock_answered(self)
+        session.shared.quotas.holds(session.usage)
+        if session.shared.log.debug_on:
+            self._log("granted", fence=lease.fence)
+        if not self.detached:
+            session.leases.add(lease)
+        if session.is_gone:
+            session.came_too_late(lease)
+            return
+        session.answer(
+            self.place,
+            replies.lease(
+                lease.token,
+                lease.fence,
+                (lease.deadline_ns - now_ns) // NS_PER_MS,
+                lease.deadline_ns,
+                session.protocol,
+            ),
+        )
+
+    def refused(self, refusal: Refusal) -> None:
+        session = self.session
+        session.lock_answered(self)
+        if refusal.code in ("NOQUORUM", "CLOCK"):
+            peer = session.peer
+            session.shared.log.warning(
+                "refused", resource=self.resource, why=str(refusal), pid=peer.pid, uid=peer.uid
+            )
+        elif session.shared.log.debug_on:
+            self._log("refused", why=str(refusal))
+        session.answer(self.place, replies.error(str(refusal)))
+
+    def renewed(self, lease: Lease) -> None:
+        if self.notify:
+            self.session.tell(b"renewed", lease.resource, lease.token, lease.deadline_ns)
+
+    def lost(self, lease: Lease, reason: str) -> None:
+        peer = self.session.peer
+        self.session.shared.log.warning(
+            "lost", resource=self.resource, why=reason, pid=peer.pid, uid=peer.uid
+        )
+        self.session.shared.losses.happened(self.session, lease, reason)
+
+    def _log(self, event: str, **more: object) -> None:
+        """Lease events with who and what: at debug, since a busy host has thousands a second."""
+        peer = self.session.peer
+        self.session.shared.log.debug(event, resource=self.resource, pid=peer.pid, uid=peer.uid, **more)
+
+    def ended(self, lease: Lease) -> None:
+        if self.session.shared.log.debug_on:
+            self._log("ended", fence=lease.fence)
+        self.session.leases.discard(lease)
+        self.session.shared.quotas.holds_no_more(self.session.usage)
+
+
+class UnlockOrExtend(LeaseCommand):
+    """An UNLOCK or EXTEND on its way: core's `Reply`."""
+
+    __slots__ = ("_command", "_resource", "_session")
+
+    def __init__(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
+        super().__init__()
+        self.token = token
+        self.ahead = False
+        self._session = session
+        self._command = command
+        self._resource = resource
+
+    def refused(self, refusal: Refusal) -> None:
+        self._session.shared.incidents.lease_refused(self._command, self._resource, refusal)
+        text = replies.error(str(refusal))
+        self._finish(partial(self._expired, text) if refusal.code == "EXPIRED" else text)
+
+    def _expired(self, text: bytes) -> bytes:
+        """Composed when it is written: from then on its process knows of the loss."""
+        self._session.shared.losses.told(self._session, self.token)
+        return text
+
+    def done(self, lease: Extended | None) -> None:
+        self._finish(b":1\r\n" if lease is None else partial(self._extended, lease))
+
+    def _extended(self, lease: Extended) -> bytes:
+        """Composed when it is written, with what is left of it then."""
+        losses = self._session.shared.losses
+        lost = losses.of(lease.token)
+        if lost is not None:
+            losses.told(self._session, lease.token)
+            return replies.error(str(lost.refusal))
+        validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
+        return replies.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self._session.protocol)
+
+    def _finish(self, reply: Reply) -> None:
+        self._session.names_no_more(self)
+        self._session.answer(self, reply)

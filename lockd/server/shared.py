@@ -1,0 +1,62 @@
+"""What the connections of an agent share: the locks, what each may use, and who looks after them all."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
+
+from lockd.config.model import Limits
+from lockd.core.leases import Lease
+from lockd.core.locks import Locks
+from lockd.server.buffers import Buffers
+from lockd.server.hangups import HangUps
+from lockd.server.incidents import Incidents
+from lockd.server.lanes import Crowd, Lane
+from lockd.server.log import EventLog
+from lockd.server.losses import Losses
+from lockd.server.peer import Permissions
+from lockd.server.quotas import Quotas
+from lockd.server.spares import SpareConnections
+
+_SERVED_AT_ONCE = 128
+_RESTS_OF_ENDINGS = 2
+
+
+class Connection(Protocol):
+    """One that is open, to whoever stops the agent."""
+
+    leases: set[Lease]
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Shared:
+    """pipelines: for connections that have sent more than one request at a time, or in a crowd of others.
+    endings: for the leases of connections that held many. stopped: the agent leaves holders what they hold.
+    """
+
+    host: bytes
+    limits: Limits
+    locks: Locks
+    quotas: Quotas
+    buffers: Buffers
+    permissions: Permissions
+    incidents: Incidents
+    log: EventLog
+    hang_ups: HangUps = field(default_factory=HangUps)
+    losses: Losses = field(default_factory=Losses)
+    spares: SpareConnections = field(default_factory=SpareConnections)
+    crowd: Crowd = field(default_factory=lambda: Crowd(_SERVED_AT_ONCE))
+    pipelines: Lane = field(default_factory=lambda: Lane(rests=0))
+    endings: Lane = field(default_factory=lambda: Lane(_RESTS_OF_ENDINGS))
+    sessions: set[Connection] = field(default_factory=set)
+    next_session_id: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
+    stopped: bool = False
+    _kept: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def keep(self, task: asyncio.Task[None]) -> None:
+        """An operator's change is carried through, also when the operator's connection closes."""
+        self._kept.add(task)
+        task.add_done_callback(self._kept.discard)

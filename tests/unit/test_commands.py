@@ -1,0 +1,140 @@
+"""The table of commands: a descriptor stands with its handler, and what it says is what is done."""
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lockd.config.model import Config
+from lockd.server.commands import catalog
+from lockd.server.commands.table import Commands
+
+CONFIG = Config.model_validate(
+    {
+        "cluster": "shop",
+        "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in (1, 2, 3)],
+    }
+)
+
+
+class Session(SimpleNamespace):
+    """A connection that writes down what is begun on it."""
+
+    def __init__(self, **more: object) -> None:
+        incidents = SimpleNamespace(operator_denied=lambda *_: None)
+        permissions = SimpleNamespace(is_admin=lambda peer: peer.uid == 0)
+        shared = SimpleNamespace(
+            limits=CONFIG.limits, incidents=incidents, permissions=permissions, locks=None, quotas=None,
+            losses=None, host=b"web1", log=None,
+        )  # fmt: skip
+        peer = SimpleNamespace(pid=7, uid=1000)
+        super().__init__(
+            in_multi=False, name=b"", id=3, protocol=2, leases=(), peer=peer, shared=shared, begun=[], **more
+        )
+
+    def later(self, work: Any, *, finish: bool = False) -> None:
+        self.begun.append((work, finish))
+
+    def why_not_on_this_host(self) -> None:
+        return None
+
+    def quit(self) -> bytes:
+        return b"+OK\r\n"
+
+
+def run(session: Session, *words: bytes) -> bytes | None:
+    commands = Commands(CONFIG, session.shared, fleet=None, metrics=None)  # type: ignore[arg-type]
+    return commands.run(session, list(words))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def session() -> Session:
+    return Session()
+
+
+@pytest.mark.parametrize(
+    ("words", "reply"),
+    [
+        ("PING", b"+PONG\r\n"),
+        ("ping a", b"$1\r\na\r\n"),
+        ("PING a b", b"-ERR wrong number of arguments for 'ping' command: PING [message]\r\n"),
+        ("UNLOCK a", b"-ERR wrong number of arguments for 'unlock' command: UNLOCK resource token\r\n"),
+        ("LOCKS a b", b"-ERR syntax error: LOCKS [pattern] [LOCAL]\r\n"),
+        ("AUTH a b c", b"-ERR syntax error: AUTH [username] password\r\n"),
+        (
+            "HELLO 3 X",
+            b"-ERR syntax error in HELLO: HELLO [protover [AUTH username password] [SETNAME clientname]]\r\n",
+        ),
+        ("NOSUCH", b"-ERR unknown command 'NOSUCH'. COMMAND LIST names those that there are\r\n"),
+        ("CLIENT ID", b":3\r\n"),
+        ("client setname x", b"+OK\r\n"),
+        ("CLIENT GETNAME", b"$-1\r\n"),
+        ("CLIENT ID x", b"-ERR wrong number of arguments for 'client|id' command\r\n"),
+        (
+            "CLIENT KILL",
+            b"-ERR unknown subcommand 'KILL'. Try CLIENT <GETNAME | ID | INFO | SETINFO | SETNAME>\r\n",
+        ),
+        ("EXEC", b"-ERR EXEC without MULTI\r\n"),
+    ],
+)
+def test_what_is_wrong_is_answered_with_the_usage_of_the_descriptor(
+    session: Session, words: str, reply: bytes
+) -> None:
+    assert run(session, *(word.encode() for word in words.split())) == reply
+
+
+@pytest.mark.parametrize("words", ["FORCERELEASE a", "FORM", "ADMIT m1"])
+def test_what_is_flagged_admin_is_for_operators(session: Session, words: str) -> None:
+    asked = [word.encode() for word in words.split()]
+    reply = run(session, *asked)
+    assert reply is not None
+    assert reply.startswith(b"-DENIED this is for operators on this host")
+    assert reply.endswith(b"(not one of them)\r\n")
+    session.peer.uid = 0
+    assert run(session, *asked) is None
+    [(_, finish)] = session.begun
+    assert finish, "a change is carried through"
+
+
+def test_in_a_multi_only_what_ends_it_is_run(session: Session) -> None:
+    assert (run(session, b"MULTI") or b"").startswith(b"-ERR there is no MULTI")
+    assert (run(session, b"PING") or b"").startswith(b"-ERR not run")
+    assert run(session, b"quit") == b"+OK\r\n"
+    assert (run(session, b"EXEC") or b"").startswith(b"-EXECABORT")
+    assert run(session, b"PING") == b"+PONG\r\n"
+
+
+def test_command_is_answered_in_a_turn_of_its_own(session: Session) -> None:
+    async def answered() -> bytes:
+        assert run(session, b"COMMAND", b"COUNT") is None
+        [(work, finish)] = session.begun
+        assert not finish
+        reply: bytes = await work()
+        return reply
+
+    assert asyncio.run(answered()) == b":18\r\n"
+
+
+def test_what_clients_send_out_of_habit_is_answered_and_not_listed() -> None:
+    listed = {command.name for command in catalog.COMMANDS}
+    answered = {command.name for group in catalog.GROUPS for command in group.commands}
+    assert answered - listed == {"multi", "exec", "discard"}
+    assert listed < answered
+
+
+def test_every_command_that_is_listed_is_answered(session: Session) -> None:
+    commands = Commands(CONFIG, session.shared, fleet=None, metrics=None)  # type: ignore[arg-type]
+    answered = {command for command, _ in commands._table.values()}
+    assert answered == {command for group in catalog.GROUPS for command in group.commands}
+
+
+def test_what_holds_for_a_command_is_read_from_its_descriptor(session: Session) -> None:
+    commands = Commands(CONFIG, session.shared, fleet=None, metrics=None)  # type: ignore[arg-type]
+    waiting = {
+        name for name in (b"HELLO", b"AUTH", b"QUIT", b"LOCK") if commands.waits_for_all_before([name])
+    }
+    assert waiting == {b"HELLO", b"AUTH", b"QUIT"}
+    assert commands.brings_no_loss == frozenset(
+        (b"UNLOCK", b"EXTEND", b"HELLO", b"AUTH", b"QUIT", b"MULTI", b"EXEC", b"DISCARD")
+    )

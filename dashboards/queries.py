@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from lockd.core.errors import ErrorWord, Kind, Of
+
 AGENT = 'cluster=~"$cluster", job=~"$job", instance=~"$instance"'
 """An agent's own metrics."""
 ONLY_AGENTS = 'job="lockd"'
@@ -13,10 +15,18 @@ CLUSTER = 'cluster=~"$cluster"'
 CLUSTER_OR_NONE = 'cluster=~"$cluster|"'
 """Of alerts: those that watch Prometheus itself belong to no cluster, and must be seen in each."""
 NOT_CANARY = 'class!="canary"'
-UNAVAILABLE = 'reason=~"noquorum|clock"'
-CONTENDED = 'reason=~"taken|timeout"'
-ANSWERED = 'reason=~"taken|timeout|noquorum|clock"'
-REJECTED = 'reason=~"denied|limit|draining|err"'
+
+
+def refused_as(*kinds: Kind) -> str:
+    """LOCKs whose error is of these kinds."""
+    words = (word.lower() for kind in kinds for word in ErrorWord.answering(Of.LOCK, kind))
+    return f'reason=~"{"|".join(words)}"'
+
+
+CONTENDED = refused_as(Kind.CONTENDED)
+UNAVAILABLE = refused_as(Kind.UNAVAILABLE)
+ANSWERED = refused_as(Kind.CONTENDED, Kind.UNAVAILABLE)
+REJECTED = refused_as(*(kind for kind in Kind if kind not in (Kind.CONTENDED, Kind.UNAVAILABLE)))
 LOST = 'reason=~"not_renewed|gone|clocks"'
 """Losses that are somebody's trouble; `forced`, `max_hold` and `cut_off` were meant."""
 

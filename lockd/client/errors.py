@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from lockd.core.errors import ErrorWord
+
 
 class LockdError(Exception):
     """Any failure of lockd's; the agent's errors that have no class of their own are just this."""
@@ -73,15 +75,15 @@ class ClockRefused(LockdError):
 _RETRY_AFTER = re.compile(r"retry-after=(\d+)")
 _REASON = re.compile(r"([A-Za-z0-9._-]+)=(\S+)")
 _BY_WORD: dict[str, type[LockdError]] = {
-    "TAKEN": Taken,
-    "NOQUORUM": NoQuorum,
-    "TIMEOUT": WaitTimeout,
-    "NOTHELD": NotHeld,
-    "EXPIRED": LockLost,
-    "DENIED": Denied,
-    "LIMIT": LimitReached,
-    "DRAINING": Draining,
-    "CLOCK": ClockRefused,
+    ErrorWord.TAKEN: Taken,
+    ErrorWord.NOQUORUM: NoQuorum,
+    ErrorWord.TIMEOUT: WaitTimeout,
+    ErrorWord.NOTHELD: NotHeld,
+    ErrorWord.EXPIRED: LockLost,
+    ErrorWord.DENIED: Denied,
+    ErrorWord.LIMIT: LimitReached,
+    ErrorWord.DRAINING: Draining,
+    ErrorWord.CLOCK: ClockRefused,
 }
 
 

@@ -18,6 +18,7 @@ from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
 from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release, ReleaseOutcome
+from lockd.core.errors import ErrorWord
 from lockd.core.fences import FenceHints, slot_of
 from lockd.core.interfaces import Masters, Watcher
 from lockd.core.leases import Holder, Lease, Loss, Standing, on_masters
@@ -28,19 +29,21 @@ from lockd.core.validity import NS_PER_MS, deadline_ns
 from lockd.core.values import Chance, Extended, Limits, Refusal, Reply
 
 DRAINING = Refusal(
-    "DRAINING", "this agent is stopping and grants nothing any more: lock again when it is back"
+    ErrorWord.DRAINING, "this agent is stopping and grants nothing any more: lock again when it is back"
 )
 _TIMED_OUT_AT_ONCE = 16
 """When all masters stand still, all that was asked times out together: what else is due wants its turn in
 between."""
-_SPLIT = Refusal("TIMEOUT", "several try for it at the same moment, and none of them got it")
-_SHIFTED = Refusal("NOQUORUM", "the masters that vote changed while they were asked")
-_UNCERTAIN = Refusal("CLOCK", "the masters' clocks seem to have jumped, or this host stood still: ask again")
+_SPLIT = Refusal(ErrorWord.TIMEOUT, "several try for it at the same moment, and none of them got it")
+_SHIFTED = Refusal(ErrorWord.NOQUORUM, "the masters that vote changed while they were asked")
+_UNCERTAIN = Refusal(
+    ErrorWord.CLOCK, "the masters' clocks seem to have jumped, or this host stood still: ask again"
+)
 _TRIED_AGAIN = (_SPLIT, _SHIFTED, _UNCERTAIN)
 """What says of nobody that he holds it, nor of any master that it is missing: it is tried again, also for
 those that don't wait, for as long as one try may take."""
-_BROKEN = Refusal("ERR", "the agent failed at this; its log says how")
-NOT_HELD = Refusal("NOTHELD", "no such lease: it ended, or the token is another's")
+_BROKEN = Refusal(ErrorWord.ERR, "the agent failed at this; its log says how")
+NOT_HELD = Refusal(ErrorWord.NOTHELD, "no such lease: it ended, or the token is another's")
 
 
 class Locks:
@@ -110,14 +113,14 @@ class Locks:
     def _give_up(self, queue: Queue, holder: Holder, now_ns: int) -> None:
         refusal = queue.refusal
         waited_ms = (now_ns - holder.asked_ns) // NS_PER_MS
-        if queue.lease is not None or (refusal is not None and refusal.code == "TAKEN"):
-            refusal = Refusal("TIMEOUT", f"waited {waited_ms} ms, it is still held by another")
+        if queue.lease is not None or (refusal is not None and refusal.code is ErrorWord.TAKEN):
+            refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, it is still held by another")
         elif refusal in _TRIED_AGAIN:
             refusal = Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
         elif refusal is None and queue.attempt is not None:
             refusal = no_quorum(queue.attempt, self._masters, self._limits.masters)
         self._refuse(
-            holder, refusal or Refusal("NOQUORUM", f"waited {waited_ms} ms without an answer"), now_ns
+            holder, refusal or Refusal(ErrorWord.NOQUORUM, f"waited {waited_ms} ms without an answer"), now_ns
         )
         self._leave(queue, holder, now_ns)
 
@@ -175,7 +178,7 @@ class Locks:
         only_clocks = (voting | self._masters.barred_by_clock()).bit_count() >= self._quorum
         if only_clocks and self._masters.clocks_in_doubt:
             return _UNCERTAIN
-        return Refusal("CLOCK" if only_clocks else "NOQUORUM", reasons)
+        return Refusal(ErrorWord.CLOCK if only_clocks else ErrorWord.NOQUORUM, reasons)
 
     def _hint(self, resource: bytes, now_ns: int) -> int:
         wall_us = (now_ns + self.wall_ahead_ns) // 1000
@@ -231,7 +234,7 @@ class Locks:
             return
         if attempt.outcome is AttemptOutcome.TAKEN:
             retry_ms = attempt.retry_after_ms()
-            refusal = Refusal("TAKEN", f"retry-after={retry_ms} held by another", retry_ms)
+            refusal = Refusal(ErrorWord.TAKEN, f"retry-after={retry_ms} held by another", retry_ms)
         elif attempt.outcome is AttemptOutcome.SPLIT:
             refusal = _SPLIT
         else:
@@ -291,7 +294,7 @@ class Locks:
             return _UNCERTAIN
         late_ms = (now_ns - attempt.t1_ns) // NS_PER_MS
         return Refusal(
-            "NOQUORUM", f"the masters took {late_ms} ms, too long for a ttl of {attempt.ttl_ms} ms"
+            ErrorWord.NOQUORUM, f"the masters took {late_ms} ms, too long for a ttl of {attempt.ttl_ms} ms"
         )
 
     def _grant(self, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
@@ -367,7 +370,7 @@ class Locks:
         limits = self._limits
         most_ms = min(limits.backoff_most_ms, limits.backoff_first_ms << min(tries, 16))
         wait_ns = int(most_ms * NS_PER_MS * (0.5 + self._chance.jitter()))
-        if refusal.code == "TAKEN":
+        if refusal.code is ErrorWord.TAKEN:
             wait_ns = min(wait_ns, int((refusal.retry_after_ms + 1 + self._chance.jitter()) * NS_PER_MS))
         return wait_ns
 
@@ -384,7 +387,7 @@ class Locks:
 
     def _held_here(self, lease: Lease, now_ns: int) -> Refusal:
         left_ms = max(1, -(-(lease.deadline_ns - now_ns) // NS_PER_MS))
-        return Refusal("TAKEN", f"retry-after={left_ms} held by another on this host", left_ms)
+        return Refusal(ErrorWord.TAKEN, f"retry-after={left_ms} held by another on this host", left_ms)
 
     # Keeping it
 
@@ -603,7 +606,7 @@ class Locks:
         elif lease.standing is not Standing.HELD or now_ns >= lease.deadline_ns:
             reply.refused(_expired(lease))
         elif now_ns + NS_PER_MS >= lease.hold_until_ns:
-            reply.refused(Refusal("EXPIRED", "it was held for max_hold and is not extended any more"))
+            reply.refused(Refusal(ErrorWord.EXPIRED, "it was held for max_hold and is not extended any more"))
         else:
             ask_ms = lease.extension_ttl_ms(ttl_ms, now_ns)
             if ask_ms:
@@ -625,7 +628,8 @@ class Locks:
             elif extension.held_out:
                 extension.refused(
                     Refusal(
-                        "EXPIRED", "it was held for max_hold, or is a session lock: its own agent extends it"
+                        ErrorWord.EXPIRED,
+                        "it was held for max_hold, or is a session lock: its own agent extends it",
                     )
                 )
             elif extension.outcome is ExtensionOutcome.GONE:
@@ -650,7 +654,9 @@ class Locks:
         if (extension.confirmed | back).bit_count() < self._quorum:
             return NOT_HELD
         names = ", ".join(self._masters.name(m) for m in bits(back))
-        return Refusal("NOQUORUM", f"it was put back on {names}: only the agent that granted it extends it")
+        return Refusal(
+            ErrorWord.NOQUORUM, f"it was put back on {names}: only the agent that granted it extends it"
+        )
 
     # Giving it back
 
@@ -758,7 +764,9 @@ class Locks:
             queue.lease = None
             if queue.waiters:
                 # They have waited for a holder, not for masters; one whose wait ends in a moment is told so.
-                queue.refusal = Refusal("TAKEN", "retry-after=1 held by another on this host until now", 1)
+                queue.refusal = Refusal(
+                    ErrorWord.TAKEN, "retry-after=1 held by another on this host until now", 1
+                )
             self._move_on(queue, now_ns)
 
     def _release_unknown(self, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
@@ -818,7 +826,7 @@ class Locks:
 
 
 def _expired(lease: Lease) -> Refusal:
-    return Refusal("EXPIRED", lease.loss or "its validity has ended")
+    return Refusal(ErrorWord.EXPIRED, lease.loss or "its validity has ended")
 
 
 def _nothing_more(_release: Release, _now_ns: int) -> None:
@@ -828,6 +836,8 @@ def _nothing_more(_release: Release, _now_ns: int) -> None:
 def _answer_release(release: Release, _now_ns: int) -> None:
     """A release that found the lease nowhere means that it was not held all the time: the app must know."""
     if release.outcome is ReleaseOutcome.NOT_THERE:
-        release.refused(Refusal("EXPIRED", "no master had it any more: removed by force, or data was lost"))
+        release.refused(
+            Refusal(ErrorWord.EXPIRED, "no master had it any more: removed by force, or data was lost")
+        )
     else:
         release.done(None)

@@ -1,6 +1,7 @@
 """Why an app does not get what it asked for, in words."""
 
 from lockd.core.ballots.ballot import Ballot
+from lockd.core.errors import ErrorWord
 from lockd.core.interfaces import Masters
 from lockd.core.values import Refusal
 
@@ -14,4 +15,4 @@ def no_quorum(ballot: Ballot, masters: Masters, total: int) -> Refusal:
             reasons.append(f"{masters.name(master)}={ballot.silent[master].replace(' ', '-')}")
         elif not (ballot.asked & voting) >> master & 1:
             reasons.append(masters.why_not(master))
-    return Refusal("NOQUORUM", " ".join(reasons) or "the answers came too late to be relied upon")
+    return Refusal(ErrorWord.NOQUORUM, " ".join(reasons) or "the answers came too late to be relied upon")

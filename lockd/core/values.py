@@ -4,12 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from lockd.core.errors import ErrorWord
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why something was not done: the first word of the error an app gets, and the rest of it."""
+    """Why something was not done: the word that the error of an app begins with, and the rest of it."""
 
-    code: str
+    code: ErrorWord
     text: str
     retry_after_ms: int = 0
 

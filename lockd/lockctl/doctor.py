@@ -20,6 +20,7 @@ from typing import Any, Self
 
 from lockd import __version__
 from lockd.clock import boottime_ns
+from lockd.core.errors import ErrorWord
 from lockd.core.slewing import MOST_PPM
 from lockd.lockctl.errors import Refused, Unreachable
 
@@ -33,6 +34,7 @@ CLOCK_OFF_US = 50_000
 # A grant is answered at the quorum: the other masters follow at once.
 SETTLED_MS = 1000
 CANARY_TTL_MS = 5000
+_NOT_FOR_THIS_USER = (ErrorWord.DENIED, ErrorWord.LIMIT, ErrorWord.ERR)
 
 Ask = Callable[..., Any]
 
@@ -454,7 +456,7 @@ def check_canary(canary: Canary) -> list[Finding]:
             )
         ]
     what = f"a lock could not be taken and released: {canary.trouble}"
-    if isinstance(canary.trouble, Refused) and canary.trouble.code in ("DENIED", "LIMIT", "ERR"):
+    if isinstance(canary.trouble, Refused) and canary.trouble.code in _NOT_FOR_THIS_USER:
         return [
             Finding("lock", Verdict.WARNING, what, "it may work for others: do this as a user who may lock")
         ]

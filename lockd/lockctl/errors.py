@@ -5,6 +5,8 @@ from __future__ import annotations
 import errno
 import os
 
+from lockd.core.errors import ErrorWord
+
 
 class Unreachable(Exception):
     """The agent can't be reached, or doesn't answer; the text says which."""
@@ -24,7 +26,7 @@ class Refused(Exception):
         """From the text of the agent's error. redis-py takes a leading ERR away."""
         code, _, text = error.partition(" ")
         is_code = code.isascii() and code.isalpha() and code.isupper()
-        return cls(code, text, command) if is_code else cls("ERR", error, command)
+        return cls(code, text, command) if is_code else cls(ErrorWord.ERR, error, command)
 
 
 class Lost(Exception):

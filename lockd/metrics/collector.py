@@ -24,6 +24,7 @@ from prometheus_client.registry import Collector
 from lockd import __version__
 from lockd.clock import boottime_ns
 from lockd.config.model import Config
+from lockd.core.errors import ErrorWord
 from lockd.core.interfaces import Watcher
 from lockd.core.leases import Lease
 from lockd.core.membership import Memory, State
@@ -137,7 +138,7 @@ class Metrics(Watcher, Collector):
         counts.refusals[refusal.code] += 1
         counts.waits[outcome_of(refusal.code)].observe(waited_ns)
         # Not TAKEN: who gets that did not ask to wait, and is not among those that slow waits are a share of.
-        if refusal.code == "TIMEOUT" and waited_ns > counts.objective_ns:
+        if refusal.code is ErrorWord.TIMEOUT and waited_ns > counts.objective_ns:
             counts.slow_waits += 1
 
     def lost(self, lease: Lease, reason: str) -> None:
@@ -186,7 +187,7 @@ class Metrics(Watcher, Collector):
         """A connection to this master was made and it said who it is."""
         self._of_master[master].connects += 1
 
-    def lease_refused(self, label: str, command: str, code: str) -> None:
+    def lease_refused(self, label: str, command: str, code: ErrorWord) -> None:
         """An app's EXTEND or UNLOCK of a resource of this class was refused; code: the error's first word."""
         self._of[label].lease_refusals[command][code] += 1
 

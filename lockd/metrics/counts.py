@@ -6,13 +6,14 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
+from lockd.core.errors import ErrorWord, Kind, Of
 from lockd.core.leases import Loss
 from lockd.core.validity import NS_PER_MS
 
-REFUSAL_CODES = ("TAKEN", "NOQUORUM", "TIMEOUT", "DENIED", "LIMIT", "DRAINING", "CLOCK", "ERR")
+REFUSAL_CODES = ErrorWord.answering(Of.LOCK)
 """Why LOCKs are refused."""
 LEASE_COMMANDS = ("extend", "unlock")
-LEASE_REFUSAL_CODES = ("NOTHELD", "EXPIRED", "NOQUORUM", "CLOCK", "DENIED", "LIMIT")
+LEASE_REFUSAL_CODES = ErrorWord.answering(Of.LEASE)
 """Why commands about a lease are refused."""
 UNMEANT_LOSSES = (Loss.NOT_RENEWED, Loss.GONE, Loss.CLOCKS)
 """Losses that are somebody's trouble: those by force, for max_hold or for a limit that an app ran into were
@@ -22,12 +23,8 @@ RELEASE_REASONS = ("released", "expired", "app gone", "forced")
 GRANTED, CONTENDED, UNAVAILABLE, REJECTED = OUTCOMES = ("granted", "contended", "unavailable", "rejected")
 """How a LOCK ends. Contention is no outage, and an outage no contention; rejected is what the asker did
 wrong, or a limit that was hit."""
-_OUTCOME_OF = {
-    "TAKEN": CONTENDED,
-    "TIMEOUT": CONTENDED,
-    "NOQUORUM": UNAVAILABLE,
-    "CLOCK": UNAVAILABLE,
-}
+_OUTCOME_OF_KIND = {Kind.CONTENDED: CONTENDED, Kind.UNAVAILABLE: UNAVAILABLE}
+_OUTCOME_OF = {word: _OUTCOME_OF_KIND.get(word.kind, REJECTED) for word in ErrorWord}
 UNRELEASED = "unreleased"
 CANARY_OUTCOMES = (*OUTCOMES, UNRELEASED)
 
@@ -53,9 +50,9 @@ ROUND_TRIP_S = (
 MARGIN_S = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
-def outcome_of(code: str) -> str:
+def outcome_of(code: ErrorWord) -> str:
     """How a LOCK ended that was refused with this first word."""
-    return _OUTCOME_OF.get(code, REJECTED)
+    return _OUTCOME_OF[code]
 
 
 class Histogram:

@@ -4,6 +4,7 @@ from functools import partial
 
 from lockd.clock import boottime_ns
 from lockd.config.model import LockClass
+from lockd.core.errors import ErrorWord, Kind
 from lockd.core.flow import Place, Reply
 from lockd.core.leases import Lease
 from lockd.core.validity import NS_PER_MS
@@ -83,7 +84,7 @@ class LockRequest:
     def refused(self, refusal: Refusal) -> None:
         session = self.session
         session.lock_answered(self)
-        if refusal.code in ("NOQUORUM", "CLOCK"):
+        if refusal.code.kind is Kind.UNAVAILABLE:
             peer = session.peer
             session.shared.log.warning(
                 "refused", resource=self.resource, why=str(refusal), pid=peer.pid, uid=peer.uid
@@ -131,7 +132,7 @@ class UnlockOrExtend(LeaseCommand):
     def refused(self, refusal: Refusal) -> None:
         self._session.shared.incidents.lease_refused(self._command, self._resource, refusal)
         text = replies.error(str(refusal))
-        self._finish(partial(self._expired, text) if refusal.code == "EXPIRED" else text)
+        self._finish(partial(self._expired, text) if refusal.code is ErrorWord.EXPIRED else text)
 
     def _expired(self, text: bytes) -> bytes:
         """Composed when it is written: from then on its process knows of the loss."""

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
+from lockd.core.errors import ErrorWord
 from lockd.core.leases import Lease
 from lockd.core.values import Refusal
 from lockd.server.peer import Peer
@@ -26,7 +27,7 @@ class LostLease:
     def refusal(self) -> Refusal:
         """What a command gets that names it, or that has to bring the news."""
         shown = self.resource.decode(errors="backslashreplace")
-        return Refusal("EXPIRED", f"the lease of '{shown}' was lost: {self.reason}")
+        return Refusal(ErrorWord.EXPIRED, f"the lease of '{shown}' was lost: {self.reason}")
 
     @property
     def size(self) -> int:

@@ -25,14 +25,13 @@ from typing import Any
 
 import hiredis
 
+from lockd.core.errors import ErrorWord
 from lockd.server.resp import requests
 from tests.fuzz.command_line import BrokenPromiseError, run
 from tests.redis.masters import as_map, eventually, memory_kib, running_cluster
 from tests.redis.wire import PATIENCE_S, Bystander, Wire, request
 
-ERRORS = frozenset(
-    ("TAKEN", "NOQUORUM", "TIMEOUT", "NOTHELD", "EXPIRED", "DENIED", "LIMIT", "DRAINING", "CLOCK", "ERR")
-) | {"NOPROTO"}
+ERRORS = frozenset(map(str, ErrorWord)) | {"NOPROTO"}
 LEASE_KEYS = {b"token", b"fence", b"validity_ms", b"deadline_ns"}
 CONNECTIONS = 6
 UNANSWERED_MOST = 40

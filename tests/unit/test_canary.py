@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from lockd.config.model import Config
+from lockd.core.errors import ErrorWord
 from lockd.core.values import Refusal
 from lockd.server.canary import RESERVED, Canary
 
-NOQUORUM = Refusal("NOQUORUM", "m1=down")
+NOQUORUM = Refusal(ErrorWord.NOQUORUM, "m1=down")
 
 
 class FakeLocks:
@@ -88,7 +89,7 @@ def test_a_refusal_counts_by_its_word(make: Any, told: Told) -> None:
 
 
 def test_a_lease_whose_release_is_not_confirmed_is_no_success(make: Any, told: Told) -> None:
-    asyncio.run(make(FakeLocks(unlock=Refusal("EXPIRED", "no master had it any more"))).sing())
+    asyncio.run(make(FakeLocks(unlock=Refusal(ErrorWord.EXPIRED, "no master had it any more"))).sing())
     assert told.counted == ["unreleased"]
 
 

@@ -26,7 +26,7 @@ MAY_USE: dict[str, set[str]] = {
     "metrics": {"core", "config", "clock", "masters", "lockd"},
     "http": {"core", "config", "metrics", "health", "text", "lockd"},
     "server": {"core", "config", "clock", "masters", "metrics", "http", "lockd"},
-    "client": {"clock"},
+    "client": {"clock", "core"},
     "lockctl": {"core", "config", "clock", "client", "health", "text", "lockd"},
     "dev": {"config", "lockctl"},
     "aio": {"client"},

@@ -18,6 +18,7 @@ from lockd import __version__
 from lockd.config.model import Config
 from lockd.config.problems import ConfigError
 from lockd.core.clocks import Clocks
+from lockd.core.errors import ErrorWord
 from lockd.core.leases import Loss, Standing
 from lockd.core.membership import Facts, Identity, Memory, State
 from lockd.core.queues import Queue
@@ -191,8 +192,8 @@ def test_a_class_that_is_not_configured_counts_as_other(metrics: Metrics) -> Non
 
 
 def test_refusals_are_told_apart_by_the_first_word_of_the_error(metrics: Metrics) -> None:
-    metrics.refused("billing", Refusal("NOQUORUM", "m1=down m2=down"), 20 * MS)
-    metrics.refused("billing", Refusal("TAKEN", "retry-after=7"), MS)
+    metrics.refused("billing", Refusal(ErrorWord.NOQUORUM, "m1=down m2=down"), 20 * MS)
+    metrics.refused("billing", Refusal(ErrorWord.TAKEN, "retry-after=7"), MS)
     samples = scraped(metrics)
     assert samples["lockd_refusals_total{class=billing,reason=noquorum}"] == 1
     assert samples["lockd_refusals_total{class=billing,reason=taken}"] == 1
@@ -210,7 +211,7 @@ def test_refusals_are_told_apart_by_the_first_word_of_the_error(metrics: Metrics
 def test_contention_and_outage_are_never_counted_as_each_other(
     metrics: Metrics, code: str, outcome: str
 ) -> None:
-    metrics.refused("jobs", Refusal(code, ""), MS)
+    metrics.refused("jobs", Refusal(ErrorWord(code), ""), MS)
     samples = scraped(metrics)
     for one in OUTCOMES:
         assert samples[f"lockd_wait_seconds_count{{class=jobs,outcome={one}}}"] == (one == outcome)
@@ -222,9 +223,11 @@ def test_a_wait_is_slow_above_its_own_objective_and_only_for_another_holder(
     for label in ("billing", "jobs"):
         metrics.granted(a_lease(label), 200 * MS)
         metrics.granted(a_lease(label), 201 * MS)
-        metrics.refused(label, Refusal("TIMEOUT", ""), 201 * MS)
-        metrics.refused(label, Refusal("NOQUORUM", ""), 9_000 * MS)
-        metrics.refused(label, Refusal("TAKEN", ""), 9_000 * MS)  # it did not wait: the masters were slow
+        metrics.refused(label, Refusal(ErrorWord.TIMEOUT, ""), 201 * MS)
+        metrics.refused(label, Refusal(ErrorWord.NOQUORUM, ""), 9_000 * MS)
+        metrics.refused(
+            label, Refusal(ErrorWord.TAKEN, ""), 9_000 * MS
+        )  # it did not wait: the masters were slow
     samples = scraped(metrics)
     assert samples["lockd_slow_waits_total{class=billing}"] == 2
     assert samples["lockd_slow_waits_total{class=jobs}"] == 0
@@ -237,7 +240,7 @@ def test_grants_refusals_and_slow_waits_of_a_scrape_are_of_one_instant(metrics: 
     for family in metrics.collect():
         found[family.name] = sum(sample.value for sample in family.samples)
         metrics.granted(a_lease(), 201 * MS)
-        metrics.refused("billing", Refusal("TIMEOUT", ""), 201 * MS)
+        metrics.refused("billing", Refusal(ErrorWord.TIMEOUT, ""), 201 * MS)
     assert found["lockd_slow_waits"] == found["lockd_grants"] + found["lockd_refusals"]
 
 
@@ -262,7 +265,7 @@ def test_held_leases_are_told_apart_by_how_many_masters_confirmed_them(metrics: 
 
 def test_the_canary_keeps_contention_and_outage_apart_and_says_when_it_last_worked(metrics: Metrics) -> None:
     assert "lockd_canary_last_success_timestamp_seconds" not in scraped(metrics)
-    metrics.canary(Refusal("NOQUORUM", ""), 3 * MS)
+    metrics.canary(Refusal(ErrorWord.NOQUORUM, ""), 3 * MS)
     metrics.canary_unreleased(4 * MS)
     assert "lockd_canary_last_success_timestamp_seconds" not in scraped(metrics)
     before_s = time.time()
@@ -276,11 +279,11 @@ def test_the_canary_keeps_contention_and_outage_apart_and_says_when_it_last_work
 
 def test_failures_of_the_canary_are_those_since_it_last_worked(metrics: Metrics) -> None:
     assert scraped(metrics)["lockd_canary_failures"] == 0
-    metrics.canary(Refusal("NOQUORUM", "m1=error-OOM"), 3 * MS)
+    metrics.canary(Refusal(ErrorWord.NOQUORUM, "m1=error-OOM"), 3 * MS)
     metrics.canary_unreleased(4 * MS)
     assert scraped(metrics)["lockd_canary_failures"] == 2
     assert metrics.canary_trouble == (2, "UNRELEASED", "its release was not confirmed")
-    metrics.canary(Refusal("NOQUORUM", "m1=error-OOM"), 3 * MS)
+    metrics.canary(Refusal(ErrorWord.NOQUORUM, "m1=error-OOM"), 3 * MS)
     assert metrics.canary_trouble == (3, "NOQUORUM", "NOQUORUM m1=error-OOM")
     metrics.canary(None, 5 * MS)
     assert scraped(metrics)["lockd_canary_failures"] == 0
@@ -290,8 +293,8 @@ def test_failures_of_the_canary_are_those_since_it_last_worked(metrics: Metrics)
 def test_refusals_about_leases_are_no_refusals_of_locks(metrics: Metrics) -> None:
     """Or an app that extends what is long over would look like an outage, or like contention."""
     before = scraped(metrics)
-    metrics.lease_refused("jobs", "extend", "NOQUORUM")
-    metrics.lease_refused("nobody configured it", "unlock", "NOTHELD")
+    metrics.lease_refused("jobs", "extend", ErrorWord.NOQUORUM)
+    metrics.lease_refused("nobody configured it", "unlock", ErrorWord.NOTHELD)
     changed = {
         name
         for name, value in scraped(metrics).items()
@@ -352,12 +355,12 @@ def test_a_master_shows_where_it_is_and_what_it_accepts(metrics: Metrics, config
     assert samples["lockd_master_clock_trusted{master=m1}"] == 0
 
 
-def test_a_word_that_this_file_does_not_know_is_counted_all_the_same(metrics: Metrics) -> None:
-    metrics.refused("billing", Refusal("NEWWORD", ""), 0)
+def test_a_word_that_is_not_counted_from_the_start_is_counted_all_the_same(metrics: Metrics) -> None:
+    metrics.refused("billing", Refusal(ErrorWord.NOTHELD, ""), 0)
     metrics.released(a_lease(), "handed on", 0)
     metrics.limit_refused("new_limit")
     samples = scraped(metrics)
-    assert samples["lockd_refusals_total{class=billing,reason=newword}"] == 1
+    assert samples["lockd_refusals_total{class=billing,reason=notheld}"] == 1
     assert samples["lockd_releases_total{class=billing,why=handed_on}"] == 1
     assert samples["lockd_limit_refusals_total{limit=new_limit}"] == 1
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lockd.client.deadlines import AgentClock
 from lockd.clock import boottime_ns
+from lockd.core.errors import ErrorWord
 from lockd.lockctl.errors import Lost, NotStarted, Refused, Unreachable
 from lockd.lockctl.run.link import ANSWER_WITHIN_S, Link
 from lockd.lockctl.run.terminal import say
@@ -86,7 +87,7 @@ def release(link: Link, lease: Lease) -> None:
         link.send([b"UNLOCK", lease.resource, lease.token])
         link.reply(ANSWER_WITHIN_S)
     except Refused as refused:
-        if refused.code in ("EXPIRED", "NOTHELD"):
+        if refused.code in (ErrorWord.EXPIRED, ErrorWord.NOTHELD):
             raise Lost(f"the command had ended, but its lease perhaps before it: {refused.text}") from refused
         say(f"the command has ended, its lock was not released ({refused}): it ends at its deadline")
     except Unreachable as why:

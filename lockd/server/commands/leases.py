@@ -2,6 +2,7 @@
 
 from lockd.clock import boottime_ns
 from lockd.config.model import Config, LockClass
+from lockd.core.errors import ErrorWord
 from lockd.core.flow import Place
 from lockd.core.values import Refusal
 from lockd.metrics.collector import Metrics
@@ -18,7 +19,7 @@ COMMANDS = Group()
 _TTL = Argument("ttl-ms", "integer")
 _LEASE = "map: token, fence, validity_ms, deadline_ns (CLOCK_BOOTTIME of this host)"
 _SPARE = "connections: all are in use, and this one is for what operators ask"
-_DENIED = Refusal("DENIED", "")
+_DENIED = Refusal(ErrorWord.DENIED, "")
 
 
 class Leases:
@@ -117,7 +118,7 @@ class Leases:
         refusal = _SPARE if no_room else self._quotas.refuse_lock(session.usage)
         if refusal is not None:
             self._incidents.limit_hit(refusal, session.peer)
-            self._metrics.refused(request.label, Refusal("LIMIT", refusal), 0)
+            self._metrics.refused(request.label, Refusal(ErrorWord.LIMIT, refusal), 0)
             session.answer(request.place, replies.error(f"LIMIT {refusal}"))
             if no_room:
                 # An app of root's: its pool would have this connection for the next LOCK, too.
@@ -193,5 +194,5 @@ class Leases:
         refusal = self._quotas.refuse_unknown_token(session.peer.uid, boottime_ns())
         if refusal is not None:
             self._incidents.limit_hit(refusal, session.peer)
-            self._incidents.lease_refused(command, resource, Refusal("LIMIT", refusal))
+            self._incidents.lease_refused(command, resource, Refusal(ErrorWord.LIMIT, refusal))
             raise BadRequest(f"LIMIT {refusal}")

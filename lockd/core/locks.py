@@ -458,9 +458,8 @@ class Locks:
         extension = Extension(
             lease.resource, lease.nonce, ttl_ms=ttl_ms, mark=lease.mark, proof=lease.proof,
             gone=lease.gone, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + timeout_ns,
-            settled=lambda ballot, at_ns: self._extended(lease, ballot, at_ns),
+            settled=lambda ballot, at_ns: self._extended(lease, ballot, at_ns), reply=reply,
         )  # fmt: skip
-        extension.reply = reply
         extension.missed = lambda ballot, at_ns: self._put_back(lease, ballot, at_ns)
         extension.gained_ns = self._masters.gained_ns()
         extension.put_to(self._masters.extend(extension))
@@ -640,9 +639,8 @@ class Locks:
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(
             resource, token, ttl_ms=ttl_ms, mark=b"", proof=None, gone=Gone(), quorum=self._quorum,
-            t1_ns=now_ns, until_ns=now_ns + timeout_ns, settled=settled,
+            t1_ns=now_ns, until_ns=now_ns + timeout_ns, settled=settled, reply=reply,
         )  # fmt: skip
-        extension.reply = reply
         extension.gained_ns = self._masters.gained_ns()
         extension.put_to(self._masters.extend(extension))
         self._watch(extension, timeout_ns)
@@ -739,9 +737,8 @@ class Locks:
         patient = why in ("app gone", "expired") and not (queue is not None and queue.waiters)
         release = Release(
             lease.resource, lease.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=lease.until_ns,
-            settled=settled, patient=patient,
+            settled=settled, patient=patient, reply=reply,
         )  # fmt: skip
-        release.reply = reply
         release.put_to(self._masters.release(release, lease.landed))
         if reply is not None:
             self._watch(release, self._timeout_ns)
@@ -782,9 +779,8 @@ class Locks:
         # TTL, and what is late could hit the next lease for which an app chose the same token.
         release = Release(
             resource, token, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
-            settled=settled, by_app=True,
+            settled=settled, by_app=True, reply=reply,
         )  # fmt: skip
-        release.reply = reply
         release.put_to(self._masters.release(release, (1 << self._limits.masters) - 1))
         self._watch(release, self._timeout_ns)
 

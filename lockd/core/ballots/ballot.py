@@ -52,7 +52,9 @@ class Ballot:
         "until_ns",
     )
 
-    def __init__(self, t1_ns: int, until_ns: int, settled: Callable[..., None]) -> None:
+    def __init__(
+        self, t1_ns: int, until_ns: int, settled: Callable[..., None], reply: Reply | None = None
+    ) -> None:
         self.t1_ns = t1_ns
         self.until_ns = until_ns
         self.settled = settled
@@ -61,7 +63,7 @@ class Ballot:
         self.pending = 0
         self.outcome: Enum | None = None
         self.silent: dict[int, str] = {}
-        self.reply: Reply | None = None
+        self.reply = reply
         """Who waits for the outcome, until they are answered; an Attempt's is its holder."""
 
     def done(self, lease: Extended | None) -> None:

@@ -6,6 +6,7 @@ from enum import Enum
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import HELD_OUT, MISSING, OTHERS, PUT_BACK, REFUSALS, YES, Ballot
 from lockd.core.ballots.gone import Gone
+from lockd.core.values import Reply
 
 
 class ExtensionOutcome(Enum):
@@ -59,8 +60,9 @@ class Extension(Ballot):
         t1_ns: int,
         until_ns: int,
         settled: "Callable[[Extension, int], None]",
+        reply: Reply | None = None,
     ) -> None:
-        super().__init__(t1_ns, until_ns, settled)
+        super().__init__(t1_ns, until_ns, settled, reply)
         self.resource = resource
         self.word = word
         self.ttl_ms = ttl_ms

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from lockd.core.ballots.ballot import Ballot
+from lockd.core.values import Reply
 
 
 class ReleaseOutcome(Enum):
@@ -51,8 +52,9 @@ class Release(Ballot):
         settled: "Callable[[Release, int], None]",
         by_app: bool = False,
         patient: bool = False,
+        reply: Reply | None = None,
     ) -> None:
-        super().__init__(t1_ns, until_ns, settled)
+        super().__init__(t1_ns, until_ns, settled, reply)
         self.resource = resource
         self.word = word
         self.by_app = by_app

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+from docs.readme_commands import table
 from lockd.core.membership import State
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -12,3 +13,8 @@ def test_its_table_of_states_of_a_master_has_all_of_them_and_no_other() -> None:
     [table] = re.findall(r"^\| state \| .*\n\|---\|---\|\n((?:\|.*\n)+)", README, re.M)
     assert sorted(re.findall(r"^\| `([a-z_]+)` \| \S", table, re.M)) == sorted(State)
     assert len(table.splitlines()) == len(State)
+
+
+def test_its_table_of_commands_is_what_their_descriptors_say() -> None:
+    """`make readme-commands` writes it."""
+    assert table() in README

@@ -44,7 +44,8 @@ class Command:
 
     in_order: it waits until all before it are answered, since it changes how replies are written, or ends
     them. ends_multi: it is run also in a MULTI. brings_no_loss: it is run also while its connection has a
-    loss to be told of. listed: COMMAND tells of it.
+    loss to be told of. listed: COMMAND tells of it. promise: the README's words for its reply, in Markdown;
+    none where it is as in Redis.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Command:
     ends_multi: bool = False
     brings_no_loss: bool = False
     listed: bool = True
+    promise: str = ""
     since: str = SINCE
 
     def accepts(self, word_count: int) -> bool:

@@ -71,6 +71,7 @@ class Leases:
                 Argument("notify", "pure-token", token="NOTIFY", optional=True),
             ),
             key_access=("RW", "access", "insert"),
+            promise="map: `token`, `fence`, `validity_ms`, `deadline_ns`",
         )
     )
     def _lock(self, session: Session, words: list[bytes]) -> None:
@@ -138,6 +139,11 @@ class Leases:
             (RESOURCE, Argument("token")),
             key_access=("RW", "delete"),
             brings_no_loss=True,
+            promise=(
+                "`1`, once a quorum has confirmed it: from then on anybody gets it. When masters don't "
+                "answer, `1` after `timeouts.master_ms`: they are told when they are back, and forget it "
+                "at its TTL in any case"
+            ),
         )
     )
     def _unlock(self, session: Session, words: list[bytes]) -> None:
@@ -160,6 +166,7 @@ class Leases:
             (RESOURCE, Argument("token"), _TTL),
             key_access=("RW", "access", "update"),
             brings_no_loss=True,
+            promise="as `LOCK`; never shortens. `fence` is nil when another agent granted it",
         )
     )
     def _extend(self, session: Session, words: list[bytes]) -> None:

@@ -54,6 +54,10 @@ class Listings:
             "is free",
             (RESOURCE,),
             key_access=("RO", "access"),
+            promise=(
+                "nil when free, else map: `resource`, `holder` (start of the token), `host`, `pid`, "
+                "`uid`, `ttl_ms`, `held_ms`, `masters`, `of`, `quorum`. `DENIED` where you may not look"
+            ),
         )
     )
     def _ask_holder(self, session: Session, words: list[bytes]) -> None:
@@ -73,6 +77,11 @@ class Listings:
             (
                 Argument("pattern", "pattern", optional=True),
                 Argument("local", "pure-token", token="LOCAL", optional=True),
+            ),
+            promise=(
+                "list of such maps, over all masters, of the leases that you may see (a glob as Redis "
+                "reads it, of 128 bytes; 10,000 leases at most); `LOCAL`: this host's, without `host` "
+                "and `quorum`, and with `class`, `fence`, `detached`, `lost`, `waiters`"
             ),
         )
     )
@@ -96,6 +105,10 @@ class Listings:
             ("readonly", "noscript", "stale"),
             "Lists the masters: which of them have a vote, and why the others don't.",
             "array of maps: name, address, state, vote, reason, rtt_us, clock_offset_us, version, max_ttl_ms",
+            promise=(
+                "list of maps: `name`, `address`, `state`, `vote`, `reason`, `rtt_us`, "
+                "`clock_offset_us`, `version`, `max_ttl_ms`"
+            ),
         )
     )
     def _ask_masters(self, session: Session, words: list[bytes]) -> None:

@@ -59,6 +59,10 @@ class Operators:
             "integer: on how many masters it was deleted",
             (RESOURCE, Argument("id", token="HOLDER", optional=True)),
             key_access=("RW", "delete"),
+            promise=(
+                "operators on this host, not in a container on it: how many masters had it removed. "
+                "Always logged with who, what, whose"
+            ),
         )
     )
     def _force_release(self, session: Session, words: list[bytes]) -> None:
@@ -93,6 +97,10 @@ class Operators:
                 ),
                 _WRITER,
             ),
+            promise=(
+                "operators: map `status` (`formed`, `recovered`, `upgraded`; `already`; `waiting`: ask "
+                "again), `remaining_ms`, `total_ms`"
+            ),
         )
     )
     def _form(self, session: Session, words: list[bytes]) -> None:
@@ -110,6 +118,10 @@ class Operators:
             "Gives a blank master its vote a max TTL after the others were told, or one that was away.",
             f"map: status (admitted, updated, already or waiting), {_PROGRESS}",
             (Argument("name"), _WRITER),
+            promise=(
+                "operators: map `status` (`admitted`, `updated`; `already`; `waiting`: ask again), "
+                "`remaining_ms`, `total_ms`"
+            ),
         )
     )
     def _admit(self, session: Session, words: list[bytes]) -> None:

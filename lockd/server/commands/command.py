@@ -40,7 +40,7 @@ class Command:
 
     `arity` counts the command's own words too and is negative when it is the least. `key_access` says in
     flags of Redis what it does to its first argument, if that is a resource. `reply` is what success returns.
-    Who may not be an operator is refused a command with the flag `admin`.
+    What has the flag `admin` is for operators only.
 
     in_order: it waits until all before it are answered, since it changes how replies are written, or ends
     them. ends_multi: it is run also in a MULTI. brings_no_loss: it is run also while its connection has a

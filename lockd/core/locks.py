@@ -563,8 +563,9 @@ class Locks:
         else:
             extension.refused(refusal)
             if now_ns < lease.spared_until_ns:
-                # It was asked when the clocks were not understood yet, and there is little time left.
-                self._look_again(lease, now_ns)
+                # It was asked when the clocks were not understood yet, and there is little time left. Not at
+                # once: where no master is up, that settles at once too, and would go round.
+                self._look_again(lease, now_ns + self._limits.backoff_first_ms * NS_PER_MS)
 
     def clocks_moved(self, now_ns: int) -> None:
         """Masters' clocks have gained on this host's: where a quorum's did, it stood still, or they were set.

@@ -6,6 +6,7 @@ To an agent both look alike: what its host does not count, the clocks of the mas
 import pytest
 
 from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.extension import Extension
 from lockd.core.clocks import Clocks
 from lockd.core.leases import Loss, Standing
 from tests.unit.fleet_model import MS, Host, Master, Time, beside
@@ -385,3 +386,18 @@ def test_a_try_that_began_after_the_jump_was_seen_is_granted(host):
     app = host.locked(ttl_ms=10_000)
     assert app.code == "granted"
     assert len(host.asked(Attempt)) == 1
+
+
+def test_what_nobody_can_be_asked_for_is_not_asked_for_round_and_round(host):
+    """While little time is left it is tried again and again, and with no master up each try is over at
+    once."""
+    app = host.locked(ttl_ms=10_000)
+    stand_still(host, 9 * S)
+    for master in EVERYONE:
+        host.fleet.probe(master)
+    assert host.time.now_ns < app.held.spared_until_ns
+    for master in EVERYONE:
+        host.fleet.break_off(master)
+    before = len(host.asked(Extension))
+    host.pass_ms(200)
+    assert 0 < len(host.asked(Extension)) - before <= 200 // host.locks._limits.backoff_first_ms + 1

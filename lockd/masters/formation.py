@@ -56,20 +56,19 @@ async def form(
         return Progress("already")
     # In one order on all hosts: of two agents that form it at once, one stops at the first that they share.
     links = sorted(fleet.links, key=lambda link: link.master.name)
-    others = [link for link in links if link.state is not State.BLANK or not link.introduced]
-    wrong = [link for link in others if not await _is_begun(fleet, link)]
+    blank = [link for link in links if link.state is State.BLANK and link.introduced]
+    begun = [link for link in links if link not in blank]
+    wrong = [link for link in begun if not await _is_begun(fleet, link)]
     if wrong:
         raise NotPossible(
             "a cluster is formed of blank masters that are all there, nothing was changed: "
             f"{_reasons(wrong)}{_way_back(fleet)}"
         )
-    blank = [link for link in links if link not in others]
     _refuse_twins(blank)
     if blank and not unused:
         wait = _wait(blank, fleet.config.max_ttl_ms)
         if wait.remaining_ms:
             return wait
-    begun = others
     if begun:
         await _let_others_finish(fleet)
         # Where one was used, the blank ones stay blank: it can be begun anew around those.

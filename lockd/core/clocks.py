@@ -158,7 +158,7 @@ class Clocks:
     """
 
     def __init__(self, masters: int, *, max_ttl_ms: int, allowance_ms: int) -> None:
-        self._quorum = masters // 2 + 1
+        self.quorum = masters // 2 + 1
         self._max_ttl_ms = max_ttl_ms
         self._settle_ns = settle_ns(max_ttl_ms)
         self._allowance_ns = allowance_ms * NS_PER_MS
@@ -264,7 +264,7 @@ class Clocks:
             self._end(doubt)
 
     def _end(self, doubt: Doubt) -> None:
-        still = doubt.stood_still(self._quorum)
+        still = doubt.stood_still(self.quorum)
         if still is not None:
             self._stood_still(doubt, still)
         else:
@@ -313,7 +313,7 @@ class Clocks:
         )  # fmt: skip
 
     def _quorum_has_lost(self, gains_ns: list[int]) -> int:
-        return sorted(gains_ns)[self._quorum - 1] if len(gains_ns) >= self._quorum else 0
+        return sorted(gains_ns)[self.quorum - 1] if len(gains_ns) >= self.quorum else 0
 
     # Their time
 
@@ -347,7 +347,7 @@ class Clocks:
 
     def _off_the_median(self, watch: ClockWatch, now_ns: int) -> str | None:
         offsets = self._fresh_offsets(now_ns)
-        if len(offsets) < self._quorum:
+        if len(offsets) < self.quorum:
             return "clock can't be compared: fewer than a quorum of masters seen"
         off_ns = watch.offset_ns - int(median(offsets))
         if abs(off_ns) <= self._allowance_ns:

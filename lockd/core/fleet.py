@@ -57,7 +57,6 @@ class Fleet(Generic[AnyLink]):
         self.fence_most = SANE_MOST
         self.looked = False
         self._spell = speller
-        self.quorum = len(configured.names) // 2 + 1
         self._gained_ns = clocks.gained_ns
         self._in_doubt = False
         self._up: tuple[AnyLink, ...] = ()
@@ -201,7 +200,7 @@ class Fleet(Generic[AnyLink]):
     def _look_for_admission(self, link: AnyLink, now_ns: int) -> None:
         others = [o.facts.identity for o in self.links if o is not link and o.facts is not None]
         shown = [identity for identity in others if identity is not None]
-        link.elsewhere.look(self.name(link.index), shown, self.quorum, now_ns)
+        link.elsewhere.look(self.name(link.index), shown, self.clocks.quorum, now_ns)
 
     def weigh(self, now_ns: int) -> None:
         """Who has a vote now."""
@@ -246,7 +245,7 @@ class Fleet(Generic[AnyLink]):
         return self.electorate.own_clock
 
     def _has_looked(self) -> bool:
-        if self.voting().bit_count() >= self.quorum:
+        if self.voting().bit_count() >= self.clocks.quorum:
             return True
         return all(self._is_known(link) for link in self.links)
 

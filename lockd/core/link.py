@@ -6,13 +6,14 @@ asked and not answered is asked again on the next one, in the same order, for as
 Before that, the master is told to close the old connection: commands that still lie in its buffers would
 otherwise run after those of the new one.
 
-A link is told what happens: `connects`, `inspected`, `introduce`, `heard`, `refused`, `broken`, `look`. What
+A link is told what happens: `connects`, `inspected`, `introduce`, `heard`, `broken`, `look`. What
 is to be sent it puts into `out`; what else it wants, whoever carries its bytes does for it (the methods that
 raise NotImplementedError). Time is an argument.
 """
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lockd.core.admission import Elsewhere, Numbered
@@ -28,8 +29,8 @@ from lockd.core.debts import Debts, is_debt
 from lockd.core.fences import is_right_counter, largest_sane, slot_of
 from lockd.core.identities import FORMAT, Identity
 from lockd.core.membership import BY_OTHERS, Facts, State
+from lockd.core.validity import NS_PER_MS
 
-NS_PER_MS = 1_000_000
 _VOTES = frozenset((Attempt, FenceRound, Extension, PutBack))
 _REFUSED = {NO_IDENTITY: "no_identity", TTL_TOO_LONG: "ttl_above_ceiling", MISCOUNTS: "miscounting"}
 _ADVICE = "wipe it and admit it again (see the runbook of LockMasterMiscounting)"
@@ -82,14 +83,12 @@ class Listener(Protocol):
     def weigh(self, now_ns: int) -> None: ...
 
 
-class Patience(Protocol):
+@dataclass(frozen=True, slots=True)
+class Patience:
     """How long a master may take: to answer before it is skipped, and before it is given up (rule 5)."""
 
-    @property
-    def timeout_ns(self) -> int: ...
-
-    @property
-    def dead_ns(self) -> int: ...
+    timeout_ns: int
+    dead_ns: int
 
 
 class Link:
@@ -193,24 +192,28 @@ class Link:
             if self._debts.is_quiet:
                 self.give_back_more(question[2])
         else:
-            self._in_flight.append(question)
-            self.out += (question[1], _NOTHING)
+            self._put(question)
         return True
 
     # Hearing
 
-    def heard(self, reply: Any, now_ns: int) -> int:
-        """The answer to the oldest question. Returns how long a vote took, for the metrics, and 0 where that
-        says nothing. Raises Nonsense, which no master of ours talks: to be passed to `talks_nonsense`."""
+    def heard(self, reply: Any, now_ns: int, *, is_error: bool = False) -> int:
+        """The answer to the oldest question; is_error: it is the text of an error.
+
+        Returns how long a vote took, for the metrics, and 0 where that says nothing. Raises Nonsense, for
+        what no master of ours says: to be passed to `talks_nonsense`.
+        """
         if not self._in_flight:
             raise Nonsense("it answers what was not asked")
         question, payload, sent_ns = self._in_flight.popleft()
         self._heard_ns = now_ns
         kind = question.__class__
         try:
-            if kind in _VOTES:
+            if is_error:
+                self._refused(question, payload, as_shown(reply), now_ns)
+            elif kind in _VOTES:
                 return self._voted(question, payload, sent_ns, reply, now_ns)
-            if kind is Release:
+            elif kind is Release:
                 self._released(question, payload, reply, now_ns)
             else:
                 question.take(reply)  # type: ignore[union-attr]  # it is no ballot
@@ -221,20 +224,6 @@ class Link:
             # nobody else's ballot.
             self._broke(question, failure, now_ns)
         return 0
-
-    def refused(self, error: str, now_ns: int) -> None:
-        """The oldest question was answered with an error."""
-        if not self._in_flight:
-            raise Nonsense("it answers what was not asked")
-        question, payload, _ = self._in_flight.popleft()
-        self._heard_ns = now_ns
-        if not isinstance(question, Ballot):
-            question.fail(as_shown(error))
-            return
-        try:
-            self._ballot_refused(question, payload, as_shown(error), now_ns)
-        except Exception as failure:
-            self._broke(question, failure, now_ns)
 
     def _voted(self, ballot: Any, payload: Any, sent_ns: int, reply: Any, now_ns: int) -> int:
         listener = self._listener
@@ -314,6 +303,12 @@ class Link:
             ballot.answered(self.index, MISCOUNTS, 0, False, now_ns)
         else:
             self._unanswered(ballot, "fence counter is wrong", now_ns)
+
+    def _refused(self, question: Ballot | Call, payload: Any, error: str, now_ns: int) -> None:
+        if isinstance(question, Ballot):
+            self._ballot_refused(question, payload, error, now_ns)
+        else:
+            question.fail(error)
 
     def _ballot_refused(self, ballot: Ballot, payload: Any, error: str, now_ns: int) -> None:
         if self._debts.was_answered(ballot):

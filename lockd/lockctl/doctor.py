@@ -22,9 +22,8 @@ from lockd import __version__
 from lockd.clock import boottime_ns
 from lockd.core.errors import ErrorWord
 from lockd.core.slewing import MOST_PPM
+from lockd.core.validity import NS_PER_MS
 from lockd.lockctl.errors import Refused, Unreachable
-
-NS_PER_MS = 1_000_000
 
 SLOW_PING_US = 100_000
 # A quarter of the agent's usual patience with a master, 250 ms.

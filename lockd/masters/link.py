@@ -19,6 +19,7 @@ from lockd.core.answers import Nonsense
 from lockd.core.clocks import ClockWatch
 from lockd.core.fences import SANE_MOST
 from lockd.core.membership import State
+from lockd.core.validity import NS_PER_MS
 from lockd.masters import handshake, replies, scripts
 from lockd.masters.failures import MasterError, Unfit
 from lockd.masters.framing import DELETED, LONGEST_BYTES, Framing, is_one_vote
@@ -52,14 +53,6 @@ class Call:
             self.future.exception()  # seen: several may fail together, and only the first is waited for
 
 
-class Patience:
-    """core.link.Patience, as it is configured."""
-
-    def __init__(self, config: Config) -> None:
-        self.timeout_ns = config.timeouts.master_ms * 1_000_000
-        self.dead_ns = config.timeouts.dead_ms * 1_000_000
-
-
 def _electorate_as_sent(word: str) -> bytes:
     return scripts.bulk(word.encode())
 
@@ -86,7 +79,9 @@ class Link(link.Link, asyncio.Protocol):
         probed_after: Callable[[int], None],
     ) -> None:
         """voted_after, probed_after: told how long votes and looks at its clock took, in ns."""
-        super().__init__(index, listener, watch, Patience(config), _electorate_as_sent)
+        timeouts = config.timeouts
+        patience = link.Patience(timeouts.master_ms * NS_PER_MS, timeouts.dead_ms * NS_PER_MS)
+        super().__init__(index, listener, watch, patience, _electorate_as_sent)
         self.master = config.masters[index]
         self.round_trip_ns = 0
         self._config = config
@@ -167,7 +162,7 @@ class Link(link.Link, asyncio.Protocol):
             # Read anew for each: what is granted must still be valid now, not when the chunk began (rule 1).
             now_ns = clock_gettime_ns(CLOCK_BOOTTIME)
             if reply.__class__ is hiredis.ReplyError:
-                self.refused(str(reply), now_ns)
+                heard(str(reply), now_ns, is_error=True)
             else:
                 took_ns = heard(reply, now_ns) or took_ns
         else:

@@ -22,7 +22,7 @@ from lockd.core.changes.steps import (
     Write,
 )
 from lockd.core.membership import State
-from tests.sim.link import CONNECT_NS, Link, Patience
+from tests.sim.link import CONNECT_NS, PATIENCE, Link
 from tests.sim.master import ERROR, HANG_UP, LOST
 from tests.sim.network import Connection
 from tests.sim.world import MS
@@ -47,7 +47,7 @@ class Carrier:
         self._by_user = by_user
         self._ended = ended
         new_id = lambda: f"{agent.dice.getrandbits(128):032x}"  # noqa: E731
-        ground = Ground(agent.fleet, max_ttl_ms, Patience.dead_ns, agent.boot_ns, new_id)
+        ground = Ground(agent.fleet, max_ttl_ms, PATIENCE.dead_ns, agent.boot_ns, new_id)
         self._steps = change(ground)
 
     def begin(self) -> None:

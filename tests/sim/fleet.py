@@ -61,7 +61,6 @@ class Fleet(fleet.Fleet[Link]):
         self.open_tries: set[bytes] = set()
         clocks = Clocks(len(masters), max_ttl_ms=max_ttl_ms, allowance_ms=ALLOWANCE_MS)
         configured = Configured(CLUSTER, tuple(master.name for master in masters))
-        self.clocks = clocks
         super().__init__(configured, clocks, _Unspelled(), lambda i: Link(agent, self, i, *paths[i]))
 
     # core.fleet: what it wants done

@@ -18,18 +18,12 @@ if TYPE_CHECKING:
     from tests.sim.agent import Agent
     from tests.sim.fleet import Fleet
 
+PATIENCE = link.Patience(timeout_ns=250 * MS, dead_ns=2_000 * MS)
 CONNECT_NS = 1_000 * MS
 PROBE_NS = 1_000 * MS
 LOOK_NS = 50 * MS
 CLOSER_NS = 100 * MS
 INSPECT_EVERY = 5
-
-
-class Patience:
-    """core.link.Patience."""
-
-    timeout_ns = 250 * MS
-    dead_ns = 2_000 * MS
 
 
 class Call:
@@ -48,7 +42,7 @@ class Link(link.Link):
     """The link to one master. Its questions are ballots, and the words of calls."""
 
     def __init__(self, agent: Agent, fleet: Fleet, index: int, there: Path, back: Path) -> None:
-        super().__init__(index, fleet, fleet.clocks.watches[index], Patience(), str.encode)
+        super().__init__(index, fleet, fleet.clocks.watches[index], PATIENCE, str.encode)
         self.connection: Connection | None = None
         self._agent = agent
         self._there = there
@@ -65,7 +59,7 @@ class Link(link.Link):
         """What lies in the connection may still reach the master, whenever that is."""
         if self.connection is not None:
             self._agent.outbox.append((self.connection, (HANG_UP, None)))
-            self._lost("connection lost")
+            self._lost()
 
     def look_closer(self) -> None:
         if not self._looking_closer:
@@ -101,7 +95,7 @@ class Link(link.Link):
         if self.out and self.connection is not None:
             if not self._looking:
                 self._looking = True
-                self._agent.wake_after(Patience.timeout_ns + LOOK_NS // 2, self._look)
+                self._agent.wake_after(PATIENCE.timeout_ns + LOOK_NS // 2, self._look)
             for question, electorate in zip(self.out[::2], self.out[1::2], strict=True):
                 call = isinstance(question, tuple)
                 yield self.connection, question if call else ("ballot", question, electorate)
@@ -117,29 +111,26 @@ class Link(link.Link):
         if connection is not self.connection:
             return
         if message == LOST:
-            self._lost("connection lost")
+            self._lost()
             return
         answer, read_ns = message[2:]
         now_ns = self._agent.boot_ns()
         if message[0] == "time" or (message[0] == "ballot" and isinstance(answer, list) and len(answer) == 3):
             self._agent.heard(self.index, read_ns)
         try:
-            if answer == ERROR:
-                self.refused(ERROR, now_ns)
-            else:
-                self.heard(answer, now_ns)
+            self.heard(answer, now_ns, is_error=answer == ERROR)
         except Nonsense as nonsense:
             self.talks_nonsense(str(nonsense), now_ns)
         self.look_if_alive(now_ns)
 
-    def _lost(self, why: str) -> None:
+    def _lost(self) -> None:
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.agent_listens = False
         now_ns, was_introduced = self._agent.boot_ns(), self.introduced
-        self.broken(why, now_ns)
+        self.broken("connection lost", now_ns)
         if not was_introduced:
-            self.failed_to_connect(why, now_ns)
+            self.failed_to_connect("connection lost", now_ns)
         self._agent.wake_after(self.rest_ns(self._agent.dice.random()), self.connect)
 
     # Connecting
@@ -201,8 +192,8 @@ class Link(link.Link):
         waits_ns = self.waits_ns(now_ns)
         if waits_ns:
             self._looking = True
-            late = waits_ns > Patience.timeout_ns
-            self._agent.wake_after(LOOK_NS if late else Patience.timeout_ns, self._look)
+            late = waits_ns > PATIENCE.timeout_ns
+            self._agent.wake_after(LOOK_NS if late else PATIENCE.timeout_ns, self._look)
 
     def _attend(self, connection: Connection) -> None:
         """Sample its clock every second, and look who it is every five."""

@@ -1,23 +1,16 @@
 """Before a cluster is formed or a master admitted, its masters are looked at again."""
 
 import asyncio
-from typing import Any
 from unittest.mock import Mock
 
-from lockd.config.model import Config
 from lockd.core.membership import State
 from lockd.masters.changes import look_again
 from lockd.masters.fleet import Fleet
+from tests.unit.real_fleet import a_fleet
 
 
 def blank_fleet(connect_ms: int) -> Fleet:
-    masters = [{"name": f"m{n}", "address": f"127.0.0.1:{n}"} for n in (1, 2, 3)]
-    config = Config.model_validate(
-        {"cluster": "test", "masters": masters, "timeouts": {"connect_ms": connect_ms}}
-    )
-    nothing: Any = lambda *_: None  # noqa: E731
-    gauge: Any = Mock()
-    fleet = Fleet(config, gauge, nothing, nothing, nothing)
+    fleet = a_fleet(connect_ms=connect_ms)
     for link in fleet.links:
         link.state = State.BLANK
         link.inspect_now = Mock(side_effect=lambda: asyncio.sleep(0))  # type: ignore[method-assign]

@@ -3,12 +3,10 @@
 import asyncio
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from lockd.clock import slewed_by_now_ns
-from lockd.config.model import Config
 from lockd.core.admission import Numbered
 from lockd.core.clocks import Clocks
 from lockd.core.electorate import Electorate
@@ -17,6 +15,7 @@ from lockd.core.membership import State
 from lockd.core.slewing import Reading, Slewing
 from lockd.masters.fleet import Fleet
 from lockd.server.commands.operators import Operators
+from tests.unit.real_fleet import a_fleet
 
 S = 1_000_000_000
 
@@ -74,14 +73,6 @@ def test_no_vote_rests_on_a_clock_that_is_slewed_too_fast_and_it_is_the_clock_th
     electorate.weigh([State.UP] * 3, identities, 100)
     assert (electorate.voting, electorate.barred) == (0, 0b111)
     assert "slewed" in (electorate.distrust[0] or "")
-
-
-def a_fleet() -> Fleet:
-    masters = [{"name": f"m{n}", "address": f"127.0.0.1:{n}"} for n in (1, 2, 3)]
-    config = Config.model_validate({"cluster": "test", "masters": masters})
-    nothing: Any = lambda *_: None  # noqa: E731
-    gauge: Any = Mock()
-    return Fleet(config, gauge, nothing, nothing, nothing)
 
 
 def slew(fleet: Fleet, ppm: int, from_s: int, to_s: int) -> None:

@@ -43,7 +43,7 @@ class Ground:
 
     @property
     def quorum(self) -> int:
-        return self.fleet.quorum
+        return self.fleet.clocks.quorum
 
     def name(self, link: Link) -> str:
         return self.fleet.name(link.index)

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from lockd.client.deadlines import AgentClock
 from lockd.clock import boottime_ns
 from lockd.core.errors import ErrorWord
+from lockd.core.validity import NS_PER_MS
 from lockd.lockctl.errors import Lost, NotStarted, Refused, Unreachable
 from lockd.lockctl.run.link import ANSWER_WITHIN_S, Link
 from lockd.lockctl.run.terminal import say
-
-NS_PER_MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

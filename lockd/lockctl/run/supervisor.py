@@ -8,9 +8,10 @@ import signal
 from enum import Enum
 
 from lockd.clock import boottime_ns
+from lockd.core.validity import NS_PER_MS
 from lockd.lockctl.run.descendants import Sent
 from lockd.lockctl.run.keeper import Command, cannot_be_ended
-from lockd.lockctl.run.lease import NS_PER_MS, Lease, kill_margin_ns, term_margin_ns
+from lockd.lockctl.run.lease import Lease, kill_margin_ns, term_margin_ns
 from lockd.lockctl.run.link import Link
 from lockd.lockctl.run.signals import FORWARDED, Signals
 from lockd.lockctl.run.terminal import Terminal, say

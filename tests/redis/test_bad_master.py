@@ -323,7 +323,7 @@ def test_a_master_with_one_wrong_counter_is_none_that_an_admitted_one_begins_fro
         others = world.fleet.links[:4]
         readings = await asyncio.gather(*(changes.counters_of(link) for link in others))
         most = world.fleet.clocks.largest_sane_fence(boottime_ns())
-        counters = highest_counters(readings, world.fleet.quorum, most)
+        counters = highest_counters(readings, world.fleet.clocks.quorum, most)
         assert counters[slot_of(R)] >= counter
         assert max(counters.values()) < now() + COUNTER_AHEAD_US
 

@@ -57,7 +57,7 @@ class Operator:
 
     def _change(self, agent: Agent) -> Change | None:
         fleet = agent.fleet
-        if sum(_is(link, State.UP) for link in fleet.links) >= fleet.quorum:
+        if sum(_is(link, State.UP) for link in fleet.links) >= fleet.clocks.quorum:
             self._unused = False
             link = next((link for link in fleet.links if self._is_seen_to(agent, link)), None)
             return None if link is None else partial(admit, name=fleet.name(link.index))

@@ -41,7 +41,7 @@ ADMISSION = "lockd/core/admission.py"
 ADMITTING = "lockd/core/changes/admitting.py"
 FORMING = "lockd/core/changes/forming.py"
 CLOCKS = "lockd/core/clocks.py"
-ELECTORATE = "lockd/core/electorate.py"
+VOTERS = "lockd/core/voters.py"
 IDENTITIES = "lockd/core/identities.py"
 DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
@@ -280,7 +280,7 @@ MUTATIONS = (
             ),
             # Nor has it a ceiling.
             Edit(MEMBERSHIP, "sorted(ceilings_ms, reverse=True)", "sorted(ceilings_ms or [1], reverse=True)"),
-            Edit(ELECTORATE, "if state in (State.UP, State.STALLED) and not together & bit:", "if False:"),
+            Edit(VOTERS, "if state in (State.UP, State.STALLED) and not together & bit:", "if False:"),
             Edit(
                 SCRIPTS,
                 "        if self.electorate != electorate:\n            return -1, 0\n        if ttl_ms > self.max_ttl_ms:\n            return -2, self.max_ttl_ms\n        fence",

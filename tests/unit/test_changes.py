@@ -341,6 +341,6 @@ def test_a_number_that_is_on_too_few_lets_nobody_in() -> None:
 @pytest.mark.parametrize("change", [UNUSED, partial(recover, known={}), ADMIT])
 def test_nothing_is_changed_by_a_clock_that_is_slewed(change: Any) -> None:
     agent = Agent(blank(3))
-    agent.fleet.electorate.own_clock = "slewed"
+    agent.fleet.voters.own_clock = "slewed"
     with pytest.raises(OwnClockIsWrong):
         next(agent.begin(change))

@@ -109,7 +109,7 @@ class StopSignals:
         self.count += 1
 
 
-class Agent(Child):
+class AgentProcess(Child):
     """The agent as a child, and a connection to it."""
 
     def __init__(self, config_path: Path, socket_path: Path, log_path: Path) -> None:
@@ -149,7 +149,7 @@ class DevCluster:
         self._binary = binary
         self._view = view
         self._signals = signals
-        self._agent = Agent(home.config_path, config.socket.path, home.log_folder / "agent.log")
+        self._agent = AgentProcess(home.config_path, config.socket.path, home.log_folder / "agent.log")
         self._masters = [
             LocalMaster(
                 master.name,

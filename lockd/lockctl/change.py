@@ -13,7 +13,7 @@ from typing import IO, Any, Protocol
 
 import click
 
-from lockd.lockctl.agent import Agent
+from lockd.lockctl.agent import AgentClient
 from lockd.lockctl.failures import Status
 from lockd.lockctl.printing import json_option, print_holder, print_json
 from lockd.text import shown, shown_ms
@@ -30,7 +30,7 @@ REPORT_EVERY_S = 10.0
 @json_option
 @click.argument("resource")
 @click.pass_obj
-def force_release(agent: Agent, yes: bool, as_json: bool, resource: str) -> int:
+def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -> int:
     """Take RESOURCE from whoever holds it; shows who that is, and asks first. For operators.
 
     Its holder isn't stopped: on this host it is told, on another only when its lease can't be renewed. Make
@@ -123,7 +123,7 @@ def cluster() -> None:
 @writer_options
 @json_option
 @click.pass_obj
-def cluster_init(agent: Agent, unused: bool, writer: Writer, as_json: bool) -> None:
+def cluster_init(agent: AgentClient, unused: bool, writer: Writer, as_json: bool) -> None:
     """Make the masters of the configuration, all of them blank, a cluster. For operators.
 
     Masters that were wiped look like new ones, so a max TTL and a little more is waited out first: until then
@@ -137,7 +137,7 @@ def cluster_init(agent: Agent, unused: bool, writer: Writer, as_json: bool) -> N
 @writer_options
 @json_option
 @click.pass_obj
-def cluster_recover(agent: Agent, writer: Writer, as_json: bool) -> None:
+def cluster_recover(agent: AgentClient, writer: Writer, as_json: bool) -> None:
     """Start anew with the masters that have their data, when so many lost theirs that no quorum is left. For
     operators.
 
@@ -154,7 +154,7 @@ def cluster_recover(agent: Agent, writer: Writer, as_json: bool) -> None:
 @writer_options
 @json_option
 @click.pass_obj
-def cluster_upgrade(agent: Agent, writer: Writer, as_json: bool) -> None:
+def cluster_upgrade(agent: AgentClient, writer: Writer, as_json: bool) -> None:
     """Bring identities of masters that an earlier version has written to the present format. For operators.
 
     All masters must be there. What is held stays held. It may be interrupted and done again.
@@ -172,7 +172,7 @@ def master() -> None:
 @json_option
 @click.argument("name")
 @click.pass_obj
-def master_admit(agent: Agent, writer: Writer, as_json: bool, name: str) -> None:
+def master_admit(agent: AgentClient, writer: Writer, as_json: bool, name: str) -> None:
     """Give the blank master NAME (new, wiped or replaced in place) its vote. For operators.
 
     First the others are told its new number, so that its old machine finds no quorum any more. Then a max TTL
@@ -193,7 +193,7 @@ _DONE_TEXTS = {
 }
 
 
-def _change_masters(agent: Agent, words: Sequence[str], what: str, as_json: bool) -> None:
+def _change_masters(agent: AgentClient, words: Sequence[str], what: str, as_json: bool) -> None:
     """Ask again and again until the wait is over, and show how it goes on."""
     with wait_view(what) as view:
         while (progress := agent.ask(*words))["status"] == "waiting":

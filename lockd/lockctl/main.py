@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from lockd import __version__
-from lockd.lockctl.agent import Agent
+from lockd.lockctl.agent import AgentClient
 from lockd.lockctl.change import cluster, force_release, master
 from lockd.lockctl.errors import CannotExecute, Lost, Refused, Unreachable
 from lockd.lockctl.failures import Status, report
@@ -83,7 +83,7 @@ def main(ctx: click.Context, socket_path: str) -> None:
 
     A RESOURCE is the name of what is locked, as backup or invoice:42.
     """
-    ctx.obj = Agent(socket_path)
+    ctx.obj = AgentClient(socket_path)
 
 
 for _command in (

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from lockd.health import LOSS_IS_NEWS_MS, Facts, Level, Verdict, availability, safety
-from lockd.lockctl.agent import Agent, Row
+from lockd.lockctl.agent import AgentClient, Row
 from lockd.lockctl.errors import Refused, Unreachable
 from lockd.lockctl.locks import duration_option
 from lockd.lockctl.printing import json_option, print_json
@@ -105,7 +105,7 @@ class Look:
 @click.option("--once", is_flag=True, help="Print it once. So it is without a terminal.")
 @json_option
 @click.pass_obj
-def top(agent: Agent, interval_ms: int, once: bool, as_json: bool) -> None:
+def top(agent: AgentClient, interval_ms: int, once: bool, as_json: bool) -> None:
     """Masters, classes, held leases and waiters of this host, live, with the verdict on top: are locks
     available, are they safe?
 
@@ -127,7 +127,7 @@ def _print_once(look: Look) -> None:
     console.print(Screen(console).picture(look, None, rows=None))
 
 
-def _watch(agent: Agent, interval_s: float) -> None:
+def _watch(agent: AgentClient, interval_s: float) -> None:
     from rich.console import Console
     from rich.live import Live
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from lockd.lockctl.agent import Agent, Row
+from lockd.lockctl.agent import AgentClient, Row
 from lockd.lockctl.failures import Status
 from lockd.lockctl.printing import (
     Column,
@@ -68,7 +68,7 @@ _MASTER_COLUMNS: tuple[Column, ...] = (
 @json_option
 @click.argument("resource")
 @click.pass_obj
-def holder(agent: Agent, as_json: bool, resource: str) -> int:
+def holder(agent: AgentClient, as_json: bool, resource: str) -> int:
     """Say who holds RESOURCE, and on how many masters. Exit status 1 when it is free."""
     held = agent.ask("HOLDER", resource)
     if as_json:
@@ -85,7 +85,7 @@ def holder(agent: Agent, as_json: bool, resource: str) -> int:
 @click.option("--local", is_flag=True, help="Only what this host's agent has granted, with more about it.")
 @click.argument("pattern", default="*")
 @click.pass_obj
-def locks(agent: Agent, as_json: bool, local: bool, pattern: str) -> None:
+def locks(agent: AgentClient, as_json: bool, local: bool, pattern: str) -> None:
     """List what is locked, on all hosts: resources that match the glob PATTERN, or all of them.
 
     Shown are leases of classes that you may lock, and your own; to operators all.
@@ -104,7 +104,7 @@ def locks(agent: Agent, as_json: bool, local: bool, pattern: str) -> None:
 @click.command(short_help="List the masters and their votes.")
 @json_option
 @click.pass_obj
-def masters(agent: Agent, as_json: bool) -> None:
+def masters(agent: AgentClient, as_json: bool) -> None:
     """List the masters: which of them have a vote, and why the others have none."""
     rows: list[Row] = agent.ask("MASTERS")
     if as_json:
@@ -118,7 +118,7 @@ def masters(agent: Agent, as_json: bool) -> None:
 @click.command(short_help="Ask the agent for a sign of life.")
 @json_option
 @click.pass_obj
-def ping(agent: Agent, as_json: bool) -> None:
+def ping(agent: AgentClient, as_json: bool) -> None:
     """Ask the agent for a sign of life, and say how long it took."""
     agent.ask("PING")  # the first one loads what asking needs
     started_ns = time.monotonic_ns()
@@ -139,7 +139,7 @@ def ping(agent: Agent, as_json: bool) -> None:
     help="The agent's configuration, to compare with what the agent and the masters have.",
 )
 @click.pass_obj
-def doctor(agent: Agent, as_json: bool, config_path: str | None) -> int:
+def doctor(agent: AgentClient, as_json: bool, config_path: str | None) -> int:
     """Check everything that can be checked from here, and say what to do about what isn't well.
 
     Locks and releases a resource of its own, lockctl-doctor:HOST:PID, to see that it works. Exit status 0:

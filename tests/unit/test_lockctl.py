@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lockd.lockctl import locks as lockctl_locks
-from lockd.lockctl.agent import Agent
+from lockd.lockctl.agent import AgentClient
 from lockd.lockctl.change import WaitLines
 from lockd.lockctl.errors import Lost, Refused, Unreachable
 from lockd.lockctl.failures import Status
@@ -36,7 +36,7 @@ def type_(monkeypatch: pytest.MonkeyPatch, asked: list[tuple[Any, ...]]) -> Call
     """Type a command line; `answers` are those of the agent, by command. An exception is raised."""
 
     def run(line: str, answers: Answers | None = None, **options: Any) -> Result:
-        def ask(agent: Agent, *words: Any, within_s: float = 0) -> Any:
+        def ask(agent: AgentClient, *words: Any, within_s: float = 0) -> Any:
             asked.append(words)
             answer = (answers or {})[words[0]]
             answer = answer.pop(0) if isinstance(answer, list) and words[0] in ("FORM", "ADMIT") else answer
@@ -44,7 +44,7 @@ def type_(monkeypatch: pytest.MonkeyPatch, asked: list[tuple[Any, ...]]) -> Call
                 raise answer
             return answer
 
-        monkeypatch.setattr(Agent, "ask", ask)
+        monkeypatch.setattr(AgentClient, "ask", ask)
         return CliRunner().invoke(main, line.split(), **options)
 
     return run

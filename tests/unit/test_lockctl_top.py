@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from lockd.health import LOSS_IS_NEWS_MS
-from lockd.lockctl.agent import Agent
+from lockd.lockctl.agent import AgentClient
 from lockd.lockctl.errors import Unreachable
 from lockd.lockctl.failures import Status
 from lockd.lockctl.main import main
@@ -75,12 +75,12 @@ def type_(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Type `lockctl top` with these words, without a terminal."""
 
     def run(words: str, found: Answers | Exception) -> Result:
-        def ask(agent: Agent, *words: Any, within_s: float = 0) -> Any:
+        def ask(agent: AgentClient, *words: Any, within_s: float = 0) -> Any:
             if isinstance(found, Exception):
                 raise found
             return found[" ".join(words)]
 
-        monkeypatch.setattr(Agent, "ask", ask)
+        monkeypatch.setattr(AgentClient, "ask", ask)
         return CliRunner().invoke(main, ["top", *words.split()])
 
     return run

@@ -14,7 +14,7 @@ from typing import IO, Any, Protocol
 import click
 
 from lockd.lockctl.agent import AgentClient
-from lockd.lockctl.failures import Status
+from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.printing import json_option, print_holder, print_json
 from lockd.text import shown, shown_ms
 
@@ -40,7 +40,7 @@ def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -
     held = agent.ask("HOLDER", resource)
     if held is None:
         click.echo(f"lockctl: {shown(resource)} is free: there is nothing to release", err=True)
-        return Status.NO
+        return ExitStatus.NO
     if not yes:
         print_holder(held, err=True)
         if not sys.stdin.isatty():
@@ -48,7 +48,7 @@ def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -
                 "nobody is there to ask: look at the holder above, and repeat this with --yes"
             )
         if not click.confirm("Release it by force?", err=True):
-            return Status.NO
+            return ExitStatus.NO
     deleted = agent.ask("FORCERELEASE", resource, "HOLDER", held["holder"])
     if as_json:
         print_json({"resource": resource, "holder": held["holder"], "deleted_on": deleted, "of": held["of"]})
@@ -56,7 +56,7 @@ def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -
         click.echo(
             f"released {shown(resource)}: {held['holder']} deleted on {deleted} of {held['of']} masters"
         )
-    return Status.DONE
+    return ExitStatus.DONE
 
 
 class Writer:

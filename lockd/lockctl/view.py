@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from lockd.lockctl.agent import AgentClient, Row
-from lockd.lockctl.failures import Status
+from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.printing import (
     Column,
     copies,
@@ -77,7 +77,7 @@ def holder(agent: AgentClient, as_json: bool, resource: str) -> int:
         click.echo(f"{shown(resource)} is free")
     else:
         print_holder(held)
-    return Status.NO if held is None else Status.DONE
+    return ExitStatus.NO if held is None else ExitStatus.DONE
 
 
 @click.command(short_help="List what is locked.")

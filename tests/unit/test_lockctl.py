@@ -15,7 +15,7 @@ from lockd.lockctl import locks as lockctl_locks
 from lockd.lockctl.agent import AgentClient
 from lockd.lockctl.change import WaitLines
 from lockd.lockctl.errors import Lost, Refused, Unreachable
-from lockd.lockctl.failures import Status
+from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.locks import Duration
 from lockd.lockctl.main import main
 from lockd.lockctl.printing import shown_us
@@ -105,7 +105,7 @@ def test_run_has_defaults(type_: Type, jobs: list[Job]) -> None:
 
 def test_run_without_dashes_says_where_they_go(type_: Type, jobs: list[Job]) -> None:
     done = type_("run r ls")
-    assert (done.exit_code, jobs) == (Status.USAGE, [])
+    assert (done.exit_code, jobs) == (ExitStatus.USAGE, [])
     assert "lockctl run RESOURCE -- COMMAND" in done.stderr
 
 
@@ -113,7 +113,7 @@ def test_run_without_dashes_says_where_they_go(type_: Type, jobs: list[Job]) -> 
     "line", ["run", "run r --", "lock", "unlock r", "no-such", "lock r --ttl soon", "--no-such"]
 )
 def test_a_wrong_command_line_gives_64(type_: Type, line: str) -> None:
-    assert type_(line).exit_code == Status.USAGE
+    assert type_(line).exit_code == ExitStatus.USAGE
 
 
 @pytest.mark.parametrize("line", ["--help", "run --help", "lock -h", "cluster init --help", "--version"])
@@ -126,7 +126,9 @@ def test_help_is_at_hand(type_: Type, line: str) -> None:
 def test_the_help_lists_every_exit_status(type_: Type) -> None:
     told = type_("--help").stdout + type_("run --help").stdout
     missing = [
-        status for status in Status if status is not Status.INTERRUPTED and f" {int(status)} " not in told
+        status
+        for status in ExitStatus
+        if status is not ExitStatus.INTERRUPTED and f" {int(status)} " not in told
     ]
     assert missing == []
 
@@ -157,7 +159,7 @@ def test_an_unlock_without_a_quorum_says_that_the_lease_ends_by_itself(type_: Ty
 
 
 def test_an_unreachable_agent_gives_69(type_: Type) -> None:
-    assert type_("ping", {"PING": Unreachable("it is away")}).exit_code == Status.UNREACHABLE
+    assert type_("ping", {"PING": Unreachable("it is away")}).exit_code == ExitStatus.UNREACHABLE
 
 
 def test_a_lost_lease_gives_76(type_: Type, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +168,7 @@ def test_a_lost_lease_gives_76(type_: Type, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(lockctl_locks, "run", lose)
     done = type_("run r -- true")
-    assert done.exit_code == Status.LOST
+    assert done.exit_code == ExitStatus.LOST
     assert "nobody renewed it" in done.stderr
 
 
@@ -238,12 +240,12 @@ def test_force_release_removes_only_what_was_shown(type_: Type, asked: list[Any]
 
 def test_force_release_of_what_another_has_taken_meanwhile_changes_nothing(type_: Type) -> None:
     answers = {"HOLDER": HELD, "FORCERELEASE": Refused("NOTHELD", "held by another", "FORCERELEASE")}
-    assert type_("force-release backup --yes", answers).exit_code == Status.NO
+    assert type_("force-release backup --yes", answers).exit_code == ExitStatus.NO
 
 
 def test_force_release_is_not_sent_when_nobody_can_be_asked(type_: Type, asked: list[Any]) -> None:
     done = type_("force-release backup", {"HOLDER": HELD}, input="y\n")
-    assert done.exit_code == Status.USAGE
+    assert done.exit_code == ExitStatus.USAGE
     assert [words[0] for words in asked] == ["HOLDER"]
 
 
@@ -313,6 +315,6 @@ def test_a_password_that_nobody_gives_is_a_mistake_in_the_command_line(
     type_: Type, asked: list[tuple[Any, ...]], line: str
 ) -> None:
     done = type_(line, FORMED)
-    assert done.exit_code == Status.USAGE
+    assert done.exit_code == ExitStatus.USAGE
     assert "password" in done.stderr
     assert asked == []

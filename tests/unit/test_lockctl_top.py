@@ -14,7 +14,7 @@ from rich.console import Console
 from lockd.health import LOSS_IS_NEWS_MS
 from lockd.lockctl.agent import AgentClient
 from lockd.lockctl.errors import Unreachable
-from lockd.lockctl.failures import Status
+from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.main import main
 from lockd.lockctl.top import CLASSES_SHOWN, LISTED_MOST, Look, Screen
 
@@ -238,5 +238,5 @@ def test_without_a_terminal_it_prints_once_and_uncoloured(type_: Callable[..., R
 @pytest.mark.parametrize("words", ["--once", "--json"])
 def test_for_scripts_an_agent_that_is_away_is_an_error(type_: Callable[..., Result], words: str) -> None:
     done = type_(words, Unreachable("it is away"))
-    assert done.exit_code == Status.UNREACHABLE
+    assert done.exit_code == ExitStatus.UNREACHABLE
     assert done.stdout == ""

@@ -13,7 +13,7 @@ from lockd.core.clocks import Clocks
 from lockd.core.fences import SANE_MOST
 from lockd.core.identities import Identity
 from lockd.core.link import Link
-from lockd.core.membership import Configured, Facts, Other, State, judge, longest_possible_ttl_ms
+from lockd.core.membership import Configured, MasterFacts, Other, State, judge, longest_possible_ttl_ms
 from lockd.core.slewing import Reading, Slewing
 from lockd.core.voters import Voters
 
@@ -168,7 +168,7 @@ class Fleet(Generic[AnyLink]):
         self.weigh(now_ns)
         self.changed(link)
 
-    def judge(self, link: AnyLink, facts: Facts) -> tuple[State, str]:
+    def judge(self, link: AnyLink, facts: MasterFacts) -> tuple[State, str]:
         others = [
             Other(self.name(other.index), other.facts.run_id, other.facts.identity)
             for other in self.links
@@ -179,7 +179,7 @@ class Fleet(Generic[AnyLink]):
             self.clocks.allow_for(self._longest_ttl_ms(link, facts))
         return state, reason
 
-    def _longest_ttl_ms(self, link: AnyLink, facts: Facts) -> int:
+    def _longest_ttl_ms(self, link: AnyLink, facts: MasterFacts) -> int:
         """Of a lease of any agent, by what the masters of this cluster allow."""
         of_all = [facts if other is link else other.facts for other in self.links]
         identities = [of.identity for of in of_all if of is not None and of.identity is not None]

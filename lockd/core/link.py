@@ -28,7 +28,7 @@ from lockd.core.clocks import ClockWatch
 from lockd.core.debts import Debts, is_debt
 from lockd.core.fences import is_right_counter, largest_sane, slot_of
 from lockd.core.identities import FORMAT, Identity
-from lockd.core.membership import BY_OTHERS, Facts, State
+from lockd.core.membership import BY_OTHERS, MasterFacts, State
 from lockd.core.validity import NS_PER_MS
 
 _VOTES = frozenset((Attempt, FenceRound, Extension, PutBack))
@@ -65,7 +65,7 @@ class Listener(Protocol):
 
     def state_changed(self, link: Any, now_ns: int) -> None: ...
 
-    def judge(self, link: Any, facts: Facts) -> tuple[State, str]: ...
+    def judge(self, link: Any, facts: MasterFacts) -> tuple[State, str]: ...
 
     def identity_changed(self, link: Any, now_ns: int) -> None: ...
 
@@ -111,7 +111,7 @@ class Link:
         self.bit = 1 << index
         self.state = State.CONNECTING
         self.reason = "not connected yet"
-        self.facts: Facts | None = None
+        self.facts: MasterFacts | None = None
         self.introduced = False
         self.blank_since_ns: int | None = None
         self.numbered: Numbered | None = None
@@ -513,7 +513,7 @@ class Link:
 
     # What it is
 
-    def inspected(self, facts: Facts, now_ns: int) -> None:
+    def inspected(self, facts: MasterFacts, now_ns: int) -> None:
         """Its facts were read, before it is introduced and again every few seconds. Afterwards
         `counter_to_read` says whether more has to be known."""
         before, self.facts = self.facts, facts

@@ -85,7 +85,7 @@ class Copying:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MasterFacts:
     """What an agent reads from a master when it connects, and again every few seconds."""
 
     run_id: str
@@ -122,7 +122,9 @@ _COPY = (
 )
 
 
-def judge(name: str, configured: Configured, facts: Facts, others: Sequence[Other]) -> tuple[State, str]:
+def judge(
+    name: str, configured: Configured, facts: MasterFacts, others: Sequence[Other]
+) -> tuple[State, str]:
     """What a master is, and why it has no vote ('' when it may have one). name: what the configuration calls
     it."""
     if facts.loading:

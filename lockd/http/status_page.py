@@ -18,7 +18,7 @@ from typing import Any
 
 from lockd import __version__
 from lockd.core.validity import NS_PER_MS
-from lockd.health import LOSS_IS_NEWS_MS, Facts, Level, Verdict, availability, safety
+from lockd.health import LOSS_IS_NEWS_MS, AgentHealth, Level, Verdict, availability, safety
 from lockd.metrics.census import Census
 from lockd.text import shown, shown_ms
 
@@ -65,9 +65,9 @@ class HostStatus:
     canary_failures: int = 0
     canary_trouble: str = ""
 
-    def facts(self) -> Facts:
+    def health(self) -> AgentHealth:
         total = self.census.total
-        return Facts(
+        return AgentHealth(
             masters=len(self.masters),
             quorum=self.quorum,
             voting=sum(master["vote"] for master in self.masters),
@@ -82,7 +82,7 @@ class HostStatus:
 
 def render(status: HostStatus) -> str:
     host = _text(status.host)
-    verdicts = (availability(status.facts()), safety(status.facts()))
+    verdicts = (availability(status.health()), safety(status.health()))
     worst = max((verdict.level for verdict in verdicts), key=list(Level).index)
     parts = (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'

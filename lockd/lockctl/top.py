@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lockd.health import LOSS_IS_NEWS_MS, Facts, Level, Verdict, availability, safety
+from lockd.health import LOSS_IS_NEWS_MS, AgentHealth, Level, Verdict, availability, safety
 from lockd.lockctl.agent import AgentClient, Row
 from lockd.lockctl.errors import Refused, Unreachable
 from lockd.lockctl.locks import duration_option
@@ -68,7 +68,7 @@ class Look:
         )
 
     def verdicts(self) -> tuple[Verdict, Verdict]:
-        facts = Facts(
+        health = AgentHealth(
             masters=len(self.masters),
             quorum=int(self.info["quorum"]),
             voting=sum(row["vote"] for row in self.masters),
@@ -78,7 +78,7 @@ class Look:
             canary_failures=int(self.info.get("canary_failures", 0)),
             canary_trouble=shown(str(self.info.get("canary_trouble", ""))),
         )
-        return availability(facts), safety(facts)
+        return availability(health), safety(health)
 
     def document(self) -> dict[str, Any]:
         available, safe = self.verdicts()

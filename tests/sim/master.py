@@ -13,7 +13,7 @@ from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
 from lockd.core.identities import Identity
-from lockd.core.membership import REQUIRED_SETTINGS, Copying, Facts
+from lockd.core.membership import REQUIRED_SETTINGS, Copying, MasterFacts
 from lockd.core.validity import settle_ns
 from tests.sim.history import GivenBack, Landed, Removed
 from tests.sim.network import Connection
@@ -170,12 +170,12 @@ class Master(Process):
             self.world.note(Removed(self.world.now_ns, self.name, key.nonce))
         return gone
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> MasterFacts:
         store = self.store
         identity = Identity.parse(store.identity)
         copying = Copying(was_replica=self.promoted, known=store.copied)
         keys = len(store.leases) + bool(store.counters) + bool(store.identity)
-        return Facts(self.run_id, "sim", "master", keys, identity, REQUIRED_SETTINGS, copying=copying)
+        return MasterFacts(self.run_id, "sim", "master", keys, identity, REQUIRED_SETTINGS, copying=copying)
 
     # Life and death
 

@@ -25,7 +25,7 @@ from lockd.core.fences import largest_sane
 from lockd.core.identities import Identity
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
-from lockd.core.membership import Facts, State
+from lockd.core.membership import MasterFacts, State
 from lockd.core.values import Chance, Extended, Limits, Refusal
 from tests.sim.script_model import Store
 
@@ -136,7 +136,7 @@ class Link(core_link.Link):
         now_ns = self._fleet.time.now_ns
         self.connects(now_ns)
         identity = Identity("test", self._fleet.name(self.index), 60_000)
-        self.inspected(Facts("run", "test", "master", 2, identity, {}), now_ns)
+        self.inspected(MasterFacts("run", "test", "master", 2, identity, {}), now_ns)
         self.session_began(1)
         self.introduce(now_ns)
 
@@ -246,7 +246,7 @@ class Fleet:
 
     def state_changed(self, link: Link, now_ns: int) -> None: ...
 
-    def judge(self, link: Link, facts: Facts) -> tuple[State, str]:
+    def judge(self, link: Link, facts: MasterFacts) -> tuple[State, str]:
         return State.UP, ""
 
     def identity_changed(self, link: Link, now_ns: int) -> None: ...

@@ -31,7 +31,7 @@ from lockd.core.changes.steps import (
 from lockd.core.clocks import Clocks
 from lockd.core.fleet import Fleet
 from lockd.core.identities import Identity, voting_together
-from lockd.core.membership import REQUIRED_SETTINGS, Configured, Facts, State
+from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts, State
 from tests.sim.script_model import Key, Store
 
 MS = 1_000_000
@@ -53,10 +53,10 @@ class Machine:
         return Identity.parse(self.store.identity)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> MasterFacts:
         store = self.store
         keys = len(store.leases) + bool(store.counters) + bool(store.identity)
-        return Facts(self.run_id, "test", "master", keys, self.identity, REQUIRED_SETTINGS)
+        return MasterFacts(self.run_id, "test", "master", keys, self.identity, REQUIRED_SETTINGS)
 
 
 class Link(core_link.Link):

@@ -8,7 +8,7 @@ from lockd.core.identities import Identity, Members
 from lockd.core.membership import (
     Configured,
     Copying,
-    Facts,
+    MasterFacts,
     Other,
     State,
     TooFewReadings,
@@ -25,7 +25,7 @@ NAMES = ("m1", "m2", "m3")
 MEMBERS = Members.first(NAMES)
 ME, M2, M3 = (Identity("prod", name, 60_000, cluster_id="ab" * 16, members=MEMBERS) for name in NAMES)
 PROD = Configured("prod", NAMES)
-SOUND = Facts(
+SOUND = MasterFacts(
     run_id="aa",
     version="7.0.15",
     role="master",
@@ -41,7 +41,7 @@ SOUND = Facts(
 OTHERS = [Other("m2", "bb", M2), Other("m3", "cc", M3)]
 
 
-def judged(facts: Facts, others=OTHERS) -> tuple[State, str]:
+def judged(facts: MasterFacts, others=OTHERS) -> tuple[State, str]:
     return judge("m1", PROD, facts, others)
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from lockd.health import Facts, Level, availability, safety
+from lockd.health import AgentHealth, Level, availability, safety
 
-WELL = Facts(masters=5, quorum=3, voting=5)
+WELL = AgentHealth(masters=5, quorum=3, voting=5)
 
 
 def test_all_masters_vote_and_nothing_is_lost_is_good() -> None:
@@ -79,10 +79,10 @@ def test_why_the_canary_failed_is_cut_however_many_masters_have_something_to_say
 
 
 def test_a_lost_lease_is_bad_even_when_locks_are_available() -> None:
-    facts = replace(WELL, lost=1)
-    assert availability(facts).level is Level.GOOD
-    assert safety(facts).level is Level.BAD
-    assert safety(facts).text.startswith("1 lease of this host was LOST")
+    health = replace(WELL, lost=1)
+    assert availability(health).level is Level.GOOD
+    assert safety(health).level is Level.BAD
+    assert safety(health).text.startswith("1 lease of this host was LOST")
     assert safety(replace(WELL, lost=2)).text.startswith("2 leases of this host were LOST")
 
 

@@ -145,21 +145,21 @@ def doctor(agent: AgentClient, as_json: bool, config_path: str | None) -> int:
     Locks and releases a resource of its own, lockctl-doctor:HOST:PID, to see that it works. Exit status 0:
     all is well; 1: there are warnings; 2: there are failures.
     """
-    from lockd.lockctl.doctor import examine, verdict_of
+    from lockd.lockctl.doctor import examine, worst_of
 
     findings = examine(agent.ask, agent.socket_path, config_path)
-    verdict = verdict_of(findings)
+    severity = worst_of(findings)
     if as_json:
-        print_json({"verdict": verdict.name.lower(), "checks": [finding.as_row() for finding in findings]})
+        print_json({"verdict": severity.name.lower(), "checks": [finding.as_row() for finding in findings]})
     else:
         for finding in findings:
             _print_finding(finding)
-    return int(verdict)
+    return int(severity)
 
 
 def _print_finding(finding: Finding) -> None:
-    color = ("green", "yellow", "red")[finding.verdict]
-    mark = click.style(f"{finding.verdict.name.lower():8}", fg=color)
+    color = ("green", "yellow", "red")[finding.severity]
+    mark = click.style(f"{finding.severity.name.lower():8}", fg=color)
     click.echo(f"{mark} {finding.check:14} {shown(finding.what)}")
     if finding.then:
         click.echo(f"{'':24}-> {shown(finding.then)}")

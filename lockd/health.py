@@ -19,7 +19,7 @@ class Level(StrEnum):
     BAD = "bad"
 
 
-class Verdict(NamedTuple):
+class Assessment(NamedTuple):
     level: Level
     text: str
 
@@ -53,52 +53,56 @@ _FAILURES_BELIEVED = 2
 _WHY_CHARS = 200
 
 
-def availability(health: AgentHealth) -> Verdict:
+def availability(health: AgentHealth) -> Assessment:
     """Whether an app of this host can have a lock now."""
     votes = f"{health.voting} of {health.masters} masters have a vote, {health.quorum} are needed"
     not_here = "Locks are NOT available on this host"
     if not health.responsive:
-        return Verdict(Level.BAD, f"{not_here}: the agent's event loop does not run.")
+        return Assessment(Level.BAD, f"{not_here}: the agent's event loop does not run.")
     if health.draining:
-        return Verdict(Level.BAD, f"{not_here}: its agent is stopping.")
+        return Assessment(Level.BAD, f"{not_here}: its agent is stopping.")
     if health.voting < health.quorum:
-        return Verdict(Level.BAD, f"{not_here}: {votes}.")
+        return Assessment(Level.BAD, f"{not_here}: {votes}.")
     if health.canary_failures >= _FAILURES_BELIEVED:
-        return Verdict(
+        return Assessment(
             Level.BAD, f"{not_here}: {votes}, but {_canary(health)}, {health.canary_failures} times in a row."
         )
     if health.voting == health.quorum < health.masters:
-        return Verdict(Level.BAD, f"Locks are available, WITHOUT MARGIN: {votes}. One more lost ends that.")
+        return Assessment(
+            Level.BAD, f"Locks are available, WITHOUT MARGIN: {votes}. One more lost ends that."
+        )
     if health.canary_failures:
-        return Verdict(Level.WARNING, f"Locks should be available: {votes}, but {_canary(health)} just now.")
+        return Assessment(
+            Level.WARNING, f"Locks should be available: {votes}, but {_canary(health)} just now."
+        )
     if health.voting < health.masters:
         margin = health.voting - health.quorum
-        return Verdict(Level.WARNING, f"Locks are available: {votes}. {margin} more may fail.")
-    return Verdict(Level.GOOD, f"Locks are available: all {health.masters} masters have a vote.")
+        return Assessment(Level.WARNING, f"Locks are available: {votes}. {margin} more may fail.")
+    return Assessment(Level.GOOD, f"Locks are available: all {health.masters} masters have a vote.")
 
 
-def safety(health: AgentHealth) -> Verdict:
+def safety(health: AgentHealth) -> Assessment:
     """Whether what is held is held by one only, as far as this agent can know."""
     if health.lost:
         were = "was" if health.lost == 1 else "were"
-        return Verdict(
+        return Assessment(
             Level.BAD,
             f"{_leases(health.lost)} of this host {were} LOST before the end. The holder was told; until it "
             "has stopped, another may hold the same resource. Fences still tell them apart.",
         )
     if not health.responsive:
-        return Verdict(
+        return Assessment(
             Level.WARNING, "Nothing is renewed meanwhile; what is held ends at its deadline, which apps know."
         )
     if health.on_fewer:
         are = "is" if health.on_fewer == 1 else "are"
-        return Verdict(
+        return Assessment(
             Level.WARNING,
             f"Locks are safe: {_leases(health.on_fewer)} {are} on a quorum of the masters, but not on all.",
         )
     if health.voting < health.quorum:
-        return Verdict(Level.GOOD, "Locks are safe: nobody is granted one, and what is held ends in time.")
-    return Verdict(
+        return Assessment(Level.GOOD, "Locks are safe: nobody is granted one, and what is held ends in time.")
+    return Assessment(
         Level.GOOD, "Locks are safe: no lease of this host is lost, and all masters have confirmed each."
     )
 

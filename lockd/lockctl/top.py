@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lockd.health import LOSS_IS_NEWS_MS, AgentHealth, Level, Verdict, availability, safety
+from lockd.health import LOSS_IS_NEWS_MS, AgentHealth, Assessment, Level, availability, safety
 from lockd.lockctl.agent import AgentClient, Row
 from lockd.lockctl.errors import Refused, Unreachable
 from lockd.lockctl.locks import duration_option
@@ -67,7 +67,7 @@ class Look:
             [_safe(row) for row in ask("LOCKS", "*", "LOCAL", within_s=within_s)] if few else None,
         )
 
-    def verdicts(self) -> tuple[Verdict, Verdict]:
+    def assessments(self) -> tuple[Assessment, Assessment]:
         health = AgentHealth(
             masters=len(self.masters),
             quorum=int(self.info["quorum"]),
@@ -81,7 +81,7 @@ class Look:
         return availability(health), safety(health)
 
     def document(self) -> dict[str, Any]:
-        available, safe = self.verdicts()
+        available, safe = self.assessments()
         return {
             "available": available._asdict(),
             "safe": safe._asdict(),
@@ -244,7 +244,7 @@ class Screen:
             age = shown_ms(round((time.monotonic() - look.at_s) * 1000))
             line = f"{shown(trouble)}; looking again. What follows is {age} old"
             return [Text(line, style="bold white on red")]
-        return [Text(verdict.text, style=_STYLES[verdict.level]) for verdict in look.verdicts()]
+        return [Text(assessment.text, style=_STYLES[assessment.level]) for assessment in look.assessments()]
 
     def _tables(self, look: Look, snapshot: Snapshot, narrow: bool, rows: int | None) -> list[RenderableType]:
         from rich.text import Text

@@ -45,8 +45,8 @@ def show(outcome: Outcome) -> None:
     names = sorted(outcome.fired_s.keys() - {ALWAYS}, key=outcome.fired_s.__getitem__)
     alerts = ", ".join(_shown(outcome, name) for name in names)
     problems = "; ".join(outcome.problems())
-    verdict = f"WRONG: {problems}" if problems else "ok"
-    click.echo(_LINE.format(outcome.fault.name, alerts, f"{outcome.cleared_s:.0f}", verdict))
+    result = f"WRONG: {problems}" if problems else "ok"
+    click.echo(_LINE.format(outcome.fault.name, alerts, f"{outcome.cleared_s:.0f}", result))
 
 
 def _shown(outcome: Outcome, name: str) -> str:

@@ -104,7 +104,7 @@ def right_outcome(votes) -> AttemptOutcome:
 
 
 def could_end(votes, heard) -> set[AttemptOutcome]:
-    """All verdicts that are possible still, whatever the masters not heard yet will say."""
+    """All outcomes that are possible still, whatever the masters not heard yet will say."""
     open_ones = [m for m in range(N) if m not in heard]
     ends = set()
     for rest in product("ytos", repeat=len(open_ones)):

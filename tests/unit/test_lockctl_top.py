@@ -103,7 +103,7 @@ def test_lost_leases_are_the_first_thing_one_reads() -> None:
     assert "1 lease of this host was LOST" in drawn(look_at(answers(**{"INFO classes": lost})))
 
 
-def test_a_failing_canary_turns_the_verdict_around() -> None:
+def test_a_failing_canary_turns_the_assessment_around() -> None:
     text = drawn(look_at(answers(info={"canary_failures": 3, "canary_trouble": "NOQUORUM"})))
     assert "Locks are NOT available" in text
     assert "the agent's own lock failed (NOQUORUM), 3 times in a row." in text
@@ -214,7 +214,7 @@ def test_an_agent_that_began_anew_has_no_negative_rates() -> None:
     assert "-" not in console.file.getvalue().splitlines()[-3]  # type: ignore[attr-defined]
 
 
-def test_json_has_everything_and_the_verdicts(type_: Callable[..., Result]) -> None:
+def test_json_has_everything_and_both_assessments(type_: Callable[..., Result]) -> None:
     done = type_("--json", answers())
     assert done.exit_code == 0
     document = json.loads(done.stdout)

@@ -121,7 +121,7 @@ class Listings:
 
     async def holder(self, session: Session, resource: bytes) -> bytes:
         peer = session.peer
-        async with self._readings.turns.of(peer.uid):
+        async with self._readings.listings.slot(peer.uid):
             found = await survey.copies_of(self._fleet, resource)
         best = survey.strongest(found.copies)
         label = self._label_of(resource)
@@ -141,7 +141,7 @@ class Listings:
                 self._permissions.may_see(peer, self._label_of(resource)) or self._is_own(peer, copy)
             )
 
-        async with self._readings.surveys.of(peer.uid):
+        async with self._readings.surveys.slot(peer.uid):
             found = await survey.all_copies(
                 self._fleet, wanted, lambda steps: self._readings.lane.through(peer.uid, steps)
             )
@@ -191,7 +191,7 @@ class Listings:
                 return None
             return self._shown_local(lease)
 
-        async with self._readings.turns.of(peer.uid):
+        async with self._readings.listings.slot(peer.uid):
             held: Iterable[Queue | Lease] = chain(list(locks.queues.values()), list(locks.detached.values()))
             listed = await self._listing(session, map(shown, held))
             if len(listed) > survey.LEASES_MOST:

@@ -23,7 +23,7 @@ from lockd.core.ballots.ballot import Ballot
 from lockd.core.locks import Locks
 from lockd.core.membership import State
 from lockd.core.slewing import Reading
-from lockd.core.values import Chance, Limits
+from lockd.core.values import Chance, RedlockParameters
 from lockd.http import server as http_server
 from lockd.http.status_page import HostStatus, render
 from lockd.masters.fleet import Fleet
@@ -82,8 +82,8 @@ class Agent:
         self.quotas = Quotas(config.limits)
         self.incidents = Incidents(config, self.metrics, log)
         self.fleet = Fleet(config, self.metrics, self._master_changed, self._ballot_broke, self._clocks_moved)
-        limits = Limits(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
-        self.locks = Locks(limits, self.fleet, self.metrics, Chance(fresh_token, random))
+        parameters = RedlockParameters(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
+        self.locks = Locks(parameters, self.fleet, self.metrics, Chance(fresh_token, random))
         self.shared = Shared(
             host=self.host,
             limits=config.limits,

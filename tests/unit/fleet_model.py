@@ -26,7 +26,7 @@ from lockd.core.identities import Identity
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import MasterFacts, State
-from lockd.core.values import Chance, Extended, Limits, Refusal
+from lockd.core.values import Chance, Extended, RedlockParameters, Refusal
 from tests.sim.script_model import Store
 
 MS = 1_000_000
@@ -479,12 +479,14 @@ class Host:
         masters: list[Master],
         clocks: Clocks | None = None,
         token: Callable[[], bytes] = fresh_token,
-        **limits: int,
+        **parameters: int,
     ) -> None:
         self.time = time
         self.fleet = Fleet(time, masters, clocks)
         self.watched = Watched()
-        self.locks = Locks(Limits(masters=len(masters), **limits), self.fleet, self.watched, Chance(token))
+        self.locks = Locks(
+            RedlockParameters(masters=len(masters), **parameters), self.fleet, self.watched, Chance(token)
+        )
         self.locks.wall_ahead_ns = WALL_AHEAD_NS
         self.fleet.on_clocks_moved = self.locks.clocks_moved
 
@@ -544,15 +546,15 @@ class Host:
         return [ballot for ballot in self.fleet.asked if isinstance(ballot, kind)]
 
 
-def cluster(masters: int = 5, **limits: int) -> Host:
+def cluster(masters: int = 5, **parameters: int) -> Host:
     """One agent over as many masters, and virtual time of their own."""
     time = Time()
-    return Host(time, [Master(time) for _ in range(masters)], **limits)
+    return Host(time, [Master(time) for _ in range(masters)], **parameters)
 
 
-def beside(host: Host, **limits: int) -> Host:
+def beside(host: Host, **parameters: int) -> Host:
     """An agent on another host, over the same masters."""
-    return Host(host.time, host.fleet.masters, **limits)
+    return Host(host.time, host.fleet.masters, **parameters)
 
 
 def shown_by(host: Host, resource: bytes = b"r") -> list[bytes | None]:

@@ -16,8 +16,8 @@ import os
 import signal
 
 from lockd.lockctl.errors import CannotExecute, Lost
-from lockd.lockctl.run.keeper import Command, Start
-from lockd.lockctl.run.lease import Job, Lease, release, take
+from lockd.lockctl.run.keeper import CommandProcess, Start
+from lockd.lockctl.run.lease import Job, JobLease, release, take
 from lockd.lockctl.run.link import Link
 from lockd.lockctl.run.signals import Signals
 from lockd.lockctl.run.supervisor import CtrlC, Supervisor
@@ -72,7 +72,7 @@ def _follow(interrupted: CtrlC) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def start(job: Job, lease: Lease, terminal: Terminal, signals: Signals) -> Command:
+def start(job: Job, lease: JobLease, terminal: Terminal, signals: Signals) -> CommandProcess:
     """Start the command. Raises CannotExecute."""
     # In a pipeline it gets the terminal when it reaches for it, not before.
     foreground = terminal.ours() and not in_a_pipeline()
@@ -83,7 +83,7 @@ def start(job: Job, lease: Lease, terminal: Terminal, signals: Signals) -> Comma
             terminal.lend(os.getpid())
 
     try:
-        command = Command(Start(job.command, lease.environment(), prepare))
+        command = CommandProcess(Start(job.command, lease.environment(), prepare))
     except CannotExecute as failure:
         terminal.take_back(failure.id)
         raise

@@ -27,7 +27,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class JobLease:
     """What the agent granted. `deadline_ns` is the one at the start, as our clock has it; `clock` says what
     later ones are."""
 
@@ -62,7 +62,7 @@ def kill_margin_ns(ttl_ms: int) -> int:
     return min(ttl_ms * NS_PER_MS // 10, 500 * NS_PER_MS)
 
 
-def take(link: Link, job: Job) -> Lease:
+def take(link: Link, job: Job) -> JobLease:
     """Lock the resource. Raises Refused or Unreachable; NotStarted when the answer came too late."""
     words = [b"LOCK", job.resource, b"%d" % job.ttl_ms, b"NOTIFY"]
     if job.wait_ms:
@@ -74,13 +74,13 @@ def take(link: Link, job: Job) -> Lease:
     granted = link.reply(job.wait_ms / 1000 + ANSWER_WITHIN_S)
     clock, now_ns = AgentClock(), boottime_ns()
     deadline_ns = clock.deadline_ns(granted, now_ns)
-    lease = Lease(job.resource, granted[b"token"], granted[b"fence"], deadline_ns, job.ttl_ms, clock)
+    lease = JobLease(job.resource, granted[b"token"], granted[b"fence"], deadline_ns, job.ttl_ms, clock)
     if now_ns >= lease.deadline_ns - term_margin_ns(lease.ttl_ms):
         raise NotStarted("it was granted so late that its deadline is near, and the command was not started")
     return lease
 
 
-def release(link: Link, lease: Lease) -> None:
+def release(link: Link, lease: JobLease) -> None:
     """Give the lease back. Raises Lost when it was over before the command was."""
     try:
         link.send([b"UNLOCK", lease.resource, lease.token])

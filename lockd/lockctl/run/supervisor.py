@@ -10,8 +10,8 @@ from enum import Enum
 from lockd.clock import boottime_ns
 from lockd.core.validity import NS_PER_MS
 from lockd.lockctl.run.descendants import Sent
-from lockd.lockctl.run.keeper import Command, cannot_be_ended
-from lockd.lockctl.run.lease import Lease, kill_margin_ns, term_margin_ns
+from lockd.lockctl.run.keeper import CommandProcess, cannot_be_ended
+from lockd.lockctl.run.lease import JobLease, kill_margin_ns, term_margin_ns
 from lockd.lockctl.run.link import Link
 from lockd.lockctl.run.signals import FORWARDED, Signals
 from lockd.lockctl.run.terminal import Terminal, say
@@ -40,7 +40,7 @@ class Supervisor:
     """
 
     def __init__(
-        self, link: Link, lease: Lease, command: Command, terminal: Terminal, signals: Signals
+        self, link: Link, lease: JobLease, command: CommandProcess, terminal: Terminal, signals: Signals
     ) -> None:
         self.loss: str | None = None
         self.interrupted = CtrlC.COMMAND if terminal.lent else CtrlC.US

@@ -115,7 +115,7 @@ class _FromRow:
 
 
 @dataclass(frozen=True)
-class Master(_FromRow):
+class MasterRow(_FromRow):
     """A master as the agent sees it. max_ttl_ms: the ceiling in its identity, None when it has none."""
 
     name: str
@@ -129,7 +129,7 @@ class Master(_FromRow):
 
 
 @dataclass(frozen=True)
-class HeldLease(_FromRow):
+class LeaseRow(_FromRow):
     """A lease that this host's agent has granted, on `masters` of `of` masters."""
 
     resource: str
@@ -154,7 +154,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Canary:
+class CanaryRun:
     """Locks taken and released one after the other on a resource of ours. trouble: why there is not another
     one."""
 
@@ -163,7 +163,7 @@ class Canary:
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
+class ConfigFile:
     """What a configuration file says. problems: why it can't be used; the rest is empty then."""
 
     path: str
@@ -172,7 +172,7 @@ class Configured:
     problems: str = ""
 
     @classmethod
-    def at(cls, path: str) -> Configured:
+    def at(cls, path: str) -> ConfigFile:
         from lockd.config.model import load
         from lockd.config.problems import ConfigError
 
@@ -189,12 +189,12 @@ def examine(ask: Ask, socket_path: str, config_path: str | None = None) -> list[
     findings = check_socket(SocketFile.at(socket_path))
     try:
         agent = _ask_agent(ask)
-        masters = [Master.from_row(row) for row in ask("MASTERS")]
-        held = [HeldLease.from_row(row) for row in ask("LOCKS", "*", "LOCAL") if not row.get("lost")]
+        masters = [MasterRow.from_row(row) for row in ask("MASTERS")]
+        held = [LeaseRow.from_row(row) for row in ask("LOCKS", "*", "LOCAL") if not row.get("lost")]
     except (Refused, Unreachable) as error:
         return [*findings, no_answer(error)]
     canary = fly_canary(ask)
-    configured = None if config_path is None else Configured.at(config_path)
+    configured = None if config_path is None else ConfigFile.at(config_path)
     return [
         *findings,
         *check_agent(agent),
@@ -220,7 +220,7 @@ def _ask_agent(ask: Ask) -> AgentAnswer:
     return AgentAnswer((time.monotonic_ns() - started_ns) // 1000, ask("INFO"))
 
 
-def fly_canary(ask: Ask, times: int = 2) -> Canary:
+def fly_canary(ask: Ask, times: int = 2) -> CanaryRun:
     """Lock and release a resource that is nobody else's, as an app would."""
     resource = f"lockctl-doctor:{sockets.gethostname()}:{os.getpid()}"
     grants: list[Grant] = []
@@ -231,8 +231,8 @@ def fly_canary(ask: Ask, times: int = 2) -> Canary:
             grants.append(Grant(asked_ns, boottime_ns(), CANARY_TTL_MS, lease["fence"], lease["deadline_ns"]))
             ask("UNLOCK", resource, lease["token"])
     except (Refused, Unreachable) as error:
-        return Canary(tuple(grants), error)
-    return Canary(tuple(grants))
+        return CanaryRun(tuple(grants), error)
+    return CanaryRun(tuple(grants))
 
 
 # The checks
@@ -286,7 +286,7 @@ def check_agent(agent: AgentAnswer) -> list[Finding]:
     return found or [Finding("agent", Severity.OK, what)]
 
 
-def check_configuration(configured: Configured | None, agent: AgentAnswer) -> list[Finding]:
+def check_configuration(configured: ConfigFile | None, agent: AgentAnswer) -> list[Finding]:
     """Does the agent run with the configuration that is in the file?"""
     if configured is None:
         return []
@@ -301,7 +301,7 @@ def check_configuration(configured: Configured | None, agent: AgentAnswer) -> li
     return [Finding("configuration", Severity.OK, f"the agent runs with {configured.path}")]
 
 
-def check_quorum(masters: Sequence[Master]) -> list[Finding]:
+def check_quorum(masters: Sequence[MasterRow]) -> list[Finding]:
     """How many votes are there, and how many of them can be lost?"""
     votes, quorum = sum(master.vote for master in masters), len(masters) // 2 + 1
     what = f"{votes} of {len(masters)} masters have a vote, {quorum} are needed"
@@ -335,7 +335,7 @@ _THEN = {
 }
 
 
-def check_masters(masters: Sequence[Master]) -> list[Finding]:
+def check_masters(masters: Sequence[MasterRow]) -> list[Finding]:
     """Which masters have no vote, and what gives it back to them?"""
     admit = _way_for_blank(masters)
     return [
@@ -347,7 +347,7 @@ def check_masters(masters: Sequence[Master]) -> list[Finding]:
     ]
 
 
-def _way_for_blank(masters: Sequence[Master]) -> str:
+def _way_for_blank(masters: Sequence[MasterRow]) -> str:
     """By how many have their data: one by one, anew around them, or anew altogether."""
     blank = sum(master.state == "blank" for master in masters)
     if blank == len(masters):
@@ -357,11 +357,11 @@ def _way_for_blank(masters: Sequence[Master]) -> str:
     return "lockctl master admit {name}"
 
 
-def _why(master: Master) -> str:
+def _why(master: MasterRow) -> str:
     return f"{master.state}, {master.reason}" if master.reason else master.state
 
 
-def _then(master: Master, admit: str) -> str:
+def _then(master: MasterRow, admit: str) -> str:
     if master.state == "blank":
         return admit.format(name=master.name)
     if master.state == "outdated":
@@ -369,7 +369,7 @@ def _then(master: Master, admit: str) -> str:
     return _THEN.get(master.state, "see the agent's log")
 
 
-def check_round_trips(masters: Sequence[Master]) -> list[Finding]:
+def check_round_trips(masters: Sequence[MasterRow]) -> list[Finding]:
     """Is a master slow to answer?"""
     slow = [master for master in masters if master.vote and master.rtt_us > SLOW_MASTER_US]
     if slow:
@@ -380,7 +380,7 @@ def check_round_trips(masters: Sequence[Master]) -> list[Finding]:
     return [Finding("round trip", Severity.OK, f"{slowest / 1000:.1f} ms at most")]
 
 
-def check_clocks(masters: Sequence[Master]) -> list[Finding]:
+def check_clocks(masters: Sequence[MasterRow]) -> list[Finding]:
     """Do the clocks of the masters agree?"""
     known = [
         (master, master.clock_offset_us)
@@ -412,7 +412,7 @@ def check_slewing(agent: AgentAnswer) -> list[Finding]:
     return [Finding("slewing", Severity.FAILURE, what, then)]
 
 
-def check_max_ttl(masters: Sequence[Master], configured: Configured | None) -> list[Finding]:
+def check_max_ttl(masters: Sequence[MasterRow], configured: ConfigFile | None) -> list[Finding]:
     """Does the TTL ceiling on the masters agree with itself, and with the configuration? The guards rest on
     it."""
     ceilings = {master.name: master.max_ttl_ms for master in masters if master.max_ttl_ms is not None}
@@ -435,7 +435,7 @@ def check_max_ttl(masters: Sequence[Master], configured: Configured | None) -> l
     return [Finding("max ttl", Severity.OK, f"{lowest} ms")]
 
 
-def check_versions(masters: Sequence[Master]) -> list[Finding]:
+def check_versions(masters: Sequence[MasterRow]) -> list[Finding]:
     """Do all masters run the same software?"""
     by_version: dict[str, list[str]] = {}
     for master in masters:
@@ -447,7 +447,7 @@ def check_versions(masters: Sequence[Master]) -> list[Finding]:
     return [Finding("versions", Severity.OK, f"all {version}") for version in by_version]
 
 
-def check_canary(canary: Canary) -> list[Finding]:
+def check_canary(canary: CanaryRun) -> list[Finding]:
     """Can a lock be taken and released?"""
     if canary.trouble is None:
         slowest_us = max(grant.took_us for grant in canary.grants)
@@ -493,7 +493,7 @@ def check_boottime(grants: Sequence[Grant]) -> list[Finding]:
     return [Finding("boottime", Severity.OK, "deadlines are on this process's clock")] if grants else []
 
 
-def check_leases(held: Sequence[HeldLease]) -> list[Finding]:
+def check_leases(held: Sequence[LeaseRow]) -> list[Finding]:
     """Is what is held on all masters? A lease on a mere quorum is one lost key away from a second holder."""
     thin = [lease for lease in held if lease.masters < lease.of and lease.held_ms >= SETTLED_MS]
     if not thin:

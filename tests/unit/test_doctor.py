@@ -13,12 +13,12 @@ import pytest
 from lockd import __version__
 from lockd.lockctl.doctor import (
     AgentAnswer,
-    Canary,
-    Configured,
+    CanaryRun,
+    ConfigFile,
     Finding,
     Grant,
-    HeldLease,
-    Master,
+    LeaseRow,
+    MasterRow,
     Severity,
     SocketFile,
     check_agent,
@@ -43,11 +43,11 @@ from lockd.lockctl.errors import Refused, Unreachable
 
 OK, WARNING, FAILURE = Severity
 
-WELL = Master("m1", "up", 1, "", 400, 10, "Redis 7.0.15", 60_000)
+WELL = MasterRow("m1", "up", 1, "", 400, 10, "Redis 7.0.15", 60_000)
 MS = 1_000_000
 
 
-def masters(*changes: dict[str, Any]) -> list[Master]:
+def masters(*changes: dict[str, Any]) -> list[MasterRow]:
     """Five masters m1 … m5 that are well, but for these changes to the first ones."""
     five = [replace(WELL, name=f"m{number}") for number in range(1, 6)]
     return [
@@ -75,16 +75,16 @@ def test_everything_that_is_not_well_says_what_to_do_next(tmp_path: Path) -> Non
         *check_socket(SocketFile.at(str(tmp_path / "none"))),
         *check_agent(AgentAnswer(200_000, {"lockd_version": "0", "draining": 1})),
         *check_slewing(AgentAnswer(1, {"clock_slew_ppm": 1_200})),
-        *check_configuration(Configured("f", problems="cluster: missing"), AgentAnswer(1, {})),
-        *check_configuration(Configured("f", fingerprint="a"), AgentAnswer(1, {"config_fingerprint": "b"})),
+        *check_configuration(ConfigFile("f", problems="cluster: missing"), AgentAnswer(1, {})),
+        *check_configuration(ConfigFile("f", fingerprint="a"), AgentAnswer(1, {"config_fingerprint": "b"})),
         *check_quorum(masters(DOWN)),
         *check_masters([replace(WELL, vote=0, state=state) for state in ("up", "down", "blank", "new")]),
         *check_round_trips(masters({"rtt_us": 90_000})),
         *check_clocks(masters({"clock_offset_us": -80_000})),
         *check_max_ttl(masters({"max_ttl_ms": 1000}), None),
         *check_versions(masters({"version": "Redis 6.2.14"})),
-        *check_canary(Canary(trouble=Unreachable("it is gone"))),
-        *check_leases([HeldLease("a", 5000, 3, 5)]),
+        *check_canary(CanaryRun(trouble=Unreachable("it is gone"))),
+        *check_leases([LeaseRow("a", 5000, 3, 5)]),
     ]
     assert all(finding.severity is not OK and finding.then for finding in bad)
 
@@ -139,8 +139,8 @@ def test_a_slow_agent_and_one_that_is_stopping_are_warnings() -> None:
 def test_the_configuration_is_compared_only_when_it_is_given() -> None:
     agent = AgentAnswer(1, {"config_fingerprint": "0123456789ab"})
     assert check_configuration(None, agent) == []
-    assert the(check_configuration(Configured("f", fingerprint="0123456789ab"), agent)).severity is OK
-    assert the(check_configuration(Configured("f", fingerprint="ffffffffffff"), agent)).severity is WARNING
+    assert the(check_configuration(ConfigFile("f", fingerprint="0123456789ab"), agent)).severity is OK
+    assert the(check_configuration(ConfigFile("f", fingerprint="ffffffffffff"), agent)).severity is WARNING
 
 
 # The masters
@@ -223,7 +223,7 @@ def test_masters_that_differ_in_their_ceiling_are_a_warning() -> None:
 
 @pytest.mark.parametrize(("configured_ms", "severity"), [(60_000, OK), (50_000, WARNING), (70_000, FAILURE)])
 def test_a_configuration_above_the_ceiling_is_a_failure(configured_ms: int, severity: Severity) -> None:
-    assert the(check_max_ttl(masters(), Configured("f", configured_ms))).severity is severity
+    assert the(check_max_ttl(masters(), ConfigFile("f", configured_ms))).severity is severity
 
 
 def test_masters_without_an_identity_have_no_ceiling_to_compare() -> None:
@@ -241,7 +241,7 @@ GRANT = Grant(asked_ns=1000 * MS, answered_ns=1003 * MS, ttl_ms=5000, fence=7, d
 
 
 def test_a_canary_that_comes_back_is_well() -> None:
-    assert "3.0 ms" in the(check_canary(Canary((GRANT, GRANT)))).what
+    assert "3.0 ms" in the(check_canary(CanaryRun((GRANT, GRANT)))).what
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_canary_that_comes_back_is_well() -> None:
 def test_a_canary_that_is_refused_by_policy_is_no_failure(
     trouble: Refused | Unreachable, severity: Severity
 ) -> None:
-    assert the(check_canary(Canary(trouble=trouble))).severity is severity
+    assert the(check_canary(CanaryRun(trouble=trouble))).severity is severity
 
 
 def test_fences_must_grow() -> None:
@@ -285,8 +285,8 @@ def test_the_canary_locks_a_resource_of_its_own_and_gives_it_back() -> None:
 
 
 def test_leases_on_fewer_than_all_masters_are_listed_once_they_had_time() -> None:
-    assert the(check_leases([HeldLease("a", 5000, 5, 5), HeldLease("b", 10, 3, 5)])).severity is OK
-    finding = the(check_leases([HeldLease(f"r{number}", 5000, 4, 5) for number in range(7)]))
+    assert the(check_leases([LeaseRow("a", 5000, 5, 5), LeaseRow("b", 10, 3, 5)])).severity is OK
+    finding = the(check_leases([LeaseRow(f"r{number}", 5000, 4, 5) for number in range(7)]))
     assert finding.severity is WARNING
     assert "r0 (4 of 5)" in finding.what
     assert "and 2 more" in finding.what
@@ -310,7 +310,7 @@ def test_what_a_time_server_slews_is_well_and_an_agent_that_does_not_say_is_not_
 
 def an_agent(**answers: Any) -> Callable[..., Any]:
     """Asks an agent that is well, but for these answers; one that is an exception is raised."""
-    row = {field: getattr(WELL, field) for field in Master.__dataclass_fields__}
+    row = {field: getattr(WELL, field) for field in MasterRow.__dataclass_fields__}
     well: dict[str, Any] = {
         "PING": True,
         "INFO": {"lockd_version": __version__},

@@ -13,7 +13,7 @@ from lockd.core.clocks import Clocks
 from lockd.core.fences import SANE_MOST
 from lockd.core.identities import Identity
 from lockd.core.link import Link
-from lockd.core.membership import Configured, MasterFacts, Other, State, judge, longest_possible_ttl_ms
+from lockd.core.membership import Configured, MasterFacts, OtherMaster, State, judge, longest_possible_ttl_ms
 from lockd.core.slewing import Reading, Slewing
 from lockd.core.voters import Voters
 
@@ -170,7 +170,7 @@ class Fleet(Generic[AnyLink]):
 
     def judge(self, link: AnyLink, facts: MasterFacts) -> tuple[State, str]:
         others = [
-            Other(self.name(other.index), other.facts.run_id, other.facts.identity)
+            OtherMaster(self.name(other.index), other.facts.run_id, other.facts.identity)
             for other in self.links
             if other is not link and other.introduced and other.facts is not None
         ]

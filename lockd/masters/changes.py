@@ -15,12 +15,12 @@ from lockd.clock import boottime_ns
 from lockd.core.answers import Nonsense
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import (
-    Look,
+    LookAgain,
     NotPossible,
+    Pause,
     Progress,
     ReadCounters,
     ReadField,
-    Rest,
     Step,
     Steps,
     Unread,
@@ -71,7 +71,7 @@ class _Doer:
         """It is asked for. Returns its answer. Raises NotPossible."""
         links = self._fleet.links
         match step:
-            case Look():
+            case LookAgain():
                 return await look_again(self._fleet)
             case Write():
                 return await self._write(links[step.master], step)
@@ -80,7 +80,7 @@ class _Doer:
                 return dict(zip(masters, readings, strict=True))
             case ReadField(master, name):
                 return await _field(links[master], name)
-            case Rest(for_ns):
+            case Pause(for_ns):
                 return await asyncio.sleep(for_ns / 1e9)
 
     async def _write(self, link: Link, step: Write) -> bool:

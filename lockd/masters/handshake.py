@@ -16,10 +16,10 @@ _MOST = (1 << 63) - 1
 _WORD = 1_024
 """As much is kept of a name, a setting or a version; nine names with their numbers are less."""
 
-Call = Callable[..., "asyncio.Future[Any]"]
+Ask = Callable[..., "asyncio.Future[Any]"]
 
 
-async def log_in(call: Call, config: Config) -> int:
+async def log_in(call: Ask, config: Config) -> int:
     """Authenticate when so configured, and give the connection a name; returns its id on the master."""
     password = config.password()
     if password is not None:
@@ -29,7 +29,7 @@ async def log_in(call: Call, config: Config) -> int:
     return replies.integer(session, 1, _MOST)
 
 
-async def read_facts(call: Call) -> MasterFacts:
+async def read_facts(call: Ask) -> MasterFacts:
     """What `judge` needs to know. A master that is loading its data answers nothing but INFO."""
     info = _fields(replies.text(await call("INFO")))
     version = (
@@ -64,7 +64,7 @@ def _has_second_id(info: Mapping[str, str]) -> bool:
     return info.get("master_replid2", "").strip("0") != ""
 
 
-async def have_scripts(call: Call) -> None:
+async def have_scripts(call: Ask) -> None:
     """See that our scripts are there: its own unit loads them, and where nobody does and this user may, we
     do. Raises Unfit: without them it can't vote."""
     there = replies.flags(

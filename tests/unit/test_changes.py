@@ -16,13 +16,13 @@ from lockd.core.changes.forming import form
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.recovering import recover
 from lockd.core.changes.steps import (
-    Look,
+    LookAgain,
     NotPossible,
     OwnClockIsWrong,
+    Pause,
     Progress,
     ReadCounters,
     ReadField,
-    Rest,
     Step,
     Steps,
     Unread,
@@ -114,7 +114,7 @@ class Agent:
     def do(self, step: Step) -> Any:
         """Raises NotPossible."""
         match step:
-            case Look():
+            case LookAgain():
                 return self.look()
             case Write(master, shown, fields, counters):
                 if master in self.deaf | self.full_disks:
@@ -126,7 +126,7 @@ class Agent:
                 }
             case ReadField(master, name):
                 return self.machines[master].store.identity.get(name)
-            case Rest(for_ns):
+            case Pause(for_ns):
                 return self.passes(for_ns)
 
     def work(self, change: Callable[[Ground], Steps[Progress]], unheard: int = -1) -> Iterator[str]:

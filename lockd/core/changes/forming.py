@@ -15,7 +15,7 @@ from hashlib import sha256
 
 from lockd.core.changes.founding import first_identity, wait_for, write_all
 from lockd.core.changes.ground import Ground, shown_by
-from lockd.core.changes.steps import NotPossible, Progress, ReadCounters, ReadField, Rest, Steps, Unread
+from lockd.core.changes.steps import NotPossible, Pause, Progress, ReadCounters, ReadField, Steps, Unread
 from lockd.core.fences import largest_known
 from lockd.core.link import Link
 from lockd.core.membership import State
@@ -67,7 +67,7 @@ def _refuse_others(ground: Ground, links: Sequence[Link]) -> Steps[None]:
 def _let_others_finish(ground: Ground) -> Steps[None]:
     """Some masters have been begun: who is at it now makes progress meanwhile."""
     before = [shown_by(link) for link in ground.links]
-    yield Rest(ground.patience_ns)
+    yield Pause(ground.patience_ns)
     yield from ground.look_again()
     if [shown_by(link) for link in ground.links] != before:
         raise NotPossible("somebody else is forming it: do the same again when they are done")

@@ -8,7 +8,7 @@ from lockd.core.ballots.ballot import bits
 from lockd.core.changes.steps import (
     BLANK,
     NO_COUNTERS,
-    Look,
+    LookAgain,
     NotPossible,
     OwnClockIsWrong,
     ReadCounters,
@@ -56,7 +56,7 @@ class Ground:
             raise OwnClockIsWrong(wrong)
 
     def look_again(self) -> Steps[None]:
-        self._looked_at = yield Look()
+        self._looked_at = yield LookAgain()
 
     def is_there(self, link: Link) -> bool:
         """What is known of one that did not answer when all were looked at may be long over."""

@@ -20,7 +20,7 @@ from lockd import __version__
 from lockd.core.validity import NS_PER_MS
 from lockd.health import LOSS_IS_NEWS_MS, AgentHealth, Assessment, Level, availability, safety
 from lockd.metrics.census import Census
-from lockd.text import shown, shown_ms
+from lockd.text import format_ms, printable
 
 REASON_CHARS = 300
 REFRESH_S = 5
@@ -195,7 +195,7 @@ def _cell(value: object, kind: str = "") -> str:
 
 def _text(value: object) -> str:
     """Any text as HTML: names and reasons come from anybody, control characters and all."""
-    return html.escape(shown(value))
+    return html.escape(printable(value))
 
 
 def _us(us: int | None) -> str:
@@ -203,4 +203,4 @@ def _us(us: int | None) -> str:
 
 
 def _ms(ms: int) -> str:
-    return shown_ms(ms, spelled_out=True)
+    return format_ms(ms, spelled_out=True)

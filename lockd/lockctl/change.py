@@ -16,7 +16,7 @@ import click
 from lockd.lockctl.agent import AgentClient
 from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.printing import json_option, print_holder, print_json
-from lockd.text import shown, shown_ms
+from lockd.text import format_ms, printable
 
 OPERATOR_USER = "lockd_operator"
 PASSWORD_VARIABLE = "LOCKD_OPERATOR_PASSWORD"
@@ -39,7 +39,7 @@ def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -
     """
     held = agent.ask("HOLDER", resource)
     if held is None:
-        click.echo(f"lockctl: {shown(resource)} is free: there is nothing to release", err=True)
+        click.echo(f"lockctl: {printable(resource)} is free: there is nothing to release", err=True)
         return ExitStatus.NO
     if not yes:
         print_holder(held, err=True)
@@ -54,7 +54,7 @@ def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -
         print_json({"resource": resource, "holder": held["holder"], "deleted_on": deleted, "of": held["of"]})
     else:
         click.echo(
-            f"released {shown(resource)}: {held['holder']} deleted on {deleted} of {held['of']} masters"
+            f"released {printable(resource)}: {held['holder']} deleted on {deleted} of {held['of']} masters"
         )
     return ExitStatus.DONE
 
@@ -180,7 +180,7 @@ def master_admit(agent: AgentClient, writer: Writer, as_json: bool, name: str) -
     interrupted and done again. A master that has its data and was away while others were admitted is told of
     that, and has its vote back at once.
     """
-    _change_masters(agent, ["ADMIT", name, *writer.words()], f"admitting {shown(name)}", as_json)
+    _change_masters(agent, ["ADMIT", name, *writer.words()], f"admitting {printable(name)}", as_json)
 
 
 _DONE_TEXTS = {
@@ -223,7 +223,7 @@ class WaitLines:
         if self._said_s is None or now_s - self._said_s >= REPORT_EVERY_S:
             self._said_s = now_s
             click.echo(
-                f"{self._what}: {shown_ms(remaining_ms)} of {shown_ms(total_ms)} left to wait", err=True
+                f"{self._what}: {format_ms(remaining_ms)} of {format_ms(total_ms)} left to wait", err=True
             )
 
 
@@ -247,7 +247,7 @@ class WaitBar:
     def show(self, remaining_ms: int, total_ms: int) -> None:
         self._bar.start()
         done_ms = total_ms - remaining_ms
-        self._bar.update(self._task, total=total_ms, completed=done_ms, left=shown_ms(remaining_ms))
+        self._bar.update(self._task, total=total_ms, completed=done_ms, left=format_ms(remaining_ms))
 
 
 def wait_view(what: str) -> AbstractContextManager[WaitView]:

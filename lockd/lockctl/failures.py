@@ -9,7 +9,7 @@ import click
 
 from lockd.core.errors import ErrorWord, Kind
 from lockd.lockctl.errors import CannotExecute, Lost, NotStarted, Refused
-from lockd.text import shown
+from lockd.text import printable
 
 
 class ExitStatus(IntEnum):
@@ -76,7 +76,7 @@ def report(error: Exception) -> ExitStatus:
 
 
 def _complain(what: str, outcome: Outcome, safe: str | None = None) -> ExitStatus:
-    click.echo(f"lockctl: {shown(what)}", err=True)
+    click.echo(f"lockctl: {printable(what)}", err=True)
     click.echo(f"  safe: {safe or outcome.safe}", err=True)
     click.echo(f"  next: {outcome.then}", err=True)
     return outcome.status

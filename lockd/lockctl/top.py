@@ -23,7 +23,7 @@ from lockd.lockctl.agent import AgentClient, Row
 from lockd.lockctl.errors import Refused, Unreachable
 from lockd.lockctl.locks import duration_option
 from lockd.lockctl.printing import json_option, print_json
-from lockd.text import shown, shown_ms
+from lockd.text import format_ms, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -76,7 +76,7 @@ class AgentReport:
             lost=sum(numbers["lost"] for numbers in self.classes.values()),
             on_fewer=sum(numbers["on_fewer_masters"] for numbers in self.classes.values()),
             canary_failures=int(self.info.get("canary_failures", 0)),
-            canary_trouble=shown(str(self.info.get("canary_trouble", ""))),
+            canary_trouble=printable(str(self.info.get("canary_trouble", ""))),
         )
         return availability(health), safety(health)
 
@@ -228,7 +228,7 @@ class Screen:
         from rich.text import Text
 
         if report is None:
-            return Text(f"{shown(trouble)}; looking again", style="bold white on red")
+            return Text(f"{printable(trouble)}; looking again", style="bold white on red")
         snapshot = report.snapshot()
         if trouble is None:
             self._move_on(report)
@@ -241,8 +241,8 @@ class Screen:
         from rich.text import Text
 
         if trouble is not None:
-            age = shown_ms(round((time.monotonic() - report.at_s) * 1000))
-            line = f"{shown(trouble)}; looking again. What follows is {age} old"
+            age = format_ms(round((time.monotonic() - report.at_s) * 1000))
+            line = f"{printable(trouble)}; looking again. What follows is {age} old"
             return [Text(line, style="bold white on red")]
         return [Text(assessment.text, style=_STYLES[assessment.level]) for assessment in report.assessments()]
 
@@ -281,7 +281,7 @@ class Screen:
                 name,
                 str(now["leases"]),
                 Text(str(now["waiters"]), style="bold" if now["waiters"] else "dim"),
-                shown_ms(now["oldest_wait_ms"]) if now["waiters"] else "",
+                format_ms(now["oldest_wait_ms"]) if now["waiters"] else "",
                 f"{moved.get('grants', 0.0):.1f}",
                 f"{moved.get('refusals', 0.0):.1f}",
                 Text(_lost(now), style="bold red" if _lost_lately(now) else "dim"),
@@ -308,7 +308,7 @@ class Screen:
 def _lost(now: Mapping[str, int]) -> str:
     """What nobody meant to be lost, and when that was last."""
     lost = str(now["losses"] - now.get("losses_meant", 0))
-    return f"{lost}, {shown_ms(now['last_loss_ms'])} ago" if "last_loss_ms" in now else lost
+    return f"{lost}, {format_ms(now['last_loss_ms'])} ago" if "last_loss_ms" in now else lost
 
 
 def _lost_lately(now: Mapping[str, int]) -> bool:
@@ -317,4 +317,4 @@ def _lost_lately(now: Mapping[str, int]) -> bool:
 
 def _safe(row: Row) -> Row:
     """A row whose texts can't steer the terminal."""
-    return {key: shown(value) if isinstance(value, str) else value for key, value in row.items()}
+    return {key: printable(value) if isinstance(value, str) else value for key, value in row.items()}

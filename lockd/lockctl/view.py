@@ -12,13 +12,13 @@ from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.printing import (
     Column,
     copies,
+    format_us,
     json_option,
     print_holder,
     print_json,
     print_table,
-    shown_us,
 )
-from lockd.text import shown, shown_ms
+from lockd.text import format_ms, printable
 
 if TYPE_CHECKING:
     from lockd.lockctl.doctor import Finding
@@ -31,8 +31,8 @@ _LEASE_COLUMNS: tuple[Column, ...] = (
     ("HOLDER", lambda row: row["holder"]),
 )
 _TIME_COLUMNS: tuple[Column, ...] = (
-    ("HELD", lambda row: shown_ms(row["held_ms"])),
-    ("LEFT", lambda row: shown_ms(row["ttl_ms"])),
+    ("HELD", lambda row: format_ms(row["held_ms"])),
+    ("LEFT", lambda row: format_ms(row["ttl_ms"])),
     ("MASTERS", copies),
 )
 _LOCK_COLUMNS: tuple[Column, ...] = (
@@ -57,8 +57,8 @@ _MASTER_COLUMNS: tuple[Column, ...] = (
     ("ADDRESS", lambda row: row["address"]),
     ("STATE", lambda row: row["state"]),
     ("VOTE", lambda row: "yes" if row["vote"] else "no"),
-    ("ROUND TRIP", lambda row: "-" if row["state"] == "down" else shown_us(row["rtt_us"] or 0)),
-    ("CLOCK", lambda row: "?" if row["clock_offset_us"] is None else shown_us(row["clock_offset_us"])),
+    ("ROUND TRIP", lambda row: "-" if row["state"] == "down" else format_us(row["rtt_us"] or 0)),
+    ("CLOCK", lambda row: "?" if row["clock_offset_us"] is None else format_us(row["clock_offset_us"])),
     ("VERSION", lambda row: row["version"]),
     ("WHY NO VOTE", lambda row: "" if row["vote"] else row["reason"]),
 )
@@ -74,7 +74,7 @@ def holder(agent: AgentClient, as_json: bool, resource: str) -> int:
     if as_json:
         print_json(held)
     elif held is None:
-        click.echo(f"{shown(resource)} is free")
+        click.echo(f"{printable(resource)} is free")
     else:
         print_holder(held)
     return ExitStatus.NO if held is None else ExitStatus.DONE
@@ -127,7 +127,7 @@ def ping(agent: AgentClient, as_json: bool) -> None:
     if as_json:
         print_json({"reply": "PONG", "took_us": took_us})
     else:
-        click.echo(f"PONG in {shown_us(took_us)}")
+        click.echo(f"PONG in {format_us(took_us)}")
 
 
 @click.command(short_help="Check everything, and say what to do.")
@@ -160,6 +160,6 @@ def doctor(agent: AgentClient, as_json: bool, config_path: str | None) -> int:
 def _print_finding(finding: Finding) -> None:
     color = ("green", "yellow", "red")[finding.severity]
     mark = click.style(f"{finding.severity.name.lower():8}", fg=color)
-    click.echo(f"{mark} {finding.check:14} {shown(finding.what)}")
+    click.echo(f"{mark} {finding.check:14} {printable(finding.what)}")
     if finding.then:
-        click.echo(f"{'':24}-> {shown(finding.then)}")
+        click.echo(f"{'':24}-> {printable(finding.then)}")

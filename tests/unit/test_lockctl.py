@@ -18,9 +18,9 @@ from lockd.lockctl.errors import Lost, Refused, Unreachable
 from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.locks import Duration
 from lockd.lockctl.main import main
-from lockd.lockctl.printing import shown_us
+from lockd.lockctl.printing import format_us
 from lockd.lockctl.run.lease import Job
-from lockd.text import shown, shown_ms
+from lockd.text import format_ms, printable
 
 Answers = dict[str, Any]
 
@@ -216,17 +216,17 @@ def test_locks_are_sorted(type_: Type) -> None:
     [(0, "0ms"), (999, "999ms"), (1000, "1.0s"), (59_900, "59.9s"), (245_000, "4m05s"), (3_720_000, "1h02m")],
 )
 def test_times_are_shown_in_a_fitting_unit(ms: int, text: str) -> None:
-    assert shown_ms(ms) == text
+    assert format_ms(ms) == text
 
 
 def test_offsets_may_be_negative() -> None:
-    assert shown_us(-1500) == "-1.50ms"
-    assert shown_us(-3_000_000) == "-3.0s"
+    assert format_us(-1500) == "-1.50ms"
+    assert format_us(-3_000_000) == "-3.0s"
 
 
 def test_control_characters_are_shown_as_bytes_and_letters_as_they_are() -> None:
-    assert shown("grün:42") == "grün:42"
-    assert shown("a\x1b[1m\n\udcff\u202e") == "a\\x1b[1m\\x0a\\xff\\xe2\\x80\\xae"
+    assert printable("grün:42") == "grün:42"
+    assert printable("a\x1b[1m\n\udcff\u202e") == "a\\x1b[1m\\x0a\\xff\\xe2\\x80\\xae"
 
 
 # Changes

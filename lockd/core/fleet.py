@@ -199,8 +199,8 @@ class Fleet(Generic[AnyLink]):
 
     def _look_for_admission(self, link: AnyLink, now_ns: int) -> None:
         others = [o.facts.identity for o in self.links if o is not link and o.facts is not None]
-        shown = [identity for identity in others if identity is not None]
-        link.elsewhere.look(self.name(link.index), shown, self.clocks.quorum, now_ns)
+        known = [identity for identity in others if identity is not None]
+        link.elsewhere.look(self.name(link.index), known, self.clocks.quorum, now_ns)
 
     def weigh(self, now_ns: int) -> None:
         """Who has a vote now."""

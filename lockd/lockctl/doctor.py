@@ -498,7 +498,7 @@ def check_leases(held: Sequence[LeaseRow]) -> list[Finding]:
     thin = [lease for lease in held if lease.masters < lease.of and lease.held_ms >= SETTLED_MS]
     if not thin:
         return [Finding("leases", Severity.OK, f"{len(held)} held by this host's agent, all on all masters")]
-    shown = ", ".join(f"{lease.resource} ({lease.masters} of {lease.of})" for lease in thin[:5])
+    named = ", ".join(f"{lease.resource} ({lease.masters} of {lease.of})" for lease in thin[:5])
     more = f" and {len(thin) - 5} more" if len(thin) > 5 else ""
     then = "the next renewals put them back as the masters return; detached leases stay so until extended"
-    return [Finding("leases", Severity.WARNING, f"on fewer than all masters: {shown}{more}", then)]
+    return [Finding("leases", Severity.WARNING, f"on fewer than all masters: {named}{more}", then)]

@@ -84,7 +84,7 @@ class _Doer:
                 return await asyncio.sleep(for_ns / 1e9)
 
     async def _write(self, link: Link, step: Write) -> bool:
-        words = scripts.identify(step.shown, step.fields, step.counters)
+        words = scripts.identify(step.expected, step.fields, step.counters)
         try:
             if self._writer is None:
                 written = await link.call(*words)
@@ -133,13 +133,13 @@ async def _reading(link: Link) -> dict[int, int] | Unread:
 
 
 async def counters_of(link: Link) -> dict[int, int]:
-    shown = replies.pairs(await link.call("HGETALL", scripts.FENCES_KEY))
-    return {replies.digits(slot, SLOTS - 1): replies.digits(value, 10**16) for slot, value in shown}
+    counters = replies.pairs(await link.call("HGETALL", scripts.FENCES_KEY))
+    return {replies.digits(slot, SLOTS - 1): replies.digits(value, 10**16) for slot, value in counters}
 
 
 async def _field(link: Link, name: str) -> str | Unread | None:
     try:
-        shown = await link.call("HGET", scripts.IDENTITY_KEY, name)
-        return None if shown is None else replies.text(shown)
+        stored = await link.call("HGET", scripts.IDENTITY_KEY, name)
+        return None if stored is None else replies.text(stored)
     except (MasterError, Nonsense) as failure:
         return Unread(str(failure))

@@ -96,7 +96,7 @@ class Agent:
         )
         self._commands = Commands(config, self.shared, self.fleet, self.metrics)
         self.metrics.attach(self.fleet, self.locks, lambda: self.quotas.all.connections)
-        self._shown: dict[str, tuple[State, str]] = {}
+        self._logged_states: dict[str, tuple[State, str]] = {}
         self._beaten_s = time.monotonic()
         self._started_s = time.monotonic()
         self._stop = asyncio.Event()
@@ -328,10 +328,10 @@ class Agent:
         if self.shared.stopped:
             return
         reason = self.fleet.refusal_of(link)
-        before, now = self._shown.get(link.master.name), (link.state, "" if not reason else "no vote")
+        before, now = self._logged_states.get(link.master.name), (link.state, "" if not reason else "no vote")
         if before == now:
             return
-        self._shown[link.master.name] = now
+        self._logged_states[link.master.name] = now
         write = self.log.warning if reason and link.state is not State.CONNECTING else self.log.info
         write(
             "master_state",

@@ -26,8 +26,8 @@ class LostLease:
     @property
     def refusal(self) -> Refusal:
         """What a command gets that names it, or that has to bring the news."""
-        shown = self.resource.decode(errors="backslashreplace")
-        return Refusal(ErrorWord.EXPIRED, f"the lease of '{shown}' was lost: {self.reason}")
+        name = self.resource.decode(errors="backslashreplace")
+        return Refusal(ErrorWord.EXPIRED, f"the lease of '{name}' was lost: {self.reason}")
 
     @property
     def size(self) -> int:

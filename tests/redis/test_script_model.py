@@ -309,9 +309,9 @@ class Both:
         by_app = ballot.by_app
         assert self.model.release(ballot.resource, ballot.word, self.now_us, by_app=by_app) == deleted
 
-    def identify(self, shown: str, fields: dict[str, str], counters: dict[int, int]) -> None:
-        [written] = self.real.ask(scripts.command(*scripts.identify(shown, fields, counters)))
-        assert self.model.identify(shown, fields, counters) == written
+    def identify(self, expected: str, fields: dict[str, str], counters: dict[int, int]) -> None:
+        [written] = self.real.ask(scripts.command(*scripts.identify(expected, fields, counters)))
+        assert self.model.identify(expected, fields, counters) == written
 
     def lose_everything(self) -> None:
         self.real.ask(scripts.command(b"FLUSHALL"))
@@ -342,7 +342,7 @@ terms_of_leases = st.sampled_from(TERMS)
 electorates = st.sampled_from(
     [ELECTORATE] * 15 + [LATER.electorate.encode(), ANOTHERS.electorate.encode(), b""]
 )
-shown = st.sampled_from(["", "old", IDENTITY.electorate, LATER.electorate])
+expected = st.sampled_from(["", "old", IDENTITY.electorate, LATER.electorate])
 fields = st.sampled_from(
     [IDENTITY.fields, LATER.fields, LATER.list_fields, replace(IDENTITY, max_ttl_ms=1_000).fields]
 )
@@ -384,11 +384,11 @@ class ModelAgainstScripts(RuleBasedStateMachine):
     def the_master_gets_its_identity(self, counters: dict[int, int]) -> None:
         self.both.identify("", IDENTITY.fields, counters)
 
-    @rule(shown=shown, fields=fields, counters=counters)
-    def identify(self, shown: str, fields: dict[str, str], counters: dict[int, int]) -> None:
+    @rule(expected=expected, fields=fields, counters=counters)
+    def identify(self, expected: str, fields: dict[str, str], counters: dict[int, int]) -> None:
         # A part of an identity is only ever written beside the rest of it.
-        assume(shown or "max_ttl_ms" in fields)
-        self.both.identify(shown, fields, counters)
+        assume(expected or "max_ttl_ms" in fields)
+        self.both.identify(expected, fields, counters)
 
     @rule(counters=counters)
     def an_older_identity_is_brought_up_to_date(self, counters: dict[int, int]) -> None:

@@ -86,10 +86,10 @@ class Scripted:
     def identify(
         self,
         counters: dict[int, int] | None = None,
-        shown: str = "",
+        expected: str = "",
         fields: dict[str, str] = IDENTITY.fields,
     ) -> int:
-        return self.redis.execute_command(*scripts.identify(shown, fields, counters or {}))
+        return self.redis.execute_command(*scripts.identify(expected, fields, counters or {}))
 
     def page(self, cursor: str, pattern: str = "*", count: int = 100) -> tuple[str, list[Any]]:
         next_cursor, flat = self.run(scripts.PAGE, [], cursor, scripts.LEASE_PREFIX.decode() + pattern, count)
@@ -553,7 +553,7 @@ def test_identify_changes_nothing_where_it_shows_something_else(master: Scripted
 
 def test_a_list_of_members_is_brought_up_to_date_and_nothing_else(master: Scripted) -> None:
     master.acquire()
-    assert master.identify(shown=ELECTORATE, fields=LATER.list_fields) == 1
+    assert master.identify(expected=ELECTORATE, fields=LATER.list_fields) == 1
     assert master.redis.hgetall(scripts.IDENTITY_KEY) == LATER.fields
     assert master.lease().startswith(MINE)
     assert master.acquire()[:2] == [-1, 0]
@@ -563,7 +563,7 @@ def test_a_list_of_members_is_brought_up_to_date_and_nothing_else(master: Script
 def test_an_identity_of_an_earlier_format_is_brought_up_to_date(blank: Scripted) -> None:
     blank.redis.hset(scripts.IDENTITY_KEY, mapping={"cluster": "test", "name": "m1", "max_ttl_ms": 9})
     assert blank.acquire()[0] == -1
-    assert blank.identify(shown="old") == 1
+    assert blank.identify(expected="old") == 1
     assert blank.redis.hgetall(scripts.IDENTITY_KEY) == IDENTITY.fields
 
 

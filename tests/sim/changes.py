@@ -105,7 +105,7 @@ class Carrier:
             self._links[master].call("counters", partial(readings.came, master), failed=failed)
 
     def _write(self, link: Link, step: Write) -> None:
-        words = (step.shown, step.fields, step.counters)
+        words = (step.expected, step.fields, step.counters)
         if self._by_user:
             aside = _Aside(self._agent, link, self._go_on, self._fail)
             aside.ask("identify", None, *words)

@@ -73,13 +73,13 @@ class Store:
         return key
 
     @property
-    def shown(self) -> str | None:
+    def current(self) -> str | None:
         """What identify.lua compares: see there."""
         old = "old" if "cluster" in self.identity else None
         return self.identity.get("electorate") or ("" if self.blank else old)
 
-    def identify(self, shown: str, fields: Mapping[str, str], counters: Mapping[int, int]) -> int:
-        if shown != self.shown:
+    def identify(self, expected: str, fields: Mapping[str, str], counters: Mapping[int, int]) -> int:
+        if expected != self.current:
             return 0
         for slot, counter in counters.items():
             if self.counters.get(slot, -1) < counter:

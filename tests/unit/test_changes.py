@@ -116,10 +116,10 @@ class Agent:
         match step:
             case LookAgain():
                 return self.look()
-            case Write(master, shown, fields, counters):
+            case Write(master, expected, fields, counters):
                 if master in self.deaf | self.full_disks:
                     raise NotPossible("full disk")
-                return self.machines[master].store.identify(shown, fields, counters)
+                return self.machines[master].store.identify(expected, fields, counters)
             case ReadCounters(masters):
                 return {
                     m: Unread("-") if m in self.deaf else self.machines[m].store.counters for m in masters

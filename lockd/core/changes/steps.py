@@ -24,10 +24,10 @@ class LookAgain:
 @dataclass(frozen=True, slots=True)
 class Write:
     """Write these words of an identity and these counters (by slot; none is lowered) on this master, only
-    where it still shows that. The answer is whether it did; NotPossible where that isn't known."""
+    where it still shows what is expected. The answer is whether it did; NotPossible where nobody knows."""
 
     master: int
-    shown: str
+    expected: str
     fields: Mapping[str, str]
     counters: Mapping[int, int]
 

@@ -300,9 +300,9 @@ class Both:
             question = scripts.put_back(ballot)
         else:
             question = scripts.extend(ballot)
-        [[status, value, time_us, *shown]] = self.real.ask(question + scripts.bulk(electorate))
+        [[status, value, time_us, *holder_nonce]] = self.real.ask(question + scripts.bulk(electorate))
         assert 0 <= time_us - self.now_us <= self.real.goes_on_us
-        assert self.model.vote(ballot, electorate, time_us) == (status, value, *shown)
+        assert self.model.vote(ballot, electorate, time_us) == (status, value, *holder_nonce)
 
     def release(self, ballot: Release) -> None:
         [deleted] = self.real.ask(scripts.release(ballot))

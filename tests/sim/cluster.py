@@ -14,7 +14,7 @@ from tests.sim.agent import Agent
 from tests.sim.apps import App, FenceStore, Habits, Request
 from tests.sim.checker import Bounds, Violation, check
 from tests.sim.fleet import first_identity
-from tests.sim.history import Calm, Ended, Event, Shown
+from tests.sim.history import Calm, Ended, Event, Found
 from tests.sim.history import Fault as Noted
 from tests.sim.master import Master
 from tests.sim.network import Path
@@ -124,7 +124,7 @@ class Cluster:
                 for resource in list(master.store.leases):
                     key = master.store.lease(resource, master.now_us())
                     if key is not None:
-                        self.world.note(Shown(self.world.now_ns, master.name, resource, key.nonce))
+                        self.world.note(Found(self.world.now_ns, master.name, resource, key.nonce))
         self.world.after(LOOK_NS, self._look)
 
     # Faults

@@ -155,12 +155,12 @@ class Master(Process):
         now_us = self.now_us()
         if isinstance(ballot, Release):
             return self._release(ballot, host, now_us)
-        status, value, *shown = self.store.vote(ballot, electorate, now_us)
+        status, value, *holder_nonce = self.store.vote(ballot, electorate, now_us)
         if isinstance(ballot, Attempt) and status == YES:
             self.world.note(Landed(self.world.now_ns, self.name, ballot.nonce, host))
         elif isinstance(ballot, PutBack) and status == PUT_BACK:
             self.world.note(Landed(self.world.now_ns, self.name, ballot.nonce, host, put_back=True))
-        return [status, value, now_us, *shown]
+        return [status, value, now_us, *holder_nonce]
 
     def _release(self, release: Release, host: str, now_us: int) -> int:
         key = self.store.lease(release.resource, now_us)

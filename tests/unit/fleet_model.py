@@ -84,8 +84,8 @@ class Master:
         if isinstance(ballot, Release):
             return self.store.release(ballot.resource, ballot.word, now_us, by_app=ballot.by_app)
         assert isinstance(ballot, Attempt | FenceRound | Extension | PutBack)
-        status, value, *shown = self.store.vote(ballot, electorate, now_us)
-        return [status, value, now_us, *shown]
+        status, value, *holder_nonce = self.store.vote(ballot, electorate, now_us)
+        return [status, value, now_us, *holder_nonce]
 
 
 ENDLESS = core_link.Patience(1 << 62, 1 << 62)

@@ -290,8 +290,8 @@ def check_admission(machines: Sequence[Machine]) -> None:
     others = [machine for machine in machines if machine is not machines[2]]
     assert votes_together(others) == 4
     if (identity := machines[2].identity) is not None:
-        shown = [of.identity.members.number_of("m3") for of in others if of.identity is not None]
-        assert sum(number == identity.number for number in shown) >= 3
+        numbers = [of.identity.members.number_of("m3") for of in others if of.identity is not None]
+        assert sum(number == identity.number for number in numbers) >= 3
         assert machines[2].store.counters[5] == WALL_US
 
 

@@ -120,7 +120,7 @@ def test_an_agent_of_before_that_says_less_is_shown_all_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("numbers", "shown", "red"),
+    ("numbers", "text", "red"),
     [
         ({"losses": 3, "losses_meant": 1, "last_loss_ms": 2_000}, "2, 2.0s ago", True),
         ({"losses": 2, "last_loss_ms": LOSS_IS_NEWS_MS}, "2, 1h00m ago", False),
@@ -128,14 +128,14 @@ def test_an_agent_of_before_that_says_less_is_shown_all_the_same() -> None:
     ],
 )
 def test_only_what_nobody_meant_to_lose_is_red_and_only_while_it_is_news(
-    numbers: dict[str, int], shown: str, red: bool
+    numbers: dict[str, int], text: str, red: bool
 ) -> None:
     console = Console(file=io.StringIO(), width=160, force_terminal=True, color_system="standard")
     report = report_of(answers(**{"INFO classes": {"class_jobs": a_class(**numbers)}}))
     console.print(Screen(console).picture(report, None, None))
     [line] = [line for line in console.file.getvalue().splitlines() if line.startswith("jobs ")]  # type: ignore[attr-defined]
-    assert (f"\x1b[1;31m{shown}\x1b[0m" in line) == red
-    assert shown in line
+    assert (f"\x1b[1;31m{text}\x1b[0m" in line) == red
+    assert text in line
 
 
 def test_what_is_waited_for_comes_before_what_is_held_long() -> None:

@@ -65,10 +65,14 @@ def metrics(config: Config) -> Metrics:
 def scraped(metrics: Metrics) -> dict[str, float]:
     """Every sample as Prometheus would name it: `name{label=value,...}`."""
     text = generate_latest(metrics.registry).decode()
-    return {shown(s.name, s.labels): s.value for f in text_string_to_metric_families(text) for s in f.samples}
+    return {
+        sample_name(s.name, s.labels): s.value
+        for f in text_string_to_metric_families(text)
+        for s in f.samples
+    }
 
 
-def shown(name: str, labels: dict[str, str]) -> str:
+def sample_name(name: str, labels: dict[str, str]) -> str:
     return name + ("{" + ",".join(f"{k}={v}" for k, v in sorted(labels.items())) + "}" if labels else "")
 
 

@@ -10,12 +10,12 @@ from lockd.core.voters import Voters
 NAMES = ("m1", "m2", "m3")
 
 
-def shown(members: Members) -> list[Identity | None]:
+def identities_with(members: Members) -> list[Identity | None]:
     return [Identity("prod", name, 1_000, cluster_id="ab" * 16, members=members) for name in NAMES]
 
 
-FIRST = shown(Members.first(NAMES))
-M1_ADMITTED_ANEW = shown(Members.of({"m1": 2, "m2": 1, "m3": 1}))
+FIRST = identities_with(Members.first(NAMES))
+M1_ADMITTED_ANEW = identities_with(Members.of({"m1": 2, "m2": 1, "m3": 1}))
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ asked and not answered is asked again on the next one, in the same order, for as
 Before that, the master is told to close the old connection: commands that still lie in its buffers would
 otherwise run after those of the new one.
 
-A link is told what happens: `connects`, `inspected`, `introduce`, `heard`, `broken`, `look`. What
-is to be sent it puts into `out`; what else it wants, whoever carries its bytes does for it (the methods that
-raise NotImplementedError). Time is an argument.
+A link is told what happens: `connects`, `inspected`, `introduce`, `heard`, `broken`, `look`. What is to be
+sent it puts into `out`; what else it wants, whoever carries its bytes does for it (the methods that raise
+NotImplementedError). Time is an argument.
 """
 
 from collections import deque

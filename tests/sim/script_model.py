@@ -37,8 +37,8 @@ class Key:
         return self.text[:32]
 
     def fields(self) -> tuple[int, int, bytes, bytes]:
-        """When granted (us), max hold (ms), the number of the proof that it was put back behind
-        (b'': it wasn't), and its app's token."""
+        """When granted (us), max hold (ms), the number of the proof that it was put back behind (b'': it
+        wasn't), and its app's token."""
         found = _TEXT.fullmatch(self.text)
         assert found is not None, self.text
         nonce, granted_us, max_hold_ms, mark, value = found.groups()

@@ -57,8 +57,8 @@ def agent_families() -> list[Any]:
     fleet = Fleet(config, metrics, lambda _link: None, lambda *_: None, lambda _now_ns: None)
     identity = Identity(config.cluster, "m1", config.max_ttl_ms)
     fleet.links[0].facts = MasterFacts("", "7.0.15", "master", 0, identity, {})
-    limits = RedlockParameters(len(config.masters))
-    metrics.attach(fleet, Locks(limits, fleet, metrics, Chance(lambda: b"")), lambda: 0)
+    parameters = RedlockParameters(len(config.masters))
+    metrics.attach(fleet, Locks(parameters, fleet, metrics, Chance(lambda: b"")), lambda: 0)
     return list(metrics.collect())
 
 

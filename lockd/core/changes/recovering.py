@@ -64,19 +64,13 @@ def _refuse_where_not_needed(ground: Ground, left: Sequence[Link], blank: Sequen
     if not left:
         raise NotPossible("no master has its data: form the cluster anew (lockctl cluster init)")
     agreeing = sum(link.state is State.UP for link in left)
+    if not blank and (agreeing >= ground.quorum or not any(_was_blank(link) for link in left)):
+        raise NotPossible("all masters have data: lockctl doctor says what to do with each")
     if agreeing >= ground.quorum:
         raise NotPossible(
-            f"{agreeing} masters have their data, that is a quorum: {_admit(ground, left, blank)}"
+            f"{agreeing} masters have their data, that is a quorum: admit the blank ones "
+            f"({ground.names(blank)}) one by one (lockctl master admit)"
         )
-    if not blank and not any(_was_blank(link) for link in left):
-        raise NotPossible("all masters have data: lockctl doctor says what to do with each")
-
-
-def _admit(ground: Ground, left: Sequence[Link], blank: Sequence[Link]) -> str:
-    if blank:
-        return f"admit the blank ones ({ground.names(blank)}) one by one (lockctl master admit)"
-    others = [link for link in left if link.state is not State.UP]
-    return f"wipe the others ({ground.names(others)}), and admit them one by one (lockctl master admit)"
 
 
 def _was_blank(link: Link) -> bool:

@@ -53,6 +53,15 @@ Question = tuple[Ballot | Call, Any, int]
 """What is asked, as a ballot or a call; how it reads on the wire; and when it was sent."""
 
 
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """That this agent has taken a master's vote, to begin its cluster anew: the electorate that it shows
+    since then, which no other has, and since when it has not voted."""
+
+    electorate: str
+    since_ns: int
+
+
 class Listener(Protocol):
     """The fan-out, as a link sees it."""
 
@@ -115,6 +124,7 @@ class Link:
         self.introduced = False
         self.blank_since_ns: int | None = None
         self.numbered: Numbered | None = None
+        self.taken: Taken | None = None
         """While it is being admitted: what was written on the others."""
         self.elsewhere = Elsewhere()
         self.out: list[Any] = []
@@ -582,11 +592,14 @@ class Link:
             self._electorate_since_ns = now_ns
 
     def wait_anew(self, now_ns: int) -> None:
-        """How long it has been blank, and its number known to others, is measured from here on."""
+        """How long it has been blank, its number known to others, and its vote taken, is measured from here
+        on."""
         if self.blank_since_ns is not None:
             self.blank_since_ns = now_ns
         if self.numbered is not None:
             self.numbered = Numbered(self.numbered.number, now_ns)
+        if self.taken is not None:
+            self.taken = Taken(self.taken.electorate, now_ns)
 
     def judge_again(self, now_ns: int) -> None:
         """By what another master shows now."""

@@ -141,11 +141,11 @@ def cluster_recover(agent: AgentClient, writer: Writer, as_json: bool) -> None:
     """Start anew with the masters that have their data, when so many lost theirs that no quorum is left. For
     operators.
 
-    All masters must be there, each blank or with its data. First a max TTL and a little more has to pass:
-    until then somebody may rely on a lease that the blank ones have forgotten. Then they are a new cluster of
-    the same name. Fences go on an hour above the masters' clocks, so above all that were given before, unless
-    a counter was further ahead than that and is lost, or those clocks were set back. Make sure that no old
-    machine of a master comes back. It may be interrupted and done again.
+    All masters must be there, each blank or with its data; those that have theirs vote no more from then on.
+    A max TTL and a little more has to pass: until then somebody may rely on a lease of before. Then they are
+    a new cluster of the same name. Fences go on an hour above the masters' clocks, so above all that were
+    given before, unless a counter was further ahead than that and is lost, or those clocks were set back.
+    Make sure that no old machine of a master comes back. It may be interrupted and done again.
     """
     _change_masters(agent, ["FORM", "RECOVER", *writer.words()], "starting anew", as_json)
 

@@ -320,7 +320,7 @@ _THEN = {
     "connecting": "wait a moment; if it stays, look at the address, the network, and its credentials",
     "down": "is Redis running there (systemctl status), is it in quarantine, is a firewall in between?",
     "foreign": "is its address that of another cluster's master? Then correct it in the configuration. Was "
-    "cluster init or recover broken off? Then do that again",
+    "cluster init or recover broken off? Then do that again; where a quorum has a vote, wipe it and admit it",
     "copied": "wipe it and admit it; while a replica is attached, detach that: see LockMasterCopied.md",
     "other_members": "correct the list of masters in this host's configuration: see LockMembersDiffer.md",
     "other_format": "the same version of lockd on all app hosts, then lockctl cluster upgrade: see "

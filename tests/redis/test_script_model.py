@@ -249,6 +249,7 @@ class Real:
         return Stored(leases, _pairs(counters), _pairs(identity), keys)
 
 
+_SET_MAX_TTL = (Path(scripts.__file__).parent / "scripts/plays/set_max_ttl.lua").read_bytes()
 _TIME = scripts.command(b"TIME")
 _LOOKS = 100_000
 _ALL_THAT_IS_STORED = [
@@ -328,6 +329,14 @@ class Both:
         self.real.ask(scripts.command(b"HSET", scripts.IDENTITY_KEY, *words))
         self.model.set_identity(fields)
 
+    def set_max_ttl(self, max_ttl_ms: int) -> None:
+        [how] = self.real.ask(scripts.command(b"EVAL", _SET_MAX_TTL, 1, scripts.IDENTITY_KEY, max_ttl_ms))
+        assert self.model.set_max_ttl(max_ttl_ms) == how.decode()
+
+    def forget_old_max_ttl(self) -> None:
+        self.real.ask(scripts.command(b"HDEL", scripts.IDENTITY_KEY, b"was_max_ttl_ms"))
+        self.model.forget_old_max_ttl()
+
     def compare(self) -> None:
         assert stored_in(self.model, self.now_us) == self.real.stored()
 
@@ -389,6 +398,14 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         # A part of an identity is only ever written beside the rest of it.
         assume(expected or "max_ttl_ms" in fields)
         self.both.identify(expected, fields, counters)
+
+    @rule(max_ttl_ms=st.sampled_from([500, 5_000, CEILING_MS, CEILING_MS + 1]))
+    def the_max_ttl_is_changed(self, max_ttl_ms: int) -> None:
+        self.both.set_max_ttl(max_ttl_ms)
+
+    @rule()
+    def the_larger_max_ttl_of_before_is_forgotten(self) -> None:
+        self.both.forget_old_max_ttl()
 
     @rule(counters=counters)
     def an_older_identity_is_brought_up_to_date(self, counters: dict[int, int]) -> None:

@@ -8,6 +8,7 @@ from lockd.config.model import Config, Master
 from lockd.core.ballots.release import Release
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import HEARD_AT_ONCE, Link
+from tests.harness.ballots import a_release
 
 BURST = 5_000
 
@@ -62,9 +63,7 @@ class Story:
 
     def give_back(self, count: int) -> None:
         for number in range(count):
-            release = Release(
-                b"r", b"%d" % number, quorum=2, t1_ns=0, until_ns=1 << 62, settled=self._settled
-            )
+            release = a_release(word=b"%d" % number, settled=self._settled)
             release.put_to(self.fleet.release(release, self.link.bit))
 
     def _settled(self, release: Release, _now_ns: int) -> None:

@@ -73,25 +73,6 @@ def test_extend_of_a_lease_that_vanished_is_expired(host, app):
     assert len(app.losses) == 1
 
 
-def test_a_second_extension_in_flight_does_not_count_what_the_first_put_back(host):
-    app = host.locked(ttl_ms=30_000)
-    host.break_off(4)
-    host.slow(3)
-    host.forget(0, 1)
-    told = [host.extend(app, 40_000), host.extend(app, 40_000)]
-    host.pass_ms(300)
-    assert [t.code for t in told] == ["NOQUORUM", "NOQUORUM"]
-
-
-def test_extend_that_overtakes_its_own_unlock_is_expired(host, app):
-    host.slow()
-    told = host.extend(app, 20_000)
-    host.unlock(app)
-    host.answer()
-    assert told.code == "EXPIRED"
-    assert host.shown() == [None] * 5
-
-
 def test_extend_after_the_deadline_is_expired_though_the_masters_still_have_it(host, app):
     host.time.now_ns = app.held.deadline_ns
     assert host.shown() == [app.held.token] * 5

@@ -71,17 +71,6 @@ def test_a_vote_that_does_not_count_is_given_back_too(host):
     assert host.shown() == [None] * 5
 
 
-def test_a_quorum_of_which_one_vote_does_not_count_is_none(host):
-    host.slow()
-    app = host.lock()
-    host.break_off(3, 4)
-    host.fleet.votes = 0b11011
-    host.answer(0, 1, 2)
-    host.fleet.fail_to_connect(3)
-    host.fleet.fail_to_connect(4)
-    assert app.code == "NOQUORUM"
-
-
 def m5_turns_out_to_be_replaced(host):
     """An old machine: it answers, then its agent hears that another took its place (rule 8)."""
     host.answer(4)

@@ -84,13 +84,6 @@ def test_refused_second_rounds_end_when_the_lease_would_be_too_old(host):
     assert app.answered_ns < app.asked_ns + 1_100 * MS
 
 
-def test_a_vote_that_does_not_count_can_not_make_a_fence(host):
-    app = in_a_second_round(host)
-    host.fleet.votes = 0b00011
-    host.answer_all()
-    assert app.code == "NOQUORUM"
-
-
 def test_fences_grow_from_grant_to_grant_whichever_host_is_granted_and_whatever_its_clock_says(host):
     hosts = [host, beside(host), beside(host)]
     hosts[1].locks.wall_ahead_ns -= 3_600_000 * MS

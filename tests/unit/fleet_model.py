@@ -108,13 +108,6 @@ class Link(core_link.Link):
     def up(self) -> bool:
         return self.state is State.UP
 
-    @up.setter
-    def up(self, up: bool) -> None:
-        if not up:
-            self.break_off()
-        elif not self.up:
-            self.come_up()
-
     @property
     def sent(self) -> deque[tuple[Ballot, bytes]]:
         """Each with the electorate that it names."""
@@ -584,9 +577,9 @@ class Host:
         for link in self._links(masters):
             link.come_up()
 
-    def forget(self, *masters: int, resource: bytes = b"r") -> None:
+    def forget(self, *masters: int) -> None:
         for link in self._links(masters):
-            self.fleet.masters[link.index].forget(resource)
+            self.fleet.masters[link.index].forget(b"r")
 
     def sent_to(self, master: int) -> list[str]:
         """What is on its way."""

@@ -231,7 +231,7 @@ def test_retry_after_is_at_least_a_millisecond():
 
 def test_a_refusal_gives_a_reason_for_each_master_that_had_no_say_and_only_for_those():
     fleet = Fleet(Time(), [Master(Time()) for _ in range(N)])
-    fleet.links[4].up = False
+    fleet.links[4].break_off()
     asked = attempt(masters=0b01111)
     say(asked, 0, "y")
     say(asked, 1, "t")

@@ -226,8 +226,14 @@ def test_a_gap_does_not_lift_the_bar_of_a_jump(settled):
     assert "jumped forward" in settled.why(4)
 
 
-def test_one_master_that_is_far_off_does_not_move_the_median(watch):
+def test_the_offset_of_a_master_never_seen_is_unknown(watch):
     assert watch.clocks.off_median_us(0, watch.now_ns) is None
+    watch.sample(0)
+    assert watch.clocks.off_median_us(0, watch.now_ns) == 0
+    assert watch.clocks.off_median_us(1, watch.now_ns) is None
+
+
+def test_one_master_that_is_far_off_does_not_move_the_median(watch):
     watch.ahead_us[0] += 10**12
     watch.sample()
     assert watch.clocks.off_median_us(1, watch.now_ns) == 0

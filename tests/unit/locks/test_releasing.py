@@ -123,6 +123,9 @@ def test_a_lock_delay_keeps_a_dead_apps_lease_for_that_long_also_beyond_its_ttl(
     host.pass_ms(10)
     assert waiter.code == "granted"
     assert app.losses == []
+    host.unlocked(waiter)
+    host.pass_ms(300)
+    assert host.at_rest()
 
 
 def test_a_lock_delay_does_not_outlive_max_hold(host):

@@ -376,4 +376,4 @@ def test_what_nobody_can_be_asked_for_is_not_asked_for_round_and_round(host):
     host.break_off()
     before = len(host.asked(Extension))
     host.pass_ms(200)
-    assert 0 < len(host.asked(Extension)) - before <= 200 // host.locks._limits.backoff_first_ms + 1
+    assert 0 < len(host.asked(Extension)) - before <= 200 // host.locks._parameters.backoff_first_ms + 1

@@ -19,3 +19,15 @@ def other(host: Host) -> Host:
 def app(host: Host) -> App:
     """It holds `r` on all masters, for ten seconds."""
     return host.locked()
+
+
+@pytest.fixture
+def detached(host: Host) -> App:
+    """It holds `r` for ten seconds without being renewed, and whichever agent is asked may go on with it."""
+    return host.locked(detached=True)
+
+
+@pytest.fixture
+def theirs(other: Host) -> App:
+    """The same, granted by the agent of the other host."""
+    return other.locked(detached=True)

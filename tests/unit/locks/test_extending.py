@@ -7,20 +7,18 @@ from tests.unit.fleet_model import MS, fresh_token
 OUTAGE = "NOQUORUM m1=down m2=down m3=down"
 
 
-def test_extend_goes_on_with_a_lease(host):
-    app = host.locked(ttl_ms=10_000, detached=True)
+def test_extend_goes_on_with_a_lease(host, detached):
     host.pass_ms(5_000)
-    told = host.extended(app, 20_000).extended
-    assert told.deadline_ns == deadline_ns(host.time.now_ns, 20_000) == app.held.deadline_ns
-    assert (told.fence, told.token) == (app.held.fence, app.held.token)
+    told = host.extended(detached, 20_000).extended
+    assert told.deadline_ns == deadline_ns(host.time.now_ns, 20_000) == detached.held.deadline_ns
+    assert (told.fence, told.token) == (detached.held.fence, detached.held.token)
 
 
-def test_extend_never_shortens(host):
-    app = host.locked(ttl_ms=10_000, detached=True)
-    before_ns = app.held.deadline_ns
-    assert host.extended(app, 500).extended.deadline_ns == before_ns
+def test_extend_never_shortens(host, detached):
+    before_ns = detached.held.deadline_ns
+    assert host.extended(detached, 500).extended.deadline_ns == before_ns
     host.pass_until(before_ns - 1)
-    assert host.shown() == [app.held.token] * 5
+    assert host.shown() == [detached.held.token] * 5
 
 
 def test_extend_stops_at_max_hold(host):
@@ -55,14 +53,13 @@ def test_a_longer_extension_of_a_session_lease_is_kept_up(host):
     assert app.held.deadline_ns > host.time.now_ns + 15_000 * MS
 
 
-def test_extend_without_a_quorum_says_why_and_leaves_the_lease_as_it_was(host):
-    app = host.locked(ttl_ms=10_000, detached=True)
-    before_ns = app.held.deadline_ns
+def test_extend_without_a_quorum_says_why_and_leaves_the_lease_as_it_was(host, detached):
+    before_ns = detached.held.deadline_ns
     host.break_off(0, 1, 2)
     host.pass_ms(1_000)
-    assert host.extended(app, 10_000).text == OUTAGE
-    assert app.held.deadline_ns == before_ns
-    assert app.held.standing is Standing.HELD
+    assert host.extended(detached, 10_000).text == OUTAGE
+    assert detached.held.deadline_ns == before_ns
+    assert detached.held.standing is Standing.HELD
 
 
 def test_extend_of_a_lease_that_vanished_is_expired(host, app):
@@ -87,39 +84,35 @@ def test_extend_of_a_lost_lease_is_expired_with_the_reason(host, app):
     assert "could not be renewed" in told.text
 
 
-def test_a_detached_lease_whose_known_deadline_is_over_is_for_the_masters_to_decide(host, other):
+def test_a_detached_lease_whose_known_deadline_is_over_is_for_the_masters_to_decide(host, detached, other):
     """Another agent may have extended it."""
-    app = host.locked(ttl_ms=10_000, detached=True)
     host.pass_ms(8_000)
-    other.extended(app, 20_000)
+    other.extended(detached, 20_000)
     host.pass_ms(5_000)
-    told = host.extended(app, 30_000).extended
+    told = host.extended(detached, 30_000).extended
     assert (told.fence, told.deadline_ns) == (None, deadline_ns(host.time.now_ns, 30_000))
-    assert host.unlocked(app).code == "done"
+    assert host.unlocked(detached).code == "done"
     assert host.shown() == [None] * 5
 
 
-def test_a_detached_lease_that_has_run_out_everywhere_is_not_held(host):
-    app = host.locked(ttl_ms=10_000, detached=True)
+def test_a_detached_lease_that_has_run_out_everywhere_is_not_held(host, detached):
     host.time.now_ns += 10_001 * MS  # Redis keeps a key through its last millisecond
-    assert [host.extended(app, 10_000).code, host.unlocked(app).code] == ["NOTHELD"] * 2
+    assert [host.extended(detached, 10_000).code, host.unlocked(detached).code] == ["NOTHELD"] * 2
 
 
 # Leases that another agent granted
 
 
-def test_another_agents_lease_is_extended_but_put_back_nowhere_and_its_fence_is_not_known(host, other):
-    app = other.locked(detached=True)
+def test_another_agents_lease_is_extended_but_put_back_nowhere_and_its_fence_is_not_known(host, theirs):
     host.forget(3, 4)
-    told = host.extended(app, 20_000).extended
+    told = host.extended(theirs, 20_000).extended
     assert (told.fence, told.deadline_ns) == (None, deadline_ns(host.time.now_ns, 20_000))
-    assert host.shown() == [app.held.token] * 3 + [None, None]
+    assert host.shown() == [theirs.held.token] * 3 + [None, None]
 
 
-def test_another_agents_lease_that_is_on_no_quorum_is_not_held(host, other):
-    app = other.locked(detached=True)
+def test_another_agents_lease_that_is_on_no_quorum_is_not_held(host, theirs):
     host.forget(0, 3, 4)
-    assert host.extended(app, 20_000).code == "NOTHELD"
+    assert host.extended(theirs, 20_000).code == "NOTHELD"
 
 
 def test_a_lease_with_a_wrong_token_is_neither_extended_nor_released(host, app):
@@ -171,16 +164,14 @@ def test_another_agents_session_lease_is_not_extended_from_here(host, other):
     assert host.extended(other.locked(), 20_000).code == "EXPIRED"
 
 
-def test_extending_another_agents_lease_without_a_quorum_says_why(host, other):
-    app = other.locked(detached=True)
+def test_extending_another_agents_lease_without_a_quorum_says_why(host, theirs):
     host.break_off(0, 1, 2)
-    assert host.extended(app, 20_000).text == OUTAGE
+    assert host.extended(theirs, 20_000).text == OUTAGE
 
 
-def test_an_extension_elsewhere_that_is_answered_too_late_is_not_relied_upon(host, other):
-    app = other.locked(detached=True)
+def test_an_extension_elsewhere_that_is_answered_too_late_is_not_relied_upon(host, theirs):
     host.slow()
-    told = host.extend(app, 100)
+    told = host.extend(theirs, 100)
     host.time.now_ns += 98 * MS
     host.answer()
     assert told.code == "NOQUORUM"

@@ -73,18 +73,16 @@ def test_a_release_after_a_renewal_is_kept_until_the_renewed_lease_would_end(hos
     assert host.asked(Release)[-1].until_ns >= app.held.t1_ns + 3_000 * MS
 
 
-def test_another_agents_lease_can_be_released_from_here(host, other):
-    app = other.locked(detached=True)
-    assert host.unlocked(app).code == "done"
+def test_another_agents_lease_can_be_released_from_here(host, theirs):
+    assert host.unlocked(theirs).code == "done"
     assert host.shown() == [None] * 5
     host.pass_ms(300)
     assert host.at_rest()
 
 
-def test_releasing_what_cannot_be_asked_about_is_an_outage(host, other):
-    app = other.locked(detached=True)
+def test_releasing_what_cannot_be_asked_about_is_an_outage(host, theirs):
     host.break_off()
-    told = host.unlocked(app)
+    told = host.unlocked(theirs)
     assert not told.came
     host.pass_ms(251)
     assert told.code == "NOQUORUM"
@@ -167,12 +165,11 @@ def test_a_detached_lease_ends_at_its_deadline_and_nobody_is_told_of_a_loss(host
     assert host.shown() == [None] * 5
 
 
-def test_a_detached_lease_extended_elsewhere_outlives_the_deadline_that_its_own_agent_knows(host, other):
-    app = host.locked(ttl_ms=10_000, detached=True)
+def test_a_detached_lease_extended_elsewhere_outlives_the_deadline_that_is_known_here(host, detached, other):
     host.pass_ms(8_000)
-    told = other.extended(app, 20_000)
+    told = other.extended(detached, 20_000)
     host.pass_ms(3_000)
-    assert host.shown() == [app.held.token] * 5
+    assert host.shown() == [detached.held.token] * 5
     host.pass_until(told.extended.deadline_ns - MS)
     assert other.locked().code == "TAKEN"
     assert host.locked().code == "TAKEN"

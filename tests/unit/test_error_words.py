@@ -14,7 +14,7 @@ from lockd.client.errors import LockdError, error_from
 from lockd.core.errors import ErrorWord, Kind, Of
 from lockd.lockctl.errors import Refused
 from lockd.lockctl.failures import Status, report
-from lockd.metrics.counts import CONTENDED, REJECTED, UNAVAILABLE, outcome_of
+from lockd.metrics.leases import CONTENDED, REJECTED, UNAVAILABLE, outcome_of
 
 ROOT = Path(__file__).parents[2]
 OF_REDIS = {"NOPROTO"}

@@ -17,7 +17,7 @@ from lockd.config.model import Config
 from lockd.core.locks import Locks
 from lockd.core.membership import Facts, Identity
 from lockd.core.values import Chance, Limits
-from lockd.guard.metrics import metrics_text
+from lockd.guard.metrics import Reading, metrics_text
 from lockd.guard.records import State
 from lockd.masters.fleet import Fleet
 from lockd.metrics.collector import Metrics
@@ -55,8 +55,7 @@ def agent_families() -> list[Any]:
 
 
 def guard_families() -> list[Any]:
-    text = metrics_text(State(), quarantined=False, until_s=0, delay_s=0, marked_s=0)
-    return list(text_string_to_metric_families(text))
+    return list(text_string_to_metric_families(metrics_text(Reading(State()))))
 
 
 def certificate_families() -> list[Any]:

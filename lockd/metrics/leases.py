@@ -45,6 +45,10 @@ def outcome_of(code: ErrorWord) -> str:
     return _OUTCOME_OF[code]
 
 
+def _named(kind: Kind) -> str:
+    return ", ".join(ErrorWord.answering(Of.LOCK, kind))
+
+
 def _tallies_of_commands() -> dict[str, Tally]:
     return {command: Tally(LEASE_REFUSAL_CODES) for command in LEASE_COMMANDS}
 
@@ -72,8 +76,8 @@ class ClassCounts(Measured):
         by="reason",
     )
     wait_seconds = timed(
-        "From a LOCK to its answer: granted, contended (TAKEN, TIMEOUT), unavailable (NOQUORUM, CLOCK), or "
-        "rejected for what the asker did.",
+        f"From a LOCK to its answer: granted, contended ({_named(Kind.CONTENDED)}), unavailable "
+        f"({_named(Kind.UNAVAILABLE)}), or rejected for what the asker did.",
         partial(histograms, OUTCOMES, WAIT_S),
         by="outcome",
     )

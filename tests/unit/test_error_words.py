@@ -80,3 +80,10 @@ def test_the_rules_of_alerts_ask_for_whole_kinds() -> None:
         r'lockd_refusals_total\{[^}]*(reason=~"[^"]*")', (ROOT / "alerts/lockd.rules.yml").read_text()
     )
     assert set(asked) == {queries.CONTENDED, queries.UNAVAILABLE, queries.ANSWERED}
+
+
+def test_the_rules_of_alerts_ask_for_losses_that_nobody_meant() -> None:
+    asked = re.findall(
+        r'lockd_losses_total\{[^}]*(reason=~"[^"]*")', (ROOT / "alerts/lockd.alerts.yml").read_text()
+    )
+    assert set(asked) == {queries.LOST}

@@ -48,7 +48,7 @@ class Metrics(Collector):
         self.leases = LeaseMetrics(config, self.agent, now_ns)
         self.masters = MasterMetrics([master.name for master in config.masters])
         self.canary = CanaryMetrics(config.canary_ms)
-        self.occupancy = RecentOccupancy(self._nobody_yet, NOTHING, now_ns)
+        self.occupancy = RecentOccupancy(self._uncounted, NOTHING, now_ns)
         self._fleet: Fleet | None = None
         self.registry = CollectorRegistry(auto_describe=True)
         self.registry.register(self)
@@ -59,10 +59,10 @@ class Metrics(Collector):
     def attach(self, fleet: Fleet, locks: Locks, connections: Callable[[], int]) -> None:
         """What a scrape looks at by itself. `connections` is called from the thread of the scrape."""
         self._fleet = fleet
-        self.occupancy = RecentOccupancy(self._nobody_yet, locks, self._now_ns)
+        self.occupancy = RecentOccupancy(self._uncounted, locks, self._now_ns)
         self.agent.count_connections = connections
 
-    def _nobody_yet(self) -> Occupancy:
+    def _uncounted(self) -> Occupancy:
         config = self._config
         return Occupancy(config.labels, len(config.masters), config.timeouts.master_ms)
 

@@ -6,8 +6,7 @@ from lockd.core.errors import ErrorWord
 from lockd.core.flow import Place
 from lockd.core.values import Refusal
 from lockd.metrics.collector import Metrics
-from lockd.server.canary import RESERVED
-from lockd.server.commands.arguments import BadRequest, Misused, ms_in, resource_in, token_in
+from lockd.server.commands.arguments import BadRequest, Misused, ms_in, token_in
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
 from lockd.server.lease_requests import LockRequest, UnlockOrExtend
 from lockd.server.resp import replies
@@ -19,7 +18,6 @@ COMMANDS = Group()
 _TTL = Argument("ttl-ms", "integer")
 _LEASE = "map: token, fence, validity_ms, deadline_ns (CLOCK_BOOTTIME of this host)"
 _SPARE = "connections: all are in use, and this one is for what operators ask"
-_DENIED = Refusal(ErrorWord.DENIED, "")
 
 
 class Leases:
@@ -29,21 +27,7 @@ class Leases:
         self._locks = shared.locks
         self._quotas = shared.quotas
         self._losses = shared.losses
-        self._permissions = shared.permissions
         self._incidents = shared.incidents
-
-    def _class_for(self, session: Session, resource: bytes, *, extending: bool = False) -> LockClass:
-        lock_class = self._config.class_of(resource)
-        if not self._permissions.may_lock(session.peer, lock_class):
-            self._incidents.denied(session.peer, resource, lock_class.name)
-            if extending:
-                self._incidents.lease_refused("extend", resource, _DENIED)
-            else:
-                self._metrics.refused(lock_class.name, _DENIED, 0)
-            raise BadRequest(
-                f"DENIED uid {session.peer.uid} may not lock resources of the class '{lock_class.name}'"
-            )
-        return lock_class
 
     def _ttl_ms(self, word: bytes, lock_class: LockClass) -> int:
         return ms_in(
@@ -71,14 +55,13 @@ class Leases:
                 Argument("notify", "pure-token", token="NOTIFY", optional=True),
             ),
             key_access=("RW", "access", "insert"),
+            for_lockers=True,
             promise="map: `token`, `fence`, `validity_ms`, `deadline_ns`",
         )
     )
     def _lock(self, session: Session, words: list[bytes]) -> None:
-        resource = resource_in(session, words[1])
-        if resource.startswith(RESERVED):
-            raise BadRequest("DENIED resources that begin with 'lockd:canary:' are the agents' own")
-        lock_class = self._class_for(session, resource)
+        resource = words[1]
+        lock_class = self._config.class_of(resource)
         ttl_ms = self._ttl_ms(words[2], lock_class)
         wait_ms, max_hold_ms, detached, notify = 0, lock_class.max_hold_ms, False, False
         whose = f"class '{lock_class.name}'"
@@ -147,7 +130,7 @@ class Leases:
         )
     )
     def _unlock(self, session: Session, words: list[bytes]) -> None:
-        resource, token = resource_in(session, words[1]), token_in(words[2])
+        resource, token = words[1], token_in(words[2])
         self._report_loss(session, "unlock", resource, token)
         self._check_unknown(session, "unlock", resource, token)
         session.at_once(
@@ -165,13 +148,14 @@ class Leases:
             f"{_LEASE}; fence is nil when another agent granted the lease",
             (RESOURCE, Argument("token"), _TTL),
             key_access=("RW", "access", "update"),
+            for_lockers=True,
             brings_no_loss=True,
             promise="as `LOCK`; never shortens. `fence` is nil when another agent granted it",
         )
     )
     def _extend(self, session: Session, words: list[bytes]) -> None:
-        resource, token = resource_in(session, words[1]), token_in(words[2])
-        ttl_ms = self._ttl_ms(words[3], self._class_for(session, resource, extending=True))
+        resource, token = words[1], token_in(words[2])
+        ttl_ms = self._ttl_ms(words[3], self._config.class_of(resource))
         self._report_loss(session, "extend", resource, token)
         self._check_unknown(session, "extend", resource, token)
         session.at_once(

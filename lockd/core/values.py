@@ -53,7 +53,7 @@ def quorum_of(masters: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RedlockParameters:
     """The numbers core works with. All in ms."""
 
     masters: int

@@ -18,7 +18,7 @@ from .leave import leave
 from .overrides import write_override
 from .status import described, status
 from .stop import stop
-from .watch import Watch
+from .watch import ClockWatch
 
 _EPILOG = """\
 exit status:
@@ -79,19 +79,19 @@ def _run(options: argparse.Namespace, guard: Guard) -> int:
     elif options.command == "leave":
         leave(guard)
     elif options.command == "watch":
-        Watch(guard).run(ClockAlarm())
+        ClockWatch(guard).run(ClockAlarm())
     elif options.command == "override":
         print(write_override(guard, options.reason))
     elif options.command == "status":
         return _show_status(status(guard), options.json)
     elif options.command == "show":
-        _show_config(guard.config.shown(), options.json)
+        _show_config(guard.config.as_dict(), options.json)
     return EXIT_OK
 
 
-def _show_config(shown: dict[str, Any], as_json: bool) -> None:
-    lines = (f"{key} = {'' if value is None else value}" for key, value in shown.items())
-    print(json.dumps(shown) if as_json else "\n".join(lines))
+def _show_config(values: dict[str, Any], as_json: bool) -> None:
+    lines = (f"{key} = {'' if value is None else value}" for key, value in values.items())
+    print(json.dumps(values) if as_json else "\n".join(lines))
 
 
 def _show_status(found: dict[str, Any], as_json: bool) -> int:

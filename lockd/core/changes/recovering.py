@@ -21,7 +21,7 @@ masters were set back since.
 from collections.abc import Mapping, Sequence
 
 from lockd.core.changes.founding import first_identity, write_all
-from lockd.core.changes.ground import Ground, shown_by
+from lockd.core.changes.ground import Ground, electorate_on
 from lockd.core.changes.steps import NotPossible, Progress, Steps
 from lockd.core.fences import CLOCKS_APART_US, SLOTS, largest_known
 from lockd.core.identities import Identity
@@ -92,12 +92,12 @@ def _take_vote(ground: Ground, link: Link, max_ttl_ms: int) -> Steps[None]:
     electorate of before it refuses."""
     new = first_identity(ground, link, ground.new_id(), max_ttl_ms)
     blank_since_ns = link.blank_since_ns
-    yield from ground.write(link, shown_by(link), new.fields)
+    yield from ground.write(link, electorate_on(link), new.fields)
     link.taken = Taken(new.electorate, ground.now_ns() if blank_since_ns is None else blank_since_ns)
 
 
 def _refuse_where_others_are_at_it(ground: Ground, links: Sequence[Link]) -> None:
-    lost = [link for link in links if link.taken is not None and shown_by(link) != link.taken.electorate]
+    lost = [link for link in links if link.taken is not None and electorate_on(link) != link.taken.electorate]
     if lost:
         _forget_all(ground)
         raise NotPossible(

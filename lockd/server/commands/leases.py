@@ -3,7 +3,6 @@
 from lockd.clock import boottime_ns
 from lockd.config.model import Config, LockClass
 from lockd.core.errors import ErrorWord
-from lockd.core.flow import Place
 from lockd.core.values import Refusal
 from lockd.metrics.collector import Metrics
 from lockd.server.commands.arguments import BadRequest, Misused, ms_in, token_in
@@ -62,40 +61,11 @@ class Leases:
     def _lock(self, session: Session, words: list[bytes]) -> None:
         resource = words[1]
         lock_class = self._config.class_of(resource)
-        ttl_ms = self._ttl_ms(words[2], lock_class)
-        wait_ms, max_hold_ms, detached, notify = 0, lock_class.max_hold_ms, False, False
-        whose = f"class '{lock_class.name}'"
-        options = iter(words[3:])
-        for word in options:
-            option = word.upper()
-            if option == b"WAIT":
-                wait_ms = ms_in(next(options, b""), "WAIT", lock_class.max_wait_ms, whose)
-            elif option == b"MAXHOLD":
-                max_hold_ms = ms_in(next(options, b""), "MAXHOLD", lock_class.max_hold_ms, whose, least_ms=1)
-            elif option == b"DETACHED":
-                detached = True
-            elif option == b"NOTIFY":
-                notify = True
-            else:
-                quoted = word[:32].decode(errors="backslashreplace")
-                raise Misused(f"ERR syntax error at '{quoted}':")
-        if max_hold_ms < ttl_ms:
-            raise BadRequest(
-                f"ERR the ttl of {ttl_ms} ms is longer than the lease may be held: "
-                f"{max_hold_ms} ms ({whose} or MAXHOLD)"
-            )
-
-        if notify:
+        request = LockRequest(session, resource, lock_class, self._ttl_ms(words[2], lock_class))
+        _read_options(request, words[3:], lock_class)
+        if request.notify:
             session.notify()
-
-        def begin(place: Place) -> None:
-            now_ns = boottime_ns()
-            request = LockRequest(
-                session, place, resource, lock_class, ttl_ms, wait_ms, max_hold_ms, detached, notify, now_ns
-            )
-            self._start_lock(session, request)
-
-        session.in_turn(begin)
+        session.in_turn(lambda _place: self._start_lock(session, request), request)
 
     def _start_lock(self, session: Session, request: LockRequest) -> None:
         no_room = session.is_spare and not session.finds_room()
@@ -103,11 +73,12 @@ class Leases:
         if refusal is not None:
             self._incidents.limit_hit(refusal, session.peer)
             self._metrics.refused(request.label, Refusal(ErrorWord.LIMIT, refusal), 0)
-            session.answer(request.place, replies.error(f"LIMIT {refusal}"))
+            session.answer(request, replies.error(f"LIMIT {refusal}"))
             if no_room:
                 # An app of root's: its pool would have this connection for the next LOCK, too.
                 session.end()
             return
+        request.begins(boottime_ns())
         session.lock_starts(request)
         self._locks.lock(request, request.asked_ns)
 
@@ -187,3 +158,27 @@ class Leases:
             self._incidents.limit_hit(refusal, session.peer)
             self._incidents.lease_refused(command, resource, Refusal(ErrorWord.LIMIT, refusal))
             raise BadRequest(f"LIMIT {refusal}")
+
+
+def _read_options(request: LockRequest, words: list[bytes], lock_class: LockClass) -> None:
+    whose = f"class '{lock_class.name}'"
+    options = iter(words)
+    for word in options:
+        option = word.upper()
+        if option == b"WAIT":
+            request.wait_ms = ms_in(next(options, b""), "WAIT", lock_class.max_wait_ms, whose)
+        elif option == b"MAXHOLD":
+            most_ms = lock_class.max_hold_ms
+            request.max_hold_ms = ms_in(next(options, b""), "MAXHOLD", most_ms, whose, least_ms=1)
+        elif option == b"DETACHED":
+            request.detached = True
+        elif option == b"NOTIFY":
+            request.notify = True
+        else:
+            quoted = word[:32].decode(errors="backslashreplace")
+            raise Misused(f"ERR syntax error at '{quoted}':")
+    if request.max_hold_ms < request.ttl_ms:
+        raise BadRequest(
+            f"ERR the ttl of {request.ttl_ms} ms is longer than the lease may be held: "
+            f"{request.max_hold_ms} ms ({whose} or MAXHOLD)"
+        )

@@ -26,7 +26,7 @@ LAB_STAMP := $(LAB_VENV)/.installed
 APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc /usr/include/stdio.h:libc6-dev spin:spin mkfs.xfs:xfsprogs chromium:chromium
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test lint dashboards preview bench fuzz sim mutations chaos model chain lock readme-commands alerts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
+.PHONY: help dev venv test lint dashboards preview bench fuzz sim mutations chaos model chain lock readme alerts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -83,8 +83,8 @@ lock: $(VENV)/.created ## What is deployed, and built with, by version and hash:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	ansible/roles/lockd/lock.sh $(BIN)/python
 
-readme-commands: $(TEST_STAMP) ## The table of commands in README.md, from their descriptors
-	$(BIN)/python -m docs.readme_commands
+readme: $(TEST_STAMP) ## The tables of commands and errors in README.md, from the code
+	$(BIN)/python -m docs.readme
 
 alerts-docs: $(TEST_STAMP) ## alerts/METRICS.md, from the code
 	$(BIN)/python -m alerts.metrics_page > alerts/METRICS.md.new && mv alerts/METRICS.md.new alerts/METRICS.md

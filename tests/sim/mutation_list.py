@@ -74,7 +74,7 @@ ANY_AGREE = Edit(LOCKS, "return (voters & self._masters.agreeing).bit_count() >=
 """When votes are counted, it is looked at once more who has a vote: both have to go."""
 
 MUTATIONS = (
-    one("quorum off by one", 1, VALUES, "self.masters // 2 + 1", "self.masters // 2"),
+    one("quorum off by one", 1, VALUES, "masters // 2 + 1", "masters // 2"),
     one(
         "one host never connects again",
         5,

@@ -39,14 +39,6 @@ def test_every_error_that_the_server_writes_out_begins_with_one_of_them() -> Non
             assert text.partition(" ")[0] in {*ErrorWord, *OF_REDIS}, f"{path}: {text}"
 
 
-def test_the_readmes_table_has_all_of_them_and_no_other() -> None:
-    table = re.search(
-        r"^\| error \| .*\n\|---\|---\|---\|\n((?:\|.*\n)+)", (ROOT / "README.md").read_text(), re.M
-    )
-    assert table is not None
-    assert sorted(re.findall(r"^\| `([A-Z]+) ", table[1], re.M)) == sorted(ErrorWord)
-
-
 @pytest.mark.parametrize("word", ErrorWord)
 def test_contention_and_outage_are_kept_apart(word: ErrorWord) -> None:
     counted = {Kind.CONTENDED: CONTENDED, Kind.UNAVAILABLE: UNAVAILABLE}.get(word.kind, REJECTED)

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from lockd.config.model import Limits, LockClass
-from lockd.core.flow import Place
 from lockd.core.leases import Lease
 from lockd.core.timers import Timers
 from lockd.server import agent as agent_module
@@ -155,7 +154,8 @@ async def test_what_is_granted_to_one_who_is_gone_already_is_ended(
 ) -> None:
     [session] = await connected(agent, links, 1)
     of_class = LockClass(name="a", match="*")
-    request = LockRequest(session, Place(), b"late", of_class, 1_000, 9, 1_000, False, False, 0)
+    request = LockRequest(session, b"late", of_class, 1_000)
+    request.begins(0)
     session.lock_starts(request)
     session.shared.crowd = Crowd(0)  # it is one of many: its end comes later
     session.connection_lost(None)

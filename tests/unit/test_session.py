@@ -104,11 +104,12 @@ def connected(host: Host) -> tuple[Session, Any]:
 
 
 def lock(session: Session, host: Host) -> None:
-    lock_class = SimpleNamespace(name="test", lock_delay_ms=0)
+    lock_class = SimpleNamespace(name="test", lock_delay_ms=0, max_hold_ms=60_000)
     now_ns = host.time.now_ns
-    place = Place()
-    session.flow.begin(place)
-    request = LockRequest(session, place, R, lock_class, 10_000, 60_000, 60_000, False, False, now_ns)  # type: ignore[arg-type]
+    request = LockRequest(session, R, lock_class, 10_000)  # type: ignore[arg-type]
+    request.wait_ms = 60_000
+    session.flow.begin(request)
+    request.begins(now_ns)
     session.lock_starts(request)
     host.locks.lock(request, now_ns)
 

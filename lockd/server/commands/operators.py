@@ -17,7 +17,7 @@ from lockd.masters import changes, survey
 from lockd.masters.aside import Credentials
 from lockd.masters.fleet import Fleet
 from lockd.metrics.agent import AgentMetrics
-from lockd.server.commands.arguments import BadRequest, Misused, resource_in
+from lockd.server.commands.arguments import BadRequest, Misused
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
 from lockd.server.log import EventLog
 from lockd.server.resp import replies
@@ -66,7 +66,6 @@ class Operators:
         )
     )
     def _force_release(self, session: Session, words: list[bytes]) -> None:
-        resource = resource_in(session, words[1])
         if len(words) not in (2, 4) or (len(words) == 4 and words[2].upper() != b"HOLDER"):
             raise Misused("ERR syntax error:")
         wanted = words[3] if len(words) == 4 else None
@@ -74,7 +73,7 @@ class Operators:
             raise BadRequest(
                 "ERR HOLDER takes what HOLDER shows: the first 8 hex digits of the token, or more of it"
             )
-        session.later(partial(self.force_release, session, resource, wanted), finish=True)
+        session.later(partial(self.force_release, session, words[1], wanted), finish=True)
 
     @COMMANDS(
         Command(

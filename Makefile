@@ -48,7 +48,7 @@ LOOKS := 'lint and types' '$(MAKE) -j2 lint lint-ansible'
 ifeq ($(strip $(ARGS)),)
 test: ## All but what takes longest: lint, types, tests, and as root the plays that matter most (ARGS='-k fence': those tests)
 	@$(PARTS) $(SET_UP) $(LOOKS) \
-	  'tests, simulator, models' 'LOCKD_SIM_SECONDS=30 $(SIDE_BY_SIDE) -m "not thorough"' \
+	  'tests, simulator, models' 'LOCKD_SIM_SECONDS=30 LOCKD_SIM_MINUTES=12 $(SIDE_BY_SIDE) -m "not thorough"' \
 	  'playbooks, on real hosts' '$(IN_THE_LAB) -m "not thorough"'
 else
 test: ready-tests lint

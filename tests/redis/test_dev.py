@@ -443,11 +443,11 @@ def test_a_terminal_gets_a_live_view_and_is_left_clean(home: Path, folder: Path,
             client.execute_command("LOCK", "seen-in-the-view", 30000, "DETACHED")
         terminal.wait_for("seen-in-the-view")
         for name in ("m1", "m5", "round trip", "held for", "waiting", "releases/s", "refused/s"):
-            assert name in terminal.shown
+            assert name in terminal.screen
         terminal.press("\x03")
         assert terminal.wait_ended() == 0
-        assert "stopping" in terminal.shown.rstrip().splitlines()[-1]
-        assert terminal.shown.count("\x1b[?25h") >= terminal.shown.count("\x1b[?25l")  # the cursor is back
+        assert "stopping" in terminal.screen.rstrip().splitlines()[-1]
+        assert terminal.screen.count("\x1b[?25h") >= terminal.screen.count("\x1b[?25l")  # the cursor is back
     finally:
         terminal.close()
 
@@ -456,7 +456,7 @@ class Terminal:
     """A command on a pseudo-terminal of 130 columns."""
 
     def __init__(self, command: list[str]) -> None:
-        self.shown = ""
+        self.screen = ""
         pid, self._fd = pty.fork()
         if pid == 0:
             os.environ.update(COLUMNS="130", LINES="50", TERM="xterm")
@@ -466,9 +466,9 @@ class Terminal:
 
     def wait_for(self, text: str, within_s: float = 20.0) -> None:
         try:
-            eventually(lambda: self._read() and text in self.shown, within_s, f"it shows {text!r}")
+            eventually(lambda: self._read() and text in self.screen, within_s, f"it shows {text!r}")
         except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.shown}") from None
+            raise AssertionError(f"{error}\n{self.screen}") from None
 
     def press(self, keys: str) -> None:
         os.write(self._fd, keys.encode())
@@ -495,7 +495,7 @@ class Terminal:
     def _read(self) -> bool:
         while select.select([self._fd], [], [], 0)[0]:
             try:
-                self.shown += os.read(self._fd, 65_536).decode("utf-8", "replace")
+                self.screen += os.read(self._fd, 65_536).decode("utf-8", "replace")
             except OSError:  # Linux's way to say that the other side is closed
                 break
         return True

@@ -122,7 +122,7 @@ class Terminal:
 
     def __init__(self, command: list[str]) -> None:
         self._process, self._terminal = at_a_terminal(command)
-        self.shown = ""
+        self.screen = ""
 
     def type(self, text: str) -> None:
         os.write(self._terminal, text.encode())
@@ -130,12 +130,12 @@ class Terminal:
     def wait_for(self, pattern: str, within_s: float = 10.0) -> re.Match[str]:
         """Read until the pattern is on the screen, behind what was found before."""
         deadline_s = time.monotonic() + within_s
-        while not (found := re.search(pattern, self.shown, re.DOTALL)):
-            assert time.monotonic() < deadline_s, f"no {pattern!r} on the screen: {self.shown!r}"
+        while not (found := re.search(pattern, self.screen, re.DOTALL)):
+            assert time.monotonic() < deadline_s, f"no {pattern!r} on the screen: {self.screen!r}"
             ready, _, _ = select.select([self._terminal], [], [], 0.1)
             if ready:
-                self.shown += without_colours(os.read(self._terminal, 65_536).decode(errors="replace"))
-        self.shown = self.shown[found.end() :]
+                self.screen += without_colours(os.read(self._terminal, 65_536).decode(errors="replace"))
+        self.screen = self.screen[found.end() :]
         return found
 
     def close(self) -> None:

@@ -523,12 +523,12 @@ class AtTerminal:
     def wait_for(self, text: str, within_s: float = 10.0) -> None:
         """Until it shows that, after what was waited for before."""
 
-        def shown() -> bool:
+        def is_shown() -> bool:
             self._read()
             return text in self.seen
 
         try:
-            eventually(shown, within_s, f"it shows {text!r}")
+            eventually(is_shown, within_s, f"it shows {text!r}")
         except AssertionError as error:
             raise AssertionError(f"{error}\nseen: {self.seen!r}") from None
         self.seen = self.seen.partition(text)[2]

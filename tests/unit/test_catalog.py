@@ -256,12 +256,12 @@ def terminal(*command: str) -> Iterator[int]:
         os.close(keyboard)
 
 
-def type_and_wait(keyboard: int, keys: bytes, shown: bytes) -> None:
+def type_and_wait(keyboard: int, keys: bytes, awaited: bytes) -> None:
     os.write(keyboard, keys)
     deadline, screen = time.monotonic() + 30, b""
-    while shown not in screen:
+    while awaited not in screen:
         readable, _, _ = select.select([keyboard], [], [], max(0, deadline - time.monotonic()))
-        assert readable, f"{shown!r} is not in {screen!r}"
+        assert readable, f"{awaited!r} is not in {screen!r}"
         screen += os.read(keyboard, 4096)
 
 

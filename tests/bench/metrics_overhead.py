@@ -27,7 +27,9 @@ from lockd.metrics.collector import Metrics
 from tests.bench.contenders import LockdRaw
 from tests.bench.driver import Load, run
 from tests.bench.ground import Ground
-from tests.redis.masters import PATIENT, Cluster, running_masters, short_folder
+from tests.harness.cluster import PATIENT, Cluster
+from tests.harness.folders import short_folder
+from tests.harness.masters import running_masters
 
 COUNTING = (
     "granted", "refused", "lost", "released", "renewed", "fence_round", "voted", "probed", "not_counted",

@@ -17,7 +17,7 @@ from lockd.masters import scripts
 from tests.chaos.hosts import MasterHost
 from tests.chaos.recorder import Recorder
 from tests.chaos.wire import Connection, Disconnected
-from tests.sim.history import Removed, Shown
+from tests.harness.history import Removed, Shown
 
 _WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 _AGAIN_S = 0.02

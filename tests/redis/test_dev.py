@@ -21,15 +21,10 @@ import yaml
 
 from lockd.dev.cluster import StopSignals, stop_children
 from lockd.dev.processes import Child, LocalMaster, find_servers, free_ports
-from tests.redis.masters import (
-    NOHUP,
-    alive,
-    as_map,
-    children_of,
-    eventually,
-    ignored_signals,
-    running_masters,
-)
+from tests.harness.masters import running_masters
+from tests.harness.processes import NOHUP, alive, children_of, ignored_signals
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 
 LOCKD = Path(sys.executable).parent / "lockd"
 # Apart from the default, which may be in use by the `lockd dev` of whoever runs the tests.

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,26 +19,26 @@ import redis
 
 from lockd.clock import boottime_ns
 from lockd.dev.processes import LOOPBACK, Child, LocalMaster, flavour
-from lockd.masters import scripts
-from tests.redis.clock_shim import Clock
-from tests.redis.masters import Cluster, eventually, has_tls, running_masters, short_folder
-from tests.redis.role_users import rights_of_agents
-from tests.redis.test_rules import (
+from tests.harness.app import App, look_again
+from tests.harness.clock_shim import Clock
+from tests.harness.cluster import Cluster, MakeCluster
+from tests.harness.folders import short_folder
+from tests.harness.masters import has_tls, running_masters
+from tests.harness.on_masters import (
+    FENCES,
+    IDENTITY,
     MINUTE_MS,
     NS_PER_MS,
     NS_PER_S,
-    App,
     cut_connections,
     holding,
     lease_key,
-    look_again,
     on,
     paused,
     restart_under,
 )
-
-MakeCluster = Callable[..., Cluster]
-IDENTITY, FENCES = scripts.IDENTITY_KEY.decode(), scripts.FENCES_KEY.decode()
+from tests.harness.waiting import eventually
+from tests.redis.role_users import rights_of_agents
 
 
 @dataclass
@@ -74,12 +74,6 @@ def all_hosts(server_binary: Path) -> Iterator[Hosts]:
 def hosts(all_hosts: Hosts) -> Hosts:
     all_hosts.settle()
     return all_hosts
-
-
-@pytest.fixture
-def resource(request: pytest.FixtureRequest) -> str:
-    """A resource of the test's own."""
-    return request.node.name.removeprefix("test_")
 
 
 def states(agent: Cluster) -> dict[str, str]:

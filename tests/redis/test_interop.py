@@ -27,8 +27,9 @@ import pytest
 import redis
 import redis.asyncio
 
-from tests.redis.masters import Cluster, as_map, eventually, running_cluster
-from tests.redis.wire import Wire
+from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.waiting import eventually
+from tests.harness.wire import Wire, as_map
 
 TTL_MS = 5_000
 NODE_MODULES = Path(__file__).parents[1] / ".node" / "node_modules"

@@ -26,9 +26,12 @@ import redis
 from lockd.clock import boottime_ns
 from lockd.dev.processes import LOOPBACK
 from lockd.lockctl.run.lease import kill_margin_ns, term_margin_ns
-from tests.redis.masters import Cluster, alive, as_map, children_of, eventually, running_cluster
+from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.lockctl import LOCKCTL
+from tests.harness.processes import alive, children_of
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 
-LOCKCTL = Path(sys.executable).parent / "lockctl"
 NS_PER_MS = 1_000_000
 
 TAKEN, NO_QUORUM, UNREACHABLE, LOST, DENIED, WRONG, USAGE = 75, 74, 69, 76, 77, 65, 64

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,12 @@ from lockd.guard.guard import Guard
 from lockd.guard.host import Host
 from lockd.guard.stop import _rest
 from lockd.masters import scripts
-from tests.redis.masters import Cluster, eventually
+from tests.harness.app import App
+from tests.harness.cluster import Cluster, MakeCluster
+from tests.harness.lockctl import at_terminal
+from tests.harness.on_masters import FENCES, IDENTITY
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 from tests.redis.role_users import (
     AGENT,
     ANOTHER_AGENT,
@@ -32,12 +37,7 @@ from tests.redis.role_users import (
     users_acl,
     version_of,
 )
-from tests.redis.test_formation import _map
-from tests.redis.test_lockctl import at_terminal
-from tests.redis.test_rules import App
 
-MakeCluster = Callable[..., Cluster]
-IDENTITY, FENCES = scripts.IDENTITY_KEY.decode(), scripts.FENCES_KEY.decode()
 OPERATOR = ("AUTH", "lockd_operator", password_of("lockd_operator"))
 REPOSITORY = Path(__file__).parents[2]
 
@@ -89,7 +89,7 @@ def make_guarded(make_cluster: MakeCluster, server_binary: Path, tmp_path: Path)
 def formed(cluster: Cluster) -> Cluster:
     load_scripts(*cluster.masters)
     wait_blank(cluster)
-    assert _map(App(cluster).ask("FORM", "UNUSED", *OPERATOR))["status"] == "formed"
+    assert as_map(App(cluster).ask("FORM", "UNUSED", *OPERATOR))["status"] == "formed"
     cluster.wait_voting(len(cluster.masters))
     return cluster
 
@@ -171,7 +171,8 @@ def guarded_master(server_binary: Path, tmp_path_factory: pytest.TempPathFactory
 
 @contextmanager
 def one_master(binary: Path, folder: Path) -> Iterator[LocalMaster]:
-    from tests.redis.masters import running_masters, short_folder
+    from tests.harness.folders import short_folder
+    from tests.harness.masters import running_masters
 
     file = folder / "users.acl"
     file.write_text(users_acl(version_of(binary)))
@@ -274,11 +275,11 @@ def test_a_master_is_admitted_by_operators_alone(make_guarded: MakeCluster) -> N
     on_as(lost, "lockd_admin", "FLUSHALL")
     app = App(cluster)
     assert "blank" in eventually(lambda: _state(cluster, "m2") == "blank" and "blank", 15, "it is blank")
-    waiting = _map(app.ask("ADMIT", "m2", *OPERATOR))
+    waiting = as_map(app.ask("ADMIT", "m2", *OPERATOR))
     assert waiting["status"] == "waiting"
     refused = eventually(lambda: _refused(app, "ADMIT", "m2"), 15, "the wait is over")
     assert "m2 lets this agent not write identities" in refused
-    assert _map(app.ask("ADMIT", "m2", *OPERATOR))["status"] == "admitted"
+    assert as_map(app.ask("ADMIT", "m2", *OPERATOR))["status"] == "admitted"
     cluster.wait_voting(3)
 
 

@@ -1,4 +1,4 @@
-"""The model of the scripts (tests/sim/script_model.py) against the scripts, on each flavour of server.
+"""The model of the scripts (tests/harness/script_model.py) against the scripts, on each flavour of server.
 
 The same random commands go to both, the real ones built as the agent builds them. Each must get the same
 answer, and leave the same stored: every lease with its text and its end, every fence counter, the identity.
@@ -46,10 +46,11 @@ from lockd.core.identities import Identity, Members
 from lockd.core.leases import Lease, on_masters
 from lockd.dev.processes import LOOPBACK, LocalMaster, server_version
 from lockd.masters import scripts
-from tests.redis.clock_shim import Clock
-from tests.redis.masters import running_masters, short_folder
-from tests.sim.script_model import Store
-from tests.unit.fleet_model import App, Time
+from tests.harness.clock_shim import Clock
+from tests.harness.fleet_model import App, Time
+from tests.harness.folders import short_folder
+from tests.harness.masters import running_masters
+from tests.harness.script_model import Store
 
 EXAMPLES = int(os.environ.get("LOCKD_EXAMPLES", "60"))
 STEPS = 50

@@ -57,7 +57,7 @@ MASTER = "tests/sim/master.py"
 NETWORK = "tests/sim/network.py"
 STANDSTILL = "lockd/core/standstill.py"
 SLEWING = "lockd/core/slewing.py"
-SCRIPTS = "tests/sim/script_model.py"
+SCRIPTS = "tests/harness/script_model.py"
 WORLD = "tests/sim/world.py"
 
 ANY_AGREE = Edit(LOCKS, "return (voters & self._masters.agreeing).bit_count() >= self._quorum", "return True")

@@ -17,7 +17,7 @@ from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, SANE_MOST, largest_sane
-from tests.unit.fleet_model import App, Time
+from tests.harness.fleet_model import App, Time
 
 NOW_US = 1_700_000_000_000_000
 MOST = largest_sane(NOW_US)

@@ -11,7 +11,7 @@ from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
 from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.release import Release, ReleaseOutcome
 from lockd.core.refusals import no_quorum
-from tests.unit.fleet_model import MS, App, Fleet, Master, Time
+from tests.harness.fleet_model import MS, App, Fleet, Master, Time
 
 FENCE = 1_000
 ALL = 0b11111

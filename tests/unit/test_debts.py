@@ -7,7 +7,7 @@ import pytest
 from lockd.core.ballots.attempt import Attempt, AttemptOutcome
 from lockd.core.ballots.release import Release
 from lockd.core.debts import AT_ONCE, Debts
-from tests.unit.fleet_model import App, Time
+from tests.harness.fleet_model import App, Time
 
 LATER_NS = 1_000
 

@@ -13,8 +13,8 @@ from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, slot_of
 from lockd.core.leases import Loss, Standing
 from lockd.core.locks import Locks
 from lockd.core.validity import deadline_ns, notice_ns
-from tests.sim.script_model import Key
-from tests.unit.fleet_model import MS, Answer, App, Host, beside, cluster, fresh_token, shown_by
+from tests.harness.fleet_model import MS, Answer, App, Host, beside, cluster, fresh_token, shown_by
+from tests.harness.script_model import Key
 
 R = b"r"
 

@@ -1,0 +1,45 @@
+"""What /proc says of a process, and how one is started that ignores signals."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def alive(pid: int) -> bool:
+    """True while a process of that id runs (one that only waits to be collected does not)."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+NOHUP = ("env", "--ignore-signal=HUP,INT")
+"""A command behind it is started as by nohup (SIGHUP) in a script's background (SIGINT)."""
+
+
+def ignored_signals(pid: int) -> set[int]:
+    """Those that a process ignores now."""
+    [line] = [one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith("SigIgn")]
+    mask = int(line.split()[1], 16)
+    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
+
+
+def children_of(pid: int) -> list[int]:
+    """The ids of the processes that `pid` has started and that still are."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if int(fields[1]) == pid:
+                found.append(int(entry))
+    return sorted(found)
+
+
+def memory_kib(pid: int) -> int:
+    """How much of that process is in memory (VmRSS)."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0])

@@ -1,19 +1,12 @@
 """The table of commands: consistent in itself, and what COMMAND says about it is what real clients read."""
 
-import fcntl
-import os
-import pty
-import select
+import re
 import shutil
 import socket
-import struct
 import subprocess
 import tempfile
-import termios
 import threading
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import hiredis
@@ -25,6 +18,7 @@ from lockd.server.commands.command import Argument, Command, arity_error
 from lockd.server.resp import replies
 from lockd.server.resp.replies import ReplySet, SimpleString
 from lockd.server.resp.requests import RequestParser
+from tests.harness.terminal import Terminal
 
 ALL = [catalog.find(name) for name in catalog.command_list()]
 SUBCOMMANDS = [command for command in ALL if "|" in command.name]
@@ -240,31 +234,6 @@ def _redis_cli_version() -> int:
 needs_redis_cli_7 = pytest.mark.skipif(_redis_cli_version() < 7, reason="redis-cli 7 is not installed")
 
 
-@contextmanager
-def terminal(*command: str) -> Iterator[int]:
-    """Runs a command in a terminal of its own, 250 columns wide. Gives the end for typing and reading."""
-    keyboard, screen = pty.openpty()
-    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 250, 0, 0))
-    environment = os.environ | {"TERM": "xterm", "HOME": "/nonexistent"}
-    process = subprocess.Popen(command, stdin=screen, stdout=screen, stderr=screen, env=environment)
-    os.close(screen)
-    try:
-        yield keyboard
-    finally:
-        process.kill()
-        process.wait()
-        os.close(keyboard)
-
-
-def type_and_wait(keyboard: int, keys: bytes, shown: bytes) -> None:
-    os.write(keyboard, keys)
-    deadline, screen = time.monotonic() + 30, b""
-    while shown not in screen:
-        readable, _, _ = select.select([keyboard], [], [], max(0, deadline - time.monotonic()))
-        assert readable, f"{shown!r} is not in {screen!r}"
-        screen += os.read(keyboard, 4096)
-
-
 @pytest.fixture
 def answering_socket() -> Iterator[Path]:
     """A server that knows COMMAND and HELLO, and says OK to everything else."""
@@ -339,7 +308,11 @@ class TestRealClients:
 
     @needs_redis_cli_7
     def test_redis_cli_shows_the_arguments_as_one_types(self, answering_socket):
-        with terminal("redis-cli", "-s", str(answering_socket)) as keyboard:
-            type_and_wait(keyboard, b"", b"> ")
-            type_and_wait(keyboard, b"LOCK", b"resource ttl-ms [WAIT ms] [MAXHOLD ms] [DETACHED] [NOTIFY]")
-            type_and_wait(keyboard, b" orders ", b"ttl-ms [WAIT ms]")
+        environment = {"TERM": "xterm", "HOME": "/nonexistent"}
+        command = ("redis-cli", "-s", answering_socket)
+        with Terminal(*command, columns=250, environment=environment) as terminal:
+            terminal.wait_for("> ")
+            terminal.type("LOCK")
+            terminal.wait_for(re.escape("resource ttl-ms [WAIT ms] [MAXHOLD ms] [DETACHED] [NOTIFY]"))
+            terminal.type(" orders ")
+            terminal.wait_for(re.escape("ttl-ms [WAIT ms]"))

@@ -20,6 +20,7 @@ from tests.harness import waiting
 from tests.harness.clock_shim import Clock
 from tests.harness.cluster import AgentProcess
 from tests.harness.disks import Disk
+from tests.harness.wire import as_map
 
 _ROOT = Path(__file__).parents[2]
 
@@ -200,7 +201,7 @@ class AgentHost:
 
     async def votes(self) -> dict[str, bool]:
         """Which masters have a vote, as this agent sees it. Raises Disconnected."""
-        shown = [dict(zip(one[::2], one[1::2], strict=True)) for one in await self.ask("MASTERS")]
+        shown = [as_map(one) for one in await self.ask("MASTERS")]
         return {one[b"name"].decode(): one[b"vote"] == 1 for one in shown}
 
     def close(self) -> None:

@@ -15,10 +15,16 @@ import redis
 T = TypeVar("T")
 
 
-def eventually(condition: Callable[[], T], within_s: float = 5.0, what: str = "the condition") -> T:
+def eventually(
+    condition: Callable[[], T],
+    within_s: float = 5.0,
+    what: str = "the condition",
+    every_s: float = 0.01,
+    not_yet: tuple[type[Exception], ...] = (),
+) -> T:
     """The first true value of `condition`; AssertionError naming `what` when there is none in time.
 
-    An AssertionError, a lost connection or an error reply inside `condition` means 'not yet'.
+    An AssertionError, a lost connection, an error reply or what is in `not_yet`: then it does not hold yet.
     """
     deadline_s = time.monotonic() + within_s
     last: object = None
@@ -28,11 +34,11 @@ def eventually(condition: Callable[[], T], within_s: float = 5.0, what: str = "t
             if value:
                 return value
             last = value
-        except (AssertionError, OSError, redis.RedisError, StopIteration) as error:
+        except (AssertionError, OSError, redis.RedisError, StopIteration, *not_yet) as error:
             last = error
         if time.monotonic() > deadline_s:
             raise AssertionError(f"not within {within_s:g} s: {what} (last: {last!r})")
-        time.sleep(0.01)
+        time.sleep(every_s)
 
 
 async def until(

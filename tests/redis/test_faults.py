@@ -38,6 +38,7 @@ from tests.harness.on_masters import (
     restart_under,
 )
 from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 from tests.redis.role_users import rights_of_agents
 
 
@@ -338,7 +339,7 @@ def test_an_agent_that_was_killed_finds_its_leases_again(make_cluster: MakeClust
     app = App(cluster)
     assert app.refused("LOCK", "a", 30_000).startswith("TAKEN")
     extended = app.ask("EXTEND", "b", other["token"], 40_000)
-    assert dict(zip(extended[::2], extended[1::2], strict=True))["fence"] is None
+    assert as_map(extended)["fence"] is None
     assert app.ask("UNLOCK", "a", lease["token"]) == 1
     assert app.ask("UNLOCK", "b", other["token"]) == 1
     assert app.lock("a", 30_000)["fence"] > lease["fence"]

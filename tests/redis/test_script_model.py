@@ -51,6 +51,7 @@ from tests.harness.fleet_model import App, Time
 from tests.harness.folders import short_folder
 from tests.harness.masters import running_masters
 from tests.harness.script_model import Store
+from tests.harness.wire import as_map
 
 EXAMPLES = int(os.environ.get("LOCKD_EXAMPLES", "60"))
 STEPS = 50
@@ -247,7 +248,7 @@ class Real:
         *found, counters, identity, keys = self.ask(*_ALL_THAT_IS_STORED)
         texts = zip(RESOURCES, found[::2], found[1::2], strict=True)
         leases = {resource: (text, left_ms) for resource, text, left_ms in texts if text is not None}
-        return Stored(leases, _pairs(counters), _pairs(identity), keys)
+        return Stored(leases, as_map(counters), as_map(identity), keys)
 
 
 _TIME = scripts.command(b"TIME")
@@ -258,10 +259,6 @@ _ALL_THAT_IS_STORED = [
     scripts.command(b"HGETALL", scripts.IDENTITY_KEY),
     scripts.command(b"DBSIZE"),
 ]
-
-
-def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 class Both:

@@ -167,13 +167,15 @@ def others_in(path: Path) -> set[tuple[str, ...]]:
 
 
 OF_TESTS = {path: others_in(path) for path in TESTS.rglob("*.py")}
+SUITES = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
 
 
 def test_no_module_with_tests_is_imported() -> None:
     for path, others in OF_TESTS.items():
-        assert [one for one in others if one[2].startswith("test_")] == [], path
+        assert [one for one in others if any(part.startswith("test_") for part in one)] == [], path
 
 
-def test_a_suite_uses_the_harness_and_itself_and_the_harness_no_suite() -> None:
-    for path, others in OF_TESTS.items():
-        assert {suite for _, suite, *_ in others} <= {path.relative_to(TESTS).parts[0], "harness"}, path
+@pytest.mark.parametrize("suite", [*sorted(SUITES), "harness"])
+def test_a_suite_of_tests_uses_itself_and_the_harness_and_that_uses_no_suite(suite: str) -> None:
+    for path in (TESTS / suite).rglob("*.py"):
+        assert {one[1] for one in OF_TESTS[path]} <= {suite, "harness"}, path

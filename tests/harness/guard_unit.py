@@ -14,9 +14,10 @@ from pathlib import Path
 import redis
 
 from lockd.clock import boottime_ns
-from lockd.dev.processes import LOOPBACK, LocalMaster, StartFailed, free_ports
+from lockd.dev.processes import LOOPBACK, LocalMaster, free_ports
 from lockd.guard.delay import quarantine_ns
 from lockd.guard.one_file import shipped
+from tests.harness.masters import wait_on_some_port
 
 MAX_TTL_MS = 1_000
 DELAY_NS = quarantine_ns(MAX_TTL_MS)
@@ -96,15 +97,8 @@ class Unit:
         return waited_ns
 
     def start_redis(self) -> None:
-        try:
-            self.master.start(wait=False)
-            self.master.wait_ready(60)
-        except StartFailed as error:
-            # Another test run on this machine may have taken the port since it was found free: take another.
-            if "in use" not in str(error):
-                raise
-            [self.master.port] = free_ports(1)
-            self.master.start()
+        self.master.start(wait=False)
+        wait_on_some_port(self.master, 60)
 
     def ended(self) -> None:
         """Redis has ended, by itself or not: systemd runs `leave`."""

@@ -28,7 +28,7 @@ def running_masters(
             master.environment = environment or {}
             master.start(wait=False)
         for master in masters:
-            _wait_on_some_port(master)
+            wait_on_some_port(master)
         yield masters
     finally:
         for master in masters:
@@ -42,18 +42,18 @@ def _new_master(
     return LocalMaster(name, folder / name, port, binary, settings)
 
 
-def _wait_on_some_port(master: LocalMaster) -> None:
-    """Another test run on this machine may have taken the port since it was found free: take another."""
+def wait_on_some_port(master: LocalMaster, within_s: float = 15.0) -> None:
+    """Return once it answers: on another port, when somebody has taken this one since it was found free."""
     for _ in range(5):
         try:
-            master.wait_ready()
+            master.wait_ready(within_s)
             return
         except StartFailed as error:
             if "in use" not in str(error):
                 raise
             [master.port] = free_ports(1)
             master.start(wait=False)
-    master.wait_ready()
+    master.wait_ready(within_s)
 
 
 def has_tls(binary: Path) -> bool:

@@ -15,8 +15,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lockd.config.model import Config
 from lockd.core.locks import Locks
-from lockd.core.membership import Facts, Identity
-from lockd.core.values import Chance, Limits
+from lockd.core.membership import Identity, MasterFacts
+from lockd.core.values import Chance, RedlockParameters
 from lockd.guard.metrics import metrics_text
 from lockd.guard.records import State
 from lockd.masters.fleet import Fleet
@@ -56,9 +56,9 @@ def agent_families() -> list[Any]:
     metrics = Metrics(config)
     fleet = Fleet(config, metrics, lambda _link: None, lambda *_: None, lambda _now_ns: None)
     identity = Identity(config.cluster, "m1", config.max_ttl_ms)
-    fleet.links[0].facts = Facts("", "7.0.15", "master", 0, identity, {})
-    limits = Limits(len(config.masters))
-    metrics.attach(fleet, Locks(limits, fleet, metrics, Chance(lambda: b"")), lambda: 0)
+    fleet.links[0].facts = MasterFacts("", "7.0.15", "master", 0, identity, {})
+    parameters = RedlockParameters(len(config.masters))
+    metrics.attach(fleet, Locks(parameters, fleet, metrics, Chance(lambda: b"")), lambda: 0)
     return list(metrics.collect())
 
 

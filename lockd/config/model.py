@@ -54,7 +54,7 @@ from lockd.config.fields import (
 )
 from lockd.config.globs import matcher
 from lockd.config.problems import ConfigError, Schema, refused_at
-from lockd.config.yaml import Refused, document_in
+from lockd.config.yaml import RefusedValue, document_in
 
 CANARY = "canary"
 """The class of the lock that the agent takes now and then, to see that locks can be had."""
@@ -204,7 +204,7 @@ class Config(_Section):
             config = handler(document)
         except ValidationError as error:
             errors = error.errors()
-        problems = [_SCHEMA.problem(one) for one in errors if not isinstance(one["input"], Refused)]
+        problems = [_SCHEMA.problem(one) for one in errors if not isinstance(one["input"], RefusedValue)]
         known = {problem.path for problem in problems}
         problems += [problem for problem in contradictions(document, _SCHEMA) if problem.path not in known]
         if config is None or problems:  # none, yet no problems: `load` has told them

@@ -16,6 +16,7 @@ code names where it serves them:
  7  The number of renewals is bounded by max_hold.
  8  A blank master, one that shows another identity or other members, and a copy of one have no vote. Who is
     admitted gets a number of its own, which the others know first (identities.py, admission.py, changes).
+    An id that two masters share is only written where the votes of all of them were taken before (changes).
  9  The ceiling of the TTL lives on the masters.
 10  Restarts are dirty unless proven clean (the guard on the masters' hosts).
 11  A master whose clock jumped forward has no vote for a max TTL; where all did, this host stood still, and

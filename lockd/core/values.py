@@ -48,7 +48,7 @@ class Terms(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RedlockParameters:
     """The numbers core works with. All in ms."""
 
     masters: int

@@ -98,7 +98,7 @@ class DevFolder:
             self._lock(lock)
             yield self
 
-    def shown(self, path: Path) -> str:
+    def shell_path(self, path: Path) -> str:
         """A path as one would type it here: relative when it is below the working directory, quoted."""
         relative = os.path.relpath(path)
         return shlex.quote(str(path) if relative.startswith("..") else relative)

@@ -281,12 +281,12 @@ def flavour(binary: Path) -> str:
 def server_version(binary: Path) -> tuple[str, int, int, int]:
     """("redis" or "valkey", major, minor, patch). Raises ServerNotFound when it is neither, or can't run."""
     try:
-        shown = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ServerNotFound(f"{binary} does not run: {error}") from error
-    match = _VERSION.search(shown.stdout)
+    match = _VERSION.search(done.stdout)
     if match is None:
-        answer = (shown.stdout or shown.stderr).strip()
+        answer = (done.stdout or done.stderr).strip()
         raise ServerNotFound(f"{binary} is no Redis or Valkey server: {answer}")
     product, *version = match.groups()
     major, minor, patch = (int(part) for part in version)

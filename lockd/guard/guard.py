@@ -31,8 +31,8 @@ class Guard:
     def lock(self, name: str, wait_s: float | None = None) -> Any:
         return self.disk.lock(self.folder.path / name, wait_s)
 
-    def turn(self, state: State, phase: str, dirt: Dirt | None) -> None:
-        """Note what happens now. Each turn has a number of its own, which ties proofs to it."""
+    def begin_phase(self, state: State, phase: str, dirt: Dirt | None) -> None:
+        """Note what happens now. Each phase has a number of its own, which ties proofs to it."""
         state.generation += 1
         state.phase = phase
         state.boot_id = self.host.boot_id()

@@ -23,7 +23,7 @@ from lockd.core.ballots.ballot import Ballot
 from lockd.core.locks import Locks
 from lockd.core.membership import State
 from lockd.core.slewing import Reading
-from lockd.core.values import Chance, Limits
+from lockd.core.values import Chance, RedlockParameters
 from lockd.http import server as http_server
 from lockd.http.status_page import HostStatus, render
 from lockd.masters.fleet import Fleet
@@ -82,8 +82,8 @@ class Agent:
         self.quotas = Quotas(config.limits)
         self.incidents = Incidents(config, self.metrics, log)
         self.fleet = Fleet(config, self.metrics, self._master_changed, self._ballot_broke, self._clocks_moved)
-        limits = Limits(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
-        self.locks = Locks(limits, self.fleet, self.metrics, Chance(fresh_token, random))
+        parameters = RedlockParameters(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
+        self.locks = Locks(parameters, self.fleet, self.metrics, Chance(fresh_token, random))
         self.shared = Shared(
             host=self.host,
             limits=config.limits,
@@ -96,7 +96,7 @@ class Agent:
         )
         self._commands = Commands(config, self.shared, self.fleet, self.metrics)
         self.metrics.attach(self.fleet, self.locks, lambda: self.quotas.all.connections)
-        self._shown: dict[str, tuple[State, str]] = {}
+        self._logged_states: dict[str, tuple[State, str]] = {}
         self._beaten_s = time.monotonic()
         self._started_s = time.monotonic()
         self._stop = asyncio.Event()
@@ -328,10 +328,10 @@ class Agent:
         if self.shared.stopped:
             return
         reason = self.fleet.refusal_of(link)
-        before, now = self._shown.get(link.master.name), (link.state, "" if not reason else "no vote")
+        before, now = self._logged_states.get(link.master.name), (link.state, "" if not reason else "no vote")
         if before == now:
             return
-        self._shown[link.master.name] = now
+        self._logged_states[link.master.name] = now
         write = self.log.warning if reason and link.state is not State.CONNECTING else self.log.info
         write(
             "master_state",

@@ -84,7 +84,7 @@ class Times:
     failed: int = 0
     failure: str = ""
 
-    def shown(self) -> str:
+    def summary(self) -> str:
         """p50, p99 and the longest in ms, and what failed of how many."""
         if not self.took_s:
             return f"none worked of {self.failed}: {self.failure[:60]}"
@@ -284,7 +284,7 @@ def row(name: str, times: dict[str, Times], stalls: list[str]) -> str:
     asked = times["attack"]
     note = f"  ({len(asked.took_s)} answered{', ' + asked.failure[:70] if asked.failure else ''})"
     return (
-        f"{name:40} here {times['here'].shown()} | there {times['there'].shown()}"
+        f"{name:40} here {times['here'].summary()} | there {times['there'].summary()}"
         f" | longest stall here {stalls[0]}, there {stalls[1]}{note if name != 'nothing' else ''}"
     )
 

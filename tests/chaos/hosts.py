@@ -201,8 +201,8 @@ class AgentHost:
 
     async def votes(self) -> dict[str, bool]:
         """Which masters have a vote, as this agent sees it. Raises Disconnected."""
-        shown = [as_map(one) for one in await self.ask("MASTERS")]
-        return {one[b"name"].decode(): one[b"vote"] == 1 for one in shown}
+        masters = [as_map(one) for one in await self.ask("MASTERS")]
+        return {one[b"name"].decode(): one[b"vote"] == 1 for one in masters}
 
     def close(self) -> None:
         self.process.kill()

@@ -24,6 +24,7 @@ from tests.harness.history import (
     Failed,
     Fault,
     Forgot,
+    Found,
     GivenBack,
     Granted,
     InStep,
@@ -34,7 +35,6 @@ from tests.harness.history import (
     Moved,
     Refused,
     Removed,
-    Shown,
     Slewed,
     Stopped,
     Tried,
@@ -379,22 +379,22 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     died_ns = {event.host: event.at_ns for event in history.all(Died)}
     calm_since = _calm_since(history)
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
-    for shown in history.all(Shown):
-        tried = tries.get(shown.token)
-        if tried is None or shown.token not in over_ns:
+    for found in history.all(Found):
+        tried = tries.get(found.token)
+        if tried is None or found.token not in over_ns:
             continue
         dues_ns = []
-        if shown.token in failed_ns:
-            began_ns = landed_ns.get((shown.master, shown.token), tried.at_ns)
+        if found.token in failed_ns:
+            began_ns = landed_ns.get((found.master, found.token), tried.at_ns)
             dues_ns.append(began_ns + (tried.ttl_ms + bounds.leftover_ms) * MS)
-        calm_ns = calm_since(shown.at_ns)
+        calm_ns = calm_since(found.at_ns)
         # An agent that died meanwhile has forgotten what it owes.
         if calm_ns is not None and died_ns.get(tried.host, -1) < tried.at_ns:
-            dues_ns.append(max(calm_ns, over_ns[shown.token]) + bounds.give_back_ms * MS)
-        if dues_ns and shown.at_ns > min(dues_ns):
-            age_ms = (shown.at_ns - over_ns[shown.token]) // MS
+            dues_ns.append(max(calm_ns, over_ns[found.token]) + bounds.give_back_ms * MS)
+        if dues_ns and found.at_ns > min(dues_ns):
+            age_ms = (found.at_ns - over_ns[found.token]) // MS
             yield Violation(
-                "leftovers", shown.at_ns, f"{shown.master} shows what was over {age_ms} ms ago: {tried}"
+                "leftovers", found.at_ns, f"{found.master} shows what was over {age_ms} ms ago: {tried}"
             )
 
 

@@ -25,8 +25,8 @@ from lockd.core.fences import largest_sane
 from lockd.core.identities import Identity
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
-from lockd.core.membership import Facts, State
-from lockd.core.values import Chance, Extended, Limits, Refusal
+from lockd.core.membership import MasterFacts, State
+from lockd.core.values import Chance, Extended, RedlockParameters, Refusal
 from tests.harness.script_model import Store
 
 MS = 1_000_000
@@ -84,8 +84,8 @@ class Master:
         if isinstance(ballot, Release):
             return self.store.release(ballot.resource, ballot.word, now_us, by_app=ballot.by_app)
         assert isinstance(ballot, Attempt | FenceRound | Extension | PutBack)
-        status, value, *shown = self.store.vote(ballot, electorate, now_us)
-        return [status, value, now_us, *shown]
+        status, value, *holder_nonce = self.store.vote(ballot, electorate, now_us)
+        return [status, value, now_us, *holder_nonce]
 
 
 ENDLESS = core_link.Patience(1 << 62, 1 << 62)
@@ -136,7 +136,7 @@ class Link(core_link.Link):
         now_ns = self._fleet.time.now_ns
         self.connects(now_ns)
         identity = Identity("test", self._fleet.name(self.index), 60_000)
-        self.inspected(Facts("run", "test", "master", 2, identity, {}), now_ns)
+        self.inspected(MasterFacts("run", "test", "master", 2, identity, {}), now_ns)
         self.session_began(1)
         self.introduce(now_ns)
 
@@ -246,7 +246,7 @@ class Fleet:
 
     def state_changed(self, link: Link, now_ns: int) -> None: ...
 
-    def judge(self, link: Link, facts: Facts) -> tuple[State, str]:
+    def judge(self, link: Link, facts: MasterFacts) -> tuple[State, str]:
         return State.UP, ""
 
     def identity_changed(self, link: Link, now_ns: int) -> None: ...
@@ -479,12 +479,14 @@ class Host:
         masters: list[Master],
         clocks: Clocks | None = None,
         token: Callable[[], bytes] = fresh_token,
-        **limits: int,
+        **parameters: int,
     ) -> None:
         self.time = time
         self.fleet = Fleet(time, masters, clocks)
         self.watched = Watched()
-        self.locks = Locks(Limits(masters=len(masters), **limits), self.fleet, self.watched, Chance(token))
+        self.locks = Locks(
+            RedlockParameters(masters=len(masters), **parameters), self.fleet, self.watched, Chance(token)
+        )
         self.locks.wall_ahead_ns = WALL_AHEAD_NS
         self.fleet.on_clocks_moved = self.locks.clocks_moved
 
@@ -544,15 +546,15 @@ class Host:
         return [ballot for ballot in self.fleet.asked if isinstance(ballot, kind)]
 
 
-def cluster(masters: int = 5, **limits: int) -> Host:
+def cluster(masters: int = 5, **parameters: int) -> Host:
     """One agent over as many masters, and virtual time of their own."""
     time = Time()
-    return Host(time, [Master(time) for _ in range(masters)], **limits)
+    return Host(time, [Master(time) for _ in range(masters)], **parameters)
 
 
-def beside(host: Host, **limits: int) -> Host:
+def beside(host: Host, **parameters: int) -> Host:
     """An agent on another host, over the same masters."""
-    return Host(host.time, host.fleet.masters, **limits)
+    return Host(host.time, host.fleet.masters, **parameters)
 
 
 def shown_by(host: Host, resource: bytes = b"r") -> list[bytes | None]:

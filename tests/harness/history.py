@@ -15,10 +15,10 @@ class Event:
     at_ns: int
 
     def __str__(self) -> str:
-        shown = ", ".join(
+        values = ", ".join(
             f"{f.name}={_short(getattr(self, f.name))}" for f in fields(self) if f.name != "at_ns"
         )
-        return f"{self.at_ns / 1e9:12.6f}  {type(self).__name__:<9}{shown}"
+        return f"{self.at_ns / 1e9:12.6f}  {type(self).__name__:<9}{values}"
 
 
 def _short(value: object) -> str:
@@ -219,7 +219,7 @@ class Removed(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown(Event):
+class Found(Event):
     """A look at a master found this lease there."""
 
     master: str

@@ -131,8 +131,8 @@ class ModelledMaster:
 
     def _field(self, key: bytes, field: bytes) -> bytes | None:
         if key == scripts.IDENTITY_KEY:
-            shown = self.store.identity.get(field.decode())
-            return None if shown is None else shown.encode()
+            stored = self.store.identity.get(field.decode())
+            return None if stored is None else stored.encode()
         counter = self.store.counters.get(int(field)) if field.isdigit() else None
         return None if counter is None else b"%d" % counter
 
@@ -155,8 +155,8 @@ class ModelledMaster:
             vote = store.put_back(resource, nonce, int(ttl), electorate, text, int(age), now_us)
         else:
             return [b"0", []]
-        status, value, *shown = vote
-        return [status, value, now_us, *shown]
+        status, value, *holder_nonce = vote
+        return [status, value, now_us, *holder_nonce]
 
 
 def modelled_masters(count: int) -> list[ModelledMaster]:

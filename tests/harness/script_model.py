@@ -37,8 +37,8 @@ class Key:
         return self.text[:32]
 
     def fields(self) -> tuple[int, int, bytes, bytes]:
-        """When granted (us), max hold (ms), the number of the proof that it was put back behind
-        (b'': it wasn't), and its app's token."""
+        """When granted (us), max hold (ms), the number of the proof that it was put back behind (b'': it
+        wasn't), and its app's token."""
         found = _TEXT.fullmatch(self.text)
         assert found is not None, self.text
         nonce, granted_us, max_hold_ms, mark, value = found.groups()
@@ -52,6 +52,7 @@ class Store:
     identity: dict[str, str] = field(default_factory=dict)
     electorate: bytes | None = None
     max_ttl_ms: int = 0
+    longest_ttl_ms: int = 0
     copied: bool = False
     counters: dict[int, int] = field(default_factory=dict)
     leases: dict[bytes, Key] = field(default_factory=dict)
@@ -73,13 +74,13 @@ class Store:
         return key
 
     @property
-    def shown(self) -> str | None:
+    def current(self) -> str | None:
         """What identify.lua compares: see there."""
         old = "old" if "cluster" in self.identity else None
         return self.identity.get("electorate") or ("" if self.blank else old)
 
-    def identify(self, shown: str, fields: Mapping[str, str], counters: Mapping[int, int]) -> int:
-        if shown != self.shown:
+    def identify(self, expected: str, fields: Mapping[str, str], counters: Mapping[int, int]) -> int:
+        if expected != self.current:
             return 0
         for slot, counter in counters.items():
             if self.counters.get(slot, -1) < counter:
@@ -93,6 +94,22 @@ class Store:
         electorate = fields.get("electorate")
         self.electorate = None if electorate is None else electorate.encode()
         self.max_ttl_ms = int(fields.get("max_ttl_ms", 0))
+        self.longest_ttl_ms = max(self.max_ttl_ms, int(fields.get("was_max_ttl_ms", 0)))
+
+    def set_max_ttl(self, max_ttl_ms: int) -> str:
+        """By plays/set_max_ttl.lua."""
+        if not self.max_ttl_ms:
+            return "blank"
+        if self.max_ttl_ms == max_ttl_ms:
+            return "same"
+        was = {"was_max_ttl_ms": str(self.longest_ttl_ms)} if self.longest_ttl_ms > max_ttl_ms else {}
+        self.forget_old_max_ttl()
+        self.set_identity({**self.identity, "max_ttl_ms": str(max_ttl_ms), **was})
+        return "changed"
+
+    def forget_old_max_ttl(self) -> None:
+        """As change_max_ttl.yml ends."""
+        self.set_identity({name: word for name, word in self.identity.items() if name != "was_max_ttl_ms"})
 
     def vote(
         self, ballot: Attempt | FenceRound | Extension | PutBack, electorate: bytes, now_us: int
@@ -142,7 +159,7 @@ class Store:
         if key is None:
             self.leases[resource] = Key(b"%b %d %b" % (nonce, now_us, terms), now_ms + ttl_ms)
         elif key.nonce != nonce:
-            key.expires_ms = min(key.expires_ms, now_ms + self.max_ttl_ms)
+            key.expires_ms = min(key.expires_ms, now_ms + self.longest_ttl_ms)
             return 0, key.expires_ms - now_ms, key.nonce
         else:
             key.expires_ms = now_ms + ttl_ms

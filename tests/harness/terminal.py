@@ -21,7 +21,7 @@ _COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
 class Terminal:
-    """`shown`: all that it has shown. columns: how wide it is, where it says so."""
+    """`screen`: all that it has shown. columns: how wide it is, where it says so."""
 
     def __init__(self, *command: str | Path, columns: int = 0, environment: Mapping[str, str] = {}) -> None:
         self.pid, self._file = pty.fork()
@@ -29,7 +29,7 @@ class Terminal:
             fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40 if columns else 0, columns, 0, 0))
             os.environ |= environment
             os.execvp(command[0], [str(word) for word in command])
-        self.shown = ""
+        self.screen = ""
         self._found = 0
         self._status: int | None = None
 
@@ -47,7 +47,7 @@ class Terminal:
         try:
             found = eventually(lambda: self._look_for(pattern), within_s, f"it shows {pattern!r}")
         except AssertionError as error:
-            raise AssertionError(f"{error}\nshown: {self.shown!r}") from None
+            raise AssertionError(f"{error}\nshown: {self.screen!r}") from None
         self._found += found.end()
         return found
 
@@ -77,7 +77,7 @@ class Terminal:
 
     def _look_for(self, pattern: str) -> re.Match[str] | None:
         self._read()
-        return re.compile(pattern, re.DOTALL).search(_COLOURS.sub("", self.shown)[self._found :])
+        return re.compile(pattern, re.DOTALL).search(_COLOURS.sub("", self.screen)[self._found :])
 
     def _read(self) -> None:
         while select.select([self._file], [], [], 0)[0]:
@@ -85,4 +85,4 @@ class Terminal:
                 data = os.read(self._file, 65_536)
             except OSError:  # Linux's way to say that the other side is closed
                 return
-            self.shown += data.decode(errors="replace")
+            self.screen += data.decode(errors="replace")

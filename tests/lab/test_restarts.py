@@ -171,12 +171,12 @@ def test_a_killed_master_stays_out_for_the_whole_delay_and_locks_go_on(
     with at_work(cluster.lab, "a master is killed with -9") as work:
         killed_s = master.kill()
         until(lambda: master.guard()["state"] == "quarantined", "the quarantine")
-        shown = until(lambda: status_line(master), "systemctl status says how long")
+        line = until(lambda: status_line(master), "systemctl status says how long")
         assert not master.votes()
         master.wait_in_service()
     assert master.redis_began_s() - killed_s >= DELAY_S
-    assert "quarantine" in shown.lower()
-    assert any(digit.isdigit() for digit in shown), shown
+    assert "quarantine" in line.lower()
+    assert any(digit.isdigit() for digit in line), line
     assert master.quarantines() == before + 1
     work.must_be_flawless()
 

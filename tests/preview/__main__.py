@@ -4,7 +4,7 @@
     make preview ARGS='--state well'     one of them
     make preview ARGS=--keep             those that the README shows, into dashboards/pictures/
 
-A cluster with guards, exporters and agents runs under some load (tests/dashboards/observatory.py); for each
+A cluster with guards, exporters and agents runs under some load (tests/harness/observatory.py); for each
 state faults are made, and when the alerts have had their time, headless Chromium takes the pictures. Needs
 Node.js, npm, Debian's chromium and prometheus packages, and 700 MB of npm packages, which is why it is no
 part of `make test`.

@@ -19,7 +19,7 @@ def identity_of(master: LocalMaster) -> dict[str, str]:
     return on(master, "HGETALL", IDENTITY)
 
 
-def shown_by(master: LocalMaster) -> Identity:
+def identity_on(master: LocalMaster) -> Identity:
     identity = Identity.parse(identity_of(master))
     assert identity is not None
     return identity

@@ -82,10 +82,10 @@ class Scripted:
     def identify(
         self,
         counters: dict[int, int] | None = None,
-        shown: str = "",
+        expected: str = "",
         fields: dict[str, str] = IDENTITY.fields,
     ) -> int:
-        return self.redis.execute_command(*scripts.identify(shown, fields, counters or {}))
+        return self.redis.execute_command(*scripts.identify(expected, fields, counters or {}))
 
     def page(self, cursor: str, pattern: str = "*", count: int = 100) -> tuple[str, list[Any]]:
         next_cursor, flat = self.run(scripts.PAGE, [], cursor, scripts.LEASE_PREFIX.decode() + pattern, count)

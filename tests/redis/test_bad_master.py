@@ -25,7 +25,7 @@ from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import State, highest_counters
-from lockd.core.values import Chance, Extended, Limits, Refusal
+from lockd.core.values import Chance, Extended, RedlockParameters, Refusal
 from lockd.dev.processes import LOOPBACK
 from lockd.masters import changes, scripts
 from lockd.masters.aside import Credentials, ask_as
@@ -111,8 +111,8 @@ class World:
             timeouts=timeouts,
             clock_skew_allowance_ms=2_000,
         )
-        limits = Limits(len(masters), 10, 2_000)
-        self.locks = Locks(limits, self.fleet, Watched(), Chance(fresh_token))
+        parameters = RedlockParameters(len(masters), 10, 2_000)
+        self.locks = Locks(parameters, self.fleet, Watched(), Chance(fresh_token))
         self.locks.wall_ahead_ns = wall_ahead_ns()
 
     def _broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:

@@ -437,11 +437,11 @@ def test_a_terminal_gets_a_live_view_and_is_left_clean(home: Path, folder: Path,
             client.execute_command("LOCK", "seen-in-the-view", 30000, "DETACHED")
         terminal.wait_for("seen-in-the-view")
         for name in ("m1", "m5", "round trip", "held for", "waiting", "releases/s", "refused/s"):
-            assert name in terminal.shown
+            assert name in terminal.screen
         terminal.type("\x03")
         assert terminal.end() == 0
-        assert "stopping" in terminal.shown.rstrip().splitlines()[-1]
-        assert terminal.shown.count("\x1b[?25h") >= terminal.shown.count("\x1b[?25l")  # the cursor is back
+        assert "stopping" in terminal.screen.rstrip().splitlines()[-1]
+        assert terminal.screen.count("\x1b[?25h") >= terminal.screen.count("\x1b[?25l")  # the cursor is back
 
 
 # --- servers

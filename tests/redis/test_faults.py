@@ -488,8 +488,8 @@ def test_an_app_that_stands_still_keeps_what_it_holds(hosts: Hosts, resource: st
     try:
         eventually(lambda: b"token" in holder.log(), what="it holds the lock")
         holder.pause()
-        [shown] = eventually(lambda: App(hosts.here).ask("LOCKS", resource, "LOCAL"), what="it is listed")
-        held_long = 2 * shown[shown.index("ttl_ms") + 1]
+        [row] = eventually(lambda: App(hosts.here).ask("LOCKS", resource, "LOCAL"), what="it is listed")
+        held_long = 2 * row[row.index("ttl_ms") + 1]
         eventually(lambda: _held_ms(hosts.here, resource) > held_long, what="it was renewed several times")
         assert App(hosts.there).refused("LOCK", resource, 600).startswith("TAKEN")
     finally:
@@ -498,8 +498,8 @@ def test_an_app_that_stands_still_keeps_what_it_holds(hosts: Hosts, resource: st
 
 
 def _held_ms(agent: Cluster, resource: str) -> int:
-    [shown] = App(agent).ask("LOCKS", resource, "LOCAL")
-    return shown[shown.index("held_ms") + 1]
+    [row] = App(agent).ask("LOCKS", resource, "LOCAL")
+    return row[row.index("held_ms") + 1]
 
 
 # Logging in to the masters

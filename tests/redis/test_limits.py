@@ -535,7 +535,7 @@ def test_root_and_the_admin_group_do_what_operators_do(
 
 ASKS = """
 import socket, sys
-from tests.redis.wire import request
+from tests.harness.wire import request
 with socket.socket(socket.AF_UNIX) as link:
     link.connect(sys.argv[1])
     for words in sys.argv[2:]:

@@ -145,10 +145,10 @@ def test_holder_says_who_and_on_how_many_masters(cluster: Cluster) -> None:
     eventually(lambda: lockctl(cluster, "holder", "held", "--json").json["masters"] == 5, what="it is on all")
     done = lockctl(cluster, "holder", "held")
     assert done.returncode == 0
-    shown = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
-    assert shown["holder"] == lease["token"][:8]
-    assert f"{os.getpid()} on " in shown["process"]
-    assert shown["masters"] == "5 of 5"
+    row = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert row["holder"] == lease["token"][:8]
+    assert f"{os.getpid()} on " in row["process"]
+    assert row["masters"] == "5 of 5"
 
 
 def test_locks_lists_what_matches_in_lines_with_tabs(cluster: Cluster) -> None:
@@ -170,10 +170,10 @@ def test_locks_local_knows_more_about_those_of_this_host(cluster: Cluster) -> No
     headings, values = [
         line.split("\t") for line in lockctl(cluster, "locks", "--local", "local:*").stdout.splitlines()
     ]
-    shown = dict(zip(headings, values, strict=True))
-    assert shown["FENCE"] == str(lease["fence"])
-    assert shown["CLASS"] == "other"
-    assert shown["KIND"] == "detached"
+    row = dict(zip(headings, values, strict=True))
+    assert row["FENCE"] == str(lease["fence"])
+    assert row["CLASS"] == "other"
+    assert row["KIND"] == "detached"
 
 
 def test_names_that_would_steer_the_terminal_are_shown_escaped(cluster: Cluster) -> None:

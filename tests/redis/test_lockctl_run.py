@@ -560,7 +560,7 @@ def test_ctrl_c_ends_the_script_around_it_too(at_terminal: AtTerminal) -> None:
     terminal.wait_for("ready")
     terminal.type("\x03")
     assert terminal.end() == -signal.SIGINT
-    assert "went on" not in terminal.shown
+    assert "went on" not in terminal.screen
 
 
 def test_ctrl_c_ends_a_whole_pipeline(cluster: Cluster, shell: Terminal) -> None:

@@ -251,6 +251,7 @@ class Real:
         return Stored(leases, as_map(counters), as_map(identity), keys)
 
 
+_SET_MAX_TTL = (Path(scripts.__file__).parent / "scripts/plays/set_max_ttl.lua").read_bytes()
 _TIME = scripts.command(b"TIME")
 _LOOKS = 100_000
 _ALL_THAT_IS_STORED = [
@@ -298,18 +299,18 @@ class Both:
             question = scripts.put_back(ballot)
         else:
             question = scripts.extend(ballot)
-        [[status, value, time_us, *shown]] = self.real.ask(question + scripts.bulk(electorate))
+        [[status, value, time_us, *holder_nonce]] = self.real.ask(question + scripts.bulk(electorate))
         assert 0 <= time_us - self.now_us <= self.real.goes_on_us
-        assert self.model.vote(ballot, electorate, time_us) == (status, value, *shown)
+        assert self.model.vote(ballot, electorate, time_us) == (status, value, *holder_nonce)
 
     def release(self, ballot: Release) -> None:
         [deleted] = self.real.ask(scripts.release(ballot))
         by_app = ballot.by_app
         assert self.model.release(ballot.resource, ballot.word, self.now_us, by_app=by_app) == deleted
 
-    def identify(self, shown: str, fields: dict[str, str], counters: dict[int, int]) -> None:
-        [written] = self.real.ask(scripts.command(*scripts.identify(shown, fields, counters)))
-        assert self.model.identify(shown, fields, counters) == written
+    def identify(self, expected: str, fields: dict[str, str], counters: dict[int, int]) -> None:
+        [written] = self.real.ask(scripts.command(*scripts.identify(expected, fields, counters)))
+        assert self.model.identify(expected, fields, counters) == written
 
     def lose_everything(self) -> None:
         self.real.ask(scripts.command(b"FLUSHALL"))
@@ -326,6 +327,14 @@ class Both:
         self.real.ask(scripts.command(b"HSET", scripts.IDENTITY_KEY, *words))
         self.model.set_identity(fields)
 
+    def set_max_ttl(self, max_ttl_ms: int) -> None:
+        [how] = self.real.ask(scripts.command(b"EVAL", _SET_MAX_TTL, 1, scripts.IDENTITY_KEY, max_ttl_ms))
+        assert self.model.set_max_ttl(max_ttl_ms) == how.decode()
+
+    def forget_old_max_ttl(self) -> None:
+        self.real.ask(scripts.command(b"HDEL", scripts.IDENTITY_KEY, b"was_max_ttl_ms"))
+        self.model.forget_old_max_ttl()
+
     def compare(self) -> None:
         assert stored_in(self.model, self.now_us) == self.real.stored()
 
@@ -340,7 +349,7 @@ terms_of_leases = st.sampled_from(TERMS)
 electorates = st.sampled_from(
     [ELECTORATE] * 15 + [LATER.electorate.encode(), ANOTHERS.electorate.encode(), b""]
 )
-shown = st.sampled_from(["", "old", IDENTITY.electorate, LATER.electorate])
+expected = st.sampled_from(["", "old", IDENTITY.electorate, LATER.electorate])
 fields = st.sampled_from(
     [IDENTITY.fields, LATER.fields, LATER.list_fields, replace(IDENTITY, max_ttl_ms=1_000).fields]
 )
@@ -382,11 +391,19 @@ class ModelAgainstScripts(RuleBasedStateMachine):
     def the_master_gets_its_identity(self, counters: dict[int, int]) -> None:
         self.both.identify("", IDENTITY.fields, counters)
 
-    @rule(shown=shown, fields=fields, counters=counters)
-    def identify(self, shown: str, fields: dict[str, str], counters: dict[int, int]) -> None:
+    @rule(expected=expected, fields=fields, counters=counters)
+    def identify(self, expected: str, fields: dict[str, str], counters: dict[int, int]) -> None:
         # A part of an identity is only ever written beside the rest of it.
-        assume(shown or "max_ttl_ms" in fields)
-        self.both.identify(shown, fields, counters)
+        assume(expected or "max_ttl_ms" in fields)
+        self.both.identify(expected, fields, counters)
+
+    @rule(max_ttl_ms=st.sampled_from([500, 5_000, CEILING_MS, CEILING_MS + 1]))
+    def the_max_ttl_is_changed(self, max_ttl_ms: int) -> None:
+        self.both.set_max_ttl(max_ttl_ms)
+
+    @rule()
+    def the_larger_max_ttl_of_before_is_forgotten(self) -> None:
+        self.both.forget_old_max_ttl()
 
     @rule(counters=counters)
     def an_older_identity_is_brought_up_to_date(self, counters: dict[int, int]) -> None:

@@ -444,16 +444,16 @@ def test_identify_changes_nothing_on_a_server_with_somebodys_data(blank: Scripte
     assert blank.redis.keys("*") == ["shop:cart"]
 
 
-@pytest.mark.parametrize("shown", ["", "old", LATER.electorate])
-def test_identify_changes_nothing_where_it_shows_something_else(master: Scripted, shown: str) -> None:
-    assert master.identify({1: HINT}, shown, LATER.fields) == 0
+@pytest.mark.parametrize("expected", ["", "old", LATER.electorate])
+def test_identify_changes_nothing_where_it_shows_something_else(master: Scripted, expected: str) -> None:
+    assert master.identify({1: HINT}, expected, LATER.fields) == 0
     assert master.redis.hgetall(scripts.IDENTITY_KEY) == IDENTITY.fields
     assert master.counter(1) is None
 
 
 def test_a_list_of_members_is_brought_up_to_date_and_nothing_else(master: Scripted) -> None:
     master.acquire()
-    assert master.identify(shown=ELECTORATE, fields=LATER.list_fields) == 1
+    assert master.identify(expected=ELECTORATE, fields=LATER.list_fields) == 1
     assert master.redis.hgetall(scripts.IDENTITY_KEY) == LATER.fields
     assert master.lease().startswith(MINE)
     assert master.acquire()[:2] == [-1, 0]
@@ -463,7 +463,7 @@ def test_a_list_of_members_is_brought_up_to_date_and_nothing_else(master: Script
 def test_an_identity_of_an_earlier_format_is_brought_up_to_date(blank: Scripted) -> None:
     blank.redis.hset(scripts.IDENTITY_KEY, mapping={"cluster": "test", "name": "m1", "max_ttl_ms": 9})
     assert blank.acquire()[0] == -1
-    assert blank.identify(shown="old") == 1
+    assert blank.identify(expected="old") == 1
     assert blank.redis.hgetall(scripts.IDENTITY_KEY) == IDENTITY.fields
 
 
@@ -545,14 +545,14 @@ def test_pages_show_every_lease_with_what_is_left_of_it(master: Scripted) -> Non
     for resource in wanted:
         master.acquire(resource=resource, ttl_ms=50_000)
     master.acquire(resource="other")
-    cursor, shown, pages = "0", {}, 0
+    cursor, found, pages = "0", {}, 0
     while pages == 0 or cursor != "0":
         cursor, flat = master.page(cursor, "job-*", count=50)
         for key, lease, ttl_ms in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
-            shown[key] = (lease, ttl_ms)
+            found[key] = (lease, ttl_ms)
         pages += 1
-    assert set(shown) == {lease_key(resource) for resource in wanted}
-    assert all(lease.startswith(MINE) and 40_000 < ttl <= 50_000 for lease, ttl in shown.values())
+    assert set(found) == {lease_key(resource) for resource in wanted}
+    assert all(lease.startswith(MINE) and 40_000 < ttl <= 50_000 for lease, ttl in found.values())
     assert pages > 1
 
 

@@ -35,13 +35,13 @@ def page_of(cluster: Cluster) -> tuple[Message, str]:
 def seen(cluster: Cluster, *words: str) -> str:
     """The page once it has all these words; it is made anew once a second."""
 
-    def shown() -> str:
+    def page_with() -> str:
         page = page_of(cluster)[1]
         missing = [word for word in words if word not in page]
         assert missing == []
         return page
 
-    return eventually(shown, 20, f"the page shows {words}")
+    return eventually(page_with, 20, f"the page shows {words}")
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from itertools import count
 from lockd.core.fences import SANE_MOST, slot_of
 from lockd.core.validity import settle_ns
 from tests.harness.checker import Bounds, Violation, check
-from tests.harness.history import Calm, Ended, Event, Shown
+from tests.harness.history import Calm, Ended, Event, Found
 from tests.harness.history import Fault as Noted
 from tests.harness.script_model import Store
 from tests.sim.agent import Agent
@@ -74,7 +74,10 @@ class Cluster:
             master.store.identify("", identity.fields, {})
             master.disk_is_in_sync()
         self.agents = [self._agent(i) for i in range(shape.agents)]
-        self.operator = Operator(world, self.agents, shape.max_ttl_ms, unused=not shape.formed)
+        self.operators = [
+            Operator(world, self.agents, shape.max_ttl_ms, unused=not shape.formed, number=number)
+            for number in range(shape.operators)
+        ]
         self.store = FenceStore(world, store_checks_fences)
         self._numbers = count(1)
         self.habits = Habits(
@@ -124,7 +127,7 @@ class Cluster:
                 for resource in list(master.store.leases):
                     key = master.store.lease(resource, master.now_us())
                     if key is not None:
-                        self.world.note(Shown(self.world.now_ns, master.name, resource, key.nonce))
+                        self.world.note(Found(self.world.now_ns, master.name, resource, key.nonce))
         self.world.after(LOOK_NS, self._look)
 
     # Faults
@@ -157,9 +160,12 @@ class Cluster:
         if unguarded and fault.kind is Kind.STEP_MASTER and self._settled_ns[fault.master]:
             # Without the guard's watch: agents alone can't see all that two steps of one clock do.
             return False
-        settle = 3 * settle_ns(self.plan.shape.max_ttl_ms) + 6 * SECOND
-        self._settled_ns[fault.master] = now_ns + fault.for_ms * MS + settle
+        self._settles(fault.master, fault)
         return True
+
+    def _settles(self, master: int, fault: Fault) -> None:
+        settle_for_ns = 3 * settle_ns(self.plan.shape.max_ttl_ms) + 6 * SECOND
+        self._settled_ns[master] = self.world.now_ns + fault.for_ms * MS + settle_for_ns
 
     def _mend(self, mend: Callable[[], None]) -> None:
         if mend in self._mends:
@@ -193,6 +199,13 @@ class Cluster:
 
     def wipe_master(self, fault: Fault) -> Callable[[], None]:
         return self.masters[fault.master].crash(wiped=True)
+
+    def wipe_some(self, fault: Fault) -> None:
+        """So many that with the one that was just replaced there is no quorum left. They settle as others."""
+        for master in self.masters:
+            if fault.amount >> master.index & 1:
+                self._settles(master.index, fault)
+                master.crash(wiped=True)()
 
     def restore_master(self, fault: Fault) -> Callable[[], None]:
         older = self._copies[max(0, len(self._copies) - fault.amount)]
@@ -507,6 +520,7 @@ _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.BLACKOUT: Cluster.blackout,
     Kind.STOP_MASTER: Cluster.stop_master,
     Kind.WIPE_MASTER: Cluster.wipe_master,
+    Kind.WIPE_SOME: Cluster.wipe_some,
     Kind.RESTORE_MASTER: Cluster.restore_master,
     Kind.PAUSE_MASTER: Cluster.pause_master,
     Kind.STAND_STILL_MASTER: Cluster.stand_still_master,

@@ -23,11 +23,17 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """A rule of lockd/core/__init__.py, and how it is taken out."""
+    """A rule of lockd/core/__init__.py, and how it is taken out: of the product, or of what the world of the
+    simulator has in its place (a guard, a network, a disk). Of the scripts twice: of the masters', and of their
+    model, since only one of them is run in each suite.
+
+    simulated: whether the simulator finds it; what it doesn't, unit tests do (python -m tests.kills).
+    """
 
     name: str
     rule: int
     edits: tuple[Edit, ...]
+    simulated: bool = True
 
 
 def one(name: str, rule: int, file: str, old: str, new: str) -> Mutation:
@@ -41,7 +47,7 @@ ADMISSION = "lockd/core/admission.py"
 ADMITTING = "lockd/core/changes/admitting.py"
 FORMING = "lockd/core/changes/forming.py"
 CLOCKS = "lockd/core/clocks.py"
-ELECTORATE = "lockd/core/electorate.py"
+VOTERS = "lockd/core/voters.py"
 IDENTITIES = "lockd/core/identities.py"
 DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
@@ -59,6 +65,10 @@ STANDSTILL = "lockd/core/standstill.py"
 SLEWING = "lockd/core/slewing.py"
 SCRIPTS = "tests/harness/script_model.py"
 WORLD = "tests/sim/world.py"
+RECOVERING = "lockd/core/changes/recovering.py"
+ACQUIRE_LUA, EXTEND_LUA, PROPOSE_LUA, RELEASE_LUA = (
+    f"lockd/masters/scripts/{name}.lua" for name in ("acquire", "extend", "propose", "release")
+)
 
 ANY_AGREE = Edit(LOCKS, "return (voters & self._masters.agreeing).bit_count() >= self._quorum", "return True")
 """When votes are counted, it is looked at once more who has a vote: both have to go."""
@@ -72,12 +82,17 @@ MUTATIONS = (
         "        self._agent.wake_after(self.rest_ns(",
         '        if not self._agent.name.endswith("1"):\n            self._agent.wake_after(self.rest_ns(',
     ),
-    one(
+    Mutation(
         "what others hold is cut short",
         9,
-        SCRIPTS,
-        "now_ms + self.max_ttl_ms)",
-        "now_ms + self.max_ttl_ms // 8)",
+        (
+            Edit(SCRIPTS, "now_ms + self.longest_ttl_ms)", "now_ms + self.longest_ttl_ms // 8)"),
+            Edit(
+                ACQUIRE_LUA,
+                "local longest_ms = math.max(ceiling_ms, tonumber(identity[3] or 0))",
+                "local longest_ms = math.max(ceiling_ms, tonumber(identity[3] or 0)) / 8",
+            ),
+        ),
     ),
     Mutation(
         "wall clock for elapsed time",
@@ -117,12 +132,17 @@ MUTATIONS = (
         "self.deadline_ns = deadline_ns(now_ns, attempt.ttl_ms)",
     ),
     one("reply not checked again", 1, LOCKS, "if now_ns >= self._ends_ns(attempt, cut_ns):", "if False:"),
-    one(
+    Mutation(
         "an extension shortens",
         2,
-        SCRIPTS,
-        "key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)",
-        "key.expires_ms = now_ms + ttl_ms",
+        (
+            Edit(
+                SCRIPTS,
+                "key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)",
+                "key.expires_ms = now_ms + ttl_ms",
+            ),
+            Edit(EXTEND_LUA, "if lasts_ms < ttl_ms then", "if true then"),
+        ),
     ),
     one("no release where no answer came", 3, ATTEMPT, "return self.asked & ~self.absent", "return self.yes"),
     one(
@@ -175,12 +195,17 @@ MUTATIONS = (
         "if now_ns < release.until_ns:",
     ),
     one("a token is used again", 4, AGENT, "self.dice.getrandbits(128)", "self.dice.getrandbits(4)"),
-    one(
+    Mutation(
         "the release looks at no token",
         4,
-        SCRIPTS,
-        "        if key is None or word != (key.fields()[3] if by_app else key.nonce):\n            return 0\n",
-        "        if key is None:\n            return 0\n",
+        (
+            Edit(
+                SCRIPTS,
+                "        if key is None or word != (key.fields()[3] if by_app else key.nonce):\n            return 0\n",
+                "        if key is None:\n            return 0\n",
+            ),
+            Edit(RELEASE_LUA, "if word == ARGV[1] then", "if true then"),
+        ),
     ),
     one(
         "the release of a try looks at its app's token",
@@ -189,12 +214,21 @@ MUTATIONS = (
         "            release = Release(\n                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=_nothing_more,\n            )  # fmt: skip\n",
         "            release = Release(\n                attempt.resource, attempt.terms.value or attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=_nothing_more, by_app=True,\n            )  # fmt: skip\n",
     ),
-    one(
+    Mutation(
         "two with the same token are one",
         4,
-        SCRIPTS,
-        "        elif key.nonce != nonce:",
-        "        elif key.fields()[3] != (terms.partition(b' =')[2] or nonce):",
+        (
+            Edit(
+                SCRIPTS,
+                "        elif key.nonce != nonce:",
+                "        elif key.fields()[3] != (terms.partition(b' =')[2] or nonce):",
+            ),
+            Edit(
+                ACQUIRE_LUA,
+                "  if nonce ~= ARGV[1] then",
+                "  local theirs = string.match(call('GET', KEYS[1]), ' (=.*)$')\n  if nonce ~= ARGV[1] and (not theirs or theirs ~= string.match(ARGV[2], ' (=.*)$')) then",
+            ),
+        ),
     ),
     one(
         "a split vote is said to be a lease",
@@ -241,19 +275,25 @@ MUTATIONS = (
         6,
         (Edit(FENCE_ROUND, "        if accepted >= self._quorum:", "        if accepted >= 1:"), ANY_AGREE),
     ),
-    one(
+    Mutation(
         "a master accepts a fence that isn't larger",
         6,
-        SCRIPTS,
-        "        if value <= counter:\n            return 0, counter\n",
-        "",
+        (
+            Edit(SCRIPTS, "        if value <= counter:\n            return 0, counter\n", ""),
+            Edit(PROPOSE_LUA, "if proposed <= counter then return {0, counter, now_us} end\n", ""),
+        ),
     ),
-    one(
+    Mutation(
         "a vote doesn't move the counter",
         6,
-        SCRIPTS,
-        "        self.counters[slot] = last\n        return 1, fence",
-        "        return 1, fence",
+        (
+            Edit(
+                SCRIPTS,
+                "        self.counters[slot] = last\n        return 1, fence",
+                "        return 1, fence",
+            ),
+            Edit(ACQUIRE_LUA, "call('HSET', KEYS[2], ARGV[4], string.format('%.0f', last))\n", ""),
+        ),
     ),
     one(
         "renewal without bound",
@@ -262,12 +302,21 @@ MUTATIONS = (
         "ttl_ms = min(wanted_ms, longest_ttl_ms(self.hold_until_ns - now_ns))",
         "ttl_ms = wanted_ms",
     ),
-    one(
+    Mutation(
         "others extend without bound",
         7,
-        SCRIPTS,
-        "            if left_ms <= 0:\n                return 4, 0\n            ttl_ms = min(ttl_ms, left_ms)\n",
-        "",
+        (
+            Edit(
+                SCRIPTS,
+                "            if left_ms <= 0:\n                return 4, 0\n            ttl_ms = min(ttl_ms, left_ms)\n",
+                "",
+            ),
+            Edit(
+                EXTEND_LUA,
+                "  if left_ms <= 0 then return {4, 0, now_us} end\n  ttl_ms = math.min(ttl_ms, left_ms)\n",
+                "",
+            ),
+        ),
     ),
     Mutation(
         "a blank master votes",
@@ -280,7 +329,7 @@ MUTATIONS = (
             ),
             # Nor has it a ceiling.
             Edit(MEMBERSHIP, "sorted(ceilings_ms, reverse=True)", "sorted(ceilings_ms or [1], reverse=True)"),
-            Edit(ELECTORATE, "if state in (State.UP, State.STALLED) and not together & bit:", "if False:"),
+            Edit(VOTERS, "if state in (State.UP, State.STALLED) and not together & bit:", "if False:"),
             Edit(
                 SCRIPTS,
                 "        if self.electorate != electorate:\n            return -1, 0\n        if ttl_ms > self.max_ttl_ms:\n            return -2, self.max_ttl_ms\n        fence",
@@ -290,6 +339,16 @@ MUTATIONS = (
                 SCRIPTS,
                 "        if self.electorate != electorate:\n            return -1, 0\n        last = value",
                 "        last = value",
+            ),
+            Edit(
+                ACQUIRE_LUA,
+                "if identity[1] ~= ARGV[#ARGV] then return {-1, 0, now_us} end\nlocal ceiling_ms = tonumber(identity[2])\nif tonumber(ARGV[3]) > ceiling_ms then return {-2, ceiling_ms, now_us} end\n",
+                "local ceiling_ms = tonumber(identity[2] or 86400000)\n",
+            ),
+            Edit(
+                PROPOSE_LUA,
+                "if call('HGET', 'lockd:identity', 'electorate') ~= ARGV[#ARGV] then return {-1, 0, now_us} end\n",
+                "",
             ),
         ),
     ),
@@ -352,6 +411,30 @@ MUTATIONS = (
                 "    cluster_id = next((of.cluster_id for link in links if (of := link.identity)), ground.new_id())",
             ),
         ),
+    ),
+    Mutation(
+        "those that are left vote while others begin anew",
+        8,
+        (
+            Edit(RECOVERING, "    yield from _take_votes(ground, left)\n", ""),
+            Edit(
+                RECOVERING,
+                "    return now_ns if link.blank_since_ns is None else",
+                "    return 0 if link.blank_since_ns is None else",
+            ),
+        ),
+    ),
+    Mutation(
+        "the votes of the blank ones are not taken when others begin anew",
+        8,
+        (
+            Edit(
+                RECOVERING,
+                "    for link in blank:\n        yield from _take_vote(ground, link, max_ttl_ms)\n",
+                "",
+            ),
+        ),
+        simulated=False,
     ),
     one("a promoted copy votes", 8, MEMBERSHIP, "return self.was_replica or self.known", "return False"),
     one(
@@ -484,6 +567,16 @@ MUTATIONS = (
             Edit(
                 SCRIPTS,
                 "        if last > now_us + COUNTER_AHEAD_US or last >= SANE_MOST:\n            return -3, 0\n",
+                "",
+            ),
+            Edit(
+                ACQUIRE_LUA,
+                "if hint > fence and hint + block <= now_us + 43200000000 then fence = hint end",
+                "if hint > fence then fence = hint end",
+            ),
+            Edit(
+                PROPOSE_LUA,
+                "if not (counter <= now_us + 86400000000 and counter < 4503599627370496) then return {-3, 0, now_us} end\n",
                 "",
             ),
         ),

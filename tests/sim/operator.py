@@ -23,28 +23,34 @@ class Operator:
     """He asks one agent until it is done, or has had time enough; then the next. He does what he is told by
     those who refuse."""
 
-    def __init__(self, world: World, agents: list[Agent], max_ttl_ms: int, *, unused: bool) -> None:
-        """unused: no agent has ever used the masters."""
+    def __init__(
+        self, world: World, agents: list[Agent], max_ttl_ms: int, *, unused: bool, number: int = 0
+    ) -> None:
+        """unused: no agent has ever used the masters. number: of several, who know nothing of each other."""
         self._world = world
         self._agents = agents
         self._max_ttl_ms = max_ttl_ms
         self._unused = unused
         self._recovers = False
         self._stuck = 0
-        self._dice = world.dice("operator")
-        self._turn = 0
+        self._dice = world.dice(f"operator {number}")
+        self._turn = number
         self._hurries = self._dice.random() < 0.7
         self._patience_ns = settle_ns(max_ttl_ms) + 3 * SECOND
         self._asked_since_ns = 0
+        self._leaves_it_until_ns = 0
+        """To the other operator, who is at work on the same."""
         world.after(ASK_EVERY_NS, self._ask)
 
     def _ask(self) -> None:
+        self._world.after(ASK_EVERY_NS, self._ask)
+        if self._world.now_ns < self._leaves_it_until_ns:
+            return
         agent = self._agents[self._turn % len(self._agents)]
         late = self._world.now_ns - self._asked_since_ns > self._patience_ns
         if late or not agent.running or not self._work_for(agent):
             self._turn += 1
             self._asked_since_ns = self._world.now_ns
-        self._world.after(ASK_EVERY_NS, self._ask)
 
     def _work_for(self, agent: Agent) -> bool:
         """Whether this agent is at work, or sees something to be done; it is told to."""
@@ -89,6 +95,8 @@ class Operator:
             self._recovers = False
             if self._stuck % 3 == 0:
                 self._wipe_one(agent)
+        elif how.startswith("somebody else has changed"):
+            self._leaves_it_until_ns = self._world.now_ns + self._patience_ns
         elif " " in how and "do the same again" not in how:
             self._recovers = not self._recovers
 

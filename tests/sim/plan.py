@@ -28,6 +28,7 @@ class Kind(StrEnum):
     BLACKOUT = "power loss of all masters"
     STOP_MASTER = "stop master"
     WIPE_MASTER = "wipe master"
+    WIPE_SOME = "wipe some masters"
     RESTORE_MASTER = "older data of master"
     PAUSE_MASTER = "pause master"
     STAND_STILL_MASTER = "host of master stands still"
@@ -69,6 +70,7 @@ GRAVE = (
 """What takes data or time from a master: lockd stands that of a minority, until it has settled."""
 
 
+_ONLY_IN_SCENES = (Kind.WIPE_SOME,)
 _FOR_A_GUARD = (Kind.STEP_MASTER, Kind.RESTORE_MASTER, Kind.STAND_STILL_MASTER)
 
 
@@ -110,6 +112,7 @@ class Shape:
     """When set, all apps ask together, as often as that, as what cron starts on many hosts does."""
     formed: bool = True
     """Whether the masters have their identities when the run begins."""
+    operators: int = 1
 
     @property
     def max_ttl_ms(self) -> int:
@@ -154,6 +157,7 @@ class Theme:
     guarded: bool = True
     formed: float = 0.85
     """How likely the masters have their identities when it begins. Else an operator has them formed."""
+    operators: tuple[int, ...] = (1,)
     steps_seen_after_ms: tuple[int | None, ...] = (20, 20, None)
     scene: Callable[[random.Random, Shape], Iterator[Fault]] | None = None
 
@@ -217,6 +221,7 @@ def _scenes() -> tuple[Theme, ...]:
         Theme(max_ttls_ms=(1_500, 3_000), scene=_slewed),
         Theme(masters=few, max_ttls_ms=(500, 3_000), formed=0, scene=_forming),
         Theme(masters=few, max_ttls_ms=(500, 3_000), scene=_admitting),
+        Theme(masters=few, max_ttls_ms=(500, 3_000), operators=(1, 2), scene=_recovering),
     )
 
 
@@ -262,11 +267,13 @@ def _shape(dice: random.Random, theme: Theme) -> Shape:
         chaos_ms=dice.choice((40_000, 60_000, 80_000)),
         beat_ms=dice.choice(theme.beats_ms),
         formed=dice.random() < theme.formed,
+        operators=dice.choice(theme.operators),
     )
 
 
 def _faults(dice: random.Random, theme: Theme, shape: Shape) -> Iterator[Fault]:
-    kinds = [kind for kind in Kind if kind in theme.kinds or dice.random() < theme.others]
+    drawn = [kind for kind in Kind if kind in theme.kinds or dice.random() < theme.others]
+    kinds = [kind for kind in drawn if kind not in _ONLY_IN_SCENES]
     if shape.guarding.synced_ms:
         # Without an order of their own that the agents' clocks could take over.
         kinds = [kind for kind in kinds if kind is not Kind.STEP_AGENT]
@@ -415,6 +422,20 @@ def _admitting(dice: random.Random, shape: Shape) -> Iterator[Fault]:
             yield from (Fault(at_ms + 600, Kind.REFUSING_MASTER, m, onlooker, for_ms) for m in halves.here)
         else:
             yield from _interruptions(dice, shape, at_ms + 500, at_ms + lasts_ms, onlooker)
+
+
+def _recovering(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """So many lose their data that the operators begin anew with the others; an agent still finds a quorum
+    with the old machine of one that was replaced. It is broken off at times."""
+    asks_new, asks_old = 0, 1
+    for round_ms in range(0, shape.chaos_ms, ROUND_MS):
+        replaced, *rest = dice.sample(range(shape.masters), shape.masters)
+        at_ms = round_ms + dice.randint(1_000, 2_000)
+        yield Fault(at_ms, Kind.OLD_MACHINE, replaced, asks_old, round_ms + QUIET_FROM_MS - at_ms)
+        wiped = sum(1 << master for master in rest[: shape.minority])
+        yield Fault(at_ms + dice.randint(0, 500), Kind.WIPE_SOME, replaced, 0, 100, wiped)
+        if dice.random() < 0.5:
+            yield from _interruptions(dice, shape, at_ms + 1_000, at_ms + 12_000, asks_new)
 
 
 def _interruptions(

@@ -183,8 +183,8 @@ def test_admitting_needs_a_quorum_of_others_that_vote_together() -> None:
 def test_each_number_that_a_quorum_was_told_is_known_to_two_of_every_quorum() -> None:
     for told in combinations(OTHERS, QUORUM):
         for asked in combinations(OTHERS, QUORUM):
-            shown = after(2, *told)
-            assert current_members(shown[i] for i in asked).number_of("m3") == 2
+            identities = after(2, *told)
+            assert current_members(identities[i] for i in asked).number_of("m3") == 2
 
 
 def test_wherever_it_is_interrupted_the_others_go_on_voting_and_the_old_machine_finds_no_quorum() -> None:

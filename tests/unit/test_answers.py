@@ -114,10 +114,10 @@ def test_what_no_script_answers_is_nonsense(ballot: Ballot, reply: object) -> No
     assert flaw_of(ballot, reply, MOST) is Flaw.NONSENSE
 
 
-@pytest.mark.parametrize("shown", [[], [ANOTHERS, ANOTHERS], [b"1" * 31], [None], [1], ["1" * 32]])
-def test_a_try_is_refused_with_the_nonce_of_who_has_it(shown: list[object]) -> None:
+@pytest.mark.parametrize("named", [[], [ANOTHERS, ANOTHERS], [b"1" * 31], [None], [1], ["1" * 32]])
+def test_a_try_is_refused_with_the_nonce_of_who_has_it(named: list[object]) -> None:
     assert flaw_of(attempt(), [0, 700, NOW_US, ANOTHERS], MOST) is None
-    assert flaw_of(attempt(), [0, 700, NOW_US, *shown], MOST) is Flaw.NONSENSE
+    assert flaw_of(attempt(), [0, 700, NOW_US, *named], MOST) is Flaw.NONSENSE
 
 
 @pytest.mark.parametrize("value", [-1, -2, 86_400_001, 1 << 62, -(1 << 62)])
@@ -183,9 +183,9 @@ refusals = st.tuples(st.just(0), values, st.just(NOW_US), st.just(ANOTHERS) | an
 def test_of_anything_what_passes_can_be_counted(ballot: Ballot, reply: Any) -> None:
     if flaw_of(ballot, reply, MOST) is not None:
         return
-    status, value, master_us, *shown = reply
+    status, value, master_us, *holder_nonce = reply
     assert {type(word) for word in reply[:3]} == {int}
-    assert [(type(word), len(word)) for word in shown] == [(bytes, 32)] * (
+    assert [(type(word), len(word)) for word in holder_nonce] == [(bytes, 32)] * (
         isinstance(ballot, Attempt) and status == 0
     )
     assert 0 < master_us < SANE_MOST
@@ -194,4 +194,4 @@ def test_of_anything_what_passes_can_be_counted(ballot: Ballot, reply: Any) -> N
     made = {Attempt: attempt, FenceRound: fence_round, Extension: extension, PutBack: put_back}
     fresh = made[type(ballot)]()
     fresh.put_to(0b11111)
-    fresh.answered(0, status, value, True, 0, *shown)
+    fresh.answered(0, status, value, True, 0, *holder_nonce)

@@ -86,8 +86,8 @@ def say(ballot, master: int, what: str) -> None:
         ballot.unanswered(master, "down", 1)
         return
     status, counts = {"y": (1, True), "t": (0, True), "o": (0, True), "u": (1, False), "x": (0, False)}[what]
-    shown = (what.encode() * 32,) if what in "to" and isinstance(ballot, Attempt) else ()
-    ballot.answered(master, status, FENCE if status else 700, counts, 1, *shown)
+    holder_nonce = (what.encode() * 32,) if what in "to" and isinstance(ballot, Attempt) else ()
+    ballot.answered(master, status, FENCE if status else 700, counts, 1, *holder_nonce)
 
 
 def right_outcome(votes) -> AttemptOutcome:
@@ -104,7 +104,7 @@ def right_outcome(votes) -> AttemptOutcome:
 
 
 def could_end(votes, heard) -> set[AttemptOutcome]:
-    """All verdicts that are possible still, whatever the masters not heard yet will say."""
+    """All outcomes that are possible still, whatever the masters not heard yet will say."""
     open_ones = [m for m in range(N) if m not in heard]
     ends = set()
     for rest in product("ytos", repeat=len(open_ones)):

@@ -16,13 +16,13 @@ from lockd.core.changes.forming import form
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.recovering import recover
 from lockd.core.changes.steps import (
-    Look,
+    LookAgain,
     NotPossible,
     OwnClockIsWrong,
+    Pause,
     Progress,
     ReadCounters,
     ReadField,
-    Rest,
     Step,
     Steps,
     Unread,
@@ -31,7 +31,7 @@ from lockd.core.changes.steps import (
 from lockd.core.clocks import Clocks
 from lockd.core.fleet import Fleet
 from lockd.core.identities import Identity, voting_together
-from lockd.core.membership import REQUIRED_SETTINGS, Configured, Facts, State
+from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts, State
 from tests.harness.script_model import Key, Store
 
 MS = 1_000_000
@@ -39,6 +39,7 @@ MAX_TTL_MS = 1_000
 SETTLED_NS = 2_010 * MS
 WALL_US = 1_700_000_000_000_000
 UNUSED = partial(form, unused=True, known={})
+RECOVER = partial(recover, known={})
 
 _ids = count(1)
 
@@ -53,10 +54,10 @@ class Machine:
         return Identity.parse(self.store.identity)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> MasterFacts:
         store = self.store
         keys = len(store.leases) + bool(store.counters) + bool(store.identity)
-        return Facts(self.run_id, "test", "master", keys, self.identity, REQUIRED_SETTINGS)
+        return MasterFacts(self.run_id, "test", "master", keys, self.identity, REQUIRED_SETTINGS)
 
 
 class Link(core_link.Link):
@@ -114,19 +115,19 @@ class Agent:
     def do(self, step: Step) -> Any:
         """Raises NotPossible."""
         match step:
-            case Look():
+            case LookAgain():
                 return self.look()
-            case Write(master, shown, fields, counters):
+            case Write(master, expected, fields, counters):
                 if master in self.deaf | self.full_disks:
                     raise NotPossible("full disk")
-                return self.machines[master].store.identify(shown, fields, counters)
+                return self.machines[master].store.identify(expected, fields, counters)
             case ReadCounters(masters):
                 return {
                     m: Unread("-") if m in self.deaf else self.machines[m].store.counters for m in masters
                 }
             case ReadField(master, name):
                 return self.machines[master].store.identity.get(name)
-            case Rest(for_ns):
+            case Pause(for_ns):
                 return self.passes(for_ns)
 
     def work(self, change: Callable[[Ground], Steps[Progress]], unheard: int = -1) -> Iterator[str]:
@@ -256,13 +257,129 @@ def test_where_one_that_was_begun_has_voted_the_blank_ones_stay_blank() -> None:
     use(machines[:3])
     assert "voted meanwhile" in list(change)[-1]
     assert [machine.store.blank for machine in machines] == [False] * 3 + [True] * 2
-    agent.passes(SETTLED_NS)
-    assert agent.ends(partial(recover, known={})) == "recovered"
+    recovers(agent)
     assert votes_together(machines) == 5
     assert all(machine.store.counters[5] > WALL_US for machine in machines)
 
 
-@pytest.mark.parametrize("change", [UNUSED, partial(recover, known={})])
+def recovers(agent: Agent) -> None:
+    """Its operator asks again, once it has waited."""
+    assert agent.ends(RECOVER) == "waiting"
+    agent.passes(SETTLED_NS)
+    assert agent.ends(RECOVER) == "recovered"
+
+
+def with_most_wiped(machines: int = 5, left: int = 2) -> list[Machine]:
+    """They were blank for long when anybody looks."""
+    all_of_them = blank(machines)
+    Agent(all_of_them).ends(UNUSED)
+    for machine in all_of_them:
+        machine.store = Store() if machine in all_of_them[left:] else machine.store
+        machine.store.counters = {5: WALL_US} if machine in all_of_them[:left] else {}
+    return all_of_them
+
+
+def asked_again(agent: Agent, change: Callable[[Ground], Steps[Progress]]) -> Iterator[str]:
+    """Until it ends with more than that one has to wait."""
+    how = "waiting"
+    while how == "waiting":
+        for how in agent.work(change):
+            yield how
+        agent.passes(SETTLED_NS)
+
+
+def test_wherever_beginning_anew_is_broken_off_another_agent_does_it_or_a_quorum_votes() -> None:
+    for done in range(60):
+        machines = with_most_wiped()
+        steps = asked_again(Agent(machines), RECOVER)
+        left_over = [next(steps, None) for _ in range(done)]
+        if votes_together(machines) < 3:
+            *_, how = asked_again(Agent(machines), RECOVER)
+            assert how == "recovered"
+            assert all(machine.store.counters[5] > WALL_US for machine in machines)
+        assert votes_together(machines) >= 3
+        if "recovered" in left_over:
+            return
+    pytest.fail("it never ends")
+
+
+def test_whose_vote_was_taken_by_another_agent_meanwhile_is_not_written_to() -> None:
+    machines = with_most_wiped()
+    first, second = Agent(machines), Agent(machines)
+    assert first.ends(RECOVER) == second.ends(RECOVER) == "waiting"
+    first.passes(SETTLED_NS)
+    assert "somebody else has changed m1, m2 since this was begun" in first.ends(RECOVER)
+    second.passes(SETTLED_NS)
+    assert second.ends(RECOVER) == "recovered"
+    assert votes_together(machines) == 5
+
+
+class Resource:
+    """A resource that two agents lock which reach different machines: a lease lives for a max TTL."""
+
+    def __init__(self) -> None:
+        self._lease: tuple[tuple[Machine, ...], int] = ((), -1)
+
+    def is_granted(self, view: Sequence[Machine], now_ns: int) -> bool:
+        """To whoever finds a quorum there, by no more masters than it takes."""
+        holders, until_ns = self._lease
+        quorum, held = len(view) // 2 + 1, now_ns < until_ns
+        if votes_together(view) < quorum:
+            return False
+        for voters in combinations([machine for machine in view if machine.identity], quorum):
+            if votes_together(voters) == quorum and not (held and set(voters) & set(holders)):
+                assert not held, "two hold one resource"
+                self._lease = voters, now_ns + MAX_TTL_MS * MS
+                return True
+        return False
+
+
+def test_a_machine_that_was_replaced_keeps_no_quorum_when_the_others_begin_anew() -> None:
+    """One agent still reaches it, and with it a quorum."""
+    for steps in range(40):
+        old, gone, left = machines = blank(3)
+        Agent(machines).ends(UNUSED)
+        gone.store = Store()
+        agent = Agent([Machine(), gone, left])
+        agent.passes(SETTLED_NS)
+        resource = Resource()
+        work = asked_again(agent, RECOVER)
+        for _ in islice(work, steps):
+            pass
+        for _ in work:
+            resource.is_granted([old, left], agent.now_ns)
+            resource.is_granted(agent.machines, agent.now_ns)
+        assert resource.is_granted(agent.machines, agent.now_ns + SETTLED_NS)
+
+
+def test_two_that_begin_anew_with_two_machines_of_one_name_find_no_two_quorums() -> None:
+    """The first is stopped for long, anywhere; the second, when a quorum of its cluster may vote."""
+    for first in range(28):
+        old = with_most_wiped()
+        new = [*old[:2], Machine(), *old[3:]]
+        agents = Agent(old), Agent(new)
+        resource = Resource()
+
+        def goes_on(
+            steps: Iterator[str], agents: tuple[Agent, ...] = agents, resource: Resource = resource
+        ) -> bool:
+            """False: it is over."""
+            goes_on = next(steps, None) is not None
+            agents[0].now_ns = agents[1].now_ns = max(agent.now_ns for agent in agents)
+            for agent in agents:
+                resource.is_granted(agent.machines, agent.now_ns)
+            return goes_on
+
+        one, two = (asked_again(agent, RECOVER) for agent in agents)
+        for _ in range(first):
+            goes_on(one)
+        while votes_together(new) < 3 and goes_on(two):
+            pass
+        while goes_on(one) or goes_on(two):
+            pass
+
+
+@pytest.mark.parametrize("change", [UNUSED, RECOVER])
 def test_what_is_known_of_a_master_that_does_not_answer_forms_nothing(change: Any) -> None:
     machines = blank(3)
     agent = Agent(machines)
@@ -290,8 +407,8 @@ def check_admission(machines: Sequence[Machine]) -> None:
     others = [machine for machine in machines if machine is not machines[2]]
     assert votes_together(others) == 4
     if (identity := machines[2].identity) is not None:
-        shown = [of.identity.members.number_of("m3") for of in others if of.identity is not None]
-        assert sum(number == identity.number for number in shown) >= 3
+        numbers = [of.identity.members.number_of("m3") for of in others if of.identity is not None]
+        assert sum(number == identity.number for number in numbers) >= 3
         assert machines[2].store.counters[5] == WALL_US
 
 
@@ -341,6 +458,6 @@ def test_a_number_that_is_on_too_few_lets_nobody_in() -> None:
 @pytest.mark.parametrize("change", [UNUSED, partial(recover, known={}), ADMIT])
 def test_nothing_is_changed_by_a_clock_that_is_slewed(change: Any) -> None:
     agent = Agent(blank(3))
-    agent.fleet.electorate.own_clock = "slewed"
+    agent.fleet.voters.own_clock = "slewed"
     with pytest.raises(OwnClockIsWrong):
         next(agent.begin(change))

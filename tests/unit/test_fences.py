@@ -101,10 +101,10 @@ def test_a_hint_exceeds_all_that_was_seen_and_is_near_the_masters_clocks(seen, w
 
 
 @pytest.mark.parametrize(
-    "shown", ["", "-1", "1.5", "nan", "inf", "1e9", "x", "9" * 17, str(NOW_US + 1), "\u0663"]
+    "stored", ["", "-1", "1.5", "nan", "inf", "1e9", "x", "9" * 17, str(NOW_US + 1), "\u0663"]
 )
-def test_a_counter_that_can_not_go_on_is_wrong(shown):
-    assert not is_right_counter(shown, NOW_US + BLOCK)
+def test_a_counter_that_can_not_go_on_is_wrong(stored):
+    assert not is_right_counter(stored, NOW_US + BLOCK)
 
 
 def test_a_counter_up_to_a_day_ahead_is_right():

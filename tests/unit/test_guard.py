@@ -31,7 +31,7 @@ from lockd.guard.overrides import write_override
 from lockd.guard.reasons import Reason
 from lockd.guard.state_folder import MARKER, OVERRIDE, PERMIT, STATE
 from lockd.guard.status import status
-from lockd.guard.watch import Watch
+from lockd.guard.watch import ClockWatch
 from tests.unit.guard_world import (
     CLEAN,
     DELAY_NS,
@@ -882,7 +882,7 @@ class Watched:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.watch = Watch(world.guard())
+        self.watch = ClockWatch(world.guard())
         self.watch.begin()
         self.watch.look()
 

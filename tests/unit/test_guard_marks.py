@@ -146,9 +146,9 @@ def test_the_status_says_where_data_was_moved_to_and_why(running: World) -> None
     lose_power(running)
     running.enter()
     [moved] = aside(running)
-    shown = described(status(running.guard()))
-    assert f"moved aside: 1, latest {running.data}/*{moved.suffix} (" in shown
-    assert "is shorter than it was" in shown
+    text = described(status(running.guard()))
+    assert f"moved aside: 1, latest {running.data}/*{moved.suffix} (" in text
+    assert "is shorter than it was" in text
 
 
 def grow(world: World) -> None:

@@ -40,11 +40,11 @@ def test_it_runs_where_there_is_nothing_else(program: Path) -> None:
 
 
 def test_help_is_enough_to_begin_with(program: Path) -> None:
-    shown = run(program.parent, program, "--help").stdout
+    told = run(program.parent, program, "--help").stdout
     for word in ("enter", "stop", "leave", "watch", "override", "status", "check", "exit status"):
-        assert word in shown
+        assert word in told
     # It sends its reader there.
-    assert "The head of this file has the units" in shown
+    assert "The head of this file has the units" in told
     head = ast.get_docstring(ast.parse(program.read_text())) or ""
     assert "ExecStartPre=" in head
     assert "max_ttl_ms = " in head

@@ -357,9 +357,9 @@ def test_names_of_redis_files_are_no_commands_for_an_operators_terminal(world: W
     world.leave(CLEAN)
     found = status(world.guard())
     logged = [line.get("detail", "") for line in world.host.logged]
-    for shown in [*world.host.statuses, found["detail"], *logged]:
-        assert str(shown).isprintable()
-        assert str(shown).isascii()
+    for said in [*world.host.statuses, found["detail"], *logged]:
+        assert str(said).isprintable()
+        assert str(said).isascii()
     assert "3J" in found["detail"]
 
 

@@ -467,10 +467,10 @@ OVERTAKEN = """
 import os, signal, sys, time
 from pathlib import Path
 from lockd.lockctl.run.descendants import Descendants
-from lockd.lockctl.run.keeper import Command, Start
+from lockd.lockctl.run.keeper import CommandProcess, Start
 
 folder, words = Path(sys.argv[1]), sys.argv[2:]
-command = Command(Start(words, {}, lambda: None))
+command = CommandProcess(Start(words, {}, lambda: None))
 while not (folder / "left").exists() or not (folder / "left").read_text():
     time.sleep(0.01)
 os.kill(command._keeper, signal.SIGKILL)

@@ -8,8 +8,8 @@ from lockd.core.identities import Identity, Members
 from lockd.core.membership import (
     Configured,
     Copying,
-    Facts,
-    Other,
+    MasterFacts,
+    OtherMaster,
     State,
     TooFewReadings,
     Wait,
@@ -25,7 +25,7 @@ NAMES = ("m1", "m2", "m3")
 MEMBERS = Members.first(NAMES)
 ME, M2, M3 = (Identity("prod", name, 60_000, cluster_id="ab" * 16, members=MEMBERS) for name in NAMES)
 PROD = Configured("prod", NAMES)
-SOUND = Facts(
+SOUND = MasterFacts(
     run_id="aa",
     version="7.0.15",
     role="master",
@@ -38,10 +38,10 @@ SOUND = Facts(
         "maxmemory-policy": "noeviction",
     },
 )
-OTHERS = [Other("m2", "bb", M2), Other("m3", "cc", M3)]
+OTHERS = [OtherMaster("m2", "bb", M2), OtherMaster("m3", "cc", M3)]
 
 
-def judged(facts: Facts, others=OTHERS) -> tuple[State, str]:
+def judged(facts: MasterFacts, others=OTHERS) -> tuple[State, str]:
     return judge("m1", PROD, facts, others)
 
 
@@ -93,7 +93,7 @@ def test_a_master_that_shows_another_masters_identity_beside_that_one_is_a_copy_
     state, reason = judged(replace(SOUND, identity=M2))
     assert state is State.COPIED
     assert "it shows the identity of 'm2', which has it itself" in reason
-    mixed_up = [Other("m2", "bb", ME), Other("m3", "cc", M3)]
+    mixed_up = [OtherMaster("m2", "bb", ME), OtherMaster("m3", "cc", M3)]
     assert judged(replace(SOUND, identity=M2), mixed_up)[0] is State.MISPLACED
 
 
@@ -122,23 +122,23 @@ def test_another_clusters_master_has_no_vote():
 
 
 def test_a_master_in_the_wrong_entry_has_no_vote():
-    state, reason = judged(replace(SOUND, identity=M2), [Other("m3", "cc", M3)])
+    state, reason = judged(replace(SOUND, identity=M2), [OtherMaster("m3", "cc", M3)])
     assert state is State.MISPLACED
     assert "m2" in reason
 
 
 def test_of_two_entries_that_lead_to_one_redis_the_one_it_is_named_after_keeps_its_vote():
-    twin = [Other("m2", "aa", ME), Other("m3", "cc", M3)]
+    twin = [OtherMaster("m2", "aa", ME), OtherMaster("m3", "cc", M3)]
     assert judged(SOUND, twin)[0] is State.UP
-    state, reason = judge("m2", PROD, SOUND, [Other("m1", "aa", ME)])
+    state, reason = judge("m2", PROD, SOUND, [OtherMaster("m1", "aa", ME)])
     assert state is State.DUPLICATE
     assert "m1" in reason
 
 
 def test_two_entries_that_lead_to_one_blank_redis_are_both_duplicates():
     blank = replace(SOUND, identity=None, keys=0)
-    assert judge("m1", PROD, blank, [Other("m2", "aa")])[0] is State.DUPLICATE
-    assert judge("m2", PROD, blank, [Other("m1", "aa")])[0] is State.DUPLICATE
+    assert judge("m1", PROD, blank, [OtherMaster("m2", "aa")])[0] is State.DUPLICATE
+    assert judge("m2", PROD, blank, [OtherMaster("m1", "aa")])[0] is State.DUPLICATE
 
 
 def test_never_more_than_one_of_the_entries_that_lead_to_one_redis_has_a_vote():
@@ -148,7 +148,7 @@ def test_never_more_than_one_of_the_entries_that_lead_to_one_redis_has_a_vote():
         ups = [
             e
             for e in entries
-            if judge(e, PROD, facts, [Other(o, "aa", facts.identity) for o in entries if o != e])[0]
+            if judge(e, PROD, facts, [OtherMaster(o, "aa", facts.identity) for o in entries if o != e])[0]
             is State.UP
         ]
         assert len(ups) <= 1
@@ -179,7 +179,10 @@ def test_another_cluster_from_the_same_template_has_no_vote():
 
 def test_an_old_machine_has_no_vote_once_another_was_admitted_in_its_place():
     lists = MEMBERS.with_number("m1", 2)
-    others = [Other("m2", "bb", M2.with_members(lists)), Other("m3", "cc", M3.with_members(lists))]
+    others = [
+        OtherMaster("m2", "bb", M2.with_members(lists)),
+        OtherMaster("m3", "cc", M3.with_members(lists)),
+    ]
     state, reason = judged(SOUND, others)
     assert state is State.REPLACED
     assert "admission 1, and 2 was admitted since" in reason
@@ -188,7 +191,10 @@ def test_an_old_machine_has_no_vote_once_another_was_admitted_in_its_place():
 
 def test_a_master_that_was_away_while_another_was_admitted_has_to_be_brought_up_to_date():
     lists = MEMBERS.with_number("m2", 2)
-    others = [Other("m2", "bb", M2.with_members(lists)), Other("m3", "cc", M3.with_members(lists))]
+    others = [
+        OtherMaster("m2", "bb", M2.with_members(lists)),
+        OtherMaster("m3", "cc", M3.with_members(lists)),
+    ]
     state, reason = judged(SOUND, others)
     assert state is State.OUTDATED
     assert "(m1:1 m2:1 m3:1; m2 is of admission 2): lockctl master admit m1" in reason
@@ -197,13 +203,13 @@ def test_a_master_that_was_away_while_another_was_admitted_has_to_be_brought_up_
 def test_what_answers_in_other_entries_and_is_none_of_ours_has_no_say():
     strangers = [replace(M2, format=1, cluster_id=""), replace(M3, cluster="staging")]
     for stranger in strangers:
-        others = [Other("m2", "bb", stranger), Other("m3", "cc", replace(stranger, name="m3"))]
+        others = [OtherMaster("m2", "bb", stranger), OtherMaster("m3", "cc", replace(stranger, name="m3"))]
         assert judged(SOUND, others)[0] is State.UP
 
 
 def test_while_a_master_is_being_admitted_the_others_vote_with_whatever_list():
     """The operator may stop in the midst of it: nothing that is held or asked for is the worse for it."""
-    others = [Other("m2", "bb", M2.with_members(MEMBERS.with_number("m3", 2)))]
+    others = [OtherMaster("m2", "bb", M2.with_members(MEMBERS.with_number("m3", 2)))]
     assert judged(SOUND, others)[0] is State.UP
 
 

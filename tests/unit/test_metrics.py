@@ -20,7 +20,7 @@ from lockd.config.problems import ConfigError
 from lockd.core.clocks import Clocks
 from lockd.core.errors import ErrorWord
 from lockd.core.leases import Loss, Standing
-from lockd.core.membership import Facts, Identity, Memory, State
+from lockd.core.membership import Identity, MasterFacts, Memory, State
 from lockd.core.queues import Queue
 from lockd.core.slewing import Slewing
 from lockd.core.values import Refusal
@@ -65,10 +65,14 @@ def metrics(config: Config) -> Metrics:
 def scraped(metrics: Metrics) -> dict[str, float]:
     """Every sample as Prometheus would name it: `name{label=value,...}`."""
     text = generate_latest(metrics.registry).decode()
-    return {shown(s.name, s.labels): s.value for f in text_string_to_metric_families(text) for s in f.samples}
+    return {
+        sample_name(s.name, s.labels): s.value
+        for f in text_string_to_metric_families(text)
+        for s in f.samples
+    }
 
 
-def shown(name: str, labels: dict[str, str]) -> str:
+def sample_name(name: str, labels: dict[str, str]) -> str:
     return name + ("{" + ",".join(f"{k}={v}" for k, v in sorted(labels.items())) + "}" if labels else "")
 
 
@@ -339,7 +343,7 @@ def test_an_exemplar_leads_from_a_slow_wait_to_its_lease_in_openmetrics_only(
 def test_a_master_shows_where_it_is_and_what_it_accepts(metrics: Metrics, config: Config) -> None:
     fleet = Fleet(config, metrics, lambda _link: None, lambda *_: None, lambda _now_ns: None)
     memory = Memory(used_bytes=30_000_000, most_bytes=64_000_000, evicted=7)
-    fleet.links[1].facts = Facts(
+    fleet.links[1].facts = MasterFacts(
         "id", "7.0.15", "master", 0, Identity("shop", "m2", 30_000), {}, memory=memory
     )
     metrics.attach(fleet, some_locks(), lambda: 0)

@@ -400,4 +400,4 @@ def test_what_nobody_can_be_asked_for_is_not_asked_for_round_and_round(host):
         host.fleet.break_off(master)
     before = len(host.asked(Extension))
     host.pass_ms(200)
-    assert 0 < len(host.asked(Extension)) - before <= 200 // host.locks._limits.backoff_first_ms + 1
+    assert 0 < len(host.asked(Extension)) - before <= 200 // host.locks._parameters.backoff_first_ms + 1

@@ -99,7 +99,7 @@ def test_the_top_says_in_words_whether_locks_are_available_and_safe() -> None:
 def test_a_lost_quorum_is_red_in_the_title_too_so_that_a_tab_shows_it() -> None:
     masters = (a_master("m1"), a_master("m2", 0, reason="connection refused"), a_master("m3", 0))
     page = render(a_status(masters=masters))
-    assert '<div class="verdict bad">Locks are NOT available on this host: 1 of 3' in page
+    assert '<div class="assessment bad">Locks are NOT available on this host: 1 of 3' in page
     assert "<title>BAD: " in page
     assert "connection refused" in page
 
@@ -120,7 +120,7 @@ def test_what_is_held_is_shown_by_class_and_where_to_see_the_rest() -> None:
 
 def test_a_lost_lease_is_red_and_says_so() -> None:
     page = render(a_status(a_lease(b"nightly", standing=Standing.LOST)))
-    assert '<div class="verdict bad">1 lease of this host was LOST' in page
+    assert '<div class="assessment bad">1 lease of this host was LOST' in page
 
 
 def losses_shown(**totals: int) -> str:

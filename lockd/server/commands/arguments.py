@@ -20,10 +20,10 @@ def ms_in(word: bytes, name: str, most_ms: int, whose: str, least_ms: int = 0) -
     """A number of milliseconds as a client writes it; everything else is refused by saying what would be
     right."""
     if not _NUMBER.match(word) or not least_ms <= int(word) <= most_ms:
-        shown = word[:32].decode(errors="backslashreplace")
+        quoted = word[:32].decode(errors="backslashreplace")
         raise BadRequest(
             f"ERR {name} must be a whole number of milliseconds from {least_ms} to {most_ms} ({whose}), "
-            f"not '{shown}'"
+            f"not '{quoted}'"
         )
     return int(word)
 

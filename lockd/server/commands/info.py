@@ -89,16 +89,16 @@ class Info:
             },
         }
         everything = not wanted or wanted & {"all", "everything", "default"}
-        shown = (
+        texts = (
             f"# {name.capitalize()}\r\n" + "".join(f"{k}:{v}\r\n" for k, v in fields.items())
             for name, fields in sections.items()
             if everything or name in wanted
         )
-        return "\r\n".join(shown)
+        return "\r\n".join(texts)
 
     async def classes(self, session: Session) -> bytes:
         """The section of INFO that takes a walk over all leases: what is held and waited for, by class."""
-        async with self._readings.turns.of(session.peer.uid):
+        async with self._readings.listings.slot(session.peer.uid):
             await self._readings.lane.through(session.peer.uid, self._metrics.census_steps())
         census = self._metrics.census
         totals = self._metrics.totals_by_class()

@@ -94,8 +94,8 @@ class Leases:
             elif option == b"NOTIFY":
                 notify = True
             else:
-                shown = word[:32].decode(errors="backslashreplace")
-                raise Misused(f"ERR syntax error at '{shown}':")
+                quoted = word[:32].decode(errors="backslashreplace")
+                raise Misused(f"ERR syntax error at '{quoted}':")
         if max_hold_ms < ttl_ms:
             raise BadRequest(
                 f"ERR the ttl of {ttl_ms} ms is longer than the lease may be held: "

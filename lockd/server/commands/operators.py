@@ -200,9 +200,9 @@ class Operators:
             self._log.always(
                 "membership", what=what, status=progress.status, by_pid=peer.pid, by_uid=peer.uid
             )
-        shown = {
+        answer = {
             "status": progress.status,
             "remaining_ms": progress.remaining_ms,
             "total_ms": progress.total_ms,
         }
-        return replies.value(shown, session.protocol)
+        return replies.value(answer, session.protocol)

@@ -69,8 +69,8 @@ class Commands:
             return _REFUSED_IN_MULTI
         found = self._table.get(name)
         if found is None:
-            shown = words[0][:64].decode(errors="backslashreplace")
-            return replies.error(f"ERR unknown command '{shown}'. COMMAND LIST names those that there are")
+            quoted = words[0][:64].decode(errors="backslashreplace")
+            return replies.error(f"ERR unknown command '{quoted}'. COMMAND LIST names those that there are")
         command, handler = found
         if not command.accepts(len(words)):
             return replies.error(f"ERR {arity_error(command.name)}: {command.usage()}")

@@ -13,7 +13,7 @@ from dashboards import queries
 from lockd.client.errors import LockdError, error_from
 from lockd.core.errors import ErrorWord, Kind, Of
 from lockd.lockctl.errors import Refused
-from lockd.lockctl.failures import Status, report
+from lockd.lockctl.failures import ExitStatus, report
 from lockd.metrics.counts import CONTENDED, REJECTED, UNAVAILABLE, outcome_of
 
 ROOT = Path(__file__).parents[2]
@@ -61,7 +61,7 @@ def test_contention_and_outage_are_kept_apart(word: ErrorWord) -> None:
     ],
 )  # fmt: skip
 def test_lockctl_exits_by_the_kind_of_the_word(word: str, status: int) -> None:
-    assert report(Refused(word, "why", "LOCK")) is Status(status)
+    assert report(Refused(word, "why", "LOCK")) is ExitStatus(status)
 
 
 @pytest.mark.parametrize("word", ErrorWord)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from lockd.config.model import Config
 from lockd.core.membership import State
 from lockd.server.agent import serve
-from lockd.server.log import BURST, INTERVAL_NS, OF_ALL_USERS, USERS_MOST, VALUE_CHARS, EventLog, shown
+from lockd.server.log import BURST, INTERVAL_NS, OF_ALL_USERS, USERS_MOST, VALUE_CHARS, EventLog, logfmt_value
 from tests.harness.clocks import Clock
 
 
@@ -88,23 +88,23 @@ def test_an_event_is_one_line_with_its_time_its_level_and_its_fields(log: EventL
     ],
 )
 def test_a_value_reads_as_one_word_or_is_quoted(value: object, text: str) -> None:
-    assert shown(value) == text
+    assert logfmt_value(value) == text
 
 
 @given(st.one_of(st.binary(max_size=64), st.text(max_size=64)))
 def test_no_value_begins_a_line_or_a_field(value: bytes | str) -> None:
-    line = shown(value)
+    line = logfmt_value(value)
     assert line.isprintable()
     assert re.fullmatch(r'[^\s="]+|"(?:[^"\\]|\\.)*"', line)
 
 
 @given(st.binary(max_size=32), st.binary(max_size=32))
 def test_two_resources_never_look_the_same(one: bytes, other: bytes) -> None:
-    assert (shown(one) == shown(other)) == (one == other)
+    assert (logfmt_value(one) == logfmt_value(other)) == (one == other)
 
 
 def test_a_value_without_end_is_cut() -> None:
-    assert shown("x" * 100_000) == '"' + "x" * VALUE_CHARS + '…"'
+    assert logfmt_value("x" * 100_000) == '"' + "x" * VALUE_CHARS + '…"'
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from contextlib import asynccontextmanager
 _REST_S = 0.002
 
 
-class Turns:
-    """For questions that go to all masters, or list all that is held: a turn each, so many at once."""
+class ConcurrencyLimit:
+    """For questions that go to all masters, or list all that is held: so many at once, and of each user."""
 
     def __init__(self, at_once: int, per_user: int) -> None:
         self._all = asyncio.Semaphore(at_once)
@@ -17,8 +17,8 @@ class Turns:
         self._users: defaultdict[int, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(per_user))
 
     @asynccontextmanager
-    async def of(self, uid: int) -> AsyncIterator[None]:
-        """A turn for this user."""
+    async def slot(self, uid: int) -> AsyncIterator[None]:
+        """A slot for this user."""
         async with self._users[uid]:
             async with self._all:
                 yield

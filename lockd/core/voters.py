@@ -10,7 +10,7 @@ from lockd.core.membership import State
 _AT_ODDS = "its list of members differs from that of the others"
 
 
-class Electorate:
+class Voters:
     """The masters by what they may do now, as bits: `up` are asked for votes, the votes of `trusted` count,
     `barred` have none because of their clocks alone. `distrust` says why a clock isn't trusted.
     `agreeing`: those of `trusted`, and who is away and voted together with them: a vote that it gave before

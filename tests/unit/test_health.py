@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from lockd.health import Facts, Level, availability, safety
+from lockd.health import AgentHealth, Level, availability, safety
 
-WELL = Facts(masters=5, quorum=3, voting=5)
+WELL = AgentHealth(masters=5, quorum=3, voting=5)
 
 
 def test_all_masters_vote_and_nothing_is_lost_is_good() -> None:
@@ -28,9 +28,9 @@ def test_all_masters_vote_and_nothing_is_lost_is_good() -> None:
 def test_fewer_votes_are_worse_and_below_the_quorum_locks_are_not_available(
     voting: int, level: Level, words: str
 ) -> None:
-    verdict = availability(replace(WELL, voting=voting))
-    assert verdict.level is level
-    assert words in verdict.text
+    assessment = availability(replace(WELL, voting=voting))
+    assert assessment.level is level
+    assert words in assessment.text
 
 
 def test_without_a_quorum_locks_are_still_safe() -> None:
@@ -41,9 +41,9 @@ def test_without_a_quorum_locks_are_still_safe() -> None:
 def test_an_agent_that_hangs_or_stops_gives_no_locks_whatever_the_masters_do(
     trouble: dict[str, bool],
 ) -> None:
-    verdict = availability(replace(WELL, **trouble))
-    assert verdict.level is Level.BAD
-    assert "NOT available" in verdict.text
+    assessment = availability(replace(WELL, **trouble))
+    assert assessment.level is Level.BAD
+    assert "NOT available" in assessment.text
 
 
 def test_a_canary_that_fails_again_and_again_means_no_locks_although_all_masters_vote() -> None:
@@ -79,14 +79,14 @@ def test_why_the_canary_failed_is_cut_however_many_masters_have_something_to_say
 
 
 def test_a_lost_lease_is_bad_even_when_locks_are_available() -> None:
-    facts = replace(WELL, lost=1)
-    assert availability(facts).level is Level.GOOD
-    assert safety(facts).level is Level.BAD
-    assert safety(facts).text.startswith("1 lease of this host was LOST")
+    health = replace(WELL, lost=1)
+    assert availability(health).level is Level.GOOD
+    assert safety(health).level is Level.BAD
+    assert safety(health).text.startswith("1 lease of this host was LOST")
     assert safety(replace(WELL, lost=2)).text.startswith("2 leases of this host were LOST")
 
 
 def test_leases_on_fewer_masters_are_safe_with_a_warning() -> None:
-    verdict = safety(replace(WELL, on_fewer=3))
-    assert verdict.level is Level.WARNING
-    assert "3 leases are on a quorum" in verdict.text
+    assessment = safety(replace(WELL, on_fewer=3))
+    assert assessment.level is Level.WARNING
+    assert "3 leases are on a quorum" in assessment.text

@@ -590,7 +590,7 @@ def test_a_page_that_fails_counts_as_a_failure_of_the_agent_and_is_logged() -> N
                 "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in (1, 2, 3)],
             }
         )
-        serving = LockdAgent(config, EventLog("lockd.test_metrics_http", stream=told))
+        serving = LockdAgent(config, EventLog("lockd.test_http", stream=told))
         loop = asyncio.get_running_loop()
         await asyncio.to_thread(serving._page_failed, loop, "/", ValueError("no such class"))
         serving.log.flush()

@@ -27,6 +27,20 @@ os.environ["PATH"] = os.pathsep.join(
 )
 
 
+# Workers that run side by side (make test) take ports from ranges of their own: a master that one has stopped
+# for a moment finds its port free again.
+_PORTS_PER_WORKER = 1_400
+
+
+def _own_ports(worker: str) -> str:
+    first = 10_000 + int(worker.removeprefix("gw")) % 16 * _PORTS_PER_WORKER
+    return f"{first}-{first + _PORTS_PER_WORKER - 1}"
+
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["LOCKD_DEV_PORTS"] = _own_ports(os.environ["PYTEST_XDIST_WORKER"])
+
+
 def _start_children_with_default_signals() -> None:
     """Whatever this process was started to ignore (nohup, a script's `&`), and goes on to survive.
 

@@ -106,6 +106,7 @@ def test_a_clean_stop_and_start_has_no_delay(cluster: Cluster, master: Master) -
     work.must_be_flawless()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stop", ["systemctl stop lockd-master", "redis-cli SHUTDOWN"])
 def test_a_master_that_was_told_not_to_write_its_file_stays_out(
     cluster: Cluster, master: Master, stop: str
@@ -220,6 +221,7 @@ def test_an_override_ends_the_quarantine_is_counted_and_is_used_up(cluster: Clus
     assert master.redis_began_s() - killed_s >= DELAY_S
 
 
+@pytest.mark.thorough
 def test_a_host_that_is_killed_and_booted_is_dirty(cluster: Cluster, on: Any, master: Master) -> None:
     with at_work(cluster.lab, "a host of a master is killed and booted") as work:
         master.host.kill()
@@ -231,6 +233,7 @@ def test_a_host_that_is_killed_and_booted_is_dirty(cluster: Cluster, on: Any, ma
     work.must_be_flawless()
 
 
+@pytest.mark.thorough
 def test_a_master_whose_data_is_gone_is_blank_and_has_no_vote(cluster: Cluster, on: Any) -> None:
     master = Master(cluster, on, "m5")
     with at_work(cluster.lab, "a master is wiped and admitted") as work:

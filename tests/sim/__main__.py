@@ -123,12 +123,14 @@ def results(first: int, jobs: int) -> Iterator[Result]:
     if jobs == 1:
         yield from map(try_seed, count(first))
         return
-    with Pool(jobs, initializer=_leave_stopping_to_the_parent) as pool:
+    with Pool(jobs, initializer=_be_a_good_child) as pool:
         for start in count(first, _AHEAD):  # imap draws all that it is given, ahead
             yield from pool.imap(try_seed, range(start, start + _AHEAD))
 
 
-def _leave_stopping_to_the_parent() -> None:
+def _be_a_good_child() -> None:
+    """Stopping is left to the parent, and the processor to whoever looks at a clock: tests beside it do."""
+    os.nice(19)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

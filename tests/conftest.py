@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from lockd.dev.processes import ServerNotFound, default_server
-from tests.harness.folders import short_folder
+from tests.harness.masters import short_folder
 
 # A slow machine is no failure. In CI the examples are the same in each run: a red run can be had again.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -23,8 +23,8 @@ from lockd.guard.delay import NS_PER_S
 from tests.alerts.monitoring import FACTOR, Monitoring, Target, node_exporter
 from tests.harness.clock_shim import Clock, c_compiler
 from tests.harness.cluster import Cluster
-from tests.harness.folders import short_folder
 from tests.harness.guard_unit import Unit
+from tests.harness.masters import short_folder
 from tests.harness.waiting import eventually
 from tests.harness.wire import as_map
 

@@ -15,7 +15,7 @@ import yaml
 from alerts.metrics_page import agent_families, certificate_families, full_name, guard_families
 from lockd.dev.processes import LOOPBACK, Child, free_ports
 from tests.alerts.monitoring import SECONDS
-from tests.harness.folders import short_folder
+from tests.harness.masters import short_folder
 from tests.harness.prometheus import ALERTS, ALL_ALERTS, ROOT, RULES, output_of, program, rules
 from tests.harness.waiting import eventually
 

@@ -31,8 +31,7 @@ from lockd.dev.processes import LOOPBACK, default_server
 from lockd.masters import scripts
 from tests.bench.contenders import RawLink, packed
 from tests.harness.cluster import Cluster
-from tests.harness.folders import short_folder
-from tests.harness.masters import running_masters
+from tests.harness.masters import running_masters, short_folder
 from tests.harness.users import NOBODY, become
 
 _FORK = multiprocessing.get_context("fork")

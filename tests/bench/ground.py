@@ -11,8 +11,7 @@ import redis
 from lockd.dev.processes import LOOPBACK, LocalMaster, default_server, flavour
 from tests.bench.contenders import Addresses
 from tests.harness.cluster import Cluster
-from tests.harness.folders import short_folder
-from tests.harness.masters import running_masters
+from tests.harness.masters import running_masters, short_folder
 
 _MASTERS = 5
 

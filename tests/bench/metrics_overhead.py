@@ -28,8 +28,7 @@ from tests.bench.contenders import LockdRaw
 from tests.bench.driver import Load, run
 from tests.bench.ground import Ground
 from tests.harness.cluster import PATIENT, Cluster
-from tests.harness.folders import short_folder
-from tests.harness.masters import running_masters
+from tests.harness.masters import running_masters, short_folder
 
 COUNTING = (
     "granted", "refused", "lost", "released", "renewed", "fence_round", "voted", "probed", "not_counted",

@@ -27,8 +27,7 @@ import hiredis
 from lockd.dev.processes import default_server
 from tests.harness.attackers import ATTACKS, attacker
 from tests.harness.cluster import PATIENT, Cluster, merged
-from tests.harness.folders import short_folder
-from tests.harness.masters import running_masters
+from tests.harness.masters import running_masters, short_folder
 from tests.harness.processes import memory_kib
 from tests.harness.wire import Wire, as_map
 

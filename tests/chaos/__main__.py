@@ -25,7 +25,7 @@ from tests.chaos.report import as_document, as_text, keep
 from tests.chaos.wrong_agent import WRONGS
 from tests.harness.clock_shim import c_compiler
 from tests.harness.disks import why_no_disks
-from tests.harness.folders import short_folder
+from tests.harness.masters import short_folder
 from tests.harness.options import above_zero, some
 
 

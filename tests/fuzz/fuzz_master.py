@@ -24,7 +24,7 @@ from typing import Any
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
 from tests.fuzz.command_line import BrokenPromiseError, run
 from tests.harness.cluster import PATIENT, Cluster
-from tests.harness.folders import short_folder
+from tests.harness.masters import short_folder
 from tests.harness.modelled import ModelledMaster, encoded, modelled_masters, serving
 from tests.harness.processes import memory_kib
 from tests.harness.waiting import eventually

@@ -17,8 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lockd.dev.processes import LOOPBACK, Child, LocalMaster, default_server, free_ports
 from lockd.http.server import FRESH_S
-from tests.harness.folders import short_folder
-from tests.harness.masters import running_masters
+from tests.harness.masters import running_masters, short_folder
 from tests.harness.waiting import eventually
 from tests.harness.wire import as_map
 

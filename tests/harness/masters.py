@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -9,6 +11,16 @@ from pathlib import Path
 from lockd.dev.processes import LocalMaster, StartFailed, free_ports
 
 KNOWN_FLAVOURS = ("redis-6.2", "redis-7.0", "redis-8.2", "valkey-9")
+
+
+@contextmanager
+def short_folder() -> Iterator[Path]:
+    """A fresh folder with a path short enough for Unix sockets, removed afterwards."""
+    folder = Path(tempfile.mkdtemp(prefix="lockd-", dir="/tmp"))
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextmanager

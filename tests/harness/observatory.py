@@ -25,8 +25,7 @@ import pytest
 from lockd.dev.processes import LOOPBACK, Child, LocalMaster, default_server, free_ports
 from lockd.guard.one_file import shipped
 from tests.harness.cluster import PATIENT, Cluster, merged
-from tests.harness.folders import short_folder
-from tests.harness.masters import running_masters
+from tests.harness.masters import running_masters, short_folder
 from tests.harness.prometheus import CHAIN, RULES, program
 from tests.harness.waiting import eventually
 

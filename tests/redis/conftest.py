@@ -12,8 +12,7 @@ import pytest
 from lockd.dev.processes import LocalMaster, find_servers
 from tests.harness.clock_shim import Clock
 from tests.harness.cluster import Cluster, running_cluster
-from tests.harness.folders import short_folder
-from tests.harness.masters import KNOWN_FLAVOURS, running_masters
+from tests.harness.masters import KNOWN_FLAVOURS, running_masters, short_folder
 from tests.harness.users import Connect, connecting
 from tests.redis.scripted import Scripted
 

@@ -21,7 +21,7 @@ import pytest
 
 from lockd.dev.processes import LOOPBACK
 from tests.harness.cluster import PATIENT, Cluster, merged
-from tests.harness.folders import short_folder
+from tests.harness.masters import short_folder
 from tests.harness.modelled import ModelledMaster, modelled_masters, serving
 from tests.harness.waiting import eventually
 from tests.harness.wire import Wire, as_map, kind

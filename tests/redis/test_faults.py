@@ -22,8 +22,7 @@ from lockd.dev.processes import LOOPBACK, Child, LocalMaster, flavour
 from tests.harness.app import App, look_again
 from tests.harness.clock_shim import Clock
 from tests.harness.cluster import Cluster, MakeCluster
-from tests.harness.folders import short_folder
-from tests.harness.masters import has_tls, running_masters
+from tests.harness.masters import has_tls, running_masters, short_folder
 from tests.harness.on_masters import (
     FENCES,
     IDENTITY,

@@ -168,8 +168,7 @@ def guarded_master(server_binary: Path, tmp_path_factory: pytest.TempPathFactory
 
 @contextmanager
 def one_master(binary: Path, folder: Path) -> Iterator[LocalMaster]:
-    from tests.harness.folders import short_folder
-    from tests.harness.masters import running_masters
+    from tests.harness.masters import running_masters, short_folder
 
     file = folder / "users.acl"
     file.write_text(users_acl(version_of(binary)))

@@ -25,8 +25,7 @@ from lockd.masters import scripts
 from tests.harness.app import App
 from tests.harness.clock_shim import Clock
 from tests.harness.cluster import Cluster
-from tests.harness.folders import short_folder
-from tests.harness.masters import running_masters
+from tests.harness.masters import running_masters, short_folder
 from tests.harness.on_masters import (
     ANOTHERS,
     MINUTE_MS,

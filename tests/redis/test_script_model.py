@@ -48,8 +48,7 @@ from lockd.dev.processes import LOOPBACK, LocalMaster, server_version
 from lockd.masters import scripts
 from tests.harness.clock_shim import Clock
 from tests.harness.fleet_model import App, Time
-from tests.harness.folders import short_folder
-from tests.harness.masters import running_masters
+from tests.harness.masters import running_masters, short_folder
 from tests.harness.script_model import Store
 from tests.harness.wire import as_map
 

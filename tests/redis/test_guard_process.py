@@ -8,8 +8,6 @@ import os
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +20,7 @@ from lockd.guard import errors
 from lockd.guard.delay import NS_PER_S
 from lockd.guard.state_folder import MARK
 from tests.harness.clock_shim import Clock
-from tests.harness.guard_unit import MAX_TTL_MS, Unit
+from tests.harness.guard_unit import Unit
 from tests.harness.processes import NOHUP, ignored_signals
 from tests.harness.waiting import eventually
 
@@ -87,14 +85,6 @@ def test_a_clean_stop_of_each_server_is_known_by_its_aof(
     unit.starts_for("data_changed")
 
 
-def test_a_host_that_loses_power_leaves_no_marker(unit: Unit) -> None:
-    unit.start()
-    unit.stop()
-    unit.starts_at_once()
-    unit.master.kill()
-    unit.starts_for("no_marker")
-
-
 def test_a_master_whose_data_was_restored_comes_up_blank_and_what_was_there_is_kept(unit: Unit) -> None:
     unit.start()
     with unit.client() as client:
@@ -138,26 +128,6 @@ def test_a_watch_notes_what_redis_writes_so_that_a_power_cut_is_told_from_a_rest
     assert watching.wait(60) == 0, unit.log()
 
 
-def test_a_wiped_master_waits(unit: Unit) -> None:
-    unit.start()
-    unit.stop()
-    unit.master.wipe()
-    unit.starts_for("data_changed")
-
-
-def test_a_redis_that_ends_by_itself_proves_nothing_however_well_it_ends(unit: Unit) -> None:
-    unit.start()
-    with unit.client() as client, suppress(redis.ConnectionError):
-        client.shutdown(nosave=True)
-    unit.ends_by_itself()
-    unit.starts_for("settings_unproven")
-    # As when the AOF can't be written.
-    unit.ask_before_stop()
-    unit.master.kill()
-    unit.leave(SERVICE_RESULT="exit-code", EXIT_CODE="exited", EXIT_STATUS="1")
-    unit.starts_for("unclean_stop")
-
-
 def test_a_redis_that_was_told_not_to_write_its_file_has_no_clean_stop(
     make_unit: Callable[[Path], Unit], any_server: Path
 ) -> None:
@@ -178,22 +148,6 @@ def test_a_redis_that_was_told_not_to_write_its_file_has_no_clean_stop(
     eventually(lambda: unit.waits("(settings unproven: appendonly is no, not yes)"))
     unit.stop()
     unit.starts_at_once()
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "right"),
-    [("appendfsync", "everysec", "always"), ("no-appendfsync-on-rewrite", "yes", "no")],
-)
-def test_a_redis_that_syncs_its_file_later_has_no_clean_stop(
-    unit: Unit, name: str, value: str, right: str
-) -> None:
-    unit.start()
-    with unit.client() as client:
-        client.config_set(name, value)
-    unit.stop()
-    unit.heard.clear()
-    unit.starts_for("settings_unproven")
-    eventually(lambda: unit.waits(f"(settings unproven: {name} is {value}, not {right})"))
 
 
 def test_settings_that_were_put_right_in_time_are_right(
@@ -254,25 +208,6 @@ def has_read_all_from(link: socket.socket) -> bool:
     return [line[4].partition(":")[2] for line in lines if line[1:3] == ends] == ["00000000"]
 
 
-def test_a_stop_by_hand_is_no_stop_of_systemds_and_has_nobody_wait(unit: Unit) -> None:
-    unit.start()
-    assert unit.run("stop").wait(60) == 0, unit.log()
-    with unit.client() as client:
-        client.set("lockd:lease:a", "1")
-    assert unit.master.stop(within_s=60) == 0, unit.master.log_tail()
-    unit.ended()
-    unit.starts_for("settings_unproven")
-
-
-def test_who_listens_on_the_socket_of_a_redis_attests_nothing_for_it(unit: Unit) -> None:
-    unit.start()
-    assert unit.run("stop", MAINPID=str(os.getpid())).wait(60) == 0, unit.log()
-    assert f"process {unit.master.pid} listens on its socket, not its own" in unit.log()
-    assert unit.master.stop(within_s=60) == 0, unit.master.log_tail()
-    unit.ended()
-    unit.starts_for("settings_unproven")
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_a_stop_during_quarantine_never_lets_redis_start(unit: Unit, number: signal.Signals) -> None:
     unit.configure(60_000)
@@ -296,15 +231,6 @@ def test_what_it_was_started_to_ignore_ends_no_quarantine(unit: Unit) -> None:
     assert {signal.SIGHUP, signal.SIGINT} <= ignored_signals(entering.pid)
 
 
-def test_a_second_enter_is_refused_while_one_waits(unit: Unit) -> None:
-    unit.configure(60_000)
-    entering = unit.run("enter")
-    eventually(unit.waits)
-    assert unit.run("enter").wait(60) == errors.EXIT_REFUSED
-    assert "another `enter` runs already" in unit.log()
-    assert entering.poll() is None
-
-
 def test_an_operator_may_end_a_quarantine(unit: Unit) -> None:
     unit.configure(60_000)
     entering = unit.run("enter")
@@ -317,13 +243,6 @@ def test_an_operator_may_end_a_quarantine(unit: Unit) -> None:
     assert "redis_lock_guard_overrides_total 1" in unit.textfile.read_text()
     status = unit.run("status", "--json")
     assert json.loads(status.communicate(timeout=60)[0])["state"] == "in_service"
-
-
-def test_a_state_folder_that_can_not_be_made_keeps_redis_out(unit: Unit) -> None:
-    (unit.folder / "state").write_text("a file")
-    assert unit.run("enter").wait(60) == errors.EXIT_REFUSED
-    assert "Redis is not started" in unit.log()
-    assert unit.run("leave", SERVICE_RESULT="success").wait(60) == errors.EXIT_REFUSED
 
 
 def put_fifo(path: Path) -> None:
@@ -349,34 +268,6 @@ def test_fifos_of_a_master_that_was_taken_over_hold_up_neither_its_stop_nor_its_
     put_fifo(manifest)
     assert unit.run("enter").wait(60) == 0, unit.log()
     assert unit.quarantines() == {"first_start": 1, "data_changed": 2}
-
-
-def test_a_link_or_a_fifo_in_place_of_the_metrics_holds_up_nobody(unit: Unit) -> None:
-    """In a folder that belongs to others, who know the number of the next process well enough."""
-    metrics, victim = unit.folder / "metrics", unit.folder / "victim"
-    metrics.mkdir()
-    victim.write_text("root's own")
-    victim.chmod(0o600)
-    metrics.chmod(0o777)
-    unit.textfile = metrics / "guard.prom"
-    unit.configure(MAX_TTL_MS)
-    with (unit.folder / "guard.log").open("ab") as log:
-        # The shell plants it for its own number, and becomes the guard.
-        for command, plant in [("enter", "mkfifo"), ("leave", "mkfifo"), ("enter", f"ln -s {victim}")]:
-            planted = f'{plant} {metrics}/.guard.prom.$$ && exec "$@"'
-            guarded = [sys.executable, "-I", unit.program, command, "--config", unit.config]
-            done = subprocess.run(
-                ["sh", "-c", planted, "sh", *guarded],
-                stderr=log,
-                env=unit.environment,
-                timeout=60,
-                check=False,
-            )
-            assert done.returncode == 0, unit.log()
-    assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("root's own", 0o600)
-    assert not unit.textfile.exists()
-    assert unit.log().count("event=no_metrics") >= 3
-    assert unit.log().count("event=let_start") == 2
 
 
 def fake_systemctl(unit: Unit) -> None:

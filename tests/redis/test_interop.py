@@ -110,6 +110,7 @@ def test_redis_cli_shows_info_masters_and_help_texts(cli: list[str]) -> None:
     assert "masters_voting:3" in run([*cli, "INFO"])
     assert "m2" in run([*cli, "MASTERS"])
     assert "Releases a lease." in run([*cli, "COMMAND", "DOCS", "UNLOCK"])
+    assert "[UNUSED|RECOVER|UPGRADE]" in run([*cli, "help", "@masters"])
     assert "cluster" in run([*cli, "--raw", "INFO", "server"])
 
 
@@ -195,6 +196,7 @@ def test_redis_py_locks_and_unlocks(
             client.execute_command("LOCK", "py:one", TTL_MS)
         assert client.execute_command("UNLOCK", "py:one", lease["token"]) == 1
         assert client.command_count() == 18
+        assert client.command()["lock"]["arity"] == -3
         assert client.client_id() > 0
 
 

@@ -378,7 +378,7 @@ def test_it_is_made_anew_after_a_while(agent: Agent, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(http_server, "FRESH_S", 0.0)
     server = agent.serve()
     assert b"lockd_forced_releases_total 0.0" in ask(server, "/metrics")[2]
-    agent.metrics.forced_release()
+    agent.metrics.agent.forced_releases += 1
     assert b"lockd_forced_releases_total 1.0" in ask(server, "/metrics")[2]
     server.stop()
 

@@ -5,7 +5,7 @@ from lockd.config.model import Config, LockClass
 from lockd.core.errors import ErrorWord
 from lockd.core.flow import Place
 from lockd.core.values import Refusal
-from lockd.metrics.collector import Metrics
+from lockd.metrics.leases import LeaseMetrics
 from lockd.server.canary import RESERVED
 from lockd.server.commands.arguments import BadRequest, Misused, ms_in, resource_in, token_in
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
@@ -23,7 +23,7 @@ _DENIED = Refusal(ErrorWord.DENIED, "")
 
 
 class Leases:
-    def __init__(self, config: Config, shared: Shared, metrics: Metrics) -> None:
+    def __init__(self, config: Config, shared: Shared, metrics: LeaseMetrics) -> None:
         self._config = config
         self._metrics = metrics
         self._locks = shared.locks

@@ -24,9 +24,9 @@ class Commands:
         self._shared = shared
         readings = Readings()
         bound = (
-            leases.COMMANDS.handlers(leases.Leases(config, shared, metrics)),
+            leases.COMMANDS.handlers(leases.Leases(config, shared, metrics.leases)),
             listings.COMMANDS.handlers(listings.Listings(config, shared, fleet, readings)),
-            operators.COMMANDS.handlers(operators.Operators(fleet, shared.locks, metrics, shared.log)),
+            operators.COMMANDS.handlers(operators.Operators(fleet, shared.locks, metrics.agent, shared.log)),
             info.COMMANDS.handlers(info.Info(config, shared, fleet, metrics, readings)),
             connection.COMMANDS.handlers(),
             catalog.COMMAND.handlers(catalog.Catalog(readings)),

@@ -22,15 +22,14 @@ from lockd.guard.state_folder import MARK, MARKER, PREVIOUS_MARK, STATE
 from lockd.guard.status import described, status
 from tests.unit.guard_world import CLEAN, DELAY_NS, KILLED, Dead, World
 
+Change = Callable[[World], object]
+
 
 @pytest.fixture
-def running(tmp_path: Path) -> World:
-    """Its Redis runs, and the watch has looked at its data."""
-    world = World(tmp_path)
-    world.run_and_stop()
-    world.enter()
-    mark_data(world.guard())
-    return world
+def running(running: World) -> World:
+    """The watch has looked at the data of its Redis."""
+    mark_data(running.guard())
+    return running
 
 
 def is_blank(world: World) -> bool:
@@ -41,20 +40,36 @@ def aside(world: World) -> list[Path]:
     return [path for path in world.data.iterdir() if ".aside-" in path.name]
 
 
-def lose_power(world: World) -> None:
-    """Nobody sees Redis end: `leave` does not run."""
+def starts(world: World, *, blank: bool) -> None:
+    world.enter()
+    assert is_blank(world) == blank
+
+
+def starts_after_power_cut(world: World, *, blank: bool) -> None:
+    """Nobody saw Redis end: `leave` did not run."""
     world.host.reboot()
+    world.start_for(Reason.NO_MARKER)
+    assert is_blank(world) == blank
 
 
-def shorten(world: World) -> None:
-    os.truncate(world.aof, world.aof.stat().st_size - 1)
+def grow(world: World) -> None:
+    with world.aof.open("ab") as file:
+        file.write(b"*1\r\n")
+
+
+def shorten(world: World, by_bytes: int = 1) -> None:
+    os.truncate(world.aof, world.aof.stat().st_size - by_bytes)
+
+
+def tear_off_what_was_never_noted(world: World) -> None:
+    grow(world)
+    shorten(world, by_bytes=3)
 
 
 def put_back_an_older_copy(world: World) -> None:
     copy = world.data / "copy"
     shutil.copy2(world.aof, copy)
-    with world.aof.open("ab") as file:
-        file.write(b"*1\r\n")
+    grow(world)
     mark_data(world.guard())
     copy.rename(world.aof)
 
@@ -72,10 +87,6 @@ def write_over_it(world: World) -> None:
         file.write(b"0123456789")
 
 
-def take_another_machines_disk(world: World) -> None:
-    world.host.machine = "machine-2"
-
-
 def take_a_manifest_of_long_ago(world: World) -> None:
     world.edit(MARK, rewrites=7, file="appendonly.aof.8.incr.aof")
 
@@ -90,10 +101,6 @@ def keep_old_times(world: World) -> None:
     last_seen_s = json.loads((world.state / MARK).read_text())["at_s"]
     for path in world.aof.parent.iterdir():
         os.utime(path, (last_seen_s, last_seen_s - REWRITE_SLACK_S - 1))
-
-
-def remove_the_file(world: World) -> None:
-    world.aof.unlink()
 
 
 def lose_the_note(world: World) -> None:
@@ -113,27 +120,31 @@ def rewritten(world: World, number: int) -> None:
     world.aof.unlink()
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        shorten,
-        put_back_an_older_copy,
-        put_back_the_folder,
-        write_over_it,
-        take_another_machines_disk,
-        take_a_manifest_of_long_ago,
-        take_a_manifest_from_far_ahead,
-        remove_the_file,
-        lose_the_note,
-    ],
-)
+def begin_a_rewrite(world: World) -> None:
+    manifest = world.aof.parent / "appendonly.aof.manifest"
+    manifest.write_text(manifest.read_text() + "file appendonly.aof.2.incr.aof seq 2 type i\n")
+    (world.aof.parent / "appendonly.aof.2.incr.aof").write_bytes(b"*1\r\n")
+
+
+NOT_OURS: dict[str, Change] = {
+    "shorter": shorten,
+    "an older copy": put_back_an_older_copy,
+    "a copy of the folder": put_back_the_folder,
+    "written over": write_over_it,
+    "another machine's": lambda world: setattr(world.host, "machine", "machine-2"),
+    "of long ago": take_a_manifest_of_long_ago,
+    "from far ahead": take_a_manifest_from_far_ahead,
+    "without its file": lambda world: world.aof.unlink(),
+    "never noted": lose_the_note,
+}
+
+
+@pytest.mark.parametrize("change", NOT_OURS.values(), ids=NOT_OURS)
 def test_data_that_is_not_what_redis_wrote_here_is_moved_aside_and_kept(
-    running: World, change: Callable[[World], None]
+    running: World, change: Change
 ) -> None:
     change(running)
-    lose_power(running)
-    running.start_for(Reason.NO_MARKER)
-    assert is_blank(running)
+    starts_after_power_cut(running, blank=True)
     assert len(aside(running)) == 1
     assert "data_moved_aside" in running.host.events()
     assert any("its data was moved aside" in status for status in running.host.statuses)
@@ -143,57 +154,27 @@ def test_data_that_is_not_what_redis_wrote_here_is_moved_aside_and_kept(
 def test_the_status_says_where_data_was_moved_to_and_why(running: World) -> None:
     assert "moved aside" not in described(status(running.guard()))
     shorten(running)
-    lose_power(running)
-    running.enter()
+    starts_after_power_cut(running, blank=True)
     [moved] = aside(running)
     text = described(status(running.guard()))
     assert f"moved aside: 1, latest {running.data}/*{moved.suffix} (" in text
     assert "is shorter than it was" in text
 
 
-def grow(world: World) -> None:
-    with world.aof.open("ab") as file:
-        file.write(b"*1\r\n")
+WRITTEN_SINCE: dict[str, Change] = {
+    "nothing": lambda _: None,
+    "more": grow,
+    "what the power cut tore off": tear_off_what_was_never_noted,
+    "the beginning of a rewrite": begin_a_rewrite,
+    "a rewrite": lambda world: rewritten(world, 1),
+    "many, while the watch was dead": lambda world: rewritten(world, 9),
+}
 
 
-def tear_off_what_was_never_noted(world: World) -> None:
-    grow(world)
-    os.truncate(world.aof, world.aof.stat().st_size - 3)
-
-
-def begin_a_rewrite(world: World) -> None:
-    manifest = world.aof.parent / "appendonly.aof.manifest"
-    manifest.write_text(manifest.read_text() + "file appendonly.aof.2.incr.aof seq 2 type i\n")
-    (world.aof.parent / "appendonly.aof.2.incr.aof").write_bytes(b"*1\r\n")
-
-
-def finish_a_rewrite(world: World) -> None:
-    rewritten(world, 1)
-
-
-def finish_many_rewrites(world: World) -> None:
-    """While the watch was dead, or enter and leave were run by hand."""
-    rewritten(world, 9)
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        lambda _: None,
-        grow,
-        tear_off_what_was_never_noted,
-        begin_a_rewrite,
-        finish_a_rewrite,
-        finish_many_rewrites,
-    ],
-)
-def test_what_redis_itself_has_written_since_the_last_note_stays(
-    running: World, change: Callable[[World], None]
-) -> None:
+@pytest.mark.parametrize("change", WRITTEN_SINCE.values(), ids=WRITTEN_SINCE)
+def test_what_redis_itself_has_written_since_the_last_note_stays(running: World, change: Change) -> None:
     change(running)
-    lose_power(running)
-    running.start_for(Reason.NO_MARKER)
-    assert not is_blank(running)
+    starts_after_power_cut(running, blank=False)
     assert aside(running) == []
 
 
@@ -202,20 +183,23 @@ def test_the_end_of_redis_is_noted_however_it_ended(running: World, ended: dict[
     grow(running)
     running.leave(ended)
     shorten(running)
-    running.enter()
-    assert is_blank(running)
+    starts(running, blank=True)
 
 
 def test_data_that_was_put_there_when_redis_had_ended_is_not_noted(running: World) -> None:
     running.leave(KILLED)
     shorten(running)
     mark_data(running.guard())
-    running.enter()
-    assert is_blank(running)
+    starts(running, blank=True)
 
 
-def test_data_on_a_machine_that_has_never_seen_it_is_moved_aside(tmp_path: Path) -> None:
-    world = World(tmp_path)
+def test_after_a_stop_that_was_seen_there_is_no_rewrite(running: World) -> None:
+    running.leave(KILLED)
+    rewritten(running, 1)
+    starts(running, blank=True)
+
+
+def test_data_on_a_machine_that_has_never_seen_it_is_moved_aside(world: World) -> None:
     lose_the_note(world)
     world.start_for(Reason.FIRST_START)
     assert is_blank(world)
@@ -223,8 +207,7 @@ def test_data_on_a_machine_that_has_never_seen_it_is_moved_aside(tmp_path: Path)
 
 def test_where_there_is_no_data_nothing_is_moved(running: World) -> None:
     shutil.rmtree(running.data / "appendonlydir")
-    lose_power(running)
-    running.start_for(Reason.NO_MARKER)
+    starts_after_power_cut(running, blank=True)
     assert aside(running) == []
 
 
@@ -235,18 +218,6 @@ def test_after_a_clean_stop_nothing_is_compared(running: World) -> None:
     assert not is_blank(running)
 
 
-def test_an_aof_in_one_file_is_looked_at_as_well(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    shutil.rmtree(world.data / "appendonlydir")
-    single = world.data / "appendonly.aof"
-    single.write_bytes(b"*1\r\n" * 10)
-    world.note_data()
-    os.truncate(single, 8)
-    world.enter()
-    assert is_blank(world)
-    assert len(aside(world)) == 1
-
-
 def test_data_that_can_not_be_moved_aside_keeps_redis_out(
     running: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,7 +225,7 @@ def test_data_that_can_not_be_moved_aside_keeps_redis_out(
         raise OSError(28, "No space left on device")
 
     shorten(running)
-    lose_power(running)
+    running.host.reboot()
     monkeypatch.setattr(os, "rename", full)
     with pytest.raises(GuardError):
         enter(running.guard())
@@ -270,13 +241,11 @@ def test_an_end_that_is_not_on_disk_yet_is_not_noted(running: World, monkeypatch
             grow(running)
 
     before = running.aof.stat().st_size
-    monkeypatch.setattr(os, "fsync", sync)
-    mark_data(running.guard())
-    monkeypatch.undo()
+    with monkeypatch.context() as syncing:
+        syncing.setattr(os, "fsync", sync)
+        mark_data(running.guard())
     os.truncate(running.aof, before)
-    lose_power(running)
-    running.enter()
-    assert not is_blank(running)
+    starts_after_power_cut(running, blank=False)
 
 
 # What shows nothing
@@ -289,21 +258,17 @@ def test_a_record_of_an_earlier_guard_is_read_and_the_data_stays(running: World)
         del record[name]
     (running.state / STATE).write_text(json.dumps(record))
     lose_the_note(running)
-    lose_power(running)
-    running.start_for(Reason.NO_MARKER)
-    assert not is_blank(running)
+    starts_after_power_cut(running, blank=False)
 
 
 def test_a_mark_that_can_not_be_read_keeps_redis_out_until_somebody_gives_the_data_up(running: World) -> None:
-    (running.state / MARK).write_text("{")
-    lose_power(running)
+    running.spoil(MARK, b"{")
     for _ in range(2):
         with pytest.raises(GuardError, match=r"remove .*mark\.json"):
             running.enter()
         assert not is_blank(running)
     lose_the_note(running)
-    running.start_for(Reason.NO_MARKER)
-    assert is_blank(running)
+    starts_after_power_cut(running, blank=True)
 
 
 def fails(call: str, number: int, monkeypatch: pytest.MonkeyPatch, *, of: str) -> None:
@@ -319,29 +284,23 @@ def fails(call: str, number: int, monkeypatch: pytest.MonkeyPatch, *, of: str) -
     monkeypatch.setattr(os, call, fail)
 
 
-@pytest.mark.parametrize("file", ["appendonlydir", "manifest", ".incr.aof", MARK])
-@pytest.mark.parametrize("number", [errno.EIO, errno.EMFILE, errno.EACCES])
+FAULTS = [
+    *(("open", error, file) for error in (errno.EIO, errno.EMFILE, errno.EACCES)
+      for file in ("appendonlydir", "manifest", ".incr.aof", MARK)),
+    ("pread", errno.EIO, ".incr.aof"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("call", "error", "file"), FAULTS)
 def test_an_error_that_may_pass_keeps_redis_out_and_the_data_where_it_is(
-    running: World, monkeypatch: pytest.MonkeyPatch, file: str, number: int
+    running: World, monkeypatch: pytest.MonkeyPatch, call: str, error: int, file: str
 ) -> None:
-    lose_power(running)
+    running.host.reboot()
     with monkeypatch.context() as failing:
-        fails("open", number, failing, of=file)
-        with pytest.raises(GuardError, match=os.strerror(number)):
+        fails(call, error, failing, of=file)
+        with pytest.raises(GuardError, match=os.strerror(error)):
             running.enter()
     assert not is_blank(running)
-    assert running.enter() == DELAY_NS
-    assert not is_blank(running)
-
-
-def test_a_read_error_keeps_redis_out_and_the_data_where_it_is(
-    running: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lose_power(running)
-    fails("pread", errno.EIO, monkeypatch, of=".incr.aof")
-    with pytest.raises(GuardError, match="can't be compared"):
-        running.enter()
-    monkeypatch.undo()
     assert running.enter() == DELAY_NS
     assert not is_blank(running)
 
@@ -350,9 +309,8 @@ def test_a_read_error_keeps_redis_out_and_the_data_where_it_is(
 
 
 @pytest.fixture
-def blank(tmp_path: Path) -> World:
+def blank(world: World) -> World:
     """A new host, without data: its Redis is let start."""
-    world = World(tmp_path)
     shutil.rmtree(world.data / "appendonlydir")
     lose_the_note(world)
     world.enter()
@@ -363,17 +321,14 @@ def test_data_that_redis_has_begun_since_its_first_start_stays_though_nobody_has
     blank: World,
 ) -> None:
     blank.write_data()
-    lose_power(blank)
-    blank.start_for(Reason.NO_MARKER)
-    assert not is_blank(blank)
+    starts_after_power_cut(blank, blank=False)
     assert not awaits_data(blank.guard())
 
 
 def test_data_that_comes_when_redis_has_ended_without_any_is_moved_aside(blank: World) -> None:
     blank.leave(KILLED)
     blank.write_data()
-    blank.start_for(Reason.UNCLEAN_STOP)
-    assert is_blank(blank)
+    starts(blank, blank=True)
 
 
 def test_data_that_comes_during_the_quarantine_of_a_blank_master_is_not_let_in(blank: World) -> None:
@@ -387,39 +342,34 @@ def test_data_that_comes_during_the_quarantine_of_a_blank_master_is_not_let_in(b
     with pytest.raises(GuardError, match="changed during its quarantine"):
         blank.enter()
     blank.host.while_waiting = lambda: None
-    blank.enter()
-    assert is_blank(blank)
+    starts(blank, blank=True)
 
 
-def test_data_that_is_older_than_a_first_start_is_moved_aside(blank: World) -> None:
-    blank.write_data()
-    keep_old_times(blank)
-    lose_power(blank)
-    blank.start_for(Reason.NO_MARKER)
-    assert is_blank(blank)
+def begin_in_another_folder(world: World) -> None:
+    world.data.rename(world.data.with_name("other"))
+    world.data.mkdir()
+    world.write_data()
 
 
-def test_data_in_another_folder_than_redis_was_to_begin_in_is_moved_aside(blank: World) -> None:
-    blank.data.rename(blank.data.with_name("other"))
-    blank.data.mkdir()
-    blank.write_data()
-    lose_power(blank)
-    blank.start_for(Reason.NO_MARKER)
-    assert is_blank(blank)
+def put_older_data(world: World) -> None:
+    world.write_data()
+    keep_old_times(world)
 
 
-# Rewrites, and Redis before 7
+@pytest.mark.parametrize("change", [put_older_data, begin_in_another_folder])
+def test_data_that_redis_can_not_have_begun_since_its_first_start_is_moved_aside(
+    blank: World, change: Change
+) -> None:
+    change(blank)
+    starts_after_power_cut(blank, blank=True)
 
 
-def test_after_a_stop_that_was_seen_there_is_no_rewrite(running: World) -> None:
-    running.leave(KILLED)
-    finish_a_rewrite(running)
-    running.enter()
-    assert is_blank(running)
+# Redis before 7
 
 
-def one_file(world: World) -> Path:
-    """As Redis 6.2 has it, and let start with it."""
+@pytest.fixture
+def single(world: World) -> Path:
+    """The AOF of Redis 6.2, which runs."""
     shutil.rmtree(world.data / "appendonlydir")
     single = world.data / "appendonly.aof"
     single.write_bytes(b"*1\r\n" * 10)
@@ -435,25 +385,6 @@ def rewrite_one_file(single: Path) -> None:
     new.rename(single)
 
 
-def test_a_rewrite_of_an_aof_in_one_file_stays(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    rewrite_one_file(one_file(world))
-    assert mark_data(world.guard()) == ""
-    rewrite_one_file(world.data / "appendonly.aof")
-    lose_power(world)
-    world.start_for(Reason.NO_MARKER)
-    assert not is_blank(world)
-
-
-def test_after_a_stop_that_was_seen_another_single_file_is_moved_aside(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    single = one_file(world)
-    world.leave(KILLED)
-    rewrite_one_file(single)
-    world.enter()
-    assert is_blank(world)
-
-
 def upgraded(world: World, single: Path) -> None:
     """Redis 7 makes a folder with the file as its base, and only later another to write to."""
     folder = world.data / "appendonlydir"
@@ -462,24 +393,41 @@ def upgraded(world: World, single: Path) -> None:
     (folder / "appendonly.aof.manifest").write_text("file appendonly.aof seq 1 type b\n")
 
 
-def test_an_aof_that_redis_7_has_just_taken_over_stays_and_is_noted(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    upgraded(world, one_file(world))
-    lose_power(world)
-    world.start_for(Reason.NO_MARKER)
-    assert not is_blank(world)
+def test_an_aof_in_one_file_is_looked_at_as_well(world: World, single: Path) -> None:
+    os.truncate(single, 8)
+    starts_after_power_cut(world, blank=True)
+    assert len(aside(world)) == 1
+
+
+def test_a_rewrite_of_an_aof_in_one_file_stays(world: World, single: Path) -> None:
+    rewrite_one_file(single)
+    assert mark_data(world.guard()) == ""
+    rewrite_one_file(single)
+    starts_after_power_cut(world, blank=False)
+
+
+def test_after_a_stop_that_was_seen_another_single_file_is_moved_aside(world: World, single: Path) -> None:
+    world.leave(KILLED)
+    rewrite_one_file(single)
+    starts(world, blank=True)
+
+
+def test_an_aof_that_redis_7_has_just_taken_over_stays_and_is_noted(world: World, single: Path) -> None:
+    upgraded(world, single)
+    starts_after_power_cut(world, blank=False)
     assert mark_data(world.guard()) == ""
     assert json.loads((world.state / MARK).read_text())["file"] == "appendonly.aof"
 
 
-def test_an_aof_that_was_shortened_when_redis_7_took_it_over_is_moved_aside(tmp_path: Path) -> None:
-    world = World(tmp_path)
-    single = one_file(world)
+def test_an_aof_that_was_shortened_when_redis_7_took_it_over_is_moved_aside(
+    world: World, single: Path
+) -> None:
     os.truncate(single, 8)
     upgraded(world, single)
-    lose_power(world)
-    world.start_for(Reason.NO_MARKER)
-    assert is_blank(world)
+    starts_after_power_cut(world, blank=True)
+
+
+# Under a running Redis
 
 
 def test_a_torn_end_that_redis_cuts_off_as_it_loads_is_no_shortened_data(running: World) -> None:
@@ -499,9 +447,6 @@ def test_what_is_shortened_once_redis_has_loaded_is_seen(running: World) -> None
     assert "shorter" in mark_data(running.guard())
 
 
-# Under a running Redis
-
-
 @pytest.mark.parametrize("change", [shorten, put_back_the_folder, write_over_it, take_a_manifest_of_long_ago])
 def test_data_that_was_put_under_a_running_redis_is_not_noted_and_no_stop_of_it_is_clean(
     running: World, change: Callable[[World], None]
@@ -518,7 +463,7 @@ def test_data_that_was_put_under_a_running_redis_is_not_noted_and_no_stop_of_it_
 
 
 def test_a_rewrite_under_a_running_redis_is_noted(running: World) -> None:
-    finish_a_rewrite(running)
+    rewritten(running, 1)
     assert mark_data(running.guard()) == ""
     assert json.loads((running.state / MARK).read_text())["rewrites"] == 1
 
@@ -537,14 +482,12 @@ def mount(world: World) -> None:
 
 
 def test_data_whose_disk_comes_back_is_accepted_again(running: World) -> None:
-    lose_power(running)
     unmount(running)
-    running.start_for(Reason.NO_MARKER)
+    starts_after_power_cut(running, blank=True)
     assert "data_gone" in running.host.events()
     running.leave(KILLED)
     mount(running)
-    running.start_for(Reason.UNCLEAN_STOP)
-    assert not is_blank(running)
+    starts(running, blank=False)
     assert aside(running) == []
     assert "data_back" in running.host.events()
     assert mark_data(running.guard()) == ""
@@ -558,34 +501,28 @@ def test_it_is_accepted_though_another_master_began_in_its_place(running: World)
     mark_data(running.guard())
     running.leave(CLEAN)
     mount(running)
-    running.enter()
-    assert not is_blank(running)
+    starts(running, blank=False)
 
 
 def test_what_comes_back_shorter_is_moved_aside(running: World) -> None:
-    lose_power(running)
     unmount(running)
-    running.enter()
+    starts_after_power_cut(running, blank=True)
     mount(running)
     shorten(running)
-    lose_power(running)
-    running.enter()
-    assert is_blank(running)
+    starts_after_power_cut(running, blank=True)
     assert (running.state / PREVIOUS_MARK).exists()
 
 
 def test_what_was_moved_aside_is_not_accepted_when_it_is_put_back(running: World) -> None:
     shorten(running)
-    lose_power(running)
-    running.enter()
+    starts_after_power_cut(running, blank=True)
     running.write_data()
     mark_data(running.guard())
     running.leave(KILLED)
     shutil.rmtree(running.data / "appendonlydir")
     [moved] = aside(running)
     moved.rename(running.data / "appendonlydir")
-    running.enter()
-    assert is_blank(running)
+    starts(running, blank=True)
 
 
 # Between two steps
@@ -598,25 +535,21 @@ def test_a_start_that_dies_as_it_moves_data_aside_is_mended_by_the_next(
     real_rename = os.rename
 
     def dies(source: object, target: object, **folders: int) -> None:
-        if ".aside-" in str(target):
-            if moved:
-                real_rename(source, target, **folders)  # type: ignore[arg-type]
+        is_the_move = ".aside-" in str(target)
+        if moved or not is_the_move:
+            real_rename(source, target, **folders)  # type: ignore[arg-type]
+        if is_the_move:
             raise Dead
-        real_rename(source, target, **folders)  # type: ignore[arg-type]
 
     shorten(running)
-    lose_power(running)
     with monkeypatch.context() as dying:
         dying.setattr(os, "rename", dies)
         with pytest.raises(Dead):
             running.enter()
-    running.start_for(Reason.NO_MARKER)
-    assert is_blank(running)
+    starts_after_power_cut(running, blank=True)
     assert running.metrics()["redis_lock_guard_data_moved_aside_total"] >= 1
     running.write_data()
-    lose_power(running)
-    running.enter()
-    assert not is_blank(running)
+    starts_after_power_cut(running, blank=False)
 
 
 def test_a_stop_is_written_down_though_the_note_of_its_data_can_not_be(

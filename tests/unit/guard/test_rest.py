@@ -22,29 +22,19 @@ from lockd.guard.status import status
 from tests.unit.guard_world import CLEAN, DELAY_NS, KILLED, FailingDisk, FakeRedis, FragileDisk, World
 
 
-@pytest.fixture
-def running(tmp_path: Path) -> World:
-    """A host on which Redis runs, after a clean stop and start."""
-    world = World(tmp_path)
-    world.run_and_stop()
-    assert world.enter() == 0
-    return world
-
-
-def detail(world: World) -> object:
-    return status(world.guard())["detail"]
-
-
-def its_stop_is_dirty(world: World, why: str) -> None:
-    world.leave(CLEAN)
-    assert why in str(detail(world))
+def its_end_is_dirty(world: World, why: str) -> None:
+    world.ends(CLEAN)
+    assert why in str(status(world.guard())["detail"])
     world.start_for(Reason.SETTINGS_UNPROVEN)
 
 
+def its_stop_is_dirty(world: World, why: str) -> None:
+    world.stop()
+    its_end_is_dirty(world, why)
+
+
 def test_a_redis_that_ends_by_itself_has_no_clean_stop(running: World) -> None:
-    running.ends(CLEAN)
-    assert detail(running) == "it ended without systemd's having been told to stop it"
-    running.start_for(Reason.SETTINGS_UNPROVEN)
+    its_end_is_dirty(running, "it ended without systemd's having been told to stop it")
 
 
 def test_systemd_asks_one_that_has_ended_by_itself_too_and_nobody_answers(running: World) -> None:
@@ -53,40 +43,31 @@ def test_systemd_asks_one_that_has_ended_by_itself_too_and_nobody_answers(runnin
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("where", "name", "value"),
     [
-        ("appendonly", "no"),
-        ("appendfsync", "everysec"),
-        ("appendfsync", "no"),
-        ("no-appendfsync-on-rewrite", "yes"),
-        ("dir", "/var/lib/elsewhere"),
+        ("settings", "appendonly", "no"),
+        ("settings", "appendfsync", "everysec"),
+        ("settings", "appendfsync", "no"),
+        ("settings", "no-appendfsync-on-rewrite", "yes"),
+        ("settings", "dir", "/var/lib/elsewhere"),
+        ("persistence", "loading", "1"),
+        ("persistence", "aof_enabled", "0"),
+        ("persistence", "aof_last_bgrewrite_status", "err"),
+        ("persistence", "aof_last_write_status", "err"),
+        ("persistence", "aof_rewrite_in_progress", "1"),
+        ("persistence", "aof_rewrite_scheduled", "1"),
     ],
 )
-def test_without_each_setting_that_it_rests_on_a_stop_is_dirty(running: World, name: str, value: str) -> None:
-    running.redis.settings[name] = value
-    its_stop_is_dirty(running, f"{name} is {value}, not ")
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        ("loading", "1"),
-        ("aof_enabled", "0"),
-        ("aof_last_bgrewrite_status", "err"),
-        ("aof_last_write_status", "err"),
-        ("aof_rewrite_in_progress", "1"),
-        ("aof_rewrite_scheduled", "1"),
-    ],
-)
-def test_a_file_that_may_lack_something_makes_a_stop_dirty(running: World, name: str, value: str) -> None:
-    running.redis.persistence[name] = value
+def test_without_each_setting_that_it_rests_on_or_with_a_file_that_may_lack_something_a_stop_is_dirty(
+    running: World, where: str, name: str, value: str
+) -> None:
+    getattr(running.redis, where)[name] = value
     its_stop_is_dirty(running, f"{name} is {value}, not ")
 
 
 def test_what_it_says_nothing_of_is_not_so(running: World) -> None:
     del running.redis.persistence["aof_enabled"]
-    running.leave(CLEAN)
-    running.start_for(Reason.SETTINGS_UNPROVEN)
+    its_stop_is_dirty(running, "aof_enabled is None, not 1")
 
 
 @pytest.mark.parametrize("name", ["aof_rewrite_in_progress", "aof_rewrite_scheduled"])
@@ -113,8 +94,7 @@ def test_a_rewrite_that_never_ends_is_not_waited_for_for_ever(running: World) ->
 def test_what_was_changed_just_before_it_rested_is_seen(running: World) -> None:
     """A rewrite is looked for first, and a setting may be changed in between."""
     running.redis.before_transaction = lambda: running.redis.settings.update(appendonly="no")
-    running.leave(CLEAN)
-    running.start_for(Reason.SETTINGS_UNPROVEN)
+    its_stop_is_dirty(running, "appendonly is no, not yes")
 
 
 def test_it_rests_in_the_transaction_that_looks_and_everybody_waits(running: World) -> None:
@@ -126,19 +106,15 @@ def test_it_rests_in_the_transaction_that_looks_and_everybody_waits(running: Wor
     assert ends == len(running.redis.asked) - 1
 
 
-def test_an_end_after_it_may_have_rested_proves_nothing(running: World) -> None:
-    running.stop()
-    running.host.now_ns += 51 * NS_PER_S
-    running.ends(CLEAN)
-    assert detail(running) == "it ended long after it was asked"
-    running.start_for(Reason.SETTINGS_UNPROVEN)
-
-
-def test_an_end_while_it_rests_is_clean(running: World) -> None:
+def test_an_end_is_clean_while_it_rests_and_proves_nothing_after(running: World) -> None:
     running.stop()
     running.host.now_ns += 49 * NS_PER_S
     running.ends(CLEAN)
+    assert not (running.state / REST).exists()
     assert running.enter() == 0
+    running.stop()
+    running.host.now_ns += 51 * NS_PER_S
+    its_end_is_dirty(running, "it ended long after it was asked")
 
 
 def test_a_slow_answer_to_it_takes_from_the_time_that_it_rests(running: World) -> None:
@@ -146,8 +122,7 @@ def test_a_slow_answer_to_it_takes_from_the_time_that_it_rests(running: World) -
         running.host.now_ns += 51 * NS_PER_S
 
     running.redis.before_transaction = slow
-    running.leave(CLEAN)
-    running.start_for(Reason.SETTINGS_UNPROVEN)
+    its_stop_is_dirty(running, "it ended long after it was asked")
 
 
 def test_one_that_is_killed_while_it_rests_is_dirty(running: World) -> None:
@@ -155,47 +130,30 @@ def test_one_that_is_killed_while_it_rests_is_dirty(running: World) -> None:
     running.start_for(Reason.UNCLEAN_STOP)
 
 
-def test_what_was_asked_at_an_earlier_stop_is_no_proof_for_this_one(running: World) -> None:
+NO_NOTES: dict[str, tuple[Callable[[World], object], str]] = {
+    "of an earlier start": (lambda world: world.edit(REST, generation=1), "at an earlier stop"),
+    "of another boot": (lambda world: world.edit(REST, boot_id="boot-0"), "at an earlier stop"),
+    "gone at the start after a crash": (World.enter, "it ended without systemd's"),
+    "empty": (lambda world: world.spoil(REST, b""), "the note of it is"),
+    "no object": (lambda world: world.spoil(REST, b"{"), "the note of it is"),
+    "no record": (lambda world: world.spoil(REST, b"{}"), "the note of it is"),
+    "half a record": (lambda world: world.spoil(REST, b'{"version": 1}'), "the note of it is"),
+}
+
+
+@pytest.mark.parametrize(("change", "why"), NO_NOTES.values(), ids=NO_NOTES)
+def test_a_note_of_another_stop_or_a_damaged_one_proves_nothing_for_this_one(
+    running: World, change: Callable[[World], object], why: str
+) -> None:
     running.stop()
-    asked = (running.state / REST).read_bytes()
-    running.ends(CLEAN)
-    assert not (running.state / REST).exists()
-    assert running.enter() == 0
-    (running.state / REST).write_bytes(asked)
-    running.ends(CLEAN)
-    assert detail(running) == "it was last asked at an earlier stop"
-    running.start_for(Reason.SETTINGS_UNPROVEN)
-
-
-def test_what_was_asked_before_a_crash_is_gone_at_the_next_start(running: World) -> None:
-    running.stop()
-    running.start_for(Reason.NO_MARKER)
-    assert not (running.state / REST).exists()
-    running.ends(CLEAN)
-    running.start_for(Reason.SETTINGS_UNPROVEN)
-
-
-def test_what_was_asked_in_another_boot_proves_nothing(running: World) -> None:
-    running.stop()
-    running.edit(REST, boot_id="boot-0")
-    running.ends(CLEAN)
-    running.start_for(Reason.SETTINGS_UNPROVEN)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"{}", b'{"version": 1}'])
-def test_a_damaged_note_of_it_is_none(running: World, content: bytes) -> None:
-    running.stop()
-    (running.state / REST).write_bytes(content)
-    running.ends(CLEAN)
-    assert "the note of it is" in str(detail(running))
-    running.start_for(Reason.SETTINGS_UNPROVEN)
+    change(running)
+    its_end_is_dirty(running, why)
 
 
 def test_a_second_question_that_finds_a_fault_takes_the_place_of_the_first(running: World) -> None:
     running.stop()
     running.redis.settings["appendonly"] = "no"
-    running.leave(CLEAN)
-    running.start_for(Reason.SETTINGS_UNPROVEN)
+    its_stop_is_dirty(running, "appendonly is no, not yes")
 
 
 def test_a_redis_without_a_permit_is_not_asked(running: World) -> None:
@@ -208,9 +166,7 @@ def test_a_redis_without_a_permit_is_not_asked(running: World) -> None:
 
 def test_one_that_refuses_to_answer_is_dirty(running: World) -> None:
     running.redis.refuses = "it answers WRONGPASS"
-    running.leave(CLEAN)
-    assert detail(running) == "it answers WRONGPASS"
-    running.start_for(Reason.SETTINGS_UNPROVEN)
+    its_stop_is_dirty(running, "it answers WRONGPASS")
 
 
 def test_it_is_told_who_asks(running: World, tmp_path: Path) -> None:
@@ -222,8 +178,7 @@ def test_it_is_told_who_asks(running: World, tmp_path: Path) -> None:
     assert running.redis.asked[0] == ("AUTH", "lockd_loader", "secret")
     assert running.enter() == 0
     password.unlink()
-    running.leave(CLEAN)
-    running.start_for(Reason.SETTINGS_UNPROVEN)
+    its_stop_is_dirty(running, "No such file")
 
 
 @pytest.mark.parametrize(
@@ -238,8 +193,7 @@ def test_an_answer_of_another_shape_is_no_proof(
         return [*real(*commands)[:-1], answers] if commands[0] == ("MULTI",) else real(*commands)
 
     monkeypatch.setattr(running.redis, "ask", ask)
-    running.leave(CLEAN)
-    running.start_for(Reason.SETTINGS_UNPROVEN)
+    its_stop_is_dirty(running, "it answers what Redis would not")
 
 
 def test_a_disk_that_fails_at_any_step_of_the_question_makes_the_stop_no_less_dirty(tmp_path: Path) -> None:
@@ -274,7 +228,7 @@ def test_a_power_cut_after_the_question_is_dirty(tmp_path: Path) -> None:
 
 
 @contextmanager
-def answering(folder: Path, answer: Callable[[socket.socket], None]) -> Iterator[Path]:
+def answering(folder: Path, answer: Callable[[socket.socket], object]) -> Iterator[Path]:
     """A socket on which somebody answers, once."""
     path = folder / "s"
     with socket.socket(socket.AF_UNIX) as listening:
@@ -299,43 +253,34 @@ def asked(path: Path, *commands: tuple[str, ...]) -> object:
         return ask(*commands)
 
 
-def hangs_up(link: socket.socket) -> None:
-    pass
-
-
-def waits(link: socket.socket) -> None:
-    link.recv(1)
-
-
 def drips(link: socket.socket) -> None:
     while True:
         link.sendall(b"1")
 
 
-def says(text: bytes) -> Callable[[socket.socket], None]:
+def says(text: bytes) -> Callable[[socket.socket], object]:
     return lambda link: link.sendall(text)
 
 
-NO_ANSWERS = {
-    "hangs_up": (hangs_up, "it hung up"),
-    "waits": (waits, "it does not answer"),
+NO_ANSWERS: dict[str, tuple[Callable[[socket.socket], object], str]] = {
+    "hangs up": (lambda _: None, "it hung up"),
+    "waits": (lambda link: link.recv(1), "it does not answer"),
     "drips": (drips, "it does not answer"),
     "refuses": (says(b"-NOPERM this user has no permissions\r\n"), "NOPERM"),
-    "bytes_without_end": (says(b"$99999999999\r\n"), "what Redis would not"),
-    "fewer_than_none": (says(b"$-1\r\n"), "what Redis would not"),
-    "words_without_end": (says(b"*1000000\r\n"), "what Redis would not"),
-    "depth_without_end": (says(b"*1\r\n" * 1_000), "what Redis would not"),
-    "no_number": (says(b"*x\r\n"), "what Redis would not"),
-    "another_protocol": (says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "what Redis would not"),
+    "bytes without end": (says(b"$99999999999\r\n"), "what Redis would not"),
+    "fewer than none": (says(b"$-1\r\n"), "what Redis would not"),
+    "words without end": (says(b"*1000000\r\n"), "what Redis would not"),
+    "depth without end": (says(b"*1\r\n" * 1_000), "what Redis would not"),
+    "no number": (says(b"*x\r\n"), "what Redis would not"),
+    "another protocol": (says(b"HTTP/1.1 400 Bad Request\r\n\r\n"), "what Redis would not"),
     "half": (says(b"$10\r\nabc"), "it hung up"),
 }
 
 
-@pytest.mark.parametrize("name", NO_ANSWERS)
+@pytest.mark.parametrize(("answer", "why"), NO_ANSWERS.values(), ids=NO_ANSWERS)
 def test_a_redis_that_was_taken_over_holds_up_no_stop(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    answer: Callable[[socket.socket], object], why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answer, why = NO_ANSWERS[name]
     monkeypatch.setattr("lockd.guard.redis_link.ANSWER_WITHIN_S", 0.2)
     with answering(tmp_path, answer) as path, pytest.raises(Unproven, match=why):
         asked(path, ("INFO", "persistence"))

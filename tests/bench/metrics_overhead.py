@@ -30,7 +30,8 @@ from lockd.metrics.masters import MasterMetrics
 from tests.bench.contenders import LockdRaw
 from tests.bench.driver import Load, run
 from tests.bench.ground import Ground
-from tests.redis.masters import PATIENT, Cluster, running_masters, short_folder
+from tests.harness.cluster import PATIENT, Cluster
+from tests.harness.masters import running_masters, short_folder
 
 COUNTING = (
     *((LeaseMetrics, name) for name in ("granted", "refused", "lost", "released", "renewed", "fence_round")),

@@ -11,7 +11,7 @@ from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.values import Terms
-from tests.unit.fleet_model import App, Time
+from tests.harness.fleet_model import App, Time
 
 NONCE = b"0" * 32
 NEVER_NS = 1 << 62

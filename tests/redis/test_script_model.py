@@ -1,4 +1,4 @@
-"""The model of the scripts (tests/sim/script_model.py) against the scripts, on each flavour of server.
+"""The model of the scripts (tests/harness/script_model.py) against the scripts, on each flavour of server.
 
 The same random commands go to both, the real ones built as the agent builds them. Each must get the same
 answer, and leave the same stored: every lease with its text and its end, every fence counter, the identity.
@@ -46,10 +46,11 @@ from lockd.core.leases import Lease, on_masters
 from lockd.dev.processes import LOOPBACK, LocalMaster, server_version
 from lockd.masters import scripts
 from tests.harness.ballots import a_fence_round, a_put_back, a_release, an_attempt, an_extension
-from tests.redis.clock_shim import Clock
-from tests.redis.masters import running_masters, short_folder
-from tests.sim.script_model import Store
-from tests.unit.fleet_model import App, Time
+from tests.harness.clock_shim import Clock
+from tests.harness.fleet_model import App, Time
+from tests.harness.masters import running_masters, short_folder
+from tests.harness.script_model import Store
+from tests.harness.wire import as_map
 
 EXAMPLES = int(os.environ.get("LOCKD_EXAMPLES", "60"))
 STEPS = 50
@@ -213,7 +214,7 @@ class Real:
         *found, counters, identity, keys = self.ask(*_ALL_THAT_IS_STORED)
         texts = zip(RESOURCES, found[::2], found[1::2], strict=True)
         leases = {resource: (text, left_ms) for resource, text, left_ms in texts if text is not None}
-        return Stored(leases, _pairs(counters), _pairs(identity), keys)
+        return Stored(leases, as_map(counters), as_map(identity), keys)
 
 
 _SET_MAX_TTL = (Path(scripts.__file__).parent / "scripts/plays/set_max_ttl.lua").read_bytes()
@@ -225,10 +226,6 @@ _ALL_THAT_IS_STORED = [
     scripts.command(b"HGETALL", scripts.IDENTITY_KEY),
     scripts.command(b"DBSIZE"),
 ]
-
-
-def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 class Both:

@@ -14,11 +14,11 @@ from dataclasses import replace
 
 import pytest
 
+from tests.harness.history import Asked, Granted, Lost
+from tests.harness.history import Fault as Noted
 from tests.sim import __main__ as sim
 from tests.sim.__main__ import search
 from tests.sim.cluster import Cluster, Outcome, run
-from tests.sim.history import Asked, Granted, Lost
-from tests.sim.history import Fault as Noted
 from tests.sim.mutation_list import MUTATIONS, Mutation
 from tests.sim.mutations import copy_to, hunt
 from tests.sim.plan import Fault, Kind, Plan, draw

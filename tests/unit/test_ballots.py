@@ -12,7 +12,7 @@ from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.release import Release, ReleaseOutcome
 from lockd.core.refusals import no_quorum
 from tests.harness.ballots import a_fence_round, a_release, an_attempt, an_extension
-from tests.unit.fleet_model import Fleet, Master, Time
+from tests.harness.fleet_model import Fleet, Master, Time
 
 FENCE = 1_000
 ALL = 0b11111

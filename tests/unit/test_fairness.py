@@ -27,7 +27,7 @@ from lockd.server.losses import Losses
 from lockd.server.quotas import Quotas
 from lockd.server.session import Session
 from lockd.server.spares import SpareConnections
-from tests.unit.test_lanes import Clock
+from tests.harness.clocks import Clock
 
 PING = b"*1\r\n$4\r\nPING\r\n"
 AT_ONCE = 4

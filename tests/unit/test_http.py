@@ -27,7 +27,7 @@ from lockd.http.server import AT_ONCE, PER_ADDRESS, Server, start
 from lockd.metrics.collector import Metrics
 from lockd.server.agent import Agent as LockdAgent
 from lockd.server.log import EventLog
-from tests.redis.masters import eventually
+from tests.harness.waiting import eventually
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 

@@ -10,16 +10,7 @@ import pytest
 
 from lockd.server import lanes
 from lockd.server.lanes import BITE_NS, Lane
-
-
-class Clock:
-    """Goes on only as work is done."""
-
-    def __init__(self) -> None:
-        self.now_ns = 1
-
-    def __call__(self) -> int:
-        return self.now_ns
+from tests.harness.clocks import Clock
 
 
 @pytest.fixture

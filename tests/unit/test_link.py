@@ -1,14 +1,12 @@
 """A link hears few answers in a turn of the event loop, whatever has come: others want their turns."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
-from lockd.config.model import Config, Master
 from lockd.core.ballots.release import Release
-from lockd.masters.fleet import Fleet
 from lockd.masters.link import HEARD_AT_ONCE, Link
 from tests.harness.ballots import a_release
+from tests.harness.real_fleet import a_fleet
 
 BURST = 5_000
 
@@ -32,24 +30,12 @@ class Transport:
         self.aborted = True
 
 
-class NoGauge:
-    def votes_of(self, master: int) -> Callable[[int], None]:
-        return lambda _ns: None
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: None
-
-
 class Story:
     """A link that is up, and releases on their way to its master. heard: which were answered, in order."""
 
     def __init__(self) -> None:
-        masters = tuple(Master(name=f"m{i}", address=f"127.0.0.1:{7000 + i}") for i in range(3))
-        config = Config(cluster="turns", masters=masters)
         self.failures: list[Exception] = []
-        self.fleet = Fleet(
-            config, NoGauge(), lambda _: None, lambda _b, why, _n: self.failures.append(why), lambda _: None
-        )
+        self.fleet = a_fleet(broke=lambda _ballot, why, _now_ns: self.failures.append(why))
         self.link: Link = self.fleet.links[0]
         self.transport = self.connect()
         self.heard: list[bytes] = []

@@ -6,11 +6,11 @@ from unittest.mock import Mock
 from lockd.core.membership import State
 from lockd.masters.changes import look_again
 from lockd.masters.fleet import Fleet
-from tests.unit.real_fleet import a_fleet
+from tests.harness.real_fleet import a_fleet
 
 
 def blank_fleet(connect_ms: int) -> Fleet:
-    fleet = a_fleet(connect_ms=connect_ms)
+    fleet = a_fleet(timeouts={"connect_ms": connect_ms})
     for link in fleet.links:
         link.state = State.BLANK
         link.inspect_now = Mock(side_effect=lambda: asyncio.sleep(0))  # type: ignore[method-assign]

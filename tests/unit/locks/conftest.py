@@ -1,6 +1,6 @@
 import pytest
 
-from tests.unit.fleet_model import App, Host, beside, cluster
+from tests.harness.fleet_model import App, Host, beside, cluster
 
 
 @pytest.fixture

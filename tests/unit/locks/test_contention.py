@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from lockd.core.ballots.attempt import Attempt
-from tests.sim.script_model import Key
-from tests.unit.fleet_model import MS, App, Host, beside, cluster
+from tests.harness.fleet_model import MS, App, Host, beside, cluster
+from tests.harness.script_model import Key
 
 
 def test_what_another_host_holds_is_taken_and_says_when_to_come_again(host, other):

@@ -4,7 +4,7 @@ What was put back counts from the next proof on: another may have held the lease
 """
 
 from lockd.core.ballots.put_back import PutBack
-from tests.unit.fleet_model import App, Host, beside
+from tests.harness.fleet_model import App, Host, beside
 
 THIRD = 3_001
 """How many ms until a lease of nine seconds is renewed."""

@@ -6,7 +6,7 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.release import Release
 from lockd.core.fences import slot_of
-from tests.unit.fleet_model import App, Host, beside, cluster
+from tests.harness.fleet_model import App, Host, beside, cluster
 
 
 def test_waiters_on_one_host_are_served_first_come_first_served(host, app):

@@ -1,6 +1,6 @@
 """A cluster without sockets or clocks, for the tests of core.
 
-Masters do what the scripts in lockd/masters/scripts/*.lua do (tests/sim/script_model.py), on virtual time.
+Masters do what the scripts in lockd/masters/scripts/*.lua do (script_model.py), on virtual time.
 Between an agent and a master runs a `Link`, core's own: in order, but a test decides when a question arrives,
 when its answer is heard, and whether either happens at all. Who has a vote a test decides as well.
 """
@@ -27,7 +27,7 @@ from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import MasterFacts, State
 from lockd.core.values import Chance, Extended, RedlockParameters, Refusal
-from tests.sim.script_model import Store
+from tests.harness.script_model import Store
 
 MS = 1_000_000
 START_NS = 1_000_000 * MS

@@ -17,6 +17,7 @@ from tests.sim.fleet import first_identity
 from tests.sim.history import Calm, Ended, Event, Shown
 from tests.sim.history import Fault as Noted
 from tests.sim.master import Master
+from tests.sim.max_ttl import ChangeMaxTtl
 from tests.sim.network import Path
 from tests.sim.operator import Operator
 from tests.sim.plan import GRAVE, QUIET_FROM_MS, ROUND_MS, Fault, Kind, Plan
@@ -25,6 +26,7 @@ from tests.sim.world import MS, SECOND, Clock, World
 
 LOOK_NS = 1_000 * MS
 COPY_NS = 1_000 * MS
+RESTART_NS = 200 * MS
 _COPIES = 10
 GIVE_BACK_MS = 2_500
 """Once all is mended: connect anew after the longest back-off, and ask what is owed."""
@@ -85,6 +87,7 @@ class Cluster:
             ttls_ms=shape.ttls_ms,
             think_ms=shape.think_ms,
             lock_delay_ms=shape.lock_delay_ms,
+            forgets=shape.forgets,
         )
         if shape.beat_ms:
             self.habits = replace(
@@ -206,6 +209,18 @@ class Cluster:
             if fault.amount >> master.index & 1:
                 self._settles(master.index, fault)
                 master.crash(wiped=True)()
+
+    def change_max_ttl(self, fault: Fault) -> Callable[[], None]:
+        change = ChangeMaxTtl(self.world, self.masters, self.agents, fault.amount, self._reconfigure)
+        change.begin()
+        return change.stop
+
+    def _reconfigure(self, agent: Agent, max_ttl_ms: int) -> None:
+        agent.max_ttl_ms = max_ttl_ms
+        if agent.running and not agent.host_stands_still:
+            agent.drain()
+            self.world.after(RESTART_NS, self._end, agent, agent.life)
+            self.world.after(RESTART_NS + 1, self._start, agent)
 
     def restore_master(self, fault: Fault) -> Callable[[], None]:
         older = self._copies[max(0, len(self._copies) - fault.amount)]
@@ -521,6 +536,7 @@ _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.STOP_MASTER: Cluster.stop_master,
     Kind.WIPE_MASTER: Cluster.wipe_master,
     Kind.WIPE_SOME: Cluster.wipe_some,
+    Kind.CHANGE_MAX_TTL: Cluster.change_max_ttl,
     Kind.RESTORE_MASTER: Cluster.restore_master,
     Kind.PAUSE_MASTER: Cluster.pause_master,
     Kind.STAND_STILL_MASTER: Cluster.stand_still_master,

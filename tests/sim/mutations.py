@@ -3,9 +3,9 @@
     python -m tests.sim.mutations                       the whole table
     python -m tests.sim.mutations --only 'fence' --minutes 100
 
-Each mutation is a small patch to the real rules (lockd/core) or, for rules that live elsewhere, to what stands
-for them here (the scripts' model, the guard). It is applied to a copy of the sources, and seeds are tried on
-that until a promise is broken. Which other tests notice it: python -m tests.kills.
+Each mutation is a small patch to the real rules (lockd/core) or, for rules that live elsewhere, to what
+stands for them here (the scripts' model, the guard). It is applied to a copy of the sources, and seeds are
+tried on that until a promise is broken. Which other tests notice it: python -m tests.kills.
 
 Exit status: 0 each was found, 1 one was not, 2 wrong usage, 130 it was told to stop.
 """

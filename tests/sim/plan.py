@@ -29,6 +29,7 @@ class Kind(StrEnum):
     STOP_MASTER = "stop master"
     WIPE_MASTER = "wipe master"
     WIPE_SOME = "wipe some masters"
+    CHANGE_MAX_TTL = "change of the max TTL"
     RESTORE_MASTER = "older data of master"
     PAUSE_MASTER = "pause master"
     STAND_STILL_MASTER = "host of master stands still"
@@ -70,7 +71,7 @@ GRAVE = (
 """What takes data or time from a master: lockd stands that of a minority, until it has settled."""
 
 
-_ONLY_IN_SCENES = (Kind.WIPE_SOME,)
+_ONLY_IN_SCENES = (Kind.WIPE_SOME, Kind.CHANGE_MAX_TTL)
 _FOR_A_GUARD = (Kind.STEP_MASTER, Kind.RESTORE_MASTER, Kind.STAND_STILL_MASTER)
 
 
@@ -113,6 +114,7 @@ class Shape:
     formed: bool = True
     """Whether the masters have their identities when the run begins."""
     operators: int = 1
+    forgets: float = 0.1
 
     @property
     def max_ttl_ms(self) -> int:
@@ -158,6 +160,8 @@ class Theme:
     formed: float = 0.85
     """How likely the masters have their identities when it begins. Else an operator has them formed."""
     operators: tuple[int, ...] = (1,)
+    forgets: float = 0.1
+    """How many of the detached leases nobody gives back."""
     steps_seen_after_ms: tuple[int | None, ...] = (20, 20, None)
     scene: Callable[[random.Random, Shape], Iterator[Fault]] | None = None
 
@@ -222,6 +226,13 @@ def _scenes() -> tuple[Theme, ...]:
         Theme(masters=few, max_ttls_ms=(500, 3_000), formed=0, scene=_forming),
         Theme(masters=few, max_ttls_ms=(500, 3_000), scene=_admitting),
         Theme(masters=few, max_ttls_ms=(500, 3_000), operators=(1, 2), scene=_recovering),
+        Theme(
+            masters=few,
+            max_ttls_ms=(10_000,),
+            steps_seen_after_ms=(20, None),
+            forgets=0.8,
+            scene=_changed_max_ttl,
+        ),
     )
 
 
@@ -268,6 +279,7 @@ def _shape(dice: random.Random, theme: Theme) -> Shape:
         beat_ms=dice.choice(theme.beats_ms),
         formed=dice.random() < theme.formed,
         operators=dice.choice(theme.operators),
+        forgets=theme.forgets,
     )
 
 
@@ -436,6 +448,26 @@ def _recovering(dice: random.Random, shape: Shape) -> Iterator[Fault]:
         yield Fault(at_ms + dice.randint(0, 500), Kind.WIPE_SOME, replaced, 0, 100, wiped)
         if dice.random() < 0.5:
             yield from _interruptions(dice, shape, at_ms + 1_000, at_ms + 12_000, asks_new)
+
+
+def _changed_max_ttl(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """It is lowered, and raised again in the next round; at times that is broken off and done again. What
+    both agents see is replaced, or its clock jumps, while leases from before may still be relied upon."""
+    low_ms = shape.max_ttl_ms // 8
+    for number, (halves, at_ms, lasts_ms) in enumerate(_splits(dice, shape)):
+        to_ms = shape.max_ttl_ms if number % 2 else low_ms
+        yield from halves.cuts(at_ms, lasts_ms)
+        change_ms = at_ms + dice.randint(1_500, 2_500)
+        if dice.random() < 0.3:
+            yield Fault(at_ms, Kind.CHANGE_MAX_TTL, 0, 0, dice.randint(100, 1_500), to_ms)
+        yield Fault(change_ms, Kind.CHANGE_MAX_TTL, 0, 0, 4 * ROUND_MS, to_ms)
+        hurt_ms = change_ms + dice.randint(2_000, 2_500)
+        if shape.guarding.steps_seen_after_ms is None:
+            by_ns = dice.randint(30_000, 90_000) * MS
+            yield Fault(hurt_ms, Kind.STEP_MASTER, halves.shared, 0, 100, by_ns)
+        else:
+            for_ms = at_ms + lasts_ms - hurt_ms
+            yield Fault(hurt_ms, Kind.OLD_MACHINE, halves.shared, halves.first, for_ms)
 
 
 def _interruptions(

@@ -25,7 +25,7 @@ from tests.sim.plan import Fault, Kind, Plan, draw
 from tests.sim.shrink import shrink, story
 
 SECONDS = float(os.environ.get("LOCKD_SIM_SECONDS", "120"))
-A_FEW = range(120)
+A_FEW = range(140)
 
 
 @pytest.mark.timeout(SECONDS + 120)

@@ -53,6 +53,7 @@ _OF_AGENTS = (
 )  # fmt: skip
 """What happens also while the host of the master that a fault names stands still."""
 
+_OF_OLD_FORMAT = ("cluster", "name", "max_ttl_ms")
 _ONE_SLOT = (b"r0", b"r2953", b"r3335")
 """Resources that share a fence counter, so that they get in each other's way."""
 
@@ -70,10 +71,8 @@ class Cluster:
             Master(world, i, Clock(world, shape.drifts_ppm[i], shape.master_offs_ns[i]), shape.guarding)
             for i in range(shape.masters)
         ]
-        names = [master.name for master in self.masters]
         for master in self.masters if shape.formed else ():
-            identity = first_identity(master.name, names, shape.max_ttl_ms)
-            master.store.identify("", identity.fields, {})
+            self._introduce(master)
             master.disk_is_in_sync()
         self.agents = [self._agent(i) for i in range(shape.agents)]
         self.operators = [
@@ -100,6 +99,15 @@ class Cluster:
         self._copies: deque[list[Store]] = deque(maxlen=_COPIES)
         self._copy()
         world.after(LOOK_NS, self._look)
+
+    def _introduce(self, master: Master) -> None:
+        """It has an identity, of whatever format."""
+        shape, names = self.plan.shape, [master.name for master in self.masters]
+        identity = first_identity(master.name, names, shape.max_ttl_ms)
+        if shape.old_format:
+            master.store.set_identity({name: identity.fields[name] for name in _OF_OLD_FORMAT})
+        else:
+            master.store.identify("", identity.fields, {})
 
     def _copy(self) -> None:
         """What replicas have that lag behind by up to a second, and what backups have that are older."""
@@ -297,6 +305,8 @@ class Cluster:
         new = self.masters[old.index] = Master(
             self.world, old.index, old.clock, self.plan.shape.guarding, old.machine + 1
         )
+        if self.plan.shape.old_format:
+            self._introduce(new)
         for agent in of:
             self._lead(agent, new)
         return new

@@ -67,6 +67,8 @@ SCRIPTS = "tests/sim/script_model.py"
 WORLD = "tests/sim/world.py"
 ENTER = "lockd/guard/enter.py"
 LOSSES = "lockd/server/losses.py"
+VOTES = "lockd/core/changes/votes.py"
+UPGRADING = "lockd/core/changes/upgrading.py"
 RECOVERING = "lockd/core/changes/recovering.py"
 ACQUIRE_LUA, EXTEND_LUA, PROPOSE_LUA, RELEASE_LUA = (
     f"lockd/masters/scripts/{name}.lua" for name in ("acquire", "extend", "propose", "release")
@@ -418,12 +420,16 @@ MUTATIONS = (
         "those that are left vote while others begin anew",
         8,
         (
-            Edit(RECOVERING, "    yield from _take_votes(ground, left)\n", ""),
-            Edit(
-                RECOVERING,
-                "    return now_ns if link.blank_since_ns is None else",
-                "    return 0 if link.blank_since_ns is None else",
-            ),
+            Edit(RECOVERING, "    yield from take_votes(ground, left, blank)\n", ""),
+            Edit(VOTES, "[now_ns if since is None else since for", "[0 if since is None else since for"),
+        ),
+    ),
+    Mutation(
+        "no votes are taken before upgrading",
+        8,
+        (
+            Edit(UPGRADING, "    yield from take_votes(ground, links)\n", ""),
+            Edit(UPGRADING, "    if wait.remaining_ms:\n", "    if False:\n"),
         ),
     ),
     Mutation(
@@ -432,7 +438,7 @@ MUTATIONS = (
         (
             Edit(
                 RECOVERING,
-                "    for link in blank:\n        yield from _take_vote(ground, link, max_ttl_ms)\n",
+                "    for link in blank:\n        yield from take_vote(ground, link, max_ttl_ms)\n",
                 "",
             ),
         ),

@@ -113,6 +113,8 @@ class Shape:
     """When set, all apps ask together, as often as that, as what cron starts on many hosts does."""
     formed: bool = True
     """Whether the masters have their identities when the run begins."""
+    old_format: bool = False
+    """They are of the format that had no admission numbers, and so is who takes a master's place."""
     operators: int = 1
     forgets: float = 0.1
 
@@ -159,6 +161,7 @@ class Theme:
     guarded: bool = True
     formed: float = 0.85
     """How likely the masters have their identities when it begins. Else an operator has them formed."""
+    old_format: bool = False
     operators: tuple[int, ...] = (1,)
     forgets: float = 0.1
     """How many of the detached leases nobody gives back."""
@@ -224,6 +227,7 @@ def _scenes() -> tuple[Theme, ...]:
         Theme(masters=few, skews_ms=(600_000,), max_ttls_ms=(500,), scene=_restored),
         Theme(max_ttls_ms=(1_500, 3_000), scene=_slewed),
         Theme(masters=few, max_ttls_ms=(500, 3_000), formed=0, scene=_forming),
+        Theme(masters=few, max_ttls_ms=(500, 3_000), formed=1, old_format=True, scene=_forming),
         Theme(masters=few, max_ttls_ms=(500, 3_000), scene=_admitting),
         Theme(masters=few, max_ttls_ms=(500, 3_000), operators=(1, 2), scene=_recovering),
         Theme(
@@ -278,6 +282,7 @@ def _shape(dice: random.Random, theme: Theme) -> Shape:
         chaos_ms=dice.choice((40_000, 60_000, 80_000)),
         beat_ms=dice.choice(theme.beats_ms),
         formed=dice.random() < theme.formed,
+        old_format=theme.old_format,
         operators=dice.choice(theme.operators),
         forgets=theme.forgets,
     )
@@ -408,14 +413,16 @@ def _old_machine(dice: random.Random, shape: Shape) -> Iterator[Fault]:
 
 
 def _forming(dice: random.Random, shape: Shape) -> Iterator[Fault]:
-    """Forming is broken off, and another machine takes the place of one that has an identity already. One
-    agent still asks the old one; then two agents see different halves of the masters beside these."""
+    """Forming, or upgrading, is broken off, and another machine takes the place of one that has an identity
+    already. One agent still asks the old one; then two agents see different halves of the masters beside
+    these."""
     forms, asks_old, rest = 0, 1, range(1, shape.masters)
     here = dice.sample(rest, shape.minority)
     halves = Halves(0, asks_old, forms, here, [m for m in rest if m not in here])
     yield from (Fault(500, Kind.SLOW, m, forms, 900, 20 * MS) for m in range(shape.masters))
     looked_ms = ASK_EVERY_MS + 40
-    yield Fault(looked_ms + dice.randint(20, 20 + 40 * shape.minority), Kind.CRASH_AGENT, 0, forms, 200)
+    steps = 2 * shape.masters if shape.old_format else shape.minority
+    yield Fault(looked_ms + dice.randint(20, 20 + 40 * steps), Kind.CRASH_AGENT, 0, forms, 200)
     yield Fault(1_500, Kind.OLD_MACHINE, halves.shared, asks_old, QUIET_FROM_MS - 1_500)
     yield from _interruptions(dice, shape, 1_500, dice.randint(1_500, 5_000), forms)
     at_ms = dice.randint(2_500, 7_000)

@@ -16,7 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import hiredis
 import pytest
 import redis
 import redis.asyncio
@@ -200,13 +199,6 @@ def test_redis_py_locks_and_unlocks(
         assert client.client_id() > 0
 
 
-def test_redis_py_takes_a_url_with_a_name(cluster: Cluster, protocol: int) -> None:
-    url = f"unix://{cluster.socket}?db=0&protocol={protocol}&client_name=app"
-    with redis.Redis.from_url(url, decode_responses=True) as client:
-        assert client.client_getname() == "app"
-        client.execute_command("LOCK", "py:url", TTL_MS)
-
-
 def test_redis_py_pipelines(cluster: Cluster, protocol: int) -> None:
     with redis.Redis(unix_socket_path=str(cluster.socket), protocol=protocol) as client:
         pipeline = client.pipeline(transaction=False)
@@ -371,11 +363,3 @@ def test_ioredis_locks_and_unlocks(cluster: Cluster) -> None:
     assert said["taken"].startswith("TAKEN retry-after=")
     assert said["piped"] == [[None, "PONG"], [None, 1], [None, "x"]]
     assert "leases:0" in said["info"]
-
-
-def test_bare_hiredis_locks_and_unlocks(cluster: Cluster, protocol: int) -> None:
-    with Wire(cluster.socket, protocol) as wire:
-        wire.send_raw(hiredis.pack_command(("LOCK", "hiredis:one", TTL_MS)))
-        token = as_map(wire.reply())[b"token"]
-        wire.send_raw(hiredis.pack_command(("UNLOCK", "hiredis:one", token)))
-        assert wire.reply() == 1

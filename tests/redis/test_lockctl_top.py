@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import pty
 import re
@@ -15,7 +14,6 @@ import termios
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -146,13 +144,6 @@ def test_a_signal_ends_it_as_cleanly(terminal: Terminal, number: signal.Signals)
     assert terminal.attributes() == terminal.before
 
 
-def test_other_keys_do_nothing(terminal: Terminal) -> None:
-    mark = terminal.wait_for("Locks are available")
-    terminal.type("x \x1b[A")
-    terminal.wait_for("Locks are available", mark)
-    assert terminal.process.poll() is None
-
-
 def test_an_agent_that_restarts_is_said_and_waited_for(cluster: Cluster, terminal: Terminal) -> None:
     mark = terminal.wait_for("Locks are available")
     cluster.agent.stop()
@@ -188,24 +179,3 @@ def test_a_terminal_that_goes_away_ends_it(cluster: Cluster) -> None:
     own.wait_for("Locks are available")
     own.hang_up()
     assert own.ended() == 0
-
-
-def test_for_scripts_there_is_json(cluster: Cluster) -> None:
-    app = cluster.client()
-    app.execute_command("LOCK", "invoice:7", 30_000)
-
-    def report() -> Any:
-        done = subprocess.run(
-            [LOCKCTL, "--socket", cluster.socket, "top", "--json"], capture_output=True, text=True, check=True
-        )
-        return json.loads(done.stdout)
-
-    # What is counted by class may be a second old: whoever looked before had it counted.
-    document = eventually(
-        lambda: look if (look := report())["classes"]["invoices"]["leases"] == 1 else None,
-        10,
-        "it is counted",
-    )
-    assert document["available"]["level"] == "good"
-    assert "invoice:7" in [lease["resource"] for lease in document["leases"]]
-    assert len(document["masters"]) == 3

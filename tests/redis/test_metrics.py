@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import urllib.request
 
-import pytest
-import redis
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from lockd.config.model import CANARY
@@ -42,29 +40,6 @@ def test_the_canary_calls_an_outage_an_outage_and_sings_again_after_it(make_clus
 def silences(cluster: Cluster) -> int:
     """How often the canary said that it fell silent, less how often that it sings again."""
     return cluster.log_text().count("event=canary_failed") - cluster.log_text().count("event=canary_works")
-
-
-def test_two_agents_on_one_host_have_canaries_that_never_contend(make_cluster: MakeCluster) -> None:
-    one = make_cluster(3, **OFTEN)
-    other = one.add_agent()
-    for cluster in (one, other):
-        eventually(lambda c=cluster: c.metric("lockd_canary_seconds_count", outcome="granted") >= 5)
-        assert cluster.metric("lockd_canary_seconds_count", outcome="contended") == 0
-
-
-def test_without_a_canary_nothing_is_locked_that_no_app_asked_for(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(3)
-    client = cluster.client()
-    client.execute_command("LOCK", "a", 1_000)
-    assert cluster.metric("lockd_grants_total") == 1
-    assert cluster.metric("lockd_canary_interval_seconds") == 0
-
-
-def test_what_is_the_canary_s_no_app_may_lock(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(3)
-    with pytest.raises(redis.ResponseError, match=r"^DENIED resources that begin with 'lockd:canary:'"):
-        cluster.client().execute_command("LOCK", "lockd:canary:anything", 1_000)
-    assert cluster.client().execute_command("LOCK", "lockd:canaries", 1_000)
 
 
 def test_votes_that_come_late_or_never_are_counted_as_such(
@@ -116,30 +91,6 @@ def test_losses_say_what_the_lease_was_lost_by(make_cluster: MakeCluster) -> Non
     for master in cluster.masters[:2]:
         master.kill()
     eventually(lambda: cluster.metric("lockd_losses_total", reason="not_renewed") == 1)
-
-
-def test_refused_extends_and_unlocks_are_counted_apart_from_locks(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(3, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}], **PATIENT)
-    client = cluster.client()
-    taken = client.execute_command("LOCK", "a", 30_000)
-    nobodys = b"0" * 32
-    for words in (
-        ("EXTEND", "a", nobodys, 5_000),  # NOTHELD
-        ("UNLOCK", "never locked", nobodys),  # NOTHELD
-        ("EXTEND", "vault:1", nobodys, 5_000),  # DENIED
-    ):
-        with pytest.raises(redis.ResponseError):
-            client.execute_command(*words)
-    cluster.client().execute_command("FORCERELEASE", "a")
-    with pytest.raises(redis.ResponseError, match="EXPIRED"):
-        client.execute_command("EXTEND", "a", taken[1], 5_000)
-
-    def counted(command: str, reason: str) -> float:
-        return cluster.metric("lockd_lease_refusals_total", command=command, reason=reason)
-
-    assert [counted("extend", why) for why in ("notheld", "denied", "expired")] == [1, 1, 1]
-    assert [counted("unlock", why) for why in ("notheld", "denied", "expired")] == [1, 0, 0]
-    assert cluster.metric("lockd_refusals_total") == 0
 
 
 def test_openmetrics_is_had_for_the_asking_and_carries_the_fence_of_a_lease(

@@ -17,7 +17,6 @@ import redis
 
 from lockd.config.model import Config
 from lockd.http import server as http_server
-from lockd.http.pages import SAFETY
 from lockd.metrics.collector import Metrics
 from tests.harness.cluster import PATIENT, Cluster
 from tests.harness.waiting import eventually
@@ -86,12 +85,6 @@ def test_no_name_of_a_resource_and_nobody_who_holds_it_is_on_the_port(patient: C
         assert [page for page in pages if word in page] == []
 
 
-def test_its_headers_let_nothing_in(patient: Cluster) -> None:
-    headers, _ = page_of(patient)
-    for name, value in SAFETY:
-        assert headers[name] == value
-
-
 def test_it_says_which_master_is_down_and_when_the_quorum_is_lost(patient: Cluster) -> None:
     patient.masters[1].kill()
     page = seen(patient, "WITHOUT MARGIN: 2 of 3 masters have a vote")
@@ -120,15 +113,6 @@ def test_masters_that_vote_and_refuse_every_lock_make_no_good_news(
         master.config_set("maxmemory", "0")
         master.close()
     seen(cluster, "Locks are available: all 3 masters have a vote.")
-
-
-def test_a_lease_that_was_ended_by_force_is_not_shown_as_lost(patient: Cluster) -> None:
-    holder = patient.client(protocol=3)
-    holder.execute_command("LOCK", "invoice:9", 30_000)
-    assert patient.client().execute_command("FORCERELEASE", "invoice:9") == 3
-    page = seen(patient, "0 held, 0 waiting")
-    [cells] = re.findall(r"<td>invoices</td>.*", page)
-    assert cells.endswith('<td class="n">0</td><td class="n">1</td></tr>')
 
 
 def test_what_is_held_by_class_can_be_asked_for_over_the_socket_too(patient: Cluster) -> None:

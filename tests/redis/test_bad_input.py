@@ -262,24 +262,11 @@ def pour(wire: Wire, data: bytes, times: int) -> None:
             wire.socket.sendall(data)
 
 
-def test_announcing_much_takes_no_memory(cluster: Cluster) -> None:
-    with memory_grows_by_less_than(48 * MIB, cluster), ExitStack() as stack:
-        for _ in range(500):
-            wire = stack.enter_context(Wire(cluster.socket))
-            wire.send_raw(b"*1024\r\n$55000\r\nx")
-
-
 def test_a_million_pipelined_commands_whose_replies_are_never_read_cost_nobody_anything(
     cluster: Cluster,
 ) -> None:
     with memory_grows_by_less_than(32 * MIB, cluster), Wire(cluster.socket) as wire:
         pour(wire, request("PING") * 1_000, 1_000)
-
-
-def test_many_clients_that_never_read_are_bounded_each(cluster: Cluster) -> None:
-    with memory_grows_by_less_than(64 * MIB, cluster), ExitStack() as stack:
-        for _ in range(50):
-            pour(stack.enter_context(Wire(cluster.socket)), request("ECHO", "x" * 10_000), 12)
 
 
 @pytest.fixture
@@ -332,16 +319,6 @@ def test_a_long_pipeline_behind_a_waiting_lock_waits_with_it(connect: Callable[.
     assert holder.ask("UNLOCK", "bad:behind", token) == 1
     assert token_of(waiter.reply()) != token
     assert [waiter.reply() for _ in range(2_000)] == [b"%d" % number for number in range(2_000)]
-
-
-def test_a_pipeline_without_end_behind_a_waiting_lock_is_bounded(
-    cluster: Cluster, connect: Callable[..., Wire]
-) -> None:
-    holder = connect()
-    token_of(holder.ask("LOCK", "bad:endless", TTL_MS))
-    with memory_grows_by_less_than(32 * MIB, cluster), Wire(cluster.socket) as waiter:
-        waiter.send("LOCK", "bad:endless", TTL_MS, "WAIT", 20_000)
-        pour(waiter, request("PING") * 1_000, 1_000)
 
 
 @pytest.mark.parametrize("number", [65, 3_000])
@@ -435,14 +412,3 @@ def test_a_storm_of_locks_that_are_dropped_at_once_leaves_nothing_on_the_masters
         with Wire(cluster.socket) as gone:
             gone.send("LOCK", f"bad:dropped:{number}", 60_000)
     eventually(lambda: wire.ask("LOCKS", "bad:dropped:*") == [], 5, "none is on the masters")
-
-
-def test_busy_clients_are_fair_to_others(cluster: Cluster) -> None:
-    until_s = time.monotonic() + 1.0
-    with ExitStack() as stack:
-        wires = [stack.enter_context(Wire(cluster.socket)) for _ in range(20)]
-        while time.monotonic() < until_s:
-            for wire in wires:
-                wire.send_raw(request("ECHO", "x" * 100) * 200)
-            for wire in wires:
-                assert [wire.reply() for _ in range(200)] == [b"x" * 100] * 200

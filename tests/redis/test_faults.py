@@ -25,7 +25,6 @@ from tests.harness.cluster import Cluster, MakeCluster
 from tests.harness.masters import has_tls, running_masters, short_folder
 from tests.harness.on_masters import (
     FENCES,
-    IDENTITY,
     MINUTE_MS,
     NS_PER_MS,
     NS_PER_S,
@@ -37,7 +36,6 @@ from tests.harness.on_masters import (
     restart_under,
 )
 from tests.harness.waiting import eventually
-from tests.harness.wire import as_map
 from tests.redis.role_users import rights_of_agents
 
 
@@ -158,19 +156,6 @@ def test_a_majority_that_stands_still_for_a_while_costs_no_lease(hosts: Hosts, r
     hosts.nothing_left_of(resource + "/other")
 
 
-def test_a_release_reaches_a_master_that_was_away_when_it_is_back(hosts: Hosts, resource: str) -> None:
-    app, m1 = App(hosts.here), hosts.masters[0]
-    lease = app.lock(resource, MINUTE_MS)
-    soon_on_all(hosts, resource, lease["token"])
-    m1.kill()
-    try:
-        hosts.here.wait_voting(4)
-        assert app.ask("UNLOCK", resource, lease["token"]) == 1
-    finally:
-        m1.start()
-    hosts.nothing_left_of(resource)
-
-
 def test_connections_that_break_again_and_again_leave_nothing_behind(hosts: Hosts, resource: str) -> None:
     app = App(hosts.here)
     for turn in range(25):
@@ -221,17 +206,6 @@ def test_after_a_script_flush_everything_goes_on(hosts: Hosts, resource: str) ->
     hosts.settle()
 
 
-def test_a_release_survives_a_script_flush(hosts: Hosts, resource: str) -> None:
-    app = App(hosts.here)
-    lease = app.lock(resource, MINUTE_MS)
-    soon_on_all(hosts, resource, lease["token"])
-    for master in hosts.masters:
-        on(master, "SCRIPT", "FLUSH")
-    app.send("UNLOCK", resource, lease["token"])
-    app.reply()
-    hosts.nothing_left_of(resource)
-
-
 # Masters that are not as they should be
 
 
@@ -250,27 +224,6 @@ def test_settings_that_are_changed_while_it_runs_cost_a_master_its_vote(hosts: H
         for agent in (hosts.here, hosts.there):
             look_again(agent)
     hosts.here.wait_voting(5)
-
-
-def test_a_master_of_another_cluster_has_no_vote(hosts: Hosts) -> None:
-    stranger = hosts.here.add_agent(cluster="other")
-    eventually(lambda: set(states(stranger).values()) == {"foreign"}, what="all are foreign")
-    assert reasons(stranger)["m1"] == "it belongs to the cluster 'test', not 'other'"
-    app = App(stranger)
-    assert app.refused("LOCK", "anything", 5_000).startswith("NOQUORUM m1=foreign:")
-    assert "nothing was changed" in app.refused("FORM", "UNUSED")
-    assert on(hosts.masters[0], "HGET", IDENTITY, "cluster") == "test"
-
-
-def test_masters_whose_addresses_are_mixed_up_have_no_vote(hosts: Hosts, resource: str) -> None:
-    entries = hosts.here.config()["masters"]
-    entries[0]["address"], entries[1]["address"] = entries[1]["address"], entries[0]["address"]
-    muddled = hosts.here.add_agent(masters=entries)
-    muddled.wait_voting(3)
-    assert states(muddled) == {"m1": "misplaced", "m2": "misplaced", "m3": "up", "m4": "up", "m5": "up"}
-    assert "it is the master 'm2', not 'm1'" in reasons(muddled)["m1"]
-    lease = App(muddled).lock(resource, 5_000)
-    assert holding(hosts.masters, resource, lease["token"]) == ["m3", "m4", "m5"]
 
 
 def test_two_entries_that_lead_to_one_redis_have_one_vote(make_cluster: MakeCluster) -> None:
@@ -326,22 +279,6 @@ def test_servers_that_are_no_redis_or_say_nothing_are_down(hosts: Hosts, resourc
 
 
 # The agent
-
-
-def test_an_agent_that_was_killed_finds_its_leases_again(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(masters=3)
-    lease = App(cluster).lock("a", 30_000)
-    other = App(cluster).lock("b", 30_000, "DETACHED")
-    cluster.agent.kill()
-    cluster.agent.start()  # on the socket that the dead one left
-    cluster.wait_voting(3)
-    app = App(cluster)
-    assert app.refused("LOCK", "a", 30_000).startswith("TAKEN")
-    extended = app.ask("EXTEND", "b", other["token"], 40_000)
-    assert as_map(extended)["fence"] is None
-    assert app.ask("UNLOCK", "a", lease["token"]) == 1
-    assert app.ask("UNLOCK", "b", other["token"]) == 1
-    assert app.lock("a", 30_000)["fence"] > lease["fence"]
 
 
 def test_an_agent_that_slept_through_a_deadline_tells_its_app_and_harms_nobody(

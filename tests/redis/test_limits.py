@@ -299,48 +299,6 @@ def test_behind_a_waiting_lock_so_much_is_read_and_the_end_of_its_app_is_seen_al
     assert holder.ask("UNLOCK", "waited for", token) == 1
 
 
-def test_a_pipeline_longer_than_its_limit_is_answered_when_nothing_waits(
-    limited: Cluster, connect: Connect
-) -> None:
-    wire = connect(limited)
-    wire.send_raw(b"".join(request("ECHO", number) for number in range(2_000)))
-    assert [wire.reply() for _ in range(2_000)] == [b"%d" % number for number in range(2_000)]
-
-
-def test_what_is_not_read_is_not_answered_until_it_is(limited: Cluster, connect: Connect) -> None:
-    wire, word = connect(limited), "x" * 900
-    wire.socket.settimeout(0.3)
-    sent = 0
-    with suppress(TimeoutError):
-        while sent < 5_000:
-            wire.socket.sendall(request("ECHO", word))
-            sent += 1
-    assert 0 < sent < 5_000, "it was taken without end"
-    assert connect(limited).ask("PING") == b"PONG"
-    wire.socket.settimeout(10)
-    assert [wire.reply() for _ in range(sent)] == [word.encode()] * sent
-
-
-def test_whatever_is_kept_behind_a_lock_that_waits_behind_another_both_are_answered(
-    limited: Cluster, connect: Connect
-) -> None:
-    holder, wire, word = connect(limited, DAEMON), connect(limited, NOBODY), "x" * 1_000
-    token = token_of(holder.ask("LOCK", "limit:first", TTL_MS))
-    wire.send("LOCK", "limit:first", TTL_MS, "WAIT", 60_000)
-    wire.send("LOCK", "limit:second", TTL_MS)
-    wire.send_raw(request("ECHO", word) * 300)
-    watcher = connect(limited)
-    eventually(lambda: buffered_bytes(watcher) > LIMITS["unread_bytes"], 10, "so much is kept")
-    assert holder.ask("UNLOCK", "limit:first", token) == 1
-    assert token_of(wire.reply())
-    assert token_of(wire.reply())
-    assert [wire.reply() for _ in range(300)] == [word.encode()] * 300
-
-
-def buffered_bytes(wire: Wire) -> int:
-    return int(wire.info()["buffered_bytes"])
-
-
 def test_half_sent_requests_cost_no_time(limited: Cluster, connect: Connect) -> None:
     for _ in range(8):
         connect(limited).send_raw(request("PING") + request("ECHO", "x")[:-3])
@@ -578,15 +536,6 @@ def test_everybody_may_look_and_sees_no_whole_token_of_another(ruled: Cluster, c
         assert not isinstance(reply, hiredis.ReplyError)
         assert token not in str(reply)
     assert token not in ruled.log_text()
-
-
-def test_a_list_that_nobody_reads_is_kept_for_a_few_at_a_time(limited: Cluster, connect: Connect) -> None:
-    holder, asking = connect(limited), [connect(limited) for _ in range(8)]
-    tokens = [token_of(holder.ask("LOCK", f"list-{n}", TTL_MS)) for n in range(6)]
-    for wire in asking:
-        wire.send("LOCKS", "*", "LOCAL")
-    assert [len(wire.reply()) for wire in asking] == [6] * 8
-    assert [holder.ask("UNLOCK", f"list-{n}", token) for n, token in enumerate(tokens)] == [1] * 6
 
 
 def test_every_release_by_force_is_in_the_log(ruled: Cluster, connect: Connect) -> None:

@@ -123,32 +123,6 @@ def test_what_is_held_by_class_can_be_asked_for_over_the_socket_too(patient: Clu
     assert "class_invoices" not in client.execute_command("INFO", "all")
 
 
-def test_thousands_of_leases_neither_swell_the_page_nor_hold_up_the_loop(patient: Cluster) -> None:
-    pipeline = patient.client().pipeline(transaction=False)
-    for number in range(3_000):
-        pipeline.execute_command("LOCK", f"many:{number}", 60_000, "DETACHED")
-    pipeline.execute()
-    assert len(seen(patient, "3000 held, 0 waiting")) < 20_000
-    done = threading.Event()
-
-    def read_on() -> None:
-        while not done.is_set():
-            page_of(patient)
-
-    readers = [threading.Thread(target=read_on) for _ in range(4)]
-    for reader in readers:
-        reader.start()
-    client = patient.client()
-    for _ in range(200):  # apps are served meanwhile
-        assert client.execute_command("PING")
-    granted = as_map(client.execute_command("LOCK", "meanwhile", 30_000))
-    assert client.execute_command("UNLOCK", "meanwhile", granted["token"]) == 1
-    done.set()
-    for reader in readers:
-        reader.join()
-    assert patient.agent.running
-
-
 # In a browser
 
 

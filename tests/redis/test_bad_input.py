@@ -9,7 +9,6 @@ import random
 import re
 import resource
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -321,28 +320,6 @@ def test_a_long_pipeline_behind_a_waiting_lock_waits_with_it(connect: Callable[.
     assert [waiter.reply() for _ in range(2_000)] == [b"%d" % number for number in range(2_000)]
 
 
-@pytest.mark.parametrize("number", [65, 3_000])
-def test_a_connection_is_read_from_after_a_pipeline_of_any_size(
-    connect: Callable[..., Wire], number: int
-) -> None:
-    """It ends with a question to the masters: nothing of it is pending then, and it was held back before."""
-    held, watcher = connect(), connect()
-    leases = [
-        (name, token_of(held.ask("LOCK", name, TTL_MS))) for name in map("bad:deaf:{}".format, range(40))
-    ]
-    asked = [request("EXTEND", *leases[at % 40], TTL_MS) for at in range(number)]
-    sender = threading.Thread(target=held.socket.sendall, args=(b"".join(asked),))
-    sender.start()
-    for _ in asked:
-        token_of(held.reply())
-    sender.join()
-    assert held.ask("PING") == b"PONG"
-    held.close()
-    eventually(
-        lambda: watcher.ask("HOLDER", "bad:deaf:0") is None, 5, "its end is seen, and its locks are free"
-    )
-
-
 def test_a_pipeline_that_is_sent_before_a_reply_is_read_finishes(connect: Callable[..., Wire]) -> None:
     """As redis-py, Jedis and others do: neither side would go on, if the agent waited for its reader."""
     wire, number = connect(), 10_000
@@ -354,14 +331,6 @@ def test_a_pipeline_that_is_sent_before_a_reply_is_read_finishes(connect: Callab
     replies = [wire.reply() for _ in sent]
     assert replies.count(1) == len(leases)
     assert {kind(reply) for reply in replies if reply != 1} <= {"NOTHELD", "LIMIT"}
-
-
-def test_a_pipeline_of_locks_that_is_sent_before_a_reply_is_read_finishes(
-    connect: Callable[..., Wire],
-) -> None:
-    wire, number = connect(), 3_000
-    wire.send_raw(b"".join(request("LOCK", f"bad:locks:{at:050}", 60_000) for at in range(number)))
-    assert len({token_of(wire.reply()) for _ in range(number)}) == number
 
 
 # Many

@@ -296,39 +296,9 @@ async def test_a_master_with_one_wrong_counter_is_none_that_an_admitted_one_begi
         assert max(counters.values()) < now() + COUNTER_AHEAD_US
 
 
-async def test_times_to_live_that_a_master_makes_up_are_not_what_apps_are_told() -> None:
-    async with beside_a_bad_master() as world:
-        world.bad.lie = to_votes(lambda _: encoded([0, 86_400_000, now()]))
-        lease = await world.lock(ttl_ms=1_000)
-        assert isinstance(lease, Lease)
-        refusal = await world.lock(ttl_ms=1_000)
-        assert refusal.code == "TAKEN"
-        assert refusal.retry_after_ms <= 1_000
-
-
-def shortening(words: list[bytes], true: bytes) -> bytes:
-    """It goes on with every lease, for a millisecond."""
-    is_extension = words[:2] == [b"EVALSHA", scripts.EXTEND.digest]
-    return encoded([1, 1, now()]) if is_extension else true
-
-
 async def slowly() -> None:
     """After the bad one has answered."""
     await asyncio.sleep(0.05)
-
-
-async def test_an_extension_of_anothers_lease_lasts_as_long_as_the_others_say() -> None:
-    """A millisecond from one that answers first is no reason to refuse, or to promise no more."""
-    async with beside_a_bad_master() as world:
-        lease = await world.lock()
-        # As another agent's is: nothing is known of it here.
-        del world.locks.detached[lease.resource, lease.token]
-        world.bad.lie = shortening
-        for master in world.masters[1:]:
-            master.pace = slowly
-        extended = await world.extend(lease)
-        assert isinstance(extended, Extended), extended
-        assert extended.deadline_ns > boottime_ns() + 15_000_000_000
 
 
 @pytest.mark.parametrize("ahead_h", [11.9, 13, 23])

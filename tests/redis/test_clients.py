@@ -242,15 +242,6 @@ def test_a_lease_that_was_taken_away_is_told_at_once_and_once(shared: Cluster, c
     assert len(losses.reasons) == 1
 
 
-def test_a_check_without_a_watcher_learns_of_a_loss_too(shared: Cluster, client: AnyClient) -> None:
-    lease = client.acquire("taken", ttl=30)
-    take_away(shared, "taken")
-
-    eventually(lambda: lease.lost, 2, "the lease knows that it is lost")
-    with pytest.raises(LockLost, match="force"):
-        lease.release()
-
-
 def test_a_block_whose_lease_was_lost_raises_at_its_end(shared: Cluster, client: AnyClient) -> None:
     with pytest.raises(LockLost, match="force"), client.lock("taken"):
         take_away(shared, "taken")
@@ -359,22 +350,6 @@ def test_a_lease_whose_agent_hung_at_an_extension_was_given_up_and_says_so(
         lease.check()
     cluster.agent.resume()
     wait_until_free(new_client(cluster.socket), "hung")
-
-
-def test_what_a_killed_agent_granted_is_good_for_its_time_and_needs_no_release(
-    cluster: Cluster, new_client: NewClient
-) -> None:
-    losses = Losses()
-    client = new_client(cluster.socket)
-    extended, ended = client.acquire("extended", ttl=10, on_lost=losses), client.acquire("ended", ttl=10)
-    cluster.agent.kill()
-    with pytest.raises(AgentUnreachable):
-        extended.extend(10)
-
-    losses.wait(1)
-    extended.check()
-    assert extended.release() is False
-    assert ended.release() is False
 
 
 def test_a_release_that_a_hanging_agent_does_not_answer_is_no_loss_of_what_was_done(

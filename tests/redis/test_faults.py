@@ -556,19 +556,19 @@ def certificates(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_masters_with_tls(make_cluster: MakeCluster, server_binary: Path, certificates: Path) -> None:
-    if not has_tls(server_binary):
-        pytest.skip(f"{server_binary} was built without TLS")
+def with_tls(master: LocalMaster, certificates: Path) -> None:
+    if not has_tls(master.binary):
+        pytest.skip(f"{master.binary} was built without TLS")
+    files = {"ca-cert": "ca.pem", "cert": "masters.pem", "key": "masters.key"}
+    master.settings |= {"port": "0", "tls-port": str(master.port)}
+    master.settings |= {f"tls-{what}-file": str(certificates / name) for what, name in files.items()}
+    master.restart()
+
+
+def test_masters_with_tls(make_cluster: MakeCluster, certificates: Path) -> None:
     cluster = make_cluster(masters=3, start=False, timeouts={"connect_ms": 500})
     for master in cluster.masters:
-        master.settings |= {
-            "port": "0",
-            "tls-port": str(master.port),
-            "tls-ca-cert-file": str(certificates / "ca.pem"),
-            "tls-cert-file": str(certificates / "masters.pem"),
-            "tls-key-file": str(certificates / "masters.key"),
-        }
-        master.restart()
+        with_tls(master, certificates)
     own = {"cert_file": str(certificates / "agent.pem"), "key_file": str(certificates / "agent.key")}
     good = {"ca_file": str(certificates / "ca.pem"), **own}
     cluster.write_config(tls=good)
@@ -591,20 +591,10 @@ def test_masters_with_tls(make_cluster: MakeCluster, server_binary: Path, certif
 
 
 def test_an_agent_without_tls_gets_nothing_from_masters_with_it(
-    make_cluster: MakeCluster, server_binary: Path, certificates: Path
+    make_cluster: MakeCluster, certificates: Path
 ) -> None:
-    if not has_tls(server_binary):
-        pytest.skip(f"{server_binary} was built without TLS")
     cluster = make_cluster(masters=1, start=False, timeouts={"connect_ms": 300})
-    [master] = cluster.masters
-    master.settings |= {
-        "port": "0",
-        "tls-port": str(master.port),
-        "tls-ca-cert-file": str(certificates / "ca.pem"),
-        "tls-cert-file": str(certificates / "masters.pem"),
-        "tls-key-file": str(certificates / "masters.key"),
-    }
-    master.restart()
+    with_tls(cluster.masters[0], certificates)
     cluster.agent.start()
     eventually(lambda: states(cluster)["m1"] == "down", what="it is down")
     without_certificate = cluster.add_agent(tls={"ca_file": str(certificates / "ca.pem")})

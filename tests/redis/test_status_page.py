@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import threading
 import urllib.request
 from collections.abc import Callable
-from contextlib import closing
 from email.message import Message
 from pathlib import Path
 
@@ -17,11 +15,12 @@ import redis
 
 from lockd.config.model import Config
 from lockd.http import server as http_server
+from lockd.http.status_page import REFRESH_S
 from lockd.metrics.collector import Metrics
 from tests.harness.cluster import PATIENT, Cluster
 from tests.harness.waiting import eventually
 from tests.harness.wire import as_map
-from tests.redis.browser import find_chromium, staying, visit
+from tests.redis.browser import find_chromium, visit
 
 HOSTILE = b"<script>document.title='taken over'</script>"
 
@@ -59,6 +58,7 @@ def test_it_shows_masters_classes_leases_and_waiters(patient: Cluster) -> None:
     page = seen(patient, "2 held, 1 waiting", "Locks are available", "Locks are safe", "lockctl top")
     client.close()
     waiting.join()
+    assert f'http-equiv="refresh" content="{REFRESH_S}"' in page
     for master in patient.masters:
         assert master.address in page
     assert '<td>invoices</td><td class="n">1</td><td class="n">1</td>' in page
@@ -147,50 +147,3 @@ def test_a_browser_refuses_whatever_script_would_get_into_it(tmp_path: Path) -> 
     server.stop()
     assert "<title>as it was</title>" in document
     assert len([line for line in complaints if "Content Security Policy" in line]) == 2  # script and style
-
-
-def test_the_browser_looks_again_by_itself(patient: Cluster, tmp_path: Path) -> None:
-    find_chromium()
-    with Relay(patient.metrics_port) as relay, staying(f"http://127.0.0.1:{relay.port}/", tmp_path / "home"):
-        eventually(lambda: relay.pages >= 3, 60, "the page was asked for three times")
-
-
-class Relay:
-    """Passes connections on to a port, and counts those that ask for the page."""
-
-    def __init__(self, target: int) -> None:
-        self.pages = 0
-        self._target = target
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listening.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-
-    def __enter__(self) -> Relay:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self._thread.join()
-
-    def _serve(self) -> None:
-        while True:
-            try:
-                reader, _ = self._listening.accept()
-            except OSError:
-                return
-            with closing(reader):
-                self._pass_on(reader)
-
-    def _pass_on(self, reader: socket.socket) -> None:
-        reader.settimeout(1)
-        try:
-            asked = reader.recv(65_536)
-            self.pages += asked.startswith(b"GET / ")
-            with socket.create_connection(("127.0.0.1", self._target), timeout=10) as agent:
-                agent.sendall(asked)
-                while some := agent.recv(65_536):
-                    reader.sendall(some)
-        except OSError:
-            """The browser keeps connections in reserve, and drops them."""

@@ -208,32 +208,6 @@ def test_a_loss_is_an_error_on_the_next_command_of_resp2_which_is_not_run(wire: 
     assert resp2.ask("PING") == b"PONG"
 
 
-def test_a_loss_that_was_told_where_its_lease_was_named_is_told_on_no_other_connection_of_the_process(
-    connect: Callable[..., Wire], other: Wire
-) -> None:
-    its_own, another = connect(2), connect(2)
-    token = lock(its_own, "wire:once", "NOTIFY")[b"token"]
-    other.ask("FORCERELEASE", "wire:once")
-    assert kind(another.ask("EXTEND", "wire:once", token, TTL_MS)) == "EXPIRED"
-    assert its_own.ask("PING") == b"PONG"
-
-
-def test_a_loss_is_told_on_its_own_connection_while_the_reply_that_says_it_waits_on_another(
-    connect: Callable[..., Wire], other: Wire
-) -> None:
-    its_own, another = connect(2), connect(2)
-    busy = lock(other, "wire:busy")[b"token"]
-    token = lock(its_own, "wire:waits", "NOTIFY")[b"token"]
-    other.ask("FORCERELEASE", "wire:waits")
-    another.send("LOCK", "wire:busy", TTL_MS, "WAIT", 60_000)
-    another.send("EXTEND", "wire:waits", token, TTL_MS)
-    assert other.ask("PING") == b"PONG"
-    assert kind(its_own.ask("PING")) == "EXPIRED"
-    assert other.ask("UNLOCK", "wire:busy", busy) == 1
-    assert another.reply()
-    assert kind(another.reply()) == "EXPIRED"
-
-
 def test_without_notify_nobody_is_told_who_does_not_name_the_lease(
     connect: Callable[..., Wire], other: Wire, protocol: int
 ) -> None:
@@ -293,16 +267,6 @@ def test_renewals_are_pushed_with_notify_in_resp3_and_nowhere_else(connect: Call
     assert not quiet.pushes
 
 
-def test_a_loss_to_be_told_lets_nothing_in_a_multi_run(connect: Callable[..., Wire], other: Wire) -> None:
-    wire = connect(2)
-    lock(wire, "wire:multi:lost", "NOTIFY")
-    other.ask("FORCERELEASE", "wire:multi:lost")
-    replies = [wire.ask(*words) for words in (("MULTI",), ("LOCK", "wire:multi", TTL_MS), ("EXEC",))]
-    assert "there is no MULTI" in str(replies[0])
-    assert kind(replies[2]) == "EXECABORT"
-    assert other.ask("HOLDER", "wire:multi") is None
-
-
 # Looking, and operators
 
 
@@ -360,20 +324,17 @@ def test_masters_says_how_each_is(wire: Wire) -> None:
         assert type(entry[b"rtt_us"]) is type(entry[b"clock_offset_us"]) is int
 
 
-def test_forcerelease_says_on_how_many_masters_it_was_deleted(wire: Wire, other: Wire) -> None:
-    lock(other, "wire:force", "DETACHED")
+def test_forcerelease_says_on_how_many_masters_and_spares_another_holder_than_the_one_meant(
+    wire: Wire, other: Wire
+) -> None:
+    token = lock(other, "wire:force")[b"token"]
     eventually(
         lambda: as_map(wire.ask("HOLDER", "wire:force"))[b"masters"] == MASTERS, 5, "it is on all masters"
     )
-    assert wire.ask("FORCERELEASE", "wire:force") == MASTERS
+    assert kind(wire.ask("FORCERELEASE", "wire:force", "HOLDER", "0" * 8)) == "NOTHELD"
+    assert wire.ask("FORCERELEASE", "wire:force", "HOLDER", token[:8]) == MASTERS
+    assert kind(other.ask("UNLOCK", "wire:force", token)) == "EXPIRED"
     assert kind(wire.ask("FORCERELEASE", "wire:force")) == "NOTHELD"
-
-
-def test_forcerelease_spares_another_holder_than_the_one_that_was_meant(wire: Wire, other: Wire) -> None:
-    token = lock(other, "wire:meant")[b"token"]
-    assert kind(wire.ask("FORCERELEASE", "wire:meant", "HOLDER", "0" * 8)) == "NOTHELD"
-    assert wire.ask("FORCERELEASE", "wire:meant", "HOLDER", token[:8]) > 0
-    assert kind(other.ask("UNLOCK", "wire:meant", token)) == "EXPIRED"
 
 
 def test_info_is_text_as_of_redis(wire: Wire) -> None:

@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+import redis
 
 from lockd import (
     AgentUnreachable,
@@ -33,6 +34,7 @@ from tests.harness.clients import KINDS, AnyClient, Losses, free, take_away, wai
 from tests.harness.cluster import Cluster
 from tests.harness.users import by_another_user, in_child
 from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 
 PROJECT = Path(__file__).parents[2]
 
@@ -52,6 +54,22 @@ def new_client(kind: str) -> Iterator[NewClient]:
     """`new_client(socket, **options)`: closed after the test."""
     with ExitStack() as stack:
         yield lambda *where, **options: stack.enter_context(KINDS[kind](*where, **options))
+
+
+@pytest.fixture
+def cluster(shared: Cluster) -> Iterator[Cluster]:
+    """The same one, to be hurt: it is well again afterwards."""
+    yield shared
+    for process in (*shared.masters, shared.agent):
+        if process.running:
+            process.resume()
+        else:
+            process.start()
+    shared.wait_voting(5)
+    with shared.client() as operator:
+        for row in operator.execute_command("LOCKS"):
+            with suppress(redis.ResponseError):  # it may run out meanwhile
+                operator.execute_command("FORCERELEASE", as_map(row)["resource"])
 
 
 @pytest.fixture

@@ -444,15 +444,14 @@ def _held_ms(agent: Cluster, resource: str) -> int:
 # nobody else does. Each word is used: a test below counts.
 RIGHTS = rights_of_agents("7.0.15").replace("%R~", "~") + " +script|load"
 COMMANDS = [word.removeprefix("+") for word in RIGHTS.split() if word.startswith("+")]
-ACL = "on >{password} " + RIGHTS
+USER = {"user lockd": "on >let-me-in " + RIGHTS}
 
 
 def test_the_least_that_a_user_must_be_allowed_on_a_master_is_enough(
     make_cluster: MakeCluster, any_server: Path
 ) -> None:
-    user = {"user lockd": ACL.format(password="let-me-in")}
     auth = {"username": "lockd", "password": "let-me-in"}
-    cluster = make_cluster(masters=1, server=any_server, master_settings=user, auth=auth)
+    cluster = make_cluster(masters=1, server=any_server, master_settings=USER, auth=auth)
     [master] = cluster.masters
     with redis.Redis(LOOPBACK, master.port) as link, link.pipeline(transaction=True) as at_once:
         at_once.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -479,9 +478,8 @@ def test_a_wrong_password_is_told_and_a_right_one_is_taken_without_a_restart(
 ) -> None:
     secret = tmp_path / "password"
     secret.write_text("open-sesame\n")
-    user = {"user lockd": ACL.format(password="let-me-in")}
     auth = {"username": "lockd", "password_file": str(secret)}
-    cluster = make_cluster(masters=3, form=False, master_settings=user, auth=auth)
+    cluster = make_cluster(masters=3, form=False, master_settings=USER, auth=auth)
     eventually(lambda: all("WRONGPASS" in why for why in reasons(cluster).values()), what="it is told")
     assert set(states(cluster).values()) == {"down"}
     assert "WRONGPASS" in App(cluster).refused("LOCK", "a", 5_000)
@@ -497,9 +495,8 @@ def test_a_password_file_that_is_away_for_a_while_costs_no_master_for_ever(
 ) -> None:
     secret = tmp_path / "password"
     secret.write_text("let-me-in\n")
-    user = {"user lockd": ACL.format(password="let-me-in")}
     auth = {"username": "lockd", "password_file": str(secret)}
-    cluster = make_cluster(masters=3, master_settings=user, auth=auth)
+    cluster = make_cluster(masters=3, master_settings=USER, auth=auth)
     secret.rename(tmp_path / "away")
     cut_connections(cluster.masters[:1])
     cluster.wait_voting(2)
@@ -509,7 +506,7 @@ def test_a_password_file_that_is_away_for_a_while_costs_no_master_for_ever(
 
 
 def test_a_user_who_may_not_do_enough_is_told_what_is_missing(make_cluster: MakeCluster) -> None:
-    user = {"user lockd": ACL.format(password="let-me-in").replace(" +time", "")}
+    user = {"user lockd": USER["user lockd"].replace(" +time", "")}
     auth = {"username": "lockd", "password": "let-me-in"}
     cluster = make_cluster(masters=1, form=False, master_settings=user, auth=auth)
     why = eventually(lambda: _reason_with(cluster, "NOPERM"), what="it is told")

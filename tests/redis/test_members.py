@@ -150,18 +150,6 @@ def test_nobody_is_refused_while_a_master_is_admitted(make_cluster: MakeCluster)
     assert set(members_of(*cluster.masters)) == {"m1:1 m2:1 m3:2 m4:1 m5:1"}
 
 
-def test_admitting_waits_from_when_the_others_know_of_it_however_long_it_was_blank(formed: Cluster) -> None:
-    """An old machine may have voted until then."""
-    m3 = formed.masters[2]
-    wipe(m3)
-    look_again(formed)
-    time.sleep(SETTLED_MS / 1_000)  # it is blank for longer than that, and nobody admits it
-    waiting = admit(formed, "m3")
-    assert waiting["status"] == "waiting"
-    assert waiting["remaining_ms"] > SETTLED_MS - 1_000
-    admitted(formed, "m3")
-
-
 # Away
 
 

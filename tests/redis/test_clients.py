@@ -516,6 +516,7 @@ def test_a_forked_child_locks_through_connections_of_its_own(client: AnyClient) 
                 lease.check()
             short = client.acquire("short", ttl=0.5, max_hold=0.5, on_lost=losses)
             losses.wait()
+            eventually(lambda: short.lost, 2, "the lease is lost")
             with pytest.raises(LockLost):
                 short.release()
 

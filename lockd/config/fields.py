@@ -13,9 +13,9 @@ from pydantic_core import PydanticCustomError
 
 from lockd.config.addresses import HIGHEST_PORT, split_address
 from lockd.config.problems import describe_value, refuse
+from lockd.config.socket import DEFAULT_SOCKET, SOCKET_PATH_BYTES
 
 DAY_MS = 86_400_000
-SOCKET_PATH_BYTES = 107  # sun_path holds 108 with its final NUL
 
 
 def whole(default: int | None, low: int = 1, high: int = 1_000_000_000) -> Any:
@@ -80,7 +80,7 @@ def _socket_path(path: Path) -> Path:
     if not path.is_absolute():  # started by systemd, the agent would make it in the root folder
         raise refuse(
             f"is {describe_value(str(path))}, which depends on the folder that lockd is started in",
-            'write the whole path, as "/run/lockd/lockd.sock"',
+            f'write the whole path, as "{DEFAULT_SOCKET}"',
         )
     if (size := len(os.fsencode(path))) > SOCKET_PATH_BYTES:
         raise refuse(f"is {size} bytes long", f"write a path of at most {SOCKET_PATH_BYTES} bytes")

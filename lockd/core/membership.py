@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from lockd.core.fences import SLOTS
 from lockd.core.identities import FORMAT, Identity, agree, voting_together
-from lockd.core.validity import settle_ns
+from lockd.core.validity import NS_PER_MS, settle_ns
 
 
 class State(StrEnum):
@@ -262,7 +262,7 @@ def wait_for_blank(blank_since_ns: Sequence[int], max_ttl_ms: int, now_ns: int) 
     over (rule 8)."""
     total_ns = settle_ns(max_ttl_ms)
     remaining_ns = max(since + total_ns for since in blank_since_ns) - now_ns
-    return Wait(max(0, -(-remaining_ns // 1_000_000)), total_ns // 1_000_000)
+    return Wait(max(0, -(-remaining_ns // NS_PER_MS)), total_ns // NS_PER_MS)
 
 
 class TooFewReadings(Exception):

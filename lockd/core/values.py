@@ -47,6 +47,11 @@ class Terms(Protocol):
     value: bytes
 
 
+def quorum_of(masters: int) -> int:
+    """The least number of which any two sets share a master."""
+    return masters // 2 + 1
+
+
 @dataclass(frozen=True, slots=True)
 class RedlockParameters:
     """The numbers core works with. All in ms."""
@@ -59,7 +64,7 @@ class RedlockParameters:
 
     @property
     def quorum(self) -> int:
-        return self.masters // 2 + 1
+        return quorum_of(self.masters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,7 @@ from lockd.clock import boottime_ns
 from lockd.core.errors import ErrorWord
 from lockd.core.slewing import MOST_PPM
 from lockd.core.validity import NS_PER_MS
+from lockd.core.values import quorum_of
 from lockd.lockctl.errors import Refused, Unreachable
 
 SLOW_PING_US = 100_000
@@ -303,7 +304,7 @@ def check_configuration(configured: ConfigFile | None, agent: AgentAnswer) -> li
 
 def check_quorum(masters: Sequence[MasterRow]) -> list[Finding]:
     """How many votes are there, and how many of them can be lost?"""
-    votes, quorum = sum(master.vote for master in masters), len(masters) // 2 + 1
+    votes, quorum = sum(master.vote for master in masters), quorum_of(len(masters))
     what = f"{votes} of {len(masters)} masters have a vote, {quorum} are needed"
     if votes < quorum:
         then = "no lock is granted on this host: bring masters back, see below"
@@ -352,7 +353,7 @@ def _way_for_blank(masters: Sequence[MasterRow]) -> str:
     blank = sum(master.state == "blank" for master in masters)
     if blank == len(masters):
         return "lockctl cluster init"
-    if blank > len(masters) - (len(masters) // 2 + 1):
+    if blank > len(masters) - quorum_of(len(masters)):
         return "lockctl cluster recover: too many lost their data to admit them, see LockMajorityWiped.md"
     return "lockctl master admit {name}"
 

@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import click
 
 from lockd import __version__
+from lockd.config.socket import DEFAULT_SOCKET
 from lockd.lockctl.agent import AgentClient
 from lockd.lockctl.change import cluster, force_release, master
 from lockd.lockctl.errors import CannotExecute, Lost, Refused, Unreachable
@@ -21,8 +22,6 @@ from lockd.lockctl.failures import ExitStatus, report
 from lockd.lockctl.locks import extend, lock, run_command, unlock
 from lockd.lockctl.top import top
 from lockd.lockctl.view import doctor, holder, locks, masters, ping
-
-DEFAULT_SOCKET = "/run/lockd/lockd.sock"
 
 _STATUSES = """\b
 Exit status:

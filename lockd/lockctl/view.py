@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from lockd.core.values import quorum_of
 from lockd.lockctl.agent import AgentClient, Row
 from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.printing import (
@@ -111,7 +112,7 @@ def masters(agent: AgentClient, as_json: bool) -> None:
         print_json(rows)
         return
     print_table(_MASTER_COLUMNS, rows)
-    votes, quorum = sum(row["vote"] for row in rows), len(rows) // 2 + 1
+    votes, quorum = sum(row["vote"] for row in rows), quorum_of(len(rows))
     click.echo(f"{votes} of {len(rows)} have a vote, {quorum} are needed", err=True)
 
 

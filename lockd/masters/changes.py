@@ -28,6 +28,7 @@ from lockd.core.changes.steps import (
 )
 from lockd.core.fences import SLOTS
 from lockd.core.membership import State
+from lockd.core.validity import NS_PER_MS
 from lockd.masters import replies, scripts
 from lockd.masters.aside import Credentials, ask_as
 from lockd.masters.failures import MasterError
@@ -56,7 +57,7 @@ async def carry_out(
 
 def ground_of(fleet: Fleet) -> Ground:
     config = fleet.config
-    patience_ns = config.timeouts.dead_ms * 1_000_000
+    patience_ns = config.timeouts.dead_ms * NS_PER_MS
     return Ground(fleet, config.max_ttl_ms, patience_ns, boottime_ns, lambda: secrets.token_hex(16))
 
 

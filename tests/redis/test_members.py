@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,11 +14,13 @@ import pytest
 from lockd.clock import boottime_ns
 from lockd.core.fences import CLOCKS_APART_US, SLOTS, slot_of
 from lockd.dev.processes import LOOPBACK, LocalMaster, free_ports
-from tests.redis.masters import Cluster, eventually
-from tests.redis.test_formation import (
-    FENCES,
-    IDENTITY,
+from tests.harness.app import App, look_again
+from tests.harness.cluster import Cluster, MakeCluster
+from tests.harness.on_masters import FENCES, IDENTITY, NS_PER_MS, holding, on
+from tests.harness.waiting import eventually
+from tests.redis.identities import (
     MAX_TTL_MS,
+    SETTLED_MS,
     admit,
     form,
     have_identity,
@@ -26,10 +28,6 @@ from tests.redis.test_formation import (
     identity_on,
     state_of,
 )
-from tests.redis.test_rules import NS_PER_MS, App, holding, look_again, on
-
-MakeCluster = Callable[..., Cluster]
-SETTLED_MS = 2_010  # max_ttl x 1.01 + 1 s
 
 
 @pytest.fixture
@@ -423,13 +421,24 @@ def test_identities_of_an_earlier_format_are_told_apart_and_brought_up_to_date(f
     assert lease["fence"] > 0
 
 
-def test_an_upgrade_that_was_interrupted_goes_on_with_the_same_cluster(formed: Cluster) -> None:
+def test_an_upgrade_that_was_interrupted_is_begun_again(formed: Cluster) -> None:
+    """With another id: one that was upgraded may be another machine than the one in whose place it is."""
     in_old_format(*formed.masters[2:])
     look_again(formed)
     before = identity_on(formed.masters[0])
-    assert form(formed, "UPGRADE")["status"] == "upgraded"
+    assert form(formed, "UPGRADE")["status"] == "waiting"
+    eventually(
+        lambda: form(formed, "UPGRADE")["status"] == "upgraded", 15, "those that may have voted are silent"
+    )
     formed.wait_voting(5)
-    assert {identity_on(master).cluster_id for master in formed.masters} == {before.cluster_id}
+    [cluster_id] = {identity_on(master).cluster_id for master in formed.masters}
+    assert cluster_id != before.cluster_id
+
+
+def test_where_a_quorum_is_upgraded_the_others_are_admitted(formed: Cluster) -> None:
+    in_old_format(*formed.masters[3:])
+    look_again(formed)
+    assert "wipe the others (m4, m5), and admit them" in App(formed).refused("FORM", "UPGRADE")
 
 
 def test_an_identity_of_a_later_format_is_left_alone(formed: Cluster) -> None:

@@ -14,7 +14,7 @@ from lockd.client.errors import LockdError, error_from
 from lockd.core.errors import ErrorWord, Kind, Of
 from lockd.lockctl.errors import Refused
 from lockd.lockctl.failures import ExitStatus, report
-from lockd.metrics.counts import CONTENDED, REJECTED, UNAVAILABLE, outcome_of
+from lockd.metrics.leases import CONTENDED, REJECTED, UNAVAILABLE, outcome_of
 
 ROOT = Path(__file__).parents[2]
 OF_REDIS = {"NOPROTO"}
@@ -37,14 +37,6 @@ def test_every_error_that_the_server_writes_out_begins_with_one_of_them() -> Non
     for path in (ROOT / "lockd" / "server").rglob("*.py"):
         for text in said_by(ast.parse(path.read_text())):
             assert text.partition(" ")[0] in {*ErrorWord, *OF_REDIS}, f"{path}: {text}"
-
-
-def test_the_readmes_table_has_all_of_them_and_no_other() -> None:
-    table = re.search(
-        r"^\| error \| .*\n\|---\|---\|---\|\n((?:\|.*\n)+)", (ROOT / "README.md").read_text(), re.M
-    )
-    assert table is not None
-    assert sorted(re.findall(r"^\| `([A-Z]+) ", table[1], re.M)) == sorted(ErrorWord)
 
 
 @pytest.mark.parametrize("word", ErrorWord)
@@ -80,3 +72,10 @@ def test_the_rules_of_alerts_ask_for_whole_kinds() -> None:
         r'lockd_refusals_total\{[^}]*(reason=~"[^"]*")', (ROOT / "alerts/lockd.rules.yml").read_text()
     )
     assert set(asked) == {queries.CONTENDED, queries.UNAVAILABLE, queries.ANSWERED}
+
+
+def test_the_rules_of_alerts_ask_for_losses_that_nobody_meant() -> None:
+    asked = re.findall(
+        r'lockd_losses_total\{[^}]*(reason=~"[^"]*")', (ROOT / "alerts/lockd.alerts.yml").read_text()
+    )
+    assert set(asked) == {queries.LOST}

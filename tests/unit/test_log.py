@@ -21,21 +21,12 @@ from lockd.config.model import Config
 from lockd.core.membership import State
 from lockd.server.agent import serve
 from lockd.server.log import BURST, INTERVAL_NS, OF_ALL_USERS, USERS_MOST, VALUE_CHARS, EventLog, logfmt_value
-
-
-class Clock:
-    """A clock that stands still until it is moved."""
-
-    def __init__(self) -> None:
-        self.ns = 10**18
-
-    def __call__(self) -> int:
-        return self.ns
+from tests.harness.clocks import Clock
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(10**18)
 
 
 @pytest.fixture
@@ -135,7 +126,7 @@ def test_a_burst_is_cut_off_and_the_next_line_says_how_many_were_left_out(
     for n in range(BURST + 5):
         log.warning("lease_lost", n=n)
     assert len(without_ts(out)) == BURST
-    clock.ns += INTERVAL_NS
+    clock.now_ns += INTERVAL_NS
     log.warning("lease_lost", n="last")
     assert without_ts(out)[BURST:] == ["level=warning event=lease_lost n=last suppressed=5"]
 
@@ -146,7 +137,7 @@ def test_after_the_burst_ten_lines_a_second_get_through(
     for _ in range(BURST):
         log.info("e")
     for _ in range(1_000):
-        clock.ns += 1_000_000
+        clock.now_ns += 1_000_000
         log.info("e")
     assert len(without_ts(out)) == BURST + 10
 
@@ -182,7 +173,7 @@ def test_a_flood_under_ten_thousand_names_is_bounded_in_lines_and_in_memory(
     assert without_ts(out)[-1] == (
         f"level=warning event=limit users={USERS_MOST + 1} suppressed={30_000 - BURST * OF_ALL_USERS}"
     )
-    clock.ns += 100 * BURST * INTERVAL_NS
+    clock.now_ns += 100 * BURST * INTERVAL_NS
     log.warning("limit", uid=7)
     assert without_ts(out)[-1] == "level=warning event=limit uid=7"
 

@@ -12,12 +12,9 @@ import pytest
 from lockd.server.resp import replies, requests
 from lockd.server.resp.replies import ReplySet, SimpleString
 from lockd.server.resp.requests import ExactParser, ProtocolError, RequestParser
+from tests.harness.wire import request
 
 LIMIT = 65_536
-
-
-def request(*words: bytes) -> bytes:
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
 
 
 def drain(parser: ExactParser) -> list[list[bytes]]:

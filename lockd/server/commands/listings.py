@@ -14,7 +14,7 @@ from lockd.core.validity import NS_PER_MS
 from lockd.masters import survey
 from lockd.masters.fleet import Fleet
 from lockd.server.canary import RESERVED
-from lockd.server.commands.arguments import BadRequest, Misused, resource_in
+from lockd.server.commands.arguments import BadRequest, Misused
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
 from lockd.server.commands.readings import Readings
 from lockd.server.peer import Peer
@@ -61,7 +61,7 @@ class Listings:
         )
     )
     def _ask_holder(self, session: Session, words: list[bytes]) -> None:
-        session.later(partial(self.holder, session, resource_in(session, words[1])))
+        session.later(partial(self.holder, session, words[1]))
 
     @COMMANDS(
         Command(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from lockd.guard import __main__ as head
 from lockd.guard.cli import main
 from lockd.guard.config import Config, read_config
-from lockd.guard.delay import NS_PER_S
+from lockd.guard.delay import NS_PER_MS, NS_PER_S, quarantine_ns
 from lockd.guard.enter import enter
 from lockd.guard.errors import EXIT_REFUSED, GuardError
 from lockd.guard.guard import Guard
@@ -138,6 +139,26 @@ def test_the_status_is_an_exit_status_too(
     leave(guard)
     assert main(["status", "--config", str(config)]) == 4
     assert "unclean stop: killed by SIGKILL" in capsys.readouterr().out
+
+
+def test_it_shows_playbooks_what_it_goes_by(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "--json", "--config", str(config)]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["max_ttl_ms"], shown["leases_over_ms"], shown["textfile"]) == (60_000, 61_600, None)
+    assert main(["show", "--config", str(config)]) == 0
+    assert "max_ttl_ms = 60000\n" in capsys.readouterr().out
+
+
+def test_a_playbook_asks_what_it_shows_and_reckons_alike_where_there_is_no_guard_yet() -> None:
+    ansible = Path(__file__).parents[3] / "ansible"
+    told = re.findall(r"from_json\)\.(\w+)", (ansible / "change_max_ttl.yml").read_text())
+    assert set(told) == {"max_ttl_ms", "leases_over_ms"}
+    role = (ansible / "roles/restart_guard/vars/main.yml").read_text()
+    [formula] = re.findall(
+        r'^restart_guard_quarantine_ms: "{{ restart_guard_max_ttl_ms \| int (.*) }}"$', role, re.M
+    )
+    assert formula == "* 1.01 + 1000"
+    assert quarantine_ns(60_000) == (60_000 * 1.01 + 1000) * NS_PER_MS
 
 
 # Configuration

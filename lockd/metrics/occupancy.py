@@ -7,25 +7,29 @@ is kept for a while, so that those who ask all the time don't have them walked a
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from prometheus_client.core import Metric
 
 from lockd.core.leases import Lease, Standing
+from lockd.core.queues import Queue
 from lockd.core.validity import NS_PER_MS
-
-if TYPE_CHECKING:
-    from lockd.core.queues import Queue
+from lockd.metrics.families import Measured, gauge
 
 V = TypeVar("V")
 
 KEPT_NS = 1_000_000_000
 _BITE = 200
+REST_S = 50e-6
+"""Between two bites of another thread than the event loop's: enough for the loop to wake up."""
 
 
 @dataclass
-class ClassCensus:
+class ClassOccupancy:
     """One class at this instant. `oldest_wait_ns`: how long the one that waits longest has waited."""
 
     leases: int = 0
@@ -35,11 +39,11 @@ class ClassCensus:
     on_fewer: int = 0
 
 
-class Census:
+class Occupancy:
     """Counts in `by_class`, and over all classes."""
 
     def __init__(self, labels: Iterable[str], masters: int, timeout_ms: int) -> None:
-        self.by_class = {label: ClassCensus() for label in labels}
+        self.by_class = {label: ClassOccupancy() for label in labels}
         self.on_masters = [0] * (masters + 1)
         """Held leases, by how many masters have confirmed them."""
         self._all_masters = masters
@@ -57,9 +61,9 @@ class Census:
                 yield
 
     @property
-    def total(self) -> ClassCensus:
+    def total(self) -> ClassOccupancy:
         everyone = list(self.by_class.values())
-        return ClassCensus(
+        return ClassOccupancy(
             sum(of.leases for of in everyone),
             sum(of.waiters for of in everyone),
             max((of.oldest_wait_ns for of in everyone), default=0),
@@ -99,12 +103,23 @@ class Held(Protocol):
     def queues(self) -> Mapping[bytes, Queue]: ...
     @property
     def detached(self) -> Mapping[Any, Lease]: ...
+    @property
+    def draining(self) -> bool: ...
 
 
-class Counted:
-    """A census of what is held now, or of KEPT_NS ago at most."""
+class _Nothing:
+    queues: Mapping[bytes, Queue] = {}
+    detached: Mapping[Any, Lease] = {}
+    draining = False
 
-    def __init__(self, new: Callable[[], Census], held: Held, now_ns: Callable[[], int]) -> None:
+
+NOTHING = _Nothing()
+
+
+class RecentOccupancy:
+    """What is held now, or was KEPT_NS ago at most."""
+
+    def __init__(self, new: Callable[[], Occupancy], held: Held, now_ns: Callable[[], int]) -> None:
         self._new = new
         self._held = held
         self._now_ns = now_ns
@@ -112,7 +127,7 @@ class Counted:
         self._good_until_ns = -1
 
     @property
-    def last(self) -> Census:
+    def last(self) -> Occupancy:
         """The last one that was completed; an empty one at first."""
         return self._last
 
@@ -121,9 +136,46 @@ class Counted:
         begun_ns = self._now_ns()
         if begun_ns < self._good_until_ns:
             return
-        census = self._new()
-        yield from census.steps(self._held.queues, self._held.detached, begun_ns)
-        self._last, self._good_until_ns = census, begun_ns + KEPT_NS
+        occupancy = self._new()
+        yield from occupancy.steps(self._held.queues, self._held.detached, begun_ns)
+        self._last, self._good_until_ns = occupancy, begun_ns + KEPT_NS
+
+    def rested(self) -> Occupancy:
+        """Counted from another thread than the loop's."""
+        for _ in self.steps():
+            time.sleep(REST_S)
+        return self.last
+
+    def collect(self) -> Iterator[Metric]:
+        return OccupancyMetrics(self.rested(), self._held.draining).collect()
+
+
+class OccupancyMetrics(Measured):
+    def __init__(self, occupancy: Occupancy, draining: bool) -> None:
+        self._occupancy = occupancy
+        self._draining = draining
+
+    @gauge("LOCKs that wait for an answer.", by="class")
+    def waiters(self) -> dict[str, int]:
+        return {label: of.waiters for label, of in self._occupancy.by_class.items()}
+
+    @gauge(
+        "How long the one that waits longest has waited, on CLOCK_BOOTTIME; 0 when nobody waits.", by="class"
+    )
+    def oldest_waiter_seconds(self) -> dict[str, float]:
+        return {label: of.oldest_wait_ns / 1e9 for label, of in self._occupancy.by_class.items()}
+
+    @gauge("Held leases that not all masters have confirmed, though they had the time.")
+    def leases_on_fewer_masters(self) -> int:
+        return self._occupancy.total.on_fewer
+
+    @gauge("Held leases by how many masters have confirmed them.", by="masters")
+    def leases_on_masters(self) -> dict[str, int]:
+        return {str(masters): leases for masters, leases in enumerate(self._occupancy.on_masters)}
+
+    @gauge("Whether this agent is stopping: 1 or 0.")
+    def draining(self) -> int:
+        return int(self._draining)
 
 
 def _values(table: Mapping[Any, V]) -> list[V]:

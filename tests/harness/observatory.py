@@ -24,18 +24,17 @@ import pytest
 
 from lockd.dev.processes import LOOPBACK, Child, LocalMaster, default_server, free_ports
 from lockd.guard.one_file import shipped
-from tests.alerts.programs import program
-from tests.redis.masters import PATIENT, Cluster, eventually, merged, running_masters, short_folder
+from tests.harness.cluster import PATIENT, Cluster, merged
+from tests.harness.masters import running_masters, short_folder
+from tests.harness.prometheus import CHAIN, RULES, program
+from tests.harness.waiting import eventually
 
-PROGRAMS = ("prometheus", "prometheus-alertmanager", "prometheus-node-exporter")
-ROOT = Path(__file__).parents[2]
-RULES = tuple(sorted((ROOT / "alerts").glob("lockd.*.yml")))
 MAXMEMORY = "64mb"
 
 
 def need_programs() -> None:
     """Skips the test where one of Debian's programs is missing, or the machine has no id for the guard."""
-    for name in PROGRAMS:
+    for name in CHAIN:
         program(name)
     if not Path("/etc/machine-id").exists():
         pytest.skip("no /etc/machine-id: without it the guard lets no Redis start")

@@ -20,13 +20,13 @@ from tests.chaos.campaign import Outcome, Plan, Scene, campaign, scene
 from tests.chaos.ground import Terms
 from tests.chaos.hosts import until
 from tests.chaos.nemesis import KINDS, NEEDS_DISKS
-from tests.chaos.power import why_no_disks
 from tests.chaos.proxy import BOTH, Line, Way
 from tests.chaos.report import as_text, keep
 from tests.chaos.wire import Connection, Disconnected
-from tests.redis.clock_shim import build
-from tests.redis.masters import running_masters
-from tests.sim.history import Event, Lost
+from tests.harness.clock_shim import build
+from tests.harness.disks import why_no_disks
+from tests.harness.history import Event, Lost
+from tests.harness.masters import running_masters
 
 MIXES = {
     "masters and agents": ("kill", "stop", "wipe", "pause", "agent-kill", "agent-stop", "agent-pause"),

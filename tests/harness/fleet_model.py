@@ -1,6 +1,6 @@
 """A cluster without sockets or clocks, for the tests of core.
 
-Masters do what the scripts in lockd/masters/scripts/*.lua do (tests/sim/script_model.py), on virtual time.
+Masters do what the scripts in lockd/masters/scripts/*.lua do (script_model.py), on virtual time.
 Between an agent and a master runs a `Link`, core's own: in order, but a test decides when a question arrives,
 when its answer is heard, and whether either happens at all. Who has a vote a test decides as well.
 """
@@ -27,7 +27,7 @@ from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import MasterFacts, State
 from lockd.core.values import Chance, Extended, RedlockParameters, Refusal
-from tests.sim.script_model import Store
+from tests.harness.script_model import Store
 
 MS = 1_000_000
 START_NS = 1_000_000 * MS
@@ -107,13 +107,6 @@ class Link(core_link.Link):
     @property
     def up(self) -> bool:
         return self.state is State.UP
-
-    @up.setter
-    def up(self, up: bool) -> None:
-        if not up:
-            self.break_off()
-        elif not self.up:
-            self.come_up()
 
     @property
     def sent(self) -> deque[tuple[Ballot, bytes]]:
@@ -508,9 +501,21 @@ class Host:
         self.locks.unlock(app.resource, token, answer, self.time.now_ns)
         return answer
 
-    def extend(self, app: App, ttl_ms: int) -> Answer:
+    def extend(self, app: App, ttl_ms: int, token: bytes | None = None) -> Answer:
         answer = Answer()
-        self.locks.extend(app.resource, app.held.token, ttl_ms, answer, self.time.now_ns)
+        token = token if token is not None else app.held.token
+        self.locks.extend(app.resource, token, ttl_ms, answer, self.time.now_ns)
+        return answer
+
+    def unlocked(self, app: App, token: bytes | None = None) -> Answer:
+        """An app gives back, here or where it was granted, and all masters that aren't slow answer."""
+        answer = self.unlock(app, token)
+        self.fleet.settle()
+        return answer
+
+    def extended(self, app: App, ttl_ms: int, token: bytes | None = None) -> Answer:
+        answer = self.extend(app, ttl_ms, token)
+        self.fleet.settle()
         return answer
 
     def app_dies(self, app: App) -> None:
@@ -545,6 +550,50 @@ class Host:
     def asked(self, kind: type[Ballot]) -> list[Any]:
         return [ballot for ballot in self.fleet.asked if isinstance(ballot, kind)]
 
+    # Its masters: where none is named, all
+
+    def slow(self, *masters: int) -> None:
+        """These are asked, and answer nothing until the test says so."""
+        for link in self._links(masters):
+            link.slow = True
+
+    def quick(self, *masters: int) -> None:
+        for link in self._links(masters):
+            link.slow = False
+
+    def answer(self, *masters: int) -> None:
+        """These answer what they were asked, also if they are slow."""
+        for link in self._links(masters):
+            self.fleet.answer(link.index)
+
+    def answer_all(self) -> None:
+        """All masters are quick again, and answer all there is, also what their answers lead to."""
+        self.quick()
+        self.fleet.settle()
+
+    def break_off(self, *masters: int) -> None:
+        for link in self._links(masters):
+            link.break_off()
+
+    def come_back(self, *masters: int) -> None:
+        for link in self._links(masters):
+            link.come_up()
+
+    def forget(self, *masters: int) -> None:
+        for link in self._links(masters):
+            self.fleet.masters[link.index].forget(b"r")
+
+    def sent_to(self, master: int) -> list[str]:
+        """What is on its way."""
+        return [type(ballot).__name__ for ballot, _ in self.fleet.links[master].sent]
+
+    def shown(self, resource: bytes = b"r") -> list[bytes | None]:
+        """Which nonce each master shows for a resource."""
+        return [master.holder_of(resource) for master in self.fleet.masters]
+
+    def _links(self, masters: tuple[int, ...]) -> list[Link]:
+        return [self.fleet.links[master] for master in masters or range(len(self.fleet.links))]
+
 
 def cluster(masters: int = 5, **parameters: int) -> Host:
     """One agent over as many masters, and virtual time of their own."""
@@ -555,8 +604,3 @@ def cluster(masters: int = 5, **parameters: int) -> Host:
 def beside(host: Host, **parameters: int) -> Host:
     """An agent on another host, over the same masters."""
     return Host(host.time, host.fleet.masters, **parameters)
-
-
-def shown_by(host: Host, resource: bytes = b"r") -> list[bytes | None]:
-    """Which nonce each master shows for a resource."""
-    return [master.holder_of(resource) for master in host.fleet.masters]

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.redis.masters import Cluster, running_cluster
-from tests.redis.wire import Wire
+from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.wire import Wire
 
 NOBODY, DAEMON = 65_534, 1
 NOGROUP = 65_534

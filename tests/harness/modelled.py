@@ -1,4 +1,4 @@
-"""Masters over real sockets that need no Redis: the model of the scripts (tests/sim/script_model.py) answers.
+"""Masters over real sockets that need no Redis: the model of the scripts (script_model.py) answers.
 
 Each may say something else than it should: `lie` gets what it was asked and the honest answer, and returns
 what is sent instead (None: it hangs up).
@@ -19,7 +19,7 @@ from lockd.core.identities import Identity, Members
 from lockd.core.membership import REQUIRED_SETTINGS
 from lockd.dev.processes import LOOPBACK
 from lockd.masters import scripts
-from tests.sim.script_model import Store
+from tests.harness.script_model import Store
 
 CLUSTER = "test"
 Lie = Callable[[list[bytes], bytes], bytes | None]

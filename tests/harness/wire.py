@@ -18,8 +18,6 @@ from typing import Any
 
 import hiredis
 
-from tests.redis.masters import as_map
-
 PATIENCE_S = 10.0
 
 Word = bytes | str | int
@@ -36,6 +34,13 @@ def kind(reply: Any) -> str:
     assert isinstance(reply, hiredis.ReplyError), f"no error: {reply!r}"
     assert not re.search(r"[\r\n\0]", str(reply))
     return str(reply).split(" ", 1)[0]
+
+
+def as_map(reply: Any) -> dict[Any, Any]:
+    """A map reply of either protocol: RESP2 has it as a flat list."""
+    if isinstance(reply, dict):
+        return reply
+    return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 def token_of(reply: Any) -> bytes:

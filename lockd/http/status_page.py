@@ -19,7 +19,7 @@ from typing import Any
 from lockd import __version__
 from lockd.core.validity import NS_PER_MS
 from lockd.health import LOSS_IS_NEWS_MS, AgentHealth, Assessment, Level, availability, safety
-from lockd.metrics.census import Census
+from lockd.metrics.occupancy import Occupancy
 from lockd.text import format_ms, printable
 
 REASON_CHARS = 300
@@ -60,13 +60,13 @@ class HostStatus:
     responsive: bool
     draining: bool
     masters: Sequence[Mapping[str, Any]]
-    census: Census
+    occupancy: Occupancy
     totals: Mapping[str, Mapping[str, int]]
     canary_failures: int = 0
     canary_trouble: str = ""
 
     def health(self) -> AgentHealth:
-        total = self.census.total
+        total = self.occupancy.total
         return AgentHealth(
             masters=len(self.masters),
             quorum=self.quorum,
@@ -94,7 +94,7 @@ def render(status: HostStatus) -> str:
         "<h2>Masters, as this host sees them</h2>",
         _masters(status.masters),
         "<h2>Held and waited for on this host</h2>",
-        _held(status.census),
+        _held(status.occupancy),
         _classes(status),
         f"<footer><p>Cluster {_text(status.cluster)}, {status.connections} connections of apps, agent "
         f"{_text(__version__)} up for {_ms(status.uptime_ms)}, "
@@ -130,8 +130,8 @@ def _masters(masters: Sequence[Mapping[str, Any]]) -> str:
     return _table(_MASTER_HEADINGS, rows)
 
 
-def _held(census: Census) -> str:
-    total = census.total
+def _held(occupancy: Occupancy) -> str:
+    total = occupancy.total
     return (
         f"<p>{total.leases} held, {total.waiters} waiting. Which resources, and by whom: "
         "<code>lockctl top</code> on this host.</p>"
@@ -140,7 +140,7 @@ def _held(census: Census) -> str:
 
 def _classes(status: HostStatus) -> str:
     rows = []
-    for label, now in status.census.by_class.items():
+    for label, now in status.occupancy.by_class.items():
         totals = status.totals[label]
         rows.append(
             (

@@ -14,7 +14,7 @@ import click
 
 from tests.alerts.chain import ALWAYS, FAULTS, Outcome, ground, suffer
 from tests.alerts.monitoring import FACTOR
-from tests.alerts.programs import CHAIN, find
+from tests.harness.prometheus import CHAIN, find
 
 _LINE = "{:<22} {:<70} {:>9} {}"
 

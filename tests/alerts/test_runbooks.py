@@ -22,8 +22,7 @@ from lockd.guard.reasons import Reason
 from lockd.lockctl import doctor
 from lockd.lockctl import view as lockctl_views
 from lockd.lockctl.main import main
-from tests.alerts.programs import ALERTS, ROOT
-from tests.alerts.test_rules import ALL_ALERTS, rules
+from tests.harness.prometheus import ALERTS, ALL_ALERTS, ROOT, rules
 
 RUNBOOKS = sorted((ALERTS / "runbooks").glob("*.md"))
 ANSIBLE = ROOT / "ansible"

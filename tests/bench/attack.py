@@ -30,8 +30,9 @@ import redis
 from lockd.dev.processes import LOOPBACK, default_server
 from lockd.masters import scripts
 from tests.bench.contenders import RawLink, packed
-from tests.redis.masters import Cluster, running_masters, short_folder
-from tests.redis.users import NOBODY, become
+from tests.harness.cluster import Cluster
+from tests.harness.masters import running_masters, short_folder
+from tests.harness.users import NOBODY, become
 
 _FORK = multiprocessing.get_context("fork")
 _MASTERS = 5

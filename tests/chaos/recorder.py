@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lockd.clock import boottime_ns
-from tests.sim.history import Event, Failed, Found, Granted, Tried
+from tests.harness.history import Event, Failed, Found, Granted, Tried
 
 
 @dataclass(slots=True)

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.campaign import Outcome, Plan
-from tests.sim.checker import Violation
-from tests.sim.history import Asked, Event, Fault, Found, Granted, Refused, Withdrawn
+from tests.harness.checker import Violation
+from tests.harness.history import Asked, Event, Fault, Found, Granted, Refused, Withdrawn
 
 KEPT = Path(".chaos")
 _SHOWN_MOST = 5

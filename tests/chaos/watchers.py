@@ -17,7 +17,7 @@ from lockd.masters import scripts
 from tests.chaos.hosts import MasterHost
 from tests.chaos.recorder import Recorder
 from tests.chaos.wire import Connection, Disconnected
-from tests.sim.history import Found, Removed
+from tests.harness.history import Found, Removed
 
 _WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 _AGAIN_S = 0.02

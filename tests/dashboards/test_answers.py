@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from dashboards.__main__ import FOLDER
-from tests.alerts.programs import ALERTS, program
-from tests.dashboards.observatory import RULES
-from tests.dashboards.test_queries import concrete
+from tests.dashboards.variables import concrete
+from tests.harness.prometheus import ALERTS, RULES, program
 
 RED, ORANGE, GREEN = "red", "orange", "green"
 NOW_S = 607

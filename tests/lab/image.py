@@ -37,9 +37,6 @@ MASKED = (
     "fstrim.timer", "systemd-timesyncd.service", "systemd-networkd-wait-online.service",
 )  # fmt: skip
 
-# What Python on a host begins with.
-BYTECODE_KEEPER = Path(__file__).with_name("keep_bytecode.py")
-
 # chronyd may not set the clock of a container: -x. The condition would keep it from being started at all.
 CHRONY_DROP_IN = """[Unit]
 ConditionCapability=
@@ -80,7 +77,7 @@ def root() -> Path:
 
 
 def _key() -> str:
-    return hashlib.sha256(Path(__file__).read_bytes() + BYTECODE_KEEPER.read_bytes()).hexdigest()[:12]
+    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()[:12]
 
 
 def _build(wanted: Path) -> None:
@@ -130,7 +127,6 @@ def _furnish(folder: Path) -> None:
         etc / "ssh/sshd_config.d/lab.conf", "UseDNS no\nPermitRootLogin prohibit-password\nMaxSessions 100\n"
     )
     _write(etc / "systemd/system/chrony.service.d/lab.conf", CHRONY_DROP_IN)
-    _write(etc / "python3.11/sitecustomize.py", BYTECODE_KEEPER.read_text())
     for unit in MASKED:
         os.symlink("/dev/null", etc / "systemd/system" / unit)
     # A host that has been up for an hour knows what it could install: so does `--check` on a fresh one.

@@ -30,7 +30,7 @@ def site_with(lab: Lab) -> Callable[[Callable[[Document], Any]], Played]:
         document = inventory.document(lab, {})
         spoil(document)
         inventory.write_document(lab.folder / "spoilt", document)
-        return play(lab, "site.yml", inventory_name="spoilt")
+        return play(lab, "site.yml", inventory_name="spoilt", as_users_do=True)
 
     return run
 

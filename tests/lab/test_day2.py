@@ -137,7 +137,7 @@ def test_redis_is_upgraded_one_master_at_a_time_also_when_a_host_dies_in_between
     with at_work(cluster.lab, "upgrade_redis.yml, until the host m2 dies in it") as work:
         running = Thread(target=until_it_is_held_then_kill, args=(m2,))
         running.start()
-        stopped = play(cluster.lab, "upgrade_redis.yml")
+        stopped = play(cluster.lab, "upgrade_redis.yml", as_users_do=True)
         running.join()
     assert stopped.status != 0
     assert "m2 can't be reached any more, so nothing more is done" in stopped.said

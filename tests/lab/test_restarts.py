@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from lockd.guard.delay import NS_PER_S, quarantine_ns
-from tests.chaos.power import Disk, why_no_disks
+from tests.harness.clock_shim import Clock
+from tests.harness.disks import Disk, why_no_disks
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
 from tests.lab.host import mounts_below
@@ -23,7 +24,6 @@ from tests.lab.lab import ADDRESSES, MASTER_SOCKET, MASTERS
 from tests.lab.load import at_work
 from tests.lab.looks import masters, votes
 from tests.lab.waiting import until
-from tests.redis.clock_shim import Clock
 
 DELAY_S = quarantine_ns(inventory.MAX_TTL_MS) / NS_PER_S
 

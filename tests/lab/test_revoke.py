@@ -30,7 +30,7 @@ def shut_out(cluster: Cluster) -> Before:
     cluster.lab.host("a2").run("systemctl", "stop", "ssh")
     try:
         with at_work(cluster.lab, "revoke_agent.yml, of a2", ["a1"]) as work:
-            play(cluster.lab, "revoke_agent.yml", "-e", "revoke_agent=a2").must_work()
+            play(cluster.lab, "revoke_agent.yml", "-e", "revoke_agent=a2", as_users_do=True).must_work()
         work.must_be_flawless()
         seen = json.loads(cluster.lab.host("a2").run("lockctl", "masters", "--json"))
     finally:

@@ -5,71 +5,36 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from lockd.clock import boottime_ns
 from lockd.core.fences import slot_of
-from lockd.core.identities import Identity, Members
 from lockd.dev.processes import LocalMaster
-from lockd.masters import scripts
-from tests.redis.masters import Cluster, eventually
-from tests.redis.test_rules import (
+from tests.harness.app import App, look_again
+from tests.harness.cluster import Cluster, MakeCluster
+from tests.harness.on_masters import (
+    FENCES,
+    IDENTITY,
     NS_PER_MS,
-    App,
     cut_connections,
     holding,
     holding_back_writes,
-    look_again,
     on,
 )
-
-MakeCluster = Callable[..., Cluster]
-IDENTITY, FENCES = scripts.IDENTITY_KEY.decode(), scripts.FENCES_KEY.decode()
-MAX_TTL_MS = 1_000
-SETTLED_MS = 2_010  # max_ttl x 1.01 + 1 s
-
-
-def identity_of(master: LocalMaster) -> dict[str, str]:
-    return on(master, "HGETALL", IDENTITY)
-
-
-def identity_on(master: LocalMaster) -> Identity:
-    identity = Identity.parse(identity_of(master))
-    assert identity is not None
-    return identity
-
-
-def have_identity(master: LocalMaster, identity: Identity) -> None:
-    """Whoever wrote it."""
-    words = [word for pair in identity.fields.items() for word in pair]
-    on(master, "HSET", IDENTITY, *words)
-
-
-def identify_by_hand(cluster: Cluster, masters: list[LocalMaster]) -> None:
-    """What an agent that was interrupted while it formed the cluster has left."""
-    members = Members.first(master.name for master in cluster.masters)
-    for master in masters:
-        have_identity(master, Identity("test", master.name, MAX_TTL_MS, cluster_id="7" * 32, members=members))
-
-
-def state_of(cluster: Cluster, name: str) -> str:
-    return next(one["state"] for one in cluster.master_states() if one["name"] == name)
-
-
-def form(cluster: Cluster, *options: str) -> dict[str, Any]:
-    return _map(App(cluster).ask("FORM", *options))
-
-
-def admit(cluster: Cluster, name: str) -> dict[str, Any]:
-    return _map(App(cluster).ask("ADMIT", name))
-
-
-def _map(flat: list[Any]) -> dict[str, Any]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+from tests.harness.waiting import eventually
+from tests.redis.identities import (
+    MAX_TTL_MS,
+    SETTLED_MS,
+    admit,
+    form,
+    have_identity,
+    identify_by_hand,
+    identity_of,
+    identity_on,
+    state_of,
+)
 
 
 @pytest.fixture

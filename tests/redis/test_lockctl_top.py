@@ -11,7 +11,6 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import threading
 from collections.abc import Iterator
@@ -20,9 +19,11 @@ from typing import Any
 
 import pytest
 
-from tests.redis.masters import NOHUP, Cluster, eventually, ignored_signals, running_cluster
+from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.lockctl import LOCKCTL
+from tests.harness.processes import NOHUP, ignored_signals
+from tests.harness.waiting import eventually
 
-LOCKCTL = Path(sys.executable).parent / "lockctl"
 _ESCAPES = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,11 +14,13 @@ import pytest
 from lockd.clock import boottime_ns
 from lockd.core.fences import CLOCKS_APART_US, SLOTS, slot_of
 from lockd.dev.processes import LOOPBACK, LocalMaster, free_ports
-from tests.redis.masters import Cluster, eventually
-from tests.redis.test_formation import (
-    FENCES,
-    IDENTITY,
+from tests.harness.app import App, look_again
+from tests.harness.cluster import Cluster, MakeCluster
+from tests.harness.on_masters import FENCES, IDENTITY, NS_PER_MS, holding, on
+from tests.harness.waiting import eventually
+from tests.redis.identities import (
     MAX_TTL_MS,
+    SETTLED_MS,
     admit,
     form,
     have_identity,
@@ -26,10 +28,6 @@ from tests.redis.test_formation import (
     identity_on,
     state_of,
 )
-from tests.redis.test_rules import NS_PER_MS, App, holding, look_again, on
-
-MakeCluster = Callable[..., Cluster]
-SETTLED_MS = 2_010  # max_ttl x 1.01 + 1 s
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The model of the scripts (tests/sim/script_model.py) against the scripts, on each flavour of server.
+"""The model of the scripts (tests/harness/script_model.py) against the scripts, on each flavour of server.
 
 The same random commands go to both, the real ones built as the agent builds them. Each must get the same
 answer, and leave the same stored: every lease with its text and its end, every fence counter, the identity.
@@ -38,7 +38,6 @@ from hypothesis.stateful import (
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
-from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
@@ -46,10 +45,12 @@ from lockd.core.identities import Identity, Members
 from lockd.core.leases import Lease, on_masters
 from lockd.dev.processes import LOOPBACK, LocalMaster, server_version
 from lockd.masters import scripts
-from tests.redis.clock_shim import Clock
-from tests.redis.masters import running_masters, short_folder
-from tests.sim.script_model import Store
-from tests.unit.fleet_model import App, Time
+from tests.harness.ballots import a_fence_round, a_put_back, a_release, an_attempt, an_extension
+from tests.harness.clock_shim import Clock
+from tests.harness.fleet_model import App, Time
+from tests.harness.masters import running_masters, short_folder
+from tests.harness.script_model import Store
+from tests.harness.wire import as_map
 
 EXAMPLES = int(os.environ.get("LOCKD_EXAMPLES", "60"))
 STEPS = 50
@@ -104,38 +105,15 @@ TERMS = [
 
 
 def attempt(resource: bytes, nonce: bytes, terms: Terms, ttl_ms: int = 1_000, hint: int = 1) -> Attempt:
-    return Attempt(
-        terms.app(resource),
-        resource,
-        nonce=nonce,
-        ttl_ms=ttl_ms,
-        hint=hint,
-        quorum=1,
-        t1_ns=0,
-        until_ns=0,
-        settled=lambda *_: None,
-    )
+    return an_attempt(terms.app(resource), resource, nonce=nonce, ttl_ms=ttl_ms, hint=hint)
 
 
 def fence_round(resource: bytes, value: int) -> FenceRound:
-    return FenceRound(
-        attempt(resource, NONCES[0], TERMS[0]), value, quorum=1, t1_ns=0, until_ns=0, settled=lambda *_: None
-    )
+    return a_fence_round(value, attempt(resource, NONCES[0], TERMS[0]))
 
 
 def extension(resource: bytes, word: bytes, ttl_ms: int, mark: bytes = b"") -> Extension:
-    return Extension(
-        resource,
-        word,
-        ttl_ms=ttl_ms,
-        mark=mark,
-        proof=None,
-        gone=Gone(),
-        quorum=1,
-        t1_ns=0,
-        until_ns=0,
-        settled=lambda *_: None,
-    )
+    return an_extension(resource, word, ttl_ms=ttl_ms, mark=mark)
 
 
 def put_back(
@@ -146,21 +124,11 @@ def put_back(
     lease = Lease(asked, asked.terms, fence=1, now_ns=0)
     lease.proofs = proofs
     text = on_masters(asked.terms, lease.mark)
-    return PutBack(
-        resource,
-        nonce,
-        ttl_ms=ttl_ms,
-        text=text,
-        age_ms=age_ms,
-        gone=Gone(),
-        t1_ns=0,
-        until_ns=0,
-        settled=lambda *_: None,
-    )
+    return a_put_back(resource, nonce, ttl_ms=ttl_ms, text=text, age_ms=age_ms)
 
 
 def release(resource: bytes, word: bytes, *, by_app: bool = False) -> Release:
-    return Release(resource, word, quorum=1, t1_ns=0, until_ns=0, settled=lambda *_: None, by_app=by_app)
+    return a_release(resource, word, by_app=by_app)
 
 
 # What is stored
@@ -246,7 +214,7 @@ class Real:
         *found, counters, identity, keys = self.ask(*_ALL_THAT_IS_STORED)
         texts = zip(RESOURCES, found[::2], found[1::2], strict=True)
         leases = {resource: (text, left_ms) for resource, text, left_ms in texts if text is not None}
-        return Stored(leases, _pairs(counters), _pairs(identity), keys)
+        return Stored(leases, as_map(counters), as_map(identity), keys)
 
 
 _SET_MAX_TTL = (Path(scripts.__file__).parent / "scripts/plays/set_max_ttl.lua").read_bytes()
@@ -258,10 +226,6 @@ _ALL_THAT_IS_STORED = [
     scripts.command(b"HGETALL", scripts.IDENTITY_KEY),
     scripts.command(b"DBSIZE"),
 ]
-
-
-def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 class Both:

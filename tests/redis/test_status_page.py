@@ -19,8 +19,10 @@ from lockd.config.model import Config
 from lockd.http import server as http_server
 from lockd.http.pages import SAFETY
 from lockd.metrics.collector import Metrics
+from tests.harness.cluster import PATIENT, Cluster
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 from tests.redis.browser import find_chromium, staying, visit
-from tests.redis.masters import PATIENT, Cluster, as_map, eventually
 
 HOSTILE = b"<script>document.title='taken over'</script>"
 

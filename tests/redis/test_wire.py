@@ -12,8 +12,9 @@ import pytest
 
 from lockd import __version__
 from lockd.clock import boottime_ns
-from tests.redis.masters import Cluster, as_map, eventually, running_cluster
-from tests.redis.wire import Wire, kind, request
+from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.waiting import eventually
+from tests.harness.wire import Wire, as_map, kind, request
 
 MASTERS = 5
 TTL_MS = 5_000

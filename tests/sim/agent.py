@@ -9,8 +9,8 @@ from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.slewing import Reading
 from lockd.core.values import Chance, RedlockParameters, Refusal
+from tests.harness.history import Died, InStep, Knows, Slewed
 from tests.sim.fleet import Fleet
-from tests.sim.history import Died, InStep, Knows, Slewed
 from tests.sim.link import Link
 from tests.sim.master import HANG_UP, Master
 from tests.sim.network import Connection, Path

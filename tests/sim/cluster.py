@@ -10,17 +10,17 @@ from itertools import count
 
 from lockd.core.fences import SANE_MOST, slot_of
 from lockd.core.validity import settle_ns
+from tests.harness.checker import Bounds, Violation, check
+from tests.harness.history import Calm, Ended, Event, Found
+from tests.harness.history import Fault as Noted
+from tests.harness.script_model import Store
 from tests.sim.agent import Agent
 from tests.sim.apps import App, FenceStore, Habits, Request
-from tests.sim.checker import Bounds, Violation, check
 from tests.sim.fleet import first_identity
-from tests.sim.history import Calm, Ended, Event, Found
-from tests.sim.history import Fault as Noted
 from tests.sim.master import Master
 from tests.sim.network import Path
 from tests.sim.operator import Operator
 from tests.sim.plan import GRAVE, QUIET_FROM_MS, ROUND_MS, Fault, Kind, Plan
-from tests.sim.script_model import Store
 from tests.sim.world import MS, SECOND, Clock, World
 
 LOOK_NS = 1_000 * MS

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from tests.harness.history import Calm, Event, Fault, Found, Removed
 from tests.sim.cluster import Outcome, run
-from tests.sim.history import Calm, Event, Fault, Found, Removed
 
 _BEFORE_NS = 15_000_000_000
 _MOST_LINES = 80

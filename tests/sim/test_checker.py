@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.checker import Bounds, check
-from tests.sim.history import (
+from tests.harness.checker import Bounds, check
+from tests.harness.history import (
     Asked,
     Calm,
     Died,

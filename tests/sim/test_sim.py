@@ -1,6 +1,7 @@
 """The simulator: it is deterministic, it finds what is broken on purpose, and it finds nothing else.
 
-LOCKD_SIM_SECONDS says how long the search takes: 120, in `make test` 30. `make sim HOURS=8` goes on longer.
+LOCKD_SIM_SECONDS says how long the search takes, LOCKD_SIM_MINUTES how many cluster-minutes are simulated for
+each rule that is taken out: `make test` has less of both. `make sim HOURS=8` goes on longer.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from dataclasses import replace
 
 import pytest
 
+from tests.harness.history import Asked, Granted, Lost
+from tests.harness.history import Fault as Noted
 from tests.sim import __main__ as sim
 from tests.sim.__main__ import search
 from tests.sim.cluster import Cluster, Outcome, run
-from tests.sim.history import Asked, Granted, Lost
-from tests.sim.history import Fault as Noted
 from tests.sim.mutation_list import MUTATIONS, Mutation
 from tests.sim.mutations import copy_to, hunt
 from tests.sim.plan import Fault, Kind, Plan, draw
 from tests.sim.shrink import shrink, story
 
 SECONDS = float(os.environ.get("LOCKD_SIM_SECONDS", "120"))
+ALL_MINUTES = 2_000
+MINUTES = float(os.environ.get("LOCKD_SIM_MINUTES", ALL_MINUTES))
 A_FEW = range(120)
 
 
@@ -173,25 +176,11 @@ def test_every_mutation_is_one_of_the_product_or_of_the_world():
         assert any(file.startswith("lockd/") for file in files) or files <= of_the_world, mutation.name
 
 
-# Those for which seeds are tried for ten seconds or more, so that `make test` stays within 20 minutes.
-SLOW = frozenset[str]()
-
-
-def test_what_is_called_slow_is_a_mutation():
-    assert {mutation.name for mutation in MUTATIONS} >= SLOW
-
-
 @pytest.mark.timeout(3_600)
-@pytest.mark.parametrize(
-    "mutation",
-    [
-        pytest.param(
-            one, id=one.name.replace(" ", "-"), marks=[pytest.mark.thorough] if one.name in SLOW else []
-        )
-        for one in MUTATIONS
-        if one.simulated
-    ],
-)
+@pytest.mark.parametrize("mutation", [one for one in MUTATIONS if one.simulated], ids=lambda one: one.name)
 def test_a_rule_that_is_taken_out_is_missed(mutation: Mutation):
     """Seeds and budgets are fixed, so what is found once is found again, however slow the machine."""
-    assert hunt(mutation, minutes=2_000).promise is not None
+    found = hunt(mutation, MINUTES)
+    if found.promise is None and MINUTES < ALL_MINUTES:
+        pytest.skip("none of the first seeds finds it: `make test-all` tries more")
+    assert found.promise is not None

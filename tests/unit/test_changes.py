@@ -32,7 +32,7 @@ from lockd.core.clocks import Clocks
 from lockd.core.fleet import Fleet
 from lockd.core.identities import Identity, voting_together
 from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts, State
-from tests.sim.script_model import Key, Store
+from tests.harness.script_model import Key, Store
 
 MS = 1_000_000
 MAX_TTL_MS = 1_000

@@ -14,7 +14,7 @@ from lockd.client.errors import LockdError, error_from
 from lockd.core.errors import ErrorWord, Kind, Of
 from lockd.lockctl.errors import Refused
 from lockd.lockctl.failures import ExitStatus, report
-from lockd.metrics.counts import CONTENDED, REJECTED, UNAVAILABLE, outcome_of
+from lockd.metrics.leases import CONTENDED, REJECTED, UNAVAILABLE, outcome_of
 
 ROOT = Path(__file__).parents[2]
 OF_REDIS = {"NOPROTO"}
@@ -72,3 +72,10 @@ def test_the_rules_of_alerts_ask_for_whole_kinds() -> None:
         r'lockd_refusals_total\{[^}]*(reason=~"[^"]*")', (ROOT / "alerts/lockd.rules.yml").read_text()
     )
     assert set(asked) == {queries.CONTENDED, queries.UNAVAILABLE, queries.ANSWERED}
+
+
+def test_the_rules_of_alerts_ask_for_losses_that_nobody_meant() -> None:
+    asked = re.findall(
+        r'lockd_losses_total\{[^}]*(reason=~"[^"]*")', (ROOT / "alerts/lockd.alerts.yml").read_text()
+    )
+    assert set(asked) == {queries.LOST}

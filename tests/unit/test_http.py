@@ -27,7 +27,7 @@ from lockd.http.server import AT_ONCE, PER_ADDRESS, Server, start
 from lockd.metrics.collector import Metrics
 from lockd.server.agent import Agent as LockdAgent
 from lockd.server.log import EventLog
-from tests.redis.masters import eventually
+from tests.harness.waiting import eventually
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
 
@@ -378,7 +378,7 @@ def test_it_is_made_anew_after_a_while(agent: Agent, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(http_server, "FRESH_S", 0.0)
     server = agent.serve()
     assert b"lockd_forced_releases_total 0.0" in ask(server, "/metrics")[2]
-    agent.metrics.forced_release()
+    agent.metrics.agent.forced_releases += 1
     assert b"lockd_forced_releases_total 1.0" in ask(server, "/metrics")[2]
     server.stop()
 

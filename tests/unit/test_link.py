@@ -1,13 +1,12 @@
 """A link hears few answers in a turn of the event loop, whatever has come: others want their turns."""
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, cast
+from typing import cast
 
-from lockd.config.model import Config, Master
 from lockd.core.ballots.release import Release
-from lockd.masters.fleet import Fleet
 from lockd.masters.link import HEARD_AT_ONCE, Link
+from tests.harness.ballots import a_release
+from tests.harness.real_fleet import a_fleet
 
 BURST = 5_000
 
@@ -31,24 +30,12 @@ class Transport:
         self.aborted = True
 
 
-class NoGauge:
-    def votes_of(self, master: int) -> Callable[[int], None]:
-        return lambda _ns: None
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: None
-
-
 class Story:
     """A link that is up, and releases on their way to its master. heard: which were answered, in order."""
 
     def __init__(self) -> None:
-        masters = tuple(Master(name=f"m{i}", address=f"127.0.0.1:{7000 + i}") for i in range(3))
-        config = Config(cluster="turns", masters=masters)
         self.failures: list[Exception] = []
-        self.fleet = Fleet(
-            config, NoGauge(), lambda _: None, lambda _b, why, _n: self.failures.append(why), lambda _: None
-        )
+        self.fleet = a_fleet(broke=lambda _ballot, why, _now_ns: self.failures.append(why))
         self.link: Link = self.fleet.links[0]
         self.transport = self.connect()
         self.heard: list[bytes] = []
@@ -62,9 +49,7 @@ class Story:
 
     def give_back(self, count: int) -> None:
         for number in range(count):
-            release = Release(
-                b"r", b"%d" % number, quorum=2, t1_ns=0, until_ns=1 << 62, settled=self._settled
-            )
+            release = a_release(word=b"%d" % number, settled=self._settled)
             release.put_to(self.fleet.release(release, self.link.bit))
 
     def _settled(self, release: Release, _now_ns: int) -> None:
@@ -84,75 +69,56 @@ class Story:
         return counts
 
 
-def test_a_burst_of_answers_is_heard_a_few_in_a_turn_and_in_order() -> None:
-    async def scenario() -> None:
-        story = Story()
-        story.answered(BURST)
-        counts = await story.turns()
-        assert max(counts) == HEARD_AT_ONCE
-        assert story.heard == [b"%d" % number for number in range(BURST)]
-        assert not story.failures
-
-    asyncio.run(scenario())
+async def test_a_burst_of_answers_is_heard_a_few_in_a_turn_and_in_order() -> None:
+    story = Story()
+    story.answered(BURST)
+    counts = await story.turns()
+    assert max(counts) == HEARD_AT_ONCE
+    assert story.heard == [b"%d" % number for number in range(BURST)]
+    assert not story.failures
 
 
-def test_what_comes_behind_a_burst_is_heard_behind_it() -> None:
-    async def scenario() -> None:
-        story = Story()
-        story.give_back(200)
-        story.link.data_received(b":1\r\n" * 100 + b":")
-        story.link.data_received(b"1\r\n" + b":0\r\n" * 99)  # transports may have read it already
-        assert max(await story.turns()) == HEARD_AT_ONCE
-        assert story.heard == [b"%d" % number for number in range(200)]
-
-    asyncio.run(scenario())
+async def test_what_comes_behind_a_burst_is_heard_behind_it() -> None:
+    story = Story()
+    story.give_back(200)
+    story.link.data_received(b":1\r\n" * 100 + b":")
+    story.link.data_received(b"1\r\n" + b":0\r\n" * 99)  # transports may have read it already
+    assert max(await story.turns()) == HEARD_AT_ONCE
+    assert story.heard == [b"%d" % number for number in range(200)]
 
 
-def test_a_few_answers_are_heard_at_once_and_reading_goes_on() -> None:
-    async def scenario() -> None:
-        story = Story()
-        story.answered(HEARD_AT_ONCE - 1)
-        assert len(story.heard) == HEARD_AT_ONCE - 1
-        assert story.transport.reads
-
-    asyncio.run(scenario())
+async def test_a_few_answers_are_heard_at_once_and_reading_goes_on() -> None:
+    story = Story()
+    story.answered(HEARD_AT_ONCE - 1)
+    assert len(story.heard) == HEARD_AT_ONCE - 1
+    assert story.transport.reads
 
 
-def test_what_was_not_heard_when_the_connection_broke_was_not_answered() -> None:
+async def test_what_was_not_heard_when_the_connection_broke_was_not_answered() -> None:
     """It is asked again on the next one (rule 3), and that one's answers are for what is asked there."""
-
-    async def scenario() -> None:
-        story = Story()
-        story.answered(100)
-        story.link.connection_lost(None)
-        story.transport = story.connect()
-        await asyncio.sleep(0)
-        assert len(story.heard) == HEARD_AT_ONCE
-        assert story.link._debts.owed == 100 - HEARD_AT_ONCE
-
-    asyncio.run(scenario())
+    story = Story()
+    story.answered(100)
+    story.link.connection_lost(None)
+    story.transport = story.connect()
+    await asyncio.sleep(0)
+    assert len(story.heard) == HEARD_AT_ONCE
+    assert story.link._debts.owed == 100 - HEARD_AT_ONCE
 
 
-def test_nothing_is_heard_of_a_connection_that_was_given_up() -> None:
-    async def scenario() -> None:
-        story = Story()
-        story.answered(100)
-        story.link.drop("for the test", 0)
-        await asyncio.sleep(0)
-        assert len(story.heard) == HEARD_AT_ONCE
-        assert story.transport.aborted
-        assert not story.failures
-
-    asyncio.run(scenario())
+async def test_nothing_is_heard_of_a_connection_that_was_given_up() -> None:
+    story = Story()
+    story.answered(100)
+    story.link.drop("for the test", 0)
+    await asyncio.sleep(0)
+    assert len(story.heard) == HEARD_AT_ONCE
+    assert story.transport.aborted
+    assert not story.failures
 
 
-def test_an_answer_too_many_at_the_end_of_a_burst_is_nonsense() -> None:
-    async def scenario() -> None:
-        story = Story()
-        story.answered(100, too_many=1)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        assert len(story.heard) == 100
-        assert story.transport.aborted
-
-    asyncio.run(scenario())
+async def test_an_answer_too_many_at_the_end_of_a_burst_is_nonsense() -> None:
+    story = Story()
+    story.answered(100, too_many=1)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert len(story.heard) == 100
+    assert story.transport.aborted

@@ -15,7 +15,7 @@ from lockd.server.losses import Losses
 from lockd.server.quotas import Quotas
 from lockd.server.session import AHEAD_MOST, Session
 from lockd.server.spares import SpareConnections
-from tests.unit.fleet_model import Host, cluster
+from tests.harness.fleet_model import Host, cluster
 
 R = b"r"
 

@@ -15,7 +15,7 @@ from lockd.core.slewing import Reading, Slewing
 from lockd.core.voters import Voters
 from lockd.masters.fleet import Fleet
 from lockd.server.commands.operators import Operators
-from tests.unit.real_fleet import a_fleet
+from tests.harness.real_fleet import a_fleet
 
 S = 1_000_000_000
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from lockd.config.model import Config
 from lockd.core.errors import ErrorWord
 from lockd.core.values import Refusal
-from lockd.metrics.collector import Metrics
+from lockd.metrics.leases import LeaseMetrics
 from lockd.server.canary import RESERVED
 from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.command import RESOURCE, Command
@@ -23,7 +23,7 @@ _DENIED = Refusal(ErrorWord.DENIED, "")
 
 
 class Checks:
-    def __init__(self, config: Config, shared: Shared, metrics: Metrics) -> None:
+    def __init__(self, config: Config, shared: Shared, metrics: LeaseMetrics) -> None:
         self._config = config
         self._metrics = metrics
         self._limits = shared.limits

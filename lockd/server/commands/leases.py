@@ -4,7 +4,7 @@ from lockd.clock import boottime_ns
 from lockd.config.model import Config, LockClass
 from lockd.core.errors import ErrorWord
 from lockd.core.values import Refusal
-from lockd.metrics.collector import Metrics
+from lockd.metrics.leases import LeaseMetrics
 from lockd.server.commands.arguments import BadRequest, Misused, ms_in, token_in
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
 from lockd.server.lease_requests import LockRequest, UnlockOrExtend
@@ -20,7 +20,7 @@ _SPARE = "connections: all are in use, and this one is for what operators ask"
 
 
 class Leases:
-    def __init__(self, config: Config, shared: Shared, metrics: Metrics) -> None:
+    def __init__(self, config: Config, shared: Shared, metrics: LeaseMetrics) -> None:
         self._config = config
         self._metrics = metrics
         self._locks = shared.locks

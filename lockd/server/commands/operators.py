@@ -16,7 +16,7 @@ from lockd.core.locks import Locks
 from lockd.masters import changes, survey
 from lockd.masters.aside import Credentials
 from lockd.masters.fleet import Fleet
-from lockd.metrics.collector import Metrics
+from lockd.metrics.agent import AgentMetrics
 from lockd.server.commands.arguments import BadRequest, Misused
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
 from lockd.server.log import EventLog
@@ -41,7 +41,7 @@ _Change = Callable[[Ground], Steps[Progress]]
 class Operators:
     """Slow and rare: everything here takes round trips to all masters."""
 
-    def __init__(self, fleet: Fleet, locks: Locks, metrics: Metrics, log: EventLog) -> None:
+    def __init__(self, fleet: Fleet, locks: Locks, metrics: AgentMetrics, log: EventLog) -> None:
         self._fleet = fleet
         self._locks = locks
         self._metrics = metrics
@@ -155,7 +155,7 @@ class Operators:
         self._log.always(
             "forced_release", resource=resource, by_pid=peer.pid, by_uid=peer.uid, held_by="; ".join(whose)
         )
-        self._metrics.forced_release()
+        self._metrics.forced_releases += 1
         # Its holder first, if it is on this host: what is gone from the masters may be another's at once.
         self._locks.take_away(resource, nonces, f"released by force, by uid {peer.uid}", boottime_ns())
         await survey.delete(self._fleet, resource, nonces)

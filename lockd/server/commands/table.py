@@ -21,12 +21,12 @@ class Commands:
     """Bound to an agent: its descriptors, by the names that clients send."""
 
     def __init__(self, config: Config, shared: Shared, fleet: Fleet, metrics: Metrics) -> None:
-        checks = Checks(config, shared, metrics)
+        checks = Checks(config, shared, metrics.leases)
         readings = Readings()
         bound = (
-            leases.COMMANDS.handlers(leases.Leases(config, shared, metrics)),
+            leases.COMMANDS.handlers(leases.Leases(config, shared, metrics.leases)),
             listings.COMMANDS.handlers(listings.Listings(config, shared, fleet, readings)),
-            operators.COMMANDS.handlers(operators.Operators(fleet, shared.locks, metrics, shared.log)),
+            operators.COMMANDS.handlers(operators.Operators(fleet, shared.locks, metrics.agent, shared.log)),
             info.COMMANDS.handlers(info.Info(config, shared, fleet, metrics, readings)),
             connection.COMMANDS.handlers(),
             catalog.COMMAND.handlers(catalog.Catalog(readings)),

@@ -28,7 +28,7 @@ LAB_STAMP := $(LAB_VENV)/.installed
 APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc /usr/include/stdio.h:libc6-dev spin:spin mkfs.xfs:xfsprogs chromium:chromium
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test test-all ready ready-tests lab-image lint dashboards preview bench fuzz sim mutations chaos model chain lock readme alerts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
+.PHONY: help dev venv test test-all ready ready-tests lab-image lint dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -93,6 +93,9 @@ sim: $(TEST_STAMP) ## Simulated clusters under faults, seed after seed, HOURS=1 
 
 mutations: $(TEST_STAMP) ## Take out one rule after the other: how soon does the simulator find that? (ARGS='--only fence')
 	$(BIN)/python -m tests.sim.mutations $(ARGS)
+
+kills: tools $(TEST_STAMP) ## Which suites miss a rule that is taken out, as a table (ARGS='--only fence --count --suites unit,scripts,simulator')
+	$(BIN)/python -m tests.kills $(ARGS)
 
 chaos: tools $(TEST_STAMP) ## Real masters and agents under faults for SECONDS=60, then the checker's word (ARGS='--seed 7')
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) $(ARGS)

@@ -56,7 +56,8 @@ class Agent(Process):
         """What answers in each entry. An operator may have put another machine there."""
         self.listed = range(len(masters))
         """Of the masters, by the configuration of this agent."""
-        self._max_ttl_ms = max_ttl_ms
+        self.max_ttl_ms = max_ttl_ms
+        """By its configuration, from its next start on."""
         self._slewed_since_ns: int | None = None
         self.start()
 
@@ -65,7 +66,7 @@ class Agent(Process):
         self.host = f"{self.name}.{self.life}"
         """Which agent a message is from, in histories: one that was started anew is another."""
         listed = [self.machines[i] for i in self.listed]
-        self.fleet = Fleet(self, listed, [self.paths[i] for i in self.listed], self._max_ttl_ms)
+        self.fleet = Fleet(self, listed, [self.paths[i] for i in self.listed], self.max_ttl_ms)
         chance = Chance(self._token, self.dice.random)
         self.locks = Locks(RedlockParameters(len(listed)), self.fleet, _Unwatched(), chance)
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()

@@ -76,7 +76,7 @@ class Request:
         self.app = app
         self.number = number
         self.resource = resource
-        self.ttl_ms = dice.choice(habits.ttls_ms)
+        self.ttl_ms = min(dice.choice(habits.ttls_ms), app.agent.max_ttl_ms)
         self.detached = dice.random() < habits.detached
         self.max_hold_ms = max(self.ttl_ms, dice.choice(habits.max_holds_ms))
         self.lock_delay_ms = habits.lock_delay_ms
@@ -94,6 +94,7 @@ class Request:
         """At the agent."""
         self.agent_life = self.agent.life
         now_ns = self.asked_ns = self.agent.boot_ns()
+        self.ttl_ms = min(self.ttl_ms, self.agent.max_ttl_ms)
         self.give_up_ns = None if self.wait_ms is None else now_ns + self.wait_ms * MS
         self.agent.locks.lock(self, now_ns)
 
@@ -290,7 +291,7 @@ class App(Process):
         if not agent.running:
             return
         token, request = held.lease.token, held.request
-        ttl_ms = self.dice.choice(self._habits.ttls_ms)
+        ttl_ms = min(self.dice.choice(self._habits.ttls_ms), agent.max_ttl_ms)
         told = Told(self, lambda renewal: self._extended(held, agent, renewal))
         self._tell(
             lambda: agent.locks.extend(request.resource, token, ttl_ms, told, agent.boot_ns()), agent=agent
@@ -389,7 +390,8 @@ class App(Process):
 
     def _extend_late(self, held: Held) -> None:
         """A part of the app that has not heard of the UNLOCK asks its own agent, which has not either."""
-        own, request, ttl_ms = self.agent, held.request, self.dice.choice(self._habits.ttls_ms)
+        own, request = self.agent, held.request
+        ttl_ms = min(self.dice.choice(self._habits.ttls_ms), own.max_ttl_ms)
         if own is request.agent and own.running:
             told = Told(self, lambda renewal: self._extended(held, own, renewal))
             self._tell(

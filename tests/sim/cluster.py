@@ -18,6 +18,7 @@ from tests.sim.agent import Agent
 from tests.sim.apps import App, FenceStore, Habits, Request
 from tests.sim.fleet import first_identity
 from tests.sim.master import Master
+from tests.sim.max_ttl import ChangeMaxTtl
 from tests.sim.network import Path
 from tests.sim.operator import Operator
 from tests.sim.plan import GRAVE, QUIET_FROM_MS, ROUND_MS, Fault, Kind, Plan
@@ -25,6 +26,7 @@ from tests.sim.world import MS, SECOND, Clock, World
 
 LOOK_NS = 1_000 * MS
 COPY_NS = 1_000 * MS
+RESTART_NS = 200 * MS
 _COPIES = 10
 GIVE_BACK_MS = 2_500
 """Once all is mended: connect anew after the longest back-off, and ask what is owed."""
@@ -51,6 +53,7 @@ _OF_AGENTS = (
 )  # fmt: skip
 """What happens also while the host of the master that a fault names stands still."""
 
+_OF_OLD_FORMAT = ("cluster", "name", "max_ttl_ms")
 _ONE_SLOT = (b"r0", b"r2953", b"r3335")
 """Resources that share a fence counter, so that they get in each other's way."""
 
@@ -68,10 +71,8 @@ class Cluster:
             Master(world, i, Clock(world, shape.drifts_ppm[i], shape.master_offs_ns[i]), shape.guarding)
             for i in range(shape.masters)
         ]
-        names = [master.name for master in self.masters]
         for master in self.masters if shape.formed else ():
-            identity = first_identity(master.name, names, shape.max_ttl_ms)
-            master.store.identify("", identity.fields, {})
+            self._introduce(master)
             master.disk_is_in_sync()
         self.agents = [self._agent(i) for i in range(shape.agents)]
         self.operators = [
@@ -85,6 +86,7 @@ class Cluster:
             ttls_ms=shape.ttls_ms,
             think_ms=shape.think_ms,
             lock_delay_ms=shape.lock_delay_ms,
+            forgets=shape.forgets,
         )
         if shape.beat_ms:
             self.habits = replace(
@@ -97,6 +99,15 @@ class Cluster:
         self._copies: deque[list[Store]] = deque(maxlen=_COPIES)
         self._copy()
         world.after(LOOK_NS, self._look)
+
+    def _introduce(self, master: Master) -> None:
+        """It has an identity, of whatever format."""
+        shape, names = self.plan.shape, [master.name for master in self.masters]
+        identity = first_identity(master.name, names, shape.max_ttl_ms)
+        if shape.old_format:
+            master.store.set_identity({name: identity.fields[name] for name in _OF_OLD_FORMAT})
+        else:
+            master.store.identify("", identity.fields, {})
 
     def _copy(self) -> None:
         """What replicas have that lag behind by up to a second, and what backups have that are older."""
@@ -207,6 +218,18 @@ class Cluster:
                 self._settles(master.index, fault)
                 master.crash(wiped=True)()
 
+    def change_max_ttl(self, fault: Fault) -> Callable[[], None]:
+        change = ChangeMaxTtl(self.world, self.masters, self.agents, fault.amount, self._reconfigure)
+        change.begin()
+        return change.stop
+
+    def _reconfigure(self, agent: Agent, max_ttl_ms: int) -> None:
+        agent.max_ttl_ms = max_ttl_ms
+        if agent.running and not agent.host_stands_still:
+            agent.drain()
+            self.world.after(RESTART_NS, self._end, agent, agent.life)
+            self.world.after(RESTART_NS + 1, self._start, agent)
+
     def restore_master(self, fault: Fault) -> Callable[[], None]:
         older = self._copies[max(0, len(self._copies) - fault.amount)]
         return self.masters[fault.master].crash(restored=older[fault.master])
@@ -282,6 +305,8 @@ class Cluster:
         new = self.masters[old.index] = Master(
             self.world, old.index, old.clock, self.plan.shape.guarding, old.machine + 1
         )
+        if self.plan.shape.old_format:
+            self._introduce(new)
         for agent in of:
             self._lead(agent, new)
         return new
@@ -521,6 +546,7 @@ _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.STOP_MASTER: Cluster.stop_master,
     Kind.WIPE_MASTER: Cluster.wipe_master,
     Kind.WIPE_SOME: Cluster.wipe_some,
+    Kind.CHANGE_MAX_TTL: Cluster.change_max_ttl,
     Kind.RESTORE_MASTER: Cluster.restore_master,
     Kind.PAUSE_MASTER: Cluster.pause_master,
     Kind.STAND_STILL_MASTER: Cluster.stand_still_master,

@@ -54,6 +54,8 @@ class Master(Process):
         self.stepped_ns = -(1 << 60)
         self.quarantined = False
         self._guarding = guarding
+        self.guard_max_ttl_ms = self._longest_ttl_ms = guarding.max_ttl_ms
+        """What the guard is told, and the largest that leases from before a crash may have had."""
         self._host_up = True
         self._clean = True
         self._foreign = False
@@ -237,7 +239,8 @@ class Master(Process):
             self._serve(boot)
             return
         self.quarantined = True
-        ends_ns = self.clock.boot_ns() + settle_ns(self._guarding.max_ttl_ms)
+        self._longest_ttl_ms = max(self._longest_ttl_ms, self.guard_max_ttl_ms)
+        ends_ns = self.clock.boot_ns() + settle_ns(self._longest_ttl_ms)
         self._sit_out(boot, ends_ns)
 
     def _sit_out(self, boot: int, ends_ns: int) -> None:
@@ -249,6 +252,7 @@ class Master(Process):
         elif (then_ns := self.clock.true_ns(ends_ns)) > self.world.now_ns:
             self.world.at(then_ns, self._sit_out, boot, ends_ns)
         else:
+            self._longest_ttl_ms = self.guard_max_ttl_ms
             self._serve(boot)
 
     def _serve(self, boot: int) -> None:

@@ -36,8 +36,8 @@ class Mutation:
     simulated: bool = True
 
 
-def one(name: str, rule: int, file: str, old: str, new: str) -> Mutation:
-    return Mutation(name, rule, (Edit(file, old, new),))
+def one(name: str, rule: int, file: str, old: str, new: str, *, simulated: bool = True) -> Mutation:
+    return Mutation(name, rule, (Edit(file, old, new),), simulated)
 
 
 ATTEMPT = "lockd/core/ballots/attempt.py"
@@ -65,6 +65,10 @@ STANDSTILL = "lockd/core/standstill.py"
 SLEWING = "lockd/core/slewing.py"
 SCRIPTS = "tests/harness/script_model.py"
 WORLD = "tests/sim/world.py"
+ENTER = "lockd/guard/enter.py"
+LOSSES = "lockd/server/losses.py"
+VOTES = "lockd/core/changes/votes.py"
+UPGRADING = "lockd/core/changes/upgrading.py"
 RECOVERING = "lockd/core/changes/recovering.py"
 ACQUIRE_LUA, EXTEND_LUA, PROPOSE_LUA, RELEASE_LUA = (
     f"lockd/masters/scripts/{name}.lua" for name in ("acquire", "extend", "propose", "release")
@@ -416,12 +420,16 @@ MUTATIONS = (
         "those that are left vote while others begin anew",
         8,
         (
-            Edit(RECOVERING, "    yield from _take_votes(ground, left)\n", ""),
-            Edit(
-                RECOVERING,
-                "    return now_ns if link.blank_since_ns is None else",
-                "    return 0 if link.blank_since_ns is None else",
-            ),
+            Edit(RECOVERING, "    yield from take_votes(ground, left, blank)\n", ""),
+            Edit(VOTES, "[now_ns if since is None else since for", "[0 if since is None else since for"),
+        ),
+    ),
+    Mutation(
+        "no votes are taken before upgrading",
+        8,
+        (
+            Edit(UPGRADING, "    yield from take_votes(ground, links)\n", ""),
+            Edit(UPGRADING, "    if wait.remaining_ms:\n", "    if False:\n"),
         ),
     ),
     Mutation(
@@ -430,7 +438,7 @@ MUTATIONS = (
         (
             Edit(
                 RECOVERING,
-                "    for link in blank:\n        yield from _take_vote(ground, link, max_ttl_ms)\n",
+                "    for link in blank:\n        yield from take_vote(ground, link, max_ttl_ms)\n",
                 "",
             ),
         ),
@@ -452,19 +460,149 @@ MUTATIONS = (
         "    for reading in sane[:1]:\n",
     ),
     one("admission copies no counters", 8, MEMBERSHIP, "    return highest\n", "    return {}\n"),
-    one(
+    Mutation(
         "guard delay shorter than the TTL",
         10,
-        MASTER,
-        "settle_ns(self._guarding.max_ttl_ms)",
-        "settle_ns(self._guarding.max_ttl_ms) // 4",
+        (
+            Edit(MASTER, "settle_ns(self._longest_ttl_ms)", "settle_ns(self._longest_ttl_ms) // 4"),
+            Edit("lockd/guard/delay.py", "* 101 // 100 + NS_PER_S", "* 101 // 400 + NS_PER_S // 4"),
+        ),
     ),
-    one(
+    Mutation(
         "a crash counts as a clean stop",
         10,
-        MASTER,
-        "if self._clean or not self._guarding.enabled:",
-        "if True:",
+        (
+            Edit(MASTER, "if self._clean or not self._guarding.enabled:", "if True:"),
+            Edit(
+                "lockd/guard/last_stop.py",
+                'if (result, code, exit_status) == ("success", "exited", "0"):',
+                "if True:",
+            ),
+        ),
+    ),
+    one(
+        "a clean stop is proven once and for all",
+        10,
+        ENTER,
+        "remove(MARKER, PERMIT, REST)",
+        "remove(PERMIT, REST)",
+        simulated=False,
+    ),
+    one(
+        "the marker of an earlier stop counts",
+        10,
+        ENTER,
+        "if marker.generation != state.generation:",
+        "if False:",
+        simulated=False,
+    ),
+    one(
+        "a marker from another machine counts",
+        10,
+        ENTER,
+        "if marker.host_id != guard.host.host_id():",
+        "if False:",
+        simulated=False,
+    ),
+    one(
+        "a quarantine after a lower max TTL is too short",
+        10,
+        ENTER,
+        "    known += [proof.longest_ttl_ms for proof in (marker, permit) if proof is not None]\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "a clock that was stepped while Redis was down is not seen",
+        11,
+        ENTER,
+        "    if rise_ns <= 0:\n",
+        "    if True:\n",
+        simulated=False,
+    ),
+    one(
+        "a master whose settings break a promise votes",
+        14,
+        MEMBERSHIP,
+        "    if wrong:\n",
+        "    if False:\n",
+        simulated=False,
+    ),
+    one("a replica votes", 14, MEMBERSHIP, 'if facts.role != "master":', "if False:", simulated=False),
+    one(
+        "a master that has a replica votes",
+        8,
+        MEMBERSHIP,
+        "if facts.copying.replicas:",
+        "if False:",
+        simulated=False,
+    ),
+    one(
+        "one Redis under two names votes twice",
+        8,
+        MEMBERSHIP,
+        "if twin is not None and (",
+        "if False and (",
+        simulated=False,
+    ),
+    Mutation(
+        "a lease above the ceiling of the masters is granted",
+        9,
+        (
+            Edit(
+                SCRIPTS,
+                "        if ttl_ms > self.max_ttl_ms:\n            return -2, self.max_ttl_ms\n        fence",
+                "        fence",
+            ),
+            Edit(
+                ACQUIRE_LUA,
+                "if tonumber(ARGV[3]) > ceiling_ms then return {-2, ceiling_ms, now_us} end\n",
+                "",
+            ),
+        ),
+        simulated=False,
+    ),
+    one(
+        "what leases may last since the max TTL was lowered is forgotten",
+        9,
+        IDENTITIES,
+        "return max(self.max_ttl_ms, self.was_max_ttl_ms)",
+        "return self.max_ttl_ms",
+    ),
+    one(
+        "a clock is watched for as long as this agent's own leases last",
+        9,
+        CLOCKS,
+        "settle_ns(max(self._max_ttl_ms, max_ttl_ms))",
+        "settle_ns(self._max_ttl_ms)",
+    ),
+    Mutation(
+        "a master does not keep the max TTL of before",
+        9,
+        (
+            Edit(SCRIPTS, "if self.longest_ttl_ms > max_ttl_ms else {}", "if False else {}"),
+            Edit(
+                "lockd/masters/scripts/plays/set_max_ttl.lua",
+                "if was > tonumber(ARGV[1]) then",
+                "if false then",
+            ),
+        ),
+    ),
+    one(
+        "a master that is stalled is asked",
+        5,
+        VOTERS,
+        "            if state is State.UP:\n",
+        "            if state in (State.UP, State.STALLED):\n",
+        simulated=False,
+    ),
+    one(
+        "a loss is told on its own connection or never",
+        12,
+        LOSSES,
+        "if other.hears), None)",
+        "if False), None)",
+        simulated=False,
     ),
     one(
         "a vote is kept after a clock jump",
@@ -485,12 +623,14 @@ MUTATIONS = (
             ANY_AGREE,
         ),
     ),
-    one(
+    Mutation(
         "data that was restored votes",
         10,
-        MASTER,
-        "        if self._foreign and self._guarding.enabled:\n",
-        "        if False:\n",
+        (
+            Edit(MASTER, "        if self._foreign and self._guarding.enabled:\n", "        if False:\n"),
+            Edit(ENTER, "            dirt = without_foreign_data(guard, state, dirt)\n", ""),
+            Edit(ENTER, "return Dirt(Reason.DATA_CHANGED, changed) if changed else None", "return None"),
+        ),
     ),
     one(
         "a host's clock may be slewed at any rate",

@@ -8,6 +8,7 @@ from functools import partial
 from lockd.core.changes.admitting import admit
 from lockd.core.changes.forming import form
 from lockd.core.changes.recovering import recover
+from lockd.core.changes.upgrading import upgrade
 from lockd.core.membership import State
 from lockd.core.validity import settle_ns
 from tests.sim.agent import Agent
@@ -57,7 +58,7 @@ class Operator:
         if agent.changes is None and (change := self._change(agent)) is not None:
             by_user = self._dice.random() < 0.5
             ended = partial(self._ended, agent)
-            agent.changes = Carrier(agent, change, self._max_ttl_ms, by_user=by_user, ended=ended)
+            agent.changes = Carrier(agent, change, agent.max_ttl_ms, by_user=by_user, ended=ended)
             agent.take(self, agent.changes.begin)
         return agent.changes is not None
 
@@ -72,6 +73,8 @@ class Operator:
         known = agent.locks.known_counters()
         if self._recovers:
             return partial(recover, known=known)
+        if any(link.state is State.OTHER_FORMAT or link.taken for link in fleet.links):
+            return upgrade
         return partial(form, unused=self._unused, known=known)
 
     def _is_seen_to(self, agent: Agent, link: Link) -> bool:
@@ -88,7 +91,7 @@ class Operator:
 
     def _ended(self, agent: Agent, how: str) -> None:
         agent.changes = None
-        if how in ("formed", "already", "recovered"):
+        if how in ("formed", "already", "recovered", "upgraded"):
             self._unused = self._recovers = False
         elif how.startswith("all masters have data"):
             self._stuck += 1
@@ -108,7 +111,9 @@ class Operator:
             agent.machine(link.index).crash(wiped=True)()
 
 
-_MAY_BE_FORMED = (State.BLANK, State.UP, State.FOREIGN, State.OUTDATED, State.REPLACED)
+_MAY_BE_FORMED = (
+    State.BLANK, State.UP, State.FOREIGN, State.OUTDATED, State.REPLACED, State.OTHER_FORMAT,
+)  # fmt: skip
 
 
 def _is(link: Link, *states: State) -> bool:

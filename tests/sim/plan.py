@@ -29,6 +29,7 @@ class Kind(StrEnum):
     STOP_MASTER = "stop master"
     WIPE_MASTER = "wipe master"
     WIPE_SOME = "wipe some masters"
+    CHANGE_MAX_TTL = "change of the max TTL"
     RESTORE_MASTER = "older data of master"
     PAUSE_MASTER = "pause master"
     STAND_STILL_MASTER = "host of master stands still"
@@ -70,7 +71,7 @@ GRAVE = (
 """What takes data or time from a master: lockd stands that of a minority, until it has settled."""
 
 
-_ONLY_IN_SCENES = (Kind.WIPE_SOME,)
+_ONLY_IN_SCENES = (Kind.WIPE_SOME, Kind.CHANGE_MAX_TTL)
 _FOR_A_GUARD = (Kind.STEP_MASTER, Kind.RESTORE_MASTER, Kind.STAND_STILL_MASTER)
 
 
@@ -112,7 +113,10 @@ class Shape:
     """When set, all apps ask together, as often as that, as what cron starts on many hosts does."""
     formed: bool = True
     """Whether the masters have their identities when the run begins."""
+    old_format: bool = False
+    """They are of the format that had no admission numbers, and so is who takes a master's place."""
     operators: int = 1
+    forgets: float = 0.1
 
     @property
     def max_ttl_ms(self) -> int:
@@ -157,7 +161,10 @@ class Theme:
     guarded: bool = True
     formed: float = 0.85
     """How likely the masters have their identities when it begins. Else an operator has them formed."""
+    old_format: bool = False
     operators: tuple[int, ...] = (1,)
+    forgets: float = 0.1
+    """How many of the detached leases nobody gives back."""
     steps_seen_after_ms: tuple[int | None, ...] = (20, 20, None)
     scene: Callable[[random.Random, Shape], Iterator[Fault]] | None = None
 
@@ -220,8 +227,16 @@ def _scenes() -> tuple[Theme, ...]:
         Theme(masters=few, skews_ms=(600_000,), max_ttls_ms=(500,), scene=_restored),
         Theme(max_ttls_ms=(1_500, 3_000), scene=_slewed),
         Theme(masters=few, max_ttls_ms=(500, 3_000), formed=0, scene=_forming),
+        Theme(masters=few, max_ttls_ms=(500, 3_000), formed=1, old_format=True, scene=_forming),
         Theme(masters=few, max_ttls_ms=(500, 3_000), scene=_admitting),
         Theme(masters=few, max_ttls_ms=(500, 3_000), operators=(1, 2), scene=_recovering),
+        Theme(
+            masters=few,
+            max_ttls_ms=(10_000,),
+            steps_seen_after_ms=(20, None),
+            forgets=0.8,
+            scene=_changed_max_ttl,
+        ),
     )
 
 
@@ -267,7 +282,9 @@ def _shape(dice: random.Random, theme: Theme) -> Shape:
         chaos_ms=dice.choice((40_000, 60_000, 80_000)),
         beat_ms=dice.choice(theme.beats_ms),
         formed=dice.random() < theme.formed,
+        old_format=theme.old_format,
         operators=dice.choice(theme.operators),
+        forgets=theme.forgets,
     )
 
 
@@ -396,14 +413,16 @@ def _old_machine(dice: random.Random, shape: Shape) -> Iterator[Fault]:
 
 
 def _forming(dice: random.Random, shape: Shape) -> Iterator[Fault]:
-    """Forming is broken off, and another machine takes the place of one that has an identity already. One
-    agent still asks the old one; then two agents see different halves of the masters beside these."""
+    """Forming, or upgrading, is broken off, and another machine takes the place of one that has an identity
+    already. One agent still asks the old one; then two agents see different halves of the masters beside
+    these."""
     forms, asks_old, rest = 0, 1, range(1, shape.masters)
     here = dice.sample(rest, shape.minority)
     halves = Halves(0, asks_old, forms, here, [m for m in rest if m not in here])
     yield from (Fault(500, Kind.SLOW, m, forms, 900, 20 * MS) for m in range(shape.masters))
     looked_ms = ASK_EVERY_MS + 40
-    yield Fault(looked_ms + dice.randint(20, 20 + 40 * shape.minority), Kind.CRASH_AGENT, 0, forms, 200)
+    steps = 2 * shape.masters if shape.old_format else shape.minority
+    yield Fault(looked_ms + dice.randint(20, 20 + 40 * steps), Kind.CRASH_AGENT, 0, forms, 200)
     yield Fault(1_500, Kind.OLD_MACHINE, halves.shared, asks_old, QUIET_FROM_MS - 1_500)
     yield from _interruptions(dice, shape, 1_500, dice.randint(1_500, 5_000), forms)
     at_ms = dice.randint(2_500, 7_000)
@@ -436,6 +455,26 @@ def _recovering(dice: random.Random, shape: Shape) -> Iterator[Fault]:
         yield Fault(at_ms + dice.randint(0, 500), Kind.WIPE_SOME, replaced, 0, 100, wiped)
         if dice.random() < 0.5:
             yield from _interruptions(dice, shape, at_ms + 1_000, at_ms + 12_000, asks_new)
+
+
+def _changed_max_ttl(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """It is lowered, and raised again in the next round; at times that is broken off and done again. What
+    both agents see is replaced, or its clock jumps, while leases from before may still be relied upon."""
+    low_ms = shape.max_ttl_ms // 8
+    for number, (halves, at_ms, lasts_ms) in enumerate(_splits(dice, shape)):
+        to_ms = shape.max_ttl_ms if number % 2 else low_ms
+        yield from halves.cuts(at_ms, lasts_ms)
+        change_ms = at_ms + dice.randint(1_500, 2_500)
+        if dice.random() < 0.3:
+            yield Fault(at_ms, Kind.CHANGE_MAX_TTL, 0, 0, dice.randint(100, 1_500), to_ms)
+        yield Fault(change_ms, Kind.CHANGE_MAX_TTL, 0, 0, 4 * ROUND_MS, to_ms)
+        hurt_ms = change_ms + dice.randint(2_000, 2_500)
+        if shape.guarding.steps_seen_after_ms is None:
+            by_ns = dice.randint(30_000, 90_000) * MS
+            yield Fault(hurt_ms, Kind.STEP_MASTER, halves.shared, 0, 100, by_ns)
+        else:
+            for_ms = at_ms + lasts_ms - hurt_ms
+            yield Fault(hurt_ms, Kind.OLD_MACHINE, halves.shared, halves.first, for_ms)
 
 
 def _interruptions(

@@ -27,7 +27,7 @@ from tests.sim.shrink import shrink, story
 SECONDS = float(os.environ.get("LOCKD_SIM_SECONDS", "120"))
 ALL_MINUTES = 2_000
 MINUTES = float(os.environ.get("LOCKD_SIM_MINUTES", ALL_MINUTES))
-A_FEW = range(120)
+A_FEW = range(140)
 
 
 @pytest.mark.timeout(SECONDS + 120)

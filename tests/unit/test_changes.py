@@ -28,6 +28,7 @@ from lockd.core.changes.steps import (
     Unread,
     Write,
 )
+from lockd.core.changes.upgrading import upgrade
 from lockd.core.clocks import Clocks
 from lockd.core.fleet import Fleet
 from lockd.core.identities import Identity, voting_together
@@ -324,9 +325,10 @@ class Resource:
         """To whoever finds a quorum there, by no more masters than it takes."""
         holders, until_ns = self._lease
         quorum, held = len(view) // 2 + 1, now_ns < until_ns
-        if votes_together(view) < quorum:
+        may = [machine for machine in view if (of := machine.identity) is not None and not of.is_older]
+        if votes_together(may) < quorum:
             return False
-        for voters in combinations([machine for machine in view if machine.identity], quorum):
+        for voters in combinations(may, quorum):
             if votes_together(voters) == quorum and not (held and set(voters) & set(holders)):
                 assert not held, "two hold one resource"
                 self._lease = voters, now_ns + MAX_TTL_MS * MS
@@ -377,6 +379,62 @@ def test_two_that_begin_anew_with_two_machines_of_one_name_find_no_two_quorums()
             pass
         while goes_on(one) or goes_on(two):
             pass
+
+
+def of_old_format(masters: int) -> list[Machine]:
+    """Two machines of one name look alike in it: it had no admission numbers."""
+    machines = blank(masters)
+    for number, machine in enumerate(machines, 1):
+        machine.store.set_identity({"cluster": "test", "name": f"m{number}", "max_ttl_ms": "1000"})
+        machine.store.counters = {5: WALL_US}
+    return machines
+
+
+def test_identities_of_an_earlier_format_are_upgraded_at_once() -> None:
+    machines = of_old_format(5)
+    agent = Agent(machines)
+    assert agent.ends(upgrade) == "upgraded"
+    assert votes_together(machines) == 5
+    assert all(machine.store.counters == {5: WALL_US} for machine in machines)
+    assert agent.ends(upgrade) == "already"
+
+
+def test_wherever_upgrading_is_broken_off_there_is_a_way_on() -> None:
+    """To upgrade again, to begin anew where none is of the earlier format any more, or, where a quorum votes,
+    to wipe the others."""
+    ways = set()
+    for done in range(40):
+        machines = of_old_format(5)
+        steps = asked_again(Agent(machines), upgrade)
+        left_over = [next(steps, None) for _ in range(done)]
+        *_, how = asked_again(Agent(machines), upgrade)
+        if votes_together(machines) < 3:
+            ways.add(how)
+            *_, how = asked_again(Agent(machines), RECOVER)
+        assert votes_together(machines) >= 3
+        ways.add(how)
+        if "upgraded" in left_over:
+            break
+    assert {way.partition(":")[0] for way in ways} == {
+        "upgraded", "already", "recovered", "a quorum is upgraded",
+        "all masters must be there, with an identity of this format or an earlier one, nothing was changed",
+    }  # fmt: skip
+
+
+def test_two_machines_of_one_name_find_no_two_quorums_when_they_are_upgraded() -> None:
+    """Upgrading was broken off, anywhere; the machine that was put in one's place before looks like it."""
+    for first, replaced in product(range(14), range(3)):
+        old = of_old_format(3)
+        new = of_old_format(3)[replaced]
+        agents = Agent(old), Agent([new if n == replaced else machine for n, machine in enumerate(old)])
+        resource = Resource()
+        works = [asked_again(agent, upgrade) for agent in agents]
+        for agent, steps in ((0, first), (1, 40), (0, 40)):
+            for _ in range(steps):
+                next(works[agent], None)
+                now_ns = agents[0].now_ns = agents[1].now_ns = max(of.now_ns for of in agents)
+                for view in agents:
+                    resource.is_granted(view.machines, now_ns)
 
 
 @pytest.mark.parametrize("change", [UNUSED, RECOVER])

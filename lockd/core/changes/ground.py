@@ -8,6 +8,7 @@ from lockd.core.ballots.ballot import bits
 from lockd.core.changes.steps import (
     BLANK,
     NO_COUNTERS,
+    OLD,
     LookAgain,
     NotPossible,
     OwnClockIsWrong,
@@ -132,4 +133,6 @@ class Ground:
 
 def electorate_on(link: Link) -> str:
     """What it must still show when it is written to."""
-    return BLANK if link.identity is None else link.identity.electorate
+    if link.identity is None:
+        return BLANK
+    return OLD if link.identity.is_older else link.identity.electorate

@@ -1,41 +1,78 @@
-"""Bringing identities of an earlier format up to date."""
+"""Bringing identities of an earlier format up to date (rule 8).
+
+That format had no admission numbers: two machines of one name look alike in it. So upgrading that was broken
+off is not gone on with by its id, but begun anew, as forming is; and the votes of all are taken first
+(votes.py).
+"""
+
+from collections.abc import Sequence
 
 from lockd.core.changes.founding import first_identity
-from lockd.core.changes.ground import Ground
-from lockd.core.changes.steps import OLD, NotPossible, Progress, Steps
+from lockd.core.changes.ground import Ground, electorate_on
+from lockd.core.changes.steps import NotPossible, Progress, Steps
+from lockd.core.changes.votes import give_back_votes, take_votes, wait_until_silent
 from lockd.core.link import Link
 from lockd.core.membership import State
 
+_NOTHING_CHANGED = (
+    "all masters must be there, with an identity of this format or an earlier one, nothing was changed"
+)
+
 
 def upgrade(ground: Ground) -> Steps[Progress]:
-    """All masters must be there. Raises NotPossible."""
+    """All masters must be there. Where upgrading was broken off, some may have voted since: a max TTL is
+    waited out then. Raises NotPossible."""
     ground.heed_own_clock()
     yield from ground.look_again()
-    old = [link for link in ground.links if _is_older(link)]
-    wrong = [link for link in ground.links if link not in old and link.state is not State.UP]
-    if wrong:
-        raise NotPossible(
-            "all masters must be there, with an identity of this format or an earlier one, nothing was "
-            f"changed: {ground.reasons(wrong)}"
-        )
-    if not old:
+    links = sorted(ground.links, key=ground.name)
+    if all(link.state is State.UP for link in links):
         return Progress("already")
-    done = next((of for link in ground.links if link not in old and (of := link.identity)), None)
-    cluster_id = done.cluster_id if done is not None else ground.new_id()
-    for link in old:
-        yield from _upgrade(ground, link, cluster_id)
-    yield from ground.look_again()
+    _refuse_what_is_none_of_it(ground, links)
+    identities = [of for link in links if (of := link.identity) is not None]
+    yield from take_votes(ground, links)
+    wait = wait_until_silent(ground, links, identities)
+    if wait.remaining_ms:
+        return wait
+    yield from give_back_votes(ground, links)
+    yield from _write(ground, links)
     return Progress("upgraded")
+
+
+def _refuse_what_is_none_of_it(ground: Ground, links: Sequence[Link]) -> None:
+    old = [link for link in links if _is_older(link)]
+    known = [link for link in links if ground.is_there(link) and ground.is_left(link)]
+    others = [link for link in links if link.state is not State.UP]
+    if wrong := [link for link in links if link not in old and link not in known]:
+        raise NotPossible(f"{_NOTHING_CHANGED}: {ground.reasons(wrong)}")
+    if len(links) - len(others) >= ground.quorum:
+        raise NotPossible(
+            f"a quorum is upgraded: wipe the others ({ground.names(others)}), and admit them one by one "
+            "(lockctl master admit)"
+        )
+    if not old and not all(link.taken for link in links):
+        raise NotPossible(
+            f"{_NOTHING_CHANGED}: none is of an earlier one any more. To start anew: lockctl cluster recover"
+        )
+    _refuse_misplaced(ground, links)
+
+
+def _refuse_misplaced(ground: Ground, links: Sequence[Link]) -> None:
+    for link in links:
+        if link.identity is not None and link.identity.name != ground.name(link):
+            raise NotPossible(
+                f"{ground.name(link)} is the master '{link.identity.name}': correct its address first"
+            )
 
 
 def _is_older(link: Link) -> bool:
     return link.state is State.OTHER_FORMAT and link.identity is not None and link.identity.is_older
 
 
-def _upgrade(ground: Ground, link: Link, cluster_id: str) -> Steps[None]:
-    before, name = link.identity, ground.name(link)
-    assert before is not None
-    if before.name != name:
-        raise NotPossible(f"{name} is the master '{before.name}': correct its address first")
-    new = first_identity(ground, link, cluster_id, before.max_ttl_ms)
-    yield from ground.write(link, OLD, new.fields)
+def _write(ground: Ground, links: Sequence[Link]) -> Steps[None]:
+    """Each keeps its max TTL and its counters."""
+    cluster_id = ground.new_id()
+    for link in links:
+        assert link.identity is not None
+        new = first_identity(ground, link, cluster_id, link.identity.max_ttl_ms)
+        yield from ground.write(link, electorate_on(link), new.fields)
+    yield from ground.look_again()

@@ -1,0 +1,80 @@
+"""Taking the votes of all masters, before two of them get one id: for beginning anew and for upgrading
+(rule 8).
+
+No lease of before may be relied upon when a new cluster grants its first. Those that have their data may not
+be idle meanwhile: another agent may find a quorum with a machine that was replaced since, or another operator
+may be at the same with it. So the rule is: *nobody writes an id that two masters share unless each of all N
+showed an id that no other has, those that may have voted for a max TTL already, and the others were blank for
+as long*. Why it is sound: a lease rests on a quorum, so, where fewer machines than that were replaced, on one
+of these N; and that one had voted before its vote was taken, or before it was blank. Of two that are at it at
+once, who takes a vote last has it: the other's write finds something else there, and it stops.
+"""
+
+from collections.abc import Sequence
+
+from lockd.core.changes.founding import first_identity
+from lockd.core.changes.ground import Ground, electorate_on
+from lockd.core.changes.steps import NotPossible, Progress, Steps
+from lockd.core.identities import Identity
+from lockd.core.link import Link, Taken
+from lockd.core.membership import longest_possible_ttl_ms, wait_for_blank
+
+_LONG_AGO_NS = -(1 << 62)
+
+
+def take_votes(ground: Ground, of: Sequence[Link], blank: Sequence[Link] = ()) -> Steps[None]:
+    """Of those whose votes this agent hasn't taken yet. Raises NotPossible where somebody else has taken one
+    since, also by wiping it."""
+    _refuse_where_others_are_at_it(ground, [*of, *blank])
+    for link in of:
+        if link.taken is None:
+            assert link.identity is not None
+            yield from take_vote(ground, link, link.identity.max_ttl_ms)
+
+
+def take_vote(ground: Ground, link: Link, max_ttl_ms: int) -> Steps[None]:
+    """It gets an id that no other has: nobody counts its vote any more, and whatever is asked of it by its
+    electorate of before it refuses."""
+    new = first_identity(ground, link, ground.new_id(), max_ttl_ms)
+    silent_since_ns = _silent_since_ns(link)
+    yield from ground.write(link, electorate_on(link), new.fields)
+    link.taken = Taken(new.electorate, ground.now_ns() if silent_since_ns is None else silent_since_ns)
+
+
+def _silent_since_ns(link: Link) -> int | None:
+    """None: it may have voted just now. Nobody votes with an identity of an earlier format."""
+    if link.taken is not None:
+        return link.taken.since_ns
+    return _LONG_AGO_NS if link.identity is not None and link.identity.is_older else link.blank_since_ns
+
+
+def wait_until_silent(ground: Ground, links: Sequence[Link], identities: Sequence[Identity]) -> Progress:
+    """Until nothing is relied upon any more that these helped to grant before their votes were taken, or
+    before they were wiped. identities: all that are known."""
+    now_ns, since_ns = ground.now_ns(), [_silent_since_ns(link) for link in links]
+    known_ms = [ground.max_ttl_ms, *(of.longest_ttl_ms for of in identities)]
+    longest_ms = longest_possible_ttl_ms(known_ms, len(ground.links))
+    wait = wait_for_blank([now_ns if since is None else since for since in since_ns], longest_ms, now_ns)
+    return Progress("waiting", wait.remaining_ms, wait.total_ms)
+
+
+def give_back_votes(ground: Ground, links: Sequence[Link]) -> Steps[None]:
+    """Now they may get an id that they share: at one moment this agent had the votes of all."""
+    yield from ground.look_again()
+    _refuse_where_others_are_at_it(ground, links)
+    _forget_all(ground)
+
+
+def _refuse_where_others_are_at_it(ground: Ground, links: Sequence[Link]) -> None:
+    lost = [link for link in links if link.taken is not None and electorate_on(link) != link.taken.electorate]
+    if lost:
+        _forget_all(ground)
+        raise NotPossible(
+            f"somebody else has changed {ground.names(lost)} since this was begun: do the same again when "
+            "they are done"
+        )
+
+
+def _forget_all(ground: Ground) -> None:
+    for link in ground.links:
+        link.taken = None

@@ -6,6 +6,8 @@ DIR ?= .dev
 ARGS ?=
 SECONDS ?= 60
 HOURS ?= 1
+# Most tests wait, for servers and for clocks: more of them side by side than there are processors.
+WORKERS ?= $(shell expr 2 \* $$(nproc))
 
 BIN := $(VENV)/bin
 NODE_DIR := tests/.node
@@ -26,7 +28,7 @@ LAB_STAMP := $(LAB_VENV)/.installed
 APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc /usr/include/stdio.h:libc6-dev spin:spin mkfs.xfs:xfsprogs chromium:chromium
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test lint dashboards preview bench fuzz sim mutations kills chaos model chain lock readme-commands alerts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
+.PHONY: help dev venv test test-all ready ready-tests lab-image lint dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -37,11 +39,33 @@ dev: $(DEV_STAMP) ## A whole cluster on this machine: 5 masters, an agent and a 
 
 venv: $(TEST_STAMP) ## The virtual environment .venv with lockd and all that its tests need from PyPI
 
-test: tools $(TEST_STAMP) node prometheus lint ## Set up whatever the tests need, then lint, types, tests and test-lab (ARGS='-k fence': those tests)
-	$(BIN)/python -m pytest $(ARGS)
+SIDE_BY_SIDE := $(BIN)/python -m pytest --durations=15 --numprocesses $(WORKERS) --dist worksteal
+IN_THE_LAB := $(LAB_VENV)/bin/python -m pytest --verbose --durations=15 tests/lab -rs
+PARTS := tests/setup/parts.sh
+SET_UP := 'what the tests need' '$(MAKE) -j4 ready'
+LOOKS := 'lint and types' '$(MAKE) -j2 lint lint-ansible'
+
 ifeq ($(strip $(ARGS)),)
-	@$(MAKE) --no-print-directory test-lab ARGS="-m 'not thorough'"
+test: ## All but what takes longest: lint, types, tests, and as root the plays that matter most (ARGS='-k fence': those tests)
+	@$(PARTS) $(SET_UP) $(LOOKS) \
+	  'tests, simulator, models' 'LOCKD_SIM_SECONDS=30 LOCKD_SIM_MINUTES=12 $(SIDE_BY_SIDE) -m "not thorough"' \
+	  'playbooks, on real hosts' '$(IN_THE_LAB) -m "not thorough"'
+else
+test: ready-tests lint
+	$(BIN)/python -m pytest $(ARGS)
 endif
+
+test-all: ## What CI runs: every test, every rule taken out, the longer search, every play
+	@$(PARTS) $(SET_UP) $(LOOKS) \
+	  'tests, simulator, models' '$(SIDE_BY_SIDE)' \
+	  'playbooks, on real hosts' '$(IN_THE_LAB)'
+
+ready-tests: tools $(TEST_STAMP) node prometheus
+
+ready: ready-tests lab-image
+
+lab-image: lab-tools $(LAB_STAMP)
+	@$(LAB_VENV)/bin/python -m tests.lab image || echo "tests of the lab will be skipped"
 
 lint: $(TEST_STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
@@ -86,8 +110,8 @@ lock: $(VENV)/.created ## What is deployed, and built with, by version and hash:
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
 	ansible/roles/lockd/lock.sh $(BIN)/python
 
-readme-commands: $(TEST_STAMP) ## The table of commands in README.md, from their descriptors
-	$(BIN)/python -m docs.readme_commands
+readme: $(TEST_STAMP) ## The tables of commands and errors in README.md, from the code
+	$(BIN)/python -m docs.readme
 
 alerts-docs: $(TEST_STAMP) ## alerts/METRICS.md, from the code
 	$(BIN)/python -m alerts.metrics_page > alerts/METRICS.md.new && mv alerts/METRICS.md.new alerts/METRICS.md

@@ -15,13 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from lockd.config.model import Config
 from lockd.core.locks import Locks
-from lockd.core.membership import Facts, Identity
-from lockd.core.values import Chance, Limits
-from lockd.guard.metrics import metrics_text
+from lockd.core.membership import Identity, MasterFacts
+from lockd.core.values import Chance, RedlockParameters
+from lockd.guard.metrics import Reading, metrics_text
 from lockd.guard.records import State
 from lockd.masters.fleet import Fleet
 from lockd.metrics.collector import Metrics
-from lockd.metrics.counts import HOLD_S, MARGIN_S, ROUND_TRIP_S, WAIT_S
 
 HEAD = """# Metrics
 
@@ -40,13 +39,6 @@ is, `lockctl locks --local` says, and the log at `log_level: debug`.
 FREE = {"class", "master", "version", "fingerprint", "cluster", "address", "limit", "masters", "page_on_loss"}
 """Labels whose values depend on the configuration: they are not listed."""
 CERTIFICATE = Path(__file__).parents[1] / "ansible/roles/node_exporter/tasks/certificate.yml"
-BOUNDS = {
-    "lockd_wait_seconds": WAIT_S,
-    "lockd_canary_seconds": WAIT_S,
-    "lockd_hold_seconds": HOLD_S,
-    "lockd_release_margin_seconds": MARGIN_S,
-    "lockd_master_round_trip_seconds": ROUND_TRIP_S,
-}
 
 
 def agent_families() -> list[Any]:
@@ -54,17 +46,16 @@ def agent_families() -> list[Any]:
     masters = [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in range(1, 6)]
     config = Config.model_validate({"cluster": "example", "masters": masters})
     metrics = Metrics(config)
-    fleet = Fleet(config, metrics, lambda _link: None, lambda *_: None, lambda _now_ns: None)
+    fleet = Fleet(config, metrics.masters, lambda _link: None, lambda *_: None, lambda _now_ns: None)
     identity = Identity(config.cluster, "m1", config.max_ttl_ms)
-    fleet.links[0].facts = Facts("", "7.0.15", "master", 0, identity, {})
-    limits = Limits(len(config.masters))
-    metrics.attach(fleet, Locks(limits, fleet, metrics, Chance(lambda: b"")), lambda: 0)
+    fleet.links[0].facts = MasterFacts("", "7.0.15", "master", 0, identity, {})
+    parameters = RedlockParameters(len(config.masters))
+    metrics.attach(fleet, Locks(parameters, fleet, metrics.leases, Chance(lambda: b"")), lambda: 0)
     return list(metrics.collect())
 
 
 def guard_families() -> list[Any]:
-    text = metrics_text(State(), quarantined=False, until_s=0, delay_s=0, marked_s=0)
-    return list(text_string_to_metric_families(text))
+    return list(text_string_to_metric_families(metrics_text(Reading(State()))))
 
 
 def certificate_families() -> list[Any]:
@@ -99,10 +90,7 @@ def page() -> str:
             "",
             "Buckets of histograms, upper bounds in seconds:",
             "",
-            *(
-                f"- `{name}`: {', '.join(f'{bound:g}' for bound in bounds)}"
-                for name, bounds in BOUNDS.items()
-            ),
+            *bounds(agent_families()),
             "",
             "## The guard of a master (node_exporter's textfile collector)",
             *table(guard_families()),
@@ -119,6 +107,17 @@ def table(families: Iterable[Any]) -> Iterator[str]:
     for family in families:
         labels = "; ".join(_with_values(family, label) for label in labels_of(family))
         yield f"| `{full_name(family)}` | {family.type} | {labels} | {family.documentation} |"
+
+
+def bounds(families: Iterable[Any]) -> Iterator[str]:
+    """Of all histograms; those with the same ones together."""
+    of_names: dict[tuple[str, ...], list[str]] = {}
+    for family in families:
+        if found := tuple(dict.fromkeys(s.labels["le"] for s in family.samples if "le" in s.labels)):
+            of_names.setdefault(found, []).append(full_name(family))
+    for (*shown, _), names in of_names.items():
+        text = ", ".join(f"{float(bound):g}" for bound in shown)
+        yield from (f"- `{name}`: {text}" for name in names)
 
 
 def _with_values(family: Any, label: str) -> str:

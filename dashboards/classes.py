@@ -11,6 +11,7 @@ from dashboards.queries import (
     LOST,
     REJECTED,
     UNAVAILABLE,
+    WORDS_CONTENDED,
     agent,
     grown,
     grown_in_range,
@@ -122,7 +123,7 @@ SLOW = lines(
     thresholds=p.steps((None, "transparent"), (0.144, ORANGE)),
 )
 GAVE_UP = lines(
-    "Gave up (TAKEN or TIMEOUT)",
+    f"Gave up ({WORDS_CONTENDED})",
     "The share of answers that came too early for the resource to be free. High is no fault of lockd: one"
     " resource is wanted by many. Waits that end with a grant are not in it, see Waiting.",
     [ask(GAVE_UP_SHARE, "{{class}}")],

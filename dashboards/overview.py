@@ -17,6 +17,8 @@ from dashboards.queries import (
     NOT_CANARY,
     REJECTED,
     UNAVAILABLE,
+    WORDS_CONTENDED,
+    WORDS_UNAVAILABLE,
     agent,
     grown,
     grown_in_range,
@@ -173,8 +175,8 @@ ALERTS = table(
 
 ANSWERED = lines(
     "What LOCKs got",
-    "Granted; contended (held by another: TAKEN or TIMEOUT, no outage); unavailable (NOQUORUM or CLOCK: an"
-    " outage); rejected (a policy, a limit, or bad input).",
+    f"Granted; contended (held by another: {WORDS_CONTENDED}, no outage); unavailable ({WORDS_UNAVAILABLE}:"
+    " an outage); rejected (a policy, a limit, or bad input).",
     [
         ask(f"sum({per_second('lockd_grants_total')})", "granted"),
         ask(f"sum({per_second('lockd_refusals_total', CONTENDED)})", "contended"),
@@ -187,7 +189,7 @@ ANSWERED = lines(
 )
 UNAVAILABLE_SHARE = lines(
     "Unavailable share of answers",
-    "Answers that were NOQUORUM or CLOCK, of all that masters had to decide. The objective is 0.1 % over a"
+    f"Answers that were {WORDS_UNAVAILABLE}, of all that masters had to decide. The objective is 0.1 % over a"
     " month; the red line is where 14.4 times that burns, and a page goes out.",
     [ask(f"sum({per_second('lockd_refusals_total', UNAVAILABLE)}) / ({ANSWERS})", "unavailable")],
     axis=Axis("percentunit", seen=0.02),

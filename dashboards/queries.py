@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lockd.core.errors import ErrorWord, Kind, Of
+from lockd.metrics.leases import UNMEANT_LOSSES
 
 AGENT = 'cluster=~"$cluster", job=~"$job", instance=~"$instance"'
 """An agent's own metrics."""
@@ -27,8 +28,11 @@ CONTENDED = refused_as(Kind.CONTENDED)
 UNAVAILABLE = refused_as(Kind.UNAVAILABLE)
 ANSWERED = refused_as(Kind.CONTENDED, Kind.UNAVAILABLE)
 REJECTED = refused_as(*(kind for kind in Kind if kind not in (Kind.CONTENDED, Kind.UNAVAILABLE)))
-LOST = 'reason=~"not_renewed|gone|clocks"'
-"""Losses that are somebody's trouble; `forced`, `max_hold` and `cut_off` were meant."""
+WORDS_CONTENDED = " or ".join(ErrorWord.answering(Of.LOCK, Kind.CONTENDED))
+WORDS_UNAVAILABLE = " or ".join(ErrorWord.answering(Of.LOCK, Kind.UNAVAILABLE))
+"""As readers are told of them."""
+LOST = f'reason=~"{"|".join(UNMEANT_LOSSES)}"'
+"""Losses that are somebody's trouble; the others were meant."""
 
 
 def agent(metric: str, *more: str) -> str:

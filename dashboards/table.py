@@ -82,8 +82,8 @@ def table(
         "sortBy": [{"displayName": sort, "desc": falling}] if sort else [],
         "footer": {"show": False},
     }
-    shown = panel("table", title, description, targets, config, options)
-    return shown | {"transformations": _transformations(key, columns)}
+    table = panel("table", title, description, targets, config, options)
+    return table | {"transformations": _transformations(key, columns)}
 
 
 _DEFAULTS = {

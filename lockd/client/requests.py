@@ -14,8 +14,7 @@ from hiredis import pack_command
 from lockd.client.deadlines import AgentClock
 from lockd.client.state import LeaseView
 from lockd.clock import boottime_ns
-
-_DEFAULT_SOCKET = "/run/lockd/lockd.sock"
+from lockd.config.socket import DEFAULT_SOCKET
 
 T = TypeVar("T")
 Row = dict[str, Any]
@@ -111,7 +110,7 @@ def to_ms(seconds: float, name: str) -> int:
 
 def socket_path(given: str | os.PathLike[str] | None) -> str:
     """Where the agent listens: as given, else LOCKD_SOCKET of the environment, else the usual place."""
-    return os.fspath(given) if given is not None else os.environ.get("LOCKD_SOCKET") or _DEFAULT_SOCKET
+    return os.fspath(given) if given is not None else os.environ.get("LOCKD_SOCKET") or DEFAULT_SOCKET
 
 
 def _packed(*words: bytes | int) -> bytes:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import os
 from typing import Any, NoReturn
 
-from lockd.client.deadlines import NS_PER_MS, AgentClock
+from lockd.client.deadlines import AgentClock
 from lockd.client.errors import AgentUnreachable, Draining, LockdError, LockLost, NoQuorum
 from lockd.clock import boottime_ns
+from lockd.core.validity import NS_PER_MS
 
 _LONGEST_NOTICE_NS = 5_000 * NS_PER_MS
 _HEAD_START_NS = 50 * NS_PER_MS

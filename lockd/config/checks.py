@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from lockd.config.addresses import endpoint
-from lockd.config.problems import Loc, Problem, Schema, path_of, shown
+from lockd.config.problems import Loc, Problem, Schema, describe_value, path_of
 
 
 def _at(document: Any, *loc: str | int) -> Any:
@@ -70,7 +70,9 @@ def _repeated(document: Any, section: str, key: str, same: Callable[[str], objec
         value, path = _at(item, key), f"{section}[{index}].{key}"
         identity = same(value) if isinstance(value, str) else None
         if identity is not None and seen.setdefault(identity, path) != path:
-            yield Problem(path, f"is {shown(value)}, the same as {seen[identity]}", f"write another {key}")
+            yield Problem(
+                path, f"is {describe_value(value)}, the same as {seen[identity]}", f"write another {key}"
+            )
 
 
 def _wrong_pairs(document: Any) -> Iterator[Problem]:

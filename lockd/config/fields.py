@@ -12,10 +12,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, StrictStr
 from pydantic_core import PydanticCustomError
 
 from lockd.config.addresses import HIGHEST_PORT, split_address
-from lockd.config.problems import refuse, shown
+from lockd.config.problems import describe_value, refuse
+from lockd.config.socket import DEFAULT_SOCKET, SOCKET_PATH_BYTES
 
 DAY_MS = 86_400_000
-SOCKET_PATH_BYTES = 107  # sun_path holds 108 with its final NUL
 
 
 def whole(default: int | None, low: int = 1, high: int = 1_000_000_000) -> Any:
@@ -36,9 +36,9 @@ def _address(lowest_port: int, right: str) -> AfterValidator:
         try:
             _, port = split_address(address)
         except ValueError:
-            raise refuse(f"is {shown(address)}", f"write {right}") from None
+            raise refuse(f"is {describe_value(address)}", f"write {right}") from None
         if not lowest_port <= port <= HIGHEST_PORT:
-            wrong = f"is {shown(address)}, whose port is not from {lowest_port} to {HIGHEST_PORT}"
+            wrong = f"is {describe_value(address)}, whose port is not from {lowest_port} to {HIGHEST_PORT}"
             raise refuse(wrong, f"write {right}")
         return address
 
@@ -79,8 +79,8 @@ def _secret_file(path: Path) -> Path:
 def _socket_path(path: Path) -> Path:
     if not path.is_absolute():  # started by systemd, the agent would make it in the root folder
         raise refuse(
-            f"is {shown(str(path))}, which depends on the folder that lockd is started in",
-            'write the whole path, as "/run/lockd/lockd.sock"',
+            f"is {describe_value(str(path))}, which depends on the folder that lockd is started in",
+            f'write the whole path, as "{DEFAULT_SOCKET}"',
         )
     if (size := len(os.fsencode(path))) > SOCKET_PATH_BYTES:
         raise refuse(f"is {size} bytes long", f"write a path of at most {SOCKET_PATH_BYTES} bytes")
@@ -89,7 +89,7 @@ def _socket_path(path: Path) -> Path:
 
 def _octal_mode(mode: object) -> int:
     if not isinstance(mode, str) or not re.fullmatch(r"0?[0-7]{3}", mode):
-        raise refuse(f"is {shown(mode)}", 'write the octal permissions in quotes, as "0660"')
+        raise refuse(f"is {describe_value(mode)}", 'write the octal permissions in quotes, as "0660"')
     return int(mode, 8)
 
 

@@ -54,7 +54,9 @@ from lockd.config.fields import (
 )
 from lockd.config.globs import matcher
 from lockd.config.problems import ConfigError, Schema, refused_at
-from lockd.config.yaml import Refused, document_in
+from lockd.config.socket import DEFAULT_SOCKET
+from lockd.config.yaml import RefusedValue, document_in
+from lockd.core.values import quorum_of
 
 CANARY = "canary"
 """The class of the lock that the agent takes now and then, to see that locks can be had."""
@@ -101,7 +103,7 @@ class Tls(_Section):
 class Socket(_Section):
     """The Unix socket that apps connect to. `mode` is written as octal text, and is an int here."""
 
-    path: SocketPath = Field(default=Path("/run/lockd/lockd.sock"), description="the path of the socket")
+    path: SocketPath = Field(default=Path(DEFAULT_SOCKET), description="the path of the socket")
     mode: OctalMode = 0o660
     group: SystemName | None = optional("a group name, or null for the agent's own")
 
@@ -204,7 +206,7 @@ class Config(_Section):
             config = handler(document)
         except ValidationError as error:
             errors = error.errors()
-        problems = [_SCHEMA.problem(one) for one in errors if not isinstance(one["input"], Refused)]
+        problems = [_SCHEMA.problem(one) for one in errors if not isinstance(one["input"], RefusedValue)]
         known = {problem.path for problem in problems}
         problems += [problem for problem in contradictions(document, _SCHEMA) if problem.path not in known]
         if config is None or problems:  # none, yet no problems: `load` has told them
@@ -213,7 +215,7 @@ class Config(_Section):
 
     @property
     def quorum(self) -> int:
-        return len(self.masters) // 2 + 1
+        return quorum_of(len(self.masters))
 
     @cached_property
     def other(self) -> LockClass:

@@ -60,7 +60,8 @@ class Schema:
             return Problem(path, "is not a known key", self._nearest_key(loc))
         if kind == "missing":
             return Problem(path, "is missing", self._right(loc))
-        is_now = _kind_of(value) if loc[:1] == ("auth",) else shown(value)  # secrets stay out of logs
+        # Secrets stay out of logs.
+        is_now = _kind_of(value) if loc[:1] == ("auth",) else describe_value(value)
         quotes = ", in quotes" if kind == "string_type" and isinstance(value, int | float) else ""
         return Problem(path, f"is {is_now}", self._right(loc) + quotes)
 
@@ -101,7 +102,7 @@ def _kind_of(value: object) -> str:
     return "empty" if value is None or value == "" else named
 
 
-def shown(value: object) -> str:
+def describe_value(value: object) -> str:
     """A value of the document, unless it may hold a secret; then of what kind it is."""
     if isinstance(value, str) and value and "@" not in value:  # with an @ it may be a URL with a password
         return f"the text {json.dumps(value[:64], ensure_ascii=False)}"

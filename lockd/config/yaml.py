@@ -15,7 +15,7 @@ import yaml
 from lockd.config.problems import ConfigError, Loc, Problem, path_of
 
 
-class Refused:
+class RefusedValue:
     """Stands where a value was refused, and has been reported, before pydantic saw it."""
 
 
@@ -87,7 +87,7 @@ def _plain(node: yaml.Node, loc: Loc, problems: list[Problem]) -> Any:
     except (KeyError, ValueError):
         wrong, right = "has a tag (!) or a number that is not understood", "write it plainly, or in quotes"
     problems.append(Problem(path_of(loc), wrong, right))
-    return Refused()
+    return RefusedValue()
 
 
 def _mapping(node: yaml.MappingNode, loc: Loc, problems: list[Problem]) -> dict[str, Any]:

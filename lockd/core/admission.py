@@ -138,8 +138,8 @@ def current_members(voting: Iterable[Identity]) -> Members:
     known = list(voting)
     present = {of.name: of.number for of in known}
     absent = {name for of in known for name in of.members.names} - present.keys()
-    shown = {name: sorted(of.members.number_of(name) for of in known) for name in absent}
-    return Members.of({**{name: (numbers[-2:])[0] for name, numbers in shown.items()}, **present})
+    numbers_seen = {name: sorted(of.members.number_of(name) for of in known) for name in absent}
+    return Members.of({**{name: (numbers[-2:])[0] for name, numbers in numbers_seen.items()}, **present})
 
 
 def brought_up(identity: Identity, voting: Iterable[Identity]) -> Members | None:

@@ -32,13 +32,13 @@ class Nonsense(Exception):
     """An answer that is none to what was asked."""
 
 
-_SHOWN_CHARS = 200
+_LINE_CHARS = 200
 
 
-def as_shown(text: str) -> str:
+def one_line(text: str) -> str:
     """What a master said, fit for a log and for an app: one line, and short."""
-    line = "".join(char if char.isprintable() else "?" for char in text[:_SHOWN_CHARS])
-    return f"{line}…" if len(text) > _SHOWN_CHARS else line
+    line = "".join(char if char.isprintable() else "?" for char in text[:_LINE_CHARS])
+    return f"{line}…" if len(text) > _LINE_CHARS else line
 
 
 class Flaw(StrEnum):

@@ -14,6 +14,7 @@ from statistics import median
 from lockd.core.fences import SANE_MOST, largest_sane
 from lockd.core.standstill import Doubt, Gain
 from lockd.core.validity import DRIFT_FLOOR_NS, NS_PER_MS, settle_ns
+from lockd.core.values import quorum_of
 
 # Faster than this is no drift of honest clocks: a master's and this host's may each be slewed by 1,000 ppm
 # (rule 11e), in opposite directions.
@@ -158,7 +159,7 @@ class Clocks:
     """
 
     def __init__(self, masters: int, *, max_ttl_ms: int, allowance_ms: int) -> None:
-        self.quorum = masters // 2 + 1
+        self.quorum = quorum_of(masters)
         self._max_ttl_ms = max_ttl_ms
         self._settle_ns = settle_ns(max_ttl_ms)
         self._allowance_ns = allowance_ms * NS_PER_MS

@@ -46,9 +46,9 @@ def largest_sane(clock_us: int) -> int:
     return min(clock_us + COUNTER_AHEAD_US, SANE_MOST)
 
 
-def is_right_counter(shown: str, most: int) -> bool:
+def is_right_counter(stored: str, most: int) -> bool:
     """Whether a counter as a master stores it can go on counting. most: the largest sane fence."""
-    return shown.isascii() and shown.isdigit() and len(shown) <= 16 and int(shown) + BLOCK <= most
+    return stored.isascii() and stored.isdigit() and len(stored) <= 16 and int(stored) + BLOCK <= most
 
 
 def largest_known(readings: Iterable[Mapping[int, int]], most: int) -> dict[int, int]:

@@ -10,12 +10,12 @@ from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks
-from lockd.core.electorate import Electorate
 from lockd.core.fences import SANE_MOST
 from lockd.core.identities import Identity
 from lockd.core.link import Link
-from lockd.core.membership import Configured, Facts, Other, State, judge, longest_possible_ttl_ms
+from lockd.core.membership import Configured, MasterFacts, OtherMaster, State, judge, longest_possible_ttl_ms
 from lockd.core.slewing import Reading, Slewing
+from lockd.core.voters import Voters
 
 
 class Speller(Protocol):
@@ -52,7 +52,7 @@ class Fleet(Generic[AnyLink]):
         self.configured = configured
         self.clocks = clocks
         self.slewing = Slewing()
-        self.electorate = Electorate(clocks)
+        self.voters = Voters(clocks)
         self.trusted = 0
         self.fence_most = SANE_MOST
         self.looked = False
@@ -99,13 +99,13 @@ class Fleet(Generic[AnyLink]):
 
     @property
     def agreeing(self) -> int:
-        return self.electorate.agreeing
+        return self.voters.agreeing
 
     def voting(self) -> int:
-        return self.electorate.voting
+        return self.voters.voting
 
     def barred_by_clock(self) -> int:
-        return self.electorate.barred & self.electorate.up
+        return self.voters.barred & self.voters.up
 
     @property
     def clocks_in_doubt(self) -> bool:
@@ -141,7 +141,7 @@ class Fleet(Generic[AnyLink]):
 
     def put_back(self, put_back: PutBack, masters: int) -> int:
         question = (put_back, self._spell.put_back(put_back), put_back.t1_ns)
-        asked = masters & self.electorate.up
+        asked = masters & self.voters.up
         for master in bits(asked):
             self.links[master].ask_vote(question)
         return asked
@@ -160,7 +160,7 @@ class Fleet(Generic[AnyLink]):
         self.flush_soon()
         for link in self._up:
             link.put_vote(question)
-        return self.electorate.up
+        return self.voters.up
 
     # core.link.Listener
 
@@ -168,9 +168,9 @@ class Fleet(Generic[AnyLink]):
         self.weigh(now_ns)
         self.changed(link)
 
-    def judge(self, link: AnyLink, facts: Facts) -> tuple[State, str]:
+    def judge(self, link: AnyLink, facts: MasterFacts) -> tuple[State, str]:
         others = [
-            Other(self.name(other.index), other.facts.run_id, other.facts.identity)
+            OtherMaster(self.name(other.index), other.facts.run_id, other.facts.identity)
             for other in self.links
             if other is not link and other.introduced and other.facts is not None
         ]
@@ -179,7 +179,7 @@ class Fleet(Generic[AnyLink]):
             self.clocks.allow_for(self._longest_ttl_ms(link, facts))
         return state, reason
 
-    def _longest_ttl_ms(self, link: AnyLink, facts: Facts) -> int:
+    def _longest_ttl_ms(self, link: AnyLink, facts: MasterFacts) -> int:
         """Of a lease of any agent, by what the masters of this cluster allow."""
         of_all = [facts if other is link else other.facts for other in self.links]
         identities = [of.identity for of in of_all if of is not None and of.identity is not None]
@@ -199,17 +199,17 @@ class Fleet(Generic[AnyLink]):
 
     def _look_for_admission(self, link: AnyLink, now_ns: int) -> None:
         others = [o.facts.identity for o in self.links if o is not link and o.facts is not None]
-        shown = [identity for identity in others if identity is not None]
-        link.elsewhere.look(self.name(link.index), shown, self.clocks.quorum, now_ns)
+        known = [identity for identity in others if identity is not None]
+        link.elsewhere.look(self.name(link.index), known, self.clocks.quorum, now_ns)
 
     def weigh(self, now_ns: int) -> None:
         """Who has a vote now."""
         states = [link.state if link.introduced else None for link in self.links]
         identities = [link.facts.identity if link.facts else None for link in self.links]
-        changed = self.electorate.weigh(states, identities, now_ns)
-        self.trusted = self.electorate.trusted
+        changed = self.voters.weigh(states, identities, now_ns)
+        self.trusted = self.voters.trusted
         self.fence_most = self.clocks.largest_sane_fence(now_ns)
-        self._up = tuple(self.links[master] for master in bits(self.electorate.up))
+        self._up = tuple(self.links[master] for master in bits(self.voters.up))
         for master in bits(changed):
             self.changed(self.links[master])
         self._heed_clocks(now_ns)
@@ -231,7 +231,7 @@ class Fleet(Generic[AnyLink]):
     def look_at_own_clock(self, reading: Reading, now_ns: int) -> None:
         """No vote may rest on a clock of this host that is slewed too fast, and no wait for a max TTL
         (rule 11e)."""
-        before, self.electorate.own_clock = self.own_clock, self.slewing.look(reading) or None
+        before, self.voters.own_clock = self.own_clock, self.slewing.look(reading) or None
         if self.own_clock is not None:
             self.clocks.wait_anew(now_ns)
             for link in self.links:
@@ -242,7 +242,7 @@ class Fleet(Generic[AnyLink]):
     @property
     def own_clock(self) -> str | None:
         """What is wrong with this host's."""
-        return self.electorate.own_clock
+        return self.voters.own_clock
 
     def _has_looked(self) -> bool:
         if self.voting().bit_count() >= self.clocks.quorum:
@@ -259,4 +259,4 @@ class Fleet(Generic[AnyLink]):
         """Why a master has no vote now; '' when it has one."""
         if link.state is not State.UP:
             return f"{link.state}: {link.reason}" if link.reason else str(link.state)
-        return self.electorate.distrust[link.index] or ("" if link.introduced else "not introduced yet")
+        return self.voters.distrust[link.index] or ("" if link.introduced else "not introduced yet")

@@ -6,9 +6,9 @@ asked and not answered is asked again on the next one, in the same order, for as
 Before that, the master is told to close the old connection: commands that still lie in its buffers would
 otherwise run after those of the new one.
 
-A link is told what happens: `connects`, `inspected`, `introduce`, `heard`, `broken`, `look`. What
-is to be sent it puts into `out`; what else it wants, whoever carries its bytes does for it (the methods that
-raise NotImplementedError). Time is an argument.
+A link is told what happens: `connects`, `inspected`, `introduce`, `heard`, `broken`, `look`. What is to be
+sent it puts into `out`; what else it wants, whoever carries its bytes does for it (the methods that raise
+NotImplementedError). Time is an argument.
 """
 
 from collections import deque
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from lockd.core.admission import Elsewhere, Numbered
-from lockd.core.answers import Flaw, Nonsense, as_shown, flaw_of, is_of_release
+from lockd.core.answers import Flaw, Nonsense, flaw_of, is_of_release, one_line
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import MISCOUNTS, NO_IDENTITY, TTL_TOO_LONG, Ballot
 from lockd.core.ballots.extension import Extension
@@ -28,7 +28,7 @@ from lockd.core.clocks import ClockWatch
 from lockd.core.debts import Debts, is_debt
 from lockd.core.fences import is_right_counter, largest_sane, slot_of
 from lockd.core.identities import FORMAT, Identity
-from lockd.core.membership import BY_OTHERS, Facts, State
+from lockd.core.membership import BY_OTHERS, MasterFacts, State
 from lockd.core.validity import NS_PER_MS
 
 _VOTES = frozenset((Attempt, FenceRound, Extension, PutBack))
@@ -74,7 +74,7 @@ class Listener(Protocol):
 
     def state_changed(self, link: Any, now_ns: int) -> None: ...
 
-    def judge(self, link: Any, facts: Facts) -> tuple[State, str]: ...
+    def judge(self, link: Any, facts: MasterFacts) -> tuple[State, str]: ...
 
     def identity_changed(self, link: Any, now_ns: int) -> None: ...
 
@@ -120,7 +120,7 @@ class Link:
         self.bit = 1 << index
         self.state = State.CONNECTING
         self.reason = "not connected yet"
-        self.facts: Facts | None = None
+        self.facts: MasterFacts | None = None
         self.introduced = False
         self.blank_since_ns: int | None = None
         self.numbered: Numbered | None = None
@@ -220,7 +220,7 @@ class Link:
         kind = question.__class__
         try:
             if is_error:
-                self._refused(question, payload, as_shown(reply), now_ns)
+                self._refused(question, payload, one_line(reply), now_ns)
             elif kind in _VOTES:
                 return self._voted(question, payload, sent_ns, reply, now_ns)
             elif kind is Release:
@@ -242,7 +242,7 @@ class Link:
             self._flawed(ballot, reply, flaw, now_ns)
             return 0
         # Who refuses a try says for whom.
-        shown = reply.pop() if len(reply) == 4 else b""
+        holder_nonce = reply.pop() if len(reply) == 4 else b""
         status, value, master_us = reply
         if self._watch.observe(sent_ns, now_ns, master_us):
             listener.weigh(now_ns)
@@ -253,7 +253,7 @@ class Link:
         took_ns = now_ns - sent_ns
         if took_ns > self._patience.timeout_ns or status < 0 or not counts:
             listener.not_counted(self, self._why_not_counted(status, counts))
-        ballot.answered(self.index, status, value, counts, now_ns, shown)
+        ballot.answered(self.index, status, value, counts, now_ns, holder_nonce)
         return took_ns
 
     def _looks_first(self, ballot: Ballot, payload: Any, sent_ns: int) -> bool:
@@ -516,14 +516,14 @@ class Link:
             self._change(State.UP, "", now_ns)
 
     def _change(self, state: State, reason: str, now_ns: int) -> None:
-        reason = as_shown(reason)
+        reason = one_line(reason)
         if (state, reason) != (self.state, self.reason):
             self.state, self.reason = state, reason
             self._listener.state_changed(self, now_ns)
 
     # What it is
 
-    def inspected(self, facts: Facts, now_ns: int) -> None:
+    def inspected(self, facts: MasterFacts, now_ns: int) -> None:
         """Its facts were read, before it is introduced and again every few seconds. Afterwards
         `counter_to_read` says whether more has to be known."""
         before, self.facts = self.facts, facts
@@ -548,17 +548,17 @@ class Link:
         """The slot of the counter that was wrong: its master has no vote until it is right again (rule 6)."""
         return self._wrong_slot if self.state is State.MISCOUNTING else None
 
-    def counter_read(self, slot: int, shown: str, master_us: int, now_ns: int) -> None:
+    def counter_read(self, slot: int, stored: str, master_us: int, now_ns: int) -> None:
         """Whether the counter that was wrong is right again: the master's clock may have been what was
-        wrong. shown: as the master stores it."""
+        wrong. stored: as the master has it."""
         if slot != self.counter_to_read:
             return
-        if is_right_counter(shown, min(self._listener.fence_most, largest_sane(master_us))):
+        if is_right_counter(stored, min(self._listener.fence_most, largest_sane(master_us))):
             assert self.facts is not None
             self._wrong_slot = None
             self._change(*self._listener.judge(self, self.facts), now_ns)
         else:
-            shows = f"its fence counter {slot} is at {shown[:20]}, its clock at {master_us}"
+            shows = f"its fence counter {slot} is at {stored[:20]}, its clock at {master_us}"
             self._change(State.MISCOUNTING, f"{shows}: {_ADVICE}", now_ns)
 
     @property

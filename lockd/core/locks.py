@@ -26,7 +26,7 @@ from lockd.core.queues import Queue
 from lockd.core.refusals import no_quorum
 from lockd.core.timers import Timer, Timers
 from lockd.core.validity import NS_PER_MS, deadline_ns
-from lockd.core.values import Chance, Extended, Limits, Refusal, Reply
+from lockd.core.values import Chance, Extended, RedlockParameters, Refusal, Reply
 
 DRAINING = Refusal(
     ErrorWord.DRAINING, "this agent is stopping and grants nothing any more: lock again when it is back"
@@ -49,7 +49,9 @@ NOT_HELD = Refusal(ErrorWord.NOTHELD, "no such lease: it ended, or the token is 
 class Locks:
     """All the resources that somebody on this host holds or waits for."""
 
-    def __init__(self, limits: Limits, masters: Masters, watcher: Watcher, chance: Chance) -> None:
+    def __init__(
+        self, parameters: RedlockParameters, masters: Masters, watcher: Watcher, chance: Chance
+    ) -> None:
         self.timers = Timers()
         self.queues: dict[bytes, Queue] = {}
         self.detached: dict[tuple[bytes, bytes], Lease] = {}
@@ -61,10 +63,10 @@ class Locks:
         self.wall_ahead_ns = 0
         """How far the wall clock is ahead of CLOCK_BOOTTIME: only hints for fences rest on it, and their
         order does not."""
-        self._limits = limits
-        self._quorum = limits.quorum
-        self._timeout_ns = limits.master_timeout_ms * NS_PER_MS
-        self._min_validity_ns = limits.min_validity_ms * NS_PER_MS
+        self._parameters = parameters
+        self._quorum = parameters.quorum
+        self._timeout_ns = parameters.master_timeout_ms * NS_PER_MS
+        self._min_validity_ns = parameters.min_validity_ms * NS_PER_MS
         self._masters = masters
         self._watcher = watcher
         self._chance = chance
@@ -118,7 +120,7 @@ class Locks:
         elif refusal in _TRIED_AGAIN:
             refusal = Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
         elif refusal is None and queue.attempt is not None:
-            refusal = no_quorum(queue.attempt, self._masters, self._limits.masters)
+            refusal = no_quorum(queue.attempt, self._masters, self._parameters.masters)
         self._refuse(
             holder, refusal or Refusal(ErrorWord.NOQUORUM, f"waited {waited_ms} ms without an answer"), now_ns
         )
@@ -173,7 +175,7 @@ class Locks:
 
     def _no_voters(self, voting: int) -> Refusal:
         reasons = " ".join(
-            self._masters.why_not(m) for m in range(self._limits.masters) if not voting >> m & 1
+            self._masters.why_not(m) for m in range(self._parameters.masters) if not voting >> m & 1
         )
         only_clocks = (voting | self._masters.barred_by_clock()).bit_count() >= self._quorum
         if only_clocks and self._masters.clocks_in_doubt:
@@ -249,7 +251,7 @@ class Locks:
         may_vote = self._masters.voting() | self._masters.barred_by_clock()
         if ballot.gained_ns is not self._masters.gained_ns() and may_vote.bit_count() >= self._quorum:
             return _UNCERTAIN
-        return no_quorum(ballot, self._masters, self._limits.masters)
+        return no_quorum(ballot, self._masters, self._parameters.masters)
 
     def _agree_now(self, voters: int) -> bool:
         """Rule 8, when votes are counted: a quorum of these vote together with one another still. One may
@@ -367,8 +369,8 @@ class Locks:
     def _back_off_ns(self, tries: int, refusal: Refusal) -> int:
         """Exponential, jittered so that two hosts don't meet again and again, and not beyond what the holder
         has left."""
-        limits = self._limits
-        most_ms = min(limits.backoff_most_ms, limits.backoff_first_ms << min(tries, 16))
+        parameters = self._parameters
+        most_ms = min(parameters.backoff_most_ms, parameters.backoff_first_ms << min(tries, 16))
         wait_ns = int(most_ms * NS_PER_MS * (0.5 + self._chance.jitter()))
         if refusal.code is ErrorWord.TAKEN:
             wait_ns = min(wait_ns, int((refusal.retry_after_ms + 1 + self._chance.jitter()) * NS_PER_MS))
@@ -550,7 +552,7 @@ class Locks:
         refusal = self._no_quorum(extension, extension.confirmed)
         lease.loss = f"it could not be renewed: {refusal.text}"
         without = lease.gone.mask | extension.others
-        if without.bit_count() > self._limits.masters - self._quorum:
+        if without.bit_count() > self._parameters.masters - self._quorum:
             # So many masters lost it, or never had it, that another may have it already: no retry can prove
             # that it was held all the time. Its holder may learn of that late, so where it still is, it stays
             # until the holder gives it back or its last promise is over: it may be all that keeps others out
@@ -565,7 +567,7 @@ class Locks:
             if now_ns < lease.spared_until_ns:
                 # It was asked when the clocks were not understood yet, and there is little time left. Not at
                 # once: where no master is up, that settles at once too, and would go round.
-                self._look_again(lease, now_ns + self._limits.backoff_first_ms * NS_PER_MS)
+                self._look_again(lease, now_ns + self._parameters.backoff_first_ms * NS_PER_MS)
 
     def clocks_moved(self, now_ns: int) -> None:
         """Masters' clocks have gained on this host's: where a quorum's did, it stood still, or they were set.
@@ -774,7 +776,7 @@ class Locks:
             elif release.outcome is ReleaseOutcome.NOT_THERE:
                 release.refused(NOT_HELD)
             else:
-                release.refused(no_quorum(release, self._masters, self._limits.masters))
+                release.refused(no_quorum(release, self._masters, self._parameters.masters))
 
         # Nothing is kept for masters that are away: whether it is there isn't known, they forget it by its
         # TTL, and what is late could hit the next lease for which an app chose the same token.
@@ -782,7 +784,7 @@ class Locks:
             resource, token, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
             settled=settled, by_app=True, reply=reply,
         )  # fmt: skip
-        release.put_to(self._masters.release(release, (1 << self._limits.masters) - 1))
+        release.put_to(self._masters.release(release, (1 << self._parameters.masters) - 1))
         self._watch(release, self._timeout_ns)
 
     # A mistake of ours

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from lockd.core.fences import SLOTS
 from lockd.core.identities import FORMAT, Identity, agree, voting_together
-from lockd.core.validity import settle_ns
+from lockd.core.validity import NS_PER_MS, settle_ns
 
 
 class State(StrEnum):
@@ -85,7 +85,7 @@ class Copying:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MasterFacts:
     """What an agent reads from a master when it connects, and again every few seconds."""
 
     run_id: str
@@ -108,7 +108,7 @@ class Configured:
 
 
 @dataclass(frozen=True, slots=True)
-class Other:
+class OtherMaster:
     """Another master of the configuration that is connected now, and what it shows."""
 
     name: str
@@ -122,7 +122,9 @@ _COPY = (
 )
 
 
-def judge(name: str, configured: Configured, facts: Facts, others: Sequence[Other]) -> tuple[State, str]:
+def judge(
+    name: str, configured: Configured, facts: MasterFacts, others: Sequence[OtherMaster]
+) -> tuple[State, str]:
     """What a master is, and why it has no vote ('' when it may have one). name: what the configuration calls
     it."""
     if facts.loading:
@@ -166,7 +168,7 @@ def _without_identity(name: str, keys: int) -> tuple[State, str]:
 
 
 def _judge_identity(
-    name: str, configured: Configured, identity: Identity, others: Sequence[Other]
+    name: str, configured: Configured, identity: Identity, others: Sequence[OtherMaster]
 ) -> tuple[State, str]:
     """Of this configuration: the same cluster, the same members, this entry."""
     if identity.cluster != configured.cluster:
@@ -198,7 +200,7 @@ def _is_like(identity: Identity, other: Identity | None) -> bool:
     )
 
 
-def _is_itself(other: Other, identity: Identity) -> bool:
+def _is_itself(other: OtherMaster, identity: Identity) -> bool:
     """Whether that one answers in its own entry under this name."""
     return other.identity is not None and other.name == other.identity.name == identity.name
 
@@ -209,7 +211,7 @@ def _of_another_format(format_: int) -> str:
     return f"its identity is of format {format_}, this agent knows {FORMAT} at most: upgrade the agent"
 
 
-def _judge_among_others(identity: Identity, others: Sequence[Other]) -> tuple[State, str]:
+def _judge_among_others(identity: Identity, others: Sequence[OtherMaster]) -> tuple[State, str]:
     """Whether it votes together with most of them."""
     identities = [identity, *(other.identity for other in others)]
     together = voting_together(identities)
@@ -260,7 +262,7 @@ def wait_for_blank(blank_since_ns: Sequence[int], max_ttl_ms: int, now_ns: int) 
     over (rule 8)."""
     total_ns = settle_ns(max_ttl_ms)
     remaining_ns = max(since + total_ns for since in blank_since_ns) - now_ns
-    return Wait(max(0, -(-remaining_ns // 1_000_000)), total_ns // 1_000_000)
+    return Wait(max(0, -(-remaining_ns // NS_PER_MS)), total_ns // NS_PER_MS)
 
 
 class TooFewReadings(Exception):

@@ -47,8 +47,13 @@ class Terms(Protocol):
     value: bytes
 
 
+def quorum_of(masters: int) -> int:
+    """The least number of which any two sets share a master."""
+    return masters // 2 + 1
+
+
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RedlockParameters:
     """The numbers core works with. All in ms."""
 
     masters: int
@@ -59,7 +64,7 @@ class Limits:
 
     @property
     def quorum(self) -> int:
-        return self.masters // 2 + 1
+        return quorum_of(self.masters)
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,7 +109,7 @@ class StopSignals:
         self.count += 1
 
 
-class Agent(Child):
+class AgentProcess(Child):
     """The agent as a child, and a connection to it."""
 
     def __init__(self, config_path: Path, socket_path: Path, log_path: Path) -> None:
@@ -149,7 +149,7 @@ class DevCluster:
         self._binary = binary
         self._view = view
         self._signals = signals
-        self._agent = Agent(home.config_path, config.socket.path, home.log_folder / "agent.log")
+        self._agent = AgentProcess(home.config_path, config.socket.path, home.log_folder / "agent.log")
         self._masters = [
             LocalMaster(
                 master.name,
@@ -248,7 +248,7 @@ class DevCluster:
         metrics = self._config.metrics
         where = f", metrics http://{metrics}/metrics" if metrics else ""
         socket_path, config_path = (
-            self._home.shown(path) for path in (self._home.socket_path, self._home.config_path)
+            self._home.shell_path(path) for path in (self._home.socket_path, self._home.config_path)
         )
         self._view.say(
             f"ready: {self._voting()} of {len(self._masters)} masters vote, socket {socket_path},"
@@ -286,7 +286,8 @@ class DevCluster:
         if self._agent.wait(0):
             self._view.close()
             raise DevError(
-                f"the agent {_ending(self._agent)}. The end of {self._home.shown(self._agent.log_path)}:\n"
+                f"the agent {_ending(self._agent)}. "
+                f"The end of {self._home.shell_path(self._agent.log_path)}:\n"
                 f"{self._agent.log_tail()}"
             )
 
@@ -294,7 +295,7 @@ class DevCluster:
         for master in self._masters:
             if not master.running and master.name not in self._dead:
                 self._dead.add(master.name)
-                again = f"{shlex.quote(str(master.binary))} {self._home.shown(master.config_path)}"
+                again = f"{shlex.quote(str(master.binary))} {self._home.shell_path(master.config_path)}"
                 self._view.say(f"{master.name}: {_ending(master)}. To have it back: {again}")
 
     # --- stop: the agent first, while its masters can still take back what it holds
@@ -320,7 +321,7 @@ def stop_children(children: Sequence[Child], within_s: float, signals: StopSigna
 
 def next_steps(home: DevFolder) -> list[str]:
     """What to type next, each line as it works from the present working directory."""
-    path = home.shown(home.socket_path)
+    path = home.shell_path(home.socket_path)
     return [
         f"{_redis_cli()} -s {path} LOCK demo 30000 DETACHED",
         f"{_program('python')} -c {shlex.quote(_python_example(home.socket_path))}",

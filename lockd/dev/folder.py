@@ -20,9 +20,9 @@ from typing import IO
 
 from lockd.config.model import Config, load
 from lockd.config.problems import ConfigError
+from lockd.config.socket import SOCKET_PATH_BYTES
 from lockd.dev.processes import LOOPBACK, default_server, find_servers, flavour, free_ports, port_is_free
 
-SOCKET_PATH_BYTES = 107  # sun_path has 108, the last for the closing zero
 DEFAULT_MASTERS = 5
 EXIT_USAGE = 2
 EXIT_BUSY = 3
@@ -98,7 +98,7 @@ class DevFolder:
             self._lock(lock)
             yield self
 
-    def shown(self, path: Path) -> str:
+    def shell_path(self, path: Path) -> str:
         """A path as one would type it here: relative when it is below the working directory, quoted."""
         relative = os.path.relpath(path)
         return shlex.quote(str(path) if relative.startswith("..") else relative)

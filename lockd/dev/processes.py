@@ -281,12 +281,12 @@ def flavour(binary: Path) -> str:
 def server_version(binary: Path) -> tuple[str, int, int, int]:
     """("redis" or "valkey", major, minor, patch). Raises ServerNotFound when it is neither, or can't run."""
     try:
-        shown = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=False)
+        done = subprocess.run([binary, "--version"], capture_output=True, text=True, timeout=10, check=False)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ServerNotFound(f"{binary} does not run: {error}") from error
-    match = _VERSION.search(shown.stdout)
+    match = _VERSION.search(done.stdout)
     if match is None:
-        answer = (shown.stdout or shown.stderr).strip()
+        answer = (done.stdout or done.stderr).strip()
         raise ServerNotFound(f"{binary} is no Redis or Valkey server: {answer}")
     product, *version = match.groups()
     major, minor, patch = (int(part) for part in version)
@@ -294,13 +294,8 @@ def server_version(binary: Path) -> tuple[str, int, int, int]:
 
 
 def free_ports(count: int, avoid: Iterable[int] = ()) -> list[int]:
-    """Distinct TCP ports of 127.0.0.1 that nobody listens on, below the range for outgoing connections.
-
-    Below it, because a stopped master's port in that range may be given to somebody's outgoing connection,
-    or an agent that connects to it again and again is at last connected to itself.
-    """
-    low = _first_ephemeral_port()
-    candidates = list(range(10_000, low) if low > 12_000 else range(20_000, 32_768))
+    """Distinct TCP ports of 127.0.0.1 that nobody listens on."""
+    candidates = list(_port_range())
     random.SystemRandom().shuffle(candidates)
     taken = set(avoid)
     chosen: list[int] = []
@@ -310,6 +305,20 @@ def free_ports(count: int, avoid: Iterable[int] = ()) -> list[int]:
         if port not in taken and port_is_free(port):
             chosen.append(port)
     return chosen
+
+
+def _port_range() -> range:
+    """Below that for outgoing connections: a stopped master's port in it may be given to one, or an agent
+    that connects to it again and again is at last connected to itself.
+
+    LOCKD_DEV_PORTS=FIRST-LAST is another range: who starts masters beside others of their kind (tests do)
+    leaves them the ports of those that are stopped for a moment.
+    """
+    first, _, last = os.environ.get("LOCKD_DEV_PORTS", "").partition("-")
+    if last:
+        return range(int(first), int(last) + 1)
+    low = _first_ephemeral_port()
+    return range(10_000, low) if low > 12_000 else range(20_000, 32_768)
 
 
 def port_is_free(port: int) -> bool:

@@ -84,8 +84,8 @@ def difference(before: Mapping[str, str], now: Mapping[str, str]) -> str:
     names = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
     if "." in names:
         return "the data folder is another one"
-    shown = ", ".join(map(one_word, names[:3])) + (" and others" if len(names) > 3 else "")
-    return f"not as Redis left it: {shown}" if names else ""
+    some = ", ".join(map(one_word, names[:3])) + (" and others" if len(names) > 3 else "")
+    return f"not as Redis left it: {some}" if names else ""
 
 
 @dataclass(frozen=True)

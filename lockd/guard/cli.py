@@ -18,7 +18,7 @@ from .leave import leave
 from .overrides import write_override
 from .status import described, status
 from .stop import stop
-from .watch import Watch
+from .watch import ClockWatch
 
 _EPILOG = """\
 exit status:
@@ -79,15 +79,22 @@ def _run(options: argparse.Namespace, guard: Guard) -> int:
     elif options.command == "leave":
         leave(guard)
     elif options.command == "watch":
-        Watch(guard).run(ClockAlarm())
+        ClockWatch(guard).run(ClockAlarm())
     elif options.command == "override":
         print(write_override(guard, options.reason))
     elif options.command == "status":
-        return _show(status(guard), options.json)
+        return _show_status(status(guard), options.json)
+    elif options.command == "show":
+        _show_config(guard.config.as_dict(), options.json)
     return EXIT_OK
 
 
-def _show(found: dict[str, Any], as_json: bool) -> int:
+def _show_config(values: dict[str, Any], as_json: bool) -> None:
+    lines = (f"{key} = {'' if value is None else value}" for key, value in values.items())
+    print(json.dumps(values) if as_json else "\n".join(lines))
+
+
+def _show_status(found: dict[str, Any], as_json: bool) -> int:
     print(json.dumps(found) if as_json else described(found))
     return {"in_service": EXIT_OK, "quarantined": EXIT_QUARANTINED}.get(found["state"], EXIT_STOPPED)
 
@@ -121,8 +128,11 @@ def _parser() -> argparse.ArgumentParser:
     command("watch", "a service of its own: on a forward step of the wall clock, kill Redis into quarantine")
     overriding = command("override", "as root: end the quarantine that runs now, or skip the next one (once)")
     overriding.add_argument("--reason", required=True, type=_a_reason, help="for the log: why that is safe")
-    command("status", "is it in service, quarantined or stopped, and why").add_argument(
-        "--json", action="store_true", help="as one JSON object"
+    showing = (
+        command("status", "is it in service, quarantined or stopped, and why"),
+        command("show", "what it goes by: the configuration, and after how long every lease is over"),
     )
+    for one in showing:
+        one.add_argument("--json", action="store_true", help="as one JSON object")
     command("check", "only read the configuration")
     return parser

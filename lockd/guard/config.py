@@ -37,6 +37,11 @@ class Config:
         """How long a quarantine is when leases of that length may live; never shorter than that takes."""
         return max(quarantine_ns(longest_ttl_ms), self.delay_ms * NS_PER_MS)
 
+    def as_dict(self) -> dict[str, Any]:
+        """What it goes by. leases_over_ms: after so long every lease of its max TTL is over."""
+        keys = {key: str(value) if isinstance(value, Path) else value for key, value in vars(self).items()}
+        return {**keys, "leases_over_ms": -(-quarantine_ns(self.max_ttl_ms) // NS_PER_MS)}
+
 
 def _whole(low: int, high: int) -> Callable[[str], int]:
     def parse(text: str) -> int:

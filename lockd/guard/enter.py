@@ -129,7 +129,7 @@ def _note_longest(guard: Guard, state: State, marker: Marker | None, permit: Per
 
 
 def _begin_quarantine(guard: Guard, state: State, dirt: Dirt, until_ns: int) -> None:
-    guard.turn(state, "quarantine", dirt)
+    guard.begin_phase(state, "quarantine", dirt)
     state.until_ns = until_ns
     state.quarantines[dirt.reason.value] += 1
     guard.folder.put(STATE, state)
@@ -183,7 +183,7 @@ def _end_quarantine(guard: Guard, overridden: Override | None) -> None:
 def _admit(guard: Guard, state: State, offset: Offset) -> None:
     """The permit comes last: without it the next stop is a dirty one."""
     note_data(guard, state, ended=False)
-    guard.turn(state, "in_service", None)
+    guard.begin_phase(state, "in_service", None)
     guard.folder.put(STATE, state)
     guard.write_metrics()
     permit = Permit(state.generation, state.boot_id, offset.at_ns, offset.high_ns, state.longest_ttl_ms)

@@ -11,7 +11,7 @@ from .delay import NS_PER_S
 from .disk import Disk, Untrusted
 from .errors import Busy, Unreadable
 from .host import Host
-from .metrics import metrics_text
+from .metrics import Reading, metrics_text
 from .reasons import Dirt
 from .records import Mark, Permit, State
 from .state_folder import ENTER_LOCK, MARK, PERMIT, StateFolder
@@ -31,8 +31,8 @@ class Guard:
     def lock(self, name: str, wait_s: float | None = None) -> Any:
         return self.disk.lock(self.folder.path / name, wait_s)
 
-    def turn(self, state: State, phase: str, dirt: Dirt | None) -> None:
-        """Note what happens now. Each turn has a number of its own, which ties proofs to it."""
+    def begin_phase(self, state: State, phase: str, dirt: Dirt | None) -> None:
+        """Note what happens now. Each phase has a number of its own, which ties proofs to it."""
         state.generation += 1
         state.phase = phase
         state.boot_id = self.host.boot_id()
@@ -89,7 +89,7 @@ class Guard:
         new = self.config.textfile.with_name(f".{self.config.textfile.name}.{os.getpid()}")
         try:
             state = self.folder.state() or State()
-            self.disk.write(new, self._metrics(state).encode(), 0o644, sync=False)
+            self.disk.write(new, metrics_text(self._reading(state)).encode(), 0o644, sync=False)
             self.disk.rename(new, self.config.textfile)
         except (OSError, Unreadable) as error:
             then = "give `textfile` a folder of root's own" if isinstance(error, Untrusted) else ""
@@ -97,10 +97,10 @@ class Guard:
             with suppress(OSError):
                 self.disk.unlink(new)
 
-    def _metrics(self, state: State) -> str:
+    def _reading(self, state: State) -> Reading:
         quarantined = state.phase == "quarantine" and state.boot_id == self.host.boot_id()
         ends_ns = self.host.wall_ns() + state.until_ns - self.host.boottime_ns()
-        return metrics_text(
+        return Reading(
             state,
             quarantined=quarantined,
             until_s=round(ends_ns / NS_PER_S, 3) if quarantined else 0,

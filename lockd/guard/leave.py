@@ -61,7 +61,7 @@ def _leave(guard: Guard) -> Dirt | None:
             data = data_fingerprint(guard.config, sync=True)
         except OSError as error:
             dirt = Dirt(Reason.DATA_CHANGED, f"the AOF could not be synced ({said(error)})")
-    guard.turn(state, "stopped", dirt)
+    guard.begin_phase(state, "stopped", dirt)
     guard.folder.put(STATE, state)
     guard.write_metrics()
     if dirt is None:

@@ -20,7 +20,9 @@ def data_mark(config: Config, host_id: str, at_s: int, *, ended: bool, loading: 
     """The data as it is now on disk. `loading`: Redis may yet cut off a torn end. Raises OSError."""
     with opened_aof(config) as (aof, folder):
         if not aof.files:
-            return Mark(host_id, aof.folders, 0, "", 0, 0, "", at_s, ended)
+            return Mark(
+                host_id, aof.folders, rewrites=0, file="", inode=0, size=0, tail="", at_s=at_s, ended=ended
+            )
         name = aof.files[-1]
         with plain_file(name, folder) as file:
             # The size first: what is written meanwhile may not be on disk.
@@ -30,7 +32,10 @@ def data_mark(config: Config, host_id: str, at_s: int, *, ended: bool, loading: 
             size = max(0, whole - TORN_BYTES) if loading else whole
             inode, tail = os.fstat(file).st_ino, _tail(file, size)
     loaded = whole if loading else 0
-    return Mark(host_id, aof.folders, aof.rewrites, name, inode, size, tail, at_s, ended, loaded)
+    return Mark(
+        host_id, aof.folders, rewrites=aof.rewrites, file=name, inode=inode, size=size, tail=tail,
+        at_s=at_s, ended=ended, loaded=loaded,
+    )  # fmt: skip
 
 
 def _tail(file: int, size: int) -> str:

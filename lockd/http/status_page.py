@@ -18,9 +18,9 @@ from typing import Any
 
 from lockd import __version__
 from lockd.core.validity import NS_PER_MS
-from lockd.health import LOSS_IS_NEWS_MS, Facts, Level, Verdict, availability, safety
-from lockd.metrics.census import Census
-from lockd.text import shown, shown_ms
+from lockd.health import LOSS_IS_NEWS_MS, AgentHealth, Assessment, Level, availability, safety
+from lockd.metrics.occupancy import Occupancy
+from lockd.text import format_ms, printable
 
 REASON_CHARS = 300
 REFRESH_S = 5
@@ -29,7 +29,7 @@ _STYLE = """
 body { font: 15px/1.4 system-ui, sans-serif; margin: 1.5em auto; max-width: 75em; padding: 0 1em;
   color: #1b1b1b; background: #fff }
 h1 { font-size: 1.3em } h2 { font-size: 1.05em; margin: 1.6em 0 .3em }
-.verdict { font-size: 1.25em; margin: .4em 0; padding: .5em .8em; border-left: .5em solid }
+.assessment { font-size: 1.25em; margin: .4em 0; padding: .5em .8em; border-left: .5em solid }
 .good { color: #14532d; background: #e7f6ec; border-color: #15803d }
 .warning { color: #6b3d00; background: #fff3d6; border-color: #d97706 }
 .bad { color: #7f1d1d; background: #fde4e4; border-color: #dc2626; font-weight: bold }
@@ -60,14 +60,14 @@ class HostStatus:
     responsive: bool
     draining: bool
     masters: Sequence[Mapping[str, Any]]
-    census: Census
+    occupancy: Occupancy
     totals: Mapping[str, Mapping[str, int]]
     canary_failures: int = 0
     canary_trouble: str = ""
 
-    def facts(self) -> Facts:
-        total = self.census.total
-        return Facts(
+    def health(self) -> AgentHealth:
+        total = self.occupancy.total
+        return AgentHealth(
             masters=len(self.masters),
             quorum=self.quorum,
             voting=sum(master["vote"] for master in self.masters),
@@ -82,19 +82,19 @@ class HostStatus:
 
 def render(status: HostStatus) -> str:
     host = _text(status.host)
-    verdicts = (availability(status.facts()), safety(status.facts()))
-    worst = max((verdict.level for verdict in verdicts), key=list(Level).index)
+    assessments = (availability(status.health()), safety(status.health()))
+    worst = max((assessment.level for assessment in assessments), key=list(Level).index)
     parts = (
         '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8">'
         f'<meta http-equiv="refresh" content="{REFRESH_S}">'
         '<meta name="viewport" content="width=device-width">'
         f"<title>{worst.upper()}: lockd on {host}</title><style>{_STYLE}</style></head><body>",
         f"<h1>lockd on {host}</h1>",
-        *map(_verdict, verdicts),
+        *map(_assessment, assessments),
         "<h2>Masters, as this host sees them</h2>",
         _masters(status.masters),
         "<h2>Held and waited for on this host</h2>",
-        _held(status.census),
+        _held(status.occupancy),
         _classes(status),
         f"<footer><p>Cluster {_text(status.cluster)}, {status.connections} connections of apps, agent "
         f"{_text(__version__)} up for {_ms(status.uptime_ms)}, "
@@ -106,8 +106,8 @@ def render(status: HostStatus) -> str:
     return "\n".join(parts)
 
 
-def _verdict(verdict: Verdict) -> str:
-    return f'<div class="verdict {verdict.level}">{_text(verdict.text)}</div>'
+def _assessment(assessment: Assessment) -> str:
+    return f'<div class="assessment {assessment.level}">{_text(assessment.text)}</div>'
 
 
 def _masters(masters: Sequence[Mapping[str, Any]]) -> str:
@@ -130,8 +130,8 @@ def _masters(masters: Sequence[Mapping[str, Any]]) -> str:
     return _table(_MASTER_HEADINGS, rows)
 
 
-def _held(census: Census) -> str:
-    total = census.total
+def _held(occupancy: Occupancy) -> str:
+    total = occupancy.total
     return (
         f"<p>{total.leases} held, {total.waiters} waiting. Which resources, and by whom: "
         "<code>lockctl top</code> on this host.</p>"
@@ -140,7 +140,7 @@ def _held(census: Census) -> str:
 
 def _classes(status: HostStatus) -> str:
     rows = []
-    for label, now in status.census.by_class.items():
+    for label, now in status.occupancy.by_class.items():
         totals = status.totals[label]
         rows.append(
             (
@@ -195,7 +195,7 @@ def _cell(value: object, kind: str = "") -> str:
 
 def _text(value: object) -> str:
     """Any text as HTML: names and reasons come from anybody, control characters and all."""
-    return html.escape(shown(value))
+    return html.escape(printable(value))
 
 
 def _us(us: int | None) -> str:
@@ -203,4 +203,4 @@ def _us(us: int | None) -> str:
 
 
 def _ms(ms: int) -> str:
-    return shown_ms(ms, spelled_out=True)
+    return format_ms(ms, spelled_out=True)

@@ -12,7 +12,7 @@ ANSWER_WITHIN_S = 10.0
 Row = Mapping[str, Any]
 
 
-class Agent:
+class AgentClient:
     """The agent of this host, asked one thing at a time."""
 
     def __init__(self, socket_path: str) -> None:

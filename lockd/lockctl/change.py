@@ -13,10 +13,10 @@ from typing import IO, Any, Protocol
 
 import click
 
-from lockd.lockctl.agent import Agent
-from lockd.lockctl.failures import Status
+from lockd.lockctl.agent import AgentClient
+from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.printing import json_option, print_holder, print_json
-from lockd.text import shown, shown_ms
+from lockd.text import format_ms, printable
 
 OPERATOR_USER = "lockd_operator"
 PASSWORD_VARIABLE = "LOCKD_OPERATOR_PASSWORD"
@@ -30,7 +30,7 @@ REPORT_EVERY_S = 10.0
 @json_option
 @click.argument("resource")
 @click.pass_obj
-def force_release(agent: Agent, yes: bool, as_json: bool, resource: str) -> int:
+def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -> int:
     """Take RESOURCE from whoever holds it; shows who that is, and asks first. For operators.
 
     Its holder isn't stopped: on this host it is told, on another only when its lease can't be renewed. Make
@@ -39,8 +39,8 @@ def force_release(agent: Agent, yes: bool, as_json: bool, resource: str) -> int:
     """
     held = agent.ask("HOLDER", resource)
     if held is None:
-        click.echo(f"lockctl: {shown(resource)} is free: there is nothing to release", err=True)
-        return Status.NO
+        click.echo(f"lockctl: {printable(resource)} is free: there is nothing to release", err=True)
+        return ExitStatus.NO
     if not yes:
         print_holder(held, err=True)
         if not sys.stdin.isatty():
@@ -48,15 +48,15 @@ def force_release(agent: Agent, yes: bool, as_json: bool, resource: str) -> int:
                 "nobody is there to ask: look at the holder above, and repeat this with --yes"
             )
         if not click.confirm("Release it by force?", err=True):
-            return Status.NO
+            return ExitStatus.NO
     deleted = agent.ask("FORCERELEASE", resource, "HOLDER", held["holder"])
     if as_json:
         print_json({"resource": resource, "holder": held["holder"], "deleted_on": deleted, "of": held["of"]})
     else:
         click.echo(
-            f"released {shown(resource)}: {held['holder']} deleted on {deleted} of {held['of']} masters"
+            f"released {printable(resource)}: {held['holder']} deleted on {deleted} of {held['of']} masters"
         )
-    return Status.DONE
+    return ExitStatus.DONE
 
 
 class Writer:
@@ -123,7 +123,7 @@ def cluster() -> None:
 @writer_options
 @json_option
 @click.pass_obj
-def cluster_init(agent: Agent, unused: bool, writer: Writer, as_json: bool) -> None:
+def cluster_init(agent: AgentClient, unused: bool, writer: Writer, as_json: bool) -> None:
     """Make the masters of the configuration, all of them blank, a cluster. For operators.
 
     Masters that were wiped look like new ones, so a max TTL and a little more is waited out first: until then
@@ -137,7 +137,7 @@ def cluster_init(agent: Agent, unused: bool, writer: Writer, as_json: bool) -> N
 @writer_options
 @json_option
 @click.pass_obj
-def cluster_recover(agent: Agent, writer: Writer, as_json: bool) -> None:
+def cluster_recover(agent: AgentClient, writer: Writer, as_json: bool) -> None:
     """Start anew with the masters that have their data, when so many lost theirs that no quorum is left. For
     operators.
 
@@ -154,7 +154,7 @@ def cluster_recover(agent: Agent, writer: Writer, as_json: bool) -> None:
 @writer_options
 @json_option
 @click.pass_obj
-def cluster_upgrade(agent: Agent, writer: Writer, as_json: bool) -> None:
+def cluster_upgrade(agent: AgentClient, writer: Writer, as_json: bool) -> None:
     """Bring identities of masters that an earlier version has written to the present format. For operators.
 
     All masters must be there. What is held stays held. It may be interrupted and done again: it is begun anew
@@ -173,7 +173,7 @@ def master() -> None:
 @json_option
 @click.argument("name")
 @click.pass_obj
-def master_admit(agent: Agent, writer: Writer, as_json: bool, name: str) -> None:
+def master_admit(agent: AgentClient, writer: Writer, as_json: bool, name: str) -> None:
     """Give the blank master NAME (new, wiped or replaced in place) its vote. For operators.
 
     First the others are told its new number, so that its old machine finds no quorum any more. Then a max TTL
@@ -181,7 +181,7 @@ def master_admit(agent: Agent, writer: Writer, as_json: bool, name: str) -> None
     interrupted and done again. A master that has its data and was away while others were admitted is told of
     that, and has its vote back at once.
     """
-    _change_masters(agent, ["ADMIT", name, *writer.words()], f"admitting {shown(name)}", as_json)
+    _change_masters(agent, ["ADMIT", name, *writer.words()], f"admitting {printable(name)}", as_json)
 
 
 _DONE_TEXTS = {
@@ -194,7 +194,7 @@ _DONE_TEXTS = {
 }
 
 
-def _change_masters(agent: Agent, words: Sequence[str], what: str, as_json: bool) -> None:
+def _change_masters(agent: AgentClient, words: Sequence[str], what: str, as_json: bool) -> None:
     """Ask again and again until the wait is over, and show how it goes on."""
     with wait_view(what) as view:
         while (progress := agent.ask(*words))["status"] == "waiting":
@@ -224,7 +224,7 @@ class WaitLines:
         if self._said_s is None or now_s - self._said_s >= REPORT_EVERY_S:
             self._said_s = now_s
             click.echo(
-                f"{self._what}: {shown_ms(remaining_ms)} of {shown_ms(total_ms)} left to wait", err=True
+                f"{self._what}: {format_ms(remaining_ms)} of {format_ms(total_ms)} left to wait", err=True
             )
 
 
@@ -248,7 +248,7 @@ class WaitBar:
     def show(self, remaining_ms: int, total_ms: int) -> None:
         self._bar.start()
         done_ms = total_ms - remaining_ms
-        self._bar.update(self._task, total=total_ms, completed=done_ms, left=shown_ms(remaining_ms))
+        self._bar.update(self._task, total=total_ms, completed=done_ms, left=format_ms(remaining_ms))
 
 
 def wait_view(what: str) -> AbstractContextManager[WaitView]:

@@ -23,6 +23,7 @@ from lockd.clock import boottime_ns
 from lockd.core.errors import ErrorWord
 from lockd.core.slewing import MOST_PPM
 from lockd.core.validity import NS_PER_MS
+from lockd.core.values import quorum_of
 from lockd.lockctl.errors import Refused, Unreachable
 
 SLOW_PING_US = 100_000
@@ -38,7 +39,7 @@ _NOT_FOR_THIS_USER = (ErrorWord.DENIED, ErrorWord.LIMIT, ErrorWord.ERR)
 Ask = Callable[..., Any]
 
 
-class Verdict(IntEnum):
+class Severity(IntEnum):
     """What a finding comes to. The worst of all is the exit status of `lockctl doctor`."""
 
     OK = 0
@@ -51,22 +52,22 @@ class Finding:
     """What a check has found, and what to do next when it is not well."""
 
     check: str
-    verdict: Verdict
+    severity: Severity
     what: str
     then: str = ""
 
     def as_row(self) -> dict[str, str]:
         return {
             "check": self.check,
-            "verdict": self.verdict.name.lower(),
+            "verdict": self.severity.name.lower(),
             "what": self.what,
             "next": self.then,
         }
 
 
-def verdict_of(findings: Iterable[Finding]) -> Verdict:
-    """The worst of them."""
-    return max((finding.verdict for finding in findings), default=Verdict.OK)
+def worst_of(findings: Iterable[Finding]) -> Severity:
+    """How bad the worst of them is."""
+    return max((finding.severity for finding in findings), default=Severity.OK)
 
 
 # The facts
@@ -115,7 +116,7 @@ class _FromRow:
 
 
 @dataclass(frozen=True)
-class Master(_FromRow):
+class MasterRow(_FromRow):
     """A master as the agent sees it. max_ttl_ms: the ceiling in its identity, None when it has none."""
 
     name: str
@@ -129,7 +130,7 @@ class Master(_FromRow):
 
 
 @dataclass(frozen=True)
-class HeldLease(_FromRow):
+class LeaseRow(_FromRow):
     """A lease that this host's agent has granted, on `masters` of `of` masters."""
 
     resource: str
@@ -154,7 +155,7 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
-class Canary:
+class CanaryRun:
     """Locks taken and released one after the other on a resource of ours. trouble: why there is not another
     one."""
 
@@ -163,7 +164,7 @@ class Canary:
 
 
 @dataclass(frozen=True, slots=True)
-class Configured:
+class ConfigFile:
     """What a configuration file says. problems: why it can't be used; the rest is empty then."""
 
     path: str
@@ -172,7 +173,7 @@ class Configured:
     problems: str = ""
 
     @classmethod
-    def at(cls, path: str) -> Configured:
+    def at(cls, path: str) -> ConfigFile:
         from lockd.config.model import load
         from lockd.config.problems import ConfigError
 
@@ -189,12 +190,12 @@ def examine(ask: Ask, socket_path: str, config_path: str | None = None) -> list[
     findings = check_socket(SocketFile.at(socket_path))
     try:
         agent = _ask_agent(ask)
-        masters = [Master.from_row(row) for row in ask("MASTERS")]
-        held = [HeldLease.from_row(row) for row in ask("LOCKS", "*", "LOCAL") if not row.get("lost")]
+        masters = [MasterRow.from_row(row) for row in ask("MASTERS")]
+        held = [LeaseRow.from_row(row) for row in ask("LOCKS", "*", "LOCAL") if not row.get("lost")]
     except (Refused, Unreachable) as error:
         return [*findings, no_answer(error)]
     canary = fly_canary(ask)
-    configured = None if config_path is None else Configured.at(config_path)
+    configured = None if config_path is None else ConfigFile.at(config_path)
     return [
         *findings,
         *check_agent(agent),
@@ -220,7 +221,7 @@ def _ask_agent(ask: Ask) -> AgentAnswer:
     return AgentAnswer((time.monotonic_ns() - started_ns) // 1000, ask("INFO"))
 
 
-def fly_canary(ask: Ask, times: int = 2) -> Canary:
+def fly_canary(ask: Ask, times: int = 2) -> CanaryRun:
     """Lock and release a resource that is nobody else's, as an app would."""
     resource = f"lockctl-doctor:{sockets.gethostname()}:{os.getpid()}"
     grants: list[Grant] = []
@@ -231,8 +232,8 @@ def fly_canary(ask: Ask, times: int = 2) -> Canary:
             grants.append(Grant(asked_ns, boottime_ns(), CANARY_TTL_MS, lease["fence"], lease["deadline_ns"]))
             ask("UNLOCK", resource, lease["token"])
     except (Refused, Unreachable) as error:
-        return Canary(tuple(grants), error)
-    return Canary(tuple(grants))
+        return CanaryRun(tuple(grants), error)
+    return CanaryRun(tuple(grants))
 
 
 # The checks
@@ -242,7 +243,7 @@ def check_socket(file: SocketFile) -> list[Finding]:
     """Is the socket there, may we use it, and may nobody put another in its place?"""
 
     def failure(what: str, then: str) -> list[Finding]:
-        return [Finding("socket", Verdict.FAILURE, f"{file.path} {what}", then)]
+        return [Finding("socket", Severity.FAILURE, f"{file.path} {what}", then)]
 
     if file.mode is None:
         then = "start the agent, or name its socket with --socket or LOCKD_SOCKET"
@@ -257,14 +258,14 @@ def check_socket(file: SocketFile) -> list[Finding]:
     )
     if others_may_replace:
         what = f"the folder of {file.path} may be written by anybody, who could put another socket there"
-        return [Finding("socket", Verdict.WARNING, what, "chmod o-w that folder, or use /run/lockd")]
-    return [Finding("socket", Verdict.OK, f"{file.path}, mode {stat.S_IMODE(file.mode):04o}")]
+        return [Finding("socket", Severity.WARNING, what, "chmod o-w that folder, or use /run/lockd")]
+    return [Finding("socket", Severity.OK, f"{file.path}, mode {stat.S_IMODE(file.mode):04o}")]
 
 
 def no_answer(error: Refused | Unreachable) -> Finding:
     """The agent doesn't answer: nothing more can be checked."""
     then = "look at it and its log: systemctl status lockd, journalctl -u lockd"
-    return Finding("agent", Verdict.FAILURE, str(error), then)
+    return Finding("agent", Severity.FAILURE, str(error), then)
 
 
 def check_agent(agent: AgentAnswer) -> list[Finding]:
@@ -273,43 +274,45 @@ def check_agent(agent: AgentAnswer) -> list[Finding]:
     if agent.took_us > SLOW_PING_US:
         what = f"a PING took {agent.took_us / 1000:.0f} ms"
         found.append(
-            Finding("agent", Verdict.WARNING, what, "is this host short of CPU? See its lockd_* metrics")
+            Finding("agent", Severity.WARNING, what, "is this host short of CPU? See its lockd_* metrics")
         )
     if agent.version != __version__:
         what = f"the agent is version {agent.version}, lockctl {__version__}"
-        found.append(Finding("agent", Verdict.WARNING, what, "restart the agent if it was upgraded since"))
+        found.append(Finding("agent", Severity.WARNING, what, "restart the agent if it was upgraded since"))
     if int(agent.info.get("draining", 0)):
-        found.append(Finding("agent", Verdict.WARNING, "it is stopping: it grants nothing", "start it again"))
+        found.append(
+            Finding("agent", Severity.WARNING, "it is stopping: it grants nothing", "start it again")
+        )
     what = f"answers in {agent.took_us / 1000:.1f} ms, version {agent.version}"
-    return found or [Finding("agent", Verdict.OK, what)]
+    return found or [Finding("agent", Severity.OK, what)]
 
 
-def check_configuration(configured: Configured | None, agent: AgentAnswer) -> list[Finding]:
+def check_configuration(configured: ConfigFile | None, agent: AgentAnswer) -> list[Finding]:
     """Does the agent run with the configuration that is in the file?"""
     if configured is None:
         return []
     if configured.problems:
         then = f"lockd check-config {configured.path}"
-        return [Finding("configuration", Verdict.FAILURE, f"{configured.path}: {configured.problems}", then)]
+        return [Finding("configuration", Severity.FAILURE, f"{configured.path}: {configured.problems}", then)]
     running = agent.info.get("config_fingerprint")
     if str(running) != configured.fingerprint:
         what = f"{configured.path} is {configured.fingerprint}, the agent runs with {running}"
         then = "if the file was changed, restart the agent; else name the file that it was started with"
-        return [Finding("configuration", Verdict.WARNING, what, then)]
-    return [Finding("configuration", Verdict.OK, f"the agent runs with {configured.path}")]
+        return [Finding("configuration", Severity.WARNING, what, then)]
+    return [Finding("configuration", Severity.OK, f"the agent runs with {configured.path}")]
 
 
-def check_quorum(masters: Sequence[Master]) -> list[Finding]:
+def check_quorum(masters: Sequence[MasterRow]) -> list[Finding]:
     """How many votes are there, and how many of them can be lost?"""
-    votes, quorum = sum(master.vote for master in masters), len(masters) // 2 + 1
+    votes, quorum = sum(master.vote for master in masters), quorum_of(len(masters))
     what = f"{votes} of {len(masters)} masters have a vote, {quorum} are needed"
     if votes < quorum:
         then = "no lock is granted on this host: bring masters back, see below"
-        return [Finding("quorum", Verdict.FAILURE, what, then)]
+        return [Finding("quorum", Severity.FAILURE, what, then)]
     if votes == len(masters):
-        return [Finding("quorum", Verdict.OK, f"{what}: {votes - quorum} may fail")]
+        return [Finding("quorum", Severity.OK, f"{what}: {votes - quorum} may fail")]
     spare = "not one more may fail" if votes == quorum else f"{votes - quorum} more may fail"
-    return [Finding("quorum", Verdict.WARNING, f"{what}: {spare}", "bring the others back, see below")]
+    return [Finding("quorum", Severity.WARNING, f"{what}: {spare}", "bring the others back, see below")]
 
 
 _THEN = {
@@ -333,31 +336,33 @@ _THEN = {
 }
 
 
-def check_masters(masters: Sequence[Master]) -> list[Finding]:
+def check_masters(masters: Sequence[MasterRow]) -> list[Finding]:
     """Which masters have no vote, and what gives it back to them?"""
     admit = _way_for_blank(masters)
     return [
-        Finding("master", Verdict.WARNING, f"{master.name} has no vote: {_why(master)}", _then(master, admit))
+        Finding(
+            "master", Severity.WARNING, f"{master.name} has no vote: {_why(master)}", _then(master, admit)
+        )
         for master in masters
         if not master.vote
     ]
 
 
-def _way_for_blank(masters: Sequence[Master]) -> str:
+def _way_for_blank(masters: Sequence[MasterRow]) -> str:
     """By how many have their data: one by one, anew around them, or anew altogether."""
     blank = sum(master.state == "blank" for master in masters)
     if blank == len(masters):
         return "lockctl cluster init"
-    if blank > len(masters) - (len(masters) // 2 + 1):
+    if blank > len(masters) - quorum_of(len(masters)):
         return "lockctl cluster recover: too many lost their data to admit them, see LockMajorityWiped.md"
     return "lockctl master admit {name}"
 
 
-def _why(master: Master) -> str:
+def _why(master: MasterRow) -> str:
     return f"{master.state}, {master.reason}" if master.reason else master.state
 
 
-def _then(master: Master, admit: str) -> str:
+def _then(master: MasterRow, admit: str) -> str:
     if master.state == "blank":
         return admit.format(name=master.name)
     if master.state == "outdated":
@@ -365,18 +370,18 @@ def _then(master: Master, admit: str) -> str:
     return _THEN.get(master.state, "see the agent's log")
 
 
-def check_round_trips(masters: Sequence[Master]) -> list[Finding]:
+def check_round_trips(masters: Sequence[MasterRow]) -> list[Finding]:
     """Is a master slow to answer?"""
     slow = [master for master in masters if master.vote and master.rtt_us > SLOW_MASTER_US]
     if slow:
         what = ", ".join(f"{master.name} takes {master.rtt_us / 1000:.0f} ms" for master in slow)
         then = "look at the disk of its host (every write is synced) and at the network"
-        return [Finding("round trip", Verdict.WARNING, what, then)]
+        return [Finding("round trip", Severity.WARNING, what, then)]
     slowest = max((master.rtt_us for master in masters if master.vote), default=0)
-    return [Finding("round trip", Verdict.OK, f"{slowest / 1000:.1f} ms at most")]
+    return [Finding("round trip", Severity.OK, f"{slowest / 1000:.1f} ms at most")]
 
 
-def check_clocks(masters: Sequence[Master]) -> list[Finding]:
+def check_clocks(masters: Sequence[MasterRow]) -> list[Finding]:
     """Do the clocks of the masters agree?"""
     known = [
         (master, master.clock_offset_us)
@@ -391,9 +396,9 @@ def check_clocks(masters: Sequence[Master]) -> list[Finding]:
     if off:
         what = f"off the median of the masters: {', '.join(off)}"
         then = "is chrony running there? chronyc tracking; a jump takes its vote away"
-        return [Finding("clocks", Verdict.WARNING, what, then)]
+        return [Finding("clocks", Severity.WARNING, what, then)]
     most_us = max((abs(offset_us) for _, offset_us in known), default=0)
-    return [Finding("clocks", Verdict.OK, f"{most_us / 1000:.1f} ms apart from their median at most")]
+    return [Finding("clocks", Severity.OK, f"{most_us / 1000:.1f} ms apart from their median at most")]
 
 
 def check_slewing(agent: AgentAnswer) -> list[Finding]:
@@ -403,12 +408,12 @@ def check_slewing(agent: AgentAnswer) -> list[Finding]:
     ppm = int(agent.info["clock_slew_ppm"])
     what = f"this host's clock is slewed by {ppm} ppm, {MOST_PPM} at most"
     if abs(ppm) <= MOST_PPM:
-        return [Finding("slewing", Verdict.OK, what)]
+        return [Finding("slewing", Severity.OK, what)]
     then = "no lock is granted on this host: chronyc tracking, and see LockClockSlewed.md"
-    return [Finding("slewing", Verdict.FAILURE, what, then)]
+    return [Finding("slewing", Severity.FAILURE, what, then)]
 
 
-def check_max_ttl(masters: Sequence[Master], configured: Configured | None) -> list[Finding]:
+def check_max_ttl(masters: Sequence[MasterRow], configured: ConfigFile | None) -> list[Finding]:
     """Does the TTL ceiling on the masters agree with itself, and with the configuration? The guards rest on
     it."""
     ceilings = {master.name: master.max_ttl_ms for master in masters if master.max_ttl_ms is not None}
@@ -417,21 +422,21 @@ def check_max_ttl(masters: Sequence[Master], configured: Configured | None) -> l
     lowest, highest = min(ceilings.values()), max(ceilings.values())
     if lowest != highest:
         what = "masters differ: " + ", ".join(f"{name} {ms} ms" for name, ms in ceilings.items())
-        return [Finding("max ttl", Verdict.WARNING, what, "finish the change of it, guards first")]
+        return [Finding("max ttl", Severity.WARNING, what, "finish the change of it, guards first")]
     wanted = None if configured is None else configured.max_ttl_ms
     if wanted is not None and wanted > lowest:
         what = f"the configuration allows {wanted} ms, the masters refuse more than {lowest} ms"
         then = "raise it on the guards and the masters first, or lower max_ttl_ms"
-        return [Finding("max ttl", Verdict.FAILURE, what, then)]
+        return [Finding("max ttl", Severity.FAILURE, what, then)]
     if wanted is not None and wanted < lowest:
         what = f"the configuration allows {wanted} ms, the masters {lowest} ms"
         return [
-            Finding("max ttl", Verdict.WARNING, what, "finish the change of it: masters next, guards last")
+            Finding("max ttl", Severity.WARNING, what, "finish the change of it: masters next, guards last")
         ]
-    return [Finding("max ttl", Verdict.OK, f"{lowest} ms")]
+    return [Finding("max ttl", Severity.OK, f"{lowest} ms")]
 
 
-def check_versions(masters: Sequence[Master]) -> list[Finding]:
+def check_versions(masters: Sequence[MasterRow]) -> list[Finding]:
     """Do all masters run the same software?"""
     by_version: dict[str, list[str]] = {}
     for master in masters:
@@ -439,27 +444,27 @@ def check_versions(masters: Sequence[Master]) -> list[Finding]:
             by_version.setdefault(master.version, []).append(master.name)
     if len(by_version) > 1:
         what = "; ".join(f"{version}: {', '.join(names)}" for version, names in sorted(by_version.items()))
-        return [Finding("versions", Verdict.WARNING, what, "finish the upgrade, one master at a time")]
-    return [Finding("versions", Verdict.OK, f"all {version}") for version in by_version]
+        return [Finding("versions", Severity.WARNING, what, "finish the upgrade, one master at a time")]
+    return [Finding("versions", Severity.OK, f"all {version}") for version in by_version]
 
 
-def check_canary(canary: Canary) -> list[Finding]:
+def check_canary(canary: CanaryRun) -> list[Finding]:
     """Can a lock be taken and released?"""
     if canary.trouble is None:
         slowest_us = max(grant.took_us for grant in canary.grants)
         return [
             Finding(
                 "lock",
-                Verdict.OK,
+                Severity.OK,
                 f"taken and released {len(canary.grants)} times, in {slowest_us / 1000:.1f} ms",
             )
         ]
     what = f"a lock could not be taken and released: {canary.trouble}"
     if isinstance(canary.trouble, Refused) and canary.trouble.code in _NOT_FOR_THIS_USER:
         return [
-            Finding("lock", Verdict.WARNING, what, "it may work for others: do this as a user who may lock")
+            Finding("lock", Severity.WARNING, what, "it may work for others: do this as a user who may lock")
         ]
-    return [Finding("lock", Verdict.FAILURE, what, "see the masters above, and the agent's log")]
+    return [Finding("lock", Severity.FAILURE, what, "see the masters above, and the agent's log")]
 
 
 def check_fences(grants: Sequence[Grant]) -> list[Finding]:
@@ -469,11 +474,11 @@ def check_fences(grants: Sequence[Grant]) -> list[Finding]:
     fences = [grant.fence for grant in grants]
     text = ", ".join(map(str, fences))
     if all(before < after for before, after in pairwise(fences)):
-        return [Finding("fences", Verdict.OK, f"grow: {text}")]
+        return [Finding("fences", Severity.OK, f"grow: {text}")]
     what = f"do not grow: {text}"
     return [
         Finding(
-            "fences", Verdict.FAILURE, what, "stop relying on fences, and report this with the agent's log"
+            "fences", Severity.FAILURE, what, "stop relying on fences, and report this with the agent's log"
         )
     ]
 
@@ -485,16 +490,16 @@ def check_boottime(grants: Sequence[Grant]) -> list[Finding]:
             off_ms = (grant.deadline_ns - grant.answered_ns) // NS_PER_MS
             what = f"a lease of {grant.ttl_ms} ms has a deadline {off_ms} ms from now"
             then = "CLOCK_BOOTTIME differs between here and the agent: is one of them in a time namespace?"
-            return [Finding("boottime", Verdict.FAILURE, what, then)]
-    return [Finding("boottime", Verdict.OK, "deadlines are on this process's clock")] if grants else []
+            return [Finding("boottime", Severity.FAILURE, what, then)]
+    return [Finding("boottime", Severity.OK, "deadlines are on this process's clock")] if grants else []
 
 
-def check_leases(held: Sequence[HeldLease]) -> list[Finding]:
+def check_leases(held: Sequence[LeaseRow]) -> list[Finding]:
     """Is what is held on all masters? A lease on a mere quorum is one lost key away from a second holder."""
     thin = [lease for lease in held if lease.masters < lease.of and lease.held_ms >= SETTLED_MS]
     if not thin:
-        return [Finding("leases", Verdict.OK, f"{len(held)} held by this host's agent, all on all masters")]
-    shown = ", ".join(f"{lease.resource} ({lease.masters} of {lease.of})" for lease in thin[:5])
+        return [Finding("leases", Severity.OK, f"{len(held)} held by this host's agent, all on all masters")]
+    named = ", ".join(f"{lease.resource} ({lease.masters} of {lease.of})" for lease in thin[:5])
     more = f" and {len(thin) - 5} more" if len(thin) > 5 else ""
     then = "the next renewals put them back as the masters return; detached leases stay so until extended"
-    return [Finding("leases", Verdict.WARNING, f"on fewer than all masters: {shown}{more}", then)]
+    return [Finding("leases", Severity.WARNING, f"on fewer than all masters: {named}{more}", then)]

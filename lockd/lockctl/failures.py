@@ -9,10 +9,10 @@ import click
 
 from lockd.core.errors import ErrorWord, Kind
 from lockd.lockctl.errors import CannotExecute, Lost, NotStarted, Refused
-from lockd.text import shown
+from lockd.text import printable
 
 
-class Status(IntEnum):
+class ExitStatus(IntEnum):
     """The exit statuses: close to sysexits.h, and away from those that commands use themselves."""
 
     DONE = 0
@@ -33,19 +33,19 @@ class Status(IntEnum):
 class Outcome:
     """The meaning of an error: its exit status, what can be relied upon, what to do next."""
 
-    status: Status
+    status: ExitStatus
     safe: str
     then: str
 
 
 _STATUSES = {
-    Kind.CONTENDED: Status.TAKEN,
-    Kind.UNAVAILABLE: Status.NO_QUORUM,
-    Kind.NOT_HELD: Status.NO,
-    Kind.LOST: Status.LOST,
-    Kind.FORBIDDEN: Status.DENIED,
-    Kind.STOPPING: Status.UNREACHABLE,
-    Kind.WRONG: Status.WRONG,
+    Kind.CONTENDED: ExitStatus.TAKEN,
+    Kind.UNAVAILABLE: ExitStatus.NO_QUORUM,
+    Kind.NOT_HELD: ExitStatus.NO,
+    Kind.LOST: ExitStatus.LOST,
+    Kind.FORBIDDEN: ExitStatus.DENIED,
+    Kind.STOPPING: ExitStatus.UNREACHABLE,
+    Kind.WRONG: ExitStatus.WRONG,
 }
 _SAFE_IN = {
     ("UNLOCK", ErrorWord.NOQUORUM): "the lease ends by itself, at its deadline at the latest",
@@ -53,28 +53,30 @@ _SAFE_IN = {
 }
 
 
-def report(error: Exception) -> Status:
+def report(error: Exception) -> ExitStatus:
     """Say on stderr what happened, what is safe and what to do next. Returns the exit status."""
     if isinstance(error, Refused):
         word = ErrorWord.named(error.code)
         outcome = Outcome(_STATUSES[word.kind], word.safe, word.then)
         return _complain(str(error), outcome, _SAFE_IN.get((error.command, word)))
     if isinstance(error, NotStarted):
-        outcome = Outcome(Status.LOST, "nothing was started, and the lock was given back", "try again")
+        outcome = Outcome(ExitStatus.LOST, "nothing was started, and the lock was given back", "try again")
         return _complain(f"the lease was lost: {error}", outcome)
     if isinstance(error, Lost):
         safe = "the command has ended, and all that was to end with it, but for what is named"
-        return _complain(f"the lease was lost: {error}", Outcome(Status.LOST, safe, ErrorWord.EXPIRED.then))
+        return _complain(
+            f"the lease was lost: {error}", Outcome(ExitStatus.LOST, safe, ErrorWord.EXPIRED.then)
+        )
     if isinstance(error, CannotExecute):
-        status = Status.NOT_FOUND if error.missing else Status.NOT_EXECUTABLE
+        status = ExitStatus.NOT_FOUND if error.missing else ExitStatus.NOT_EXECUTABLE
         return _complain(str(error), Outcome(status, "the lock was given back", "correct the command"))
     safe = "what this host holds is not renewed while its agent is away, and ends at its deadline"
     then = "is the agent running, is that its socket (--socket), may you use it? `lockctl doctor` looks"
-    return _complain(str(error), Outcome(Status.UNREACHABLE, safe, then))
+    return _complain(str(error), Outcome(ExitStatus.UNREACHABLE, safe, then))
 
 
-def _complain(what: str, outcome: Outcome, safe: str | None = None) -> Status:
-    click.echo(f"lockctl: {shown(what)}", err=True)
+def _complain(what: str, outcome: Outcome, safe: str | None = None) -> ExitStatus:
+    click.echo(f"lockctl: {printable(what)}", err=True)
     click.echo(f"  safe: {safe or outcome.safe}", err=True)
     click.echo(f"  next: {outcome.then}", err=True)
     return outcome.status

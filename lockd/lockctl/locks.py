@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import click
 
-from lockd.lockctl.agent import ANSWER_WITHIN_S, Agent, Row
+from lockd.lockctl.agent import ANSWER_WITHIN_S, AgentClient, Row
 from lockd.lockctl.printing import json_option, print_json
 from lockd.lockctl.run.job import run
 from lockd.lockctl.run.lease import Job
@@ -89,7 +89,12 @@ max_hold_option = duration_option(
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
 @click.pass_obj
 def run_command(
-    agent: Agent, ttl_ms: int, wait_ms: int, max_hold_ms: int | None, resource: str, command: tuple[str, ...]
+    agent: AgentClient,
+    ttl_ms: int,
+    wait_ms: int,
+    max_hold_ms: int | None,
+    resource: str,
+    command: tuple[str, ...],
 ) -> int:
     """Run COMMAND while RESOURCE is locked, as flock(1) does with a file.
 
@@ -117,7 +122,7 @@ def run_command(
 @click.argument("resource")
 @click.pass_obj
 def lock(
-    agent: Agent, ttl_ms: int, wait_ms: int, max_hold_ms: int | None, as_json: bool, resource: str
+    agent: AgentClient, ttl_ms: int, wait_ms: int, max_hold_ms: int | None, as_json: bool, resource: str
 ) -> None:
     """Lock RESOURCE for a fixed time, the TTL. Nobody renews it unless you do: see extend.
 
@@ -152,7 +157,7 @@ token_argument = click.argument("token", envvar="LOCKD_TOKEN", callback=_read_to
 @click.argument("resource")
 @token_argument
 @click.pass_obj
-def unlock(agent: Agent, as_json: bool, resource: str, token: str) -> None:
+def unlock(agent: AgentClient, as_json: bool, resource: str, token: str) -> None:
     """Release RESOURCE, which was locked with TOKEN. From any host.
 
     Others on this host can see what stands on a command line: TOKEN may also be in LOCKD_TOKEN of the
@@ -169,7 +174,7 @@ def unlock(agent: Agent, as_json: bool, resource: str, token: str) -> None:
 @click.argument("resource")
 @token_argument
 @click.pass_obj
-def extend(agent: Agent, ttl_ms: int, as_json: bool, resource: str, token: str) -> None:
+def extend(agent: AgentClient, ttl_ms: int, as_json: bool, resource: str, token: str) -> None:
     """Have RESOURCE, locked with TOKEN, last for a TTL from now; never less than it would have.
 
     TOKEN may be in LOCKD_TOKEN, or - for standard input. Prints TOKEN FENCE DEADLINE_NS as lock does; FENCE

@@ -14,15 +14,14 @@ from typing import Any, NoReturn
 import click
 
 from lockd import __version__
-from lockd.lockctl.agent import Agent
+from lockd.config.socket import DEFAULT_SOCKET
+from lockd.lockctl.agent import AgentClient
 from lockd.lockctl.change import cluster, force_release, master
 from lockd.lockctl.errors import CannotExecute, Lost, Refused, Unreachable
-from lockd.lockctl.failures import Status, report
+from lockd.lockctl.failures import ExitStatus, report
 from lockd.lockctl.locks import extend, lock, run_command, unlock
 from lockd.lockctl.top import top
 from lockd.lockctl.view import doctor, holder, locks, masters, ping
-
-DEFAULT_SOCKET = "/run/lockd/lockd.sock"
 
 _STATUSES = """\b
 Exit status:
@@ -56,14 +55,14 @@ class Lockctl(click.Group):
             status = report(error)
         except click.ClickException as error:
             error.show()
-            status = Status.USAGE if isinstance(error, click.UsageError) else error.exit_code
+            status = ExitStatus.USAGE if isinstance(error, click.UsageError) else error.exit_code
         except click.Abort:
-            status = Status.INTERRUPTED
+            status = ExitStatus.INTERRUPTED
         except BrokenPipeError:
             # Nobody reads any more, as in `lockctl locks | head`. Python's last flush must not fail either.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
             status = 128 + signal.SIGPIPE
-        sys.exit(status if isinstance(status, int) else Status.DONE)
+        sys.exit(status if isinstance(status, int) else ExitStatus.DONE)
 
 
 @click.group(cls=Lockctl, epilog=_STATUSES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -83,7 +82,7 @@ def main(ctx: click.Context, socket_path: str) -> None:
 
     A RESOURCE is the name of what is locked, as backup or invoice:42.
     """
-    ctx.obj = Agent(socket_path)
+    ctx.obj = AgentClient(socket_path)
 
 
 for _command in (

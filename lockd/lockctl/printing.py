@@ -9,13 +9,13 @@ from typing import Any
 import click
 
 from lockd.lockctl.agent import Row
-from lockd.text import shown, shown_ms
+from lockd.text import format_ms, printable
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for programs.")
 
 
-def shown_us(us: int) -> str:
-    """As shown_ms, for what is shorter, and may be negative."""
+def format_us(us: int) -> str:
+    """As format_ms, for what is shorter, and may be negative."""
     return f"{us / 1000:.2f}ms" if abs(us) < 1_000_000 else f"{us / 1_000_000:.1f}s"
 
 
@@ -24,12 +24,12 @@ def print_holder(held: Row, err: bool = False) -> None:
         "resource": held["resource"],
         "holder": held["holder"],
         "process": f"{held['pid']} on {held['host']}, uid {held['uid']}",
-        "held for": shown_ms(held["held_ms"]),
-        "left": shown_ms(held["ttl_ms"]),
+        "held for": format_ms(held["held_ms"]),
+        "left": format_ms(held["ttl_ms"]),
         "masters": copies(held),
     }
     for name, value in lines.items():
-        click.echo(f"{name:10}{shown(value)}", err=err)
+        click.echo(f"{name:10}{printable(value)}", err=err)
 
 
 def copies(lease: Row) -> str:
@@ -43,7 +43,7 @@ Column = tuple[str, Callable[[Row], object]]
 
 def print_table(columns: Sequence[Column], rows: Iterable[Row]) -> None:
     """A table on a terminal; otherwise lines with tabs, the first of them the headings."""
-    cells = [[shown(value(row)) for _, value in columns] for row in rows]
+    cells = [[printable(value(row)) for _, value in columns] for row in rows]
     headings = [heading for heading, _ in columns]
     if sys.stdout.isatty():
         _print_rich_table(headings, cells)

@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from lockd.health import LOSS_IS_NEWS_MS, Facts, Level, Verdict, availability, safety
-from lockd.lockctl.agent import Agent, Row
+from lockd.health import LOSS_IS_NEWS_MS, AgentHealth, Assessment, Level, availability, safety
+from lockd.lockctl.agent import AgentClient, Row
 from lockd.lockctl.errors import Refused, Unreachable
 from lockd.lockctl.locks import duration_option
 from lockd.lockctl.printing import json_option, print_json
-from lockd.text import shown, shown_ms
+from lockd.text import format_ms, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -43,7 +43,7 @@ Ask = Callable[..., Any]
 
 
 @dataclass(frozen=True)
-class Look:
+class AgentReport:
     """What the agent said at one instant, `at_s` on the monotonic clock. leases None: too many to list."""
 
     at_s: float
@@ -53,7 +53,7 @@ class Look:
     leases: Sequence[Row] | None
 
     @classmethod
-    def by(cls, ask: Ask, within_s: float = ANSWER_WITHIN_S) -> Look:
+    def by(cls, ask: Ask, within_s: float = ANSWER_WITHIN_S) -> AgentReport:
         """Raises Refused or Unreachable."""
         masters = ask("MASTERS", within_s=within_s)
         info = ask("INFO", within_s=within_s)
@@ -67,8 +67,8 @@ class Look:
             [_safe(row) for row in ask("LOCKS", "*", "LOCAL", within_s=within_s)] if few else None,
         )
 
-    def verdicts(self) -> tuple[Verdict, Verdict]:
-        facts = Facts(
+    def assessments(self) -> tuple[Assessment, Assessment]:
+        health = AgentHealth(
             masters=len(self.masters),
             quorum=int(self.info["quorum"]),
             voting=sum(row["vote"] for row in self.masters),
@@ -76,12 +76,12 @@ class Look:
             lost=sum(numbers["lost"] for numbers in self.classes.values()),
             on_fewer=sum(numbers["on_fewer_masters"] for numbers in self.classes.values()),
             canary_failures=int(self.info.get("canary_failures", 0)),
-            canary_trouble=shown(str(self.info.get("canary_trouble", ""))),
+            canary_trouble=printable(str(self.info.get("canary_trouble", ""))),
         )
-        return availability(facts), safety(facts)
+        return availability(health), safety(health)
 
     def document(self) -> dict[str, Any]:
-        available, safe = self.verdicts()
+        available, safe = self.assessments()
         return {
             "available": available._asdict(),
             "safe": safe._asdict(),
@@ -105,34 +105,34 @@ class Look:
 @click.option("--once", is_flag=True, help="Print it once. So it is without a terminal.")
 @json_option
 @click.pass_obj
-def top(agent: Agent, interval_ms: int, once: bool, as_json: bool) -> None:
+def top(agent: AgentClient, interval_ms: int, once: bool, as_json: bool) -> None:
     """Masters, classes, held leases and waiters of this host, live, with the verdict on top: are locks
     available, are they safe?
 
     q or Ctrl-C ends it. It goes on while the agent restarts. --json prints once.
     """
     if as_json:
-        print_json(Look.by(agent.ask).document())
+        print_json(AgentReport.by(agent.ask).document())
     elif once or not sys.stdout.isatty():
-        _print_once(Look.by(agent.ask))
+        _print_once(AgentReport.by(agent.ask))
     else:
         _watch(agent, max(interval_ms, _LEAST_INTERVAL_MS) / 1000)
 
 
-def _print_once(look: Look) -> None:
+def _print_once(report: AgentReport) -> None:
     from rich.console import Console
 
     # In a pipe nothing is narrow: a line may be as long as it must.
     console = Console(highlight=False, width=None if sys.stdout.isatty() else 200)
-    console.print(Screen(console).picture(look, None, rows=None))
+    console.print(Screen(console).picture(report, None, rows=None))
 
 
-def _watch(agent: Agent, interval_s: float) -> None:
+def _watch(agent: AgentClient, interval_s: float) -> None:
     from rich.console import Console
     from rich.live import Live
 
     console = Console(highlight=False)
-    screen, look, trouble = Screen(console), None, None
+    screen, report, trouble = Screen(console), None, None
     try:
         with (
             _ending_in_order(),
@@ -142,11 +142,11 @@ def _watch(agent: Agent, interval_s: float) -> None:
             while True:
                 began_s = time.monotonic()
                 try:
-                    look, trouble = Look.by(agent.ask), None
+                    report, trouble = AgentReport.by(agent.ask), None
                 except (Refused, Unreachable) as error:
                     trouble = str(error)
                 rest_s = max(interval_s, _REST_PER_LOOK * (time.monotonic() - began_s) if not trouble else 0)
-                live.update(screen.picture(look, trouble, rows=console.height), refresh=True)
+                live.update(screen.picture(report, trouble, rows=console.height), refresh=True)
                 if keys.quit_within(rest_s):
                     return
     except KeyboardInterrupt:
@@ -219,50 +219,52 @@ class Screen:
 
         self._console = console
         self._rates = Rates()
-        self._before: Look | None = None
+        self._before: AgentReport | None = None
         self._per_class: dict[str, dict[str, float]] = {}
 
-    def picture(self, look: Look | None, trouble: str | None, rows: int | None) -> RenderableType:
+    def picture(self, report: AgentReport | None, trouble: str | None, rows: int | None) -> RenderableType:
         """`trouble`: why the agent did not answer now. rows: how many lines there are; None for all."""
         from rich.console import Group
         from rich.text import Text
 
-        if look is None:
-            return Text(f"{shown(trouble)}; looking again", style="bold white on red")
-        snapshot = look.snapshot()
+        if report is None:
+            return Text(f"{printable(trouble)}; looking again", style="bold white on red")
+        snapshot = report.snapshot()
         if trouble is None:
-            self._move_on(look)
+            self._move_on(report)
             self._rates.add(snapshot)
         narrow = self._console.width < NARROW_COLUMNS
-        parts = [*self._head(look, trouble), Text(""), *self._tables(look, snapshot, narrow, rows)]
+        parts = [*self._head(report, trouble), Text(""), *self._tables(report, snapshot, narrow, rows)]
         return Group(*parts)
 
-    def _head(self, look: Look, trouble: str | None) -> list[RenderableType]:
+    def _head(self, report: AgentReport, trouble: str | None) -> list[RenderableType]:
         from rich.text import Text
 
         if trouble is not None:
-            age = shown_ms(round((time.monotonic() - look.at_s) * 1000))
-            line = f"{shown(trouble)}; looking again. What follows is {age} old"
+            age = format_ms(round((time.monotonic() - report.at_s) * 1000))
+            line = f"{printable(trouble)}; looking again. What follows is {age} old"
             return [Text(line, style="bold white on red")]
-        return [Text(verdict.text, style=_STYLES[verdict.level]) for verdict in look.verdicts()]
+        return [Text(assessment.text, style=_STYLES[assessment.level]) for assessment in report.assessments()]
 
-    def _tables(self, look: Look, snapshot: Snapshot, narrow: bool, rows: int | None) -> list[RenderableType]:
+    def _tables(
+        self, report: AgentReport, snapshot: Snapshot, narrow: bool, rows: int | None
+    ) -> list[RenderableType]:
         from rich.text import Text
 
         from lockd.lockctl.tables import leases_table, masters_table, totals_line
 
-        classes = self._classes_table(look)
-        used = 2 + len(look.masters) + 1 + classes.row_count + 1 + 10
+        classes = self._classes_table(report)
+        used = 2 + len(report.masters) + 1 + classes.row_count + 1 + 10
         most = max(3, rows - used) if rows else LISTED_MOST
-        if look.leases is None:
-            leases: RenderableType = Text(f"{look.info['leases']} leases are too many to list", style="dim")
+        if report.leases is None:
+            leases: RenderableType = Text(f"{report.info['leases']} leases are too many to list", style="dim")
         else:
             leases = leases_table(snapshot, narrow, most)
         blank = Text("")
-        totals = totals_line(snapshot, self._rates, held=int(look.info["leases"]))
+        totals = totals_line(snapshot, self._rates, held=int(report.info["leases"]))
         return [totals, blank, masters_table(snapshot, narrow), blank, classes, blank, leases]
 
-    def _classes_table(self, look: Look) -> Any:
+    def _classes_table(self, report: AgentReport) -> Any:
         from rich.table import Table
         from rich.text import Text
 
@@ -271,7 +273,7 @@ class Screen:
         for heading in ("held", "waiting", "longest wait", "grants/s", "refused/s", "lost"):
             table.add_column(heading, justify="right", no_wrap=True)
         busiest = sorted(
-            look.classes.items(), key=lambda one: (-one[1]["waiters"], -one[1]["leases"], one[0])
+            report.classes.items(), key=lambda one: (-one[1]["waiters"], -one[1]["leases"], one[0])
         )
         for name, now in busiest[:CLASSES_SHOWN]:
             moved = self._per_class.get(name, {})
@@ -279,7 +281,7 @@ class Screen:
                 name,
                 str(now["leases"]),
                 Text(str(now["waiters"]), style="bold" if now["waiters"] else "dim"),
-                shown_ms(now["oldest_wait_ms"]) if now["waiters"] else "",
+                format_ms(now["oldest_wait_ms"]) if now["waiters"] else "",
                 f"{moved.get('grants', 0.0):.1f}",
                 f"{moved.get('refusals', 0.0):.1f}",
                 Text(_lost(now), style="bold red" if _lost_lately(now) else "dim"),
@@ -288,17 +290,17 @@ class Screen:
             table.add_row(Text(f"and {len(busiest) - CLASSES_SHOWN} more", style="dim"))
         return table
 
-    def _move_on(self, look: Look) -> None:
-        """Counters per second since the last look; an agent that began anew counts from 0."""
-        before, self._before = self._before, look
-        if before is None or look.at_s <= before.at_s:
+    def _move_on(self, report: AgentReport) -> None:
+        """Counters per second since the last report; an agent that began anew counts from 0."""
+        before, self._before = self._before, report
+        if before is None or report.at_s <= before.at_s:
             return
-        took_s = look.at_s - before.at_s
+        took_s = report.at_s - before.at_s
         self._per_class = {
             name: {
                 key: max(0, now[key] - before.classes[name][key]) / took_s for key in ("grants", "refusals")
             }
-            for name, now in look.classes.items()
+            for name, now in report.classes.items()
             if name in before.classes
         }
 
@@ -306,7 +308,7 @@ class Screen:
 def _lost(now: Mapping[str, int]) -> str:
     """What nobody meant to be lost, and when that was last."""
     lost = str(now["losses"] - now.get("losses_meant", 0))
-    return f"{lost}, {shown_ms(now['last_loss_ms'])} ago" if "last_loss_ms" in now else lost
+    return f"{lost}, {format_ms(now['last_loss_ms'])} ago" if "last_loss_ms" in now else lost
 
 
 def _lost_lately(now: Mapping[str, int]) -> bool:
@@ -315,4 +317,4 @@ def _lost_lately(now: Mapping[str, int]) -> bool:
 
 def _safe(row: Row) -> Row:
     """A row whose texts can't steer the terminal."""
-    return {key: shown(value) if isinstance(value, str) else value for key, value in row.items()}
+    return {key: printable(value) if isinstance(value, str) else value for key, value in row.items()}

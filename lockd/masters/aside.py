@@ -11,7 +11,7 @@ from typing import Any
 import hiredis
 
 from lockd.config.model import Config, Master
-from lockd.core.answers import as_shown
+from lockd.core.answers import one_line
 from lockd.masters import handshake
 from lockd.masters.failures import MasterError
 from lockd.masters.framing import LONGEST_BYTES, Framing, TooLarge
@@ -75,7 +75,7 @@ class _Answers:
             # TypeError: maps of RESP3 may have keys that Python's can't.
             raise MasterError("it doesn't speak Redis") from None
         if isinstance(answer, hiredis.ReplyError):
-            raise MasterError(as_shown(str(answer)))
+            raise MasterError(one_line(str(answer)))
         return answer
 
     def _feed(self, data: bytes) -> None:

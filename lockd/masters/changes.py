@@ -15,12 +15,12 @@ from lockd.clock import boottime_ns
 from lockd.core.answers import Nonsense
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import (
-    Look,
+    LookAgain,
     NotPossible,
+    Pause,
     Progress,
     ReadCounters,
     ReadField,
-    Rest,
     Step,
     Steps,
     Unread,
@@ -28,6 +28,7 @@ from lockd.core.changes.steps import (
 )
 from lockd.core.fences import SLOTS
 from lockd.core.membership import State
+from lockd.core.validity import NS_PER_MS
 from lockd.masters import replies, scripts
 from lockd.masters.aside import Credentials, ask_as
 from lockd.masters.failures import MasterError
@@ -56,7 +57,7 @@ async def carry_out(
 
 def ground_of(fleet: Fleet) -> Ground:
     config = fleet.config
-    patience_ns = config.timeouts.dead_ms * 1_000_000
+    patience_ns = config.timeouts.dead_ms * NS_PER_MS
     return Ground(fleet, config.max_ttl_ms, patience_ns, boottime_ns, lambda: secrets.token_hex(16))
 
 
@@ -71,7 +72,7 @@ class _Doer:
         """It is asked for. Returns its answer. Raises NotPossible."""
         links = self._fleet.links
         match step:
-            case Look():
+            case LookAgain():
                 return await look_again(self._fleet)
             case Write():
                 return await self._write(links[step.master], step)
@@ -80,11 +81,11 @@ class _Doer:
                 return dict(zip(masters, readings, strict=True))
             case ReadField(master, name):
                 return await _field(links[master], name)
-            case Rest(for_ns):
+            case Pause(for_ns):
                 return await asyncio.sleep(for_ns / 1e9)
 
     async def _write(self, link: Link, step: Write) -> bool:
-        words = scripts.identify(step.shown, step.fields, step.counters)
+        words = scripts.identify(step.expected, step.fields, step.counters)
         try:
             if self._writer is None:
                 written = await link.call(*words)
@@ -133,13 +134,13 @@ async def _reading(link: Link) -> dict[int, int] | Unread:
 
 
 async def counters_of(link: Link) -> dict[int, int]:
-    shown = replies.pairs(await link.call("HGETALL", scripts.FENCES_KEY))
-    return {replies.digits(slot, SLOTS - 1): replies.digits(value, 10**16) for slot, value in shown}
+    counters = replies.pairs(await link.call("HGETALL", scripts.FENCES_KEY))
+    return {replies.digits(slot, SLOTS - 1): replies.digits(value, 10**16) for slot, value in counters}
 
 
 async def _field(link: Link, name: str) -> str | Unread | None:
     try:
-        shown = await link.call("HGET", scripts.IDENTITY_KEY, name)
-        return None if shown is None else replies.text(shown)
+        stored = await link.call("HGET", scripts.IDENTITY_KEY, name)
+        return None if stored is None else replies.text(stored)
     except (MasterError, Nonsense) as failure:
         return Unread(str(failure))

@@ -8,7 +8,7 @@ from typing import Any
 
 from lockd.config.model import Config, Master
 from lockd.core.identities import Identity
-from lockd.core.membership import REQUIRED_SETTINGS, Copying, Facts, Memory, State
+from lockd.core.membership import REQUIRED_SETTINGS, Copying, MasterFacts, Memory, State
 from lockd.masters import replies, scripts
 from lockd.masters.failures import MasterError, Unfit
 
@@ -16,10 +16,10 @@ _MOST = (1 << 63) - 1
 _WORD = 1_024
 """As much is kept of a name, a setting or a version; nine names with their numbers are less."""
 
-Call = Callable[..., "asyncio.Future[Any]"]
+Ask = Callable[..., "asyncio.Future[Any]"]
 
 
-async def log_in(call: Call, config: Config) -> int:
+async def log_in(call: Ask, config: Config) -> int:
     """Authenticate when so configured, and give the connection a name; returns its id on the master."""
     password = config.password()
     if password is not None:
@@ -29,7 +29,7 @@ async def log_in(call: Call, config: Config) -> int:
     return replies.integer(session, 1, _MOST)
 
 
-async def read_facts(call: Call) -> Facts:
+async def read_facts(call: Ask) -> MasterFacts:
     """What `judge` needs to know. A master that is loading its data answers nothing but INFO."""
     info = _fields(replies.text(await call("INFO")))
     version = (
@@ -39,7 +39,7 @@ async def read_facts(call: Call) -> Facts:
     )
     run_id, role = info.get("run_id", "")[:_WORD], info.get("role", "")[:_WORD]
     if info.get("loading") == "1":
-        return Facts(run_id, version, role, 0, None, {}, loading=True)
+        return MasterFacts(run_id, version, role, 0, None, {}, loading=True)
     settings = [call("CONFIG", "GET", name) for name in REQUIRED_SETTINGS]
     keys, identity, copied, *values = await asyncio.gather(
         call("DBSIZE"),
@@ -47,7 +47,7 @@ async def read_facts(call: Call) -> Facts:
         call("HGET", scripts.FENCES_KEY, scripts.COPIED_FIELD),
         *settings,
     )
-    return Facts(
+    return MasterFacts(
         run_id=run_id,
         version=version,
         role=role,
@@ -64,7 +64,7 @@ def _has_second_id(info: Mapping[str, str]) -> bool:
     return info.get("master_replid2", "").strip("0") != ""
 
 
-async def have_scripts(call: Call) -> None:
+async def have_scripts(call: Ask) -> None:
     """See that our scripts are there: its own unit loads them, and where nobody does and this user may, we
     do. Raises Unfit: without them it can't vote."""
     there = replies.flags(

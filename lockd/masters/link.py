@@ -290,13 +290,13 @@ class Link(link.Link, asyncio.Protocol):
 
     async def _probe(self) -> None:
         sent_ns = boottime_ns()
-        shown = self.call("HGET", scripts.IDENTITY_KEY, "electorate")
+        electorate = self.call("HGET", scripts.IDENTITY_KEY, "electorate")
         master_us = replies.time_us(await self.call("TIME"), SANE_MOST)
         now_ns = boottime_ns()
         self.round_trip_ns = now_ns - sent_ns
         self._probed_after(self.round_trip_ns)
         self.probed(sent_ns, now_ns, master_us)
-        if self.shows_another(await shown):
+        if self.shows_another(await electorate):
             self._look_closer.set()
 
     async def inspect_now(self) -> None:
@@ -315,6 +315,6 @@ class Link(link.Link, asyncio.Protocol):
             await self._read_counter(slot)
 
     async def _read_counter(self, slot: int) -> None:
-        shown, time = await asyncio.gather(self.call("HGET", scripts.FENCES_KEY, slot), self.call("TIME"))
-        word = "0" if shown is None else replies.text(shown)
+        stored, time = await asyncio.gather(self.call("HGET", scripts.FENCES_KEY, slot), self.call("TIME"))
+        word = "0" if stored is None else replies.text(stored)
         self.counter_read(slot, word, replies.time_us(time, SANE_MOST), boottime_ns())

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from lockd.core.answers import Nonsense, as_shown
+from lockd.core.answers import Nonsense, one_line
 
 
 def integer(reply: object, lowest: int, highest: int) -> int:
@@ -22,7 +22,7 @@ def digits(reply: object, highest: int) -> int:
     """A number that Redis gives as a text."""
     word = text(reply)
     if not (word.isascii() and word.isdigit() and len(word) <= 16 and int(word) <= highest):
-        raise Nonsense(f"'{as_shown(word)}' where a number up to {highest} was expected")
+        raise Nonsense(f"'{one_line(word)}' where a number up to {highest} was expected")
     return int(word)
 
 
@@ -52,4 +52,4 @@ def _kind(reply: object) -> str:
     """Of whatever it is, never the whole: it may be a million nested lists."""
     if isinstance(reply, list):
         return f"{len(reply)} elements"
-    return as_shown(repr(reply)) if isinstance(reply, int | float | None) else type(reply).__name__
+    return one_line(repr(reply)) if isinstance(reply, int | float | None) else type(reply).__name__

@@ -125,14 +125,14 @@ def put_back(ballot: PutBack) -> bytes:
 
 
 def identify(
-    shown: str, fields: Mapping[str, str], counters: Mapping[int, int]
+    expected: str, fields: Mapping[str, str], counters: Mapping[int, int]
 ) -> tuple[bytes | str | int, ...]:
     """The words with which a master that shows this (see identify.lua) gets an identity, or fields of it, and
     fence counters (by slot) that it has to be at least at."""
     flat = [number for pair in counters.items() for number in pair]
     words = [word for pair in fields.items() for word in pair]
     keys = (2, IDENTITY_KEY, FENCES_KEY)
-    return (b"EVALSHA", IDENTIFY.digest, *keys, shown, len(words), *words, *flat)
+    return (b"EVALSHA", IDENTIFY.digest, *keys, expected, len(words), *words, *flat)
 
 
 def release(ballot: Release) -> bytes:

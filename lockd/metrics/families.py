@@ -1,49 +1,157 @@
-"""Families of metrics as prometheus_client hands them on: all begin with `lockd_`."""
+"""How a metric is declared: once, in what counts it or looks it up, and what it is called there is its name.
+
+    class Door(Measured):
+        knocks = counted("Knocks at the door.", int)
+
+        @gauge("Whether it is open: 1 or 0.")
+        def door_open(self) -> int: ...
+
+exposes lockd_knocks_total and lockd_door_open. What is counted is a plain int, Tally or Histogram of the
+instance (`door.knocks += 1`), since more than ten thousand locks a second pass here. `by` names further
+labels: the value is then a mapping from their words, one within the other for several. None: absent now.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar, cast
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+    Metric,
+)
 from prometheus_client.samples import Exemplar
 
-from lockd.metrics.counts import Histogram
+from lockd.metrics.counts import Histogram, Tally
 
-V = TypeVar("V")
-Rows = Sequence[tuple[tuple[str, ...], V]]
-"""Label values, and what is so labelled."""
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[[Any], Any])
 
-
-def gauge(name: str, text: str, value: float) -> Metric:
-    return GaugeMetricFamily(f"lockd_{name}", text, value=value)
-
-
-def gauges(name: str, text: str, labels: Sequence[str], rows: Rows[float]) -> Metric:
-    family = GaugeMetricFamily(f"lockd_{name}", text, labels=labels)
-    for words, value in rows:
-        family.add_metric(words, value)
-    return family
+Words = tuple[str, ...]
+"""Values of labels."""
+Kind = Callable[..., Any]
+"""A class of prometheus_client's."""
 
 
-def counter(name: str, text: str, labels: Sequence[str], rows: Rows[float]) -> Metric:
-    """The name is without its `_total`, which the exposition adds."""
-    family = CounterMetricFamily(f"lockd_{name}", text, labels=labels)
-    for words, value in rows:
-        family.add_metric(words, value)
-    return family
+@dataclass(frozen=True)
+class Family:
+    """What is said of a metric, but for its name. new: what it begins as; None where it is looked up."""
+
+    kind: Kind
+    text: str
+    by: Words
+    new: Callable[[], Any] | None = None
+
+    def rows(self, words: Words, value: Any) -> Iterator[tuple[Words, Any]]:
+        """What belongs to all its labels, when `words` are those of the labels before its own."""
+        rows = [(words, value)]
+        for _ in self.by:
+            rows = [((*words, word), one) for words, of in rows for word, one in _by_word(of).items()]
+        return (row for row in rows if row[1] is not None)
+
+    def metric(self, name: str, labels: Words, rows: Iterable[tuple[Words, Any]]) -> Metric:
+        family = self.kind(f"lockd_{name}", self.text, labels=(*labels, *self.by))
+        for words, value in rows:
+            family.add_metric(
+                words, **_histogram(value) if isinstance(value, Histogram) else {"value": value}
+            )
+        return cast(Metric, family)
 
 
-def histogram(name: str, text: str, labels: Sequence[str], rows: Rows[Histogram]) -> Metric:
-    family = HistogramMetricFamily(f"lockd_{name}", text, labels=labels)
-    for words, one in rows:
-        seen = map(_exemplar, one.exemplars[:])
-        buckets = [
-            (le, count) if exemplar is None else (le, count, exemplar)
-            for (le, count), exemplar in zip(one.buckets(), seen, strict=True)
-        ]
-        family.add_metric(words, buckets=buckets, sum_value=one.sum_ns / 1e9)
-    return family
+def counted(text: str, new: Callable[[], T], by: str | Words = ()) -> T:
+    """A field that is counted up: int, or Tally by a word."""
+    return cast(T, Family(CounterMetricFamily, text, _labels(by), new))
+
+
+def timed(text: str, new: Callable[[], T], by: str | Words = ()) -> T:
+    """A field with durations: a Histogram, or one for each word."""
+    return cast(T, Family(HistogramMetricFamily, text, _labels(by), new))
+
+
+def counter(text: str, by: str | Words = ()) -> Callable[[F], F]:
+    """What the function finds only grows. Its name is without the `_total` that the exposition adds."""
+    return _looked_up(CounterMetricFamily, text, by)
+
+
+def gauge(text: str, by: str | Words = ()) -> Callable[[F], F]:
+    return _looked_up(GaugeMetricFamily, text, by)
+
+
+def info(text: str) -> Callable[[F], F]:
+    """The function returns labels and their values."""
+    return _looked_up(InfoMetricFamily, text, ())
+
+
+class Measured:
+    """What has families of metrics, in the order in which they are declared."""
+
+    families: ClassVar[Mapping[str, Family]] = {}
+    """By name, without the `lockd_` that all begin with."""
+
+    def __init_subclass__(cls) -> None:
+        declared = {name: getattr(one, "family", one) for name, one in vars(cls).items()}
+        cls.families = {name: one for name, one in declared.items() if isinstance(one, Family)}
+        for name, one in cls.families.items():
+            if one.new is not None:
+                # What the class has under that name would be looked at whenever the instance's is asked for.
+                delattr(cls, name)
+
+    def __init__(self) -> None:
+        for name, family in self.families.items():
+            if family.new is not None:
+                setattr(self, name, family.new())
+
+    def collect(self) -> Iterator[Metric]:
+        return collected(type(self), [((), self)])
+
+
+def collected(of: type[Measured], things: Iterable[tuple[Words, Measured]], *labels: str) -> Iterator[Metric]:
+    """The families of these things, which `labels` tell apart.
+
+    Their values are of one instant, as shares are made of them: between two families the loop may grant some.
+    Only histograms are read when it is their turn.
+    """
+    things = list(things)
+    taken = {
+        name: [row for words, thing in things for row in family.rows(words, _value(thing, name))]
+        for name, family in of.families.items()
+    }
+    for name, family in of.families.items():
+        yield family.metric(name, labels, taken[name])
+
+
+def _looked_up(kind: Kind, text: str, by: str | Words) -> Callable[[F], F]:
+    def declare(function: F) -> F:
+        setattr(function, "family", Family(kind, text, _labels(by)))  # noqa: B010  # mypy knows no such field
+        return function
+
+    return declare
+
+
+def _labels(by: str | Words) -> Words:
+    return (by,) if isinstance(by, str) else by
+
+
+def _value(thing: Measured, name: str) -> Any:
+    value = getattr(thing, name)
+    return value() if callable(value) else value
+
+
+def _by_word(value: Any) -> Mapping[str, Any]:
+    return value.by_label() if isinstance(value, Tally) else cast(Mapping[str, Any], value)
+
+
+def _histogram(one: Histogram) -> dict[str, Any]:
+    seen = map(_exemplar, one.exemplars[:])
+    buckets = [
+        (le, count) if exemplar is None else (le, count, exemplar)
+        for (le, count), exemplar in zip(one.buckets(), seen, strict=True)
+    ]
+    return {"buckets": buckets, "sum_value": one.sum_ns / 1e9}
 
 
 def _exemplar(seen: tuple[int, int] | None) -> Exemplar | None:

@@ -23,7 +23,7 @@ from lockd.core.ballots.ballot import Ballot
 from lockd.core.locks import Locks
 from lockd.core.membership import State
 from lockd.core.slewing import Reading
-from lockd.core.values import Chance, Limits
+from lockd.core.values import Chance, RedlockParameters
 from lockd.http import server as http_server
 from lockd.http.status_page import HostStatus, render
 from lockd.masters.fleet import Fleet
@@ -81,9 +81,11 @@ class Agent:
         self.metrics = Metrics(config)
         self.quotas = Quotas(config.limits)
         self.incidents = Incidents(config, self.metrics, log)
-        self.fleet = Fleet(config, self.metrics, self._master_changed, self._ballot_broke, self._clocks_moved)
-        limits = Limits(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
-        self.locks = Locks(limits, self.fleet, self.metrics, Chance(fresh_token, random))
+        self.fleet = Fleet(
+            config, self.metrics.masters, self._master_changed, self._ballot_broke, self._clocks_moved
+        )
+        parameters = RedlockParameters(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
+        self.locks = Locks(parameters, self.fleet, self.metrics.leases, Chance(fresh_token, random))
         self.shared = Shared(
             host=self.host,
             limits=config.limits,
@@ -96,18 +98,18 @@ class Agent:
         )
         self._commands = Commands(config, self.shared, self.fleet, self.metrics)
         self.metrics.attach(self.fleet, self.locks, lambda: self.quotas.all.connections)
-        self._shown: dict[str, tuple[State, str]] = {}
+        self._logged_states: dict[str, tuple[State, str]] = {}
         self._beaten_s = time.monotonic()
         self._started_s = time.monotonic()
         self._stop = asyncio.Event()
         self._hurry = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ns = 0
-        self._canary = Canary(self.locks, self.metrics, log, config, self.host)
+        self._canary = Canary(self.locks, self.metrics.canary, log, config, self.host)
         self._notify = notifier()
         self._socket = AppSocket(config.socket)
         self._socket_trouble = ""
-        self.metrics.watch_socket(self._socket.trouble)
+        self.metrics.agent.socket_trouble = self._socket.trouble
         self._server: asyncio.AbstractServer | None = None
 
     async def run(self) -> None:
@@ -244,7 +246,7 @@ class Agent:
             planned_s = time.monotonic() + _BEAT_S
             await asyncio.sleep(_BEAT_S)
             self._beaten_s = time.monotonic()
-            self.metrics.loop_lag(max(0, int((self._beaten_s - planned_s) * 1e9)), boottime_ns())
+            self.metrics.agent.loop_lag(max(0, int((self._beaten_s - planned_s) * 1e9)), boottime_ns())
             self.locks.wall_ahead_ns = wall_ahead_ns()
             # The loop's own timers stand still while the machine is suspended; CLOCK_BOOTTIME doesn't.
             if self._alarm is None or self._alarm_ns < boottime_ns():
@@ -328,10 +330,10 @@ class Agent:
         if self.shared.stopped:
             return
         reason = self.fleet.refusal_of(link)
-        before, now = self._shown.get(link.master.name), (link.state, "" if not reason else "no vote")
+        before, now = self._logged_states.get(link.master.name), (link.state, "" if not reason else "no vote")
         if before == now:
             return
-        self._shown[link.master.name] = now
+        self._logged_states[link.master.name] = now
         write = self.log.warning if reason and link.state is not State.CONNECTING else self.log.info
         write(
             "master_state",
@@ -384,7 +386,7 @@ class Agent:
 
     def _facts_for_page(self) -> HostStatus:
         """Called from the thread that makes pages."""
-        canary = self.metrics.canary_trouble
+        canary = self.metrics.canary.trouble
         return HostStatus(
             host=self.host.decode(errors="backslashreplace"),
             cluster=self.config.cluster,
@@ -395,8 +397,8 @@ class Agent:
             responsive=self._alive(),
             draining=self.locks.draining,
             masters=master_rows(self.fleet),
-            census=self.metrics.rested_census(),
-            totals=self.metrics.totals_by_class(),
+            occupancy=self.metrics.occupancy.rested(),
+            totals=self.metrics.leases.totals_by_class(),
             canary_failures=canary.failures,
             canary_trouble=canary.why,
         )

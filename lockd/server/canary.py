@@ -14,7 +14,7 @@ from lockd.config.model import CANARY, Config
 from lockd.core.leases import Lease, owner_of
 from lockd.core.locks import Locks
 from lockd.core.values import Extended, Refusal
-from lockd.metrics.collector import Metrics
+from lockd.metrics.canary import CanaryMetrics
 from lockd.server.log import EventLog
 
 RESERVED = b"lockd:canary:"
@@ -71,7 +71,9 @@ class _Song:
 class Canary:
     """Sings every `canary_ms`, until the task that runs it is cancelled."""
 
-    def __init__(self, locks: Locks, metrics: Metrics, log: EventLog, config: Config, host: bytes) -> None:
+    def __init__(
+        self, locks: Locks, metrics: CanaryMetrics, log: EventLog, config: Config, host: bytes
+    ) -> None:
         self._locks = locks
         self._metrics = metrics
         self._log = log
@@ -101,9 +103,11 @@ class Canary:
         await song.over.wait()
         took_ns = boottime_ns() - song.asked_ns
         if song.lease is not None and not song.released:
-            self._metrics.canary_unreleased(took_ns)
+            self._metrics.unreleased(took_ns)
+        elif song.refusal is not None:
+            self._metrics.refused(song.refusal, took_ns)
         else:
-            self._metrics.canary(song.refusal, took_ns)
+            self._metrics.worked(took_ns)
         self._tell(song)
 
     def _tell(self, song: _Song) -> None:

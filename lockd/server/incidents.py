@@ -16,11 +16,11 @@ class Incidents:
     # An app is refused
 
     def limit_hit(self, refusal: str, peer: Peer) -> None:
-        self._metrics.limit_refused(refusal.split(":", 1)[0])
+        self._metrics.agent.limit_refusals[refusal.split(":", 1)[0]] += 1
         self._log.warning("limit", limit=refusal, pid=peer.pid, uid=peer.uid)
 
     def lease_refused(self, command: str, resource: bytes, refusal: Refusal) -> None:
-        self._metrics.lease_refused(self._config.class_of(resource).name, command, refusal.code)
+        self._metrics.leases.lease_refused(self._config.class_of(resource).name, command, refusal.code)
 
     def denied(self, peer: Peer, resource: bytes, lock_class: str) -> None:
         self._log.warning("denied", resource=resource, lock_class=lock_class, pid=peer.pid, uid=peer.uid)
@@ -29,11 +29,11 @@ class Incidents:
         self._log.warning("operator_denied", command=command, why=why, pid=peer.pid, uid=peer.uid)
 
     def protocol_error(self, error: str, peer: Peer) -> None:
-        self._metrics.protocol_error()
+        self._metrics.agent.protocol_errors += 1
         self._log.warning("protocol_error", error=error, pid=peer.pid, uid=peer.uid)
 
     # A mistake of ours
 
     def internal_error(self, what: str, failure: BaseException | None) -> None:
-        self._metrics.internal_error()
+        self._metrics.agent.internal_errors += 1
         self._log.error("internal_error", what=what, error=repr(failure))

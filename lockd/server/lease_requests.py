@@ -13,8 +13,9 @@ from lockd.server.resp import replies
 from lockd.server.session import LeaseCommand, Session
 
 
-class LockRequest:
-    """A LOCK, from its arrival until its lease has ended: core's `Holder`."""
+class LockRequest(Place):
+    """A LOCK, from its arrival until its lease has ended: core's `Holder`. What its options say is set while
+    they are read."""
 
     __slots__ = (
         "asked_ns",
@@ -25,39 +26,33 @@ class LockRequest:
         "max_hold_ms",
         "notify",
         "owner",
-        "place",
         "resource",
         "session",
         "ttl_ms",
         "value",
+        "wait_ms",
     )
+    asked_ns: int
+    give_up_ns: int | None
 
-    def __init__(
-        self,
-        session: Session,
-        place: Place,
-        resource: bytes,
-        lock_class: LockClass,
-        ttl_ms: int,
-        wait_ms: int,
-        max_hold_ms: int,
-        detached: bool,
-        notify: bool,
-        now_ns: int,
-    ) -> None:
+    def __init__(self, session: Session, resource: bytes, lock_class: LockClass, ttl_ms: int) -> None:
+        super().__init__()
         self.session = session
-        self.place = place
         self.resource = resource
         self.label = lock_class.name
         self.lock_delay_ms = lock_class.lock_delay_ms
         self.ttl_ms = ttl_ms
-        self.max_hold_ms = max_hold_ms
-        self.detached = detached
+        self.wait_ms = 0
+        self.max_hold_ms = lock_class.max_hold_ms
+        self.detached = False
+        self.notify = False
         self.value = b""
-        self.notify = notify
         self.owner = session.owner
+
+    def begins(self, now_ns: int) -> None:
+        """It is its turn on its connection."""
         self.asked_ns = now_ns
-        self.give_up_ns = now_ns + wait_ms * NS_PER_MS if wait_ms else None
+        self.give_up_ns = now_ns + self.wait_ms * NS_PER_MS if self.wait_ms else None
 
     def granted(self, lease: Lease, now_ns: int) -> None:
         session = self.session
@@ -71,7 +66,7 @@ class LockRequest:
             session.came_too_late(lease)
             return
         session.answer(
-            self.place,
+            self,
             replies.lease(
                 lease.token,
                 lease.fence,
@@ -91,7 +86,7 @@ class LockRequest:
             )
         elif session.shared.log.debug_on:
             self._log("refused", why=str(refusal))
-        session.answer(self.place, replies.error(str(refusal)))
+        session.answer(self, replies.error(str(refusal)))
 
     def renewed(self, lease: Lease) -> None:
         if self.notify:

@@ -202,8 +202,8 @@ class _Lines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, Any] = getattr(record, "fields", {})
-        shown_fields = "".join(f" {key}={shown(value)}" for key, value in fields.items())
-        line = f"level={record.levelname.lower()} event={shown(record.msg)}{shown_fields}"
+        pairs = "".join(f" {key}={logfmt_value(value)}" for key, value in fields.items())
+        line = f"level={record.levelname.lower()} event={logfmt_value(record.msg)}{pairs}"
         if self._journal:
             return f"<{_PRIORITIES.get(record.levelno, 5)}>{line}"
         return f"ts={_timestamp(record.created)} {line}"
@@ -226,7 +226,7 @@ def _is_journal(stream: TextIO, environ: Mapping[str, str]) -> bool:
     return expected == f"{found.st_dev}:{found.st_ino}"
 
 
-def shown(value: object) -> str:
+def logfmt_value(value: object) -> str:
     """A value as one logfmt word, or as a quoted text that can't be mistaken for anything else."""
     text = _text_of(value)
     if len(text) > VALUE_CHARS:

@@ -26,15 +26,15 @@ class LostLease:
     @property
     def refusal(self) -> Refusal:
         """What a command gets that names it, or that has to bring the news."""
-        shown = self.resource.decode(errors="backslashreplace")
-        return Refusal(ErrorWord.EXPIRED, f"the lease of '{shown}' was lost: {self.reason}")
+        name = self.resource.decode(errors="backslashreplace")
+        return Refusal(ErrorWord.EXPIRED, f"the lease of '{name}' was lost: {self.reason}")
 
     @property
     def size(self) -> int:
         return _OBJECT_BYTES + len(self.resource) + len(self.reason)
 
 
-class Listener(Protocol):
+class LossListener(Protocol):
     """A connection, to whoever brings it the news. notifies: it has said NOTIFY."""
 
     peer: Peer
@@ -56,13 +56,13 @@ class Losses:
     def __init__(self) -> None:
         self._by_token: dict[bytes, LostLease] = {}
         self._of_user: defaultdict[int, OrderedDict[bytes, None]] = defaultdict(OrderedDict)
-        self._listening: dict[int, dict[Listener, None]] = {}
+        self._listening: dict[int, dict[LossListener, None]] = {}
 
     def of(self, token: bytes) -> LostLease | None:
         """How the lease with this token was lost, as far as that is remembered."""
         return self._by_token.get(token)
 
-    def happened(self, session: Listener, lease: Lease, reason: str) -> None:
+    def happened(self, session: LossListener, lease: Lease, reason: str) -> None:
         """A lease was lost that this connection had taken."""
         lost = LostLease(lease.resource, lease.token, reason, lease.deadline_ns)
         self._remember(session.peer.uid, lost)
@@ -86,11 +86,11 @@ class Losses:
 
     # Telling
 
-    def listens(self, session: Listener) -> None:
+    def listens(self, session: LossListener) -> None:
         """This connection has said NOTIFY."""
         self._listening.setdefault(session.peer.pid, {})[session] = None
 
-    def listens_no_more(self, session: Listener, untold: list[LostLease]) -> None:
+    def listens_no_more(self, session: LossListener, untold: list[LostLease]) -> None:
         """It has ended, before it could be told of these."""
         pid = session.peer.pid
         listening = self._listening[pid]
@@ -100,7 +100,7 @@ class Losses:
         if not listening:
             del self._listening[pid]
 
-    def _tell(self, session: Listener, lost: LostLease) -> None:
+    def _tell(self, session: LossListener, lost: LostLease) -> None:
         """On the connection itself; when that has ended, on another one of the process that wants to hear. A
         process that can't be seen from here has no number of its own."""
         if session.hears:
@@ -110,11 +110,11 @@ class Losses:
         ) is not None:
             other.tell_lost(lost)
 
-    def _of_its_process(self, session: Listener) -> Iterable[Listener]:
+    def _of_its_process(self, session: LossListener) -> Iterable[LossListener]:
         pid = session.peer.pid
         return self._listening.get(pid, ()) if pid else (session,)
 
-    def told(self, session: Listener, token: bytes) -> None:
+    def told(self, session: LossListener, token: bytes) -> None:
         """A reply on this connection has said it: its process is told nowhere once more."""
         session.knows_of(token)
         for other in self._of_its_process(session):

@@ -14,7 +14,7 @@ import click
 
 from tests.alerts.chain import ALWAYS, FAULTS, Outcome, ground, suffer
 from tests.alerts.monitoring import FACTOR
-from tests.alerts.programs import CHAIN, find
+from tests.harness.prometheus import CHAIN, find
 
 _LINE = "{:<22} {:<70} {:>9} {}"
 
@@ -43,13 +43,13 @@ def main(only: str) -> None:
 
 def show(outcome: Outcome) -> None:
     names = sorted(outcome.fired_s.keys() - {ALWAYS}, key=outcome.fired_s.__getitem__)
-    alerts = ", ".join(_shown(outcome, name) for name in names)
+    alerts = ", ".join(_alert_text(outcome, name) for name in names)
     problems = "; ".join(outcome.problems())
-    verdict = f"WRONG: {problems}" if problems else "ok"
-    click.echo(_LINE.format(outcome.fault.name, alerts, f"{outcome.cleared_s:.0f}", verdict))
+    result = f"WRONG: {problems}" if problems else "ok"
+    click.echo(_LINE.format(outcome.fault.name, alerts, f"{outcome.cleared_s:.0f}", result))
 
 
-def _shown(outcome: Outcome, name: str) -> str:
+def _alert_text(outcome: Outcome, name: str) -> str:
     text = f"{name} {outcome.fired_s[name]:.0f}"
     if name in outcome.inhibited:
         text = f"[{text}]"

@@ -21,9 +21,12 @@ import redis
 from lockd.dev.processes import LOOPBACK, default_server
 from lockd.guard.delay import NS_PER_S
 from tests.alerts.monitoring import FACTOR, Monitoring, Target, node_exporter
-from tests.redis.clock_shim import Clock, c_compiler
-from tests.redis.masters import Cluster, as_map, eventually, short_folder
-from tests.redis.test_guard_process import Unit
+from tests.harness.clock_shim import Clock, c_compiler
+from tests.harness.cluster import Cluster
+from tests.harness.guard_unit import Unit
+from tests.harness.masters import short_folder
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 
 MAX_TTL_MS = 5_000
 # What guards are told where a quarantine is to be seen for longer: they may wait for longer than they must.

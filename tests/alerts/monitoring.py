@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from lockd.dev.processes import LOOPBACK, Child, free_ports
-from tests.alerts.programs import ALERTS, program
-from tests.redis.masters import eventually
+from tests.harness.prometheus import ALERTS, program
+from tests.harness.waiting import eventually
 
 FACTOR = 20
 """5 minutes become 15 seconds. Ages written into a rule as a number of seconds stay what they are."""

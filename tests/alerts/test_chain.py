@@ -9,7 +9,7 @@ import pytest
 
 from tests.alerts.chain import FAULTS, Fault, Ground, ground, suffer
 from tests.alerts.monitoring import FACTOR, shortened
-from tests.alerts.programs import CHAIN, program
+from tests.harness.prometheus import CHAIN, program
 
 SHORT = [fault for fault in FAULTS if fault.name in ("one master killed", "agent killed")]
 

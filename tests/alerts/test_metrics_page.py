@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from alerts.metrics_page import (
-    BOUNDS,
     agent_families,
     certificate_families,
     full_name,
     guard_families,
     page,
 )
+from lockd.metrics.families import Measured
 
 PAGE = Path(__file__).resolve().parents[2] / "alerts" / "METRICS.md"
 
@@ -28,8 +29,18 @@ def test_it_names_every_metric_with_its_meaning() -> None:
 
 
 def test_it_gives_the_buckets_of_every_histogram() -> None:
-    histograms = {family.name for family in agent_families() if family.type == "histogram"}
-    assert histograms == BOUNDS.keys()
+    histograms = [family.name for family in agent_families() if family.type == "histogram"]
+    assert sorted(re.findall(r"^- `(\w+)`: [\d.e-]+(?:, [\d.e-]+)+$", page(), re.M)) == sorted(histograms)
+
+
+def test_each_family_is_declared_once_and_exposed_once_and_has_one_line_of_the_page() -> None:
+    ours = [of for of in Measured.__subclasses__() if of.__module__.startswith("lockd.")]
+    declared = [f"lockd_{name}" for of in ours for name in of.families]
+    assert len(declared) == len(set(declared))
+    assert sorted(declared) == sorted(family.name for family in agent_families())
+    named = [full_name(f) for f in (*agent_families(), *guard_families(), *certificate_families())]
+    assert re.findall(r"^\| `(\w+)` \|", PAGE.read_text(), re.M) == named
+    assert len(named) == len(set(named))
 
 
 def test_how_long_a_class_may_wait_is_in_seconds() -> None:

@@ -15,10 +15,10 @@ import yaml
 from alerts.metrics_page import agent_families, certificate_families, full_name, guard_families
 from lockd.dev.processes import LOOPBACK, Child, free_ports
 from tests.alerts.monitoring import SECONDS
-from tests.alerts.programs import ALERTS, ROOT, output_of, program
-from tests.redis.masters import eventually, short_folder
+from tests.harness.masters import short_folder
+from tests.harness.prometheus import ALERTS, ALL_ALERTS, ROOT, RULES, output_of, program, rules
+from tests.harness.waiting import eventually
 
-RULES = sorted(ALERTS.glob("lockd.*.yml"))
 UNIT_TESTS = sorted((ALERTS / "tests").glob("*.test.yml"))
 ROUTES = ALERTS / "alertmanager.yml"
 DASHBOARDS = {
@@ -28,15 +28,6 @@ DASHBOARDS = {
 ALWAYS = "LockWatchdog"
 """Fires all the time: that is its use."""
 SECTIONS = ["Meaning", "Impact", "Diagnosis", "Mitigation"]
-
-
-def rules(kind: str) -> list[dict[str, Any]]:
-    """Of all files, with the name of its group in each."""
-    groups = [group for path in RULES for group in yaml.safe_load(path.read_text())["groups"]]
-    return [rule | {"group": group["name"]} for group in groups for rule in group["rules"] if kind in rule]
-
-
-ALL_ALERTS = rules("alert")
 
 
 def named(alert: dict[str, Any]) -> str:

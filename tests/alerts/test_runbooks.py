@@ -22,8 +22,7 @@ from lockd.guard.reasons import Reason
 from lockd.lockctl import doctor
 from lockd.lockctl import view as lockctl_views
 from lockd.lockctl.main import main
-from tests.alerts.programs import ALERTS, ROOT
-from tests.alerts.test_rules import ALL_ALERTS, rules
+from tests.harness.prometheus import ALERTS, ALL_ALERTS, ROOT, rules
 
 RUNBOOKS = sorted((ALERTS / "runbooks").glob("*.md"))
 ANSIBLE = ROOT / "ansible"
@@ -55,9 +54,9 @@ def samples(text: str, command: str) -> list[list[str]]:
     found = []
     for block in re.findall(r"^```console\n(.*?)^```", text, re.M | re.S):
         for said in re.split(r"^\$ ", block, flags=re.M)[1:]:
-            typed, _, shown = said.partition("\n")
+            typed, _, printed = said.partition("\n")
             if typed.removeprefix("sudo ") == command:
-                found.append(shown.splitlines())
+                found.append(printed.splitlines())
     return found
 
 
@@ -176,8 +175,8 @@ def test_the_master_in_question_is_in_the_state_of_its_alert(state: str) -> None
 
 
 def test_an_identity_is_shown_as_a_master_has_it_now() -> None:
-    shown = samples(text_of(ALERTS / "runbooks/LockMasterWrongIdentity.md"), IDENTITY_IS_READ_BY)
-    [words] = [[line.split(") ")[1].strip('"') for line in lines if line.strip("` ")] for lines in shown]
+    printed = samples(text_of(ALERTS / "runbooks/LockMasterWrongIdentity.md"), IDENTITY_IS_READ_BY)
+    [words] = [[line.split(") ")[1].strip('"') for line in lines if line.strip("` ")] for lines in printed]
     fields = dict(zip(words[::2], words[1::2], strict=True))
     identity = Identity.parse(fields)
     assert identity is not None
@@ -229,7 +228,7 @@ def test_a_status_of_the_guard_is_one_that_it_prints(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("alert", "shown"),
+    ("alert", "printed"),
     [
         ("LockClockStep", "clock steps: 1 forward"),
         ("LockGuardOverridden", "overrides:   1"),
@@ -239,9 +238,9 @@ def test_a_status_of_the_guard_is_one_that_it_prints(text: str) -> None:
         ("LockMasterDataMovedAside", "moved aside: 1, latest /var/lib/lockd-master/*.aside-"),
     ],
 )
-def test_a_status_of_the_guard_shows_the_state_of_its_alert(alert: str, shown: str) -> None:
+def test_a_status_of_the_guard_shows_the_state_of_its_alert(alert: str, printed: str) -> None:
     [lines] = samples(text_of(ALERTS / "runbooks" / f"{alert}.md"), "lockd-guard status")
-    assert shown in "\n".join(lines)
+    assert printed in "\n".join(lines)
 
 
 def test_lines_of_logs_are_as_the_journal_shows_them_with_events_that_are_logged(text: str) -> None:

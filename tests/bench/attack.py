@@ -30,8 +30,9 @@ import redis
 from lockd.dev.processes import LOOPBACK, default_server
 from lockd.masters import scripts
 from tests.bench.contenders import RawLink, packed
-from tests.redis.masters import Cluster, running_masters, short_folder
-from tests.redis.users import NOBODY, become
+from tests.harness.cluster import Cluster
+from tests.harness.masters import running_masters, short_folder
+from tests.harness.users import NOBODY, become
 
 _FORK = multiprocessing.get_context("fork")
 _MASTERS = 5
@@ -82,7 +83,7 @@ class Times:
     failed: int = 0
     failure: str = ""
 
-    def shown(self) -> str:
+    def summary(self) -> str:
         """p50, p99 and the longest in ms, and what failed of how many."""
         if not self.took_s:
             return f"none worked of {self.failed}: {self.failure[:60]}"
@@ -282,7 +283,7 @@ def row(name: str, times: dict[str, Times], stalls: list[str]) -> str:
     asked = times["attack"]
     note = f"  ({len(asked.took_s)} answered{', ' + asked.failure[:70] if asked.failure else ''})"
     return (
-        f"{name:40} here {times['here'].shown()} | there {times['there'].shown()}"
+        f"{name:40} here {times['here'].summary()} | there {times['there'].summary()}"
         f" | longest stall here {stalls[0]}, there {stalls[1]}{note if name != 'nothing' else ''}"
     )
 

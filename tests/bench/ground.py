@@ -10,7 +10,8 @@ import redis
 
 from lockd.dev.processes import LOOPBACK, LocalMaster, default_server, flavour
 from tests.bench.contenders import Addresses
-from tests.redis.masters import Cluster, running_masters, short_folder
+from tests.harness.cluster import Cluster
+from tests.harness.masters import running_masters, short_folder
 
 _MASTERS = 5
 

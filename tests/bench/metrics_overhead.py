@@ -23,16 +23,21 @@ import click
 
 from lockd.config.model import Config
 from lockd.dev.processes import LOOPBACK, default_server
+from lockd.metrics.agent import AgentMetrics
 from lockd.metrics.collector import Metrics
+from lockd.metrics.leases import LeaseMetrics
+from lockd.metrics.masters import MasterMetrics
 from tests.bench.contenders import LockdRaw
 from tests.bench.driver import Load, run
 from tests.bench.ground import Ground
-from tests.redis.masters import PATIENT, Cluster, running_masters, short_folder
+from tests.harness.cluster import PATIENT, Cluster
+from tests.harness.masters import running_masters, short_folder
 
 COUNTING = (
-    "granted", "refused", "lost", "released", "renewed", "fence_round", "voted", "probed", "not_counted",
-    "connected", "limit_refused", "loop_lag",
-)  # fmt: skip
+    *((LeaseMetrics, name) for name in ("granted", "refused", "lost", "released", "renewed", "fence_round")),
+    *((MasterMetrics, name) for name in ("probed", "not_counted", "connected")),
+    (AgentMetrics, "loop_lag"),
+)
 WITH, WITHOUT = "with metrics", "without"
 SERVE = """
 import sys
@@ -47,8 +52,9 @@ def serve_without_counting(config_path: str) -> int:
     from lockd.config import model as config
     from lockd.server import agent
 
-    for name in COUNTING:
-        setattr(agent.Metrics, name, lambda *_: None)
+    for counts, name in COUNTING:
+        setattr(counts, name, lambda *_: None)
+    setattr(MasterMetrics, "votes_of", lambda *_: lambda _ns: None)  # noqa: B010
     return agent.serve(config.load(config_path))
 
 
@@ -113,9 +119,9 @@ def counting_us(pairs: int = 50_000) -> float:
     began_s = time.process_time()
     for number in range(pairs):
         for master in range(_MASTERS):
-            metrics.votes_of(master)(900_000 + number)
-        metrics.granted(lease, 1_000_000 + number)
-        metrics.released(lease, "released", 2_000_000 + number)
+            metrics.masters.votes_of(master)(900_000 + number)
+        metrics.leases.granted(lease, 1_000_000 + number)
+        metrics.leases.released(lease, "released", 2_000_000 + number)
     return 1e6 * (time.process_time() - began_s) / pairs
 
 

@@ -26,7 +26,7 @@ from lockd.dev.processes import LOOPBACK, free_ports
 from tests.bench.contenders import LockdRaw
 from tests.bench.driver import Load, run
 from tests.bench.ground import Ground
-from tests.redis.masters import Cluster, running_cluster
+from tests.harness.cluster import Cluster, running_cluster
 
 _FORK = multiprocessing.get_context("fork")
 _MASTERS = 5

@@ -105,7 +105,7 @@ class Goal:
         return self.got >= self.limit if self.at_least else self.got <= self.limit
 
     @property
-    def verdict(self) -> str:
+    def result(self) -> str:
         if self.reached is None:
             return "not measured"
         word = "reached" if self.reached else "not reached"
@@ -189,7 +189,7 @@ def _remarks(row: Row) -> str:
 
 def _goal_cells(goal: Goal) -> tuple[str, ...]:
     got = "" if goal.got is None else f"{goal.got:.2f} x"
-    return goal.what, got, f"{'≥' if goal.at_least else '≤'} {goal.limit:g} x", goal.verdict
+    return goal.what, got, f"{'≥' if goal.at_least else '≤'} {goal.limit:g} x", goal.result
 
 
 def table(lines: Sequence[Sequence[str]]) -> str:

@@ -21,12 +21,12 @@ from lockd.dev.processes import default_server
 from tests.chaos.campaign import Outcome, Plan, campaign
 from tests.chaos.hosts import NotUp
 from tests.chaos.nemesis import KINDS, NEEDS_CLOCKS, NEEDS_DISKS
-from tests.chaos.power import why_no_disks
 from tests.chaos.report import as_document, as_text, keep
 from tests.chaos.wrong_agent import WRONGS
-from tests.redis.clock_shim import c_compiler
-from tests.redis.masters import short_folder
-from tests.sim.__main__ import above_zero, some
+from tests.harness.clock_shim import c_compiler
+from tests.harness.disks import why_no_disks
+from tests.harness.masters import short_folder
+from tests.harness.options import above_zero, some
 
 
 def main() -> int:

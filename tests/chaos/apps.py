@@ -19,7 +19,7 @@ from tests.chaos.recorder import Recorder
 from tests.chaos.store import Store
 from tests.chaos.strain import Strain
 from tests.chaos.wire import Answer, Connection, Disconnected
-from tests.sim.history import Asked, Extended, Granted, LetGo, Lost, Refused, Withdrawn
+from tests.harness.history import Asked, Extended, Granted, LetGo, Lost, Refused, Withdrawn
 
 _MS = 1_000_000
 _LATE_NOTES_S = 0.3

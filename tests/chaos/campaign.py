@@ -21,8 +21,8 @@ from tests.chaos.store import Store
 from tests.chaos.strain import Strain
 from tests.chaos.watchers import Monitor, Sampler
 from tests.chaos.wire import Disconnected
-from tests.sim.checker import Bounds, Violation, check
-from tests.sim.history import Calm, Ended, Event, Granted, Refused
+from tests.harness.checker import Bounds, Violation, check
+from tests.harness.history import Calm, Ended, Event, Granted, Refused
 
 _SERVE_MS = 20_000
 _LEFTOVER_MS = 1_500

@@ -12,10 +12,10 @@ from lockd.clock import boottime_ns
 from lockd.core.validity import settle_ns
 from lockd.dev.processes import LocalMaster, free_ports
 from tests.chaos.hosts import AgentHost, MasterHost, NotUp
-from tests.chaos.power import Disk
 from tests.chaos.proxy import Line
 from tests.chaos.wire import Disconnected
-from tests.redis.clock_shim import Clock
+from tests.harness.clock_shim import Clock
+from tests.harness.disks import Disk
 
 # Small, so that rewrites of the append-only file happen in the middle of everything else.
 _SETTINGS: dict[str, str | None] = {"auto-aof-rewrite-min-size": "300kb", "auto-aof-rewrite-percentage": "50"}

@@ -7,19 +7,21 @@ import asyncio
 import json
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lockd.clock import boottime_ns
 from lockd.dev.processes import LOOPBACK, LocalMaster
 from lockd.masters.scripts import IDENTITY_KEY
-from tests.chaos.power import Disk
 from tests.chaos.proxy import Line
 from tests.chaos.wire import Connection, Disconnected
-from tests.redis.clock_shim import Clock
-from tests.redis.masters import AgentProcess
+from tests.harness import waiting
+from tests.harness.clock_shim import Clock
+from tests.harness.cluster import AgentProcess
+from tests.harness.disks import Disk
+from tests.harness.wire import as_map
 
-_POLL_S = 0.01
 _ROOT = Path(__file__).parents[2]
 
 
@@ -27,13 +29,7 @@ class NotUp(Exception):
     """A process of the campaign itself did not come up: nothing can be said about promises."""
 
 
-async def until(condition: Callable[[], bool], within_s: float, what: str) -> None:
-    """Return when the condition holds. NotUp, naming `what`, when it doesn't in time."""
-    end_ns = boottime_ns() + int(within_s * 1e9)
-    while not condition():
-        if boottime_ns() > end_ns:
-            raise NotUp(f"not within {within_s:g} s: {what}")
-        await asyncio.sleep(_POLL_S)
+until = partial(waiting.until, failure=NotUp)
 
 
 class MasterHost:
@@ -205,8 +201,8 @@ class AgentHost:
 
     async def votes(self) -> dict[str, bool]:
         """Which masters have a vote, as this agent sees it. Raises Disconnected."""
-        shown = [dict(zip(one[::2], one[1::2], strict=True)) for one in await self.ask("MASTERS")]
-        return {one[b"name"].decode(): one[b"vote"] == 1 for one in shown}
+        masters = [as_map(one) for one in await self.ask("MASTERS")]
+        return {one[b"name"].decode(): one[b"vote"] == 1 for one in masters}
 
     def close(self) -> None:
         self.process.kill()

@@ -23,7 +23,7 @@ from tests.chaos.hosts import NotUp
 from tests.chaos.proxy import BOTH, Way
 from tests.chaos.recorder import Recorder
 from tests.chaos.wire import Disconnected
-from tests.sim.history import Fault as FaultNoted
+from tests.harness.history import Fault as FaultNoted
 
 _WATCHED_NS = 2_500_000_000
 """An agent looks at every clock once a second: after this long without trouble it knows how they go."""

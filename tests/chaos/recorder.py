@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lockd.clock import boottime_ns
-from tests.sim.history import Event, Failed, Granted, Shown, Tried
+from tests.harness.history import Event, Failed, Found, Granted, Tried
 
 
 @dataclass(slots=True)
@@ -29,7 +29,7 @@ class Recorder:
         self.events: list[Event] = []
         self._requests = 0
         self._tries: dict[bytes, Try] = {}
-        self._shown: dict[tuple[str, bytes], Shown] = {}
+        self._found: dict[tuple[str, bytes], Found] = {}
 
     def note(self, event: Event) -> None:
         self.events.append(event)
@@ -53,8 +53,8 @@ class Recorder:
         if token in self._tries:
             self._tries[token].extended = True
 
-    def shown(self, event: Shown) -> None:
-        self._shown[event.master, event.token] = event
+    def found(self, event: Found) -> None:
+        self._found[event.master, event.token] = event
 
     @property
     def tries(self) -> int:
@@ -69,5 +69,5 @@ class Recorder:
         for token in failed:
             seen = self._tries[token]
             more += [Tried(seen.at_ns, seen.resource, token, seen.ttl_ms), Failed(seen.at_ns, token)]
-        more += [event for (_, token), event in self._shown.items() if token in failed]
+        more += [event for (_, token), event in self._found.items() if token in failed]
         return sorted(self.events + more, key=lambda event: event.at_ns)

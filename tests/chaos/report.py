@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.campaign import Outcome, Plan
-from tests.sim.checker import Violation
-from tests.sim.history import Asked, Event, Fault, Granted, Refused, Shown, Withdrawn
+from tests.harness.checker import Violation
+from tests.harness.history import Asked, Event, Fault, Found, Granted, Refused, Withdrawn
 
 KEPT = Path(".chaos")
 _SHOWN_MOST = 5
@@ -73,16 +73,16 @@ def excerpt(history: Sequence[Event], violation: Violation) -> list[str]:
     from_ns = min((event.at_ns for event in own), default=violation.at_ns) - _AROUND_NS
     until_ns = max((event.at_ns for event in own), default=violation.at_ns)
     broken = [e for e in history if isinstance(e, Fault) and from_ns <= e.at_ns <= until_ns]
-    shown = sorted([*own, *broken], key=lambda event: event.at_ns)
-    left_out = len(shown) - _LINES_MOST
-    return [f"  {event}" for event in shown[:_LINES_MOST]] + [f"  … and {left_out} more"] * (left_out > 0)
+    lines = sorted([*own, *broken], key=lambda event: event.at_ns)
+    left_out = len(lines) - _LINES_MOST
+    return [f"  {event}" for event in lines[:_LINES_MOST]] + [f"  … and {left_out} more"] * (left_out > 0)
 
 
 def _belongs(event: Event, tokens: set[bytes], requests: set[int]) -> bool:
     if isinstance(event, Asked | Refused | Withdrawn):
         return event.request in requests
     token = getattr(event, "token", None)
-    return token is not None and token[:8] in tokens and not isinstance(event, Shown)
+    return token is not None and token[:8] in tokens and not isinstance(event, Found)
 
 
 def _listed(counts: Counter[str]) -> str:

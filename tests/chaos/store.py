@@ -7,7 +7,7 @@ import threading
 
 from lockd.clock import boottime_ns
 from tests.chaos.recorder import Recorder
-from tests.sim.history import Wrote
+from tests.harness.history import Wrote
 
 
 class Store:

@@ -17,7 +17,7 @@ from lockd.masters import scripts
 from tests.chaos.hosts import MasterHost
 from tests.chaos.recorder import Recorder
 from tests.chaos.wire import Connection, Disconnected
-from tests.sim.history import Removed, Shown
+from tests.harness.history import Found, Removed
 
 _WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"')
 _AGAIN_S = 0.02
@@ -101,4 +101,4 @@ class Sampler:
         found = page.value[1]
         for key, lease in zip(found[::3], found[1::3], strict=True):
             resource, token = key.removeprefix(scripts.LEASE_PREFIX), lease[:32]
-            self._recorder.shown(Shown(asked_ns, self._master.name, resource, token))
+            self._recorder.found(Found(asked_ns, self._master.name, resource, token))

@@ -13,6 +13,7 @@ from typing import Any
 import hiredis
 
 from lockd.clock import boottime_ns
+from tests.harness.wire import as_map
 
 
 class Disconnected(Exception):
@@ -33,9 +34,7 @@ class Answer:
 
     @property
     def lease(self) -> dict[bytes, Any]:
-        """A map reply: RESP2 has it as a flat list."""
-        value = self.value
-        return value if isinstance(value, dict) else dict(zip(value[::2], value[1::2], strict=True))
+        return as_map(self.value)
 
 
 Heard = Callable[[list[Any], int], None]

@@ -14,7 +14,7 @@ from lockd.core.clocks import Clocks
 from lockd.core.locks import Locks
 from lockd.core.queues import Queue
 from lockd.core.validity import deadline_ns
-from lockd.core.values import Limits
+from lockd.core.values import RedlockParameters
 
 _MINUTE_NS = 60_000_000_000
 
@@ -26,7 +26,7 @@ def _long_deadlines() -> None:
 
 def _small_quorum() -> None:
     """One master less than a majority is taken for one."""
-    Limits.quorum = property(lambda limits: limits.masters // 2)  # type: ignore[assignment,method-assign]
+    RedlockParameters.quorum = property(lambda parameters: parameters.masters // 2)  # type: ignore[assignment,method-assign]
 
 
 def _takes_away() -> None:

@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from dashboards.__main__ import FOLDER
-from tests.alerts.programs import ALERTS, program
-from tests.dashboards.observatory import RULES
-from tests.dashboards.test_queries import concrete
+from tests.dashboards.variables import concrete
+from tests.harness.prometheus import ALERTS, RULES, program
 
 RED, ORANGE, GREEN = "red", "orange", "green"
 NOW_S = 607
@@ -55,7 +54,7 @@ def values(expr: str, series: MADE_UP, folder: Path) -> dict[str, float]:
     return {labels: float(value) for labels, value in re.findall(r"(\{.*?\}) (\S+?)(?:,|$)", got[1])}
 
 
-def shown(panel: Mapping[str, Any], value: float | None) -> tuple[str, str]:
+def displayed(panel: Mapping[str, Any], value: float | None) -> tuple[str, str]:
     """The word that a value is mapped to, and its colour; a number without a word as it is."""
     config = panel["fieldConfig"]["defaults"]
     for mapping in config["mappings"]:
@@ -85,7 +84,7 @@ def said(title: str, series: MADE_UP, folder: Path) -> tuple[str, str]:
     [target] = asked["targets"]
     found = values(target["expr"], series, folder)
     assert len(found) <= 1
-    return shown(asked, next(iter(found.values()), None))
+    return displayed(asked, next(iter(found.values()), None))
 
 
 def an_agent(number: int = 1, **now: float | None) -> dict[str, str]:
@@ -246,7 +245,7 @@ def test_each_host_says_what_keeps_its_apps_from_locks(
 ) -> None:
     asked = panel("lockd-agents", "Can apps of each host have locks?")
     [value] = values(asked["targets"][0]["expr"], an_agent(1, **now), tmp_path).values()
-    assert shown(asked, value)[0] == word
+    assert displayed(asked, value)[0] == word
 
 
 def test_a_class_counts_what_it_lost_and_no_more(tmp_path: Path) -> None:

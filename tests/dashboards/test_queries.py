@@ -14,24 +14,13 @@ import redis
 
 from dashboards.__main__ import FOLDER
 from dashboards.queries import MASTER_STATES, master_state
-from tests.dashboards.observatory import Observatory, need_programs, running_observatory
-from tests.redis.masters import as_map, eventually
+from tests.dashboards.variables import VALUES, concrete
+from tests.harness.observatory import Observatory, need_programs, running_observatory
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 
 LEASES_ALLOWED = 20
 FILES = sorted(FOLDER.glob("*.json"))
-VALUES = {
-    "$__rate_interval": "8s", "$__range": "10m", "$cluster": ".*", "$job": ".+", "$instance": ".+",
-    "$master": ".+", "$class": ".+",
-}  # fmt: skip
-"""What stands for `All`, which is what is chosen at first."""
-
-
-def concrete(expr: str) -> str:
-    """An expression with what Grafana would put in place of its variables."""
-    for name, value in VALUES.items():
-        expr = expr.replace(name, value)
-    assert "$" not in expr
-    return expr
 
 
 def queries() -> Iterator[Any]:

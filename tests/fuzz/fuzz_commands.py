@@ -28,8 +28,10 @@ import hiredis
 from lockd.core.errors import ErrorWord
 from lockd.server.resp import requests
 from tests.fuzz.command_line import BrokenPromiseError, run
-from tests.redis.masters import as_map, eventually, memory_kib, running_cluster
-from tests.redis.wire import PATIENCE_S, Bystander, Wire, request
+from tests.harness.cluster import running_cluster
+from tests.harness.processes import memory_kib
+from tests.harness.waiting import eventually
+from tests.harness.wire import PATIENCE_S, Bystander, Wire, as_map, request
 
 ERRORS = frozenset(map(str, ErrorWord)) | {"NOPROTO"}
 LEASE_KEYS = {b"token", b"fence", b"validity_ms", b"deadline_ns"}

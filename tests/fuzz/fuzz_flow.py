@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.fuzz.command_line import run
-from tests.unit.test_flow import AnyConnection
+from tests.harness.any_connection import AnyConnection
 
 EXAMPLES_AT_A_TIME = 50
 

@@ -23,9 +23,12 @@ from typing import Any
 
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
 from tests.fuzz.command_line import BrokenPromiseError, run
-from tests.redis.masters import PATIENT, Cluster, as_map, eventually, memory_kib, short_folder
-from tests.redis.modelled import ModelledMaster, encoded, modelled_masters, serving
-from tests.redis.wire import Bystander, Wire
+from tests.harness.cluster import PATIENT, Cluster
+from tests.harness.masters import short_folder
+from tests.harness.modelled import ModelledMaster, encoded, modelled_masters, serving
+from tests.harness.processes import memory_kib
+from tests.harness.waiting import eventually
+from tests.harness.wire import Bystander, Wire, as_map
 
 MEMORY_MOST_KIB = 64 * 1024
 HASTY_AGENT = """

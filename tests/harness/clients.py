@@ -18,7 +18,8 @@ import uvloop
 from lockd import Client, aio
 from lockd.client.state import HeldLease
 from lockd.clock import boottime_ns
-from tests.redis.masters import Cluster, eventually
+from tests.harness.cluster import Cluster
+from tests.harness.waiting import eventually
 
 T = TypeVar("T")
 NewLoop = Callable[[], asyncio.AbstractEventLoop]

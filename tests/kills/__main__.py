@@ -32,7 +32,7 @@ from hashlib import sha256
 from pathlib import Path
 from queue import Queue
 
-from tests.sim.__main__ import above_zero, some
+from tests.harness.options import above_zero, some
 from tests.sim.mutation_list import MUTATIONS, Edit, Mutation
 from tests.sim.mutations import hunt
 

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-OF_INTEREST = tuple(f"{ROOT / part}{os.sep}" for part in ("lockd", "tests/sim"))
+OF_INTEREST = tuple(f"{ROOT / part}{os.sep}" for part in ("lockd", "tests/harness", "tests/sim"))
 
 
 class Reach:

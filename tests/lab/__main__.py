@@ -1,5 +1,6 @@
 """The lab for developers: `python -m tests.lab up`, look around, `down`. As root.
 
+image           make what hosts begin with, unless it is there
 up              eight fresh hosts, and the inventory for them; what was there before is removed
 down            remove them
 status          which hosts run
@@ -13,7 +14,7 @@ import argparse
 import os
 import sys
 
-from tests.lab import ground, inventory
+from tests.lab import ground, image, inventory
 from tests.lab.host import enter
 from tests.lab.lab import ADDRESSES, Busy, Lab
 
@@ -26,7 +27,7 @@ def main() -> int:
     )
     parser.add_argument("--name", default=DEFAULT_NAME, help="which lab (%(default)s)")
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("up", "down", "status"):
+    for name in ("image", "up", "down", "status"):
         commands.add_parser(name)
     commands.add_parser("shell").add_argument("host", choices=sorted(ADDRESSES))
     commands.add_parser("play").add_argument("words", nargs=argparse.REMAINDER)
@@ -37,6 +38,11 @@ def main() -> int:
     except (ground.Unfit, Busy) as why:
         print(f"lab: {why}", file=sys.stderr)
         return 1
+
+
+def _image(lab: Lab, chosen: argparse.Namespace) -> None:
+    ground.require()
+    image.root()
 
 
 def _up(lab: Lab, chosen: argparse.Namespace) -> None:

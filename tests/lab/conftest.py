@@ -30,7 +30,7 @@ LIMIT_S = 3600
 # another's place has the Redis of the image: so that is before there is a newer one.
 ORDER = (
     "test_bare_hosts", "test_cluster", "test_hosts", "test_monitoring", "test_restarts", "test_lost_for_good",
-    "test_day2", "test_prechecks", "test_interrupted", "test_removal",
+    "test_day2", "test_prechecks", "test_interrupted", "test_revoke", "test_removal",
 )  # fmt: skip
 
 
@@ -84,7 +84,7 @@ class Cluster:
 def cluster(lab: Lab) -> Cluster:
     if KEEP and "running" in lab.host("a1").run("systemctl", "list-units", "lockd.service"):
         return Cluster(lab, None)
-    played = play(lab, "site.yml").must_work()
+    played = play(lab, "site.yml", as_users_do=True).must_work()
     REPORT.ran("site.yml, on bare hosts", played.took_s, played.recap)
     return Cluster(lab, played)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import sys
 from collections.abc import Mapping, Sequence
@@ -78,3 +79,23 @@ def environment(lab: Lab) -> dict[str, str]:
         # All labs have the same addresses: a connection of one must not be taken for that of another.
         "ANSIBLE_SSH_CONTROL_PATH": f"/run/{lab.name}-ansible-%%C",
     }
+
+
+def environment_of_mitogen(lab: Lab) -> dict[str, str]:
+    """The same plays and modules for a third of the work: one Python on each host runs them all, instead of
+    ssh, sudo and a fresh Python for each."""
+    return {
+        **environment(lab),
+        "ANSIBLE_STRATEGY": "mitogen_linear",
+        "ANSIBLE_STRATEGY_PLUGINS": str(_mitogen() / "plugins" / "strategy"),
+        # It asks ssh for that itself, and not by our ssh_config.
+        "ANSIBLE_HOST_KEY_CHECKING": "False",
+        "ANSIBLE_DEPRECATION_WARNINGS": "False",
+    }
+
+
+def _mitogen() -> Path:
+    spec = importlib.util.find_spec("ansible_mitogen")
+    assert spec is not None, "Mitogen is not installed: make test-lab"
+    assert spec.origin is not None
+    return Path(spec.origin).parent

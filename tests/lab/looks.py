@@ -1,9 +1,11 @@
-"""What an agent of the lab says of the masters."""
+"""What an agent of the lab says of the masters, and what secrets the lab has."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
+
+from tests.lab.lab import Lab
 
 
 def masters(on: Any, host: str = "a1") -> list[dict[str, Any]]:
@@ -26,3 +28,8 @@ def doctor(on: Any, host: str = "a1") -> tuple[int, str]:
     """Its exit status, and all that it says in one line."""
     done = on(host).run("lockctl doctor")
     return done.rc, " ".join(done.stdout.split())
+
+
+def passwords(lab: Lab) -> dict[str, str]:
+    """By whose they are."""
+    return {path.stem: path.read_text().strip() for path in (lab.folder / "secrets").rglob("*.password")}

@@ -22,12 +22,12 @@ class Report:
         self.works.append((what, took_s, summary))
 
     def lines(self) -> list[str]:
-        shown = [f"{what}: {took_s:.0f} s\n{recap}" for what, took_s, recap in self.runs]
+        lines = [f"{what}: {took_s:.0f} s\n{recap}" for what, took_s, recap in self.runs]
         if self.works:
             width = max(len(what) for what, _, _ in self.works)
-            shown += ["while an app on each app host took and released locks all the time:"]
-            shown += [f"  {what:{width}}  {took_s:4.0f} s  {summary}" for what, took_s, summary in self.works]
-        return shown
+            lines += ["while an app on each app host took and released locks all the time:"]
+            lines += [f"  {what:{width}}  {took_s:4.0f} s  {summary}" for what, took_s, summary in self.works]
+        return lines
 
 
 REPORT = Report()

@@ -30,7 +30,7 @@ def site_with(lab: Lab) -> Callable[[Callable[[Document], Any]], Played]:
         document = inventory.document(lab, {})
         spoil(document)
         inventory.write_document(lab.folder / "spoilt", document)
-        return play(lab, "site.yml", inventory_name="spoilt")
+        return play(lab, "site.yml", inventory_name="spoilt", as_users_do=True)
 
     return run
 
@@ -73,6 +73,7 @@ def test_nothing_is_destroyed_without_the_word_whatever_the_limit(lab: Lab) -> N
     refused.must_stop_with("--limit leaves out m1, m2, m3, m4, a1, a2")
 
 
+@pytest.mark.thorough
 def test_secrets_are_made_up_also_when_vagrant_says_limit_all(lab: Lab, tmp_path: Path) -> None:
     inventory.write(lab, {"lockd_secrets_dir": str(tmp_path / "secrets")}, "own-secrets")
     # Only what is done in each case: the look at all hosts, and the secrets.
@@ -132,6 +133,7 @@ def test_a_redis_that_is_not_ours_is_left_alone(lab: Lab, site_with: Any) -> Non
     played.must_stop_with("Port 6379 of m3 is in use", "so nothing was changed")
 
 
+@pytest.mark.thorough
 def test_a_redis_of_somebody_under_the_stock_service_is_not_masked(lab: Lab, site_with: Any) -> None:
     # On whatever port: here it is no Redis at all.
     lab.host("m3").run("systemd-run", "--quiet", "--unit=redis-server", "--collect", "sleep", "infinity")
@@ -142,6 +144,7 @@ def test_a_redis_of_somebody_under_the_stock_service_is_not_masked(lab: Lab, sit
     played.must_stop_with("redis-server.service runs on m3, and would be masked", "so nothing was changed")
 
 
+@pytest.mark.thorough
 def test_data_that_is_not_ours_is_left_alone(lab: Lab, site_with: Any) -> None:
     lab.host("m2").run("mkdir", "-p", "/var/lib/lockd-master/appendonlydir")
     try:
@@ -151,6 +154,7 @@ def test_data_that_is_not_ours_is_left_alone(lab: Lab, site_with: Any) -> None:
     played.must_stop_with("m2 is not blank and not ours", "Nothing was changed")
 
 
+@pytest.mark.thorough
 def test_check_mode_shows_what_would_be_done_and_does_nothing(lab: Lab) -> None:
     played = play(lab, "site.yml", "--check", "--diff").must_work()
     assert played.changed["m1"] > 5

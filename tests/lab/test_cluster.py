@@ -34,6 +34,7 @@ def test_the_second_run_changes_nothing(cluster: Cluster) -> None:
     assert again.changed_hosts == [], again.output[-5000:]
 
 
+@pytest.mark.thorough
 def test_check_mode_on_what_is_finished_finds_nothing_to_do(cluster: Cluster) -> None:
     checked = play(cluster.lab, "site.yml", "--check", "--diff").must_work()
     assert checked.changed_hosts == [], checked.output[-5000:]

@@ -103,6 +103,7 @@ def test_a_host_stays_closed_whatever_its_firewall_is_told(cluster: Cluster, on:
     assert on("m1").service("lockd-master").is_running
 
 
+@pytest.mark.thorough
 def test_other_rules_of_the_host_stay(cluster: Cluster, on: Any) -> None:
     on("a1").check_output("nft add table inet somebodys")
     try:
@@ -135,6 +136,7 @@ def test_each_port_is_for_whom_it_is_for(cluster: Cluster, on: Any) -> None:
         assert [port for port in (3000, 9090, 9093) if reaches(on, "a1", mon1, port)] == []
 
 
+@pytest.mark.thorough
 def test_rules_that_somebody_flushed_are_seen_and_loaded_again(cluster: Cluster, on: Any) -> None:
     on("m1").check_output("nft flush ruleset")
     assert not is_closed(on)

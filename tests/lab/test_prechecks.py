@@ -28,6 +28,10 @@ def masters_of(document: Document) -> Document:
     return hosts
 
 
+def long(*cases: Any) -> list[Any]:
+    return [pytest.param(case, marks=pytest.mark.thorough) for case in cases]
+
+
 def fewer(document: Document) -> None:
     for name in ("m4", "m5"):
         del masters_of(document)[name]
@@ -53,7 +57,7 @@ def wait_for_all_votes(on: Any) -> None:
     until(lambda: votes(on) == dict.fromkeys(MASTERS, 1), "all masters have a vote")
 
 
-@pytest.mark.parametrize("spoil", [fewer, another_address, another_name, another_port, without_tls])
+@pytest.mark.parametrize("spoil", [fewer, *long(another_address, another_name, another_port, without_tls)])
 def test_the_masters_of_a_cluster_that_works_are_not_changed(
     cluster: Cluster, spoil: Callable[[Document], None]
 ) -> None:
@@ -145,7 +149,7 @@ def test_a_controller_without_the_secrets_makes_up_none(cluster: Cluster, tmp_pa
     assert not nowhere.exists()
 
 
-@pytest.mark.parametrize("kind", ["agents/a1", "admin", "operator"])
+@pytest.mark.parametrize("kind", ["admin", *long("agents/a1", "operator")])
 def test_a_wrong_secret_reaches_no_master(cluster: Cluster, on: Any, tmp_path: Path, kind: str) -> None:
     folder = tmp_path / "secrets"
     shutil.copytree(cluster.lab.folder / "secrets", folder)
@@ -181,6 +185,7 @@ def redis(cluster: Cluster, on: Any, host: str, command: str) -> str:
     return str(on(host).check_output(f"REDISCLI_AUTH={password} {cli} {command}"))
 
 
+@pytest.mark.thorough
 def test_nor_than_those_from_before_the_max_ttl_was_lowered(cluster: Cluster, on: Any) -> None:
     redis(cluster, on, "m1", "HSET lockd:identity was_max_ttl_ms 9000")
     try:
@@ -258,3 +263,12 @@ def test_masters_that_agents_have_used_are_never_taken_for_unused(cluster: Clust
     assert "formed" in formed.said
     assert "--unused" not in formed.said
     assert votes(on) == dict.fromkeys(MASTERS, 1)
+
+
+def test_a_cluster_is_destroyed_only_when_it_is_named(cluster: Cluster, on: Any) -> None:
+    refused = play(cluster.lab, "remove_cluster.yml")
+    refused.must_stop_with("every lock in it is forgotten", "-e remove_cluster=lab", "Nothing was changed")
+    play(cluster.lab, "remove_cluster.yml", "-e", "remove_cluster=other").must_stop_with(
+        "Nothing was changed"
+    )
+    assert on("m1").service("lockd-master").is_running

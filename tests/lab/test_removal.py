@@ -12,16 +12,6 @@ from tests.lab.lab import APPS, MASTERS
 from tests.lab.looks import votes
 from tests.lab.plays import play
 
-
-def test_a_cluster_is_destroyed_only_when_it_is_named(cluster: Cluster, on: Any) -> None:
-    refused = play(cluster.lab, "remove_cluster.yml")
-    refused.must_stop_with("every lock in it is forgotten", "-e remove_cluster=lab", "Nothing was changed")
-    play(cluster.lab, "remove_cluster.yml", "-e", "remove_cluster=other").must_stop_with(
-        "Nothing was changed"
-    )
-    assert on("m1").service("lockd-master").is_running
-
-
 # What `systemctl edit lockd-master` leaves.
 EDIT_A_UNIT = (
     "mkdir /etc/systemd/system/lockd-master.service.d"
@@ -45,6 +35,7 @@ LOOK_FOR_REMAINS = (
 )
 
 
+@pytest.mark.thorough
 def test_nothing_of_it_is_left(removed: Cluster, on: Any) -> None:
     for name in (*MASTERS, *APPS):
         left = on(name).check_output(LOOK_FOR_REMAINS)
@@ -53,6 +44,7 @@ def test_nothing_of_it_is_left(removed: Cluster, on: Any) -> None:
         assert on(name).run("ss --no-header -tln | grep -E ':(6379|9100|9480) '").stdout == ""
 
 
+@pytest.mark.thorough
 def test_what_was_there_before_is_as_it_was_before(removed: Cluster, on: Any) -> None:
     for name in MASTERS:
         assert not on(name).service("redis-server").is_masked
@@ -66,6 +58,7 @@ def test_what_was_there_before_is_as_it_was_before(removed: Cluster, on: Any) ->
         assert not on(name).file("/etc/systemd/system/nftables.service.d/lockd.conf").exists
 
 
+@pytest.mark.thorough
 def test_nobody_is_called_for_a_cluster_that_is_no_more(removed: Cluster, on: Any) -> None:
     for service in ("prometheus", "prometheus-alertmanager"):
         assert not on("mon1").service(service).is_running
@@ -90,6 +83,7 @@ def without_tls(removed: Cluster) -> Cluster:
     return removed
 
 
+@pytest.mark.thorough
 def test_without_tls_locks_are_taken_and_no_certificate_is_made(without_tls: Cluster, on: Any) -> None:
     assert votes(on) == dict.fromkeys(FEWER["lock_masters"], 1)
     assert on("a1").run("lockctl run --ttl 2s lab:plain -- true").rc == 0

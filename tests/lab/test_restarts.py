@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from lockd.guard.delay import NS_PER_S, quarantine_ns
-from tests.chaos.power import Disk, why_no_disks
+from tests.harness.clock_shim import Clock
+from tests.harness.disks import Disk, why_no_disks
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
 from tests.lab.host import mounts_below
@@ -23,7 +24,6 @@ from tests.lab.lab import ADDRESSES, MASTER_SOCKET, MASTERS
 from tests.lab.load import at_work
 from tests.lab.looks import masters, votes
 from tests.lab.waiting import until
-from tests.redis.clock_shim import Clock
 
 DELAY_S = quarantine_ns(inventory.MAX_TTL_MS) / NS_PER_S
 
@@ -106,6 +106,7 @@ def test_a_clean_stop_and_start_has_no_delay(cluster: Cluster, master: Master) -
     work.must_be_flawless()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("stop", ["systemctl stop lockd-master", "redis-cli SHUTDOWN"])
 def test_a_master_that_was_told_not_to_write_its_file_stays_out(
     cluster: Cluster, master: Master, stop: str
@@ -171,12 +172,12 @@ def test_a_killed_master_stays_out_for_the_whole_delay_and_locks_go_on(
     with at_work(cluster.lab, "a master is killed with -9") as work:
         killed_s = master.kill()
         until(lambda: master.guard()["state"] == "quarantined", "the quarantine")
-        shown = until(lambda: status_line(master), "systemctl status says how long")
+        line = until(lambda: status_line(master), "systemctl status says how long")
         assert not master.votes()
         master.wait_in_service()
     assert master.redis_began_s() - killed_s >= DELAY_S
-    assert "quarantine" in shown.lower()
-    assert any(digit.isdigit() for digit in shown), shown
+    assert "quarantine" in line.lower()
+    assert any(digit.isdigit() for digit in line), line
     assert master.quarantines() == before + 1
     work.must_be_flawless()
 
@@ -220,6 +221,7 @@ def test_an_override_ends_the_quarantine_is_counted_and_is_used_up(cluster: Clus
     assert master.redis_began_s() - killed_s >= DELAY_S
 
 
+@pytest.mark.thorough
 def test_a_host_that_is_killed_and_booted_is_dirty(cluster: Cluster, on: Any, master: Master) -> None:
     with at_work(cluster.lab, "a host of a master is killed and booted") as work:
         master.host.kill()
@@ -231,6 +233,7 @@ def test_a_host_that_is_killed_and_booted_is_dirty(cluster: Cluster, on: Any, ma
     work.must_be_flawless()
 
 
+@pytest.mark.thorough
 def test_a_master_whose_data_is_gone_is_blank_and_has_no_vote(cluster: Cluster, on: Any) -> None:
     master = Master(cluster, on, "m5")
     with at_work(cluster.lab, "a master is wiped and admitted") as work:

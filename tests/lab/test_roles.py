@@ -88,15 +88,15 @@ def test_no_play_reads_to_the_end_what_a_master_or_an_agent_may_have_planted() -
     looked = 0
     for path in (REPOSITORY / "ansible").rglob("*.yml"):
         for task in tasks_of(read(path)):
-            shown = str(task)
-            theirs = "/var/lib/lockd-master" in shown or "/run/lockd/" in shown
+            text = str(task)
+            theirs = "/var/lib/lockd-master" in text or "/run/lockd/" in text
             if theirs and "ansible.builtin.stat" in task:
                 looked += 1
                 assert task["ansible.builtin.stat"].get("get_checksum") is False, task["name"]
             if theirs and "tasks" not in task and "block" not in task:
                 for module in ("slurp", "fetch", "copy", "template", "lineinfile"):
                     assert f"ansible.builtin.{module}" not in task, task["name"]
-                assert "sha256sum" not in shown, task["name"]
+                assert "sha256sum" not in text, task["name"]
     assert looked == 2
 
 

@@ -50,11 +50,11 @@ def support() -> Any:
     ],
 )
 def test_what_looks_like_a_secret_is_blotted_out(support: Any, text: str) -> None:
-    shown = support.without_secrets(f"before\n{text}\n")
-    assert PLANTED not in shown
-    assert PLANTED.replace("/", "_") not in shown
-    assert shown.startswith("before\n")
-    assert "(not shown)" in shown
+    clean = support.without_secrets(f"before\n{text}\n")
+    assert PLANTED not in clean
+    assert PLANTED.replace("/", "_") not in clean
+    assert clean.startswith("before\n")
+    assert "(not shown)" in clean
 
 
 def test_a_hash_of_a_password_is_blotted_out(support: Any) -> None:

@@ -18,9 +18,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from typing import Any
 
+from tests.harness.options import some
 from tests.model.rows import ROWS, Row
 from tests.model.search import Outcome, missing_tools, search
-from tests.sim.__main__ import some
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -131,7 +131,7 @@ byte yes[AGENTS];              /* masters that voted for the try; of a lease: th
 byte absent[AGENTS];           /* masters that certainly said no */
 #if EXTENSIONS
 byte round[AGENTS];            /* the number of the last extension */
-bool open[AGENTS];             /* it has no verdict yet */
+bool open[AGENTS];             /* it has no outcome yet */
 byte proof[AGENTS];            /* the number of the extension that proved the lease last; 0: the acquire did */
 byte left_then[AGENTS];        /* until the deadline, should this extension be proven */
 byte confirmed[AGENTS];        /* masters that confirmed it */
@@ -615,7 +615,7 @@ end:
     :: d_step { phase[me] == TRYING && HOPELESS -> printf("agent %d: gives up, token %d\n", me, token[me]); give_back(me) }
     :: d_step { phase[me] == HOLDING -> printf("agent %d: UNLOCK, token %d\n", me, token[me]); give_back(me) }
 #if EXTENSIONS
-    /* Also while one has no verdict: that one timed out, and its answers may still come. */
+    /* Also while one has no outcome: that one timed out, and its answers may still come. */
     :: d_step { me == 0 && phase[me] == HOLDING && left[me] > 0 && round[me] < EXTENSIONS -> extend(me) }
     :: d_step { phase[me] == HOLDING && open[me] && COUNT(confirmed[me]) >= QUORUM && left[me] > 0 -> prove(me) }
 #endif

@@ -3,34 +3,22 @@ without it."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-
 import pytest
 
 from tests.model.__main__ import main, table
 from tests.model.rows import LEASES, ROWS, Row
-from tests.model.search import Outcome, missing_tools, search
+from tests.model.search import missing_tools, search
 
 missing = missing_tools()
 needs_spin = pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 STANDARD = [row for row in ROWS if not row.deep]
 
 
-@pytest.fixture(scope="module")
-def searches() -> Iterator[Mapping[str, Future[Outcome]]]:
-    """All searches, begun together: each test waits for its own."""
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        yield {row.name: pool.submit(search, row) for row in STANDARD}
-        pool.shutdown(cancel_futures=True)
-
-
 @needs_spin
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("row", STANDARD, ids=lambda row: row.name.replace(" ", "-"))
-def test_row_is_as_expected(row: Row, searches: Mapping[str, Future[Outcome]]) -> None:
-    outcome = searches[row.name].result()
+def test_row_is_as_expected(row: Row) -> None:
+    outcome = search(row)
     assert outcome.as_expected, f"{table([outcome])}\n{outcome.unfinished}"
 
 

@@ -4,7 +4,7 @@
     make preview ARGS='--state well'     one of them
     make preview ARGS=--keep             those that the README shows, into dashboards/pictures/
 
-A cluster with guards, exporters and agents runs under some load (tests/dashboards/observatory.py); for each
+A cluster with guards, exporters and agents runs under some load (tests/harness/observatory.py); for each
 state faults are made, and when the alerts have had their time, headless Chromium takes the pictures. Needs
 Node.js, npm, Debian's chromium and prometheus packages, and 700 MB of npm packages, which is why it is no
 part of `make test`.
@@ -27,9 +27,11 @@ from pathlib import Path
 
 import redis
 
-from tests.alerts.programs import find
-from tests.dashboards.observatory import PROGRAMS, ROOT, Observatory, running_observatory
-from tests.redis.masters import Cluster, as_map, eventually
+from tests.harness.cluster import Cluster
+from tests.harness.observatory import Observatory, running_observatory
+from tests.harness.prometheus import CHAIN, ROOT, find
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 
 HERE = Path(__file__).parent
 MODULES = HERE / "node"
@@ -226,7 +228,7 @@ def _install() -> Path:
 
 
 def _need_programs() -> None:
-    missing = [name for name in (*PROGRAMS, "chromium", "node", "npm") if find(name) is None]
+    missing = [name for name in (*CHAIN, "chromium", "node", "npm") if find(name) is None]
     if missing:
         sys.exit(f"not on this machine: {', '.join(missing)}")
 

@@ -160,15 +160,15 @@ function Timeline({ frames, width, height, source }) {
         <g key={name} transform={`translate(0 ${i * rowHeight})`}>
           <text x={names - 8} y={rowHeight / 2 + 4} textAnchor="end" fill={theme.colors.text.primary}>{name}</text>
           {states(field.values).map(({ first, last, value }) => {
-            const shown = field.display(value);
-            if (value === null && shown.text === "") return null;
+            const display = field.display(value);
+            if (value === null && display.text === "") return null;
             const left = at(times[first]), right = Math.min(width, at(times[last]) + (span * source.step) / (source.to - source.from));
-            const color = value === null ? theme.colors.background.secondary : shown.color;
+            const color = value === null ? theme.colors.background.secondary : display.color;
             return (
               <g key={first}>
                 <rect x={left} width={Math.max(1, right - left)} y={rowHeight * 0.08} height={rowHeight * 0.84} fill={color} fillOpacity={0.85} />
-                {right - left > 8 * shown.text.length && (
-                  <text x={left + 5} y={rowHeight / 2 + 4} fill={theme.colors.getContrastText(color)}>{shown.text}</text>
+                {right - left > 8 * display.text.length && (
+                  <text x={left + 5} y={rowHeight / 2 + 4} fill={theme.colors.getContrastText(color)}>{display.text}</text>
                 )}
               </g>
             );

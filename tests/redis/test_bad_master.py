@@ -20,23 +20,21 @@ from typing import Any
 import pytest
 
 from lockd.clock import boottime_ns, wall_ahead_ns
-from lockd.config.model import Config
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import State, highest_counters
-from lockd.core.values import Chance, Extended, Limits, Refusal
+from lockd.core.values import Chance, Extended, RedlockParameters, Refusal
 from lockd.dev.processes import LOOPBACK
 from lockd.masters import changes, scripts
 from lockd.masters.aside import Credentials, ask_as
 from lockd.masters.failures import MasterError
-from lockd.masters.fleet import Fleet
 from lockd.server.tokens import fresh_token
-from tests.fuzz.fuzz_master import fuzz
-from tests.redis.modelled import CLUSTER, Lie, ModelledMaster, encoded, modelled_masters, serving
-from tests.redis.test_link import NoGauge, until
-from tests.sim.agent import _Unwatched
+from tests.harness.fleet_model import Watched
+from tests.harness.modelled import Lie, ModelledMaster, encoded, modelled_masters, serving
+from tests.harness.real_fleet import NoGauge, a_fleet
+from tests.harness.waiting import until
 
 R = b"r"
 VOTES = (scripts.ACQUIRE.digest, scripts.EXTEND.digest, scripts.PROPOSE.digest)
@@ -105,18 +103,16 @@ class World:
         self.bad = masters[0]  # it is asked and heard first
         self.gauge = CountingGauge()
         self.broken: list[Exception] = []
-        entries = [{"name": master.name, "address": master.address} for master in masters]
         timeouts = {"master_ms": 2_000, "dead_ms": 5_000, "connect_ms": 2_000}
-        config = {"cluster": CLUSTER, "masters": entries, "timeouts": timeouts}
-        self.fleet = Fleet(
-            Config.model_validate({**config, "clock_skew_allowance_ms": 2_000}),
-            self.gauge,
-            lambda _link: None,
-            self._broke,
-            lambda _now_ns: None,
+        self.fleet = a_fleet(
+            *(master.address for master in masters),
+            gauge=self.gauge,
+            broke=self._broke,
+            timeouts=timeouts,
+            clock_skew_allowance_ms=2_000,
         )
-        limits = Limits(len(masters), 10, 2_000)
-        self.locks = Locks(limits, self.fleet, _Unwatched(), Chance(fresh_token))
+        parameters = RedlockParameters(len(masters), 10, 2_000)
+        self.locks = Locks(parameters, self.fleet, Watched(), Chance(fresh_token))
         self.locks.wall_ahead_ns = wall_ahead_ns()
 
     def _broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:
@@ -183,14 +179,14 @@ def beside_a_bad_master(story: Callable[[World], Coroutine[Any, Any, None]], **m
         ticking = asyncio.get_running_loop().create_task(world.tick())
         try:
             wanted = 0b11110 if more else 0b11111
-            await until(lambda: world.fleet.voting() & wanted == wanted, "the masters vote")
+            await until(lambda: world.fleet.voting() & wanted == wanted, what="the masters vote")
             await story(world)
         finally:
             ticking.cancel()
             await world.fleet.stop()
             for server in servers:
                 server.close()
-            await until(lambda: not any(master.open for master in masters), "the connections end")
+            await until(lambda: not any(master.open for master in masters), what="the connections end")
 
     asyncio.run(run())
 
@@ -211,18 +207,18 @@ def now() -> int:
 
 
 NONSENSE_VOTES = [
-    b"*3\r\n:1\r\n$-1\r\n:%d\r\n" % now(),  # [1, nil, time]: it hung LOCKs, and took down honest links
+    b"*3\r\n:1\r\n$-1\r\n:NOW\r\n",  # [1, nil, time]: it hung LOCKs, and took down honest links
     b"*3\r\n$-1\r\n:1\r\n:1\r\n",
     b"*3\r\n:1\r\n:1\r\n$-1\r\n",
     b"*3\r\n:1\r\n:1\r\n:-5\r\n",
     b"*3\r\n:1\r\n:1\r\n:9223372036854775807\r\n",
     b"*3\r\n:1\r\n:1\r\n(1208925819614629174706176\r\n",
-    b"*3\r\n:77\r\n:1\r\n:%d\r\n" % now(),
-    b"*3\r\n:-9223372036854775808\r\n:1\r\n:%d\r\n" % now(),
-    b"*3\r\n:0\r\n:-1\r\n:%d\r\n" % now(),
-    b"*3\r\n:0\r\n:4611686018427387904\r\n:%d\r\n" % now(),
-    b"*3\r\n#t\r\n:1\r\n:%d\r\n" % now(),
-    b"*3\r\n,1.5\r\n:1\r\n:%d\r\n" % now(),
+    b"*3\r\n:77\r\n:1\r\n:NOW\r\n",
+    b"*3\r\n:-9223372036854775808\r\n:1\r\n:NOW\r\n",
+    b"*3\r\n:0\r\n:-1\r\n:NOW\r\n",
+    b"*3\r\n:0\r\n:4611686018427387904\r\n:NOW\r\n",
+    b"*3\r\n#t\r\n:1\r\n:NOW\r\n",
+    b"*3\r\n,1.5\r\n:1\r\n:NOW\r\n",
     b"*2\r\n:1\r\n:1\r\n",
     b"*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
     b"*0\r\n",
@@ -234,7 +230,7 @@ NONSENSE_VOTES = [
     b"#f\r\n",
     b"%1\r\n*0\r\n:1\r\n",
     b"~2\r\n:1\r\n:1\r\n",
-    b">3\r\n:1\r\n:1\r\n:%d\r\n" % now(),
+    b">3\r\n:1\r\n:1\r\n:NOW\r\n",
     b"=7\r\ntxt:abc\r\n",
     b"*1\r\n" * 50 + b":1\r\n",
     b"*1\r\n" * 100_000,
@@ -251,9 +247,9 @@ NONSENSE_VOTES = [
 @pytest.mark.parametrize("reply", NONSENSE_VOTES, ids=lambda reply: repr(reply[:24]))
 def test_a_vote_that_makes_no_sense_costs_that_master_its_connection_and_nobody_else(reply: bytes) -> None:
     async def story(world: World) -> None:
-        world.bad.lie = to_votes(reply)
+        world.bad.lie = to_votes(reply.replace(b"NOW", b"%d" % now()))
         await world.works()
-        await until(lambda: world.gauge.offences[0] >= 1, "it is seen")
+        await until(lambda: world.gauge.offences[0] >= 1, what="it is seen")
         assert world.bad_link.reason.startswith(("it talks nonsense", "connection lost", "no answer"))
         assert len(world.bad_link.reason) < 300
 
@@ -270,7 +266,7 @@ def test_an_answer_to_a_release_that_makes_no_sense_confirms_nothing(reply: byte
     async def story(world: World) -> None:
         world.bad.lie = lie
         await world.works()
-        await until(lambda: world.gauge.offences[0] >= 1, "it is seen")
+        await until(lambda: world.gauge.offences[0] >= 1, what="it is seen")
 
     beside_a_bad_master(story)
 
@@ -401,7 +397,7 @@ def test_scripts_that_are_gone_once_are_loaded_at_once_however_much_was_on_its_w
         world.bad.lie = lie
         for outcome in await asyncio.gather(world.lock(b"one"), world.lock(b"two")):
             assert isinstance(outcome, Lease)
-        await until(lambda: world.gauge.connects[0] == 2, "it is connected again")
+        await until(lambda: world.gauge.connects[0] == 2, what="it is connected again")
         assert world.gauge.offences[0] == 0
         world.others_are_well()
 
@@ -504,7 +500,7 @@ def test_answers_to_nothing_are_the_end_of_a_connection_and_not_of_an_agent(stre
     async def story(world: World) -> None:
         world.bad.say(stream)
         await world.works()
-        await until(lambda: world.gauge.offences[0] >= 1 or stream[:1] == b"$", "it is seen")
+        await until(lambda: world.gauge.offences[0] >= 1 or stream[:1] == b"$", what="it is seen")
 
     beside_a_bad_master(story)
 
@@ -512,7 +508,7 @@ def test_answers_to_nothing_are_the_end_of_a_connection_and_not_of_an_agent(stre
 def test_an_agent_stops_also_in_the_moment_in_which_a_link_is_called_to_look_closer() -> None:
     async def story(world: World) -> None:
         await world.works(1)
-        await until(lambda: not world.bad_link._in_flight, "the link rests")
+        await until(lambda: not world.bad_link._in_flight, what="the link rests")
         world.bad_link._look_closer.set()
         await asyncio.wait_for(world.fleet.stop(), 10)
 
@@ -525,7 +521,7 @@ def test_an_answer_without_an_end_is_not_kept() -> None:
     async def story(world: World) -> None:
         world.bad.lie = to_votes(b"*30000\r\n" + (b"$1000\r\n" + b"x" * 1000 + b"\r\n") * 2000)
         await world.works(1)
-        await until(lambda: world.gauge.offences[0] >= 1, "it is given up")
+        await until(lambda: world.gauge.offences[0] >= 1, what="it is given up")
         assert "an answer of more than" in world.bad_link.reason or world.bad_link.state is State.DOWN
 
     beside_a_bad_master(story)
@@ -609,11 +605,6 @@ def test_a_mistake_in_an_extension_or_a_release_is_answered_too(
         await world.works(resource=b"another")
 
     beside_a_bad_master(story)
-
-
-@pytest.mark.parametrize("seed", [1, 2, 3])
-def test_the_fuzzer_finds_nothing_in_a_short_time(seed: int) -> None:
-    fuzz(5.0, seed)
 
 
 # Those who play the masters here

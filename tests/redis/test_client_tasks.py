@@ -14,7 +14,8 @@ import pytest
 from lockd import LockLost
 from lockd.aio import Client, Lease
 from tests.harness.clients import take_away
-from tests.redis.masters import Cluster
+from tests.harness.cluster import Cluster
+from tests.harness.waiting import until
 
 
 def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
@@ -25,14 +26,6 @@ def asynchronous(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
         asyncio.run(test(*args, **kwargs))
 
     return run
-
-
-async def until(condition: Callable[[], object], within_s: float = 5.0, what: str = "the condition") -> None:
-    """Return once `condition` is true; AssertionError naming `what` when it doesn't come in time."""
-    deadline_s = asyncio.get_running_loop().time() + within_s
-    while not condition():
-        assert asyncio.get_running_loop().time() < deadline_s, f"not within {within_s} s: {what}"
-        await asyncio.sleep(0.01)
 
 
 async def until_free(client: Client, resource: str, within_s: float = 3.0) -> None:

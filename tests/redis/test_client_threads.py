@@ -15,7 +15,8 @@ from lockd import Client, LockLost
 from lockd.client.state import LeaseView
 from lockd.clock import boottime_ns
 from tests.harness.clients import Losses, free, wait_until_free
-from tests.redis.masters import Cluster, eventually
+from tests.harness.cluster import Cluster
+from tests.harness.waiting import eventually
 
 
 @pytest.fixture

@@ -30,8 +30,9 @@ from lockd import (
 )
 from lockd.clock import boottime_ns
 from tests.harness.clients import KINDS, AnyClient, Losses, free, take_away, wait_until_free
-from tests.redis.masters import Cluster, eventually
-from tests.redis.users import by_another_user, in_child
+from tests.harness.cluster import Cluster
+from tests.harness.users import by_another_user, in_child
+from tests.harness.waiting import eventually
 
 PROJECT = Path(__file__).parents[2]
 

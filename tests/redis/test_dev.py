@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
-import select
 import shutil
 import signal
 import socket
@@ -21,15 +19,11 @@ import yaml
 
 from lockd.dev.cluster import StopSignals, stop_children
 from lockd.dev.processes import Child, LocalMaster, find_servers, free_ports
-from tests.redis.masters import (
-    NOHUP,
-    alive,
-    as_map,
-    children_of,
-    eventually,
-    ignored_signals,
-    running_masters,
-)
+from tests.harness.masters import running_masters
+from tests.harness.processes import NOHUP, alive, children_of, ignored_signals
+from tests.harness.terminal import Terminal
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 
 LOCKD = Path(sys.executable).parent / "lockd"
 # Apart from the default, which may be in use by the `lockd dev` of whoever runs the tests.
@@ -436,69 +430,18 @@ def test_a_port_that_was_taken_meanwhile_moves_and_nothing_else_does(
 
 
 def test_a_terminal_gets_a_live_view_and_is_left_clean(home: Path, folder: Path, server_binary: Path) -> None:
-    terminal = Terminal([str(LOCKD), "dev", "--dir", str(home), *QUIET])
-    try:
+    size = {"COLUMNS": "130", "LINES": "50", "TERM": "xterm"}
+    with Terminal(LOCKD, "dev", "--dir", home, *QUIET, environment=size) as terminal:
         terminal.wait_for("grants/s")
         with redis.Redis(unix_socket_path=str(home / "lockd.sock"), protocol=2) as client:
             client.execute_command("LOCK", "seen-in-the-view", 30000, "DETACHED")
         terminal.wait_for("seen-in-the-view")
         for name in ("m1", "m5", "round trip", "held for", "waiting", "releases/s", "refused/s"):
-            assert name in terminal.shown
-        terminal.press("\x03")
-        assert terminal.wait_ended() == 0
-        assert "stopping" in terminal.shown.rstrip().splitlines()[-1]
-        assert terminal.shown.count("\x1b[?25h") >= terminal.shown.count("\x1b[?25l")  # the cursor is back
-    finally:
-        terminal.close()
-
-
-class Terminal:
-    """A command on a pseudo-terminal of 130 columns."""
-
-    def __init__(self, command: list[str]) -> None:
-        self.shown = ""
-        pid, self._fd = pty.fork()
-        if pid == 0:
-            os.environ.update(COLUMNS="130", LINES="50", TERM="xterm")
-            os.execv(command[0], command)
-        self._pid = pid
-        self._status: int | None = None
-
-    def wait_for(self, text: str, within_s: float = 20.0) -> None:
-        try:
-            eventually(lambda: self._read() and text in self.shown, within_s, f"it shows {text!r}")
-        except AssertionError as error:
-            raise AssertionError(f"{error}\n{self.shown}") from None
-
-    def press(self, keys: str) -> None:
-        os.write(self._fd, keys.encode())
-
-    def wait_ended(self, within_s: float = 15.0) -> int:
-        eventually(lambda: self._read() and self._ended(), within_s, "the command has ended")
-        self._read()
-        assert self._status is not None
-        return self._status
-
-    def close(self) -> None:
-        if not self._ended():
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
-        os.close(self._fd)
-
-    def _ended(self) -> bool:
-        if self._status is None:
-            pid, status = os.waitpid(self._pid, os.WNOHANG)
-            if pid:
-                self._status = os.waitstatus_to_exitcode(status)
-        return self._status is not None
-
-    def _read(self) -> bool:
-        while select.select([self._fd], [], [], 0)[0]:
-            try:
-                self.shown += os.read(self._fd, 65_536).decode("utf-8", "replace")
-            except OSError:  # Linux's way to say that the other side is closed
-                break
-        return True
+            assert name in terminal.screen
+        terminal.type("\x03")
+        assert terminal.end() == 0
+        assert "stopping" in terminal.screen.rstrip().splitlines()[-1]
+        assert terminal.screen.count("\x1b[?25h") >= terminal.screen.count("\x1b[?25l")  # the cursor is back
 
 
 # --- servers

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tests.redis.masters import Cluster, eventually
-
-LOCKCTL = Path(sys.executable).parent / "lockctl"
+from tests.harness.cluster import Cluster
+from tests.harness.lockctl import LOCKCTL
+from tests.harness.waiting import eventually
 
 WELL, WARNINGS, FAILURES = 0, 1, 2
 

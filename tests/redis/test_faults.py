@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,26 +19,26 @@ import redis
 
 from lockd.clock import boottime_ns
 from lockd.dev.processes import LOOPBACK, Child, LocalMaster, flavour
-from lockd.masters import scripts
-from tests.redis.clock_shim import Clock
-from tests.redis.masters import Cluster, eventually, has_tls, running_masters, short_folder
-from tests.redis.role_users import rights_of_agents
-from tests.redis.test_rules import (
+from tests.harness.app import App, look_again
+from tests.harness.clock_shim import Clock
+from tests.harness.cluster import Cluster, MakeCluster
+from tests.harness.masters import has_tls, running_masters, short_folder
+from tests.harness.on_masters import (
+    FENCES,
+    IDENTITY,
     MINUTE_MS,
     NS_PER_MS,
     NS_PER_S,
-    App,
     cut_connections,
     holding,
     lease_key,
-    look_again,
     on,
     paused,
     restart_under,
 )
-
-MakeCluster = Callable[..., Cluster]
-IDENTITY, FENCES = scripts.IDENTITY_KEY.decode(), scripts.FENCES_KEY.decode()
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
+from tests.redis.role_users import rights_of_agents
 
 
 @dataclass
@@ -74,12 +74,6 @@ def all_hosts(server_binary: Path) -> Iterator[Hosts]:
 def hosts(all_hosts: Hosts) -> Hosts:
     all_hosts.settle()
     return all_hosts
-
-
-@pytest.fixture
-def resource(request: pytest.FixtureRequest) -> str:
-    """A resource of the test's own."""
-    return request.node.name.removeprefix("test_")
 
 
 def states(agent: Cluster) -> dict[str, str]:
@@ -344,7 +338,7 @@ def test_an_agent_that_was_killed_finds_its_leases_again(make_cluster: MakeClust
     app = App(cluster)
     assert app.refused("LOCK", "a", 30_000).startswith("TAKEN")
     extended = app.ask("EXTEND", "b", other["token"], 40_000)
-    assert dict(zip(extended[::2], extended[1::2], strict=True))["fence"] is None
+    assert as_map(extended)["fence"] is None
     assert app.ask("UNLOCK", "a", lease["token"]) == 1
     assert app.ask("UNLOCK", "b", other["token"]) == 1
     assert app.lock("a", 30_000)["fence"] > lease["fence"]
@@ -493,8 +487,8 @@ def test_an_app_that_stands_still_keeps_what_it_holds(hosts: Hosts, resource: st
     try:
         eventually(lambda: b"token" in holder.log(), what="it holds the lock")
         holder.pause()
-        [shown] = eventually(lambda: App(hosts.here).ask("LOCKS", resource, "LOCAL"), what="it is listed")
-        held_long = 2 * shown[shown.index("ttl_ms") + 1]
+        [row] = eventually(lambda: App(hosts.here).ask("LOCKS", resource, "LOCAL"), what="it is listed")
+        held_long = 2 * row[row.index("ttl_ms") + 1]
         eventually(lambda: _held_ms(hosts.here, resource) > held_long, what="it was renewed several times")
         assert App(hosts.there).refused("LOCK", resource, 600).startswith("TAKEN")
     finally:
@@ -503,8 +497,8 @@ def test_an_app_that_stands_still_keeps_what_it_holds(hosts: Hosts, resource: st
 
 
 def _held_ms(agent: Cluster, resource: str) -> int:
-    [shown] = App(agent).ask("LOCKS", resource, "LOCAL")
-    return shown[shown.index("held_ms") + 1]
+    [row] = App(agent).ask("LOCKS", resource, "LOCAL")
+    return row[row.index("held_ms") + 1]
 
 
 # Logging in to the masters

@@ -5,71 +5,36 @@ from __future__ import annotations
 import os
 import subprocess
 import time
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from lockd.clock import boottime_ns
 from lockd.core.fences import slot_of
-from lockd.core.identities import Identity, Members
 from lockd.dev.processes import LocalMaster
-from lockd.masters import scripts
-from tests.redis.masters import Cluster, eventually
-from tests.redis.test_rules import (
+from tests.harness.app import App, look_again
+from tests.harness.cluster import Cluster, MakeCluster
+from tests.harness.on_masters import (
+    FENCES,
+    IDENTITY,
     NS_PER_MS,
-    App,
     cut_connections,
     holding,
     holding_back_writes,
-    look_again,
     on,
 )
-
-MakeCluster = Callable[..., Cluster]
-IDENTITY, FENCES = scripts.IDENTITY_KEY.decode(), scripts.FENCES_KEY.decode()
-MAX_TTL_MS = 1_000
-SETTLED_MS = 2_010  # max_ttl x 1.01 + 1 s
-
-
-def identity_of(master: LocalMaster) -> dict[str, str]:
-    return on(master, "HGETALL", IDENTITY)
-
-
-def shown_by(master: LocalMaster) -> Identity:
-    identity = Identity.parse(identity_of(master))
-    assert identity is not None
-    return identity
-
-
-def have_identity(master: LocalMaster, identity: Identity) -> None:
-    """Whoever wrote it."""
-    words = [word for pair in identity.fields.items() for word in pair]
-    on(master, "HSET", IDENTITY, *words)
-
-
-def identify_by_hand(cluster: Cluster, masters: list[LocalMaster]) -> None:
-    """What an agent that was interrupted while it formed the cluster has left."""
-    members = Members.first(master.name for master in cluster.masters)
-    for master in masters:
-        have_identity(master, Identity("test", master.name, MAX_TTL_MS, cluster_id="7" * 32, members=members))
-
-
-def state_of(cluster: Cluster, name: str) -> str:
-    return next(one["state"] for one in cluster.master_states() if one["name"] == name)
-
-
-def form(cluster: Cluster, *options: str) -> dict[str, Any]:
-    return _map(App(cluster).ask("FORM", *options))
-
-
-def admit(cluster: Cluster, name: str) -> dict[str, Any]:
-    return _map(App(cluster).ask("ADMIT", name))
-
-
-def _map(flat: list[Any]) -> dict[str, Any]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
+from tests.harness.waiting import eventually
+from tests.redis.identities import (
+    MAX_TTL_MS,
+    SETTLED_MS,
+    admit,
+    form,
+    have_identity,
+    identify_by_hand,
+    identity_of,
+    identity_on,
+    state_of,
+)
 
 
 @pytest.fixture
@@ -105,12 +70,12 @@ def test_a_cluster_is_formed_of_masters_that_are_all_there_and_blank(unformed: C
     m2.start()
     unformed.form()
     unformed.wait_voting(3)
-    shown = [shown_by(master) for master in unformed.masters]
-    assert [(one.cluster, one.name, one.max_ttl_ms) for one in shown] == [
+    identities = [identity_on(master) for master in unformed.masters]
+    assert [(one.cluster, one.name, one.max_ttl_ms) for one in identities] == [
         ("test", name, MAX_TTL_MS) for name in ("m1", "m2", "m3")
     ]
-    assert {str(one.members) for one in shown} == {"m1:1 m2:1 m3:1"}
-    assert len({one.cluster_id for one in shown}) == 1
+    assert {str(one.members) for one in identities} == {"m1:1 m2:1 m3:1"}
+    assert len({one.cluster_id for one in identities}) == 1
 
 
 def test_two_clusters_from_one_template_never_accept_each_other(make_cluster: MakeCluster) -> None:
@@ -196,7 +161,7 @@ def test_forming_that_was_interrupted_is_resumed(make_cluster: MakeCluster) -> N
 
 
 def cluster_ids(*masters: LocalMaster) -> list[str]:
-    return [shown_by(master).cluster_id for master in masters]
+    return [identity_on(master).cluster_id for master in masters]
 
 
 def test_a_machine_that_was_begun_and_then_replaced_finds_no_quorum(
@@ -232,7 +197,7 @@ def test_forming_that_is_begun_anew_gives_no_two_masters_one_id_before_it_has_th
     app = App(cluster)
     with holding_back_writes([m3]):
         app.send("FORM", "UNUSED")
-        eventually(lambda: shown_by(m2).cluster_id, 20, "m2 has an id")
+        eventually(lambda: identity_on(m2).cluster_id, 20, "m2 has an id")
         first, second = cluster_ids(m1, m2)
         assert first != second
     app.reply()
@@ -247,11 +212,11 @@ def test_forming_that_was_interrupted_stops_where_a_master_voted_meanwhile(make_
     m1, m2, m3 = cluster.masters
     identify_by_hand(cluster, [m1, m2])
     look_again(cluster)
-    before = shown_by(m1).cluster_id
+    before = identity_on(m1).cluster_id
     app = App(cluster)
     with holding_back_writes([m2]):
         app.send("FORM", "UNUSED")
-        eventually(lambda: shown_by(m1).cluster_id != before, 20, "m1 has an id of its own")
+        eventually(lambda: identity_on(m1).cluster_id != before, 20, "m1 has an id of its own")
         on(m1, "HSET", FENCES, "7", "1")
     answer = str(app.reply())
     assert "m1 voted meanwhile" in answer
@@ -380,7 +345,7 @@ def test_only_a_blank_master_of_this_cluster_can_be_admitted(formed: Cluster) ->
     app, m1 = App(formed), formed.masters[0]
     assert "there is no master 'm9' in the configuration, only m1, m2, m3" in app.refused("ADMIT", "m9")
     assert admit(formed, "m1")["status"] == "already"
-    have_identity(m1, replace(shown_by(m1), name="m2"))
+    have_identity(m1, replace(identity_on(m1), name="m2"))
     look_again(formed)
     assert "only a blank master can be admitted, m1 is copied" in app.refused("ADMIT", "m1")
     on(m1, "FLUSHALL")
@@ -417,7 +382,7 @@ def test_a_wiped_master_is_admitted_after_a_max_ttl_with_the_counters_of_the_oth
     # Its holder has noticed nothing: four masters are a quorum.
     eventually(lambda: admit(formed, "m1")["status"] == "admitted", what="it is admitted")
     assert boottime_ns() - wiped_ns >= SETTLED_MS * NS_PER_MS
-    assert (shown_by(m1).name, shown_by(m1).max_ttl_ms) == ("m1", MAX_TTL_MS)
+    assert (identity_on(m1).name, identity_on(m1).max_ttl_ms) == ("m1", MAX_TTL_MS)
     counters = on(m1, "HGETALL", FENCES)
     assert (counters["7"], counters["8"], counters["9"]) == (str(ahead), str(ahead + 8), "99")
     formed.wait_voting(5)

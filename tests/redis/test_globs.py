@@ -5,9 +5,7 @@ from __future__ import annotations
 import random
 
 from lockd.config.globs import matcher
-from tests.redis.test_scripts import Scripted, blank, one_server
-
-__all__ = ["blank", "one_server"]
+from tests.redis.scripted import Scripted
 
 ROUNDS = 400
 PIECES = (

@@ -5,13 +5,9 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import signal
 import socket
-import subprocess
-import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,168 +15,14 @@ from pathlib import Path
 import pytest
 import redis
 
-from lockd.clock import boottime_ns
-from lockd.dev.processes import LOOPBACK, LocalMaster, StartFailed, free_ports
+from lockd.dev.processes import LOOPBACK
 from lockd.guard import errors
-from lockd.guard.delay import NS_PER_S, quarantine_ns
-from lockd.guard.one_file import shipped
+from lockd.guard.delay import NS_PER_S
 from lockd.guard.state_folder import MARK
-from tests.redis.clock_shim import Clock
-from tests.redis.masters import NOHUP, eventually, ignored_signals
-
-MAX_TTL_MS = 1_000
-DELAY_NS = quarantine_ns(MAX_TTL_MS)
-
-
-class Unit:
-    """A master's unit: `enter`, then Redis, then `leave` with what systemd would say in its environment."""
-
-    def __init__(self, folder: Path, binary: Path) -> None:
-        self.folder = folder
-        [port] = free_ports(1)
-        self.master = LocalMaster("m1", folder / "data", port, binary)
-        self.master.folder.mkdir()
-        self.socket = folder / "redis.sock"
-        self.master.settings["unixsocket"] = str(self.socket)
-        self.program = folder / "guard.py"
-        self.program.write_text(shipped())
-        self.config = folder / "guard.conf"
-        self.textfile = folder / "guard.prom"
-        self.configure(MAX_TTL_MS)
-        self.heard: list[str] = []
-        self.environment = {
-            "PATH": os.environ["PATH"],
-            "NOTIFY_SOCKET": str(folder / "notify"),
-            "INVOCATION_ID": "0" * 32,
-        }
-        self._notified = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-        self._notified.bind(str(folder / "notify"))
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
-        self._started: list[subprocess.Popen[bytes]] = []
-
-    def configure(self, max_ttl_ms: int) -> None:
-        self.config.write_text(
-            f"[guard]\nmax_ttl_ms = {max_ttl_ms}\ndata_dir = {self.master.folder}\nunit = m1.service\n"
-            f"state_dir = {self.folder}/state\ntextfile = {self.textfile}\n"
-            f"socket = {self.socket}\npassword_file =\n"
-        )
-
-    def close(self) -> None:
-        for process in self._started:
-            process.kill()
-            process.wait()
-        self.master.kill()
-        self._notified.sendto(b"END", self._notified.getsockname())
-        self._listener.join()
-        self._notified.close()
-
-    def _listen(self) -> None:
-        while (message := self._notified.recv(65_536)) != b"END":
-            self.heard += message.decode().splitlines()
-
-    def run(
-        self, command: str, *arguments: str, behind: tuple[str, ...] = (), **environ: str
-    ) -> subprocess.Popen[bytes]:
-        """Start the guard with that command, by the program that is named in `behind`."""
-        with (self.folder / "guard.log").open("ab") as log:
-            process = subprocess.Popen(
-                [*behind, sys.executable, "-I", self.program, command, "--config", self.config, *arguments],
-                env=self.environment | environ,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-            )
-        self._started.append(process)
-        return process
-
-    def log(self) -> str:
-        return (self.folder / "guard.log").read_text()
-
-    def start(self) -> int:
-        """A start that succeeds: returns for how long `enter` kept Redis out, in nanoseconds."""
-        before_ns = boottime_ns()
-        assert self.run("enter").wait(60) == 0, self.log()
-        waited_ns = boottime_ns() - before_ns
-        self.start_redis()
-        return waited_ns
-
-    def start_redis(self) -> None:
-        try:
-            self.master.start(wait=False)
-            self.master.wait_ready(60)
-        except StartFailed as error:
-            # Another test run on this machine may have taken the port since it was found free: take another.
-            if "in use" not in str(error):
-                raise
-            [self.master.port] = free_ports(1)
-            self.master.start()
-
-    def ended(self) -> None:
-        """Redis has ended, by itself or not: systemd runs `leave`."""
-        status = self.master.exit_status
-        assert status is not None
-        if status < 0:
-            says = {"EXIT_CODE": "killed", "EXIT_STATUS": signal.Signals(-status).name.removeprefix("SIG")}
-            result = "success" if -status == signal.SIGTERM else "signal"
-        else:
-            says = {"EXIT_CODE": "exited", "EXIT_STATUS": str(status)}
-            result = "exit-code" if status else "success"
-        self.leave(SERVICE_RESULT=result, **says)
-
-    def leave(self, **environ: str) -> None:
-        assert self.run("leave", **environ).wait(60) == 0, self.log()
-
-    def stop(self) -> None:
-        """`systemctl stop`."""
-        self.ask_before_stop()
-        assert self.master.stop(within_s=60) == 0, self.master.log_tail()
-        self.ended()
-
-    def ask_before_stop(self) -> None:
-        """ExecStop= while Redis runs: the guard's `stop`."""
-        assert self.run("stop", MAINPID=str(self.master.pid)).wait(60) == 0, self.log()
-
-    def ends_by_itself(self) -> None:
-        """systemd then runs ExecStop= without a main process."""
-        assert self.master.wait(60)
-        assert self.run("stop").wait(60) == 0, self.log()
-        self.ended()
-
-    def kill(self) -> None:
-        self.master.kill()
-        self.ended()
-
-    def quarantines(self) -> dict[str, int]:
-        """How many there were, by reason, as Prometheus would see it."""
-        found: dict[str, int] = {}
-        if not self.textfile.exists():
-            return found
-        for line in self.textfile.read_text().splitlines():
-            name, _, count = line.rpartition(" ")
-            if name.startswith("redis_lock_guard_quarantines_total{") and count != "0":
-                found[name.split('"')[1]] = int(count)
-        return found
-
-    def starts_for(self, reason: str) -> None:
-        """It starts only after a whole quarantine, for that reason."""
-        before = self.quarantines()
-        assert self.start() >= DELAY_NS
-        assert self.quarantines() == before | {reason: before.get(reason, 0) + 1}
-
-    def starts_at_once(self) -> None:
-        """It starts without any quarantine, however slow this machine is."""
-        before = self.quarantines()
-        self.start()
-        assert self.quarantines() == before
-
-    def waits(self, why: str = "") -> bool:
-        """True once systemd has heard how long the quarantine still is, and why."""
-        pattern = re.compile(rf"STATUS=quarantined: \d+ s left .*{re.escape(why)}")
-        return any(pattern.fullmatch(status) for status in self.heard)
-
-    def client(self) -> redis.Redis:
-        return redis.Redis(host=LOOPBACK, port=self.master.port, retry=None)
+from tests.harness.clock_shim import Clock
+from tests.harness.guard_unit import Unit
+from tests.harness.processes import NOHUP, ignored_signals
+from tests.harness.waiting import eventually
 
 
 @pytest.fixture
@@ -243,14 +85,6 @@ def test_a_clean_stop_of_each_server_is_known_by_its_aof(
     unit.starts_for("data_changed")
 
 
-def test_a_host_that_loses_power_leaves_no_marker(unit: Unit) -> None:
-    unit.start()
-    unit.stop()
-    unit.starts_at_once()
-    unit.master.kill()
-    unit.starts_for("no_marker")
-
-
 def test_a_master_whose_data_was_restored_comes_up_blank_and_what_was_there_is_kept(unit: Unit) -> None:
     unit.start()
     with unit.client() as client:
@@ -294,26 +128,6 @@ def test_a_watch_notes_what_redis_writes_so_that_a_power_cut_is_told_from_a_rest
     assert watching.wait(60) == 0, unit.log()
 
 
-def test_a_wiped_master_waits(unit: Unit) -> None:
-    unit.start()
-    unit.stop()
-    unit.master.wipe()
-    unit.starts_for("data_changed")
-
-
-def test_a_redis_that_ends_by_itself_proves_nothing_however_well_it_ends(unit: Unit) -> None:
-    unit.start()
-    with unit.client() as client, suppress(redis.ConnectionError):
-        client.shutdown(nosave=True)
-    unit.ends_by_itself()
-    unit.starts_for("settings_unproven")
-    # As when the AOF can't be written.
-    unit.ask_before_stop()
-    unit.master.kill()
-    unit.leave(SERVICE_RESULT="exit-code", EXIT_CODE="exited", EXIT_STATUS="1")
-    unit.starts_for("unclean_stop")
-
-
 def test_a_redis_that_was_told_not_to_write_its_file_has_no_clean_stop(
     make_unit: Callable[[Path], Unit], any_server: Path
 ) -> None:
@@ -334,22 +148,6 @@ def test_a_redis_that_was_told_not_to_write_its_file_has_no_clean_stop(
     eventually(lambda: unit.waits("(settings unproven: appendonly is no, not yes)"))
     unit.stop()
     unit.starts_at_once()
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "right"),
-    [("appendfsync", "everysec", "always"), ("no-appendfsync-on-rewrite", "yes", "no")],
-)
-def test_a_redis_that_syncs_its_file_later_has_no_clean_stop(
-    unit: Unit, name: str, value: str, right: str
-) -> None:
-    unit.start()
-    with unit.client() as client:
-        client.config_set(name, value)
-    unit.stop()
-    unit.heard.clear()
-    unit.starts_for("settings_unproven")
-    eventually(lambda: unit.waits(f"(settings unproven: {name} is {value}, not {right})"))
 
 
 def test_settings_that_were_put_right_in_time_are_right(
@@ -410,25 +208,6 @@ def has_read_all_from(link: socket.socket) -> bool:
     return [line[4].partition(":")[2] for line in lines if line[1:3] == ends] == ["00000000"]
 
 
-def test_a_stop_by_hand_is_no_stop_of_systemds_and_has_nobody_wait(unit: Unit) -> None:
-    unit.start()
-    assert unit.run("stop").wait(60) == 0, unit.log()
-    with unit.client() as client:
-        client.set("lockd:lease:a", "1")
-    assert unit.master.stop(within_s=60) == 0, unit.master.log_tail()
-    unit.ended()
-    unit.starts_for("settings_unproven")
-
-
-def test_who_listens_on_the_socket_of_a_redis_attests_nothing_for_it(unit: Unit) -> None:
-    unit.start()
-    assert unit.run("stop", MAINPID=str(os.getpid())).wait(60) == 0, unit.log()
-    assert f"process {unit.master.pid} listens on its socket, not its own" in unit.log()
-    assert unit.master.stop(within_s=60) == 0, unit.master.log_tail()
-    unit.ended()
-    unit.starts_for("settings_unproven")
-
-
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGKILL])
 def test_a_stop_during_quarantine_never_lets_redis_start(unit: Unit, number: signal.Signals) -> None:
     unit.configure(60_000)
@@ -452,15 +231,6 @@ def test_what_it_was_started_to_ignore_ends_no_quarantine(unit: Unit) -> None:
     assert {signal.SIGHUP, signal.SIGINT} <= ignored_signals(entering.pid)
 
 
-def test_a_second_enter_is_refused_while_one_waits(unit: Unit) -> None:
-    unit.configure(60_000)
-    entering = unit.run("enter")
-    eventually(unit.waits)
-    assert unit.run("enter").wait(60) == errors.EXIT_REFUSED
-    assert "another `enter` runs already" in unit.log()
-    assert entering.poll() is None
-
-
 def test_an_operator_may_end_a_quarantine(unit: Unit) -> None:
     unit.configure(60_000)
     entering = unit.run("enter")
@@ -473,13 +243,6 @@ def test_an_operator_may_end_a_quarantine(unit: Unit) -> None:
     assert "redis_lock_guard_overrides_total 1" in unit.textfile.read_text()
     status = unit.run("status", "--json")
     assert json.loads(status.communicate(timeout=60)[0])["state"] == "in_service"
-
-
-def test_a_state_folder_that_can_not_be_made_keeps_redis_out(unit: Unit) -> None:
-    (unit.folder / "state").write_text("a file")
-    assert unit.run("enter").wait(60) == errors.EXIT_REFUSED
-    assert "Redis is not started" in unit.log()
-    assert unit.run("leave", SERVICE_RESULT="success").wait(60) == errors.EXIT_REFUSED
 
 
 def put_fifo(path: Path) -> None:
@@ -505,34 +268,6 @@ def test_fifos_of_a_master_that_was_taken_over_hold_up_neither_its_stop_nor_its_
     put_fifo(manifest)
     assert unit.run("enter").wait(60) == 0, unit.log()
     assert unit.quarantines() == {"first_start": 1, "data_changed": 2}
-
-
-def test_a_link_or_a_fifo_in_place_of_the_metrics_holds_up_nobody(unit: Unit) -> None:
-    """In a folder that belongs to others, who know the number of the next process well enough."""
-    metrics, victim = unit.folder / "metrics", unit.folder / "victim"
-    metrics.mkdir()
-    victim.write_text("root's own")
-    victim.chmod(0o600)
-    metrics.chmod(0o777)
-    unit.textfile = metrics / "guard.prom"
-    unit.configure(MAX_TTL_MS)
-    with (unit.folder / "guard.log").open("ab") as log:
-        # The shell plants it for its own number, and becomes the guard.
-        for command, plant in [("enter", "mkfifo"), ("leave", "mkfifo"), ("enter", f"ln -s {victim}")]:
-            planted = f'{plant} {metrics}/.guard.prom.$$ && exec "$@"'
-            guarded = [sys.executable, "-I", unit.program, command, "--config", unit.config]
-            done = subprocess.run(
-                ["sh", "-c", planted, "sh", *guarded],
-                stderr=log,
-                env=unit.environment,
-                timeout=60,
-                check=False,
-            )
-            assert done.returncode == 0, unit.log()
-    assert (victim.read_text(), victim.stat().st_mode & 0o777) == ("root's own", 0o600)
-    assert not unit.textfile.exists()
-    assert unit.log().count("event=no_metrics") >= 3
-    assert unit.log().count("event=let_start") == 2
 
 
 def fake_systemctl(unit: Unit) -> None:

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import logging
 import os
-import pty
 import re
-import select
 import shutil
-import signal
-import struct
 import subprocess
-import termios
 import time
 import warnings
 from collections.abc import Iterator
@@ -27,8 +21,10 @@ import pytest
 import redis
 import redis.asyncio
 
-from tests.redis.masters import Cluster, as_map, eventually, running_cluster
-from tests.redis.wire import Wire
+from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.terminal import Terminal
+from tests.harness.waiting import eventually
+from tests.harness.wire import Wire, as_map
 
 TTL_MS = 5_000
 NODE_MODULES = Path(__file__).parents[1] / ".node" / "node_modules"
@@ -114,66 +110,17 @@ def test_redis_cli_shows_info_masters_and_help_texts(cli: list[str]) -> None:
     assert "masters_voting:3" in run([*cli, "INFO"])
     assert "m2" in run([*cli, "MASTERS"])
     assert "Releases a lease." in run([*cli, "COMMAND", "DOCS", "UNLOCK"])
+    assert "[UNUSED|RECOVER|UPGRADE]" in run([*cli, "help", "@masters"])
     assert "cluster" in run([*cli, "--raw", "INFO", "server"])
 
 
-class Terminal:
-    """A program at a terminal, typed at and read from."""
-
-    def __init__(self, command: list[str]) -> None:
-        self._process, self._terminal = at_a_terminal(command)
-        self.shown = ""
-
-    def type(self, text: str) -> None:
-        os.write(self._terminal, text.encode())
-
-    def wait_for(self, pattern: str, within_s: float = 10.0) -> re.Match[str]:
-        """Read until the pattern is on the screen, behind what was found before."""
-        deadline_s = time.monotonic() + within_s
-        while not (found := re.search(pattern, self.shown, re.DOTALL)):
-            assert time.monotonic() < deadline_s, f"no {pattern!r} on the screen: {self.shown!r}"
-            ready, _, _ = select.select([self._terminal], [], [], 0.1)
-            if ready:
-                self.shown += without_colours(os.read(self._terminal, 65_536).decode(errors="replace"))
-        self.shown = self.shown[found.end() :]
-        return found
-
-    def close(self) -> None:
-        self._process.send_signal(signal.SIGKILL)
-        self._process.wait(10)
-        os.close(self._terminal)
-
-
-def at_a_terminal(command: list[str]) -> tuple[subprocess.Popen[bytes], int]:
-    ours, its = pty.openpty()
-    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 250, 0, 0))
-    environ = {**os.environ, "TERM": "xterm", "HOME": "/nonexistent"}
-    process = subprocess.Popen(
-        command, stdin=its, stdout=its, stderr=its, env=environ, start_new_session=True
-    )
-    os.close(its)
-    return process, ours
-
-
-def without_colours(text: str) -> str:
-    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
-
-
-@contextmanager
-def terminal(command: list[str]) -> Iterator[Terminal]:
-    opened = Terminal(command)
-    try:
-        yield opened
-    finally:
-        opened.close()
-
-
+AT_HOME = {"TERM": "xterm", "HOME": "/nonexistent"}
 PROMPT = r"agent\.sock> "
 """Waited for before anything is typed: what comes before it is thrown away."""
 
 
 def test_interactive_redis_cli_connects_in_silence_hints_and_locks(cli: list[str]) -> None:
-    with terminal(cli) as screen:
+    with Terminal(*cli, columns=250, environment=AT_HOME) as screen:
         before = screen.wait_for(rf"^(.*)redis [^>]*{PROMPT}")[1]
         assert before.strip() == "", f"printed at connect: {before!r}"
         screen.type("LOCK cli:tty ")
@@ -191,7 +138,8 @@ def test_interactive_redis_cli_connects_in_silence_hints_and_locks(cli: list[str
 
 
 def test_a_loss_shows_in_interactive_redis_cli(redis_cli: str, cluster: Cluster) -> None:
-    with terminal([redis_cli, "-3", "-s", str(cluster.socket)]) as screen, Wire(cluster.socket) as wire:
+    command = (redis_cli, "-3", "-s", cluster.socket)
+    with Terminal(*command, columns=250, environment=AT_HOME) as screen, Wire(cluster.socket) as wire:
         screen.wait_for(PROMPT)
         screen.type("LOCK cli:lost 5000 NOTIFY\r")
         screen.wait_for(f"deadline_ns.*{PROMPT}")
@@ -248,6 +196,7 @@ def test_redis_py_locks_and_unlocks(
             client.execute_command("LOCK", "py:one", TTL_MS)
         assert client.execute_command("UNLOCK", "py:one", lease["token"]) == 1
         assert client.command_count() == 18
+        assert client.command()["lock"]["arity"] == -3
         assert client.client_id() > 0
 
 

@@ -17,9 +17,10 @@ import hiredis
 import pytest
 
 from lockd.clock import boottime_ns
-from tests.redis.masters import Cluster, as_map, eventually
-from tests.redis.users import DAEMON, NOBODY, Connect, cluster_for_all_users, connected_as, refusals
-from tests.redis.wire import Wire, kind, request, token_of
+from tests.harness.cluster import Cluster
+from tests.harness.users import DAEMON, NOBODY, Connect, cluster_for_all_users, connected_as, refusals
+from tests.harness.waiting import eventually
+from tests.harness.wire import Wire, as_map, kind, request, token_of
 
 TTL_MS = 5_000
 TOKEN = "0" * 32
@@ -534,7 +535,7 @@ def test_root_and_the_admin_group_do_what_operators_do(
 
 ASKS = """
 import socket, sys
-from tests.redis.wire import request
+from tests.harness.wire import request
 with socket.socket(socket.AF_UNIX) as link:
     link.connect(sys.argv[1])
     for words in sys.argv[2:]:

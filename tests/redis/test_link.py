@@ -11,8 +11,7 @@ import hiredis
 import pytest
 
 from lockd.clock import boottime_ns
-from lockd.config.model import Config
-from lockd.core.ballots.ballot import Ballot, Ended
+from lockd.core.ballots.ballot import Ended
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.release import Release
@@ -21,6 +20,8 @@ from lockd.core.identities import Identity, Members
 from lockd.core.membership import REQUIRED_SETTINGS, State
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
+from tests.harness.real_fleet import a_fleet
+from tests.harness.waiting import until
 
 WITHIN_S = 15.0
 IDENTITY = Identity("test", "m1", 60_000, cluster_id="7" * 32, members=Members.first(["m1"]))
@@ -104,47 +105,16 @@ class ScriptedMaster:
                 return b"+OK\r\n"
 
 
-class NoGauge:
-    def connected(self, master: int) -> None: ...
-
-    def votes_of(self, master: int) -> Callable[[int], None]:
-        return lambda _ns: None
-
-    def probed(self, master: int, ns: int) -> None: ...
-
-    def not_counted(self, master: int, why: str) -> None: ...
-
-    def nonsense(self, master: int) -> None: ...
-
-
-def _raise(_ballot: Ballot, failure: Exception, _now_ns: int) -> None:
-    raise failure
-
-
-async def until(condition: Callable[[], bool], what: str, every_s: float = 0.01) -> None:
-    deadline_s = time.monotonic() + WITHIN_S
-    while not condition():
-        assert time.monotonic() < deadline_s, f"not within {WITHIN_S} s: {what}"
-        await asyncio.sleep(every_s)
-
-
 def linked_to(master: ScriptedMaster, story: Callable[[Fleet, Link], Coroutine[Any, Any, None]]) -> None:
     """Run `story` with a fleet of this one master, which is up."""
 
     async def run() -> None:
         server = await asyncio.start_server(master.serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        entry = {"name": "m1", "address": f"127.0.0.1:{port}"}
-        fleet = Fleet(
-            Config.model_validate({"cluster": "test", "masters": [entry]}),
-            NoGauge(),
-            lambda _: None,
-            _raise,
-            lambda _: None,
-        )
+        fleet = a_fleet(f"127.0.0.1:{port}")
         fleet.start()
         try:
-            await until(lambda: fleet.links[0].introduced, "the link is up")
+            await until(lambda: fleet.links[0].introduced, what="the link is up")
             await story(fleet, fleet.links[0])
         finally:
             await fleet.stop()
@@ -166,7 +136,7 @@ def give_back(fleet: Fleet, ttl_left_ms: int = 60_000) -> Release:
 async def taken_down(link: Link) -> None:
     """Until the link connects again, which takes it some milliseconds."""
     link.drop("a test", boottime_ns())
-    await until(lambda: not link.introduced, "the link is down", every_s=0)
+    await until(lambda: not link.introduced, what="the link is down", every_s=0)
 
 
 def by_the_word_of_an_app(fleet: Fleet) -> Release:
@@ -190,7 +160,7 @@ def test_a_master_whose_answer_makes_no_sense_is_left_and_tried_again(nonsense: 
 
     async def story(fleet: Fleet, link: Link) -> None:
         await until(
-            lambda: master.connections >= 2 and fleet.voting() == 1, "it is connected again, and votes"
+            lambda: master.connections >= 2 and fleet.voting() == 1, what="it is connected again, and votes"
         )
 
     linked_to(master, story)
@@ -203,7 +173,7 @@ def test_a_release_that_was_refused_is_sent_again_on_a_connection_that_stays() -
 
     async def story(fleet: Fleet, link: Link) -> None:
         release = give_back(fleet)
-        await until(lambda: release.deleted == 1, "the release is done")
+        await until(lambda: release.deleted == 1, what="the release is done")
         assert master.asked("EVALSHA") == [1, 1]
 
     linked_to(master, story)
@@ -214,7 +184,7 @@ def test_a_release_whose_outcome_is_unknown_is_sent_again_behind_the_end_of_the_
 
     async def story(fleet: Fleet, link: Link) -> None:
         release = give_back(fleet)
-        await until(lambda: release.deleted == 1, "the release is done")
+        await until(lambda: release.deleted == 1, what="the release is done")
         words = [words for connection, words in master.heard if connection == 2]
         killed = words.index(["CLIENT", "KILL", "ID", "101"])
         assert killed < next(at for at, asked in enumerate(words) if asked[0] == "EVALSHA")
@@ -229,7 +199,7 @@ def test_an_old_session_is_not_forgotten_before_it_is_ended() -> None:
 
     async def story(fleet: Fleet, link: Link) -> None:
         release = give_back(fleet)
-        await until(lambda: release.deleted == 1, "the release is done")
+        await until(lambda: release.deleted == 1, what="the release is done")
         kills = [(connection, words) for connection, words in master.heard if words[1:2] == ["KILL"]]
         assert kills == [(n, ["CLIENT", "KILL", "ID", "101"]) for n in (2, 3)]
 
@@ -241,7 +211,7 @@ def test_what_a_broken_connection_may_bring_late_is_given_back_also_after_its_tt
 
     async def story(fleet: Fleet, link: Link) -> None:
         release = give_back(fleet, ttl_left_ms=0)
-        await until(lambda: release.deleted == 1, "the release is done")
+        await until(lambda: release.deleted == 1, what="the release is done")
         assert master.asked("EVALSHA") == [1, 2]
 
     linked_to(master, story)
@@ -252,7 +222,7 @@ def test_that_a_release_asked_again_finds_nothing_does_not_mean_that_the_lease_w
 
     async def story(fleet: Fleet, link: Link) -> None:
         release = give_back(fleet)
-        await until(lambda: not release.pending, "the release is answered")
+        await until(lambda: not release.pending, what="the release is answered")
         assert (release.deleted, release.missing, release.unknown) == (0, 0, 1)
 
     linked_to(master, story)
@@ -265,11 +235,11 @@ def test_a_master_that_comes_back_to_thousands_of_releases_hears_apps_behind_a_f
     async def story(fleet: Fleet, link: Link) -> None:
         await taken_down(link)
         owed = [give_back(fleet) for _ in range(thousands)]
-        await until(lambda: link.introduced, "the link is up again")
+        await until(lambda: link.introduced, what="the link is up again")
         before = len(master.asked("EVALSHA"))
         await link.call("PING")
         assert len(master.asked("EVALSHA")) - before <= 2 * AT_ONCE
-        await until(lambda: all(not release.pending for release in owed), "all are given back")
+        await until(lambda: all(not release.pending for release in owed), what="all are given back")
         assert sum(release.deleted for release in owed) == thousands
 
     linked_to(master, story)
@@ -284,7 +254,7 @@ def test_a_release_by_the_word_of_an_app_is_not_kept_for_a_master_that_is_away()
         by_app = by_the_word_of_an_app(fleet)
         assert by_app.asked == 0
         ours = give_back(fleet)
-        await until(lambda: ours.deleted == 1, "what is owed is given back")
+        await until(lambda: ours.deleted == 1, what="what is owed is given back")
         assert len(master.asked("EVALSHA")) == 1
 
     linked_to(master, story)
@@ -295,7 +265,7 @@ def test_a_release_by_the_word_of_an_app_is_asked_again_while_the_app_waits() ->
 
     async def story(fleet: Fleet, link: Link) -> None:
         by_app = by_the_word_of_an_app(fleet)
-        await until(lambda: by_app.deleted == 1, "it is done on the next connection")
+        await until(lambda: by_app.deleted == 1, what="it is done on the next connection")
 
     linked_to(master, story)
 
@@ -320,7 +290,7 @@ def test_an_extension_of_a_lease_that_is_over_is_not_asked_again_when_scripts_we
         extension.put_to(fleet.extend(extension))
         assert extension.asked == 1
         extension.settle(Ended.ABANDONED, now_ns)  # as core does when its lease is over
-        await until(lambda: master.connections == 2 and link.introduced, "the link is up again")
+        await until(lambda: master.connections == 2 and link.introduced, what="the link is up again")
         await link.call("PING")
         assert master.asked("EVALSHA") == [1]
 
@@ -369,11 +339,11 @@ def test_what_was_refused_is_asked_again_before_all_that_is_asked_after_a_look()
     async def story(fleet: Fleet, link: Link) -> None:
         master.identity = LATER
         first = extend(fleet, "1")
-        await until(lambda: len(extensions(master)) == 1, "it is asked", every_s=0)
+        await until(lambda: len(extensions(master)) == 1, what="it is asked", every_s=0)
         await link.call("PING")
         await link.inspect_now()
         second = extend(fleet, "2")
-        await until(lambda: second.agreed, "both are answered")
+        await until(lambda: second.agreed, what="both are answered")
         assert first.agreed
         old, new = IDENTITY.electorate, LATER.electorate
         assert extensions(master) == [("1", old), ("1", new), ("2", new)]
@@ -387,7 +357,7 @@ def test_what_was_refused_comes_before_what_was_on_its_way_on_the_next_connectio
     async def story(fleet: Fleet, link: Link) -> None:
         master.identity = LATER
         first, second = extend(fleet, "1"), extend(fleet, "2")
-        await until(lambda: second.agreed, "both are answered")
+        await until(lambda: second.agreed, what="both are answered")
         assert first.agreed
         assert [nonce for nonce, _ in extensions(master)] == ["1", "2", "1", "2"]
 
@@ -408,7 +378,7 @@ def test_what_was_asked_before_the_link_knew_the_new_list_is_asked_again_when_it
 
         master.looked = ask_meanwhile
         await link.inspect_now()
-        await until(lambda: asked[0].outcome is not None, "it is answered")
+        await until(lambda: asked[0].outcome is not None, what="it is answered")
         assert asked[0].agreed
         assert extensions(master) == [("0", IDENTITY.electorate), ("0", LATER.electorate)]
 

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import os
-import pty
 import re
 import signal
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from lockd.clock import boottime_ns
-from tests.redis.masters import Cluster, as_map, eventually, running_cluster
-
-LOCKCTL = Path(sys.executable).parent / "lockctl"
+from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.lockctl import LOCKCTL, at_terminal, lockctl, started_at_terminal
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 
 NO, USAGE, WRONG, UNREACHABLE, TAKEN, LOST, DENIED = 1, 64, 65, 69, 75, 76, 77
 
@@ -28,53 +25,6 @@ def cluster(server_binary: Path) -> Iterator[Cluster]:
     """One for all tests here, which lock resources of their own."""
     with running_cluster(5, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}]) as own:
         yield own
-
-
-class Done(subprocess.CompletedProcess[str]):
-    """How a `lockctl` has ended."""
-
-    @property
-    def json(self) -> Any:
-        return json.loads(self.stdout)
-
-
-def lockctl(cluster: Cluster, *words: str | Path, **options: Any) -> Done:
-    """Type a command; stdin is not a terminal."""
-    command = [LOCKCTL, "--socket", str(cluster.socket), *map(str, words)]
-    settings: dict[str, Any] = {
-        "stdin": subprocess.DEVNULL,
-        "capture_output": True,
-        "text": True,
-        "timeout": 30,
-    }
-    done = subprocess.run(command, check=False, **settings | options)
-    return Done(done.args, done.returncode, done.stdout, done.stderr)
-
-
-def started_at_terminal(cluster: Cluster, *words: str) -> tuple[int, int]:
-    """A command at a terminal of 100 columns: its pid and the terminal."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ |= {"COLUMNS": "100", "TERM": "xterm"}
-        os.execv(LOCKCTL, [str(LOCKCTL), "--socket", str(cluster.socket), *words])
-    return pid, terminal
-
-
-def at_terminal(cluster: Cluster, *words: str, typed: str = "", once: bytes = b"") -> Done:
-    """Type a command at a terminal, and answer what it asks (`typed`) `once` that was shown."""
-    pid, terminal = started_at_terminal(cluster, *words)
-    seen = b""
-    if not once:
-        os.write(terminal, typed.encode())
-    try:
-        while chunk := os.read(terminal, 4096):
-            shown_before, seen = once in seen, seen + chunk
-            if not shown_before and once in seen:
-                os.write(terminal, typed.encode())
-    except OSError:
-        pass  # that is how the end of a terminal reads
-    os.close(terminal)
-    return Done(words, os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen.decode(), "")
 
 
 # Locks for scripts
@@ -195,10 +145,10 @@ def test_holder_says_who_and_on_how_many_masters(cluster: Cluster) -> None:
     eventually(lambda: lockctl(cluster, "holder", "held", "--json").json["masters"] == 5, what="it is on all")
     done = lockctl(cluster, "holder", "held")
     assert done.returncode == 0
-    shown = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
-    assert shown["holder"] == lease["token"][:8]
-    assert f"{os.getpid()} on " in shown["process"]
-    assert shown["masters"] == "5 of 5"
+    row = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+    assert row["holder"] == lease["token"][:8]
+    assert f"{os.getpid()} on " in row["process"]
+    assert row["masters"] == "5 of 5"
 
 
 def test_locks_lists_what_matches_in_lines_with_tabs(cluster: Cluster) -> None:
@@ -220,10 +170,10 @@ def test_locks_local_knows_more_about_those_of_this_host(cluster: Cluster) -> No
     headings, values = [
         line.split("\t") for line in lockctl(cluster, "locks", "--local", "local:*").stdout.splitlines()
     ]
-    shown = dict(zip(headings, values, strict=True))
-    assert shown["FENCE"] == str(lease["fence"])
-    assert shown["CLASS"] == "other"
-    assert shown["KIND"] == "detached"
+    row = dict(zip(headings, values, strict=True))
+    assert row["FENCE"] == str(lease["fence"])
+    assert row["CLASS"] == "other"
+    assert row["KIND"] == "detached"
 
 
 def test_names_that_would_steer_the_terminal_are_shown_escaped(cluster: Cluster) -> None:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +24,13 @@ import redis
 from lockd.clock import boottime_ns
 from lockd.dev.processes import LOOPBACK
 from lockd.lockctl.run.lease import kill_margin_ns, term_margin_ns
-from tests.redis.masters import Cluster, alive, as_map, children_of, eventually, running_cluster
+from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.lockctl import LOCKCTL
+from tests.harness.processes import alive, children_of, state_of
+from tests.harness.terminal import Terminal
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 
-LOCKCTL = Path(sys.executable).parent / "lockctl"
 NS_PER_MS = 1_000_000
 
 TAKEN, NO_QUORUM, UNREACHABLE, LOST, DENIED, WRONG, USAGE = 75, 74, 69, 76, 77, 65, 64
@@ -504,155 +506,79 @@ def test_a_lockctl_killed_with_9_takes_its_group_along_and_its_lock_is_free_at_o
 # At a terminal
 
 
-class AtTerminal:
-    """A command in a session of its own that controls a terminal; `typed` into it, `seen` on it."""
-
-    def __init__(self, cluster: Cluster, *words: str | Path) -> None:
-        self.pid, self._file = pty.fork()
-        if self.pid == 0:
-            os.environ["LOCKD_SOCKET"] = str(cluster.socket)
-            os.environ["PATH"] = f"{LOCKCTL.parent}:{os.environ['PATH']}"
-            os.environ["PS1"] = "$ "
-            os.execvp(words[0], [str(word) for word in words])
-        self.seen = ""
-        self._status: int | None = None
-
-    def type(self, text: str) -> None:
-        os.write(self._file, text.encode())
-
-    def wait_for(self, text: str, within_s: float = 10.0) -> None:
-        """Until it shows that, after what was waited for before."""
-
-        def shown() -> bool:
-            self._read()
-            return text in self.seen
-
-        try:
-            eventually(shown, within_s, f"it shows {text!r}")
-        except AssertionError as error:
-            raise AssertionError(f"{error}\nseen: {self.seen!r}") from None
-        self.seen = self.seen.partition(text)[2]
-
-    def end(self, within_s: float = 10.0) -> int:
-        """Its wait status."""
-
-        def ended() -> bool:
-            self._read()
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            if pid:
-                self._status = status
-            return bool(pid)
-
-        eventually(ended, within_s, "it ends")
-        assert self._status is not None
-        return self._status
-
-    def foreground(self) -> int:
-        return os.tcgetpgrp(self._file)
-
-    def _read(self) -> None:
-        while select.select([self._file], [], [], 0)[0]:
-            try:
-                data = os.read(self._file, 4096)
-            except OSError:
-                return
-            if not data:
-                return
-            self.seen += data.decode(errors="replace")
-
-    def close(self) -> None:
-        if self._status is None:
-            for pid in (*children_of(self.pid), self.pid):
-                with suppress(ProcessLookupError):  # it may end by itself meanwhile
-                    os.kill(pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
-        os.close(self._file)
-
-
-def is_stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+AtTerminal = Callable[..., Terminal]
 
 
 @pytest.fixture
-def at_terminal(cluster: Cluster) -> Iterator[Callable[..., AtTerminal]]:
-    opened: list[AtTerminal] = []
-
-    def begin(*words: str | Path) -> AtTerminal:
-        opened.append(AtTerminal(cluster, *words))
-        return opened[-1]
-
-    yield begin
-    for one in opened:
-        one.close()
-
-
-Terminal = Callable[..., AtTerminal]
+def at_terminal(cluster: Cluster) -> Iterator[AtTerminal]:
+    path = f"{LOCKCTL.parent}:{os.environ['PATH']}"
+    environment = {"LOCKD_SOCKET": str(cluster.socket), "PATH": path, "PS1": "$ "}
+    with ExitStack() as stack:
+        yield lambda *words: stack.enter_context(Terminal(*words, environment=environment))
 
 
 @pytest.fixture
-def shell(at_terminal: Terminal) -> AtTerminal:
+def shell(at_terminal: AtTerminal) -> Terminal:
     """An interactive bash with job control."""
     bash = at_terminal("bash", "--norc", "--noprofile", "-i")
-    bash.wait_for("$ ")
+    bash.wait_for(r"\$ ")
     return bash
 
 
-def test_a_command_at_a_terminal_can_be_talked_to(at_terminal: Terminal) -> None:
+def test_a_command_at_a_terminal_can_be_talked_to(at_terminal: AtTerminal) -> None:
     terminal = at_terminal(
         LOCKCTL, "run", "talk", "--", "sh", "-c", "echo ready; read name; echo hello $name"
     )
     terminal.wait_for("ready")
     terminal.type("you\n")
     terminal.wait_for("hello you")
-    assert os.waitstatus_to_exitcode(terminal.end()) == 0
+    assert terminal.end() == 0
 
 
 def test_ctrl_c_ends_the_command_and_lockctl_and_frees_the_lock(
-    cluster: Cluster, at_terminal: Terminal
+    cluster: Cluster, at_terminal: AtTerminal
 ) -> None:
     terminal = at_terminal(LOCKCTL, "run", "ctrl-c", "--", "sh", "-c", "echo ready; exec sleep 60")
     terminal.wait_for("ready")
     terminal.type("\x03")
-    status = terminal.end()
-    assert os.WIFSIGNALED(status)
-    assert os.WTERMSIG(status) == signal.SIGINT
+    assert terminal.end() == -signal.SIGINT
     assert is_free(cluster, "ctrl-c")
 
 
-def test_a_command_that_handles_ctrl_c_has_the_last_word(at_terminal: Terminal) -> None:
+def test_a_command_that_handles_ctrl_c_has_the_last_word(at_terminal: AtTerminal) -> None:
     script = "trap 'echo caught; exit 4' INT; echo ready; while :; do sleep 0.05; done"
     terminal = at_terminal(LOCKCTL, "run", "ctrl-c-handled", "--", "sh", "-c", script)
     terminal.wait_for("ready")
     terminal.type("\x03")
     terminal.wait_for("caught")
-    assert os.waitstatus_to_exitcode(terminal.end()) == 4
+    assert terminal.end() == 4
 
 
-def test_ctrl_c_ends_the_script_around_it_too(at_terminal: Terminal) -> None:
+def test_ctrl_c_ends_the_script_around_it_too(at_terminal: AtTerminal) -> None:
     script = "lockctl run script -- sh -c 'echo ready; exec sleep 60'; echo the script went on"
     terminal = at_terminal("bash", "-c", f"{script}; true")
     terminal.wait_for("ready")
     terminal.type("\x03")
-    assert os.WIFSIGNALED(terminal.end())
-    assert "went on" not in terminal.seen
+    assert terminal.end() == -signal.SIGINT
+    assert "went on" not in terminal.screen
 
 
-def test_ctrl_c_ends_a_whole_pipeline(cluster: Cluster, shell: AtTerminal) -> None:
+def test_ctrl_c_ends_a_whole_pipeline(cluster: Cluster, shell: Terminal) -> None:
     shell.type("lockctl run pipeline -- sh -c 'echo re''ady; exec sleep 60' | cat; echo status $?\n")
     shell.wait_for("ready")
     shell.type("\x03")
-    shell.wait_for("$ ")
+    shell.wait_for(r"\$ ")
     eventually(lambda: is_free(cluster, "pipeline"), what="its lock is free")
 
 
-def test_ctrl_z_stops_the_job_and_fg_goes_on_with_the_lock_held(cluster: Cluster, shell: AtTerminal) -> None:
+def test_ctrl_z_stops_the_job_and_fg_goes_on_with_the_lock_held(cluster: Cluster, shell: Terminal) -> None:
     shell.type(
         "lockctl run --ttl 2s job -- sh -c 'echo re''ady; read line; echo got $line'; echo status $?\n"
     )
     shell.wait_for("ready")
     shell.type("\x1a")
     shell.wait_for("Stopped")
-    shell.wait_for("$ ")
+    shell.wait_for(r"\$ ")
     stopped_s = time.monotonic()
     while time.monotonic() - stopped_s < 3:
         assert not is_free(cluster, "job")
@@ -663,11 +589,11 @@ def test_ctrl_z_stops_the_job_and_fg_goes_on_with_the_lock_held(cluster: Cluster
     eventually(lambda: is_free(cluster, "job"), what="its lock is free")
 
 
-def test_a_job_in_the_background_gets_the_terminal_with_fg(shell: AtTerminal) -> None:
+def test_a_job_in_the_background_gets_the_terminal_with_fg(shell: Terminal) -> None:
     shell.type("lockctl run backgrounded -- sh -c 'echo re''ady; read line; echo got $line' &\n")
     shell.wait_for("ready")
     # The shell tells of a job before its next prompt: asked for one too early, it would have nothing to tell.
-    eventually(lambda: any(map(is_stopped, children_of(shell.pid))), what="the job has stopped, as it reads")
+    eventually(lambda: "T" in map(state_of, children_of(shell.pid)), what="the job has stopped, as it reads")
     shell.type("\n")
     shell.wait_for("Stopped")
     shell.type("fg\n")
@@ -679,7 +605,7 @@ def test_a_job_in_the_background_gets_the_terminal_with_fg(shell: AtTerminal) ->
 
 
 def test_a_running_background_job_gets_the_terminal_with_fg_when_it_reads(
-    shell: AtTerminal, tmp_path: Path
+    shell: Terminal, tmp_path: Path
 ) -> None:
     gate = tmp_path / "gate"
     shell.type(f"lockctl run bg-runs -- sh -c 'echo re''ady; until [ -e {gate} ]; do sleep 0.05; done;")
@@ -693,7 +619,7 @@ def test_a_running_background_job_gets_the_terminal_with_fg_when_it_reads(
 
 
 def test_a_lease_lost_while_the_job_was_stopped_ends_it_when_it_goes_on(
-    cluster: Cluster, shell: AtTerminal, stubborn: Stubborn
+    cluster: Cluster, shell: Terminal, stubborn: Stubborn
 ) -> None:
     words = " ".join(f"'{word}'" for word in stubborn.command)
     shell.type(f"lockctl run --ttl 2s stopped-job -- {words}; echo status $?\n")
@@ -707,7 +633,7 @@ def test_a_lease_lost_while_the_job_was_stopped_ends_it_when_it_goes_on(
     stubborn.gone_ns(within_s=1)
 
 
-def test_others_in_a_pipeline_keep_the_terminal(shell: AtTerminal) -> None:
+def test_others_in_a_pipeline_keep_the_terminal(shell: Terminal) -> None:
     """As in `lockctl run … | less`: it is less that reads the keys."""
     pager = "sh -c 'read line; echo $line; read key </dev/tty; echo key $key'"
     shell.type(f"lockctl run paged -- sh -c 'echo re''ady; exec sleep 60' | {pager}\n")
@@ -716,13 +642,13 @@ def test_others_in_a_pipeline_keep_the_terminal(shell: AtTerminal) -> None:
     shell.wait_for("key q")
 
 
-def test_a_command_in_a_pipeline_gets_the_terminal_when_it_reads_it(shell: AtTerminal) -> None:
+def test_a_command_in_a_pipeline_gets_the_terminal_when_it_reads_it(shell: Terminal) -> None:
     shell.type("lockctl run asks -- sh -c 'read word </dev/tty; echo wo''rd $word' | cat\n")
     shell.type("open\n")
     shell.wait_for("word open")
 
 
-def test_the_terminal_is_the_shells_again_afterwards(shell: AtTerminal) -> None:
+def test_the_terminal_is_the_shells_again_afterwards(shell: Terminal) -> None:
     shell.type("sh -c 'lockctl run inner -- true; read line; echo got $line'\n")
     shell.type("it\n")
     shell.wait_for("got it")

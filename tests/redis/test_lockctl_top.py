@@ -11,7 +11,6 @@ import select
 import signal
 import struct
 import subprocess
-import sys
 import termios
 import threading
 from collections.abc import Iterator
@@ -20,9 +19,11 @@ from typing import Any
 
 import pytest
 
-from tests.redis.masters import NOHUP, Cluster, eventually, ignored_signals, running_cluster
+from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.lockctl import LOCKCTL
+from tests.harness.processes import NOHUP, ignored_signals
+from tests.harness.waiting import eventually
 
-LOCKCTL = Path(sys.executable).parent / "lockctl"
 _ESCAPES = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 
 
@@ -40,7 +41,7 @@ class Terminal:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 120, 0, 0))
         self.before = termios.tcgetattr(slave)
         self._slave = slave
-        self._shown = b""
+        self._output = b""
         self._gone = threading.Event()
         environment = {key: value for key, value in os.environ.items() if key not in ("COLUMNS", "LINES")}
         # setsid: it has to be the terminal's own session, so that Ctrl-C and hanging up reach it.
@@ -58,19 +59,19 @@ class Terminal:
         # Never blocked in a read: that would keep the terminal open after it was closed.
         while not self._gone.is_set():
             if select.select([self._master], [], [], 0.05)[0]:
-                self._shown += os.read(self._master, 65_536)
+                self._output += os.read(self._master, 65_536)
 
     @property
     def raw(self) -> bytes:
-        return self._shown
+        return self._output
 
     def text_since(self, mark: int) -> str:
-        return _ESCAPES.sub(b"", self._shown[mark:]).decode(errors="replace")
+        return _ESCAPES.sub(b"", self._output[mark:]).decode(errors="replace")
 
     def wait_for(self, words: str, mark: int = 0) -> int:
         """Return when it has shown these words, after `mark`; gives the mark for what comes later."""
         eventually(lambda: words in self.text_since(mark), 30, f"{words!r} is shown")
-        return len(self._shown)
+        return len(self._output)
 
     def type(self, keys: str) -> None:
         os.write(self._master, keys.encode())
@@ -193,7 +194,7 @@ def test_for_scripts_there_is_json(cluster: Cluster) -> None:
     app = cluster.client()
     app.execute_command("LOCK", "invoice:7", 30_000)
 
-    def shown() -> Any:
+    def report() -> Any:
         done = subprocess.run(
             [LOCKCTL, "--socket", cluster.socket, "top", "--json"], capture_output=True, text=True, check=True
         )
@@ -201,7 +202,9 @@ def test_for_scripts_there_is_json(cluster: Cluster) -> None:
 
     # What is counted by class may be a second old: whoever looked before had it counted.
     document = eventually(
-        lambda: look if (look := shown())["classes"]["invoices"]["leases"] == 1 else None, 10, "it is counted"
+        lambda: look if (look := report())["classes"]["invoices"]["leases"] == 1 else None,
+        10,
+        "it is counted",
     )
     assert document["available"]["level"] == "good"
     assert "invoice:7" in [lease["resource"] for lease in document["leases"]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,22 +14,20 @@ import pytest
 from lockd.clock import boottime_ns
 from lockd.core.fences import CLOCKS_APART_US, SLOTS, slot_of
 from lockd.dev.processes import LOOPBACK, LocalMaster, free_ports
-from tests.redis.masters import Cluster, eventually
-from tests.redis.test_formation import (
-    FENCES,
-    IDENTITY,
+from tests.harness.app import App, look_again
+from tests.harness.cluster import Cluster, MakeCluster
+from tests.harness.on_masters import FENCES, IDENTITY, NS_PER_MS, holding, on
+from tests.harness.waiting import eventually
+from tests.redis.identities import (
     MAX_TTL_MS,
+    SETTLED_MS,
     admit,
     form,
     have_identity,
     identity_of,
-    shown_by,
+    identity_on,
     state_of,
 )
-from tests.redis.test_rules import NS_PER_MS, App, holding, look_again, on
-
-MakeCluster = Callable[..., Cluster]
-SETTLED_MS = 2_010  # max_ttl x 1.01 + 1 s
 
 
 @pytest.fixture
@@ -38,7 +36,7 @@ def formed(make_cluster: MakeCluster) -> Cluster:
 
 
 def members_of(*masters: LocalMaster) -> list[str]:
-    return [str(shown_by(master).members) for master in masters]
+    return [str(identity_on(master).members) for master in masters]
 
 
 def admitted(cluster: Cluster, name: str, status: str = "admitted") -> None:
@@ -280,7 +278,7 @@ def test_a_wiped_majority_starts_anew_with_what_is_left(formed: Cluster) -> None
     app = App(formed)
     held = app.lock("a", MAX_TTL_MS, "DETACHED")
     other_slot = app.lock("b", MAX_TTL_MS, "DETACHED")
-    before = shown_by(formed.masters[3])
+    before = identity_on(formed.masters[3])
     wipe(*formed.masters[:3])
     look_again(formed)
     assert "lockctl cluster recover" in app.refused("ADMIT", "m1")
@@ -292,9 +290,9 @@ def test_a_wiped_majority_starts_anew_with_what_is_left(formed: Cluster) -> None
     eventually(lambda: form(formed, "RECOVER")["status"] == "recovered", 15, "it starts anew")
     assert boottime_ns() >= max(held["deadline_ns"], other_slot["deadline_ns"])
     formed.wait_voting(5)
-    shown = [shown_by(master) for master in formed.masters]
-    assert {str(one.members) for one in shown} == {"m1:1 m2:1 m3:1 m4:1 m5:1"}
-    assert len({one.cluster_id for one in shown} | {before.cluster_id}) == 2
+    identities = [identity_on(master) for master in formed.masters]
+    assert {str(one.members) for one in identities} == {"m1:1 m2:1 m3:1 m4:1 m5:1"}
+    assert len({one.cluster_id for one in identities} | {before.cluster_id}) == 2
     assert app.lock("a", MAX_TTL_MS)["fence"] > held["fence"]
     assert app.lock("b", MAX_TTL_MS)["fence"] > other_slot["fence"]
 
@@ -352,7 +350,7 @@ def test_starting_anew_that_was_interrupted_is_begun_again(formed: Cluster) -> N
     look_again(formed)
     # Those that have their data come first: so far it got.
     for master in formed.masters[3:]:
-        have_identity(master, replace(shown_by(master), cluster_id="5" * 32))
+        have_identity(master, replace(identity_on(master), cluster_id="5" * 32))
     look_again(formed)
     assert [state_of(formed, name) for name in ("m3", "m4", "m5")] == ["blank", "up", "up"]
     eventually(lambda: form(formed, "RECOVER")["status"] == "recovered", 15, "it starts anew")
@@ -362,7 +360,7 @@ def test_starting_anew_that_was_interrupted_is_begun_again(formed: Cluster) -> N
 def test_starting_anew_that_was_interrupted_between_two_with_data_is_begun_again(formed: Cluster) -> None:
     wipe(*formed.masters[:3])
     m5 = formed.masters[4]
-    have_identity(m5, replace(shown_by(m5), cluster_id="5" * 32))
+    have_identity(m5, replace(identity_on(m5), cluster_id="5" * 32))
     look_again(formed)
     assert sorted(state_of(formed, name) for name in ("m4", "m5")) == ["foreign", "up"]
     eventually(lambda: form(formed, "RECOVER")["status"] == "recovered", 15, "it starts anew")
@@ -372,7 +370,7 @@ def test_starting_anew_that_was_interrupted_between_two_with_data_is_begun_again
 def test_what_belongs_to_another_cluster_is_not_started_anew_with(formed: Cluster) -> None:
     wipe(*formed.masters[:3])
     m5 = formed.masters[4]
-    have_identity(m5, replace(shown_by(m5), cluster="other"))
+    have_identity(m5, replace(identity_on(m5), cluster="other"))
     look_again(formed)
     assert "nothing was changed: m5: it belongs to the cluster 'other'" in App(formed).refused(
         "FORM", "RECOVER"
@@ -383,9 +381,9 @@ def test_what_is_left_need_not_vote_together(make_cluster: MakeCluster) -> None:
     """Two agents admitted m1 at once, so m2 knows a later number than m1 has; then m3 was lost."""
     cluster = make_cluster(masters=3, max_ttl_ms=MAX_TTL_MS)
     m1, m2, m3 = cluster.masters
-    shown = shown_by(m1)
-    have_identity(m1, shown.with_members(shown.members.with_number("m1", 2)))
-    have_identity(m2, shown_by(m2).with_members(shown.members.with_number("m1", 3)))
+    identity = identity_on(m1)
+    have_identity(m1, identity.with_members(identity.members.with_number("m1", 2)))
+    have_identity(m2, identity_on(m2).with_members(identity.members.with_number("m1", 3)))
     wipe(m3)
     look_again(cluster)
     assert {state_of(cluster, "m1"), state_of(cluster, "m2")} <= {"up", "outdated", "replaced"}
@@ -416,8 +414,8 @@ def test_identities_of_an_earlier_format_are_told_apart_and_brought_up_to_date(f
     assert form(formed, "UPGRADE")["status"] == "upgraded"
     formed.wait_voting(5)
     assert form(formed, "UPGRADE")["status"] == "already"
-    assert {shown_by(master).cluster for master in formed.masters} == {"test"}
-    assert len({shown_by(master).cluster_id for master in formed.masters}) == 1
+    assert {identity_on(master).cluster for master in formed.masters} == {"test"}
+    assert len({identity_on(master).cluster_id for master in formed.masters}) == 1
     assert [on(master, "HGETALL", FENCES) for master in formed.masters] == counters
     assert App(formed).lock("b", 500)["fence"] > 0
     assert lease["fence"] > 0
@@ -427,13 +425,13 @@ def test_an_upgrade_that_was_interrupted_is_begun_again(formed: Cluster) -> None
     """With another id: one that was upgraded may be another machine than the one in whose place it is."""
     in_old_format(*formed.masters[2:])
     look_again(formed)
-    before = shown_by(formed.masters[0])
+    before = identity_on(formed.masters[0])
     assert form(formed, "UPGRADE")["status"] == "waiting"
     eventually(
         lambda: form(formed, "UPGRADE")["status"] == "upgraded", 15, "those that may have voted are silent"
     )
     formed.wait_voting(5)
-    [cluster_id] = {shown_by(master).cluster_id for master in formed.masters}
+    [cluster_id] = {identity_on(master).cluster_id for master in formed.masters}
     assert cluster_id != before.cluster_id
 
 

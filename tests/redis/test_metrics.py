@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import urllib.request
-from collections.abc import Callable
 
 import pytest
 import redis
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from lockd.config.model import CANARY
-from tests.redis.masters import PATIENT, Cluster, eventually
+from tests.harness.cluster import PATIENT, Cluster, MakeCluster
+from tests.harness.waiting import eventually
 
-MakeCluster = Callable[..., Cluster]
 OFTEN = PATIENT | {"canary_ms": 50}
 
 

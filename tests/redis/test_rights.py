@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import importlib.util
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -21,7 +21,13 @@ from lockd.guard.guard import Guard
 from lockd.guard.host import Host
 from lockd.guard.stop import _rest
 from lockd.masters import scripts
-from tests.redis.masters import Cluster, eventually
+from tests.harness.app import App
+from tests.harness.cluster import Cluster, MakeCluster
+from tests.harness.lockctl import at_terminal
+from tests.harness.on_masters import FENCES, IDENTITY
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
+from tests.redis.identities import state_of
 from tests.redis.role_users import (
     AGENT,
     ANOTHER_AGENT,
@@ -32,12 +38,7 @@ from tests.redis.role_users import (
     users_acl,
     version_of,
 )
-from tests.redis.test_formation import _map
-from tests.redis.test_lockctl import at_terminal
-from tests.redis.test_rules import App
 
-MakeCluster = Callable[..., Cluster]
-IDENTITY, FENCES = scripts.IDENTITY_KEY.decode(), scripts.FENCES_KEY.decode()
 OPERATOR = ("AUTH", "lockd_operator", password_of("lockd_operator"))
 REPOSITORY = Path(__file__).parents[2]
 
@@ -68,10 +69,6 @@ def load_scripts(*masters: LocalMaster) -> None:
                 link.script_load(script.text.decode())
 
 
-def auth(user: str) -> dict[str, str]:
-    return {"username": user, "password": password_of(user)}
-
-
 @pytest.fixture
 def make_guarded(make_cluster: MakeCluster, server_binary: Path, tmp_path: Path) -> MakeCluster:
     """A cluster that is not formed, under the users of the role. Scripts are not loaded."""
@@ -80,7 +77,7 @@ def make_guarded(make_cluster: MakeCluster, server_binary: Path, tmp_path: Path)
         file = tmp_path / "users.acl"
         file.write_text(users_acl(version_of(server or server_binary)))
         settings = {"aclfile": str(file), "unixsocket": "master.sock"}
-        options = {"masters": 3, "form": False, "auth": auth(AGENT), "max_ttl_ms": 1_000} | options
+        options = {"masters": 3, "form": False, "auth": as_user(AGENT), "max_ttl_ms": 1_000} | options
         return make_cluster(server=server, master_settings=settings, **options)
 
     return make
@@ -89,7 +86,7 @@ def make_guarded(make_cluster: MakeCluster, server_binary: Path, tmp_path: Path)
 def formed(cluster: Cluster) -> Cluster:
     load_scripts(*cluster.masters)
     wait_blank(cluster)
-    assert _map(App(cluster).ask("FORM", "UNUSED", *OPERATOR))["status"] == "formed"
+    assert as_map(App(cluster).ask("FORM", "UNUSED", *OPERATOR))["status"] == "formed"
     cluster.wait_voting(len(cluster.masters))
     return cluster
 
@@ -128,7 +125,7 @@ def test_an_agent_may_end_its_old_session_before_it_asks_again(
     sessions = _sessions(master)
     on_as(master, "lockd_admin", "ACL", "LOG", "RESET")
     master.pause()
-    eventually(lambda: _state(cluster, "m1") == "down", what="its link is given up")
+    eventually(lambda: state_of(cluster, "m1") == "down", what="its link is given up")
     master.resume()
     cluster.wait_voting(1)
     eventually(lambda: not set(sessions) & set(_sessions(master)), what="the old session is gone")
@@ -171,7 +168,7 @@ def guarded_master(server_binary: Path, tmp_path_factory: pytest.TempPathFactory
 
 @contextmanager
 def one_master(binary: Path, folder: Path) -> Iterator[LocalMaster]:
-    from tests.redis.masters import running_masters, short_folder
+    from tests.harness.masters import running_masters, short_folder
 
     file = folder / "users.acl"
     file.write_text(users_acl(version_of(binary)))
@@ -273,17 +270,13 @@ def test_a_master_is_admitted_by_operators_alone(make_guarded: MakeCluster) -> N
     lost = cluster.masters[1]
     on_as(lost, "lockd_admin", "FLUSHALL")
     app = App(cluster)
-    assert "blank" in eventually(lambda: _state(cluster, "m2") == "blank" and "blank", 15, "it is blank")
-    waiting = _map(app.ask("ADMIT", "m2", *OPERATOR))
+    assert "blank" in eventually(lambda: state_of(cluster, "m2") == "blank" and "blank", 15, "it is blank")
+    waiting = as_map(app.ask("ADMIT", "m2", *OPERATOR))
     assert waiting["status"] == "waiting"
     refused = eventually(lambda: _refused(app, "ADMIT", "m2"), 15, "the wait is over")
     assert "m2 lets this agent not write identities" in refused
-    assert _map(app.ask("ADMIT", "m2", *OPERATOR))["status"] == "admitted"
+    assert as_map(app.ask("ADMIT", "m2", *OPERATOR))["status"] == "admitted"
     cluster.wait_voting(3)
-
-
-def _state(cluster: Cluster, name: str) -> str:
-    return next(one["state"] for one in cluster.master_states() if one["name"] == name)
 
 
 def _refused(app: App, *words: str) -> str:
@@ -411,7 +404,7 @@ def test_an_agent_that_is_no_user_any_more_has_no_vote_and_the_others_go_on(
     make_guarded: MakeCluster,
 ) -> None:
     cluster = formed(make_guarded())
-    lost = cluster.add_agent(auth=auth(ANOTHER_AGENT))
+    lost = cluster.add_agent(auth=as_user(ANOTHER_AGENT))
     lost.wait_voting(3)
     for master in cluster.masters:
         assert on_as(master, "lockd_admin", "ACL", "DELUSER", ANOTHER_AGENT) == 1

@@ -6,204 +6,49 @@ own hosts.
 
 from __future__ import annotations
 
-import select
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import hiredis
 import pytest
-import redis
 
 from lockd.clock import boottime_ns
 from lockd.core.fences import slot_of
-from lockd.dev.processes import LOOPBACK, Child, LocalMaster, free_ports
+from lockd.dev.processes import LOOPBACK, LocalMaster, free_ports
 from lockd.masters import scripts
-from tests.redis.clock_shim import Clock
-from tests.redis.masters import AgentProcess, Cluster, eventually, running_masters, short_folder
-
-NS_PER_MS = 1_000_000
-NS_PER_S = 1_000 * NS_PER_MS
-ANOTHERS = "f" * 32
-MINUTE_MS = 60_000
-
-
-class App:
-    """One app's connection to an agent: commands, replies and pushes as they come over the socket."""
-
-    def __init__(self, agent: Cluster, protocol: int = 2) -> None:
-        self._link = agent.raw()
-        self._reader = hiredis.Reader()
-        self._pushes: list[list[Any]] = []
-        if protocol == 3:
-            self.ask("HELLO", 3)
-
-    def send(self, *words: str | int) -> None:
-        self._link.sendall(hiredis.pack_command(words))
-
-    def reply(self) -> Any:
-        """The next reply; pushes that come before it are kept for `push`."""
-        while True:
-            message = self._next()
-            if not isinstance(message, hiredis.PushNotification):
-                return message
-            self._pushes.append(_text(message))
-
-    def ask(self, *words: str | int) -> Any:
-        """What is answered, which must be no error."""
-        self.send(*words)
-        reply = self.reply()
-        assert not isinstance(reply, hiredis.ReplyError), reply
-        return _text(reply)
-
-    def refused(self, *words: str | int) -> str:
-        """The error that is answered."""
-        self.send(*words)
-        return self.refusal()
-
-    def refusal(self) -> str:
-        reply = self.reply()
-        assert isinstance(reply, hiredis.ReplyError), reply
-        return str(reply)
-
-    def lock(self, resource: str, ttl_ms: int, *options: str | int) -> dict[str, Any]:
-        return _lease(self.ask("LOCK", resource, ttl_ms, *options))
-
-    def locked(self) -> dict[str, Any]:
-        """The lease that a LOCK sent before is answered with."""
-        reply = self.reply()
-        assert not isinstance(reply, hiredis.ReplyError), reply
-        return _lease(_text(reply))
-
-    def push(self) -> list[Any]:
-        while not self._pushes:
-            message = self._next()
-            assert isinstance(message, hiredis.PushNotification), message
-            self._pushes.append(_text(message))
-        return self._pushes.pop(0)
-
-    @property
-    def answered(self) -> bool:
-        """True when something has come that was not read yet."""
-        return bool(select.select([self._link], [], [], 0)[0])
-
-    def close(self) -> None:
-        self._link.close()
-
-    def _next(self) -> Any:
-        message = self._reader.gets()
-        while message is False:
-            data = self._link.recv(65_536)
-            assert data, "the agent closed the connection"
-            self._reader.feed(data)
-            message = self._reader.gets()
-        return message
-
-
-def _lease(reply: Any) -> dict[str, Any]:
-    return reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
-
-
-def _text(reply: Any) -> Any:
-    """With text where the wire has bytes."""
-    if isinstance(reply, bytes):
-        return reply.decode()
-    if isinstance(reply, dict):
-        return {_text(key): _text(value) for key, value in reply.items()}
-    return [_text(one) for one in reply] if isinstance(reply, list) else reply
-
-
-def look_again(cluster: Cluster) -> None:
-    """Have the agent look at its masters now, as FORM does first of all, and not within five seconds."""
-    app = App(cluster)
-    app.send("FORM")
-    app.reply()
-
+from tests.harness.app import App
+from tests.harness.clock_shim import Clock
+from tests.harness.cluster import Cluster
+from tests.harness.masters import running_masters, short_folder
+from tests.harness.on_masters import (
+    ANOTHERS,
+    MINUTE_MS,
+    NS_PER_MS,
+    NS_PER_S,
+    blocked_on,
+    cut_connections,
+    holding,
+    holding_back_writes,
+    lease_key,
+    lease_on,
+    on,
+    paused,
+    plant,
+    restart_under,
+)
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 
 # What is on the masters, seen past the agent
 
 
-def on(master: LocalMaster, *words: str | int) -> Any:
-    """What a master itself answers."""
-    with redis.Redis(LOOPBACK, master.port, decode_responses=True, retry=None) as link:
-        return link.execute_command(*words)
-
-
-def lease_key(resource: str) -> str:
-    return scripts.LEASE_PREFIX.decode() + resource
-
-
-def lease_on(master: LocalMaster, resource: str) -> str | None:
-    return on(master, "GET", lease_key(resource))
-
-
-def holding(masters: list[LocalMaster], resource: str, token: str = "") -> list[str]:
-    """The names of the masters that show a lease of that resource (with that token)."""
-    leases = {master.name: lease_on(master, resource) for master in masters}
-    return [name for name, lease in leases.items() if lease is not None and lease.startswith(token)]
-
-
-def plant(masters: list[LocalMaster], resource: str, ttl_ms: int = MINUTE_MS) -> None:
-    """Let these masters show a lease of somebody else's."""
-    for master in masters:
-        lease = f"{ANOTHERS} 1790000000000000 3600000 elsewhere 1 0"
-        on(master, "SET", lease_key(resource), lease, "PX", ttl_ms)
-
-
-@contextmanager
-def paused(processes: Sequence[Child]) -> Iterator[None]:
-    """These masters, or agents, don't run: what is sent to them waits, and no answer comes."""
-    for process in processes:
-        process.pause()
-    try:
-        yield
-    finally:
-        for process in processes:
-            process.resume()
-
-
-@contextmanager
-def holding_back_writes(masters: list[LocalMaster]) -> Iterator[None]:
-    """These masters answer questions, and keep commands that may write for later; they forget those of a
-    connection that closes meanwhile."""
-    for master in masters:
-        on(master, "CLIENT", "PAUSE", MINUTE_MS, "WRITE")
-    try:
-        yield
-    finally:
-        for master in masters:
-            on(master, "CLIENT", "UNPAUSE")
-
-
-def cut_connections(masters: list[LocalMaster]) -> int:
-    """Close what the agents have open to these masters; how many connections that were."""
-    closed = 0
-    for master in masters:
-        for client in on(master, "CLIENT", "LIST").splitlines():
-            fields = dict(field.split("=", 1) for field in client.split())
-            if fields["name"] == "lockd":
-                closed += on(master, "CLIENT", "KILL", "ID", fields["id"])
-    return closed
-
-
-def blocked_on(master: LocalMaster) -> int:
-    """How many connections have a command that this master holds back."""
-    return on(master, "INFO", "clients")["blocked_clients"]
-
-
 # A wall clock that can be stepped
-
-
-def restart_under(clock: Clock, processes: Iterable[LocalMaster | AgentProcess]) -> None:
-    """From now on they go by that clock."""
-    for process in processes:
-        process.environment = clock.environment()
-        process.restart()
 
 
 # A network that fails
@@ -353,12 +198,6 @@ def hosts(all_hosts: Hosts) -> Hosts:
     return all_hosts
 
 
-@pytest.fixture
-def resource(request: pytest.FixtureRequest) -> str:
-    """A resource of the test's own."""
-    return request.node.name.removeprefix("test_")
-
-
 # Rule 1
 
 
@@ -442,7 +281,7 @@ def test_rule_2_an_extension_by_the_app_puts_it_back_as_well(hosts: Hosts, resou
     lease = app.lock(resource, 20_000, "DETACHED")
     eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
     on(hosts.masters[0], "DEL", lease_key(resource))
-    longer = _lease(app.ask("EXTEND", resource, lease["token"], 30_000))
+    longer = as_map(app.ask("EXTEND", resource, lease["token"], 30_000))
     assert longer["deadline_ns"] > lease["deadline_ns"]
     assert longer["fence"] == lease["fence"]
     assert len(holding(hosts.masters, resource)) == 4, "it may be on its way out everywhere"
@@ -710,7 +549,7 @@ def test_rule_7_no_extension_reaches_past_max_hold_on_any_host(hosts: Hosts, res
     hold_until_ns = boottime_ns() + 10_000 * NS_PER_MS
     eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
     for app in reversed(apps):
-        extended = _lease(app.ask("EXTEND", resource, lease["token"], 20_000))
+        extended = as_map(app.ask("EXTEND", resource, lease["token"], 20_000))
         assert lease["deadline_ns"] < extended["deadline_ns"] <= hold_until_ns
     hosts.pass_through(hosts.here, resource + "/after")
     # On the masters it lasts by the allowance for drift longer than for its holder.

@@ -1,4 +1,4 @@
-"""The model of the scripts (tests/sim/script_model.py) against the scripts, on each flavour of server.
+"""The model of the scripts (tests/harness/script_model.py) against the scripts, on each flavour of server.
 
 The same random commands go to both, the real ones built as the agent builds them. Each must get the same
 answer, and leave the same stored: every lease with its text and its end, every fence counter, the identity.
@@ -38,7 +38,6 @@ from hypothesis.stateful import (
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
-from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
@@ -46,10 +45,12 @@ from lockd.core.identities import Identity, Members
 from lockd.core.leases import Lease, on_masters
 from lockd.dev.processes import LOOPBACK, LocalMaster, server_version
 from lockd.masters import scripts
-from tests.redis.clock_shim import Clock
-from tests.redis.masters import running_masters, short_folder
-from tests.sim.script_model import Store
-from tests.unit.fleet_model import App, Time
+from tests.harness.ballots import a_fence_round, a_put_back, a_release, an_attempt, an_extension
+from tests.harness.clock_shim import Clock
+from tests.harness.fleet_model import App, Time
+from tests.harness.masters import running_masters, short_folder
+from tests.harness.script_model import Store
+from tests.harness.wire import as_map
 
 EXAMPLES = int(os.environ.get("LOCKD_EXAMPLES", "60"))
 STEPS = 50
@@ -104,38 +105,15 @@ TERMS = [
 
 
 def attempt(resource: bytes, nonce: bytes, terms: Terms, ttl_ms: int = 1_000, hint: int = 1) -> Attempt:
-    return Attempt(
-        terms.app(resource),
-        resource,
-        nonce=nonce,
-        ttl_ms=ttl_ms,
-        hint=hint,
-        quorum=1,
-        t1_ns=0,
-        until_ns=0,
-        settled=lambda *_: None,
-    )
+    return an_attempt(terms.app(resource), resource, nonce=nonce, ttl_ms=ttl_ms, hint=hint)
 
 
 def fence_round(resource: bytes, value: int) -> FenceRound:
-    return FenceRound(
-        attempt(resource, NONCES[0], TERMS[0]), value, quorum=1, t1_ns=0, until_ns=0, settled=lambda *_: None
-    )
+    return a_fence_round(value, attempt(resource, NONCES[0], TERMS[0]))
 
 
 def extension(resource: bytes, word: bytes, ttl_ms: int, mark: bytes = b"") -> Extension:
-    return Extension(
-        resource,
-        word,
-        ttl_ms=ttl_ms,
-        mark=mark,
-        proof=None,
-        gone=Gone(),
-        quorum=1,
-        t1_ns=0,
-        until_ns=0,
-        settled=lambda *_: None,
-    )
+    return an_extension(resource, word, ttl_ms=ttl_ms, mark=mark)
 
 
 def put_back(
@@ -146,21 +124,11 @@ def put_back(
     lease = Lease(asked, asked.terms, fence=1, now_ns=0)
     lease.proofs = proofs
     text = on_masters(asked.terms, lease.mark)
-    return PutBack(
-        resource,
-        nonce,
-        ttl_ms=ttl_ms,
-        text=text,
-        age_ms=age_ms,
-        gone=Gone(),
-        t1_ns=0,
-        until_ns=0,
-        settled=lambda *_: None,
-    )
+    return a_put_back(resource, nonce, ttl_ms=ttl_ms, text=text, age_ms=age_ms)
 
 
 def release(resource: bytes, word: bytes, *, by_app: bool = False) -> Release:
-    return Release(resource, word, quorum=1, t1_ns=0, until_ns=0, settled=lambda *_: None, by_app=by_app)
+    return a_release(resource, word, by_app=by_app)
 
 
 # What is stored
@@ -246,7 +214,7 @@ class Real:
         *found, counters, identity, keys = self.ask(*_ALL_THAT_IS_STORED)
         texts = zip(RESOURCES, found[::2], found[1::2], strict=True)
         leases = {resource: (text, left_ms) for resource, text, left_ms in texts if text is not None}
-        return Stored(leases, _pairs(counters), _pairs(identity), keys)
+        return Stored(leases, as_map(counters), as_map(identity), keys)
 
 
 _SET_MAX_TTL = (Path(scripts.__file__).parent / "scripts/plays/set_max_ttl.lua").read_bytes()
@@ -258,10 +226,6 @@ _ALL_THAT_IS_STORED = [
     scripts.command(b"HGETALL", scripts.IDENTITY_KEY),
     scripts.command(b"DBSIZE"),
 ]
-
-
-def _pairs(flat: list[bytes]) -> dict[bytes, bytes]:
-    return dict(zip(flat[::2], flat[1::2], strict=True))
 
 
 class Both:
@@ -301,18 +265,18 @@ class Both:
             question = scripts.put_back(ballot)
         else:
             question = scripts.extend(ballot)
-        [[status, value, time_us, *shown]] = self.real.ask(question + scripts.bulk(electorate))
+        [[status, value, time_us, *holder_nonce]] = self.real.ask(question + scripts.bulk(electorate))
         assert 0 <= time_us - self.now_us <= self.real.goes_on_us
-        assert self.model.vote(ballot, electorate, time_us) == (status, value, *shown)
+        assert self.model.vote(ballot, electorate, time_us) == (status, value, *holder_nonce)
 
     def release(self, ballot: Release) -> None:
         [deleted] = self.real.ask(scripts.release(ballot))
         by_app = ballot.by_app
         assert self.model.release(ballot.resource, ballot.word, self.now_us, by_app=by_app) == deleted
 
-    def identify(self, shown: str, fields: dict[str, str], counters: dict[int, int]) -> None:
-        [written] = self.real.ask(scripts.command(*scripts.identify(shown, fields, counters)))
-        assert self.model.identify(shown, fields, counters) == written
+    def identify(self, expected: str, fields: dict[str, str], counters: dict[int, int]) -> None:
+        [written] = self.real.ask(scripts.command(*scripts.identify(expected, fields, counters)))
+        assert self.model.identify(expected, fields, counters) == written
 
     def lose_everything(self) -> None:
         self.real.ask(scripts.command(b"FLUSHALL"))
@@ -351,7 +315,7 @@ terms_of_leases = st.sampled_from(TERMS)
 electorates = st.sampled_from(
     [ELECTORATE] * 15 + [LATER.electorate.encode(), ANOTHERS.electorate.encode(), b""]
 )
-shown = st.sampled_from(["", "old", IDENTITY.electorate, LATER.electorate])
+expected = st.sampled_from(["", "old", IDENTITY.electorate, LATER.electorate])
 fields = st.sampled_from(
     [IDENTITY.fields, LATER.fields, LATER.list_fields, replace(IDENTITY, max_ttl_ms=1_000).fields]
 )
@@ -393,11 +357,11 @@ class ModelAgainstScripts(RuleBasedStateMachine):
     def the_master_gets_its_identity(self, counters: dict[int, int]) -> None:
         self.both.identify("", IDENTITY.fields, counters)
 
-    @rule(shown=shown, fields=fields, counters=counters)
-    def identify(self, shown: str, fields: dict[str, str], counters: dict[int, int]) -> None:
+    @rule(expected=expected, fields=fields, counters=counters)
+    def identify(self, expected: str, fields: dict[str, str], counters: dict[int, int]) -> None:
         # A part of an identity is only ever written beside the rest of it.
-        assume(shown or "max_ttl_ms" in fields)
-        self.both.identify(shown, fields, counters)
+        assume(expected or "max_ttl_ms" in fields)
+        self.both.identify(expected, fields, counters)
 
     @rule(max_ttl_ms=st.sampled_from([500, 5_000, CEILING_MS, CEILING_MS + 1]))
     def the_max_ttl_is_changed(self, max_ttl_ms: int) -> None:

@@ -2,128 +2,28 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US
-from lockd.core.identities import Identity, Members
-from lockd.dev.processes import LocalMaster
+from lockd.core.identities import Identity
 from lockd.masters import scripts
-from tests.redis.masters import eventually, running_masters, short_folder
-
-MAX_TTL_MS = 60_000
-IDENTITY = Identity("test", "m1", MAX_TTL_MS, cluster_id="7" * 32, members=Members.first(["m1", "m2", "m3"]))
-LATER = IDENTITY.with_members(IDENTITY.members.with_number("m3", 2))
-ELECTORATE = IDENTITY.electorate
-OWNER = "host-1 4711 1000"
-RESOURCE = "orders/7"
-SLOT = 17
-MINE, ANOTHERS = "1" * 32, "2" * 32
-HINT = int(time.time()) * 1_000_000  # microseconds, as the agents' clocks give them: 51 bits
-
-
-class Scripted:
-    """One master, asked as an agent asks it, with arguments that a test need not repeat."""
-
-    def __init__(self, master: LocalMaster) -> None:
-        self.redis = redis.Redis("127.0.0.1", master.port, decode_responses=True, retry=None)
-        for script in scripts.ALL:
-            self.redis.script_load(script.text.decode())
-
-    def reset(self) -> None:
-        self.redis.flushall()
-        self.redis.config_set("maxmemory", "256mb")
-
-    def run(self, script: scripts.Script, keys: list[Any], *arguments: Any) -> Any:
-        return self.redis.evalsha(script.digest.decode(), len(keys), *keys, *arguments)
-
-    def acquire(
-        self,
-        token: str = MINE,
-        ttl_ms: int = 5_000,
-        hint: int = HINT,
-        slot: int = SLOT,
-        electorate: str = ELECTORATE,
-        resource: str = RESOURCE,
-        max_hold_ms: int = 3_600_000,
-        block: int = BLOCK,
-    ) -> list[int]:
-        keys = [lease_key(resource), scripts.FENCES_KEY]
-        words = (token, f"{max_hold_ms} {OWNER}", ttl_ms, slot, hint, block, electorate)
-        return self.run(scripts.ACQUIRE, keys, *words)
-
-    def extend(
-        self,
-        token: str = MINE,
-        ttl_ms: int = 5_000,
-        electorate: str = ELECTORATE,
-        mark: str = "",
-    ) -> list[int]:
-        return self.run(scripts.EXTEND, [lease_key()], token, ttl_ms, mark, electorate)
-
-    def put_back(
-        self,
-        text: str = f"60000 {OWNER} p1",
-        ttl_ms: int = 5_000,
-        electorate: str = ELECTORATE,
-        age_ms: int = 0,
-        token: str = MINE,
-    ) -> list[int]:
-        return self.run(scripts.PUT_BACK, [lease_key()], token, ttl_ms, text, age_ms, electorate)
-
-    def release(self, token: str = MINE, *by_app: str) -> int:
-        return self.run(scripts.RELEASE, [lease_key()], token, *by_app)
-
-    def propose(self, fence: int, slot: int = SLOT, electorate: str = ELECTORATE) -> list[int]:
-        keys = [scripts.FENCES_KEY]
-        return self.run(scripts.PROPOSE, keys, slot, fence, BLOCK, electorate)
-
-    def identify(
-        self,
-        counters: dict[int, int] | None = None,
-        shown: str = "",
-        fields: dict[str, str] = IDENTITY.fields,
-    ) -> int:
-        return self.redis.execute_command(*scripts.identify(shown, fields, counters or {}))
-
-    def page(self, cursor: str, pattern: str = "*", count: int = 100) -> tuple[str, list[Any]]:
-        next_cursor, flat = self.run(scripts.PAGE, [], cursor, scripts.LEASE_PREFIX.decode() + pattern, count)
-        return next_cursor, flat
-
-    def counter(self, slot: int = SLOT) -> str | None:
-        return self.redis.hget(scripts.FENCES_KEY, slot)
-
-    def lease(self) -> str | None:
-        return self.redis.get(lease_key())
-
-    def remaining_ms(self) -> int:
-        return self.redis.pttl(lease_key())
-
-    def now_us(self) -> int:
-        seconds, micros = self.redis.time()
-        return seconds * 1_000_000 + micros
-
-
-def lease_key(resource: str = RESOURCE) -> str:
-    return scripts.LEASE_PREFIX.decode() + resource
-
-
-@pytest.fixture(scope="module")
-def one_server(any_server: Path) -> Iterator[Scripted]:
-    with short_folder() as folder, running_masters(folder, 1, any_server) as [running]:
-        yield Scripted(running)
-
-
-@pytest.fixture
-def blank(one_server: Scripted) -> Scripted:
-    """A master with an empty data set."""
-    one_server.reset()
-    return one_server
+from tests.harness.waiting import eventually
+from tests.redis.scripted import (
+    ANOTHERS,
+    ELECTORATE,
+    HINT,
+    IDENTITY,
+    LATER,
+    MAX_TTL_MS,
+    MINE,
+    OWNER,
+    SLOT,
+    Scripted,
+    lease_key,
+)
 
 
 @pytest.fixture
@@ -544,16 +444,16 @@ def test_identify_changes_nothing_on_a_server_with_somebodys_data(blank: Scripte
     assert blank.redis.keys("*") == ["shop:cart"]
 
 
-@pytest.mark.parametrize("shown", ["", "old", LATER.electorate])
-def test_identify_changes_nothing_where_it_shows_something_else(master: Scripted, shown: str) -> None:
-    assert master.identify({1: HINT}, shown, LATER.fields) == 0
+@pytest.mark.parametrize("expected", ["", "old", LATER.electorate])
+def test_identify_changes_nothing_where_it_shows_something_else(master: Scripted, expected: str) -> None:
+    assert master.identify({1: HINT}, expected, LATER.fields) == 0
     assert master.redis.hgetall(scripts.IDENTITY_KEY) == IDENTITY.fields
     assert master.counter(1) is None
 
 
 def test_a_list_of_members_is_brought_up_to_date_and_nothing_else(master: Scripted) -> None:
     master.acquire()
-    assert master.identify(shown=ELECTORATE, fields=LATER.list_fields) == 1
+    assert master.identify(expected=ELECTORATE, fields=LATER.list_fields) == 1
     assert master.redis.hgetall(scripts.IDENTITY_KEY) == LATER.fields
     assert master.lease().startswith(MINE)
     assert master.acquire()[:2] == [-1, 0]
@@ -563,7 +463,7 @@ def test_a_list_of_members_is_brought_up_to_date_and_nothing_else(master: Script
 def test_an_identity_of_an_earlier_format_is_brought_up_to_date(blank: Scripted) -> None:
     blank.redis.hset(scripts.IDENTITY_KEY, mapping={"cluster": "test", "name": "m1", "max_ttl_ms": 9})
     assert blank.acquire()[0] == -1
-    assert blank.identify(shown="old") == 1
+    assert blank.identify(expected="old") == 1
     assert blank.redis.hgetall(scripts.IDENTITY_KEY) == IDENTITY.fields
 
 
@@ -645,14 +545,14 @@ def test_pages_show_every_lease_with_what_is_left_of_it(master: Scripted) -> Non
     for resource in wanted:
         master.acquire(resource=resource, ttl_ms=50_000)
     master.acquire(resource="other")
-    cursor, shown, pages = "0", {}, 0
+    cursor, found, pages = "0", {}, 0
     while pages == 0 or cursor != "0":
         cursor, flat = master.page(cursor, "job-*", count=50)
         for key, lease, ttl_ms in zip(flat[::3], flat[1::3], flat[2::3], strict=True):
-            shown[key] = (lease, ttl_ms)
+            found[key] = (lease, ttl_ms)
         pages += 1
-    assert set(shown) == {lease_key(resource) for resource in wanted}
-    assert all(lease.startswith(MINE) and 40_000 < ttl <= 50_000 for lease, ttl in shown.values())
+    assert set(found) == {lease_key(resource) for resource in wanted}
+    assert all(lease.startswith(MINE) and 40_000 < ttl <= 50_000 for lease, ttl in found.values())
     assert pages > 1
 
 

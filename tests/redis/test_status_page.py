@@ -19,8 +19,10 @@ from lockd.config.model import Config
 from lockd.http import server as http_server
 from lockd.http.pages import SAFETY
 from lockd.metrics.collector import Metrics
+from tests.harness.cluster import PATIENT, Cluster
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 from tests.redis.browser import find_chromium, staying, visit
-from tests.redis.masters import PATIENT, Cluster, as_map, eventually
 
 HOSTILE = b"<script>document.title='taken over'</script>"
 
@@ -33,13 +35,13 @@ def page_of(cluster: Cluster) -> tuple[Message, str]:
 def seen(cluster: Cluster, *words: str) -> str:
     """The page once it has all these words; it is made anew once a second."""
 
-    def shown() -> str:
+    def page_with() -> str:
         page = page_of(cluster)[1]
         missing = [word for word in words if word not in page]
         assert missing == []
         return page
 
-    return eventually(shown, 20, f"the page shows {words}")
+    return eventually(page_with, 20, f"the page shows {words}")
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.redis.masters import Cluster, running_cluster
+from tests.harness.cluster import Cluster, running_cluster
 
 TTL_S = 4.0
 BEHIND, AHEAD = -600, 600

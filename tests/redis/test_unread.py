@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.unread import attacker
-from tests.redis.masters import Cluster, as_map, eventually, memory_kib
-from tests.redis.users import DAEMON, NOBODY, Connect, cluster_for_all_users, refusals
-from tests.redis.wire import Bystander, Wire, kind, request, token_of
+from tests.harness.attackers import attacker
+from tests.harness.cluster import Cluster
+from tests.harness.processes import memory_kib
+from tests.harness.users import DAEMON, NOBODY, Connect, cluster_for_all_users, refusals
+from tests.harness.waiting import eventually
+from tests.harness.wire import Bystander, Wire, as_map, kind, request, token_of
 
 MIB = 1 << 20
 PER_USER, IN_ALL = MIB, 5 * MIB

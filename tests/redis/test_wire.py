@@ -12,8 +12,9 @@ import pytest
 
 from lockd import __version__
 from lockd.clock import boottime_ns
-from tests.redis.masters import Cluster, as_map, eventually, running_cluster
-from tests.redis.wire import Wire, kind, request
+from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.waiting import eventually
+from tests.harness.wire import Wire, as_map, kind, request
 
 MASTERS = 5
 TTL_MS = 5_000
@@ -520,19 +521,19 @@ def test_holder_says_who_and_on_how_many_masters(wire: Wire) -> None:
     lease = lock(wire, "wire:holder")
 
     def on_all() -> dict[bytes, Any]:
-        shown = as_map(wire.ask("HOLDER", "wire:holder"))
-        assert shown[b"masters"] == MASTERS
-        return shown
+        row = as_map(wire.ask("HOLDER", "wire:holder"))
+        assert row[b"masters"] == MASTERS
+        return row
 
-    shown = eventually(on_all, 5, "it is on all masters")
-    assert list(shown) == HOLDER
-    assert shown[b"resource"] == b"wire:holder"
-    assert shown[b"holder"] == lease[b"token"][:8]
-    assert shown[b"pid"] > 0
-    assert shown[b"uid"] >= 0
-    assert 0 < shown[b"ttl_ms"] <= TTL_MS
-    assert 0 <= shown[b"held_ms"] < 60_000
-    assert (shown[b"of"], shown[b"quorum"]) == (MASTERS, 1)
+    row = eventually(on_all, 5, "it is on all masters")
+    assert list(row) == HOLDER
+    assert row[b"resource"] == b"wire:holder"
+    assert row[b"holder"] == lease[b"token"][:8]
+    assert row[b"pid"] > 0
+    assert row[b"uid"] >= 0
+    assert 0 < row[b"ttl_ms"] <= TTL_MS
+    assert 0 <= row[b"held_ms"] < 60_000
+    assert (row[b"of"], row[b"quorum"]) == (MASTERS, 1)
 
 
 def test_locks_lists_what_matches(wire: Wire) -> None:
@@ -551,9 +552,9 @@ def test_locks_local_lists_the_leases_of_this_agent(wire: Wire, other: Wire) -> 
     other.send("LOCK", "wire:local", TTL_MS, "WAIT", 5_000)
     eventually(lambda: wire.info()["waiters"] == "1", 5, "another waits")
     [entry] = wire.ask("LOCKS", "wire:*", "LOCAL")
-    shown = as_map(entry)
-    assert set(shown) >= LOCAL
-    assert (shown[b"class"], shown[b"fence"], shown[b"detached"], shown[b"waiters"]) == (
+    row = as_map(entry)
+    assert set(row) >= LOCAL
+    assert (row[b"class"], row[b"fence"], row[b"detached"], row[b"waiters"]) == (
         b"other",
         fence,
         1,
@@ -564,9 +565,9 @@ def test_locks_local_lists_the_leases_of_this_agent(wire: Wire, other: Wire) -> 
 
 
 def test_masters_says_how_each_is(wire: Wire) -> None:
-    shown = [as_map(entry) for entry in wire.ask("MASTERS")]
-    assert [entry[b"name"] for entry in shown] == [b"m%d" % number for number in range(1, MASTERS + 1)]
-    for entry in shown:
+    rows = [as_map(entry) for entry in wire.ask("MASTERS")]
+    assert [entry[b"name"] for entry in rows] == [b"m%d" % number for number in range(1, MASTERS + 1)]
+    for entry in rows:
         assert list(entry) == MASTER
         assert (entry[b"state"], entry[b"vote"], entry[b"reason"]) == (b"up", 1, b"")
         assert re.search(rb"\d+\.\d+\.\d+$", entry[b"version"])

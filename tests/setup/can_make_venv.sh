@@ -20,5 +20,7 @@ if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
     exit 1
 fi
 echo "$python has no venv: installing $package"
+exec 9</var/lib/dpkg
+flock 9 # as install.sh does, which may run beside this
 apt-get update -qq
 DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "$package"

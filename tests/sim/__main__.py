@@ -21,13 +21,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
-from math import inf, isfinite
+from math import inf
 from multiprocessing import Pool
 from types import FrameType
 from typing import NoReturn
 
+from tests.harness.history import Fault, Granted
+from tests.harness.options import above_zero, some
 from tests.sim.cluster import run
-from tests.sim.history import Fault, Granted
 from tests.sim.plan import draw
 from tests.sim.shrink import shrink, story
 
@@ -122,12 +123,14 @@ def results(first: int, jobs: int) -> Iterator[Result]:
     if jobs == 1:
         yield from map(try_seed, count(first))
         return
-    with Pool(jobs, initializer=_leave_stopping_to_the_parent) as pool:
+    with Pool(jobs, initializer=_be_a_good_child) as pool:
         for start in count(first, _AHEAD):  # imap draws all that it is given, ahead
             yield from pool.imap(try_seed, range(start, start + _AHEAD))
 
 
-def _leave_stopping_to_the_parent() -> None:
+def _be_a_good_child() -> None:
+    """Stopping is left to the parent, and the processor to whoever looks at a clock: tests beside it do."""
+    os.nice(19)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -214,20 +217,6 @@ def main() -> int:
     if tally.interrupted:
         return 130
     return 1 if tally.broken else 0
-
-
-def above_zero(text: str) -> float:
-    number = float(text)
-    if not (isfinite(number) and number > 0):
-        raise argparse.ArgumentTypeError(f"{text}: it must be more than 0")
-    return number
-
-
-def some(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError(f"{text}: it must be at least 1")
-    return number
 
 
 def _seconds(options: argparse.Namespace) -> float:

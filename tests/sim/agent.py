@@ -8,9 +8,9 @@ from lockd.core.ballots.release import Release
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.slewing import Reading
-from lockd.core.values import Chance, Limits, Refusal
+from lockd.core.values import Chance, RedlockParameters, Refusal
+from tests.harness.history import Died, InStep, Knows, Slewed
 from tests.sim.fleet import Fleet
-from tests.sim.history import Died, InStep, Knows, Slewed
 from tests.sim.link import Link
 from tests.sim.master import HANG_UP, Master
 from tests.sim.network import Connection, Path
@@ -68,7 +68,7 @@ class Agent(Process):
         listed = [self.machines[i] for i in self.listed]
         self.fleet = Fleet(self, listed, [self.paths[i] for i in self.listed], self.max_ttl_ms)
         chance = Chance(self._token, self.dice.random)
-        self.locks = Locks(Limits(len(listed)), self.fleet, _Unwatched(), chance)
+        self.locks = Locks(RedlockParameters(len(listed)), self.fleet, _Unwatched(), chance)
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
         self.locks.timers.sooner = self._set_alarm
         self._alarm_ns: int | None = None

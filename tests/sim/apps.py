@@ -9,7 +9,7 @@ from typing import Any
 from lockd.core.leases import Lease
 from lockd.core.values import Extended as Renewal
 from lockd.core.values import Refusal
-from tests.sim import history as h
+from tests.harness import history as h
 from tests.sim.agent import Agent
 from tests.sim.world import MS, Process, World
 

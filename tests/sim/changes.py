@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import (
-    Look,
+    LookAgain,
     NotPossible,
     OwnClockIsWrong,
+    Pause,
     Progress,
     ReadCounters,
     ReadField,
-    Rest,
     Step,
     Steps,
     Unread,
@@ -72,7 +72,7 @@ class Carrier:
 
     def _do(self, step: Step) -> None:
         match step:
-            case Look():
+            case LookAgain():
                 self._look(self._agent.boot_ns() + CONNECT_NS)
             case Write(master):
                 self._write(self._links[master], step)
@@ -81,7 +81,7 @@ class Carrier:
             case ReadField(master, name):
                 unread = lambda why: self._go_on(Unread(why))  # noqa: E731
                 self._links[master].call("field", self._go_on, name, failed=unread)
-            case Rest(for_ns):
+            case Pause(for_ns):
                 self._agent.wake_after(for_ns, self._go_on, None)
 
     def _look(self, until_ns: int) -> None:
@@ -105,7 +105,7 @@ class Carrier:
             self._links[master].call("counters", partial(readings.came, master), failed=failed)
 
     def _write(self, link: Link, step: Write) -> None:
-        words = (step.shown, step.fields, step.counters)
+        words = (step.expected, step.fields, step.counters)
         if self._by_user:
             aside = _Aside(self._agent, link, self._go_on, self._fail)
             aside.ask("identify", None, *words)

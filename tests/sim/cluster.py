@@ -10,18 +10,18 @@ from itertools import count
 
 from lockd.core.fences import SANE_MOST, slot_of
 from lockd.core.validity import settle_ns
+from tests.harness.checker import Bounds, Violation, check
+from tests.harness.history import Calm, Ended, Event, Found
+from tests.harness.history import Fault as Noted
+from tests.harness.script_model import Store
 from tests.sim.agent import Agent
 from tests.sim.apps import App, FenceStore, Habits, Request
-from tests.sim.checker import Bounds, Violation, check
 from tests.sim.fleet import first_identity
-from tests.sim.history import Calm, Ended, Event, Shown
-from tests.sim.history import Fault as Noted
 from tests.sim.master import Master
 from tests.sim.max_ttl import ChangeMaxTtl
 from tests.sim.network import Path
 from tests.sim.operator import Operator
 from tests.sim.plan import GRAVE, QUIET_FROM_MS, ROUND_MS, Fault, Kind, Plan
-from tests.sim.script_model import Store
 from tests.sim.world import MS, SECOND, Clock, World
 
 LOOK_NS = 1_000 * MS
@@ -138,7 +138,7 @@ class Cluster:
                 for resource in list(master.store.leases):
                     key = master.store.lease(resource, master.now_us())
                     if key is not None:
-                        self.world.note(Shown(self.world.now_ns, master.name, resource, key.nonce))
+                        self.world.note(Found(self.world.now_ns, master.name, resource, key.nonce))
         self.world.after(LOOK_NS, self._look)
 
     # Faults

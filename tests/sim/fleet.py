@@ -14,7 +14,7 @@ from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import Configured
-from tests.sim.history import Failed, Tried
+from tests.harness.history import Failed, Tried
 from tests.sim.link import Link
 from tests.sim.master import Master
 from tests.sim.network import Path

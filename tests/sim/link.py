@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockd.core import link
 from lockd.core.answers import Nonsense
-from lockd.core.membership import Facts
+from lockd.core.membership import MasterFacts
 from tests.sim.master import ERROR, HANG_UP, LOST
 from tests.sim.network import Connection, Path
 from tests.sim.world import MS
@@ -155,7 +155,7 @@ class Link(link.Link):
     def _connected(self, session: int) -> None:
         self._number = session
 
-    def _facts_came(self, facts: Facts) -> None:
+    def _facts_came(self, facts: MasterFacts) -> None:
         now_ns = self._agent.boot_ns()
         self.inspected(facts, now_ns)
         if self.copy_to_write_down:
@@ -222,7 +222,7 @@ class Link(link.Link):
     def inspect(self, looked: Callable[[bool], None]) -> None:
         """The same for somebody who waits for it, and is told whether it worked."""
 
-        def facts_came(facts: Facts) -> None:
+        def facts_came(facts: MasterFacts) -> None:
             self._facts_came(facts)
             looked(True)
 

@@ -13,11 +13,11 @@ from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
 from lockd.core.identities import Identity
-from lockd.core.membership import REQUIRED_SETTINGS, Copying, Facts
+from lockd.core.membership import REQUIRED_SETTINGS, Copying, MasterFacts
 from lockd.core.validity import settle_ns
-from tests.sim.history import GivenBack, Landed, Removed
+from tests.harness.history import GivenBack, Landed, Removed
+from tests.harness.script_model import Store
 from tests.sim.network import Connection
-from tests.sim.script_model import Store
 from tests.sim.world import MS, Clock, Process, World
 
 HANG_UP = "hang up"
@@ -157,12 +157,12 @@ class Master(Process):
         now_us = self.now_us()
         if isinstance(ballot, Release):
             return self._release(ballot, host, now_us)
-        status, value, *shown = self.store.vote(ballot, electorate, now_us)
+        status, value, *holder_nonce = self.store.vote(ballot, electorate, now_us)
         if isinstance(ballot, Attempt) and status == YES:
             self.world.note(Landed(self.world.now_ns, self.name, ballot.nonce, host))
         elif isinstance(ballot, PutBack) and status == PUT_BACK:
             self.world.note(Landed(self.world.now_ns, self.name, ballot.nonce, host, put_back=True))
-        return [status, value, now_us, *shown]
+        return [status, value, now_us, *holder_nonce]
 
     def _release(self, release: Release, host: str, now_us: int) -> int:
         key = self.store.lease(release.resource, now_us)
@@ -172,12 +172,12 @@ class Master(Process):
             self.world.note(Removed(self.world.now_ns, self.name, key.nonce))
         return gone
 
-    def _facts(self) -> Facts:
+    def _facts(self) -> MasterFacts:
         store = self.store
         identity = Identity.parse(store.identity)
         copying = Copying(was_replica=self.promoted, known=store.copied)
         keys = len(store.leases) + bool(store.counters) + bool(store.identity)
-        return Facts(self.run_id, "sim", "master", keys, identity, REQUIRED_SETTINGS, copying=copying)
+        return MasterFacts(self.run_id, "sim", "master", keys, identity, REQUIRED_SETTINGS, copying=copying)
 
     # Life and death
 

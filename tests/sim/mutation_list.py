@@ -47,7 +47,7 @@ ADMISSION = "lockd/core/admission.py"
 ADMITTING = "lockd/core/changes/admitting.py"
 FORMING = "lockd/core/changes/forming.py"
 CLOCKS = "lockd/core/clocks.py"
-ELECTORATE = "lockd/core/electorate.py"
+VOTERS = "lockd/core/voters.py"
 IDENTITIES = "lockd/core/identities.py"
 DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
@@ -63,7 +63,7 @@ MASTER = "tests/sim/master.py"
 NETWORK = "tests/sim/network.py"
 STANDSTILL = "lockd/core/standstill.py"
 SLEWING = "lockd/core/slewing.py"
-SCRIPTS = "tests/sim/script_model.py"
+SCRIPTS = "tests/harness/script_model.py"
 WORLD = "tests/sim/world.py"
 ENTER = "lockd/guard/enter.py"
 LOSSES = "lockd/server/losses.py"
@@ -78,7 +78,7 @@ ANY_AGREE = Edit(LOCKS, "return (voters & self._masters.agreeing).bit_count() >=
 """When votes are counted, it is looked at once more who has a vote: both have to go."""
 
 MUTATIONS = (
-    one("quorum off by one", 1, VALUES, "self.masters // 2 + 1", "self.masters // 2"),
+    one("quorum off by one", 1, VALUES, "masters // 2 + 1", "masters // 2"),
     one(
         "one host never connects again",
         5,
@@ -333,7 +333,7 @@ MUTATIONS = (
             ),
             # Nor has it a ceiling.
             Edit(MEMBERSHIP, "sorted(ceilings_ms, reverse=True)", "sorted(ceilings_ms or [1], reverse=True)"),
-            Edit(ELECTORATE, "if state in (State.UP, State.STALLED) and not together & bit:", "if False:"),
+            Edit(VOTERS, "if state in (State.UP, State.STALLED) and not together & bit:", "if False:"),
             Edit(
                 SCRIPTS,
                 "        if self.electorate != electorate:\n            return -1, 0\n        if ttl_ms > self.max_ttl_ms:\n            return -2, self.max_ttl_ms\n        fence",
@@ -591,7 +591,7 @@ MUTATIONS = (
     one(
         "a master that is stalled is asked",
         5,
-        ELECTORATE,
+        VOTERS,
         "            if state is State.UP:\n",
         "            if state in (State.UP, State.STALLED):\n",
         simulated=False,

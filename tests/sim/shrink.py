@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from tests.harness.history import Calm, Event, Fault, Found, Removed
 from tests.sim.cluster import Outcome, run
-from tests.sim.history import Calm, Event, Fault, Removed, Shown
 
 _BEFORE_NS = 15_000_000_000
 _MOST_LINES = 80
@@ -47,7 +47,7 @@ def story(outcome: Outcome) -> str:
             return True
         if not violation.at_ns - _BEFORE_NS <= event.at_ns <= violation.at_ns + 1:
             return False
-        if isinstance(event, Shown | Removed):
+        if isinstance(event, Found | Removed):
             return event.token[:8].decode() in named
         return not resources or getattr(event, "resource", None) in resources or _token(event) in named
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sim.checker import Bounds, check
-from tests.sim.history import (
+from tests.harness.checker import Bounds, check
+from tests.harness.history import (
     Asked,
     Calm,
     Died,
@@ -13,6 +13,7 @@ from tests.sim.history import (
     Event,
     Extended,
     Failed,
+    Found,
     GivenBack,
     Granted,
     Landed,
@@ -21,7 +22,6 @@ from tests.sim.history import (
     Moved,
     Refused,
     Removed,
-    Shown,
     Tried,
     Withdrawn,
     Wrote,
@@ -215,16 +215,16 @@ class TestLeftovers:
     TRY = (Tried(0, R, A, 1_000, "h1"), Failed(10 * MS, A))
 
     def test_what_is_seen_after_its_ttl(self):
-        assert broken(*self.TRY, Shown(1_060 * MS, "m1", R, A)) == ["leftovers"]
+        assert broken(*self.TRY, Found(1_060 * MS, "m1", R, A)) == ["leftovers"]
 
     def test_the_ttl_begins_where_it_landed(self):
-        assert not broken(*self.TRY, Landed(500 * MS, "m1", A), Shown(1_400 * MS, "m1", R, A))
+        assert not broken(*self.TRY, Landed(500 * MS, "m1", A), Found(1_400 * MS, "m1", R, A))
 
     def test_what_is_not_given_back_when_all_is_mended(self):
-        assert broken(*self.TRY, Calm(20 * MS), Shown(400 * MS, "m1", R, A)) == ["leftovers"]
+        assert broken(*self.TRY, Calm(20 * MS), Found(400 * MS, "m1", R, A)) == ["leftovers"]
 
     def test_an_agent_that_died_has_forgotten_what_it_owes(self):
-        assert not broken(*self.TRY, Died(15 * MS, "h1"), Calm(20 * MS), Shown(400 * MS, "m1", R, A))
+        assert not broken(*self.TRY, Died(15 * MS, "h1"), Calm(20 * MS), Found(400 * MS, "m1", R, A))
 
 
 @pytest.mark.parametrize(("host", "promises"), [("h1", ["overtaking"]), ("h2", [])])

@@ -1,6 +1,7 @@
 """The simulator: it is deterministic, it finds what is broken on purpose, and it finds nothing else.
 
-LOCKD_SIM_SECONDS says how long the search takes (120 by default): `make sim HOURS=8` searches for longer.
+LOCKD_SIM_SECONDS says how long the search takes, LOCKD_SIM_MINUTES how many cluster-minutes are simulated for
+each rule that is taken out: `make test` has less of both. `make sim HOURS=8` goes on longer.
 """
 
 from __future__ import annotations
@@ -9,22 +10,23 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 
+from tests.harness.history import Asked, Granted, Lost
+from tests.harness.history import Fault as Noted
 from tests.sim import __main__ as sim
 from tests.sim.__main__ import search
 from tests.sim.cluster import Cluster, Outcome, run
-from tests.sim.history import Asked, Granted, Lost
-from tests.sim.history import Fault as Noted
-from tests.sim.mutation_list import MUTATIONS
+from tests.sim.mutation_list import MUTATIONS, Mutation
 from tests.sim.mutations import copy_to, hunt
 from tests.sim.plan import Fault, Kind, Plan, draw
 from tests.sim.shrink import shrink, story
 
 SECONDS = float(os.environ.get("LOCKD_SIM_SECONDS", "120"))
+ALL_MINUTES = 2_000
+MINUTES = float(os.environ.get("LOCKD_SIM_MINUTES", ALL_MINUTES))
 A_FEW = range(140)
 
 
@@ -175,9 +177,10 @@ def test_every_mutation_is_one_of_the_product_or_of_the_world():
 
 
 @pytest.mark.timeout(3_600)
-def test_every_rule_that_is_taken_out_is_missed():
+@pytest.mark.parametrize("mutation", [one for one in MUTATIONS if one.simulated], ids=lambda one: one.name)
+def test_a_rule_that_is_taken_out_is_missed(mutation: Mutation):
     """Seeds and budgets are fixed, so what is found once is found again, however slow the machine."""
-    with ThreadPoolExecutor(os.cpu_count()) as workers:
-        simulated = [mutation for mutation in MUTATIONS if mutation.simulated]
-        found = list(workers.map(lambda mutation: hunt(mutation, minutes=2_000), simulated))
-    assert [one.name for one in found if one.promise is None] == []
+    found = hunt(mutation, MINUTES)
+    if found.promise is None and MINUTES < ALL_MINUTES:
+        pytest.skip("none of the first seeds finds it: `make test-all` tries more")
+    assert found.promise is not None

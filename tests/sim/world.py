@@ -11,7 +11,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
-from tests.sim.history import Event, Stopped, WentOn
+from tests.harness.history import Event, Stopped, WentOn
 
 MS = 1_000_000
 SECOND = 1_000 * MS

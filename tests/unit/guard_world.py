@@ -22,6 +22,7 @@ from lockd.guard.records import encoded
 from lockd.guard.redis_link import Ask
 from lockd.guard.state_folder import MARK
 from lockd.guard.stop import stop
+from lockd.guard.watch import ClockWatch
 
 CLEAN = {"SERVICE_RESULT": "success", "EXIT_CODE": "exited", "EXIT_STATUS": "0"}
 KILLED = {"SERVICE_RESULT": "signal", "EXIT_CODE": "killed", "EXIT_STATUS": "KILL"}
@@ -221,6 +222,19 @@ class World:
         self.enter()
         self.leave(CLEAN)
 
+    def interrupted_after(self, seconds: int) -> None:
+        """A start whose guard dies in its quarantine."""
+        end_ns = self.host.now_ns + seconds * NS_PER_S
+
+        def die() -> None:
+            if self.host.now_ns >= end_ns:
+                raise Dead
+
+        self.host.while_waiting = die
+        with suppress(Dead):
+            self.enter()
+        self.host.while_waiting = lambda: None
+
     def counts(self) -> dict[str, int]:
         """Quarantines by reason, without those that never were."""
         state = self.guard().folder.state()
@@ -239,9 +253,31 @@ class World:
         path = self.state / name
         path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
+    def spoil(self, name: str, damage: bytes | dict[str, object]) -> None:
+        """Put that into one of the guard's files: in place of all of it, or of some fields."""
+        if isinstance(damage, bytes):
+            (self.state / name).write_bytes(damage)
+        else:
+            self.edit(name, **damage)
+
     def metrics(self) -> dict[str, float]:
         lines = [line for line in self.textfile.read_text().splitlines() if not line.startswith("#")]
         return {name: float(value) for name, _, value in (line.rpartition(" ") for line in lines)}
+
+
+class Watched:
+    """A watch over a host, looking when the test says so."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.watch = ClockWatch(world.guard())
+        self.watch.begin()
+        self.watch.look()
+
+    def after(self, seconds: float, stepped_ns: int = 0) -> None:
+        self.world.host.now_ns += int(seconds * NS_PER_S)
+        self.world.host.ahead_ns += stepped_ns
+        self.watch.look()
 
 
 class Dead(BaseException):

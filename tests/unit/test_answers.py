@@ -14,64 +14,24 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
-from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, SANE_MOST, largest_sane
-from tests.unit.fleet_model import App, Time
+from tests.harness.ballots import a_fence_round, a_put_back, an_attempt, an_extension
 
 NOW_US = 1_700_000_000_000_000
 MOST = largest_sane(NOW_US)
 
 
 def attempt() -> Attempt:
-    return Attempt(
-        App(Time()),
-        b"r",
-        nonce=b"0" * 32,
-        ttl_ms=1_000,
-        hint=NOW_US,
-        quorum=3,
-        t1_ns=0,
-        until_ns=0,
-        settled=lambda *_: None,
-    )
+    return an_attempt(hint=NOW_US)
 
 
 def fence_round() -> FenceRound:
-    return FenceRound(attempt(), NOW_US, quorum=3, t1_ns=0, until_ns=0, settled=lambda *_: None)
-
-
-def extension() -> Extension:
-    return Extension(
-        b"r",
-        b"0" * 32,
-        ttl_ms=1_000,
-        mark=b"p0",
-        proof=None,
-        gone=Gone(),
-        quorum=3,
-        t1_ns=0,
-        until_ns=0,
-        settled=lambda *_: None,
-    )
-
-
-def put_back() -> PutBack:
-    return PutBack(
-        b"r",
-        b"0" * 32,
-        ttl_ms=1_000,
-        text=b"0 host 1 0 p1",
-        age_ms=0,
-        gone=Gone(),
-        t1_ns=0,
-        until_ns=0,
-        settled=lambda *_: None,
-    )
+    return a_fence_round(NOW_US)
 
 
 ANOTHERS = b"1" * 32
-BALLOTS = [attempt(), fence_round(), extension(), put_back()]
+BALLOTS = [attempt(), fence_round(), an_extension(), a_put_back()]
 SANE = [
     (attempt(), [1, NOW_US, NOW_US]),
     (attempt(), [1, 1, NOW_US]),
@@ -82,14 +42,14 @@ SANE = [
     (fence_round(), [1, NOW_US, NOW_US]),
     (fence_round(), [0, NOW_US + BLOCK, NOW_US]),
     (fence_round(), [-4, 0, NOW_US]),
-    (extension(), [1, 1_000, NOW_US]),
-    (extension(), [2, 1_000, NOW_US]),
-    (extension(), [3, 0, NOW_US]),
-    (extension(), [4, 0, NOW_US]),
-    (extension(), [0, 10**12, NOW_US]),
-    (put_back(), [2, 1_000, NOW_US]),
-    (put_back(), [1, 1_000, NOW_US]),
-    (put_back(), [0, 10**12, NOW_US]),
+    (an_extension(), [1, 1_000, NOW_US]),
+    (an_extension(), [2, 1_000, NOW_US]),
+    (an_extension(), [3, 0, NOW_US]),
+    (an_extension(), [4, 0, NOW_US]),
+    (an_extension(), [0, 10**12, NOW_US]),
+    (a_put_back(), [2, 1_000, NOW_US]),
+    (a_put_back(), [1, 1_000, NOW_US]),
+    (a_put_back(), [0, 10**12, NOW_US]),
 ]
 
 
@@ -114,17 +74,17 @@ def test_what_no_script_answers_is_nonsense(ballot: Ballot, reply: object) -> No
     assert flaw_of(ballot, reply, MOST) is Flaw.NONSENSE
 
 
-@pytest.mark.parametrize("shown", [[], [ANOTHERS, ANOTHERS], [b"1" * 31], [None], [1], ["1" * 32]])
-def test_a_try_is_refused_with_the_nonce_of_who_has_it(shown: list[object]) -> None:
+@pytest.mark.parametrize("named", [[], [ANOTHERS, ANOTHERS], [b"1" * 31], [None], [1], ["1" * 32]])
+def test_a_try_is_refused_with_the_nonce_of_who_has_it(named: list[object]) -> None:
     assert flaw_of(attempt(), [0, 700, NOW_US, ANOTHERS], MOST) is None
-    assert flaw_of(attempt(), [0, 700, NOW_US, *shown], MOST) is Flaw.NONSENSE
+    assert flaw_of(attempt(), [0, 700, NOW_US, *named], MOST) is Flaw.NONSENSE
 
 
 @pytest.mark.parametrize("value", [-1, -2, 86_400_001, 1 << 62, -(1 << 62)])
 def test_a_ttl_that_no_lease_can_have_is_nonsense(value: int) -> None:
     assert flaw_of(attempt(), [0, value, NOW_US, ANOTHERS], MOST) is Flaw.NONSENSE
-    assert flaw_of(extension(), [1, value, NOW_US], MOST) is Flaw.NONSENSE
-    assert flaw_of(extension(), [2, value, NOW_US], MOST) is Flaw.NONSENSE
+    assert flaw_of(an_extension(), [1, value, NOW_US], MOST) is Flaw.NONSENSE
+    assert flaw_of(an_extension(), [2, value, NOW_US], MOST) is Flaw.NONSENSE
 
 
 @pytest.mark.parametrize("status", [0, 1])
@@ -148,12 +108,12 @@ def test_a_fence_is_measured_by_the_masters_own_clock_and_by_the_median() -> Non
 def test_a_master_that_says_that_its_counter_is_wrong_miscounts() -> None:
     assert flaw_of(attempt(), [-3, 0, NOW_US], MOST) is Flaw.MISCOUNTS
     assert flaw_of(fence_round(), [-3, 0, NOW_US], MOST) is Flaw.MISCOUNTS
-    assert flaw_of(extension(), [-3, 0, NOW_US], MOST) is Flaw.NONSENSE
+    assert flaw_of(an_extension(), [-3, 0, NOW_US], MOST) is Flaw.NONSENSE
 
 
 def test_an_answer_never_makes_a_lease_longer_than_was_asked_for() -> None:
     """Rule 1."""
-    asked = extension()
+    asked = an_extension()
     asked.put_to(0b111)
     for master in range(3):
         assert flaw_of(asked, [1, 80_000_000, NOW_US], MOST) is None
@@ -183,15 +143,15 @@ refusals = st.tuples(st.just(0), values, st.just(NOW_US), st.just(ANOTHERS) | an
 def test_of_anything_what_passes_can_be_counted(ballot: Ballot, reply: Any) -> None:
     if flaw_of(ballot, reply, MOST) is not None:
         return
-    status, value, master_us, *shown = reply
+    status, value, master_us, *holder_nonce = reply
     assert {type(word) for word in reply[:3]} == {int}
-    assert [(type(word), len(word)) for word in shown] == [(bytes, 32)] * (
+    assert [(type(word), len(word)) for word in holder_nonce] == [(bytes, 32)] * (
         isinstance(ballot, Attempt) and status == 0
     )
     assert 0 < master_us < SANE_MOST
     if status == 1 and not isinstance(ballot, Extension | PutBack):
         assert 0 < value <= min(MOST, master_us + COUNTER_AHEAD_US)
-    made = {Attempt: attempt, FenceRound: fence_round, Extension: extension, PutBack: put_back}
+    made = {Attempt: attempt, FenceRound: fence_round, Extension: an_extension, PutBack: a_put_back}
     fresh = made[type(ballot)]()
     fresh.put_to(0b11111)
-    fresh.answered(0, status, value, True, 0, *shown)
+    fresh.answered(0, status, value, True, 0, *holder_nonce)

@@ -11,7 +11,8 @@ from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
 from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.release import Release, ReleaseOutcome
 from lockd.core.refusals import no_quorum
-from tests.unit.fleet_model import MS, App, Fleet, Master, Time
+from tests.harness.ballots import a_fence_round, a_release, an_attempt, an_extension
+from tests.harness.fleet_model import Fleet, Master, Time
 
 FENCE = 1_000
 ALL = 0b11111
@@ -20,7 +21,7 @@ QUORUM = 3
 
 
 class Settled:
-    """Notes when a ballot settles, and how often."""
+    """Notes how often a ballot settles."""
 
     def __init__(self) -> None:
         self.times = 0
@@ -29,54 +30,27 @@ class Settled:
         self.times += 1
 
 
-def attempt(settled=None, masters: int = ALL, quorum: int = QUORUM) -> Attempt:
-    app = App(Time())
-    made = Attempt(
-        app,
-        b"r",
-        nonce=b"t" * 32,
-        ttl_ms=10_000,
-        hint=FENCE,
-        quorum=quorum,
-        t1_ns=0,
-        until_ns=250 * MS,
-        settled=settled or Settled(),
-    )
-    made.put_to(masters)
-    return made
+def asked(ballot, masters: int = ALL):
+    ballot.put_to(masters)
+    return ballot
 
 
-def fence_round(settled=None) -> FenceRound:
-    made = FenceRound(
-        attempt(), 2_000, quorum=QUORUM, t1_ns=0, until_ns=250 * MS, settled=settled or Settled()
-    )
-    made.put_to(ALL)
-    return made
+def attempt(masters: int = ALL, **other) -> Attempt:
+    return asked(an_attempt(**other), masters)
 
 
-def extension(settled=None, *, proven: int = ALL, gone: Gone | None = None) -> Extension:
+def fence_round(**other) -> FenceRound:
+    return asked(a_fence_round(2_000, **other))
+
+
+def extension(proven: int = ALL, **other) -> Extension:
     before = attempt()
     before.yes = proven
-    made = Extension(
-        b"r",
-        b"t" * 32,
-        ttl_ms=10_000,
-        mark=b"p0",
-        proof=before,
-        gone=gone or Gone(),
-        quorum=QUORUM,
-        t1_ns=0,
-        until_ns=250 * MS,
-        settled=settled or Settled(),
-    )
-    made.put_to(ALL)
-    return made
+    return asked(an_extension(ttl_ms=10_000, proof=before, **other))
 
 
-def release(settled=None, masters: int = ALL) -> Release:
-    made = Release(b"r", b"t" * 32, quorum=QUORUM, t1_ns=0, until_ns=250 * MS, settled=settled or Settled())
-    made.put_to(masters)
-    return made
+def release(masters: int = ALL, **other) -> Release:
+    return asked(a_release(**other), masters)
 
 
 def say(ballot, master: int, what: str) -> None:
@@ -86,8 +60,13 @@ def say(ballot, master: int, what: str) -> None:
         ballot.unanswered(master, "down", 1)
         return
     status, counts = {"y": (1, True), "t": (0, True), "o": (0, True), "u": (1, False), "x": (0, False)}[what]
-    shown = (what.encode() * 32,) if what in "to" and isinstance(ballot, Attempt) else ()
-    ballot.answered(master, status, FENCE if status else 700, counts, 1, *shown)
+    holder_nonce = (what.encode() * 32,) if what in "to" and isinstance(ballot, Attempt) else ()
+    ballot.answered(master, status, FENCE if status else 700, counts, 1, *holder_nonce)
+
+
+def all_say(ballot, votes) -> None:
+    for master, vote in enumerate(votes):
+        say(ballot, master, vote)
 
 
 def right_outcome(votes) -> AttemptOutcome:
@@ -104,7 +83,7 @@ def right_outcome(votes) -> AttemptOutcome:
 
 
 def could_end(votes, heard) -> set[AttemptOutcome]:
-    """All verdicts that are possible still, whatever the masters not heard yet will say."""
+    """All outcomes that are possible still, whatever the masters not heard yet will say."""
     open_ones = [m for m in range(N) if m not in heard]
     ends = set()
     for rest in product("ytos", repeat=len(open_ones)):
@@ -129,16 +108,17 @@ def distinct_orders(votes):
             yield order
 
 
-def test_every_vote_in_every_order_comes_to_what_a_count_of_voters_says():
+@pytest.mark.parametrize("hollow", ["s", "u", "x"])
+def test_every_vote_in_every_order_comes_to_what_a_count_of_voters_says(hollow):
     """Never TAKEN without a quorum of voters and one who may have a quorum, never NO_QUORUM with a quorum of
-    voters, never YES without a quorum of yes."""
+    voters, never YES without a quorum of yes. What does not count is as good as silence (rules 8, 11, 14)."""
     for votes in COMBINATIONS:
         for order in distinct_orders(votes):
             settled = Settled()
-            asked = attempt(settled)
+            ballot = attempt(settled=settled)
             for master in order:
-                say(asked, master, votes[master])
-            assert (asked.outcome, settled.times) == (right_outcome(votes), 1), (votes, order)
+                say(ballot, master, hollow if votes[master] == "s" else votes[master])
+            assert (ballot.outcome, settled.times) == (right_outcome(votes), 1), (votes, order)
 
 
 def test_every_vote_settles_with_the_very_answer_that_makes_its_outcome_certain():
@@ -160,7 +140,7 @@ def test_running_out_of_time_in_any_state_counts_those_not_heard_as_silent():
     for votes in COMBINATIONS:
         for heard in range(N + 1):
             settled = Settled()
-            asked = attempt(settled)
+            asked = attempt(settled=settled)
             for master in range(heard):
                 say(asked, master, votes[master])
             before = asked.outcome
@@ -170,46 +150,25 @@ def test_running_out_of_time_in_any_state_counts_those_not_heard_as_silent():
             assert settled.times == 1
 
 
-@pytest.mark.parametrize("hollow", ["u", "x"])
-def test_votes_that_do_not_count_are_as_good_as_silence(hollow):
-    """Rules 8, 11 and 14."""
-    for votes in COMBINATIONS:
-        for order in distinct_orders(votes):
-            asked = attempt()
-            for master in order:
-                say(asked, master, hollow if votes[master] == "s" else votes[master])
-            assert asked.outcome is right_outcome(votes), (votes, order)
-
-
 @pytest.mark.parametrize("masters", [1, 3, 7, 9])
 def test_a_quorum_is_a_quorum_for_any_number_of_masters(masters):
     quorum = masters // 2 + 1
-    asked = attempt(masters=(1 << masters) - 1, quorum=quorum)
+    asked = attempt((1 << masters) - 1, quorum=quorum)
     for master in range(quorum):
         assert asked.outcome is None
         say(asked, master, "y")
     assert asked.outcome is AttemptOutcome.GRANTED
 
 
-def test_answers_after_the_quorum_still_count_for_where_the_lease_is():
-    asked = attempt()
-    for master, vote in enumerate("yyyyt"):
-        say(asked, master, vote)
-    assert asked.yes == 0b01111
-    assert asked.landed == 0b01111
-
-
-def test_a_try_may_have_landed_wherever_no_no_was_heard():
-    asked = attempt()
-    for master, vote in enumerate("ytsu"):
-        say(asked, master, vote)
-    assert asked.landed == 0b11101
-
-
-def test_a_try_has_not_landed_where_it_was_not_sent():
-    asked = attempt(masters=0b00111)
-    say(asked, 0, "y")
-    assert asked.landed == 0b00111
+@pytest.mark.parametrize(
+    ("votes", "masters", "yes", "landed"),
+    [("yyyyt", ALL, 0b01111, 0b01111), ("ytsu", ALL, 0b00001, 0b11101), ("y", 0b00111, 0b00001, 0b00111)],
+)
+def test_a_try_may_have_landed_wherever_it_was_sent_and_no_no_was_heard(votes, masters, yes, landed):
+    """Also what was answered after the quorum."""
+    ballot = attempt(masters)
+    all_say(ballot, votes)
+    assert (ballot.yes, ballot.landed) == (yes, landed)
 
 
 @pytest.mark.parametrize(
@@ -235,25 +194,15 @@ def test_a_master_that_falls_silent_twice_or_after_its_answer_changes_nothing():
     assert asked.yes == 1
 
 
-def test_the_fence_is_what_a_quorum_named():
-    asked = attempt()
-    for master, value in enumerate([FENCE, FENCE, FENCE]):
-        asked.answered(master, 1, value, True, 1)
-    assert asked.agreed_fence() == FENCE
-
-
-@pytest.mark.parametrize("named", [[1, 2, 2], [2, 2, 1], [1, 2, 3]])
-def test_there_is_no_fence_without_a_quorum_for_one_value(named):
-    asked = attempt()
+@pytest.mark.parametrize(
+    ("named", "fence"),
+    [([7, 7, 7], 7), ([9, 5, 5, 5], 5), ([1, 2, 2], None), ([2, 2, 1], None), ([1, 2, 3], None)],
+)
+def test_the_fence_is_what_a_quorum_named(named, fence):
+    ballot = attempt()
     for master, value in enumerate(named):
-        asked.answered(master, 1, value, True, 1)
-    assert asked.agreed_fence() is None
-
-
-def test_a_fence_that_was_not_named_first_can_still_have_the_quorum():
-    asked = attempt()
-    asked.fences = [9, 5, 5, 5]
-    assert asked.agreed_fence() == 5
+        ballot.answered(master, 1, value, True, 1)
+    assert ballot.agreed_fence() == fence
 
 
 def test_a_vote_that_does_not_count_names_no_fence():
@@ -282,7 +231,7 @@ def test_retry_after_is_at_least_a_millisecond():
 
 def test_a_refusal_gives_a_reason_for_each_master_that_had_no_say_and_only_for_those():
     fleet = Fleet(Time(), [Master(Time()) for _ in range(N)])
-    fleet.links[4].up = False
+    fleet.links[4].break_off()
     asked = attempt(masters=0b01111)
     say(asked, 0, "y")
     say(asked, 1, "t")
@@ -320,9 +269,8 @@ def test_bits_names_the_bits_that_are_set():
 )
 def test_a_proposal_needs_a_quorum_of_acceptances(votes, outcome):
     settled = Settled()
-    proposal = fence_round(settled)
-    for master, vote in enumerate(votes):
-        say(proposal, master, vote)
+    proposal = fence_round(settled=settled)
+    all_say(proposal, votes)
     assert proposal.outcome is outcome
     assert settled.times == 1
 
@@ -337,8 +285,7 @@ def test_a_refused_proposal_tells_the_highest_counter_seen():
 def test_a_proposal_never_has_a_quorum_of_acceptances_without_three_that_count():
     for votes in product("ytsu", repeat=N):
         proposal = fence_round()
-        for master, vote in enumerate(votes):
-            say(proposal, master, vote)
+        all_say(proposal, votes)
         assert (proposal.outcome is FenceOutcome.ACCEPTED) == (votes.count("y") >= QUORUM)
 
 
@@ -405,22 +352,16 @@ def test_what_one_extension_found_gone_does_not_count_for_another_that_is_under_
     assert second.outcome is None
 
 
-def test_an_extension_lasts_as_long_as_a_quorum_keeps_it():
+@pytest.mark.parametrize(
+    ("answers_ms", "lasts_ms"), [([9_000, 4_000, 12_000], 4_000), ([9_000, 4_000, 12_000, 8_000], 8_000)]
+)
+def test_an_extension_lasts_as_long_as_a_quorum_keeps_it(answers_ms, lasts_ms):
     ballot = extension()
-    for master, lasts_ms in enumerate([9_000, 4_000, 12_000]):
-        ballot.answered(master, 1, lasts_ms, True, 1)
-    assert ballot.lasts_ms == 4_000
-    assert ballot.outcome is None, "it may be one master's word alone"
-    ballot.answered(3, 1, 8_000, True, 1)
-    assert (ballot.outcome, ballot.lasts_ms) == (ExtensionOutcome.PROVEN, 8_000)
-
-
-def test_an_extension_that_just_a_quorum_answers_lasts_as_long_as_the_shortest_of_them():
-    ballot = extension()
-    for master, lasts_ms in enumerate([9_000, 4_000, 12_000]):
-        ballot.answered(master, 1, lasts_ms, True, 1)
+    for master, answer_ms in enumerate(answers_ms):
+        assert ballot.outcome is None, "three alone may be one master's word"
+        ballot.answered(master, 1, answer_ms, True, 1)
     ballot.time_out(2)
-    assert (ballot.outcome, ballot.lasts_ms) == (ExtensionOutcome.PROVEN, 4_000)
+    assert (ballot.outcome, ballot.lasts_ms) == (ExtensionOutcome.PROVEN, lasts_ms)
 
 
 def test_an_extension_that_is_held_out_says_so():
@@ -440,30 +381,24 @@ def test_an_extension_never_counts_what_does_not_count():
 # Releases
 
 
-def test_a_release_is_done_when_a_quorum_has_let_go():
+@pytest.mark.parametrize(
+    ("deleted", "outcome"),
+    [
+        ([1, 1, 1], ReleaseOutcome.DELETED),
+        ([0, 1, 0], ReleaseOutcome.DELETED),
+        ([0, 0, 0], ReleaseOutcome.NOT_THERE),
+    ],
+)
+def test_a_release_is_done_when_a_quorum_has_let_go_and_says_whether_any_had_it(deleted, outcome):
     settled = Settled()
-    ballot = release(settled)
-    for master in range(3):
+    ballot = release(settled=settled)
+    for master, here in enumerate(deleted):
         assert ballot.outcome is None
-        ballot.answered(master, 1, 0, True, 1)
+        ballot.answered(master, here, 0, True, 1)
+    assert ballot.outcome is outcome
     for master in (3, 4):
         ballot.answered(master, 1, 0, True, 1)
-    assert ballot.outcome is ReleaseOutcome.DELETED
-    assert settled.times == 1
-
-
-def test_a_release_that_finds_nothing_on_a_quorum_says_so():
-    ballot = release()
-    for master in range(3):
-        ballot.answered(master, 0, 0, True, 1)
-    assert ballot.outcome is ReleaseOutcome.NOT_THERE
-
-
-def test_a_release_that_found_it_somewhere_was_one():
-    ballot = release()
-    for master, deleted in enumerate([0, 1, 0]):
-        ballot.answered(master, deleted, 0, True, 1)
-    assert ballot.outcome is ReleaseOutcome.DELETED
+    assert (ballot.outcome, settled.times) == (outcome, 1)
 
 
 def test_a_release_asked_again_that_finds_nothing_may_have_done_it_the_first_time():

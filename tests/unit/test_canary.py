@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -76,35 +75,35 @@ def make(told: Told) -> Callable[..., Canary]:
     return make
 
 
-def test_a_lock_that_is_taken_and_given_back_counts_as_granted(make: Any, told: Told) -> None:
+async def test_a_lock_that_is_taken_and_given_back_counts_as_granted(make: Any, told: Told) -> None:
     locks = FakeLocks()
-    asyncio.run(make(locks).sing())
+    await make(locks).sing()
     assert told.counted == ["granted"]
     assert locks.resources[0].startswith(RESERVED + b"web1:")
 
 
-def test_a_refusal_counts_by_its_word(make: Any, told: Told) -> None:
-    asyncio.run(make(FakeLocks(lock=NOQUORUM)).sing())
+async def test_a_refusal_counts_by_its_word(make: Any, told: Told) -> None:
+    await make(FakeLocks(lock=NOQUORUM)).sing()
     assert told.counted == ["NOQUORUM"]
 
 
-def test_a_lease_whose_release_is_not_confirmed_is_no_success(make: Any, told: Told) -> None:
-    asyncio.run(make(FakeLocks(unlock=Refusal(ErrorWord.EXPIRED, "no master had it any more"))).sing())
+async def test_a_lease_whose_release_is_not_confirmed_is_no_success(make: Any, told: Told) -> None:
+    await make(FakeLocks(unlock=Refusal(ErrorWord.EXPIRED, "no master had it any more"))).sing()
     assert told.counted == ["unreleased"]
 
 
-def test_it_logs_when_it_falls_silent_and_when_it_sings_again(make: Any, told: Told) -> None:
+async def test_it_logs_when_it_falls_silent_and_when_it_sings_again(make: Any, told: Told) -> None:
     locks = FakeLocks(lock=NOQUORUM)
     canary = make(locks)
     for refusal in (NOQUORUM, NOQUORUM, None, None):
         locks.lock_refusal = refusal
-        asyncio.run(canary.sing())
+        await canary.sing()
     assert told.logged == ["canary_failed", "canary_works"]
 
 
-def test_one_that_is_off_or_whose_agent_stops_never_sings(make: Any, told: Told) -> None:
-    asyncio.run(make(FakeLocks(), canary_ms=0).run())
+async def test_one_that_is_off_or_whose_agent_stops_never_sings(make: Any, told: Told) -> None:
+    await make(FakeLocks(), canary_ms=0).run()
     stopping = FakeLocks()
     stopping.draining = True
-    asyncio.run(make(stopping, canary_ms=1).run())
+    await make(stopping, canary_ms=1).run()
     assert told.counted == []

@@ -16,13 +16,13 @@ from lockd.core.changes.forming import form
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.recovering import recover
 from lockd.core.changes.steps import (
-    Look,
+    LookAgain,
     NotPossible,
     OwnClockIsWrong,
+    Pause,
     Progress,
     ReadCounters,
     ReadField,
-    Rest,
     Step,
     Steps,
     Unread,
@@ -32,8 +32,8 @@ from lockd.core.changes.upgrading import upgrade
 from lockd.core.clocks import Clocks
 from lockd.core.fleet import Fleet
 from lockd.core.identities import Identity, voting_together
-from lockd.core.membership import REQUIRED_SETTINGS, Configured, Facts, State
-from tests.sim.script_model import Key, Store
+from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts, State
+from tests.harness.script_model import Key, Store
 
 MS = 1_000_000
 MAX_TTL_MS = 1_000
@@ -55,10 +55,10 @@ class Machine:
         return Identity.parse(self.store.identity)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> MasterFacts:
         store = self.store
         keys = len(store.leases) + bool(store.counters) + bool(store.identity)
-        return Facts(self.run_id, "test", "master", keys, self.identity, REQUIRED_SETTINGS)
+        return MasterFacts(self.run_id, "test", "master", keys, self.identity, REQUIRED_SETTINGS)
 
 
 class Link(core_link.Link):
@@ -116,19 +116,19 @@ class Agent:
     def do(self, step: Step) -> Any:
         """Raises NotPossible."""
         match step:
-            case Look():
+            case LookAgain():
                 return self.look()
-            case Write(master, shown, fields, counters):
+            case Write(master, expected, fields, counters):
                 if master in self.deaf | self.full_disks:
                     raise NotPossible("full disk")
-                return self.machines[master].store.identify(shown, fields, counters)
+                return self.machines[master].store.identify(expected, fields, counters)
             case ReadCounters(masters):
                 return {
                     m: Unread("-") if m in self.deaf else self.machines[m].store.counters for m in masters
                 }
             case ReadField(master, name):
                 return self.machines[master].store.identity.get(name)
-            case Rest(for_ns):
+            case Pause(for_ns):
                 return self.passes(for_ns)
 
     def work(self, change: Callable[[Ground], Steps[Progress]], unheard: int = -1) -> Iterator[str]:
@@ -465,8 +465,8 @@ def check_admission(machines: Sequence[Machine]) -> None:
     others = [machine for machine in machines if machine is not machines[2]]
     assert votes_together(others) == 4
     if (identity := machines[2].identity) is not None:
-        shown = [of.identity.members.number_of("m3") for of in others if of.identity is not None]
-        assert sum(number == identity.number for number in shown) >= 3
+        numbers = [of.identity.members.number_of("m3") for of in others if of.identity is not None]
+        assert sum(number == identity.number for number in numbers) >= 3
         assert machines[2].store.counters[5] == WALL_US
 
 
@@ -516,6 +516,6 @@ def test_a_number_that_is_on_too_few_lets_nobody_in() -> None:
 @pytest.mark.parametrize("change", [UNUSED, partial(recover, known={}), ADMIT])
 def test_nothing_is_changed_by_a_clock_that_is_slewed(change: Any) -> None:
     agent = Agent(blank(3))
-    agent.fleet.electorate.own_clock = "slewed"
+    agent.fleet.voters.own_clock = "slewed"
     with pytest.raises(OwnClockIsWrong):
         next(agent.begin(change))

@@ -61,7 +61,10 @@ def test_a_master_never_seen_has_no_vote(watch):
     assert watch.why(0) == "clock not watched yet"
 
 
-def test_a_fresh_agent_trusts_masters_that_agree_with_their_median(watch):
+@pytest.mark.parametrize("ahead_us", [(0, 0), (99_000, -99_000)])
+def test_a_fresh_agent_trusts_masters_that_agree_with_their_median_within_the_allowance(watch, ahead_us):
+    for master, us in zip((3, 4), ahead_us, strict=True):
+        watch.ahead_us[master] += us
     watch.sample()
     assert watch.trusted() == [0, 1, 2, 3, 4]
 
@@ -71,13 +74,6 @@ def test_a_fresh_agent_does_not_trust_one_that_is_off_the_median_by_more_than_th
     watch.sample()
     assert watch.trusted() == [0, 1, 2, 4]
     assert "+0.101 s off the median" in watch.why(3)
-
-
-def test_a_fresh_agent_trusts_one_that_is_off_within_the_allowance(watch):
-    watch.ahead_us[3] += 99_000
-    watch.ahead_us[4] -= 99_000
-    watch.sample()
-    assert watch.trusted() == [0, 1, 2, 3, 4]
 
 
 def test_a_fresh_agent_that_sees_fewer_than_a_quorum_can_compare_nothing(watch):
@@ -164,15 +160,12 @@ def test_faster_than_an_honest_clock_is_a_jump(settled):
     assert 1 not in settled.trusted()
 
 
-def test_a_clock_that_goes_backwards_only_keeps_leases_longer_and_keeps_its_vote(settled):
+def test_a_clock_that_goes_backwards_only_keeps_leases_longer_and_keeps_its_vote_until_it_is_back(settled):
     settled.ahead_us[1] -= 30_000_000
     settled.go_on(1)
+    assert -30_001_000 < settled.clocks.off_median_us(1, settled.now_ns) < -29_999_000
+    settled.go_on(4)
     assert settled.trusted() == [0, 1, 2, 3, 4]
-
-
-def test_a_clock_that_comes_forward_again_after_it_went_backwards_has_jumped(settled):
-    settled.ahead_us[1] -= 30_000_000
-    settled.go_on(5)
     settled.ahead_us[1] += 30_000_000
     settled.go_on(2)
     assert 1 not in settled.trusted()
@@ -193,14 +186,10 @@ def test_a_jump_larger_than_a_slow_answers_uncertainty_is_still_found(settled):
     assert 0 not in settled.trusted()
 
 
-def test_a_master_that_was_not_watched_for_a_while_has_no_vote(settled):
+def test_a_master_that_was_not_watched_for_a_while_is_trusted_by_the_median_as_on_a_fresh_agent(settled):
     settled.go_on(6, 0, 1, 2, 3)
     assert settled.trusted() == [0, 1, 2, 3]
     assert settled.why(4) == "clock not watched yet"
-
-
-def test_after_a_gap_a_master_is_trusted_by_the_median_as_on_a_fresh_agent(settled):
-    settled.go_on(6, 0, 1, 2, 3)
     assert settled.sample() == [False, False, False, False, True]
     assert settled.trusted() == [0, 1, 2, 3, 4]
 
@@ -237,18 +226,18 @@ def test_a_gap_does_not_lift_the_bar_of_a_jump(settled):
     assert "jumped forward" in settled.why(4)
 
 
-def test_one_master_that_is_far_off_does_not_move_the_median(watch):
-    watch.ahead_us[0] += 10**12
-    watch.sample()
-    assert watch.clocks.off_median_us(1, watch.now_ns) == 0
-    assert watch.clocks.off_median_us(0, watch.now_ns) == 10**12
-
-
 def test_the_offset_of_a_master_never_seen_is_unknown(watch):
     assert watch.clocks.off_median_us(0, watch.now_ns) is None
     watch.sample(0)
     assert watch.clocks.off_median_us(0, watch.now_ns) == 0
     assert watch.clocks.off_median_us(1, watch.now_ns) is None
+
+
+def test_one_master_that_is_far_off_does_not_move_the_median(watch):
+    watch.ahead_us[0] += 10**12
+    watch.sample()
+    assert watch.clocks.off_median_us(1, watch.now_ns) == 0
+    assert watch.clocks.off_median_us(0, watch.now_ns) == 10**12
 
 
 def test_a_higher_ceiling_on_the_masters_makes_the_watch_longer():
@@ -299,12 +288,6 @@ def test_one_slow_answer_does_not_make_a_good_clock_look_far_off(watch):
     master_us = (watch.now_ns - 100_000) // 1000 + watch.ahead_us[2]
     watch.clocks.watches[2].observe(watch.now_ns - 900 * MS, watch.now_ns, master_us)
     assert watch.trusted() == [0, 1, 2, 3, 4]
-
-
-def test_a_clock_that_stepped_back_shows_its_new_offset_at_once(settled):
-    settled.ahead_us[1] -= 30_000_000
-    settled.go_on(1)
-    assert -30_001_000 < settled.clocks.off_median_us(1, settled.now_ns) < -29_999_000
 
 
 def test_a_jump_too_small_for_the_median_costs_the_vote_for_as_long_as_any_other():

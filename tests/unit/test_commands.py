@@ -22,7 +22,12 @@ class Session(SimpleNamespace):
     """A connection that writes down what is begun on it."""
 
     def __init__(self, **more: object) -> None:
-        incidents = SimpleNamespace(operator_denied=lambda *_: None)
+        incidents = SimpleNamespace(
+            operator_denied=lambda *_: None,
+            denied=lambda *_: None,
+            lease_refused=lambda *_: None,
+            limit_hit=lambda *_: None,
+        )
         permissions = SimpleNamespace(is_admin=lambda peer: peer.uid == 0)
         shared = SimpleNamespace(
             limits=CONFIG.limits, incidents=incidents, permissions=permissions, locks=None, quotas=None,
@@ -44,7 +49,8 @@ class Session(SimpleNamespace):
 
 
 def run(session: Session, *words: bytes) -> bytes | None:
-    commands = Commands(CONFIG, session.shared, fleet=None, metrics=None)  # type: ignore[arg-type]
+    metrics: Any = SimpleNamespace(refused=lambda *_: None)
+    commands = Commands(CONFIG, session.shared, fleet=None, metrics=metrics)  # type: ignore[arg-type]
     return commands.run(session, list(words))  # type: ignore[arg-type]
 
 
@@ -125,8 +131,45 @@ def test_what_clients_send_out_of_habit_is_answered_and_not_listed() -> None:
 
 def test_every_command_that_is_listed_is_answered(session: Session) -> None:
     commands = Commands(CONFIG, session.shared, fleet=None, metrics=None)  # type: ignore[arg-type]
-    answered = {command for command, _ in commands._table.values()}
+    answered = {command for command, *_ in commands._table.values()}
     assert answered == {command for group in catalog.GROUPS for command in group.commands}
+
+
+OF_A_RESOURCE = {
+    command.name: [command.name.encode(), *[b"word"] * (abs(command.arity) - 1)]
+    for group in catalog.GROUPS
+    for command in group.commands
+    if command.key_access
+}
+
+
+@pytest.mark.parametrize("name", OF_A_RESOURCE)
+def test_a_resource_has_a_name_that_is_not_too_long(name: str) -> None:
+    operator = Session()
+    operator.peer.uid = 0
+    first, _, *rest = OF_A_RESOURCE[name]
+    assert run(operator, first, b"", *rest) == b"-ERR the resource is empty: give it a name\r\n"
+    longest = b"r" * CONFIG.limits.resource_bytes
+    assert (run(operator, first, longest + b"r", *rest) or b"").startswith(
+        b"-LIMIT resource_bytes: the resource has "
+    )
+    assert operator.begun == []
+
+
+def test_what_grants_or_extends_is_for_those_who_may_lock(session: Session) -> None:
+    session.shared.permissions.may_lock = lambda peer, lock_class: False
+    denied = {
+        name
+        for name, words in OF_A_RESOURCE.items()
+        if (run(session, *words) or b"").startswith(b"-DENIED uid 1000 may not lock")
+    }
+    assert denied == {"lock", "extend"}
+
+
+def test_nobody_locks_what_is_the_agents_own(session: Session) -> None:
+    assert run(session, b"LOCK", b"lockd:canary:a", b"1000") == (
+        b"-DENIED resources that begin with 'lockd:canary:' are the agents' own\r\n"
+    )
 
 
 def test_what_holds_for_a_command_is_read_from_its_descriptor(session: Session) -> None:

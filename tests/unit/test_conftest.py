@@ -15,9 +15,9 @@ import os, subprocess, signal
 import tests.conftest
 
 os.kill(os.getpid(), signal.SIGHUP)
-shown = int(subprocess.check_output(["grep", "SigIgn", "/proc/self/status"], text=True).split()[1], 16)
+mask = int(subprocess.check_output(["grep", "SigIgn", "/proc/self/status"], text=True).split()[1], 16)
 # Those that anybody may set: two the C library keeps for itself.
-ignored = sum(shown >> (n - 1) & 1 for n in signal.valid_signals())
+ignored = sum(mask >> (n - 1) & 1 for n in signal.valid_signals())
 if os.fork() == 0:
     defaults = [signal.getsignal(n) for n in (signal.SIGHUP, signal.SIGTERM)]
     os._exit(defaults != [signal.SIG_DFL] * 2)

@@ -4,32 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from lockd.core.ballots.attempt import Attempt, AttemptOutcome
-from lockd.core.ballots.release import Release
+from lockd.core.ballots.attempt import AttemptOutcome
 from lockd.core.debts import AT_ONCE, Debts
-from tests.unit.fleet_model import App, Time
+from tests.harness.ballots import a_release, an_attempt
 
 LATER_NS = 1_000
-
-
-def release(until_ns: int = LATER_NS, *, by_app: bool = False) -> Release:
-    return Release(
-        b"r", b"1" * 32, quorum=3, t1_ns=0, until_ns=until_ns, settled=lambda *_: None, by_app=by_app
-    )
-
-
-def attempt(until_ns: int = LATER_NS) -> Attempt:
-    return Attempt(
-        App(Time()),
-        b"r",
-        nonce=b"1" * 32,
-        ttl_ms=1_000,
-        hint=1,
-        quorum=3,
-        t1_ns=0,
-        until_ns=until_ns,
-        settled=lambda *_: None,
-    )
 
 
 def releases_of(debts: Debts, now_ns: int = 0) -> list[object]:
@@ -38,7 +17,7 @@ def releases_of(debts: Debts, now_ns: int = 0) -> list[object]:
 
 
 def test_what_broke_off_is_asked_again_in_its_order() -> None:
-    debts, owed = Debts(), [release() for _ in range(3)]
+    debts, owed = Debts(), [a_release() for _ in range(3)]
     for one in owed:
         debts.keep(one, b"")
     debts.broke_off()
@@ -48,7 +27,7 @@ def test_what_broke_off_is_asked_again_in_its_order() -> None:
 
 
 def test_a_master_that_comes_back_to_many_is_asked_for_a_few_at_a_time() -> None:
-    debts, owed = Debts(), [release() for _ in range(10 * AT_ONCE)]
+    debts, owed = Debts(), [a_release() for _ in range(10 * AT_ONCE)]
     for one in owed:
         debts.keep(one, b"")
     debts.come_due(after_break=True)
@@ -68,7 +47,7 @@ def test_a_master_that_comes_back_to_many_is_asked_for_a_few_at_a_time() -> None
 def test_what_ends_for_many_at_once_is_asked_for_a_few_at_a_time_too() -> None:
     debts = Debts()
     for _ in range(AT_ONCE + 1):
-        debts.add(release(), b"")
+        debts.add(a_release(), b"")
     assert len(releases_of(debts)) == AT_ONCE
     assert releases_of(debts) == []
 
@@ -76,16 +55,16 @@ def test_what_ends_for_many_at_once_is_asked_for_a_few_at_a_time_too() -> None:
 def test_the_answer_to_what_an_app_waits_for_has_no_more_taken() -> None:
     debts = Debts()
     for _ in range(2 * AT_ONCE):
-        debts.add(release(), b"")
+        debts.add(a_release(), b"")
     releases_of(debts)
-    assert not debts.was_answered(release())
-    assert not debts.was_answered(attempt())
+    assert not debts.was_answered(a_release())
+    assert not debts.was_answered(an_attempt())
 
 
 def test_votes_are_asked_again_all_at_once_while_they_are_worth_it() -> None:
     debts = Debts()
-    votes = [attempt() for _ in range(3 * AT_ONCE)]
-    late, settled = attempt(until_ns=0), attempt()
+    votes = [an_attempt() for _ in range(3 * AT_ONCE)]
+    late, settled = an_attempt(until_ns=0), an_attempt()
     settled.outcome = AttemptOutcome.NO_QUORUM
     for vote in (*votes, late, settled):
         debts.keep(vote, b"")
@@ -96,7 +75,7 @@ def test_votes_are_asked_again_all_at_once_while_they_are_worth_it() -> None:
 
 
 def test_a_master_without_a_vote_is_asked_for_none() -> None:
-    debts, vote = Debts(), attempt()
+    debts, vote = Debts(), an_attempt()
     debts.keep(vote, b"")
     assert debts.take_votes(0, up=False) == ([], [vote])
 
@@ -104,7 +83,7 @@ def test_a_master_without_a_vote_is_asked_for_none() -> None:
 @pytest.mark.parametrize(("after_break", "asked"), [(True, 1), (False, 0)])
 def test_after_a_break_a_release_is_worth_it_however_old(after_break: bool, asked: int) -> None:
     """Rule 3: what it gives back may have lain in the network for longer than its TTL."""
-    debts, old = Debts(), release(until_ns=0)
+    debts, old = Debts(), a_release(until_ns=0)
     debts.keep(old, b"")
     debts.come_due(after_break=after_break)
     again, too_old = debts.take_releases(LATER_NS)
@@ -114,16 +93,16 @@ def test_after_a_break_a_release_is_worth_it_however_old(after_break: bool, aske
 
 def test_what_was_not_asked_before_the_break_is_worth_it_however_old() -> None:
     debts = Debts()
-    debts.add(release(until_ns=0), b"")
+    debts.add(a_release(until_ns=0), b"")
     debts.broke_off()
     debts.come_due(after_break=True)
     assert len(releases_of(debts, LATER_NS)) == 1
-    debts.add(release(until_ns=0), b"")
+    debts.add(a_release(until_ns=0), b"")
     assert releases_of(debts, LATER_NS) == []
 
 
 def test_what_was_refused_waits_for_the_next_look_at_the_master() -> None:
-    debts, refused = Debts(), release()
+    debts, refused = Debts(), a_release()
     debts.add(refused, b"")
     releases_of(debts)
     debts.was_answered(refused)
@@ -135,9 +114,9 @@ def test_what_was_refused_waits_for_the_next_look_at_the_master() -> None:
 
 def test_releases_by_the_word_of_apps_crowd_out_none_that_are_owed() -> None:
     """They are asked again while somebody waits, and never kept."""
-    debts, ours = Debts(most=10), release()
+    debts, ours = Debts(most=10), a_release()
     for _ in range(100):
-        debts.keep(release(by_app=True), b"")
+        debts.keep(a_release(by_app=True, until_ns=LATER_NS), b"")
     debts.keep(ours, b"")
     assert debts.owed == 1
     again, given_up = debts.take_votes(LATER_NS + 1, up=True)
@@ -149,6 +128,6 @@ def test_releases_by_the_word_of_apps_crowd_out_none_that_are_owed() -> None:
 def test_no_more_is_kept_than_what_would_end_by_its_ttl_anyway() -> None:
     debts = Debts(most=10)
     for _ in range(20):
-        debts.keep(release(), b"")
-        debts.add(release(), b"")
+        debts.keep(a_release(), b"")
+        debts.add(a_release(), b"")
     assert debts.owed == 10

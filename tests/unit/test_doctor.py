@@ -13,14 +13,14 @@ import pytest
 from lockd import __version__
 from lockd.lockctl.doctor import (
     AgentAnswer,
-    Canary,
-    Configured,
+    CanaryRun,
+    ConfigFile,
     Finding,
     Grant,
-    HeldLease,
-    Master,
+    LeaseRow,
+    MasterRow,
+    Severity,
     SocketFile,
-    Verdict,
     check_agent,
     check_boottime,
     check_canary,
@@ -37,17 +37,17 @@ from lockd.lockctl.doctor import (
     check_versions,
     examine,
     fly_canary,
-    verdict_of,
+    worst_of,
 )
 from lockd.lockctl.errors import Refused, Unreachable
 
-OK, WARNING, FAILURE = Verdict
+OK, WARNING, FAILURE = Severity
 
-WELL = Master("m1", "up", 1, "", 400, 10, "Redis 7.0.15", 60_000)
+WELL = MasterRow("m1", "up", 1, "", 400, 10, "Redis 7.0.15", 60_000)
 MS = 1_000_000
 
 
-def masters(*changes: dict[str, Any]) -> list[Master]:
+def masters(*changes: dict[str, Any]) -> list[MasterRow]:
     """Five masters m1 … m5 that are well, but for these changes to the first ones."""
     five = [replace(WELL, name=f"m{number}") for number in range(1, 6)]
     return [
@@ -65,9 +65,9 @@ def the(findings: list[Finding]) -> Finding:
 
 
 def test_the_worst_finding_is_the_verdict() -> None:
-    assert verdict_of([]) is OK
-    assert verdict_of([Finding("a", OK, ""), Finding("b", WARNING, "")]) is WARNING
-    assert verdict_of([Finding("a", FAILURE, ""), Finding("b", WARNING, "")]) is FAILURE
+    assert worst_of([]) is OK
+    assert worst_of([Finding("a", OK, ""), Finding("b", WARNING, "")]) is WARNING
+    assert worst_of([Finding("a", FAILURE, ""), Finding("b", WARNING, "")]) is FAILURE
 
 
 def test_everything_that_is_not_well_says_what_to_do_next(tmp_path: Path) -> None:
@@ -75,18 +75,18 @@ def test_everything_that_is_not_well_says_what_to_do_next(tmp_path: Path) -> Non
         *check_socket(SocketFile.at(str(tmp_path / "none"))),
         *check_agent(AgentAnswer(200_000, {"lockd_version": "0", "draining": 1})),
         *check_slewing(AgentAnswer(1, {"clock_slew_ppm": 1_200})),
-        *check_configuration(Configured("f", problems="cluster: missing"), AgentAnswer(1, {})),
-        *check_configuration(Configured("f", fingerprint="a"), AgentAnswer(1, {"config_fingerprint": "b"})),
+        *check_configuration(ConfigFile("f", problems="cluster: missing"), AgentAnswer(1, {})),
+        *check_configuration(ConfigFile("f", fingerprint="a"), AgentAnswer(1, {"config_fingerprint": "b"})),
         *check_quorum(masters(DOWN)),
         *check_masters([replace(WELL, vote=0, state=state) for state in ("up", "down", "blank", "new")]),
         *check_round_trips(masters({"rtt_us": 90_000})),
         *check_clocks(masters({"clock_offset_us": -80_000})),
         *check_max_ttl(masters({"max_ttl_ms": 1000}), None),
         *check_versions(masters({"version": "Redis 6.2.14"})),
-        *check_canary(Canary(trouble=Unreachable("it is gone"))),
-        *check_leases([HeldLease("a", 5000, 3, 5)]),
+        *check_canary(CanaryRun(trouble=Unreachable("it is gone"))),
+        *check_leases([LeaseRow("a", 5000, 3, 5)]),
     ]
-    assert all(finding.verdict is not OK and finding.then for finding in bad)
+    assert all(finding.severity is not OK and finding.then for finding in bad)
 
 
 # The socket
@@ -99,7 +99,7 @@ def a_socket(path: Path) -> None:
 
 def test_a_socket_that_we_may_use_is_well(tmp_path: Path) -> None:
     a_socket(tmp_path / "s")
-    assert the(check_socket(SocketFile.at(str(tmp_path / "s")))).verdict is OK
+    assert the(check_socket(SocketFile.at(str(tmp_path / "s")))).severity is OK
 
 
 def test_a_missing_socket_and_a_file_in_its_place_are_failures(tmp_path: Path) -> None:
@@ -110,44 +110,44 @@ def test_a_missing_socket_and_a_file_in_its_place_are_failures(tmp_path: Path) -
 
 def test_a_socket_that_we_may_not_use_shows_its_mode() -> None:
     finding = the(check_socket(SocketFile("/s", 0o140600, writable=False, folder_mode=0o40755)))
-    assert finding.verdict is FAILURE
+    assert finding.severity is FAILURE
     assert "0600" in finding.what
 
 
-@pytest.mark.parametrize(("folder_mode", "verdict"), [(0o40755, OK), (0o41777, OK), (0o40777, WARNING)])
+@pytest.mark.parametrize(("folder_mode", "severity"), [(0o40755, OK), (0o41777, OK), (0o40777, WARNING)])
 def test_a_folder_where_anybody_could_put_another_socket_is_a_warning(
-    folder_mode: int, verdict: Verdict
+    folder_mode: int, severity: Severity
 ) -> None:
-    assert the(check_socket(SocketFile("/s", 0o140660, True, folder_mode))).verdict is verdict
+    assert the(check_socket(SocketFile("/s", 0o140660, True, folder_mode))).severity is severity
 
 
 # The agent
 
 
 def test_an_agent_of_another_version_is_a_warning() -> None:
-    assert the(check_agent(AgentAnswer(500, {"lockd_version": __version__}))).verdict is OK
+    assert the(check_agent(AgentAnswer(500, {"lockd_version": __version__}))).severity is OK
     finding = the(check_agent(AgentAnswer(500, {"lockd_version": "9.9.9"})))
-    assert finding.verdict is WARNING
+    assert finding.severity is WARNING
     assert "9.9.9" in finding.what
 
 
 def test_a_slow_agent_and_one_that_is_stopping_are_warnings() -> None:
     found = check_agent(AgentAnswer(300_000, {"lockd_version": __version__, "draining": 1}))
-    assert [finding.verdict for finding in found] == [WARNING, WARNING]
+    assert [finding.severity for finding in found] == [WARNING, WARNING]
 
 
 def test_the_configuration_is_compared_only_when_it_is_given() -> None:
     agent = AgentAnswer(1, {"config_fingerprint": "0123456789ab"})
     assert check_configuration(None, agent) == []
-    assert the(check_configuration(Configured("f", fingerprint="0123456789ab"), agent)).verdict is OK
-    assert the(check_configuration(Configured("f", fingerprint="ffffffffffff"), agent)).verdict is WARNING
+    assert the(check_configuration(ConfigFile("f", fingerprint="0123456789ab"), agent)).severity is OK
+    assert the(check_configuration(ConfigFile("f", fingerprint="ffffffffffff"), agent)).severity is WARNING
 
 
 # The masters
 
 
 @pytest.mark.parametrize(
-    ("down", "verdict", "words"),
+    ("down", "severity", "words"),
     [
         (0, OK, "2 may fail"),
         (1, WARNING, "1 more may fail"),
@@ -155,9 +155,9 @@ def test_the_configuration_is_compared_only_when_it_is_given() -> None:
         (3, FAILURE, "2 of 5"),
     ],
 )
-def test_the_quorum_and_its_margin(down: int, verdict: Verdict, words: str) -> None:
+def test_the_quorum_and_its_margin(down: int, severity: Severity, words: str) -> None:
     finding = the(check_quorum(masters(*[DOWN] * down)))
-    assert finding.verdict is verdict
+    assert finding.severity is severity
     assert words in finding.what
 
 
@@ -166,7 +166,7 @@ def test_a_lost_quorum_is_that_of_this_host_since_nothing_is_known_of_others() -
 
 
 def test_a_single_master_that_votes_is_well() -> None:
-    assert the(check_quorum([WELL])).verdict is OK
+    assert the(check_quorum([WELL])).severity is OK
 
 
 def test_each_master_without_a_vote_gets_a_finding_with_its_reason() -> None:
@@ -209,21 +209,21 @@ def test_one_that_was_away_is_admitted_by_its_name() -> None:
 
 def test_a_slow_master_is_named_unless_it_has_no_vote_anyway() -> None:
     assert "m1 takes 90 ms" in the(check_round_trips(masters({"rtt_us": 90_000}))).what
-    assert the(check_round_trips(masters({"rtt_us": 90_000, "vote": 0}))).verdict is OK
+    assert the(check_round_trips(masters({"rtt_us": 90_000, "vote": 0}))).severity is OK
 
 
 def test_a_clock_that_is_off_is_named_and_an_unknown_one_is_not() -> None:
     assert "m1 by -80 ms" in the(check_clocks(masters({"clock_offset_us": -80_000}))).what
-    assert the(check_clocks(masters({"clock_offset_us": None}))).verdict is OK
+    assert the(check_clocks(masters({"clock_offset_us": None}))).severity is OK
 
 
 def test_masters_that_differ_in_their_ceiling_are_a_warning() -> None:
     assert "m1 30000 ms" in the(check_max_ttl(masters({"max_ttl_ms": 30_000}), None)).what
 
 
-@pytest.mark.parametrize(("configured_ms", "verdict"), [(60_000, OK), (50_000, WARNING), (70_000, FAILURE)])
-def test_a_configuration_above_the_ceiling_is_a_failure(configured_ms: int, verdict: Verdict) -> None:
-    assert the(check_max_ttl(masters(), Configured("f", configured_ms))).verdict is verdict
+@pytest.mark.parametrize(("configured_ms", "severity"), [(60_000, OK), (50_000, WARNING), (70_000, FAILURE)])
+def test_a_configuration_above_the_ceiling_is_a_failure(configured_ms: int, severity: Severity) -> None:
+    assert the(check_max_ttl(masters(), ConfigFile("f", configured_ms))).severity is severity
 
 
 def test_masters_without_an_identity_have_no_ceiling_to_compare() -> None:
@@ -232,7 +232,7 @@ def test_masters_without_an_identity_have_no_ceiling_to_compare() -> None:
 
 def test_versions_that_differ_are_listed() -> None:
     assert "Redis 6.2.14: m1" in the(check_versions(masters({"version": "Redis 6.2.14"}))).what
-    assert the(check_versions(masters({"version": ""}))).verdict is OK
+    assert the(check_versions(masters({"version": ""}))).severity is OK
 
 
 # Locks on trial
@@ -241,11 +241,11 @@ GRANT = Grant(asked_ns=1000 * MS, answered_ns=1003 * MS, ttl_ms=5000, fence=7, d
 
 
 def test_a_canary_that_comes_back_is_well() -> None:
-    assert "3.0 ms" in the(check_canary(Canary((GRANT, GRANT)))).what
+    assert "3.0 ms" in the(check_canary(CanaryRun((GRANT, GRANT)))).what
 
 
 @pytest.mark.parametrize(
-    ("trouble", "verdict"),
+    ("trouble", "severity"),
     [
         (Refused("NOQUORUM", "m1=down", "LOCK"), FAILURE),
         (Refused("CLOCK", "", "LOCK"), FAILURE),
@@ -255,20 +255,20 @@ def test_a_canary_that_comes_back_is_well() -> None:
     ],
 )
 def test_a_canary_that_is_refused_by_policy_is_no_failure(
-    trouble: Refused | Unreachable, verdict: Verdict
+    trouble: Refused | Unreachable, severity: Severity
 ) -> None:
-    assert the(check_canary(Canary(trouble=trouble))).verdict is verdict
+    assert the(check_canary(CanaryRun(trouble=trouble))).severity is severity
 
 
 def test_fences_must_grow() -> None:
-    assert the(check_fences([GRANT, replace(GRANT, fence=8)])).verdict is OK
-    assert the(check_fences([GRANT, GRANT])).verdict is FAILURE
+    assert the(check_fences([GRANT, replace(GRANT, fence=8)])).severity is OK
+    assert the(check_fences([GRANT, GRANT])).severity is FAILURE
     assert check_fences([GRANT]) == []
 
 
-@pytest.mark.parametrize(("deadline_ms", "verdict"), [(5948, OK), (999, FAILURE), (6004, FAILURE)])
-def test_a_deadline_that_is_not_on_our_clock_is_a_failure(deadline_ms: int, verdict: Verdict) -> None:
-    assert the(check_boottime([replace(GRANT, deadline_ns=deadline_ms * MS)])).verdict is verdict
+@pytest.mark.parametrize(("deadline_ms", "severity"), [(5948, OK), (999, FAILURE), (6004, FAILURE)])
+def test_a_deadline_that_is_not_on_our_clock_is_a_failure(deadline_ms: int, severity: Severity) -> None:
+    assert the(check_boottime([replace(GRANT, deadline_ns=deadline_ms * MS)])).severity is severity
 
 
 def test_the_canary_locks_a_resource_of_its_own_and_gives_it_back() -> None:
@@ -285,9 +285,9 @@ def test_the_canary_locks_a_resource_of_its_own_and_gives_it_back() -> None:
 
 
 def test_leases_on_fewer_than_all_masters_are_listed_once_they_had_time() -> None:
-    assert the(check_leases([HeldLease("a", 5000, 5, 5), HeldLease("b", 10, 3, 5)])).verdict is OK
-    finding = the(check_leases([HeldLease(f"r{number}", 5000, 4, 5) for number in range(7)]))
-    assert finding.verdict is WARNING
+    assert the(check_leases([LeaseRow("a", 5000, 5, 5), LeaseRow("b", 10, 3, 5)])).severity is OK
+    finding = the(check_leases([LeaseRow(f"r{number}", 5000, 4, 5) for number in range(7)]))
+    assert finding.severity is WARNING
     assert "r0 (4 of 5)" in finding.what
     assert "and 2 more" in finding.what
 
@@ -295,13 +295,13 @@ def test_leases_on_fewer_than_all_masters_are_listed_once_they_had_time() -> Non
 @pytest.mark.parametrize("ppm", [1_001, -83_333])
 def test_a_host_whose_clock_is_slewed_too_fast_is_named_as_such(ppm: int) -> None:
     finding = the(check_slewing(AgentAnswer(1, {"clock_slew_ppm": ppm})))
-    assert finding.verdict is FAILURE
+    assert finding.severity is FAILURE
     assert f"slewed by {ppm} ppm, 1000 at most" in finding.what
     assert "LockClockSlewed.md" in finding.then
 
 
 def test_what_a_time_server_slews_is_well_and_an_agent_that_does_not_say_is_not_judged() -> None:
-    assert the(check_slewing(AgentAnswer(1, {"clock_slew_ppm": -1_000}))).verdict is OK
+    assert the(check_slewing(AgentAnswer(1, {"clock_slew_ppm": -1_000}))).severity is OK
     assert check_slewing(AgentAnswer(1, {})) == []
 
 
@@ -310,7 +310,7 @@ def test_what_a_time_server_slews_is_well_and_an_agent_that_does_not_say_is_not_
 
 def an_agent(**answers: Any) -> Callable[..., Any]:
     """Asks an agent that is well, but for these answers; one that is an exception is raised."""
-    row = {field: getattr(WELL, field) for field in Master.__dataclass_fields__}
+    row = {field: getattr(WELL, field) for field in MasterRow.__dataclass_fields__}
     well: dict[str, Any] = {
         "PING": True,
         "INFO": {"lockd_version": __version__},
@@ -330,7 +330,7 @@ def an_agent(**answers: Any) -> Callable[..., Any]:
 
 def test_an_agent_that_does_not_answer_ends_the_examination() -> None:
     found = examine(an_agent(PING=Unreachable("can't reach it")), "/none/s")
-    assert [(finding.check, finding.verdict) for finding in found] == [
+    assert [(finding.check, finding.severity) for finding in found] == [
         ("socket", FAILURE),
         ("agent", FAILURE),
     ]
@@ -339,10 +339,10 @@ def test_an_agent_that_does_not_answer_ends_the_examination() -> None:
 def test_the_slewing_of_the_agents_host_is_among_what_is_looked_at() -> None:
     info = {"lockd_version": __version__, "clock_slew_ppm": 5_000}
     found = {finding.check: finding for finding in examine(an_agent(INFO=info), "/none/s")}
-    assert found["slewing"].verdict is FAILURE
+    assert found["slewing"].severity is FAILURE
 
 
 def test_leases_that_were_lost_are_left_out() -> None:
     lost = {"resource": "a", "held_ms": 9000, "masters": 1, "of": 3, "lost": 1}
     found = {finding.check: finding for finding in examine(an_agent(LOCKS=[lost]), "/none/s")}
-    assert found["leases"].verdict is OK
+    assert found["leases"].severity is OK

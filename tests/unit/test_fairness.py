@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 
 from lockd.config.model import Limits, LockClass
-from lockd.core.flow import Place
 from lockd.core.leases import Lease
 from lockd.core.timers import Timers
 from lockd.server import agent as agent_module
@@ -28,7 +27,7 @@ from lockd.server.losses import Losses
 from lockd.server.quotas import Quotas
 from lockd.server.session import Session
 from lockd.server.spares import SpareConnections
-from tests.unit.test_lanes import Clock
+from tests.harness.clocks import Clock
 
 PING = b"*1\r\n$4\r\nPING\r\n"
 AT_ONCE = 4
@@ -121,83 +120,69 @@ ENDINGS: dict[str, Ending] = {
 
 @pytest.mark.parametrize("ending", ENDINGS)
 @pytest.mark.parametrize(("connections", "leases"), [(1, 200), (50, 4)])
-def test_many_leases_that_end_together_leave_the_loop_to_others_in_between(
+async def test_many_leases_that_end_together_leave_the_loop_to_others_in_between(
     agent: AnAgent, links: list[socket.socket], ending: str, connections: int, leases: int
 ) -> None:
-    async def scenario() -> None:
-        sessions = await connected(agent, links, connections)
-        for session in sessions:
-            session.leases = {object() for _ in range(leases)}  # type: ignore[misc]
-        for session in sessions:
-            ENDINGS[ending](session)
-        assert len(agent.done) <= AT_ONCE * 4
-        assert agent.endings.busy
-        assert await most_in_a_turn(agent, 200) <= AT_ONCE * 4
-        assert not agent.endings.busy
-
-    asyncio.run(scenario())
+    sessions = await connected(agent, links, connections)
+    for session in sessions:
+        session.leases = {object() for _ in range(leases)}  # type: ignore[misc]
+    for session in sessions:
+        ENDINGS[ending](session)
+    assert len(agent.done) <= AT_ONCE * 4
+    assert agent.endings.busy
+    assert await most_in_a_turn(agent, 200) <= AT_ONCE * 4
+    assert not agent.endings.busy
     assert agent.done == ["ended"] * 200
 
 
-def test_many_that_wait_and_close_together_leave_the_loop_to_others_in_between(
+async def test_many_that_wait_and_close_together_leave_the_loop_to_others_in_between(
     agent: AnAgent, links: list[socket.socket]
 ) -> None:
-    async def scenario() -> None:
-        sessions = await connected(agent, links, 50)
-        for session in sessions:
-            session.lock_starts(object())  # type: ignore[arg-type]
-        for session in sessions:
-            session.connection_lost(None)
-        assert len(agent.done) <= AT_ONCE
-        assert await most_in_a_turn(agent, 50) <= AT_ONCE
-        assert not any(session.waiting for session in sessions)
-
-    asyncio.run(scenario())
+    sessions = await connected(agent, links, 50)
+    for session in sessions:
+        session.lock_starts(object())  # type: ignore[arg-type]
+    for session in sessions:
+        session.connection_lost(None)
+    assert len(agent.done) <= AT_ONCE
+    assert await most_in_a_turn(agent, 50) <= AT_ONCE
+    assert not any(session.waiting for session in sessions)
     assert agent.quotas.all.waiters == 0
 
 
-def test_what_is_granted_to_one_who_is_gone_already_is_ended(
+async def test_what_is_granted_to_one_who_is_gone_already_is_ended(
     agent: AnAgent, links: list[socket.socket]
 ) -> None:
-    async def scenario() -> None:
-        [session] = await connected(agent, links, 1)
-        of_class = LockClass(name="a", match="*")
-        request = LockRequest(session, Place(), b"late", of_class, 1_000, 9, 1_000, False, False, 0)
-        session.lock_starts(request)
-        session.shared.crowd = Crowd(0)  # it is one of many: its end comes later
-        session.connection_lost(None)
-        attempt: Any = SimpleNamespace(resource=b"late", nonce=b"0" * 32, ttl_ms=1_000, t1_ns=0, landed=0)
-        request.granted(Lease(attempt, request, 1, 0), 0)
-        assert agent.done == [], "core is in the middle of its work"
-        await most_in_a_turn(agent, 1)
-
-    asyncio.run(scenario())
+    [session] = await connected(agent, links, 1)
+    of_class = LockClass(name="a", match="*")
+    request = LockRequest(session, b"late", of_class, 1_000)
+    request.begins(0)
+    session.lock_starts(request)
+    session.shared.crowd = Crowd(0)  # it is one of many: its end comes later
+    session.connection_lost(None)
+    attempt: Any = SimpleNamespace(resource=b"late", nonce=b"0" * 32, ttl_ms=1_000, t1_ns=0, landed=0)
+    request.granted(Lease(attempt, request, 1, 0), 0)
+    assert agent.done == [], "core is in the middle of its work"
+    await most_in_a_turn(agent, 1)
     assert agent.done[:1] == ["ended"]
 
 
-def test_a_few_leases_end_at_once(agent: AnAgent, links: list[socket.socket]) -> None:
-    async def scenario() -> None:
-        [session] = await connected(agent, links, 1)
-        session.leases = {object(), object()}  # type: ignore[arg-type]
-        session.connection_lost(None)
-        assert agent.done == ["ended"] * 2
-
-    asyncio.run(scenario())
+async def test_a_few_leases_end_at_once(agent: AnAgent, links: list[socket.socket]) -> None:
+    [session] = await connected(agent, links, 1)
+    session.leases = {object(), object()}  # type: ignore[arg-type]
+    session.connection_lost(None)
+    assert agent.done == ["ended"] * 2
 
 
-def test_of_requests_that_come_together_a_few_are_run_at_once_and_the_others_in_turns(
+async def test_of_requests_that_come_together_a_few_are_run_at_once_and_the_others_in_turns(
     agent: AnAgent, links: list[socket.socket]
 ) -> None:
-    async def scenario() -> None:
-        sessions = await connected(agent, links, 60)
-        for session in sessions:
-            session.data_received(PING)
-        assert len(agent.done) == AT_ONCE
-        assert await most_in_a_turn(agent, 60) <= AT_ONCE + 4
-        sessions[0].data_received(PING)
-        assert len(agent.done) == 61, "one that comes alone does not wait"
-
-    asyncio.run(scenario())
+    sessions = await connected(agent, links, 60)
+    for session in sessions:
+        session.data_received(PING)
+    assert len(agent.done) == AT_ONCE
+    assert await most_in_a_turn(agent, 60) <= AT_ONCE + 4
+    sessions[0].data_received(PING)
+    assert len(agent.done) == 61, "one that comes alone does not wait"
 
 
 def test_timers_that_are_due_together_leave_the_loop_to_others_in_between(clock: Clock) -> None:

@@ -9,7 +9,6 @@ from lockd.core.fences import (
     COUNTER_AHEAD_US,
     HINT_AHEAD_US,
     SANE_MOST,
-    SLOTS,
     FenceHints,
     is_right_counter,
     largest_sane,
@@ -20,20 +19,27 @@ NOW_US = 1_700_000_000_000_000
 HOUR_US = 3_600_000_000
 
 
+@pytest.mark.parametrize(
+    ("saw", "refused_at", "clock", "hint"),
+    [
+        ([500], [], 0, 500 + BLOCK),  # above the whole block, even when the clock is behind
+        ([], [500], 0, 501),  # just above a counter that refused
+        ([0, 3 - NOW_US], [], -1, BLOCK),  # an older value does not lower it
+        ([0], [], BLOCK + 1, BLOCK + 1),  # the clock takes over again once it has caught up
+    ],
+)
+def test_a_hint_is_above_what_was_seen_of_its_counter_and_the_clock(saw, refused_at, clock, hint):
+    """All in microseconds from now on."""
+    hints = FenceHints()
+    for value in saw:
+        hints.saw(1, NOW_US + value, NOW_US)
+    for value in refused_at:
+        hints.saw_counter(1, NOW_US + value, NOW_US)
+    assert hints.next(1, NOW_US + clock, NOW_US) == NOW_US + hint
+
+
 def test_the_first_hint_is_the_clock_so_that_agents_with_good_clocks_agree():
     assert FenceHints().next(1, NOW_US, NOW_US + 500) == NOW_US
-
-
-def test_a_hint_is_above_the_whole_block_of_a_value_seen_even_when_the_clock_is_behind():
-    hints = FenceHints()
-    hints.saw(1, NOW_US + 500, NOW_US)
-    assert hints.next(1, NOW_US, NOW_US) == NOW_US + 500 + BLOCK
-
-
-def test_a_hint_is_just_above_a_counter_that_refused():
-    hints = FenceHints()
-    hints.saw_counter(1, NOW_US + 500, NOW_US)
-    assert hints.next(1, NOW_US, NOW_US) == NOW_US + 501
 
 
 def test_what_was_seen_of_one_counter_says_nothing_about_another():
@@ -48,19 +54,6 @@ def test_what_was_seen_is_known_by_counter_to_whoever_forms_the_cluster_anew():
     hints.saw_counter(2, NOW_US + 5, NOW_US)
     hints.saw_counter(3, 1 << 51, NOW_US)
     assert hints.seen == {1: NOW_US + BLOCK - 1, 2: NOW_US + 5}
-
-
-def test_an_older_value_does_not_lower_the_hint():
-    hints = FenceHints()
-    hints.saw(1, NOW_US, NOW_US)
-    hints.saw(1, 3, NOW_US)
-    assert hints.next(1, NOW_US - 1, NOW_US) == NOW_US + BLOCK
-
-
-def test_the_clock_takes_over_again_once_it_has_caught_up():
-    hints = FenceHints()
-    hints.saw(1, NOW_US, NOW_US)
-    assert hints.next(1, NOW_US + BLOCK + 1, NOW_US) == NOW_US + BLOCK + 1
 
 
 @pytest.mark.parametrize("wall_us", [NOW_US + 2 * HOUR_US, NOW_US - 2 * HOUR_US, 1 << 52, 1 << 60, -5])
@@ -101,21 +94,15 @@ def test_a_hint_exceeds_all_that_was_seen_and_is_near_the_masters_clocks(seen, w
 
 
 @pytest.mark.parametrize(
-    "shown", ["", "-1", "1.5", "nan", "inf", "1e9", "x", "9" * 17, str(NOW_US + 1), "\u0663"]
+    "stored", ["", "-1", "1.5", "nan", "inf", "1e9", "x", "9" * 17, str(NOW_US + 1), "\u0663"]
 )
-def test_a_counter_that_can_not_go_on_is_wrong(shown):
-    assert not is_right_counter(shown, NOW_US + BLOCK)
+def test_a_counter_that_can_not_go_on_is_wrong(stored):
+    assert not is_right_counter(stored, NOW_US + BLOCK)
 
 
 def test_a_counter_up_to_a_day_ahead_is_right():
     assert is_right_counter(str(NOW_US), largest_sane(NOW_US - COUNTER_AHEAD_US + BLOCK))
     assert is_right_counter("0", NOW_US)
-
-
-@given(st.binary(max_size=512))
-def test_each_resource_has_one_slot(resource):
-    assert 0 <= slot_of(resource) < SLOTS
-    assert slot_of(resource) == slot_of(bytes(resource))
 
 
 def test_the_slot_is_the_crc32_that_other_agents_compute():

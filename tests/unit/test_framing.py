@@ -53,7 +53,7 @@ TOO_LARGE = [
 ]
 
 
-def verdict(stream: bytes, cuts: list[int]) -> str:
+def admission(stream: bytes, cuts: list[int]) -> str:
     framing = Framing()
     edges = sorted({0, len(stream), *(cut % (len(stream) + 1) for cut in cuts)})
     try:
@@ -70,7 +70,7 @@ cuts = st.lists(st.integers(0, 10_000), max_size=6)
 @pytest.mark.parametrize("stream", SOUND)
 @given(cuts=cuts)
 def test_what_masters_answer_is_admitted_in_whatever_pieces(stream: bytes, cuts: list[int]) -> None:
-    assert verdict(VOTE + stream + VOTE, cuts) == "admitted"
+    assert admission(VOTE + stream + VOTE, cuts) == "admitted"
 
 
 @pytest.mark.parametrize("stream", TOO_LARGE)
@@ -78,12 +78,12 @@ def test_what_masters_answer_is_admitted_in_whatever_pieces(stream: bytes, cuts:
 def test_a_header_that_announces_too_much_is_refused_in_whatever_pieces(
     stream: bytes, cuts: list[int]
 ) -> None:
-    assert verdict(VOTE + stream, cuts) == "too large"
+    assert admission(VOTE + stream, cuts) == "too large"
 
 
 def test_every_piece_of_one_byte_is_read() -> None:
     for stream in TOO_LARGE:
-        assert verdict(stream, list(range(len(stream)))) == "too large"
+        assert admission(stream, list(range(len(stream)))) == "too large"
 
 
 pieces = st.lists(
@@ -95,7 +95,7 @@ pieces = st.lists(
 def test_what_is_admitted_makes_hiredis_announce_nothing_larger(pieces: list[bytes], cuts: list[int]) -> None:
     """What hiredis reads as a header is read as one here, too: no text can hide one from it."""
     stream = b"".join(pieces)
-    if verdict(stream, cuts) != "admitted":
+    if admission(stream, cuts) != "admitted":
         return
     reader = hiredis.Reader()
     reader.feed(stream)

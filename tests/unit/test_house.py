@@ -1,6 +1,6 @@
 """The house stands as it was drawn: which room may use which, no circles, no prefixes in place of packages.
 
-Every import counts: those for type checkers and those inside functions too.
+Every import counts: those for type checkers and those inside functions too. It is so with the tests.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-LOCKD = Path(__file__).parents[2] / "lockd"
+TESTS = Path(__file__).parents[1]
+LOCKD = TESTS.parent / "lockd"
 
 MAY_USE: dict[str, set[str]] = {
     "clock": set(),
@@ -21,12 +22,12 @@ MAY_USE: dict[str, set[str]] = {
     "health": set(),
     "guard": set(),
     "core": set(),
-    "config": set(),
+    "config": {"core"},
     "masters": {"core", "config", "clock"},
     "metrics": {"core", "config", "clock", "masters", "lockd"},
     "http": {"core", "config", "metrics", "health", "text", "lockd"},
     "server": {"core", "config", "clock", "masters", "metrics", "http", "lockd"},
-    "client": {"clock", "core"},
+    "client": {"clock", "config", "core"},
     "lockctl": {"core", "config", "clock", "client", "health", "text", "lockd"},
     "dev": {"config", "lockctl"},
     "aio": {"client"},
@@ -154,3 +155,27 @@ def test_core_asks_nobody_for_the_time_or_for_luck() -> None:
     of_core = {name: set(imported_by(tree)) for name, tree in TREES.items() if room_of(name) == "core"}
     for name, imported in of_core.items():
         assert {one.partition(".")[0] for one in imported} & NOT_IN_CORE == set(), name
+
+
+# The suites of tests
+
+
+def others_in(path: Path) -> set[tuple[str, ...]]:
+    """What a module of the tests imports from others of them, as ("tests", suite, module, name)."""
+    names = (name.split(".") for name in imported_by(ast.parse(path.read_text())))
+    return {tuple(parts) for parts in names if parts[0] == "tests"}
+
+
+OF_TESTS = {path: others_in(path) for path in TESTS.rglob("*.py")}
+SUITES = {path.relative_to(TESTS).parts[0] for path in TESTS.rglob("test_*.py")}
+
+
+def test_no_module_with_tests_is_imported() -> None:
+    for path, others in OF_TESTS.items():
+        assert [one for one in others if any(part.startswith("test_") for part in one)] == [], path
+
+
+@pytest.mark.parametrize("suite", [*sorted(SUITES), "harness"])
+def test_a_suite_of_tests_uses_itself_and_the_harness_and_that_uses_no_suite(suite: str) -> None:
+    for path in (TESTS / suite).rglob("*.py"):
+        assert {one[1] for one in OF_TESTS[path]} <= {suite, "harness"}, path

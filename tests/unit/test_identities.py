@@ -117,16 +117,16 @@ def test_an_old_machine_and_those_that_know_nothing_newer_are_no_quorum() -> Non
         identities = after("m3", *up_to_date)
         assert voting_together(identities) == 0b11011
         for seen in product((True, False), repeat=5):
-            shown = [one if see else None for one, see in zip(identities, seen, strict=True)]
-            names = names_of(identities, voting_together(shown))
+            visible = [one if see else None for one, see in zip(identities, seen, strict=True)]
+            names = names_of(identities, voting_together(visible))
             assert "m3" not in names or len(names) < QUORUM
 
 
 def test_with_its_number_on_fewer_than_a_quorum_of_the_others_the_old_machine_may_find_one() -> None:
     """Which is why so many are written before anything else."""
     assert names_of(ALL, voting_together(after("m3", "m1", "m2"))) == ["m1", "m2", "m4", "m5"]
-    shown = [one if one.name not in ("m1",) else None for one in after("m3", "m1", "m2")]
-    assert "m3" in names_of(ALL, voting_together([None, None, *shown[2:]]))
+    visible = [one if one.name not in ("m1",) else None for one in after("m3", "m1", "m2")]
+    assert "m3" in names_of(ALL, voting_together([None, None, *visible[2:]]))
 
 
 def test_one_that_was_not_told_of_the_new_machine_does_not_vote_beside_it() -> None:

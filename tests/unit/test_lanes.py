@@ -10,16 +10,7 @@ import pytest
 
 from lockd.server import lanes
 from lockd.server.lanes import BITE_NS, Lane
-
-
-class Clock:
-    """Goes on only as work is done."""
-
-    def __init__(self) -> None:
-        self.now_ns = 1
-
-    def __call__(self) -> int:
-        return self.now_ns
+from tests.harness.clocks import Clock
 
 
 @pytest.fixture
@@ -54,106 +45,90 @@ def longest_run(log: list[Any]) -> int:
 
 
 @pytest.mark.parametrize("rests", [0, 3])
-def test_others_get_the_loop_after_every_bite(clock: Clock, rests: int) -> None:
+async def test_others_get_the_loop_after_every_bite(clock: Clock, rests: int) -> None:
     log = list[Any]()
-    asyncio.run(others(log, Lane(rests).through(1, work(clock, 100, BITE_NS // 4, log))))
+    await others(log, Lane(rests).through(1, work(clock, 100, BITE_NS // 4, log)))
     assert log.count("step") == 100
     assert longest_run(log) <= 4
 
 
-def test_many_askers_take_no_longer_bites_together_than_one(clock: Clock) -> None:
+async def test_many_askers_take_no_longer_bites_together_than_one(clock: Clock) -> None:
     log, lane = list[Any](), Lane(0)
 
     async def many() -> None:
         await asyncio.gather(*(lane.through(n, work(clock, 10, BITE_NS // 4, log)) for n in range(20)))
 
-    asyncio.run(others(log, many()))
+    await others(log, many())
     assert log.count("step") == 200
     assert longest_run(log) <= 4
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["before it", "behind it"])
-def test_one_users_flood_is_in_front_of_nobody_else(clock: Clock, first: bool) -> None:
+async def test_one_users_flood_is_in_front_of_nobody_else(clock: Clock, first: bool) -> None:
     log, lane = list[Any](), Lane(0)
-
-    async def flood() -> None:
-        asked = [lane.through(1000, work(clock, 10, BITE_NS, log, "flood")) for _ in range(50)]
-        asked.insert(0 if first else 50, lane.through(7, work(clock, 3, BITE_NS, log, "other")))
-        await asyncio.gather(*asked)
-
-    asyncio.run(flood())
+    asked = [lane.through(1000, work(clock, 10, BITE_NS, log, "flood")) for _ in range(50)]
+    asked.insert(0 if first else 50, lane.through(7, work(clock, 3, BITE_NS, log, "other")))
+    await asyncio.gather(*asked)
     assert log[:6].count("other") == 3
     assert log.count("flood") == 500
 
 
-def test_a_lane_rests_for_as_many_times_as_it_works(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lane_rests_for_as_many_times_as_it_works(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rests_ns = list[int]()
+    loop = asyncio.get_running_loop()
+    call_later = loop.call_later
 
-    async def rested() -> None:
-        loop = asyncio.get_running_loop()
-        call_later = loop.call_later
+    def at_once(delay_s: float, call: Any) -> Any:
+        rests_ns.append(round(delay_s * 1e9))
+        clock.now_ns += rests_ns[-1]
+        return call_later(0, call)
 
-        def at_once(delay_s: float, call: Any) -> Any:
-            rests_ns.append(round(delay_s * 1e9))
-            clock.now_ns += rests_ns[-1]
-            return call_later(0, call)
-
-        monkeypatch.setattr(loop, "call_later", at_once)
-        await Lane(3).through(1, work(clock, 40, BITE_NS // 4, []))
-
-    asyncio.run(rested())
+    monkeypatch.setattr(loop, "call_later", at_once)
+    await Lane(3).through(1, work(clock, 40, BITE_NS // 4, []))
     assert rests_ns[0] == 0
     assert rests_ns[1:11] == [3 * BITE_NS] * 10
 
 
-def test_what_a_step_raises_comes_to_its_caller_and_to_nobody_else(clock: Clock) -> None:
+async def test_what_a_step_raises_comes_to_its_caller_and_to_nobody_else(clock: Clock) -> None:
     def fails() -> Iterator[None]:
         yield
         raise ValueError("a step")
 
-    async def both() -> list[Any]:
-        lane = Lane(0)
-        good = work(clock, 5, BITE_NS, [])
-        return await asyncio.gather(lane.through(1, fails()), lane.through(1, good), return_exceptions=True)
-
-    failed, worked = asyncio.run(both())
+    lane, good = Lane(0), work(clock, 5, BITE_NS, [])
+    failed, worked = await asyncio.gather(
+        lane.through(1, fails()), lane.through(1, good), return_exceptions=True
+    )
     assert isinstance(failed, ValueError)
     assert worked is None
 
 
-def test_what_nobody_waits_for_any_more_is_not_done(clock: Clock) -> None:
+async def test_what_nobody_waits_for_any_more_is_not_done(clock: Clock) -> None:
     log = list[Any]()
-
-    async def gone() -> None:
-        lane = Lane(0)
-        task = asyncio.ensure_future(lane.through(1, work(clock, 1_000, BITE_NS, log)))
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        await lane.through(1, work(clock, 1, BITE_NS, []))
-
-    asyncio.run(gone())
+    lane = Lane(0)
+    task = asyncio.ensure_future(lane.through(1, work(clock, 1_000, BITE_NS, log)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await lane.through(1, work(clock, 1, BITE_NS, []))
     assert len(log) < 10
 
 
-def test_what_a_job_adds_comes_after_it(clock: Clock) -> None:
+async def test_what_a_job_adds_comes_after_it(clock: Clock) -> None:
     log = list[Any]()
+    lane, over = Lane(0), asyncio.Event()
 
-    async def adding() -> None:
-        lane, over = Lane(0), asyncio.Event()
+    def job(until_ns: int) -> bool:
+        clock.now_ns += BITE_NS
+        log.append("job")
+        if len(log) < 5:
+            lane.add(1, job)
+        else:
+            over.set()
+        return False
 
-        def job(until_ns: int) -> bool:
-            clock.now_ns += BITE_NS
-            log.append("job")
-            if len(log) < 5:
-                lane.add(1, job)
-            else:
-                over.set()
-            return False
-
-        lane.add(1, job)
-        await over.wait()
-
-    asyncio.run(adding())
+    lane.add(1, job)
+    await over.wait()
     assert log == ["job"] * 5

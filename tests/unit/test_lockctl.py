@@ -12,15 +12,15 @@ import pytest
 from click.testing import CliRunner, Result
 
 from lockd.lockctl import locks as lockctl_locks
-from lockd.lockctl.agent import Agent
+from lockd.lockctl.agent import AgentClient
 from lockd.lockctl.change import WaitLines
 from lockd.lockctl.errors import Lost, Refused, Unreachable
-from lockd.lockctl.failures import Status
+from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.locks import Duration
 from lockd.lockctl.main import main
-from lockd.lockctl.printing import shown_us
+from lockd.lockctl.printing import format_us
 from lockd.lockctl.run.lease import Job
-from lockd.text import shown, shown_ms
+from lockd.text import format_ms, printable
 
 Answers = dict[str, Any]
 
@@ -36,7 +36,7 @@ def type_(monkeypatch: pytest.MonkeyPatch, asked: list[tuple[Any, ...]]) -> Call
     """Type a command line; `answers` are those of the agent, by command. An exception is raised."""
 
     def run(line: str, answers: Answers | None = None, **options: Any) -> Result:
-        def ask(agent: Agent, *words: Any, within_s: float = 0) -> Any:
+        def ask(agent: AgentClient, *words: Any, within_s: float = 0) -> Any:
             asked.append(words)
             answer = (answers or {})[words[0]]
             answer = answer.pop(0) if isinstance(answer, list) and words[0] in ("FORM", "ADMIT") else answer
@@ -44,7 +44,7 @@ def type_(monkeypatch: pytest.MonkeyPatch, asked: list[tuple[Any, ...]]) -> Call
                 raise answer
             return answer
 
-        monkeypatch.setattr(Agent, "ask", ask)
+        monkeypatch.setattr(AgentClient, "ask", ask)
         return CliRunner().invoke(main, line.split(), **options)
 
     return run
@@ -105,7 +105,7 @@ def test_run_has_defaults(type_: Type, jobs: list[Job]) -> None:
 
 def test_run_without_dashes_says_where_they_go(type_: Type, jobs: list[Job]) -> None:
     done = type_("run r ls")
-    assert (done.exit_code, jobs) == (Status.USAGE, [])
+    assert (done.exit_code, jobs) == (ExitStatus.USAGE, [])
     assert "lockctl run RESOURCE -- COMMAND" in done.stderr
 
 
@@ -113,7 +113,7 @@ def test_run_without_dashes_says_where_they_go(type_: Type, jobs: list[Job]) -> 
     "line", ["run", "run r --", "lock", "unlock r", "no-such", "lock r --ttl soon", "--no-such"]
 )
 def test_a_wrong_command_line_gives_64(type_: Type, line: str) -> None:
-    assert type_(line).exit_code == Status.USAGE
+    assert type_(line).exit_code == ExitStatus.USAGE
 
 
 @pytest.mark.parametrize("line", ["--help", "run --help", "lock -h", "cluster init --help", "--version"])
@@ -126,7 +126,9 @@ def test_help_is_at_hand(type_: Type, line: str) -> None:
 def test_the_help_lists_every_exit_status(type_: Type) -> None:
     told = type_("--help").stdout + type_("run --help").stdout
     missing = [
-        status for status in Status if status is not Status.INTERRUPTED and f" {int(status)} " not in told
+        status
+        for status in ExitStatus
+        if status is not ExitStatus.INTERRUPTED and f" {int(status)} " not in told
     ]
     assert missing == []
 
@@ -157,7 +159,7 @@ def test_an_unlock_without_a_quorum_says_that_the_lease_ends_by_itself(type_: Ty
 
 
 def test_an_unreachable_agent_gives_69(type_: Type) -> None:
-    assert type_("ping", {"PING": Unreachable("it is away")}).exit_code == Status.UNREACHABLE
+    assert type_("ping", {"PING": Unreachable("it is away")}).exit_code == ExitStatus.UNREACHABLE
 
 
 def test_a_lost_lease_gives_76(type_: Type, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -166,7 +168,7 @@ def test_a_lost_lease_gives_76(type_: Type, monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(lockctl_locks, "run", lose)
     done = type_("run r -- true")
-    assert done.exit_code == Status.LOST
+    assert done.exit_code == ExitStatus.LOST
     assert "nobody renewed it" in done.stderr
 
 
@@ -214,17 +216,17 @@ def test_locks_are_sorted(type_: Type) -> None:
     [(0, "0ms"), (999, "999ms"), (1000, "1.0s"), (59_900, "59.9s"), (245_000, "4m05s"), (3_720_000, "1h02m")],
 )
 def test_times_are_shown_in_a_fitting_unit(ms: int, text: str) -> None:
-    assert shown_ms(ms) == text
+    assert format_ms(ms) == text
 
 
 def test_offsets_may_be_negative() -> None:
-    assert shown_us(-1500) == "-1.50ms"
-    assert shown_us(-3_000_000) == "-3.0s"
+    assert format_us(-1500) == "-1.50ms"
+    assert format_us(-3_000_000) == "-3.0s"
 
 
 def test_control_characters_are_shown_as_bytes_and_letters_as_they_are() -> None:
-    assert shown("grün:42") == "grün:42"
-    assert shown("a\x1b[1m\n\udcff\u202e") == "a\\x1b[1m\\x0a\\xff\\xe2\\x80\\xae"
+    assert printable("grün:42") == "grün:42"
+    assert printable("a\x1b[1m\n\udcff\u202e") == "a\\x1b[1m\\x0a\\xff\\xe2\\x80\\xae"
 
 
 # Changes
@@ -238,12 +240,12 @@ def test_force_release_removes_only_what_was_shown(type_: Type, asked: list[Any]
 
 def test_force_release_of_what_another_has_taken_meanwhile_changes_nothing(type_: Type) -> None:
     answers = {"HOLDER": HELD, "FORCERELEASE": Refused("NOTHELD", "held by another", "FORCERELEASE")}
-    assert type_("force-release backup --yes", answers).exit_code == Status.NO
+    assert type_("force-release backup --yes", answers).exit_code == ExitStatus.NO
 
 
 def test_force_release_is_not_sent_when_nobody_can_be_asked(type_: Type, asked: list[Any]) -> None:
     done = type_("force-release backup", {"HOLDER": HELD}, input="y\n")
-    assert done.exit_code == Status.USAGE
+    assert done.exit_code == ExitStatus.USAGE
     assert [words[0] for words in asked] == ["HOLDER"]
 
 
@@ -313,6 +315,6 @@ def test_a_password_that_nobody_gives_is_a_mistake_in_the_command_line(
     type_: Type, asked: list[tuple[Any, ...]], line: str
 ) -> None:
     done = type_(line, FORMED)
-    assert done.exit_code == Status.USAGE
+    assert done.exit_code == ExitStatus.USAGE
     assert "password" in done.stderr
     assert asked == []

@@ -26,10 +26,11 @@ from lockd.lockctl.errors import Lost
 from lockd.lockctl.run import job
 from lockd.lockctl.run.keeper import Start, _Keeper
 from lockd.lockctl.run.lease import Job, kill_margin_ns, term_margin_ns
-from tests.redis.masters import alive, children_of, eventually
-from tests.redis.users import become
+from tests.harness.lockctl import LOCKCTL
+from tests.harness.processes import alive, children_of
+from tests.harness.users import become
+from tests.harness.waiting import eventually
 
-LOCKCTL = Path(sys.executable).parent / "lockctl"
 MS = 1_000_000
 TOKEN = b"0123456789abcdef0123456789abcdef"
 OTHER = b"f" * 32
@@ -466,10 +467,10 @@ OVERTAKEN = """
 import os, signal, sys, time
 from pathlib import Path
 from lockd.lockctl.run.descendants import Descendants
-from lockd.lockctl.run.keeper import Command, Start
+from lockd.lockctl.run.keeper import CommandProcess, Start
 
 folder, words = Path(sys.argv[1]), sys.argv[2:]
-command = Command(Start(words, {}, lambda: None))
+command = CommandProcess(Start(words, {}, lambda: None))
 while not (folder / "left").exists() or not (folder / "left").read_text():
     time.sleep(0.01)
 os.kill(command._keeper, signal.SIGKILL)

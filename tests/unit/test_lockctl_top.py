@@ -12,11 +12,11 @@ from click.testing import CliRunner, Result
 from rich.console import Console
 
 from lockd.health import LOSS_IS_NEWS_MS
-from lockd.lockctl.agent import Agent
+from lockd.lockctl.agent import AgentClient
 from lockd.lockctl.errors import Unreachable
-from lockd.lockctl.failures import Status
+from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.main import main
-from lockd.lockctl.top import CLASSES_SHOWN, LISTED_MOST, Look, Screen
+from lockd.lockctl.top import CLASSES_SHOWN, LISTED_MOST, AgentReport, Screen
 
 Answers = dict[str, Any]
 
@@ -60,13 +60,15 @@ def answers(**more: Any) -> Answers:
     return known | more
 
 
-def look_at(found: Answers) -> Look:
-    return Look.by(lambda *words, **_: found[" ".join(words)])
+def report_of(found: Answers) -> AgentReport:
+    return AgentReport.by(lambda *words, **_: found[" ".join(words)])
 
 
-def drawn(look: Look | None, trouble: str | None = None, rows: int | None = None, width: int = 160) -> str:
+def drawn(
+    report: AgentReport | None, trouble: str | None = None, rows: int | None = None, width: int = 160
+) -> str:
     console = Console(file=io.StringIO(), width=width, highlight=False)
-    console.print(Screen(console).picture(look, trouble, rows))
+    console.print(Screen(console).picture(report, trouble, rows))
     return console.file.getvalue()  # type: ignore[attr-defined, no-any-return]
 
 
@@ -75,36 +77,36 @@ def type_(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """Type `lockctl top` with these words, without a terminal."""
 
     def run(words: str, found: Answers | Exception) -> Result:
-        def ask(agent: Agent, *words: Any, within_s: float = 0) -> Any:
+        def ask(agent: AgentClient, *words: Any, within_s: float = 0) -> Any:
             if isinstance(found, Exception):
                 raise found
             return found[" ".join(words)]
 
-        monkeypatch.setattr(Agent, "ask", ask)
+        monkeypatch.setattr(AgentClient, "ask", ask)
         return CliRunner().invoke(main, ["top", *words.split()])
 
     return run
 
 
 def test_the_top_says_whether_locks_are_available_and_safe() -> None:
-    lines = drawn(look_at(answers())).splitlines()
+    lines = drawn(report_of(answers())).splitlines()
     assert lines[0] == "Locks are available: all 3 masters have a vote."
     assert lines[1].startswith("Locks are safe")
 
 
 def test_a_master_that_is_down_is_shown_with_why() -> None:
-    text = drawn(look_at(answers(MASTERS=[a_master("m1"), a_master("m2", 0), a_master("m3")])))
+    text = drawn(report_of(answers(MASTERS=[a_master("m1"), a_master("m2", 0), a_master("m3")])))
     assert "WITHOUT MARGIN" in text
     assert "connection refused" in text
 
 
 def test_lost_leases_are_the_first_thing_one_reads() -> None:
     lost = {"class_jobs": a_class(lost=1, losses=4)}
-    assert "1 lease of this host was LOST" in drawn(look_at(answers(**{"INFO classes": lost})))
+    assert "1 lease of this host was LOST" in drawn(report_of(answers(**{"INFO classes": lost})))
 
 
-def test_a_failing_canary_turns_the_verdict_around() -> None:
-    text = drawn(look_at(answers(info={"canary_failures": 3, "canary_trouble": "NOQUORUM"})))
+def test_a_failing_canary_turns_the_assessment_around() -> None:
+    text = drawn(report_of(answers(info={"canary_failures": 3, "canary_trouble": "NOQUORUM"})))
     assert "Locks are NOT available" in text
     assert "the agent's own lock failed (NOQUORUM), 3 times in a row." in text
 
@@ -114,11 +116,11 @@ def test_an_agent_of_before_that_says_less_is_shown_all_the_same() -> None:
         **{"INFO classes": {"class_jobs": {k: v for k, v in a_class().items() if "meant" not in k}}}
     )
     del found["INFO"]["canary_failures"], found["INFO"]["canary_trouble"]
-    assert "Locks are available" in drawn(look_at(found))
+    assert "Locks are available" in drawn(report_of(found))
 
 
 @pytest.mark.parametrize(
-    ("numbers", "shown", "red"),
+    ("numbers", "text", "red"),
     [
         ({"losses": 3, "losses_meant": 1, "last_loss_ms": 2_000}, "2, 2.0s ago", True),
         ({"losses": 2, "last_loss_ms": LOSS_IS_NEWS_MS}, "2, 1h00m ago", False),
@@ -126,36 +128,36 @@ def test_an_agent_of_before_that_says_less_is_shown_all_the_same() -> None:
     ],
 )
 def test_only_what_nobody_meant_to_lose_is_red_and_only_while_it_is_news(
-    numbers: dict[str, int], shown: str, red: bool
+    numbers: dict[str, int], text: str, red: bool
 ) -> None:
     console = Console(file=io.StringIO(), width=160, force_terminal=True, color_system="standard")
-    look = look_at(answers(**{"INFO classes": {"class_jobs": a_class(**numbers)}}))
-    console.print(Screen(console).picture(look, None, None))
+    report = report_of(answers(**{"INFO classes": {"class_jobs": a_class(**numbers)}}))
+    console.print(Screen(console).picture(report, None, None))
     [line] = [line for line in console.file.getvalue().splitlines() if line.startswith("jobs ")]  # type: ignore[attr-defined]
-    assert (f"\x1b[1;31m{shown}\x1b[0m" in line) == red
-    assert shown in line
+    assert (f"\x1b[1;31m{text}\x1b[0m" in line) == red
+    assert text in line
 
 
 def test_what_is_waited_for_comes_before_what_is_held_long() -> None:
-    text = drawn(look_at(answers()))
+    text = drawn(report_of(answers()))
     assert text.index("hot") < text.index("nightly")
 
 
 def test_the_hot_class_comes_first_with_its_longest_wait() -> None:
     classes = {"class_idle": a_class(), "class_hot": a_class(waiters=9, oldest_wait_ms=12_300)}
-    lines = drawn(look_at(answers(**{"INFO classes": classes}))).splitlines()
+    lines = drawn(report_of(answers(**{"INFO classes": classes}))).splitlines()
     [hot] = [line for line in lines if line.startswith("hot  ") and "12.3s" in line]
     assert lines.index(hot) < next(i for i, line in enumerate(lines) if line.startswith("idle"))
 
 
 def test_many_classes_are_cut_and_counted() -> None:
     classes = {f"class_c{n:02}": a_class() for n in range(CLASSES_SHOWN + 5)}
-    assert "and 5 more" in drawn(look_at(answers(**{"INFO classes": classes})))
+    assert "and 5 more" in drawn(report_of(answers(**{"INFO classes": classes})))
 
 
 def test_it_fits_the_terminal() -> None:
     leases = [a_lease(f"job:{n}") for n in range(200)]
-    text = drawn(look_at(answers(**{"LOCKS * LOCAL": leases})), rows=30)
+    text = drawn(report_of(answers(**{"LOCKS * LOCAL": leases})), rows=30)
     assert len(text.splitlines()) <= 30
     assert "more" in text
 
@@ -163,7 +165,7 @@ def test_it_fits_the_terminal() -> None:
 def test_more_leases_than_can_be_listed_are_not_asked_for() -> None:
     found = answers(info={"leases": LISTED_MOST + 1})
     del found["LOCKS * LOCAL"]
-    text = drawn(look_at(found))
+    text = drawn(report_of(found))
     assert f"{LISTED_MOST + 1} leases are too many to list" in text
     assert f"{LISTED_MOST + 1} held" in text
 
@@ -171,7 +173,7 @@ def test_more_leases_than_can_be_listed_are_not_asked_for() -> None:
 @pytest.mark.parametrize("width", [80, 200])
 def test_names_that_would_steer_the_terminal_are_shown_escaped(width: int) -> None:
     found = answers(**{"LOCKS * LOCAL": [a_lease("evil\x1b[2J\udcff")]})
-    text = drawn(look_at(found), width=width)
+    text = drawn(report_of(found), width=width)
     assert "\x1b" not in text
     assert "evil\\x1b[2J" in text
 
@@ -179,9 +181,9 @@ def test_names_that_would_steer_the_terminal_are_shown_escaped(width: int) -> No
 def test_an_agent_that_is_away_is_said_and_the_last_picture_kept() -> None:
     console = Console(file=io.StringIO(), width=160)
     screen = Screen(console)
-    look = look_at(answers())
-    console.print(screen.picture(look, None, None))
-    console.print(screen.picture(look, "can't reach the agent", None))
+    report = report_of(answers())
+    console.print(screen.picture(report, None, None))
+    console.print(screen.picture(report, "can't reach the agent", None))
     text = console.file.getvalue()  # type: ignore[attr-defined]
     assert "can't reach the agent; looking again. What follows is" in text
     assert text.count("nightly") == 2
@@ -196,10 +198,12 @@ def test_an_agent_that_never_answered_is_said_too() -> None:
 def test_rates_are_what_was_counted_between_two_looks() -> None:
     console = Console(file=io.StringIO(), width=160)
     screen = Screen(console)
-    first = look_at(answers())
-    second = look_at(answers(**{"INFO classes": {"class_jobs": a_class(grants=150, refusals=15)}}))
-    screen.picture(Look(10.0, first.masters, first.info, first.classes, ()), None, None)
-    console.print(screen.picture(Look(12.0, second.masters, second.info, second.classes, ()), None, None))
+    first = report_of(answers())
+    second = report_of(answers(**{"INFO classes": {"class_jobs": a_class(grants=150, refusals=15)}}))
+    screen.picture(AgentReport(10.0, first.masters, first.info, first.classes, ()), None, None)
+    console.print(
+        screen.picture(AgentReport(12.0, second.masters, second.info, second.classes, ()), None, None)
+    )
     [line] = [line for line in console.file.getvalue().splitlines() if line.startswith("jobs")]  # type: ignore[attr-defined]
     assert line.split() == ["jobs", "1", "0", "25.0", "5.0", "0"]
 
@@ -207,14 +211,14 @@ def test_rates_are_what_was_counted_between_two_looks() -> None:
 def test_an_agent_that_began_anew_has_no_negative_rates() -> None:
     console = Console(file=io.StringIO(), width=160)
     screen = Screen(console)
-    first = look_at(answers())
+    first = report_of(answers())
     again = {"jobs": a_class(grants=1, refusals=0)}
-    screen.picture(Look(10.0, first.masters, first.info, first.classes, ()), None, None)
-    console.print(screen.picture(Look(11.0, first.masters, first.info, again, ()), None, None))
+    screen.picture(AgentReport(10.0, first.masters, first.info, first.classes, ()), None, None)
+    console.print(screen.picture(AgentReport(11.0, first.masters, first.info, again, ()), None, None))
     assert "-" not in console.file.getvalue().splitlines()[-3]  # type: ignore[attr-defined]
 
 
-def test_json_has_everything_and_the_verdicts(type_: Callable[..., Result]) -> None:
+def test_json_has_everything_and_both_assessments(type_: Callable[..., Result]) -> None:
     done = type_("--json", answers())
     assert done.exit_code == 0
     document = json.loads(done.stdout)
@@ -238,5 +242,5 @@ def test_without_a_terminal_it_prints_once_and_uncoloured(type_: Callable[..., R
 @pytest.mark.parametrize("words", ["--once", "--json"])
 def test_for_scripts_an_agent_that_is_away_is_an_error(type_: Callable[..., Result], words: str) -> None:
     done = type_(words, Unreachable("it is away"))
-    assert done.exit_code == Status.UNREACHABLE
+    assert done.exit_code == ExitStatus.UNREACHABLE
     assert done.stdout == ""

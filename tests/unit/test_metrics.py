@@ -20,23 +20,22 @@ from lockd.config.problems import ConfigError
 from lockd.core.clocks import Clocks
 from lockd.core.errors import ErrorWord
 from lockd.core.leases import Loss, Standing
-from lockd.core.membership import Facts, Identity, Memory, State
+from lockd.core.membership import Identity, MasterFacts, Memory, State
 from lockd.core.queues import Queue
 from lockd.core.slewing import Slewing
 from lockd.core.values import Refusal
 from lockd.masters.fleet import Fleet
+from lockd.metrics.canary import CANARY_OUTCOMES
 from lockd.metrics.collector import Metrics
-from lockd.metrics.counts import (
-    CANARY_OUTCOMES,
+from lockd.metrics.counts import WAIT_S, Histogram
+from lockd.metrics.leases import (
     LEASE_COMMANDS,
     LEASE_REFUSAL_CODES,
-    NOT_COUNTED,
     OUTCOMES,
     REFUSAL_CODES,
     RELEASE_REASONS,
-    WAIT_S,
-    Histogram,
 )
+from lockd.metrics.masters import NOT_COUNTED
 
 MS = 1_000_000
 NOW_NS = 1_000_000 * MS
@@ -65,10 +64,14 @@ def metrics(config: Config) -> Metrics:
 def scraped(metrics: Metrics) -> dict[str, float]:
     """Every sample as Prometheus would name it: `name{label=value,...}`."""
     text = generate_latest(metrics.registry).decode()
-    return {shown(s.name, s.labels): s.value for f in text_string_to_metric_families(text) for s in f.samples}
+    return {
+        sample_name(s.name, s.labels): s.value
+        for f in text_string_to_metric_families(text)
+        for s in f.samples
+    }
 
 
-def shown(name: str, labels: dict[str, str]) -> str:
+def sample_name(name: str, labels: dict[str, str]) -> str:
     return name + ("{" + ",".join(f"{k}={v}" for k, v in sorted(labels.items())) + "}" if labels else "")
 
 
@@ -161,7 +164,7 @@ def test_the_agent_says_what_it_is_and_how_it_is_configured(metrics: Metrics, co
 
 
 def test_a_grant_counts_once_for_its_class_with_its_wait(metrics: Metrics) -> None:
-    metrics.granted(a_lease("billing"), waited_ns=3 * MS)
+    metrics.leases.granted(a_lease("billing"), waited_ns=3 * MS)
     samples = scraped(metrics)
     assert samples["lockd_grants_total{class=billing}"] == 1
     assert samples["lockd_grants_total{class=jobs}"] == 0
@@ -174,8 +177,8 @@ def test_a_grant_counts_once_for_its_class_with_its_wait(metrics: Metrics) -> No
 
 def test_a_lease_that_ended_is_no_longer_counted_as_held(metrics: Metrics) -> None:
     lease = a_lease("jobs", granted_ns=10 * MS)
-    metrics.granted(lease, 0)
-    metrics.released(lease, "app gone", 2_010 * MS)
+    metrics.leases.granted(lease, 0)
+    metrics.leases.released(lease, "app gone", 2_010 * MS)
     samples = scraped(metrics)
     assert samples["lockd_leases{class=jobs}"] == 0
     assert samples["lockd_releases_total{class=jobs,why=app_gone}"] == 1
@@ -185,15 +188,15 @@ def test_a_lease_that_ended_is_no_longer_counted_as_held(metrics: Metrics) -> No
 
 
 def test_a_class_that_is_not_configured_counts_as_other(metrics: Metrics) -> None:
-    metrics.granted(a_lease("nobody_knows"), 0)
+    metrics.leases.granted(a_lease("nobody_knows"), 0)
     samples = scraped(metrics)
     assert samples["lockd_grants_total{class=other}"] == 1
     assert not any("nobody_knows" in name for name in samples)
 
 
 def test_refusals_are_told_apart_by_the_first_word_of_the_error(metrics: Metrics) -> None:
-    metrics.refused("billing", Refusal(ErrorWord.NOQUORUM, "m1=down m2=down"), 20 * MS)
-    metrics.refused("billing", Refusal(ErrorWord.TAKEN, "retry-after=7"), MS)
+    metrics.leases.refused("billing", Refusal(ErrorWord.NOQUORUM, "m1=down m2=down"), 20 * MS)
+    metrics.leases.refused("billing", Refusal(ErrorWord.TAKEN, "retry-after=7"), MS)
     samples = scraped(metrics)
     assert samples["lockd_refusals_total{class=billing,reason=noquorum}"] == 1
     assert samples["lockd_refusals_total{class=billing,reason=taken}"] == 1
@@ -211,7 +214,7 @@ def test_refusals_are_told_apart_by_the_first_word_of_the_error(metrics: Metrics
 def test_contention_and_outage_are_never_counted_as_each_other(
     metrics: Metrics, code: str, outcome: str
 ) -> None:
-    metrics.refused("jobs", Refusal(ErrorWord(code), ""), MS)
+    metrics.leases.refused("jobs", Refusal(ErrorWord(code), ""), MS)
     samples = scraped(metrics)
     for one in OUTCOMES:
         assert samples[f"lockd_wait_seconds_count{{class=jobs,outcome={one}}}"] == (one == outcome)
@@ -221,11 +224,11 @@ def test_a_wait_is_slow_above_its_own_objective_and_only_for_another_holder(
     metrics: Metrics,
 ) -> None:
     for label in ("billing", "jobs"):
-        metrics.granted(a_lease(label), 200 * MS)
-        metrics.granted(a_lease(label), 201 * MS)
-        metrics.refused(label, Refusal(ErrorWord.TIMEOUT, ""), 201 * MS)
-        metrics.refused(label, Refusal(ErrorWord.NOQUORUM, ""), 9_000 * MS)
-        metrics.refused(
+        metrics.leases.granted(a_lease(label), 200 * MS)
+        metrics.leases.granted(a_lease(label), 201 * MS)
+        metrics.leases.refused(label, Refusal(ErrorWord.TIMEOUT, ""), 201 * MS)
+        metrics.leases.refused(label, Refusal(ErrorWord.NOQUORUM, ""), 9_000 * MS)
+        metrics.leases.refused(
             label, Refusal(ErrorWord.TAKEN, ""), 9_000 * MS
         )  # it did not wait: the masters were slow
     samples = scraped(metrics)
@@ -235,19 +238,19 @@ def test_a_wait_is_slow_above_its_own_objective_and_only_for_another_holder(
 
 def test_grants_refusals_and_slow_waits_of_a_scrape_are_of_one_instant(metrics: Metrics) -> None:
     """Or a share made of them would be above 100 %, when the loop grants between two families."""
-    metrics.granted(a_lease(), 201 * MS)
+    metrics.leases.granted(a_lease(), 201 * MS)
     found = {}
     for family in metrics.collect():
         found[family.name] = sum(sample.value for sample in family.samples)
-        metrics.granted(a_lease(), 201 * MS)
-        metrics.refused("billing", Refusal(ErrorWord.TIMEOUT, ""), 201 * MS)
+        metrics.leases.granted(a_lease(), 201 * MS)
+        metrics.leases.refused("billing", Refusal(ErrorWord.TIMEOUT, ""), 201 * MS)
     assert found["lockd_slow_waits"] == found["lockd_grants"] + found["lockd_refusals"]
 
 
 def test_the_margin_is_what_validity_was_left_and_counts_only_what_apps_gave_back(metrics: Metrics) -> None:
-    metrics.released(a_lease(deadline_ns=300 * MS), "released", 60 * MS)
-    metrics.released(a_lease(deadline_ns=300 * MS), "released", 400 * MS)
-    metrics.released(a_lease(deadline_ns=300 * MS), "expired", 300 * MS)
+    metrics.leases.released(a_lease(deadline_ns=300 * MS), "released", 60 * MS)
+    metrics.leases.released(a_lease(deadline_ns=300 * MS), "released", 400 * MS)
+    metrics.leases.released(a_lease(deadline_ns=300 * MS), "expired", 300 * MS)
     samples = scraped(metrics)
     assert samples["lockd_release_margin_seconds_bucket{class=billing,le=0.0}"] == 1
     assert samples["lockd_release_margin_seconds_bucket{class=billing,le=0.1}"] == 1
@@ -265,11 +268,11 @@ def test_held_leases_are_told_apart_by_how_many_masters_confirmed_them(metrics: 
 
 def test_the_canary_keeps_contention_and_outage_apart_and_says_when_it_last_worked(metrics: Metrics) -> None:
     assert "lockd_canary_last_success_timestamp_seconds" not in scraped(metrics)
-    metrics.canary(Refusal(ErrorWord.NOQUORUM, ""), 3 * MS)
-    metrics.canary_unreleased(4 * MS)
+    metrics.canary.refused(Refusal(ErrorWord.NOQUORUM, ""), 3 * MS)
+    metrics.canary.unreleased(4 * MS)
     assert "lockd_canary_last_success_timestamp_seconds" not in scraped(metrics)
     before_s = time.time()
-    metrics.canary(None, 5 * MS)
+    metrics.canary.worked(5 * MS)
     samples = scraped(metrics)
     assert samples["lockd_canary_seconds_count{outcome=granted}"] == 1
     assert samples["lockd_canary_seconds_count{outcome=unavailable}"] == 1
@@ -279,22 +282,22 @@ def test_the_canary_keeps_contention_and_outage_apart_and_says_when_it_last_work
 
 def test_failures_of_the_canary_are_those_since_it_last_worked(metrics: Metrics) -> None:
     assert scraped(metrics)["lockd_canary_failures"] == 0
-    metrics.canary(Refusal(ErrorWord.NOQUORUM, "m1=error-OOM"), 3 * MS)
-    metrics.canary_unreleased(4 * MS)
+    metrics.canary.refused(Refusal(ErrorWord.NOQUORUM, "m1=error-OOM"), 3 * MS)
+    metrics.canary.unreleased(4 * MS)
     assert scraped(metrics)["lockd_canary_failures"] == 2
-    assert metrics.canary_trouble == (2, "UNRELEASED", "its release was not confirmed")
-    metrics.canary(Refusal(ErrorWord.NOQUORUM, "m1=error-OOM"), 3 * MS)
-    assert metrics.canary_trouble == (3, "NOQUORUM", "NOQUORUM m1=error-OOM")
-    metrics.canary(None, 5 * MS)
+    assert metrics.canary.trouble == (2, "UNRELEASED", "its release was not confirmed")
+    metrics.canary.refused(Refusal(ErrorWord.NOQUORUM, "m1=error-OOM"), 3 * MS)
+    assert metrics.canary.trouble == (3, "NOQUORUM", "NOQUORUM m1=error-OOM")
+    metrics.canary.worked(5 * MS)
     assert scraped(metrics)["lockd_canary_failures"] == 0
-    assert metrics.canary_trouble == (0, "", "")
+    assert metrics.canary.trouble == (0, "", "")
 
 
 def test_refusals_about_leases_are_no_refusals_of_locks(metrics: Metrics) -> None:
     """Or an app that extends what is long over would look like an outage, or like contention."""
     before = scraped(metrics)
-    metrics.lease_refused("jobs", "extend", ErrorWord.NOQUORUM)
-    metrics.lease_refused("nobody configured it", "unlock", ErrorWord.NOTHELD)
+    metrics.leases.lease_refused("jobs", "extend", ErrorWord.NOQUORUM)
+    metrics.leases.lease_refused("nobody configured it", "unlock", ErrorWord.NOTHELD)
     changed = {
         name
         for name, value in scraped(metrics).items()
@@ -312,20 +315,25 @@ def test_the_totals_tell_losses_that_were_meant_from_others_and_how_long_ago_tho
     now_ns = NOW_NS
     metrics = Metrics(config, now_ns=lambda: now_ns)
     for by in (Loss.FORCED, Loss.MAX_HOLD):
-        metrics.lost(a_lease("jobs", lost_by=by), "")
-    assert metrics.totals_by_class()["jobs"] == {"grants": 0, "refusals": 0, "losses": 2, "losses_meant": 2}
+        metrics.leases.lost(a_lease("jobs", lost_by=by), "")
+    assert metrics.leases.totals_by_class()["jobs"] == {
+        "grants": 0,
+        "refusals": 0,
+        "losses": 2,
+        "losses_meant": 2,
+    }
     for by in (Loss.GONE, Loss.NOT_RENEWED):
-        metrics.lost(a_lease("jobs", lost_by=by), "")
+        metrics.leases.lost(a_lease("jobs", lost_by=by), "")
         now_ns += 5_000 * MS
-    jobs = metrics.totals_by_class()["jobs"]
+    jobs = metrics.leases.totals_by_class()["jobs"]
     assert (jobs["losses"], jobs["losses_meant"], jobs["last_loss_ms"]) == (4, 2, 5_000)
-    assert "last_loss_ms" not in metrics.totals_by_class()["billing"]
+    assert "last_loss_ms" not in metrics.leases.totals_by_class()["billing"]
 
 
 def test_an_exemplar_leads_from_a_slow_wait_to_its_lease_in_openmetrics_only(
     metrics: Metrics,
 ) -> None:
-    metrics.granted(a_lease(fence=1795249311324028), 40 * MS)
+    metrics.leases.granted(a_lease(fence=1795249311324028), 40 * MS)
     text = openmetrics.generate_latest(metrics.registry).decode()
     line = next(line for line in text.splitlines() if "fence" in line)
     assert line == (
@@ -337,9 +345,9 @@ def test_an_exemplar_leads_from_a_slow_wait_to_its_lease_in_openmetrics_only(
 
 
 def test_a_master_shows_where_it_is_and_what_it_accepts(metrics: Metrics, config: Config) -> None:
-    fleet = Fleet(config, metrics, lambda _link: None, lambda *_: None, lambda _now_ns: None)
+    fleet = Fleet(config, metrics.masters, lambda _link: None, lambda *_: None, lambda _now_ns: None)
     memory = Memory(used_bytes=30_000_000, most_bytes=64_000_000, evicted=7)
-    fleet.links[1].facts = Facts(
+    fleet.links[1].facts = MasterFacts(
         "id", "7.0.15", "master", 0, Identity("shop", "m2", 30_000), {}, memory=memory
     )
     metrics.attach(fleet, some_locks(), lambda: 0)
@@ -356,9 +364,9 @@ def test_a_master_shows_where_it_is_and_what_it_accepts(metrics: Metrics, config
 
 
 def test_a_word_that_is_not_counted_from_the_start_is_counted_all_the_same(metrics: Metrics) -> None:
-    metrics.refused("billing", Refusal(ErrorWord.NOTHELD, ""), 0)
-    metrics.released(a_lease(), "handed on", 0)
-    metrics.limit_refused("new_limit")
+    metrics.leases.refused("billing", Refusal(ErrorWord.NOTHELD, ""), 0)
+    metrics.leases.released(a_lease(), "handed on", 0)
+    metrics.agent.limit_refusals["new_limit"] += 1
     samples = scraped(metrics)
     assert samples["lockd_refusals_total{class=billing,reason=notheld}"] == 1
     assert samples["lockd_releases_total{class=billing,why=handed_on}"] == 1
@@ -367,10 +375,10 @@ def test_a_word_that_is_not_counted_from_the_start_is_counted_all_the_same(metri
 
 def test_renewals_and_losses_are_counted_by_class(metrics: Metrics) -> None:
     lease = a_lease("billing")
-    metrics.renewed(lease, True)
-    metrics.renewed(lease, True)
-    metrics.renewed(lease, False)
-    metrics.lost(a_lease("billing", lost_by=Loss.NOT_RENEWED), "it could not be renewed: no quorum")
+    metrics.leases.renewed(lease, True)
+    metrics.leases.renewed(lease, True)
+    metrics.leases.renewed(lease, False)
+    metrics.leases.lost(a_lease("billing", lost_by=Loss.NOT_RENEWED), "it could not be renewed: no quorum")
     samples = scraped(metrics)
     assert samples["lockd_renewals_total{class=billing,outcome=worked}"] == 2
     assert samples["lockd_renewals_total{class=billing,outcome=failed}"] == 1
@@ -379,15 +387,15 @@ def test_renewals_and_losses_are_counted_by_class(metrics: Metrics) -> None:
 
 
 def test_what_the_links_and_the_server_report_is_counted(metrics: Metrics) -> None:
-    metrics.votes_of(1)(3 * MS)
-    metrics.probed(1, 1 * MS)
-    metrics.not_counted(0, "late")
-    metrics.internal_error()
-    metrics.connected(2)
-    metrics.limit_refused("leases_per_user")
-    metrics.fence_round()
-    metrics.forced_release()
-    metrics.protocol_error()
+    metrics.masters.votes_of(1)(3 * MS)
+    metrics.masters.probed(1, 1 * MS)
+    metrics.masters.not_counted(0, "late")
+    metrics.agent.internal_errors += 1
+    metrics.masters.connected(2)
+    metrics.agent.limit_refusals["leases_per_user"] += 1
+    metrics.leases.fence_round()
+    metrics.agent.forced_releases += 1
+    metrics.agent.protocol_errors += 1
     samples = scraped(metrics)
     assert samples["lockd_master_round_trip_seconds_bucket{le=0.002,master=m2,question=vote}"] == 0
     assert samples["lockd_master_round_trip_seconds_bucket{le=0.004,master=m2,question=vote}"] == 1
@@ -437,7 +445,7 @@ def test_what_the_host_stood_still_is_counted(metrics: Metrics) -> None:
 def test_whether_apps_find_the_socket_is_shown(metrics: Metrics) -> None:
     troubles = ["", "the socket is gone"]
     assert scraped(metrics)["lockd_app_socket_ok"] == 0, "it isn't made yet"
-    metrics.watch_socket(lambda: troubles.pop(0))
+    metrics.agent.socket_trouble = lambda: troubles.pop(0)
     assert scraped(metrics)["lockd_app_socket_ok"] == 1
     assert scraped(metrics)["lockd_app_socket_ok"] == 0
 
@@ -502,16 +510,16 @@ def test_an_agent_that_stops_says_so(metrics: Metrics) -> None:
 
 def test_the_worst_lag_stays_for_half_a_minute_however_often_it_is_looked_at(metrics: Metrics) -> None:
     at_s = 1_000_000_000
-    metrics.loop_lag(2 * MS, 100 * at_s)
-    metrics.loop_lag(700 * MS, 101 * at_s)
-    metrics.loop_lag(MS, 102 * at_s)
+    metrics.agent.loop_lag(2 * MS, 100 * at_s)
+    metrics.agent.loop_lag(700 * MS, 101 * at_s)
+    metrics.agent.loop_lag(MS, 102 * at_s)
     for _ in range(2):
         samples = scraped(metrics)
         assert samples["lockd_event_loop_lag_seconds"] == 0.001
         assert samples["lockd_event_loop_lag_max_seconds"] == 0.7
-    metrics.loop_lag(MS, 131 * at_s)
+    metrics.agent.loop_lag(MS, 131 * at_s)
     assert scraped(metrics)["lockd_event_loop_lag_max_seconds"] == 0.7
-    metrics.loop_lag(MS, 162 * at_s)
+    metrics.agent.loop_lag(MS, 162 * at_s)
     assert scraped(metrics)["lockd_event_loop_lag_max_seconds"] == 0.001
 
 
@@ -554,10 +562,10 @@ def test_scrapes_hold_together_while_the_event_loop_goes_on(metrics: Metrics) ->
     for i in range(60_000):
         resource = b"%d" % (i % 3_000)
         if resource in locks.queues:
-            metrics.released(locks.queues.pop(resource).lease, "released", i)
+            metrics.leases.released(locks.queues.pop(resource).lease, "released", i)
         else:
             lease = a_lease(proven=QUORUM)
-            metrics.granted(lease, i)
+            metrics.leases.granted(lease, i)
             queue = locks.queues[resource] = a_queue(resource, lease)
             queue.waiters[Waiter(i)] = None
             queue.waiters.popitem(last=False)

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from docs.readme_commands import table
+from docs.readme import commands, errors
 from lockd.core.membership import State
 
 README = (Path(__file__).parents[2] / "README.md").read_text()
@@ -15,6 +15,7 @@ def test_its_table_of_states_of_a_master_has_all_of_them_and_no_other() -> None:
     assert len(table.splitlines()) == len(State)
 
 
-def test_its_table_of_commands_is_what_their_descriptors_say() -> None:
-    """`make readme-commands` writes it."""
-    assert table() in README
+def test_its_tables_of_commands_and_errors_are_what_the_code_says() -> None:
+    """`make readme` writes them."""
+    assert commands() in README
+    assert errors() in README

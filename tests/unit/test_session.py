@@ -15,7 +15,7 @@ from lockd.server.losses import Losses
 from lockd.server.quotas import Quotas
 from lockd.server.session import AHEAD_MOST, Session
 from lockd.server.spares import SpareConnections
-from tests.unit.fleet_model import Host, cluster
+from tests.harness.fleet_model import Host, cluster
 
 R = b"r"
 
@@ -104,11 +104,12 @@ def connected(host: Host) -> tuple[Session, Any]:
 
 
 def lock(session: Session, host: Host) -> None:
-    lock_class = SimpleNamespace(name="test", lock_delay_ms=0)
+    lock_class = SimpleNamespace(name="test", lock_delay_ms=0, max_hold_ms=60_000)
     now_ns = host.time.now_ns
-    place = Place()
-    session.flow.begin(place)
-    request = LockRequest(session, place, R, lock_class, 10_000, 60_000, 60_000, False, False, now_ns)  # type: ignore[arg-type]
+    request = LockRequest(session, R, lock_class, 10_000)  # type: ignore[arg-type]
+    request.wait_ms = 60_000
+    session.flow.begin(request)
+    request.begins(now_ns)
     session.lock_starts(request)
     host.locks.lock(request, now_ns)
 

@@ -9,13 +9,13 @@ import pytest
 from lockd.clock import slewed_by_now_ns
 from lockd.core.admission import Numbered
 from lockd.core.clocks import Clocks
-from lockd.core.electorate import Electorate
 from lockd.core.identities import Identity
 from lockd.core.membership import State
 from lockd.core.slewing import Reading, Slewing
+from lockd.core.voters import Voters
 from lockd.masters.fleet import Fleet
 from lockd.server.commands.operators import Operators
-from tests.unit.real_fleet import a_fleet
+from tests.harness.real_fleet import a_fleet
 
 S = 1_000_000_000
 
@@ -65,14 +65,14 @@ def test_no_vote_rests_on_a_clock_that_is_slewed_too_fast_and_it_is_the_clock_th
     clocks = Clocks(3, max_ttl_ms=1_000, allowance_ms=100)
     for watch in clocks.watches:
         watch.observe(0, 100, 1_000)
-    electorate = Electorate(clocks)
+    voters = Voters(clocks)
     identities = [Identity("c", f"m{n}", 1_000) for n in range(3)]
-    electorate.weigh([State.UP] * 3, identities, 100)
-    assert electorate.voting == 0b111
-    electorate.own_clock = "this host's clock is slewed by 5000 ppm (1000 at most)"
-    electorate.weigh([State.UP] * 3, identities, 100)
-    assert (electorate.voting, electorate.barred) == (0, 0b111)
-    assert "slewed" in (electorate.distrust[0] or "")
+    voters.weigh([State.UP] * 3, identities, 100)
+    assert voters.voting == 0b111
+    voters.own_clock = "this host's clock is slewed by 5000 ppm (1000 at most)"
+    voters.weigh([State.UP] * 3, identities, 100)
+    assert (voters.voting, voters.barred) == (0, 0b111)
+    assert "slewed" in (voters.distrust[0] or "")
 
 
 def slew(fleet: Fleet, ppm: int, from_s: int, to_s: int) -> None:

@@ -14,7 +14,7 @@ from lockd.core.queues import Queue
 from lockd.health import LOSS_IS_NEWS_MS
 from lockd.http.pages import SAFETY
 from lockd.http.status_page import HostStatus, render
-from lockd.metrics.census import Census
+from lockd.metrics.occupancy import Occupancy
 
 MS = 1_000_000
 NOW_NS = 1_000_000 * MS
@@ -43,19 +43,19 @@ def a_lease(resource: bytes, **more: Any) -> Any:
 
 
 def a_status(*leases: Any, masters: tuple[dict[str, Any], ...] = (), **more: Any) -> HostStatus:
-    census = Census(("jobs", "other"), masters=3, timeout_ms=250)
+    occupancy = Occupancy(("jobs", "other"), masters=3, timeout_ms=250)
     queues = {}
     for lease in leases:
         queues[lease.resource] = Queue(lease.resource)
         queues[lease.resource].lease = lease
-    for _ in census.steps(queues, {}, NOW_NS):
+    for _ in occupancy.steps(queues, {}, NOW_NS):
         pass
     counts = {"grants": 12, "refusals": 3, "losses": 0, "losses_meant": 0}
     known: dict[str, Any] = {
         "host": "web1", "cluster": "shop", "uptime_ms": 3_723_000, "fingerprint": "abc", "connections": 7,
         "quorum": 2, "responsive": True, "draining": False,
         "masters": masters or tuple(a_master(f"m{i}") for i in (1, 2, 3)),
-        "census": census, "totals": {"jobs": counts, "other": counts},
+        "occupancy": occupancy, "totals": {"jobs": counts, "other": counts},
     }  # fmt: skip
     return HostStatus(**(known | more))
 
@@ -99,7 +99,7 @@ def test_the_top_says_in_words_whether_locks_are_available_and_safe() -> None:
 def test_a_lost_quorum_is_red_in_the_title_too_so_that_a_tab_shows_it() -> None:
     masters = (a_master("m1"), a_master("m2", 0, reason="connection refused"), a_master("m3", 0))
     page = render(a_status(masters=masters))
-    assert '<div class="verdict bad">Locks are NOT available on this host: 1 of 3' in page
+    assert '<div class="assessment bad">Locks are NOT available on this host: 1 of 3' in page
     assert "<title>BAD: " in page
     assert "connection refused" in page
 
@@ -120,7 +120,7 @@ def test_what_is_held_is_shown_by_class_and_where_to_see_the_rest() -> None:
 
 def test_a_lost_lease_is_red_and_says_so() -> None:
     page = render(a_status(a_lease(b"nightly", standing=Standing.LOST)))
-    assert '<div class="verdict bad">1 lease of this host was LOST' in page
+    assert '<div class="assessment bad">1 lease of this host was LOST' in page
 
 
 def losses_shown(**totals: int) -> str:

@@ -81,7 +81,7 @@ def listed(fleet: Any, wanted: survey.Wanted = everything) -> Listing:
     return asyncio.run(all_copies(fleet, wanted, through))
 
 
-def shown(listing: Listing) -> set[bytes]:
+def resources_in(listing: Listing) -> set[bytes]:
     return {resource for resource in listing.by_resource if listing.copies(resource)}
 
 
@@ -93,7 +93,7 @@ def stragglers_are_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_all_pages_of_all_masters_are_read() -> None:
     listing = listed(fleet_of(*[honest] * 5))
-    assert shown(listing) == set(HONEST)
+    assert resources_in(listing) == set(HONEST)
     assert listing.answered == 0b11111
     assert listing.full == 0
     assert {copy.master for copy in listing.copies(b"c")} == set(range(5))
@@ -102,7 +102,7 @@ def test_all_pages_of_all_masters_are_read() -> None:
 def test_masters_are_asked_for_small_pages_and_never_learn_what_is_wanted() -> None:
     fleet = fleet_of(*[honest] * 3)
     listing = listed(fleet, lambda resource, copy: resource == b"b")
-    assert shown(listing) == {b"b"}
+    assert resources_in(listing) == {b"b"}
     pages = [scripts.page(b"0"), scripts.page(b"17")]
     assert all(link.asked == pages for link in fleet.links)
     assert pages[0][-2:] == (b"lockd:lease:*", scripts.PAGE_COUNT)
@@ -142,13 +142,13 @@ NONSENSE: dict[str, Any] = {
 def test_what_is_no_page_costs_this_look_that_master(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(survey, "_STRAGGLERS_LEAST_S", 60.0)
     listing = listed(fleet_of(honest, lambda words: answer, honest))
-    assert shown(listing) == set(HONEST)
+    assert resources_in(listing) == set(HONEST)
     assert listing.answered == 0b101
 
 
 def test_pages_without_end_are_not_waited_for() -> None:
     listing = listed(fleet_of(honest, endless, honest))
-    assert shown(listing) == set(HONEST)
+    assert resources_in(listing) == set(HONEST)
     assert listing.answered == 0b101
 
 
@@ -178,7 +178,7 @@ ODD = {
 @pytest.mark.parametrize("lease", ODD.values(), ids=ODD)
 def test_what_reads_as_no_lease_is_none(lease: Any) -> None:
     odd = [b"0", [key_of(b"odd"), lease, 5_000, key_of(b"a"), LEASE, 5_000]]
-    assert shown(listed(fleet_of(*[lambda words: odd] * 3))) == {b"a"}
+    assert resources_in(listed(fleet_of(*[lambda words: odd] * 3))) == {b"a"}
 
 
 def test_a_name_that_no_agent_can_have_locked_is_not_even_matched() -> None:
@@ -190,7 +190,7 @@ def test_a_name_that_no_agent_can_have_locked_is_not_even_matched() -> None:
         return True
 
     listing = listed(fleet_of(*[lambda words: page_of([long, b"a"])] * 3), wanted)
-    assert shown(listing) == {b"a"}
+    assert resources_in(listing) == {b"a"}
     assert long not in matched
 
 

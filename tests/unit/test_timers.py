@@ -15,33 +15,11 @@ def test_what_is_due_is_done_in_the_order_of_its_time_and_not_before():
     assert done == ["a", "b"]
 
 
-def test_things_due_at_one_time_are_done_in_the_order_in_which_they_were_set():
-    timers, done = Timers(), []
-    for name in "abc":
-        timers.at(5, lambda _, name=name: done.append(name))
-    timers.run(5)
-    assert done == ["a", "b", "c"]
-
-
-def test_nothing_is_left_when_all_is_done():
-    timers = Timers()
-    timers.at(1, lambda _: None)
-    assert timers.run(1) is None
-
-
 def test_what_runs_late_is_told_the_time_it_really_is():
     timers, told = Timers(), []
     timers.at(10, told.append)
     timers.run(99)
     assert told == [99]
-
-
-def test_what_was_cancelled_is_not_done():
-    timers, done = Timers(), []
-    timer = timers.at(10, done.append)
-    timers.cancel(timer)
-    assert timers.run(10) is None
-    assert done == []
 
 
 def test_cancelling_nothing_or_twice_or_too_late_is_no_mistake():

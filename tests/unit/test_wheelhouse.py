@@ -80,6 +80,12 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+def download(folder: Path, locked: list[Any], host: tuple[str, str] = ("3.11", "x86_64")) -> list[str]:
+    """What pip put into `wheels`."""
+    wheelhouse.download(locked, folder / "wheels", wheelhouse.for_host(*host))
+    return os.listdir(folder / "wheels")
+
+
 def lock_of(folder: Path, *wheels: Path) -> Path:
     lock = folder / "some.lock"
     lines = [
@@ -144,23 +150,15 @@ def test_an_entry_without_a_hash_is_refused(tmp_path: Path) -> None:
 
 def test_a_wheel_that_is_the_locked_one_is_taken(index: Path, tmp_path: Path) -> None:
     lock = lock_of(tmp_path, make_wheel(index, "tiny", "1.0"))
-    wheelhouse.download(
-        wheelhouse.locked(lock, "3.12", "aarch64"),
-        tmp_path / "wheels",
-        wheelhouse.for_host("3.12", "aarch64"),
-    )
-    assert [path.name for path in (tmp_path / "wheels").iterdir()] == ["tiny-1.0-py3-none-any.whl"]
+    host = ("3.12", "aarch64")
+    assert download(tmp_path, wheelhouse.locked(lock, *host), host) == ["tiny-1.0-py3-none-any.whl"]
 
 
 def test_a_wheel_that_was_changed_in_the_index_is_refused(index: Path, tmp_path: Path) -> None:
     lock = lock_of(tmp_path, make_wheel(index, "tiny", "1.0"))
     make_wheel(index, "tiny", "1.0", code="import os; os.system('id >/tmp/owned')")
     with pytest.raises(SystemExit, match="When it speaks of hashes, a file is not the one that was locked"):
-        wheelhouse.download(
-            wheelhouse.locked(lock, "3.11", "x86_64"),
-            tmp_path / "wheels",
-            wheelhouse.for_host("3.11", "x86_64"),
-        )
+        download(tmp_path, wheelhouse.locked(lock, "3.11", "x86_64"))
     assert not list(tmp_path.glob("wheels/*"))
 
 
@@ -168,7 +166,7 @@ def test_what_has_no_hash_is_not_fetched_though_no_lock_file_said_so(index: Path
     make_wheel(index, "tiny", "1.0")
     unlocked = wheelhouse.Locked(Requirement("tiny==1.0"), frozenset())
     with pytest.raises(SystemExit, match="pip download"):
-        wheelhouse.download([unlocked], tmp_path / "wheels", wheelhouse.for_host("3.11", "x86_64"))
+        download(tmp_path, [unlocked])
     assert not list(tmp_path.glob("wheels/*"))
 
 

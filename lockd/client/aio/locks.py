@@ -1,7 +1,7 @@
 """Locks for asyncio programs: `from lockd.aio import Client`.
 
-As sync/, with awaits where the agent is asked. A lease that is held for more than a moment has a
-task that reads what the agent pushes, so `check`, `lost` and `remaining` need not ask anybody.
+As sync/, with awaits where the agent is asked. A lease that is held for more than a moment has a task that
+reads what the agent pushes, so `check`, `lost` and `remaining` need not ask anybody.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from lockd.client.connection import AgentConnection
 from lockd.client.errors import AgentUnreachable, LockdError, LockLost
 from lockd.client.requests import Request, to_ms
 from lockd.client.state import HeldLease, LeaseView
-from lockd.client.sync.loss_watch import Watch, watcher
+from lockd.client.sync.loss_watch import WatchedLease, watcher
 from lockd.client.sync.pool import Pool
 from lockd.clock import boottime_ns
 
@@ -38,7 +38,7 @@ class Lease(HeldLease):
         self._pool = pool
         self._connection = connection
         self._turn = Lock()
-        self._watch: Watch | None = None
+        self._watch: WatchedLease | None = None
         if on_lost is not None:
             self._watch = watcher.watch(self, on_lost)
 

@@ -36,7 +36,7 @@ class Watchable(Protocol):
         """Take in what the agent has said, without waiting: neither for it, nor for another thread."""
 
 
-class Watch:
+class WatchedLease:
     """A lease that is watched. It doesn't keep the lease alive: one that its app has dropped has to end."""
 
     __slots__ = ("file", "lease", "on_lost")
@@ -62,7 +62,7 @@ class LossWatcher:
     def _fresh(self) -> None:
         # An RLock: a lease can be finalized, and so forgotten, at any allocation, also at one under the lock.
         self._lock = RLock()
-        self._watches: dict[int, Watch] = {}
+        self._watches: dict[int, WatchedLease] = {}
         self._next_ns = _NEVER_NS
 
     def _forked(self) -> None:
@@ -72,9 +72,9 @@ class LossWatcher:
             os.close(self._bell)
         self._fresh()
 
-    def watch(self, lease: Watchable, on_lost: Callable[[Any, str], object]) -> Watch:
+    def watch(self, lease: Watchable, on_lost: Callable[[Any, str], object]) -> WatchedLease:
         """Watch `lease` until it is forgotten or its `on_lost` was called."""
-        watch = Watch(lease, on_lost)
+        watch = WatchedLease(lease, on_lost)
         with self._lock:
             if self._thread is None:
                 self._start()
@@ -86,7 +86,7 @@ class LossWatcher:
                 os.eventfd_write(self._bell, 1)
         return watch
 
-    def forget(self, watch: Watch) -> bool:
+    def forget(self, watch: WatchedLease) -> bool:
         """Stop watching. False when that had happened already."""
         with self._lock:
             # A file's number may be another connection's by now.
@@ -101,7 +101,7 @@ class LossWatcher:
                     self._epoll.unregister(watch.file)
             return True
 
-    def tell(self, watch: Watch, reason: str) -> None:
+    def tell(self, watch: WatchedLease, reason: str) -> None:
         """Call `on_lost`, if that was not done yet."""
         lease = watch.lease()
         if self.forget(watch) and lease is not None:
@@ -129,7 +129,7 @@ class LossWatcher:
             if boottime_ns() >= self._next_ns:
                 self._look_at_all()
 
-    def _look_at(self, watch: Watch) -> None:
+    def _look_at(self, watch: WatchedLease) -> None:
         lease = watch.lease()
         if lease is None:
             self.forget(watch)

@@ -23,7 +23,7 @@ class AttemptOutcome(Enum):
 class Attempt(Ballot):
     """One try to get a lease: the first round of Redlock, with the masters' proposals for the fence.
 
-    nonce: what tells this try from every other one (rule 4). shown: the nonces that the masters show which
+    nonce: what tells this try from every other one (rule 4). holder_nonces: those that the masters show which
     refuse it, with how long each lasts there in `taken_ms`.
     """
 
@@ -34,7 +34,7 @@ class Attempt(Ballot):
         "hint",
         "nonce",
         "resource",
-        "shown",
+        "holder_nonces",
         "slot",
         "taken_ms",
         "terms",
@@ -68,11 +68,11 @@ class Attempt(Ballot):
         self.yes_count = 0
         self.absent = 0
         self.taken_ms: list[int] = []
-        self.shown: list[bytes] = []
+        self.holder_nonces: list[bytes] = []
         self.fences: list[int] = []
 
     def answered(
-        self, master: int, status: int, value: int, counts: bool, now_ns: int, shown: bytes = b""
+        self, master: int, status: int, value: int, counts: bool, now_ns: int, holder_nonce: bytes = b""
     ) -> None:
         bit = 1 << master
         self.pending &= ~bit
@@ -87,7 +87,7 @@ class Attempt(Ballot):
             self.absent |= bit
             if status == OTHERS and counts:
                 self.taken_ms.append(value)
-                self.shown.append(shown)
+                self.holder_nonces.append(holder_nonce)
             else:
                 self.silent[master] = REFUSALS.get(status, "its vote does not count")
         if self.outcome is None:
@@ -110,7 +110,7 @@ class Attempt(Ballot):
             return
         # Whoever is on most masters may have a quorum with the silent ones, until a quorum is known not to
         # have him.
-        without_him = voters - max(map(self.shown.count, self.shown))
+        without_him = voters - max(map(self.holder_nonces.count, self.holder_nonces))
         if without_him >= self._quorum:
             self.settle(AttemptOutcome.SPLIT, now_ns)
         elif without_him + pending < self._quorum:

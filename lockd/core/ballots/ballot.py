@@ -82,10 +82,10 @@ class Ballot:
         self.asked = self.pending = masters
 
     def answered(
-        self, master: int, status: int, value: int, counts: bool, now_ns: int, shown: bytes = b""
+        self, master: int, status: int, value: int, counts: bool, now_ns: int, holder_nonce: bytes = b""
     ) -> None:
         """A master's answer. counts: it has a vote (rules 8, 11, 14), known at the moment of its answer.
-        shown: the nonce of the lease that it has instead, where it says so."""
+        holder_nonce: that of the lease that it has instead, where it says so."""
         raise NotImplementedError
 
     def unanswered(self, master: int, why: str, now_ns: int) -> None:

@@ -88,7 +88,7 @@ class Extension(Ballot):
         return found_by(self.proof) if self.proof is not None else 0
 
     def answered(
-        self, master: int, status: int, value: int, counts: bool, now_ns: int, shown: bytes = b""
+        self, master: int, status: int, value: int, counts: bool, now_ns: int, holder_nonce: bytes = b""
     ) -> None:
         bit = 1 << master
         self.pending &= ~bit

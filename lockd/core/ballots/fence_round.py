@@ -47,7 +47,7 @@ class FenceRound(Ballot):
         return self.outcome is FenceOutcome.ACCEPTED
 
     def answered(
-        self, master: int, status: int, value: int, counts: bool, now_ns: int, shown: bytes = b""
+        self, master: int, status: int, value: int, counts: bool, now_ns: int, holder_nonce: bytes = b""
     ) -> None:
         self.pending &= ~(1 << master)
         if status == YES and counts:

@@ -37,7 +37,7 @@ class PutBack(Ballot):
         self.gone = gone
 
     def answered(
-        self, master: int, status: int, value: int, counts: bool, now_ns: int, shown: bytes = b""
+        self, master: int, status: int, value: int, counts: bool, now_ns: int, holder_nonce: bytes = b""
     ) -> None:
         bit = 1 << master
         self.pending &= ~bit

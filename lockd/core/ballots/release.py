@@ -66,7 +66,7 @@ class Release(Ballot):
         self.unknown = 0
 
     def answered(
-        self, master: int, status: int, value: int, counts: bool, now_ns: int, shown: bytes = b""
+        self, master: int, status: int, value: int, counts: bool, now_ns: int, holder_nonce: bytes = b""
     ) -> None:
         self.pending &= ~(1 << master)
         if status:

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
 from lockd.core.changes.founding import first_identity, wait_for, write_all
-from lockd.core.changes.ground import Ground, shown_by
-from lockd.core.changes.steps import NotPossible, Progress, ReadCounters, ReadField, Rest, Steps, Unread
+from lockd.core.changes.ground import Ground, electorate_on
+from lockd.core.changes.steps import NotPossible, Pause, Progress, ReadCounters, ReadField, Steps, Unread
 from lockd.core.fences import largest_known
 from lockd.core.link import Link
 from lockd.core.membership import State
@@ -66,10 +66,10 @@ def _refuse_others(ground: Ground, links: Sequence[Link]) -> Steps[None]:
 
 def _let_others_finish(ground: Ground) -> Steps[None]:
     """Some masters have been begun: who is at it now makes progress meanwhile."""
-    before = [shown_by(link) for link in ground.links]
-    yield Rest(ground.patience_ns)
+    before = [electorate_on(link) for link in ground.links]
+    yield Pause(ground.patience_ns)
     yield from ground.look_again()
-    if [shown_by(link) for link in ground.links] != before:
+    if [electorate_on(link) for link in ground.links] != before:
         raise NotPossible("somebody else is forming it: do the same again when they are done")
 
 
@@ -79,11 +79,11 @@ def _take_votes_from(ground: Ground, links: Sequence[Link]) -> Steps[None]:
     own: dict[Link, str] = {}
     for link in links:
         new = first_identity(ground, link, ground.new_id(), ground.max_ttl_ms)
-        yield from ground.write(link, shown_by(link), new.fields)
+        yield from ground.write(link, electorate_on(link), new.fields)
         own[link] = new.electorate
     yield from ground.look_again()
     voted = yield from _not_begun(ground, links)
-    if used := [link for link in links if shown_by(link) != own[link] or link in voted]:
+    if used := [link for link in links if electorate_on(link) != own[link] or link in voted]:
         raise NotPossible(
             f"{ground.names(used)} voted meanwhile: look again, lockctl doctor says what to do"
             f"{_way_back(ground)}"

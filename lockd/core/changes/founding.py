@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from lockd.core.changes.ground import Ground, shown_by
+from lockd.core.changes.ground import Ground, electorate_on
 from lockd.core.changes.steps import NO_COUNTERS, Progress, Steps
 from lockd.core.identities import Identity, Members
 from lockd.core.link import Link
@@ -30,7 +30,7 @@ def write_all(
     """Make these a new cluster, in this order. more: words of their identities."""
     for link in links:
         new = first_identity(ground, link, cluster_id, max_ttl_ms)
-        yield from ground.write(link, shown_by(link), {**new.fields, **more}, counters)
+        yield from ground.write(link, electorate_on(link), {**new.fields, **more}, counters)
     yield from ground.look_again()
 
 

@@ -9,7 +9,7 @@ from lockd.core.changes.steps import (
     BLANK,
     NO_COUNTERS,
     OLD,
-    Look,
+    LookAgain,
     NotPossible,
     OwnClockIsWrong,
     ReadCounters,
@@ -57,7 +57,7 @@ class Ground:
             raise OwnClockIsWrong(wrong)
 
     def look_again(self) -> Steps[None]:
-        self._looked_at = yield Look()
+        self._looked_at = yield LookAgain()
 
     def is_there(self, link: Link) -> bool:
         """What is known of one that did not answer when all were looked at may be long over."""
@@ -74,13 +74,13 @@ class Ground:
 
     def voting_others(self, link: Link) -> dict[int, Identity]:
         """The identities of the masters that vote together, without this one, by master."""
-        shown = [
+        identities = [
             other.identity
             if other is not link and other.introduced and other.state in (State.UP, State.STALLED)
             else None
             for other in self.links
         ]
-        return {i: of for i in bits(voting_together(shown)) if (of := shown[i]) is not None}
+        return {i: of for i in bits(voting_together(identities)) if (of := identities[i]) is not None}
 
     def reasons(self, links: Iterable[Link]) -> str:
         """Why each of these is not as it has to be."""
@@ -107,12 +107,12 @@ class Ground:
     def write(
         self,
         link: Link,
-        shown: str,
+        expected: str,
         fields: Mapping[str, str],
         counters: Mapping[int, int] = NO_COUNTERS,
     ) -> Steps[None]:
-        """Only where it still shows that. Raises NotPossible."""
-        written = yield Write(link.index, shown, fields, counters)
+        """Only where it still shows what is expected. Raises NotPossible."""
+        written = yield Write(link.index, expected, fields, counters)
         if not written:
             raise NotPossible(
                 f"{self.name(link)} is not as it was a moment ago, it was left alone: somebody else is at "
@@ -131,7 +131,7 @@ class Ground:
         return [readings[link.index] for link in links]
 
 
-def shown_by(link: Link) -> str:
+def electorate_on(link: Link) -> str:
     """What it must still show when it is written to."""
     if link.identity is None:
         return BLANK

@@ -15,7 +15,7 @@ NO_COUNTERS: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class LookAgain:
     """Look at all masters again: the facts may be seconds old, and what is decided now rests on fresh ones.
     One that is known to be blank and may not be asked yet is waited for, as long as for a connection. The
     answer is those that answered."""
@@ -24,10 +24,10 @@ class Look:
 @dataclass(frozen=True, slots=True)
 class Write:
     """Write these words of an identity and these counters (by slot; none is lowered) on this master, only
-    where it still shows that. The answer is whether it did; NotPossible where that isn't known."""
+    where it still shows what is expected. The answer is whether it did; NotPossible where nobody knows."""
 
     master: int
-    shown: str
+    expected: str
     fields: Mapping[str, str]
     counters: Mapping[int, int]
 
@@ -48,7 +48,7 @@ class ReadField:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class Pause:
     """Do nothing for so long."""
 
     for_ns: int
@@ -61,7 +61,7 @@ class Unread:
     why: str
 
 
-Step = Look | Write | ReadCounters | ReadField | Rest
+Step = LookAgain | Write | ReadCounters | ReadField | Pause
 Steps = Generator[Step, Any, Result]
 
 

@@ -8,7 +8,7 @@ off is not gone on with by its id, but begun anew, as forming is; and the votes 
 from collections.abc import Sequence
 
 from lockd.core.changes.founding import first_identity
-from lockd.core.changes.ground import Ground, shown_by
+from lockd.core.changes.ground import Ground, electorate_on
 from lockd.core.changes.steps import NotPossible, Progress, Steps
 from lockd.core.changes.votes import give_back_votes, take_votes, wait_until_silent
 from lockd.core.link import Link
@@ -74,5 +74,5 @@ def _write(ground: Ground, links: Sequence[Link]) -> Steps[None]:
     for link in links:
         assert link.identity is not None
         new = first_identity(ground, link, cluster_id, link.identity.max_ttl_ms)
-        yield from ground.write(link, shown_by(link), new.fields)
+        yield from ground.write(link, electorate_on(link), new.fields)
     yield from ground.look_again()

@@ -13,7 +13,7 @@ once, who takes a vote last has it: the other's write finds something else there
 from collections.abc import Sequence
 
 from lockd.core.changes.founding import first_identity
-from lockd.core.changes.ground import Ground, shown_by
+from lockd.core.changes.ground import Ground, electorate_on
 from lockd.core.changes.steps import NotPossible, Progress, Steps
 from lockd.core.identities import Identity
 from lockd.core.link import Link, Taken
@@ -37,7 +37,7 @@ def take_vote(ground: Ground, link: Link, max_ttl_ms: int) -> Steps[None]:
     electorate of before it refuses."""
     new = first_identity(ground, link, ground.new_id(), max_ttl_ms)
     silent_since_ns = _silent_since_ns(link)
-    yield from ground.write(link, shown_by(link), new.fields)
+    yield from ground.write(link, electorate_on(link), new.fields)
     link.taken = Taken(new.electorate, ground.now_ns() if silent_since_ns is None else silent_since_ns)
 
 
@@ -66,7 +66,7 @@ def give_back_votes(ground: Ground, links: Sequence[Link]) -> Steps[None]:
 
 
 def _refuse_where_others_are_at_it(ground: Ground, links: Sequence[Link]) -> None:
-    lost = [link for link in links if link.taken is not None and shown_by(link) != link.taken.electorate]
+    lost = [link for link in links if link.taken is not None and electorate_on(link) != link.taken.electorate]
     if lost:
         _forget_all(ground)
         raise NotPossible(

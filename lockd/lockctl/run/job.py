@@ -16,9 +16,9 @@ import os
 import signal
 
 from lockd.lockctl.errors import CannotExecute, Lost
-from lockd.lockctl.run.keeper import Command, Start
-from lockd.lockctl.run.lease import Job, Lease, release, take
-from lockd.lockctl.run.link import Link
+from lockd.lockctl.run.connection import AgentConnection
+from lockd.lockctl.run.keeper import CommandProcess, Start
+from lockd.lockctl.run.lease import Job, JobLease, release, take
 from lockd.lockctl.run.signals import Signals
 from lockd.lockctl.run.supervisor import CtrlC, Supervisor
 from lockd.lockctl.run.terminal import Terminal, controlling_terminal, in_a_pipeline
@@ -31,22 +31,22 @@ def run(job: Job) -> int:
     lease. A Ctrl-C that ended the command ends this process too, as it would have without lockctl.
     """
     _die_of_signals()
-    link = Link(job.socket_path)
-    lease = take(link, job)
+    connection = AgentConnection(job.socket_path)
+    lease = take(connection, job)
     terminal = controlling_terminal()
     try:
         with Signals() as signals:
             command = start(job, lease, terminal, signals)
-            supervisor = Supervisor(link, lease, command, terminal, signals)
+            supervisor = Supervisor(connection, lease, command, terminal, signals)
             status = supervisor.watch()
             terminal.take_back(command.id)
     except CannotExecute:
-        release(link, lease)
+        release(connection, lease)
         raise
     command.let_go()
     if supervisor.loss is not None:
         raise Lost(supervisor.loss)
-    release(link, lease)
+    release(connection, lease)
     if not os.WIFSIGNALED(status):
         return os.waitstatus_to_exitcode(status)
     if os.WTERMSIG(status) == signal.SIGINT:
@@ -72,7 +72,7 @@ def _follow(interrupted: CtrlC) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
 
-def start(job: Job, lease: Lease, terminal: Terminal, signals: Signals) -> Command:
+def start(job: Job, lease: JobLease, terminal: Terminal, signals: Signals) -> CommandProcess:
     """Start the command. Raises CannotExecute."""
     # In a pipeline it gets the terminal when it reaches for it, not before.
     foreground = terminal.ours() and not in_a_pipeline()
@@ -83,7 +83,7 @@ def start(job: Job, lease: Lease, terminal: Terminal, signals: Signals) -> Comma
             terminal.lend(os.getpid())
 
     try:
-        command = Command(Start(job.command, lease.environment(), prepare))
+        command = CommandProcess(Start(job.command, lease.environment(), prepare))
     except CannotExecute as failure:
         terminal.take_back(failure.id)
         raise

@@ -45,7 +45,7 @@ class Start:
     prepare: Callable[[], None]
 
 
-class Command:
+class CommandProcess:
     """The command and all that it has started. `id` is its first process, and its group."""
 
     def __init__(self, start: Start) -> None:

@@ -10,7 +10,7 @@ from lockd.clock import boottime_ns
 from lockd.core.errors import ErrorWord
 from lockd.core.validity import NS_PER_MS
 from lockd.lockctl.errors import Lost, NotStarted, Refused, Unreachable
-from lockd.lockctl.run.link import ANSWER_WITHIN_S, Link
+from lockd.lockctl.run.connection import ANSWER_WITHIN_S, AgentConnection
 from lockd.lockctl.run.terminal import say
 
 
@@ -27,7 +27,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class JobLease:
     """What the agent granted. `deadline_ns` is the one at the start, as our clock has it; `clock` says what
     later ones are."""
 
@@ -62,29 +62,29 @@ def kill_margin_ns(ttl_ms: int) -> int:
     return min(ttl_ms * NS_PER_MS // 10, 500 * NS_PER_MS)
 
 
-def take(link: Link, job: Job) -> Lease:
+def take(connection: AgentConnection, job: Job) -> JobLease:
     """Lock the resource. Raises Refused or Unreachable; NotStarted when the answer came too late."""
     words = [b"LOCK", job.resource, b"%d" % job.ttl_ms, b"NOTIFY"]
     if job.wait_ms:
         words += [b"WAIT", b"%d" % job.wait_ms]
     if job.max_hold_ms is not None:
         words += [b"MAXHOLD", b"%d" % job.max_hold_ms]
-    link.send([b"HELLO", b"3"], words)
-    link.reply(ANSWER_WITHIN_S)
-    granted = link.reply(job.wait_ms / 1000 + ANSWER_WITHIN_S)
+    connection.send([b"HELLO", b"3"], words)
+    connection.reply(ANSWER_WITHIN_S)
+    granted = connection.reply(job.wait_ms / 1000 + ANSWER_WITHIN_S)
     clock, now_ns = AgentClock(), boottime_ns()
     deadline_ns = clock.deadline_ns(granted, now_ns)
-    lease = Lease(job.resource, granted[b"token"], granted[b"fence"], deadline_ns, job.ttl_ms, clock)
+    lease = JobLease(job.resource, granted[b"token"], granted[b"fence"], deadline_ns, job.ttl_ms, clock)
     if now_ns >= lease.deadline_ns - term_margin_ns(lease.ttl_ms):
         raise NotStarted("it was granted so late that its deadline is near, and the command was not started")
     return lease
 
 
-def release(link: Link, lease: Lease) -> None:
+def release(connection: AgentConnection, lease: JobLease) -> None:
     """Give the lease back. Raises Lost when it was over before the command was."""
     try:
-        link.send([b"UNLOCK", lease.resource, lease.token])
-        link.reply(ANSWER_WITHIN_S)
+        connection.send([b"UNLOCK", lease.resource, lease.token])
+        connection.reply(ANSWER_WITHIN_S)
     except Refused as refused:
         if refused.code in (ErrorWord.EXPIRED, ErrorWord.NOTHELD):
             raise Lost(f"the command had ended, but its lease perhaps before it: {refused.text}") from refused

@@ -9,10 +9,10 @@ from enum import Enum
 
 from lockd.clock import boottime_ns
 from lockd.core.validity import NS_PER_MS
+from lockd.lockctl.run.connection import AgentConnection
 from lockd.lockctl.run.descendants import Sent
-from lockd.lockctl.run.keeper import Command, cannot_be_ended
-from lockd.lockctl.run.lease import Lease, kill_margin_ns, term_margin_ns
-from lockd.lockctl.run.link import Link
+from lockd.lockctl.run.keeper import CommandProcess, cannot_be_ended
+from lockd.lockctl.run.lease import JobLease, kill_margin_ns, term_margin_ns
 from lockd.lockctl.run.signals import FORWARDED, Signals
 from lockd.lockctl.run.terminal import Terminal, say
 
@@ -40,11 +40,16 @@ class Supervisor:
     """
 
     def __init__(
-        self, link: Link, lease: Lease, command: Command, terminal: Terminal, signals: Signals
+        self,
+        connection: AgentConnection,
+        lease: JobLease,
+        command: CommandProcess,
+        terminal: Terminal,
+        signals: Signals,
     ) -> None:
         self.loss: str | None = None
         self.interrupted = CtrlC.COMMAND if terminal.lent else CtrlC.US
-        self._link = link
+        self._connection = connection
         self._lease = lease
         self._command = command
         self._terminal = terminal
@@ -77,8 +82,8 @@ class Supervisor:
         poll.register(self._signals, select.POLLIN)
         if self._command.kept:
             poll.register(self._command, select.POLLIN)
-        if self._link.open:
-            poll.register(self._link, select.POLLIN)
+        if self._connection.open:
+            poll.register(self._connection, select.POLLIN)
         poll.poll(self._patience_ms())
 
     def _patience_ms(self) -> int:
@@ -96,7 +101,7 @@ class Supervisor:
 
     def _listen(self) -> None:
         """To what the agent says of our lease."""
-        for push in self._link.pushes():
+        for push in self._connection.pushes():
             if push[2] != self._lease.token:
                 continue
             if push[0] == b"renewed":
@@ -104,7 +109,7 @@ class Supervisor:
             elif push[0] == b"lost":
                 self._deadline_ns = min(self._deadline_ns, self._lease.clock.here_ns(push[4]))
                 self._lose(push[3].decode(errors="replace"))
-        if not self._link.open:
+        if not self._connection.open:
             self._lose("the connection to the agent broke, so nobody renews it any more")
 
     def _enforce(self, now_ns: int) -> None:

@@ -7,15 +7,15 @@
 -- Returns 1 written, 0 it shows something else: nothing was changed.
 
 local call = redis.call
-local shown = call('HGET', KEYS[1], 'electorate')
-if not shown then
+local current = call('HGET', KEYS[1], 'electorate')
+if not current then
   if call('DBSIZE') == 0 then
-    shown = ''
+    current = ''
   elseif call('HGET', KEYS[1], 'cluster') then
-    shown = 'old'
+    current = 'old'
   end
 end
-if shown ~= ARGV[1] then return 0 end
+if current ~= ARGV[1] then return 0 end
 
 local last = 2 + ARGV[2]
 for i = last + 1, #ARGV, 2 do

@@ -2,8 +2,6 @@
 
 import re
 
-from lockd.server.session import Session
-
 _NUMBER = re.compile(rb"[0-9]{1,18}\Z")
 _TOKEN = re.compile(rb"[0-9a-f]{32}\Z")
 
@@ -20,24 +18,12 @@ def ms_in(word: bytes, name: str, most_ms: int, whose: str, least_ms: int = 0) -
     """A number of milliseconds as a client writes it; everything else is refused by saying what would be
     right."""
     if not _NUMBER.match(word) or not least_ms <= int(word) <= most_ms:
-        shown = word[:32].decode(errors="backslashreplace")
+        quoted = word[:32].decode(errors="backslashreplace")
         raise BadRequest(
             f"ERR {name} must be a whole number of milliseconds from {least_ms} to {most_ms} ({whose}), "
-            f"not '{shown}'"
+            f"not '{quoted}'"
         )
     return int(word)
-
-
-def resource_in(session: Session, word: bytes) -> bytes:
-    """Its name, where it isn't too long for this agent."""
-    most = session.shared.limits.resource_bytes
-    if not word:
-        raise BadRequest("ERR the resource is empty: give it a name")
-    if len(word) > most:
-        refusal = f"resource_bytes: the resource has {len(word)} bytes, it may have {most}"
-        session.shared.incidents.limit_hit(refusal, session.peer)
-        raise BadRequest(f"LIMIT {refusal}")
-    return word
 
 
 def token_in(word: bytes) -> bytes:

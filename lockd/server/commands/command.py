@@ -40,7 +40,8 @@ class Command:
 
     `arity` counts the command's own words too and is negative when it is the least. `key_access` says in
     flags of Redis what it does to its first argument, if that is a resource. `reply` is what success returns.
-    What has the flag `admin` is for operators only.
+    What has the flag `admin` is for operators only, what is `for_lockers` for those who may lock in the class
+    of its resource.
 
     in_order: it waits until all before it are answered, since it changes how replies are written, or ends
     them. ends_multi: it is run also in a MULTI. brings_no_loss: it is run also while its connection has a
@@ -57,6 +58,7 @@ class Command:
     arguments: tuple[Argument, ...] = ()
     key_access: tuple[str, ...] = ()
     subcommands: tuple["Command", ...] = ()
+    for_lockers: bool = False
     in_order: bool = False
     ends_multi: bool = False
     brings_no_loss: bool = False
@@ -67,6 +69,11 @@ class Command:
     def accepts(self, word_count: int) -> bool:
         """Is this a possible length of a request, the command's own words included?"""
         return word_count == self.arity if self.arity >= 0 else word_count >= -self.arity
+
+    @property
+    def grants(self) -> bool:
+        """It may give its resource to the one who asks."""
+        return "insert" in self.key_access
 
     def usage(self) -> str:
         """How it is written, like `UNLOCK resource token`."""

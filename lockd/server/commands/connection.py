@@ -276,8 +276,8 @@ _OF_CLIENT: dict[str, tuple[Command, Handler]] = {
 def client(session: Session, words: list[bytes]) -> bytes | None:
     found = _OF_CLIENT.get(f"client|{words[1].decode(errors='replace').lower()}")
     if found is None:
-        shown = words[1][:64].decode(errors="backslashreplace")
-        raise Misused(f"ERR unknown subcommand '{shown}'. Try")
+        quoted = words[1][:64].decode(errors="backslashreplace")
+        raise Misused(f"ERR unknown subcommand '{quoted}'. Try")
     command, handler = found
     if not command.accepts(len(words)):
         return replies.error(f"ERR {arity_error(command.name)}")

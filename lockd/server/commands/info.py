@@ -8,8 +8,8 @@ from lockd import __version__
 from lockd.config.model import Config
 from lockd.core.validity import NS_PER_MS
 from lockd.masters.fleet import Fleet
-from lockd.metrics.census import ClassCensus
 from lockd.metrics.collector import Metrics
+from lockd.metrics.occupancy import ClassOccupancy
 from lockd.server.commands.command import Argument, Command, Group
 from lockd.server.commands.readings import Readings
 from lockd.server.resp import replies
@@ -58,7 +58,7 @@ class Info:
 
     def _text(self, wanted: set[str]) -> str:
         """The text of INFO: sections as Redis has them, so that clients that look for `loading:0` find it."""
-        canary = self._metrics.canary_trouble
+        canary = self._metrics.canary.trouble
         sections: dict[str, dict[str, object]] = {
             "server": {
                 "lockd_version": __version__,
@@ -85,28 +85,28 @@ class Info:
                 "draining": int(self._locks.draining),
                 "canary_failures": canary.failures,
                 "canary_trouble": canary.code,
-                **self._metrics.totals(),
+                **self._metrics.leases.totals(),
             },
         }
         everything = not wanted or wanted & {"all", "everything", "default"}
-        shown = (
+        texts = (
             f"# {name.capitalize()}\r\n" + "".join(f"{k}:{v}\r\n" for k, v in fields.items())
             for name, fields in sections.items()
             if everything or name in wanted
         )
-        return "\r\n".join(shown)
+        return "\r\n".join(texts)
 
     async def classes(self, session: Session) -> bytes:
         """The section of INFO that takes a walk over all leases: what is held and waited for, by class."""
-        async with self._readings.turns.of(session.peer.uid):
-            await self._readings.lane.through(session.peer.uid, self._metrics.census_steps())
-        census = self._metrics.census
-        totals = self._metrics.totals_by_class()
-        lines = (_class_line(label, of, totals[label]) for label, of in census.by_class.items())
+        async with self._readings.listings.slot(session.peer.uid):
+            await self._readings.lane.through(session.peer.uid, self._metrics.occupancy.steps())
+        occupancy = self._metrics.occupancy.last
+        totals = self._metrics.leases.totals_by_class()
+        lines = (_class_line(label, of, totals[label]) for label, of in occupancy.by_class.items())
         return replies.bulk("".join(("# Classes\r\n", *lines)).encode(), session.protocol)
 
 
-def _class_line(label: str, of: ClassCensus, totals: dict[str, int]) -> str:
+def _class_line(label: str, of: ClassOccupancy, totals: dict[str, int]) -> str:
     """As Redis writes its keyspace: name:key=value,key=value."""
     numbers = {
         "leases": of.leases,

@@ -3,11 +3,9 @@
 from lockd.clock import boottime_ns
 from lockd.config.model import Config, LockClass
 from lockd.core.errors import ErrorWord
-from lockd.core.flow import Place
 from lockd.core.values import Refusal
-from lockd.metrics.collector import Metrics
-from lockd.server.canary import RESERVED
-from lockd.server.commands.arguments import BadRequest, Misused, ms_in, resource_in, token_in
+from lockd.metrics.leases import LeaseMetrics
+from lockd.server.commands.arguments import BadRequest, Misused, ms_in, token_in
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
 from lockd.server.lease_requests import LockRequest, UnlockOrExtend
 from lockd.server.resp import replies
@@ -19,31 +17,16 @@ COMMANDS = Group()
 _TTL = Argument("ttl-ms", "integer")
 _LEASE = "map: token, fence, validity_ms, deadline_ns (CLOCK_BOOTTIME of this host)"
 _SPARE = "connections: all are in use, and this one is for what operators ask"
-_DENIED = Refusal(ErrorWord.DENIED, "")
 
 
 class Leases:
-    def __init__(self, config: Config, shared: Shared, metrics: Metrics) -> None:
+    def __init__(self, config: Config, shared: Shared, metrics: LeaseMetrics) -> None:
         self._config = config
         self._metrics = metrics
         self._locks = shared.locks
         self._quotas = shared.quotas
         self._losses = shared.losses
-        self._permissions = shared.permissions
         self._incidents = shared.incidents
-
-    def _class_for(self, session: Session, resource: bytes, *, extending: bool = False) -> LockClass:
-        lock_class = self._config.class_of(resource)
-        if not self._permissions.may_lock(session.peer, lock_class):
-            self._incidents.denied(session.peer, resource, lock_class.name)
-            if extending:
-                self._incidents.lease_refused("extend", resource, _DENIED)
-            else:
-                self._metrics.refused(lock_class.name, _DENIED, 0)
-            raise BadRequest(
-                f"DENIED uid {session.peer.uid} may not lock resources of the class '{lock_class.name}'"
-            )
-        return lock_class
 
     def _ttl_ms(self, word: bytes, lock_class: LockClass) -> int:
         return ms_in(
@@ -71,48 +54,18 @@ class Leases:
                 Argument("notify", "pure-token", token="NOTIFY", optional=True),
             ),
             key_access=("RW", "access", "insert"),
+            for_lockers=True,
             promise="map: `token`, `fence`, `validity_ms`, `deadline_ns`",
         )
     )
     def _lock(self, session: Session, words: list[bytes]) -> None:
-        resource = resource_in(session, words[1])
-        if resource.startswith(RESERVED):
-            raise BadRequest("DENIED resources that begin with 'lockd:canary:' are the agents' own")
-        lock_class = self._class_for(session, resource)
-        ttl_ms = self._ttl_ms(words[2], lock_class)
-        wait_ms, max_hold_ms, detached, notify = 0, lock_class.max_hold_ms, False, False
-        whose = f"class '{lock_class.name}'"
-        options = iter(words[3:])
-        for word in options:
-            option = word.upper()
-            if option == b"WAIT":
-                wait_ms = ms_in(next(options, b""), "WAIT", lock_class.max_wait_ms, whose)
-            elif option == b"MAXHOLD":
-                max_hold_ms = ms_in(next(options, b""), "MAXHOLD", lock_class.max_hold_ms, whose, least_ms=1)
-            elif option == b"DETACHED":
-                detached = True
-            elif option == b"NOTIFY":
-                notify = True
-            else:
-                shown = word[:32].decode(errors="backslashreplace")
-                raise Misused(f"ERR syntax error at '{shown}':")
-        if max_hold_ms < ttl_ms:
-            raise BadRequest(
-                f"ERR the ttl of {ttl_ms} ms is longer than the lease may be held: "
-                f"{max_hold_ms} ms ({whose} or MAXHOLD)"
-            )
-
-        if notify:
+        resource = words[1]
+        lock_class = self._config.class_of(resource)
+        request = LockRequest(session, resource, lock_class, self._ttl_ms(words[2], lock_class))
+        _read_options(request, words[3:], lock_class)
+        if request.notify:
             session.notify()
-
-        def begin(place: Place) -> None:
-            now_ns = boottime_ns()
-            request = LockRequest(
-                session, place, resource, lock_class, ttl_ms, wait_ms, max_hold_ms, detached, notify, now_ns
-            )
-            self._start_lock(session, request)
-
-        session.in_turn(begin)
+        session.in_turn(lambda _place: self._start_lock(session, request), request)
 
     def _start_lock(self, session: Session, request: LockRequest) -> None:
         no_room = session.is_spare and not session.finds_room()
@@ -120,11 +73,12 @@ class Leases:
         if refusal is not None:
             self._incidents.limit_hit(refusal, session.peer)
             self._metrics.refused(request.label, Refusal(ErrorWord.LIMIT, refusal), 0)
-            session.answer(request.place, replies.error(f"LIMIT {refusal}"))
+            session.answer(request, replies.error(f"LIMIT {refusal}"))
             if no_room:
                 # An app of root's: its pool would have this connection for the next LOCK, too.
                 session.end()
             return
+        request.begins(boottime_ns())
         session.lock_starts(request)
         self._locks.lock(request, request.asked_ns)
 
@@ -147,7 +101,7 @@ class Leases:
         )
     )
     def _unlock(self, session: Session, words: list[bytes]) -> None:
-        resource, token = resource_in(session, words[1]), token_in(words[2])
+        resource, token = words[1], token_in(words[2])
         self._report_loss(session, "unlock", resource, token)
         self._check_unknown(session, "unlock", resource, token)
         session.at_once(
@@ -165,13 +119,14 @@ class Leases:
             f"{_LEASE}; fence is nil when another agent granted the lease",
             (RESOURCE, Argument("token"), _TTL),
             key_access=("RW", "access", "update"),
+            for_lockers=True,
             brings_no_loss=True,
             promise="as `LOCK`; never shortens. `fence` is nil when another agent granted it",
         )
     )
     def _extend(self, session: Session, words: list[bytes]) -> None:
-        resource, token = resource_in(session, words[1]), token_in(words[2])
-        ttl_ms = self._ttl_ms(words[3], self._class_for(session, resource, extending=True))
+        resource, token = words[1], token_in(words[2])
+        ttl_ms = self._ttl_ms(words[3], self._config.class_of(resource))
         self._report_loss(session, "extend", resource, token)
         self._check_unknown(session, "extend", resource, token)
         session.at_once(
@@ -203,3 +158,27 @@ class Leases:
             self._incidents.limit_hit(refusal, session.peer)
             self._incidents.lease_refused(command, resource, Refusal(ErrorWord.LIMIT, refusal))
             raise BadRequest(f"LIMIT {refusal}")
+
+
+def _read_options(request: LockRequest, words: list[bytes], lock_class: LockClass) -> None:
+    whose = f"class '{lock_class.name}'"
+    options = iter(words)
+    for word in options:
+        option = word.upper()
+        if option == b"WAIT":
+            request.wait_ms = ms_in(next(options, b""), "WAIT", lock_class.max_wait_ms, whose)
+        elif option == b"MAXHOLD":
+            most_ms = lock_class.max_hold_ms
+            request.max_hold_ms = ms_in(next(options, b""), "MAXHOLD", most_ms, whose, least_ms=1)
+        elif option == b"DETACHED":
+            request.detached = True
+        elif option == b"NOTIFY":
+            request.notify = True
+        else:
+            quoted = word[:32].decode(errors="backslashreplace")
+            raise Misused(f"ERR syntax error at '{quoted}':")
+    if request.max_hold_ms < request.ttl_ms:
+        raise BadRequest(
+            f"ERR the ttl of {request.ttl_ms} ms is longer than the lease may be held: "
+            f"{request.max_hold_ms} ms ({whose} or MAXHOLD)"
+        )

@@ -14,7 +14,7 @@ from lockd.core.validity import NS_PER_MS
 from lockd.masters import survey
 from lockd.masters.fleet import Fleet
 from lockd.server.canary import RESERVED
-from lockd.server.commands.arguments import BadRequest, Misused, resource_in
+from lockd.server.commands.arguments import BadRequest, Misused
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
 from lockd.server.commands.readings import Readings
 from lockd.server.peer import Peer
@@ -61,7 +61,7 @@ class Listings:
         )
     )
     def _ask_holder(self, session: Session, words: list[bytes]) -> None:
-        session.later(partial(self.holder, session, resource_in(session, words[1])))
+        session.later(partial(self.holder, session, words[1]))
 
     @COMMANDS(
         Command(
@@ -121,7 +121,7 @@ class Listings:
 
     async def holder(self, session: Session, resource: bytes) -> bytes:
         peer = session.peer
-        async with self._readings.turns.of(peer.uid):
+        async with self._readings.listings.slot(peer.uid):
             found = await survey.copies_of(self._fleet, resource)
         best = survey.strongest(found.copies)
         label = self._label_of(resource)
@@ -130,7 +130,7 @@ class Listings:
             return replies.error(f"DENIED uid {peer.uid} may not see leases of the class '{label}'")
         if found.answered < self._quorum and best is None:
             return replies.error("NOQUORUM too few masters answered to say whether it is held")
-        return replies.value(best and self._shown(resource, best), session.protocol)
+        return replies.value(best and self._row(resource, best), session.protocol)
 
     async def locks(self, session: Session, pattern: bytes) -> bytes | None:
         """All leases on all masters, of those that this user may see."""
@@ -141,7 +141,7 @@ class Listings:
                 self._permissions.may_see(peer, self._label_of(resource)) or self._is_own(peer, copy)
             )
 
-        async with self._readings.surveys.of(peer.uid):
+        async with self._readings.surveys.slot(peer.uid):
             found = await survey.all_copies(
                 self._fleet, wanted, lambda steps: self._readings.lane.through(peer.uid, steps)
             )
@@ -150,8 +150,8 @@ class Listings:
             if found.full.bit_count() >= self._quorum:
                 return replies.error(_TOO_MANY)
             held = ((resource, survey.strongest(found.copies(resource))) for resource in found.by_resource)
-            shown = (self._shown(resource, best) if best else None for resource, best in held)
-            listed = await self._listing(session, shown)
+            rows = (self._row(resource, best) if best else None for resource, best in held)
+            listed = await self._listing(session, rows)
             await session.hand_over(replies.array(listed))
         return None
 
@@ -163,7 +163,7 @@ class Listings:
         """A lease of this user on this host: elsewhere the same number may be somebody else's."""
         return copy.uid == peer.uid and copy.host == self._host
 
-    def _shown(self, resource: bytes, copies: list[survey.Copy]) -> dict[str, Any]:
+    def _row(self, resource: bytes, copies: list[survey.Copy]) -> dict[str, Any]:
         first = copies[0]
         lasts = sorted((copy.ttl_ms for copy in copies), reverse=True)
         quorum = len(copies) >= self._quorum
@@ -185,15 +185,15 @@ class Listings:
         """The leases of this host's apps, and how many wait behind each, of those that this user may see."""
         peer, matches, locks = session.peer, matcher(pattern), self._locks
 
-        def shown(held: Queue | Lease) -> dict[str, Any] | None:
+        def row_of(held: Queue | Lease) -> dict[str, Any] | None:
             lease = held.lease if isinstance(held, Queue) else held
             if lease is None or not matches(lease.resource) or not self._may_see(peer, lease):
                 return None
-            return self._shown_local(lease)
+            return self._local_row(lease)
 
-        async with self._readings.turns.of(peer.uid):
+        async with self._readings.listings.slot(peer.uid):
             held: Iterable[Queue | Lease] = chain(list(locks.queues.values()), list(locks.detached.values()))
-            listed = await self._listing(session, map(shown, held))
+            listed = await self._listing(session, map(row_of, held))
             if len(listed) > survey.LEASES_MOST:
                 return replies.error(_TOO_MANY)
             await session.hand_over(replies.array(listed))
@@ -218,7 +218,7 @@ class Listings:
         await self._readings.lane.through(session.peer.uid, steps())
         return listed
 
-    def _shown_local(self, lease: Lease) -> dict[str, Any]:
+    def _local_row(self, lease: Lease) -> dict[str, Any]:
         now_ns = boottime_ns()
         queue = self._locks.queues.get(lease.resource)
         pid, uid = pid_and_uid(lease.holder.owner)
@@ -242,11 +242,11 @@ class Listings:
 def master_rows(fleet: Fleet) -> list[dict[str, Any]]:
     """Each master: what it is to this agent, and why it has no vote. Another thread may ask, too."""
     now_ns = boottime_ns()
-    shown = []
+    rows = []
     for link in fleet.links:
         facts = link.facts
         identity = facts.identity if facts else None
-        shown.append(
+        rows.append(
             {
                 "name": link.master.name,
                 "address": link.master.address,
@@ -259,4 +259,4 @@ def master_rows(fleet: Fleet) -> list[dict[str, Any]]:
                 "max_ttl_ms": identity.max_ttl_ms if identity else None,
             }
         )
-    return shown
+    return rows

@@ -16,8 +16,8 @@ from lockd.core.locks import Locks
 from lockd.masters import changes, survey
 from lockd.masters.aside import Credentials
 from lockd.masters.fleet import Fleet
-from lockd.metrics.collector import Metrics
-from lockd.server.commands.arguments import BadRequest, Misused, resource_in
+from lockd.metrics.agent import AgentMetrics
+from lockd.server.commands.arguments import BadRequest, Misused
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
 from lockd.server.log import EventLog
 from lockd.server.resp import replies
@@ -41,7 +41,7 @@ _Change = Callable[[Ground], Steps[Progress]]
 class Operators:
     """Slow and rare: everything here takes round trips to all masters."""
 
-    def __init__(self, fleet: Fleet, locks: Locks, metrics: Metrics, log: EventLog) -> None:
+    def __init__(self, fleet: Fleet, locks: Locks, metrics: AgentMetrics, log: EventLog) -> None:
         self._fleet = fleet
         self._locks = locks
         self._metrics = metrics
@@ -66,7 +66,6 @@ class Operators:
         )
     )
     def _force_release(self, session: Session, words: list[bytes]) -> None:
-        resource = resource_in(session, words[1])
         if len(words) not in (2, 4) or (len(words) == 4 and words[2].upper() != b"HOLDER"):
             raise Misused("ERR syntax error:")
         wanted = words[3] if len(words) == 4 else None
@@ -74,7 +73,7 @@ class Operators:
             raise BadRequest(
                 "ERR HOLDER takes what HOLDER shows: the first 8 hex digits of the token, or more of it"
             )
-        session.later(partial(self.force_release, session, resource, wanted), finish=True)
+        session.later(partial(self.force_release, session, words[1], wanted), finish=True)
 
     @COMMANDS(
         Command(
@@ -156,7 +155,7 @@ class Operators:
         self._log.always(
             "forced_release", resource=resource, by_pid=peer.pid, by_uid=peer.uid, held_by="; ".join(whose)
         )
-        self._metrics.forced_release()
+        self._metrics.forced_releases += 1
         # Its holder first, if it is on this host: what is gone from the masters may be another's at once.
         self._locks.take_away(resource, nonces, f"released by force, by uid {peer.uid}", boottime_ns())
         await survey.delete(self._fleet, resource, nonces)
@@ -200,9 +199,9 @@ class Operators:
             self._log.always(
                 "membership", what=what, status=progress.status, by_pid=peer.pid, by_uid=peer.uid
             )
-        shown = {
+        answer = {
             "status": progress.status,
             "remaining_ms": progress.remaining_ms,
             "total_ms": progress.total_ms,
         }
-        return replies.value(shown, session.protocol)
+        return replies.value(answer, session.protocol)

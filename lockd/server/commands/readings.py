@@ -1,7 +1,7 @@
 """Slow readings: so many at a time, and what takes the event loop's time in bites, see lanes.py."""
 
+from lockd.server.concurrency import ConcurrencyLimit
 from lockd.server.lanes import Lane
-from lockd.server.turns import Turns
 
 _RESTS = 3
 
@@ -10,6 +10,6 @@ class Readings:
     """One for all commands that read. surveys: each of them reads all leases of all masters."""
 
     def __init__(self) -> None:
-        self.turns = Turns(at_once=8, per_user=2)
-        self.surveys = Turns(at_once=1, per_user=1)
+        self.listings = ConcurrencyLimit(at_once=8, per_user=2)
+        self.surveys = ConcurrencyLimit(at_once=1, per_user=1)
         self.lane = Lane(_RESTS)

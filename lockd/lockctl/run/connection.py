@@ -1,0 +1,91 @@
+"""The connection of `lockctl run` to the agent. The lease lives as long as it does."""
+
+from __future__ import annotations
+
+import socket
+from contextlib import suppress
+from typing import Any
+
+import hiredis
+
+from lockd.lockctl.errors import Refused, Unreachable
+
+ANSWER_WITHIN_S = 5.0
+
+
+class AgentConnection:
+    """A connection to the agent: replies are waited for, pushes are kept until they are asked for."""
+
+    _NOTHING: Any = object()
+
+    def __init__(self, path: str) -> None:
+        self.open = True
+        self._reader: Any = hiredis.Reader(notEnoughData=self._NOTHING)
+        self._pushes: list[list[Any]] = []
+        self._asked = ""
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(ANSWER_WITHIN_S)
+        try:
+            self._socket.connect(path)
+        except OSError as error:
+            raise Unreachable(f"can't connect to {path}: {_reason(error)}") from error
+
+    def fileno(self) -> int:
+        return self._socket.fileno()
+
+    def send(self, *commands: list[bytes]) -> None:
+        """Send commands, all at once."""
+        self._asked = commands[-1][0].decode()
+        self._socket.settimeout(ANSWER_WITHIN_S)
+        try:
+            self._socket.sendall(b"".join(map(_packed, commands)))
+        except OSError as error:
+            raise Unreachable(f"the connection to the agent broke: {_reason(error)}") from error
+
+    def reply(self, within_s: float) -> Any:
+        """The next reply. Raises Refused when it is an error, Unreachable when it doesn't come."""
+        self._socket.settimeout(within_s)
+        while (answer := self._next()) is self._NOTHING:
+            self._receive()
+        if isinstance(answer, hiredis.ReplyError):
+            raise Refused.by(str(answer), self._asked)
+        return answer
+
+    def pushes(self) -> list[list[Any]]:
+        """What was pushed since the last time, without waiting. `open` is False once the agent has closed."""
+        self._socket.setblocking(False)
+        with suppress(Unreachable):
+            while self.open:
+                self._receive()
+        while self._next() is not self._NOTHING:
+            """Nothing was asked, so this is no reply to anything."""
+        arrived, self._pushes = self._pushes, []
+        return arrived
+
+    def _next(self) -> Any:
+        """The next reply that has arrived, or _NOTHING."""
+        while isinstance(message := self._reader.gets(), hiredis.PushNotification):
+            self._pushes.append(message)
+        return message
+
+    def _receive(self) -> None:
+        try:
+            data = self._socket.recv(65_536)
+        except (BlockingIOError, TimeoutError) as error:
+            raise Unreachable("the agent doesn't answer") from error
+        except OSError as error:
+            self.open = False
+            raise Unreachable(f"the connection to the agent broke: {_reason(error)}") from error
+        if not data:
+            self.open = False
+            raise Unreachable("the agent closed the connection: it was stopped or killed")
+        self._reader.feed(data)
+
+
+def _packed(words: list[bytes]) -> bytes:
+    packed: bytes = hiredis.pack_command(tuple(words))  # type: ignore[arg-type]  # its stub says one word
+    return packed
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error)

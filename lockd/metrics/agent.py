@@ -1,0 +1,77 @@
+"""The agent itself: its apps, its limits, its failures, and how late its event loop is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from lockd.config.model import Limits
+from lockd.metrics.counts import Tally
+from lockd.metrics.families import Measured, counted, gauge
+
+
+class AgentMetrics(Measured):
+    """count_connections, socket_trouble: called from the thread of the scrape. The latter says why no app
+    gets in, or nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count_connections: Callable[[], int] = lambda: 0
+        self.socket_trouble: Callable[[], str] = lambda: "not made yet"
+        self._lag = LoopLag()
+
+    @gauge("Connections of apps.")
+    def connections(self) -> int:
+        return self.count_connections()
+
+    @gauge("Whether apps that come find the agent at its socket: 1 or 0.")
+    def app_socket_ok(self) -> int:
+        return int(not self.socket_trouble())
+
+    limit_refusals = counted(
+        "What was refused because of a limit, by its name in the configuration.",
+        partial(Tally, Limits.model_fields),
+        by="limit",
+    )
+    fence_rounds = counted("Second rounds, to agree on a fence.", int)
+    forced_releases = counted("Releases forced by an operator.", int)
+    protocol_errors = counted("Requests that were not RESP.", int)
+    internal_errors = counted("Failures of the agent itself; its log says which.", int)
+
+    def loop_lag(self, lag_ns: int, now_ns: int) -> None:
+        """How late the event loop ran something that was due."""
+        self._lag.observe(lag_ns, now_ns)
+
+    @gauge("How late the event loop was at the last look.")
+    def event_loop_lag_seconds(self) -> float:
+        return self._lag.last_ns / 1e9
+
+    @gauge("The latest that the event loop was in the last 30 to 60 seconds.")
+    def event_loop_lag_max_seconds(self) -> float:
+        return self._lag.most_ns / 1e9
+
+
+class LoopLag:
+    """How late the event loop was. The most is kept for a time, not from scrape to scrape: two scrapers would
+    hide it from each other."""
+
+    _WINDOW_NS = 30_000_000_000
+
+    def __init__(self) -> None:
+        self.last_ns = 0
+        self._most_ns = 0
+        self._most_before_ns = 0
+        self._turn_ns = 0
+
+    def observe(self, lag_ns: int, now_ns: int) -> None:
+        self.last_ns = lag_ns
+        if now_ns >= self._turn_ns:
+            self._turn_ns = now_ns + self._WINDOW_NS
+            self._most_before_ns, self._most_ns = self._most_ns, 0
+        if lag_ns > self._most_ns:
+            self._most_ns = lag_ns
+
+    @property
+    def most_ns(self) -> int:
+        """In the last 30 to 60 seconds."""
+        return max(self._most_ns, self._most_before_ns)

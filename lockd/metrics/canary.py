@@ -1,0 +1,69 @@
+"""How the canary is: the lock that the agent takes and gives back by itself."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import NamedTuple
+
+from lockd.core.values import Refusal
+from lockd.metrics.counts import WAIT_S, histograms
+from lockd.metrics.families import Measured, gauge, timed
+from lockd.metrics.leases import GRANTED, OUTCOMES, outcome_of
+
+_UNRELEASED = "unreleased"
+CANARY_OUTCOMES = (*OUTCOMES, _UNRELEASED)
+
+
+class CanaryTrouble(NamedTuple):
+    """`failures` in a row until now, and why the last one was: the first word of the error, and all of it."""
+
+    failures: int = 0
+    code: str = ""
+    why: str = ""
+
+
+class CanaryMetrics(Measured):
+    """trouble: as one piece, so from any thread."""
+
+    def __init__(self, interval_ms: int) -> None:
+        super().__init__()
+        self._interval_ms = interval_ms
+        self._worked_s: float | None = None
+        self.trouble = CanaryTrouble()
+
+    @gauge("How often the agent takes and gives back a lock of its own; 0: never.")
+    def canary_interval_seconds(self) -> float:
+        return self._interval_ms / 1e3
+
+    canary_seconds = timed(
+        "From the canary's LOCK to the end of its UNLOCK, or to its refusal.",
+        partial(histograms, CANARY_OUTCOMES, WAIT_S),
+        by="outcome",
+    )
+
+    @gauge("How often the canary has failed since it last worked; 0 while it works, or where there is none.")
+    def canary_failures(self) -> int:
+        return self.trouble.failures
+
+    @gauge("When the canary last worked; absent until it did.")
+    def canary_last_success_timestamp_seconds(self) -> float | None:
+        return self._worked_s
+
+    def worked(self, took_ns: int) -> None:
+        """Its lock was taken and given back in this time."""
+        self.canary_seconds[GRANTED].observe(took_ns)
+        self._worked_s = time.time()
+        self.trouble = CanaryTrouble()
+
+    def refused(self, refusal: Refusal, took_ns: int) -> None:
+        self.canary_seconds[outcome_of(refusal.code)].observe(took_ns)
+        self._fails(refusal.code, str(refusal))
+
+    def unreleased(self, took_ns: int) -> None:
+        """Its lock was taken, and giving it back was not confirmed."""
+        self.canary_seconds[_UNRELEASED].observe(took_ns)
+        self._fails("UNRELEASED", "its release was not confirmed")
+
+    def _fails(self, code: str, why: str) -> None:
+        self.trouble = CanaryTrouble(self.trouble.failures + 1, code, why)

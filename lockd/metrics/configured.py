@@ -1,0 +1,63 @@
+"""What the configuration says that rules and dashboards have to know."""
+
+from __future__ import annotations
+
+from lockd import __version__
+from lockd.config.model import Config
+from lockd.metrics.families import Measured, gauge, info
+
+
+class Configured(Measured):
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._fingerprint = config.fingerprint()
+        self._classes = {label: config.class_named(label) for label in config.labels}
+
+    @info("The version of the agent.")
+    def build(self) -> dict[str, str]:
+        return {"version": __version__}
+
+    @info(
+        "The configuration in use; two agents with one fingerprint have the same, but for secrets and for "
+        "where they listen."
+    )
+    def config(self) -> dict[str, str]:
+        return {"fingerprint": self._fingerprint, "cluster": self._config.cluster}
+
+    @gauge("Masters that are configured.")
+    def masters(self) -> int:
+        return len(self._config.masters)
+
+    @gauge("How many of them a lease takes.")
+    def quorum(self) -> int:
+        return self._config.quorum
+
+    @gauge("The longest TTL that is granted.")
+    def max_ttl_seconds(self) -> float:
+        return self._config.max_ttl_ms / 1e3
+
+    @gauge("How long a master may take.")
+    def master_timeout_seconds(self) -> float:
+        return self._config.timeouts.master_ms / 1e3
+
+    @gauge("How far a master's clock may be off the median before a fresh agent gives it no vote.")
+    def clock_skew_allowance_seconds(self) -> float:
+        return self._config.clock_skew_allowance_ms / 1e3
+
+    @gauge("What the agent takes before it answers LIMIT.", by="limit")
+    def limit(self) -> dict[str, int]:
+        return self._config.limits.model_dump()
+
+    @gauge(
+        "Always 1: whether a lost lease of this class is to wake somebody up.", by=("class", "page_on_loss")
+    )
+    def class_info(self) -> dict[str, dict[str, int]]:
+        return {label: {str(of.page_on_loss).lower(): 1} for label, of in self._classes.items()}
+
+    @gauge("A wait that takes longer than this counts as slow.", by="class")
+    def class_wait_objective_seconds(self) -> dict[str, float]:
+        return {label: of.wait_objective_ms / 1e3 for label, of in self._classes.items()}
+
+    @gauge("The longest that a LOCK may wait before it ends as TIMEOUT.", by="class")
+    def class_max_wait_seconds(self) -> dict[str, float]:
+        return {label: of.max_wait_ms / 1e3 for label, of in self._classes.items()}

@@ -1,0 +1,74 @@
+"""What a request must pass before it is run, as its command's descriptor says: whose command it is, how long
+a resource may be, and whether its user may lock in the class of it."""
+
+from collections.abc import Callable
+
+from lockd.config.model import Config
+from lockd.core.errors import ErrorWord
+from lockd.core.values import Refusal
+from lockd.metrics.leases import LeaseMetrics
+from lockd.server.canary import RESERVED
+from lockd.server.commands.arguments import BadRequest
+from lockd.server.commands.command import RESOURCE, Command
+from lockd.server.session import Session
+from lockd.server.shared import Shared
+
+Check = Callable[[Session, Command, list[bytes]], None]
+"""Raises BadRequest."""
+
+_FOR_OPERATORS = (
+    "DENIED this is for operators on this host: root, the agent's own user, or a member of admin_group"
+)
+_DENIED = Refusal(ErrorWord.DENIED, "")
+
+
+class Checks:
+    def __init__(self, config: Config, shared: Shared, metrics: LeaseMetrics) -> None:
+        self._config = config
+        self._metrics = metrics
+        self._limits = shared.limits
+        self._permissions = shared.permissions
+        self._incidents = shared.incidents
+
+    def of(self, command: Command) -> tuple[Check, ...]:
+        """In their order. Most commands need none."""
+        checks = {
+            self._is_operator: "admin" in command.flags,
+            self._names_resource: command.arguments[:1] == (RESOURCE,),
+            self._is_not_reserved: command.grants,
+            self._may_lock: command.for_lockers,
+        }
+        return tuple(check for check, needed in checks.items() if needed)
+
+    def _is_operator(self, session: Session, command: Command, words: list[bytes]) -> None:
+        why_not = "not one of them"
+        if self._permissions.is_admin(session.peer):
+            why_not = session.why_not_on_this_host() or ""
+        if why_not:
+            self._incidents.operator_denied(session.peer, command.name, why_not)
+            raise BadRequest(f"{_FOR_OPERATORS} ({why_not})")
+
+    def _names_resource(self, session: Session, command: Command, words: list[bytes]) -> None:
+        size, most = len(words[1]), self._limits.resource_bytes
+        if not size:
+            raise BadRequest("ERR the resource is empty: give it a name")
+        if size > most:
+            refusal = f"resource_bytes: the resource has {size} bytes, it may have {most}"
+            self._incidents.limit_hit(refusal, session.peer)
+            raise BadRequest(f"LIMIT {refusal}")
+
+    def _is_not_reserved(self, session: Session, command: Command, words: list[bytes]) -> None:
+        if words[1].startswith(RESERVED):
+            raise BadRequest("DENIED resources that begin with 'lockd:canary:' are the agents' own")
+
+    def _may_lock(self, session: Session, command: Command, words: list[bytes]) -> None:
+        resource, peer = words[1], session.peer
+        lock_class = self._config.class_of(resource)
+        if self._permissions.may_lock(peer, lock_class):
+            return
+        self._incidents.denied(peer, resource, lock_class.name)
+        if command.grants:
+            self._metrics.refused(lock_class.name, _DENIED, 0)
+        else:
+            self._incidents.lease_refused(command.name, resource, _DENIED)
+        raise BadRequest(f"DENIED uid {peer.uid} may not lock resources of the class '{lock_class.name}'")

@@ -1,0 +1,513 @@
+"""Were the promises kept? Reads a history, simulated or real, and lists what was violated.
+
+Each check serves one promise, is a function of the history alone, and says which events contradict it. None
+trusts what an agent believes: leases are judged by true time, fences by the real-time order of their grants.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from lockd.core.fences import slot_of
+from tests.harness.history import (
+    Asked,
+    Believes,
+    Calm,
+    Died,
+    Ended,
+    Event,
+    Extended,
+    Failed,
+    Fault,
+    Forgot,
+    Found,
+    GivenBack,
+    Granted,
+    InStep,
+    Knows,
+    Landed,
+    LetGo,
+    Lost,
+    Moved,
+    Refused,
+    Removed,
+    Slewed,
+    Stopped,
+    Tried,
+    Unlocked,
+    WentOn,
+    Withdrawn,
+    Wrote,
+)
+
+MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What a run allows for. All in ms.
+
+    serve_ms: within this after the faults stopped and its WAIT ended, a request is answered. leftover_ms: how
+    much longer than its TTL what a failed try left may be seen: what the clocks may differ by and, where it
+    isn't known when a try landed on a master, the longest that it may have been under way. give_back_ms:
+    within this after the faults stopped, what failed before is given back, and not only at the end of its
+    TTL. hold_slack_ms: what the clocks may be off over a max_hold. min_validity_ms: what is handed out lasts
+    that long still. under_way_ms: so long may a message be lost and sent again when nothing is broken.
+    shared_ms: what the masters said so long ago may be said to others who ask, and a lease may be there for
+    so long after its holder let it go. settled_ms: how long agents take to begin. quorum: how many masters
+    make one; 0 where they are not all heard at all times.
+    """
+
+    serve_ms: int
+    leftover_ms: int
+    give_back_ms: int
+    hold_slack_ms: int = 0
+    min_validity_ms: int = 0
+    under_way_ms: int = 3_000
+    shared_ms: int = 300
+    settled_ms: int = 500
+    quorum: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A broken promise: which, when, and by which events."""
+
+    promise: str
+    at_ns: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.promise} broken at {self.at_ns / 1e9:.6f}: {self.text}"
+
+
+@dataclass(slots=True)
+class Hold:
+    """A lease as its holder saw it: relied upon from its grant to its last deadline, or until it let go."""
+
+    granted: Granted
+    asked: Asked
+    extensions: list[Extended] = field(default_factory=list)
+    moved: list[Moved] = field(default_factory=list)
+    let_go_ns: int | None = None
+
+    @property
+    def token(self) -> bytes:
+        return self.granted.token
+
+    @property
+    def began_ns(self) -> int:
+        """When the try began, or at least when it can't have been before."""
+        return self.asked.at_ns if self.granted.tried_ns is None else self.granted.tried_ns
+
+    @property
+    def ended_ns(self) -> int:
+        """From here on nobody relies on it. Who is told to go on goes on, also when that comes after the
+        deadline: it has to be true then."""
+        return self.deadline_ns if self.let_go_ns is None else min(self.deadline_ns, self.let_go_ns)
+
+    @property
+    def deadline_ns(self) -> int:
+        """The last that anybody was told."""
+        told = [self.granted, *self.extensions]
+        if not self.moved:
+            return max(event.deadline_ns for event in told)
+        last = self.moved[-1]
+        return max(last.deadline_ns, *(e.deadline_ns for e in told if e.at_ns > last.at_ns), 0)
+
+    def __str__(self) -> str:
+        began_s, from_s, to_s = (ns / 1e9 for ns in (self.began_ns, self.granted.at_ns, self.ended_ns))
+        return (
+            f"{self.token[:8].decode()} (fence {self.granted.fence}, for {self.asked.app}, tried for at "
+            f"{began_s:.6f}, held from {from_s:.6f} to {to_s:.6f})"
+        )
+
+
+E = TypeVar("E", bound=Event)
+
+
+class Reading:
+    """A history, sorted into what the checks ask for."""
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        self.events = sorted(events, key=lambda event: event.at_ns)
+        self._by_kind: dict[type[Event], list[Event]] = defaultdict(list)
+        for event in self.events:
+            self._by_kind[type(event)].append(event)
+        self.asked = {event.request: event for event in self.all(Asked)}
+        self.holds = {g.token: Hold(g, self.asked[g.request]) for g in self.all(Granted)}
+        for extended in self.all(Extended):
+            if extended.token in self.holds:
+                self.holds[extended.token].extensions.append(extended)
+        for moved in self.all(Moved):
+            if moved.token in self.holds:
+                self.holds[moved.token].moved.append(moved)
+        for let_go in self.all(LetGo):
+            hold = self.holds.get(let_go.token)
+            if hold is not None and hold.let_go_ns is None:
+                hold.let_go_ns = let_go.at_ns
+        self.believes: dict[bytes, list[Believes]] = defaultdict(list)
+        for believes in self.all(Believes):
+            self.believes[believes.token].append(believes)
+
+    def was_stopped(self, who: str, from_ns: int, to_ns: int) -> bool:
+        """Whether that process was stopped at any time from then to then."""
+        turns = [e for e in self.events if isinstance(e, Stopped | WentOn) and e.who == who]
+        before = [turn for turn in turns if turn.at_ns <= from_ns]
+        meanwhile = any(from_ns < turn.at_ns <= to_ns and isinstance(turn, Stopped) for turn in turns)
+        return meanwhile or bool(before and isinstance(before[-1], Stopped))
+
+    def known_at_ns(self, believes: Believes) -> int | None:
+        """When the agent knew of that standstill, if it ever did."""
+        known = (k.at_ns for k in self.all(Knows) if k.host == believes.host and k.at_ns >= believes.at_ns)
+        return next(known, None)
+
+    def unknown_standstill_ns(self, hold: Hold, at_ns: int) -> int:
+        """For how long its host stood still under that lease, as far as its agent did not know of it then."""
+        return sum(
+            believes.for_ns
+            for believes in self.believes[hold.token]
+            if believes.at_ns <= at_ns and (self.known_at_ns(believes) or at_ns) >= at_ns
+        )
+
+    def all(self, kind: type[E]) -> list[E]:
+        return self._by_kind[kind]  # type: ignore[return-value]  # sorted by type above
+
+    def holds_by(self, key: Callable[[bytes], object]) -> Iterable[list[Hold]]:
+        """The holds of each resource (or of each group of resources), in the order of their grants."""
+        groups: dict[object, list[Hold]] = defaultdict(list)
+        for hold in self.holds.values():
+            groups[key(hold.granted.resource)].append(hold)
+        return groups.values()
+
+
+def exclusion(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """No two leases of one resource are valid at once, by true time; and no lease has two holders."""
+    first: dict[bytes, Granted] = {}
+    for granted in history.all(Granted):
+        before = first.setdefault(granted.token, granted)
+        if before is not granted:
+            yield Violation("exclusion", granted.at_ns, f"{granted} was granted before: {before}")
+    for holds in history.holds_by(lambda resource: resource):
+        last: Hold | None = None
+        for hold in holds:
+            if last is not None and hold.granted.at_ns < min(last.ended_ns, hold.ended_ns):
+                yield Violation("exclusion", hold.granted.at_ns, f"{hold} was granted while {last} was valid")
+            if last is None or hold.ended_ns > last.ended_ns:
+                last = hold
+
+
+def fences(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """Fences are unique, and of two grants, one that was there before the other was tried for has the smaller
+    one: whatever became of exclusion (rule 6)."""
+    for holds in history.holds_by(slot_of):
+        first_with: dict[int, Hold] = {}
+        for hold in holds:
+            twin = first_with.setdefault(hold.granted.fence, hold)
+            if twin is not hold:
+                yield Violation("fences", hold.granted.at_ns, f"{hold} and {twin} have the same fence")
+    for holds in history.holds_by(lambda resource: resource):
+        yield from _out_of_order(holds)
+
+
+def _out_of_order(holds: Sequence[Hold]) -> Iterable[Violation]:
+    """Walks over tries and grants in time: a try has to bring more than the highest fence granted before
+    it."""
+    moments = [(hold.began_ns, 0, hold) for hold in holds] + [(h.granted.at_ns, 1, h) for h in holds]
+    highest: Hold | None = None
+    floors: dict[bytes, Hold | None] = {}
+    for _, granted, hold in sorted(moments, key=lambda moment: moment[:2]):
+        if not granted:
+            floors[hold.token] = highest
+            continue
+        before = floors[hold.token]
+        if before is not None and hold.granted.fence <= before.granted.fence:
+            yield Violation(
+                "fences", hold.granted.at_ns, f"{hold} came after {before}, its fence is no larger"
+            )
+        if highest is None or hold.granted.fence > highest.granted.fence:
+            highest = hold
+
+
+def stale_writes(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """A resource that checks fences accepts nothing from a lease once one granted after it has written."""
+    newest: dict[bytes, Hold] = {}
+    for write in history.all(Wrote):
+        hold = history.holds.get(write.token)
+        if not write.accepted or hold is None:
+            continue
+        latest = newest.get(write.resource)
+        if latest is not None and hold.granted.at_ns < latest.began_ns:
+            yield Violation("stale writes", write.at_ns, f"{hold} wrote after {latest} had written")
+        if latest is None or hold.granted.at_ns > latest.granted.at_ns:
+            newest[write.resource] = hold
+
+
+def answers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """Every request is answered once; those that are open when the faults stop, within a bound."""
+    answered: dict[int, Event] = {}
+    for event in history.events:
+        if isinstance(event, Granted | Refused):
+            before = answered.setdefault(event.request, event)
+            if before is not event and not isinstance(before, Withdrawn):
+                yield Violation("answers", event.at_ns, f"answered twice: {before} and {event}")
+        elif isinstance(event, Withdrawn):
+            answered.setdefault(event.request, event)
+    for calm in history.all(Calm)[-1:]:
+        end_ns = next((event.at_ns for event in history.all(Ended)), history.events[-1].at_ns)
+        for request, asked in history.asked.items():
+            due_ns = max(calm.at_ns, asked.at_ns + (asked.wait_ms or 0) * MS) + bounds.serve_ms * MS
+            answer = answered.get(request)
+            if due_ns <= end_ns and (answer is None or answer.at_ns > due_ns):
+                late = "was never answered" if answer is None else f"was answered late: {answer}"
+                yield Violation("answers", due_ns, f"{asked} {late}")
+
+
+def served(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """With all mended, whoever waits for long enough gets the resource, unless others had it meanwhile: an
+    outage is none any more, on any host."""
+    for calm in history.all(Calm)[-1:]:
+        for refused in history.all(Refused):
+            asked = history.asked[refused.request]
+            if (asked.wait_ms or 0) < bounds.serve_ms or asked.at_ns < calm.at_ns:
+                continue
+            others_had_it = refused.code == "TIMEOUT" and any(
+                hold.asked.resource == asked.resource and asked.at_ns < hold.granted.at_ns < refused.at_ns
+                for hold in history.holds.values()
+            )
+            if not others_had_it:
+                yield Violation("served", refused.at_ns, f"{asked} got {refused.code} {refused.text}")
+
+
+def live_releases(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """Nothing that is held is taken from a master under its live holder. What was put back there, and no
+    proof has counted yet, is held by nobody."""
+    back_ns: dict[tuple[str, bytes], int] = {}
+    for event in sorted((*history.all(Landed), *history.all(Removed)), key=lambda event: event.at_ns):
+        if isinstance(event, Landed):
+            if event.put_back:
+                back_ns[event.master, event.token] = event.at_ns
+            continue
+        hold = history.holds.get(event.token)
+        if hold is None or not hold.granted.at_ns <= event.at_ns < hold.ended_ns:
+            continue
+        put_back_ns = back_ns.get((event.master, event.token))
+        counted = put_back_ns is None or any(
+            put_back_ns < told.at_ns <= event.at_ns for told in hold.extensions
+        )
+        if counted:
+            yield Violation("live releases", event.at_ns, f"{hold} was released on {event.master}")
+
+
+def comebacks(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """What was given back, by whatever agent, comes back nowhere: only what was under way then may still
+    land."""
+    unlocked_ns = {event.token: event.at_ns for event in history.all(Unlocked)}
+    calm_since = _calm_since(history)
+    for landed in history.all(Landed):
+        free_ns = unlocked_ns.get(landed.token)
+        calm_ns = calm_since(landed.at_ns)
+        if free_ns is None or calm_ns is None:
+            continue
+        late_ms = (landed.at_ns - max(free_ns, calm_ns)) // MS
+        if late_ms > bounds.under_way_ms:
+            yield Violation(
+                "comebacks", landed.at_ns, f"given back {late_ms} ms ago, and there again: {landed}"
+            )
+
+
+def taken(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """TAKEN is true: while nothing is broken, and so every master is heard, somebody else held it then, or
+    had it on a quorum."""
+    broken_ns = min((fault.at_ns for fault in history.all(Fault)), default=None)
+    tried = {event.token: event for event in history.all(Tried)}
+    landed: dict[bytes, list[Landed]] = defaultdict(list)
+    for event in history.all(Landed):
+        if event.token in tried:
+            landed[tried[event.token].resource].append(event)
+    removed_ns = {(event.master, event.token): event.at_ns for event in history.all(Removed)}
+    left = {event.token for event in history.all(LetGo) if event.why == "left"}
+    holds = {group[0].granted.resource: group for group in history.holds_by(lambda resource: resource)}
+    for refused in history.all(Refused):
+        asked = history.asked[refused.request]
+        if refused.code != "TAKEN" or not bounds.quorum or asked.at_ns < bounds.settled_ms * MS:
+            continue
+        if broken_ns is not None and broken_ns <= refused.at_ns:
+            break
+        since_ns = asked.at_ns - bounds.shared_ms * MS
+        if any(
+            hold.began_ns <= refused.at_ns
+            and since_ns <= (hold.deadline_ns if hold.token in left else hold.ended_ns)
+            for hold in holds.get(asked.resource, ())
+        ):
+            continue
+        on: dict[bytes, set[str]] = defaultdict(set)
+        for event in landed[asked.resource]:
+            gone_ns = removed_ns.get((event.master, event.token), refused.at_ns)
+            if event.at_ns <= refused.at_ns and since_ns <= gone_ns:
+                on[event.token].add(event.master)
+        if max(map(len, on.values()), default=0) < bounds.quorum:
+            yield Violation("taken", refused.at_ns, f"nobody had it: {asked} got {refused}")
+
+
+def max_hold(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """No lease is granted for longer than its max_hold, or renewed past it (rule 7). That counts from the
+    grant: other agents know of its age only what a quorum of the masters knows, and those voted before. What
+    its host stood still counts from when that can be known."""
+    for hold in history.holds.values():
+        if hold.asked.max_hold_ms is None:
+            continue
+        granted = hold.granted
+        end_ns = granted.at_ns + (hold.asked.max_hold_ms + bounds.hold_slack_ms) * MS
+        for told in (granted, *hold.extensions):
+            if told.deadline_ns > end_ns + history.unknown_standstill_ns(hold, told.at_ns):
+                text = f"{hold} was promised to {told.deadline_ns / 1e9:.6f}"
+                yield Violation("max hold", told.at_ns, text)
+                break
+
+
+def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """What a failed try left behind is given back as soon as its masters can be reached (rule 3), and so is
+    the session lock of an app that died (rule 13). In any case it is gone within its TTL."""
+    tries = {tried.token: tried for tried in history.all(Tried)}
+    failed_ns = {event.token: event.at_ns for event in history.all(Failed)}
+    over_ns = failed_ns | {event.token: event.at_ns for event in history.all(LetGo) if event.why == "died"}
+    died_ns = {event.host: event.at_ns for event in history.all(Died)}
+    calm_since = _calm_since(history)
+    landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
+    for found in history.all(Found):
+        tried = tries.get(found.token)
+        if tried is None or found.token not in over_ns:
+            continue
+        dues_ns = []
+        if found.token in failed_ns:
+            began_ns = landed_ns.get((found.master, found.token), tried.at_ns)
+            dues_ns.append(began_ns + (tried.ttl_ms + bounds.leftover_ms) * MS)
+        calm_ns = calm_since(found.at_ns)
+        # An agent that died meanwhile has forgotten what it owes.
+        if calm_ns is not None and died_ns.get(tried.host, -1) < tried.at_ns:
+            dues_ns.append(max(calm_ns, over_ns[found.token]) + bounds.give_back_ms * MS)
+        if dues_ns and found.at_ns > min(dues_ns):
+            age_ms = (found.at_ns - over_ns[found.token]) // MS
+            yield Violation(
+                "leftovers", found.at_ns, f"{found.master} shows what was over {age_ms} ms ago: {tried}"
+            )
+
+
+def _calm_since(history: Reading) -> Callable[[int], int | None]:
+    """Tells since when nothing was broken at a time; None: something was."""
+    turns = sorted((e.at_ns, type(e) is Calm) for e in (*history.all(Calm), *history.all(Fault)))
+
+    def since(at_ns: int) -> int | None:
+        before = bisect_right(turns, (at_ns, True))
+        return turns[before - 1][0] if before and turns[before - 1][1] else None
+
+    return since
+
+
+def overtaking(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """On no master a release overtakes what its own agent asked before (rule 3): that would stay there. After
+    a break both may be asked once more, in their order."""
+    last = {(event.master, event.token, event.host): event for event in history.all(GivenBack)}
+    for landed in history.all(Landed):
+        release = last.get((landed.master, landed.token, landed.host))
+        if release is not None and release.at_ns < landed.at_ns:
+            yield Violation("overtaking", landed.at_ns, f"{landed} came behind {release}")
+
+
+def tokens(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """No token is used for two tries (rule 4): what is late for the one would hit the other."""
+    first: dict[bytes, Tried] = {}
+    for tried in history.all(Tried):
+        before = first.setdefault(tried.token, tried)
+        if before is not tried:
+            yield Violation("tokens", tried.at_ns, f"{tried} has the token of {before}")
+
+
+def validity(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """What is handed out can be relied upon for a while yet, at the instant of answering (rule 1)."""
+    for granted in history.all(Granted):
+        if granted.answered_ns is None:
+            continue
+        left_ns = granted.deadline_ns + granted.unseen_ns - granted.answered_ns
+        if left_ns < bounds.min_validity_ms * MS:
+            yield Violation(
+                "validity", granted.at_ns, f"{left_ns / MS:.3f} ms were left when it was granted: {granted}"
+            )
+
+
+def notice(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """A holder learns of a loss before it is one (rule 12)."""
+    for lost in history.all(Lost):
+        if lost.at_ns > lost.deadline_ns and not lost.excused:
+            late_ms = (lost.at_ns - lost.deadline_ns) / MS
+            yield Violation(
+                "notice", lost.at_ns, f"the holder of {_name(lost)} was told {late_ms:.3f} ms late"
+            )
+
+
+def _name(event: Lost) -> str:
+    return event.token[:8].decode()
+
+
+def standstills(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """A holder whose host stood still is told as soon as its agent knows: it relies on nothing that was over
+    meanwhile (rule 11d)."""
+    ended_ns = {event.token: event.at_ns for event in (*history.all(Forgot), *history.all(LetGo))}
+    for believes in history.all(Believes):
+        hold, known_ns = history.holds.get(believes.token), history.known_at_ns(believes)
+        if hold is None or known_ns is None:
+            continue
+        really_ns = hold.deadline_ns
+        until_ns = min(ended_ns.get(believes.token, believes.deadline_ns), believes.deadline_ns)
+        stopped = any(history.was_stopped(who, known_ns, until_ns) for who in (believes.host, hold.asked.app))
+        if until_ns > (heard_ns := max(known_ns + _TELLING_NS, really_ns)) and not stopped:
+            yield Violation(
+                "standstills", heard_ns, f"{hold} was relied upon to {until_ns / 1e9:.6f}: {believes}"
+            )
+
+
+_TELLING_NS = 20 * MS
+
+
+def slewing(history: Reading, _: Bounds) -> Iterable[Violation]:
+    """An agent whose host's clock is slewed too fast tries for no lease and gets none (rule 11e)."""
+    tried = {event.token: event for event in history.all(Tried)}
+    ended = history.all(InStep)
+    for slewed in history.all(Slewed):
+        to_ns = next((e.at_ns for e in ended if e.host == slewed.host and e.at_ns >= slewed.at_ns), 1 << 62)
+        for granted in history.all(Granted):
+            by = tried.get(granted.token)
+            if by is not None and by.host == slewed.host and slewed.at_ns < by.at_ns < granted.at_ns < to_ns:
+                yield Violation("slewing", granted.at_ns, f"{granted}: {slewed}")
+
+
+CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
+    exclusion,
+    fences,
+    stale_writes,
+    answers,
+    served,
+    live_releases,
+    comebacks,
+    taken,
+    max_hold,
+    leftovers,
+    overtaking,
+    tokens,
+    validity,
+    notice,
+    standstills,
+    slewing,
+)
+
+
+def check(events: Iterable[Event], bounds: Bounds) -> list[Violation]:
+    """All that was violated, in the order of time."""
+    history = Reading(events)
+    found = [violation for one in CHECKS for violation in one(history, bounds)]
+    return sorted(found, key=lambda violation: violation.at_ns)

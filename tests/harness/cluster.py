@@ -1,0 +1,254 @@
+"""Real agents over real masters: started, asked and stopped by their own handles."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import redis
+from prometheus_client.parser import text_string_to_metric_families
+
+from lockd.dev.processes import LOOPBACK, Child, LocalMaster, default_server, free_ports
+from lockd.http.server import FRESH_S
+from tests.harness.masters import running_masters, short_folder
+from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
+
+
+class AgentProcess(Child):
+    """A `lockd serve` of its own. `on_port_taken` chooses another port for /metrics and writes it down."""
+
+    def __init__(
+        self,
+        config_path: Path,
+        socket_path: Path,
+        log_path: Path,
+        name: str = "agent",
+        on_port_taken: Callable[[], None] = lambda: None,
+    ) -> None:
+        command = (sys.executable, "-m", "lockd", "serve", "--config", config_path)
+        super().__init__(name, command, log_path)
+        self.socket_path = socket_path
+        self._on_port_taken = on_port_taken
+
+    def start(self, wait: bool = True) -> None:
+        """Start it; with `wait`, return when it answers a PING. AssertionError with its log when not."""
+        super().start()
+        if not wait:
+            return
+        for _ in range(3):
+            try:
+                self.wait_ready()
+                return
+            except AssertionError:
+                # Another test run on this machine may have taken the port since it was found free.
+                if self.running or b"can't serve /metrics" not in self.log():
+                    raise
+                self._on_port_taken()
+                super().start()
+        self.wait_ready()
+
+    def wait_ready(self, within_s: float = 30.0) -> None:
+        try:
+            eventually(lambda: not self.running or self._answers(), within_s, "the agent answers a PING")
+            assert self.running, f"the agent ended with status {self.exit_status}"
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.log_tail(30)}") from None
+
+    def restart(self) -> None:
+        self.stop()
+        self.start()
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as link:
+            link.settimeout(1)
+            link.connect(str(self.socket_path))
+            link.sendall(b"*1\r\n$4\r\nPING\r\n")
+            return link.recv(64).startswith(b"+PONG")
+
+
+class Cluster:
+    """Masters, one agent over them, and ways to talk to it; made by the fixtures `cluster`, `make_cluster`.
+
+    More agents over the same masters: `add_agent`.
+    """
+
+    def __init__(
+        self, folder: Path, masters: list[LocalMaster], overrides: dict[str, Any], name: str = "agent"
+    ) -> None:
+        self.folder = folder
+        self.masters = masters
+        self.name = name
+        self.socket = folder / f"{name}.sock"
+        self.config_path = folder / f"{name}.yml"
+        self.metrics_port = self._free_port()
+        self._overrides = overrides
+        self._others: list[Cluster] = []
+        self._clients: list[redis.Redis] = []
+        self._links: list[socket.socket] = []
+        self._scraped_s = float("-inf")
+        self.write_config()
+        log_path = folder / "log" / f"{name}.log"
+        self.agent = AgentProcess(self.config_path, self.socket, log_path, name, self._move_metrics)
+
+    def _free_port(self) -> int:
+        return free_ports(1, avoid=[master.port for master in self.masters])[0]
+
+    def _move_metrics(self) -> None:
+        self.metrics_port = self._free_port()
+        self.write_config()
+
+    def config(self) -> dict[str, Any]:
+        """The document that the agent's configuration file holds."""
+        defaults: dict[str, Any] = {
+            "cluster": "test",
+            "masters": [{"name": master.name, "address": master.address} for master in self.masters],
+            "socket": {"path": str(self.socket)},
+            "metrics": f"{LOOPBACK}:{self.metrics_port}",
+            "canary_ms": 0,  # tests that count what is locked count their own locks
+            "timeouts": {"drain_ms": 500},  # holders don't have to be waited for as long as in production
+        }
+        return merged(defaults, self._overrides)
+
+    def write_config(self, **overrides: Any) -> None:
+        """Write the configuration file anew, with more overrides; `agent.restart()` makes them count."""
+        self._overrides = merged(self._overrides, overrides)
+        self.config_path.write_text(json.dumps(self.config(), indent=1))  # JSON is YAML
+
+    def client(self, protocol: int = 2, **options: Any) -> redis.Redis:
+        """A new redis-py client over the agent's socket, closed at the end of the test. It does not retry."""
+        options = {"decode_responses": True, "socket_timeout": 30, "retry": None} | options
+        client = redis.Redis(unix_socket_path=str(self.socket), protocol=protocol, **options)
+        self._clients.append(client)
+        return client
+
+    def raw(self, timeout_s: float = 10.0) -> socket.socket:
+        """A plain socket connected to the agent, closed at the end of the test."""
+        link = socket.socket(socket.AF_UNIX)
+        link.settimeout(timeout_s)
+        link.connect(str(self.socket))
+        self._links.append(link)
+        return link
+
+    def form(self, unused: bool = True, within_s: float = 15.0) -> None:
+        """Form the cluster and return when it is; the agent may still be connecting to its masters."""
+        command = ("FORM", "UNUSED") if unused else ("FORM",)
+
+        def formed() -> bool:
+            status = as_map(self._ask(*command))["status"]
+            return status in ("formed", "already")
+
+        eventually(formed, within_s, "the cluster is formed")
+
+    def master_states(self) -> list[dict[str, Any]]:
+        """MASTERS, as a list of dicts."""
+        return [as_map(entry) for entry in self._ask("MASTERS")]
+
+    def voting(self) -> int:
+        return sum(entry["vote"] == 1 for entry in self.master_states())
+
+    def wait_voting(self, count: int, within_s: float = 10.0) -> None:
+        """Return when exactly `count` masters have a vote."""
+        try:
+            eventually(lambda: self.voting() == count, within_s, f"{count} masters have a vote")
+        except AssertionError as error:
+            raise AssertionError(f"{error}: {self.describe()}") from None
+
+    def describe(self) -> str:
+        try:
+            states = self.master_states()
+        except (OSError, redis.RedisError) as error:
+            return f"MASTERS failed: {error}"
+        return ", ".join("{name}={state} vote={vote} {reason}".format(**one).strip() for one in states)
+
+    def metrics(self) -> dict[str, float]:
+        """/metrics now: 'name{label="value",…}' (labels in order of the alphabet) to its value."""
+        # What is read a moment after it was made is as it was then.
+        time.sleep(max(0.0, self._scraped_s + FRESH_S - time.monotonic()))
+        url = f"http://{LOOPBACK}:{self.metrics_port}/metrics"
+        with urllib.request.urlopen(url, timeout=15) as reply:
+            text = reply.read().decode()
+        self._scraped_s = time.monotonic()
+        return {
+            _series(sample.name, sample.labels): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def metric(self, name: str, **labels: str) -> float:
+        """The sum of all series of that name which carry these labels; 0 when there is none."""
+        wanted = {f'{key}="{value}"' for key, value in labels.items()}
+        total = 0.0
+        for series, value in self.metrics().items():
+            series_name, _, rest = series.partition("{")
+            if series_name == name and wanted <= set(rest.rstrip("}").split(",")):
+                total += value
+        return total
+
+    def log_text(self) -> str:
+        """All that this agent has logged, over its restarts."""
+        return self.agent.log_path.read_text(errors="replace")
+
+    def add_agent(self, **overrides: Any) -> Cluster:
+        """One more agent over the same masters, as on another host: running, these overrides over its own."""
+        name = f"agent{len(self._others) + 2}"
+        other = Cluster(self.folder, self.masters, merged(self._overrides, overrides), name)
+        self._others.append(other)
+        other.agent.start()
+        return other
+
+    def close(self) -> None:
+        """End the agents that belong to it and close its connections."""
+        for other in self._others:
+            other.close()
+        for client in self._clients:
+            client.close()
+        for link in self._links:
+            link.close()
+        self.agent.kill()
+
+    def _ask(self, *command: str) -> Any:
+        with redis.Redis(unix_socket_path=str(self.socket), decode_responses=True, retry=None) as client:
+            return client.execute_command(*command)
+
+
+MakeCluster = Callable[..., Cluster]
+"""What the fixture `make_cluster` gives."""
+
+PATIENT = {"timeouts": {"master_ms": 1_000, "dead_ms": 5_000}, "clock_skew_allowance_ms": 2_000}
+"""A machine that is busy with other things is no master in trouble."""
+
+
+@contextmanager
+def running_cluster(masters: int = 3, **overrides: Any) -> Iterator[Cluster]:
+    """A formed cluster on fresh masters that all vote; its agent is patient with them."""
+    with short_folder() as folder, running_masters(folder, masters, default_server()) as running:
+        cluster = Cluster(folder, running, merged(PATIENT, overrides))
+        try:
+            cluster.agent.start()
+            cluster.form()
+            cluster.wait_voting(masters)
+            yield cluster
+        finally:
+            cluster.close()
+
+
+def merged(base: dict[str, Any], overrides: dict[str, Any]) -> dict[str, Any]:
+    """`base` with the overrides in it; sections are merged, everything else is replaced."""
+    result = dict(base)
+    for key, value in overrides.items():
+        below = result.get(key)
+        result[key] = merged(below, value) if isinstance(below, dict) and isinstance(value, dict) else value
+    return result
+
+
+def _series(name: str, labels: dict[str, str]) -> str:
+    inside = ",".join(f'{key}="{labels[key]}"' for key in sorted(labels))
+    return f"{name}{{{inside}}}" if inside else name

@@ -1,0 +1,606 @@
+"""A cluster without sockets or clocks, for the tests of core.
+
+Masters do what the scripts in lockd/masters/scripts/*.lua do (script_model.py), on virtual time.
+Between an agent and a master runs a `Link`, core's own: in order, but a test decides when a question arrives,
+when its answer is heard, and whether either happens at all. Who has a vote a test decides as well.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from lockd.core import link as core_link
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.ballot import Ballot
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release
+from lockd.core.clocks import Clocks, ClockWatch
+from lockd.core.fences import largest_sane
+from lockd.core.identities import Identity
+from lockd.core.leases import Lease
+from lockd.core.locks import Locks
+from lockd.core.membership import MasterFacts, State
+from lockd.core.values import Chance, Extended, RedlockParameters, Refusal
+from tests.harness.script_model import Store
+
+MS = 1_000_000
+START_NS = 1_000_000 * MS
+"""Virtual time begins here: some minutes after boot."""
+WALL_AHEAD_NS = 1_700_000_000_000 * MS
+ELECTORATE = b"test"
+
+_ENDLESS = 1_000
+_tokens = count(1)
+
+
+@dataclass
+class Time:
+    """The one virtual clock that all agents read."""
+
+    now_ns: int = START_NS
+
+    @property
+    def wall_us(self) -> int:
+        return (self.now_ns + WALL_AHEAD_NS) // 1000
+
+
+class Master:
+    """One Redis with lockd's scripts. `ahead_us` is how far its wall clock is off."""
+
+    def __init__(self, time: Time, max_ttl_ms: int = 60_000) -> None:
+        self.time = time
+        self.ahead_us = 0
+        self.store = Store()
+        self.store.identify("", {"electorate": ELECTORATE.decode(), "max_ttl_ms": str(max_ttl_ms)}, {})
+
+    @property
+    def now_us(self) -> int:
+        return self.time.wall_us + self.ahead_us
+
+    @property
+    def fences(self) -> dict[int, int]:
+        """Its counters, by slot; a test may put them where it likes."""
+        return self.store.counters
+
+    def holder_of(self, resource: bytes) -> bytes | None:
+        """The nonce that it shows for a resource; None when that is free here."""
+        lease = self.store.lease(resource, self.now_us)
+        return lease.nonce if lease else None
+
+    def forget(self, resource: bytes) -> None:
+        """Lost data, or an operator's FORCERELEASE from elsewhere."""
+        self.store.leases.pop(resource, None)
+
+    def run(self, ballot: Ballot, electorate: bytes) -> Any:
+        """What the script of this ballot answers: to a vote status, value, time_us, and the nonce that
+        refuses it."""
+        now_us = self.now_us
+        if isinstance(ballot, Release):
+            return self.store.release(ballot.resource, ballot.word, now_us, by_app=ballot.by_app)
+        assert isinstance(ballot, Attempt | FenceRound | Extension | PutBack)
+        status, value, *holder_nonce = self.store.vote(ballot, electorate, now_us)
+        return [status, value, now_us, *holder_nonce]
+
+
+ENDLESS = core_link.Patience(1 << 62, 1 << 62)
+"""Tests decide what is late."""
+
+
+class Link(core_link.Link):
+    """core's link of one agent to one master, and what is on its way. `slow` True: asked, but nothing moves
+    by itself."""
+
+    def __init__(self, index: int, fleet: Fleet, watch: ClockWatch) -> None:
+        super().__init__(index, fleet, watch, ENDLESS, str.encode)
+        self.slow = False
+        self.replies: deque[Any] = deque()
+        self._fleet = fleet
+        self._sent: deque[tuple[Ballot, bytes]] = deque()
+        self.come_up()
+
+    @property
+    def up(self) -> bool:
+        return self.state is State.UP
+
+    @property
+    def sent(self) -> deque[tuple[Ballot, bytes]]:
+        """Each with the electorate that it names."""
+        self.send()
+        return self._sent
+
+    def send(self) -> int:
+        """Have what was asked on its way. Returns how much that is."""
+        self._sent.extend(zip(self.out[::2], self.out[1::2], strict=True))
+        count = len(self.out) // 2
+        self.out.clear()
+        return count
+
+    @property
+    def is_busy(self) -> bool:
+        return bool(self.out or self._sent or self.replies)
+
+    def come_up(self) -> None:
+        now_ns = self._fleet.time.now_ns
+        self.connects(now_ns)
+        identity = Identity("test", self._fleet.name(self.index), 60_000)
+        self.inspected(MasterFacts("run", "test", "master", 2, identity, {}), now_ns)
+        self.session_began(1)
+        self.introduce(now_ns)
+
+    def break_off(self) -> None:
+        """What was on its way is lost."""
+        self._sent.clear()
+        self.replies.clear()
+        self.broken("connection lost", self._fleet.time.now_ns)
+
+    def hang_up(self) -> None:
+        self.break_off()
+
+    def look_closer(self) -> None:
+        """There is nothing to see."""
+
+    def give_back_soon(self) -> None:
+        self.give_back_more(self._fleet.time.now_ns)
+
+
+class Fleet:
+    """core.interfaces.Masters for one agent, and the Listener of its links.
+
+    votes: the masters that count, as bits. barred: those that don't for their clocks' sake. Both are kept by
+    `clocks` when there are some.
+    """
+
+    def __init__(self, time: Time, masters: list[Master], clocks: Clocks | None = None) -> None:
+        self.time = time
+        self.masters = masters
+        self.votes = (1 << len(masters)) - 1
+        self.barred = 0
+        self.clocks = clocks
+        self.asked: list[Ballot] = []
+        self.on_clocks_moved: Callable[[int], None] = lambda _now_ns: None
+        self._gained_ns = self.gained_ns()
+        watches = clocks.watches if clocks is not None else [ClockWatch() for _ in masters]
+        self.links = [Link(i, self, watch) for i, watch in enumerate(watches)]
+
+    def _up(self) -> int:
+        return sum(link.bit for link in self.links if link.up)
+
+    # core.interfaces.Masters
+
+    @property
+    def agreeing(self) -> int:
+        return self.votes
+
+    def voting(self) -> int:
+        return self.votes & self._up()
+
+    def barred_by_clock(self) -> int:
+        return self.barred & self._up()
+
+    @property
+    def clocks_in_doubt(self) -> bool:
+        return self.clocks is not None and self.clocks.in_doubt
+
+    def why_not(self, master: int) -> str:
+        return f"{self.name(master)}={'no-vote' if self.links[master].up else 'down'}"
+
+    def name(self, master: int) -> str:
+        return f"m{master + 1}"
+
+    def clock_us(self, now_ns: int) -> int:
+        return (now_ns + WALL_AHEAD_NS) // 1000
+
+    def gained_ns(self) -> tuple[int, ...]:
+        return () if self.clocks is None else self.clocks.gained_ns
+
+    def cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        return 0 if self.clocks is None else self.clocks.cut_ns(then_ns, proven)
+
+    def suspected_cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
+        return 0 if self.clocks is None else self.clocks.suspected_cut_ns(then_ns, proven)
+
+    def _ask(self, ballot: Ballot, masters: int) -> int:
+        for link in self.links:
+            if masters & link.bit:
+                link.put_vote((ballot, ballot, self.time.now_ns))
+        self.asked.append(ballot)
+        return masters
+
+    def _ask_all(self, ballot: Ballot) -> int:
+        return self._ask(ballot, self._up())
+
+    acquire = propose = extend = _ask_all
+
+    def put_back(self, put_back: PutBack, masters: int) -> int:
+        return self._ask(put_back, masters & self._up())
+
+    def release(self, release: Release, masters: int) -> int:
+        question = (release, release, self.time.now_ns)
+        self.asked.append(release)
+        return sum(k.bit for k in self.links if masters & k.bit and k.give_back(release, question))
+
+    # core.link.Listener
+
+    @property
+    def trusted(self) -> int:
+        return self.votes
+
+    @property
+    def fence_most(self) -> int:
+        return largest_sane(self.time.wall_us)
+
+    def flush_soon(self) -> None: ...
+
+    def state_changed(self, link: Link, now_ns: int) -> None: ...
+
+    def judge(self, link: Link, facts: MasterFacts) -> tuple[State, str]:
+        return State.UP, ""
+
+    def identity_changed(self, link: Link, now_ns: int) -> None: ...
+
+    def electorate_of(self, link: Link, identity: Identity) -> str:
+        return ELECTORATE.decode()
+
+    def introduced(self, link: Link) -> None: ...
+
+    def not_counted(self, link: Link, why: str) -> None: ...
+
+    def nonsense(self, link: Link) -> None: ...
+
+    def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:
+        raise failure
+
+    def weigh(self, now_ns: int) -> None:
+        if self.clocks is None:
+            return
+        self.clocks.look_into_jumps(now_ns)
+        everyone = range(len(self.masters))
+        self.votes = sum(1 << m for m in everyone if self.clocks.distrust(m, now_ns) is None)
+        self.barred = self.votes ^ ((1 << len(self.masters)) - 1)
+        if self._gained_ns is not self.clocks.gained_ns:
+            self._gained_ns = self.clocks.gained_ns
+            self.on_clocks_moved(now_ns)
+
+    # What a test does with the messages
+
+    def arrive(self, master: int) -> None:
+        """The oldest question on its way is run by the master; its answer is on its way back."""
+        ballot, electorate = self.links[master].sent.popleft()
+        self.links[master].replies.append(self.masters[master].run(ballot, electorate))
+
+    def hear(self, master: int) -> None:
+        """The oldest answer on its way reaches its ballot."""
+        self.links[master].heard(self.links[master].replies.popleft(), self.time.now_ns)
+        self.weigh(self.time.now_ns)
+
+    def probe(self, *masters: int) -> None:
+        """TIME is asked of these, or of all, and answered at once."""
+        self.time.now_ns += MS // 5
+        for master in masters or range(len(self.masters)):
+            now_ns = self.time.now_ns
+            self.links[master].probed(now_ns, now_ns, self.masters[master].now_us)
+
+    def answer(self, master: int) -> None:
+        """All that was asked of this master is run and heard, now."""
+        link = self.links[master]
+        for _ in range(_ENDLESS):
+            if not link.is_busy:
+                return
+            if link.sent:
+                self.arrive(master)
+            if link.replies:
+                self.hear(master)
+
+    def settle(self) -> None:
+        """Every master that isn't slow answers all there is, until nothing is left to answer."""
+        for _ in range(_ENDLESS):
+            busy = [m for m, k in enumerate(self.links) if not k.slow and k.is_busy]
+            if not busy:
+                return
+            for master in busy:
+                self.answer(master)
+        raise AssertionError("question follows answer for ever, and no time passes")
+
+    def break_off(self, master: int, *, arrived: int = 0) -> None:
+        """The connection breaks; of what was on its way, the first `arrived` questions still arrive."""
+        link = self.links[master]
+        for _ in range(min(arrived, len(link.sent))):
+            self.arrive(master)
+        link.break_off()
+
+    def fail_to_connect(self, master: int) -> None:
+        """Votes are given up; releases are kept while they are worth it."""
+        self.links[master].failed_to_connect("down", self.time.now_ns)
+
+    def come_back(self, master: int) -> None:
+        """A new connection: first what the last one left unanswered, in its order, if it is worth it."""
+        self.links[master].come_up()
+
+
+class App:
+    """core.leases.Holder: an app behind a LOCK, and all that it was told, with the time of it."""
+
+    label = "test"
+    owner = b"host 1 0"
+
+    def __init__(
+        self,
+        time: Time,
+        resource: bytes = b"r",
+        *,
+        ttl_ms: int = 10_000,
+        wait_ms: int | None = None,
+        max_hold_ms: int = 3_600_000,
+        lock_delay_ms: int = 0,
+        detached: bool = False,
+        value: bytes = b"",
+        name: str = "",
+    ) -> None:
+        self.time = time
+        self.resource = resource
+        self.ttl_ms = ttl_ms
+        self.max_hold_ms = max_hold_ms
+        self.lock_delay_ms = lock_delay_ms
+        self.detached = detached
+        self.value = value
+        self.asked_ns = time.now_ns
+        self.give_up_ns = None if wait_ms is None else time.now_ns + wait_ms * MS
+        self.name = name
+        self.lease: Lease | None = None
+        self.refusal: Refusal | None = None
+        self.answers: list[Lease | Refusal] = []
+        self.answered_ns = 0
+        self.renewals: list[int] = []
+        self.losses: list[tuple[int, str]] = []
+        self.ends: list[int] = []
+
+    def __repr__(self) -> str:
+        return f"App({self.name or id(self)})"
+
+    @property
+    def code(self) -> str:
+        """The first word of the error it got, 'granted', or '' while it waits."""
+        if self.refusal is not None:
+            return self.refusal.code
+        return "granted" if self.lease is not None else ""
+
+    @property
+    def held(self) -> Lease:
+        assert self.lease is not None, f"not granted: {self.refusal}"
+        return self.lease
+
+    def granted(self, lease: Lease, now_ns: int) -> None:
+        self.answers.append(lease)
+        self.lease = lease
+        self.answered_ns = now_ns
+
+    def refused(self, refusal: Refusal) -> None:
+        self.answers.append(refusal)
+        self.refusal = refusal
+        self.answered_ns = self.time.now_ns
+
+    def renewed(self, lease: Lease) -> None:
+        self.renewals.append(lease.deadline_ns)
+
+    def lost(self, lease: Lease, reason: str) -> None:
+        self.losses.append((self.time.now_ns, reason))
+
+    def ended(self, lease: Lease) -> None:
+        self.ends.append(self.time.now_ns)
+
+
+class Answer:
+    """core.values.Reply: what an UNLOCK or EXTEND was told."""
+
+    def __init__(self) -> None:
+        self.all: list[Extended | Refusal | None] = []
+
+    def done(self, lease: Extended | None) -> None:
+        self.all.append(lease)
+
+    def refused(self, refusal: Refusal) -> None:
+        self.all.append(refusal)
+
+    @property
+    def came(self) -> bool:
+        assert len(self.all) <= 1, f"answered more than once: {self.all}"
+        return bool(self.all)
+
+    @property
+    def code(self) -> str:
+        assert self.came
+        said = self.all[0]
+        return said.code if isinstance(said, Refusal) else "done"
+
+    @property
+    def extended(self) -> Extended:
+        assert self.came
+        said = self.all[0]
+        assert isinstance(said, Extended), said
+        return said
+
+    @property
+    def text(self) -> str:
+        assert self.came
+        return str(self.all[0])
+
+
+class Watched:
+    """core.interfaces.Watcher: what metrics and logs are told."""
+
+    def __init__(self) -> None:
+        self.events: list[tuple[Any, ...]] = []
+
+    def granted(self, lease: Lease, waited_ns: int) -> None:
+        self.events.append(("granted", lease.token))
+
+    def refused(self, label: str, refusal: Refusal, waited_ns: int) -> None:
+        self.events.append(("refused", refusal.code))
+
+    def lost(self, lease: Lease, reason: str) -> None:
+        self.events.append(("lost", lease.token))
+
+    def released(self, lease: Lease, why: str, now_ns: int) -> None:
+        self.events.append(("released", why))
+
+    def renewed(self, lease: Lease, worked: bool) -> None:
+        self.events.append(("renewed", worked))
+
+    def fence_round(self) -> None:
+        self.events.append(("fence round",))
+
+    def count(self, *event: object) -> int:
+        return self.events.count(event)
+
+
+def fresh_token() -> bytes:
+    return b"%032x" % next(_tokens)
+
+
+class Host:
+    """An agent on its host: its rules, its links, and the apps that talk to it."""
+
+    def __init__(
+        self,
+        time: Time,
+        masters: list[Master],
+        clocks: Clocks | None = None,
+        token: Callable[[], bytes] = fresh_token,
+        **parameters: int,
+    ) -> None:
+        self.time = time
+        self.fleet = Fleet(time, masters, clocks)
+        self.watched = Watched()
+        self.locks = Locks(
+            RedlockParameters(masters=len(masters), **parameters), self.fleet, self.watched, Chance(token)
+        )
+        self.locks.wall_ahead_ns = WALL_AHEAD_NS
+        self.fleet.on_clocks_moved = self.locks.clocks_moved
+
+    def lock(self, resource: bytes = b"r", **wanted: Any) -> App:
+        """An app asks; nothing is answered yet."""
+        app = App(self.time, resource, **wanted)
+        self.locks.lock(app, self.time.now_ns)
+        return app
+
+    def locked(self, resource: bytes = b"r", **wanted: Any) -> App:
+        """An app asks, and all masters that aren't slow answer."""
+        app = self.lock(resource, **wanted)
+        self.fleet.settle()
+        return app
+
+    def unlock(self, app: App, token: bytes | None = None) -> Answer:
+        answer = Answer()
+        token = token if token is not None else app.held.token
+        self.locks.unlock(app.resource, token, answer, self.time.now_ns)
+        return answer
+
+    def extend(self, app: App, ttl_ms: int, token: bytes | None = None) -> Answer:
+        answer = Answer()
+        token = token if token is not None else app.held.token
+        self.locks.extend(app.resource, token, ttl_ms, answer, self.time.now_ns)
+        return answer
+
+    def unlocked(self, app: App, token: bytes | None = None) -> Answer:
+        """An app gives back, here or where it was granted, and all masters that aren't slow answer."""
+        answer = self.unlock(app, token)
+        self.fleet.settle()
+        return answer
+
+    def extended(self, app: App, ttl_ms: int, token: bytes | None = None) -> Answer:
+        answer = self.extend(app, ttl_ms, token)
+        self.fleet.settle()
+        return answer
+
+    def app_dies(self, app: App) -> None:
+        if app.lease is None:
+            self.locks.gone(app, self.time.now_ns)
+        else:
+            self.locks.holder_gone(app.lease, self.time.now_ns)
+
+    def pass_ms(self, ms: float, *, answering: bool = True) -> None:
+        """Time goes by: timers run exactly when due, and between them the masters that aren't slow answer."""
+        until_ns = self.time.now_ns + int(ms * MS)
+        while True:
+            if answering:
+                self.fleet.settle()
+            next_ns = self.locks.timers.run(self.time.now_ns)
+            if answering and any(not k.slow and k.is_busy for k in self.fleet.links):
+                continue
+            if next_ns is None or next_ns > until_ns:
+                break
+            self.time.now_ns = next_ns
+        self.time.now_ns = until_ns
+        self.locks.timers.run(until_ns)
+
+    def pass_until(self, when_ns: int, *, answering: bool = True) -> None:
+        self.pass_ms((when_ns - self.time.now_ns) / MS, answering=answering)
+
+    def at_rest(self) -> bool:
+        """Nothing held, nobody waiting, no queue and no timer left."""
+        nothing_due = self.locks.timers.run(self.time.now_ns) is None
+        return nothing_due and not self.locks.queues and self.locks.held == 0 and self.locks.waiting == 0
+
+    def asked(self, kind: type[Ballot]) -> list[Any]:
+        return [ballot for ballot in self.fleet.asked if isinstance(ballot, kind)]
+
+    # Its masters: where none is named, all
+
+    def slow(self, *masters: int) -> None:
+        """These are asked, and answer nothing until the test says so."""
+        for link in self._links(masters):
+            link.slow = True
+
+    def quick(self, *masters: int) -> None:
+        for link in self._links(masters):
+            link.slow = False
+
+    def answer(self, *masters: int) -> None:
+        """These answer what they were asked, also if they are slow."""
+        for link in self._links(masters):
+            self.fleet.answer(link.index)
+
+    def answer_all(self) -> None:
+        """All masters are quick again, and answer all there is, also what their answers lead to."""
+        self.quick()
+        self.fleet.settle()
+
+    def break_off(self, *masters: int) -> None:
+        for link in self._links(masters):
+            link.break_off()
+
+    def come_back(self, *masters: int) -> None:
+        for link in self._links(masters):
+            link.come_up()
+
+    def forget(self, *masters: int) -> None:
+        for link in self._links(masters):
+            self.fleet.masters[link.index].forget(b"r")
+
+    def sent_to(self, master: int) -> list[str]:
+        """What is on its way."""
+        return [type(ballot).__name__ for ballot, _ in self.fleet.links[master].sent]
+
+    def shown(self, resource: bytes = b"r") -> list[bytes | None]:
+        """Which nonce each master shows for a resource."""
+        return [master.holder_of(resource) for master in self.fleet.masters]
+
+    def _links(self, masters: tuple[int, ...]) -> list[Link]:
+        return [self.fleet.links[master] for master in masters or range(len(self.fleet.links))]
+
+
+def cluster(masters: int = 5, **parameters: int) -> Host:
+    """One agent over as many masters, and virtual time of their own."""
+    time = Time()
+    return Host(time, [Master(time) for _ in range(masters)], **parameters)
+
+
+def beside(host: Host, **parameters: int) -> Host:
+    """An agent on another host, over the same masters."""
+    return Host(host.time, host.fleet.masters, **parameters)

@@ -1,0 +1,251 @@
+"""What happened in a run, as the checker reads it: the same for simulated clusters and for real ones.
+
+All times are true time, in ns on one clock: virtual time in the simulator, CLOCK_BOOTTIME of the one machine
+that a real campaign runs on. A recorder notes what an app may rely on as late as it learns of it, and what it
+lets go as early as it decides to: whatever overlaps in a history has then overlapped in truth.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    at_ns: int
+
+    def __str__(self) -> str:
+        values = ", ".join(
+            f"{f.name}={_short(getattr(self, f.name))}" for f in fields(self) if f.name != "at_ns"
+        )
+        return f"{self.at_ns / 1e9:12.6f}  {type(self).__name__:<9}{values}"
+
+
+def _short(value: object) -> str:
+    return value[:8].decode() if isinstance(value, bytes) and len(value) == 32 else str(value)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked(Event):
+    """An app asked for a resource. wait_ms None: it doesn't wait. `request` is unique in a history."""
+
+    request: int
+    app: str
+    resource: bytes
+    ttl_ms: int
+    wait_ms: int | None = None
+    max_hold_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Granted(Event):
+    """The app has the answer: it holds the resource until `deadline_ns`. tried_ns: when the try began that
+    brought it, or None where that isn't known: then when it was asked for. answered_ns: when the agent gave
+    the answer, where that is known. unseen_ns: for how much longer it seems to last on its host, which stood
+    still, without anybody there being able to know."""
+
+    request: int
+    resource: bytes
+    token: bytes
+    fence: int
+    deadline_ns: int
+    tried_ns: int | None = None
+    answered_ns: int | None = None
+    unseen_ns: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Refused(Event):
+    """The app was told no. `code` is the first word of the error."""
+
+    request: int
+    code: str
+    text: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn(Event):
+    """Nobody waits for this answer any more: the app died, or its agent, or the connection between them."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class Extended(Event):
+    """The holder was told that it may go on until then."""
+
+    token: bytes
+    deadline_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved(Event):
+    """What the holder was told comes then: its host's clock goes faster or slower from now on."""
+
+    token: bytes
+    deadline_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo(Event):
+    """The holder doesn't rely on it any more. why: 'unlock' (about to be sent), 'died' (and its session lock
+    with it), 'left' (a detached lease, to its TTL), 'lost' (was told), 'forced'."""
+
+    token: bytes
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unlocked(Event):
+    """Its UNLOCK was answered: it is given back."""
+
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Lost(Event):
+    """The agent told the holder that the lease can't be renewed: it ends at `deadline_ns` (rule 12).
+    excused: that came late for a cause that no agent can do anything about, such as its process being
+    stopped."""
+
+    token: bytes
+    deadline_ns: int
+    excused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Believes(Event):
+    """The holder's host stood still for so long, which its clock doesn't show: until it is told, it will rely
+    on the lease until then."""
+
+    token: bytes
+    host: str
+    for_ns: int
+    deadline_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Forgot(Event):
+    """The holder does nothing more with the lease, and nothing to end it."""
+
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Stopped(Event):
+    """That process does nothing from here on, until it goes on."""
+
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class WentOn(Event):
+    who: str
+
+
+@dataclass(frozen=True, slots=True)
+class Knows(Event):
+    """The agent of that host has heard from a quorum of masters for how long it stood still."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Slewed(Event):
+    """The clock of that agent's host is slewed faster than is allowed, for so long that it must know."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class InStep(Event):
+    """It is not slewed any more."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Wrote(Event):
+    """A write reached the resource, which checks fences, and was accepted or not."""
+
+    resource: bytes
+    token: bytes
+    fence: int
+    accepted: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tried(Event):
+    """A try for a lease went out. host: whose agent tried, where that is known."""
+
+    resource: bytes
+    token: bytes
+    ttl_ms: int
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Landed(Event):
+    """A master said yes to a try, or put a lease back: it is there for its TTL from now."""
+
+    master: str
+    token: bytes
+    host: str = ""
+    put_back: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack(Event):
+    """A release of this lease ran on a master, whether the lease was there or not."""
+
+    master: str
+    token: bytes
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Failed(Event):
+    """That try brought nothing, and was given back."""
+
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Removed(Event):
+    """A release took this lease from a master."""
+
+    master: str
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Found(Event):
+    """A look at a master found this lease there."""
+
+    master: str
+    resource: bytes
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Died(Event):
+    """The agent of a host ended, and with it all that it still had to say."""
+
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault(Event):
+    """Something was broken, or mended, on purpose."""
+
+    what: str
+
+
+@dataclass(frozen=True, slots=True)
+class Calm(Event):
+    """No faults from here on: all is mended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended(Event):
+    """The end of the run; nothing is known of what came after."""

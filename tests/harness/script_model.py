@@ -1,0 +1,235 @@
+"""What the scripts in lockd/masters/scripts/*.lua do, as a model in memory: one master's keys.
+
+The real scripts and this are fed the same commands in tests/redis/test_script_model.py and must give the same
+answers and keep the same state. As in Redis, keys expire by the master's wall clock, in whole milliseconds,
+and a key is gone once the clock has passed its end.
+"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
+from lockd.core.leases import on_masters
+
+_TEXT = re.compile(rb"([^ ]+) ([0-9]+) ([0-9]+) [^ ]+ [0-9]+ [0-9]+(?: p([0-9]+))?(?: =(.*))?", re.DOTALL)
+
+Answer = tuple[int, int] | tuple[int, int, bytes]
+"""Status and value, as the scripts return them in front of their time; and the nonce behind it, if any."""
+
+
+@dataclass(slots=True)
+class Key:
+    """A lease on a master. `text` reads as the scripts write it: nonce, when granted (us), and the rest."""
+
+    text: bytes
+    expires_ms: int
+
+    @property
+    def nonce(self) -> bytes:
+        return self.text[:32]
+
+    def fields(self) -> tuple[int, int, bytes, bytes]:
+        """When granted (us), max hold (ms), the number of the proof that it was put back behind (b'': it
+        wasn't), and its app's token."""
+        found = _TEXT.fullmatch(self.text)
+        assert found is not None, self.text
+        nonce, granted_us, max_hold_ms, mark, value = found.groups()
+        return int(granted_us), int(max_hold_ms), mark or b"", nonce if value is None else value
+
+
+@dataclass(slots=True)
+class Store:
+    """The keys of one master, and the scripts. `now_us` is the master's wall clock in each call."""
+
+    identity: dict[str, str] = field(default_factory=dict)
+    electorate: bytes | None = None
+    max_ttl_ms: int = 0
+    longest_ttl_ms: int = 0
+    copied: bool = False
+    counters: dict[int, int] = field(default_factory=dict)
+    leases: dict[bytes, Key] = field(default_factory=dict)
+
+    def snapshot(self) -> Store:
+        """A copy that what comes later doesn't change."""
+        leases = {resource: copy.copy(key) for resource, key in self.leases.items()}
+        return replace(self, identity=dict(self.identity), counters=dict(self.counters), leases=leases)
+
+    @property
+    def blank(self) -> bool:
+        return not self.identity and not self.counters and not self.leases
+
+    def lease(self, resource: bytes, now_us: int) -> Key | None:
+        key = self.leases.get(resource)
+        if key is not None and now_us // 1000 > key.expires_ms:
+            del self.leases[resource]
+            key = None
+        return key
+
+    @property
+    def current(self) -> str | None:
+        """What identify.lua compares: see there."""
+        old = "old" if "cluster" in self.identity else None
+        return self.identity.get("electorate") or ("" if self.blank else old)
+
+    def identify(self, expected: str, fields: Mapping[str, str], counters: Mapping[int, int]) -> int:
+        if expected != self.current:
+            return 0
+        for slot, counter in counters.items():
+            if self.counters.get(slot, -1) < counter:
+                self.counters[slot] = counter
+        self.set_identity({**self.identity, **fields})
+        return 1
+
+    def set_identity(self, fields: Mapping[str, str]) -> None:
+        """As it is, whoever wrote it."""
+        self.identity = dict(fields)
+        electorate = fields.get("electorate")
+        self.electorate = None if electorate is None else electorate.encode()
+        self.max_ttl_ms = int(fields.get("max_ttl_ms", 0))
+        self.longest_ttl_ms = max(self.max_ttl_ms, int(fields.get("was_max_ttl_ms", 0)))
+
+    def set_max_ttl(self, max_ttl_ms: int) -> str:
+        """By plays/set_max_ttl.lua."""
+        if not self.max_ttl_ms:
+            return "blank"
+        if self.max_ttl_ms == max_ttl_ms:
+            return "same"
+        was = {"was_max_ttl_ms": str(self.longest_ttl_ms)} if self.longest_ttl_ms > max_ttl_ms else {}
+        self.forget_old_max_ttl()
+        self.set_identity({**self.identity, "max_ttl_ms": str(max_ttl_ms), **was})
+        return "changed"
+
+    def forget_old_max_ttl(self) -> None:
+        """As change_max_ttl.yml ends."""
+        self.set_identity({name: word for name, word in self.identity.items() if name != "was_max_ttl_ms"})
+
+    def vote(
+        self, ballot: Attempt | FenceRound | Extension | PutBack, electorate: bytes, now_us: int
+    ) -> Answer:
+        """What this master answers when an agent asks it as lockd/masters/scripts.py does."""
+        if isinstance(ballot, Attempt):
+            return self.acquire(
+                ballot.resource,
+                ballot.nonce,
+                on_masters(ballot.terms),
+                ballot.ttl_ms,
+                slot_of(ballot.resource),
+                ballot.hint,
+                electorate,
+                now_us,
+            )
+        if isinstance(ballot, FenceRound):
+            return self.propose(slot_of(ballot.resource), ballot.value, electorate, now_us)
+        if isinstance(ballot, PutBack):
+            words = (ballot.resource, ballot.nonce, ballot.ttl_ms, electorate, ballot.text, ballot.age_ms)
+            return self.put_back(*words, now_us)
+        return self.extend(ballot.resource, ballot.word, ballot.ttl_ms, electorate, ballot.mark, now_us)
+
+    def acquire(
+        self,
+        resource: bytes,
+        nonce: bytes,
+        terms: bytes,
+        ttl_ms: int,
+        slot: int,
+        hint: int,
+        electorate: bytes,
+        now_us: int,
+    ) -> Answer:
+        if self.electorate != electorate:
+            return -1, 0
+        if ttl_ms > self.max_ttl_ms:
+            return -2, self.max_ttl_ms
+        fence = self.counters.get(slot, 0) + 1
+        if fence < hint <= now_us + HINT_AHEAD_US - BLOCK + 1:
+            fence = hint
+        last = fence + BLOCK - 1
+        if last > now_us + COUNTER_AHEAD_US or last >= SANE_MOST:
+            return -3, 0
+        now_ms = now_us // 1000
+        key = self.lease(resource, now_us)
+        if key is None:
+            self.leases[resource] = Key(b"%b %d %b" % (nonce, now_us, terms), now_ms + ttl_ms)
+        elif key.nonce != nonce:
+            key.expires_ms = min(key.expires_ms, now_ms + self.longest_ttl_ms)
+            return 0, key.expires_ms - now_ms, key.nonce
+        else:
+            key.expires_ms = now_ms + ttl_ms
+        self.counters[slot] = last
+        return 1, fence
+
+    def propose(self, slot: int, value: int, electorate: bytes, now_us: int) -> Answer:
+        if self.electorate != electorate:
+            return -1, 0
+        last = value + BLOCK - 1
+        counter = self.counters.get(slot, 0)
+        if counter > now_us + COUNTER_AHEAD_US or counter >= SANE_MOST:
+            return -3, 0
+        if last > now_us + HINT_AHEAD_US or last >= SANE_MOST:
+            return -4, 0
+        if value <= counter:
+            return 0, counter
+        self.counters[slot] = last
+        return 1, value
+
+    def extend(
+        self, resource: bytes, word: bytes, ttl_ms: int, electorate: bytes, mark: bytes, now_us: int
+    ) -> Answer:
+        """mark: of its last proof, when its own agent asks by its nonce; b'': by its app's token."""
+        if self.electorate != electorate:
+            return -1, 0
+        if ttl_ms > self.max_ttl_ms:
+            return -2, self.max_ttl_ms
+        now_ms = now_us // 1000
+        key = self.lease(resource, now_us)
+        if key is None:
+            return 3, 0
+        granted_us, max_hold_ms, marked, token = key.fields()
+        if word != (key.nonce if mark else token):
+            return 0, key.expires_ms - now_ms
+        if not mark:
+            left_ms = (max_hold_ms * 1000 - (now_us - granted_us)) // 1000
+            if left_ms <= 0:
+                return 4, 0
+            ttl_ms = min(ttl_ms, left_ms)
+        key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)
+        was_put_back = marked != b"" and (not mark or int(marked) >= int(mark[1:]))
+        return 2 if was_put_back else 1, min(key.expires_ms - now_ms, ttl_ms)
+
+    def put_back(
+        self,
+        resource: bytes,
+        nonce: bytes,
+        ttl_ms: int,
+        electorate: bytes,
+        text: bytes,
+        age_ms: int,
+        now_us: int,
+    ) -> Answer:
+        if self.electorate != electorate:
+            return -1, 0
+        if ttl_ms > self.max_ttl_ms:
+            return -2, self.max_ttl_ms
+        now_ms = now_us // 1000
+        key = self.lease(resource, now_us)
+        if key is None:
+            granted_us = now_us - age_ms * 1000
+            self.leases[resource] = Key(b"%b %d %b" % (nonce, granted_us, text), now_ms + ttl_ms)
+            return 2, ttl_ms
+        return int(key.nonce == nonce), key.expires_ms - now_ms
+
+    def release(self, resource: bytes, word: bytes, now_us: int, *, by_app: bool = False) -> int:
+        """word: its nonce, or, by_app, the token that its app has."""
+        key = self.lease(resource, now_us)
+        if key is None or word != (key.fields()[3] if by_app else key.nonce):
+            return 0
+        del self.leases[resource]
+        return 1

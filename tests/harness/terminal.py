@@ -1,0 +1,88 @@
+"""A program at a terminal of its own, which is typed at and read from."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import termios
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from tests.harness.processes import children_of
+from tests.harness.waiting import eventually
+
+_COLOURS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+
+
+class Terminal:
+    """`screen`: all that it has shown. columns: how wide it is, where it says so."""
+
+    def __init__(self, *command: str | Path, columns: int = 0, environment: Mapping[str, str] = {}) -> None:
+        self.pid, self._file = pty.fork()
+        if self.pid == 0:
+            fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", 40 if columns else 0, columns, 0, 0))
+            os.environ |= environment
+            os.execvp(command[0], [str(word) for word in command])
+        self.screen = ""
+        self._found = 0
+        self._status: int | None = None
+
+    def __enter__(self) -> Terminal:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def type(self, text: str) -> None:
+        os.write(self._file, text.encode())
+
+    def wait_for(self, pattern: str, within_s: float = 20.0) -> re.Match[str]:
+        """Return once it shows that, colours aside, behind what was waited for before."""
+        try:
+            found = eventually(lambda: self._look_for(pattern), within_s, f"it shows {pattern!r}")
+        except AssertionError as error:
+            raise AssertionError(f"{error}\nshown: {self.screen!r}") from None
+        self._found += found.end()
+        return found
+
+    def end(self, within_s: float = 15.0) -> int:
+        """Its exit status; what it showed last is read."""
+        status = eventually(lambda: self._ended() and (self._status,), within_s, "it ends")
+        self._read()
+        return os.waitstatus_to_exitcode(*status)
+
+    def foreground(self) -> int:
+        return os.tcgetpgrp(self._file)
+
+    def close(self) -> None:
+        if not self._ended():
+            for pid in (*children_of(self.pid), self.pid):
+                with suppress(ProcessLookupError):  # it may end by itself meanwhile
+                    os.kill(pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self._file)
+
+    def _ended(self) -> bool:
+        if self._status is None:
+            self._read()
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self._status = status if pid else None
+        return self._status is not None
+
+    def _look_for(self, pattern: str) -> re.Match[str] | None:
+        self._read()
+        return re.compile(pattern, re.DOTALL).search(_COLOURS.sub("", self.screen)[self._found :])
+
+    def _read(self) -> None:
+        while select.select([self._file], [], [], 0)[0]:
+            try:
+                data = os.read(self._file, 65_536)
+            except OSError:  # Linux's way to say that the other side is closed
+                return
+            self.screen += data.decode(errors="replace")

@@ -1,0 +1,50 @@
+"""The identities that masters show, and how they get them over the wire."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lockd.core.identities import Identity, Members
+from lockd.dev.processes import LocalMaster
+from tests.harness.app import App
+from tests.harness.cluster import Cluster
+from tests.harness.on_masters import IDENTITY, on
+from tests.harness.wire import as_map
+
+MAX_TTL_MS = 1_000
+SETTLED_MS = 2_010  # max_ttl x 1.01 + 1 s
+
+
+def identity_of(master: LocalMaster) -> dict[str, str]:
+    return on(master, "HGETALL", IDENTITY)
+
+
+def identity_on(master: LocalMaster) -> Identity:
+    identity = Identity.parse(identity_of(master))
+    assert identity is not None
+    return identity
+
+
+def have_identity(master: LocalMaster, identity: Identity) -> None:
+    """Whoever wrote it."""
+    words = [word for pair in identity.fields.items() for word in pair]
+    on(master, "HSET", IDENTITY, *words)
+
+
+def identify_by_hand(cluster: Cluster, masters: list[LocalMaster]) -> None:
+    """What an agent that was interrupted while it formed the cluster has left."""
+    members = Members.first(master.name for master in cluster.masters)
+    for master in masters:
+        have_identity(master, Identity("test", master.name, MAX_TTL_MS, cluster_id="7" * 32, members=members))
+
+
+def state_of(cluster: Cluster, name: str) -> str:
+    return next(one["state"] for one in cluster.master_states() if one["name"] == name)
+
+
+def form(cluster: Cluster, *options: str) -> dict[str, Any]:
+    return as_map(App(cluster).ask("FORM", *options))
+
+
+def admit(cluster: Cluster, name: str) -> dict[str, Any]:
+    return as_map(App(cluster).ask("ADMIT", name))

@@ -1,0 +1,156 @@
+"""What another has: it is told as contention, never as an outage, and a waiter gets it when it is free."""
+
+from itertools import pairwise
+
+import pytest
+
+from lockd.core.ballots.attempt import Attempt
+from tests.harness.fleet_model import MS, App, Host, beside, cluster
+from tests.harness.script_model import Key
+
+
+def test_what_another_host_holds_is_taken_and_says_when_to_come_again(host, other):
+    other.locked(ttl_ms=3_000)
+    app = host.locked()
+    assert app.code == "TAKEN"
+    assert app.refusal.retry_after_ms == 3_000
+    assert app.refusal.text.startswith("retry-after=3000 ")
+
+
+def test_what_another_app_on_this_host_holds_is_taken_without_asking_any_master(host):
+    host.locked(ttl_ms=10_000)
+    asked = len(host.fleet.asked)
+    app = host.lock()
+    assert app.code == "TAKEN"
+    assert app.refusal.retry_after_ms == 9_898
+    assert len(host.fleet.asked) == asked
+
+
+def test_one_that_may_have_a_quorum_with_a_silent_master_is_taken_for_its_holder(host, other):
+    other.break_off(3, 4)
+    other.locked()
+    host.break_off(0)
+    assert host.locked().code == "TAKEN"
+
+
+# Split votes
+
+
+def three_that_split_the_votes() -> list[tuple[Host, App]]:
+    """Their questions reach the masters in another order each: two votes, two votes and one."""
+    first = cluster()
+    hosts = [first, beside(first), beside(first)]
+    for host in hosts:
+        host.slow()
+    apps = [host.lock() for host in hosts]
+    for master, host in zip(range(5), (0, 0, 1, 1, 2), strict=True):
+        hosts[host].fleet.arrive(master)
+    for host in hosts:
+        host.answer()
+    return list(zip(hosts, apps, strict=True))
+
+
+def test_none_of_those_that_split_the_votes_is_told_that_another_holds_it():
+    asked = three_that_split_the_votes()
+    assert [app.code for _, app in asked] == ["", "", ""]
+    for host, _ in asked:
+        host.answer()
+    assert asked[0][0].shown() == [None] * 5
+
+
+def test_those_that_split_the_votes_try_again_and_one_gets_it_without_waiting():
+    asked = three_that_split_the_votes()
+    for host, _ in asked:
+        host.answer_all()
+        host.pass_ms(20)
+    assert sorted(app.code for _, app in asked) == ["TAKEN", "TAKEN", "granted"]
+
+
+def split_for_ever(host: Host) -> None:
+    """Others' tries are there whenever this one comes: two votes for one, two for another."""
+    for master, nonce in zip(host.fleet.masters, b"aabb", strict=False):
+        lease = b"%b 1 0 host 1 0" % (bytes([nonce]) * 32)
+        master.store.leases[b"r"] = Key(lease, master.now_us // 1000 + 50_000)
+
+
+@pytest.mark.parametrize(("wait_ms", "most_ms"), [(None, 250), (1_000, 1_000)])
+def test_a_vote_that_stays_split_ends_as_contention_that_names_no_holder(host, wait_ms, most_ms):
+    """For who does not wait in the time that one try may take: no outage, and nobody has it."""
+    split_for_ever(host)
+    app = host.lock(wait_ms=wait_ms)
+    host.pass_ms(most_ms)
+    assert (app.code, app.answered_ns <= app.asked_ns + most_ms * MS) == ("TIMEOUT", True)
+    assert "several try for it" in app.refusal.text
+    assert len(host.asked(Attempt)) > 3
+    host.pass_ms(300)
+    assert host.at_rest()
+
+
+def test_one_that_comes_between_two_tries_of_a_split_vote_is_tried_for_too(host):
+    split_for_ever(host)
+    host.lock(wait_ms=10_000)
+    host.pass_ms(1)
+    app = host.lock()
+    assert app.code == ""
+    host.pass_ms(250)
+    assert app.code == "TIMEOUT"
+
+
+# Waits
+
+
+@pytest.mark.parametrize("by", [beside, lambda host: host], ids=["another host", "this host"])
+def test_a_wait_that_ends_while_another_holds_it_is_a_timeout(host, by):
+    by(host).locked(ttl_ms=30_000)
+    app = host.lock(wait_ms=500)
+    host.pass_ms(600)
+    assert app.code == "TIMEOUT"
+    assert "waited 500 ms" in app.refusal.text
+    assert app.answered_ns == app.give_up_ns
+
+
+def test_a_wait_that_ends_just_after_the_lease_here_was_released_is_a_timeout_not_an_outage(host, app):
+    waiter = host.lock(wait_ms=500)
+    host.pass_ms(499)
+    host.slow()
+    host.unlock(app)
+    host.pass_ms(2)
+    assert waiter.code == "TIMEOUT"
+
+
+def test_a_waiter_gets_it_soon_after_another_host_has_released_it(host, other):
+    holder = other.locked(ttl_ms=30_000)
+    app = host.lock(wait_ms=10_000)
+    host.pass_ms(3_000)
+    other.unlocked(holder)
+    host.pass_ms(160)
+    assert app.code == "granted"
+
+
+def test_a_waiter_gets_it_when_the_lease_of_a_dead_host_has_run_out(host, other):
+    other.locked(ttl_ms=2_000)
+    app = host.lock(wait_ms=10_000)
+    host.pass_ms(1_999)
+    assert app.code == ""
+    host.pass_ms(160)
+    assert app.code == "granted"
+
+
+def test_the_pause_between_tries_grows_but_stays_bounded():
+    host = cluster(backoff_first_ms=4, backoff_most_ms=100)
+    beside(host).locked(ttl_ms=50_000)
+    host.lock(wait_ms=5_000)
+    host.pass_ms(5_000)
+    tried_ns = [attempt.t1_ns for attempt in host.asked(Attempt)]
+    pauses = [b - a for a, b in pairwise(tried_ns)]
+    assert pauses[0] == 8 * MS
+    assert pauses == sorted(pauses)
+    assert pauses[-1] == 100 * MS
+
+
+def test_a_waiter_does_not_sleep_past_the_end_of_the_others_lease():
+    host = cluster(backoff_first_ms=1_000, backoff_most_ms=1_000)
+    beside(host).locked(ttl_ms=200)
+    app = host.lock(wait_ms=10_000)
+    host.pass_ms(205)
+    assert app.code == "granted"

@@ -1,0 +1,105 @@
+"""What a failed try leaves, and which votes count together (rules 3, 8, 11 and 14)."""
+
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.release import Release
+from tests.harness.fleet_model import MS
+
+
+def test_a_failed_try_is_given_back_where_it_landed_and_where_nobody_answered(host, other):
+    """Rule 3."""
+    other.break_off(3, 4)
+    holder = other.locked()
+    host.slow(4)
+    app = host.locked()
+    assert app.code == "TAKEN"
+    (release,) = host.asked(Release)
+    assert release.asked == 0b11000
+    assert host.sent_to(4) == ["Attempt", "Release"]
+    host.answer(4)
+    assert host.shown() == [holder.held.token] * 3 + [None, None]
+
+
+def test_a_failed_try_is_given_back_before_any_back_off(host, other):
+    other.break_off(3, 4)
+    other.locked()
+    host.locked(wait_ms=5_000)
+    assert host.shown()[3:] == [None, None]
+    assert isinstance(host.fleet.asked[-1], Release)
+    assert len(host.asked(Attempt)) == 1
+
+
+def test_a_try_that_ran_out_of_time_is_given_back_on_every_master_asked(host):
+    host.slow(1, 2, 3, 4)
+    app = host.lock()
+    host.pass_ms(251)
+    assert app.code == "NOQUORUM"
+    (release,) = host.asked(Release)
+    assert release.asked == 0b11111
+    host.answer(1, 2, 3, 4)
+    assert host.shown() == [None] * 5
+
+
+def test_a_release_never_overtakes_its_own_acquire_across_a_broken_connection(host):
+    host.slow(2, 3, 4)
+    host.lock()
+    host.pass_ms(100)
+    host.fleet.break_off(3, arrived=1)
+    host.fleet.break_off(4)
+    host.pass_ms(200)
+    assert host.shown()[3] is not None
+    host.come_back(3, 4)
+    host.answer(2, 3, 4)
+    assert host.shown() == [None] * 5
+
+
+def test_a_release_is_worth_sending_until_the_lease_would_have_ended_anyway(host):
+    host.slow()
+    asked_ns = host.time.now_ns
+    host.lock(ttl_ms=7_000)
+    host.pass_ms(251)
+    (release,) = host.asked(Release)
+    assert release.until_ns == asked_ns + 7_000 * MS
+
+
+def test_a_vote_that_does_not_count_is_given_back_too(host):
+    host.slow()
+    app = host.lock()
+    host.fleet.votes = 0b00011
+    host.answer_all()
+    assert app.code == "NOQUORUM"
+    assert "m3=its-vote-does-not-count" in app.refusal.text
+    assert host.shown() == [None] * 5
+
+
+def m5_turns_out_to_be_replaced(host):
+    """An old machine: it answers, then its agent hears that another took its place (rule 8)."""
+    host.answer(4)
+    host.fleet.votes = 0b01111
+    host.answer(0, 1)
+
+
+def test_votes_from_before_and_after_another_master_was_admitted_are_no_quorum_and_asked_for_again(host):
+    """Also for who does not wait."""
+    host.slow()
+    app = host.lock()
+    m5_turns_out_to_be_replaced(host)
+    assert app.code == ""
+    assert len(host.asked(Release)) == 1
+    host.answer_all()
+    host.pass_ms(10)
+    host.answer_all()
+    assert app.code == "granted"
+
+
+def test_who_does_not_wait_is_refused_when_the_voters_change_for_as_long_as_one_try_may_take(host):
+    host.slow()
+    app = host.lock()
+    for _ in range(1_000):
+        m5_turns_out_to_be_replaced(host)
+        host.answer_all()
+        if app.code:
+            break
+        host.fleet.votes = 0b11111
+        host.slow()
+        host.pass_ms(1)
+    assert app.code == "NOQUORUM"

@@ -1,0 +1,137 @@
+"""Slow and dead masters cost no request anything (rule 5), and an outage is told as one."""
+
+from itertools import pairwise
+
+import pytest
+
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.release import Release
+from lockd.core.locks import Locks
+from tests.harness.fleet_model import MS
+
+
+def test_a_slow_master_is_not_waited_for(host):
+    host.slow(0, 1)
+    app = host.locked()
+    assert app.code == "granted"
+    assert app.answered_ns == app.asked_ns
+
+
+def test_a_dead_master_is_not_even_asked(host):
+    host.break_off(0, 1)
+    assert host.locked().code == "granted"
+    assert host.asked(Attempt)[0].asked == 0b11100
+
+
+def test_without_a_quorum_of_voting_masters_nothing_is_asked_and_each_says_why(host):
+    host.break_off(0, 1)
+    host.fleet.votes = 0b11011
+    assert str(host.lock().refusal) == "NOQUORUM m1=down m2=down m3=no-vote"
+    assert host.fleet.asked == []
+    assert host.at_rest()
+
+
+def test_when_only_clocks_stand_between_the_masters_and_a_quorum_the_refusal_is_about_clocks(host):
+    host.fleet.votes, host.fleet.barred = 0b00011, 0b11100
+    assert host.lock().code == "CLOCK"
+    host.break_off(3, 4)
+    assert host.lock().code == "CLOCK"
+    host.break_off(2)
+    assert host.lock().code == "NOQUORUM"
+
+
+@pytest.mark.parametrize(("ttl_ms", "limit_ms"), [(10_000, 250), (100, 50)])
+def test_masters_that_do_not_answer_in_time_are_named_and_a_short_ttl_shortens_that_time(
+    host, ttl_ms, limit_ms
+):
+    host.slow(1, 2, 4)
+    app = host.lock(ttl_ms=ttl_ms)
+    host.pass_ms(1_000)
+    assert str(app.refusal) == "NOQUORUM m2=no-answer-in-time m3=no-answer-in-time m5=no-answer-in-time"
+    assert app.answered_ns == app.asked_ns + limit_ms * MS
+
+
+def test_an_outage_is_told_as_soon_as_a_quorum_has_become_impossible(host):
+    host.slow()
+    app = host.lock()
+    host.break_off(0, 1, 2)
+    for master in (0, 1, 2):
+        assert app.code == ""
+        host.fleet.fail_to_connect(master)
+    assert app.code == "NOQUORUM"
+
+
+def test_each_of_many_tries_has_its_own_time_limit(host):
+    host.slow()
+    apps = []
+    for i in range(10):
+        apps.append(host.lock(b"r%d" % i))
+        host.pass_ms(20)
+    host.pass_ms(1_000)
+    assert [app.answered_ns - app.asked_ns for app in apps] == [250 * MS] * 10
+
+
+def test_what_times_out_together_leaves_room_for_what_else_is_due(host):
+    """All masters stand still, and a thousand tries with them."""
+    host.slow()
+    apps = [host.lock(b"%d" % number) for number in range(1_000)]
+    host.time.now_ns += 250 * MS
+    answered = [0]
+    for _ in range(1_000):
+        next_ns = host.locks.timers.run(host.time.now_ns, 1)
+        answered.append(sum(app.code != "" for app in apps))
+        if next_ns is None or next_ns > host.time.now_ns:
+            break
+    assert answered[-1] == 1_000
+    assert max(after - before for before, after in pairwise(answered)) <= 16
+
+
+def test_the_leases_of_an_app_that_died_are_given_back_behind_what_apps_ask_now(host):
+    dead, waited_for, given_back = (host.locked(resource) for resource in (b"a", b"b", b"c"))
+    host.lock(b"b", wait_ms=1_000)
+    host.app_dies(dead)
+    host.app_dies(waited_for)
+    host.unlock(given_back)
+    assert [(release.resource, release.patient) for release in host.asked(Release)] == [
+        (b"a", True), (b"b", False), (b"c", False),
+    ]  # fmt: skip
+
+
+def test_a_waiter_gets_its_lease_once_the_masters_are_back(host):
+    host.break_off(0, 1, 2)
+    app = host.lock(wait_ms=10_000)
+    host.pass_ms(2_000)
+    host.come_back(0, 1, 2)
+    host.pass_ms(200)
+    assert app.code == "granted"
+
+
+def test_a_wait_that_ends_in_an_outage_says_no_quorum_and_why(host):
+    host.break_off(0, 1, 2)
+    app = host.lock(wait_ms=1_000)
+    host.pass_ms(1_001)
+    assert str(app.refusal) == "NOQUORUM m1=down m2=down m3=down"
+    assert app.answered_ns == app.give_up_ns
+    assert host.at_rest()
+
+
+def test_a_mistake_where_the_time_of_a_ballot_is_up_is_that_requests_alone(host, monkeypatch):
+    """All that is asked later has its time limit, too."""
+    host.slow()
+    tried = Locks._tried
+
+    def raising(self, attempt, now_ns):
+        if attempt.resource == b"cursed":
+            raise ZeroDivisionError("a mistake of ours")
+        tried(self, attempt, now_ns)
+
+    monkeypatch.setattr(Locks, "_tried", raising)
+    cursed, app = host.lock(b"cursed"), host.lock(b"another")
+    with pytest.raises(ZeroDivisionError):
+        host.pass_ms(1_000)
+    host.pass_ms(1_000)
+    assert (cursed.code, app.code) == ("ERR", "NOQUORUM")
+    later = host.lock(b"another")
+    host.pass_ms(1_000)
+    assert later.code == "NOQUORUM"
+    assert host.locks.waiting == 0

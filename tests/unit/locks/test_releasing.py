@@ -1,0 +1,192 @@
+"""Giving it back: by UNLOCK, by the death of its app (rule 13), at its end, and what is known of it then."""
+
+import pytest
+
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.release import Release
+from tests.harness.fleet_model import MS, fresh_token
+
+
+def test_unlock_frees_the_resource_for_everybody_before_it_is_answered(host, app, other):
+    told = host.unlock(app)
+    host.answer(0, 1)
+    assert not told.came
+    host.answer(2)
+    assert told.code == "done"
+    assert other.locked().code == "granted"
+
+
+def test_unlock_twice_is_not_held(host, app):
+    host.unlocked(app)
+    assert host.unlocked(app).code == "NOTHELD"
+
+
+def test_unlock_that_finds_the_lease_nowhere_is_expired(host, app):
+    """It was not held all the time, and the app must know."""
+    host.forget()
+    told = host.unlocked(app)
+    assert told.code == "EXPIRED"
+    assert "no master had it any more" in told.text
+
+
+def test_unlock_whose_answers_were_lost_is_not_taken_for_a_lost_lease(host, app):
+    host.slow()
+    told = host.unlock(app)
+    for master in range(5):
+        host.fleet.break_off(master, arrived=1)
+        host.come_back(master)
+    host.answer_all()
+    assert told.code == "done"
+    assert host.shown() == [None] * 5
+
+
+def test_unlock_after_the_deadline_is_expired_and_still_gives_back(host, app):
+    host.time.now_ns = app.held.deadline_ns
+    assert host.shown() == [app.held.token] * 5
+    assert host.unlocked(app).code == "EXPIRED"
+    assert host.shown() == [None] * 5
+
+
+def test_unlock_of_a_lost_lease_is_expired_with_the_reason_and_gives_back(host, app):
+    host.break_off(0, 1, 2)
+    host.pass_until(app.held.deadline_ns - MS)
+    told = host.unlocked(app)
+    assert told.code == "EXPIRED"
+    assert "m1=down" in told.text
+    assert host.shown()[3:] == [None, None]
+
+
+def test_a_release_is_kept_for_masters_that_are_away(host, app):
+    """Rule 3."""
+    host.break_off(0, 1)
+    assert host.unlocked(app).code == "done"
+    assert host.shown()[0] == app.held.token
+    host.come_back(0, 1)
+    host.fleet.settle()
+    assert host.shown() == [None] * 5
+
+
+def test_a_release_after_a_renewal_is_kept_until_the_renewed_lease_would_end(host):
+    app = host.locked(ttl_ms=3_000)
+    host.pass_ms(2_500)
+    host.unlock(app)
+    assert host.asked(Release)[-1].until_ns >= app.held.t1_ns + 3_000 * MS
+
+
+def test_another_agents_lease_can_be_released_from_here(host, theirs):
+    assert host.unlocked(theirs).code == "done"
+    assert host.shown() == [None] * 5
+    host.pass_ms(300)
+    assert host.at_rest()
+
+
+def test_releasing_what_cannot_be_asked_about_is_an_outage(host, theirs):
+    host.break_off()
+    told = host.unlocked(theirs)
+    assert not told.came
+    host.pass_ms(251)
+    assert told.code == "NOQUORUM"
+
+
+def test_a_token_is_known_only_with_its_own_resource_and_while_its_lease_is(host, app):
+    detached = host.locked(b"other", detached=True)
+    assert host.locks.knows(b"r", app.held.token)
+    assert host.locks.knows(b"other", detached.held.token)
+    for resource, token in ((b"r", fresh_token()), (b"r", detached.held.token), (b"other", app.held.token)):
+        assert not host.locks.knows(resource, token)
+    host.unlock(app)
+    assert not host.locks.knows(b"r", app.held.token)
+
+
+# Apps that die
+
+
+def test_the_app_of_a_session_lease_being_gone_frees_it_at_once(host, app):
+    host.app_dies(app)
+    host.fleet.settle()
+    assert host.shown() == [None] * 5
+    assert host.watched.count("released", "app gone") == 1
+    host.pass_ms(300)
+    assert host.at_rest()
+
+
+def test_a_lock_delay_keeps_a_dead_apps_lease_for_that_long_also_beyond_its_ttl(host):
+    app = host.locked(ttl_ms=1_000, lock_delay_ms=5_000)
+    waiter = host.lock(wait_ms=10_000)
+    host.pass_ms(100)
+    host.app_dies(app)
+    host.pass_ms(4_999)
+    assert host.shown() == [app.held.token] * 5
+    assert waiter.code == ""
+    host.pass_ms(10)
+    assert waiter.code == "granted"
+    assert app.losses == []
+    host.unlocked(waiter)
+    host.pass_ms(300)
+    assert host.at_rest()
+
+
+def test_a_lock_delay_does_not_outlive_max_hold(host):
+    app = host.locked(ttl_ms=1_000, lock_delay_ms=60_000, max_hold_ms=3_000)
+    host.app_dies(app)
+    host.pass_ms(3_100)
+    assert host.shown() == [None] * 5
+    assert len(app.ends) == 1
+
+
+def test_an_app_that_dies_after_its_lease_was_lost_frees_it_at_once_whatever_its_delay(host):
+    app = host.locked(ttl_ms=10_000, lock_delay_ms=60_000)
+    host.break_off(0, 1, 2)
+    host.pass_until(app.held.deadline_ns - MS)
+    host.app_dies(app)
+    host.fleet.settle()
+    assert host.shown()[3:] == [None, None]
+
+
+def test_an_app_that_dies_twice_or_after_its_unlock_changes_nothing(host, app):
+    host.unlocked(app)
+    host.app_dies(app)
+    host.app_dies(app)
+    assert host.locks.held == 0
+    assert len(app.ends) == 1
+
+
+# Leases that end
+
+
+def test_a_detached_lease_ends_at_its_deadline_and_nobody_is_told_of_a_loss(host):
+    app = host.locked(ttl_ms=2_000, detached=True)
+    host.pass_until(app.held.deadline_ns)
+    assert host.asked(Extension) == []
+    assert app.losses == []
+    assert app.ends == [app.held.deadline_ns]
+    assert host.watched.count("released", "expired") == 1
+    host.pass_ms(30)
+    assert host.shown() == [None] * 5
+
+
+def test_a_detached_lease_extended_elsewhere_outlives_the_deadline_that_is_known_here(host, detached, other):
+    host.pass_ms(8_000)
+    told = other.extended(detached, 20_000)
+    host.pass_ms(3_000)
+    assert host.shown() == [detached.held.token] * 5
+    host.pass_until(told.extended.deadline_ns - MS)
+    assert other.locked().code == "TAKEN"
+    assert host.locked().code == "TAKEN"
+
+
+@pytest.mark.parametrize("how", ["unlock", "app_dies"])
+def test_a_lease_that_is_given_back_goes_to_the_next_waiter_with_a_later_fence(host, app, how):
+    waiter = host.lock(wait_ms=60_000)
+    getattr(host, how)(app)
+    host.fleet.settle()
+    assert waiter.held.fence > app.held.fence
+    assert waiter.held.token != app.held.token
+
+
+def test_a_lease_that_runs_out_goes_to_the_next_waiter(host):
+    app = host.locked(ttl_ms=1_000, detached=True)
+    waiter = host.lock(wait_ms=60_000)
+    host.pass_until(app.held.deadline_ns)
+    host.pass_ms(200)
+    assert waiter.code == "granted"

@@ -1,0 +1,244 @@
+"""A session lease is renewed while its app lives, and its holder learns of a loss before it is one."""
+
+import pytest
+
+from lockd.core.ballots.extension import Extension
+from lockd.core.leases import Loss, Standing
+from lockd.core.validity import deadline_ns, notice_ns
+from tests.harness.fleet_model import MS, cluster
+
+
+def test_a_session_lease_is_renewed_while_its_app_lives(host):
+    app = host.locked(ttl_ms=3_000)
+    host.pass_ms(60_000)
+    assert app.losses == []
+    assert len(app.renewals) == 60
+    assert app.renewals == sorted(app.renewals)
+    assert app.held.deadline_ns > host.time.now_ns + 1_900 * MS
+    assert host.shown() == [app.held.token] * 5
+
+
+def test_a_renewed_deadline_counts_from_before_the_renewal_was_sent(host):
+    app = host.locked(ttl_ms=3_000)
+    host.slow()
+    asked_ns = host.time.now_ns + 1_000 * MS
+    host.pass_until(asked_ns)
+    host.pass_ms(200)
+    host.answer()
+    assert app.renewals == [deadline_ns(asked_ns, 3_000)]
+
+
+def test_a_lease_is_renewed_up_to_max_hold_and_never_past_it(host):
+    """Rule 7."""
+    app = host.locked(ttl_ms=3_000, max_hold_ms=10_000)
+    until_ns = host.time.now_ns + 10_000 * MS
+    host.pass_ms(10_500)
+    assert until_ns - 2 * MS <= max(app.renewals) == app.held.deadline_ns <= until_ns
+    ((told_ns, reason),) = app.losses
+    assert reason == "it was held for max_hold"
+    assert told_ns < app.held.deadline_ns
+    assert app.ends == [app.held.deadline_ns]
+    assert host.shown() == [None] * 5
+
+
+@pytest.mark.parametrize("late_ms", [100, 60_000])
+def test_a_lease_held_for_max_hold_is_lost_by_that_however_late_it_is_told(host, late_ms):
+    app = host.locked(ttl_ms=1_000, max_hold_ms=1_000)
+    host.time.now_ns = app.held.deadline_ns + late_ms * MS
+    host.locks.timers.run(host.time.now_ns)
+    assert app.held.lost_by is Loss.MAX_HOLD
+    host.pass_ms(1_000)
+    assert host.at_rest()
+
+
+def test_a_renewal_that_fails_once_is_tried_again(host, app):
+    host.slow(0, 1, 2)
+    host.pass_ms(5_000)
+    assert app.renewals == []
+    host.quick()
+    host.pass_ms(1_000)
+    assert len(app.renewals) >= 1
+    host.pass_ms(30_000)
+    assert app.losses == []
+
+
+def test_only_one_renewal_is_under_way_at_a_time():
+    host = cluster(master_timeout_ms=2_000)
+    host.locked(ttl_ms=10_000)
+    host.slow()
+    host.pass_ms(3_334 + 1_990)
+    assert len(host.asked(Extension)) == 1
+
+
+def test_a_renewal_whose_votes_do_not_count_proves_nothing(host, app):
+    host.fleet.votes = 0b00011
+    host.pass_ms(9_000)
+    assert app.renewals == []
+    assert len(app.losses) == 1
+
+
+def test_a_lease_goes_on_by_votes_that_count_together_only(host):
+    app = host.locked(ttl_ms=9_000)
+    host.slow()
+    host.pass_ms(3_100)
+    host.answer(3, 4)
+    before_ns = app.held.deadline_ns
+    host.fleet.votes = 0b00111
+    host.answer(0)
+    assert app.held.deadline_ns == before_ns
+
+
+# Losses (rule 12)
+
+
+@pytest.mark.parametrize("ttl_ms", [100, 250, 1_000, 10_000, 30_000, 60_000])
+def test_a_holder_is_told_a_fifth_of_the_ttl_before_the_deadline_that_it_can_not_be_renewed(host, ttl_ms):
+    app = host.locked(ttl_ms=ttl_ms)
+    host.break_off(0, 1, 2)
+    host.pass_until(app.held.deadline_ns - 1)
+    ((told_ns, reason),) = app.losses
+    assert told_ns == app.held.deadline_ns - notice_ns(ttl_ms)
+    assert "m1=down m2=down m3=down" in reason
+    assert app.ends == []
+    host.pass_ms(1_000)
+    assert app.ends == [app.held.deadline_ns]
+
+
+def test_an_answer_after_the_holder_was_told_does_not_bring_the_lease_back():
+    """Told is told."""
+    host = cluster(master_timeout_ms=4_000)
+    app = host.locked(ttl_ms=10_000)
+    deadline = app.held.deadline_ns
+    host.slow()
+    host.pass_until(deadline - notice_ns(10_000) + 10 * MS)
+    assert len(app.losses) == 1
+    host.answer()
+    host.quick()
+    assert app.held.standing is Standing.LOST
+    assert app.held.deadline_ns == deadline
+    host.pass_ms(10_000)
+    assert len(app.losses) == 1
+    assert host.shown() == [None] * 5
+
+
+def test_a_renewal_answered_after_the_deadline_proves_nothing(host):
+    """Rule 2: only while the present validity is still proven. The agent stood still: told too late."""
+    app = host.locked(ttl_ms=1_000)
+    host.slow()
+    host.pass_ms(340)
+    assert len(host.asked(Extension)) == 1
+    host.time.now_ns = app.held.deadline_ns
+    host.answer()
+    assert app.renewals == []
+    host.locks.timers.run(host.time.now_ns)
+    assert len(app.losses) == 1
+    assert app.ends == [host.time.now_ns]
+
+
+def test_an_agent_that_slept_past_the_deadline_says_so_at_once(host):
+    app = host.locked(ttl_ms=1_000)
+    host.time.now_ns += 60_000 * MS
+    host.locks.timers.run(host.time.now_ns)
+    assert [reason for _, reason in app.losses] == ["its validity ended before it could be renewed"]
+    assert app.held.lost_by is Loss.NOT_RENEWED
+    assert len(app.ends) == 1
+
+
+def test_a_lost_lease_is_kept_for_its_holder_until_the_deadline(host, app):
+    """The holder may still be at it: nobody else on this host gets it before."""
+    waiter = host.lock(wait_ms=60_000)
+    host.fleet.votes = 0
+    host.pass_until(app.held.deadline_ns - MS)
+    assert len(app.losses) == 1
+    host.fleet.votes = 0b11111
+    host.pass_ms(0.5)
+    assert waiter.code == ""
+    assert host.shown() == [app.held.token] * 5
+    host.pass_ms(500)
+    assert waiter.code == "granted"
+
+
+def test_a_holder_that_is_cut_off_has_what_it_was_told_and_nobody_else_gets_it_before(host):
+    """It may be alive, and believe in its lease until the deadline that it was last told."""
+    app = host.locked(ttl_ms=3_000)
+    host.pass_ms(5_000)
+    promised_ns, waiter = app.held.promised_ns, host.lock(wait_ms=60_000)
+    host.locks.cut_off(app.held, "it does not read", host.time.now_ns)
+    assert app.held.lost_by is Loss.CUT_OFF
+    renewed, token = len(host.asked(Extension)), app.held.token
+    host.pass_until(promised_ns - MS)
+    assert (waiter.code, host.shown()) == ("", [token] * 5)
+    assert len(host.asked(Extension)) == renewed
+    host.pass_ms(10)
+    assert waiter.code == "granted"
+
+
+def test_a_lease_that_vanished_from_a_quorum_is_lost_and_no_retry_brings_it_back(host, app):
+    """Another may have held it in between; that putting it back works proves nothing."""
+    promised_ns = app.held.deadline_ns
+    host.forget(0, 2, 4)
+    host.pass_ms(3_400)
+    ((told_ns, reason),) = app.losses
+    assert told_ns < promised_ns
+    assert "gone from m1, m3, m5" in reason
+    assert app.renewals == []
+    host.pass_ms(20_000)
+    assert len(app.losses) == 1
+    assert len(app.ends) == 1
+
+
+def test_what_is_left_of_a_lease_that_looks_gone_stays_until_the_promise_to_its_holder_is_over(host, app):
+    """The holder may read of its loss late: the copies that are left may be all that keeps others out."""
+    promised_ns = app.held.deadline_ns
+    host.forget(0, 2, 4)
+    host.pass_ms(3_400)
+    assert len(app.losses) == 1
+    host.pass_until(promised_ns - MS)
+    assert host.shown() == [None, app.held.nonce, None, app.held.nonce, None]
+    assert app.ends == []
+    host.pass_until(promised_ns + MS)
+    assert host.shown() == [None] * 5
+    assert len(app.ends) == 1
+
+
+def test_the_holder_of_a_lease_that_looks_gone_may_give_it_back_before(host, app):
+    host.forget(0, 2, 4)
+    host.pass_ms(3_400)
+    assert host.unlocked(app).code == "EXPIRED"
+    assert host.shown() == [None] * 5
+
+
+def test_losses_on_a_minority_add_up_over_renewals_that_failed(host, app):
+    """Two masters lose it, and a renewal fails for another reason; then a third loses it."""
+    host.forget(0, 1)
+    host.slow(3, 4)
+    host.pass_ms(3_700)
+    assert app.losses == []
+    host.forget(2)
+    host.quick()
+    host.pass_ms(1_000)
+    assert app.renewals == []
+    assert len(app.losses) == 1
+
+
+def test_a_lease_taken_by_another_after_data_loss_is_lost(host, app, other):
+    host.forget(0, 1, 2)
+    thief = other.locked(ttl_ms=60_000)
+    host.pass_ms(3_400)
+    assert len(app.losses) == 1
+    assert host.shown()[:3] == [thief.held.token] * 3
+
+
+def test_a_lease_taken_away_by_an_operator_is_lost_and_goes_to_the_next_in_line(host, app):
+    waiter = host.lock(wait_ms=60_000)
+    host.locks.take_away(b"r", [app.held.token], "released by force", host.time.now_ns)
+    host.fleet.settle()
+    assert [reason for _, reason in app.losses] == ["released by force"]
+    assert waiter.code == "granted"
+
+
+@pytest.mark.parametrize(("resource", "token"), [(b"r", b"another's"), (b"other", None)])
+def test_taking_away_a_lease_that_is_not_here_does_nothing(host, app, resource, token):
+    host.locks.take_away(resource, [token or app.held.token], "force", host.time.now_ns)
+    assert app.held.standing is Standing.HELD
+    assert app.losses == []

@@ -1,0 +1,318 @@
+"""The lines of the log: one an event, and nobody but the agent begins one."""
+
+from __future__ import annotations
+
+import io
+import logging
+import os
+import re
+import sys
+import threading
+import warnings
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lockd.config.model import Config
+from lockd.core.membership import State
+from lockd.server.agent import serve
+from lockd.server.log import BURST, INTERVAL_NS, OF_ALL_USERS, USERS_MOST, VALUE_CHARS, EventLog, logfmt_value
+from tests.harness.clocks import Clock
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(10**18)
+
+
+@pytest.fixture
+def out() -> io.StringIO:
+    return io.StringIO()
+
+
+@pytest.fixture
+def log(out: io.StringIO, clock: Clock) -> EventLog:
+    return EventLog("lockd.test", stream=out, clock_ns=clock, environ={})
+
+
+@pytest.fixture
+def root(monkeypatch: pytest.MonkeyPatch) -> Iterator[logging.Logger]:
+    """The root logger, which gets its own handlers back, as does all else that a log adopts."""
+    logger = logging.getLogger()
+    handlers, level = logger.handlers, logger.level
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(threading, "excepthook", threading.excepthook)
+    yield logger
+    logging.captureWarnings(False)
+    logger.handlers = handlers
+    logger.setLevel(level)
+
+
+def without_ts(out: io.StringIO) -> list[str]:
+    return [line.partition(" ")[2] for line in out.getvalue().splitlines()]
+
+
+def test_an_event_is_one_line_with_its_time_its_level_and_its_fields(log: EventLog, out: io.StringIO) -> None:
+    log.info("master_state", master="m1", state=State.DOWN, reason="no answer for 2000 ms", votes=3)
+    assert re.fullmatch(
+        r"ts=\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z level=info event=master_state "
+        r'master=m1 state=down reason="no answer for 2000 ms" votes=3\n',
+        out.getvalue(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (b"billing:42", "billing:42"),
+        ("m1=down", '"m1=down"'),
+        ("", '""'),
+        (b"", '""'),
+        (None, "null"),
+        (True, "true"),
+        (1.5, "1.5"),
+        ('say "no"', r'"say \"no\""'),
+        (r"C:\temp", r'"C:\\temp"'),
+        (b"a\nlevel=error event=fake", r'"a\nlevel=error event=fake"'),
+        (b"\xff\x00\x1b[31m", r'"\xff\u0000\u001b[31m"'),
+        ("\u2028\u202e\x85", r'"\u2028\u202e\u0085"'),
+        ("\ud800", r'"\ud800"'),
+        ("\U000e0001", r'"\U000e0001"'),
+        ("Schlüssel", '"Schlüssel"'),
+        (TimeoutError(), "TimeoutError"),
+        (OSError(2, "no such file"), '"[Errno 2] no such file"'),
+    ],
+)
+def test_a_value_reads_as_one_word_or_is_quoted(value: object, text: str) -> None:
+    assert logfmt_value(value) == text
+
+
+@given(st.one_of(st.binary(max_size=64), st.text(max_size=64)))
+def test_no_value_begins_a_line_or_a_field(value: bytes | str) -> None:
+    line = logfmt_value(value)
+    assert line.isprintable()
+    assert re.fullmatch(r'[^\s="]+|"(?:[^"\\]|\\.)*"', line)
+
+
+@given(st.binary(max_size=32), st.binary(max_size=32))
+def test_two_resources_never_look_the_same(one: bytes, other: bytes) -> None:
+    assert (logfmt_value(one) == logfmt_value(other)) == (one == other)
+
+
+def test_a_value_without_end_is_cut() -> None:
+    assert logfmt_value("x" * 100_000) == '"' + "x" * VALUE_CHARS + '…"'
+
+
+LEVELS = ["debug", "info", "warning", "error"]
+
+
+@pytest.mark.parametrize("level", LEVELS)
+def test_only_the_configured_level_and_above_is_written(out: io.StringIO, level: str) -> None:
+    log = EventLog("lockd.test", level, stream=out, environ={})
+    for each in LEVELS:
+        log.log("something", each)
+    seen = LEVELS[LEVELS.index(level) :]
+    assert without_ts(out) == [f"level={each} event=something" for each in seen]
+    assert log.debug_on == (level == "debug")
+
+
+def test_a_burst_is_cut_off_and_the_next_line_says_how_many_were_left_out(
+    log: EventLog, out: io.StringIO, clock: Clock
+) -> None:
+    for n in range(BURST + 5):
+        log.warning("lease_lost", n=n)
+    assert len(without_ts(out)) == BURST
+    clock.now_ns += INTERVAL_NS
+    log.warning("lease_lost", n="last")
+    assert without_ts(out)[BURST:] == ["level=warning event=lease_lost n=last suppressed=5"]
+
+
+def test_after_the_burst_ten_lines_a_second_get_through(
+    log: EventLog, out: io.StringIO, clock: Clock
+) -> None:
+    for _ in range(BURST):
+        log.info("e")
+    for _ in range(1_000):
+        clock.now_ns += 1_000_000
+        log.info("e")
+    assert len(without_ts(out)) == BURST + 10
+
+
+def test_one_event_that_floods_does_not_silence_another(log: EventLog, out: io.StringIO) -> None:
+    for _ in range(BURST * 2):
+        log.info("flood")
+    log.info("other")
+    assert without_ts(out)[-1] == "level=info event=other"
+
+
+def test_one_user_who_floods_hides_no_line_about_another(log: EventLog, out: io.StringIO) -> None:
+    for _ in range(BURST * 3):
+        log.warning("limit", uid=1000)
+    log.warning("limit", uid=7)
+    log.warning("limit", master="m1")
+    assert without_ts(out)[BURST:] == [
+        "level=warning event=limit uid=7",
+        "level=warning event=limit master=m1",
+    ]
+    log.flush()
+    assert without_ts(out)[-1] == f"level=warning event=limit uid=1000 suppressed={BURST * 2}"
+
+
+def test_a_flood_under_ten_thousand_names_is_bounded_in_lines_and_in_memory(
+    log: EventLog, out: io.StringIO, clock: Clock
+) -> None:
+    for uid in range(10_000):
+        for _ in range(3):
+            log.warning("limit", uid=uid)
+    assert len(without_ts(out)) == BURST * OF_ALL_USERS
+    log.flush()
+    assert without_ts(out)[-1] == (
+        f"level=warning event=limit users={USERS_MOST + 1} suppressed={30_000 - BURST * OF_ALL_USERS}"
+    )
+    clock.now_ns += 100 * BURST * INTERVAL_NS
+    log.warning("limit", uid=7)
+    assert without_ts(out)[-1] == "level=warning event=limit uid=7"
+
+
+def test_flush_tells_once_of_what_was_left_out_at_the_end_of_a_burst(log: EventLog, out: io.StringIO) -> None:
+    for _ in range(BURST + 7):
+        log.error("lease_lost", resource=b"r")
+    log.flush()
+    log.flush()
+    assert without_ts(out)[BURST:] == ["level=error event=lease_lost suppressed=7"]
+
+
+def test_lines_below_the_level_use_up_nothing(log: EventLog, out: io.StringIO) -> None:
+    for _ in range(BURST * 2):
+        log.debug("e")
+    log.info("e")
+    assert without_ts(out) == ["level=info event=e"]
+
+
+def test_under_systemd_a_line_begins_with_its_priority_and_has_no_time(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    with path.open("w") as stream:
+        log = EventLog("lockd.test", "debug", stream=stream, environ=journal_is(stream.fileno()))
+        for level in LEVELS:
+            log.log("e", level, resource=b"a\nb")
+    assert path.read_text().splitlines() == [
+        f'<{priority}>level={level} event=e resource="a\\nb"'
+        for priority, level in zip((7, 6, 4, 3), LEVELS, strict=True)
+    ]
+
+
+def journal_is(fd: int) -> dict[str, str]:
+    found = os.fstat(fd)
+    return {"JOURNAL_STREAM": f"{found.st_dev}:{found.st_ino}"}
+
+
+def test_a_variable_inherited_by_a_terminal_does_not_make_it_a_journal(tmp_path: Path) -> None:
+    with (tmp_path / "terminal").open("w+") as stream:
+        EventLog("lockd.test", stream=stream, environ={"JOURNAL_STREAM": "8:12345"}).info("e")
+        stream.seek(0)
+        assert stream.read().startswith("ts=")
+
+
+def test_what_libraries_log_is_an_event_too(log: EventLog, out: io.StringIO, root: logging.Logger) -> None:
+    log.adopt_libraries()
+    logging.getLogger("asyncio").warning("slow callback: %s\nevent=fake", "f()")
+    logging.getLogger("asyncio").info("not this")
+    assert without_ts(out) == [
+        r'level=warning event=library_log logger=asyncio message="slow callback: f()\nevent=fake"'
+    ]
+
+
+def test_a_library_s_traceback_stays_on_its_line(
+    log: EventLog, out: io.StringIO, root: logging.Logger
+) -> None:
+    log.adopt_libraries()
+    try:
+        raise RuntimeError("told\nyou")
+    except RuntimeError:
+        logging.getLogger("asyncio").exception("a task failed")
+    (line,) = without_ts(out)
+    assert line.startswith(
+        'level=error event=library_log logger=asyncio message="a task failed" traceback="Trace'
+    )
+    assert line.endswith(r'RuntimeError: told\nyou\n"')
+
+
+class Breaks:
+    def __del__(self) -> None:
+        raise RuntimeError("in passing")
+
+
+def thread_that_breaks() -> None:
+    thread = threading.Thread(target=int, args=("none",), name="metrics")
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.usefixtures("root")
+@pytest.mark.parametrize(
+    ("happens", "said", "end"),
+    [
+        (
+            lambda: warnings.warn("this is\nold", RuntimeWarning, stacklevel=1),
+            "level=warning event=library_log logger=py.warnings message=",
+            r"RuntimeWarning: this is\nold\n",
+        ),
+        (Breaks, "level=error event=uncaught where=", r"RuntimeError: in passing\n"),
+        (thread_that_breaks, 'level=error event=uncaught where="thread metrics" traceback=', "'none'\\n"),
+    ],
+)
+def test_what_python_says_by_itself_is_an_event_too(
+    log: EventLog, out: io.StringIO, happens: Callable[[], object], said: str, end: str
+) -> None:
+    log.adopt_libraries()
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        happens()
+    (line,) = without_ts(out)
+    assert line.startswith(said)
+    assert end in line
+
+
+@pytest.mark.usefixtures("root")
+def test_the_agent_adopts_what_would_go_past_its_log(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def asyncio_complains(main: Coroutine[Any, Any, None]) -> None:
+        main.close()
+        logging.getLogger("asyncio").warning("a task took long")
+
+    monkeypatch.setattr("uvloop.run", asyncio_complains)
+    monkeypatch.setattr(sys, "setswitchinterval", lambda _s: None)
+    config = Config.model_validate(
+        {"cluster": "shop", "masters": [{"name": f"m{n}", "address": f"10.0.0.{n}:1"} for n in (1, 2, 3)]}
+    )
+    assert serve(config) == 0
+    assert capsys.readouterr().err.endswith(
+        ' level=warning event=library_log logger=asyncio message="a task took long"\n'
+    )
+
+
+@pytest.mark.usefixtures("root")
+def test_an_event_is_not_told_twice_when_libraries_are_adopted(log: EventLog, out: io.StringIO) -> None:
+    log.adopt_libraries()
+    log.warning("once")
+    assert without_ts(out) == ["level=warning event=once"]
+
+
+def test_a_broken_stderr_does_not_break_the_agent(
+    log: EventLog, out: io.StringIO, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out.close()
+    log.error("nobody_hears_this")
+    assert capsys.readouterr().err == ""
+
+
+def test_no_flood_swallows_what_an_operator_did_and_no_level_hides_it(out: io.StringIO) -> None:
+    log = EventLog("audit", "error", stream=out, clock_ns=lambda: 0, environ={})
+    for number in range(100):
+        log.always("forced_release", number=number)
+    assert without_ts(out) == [f"level=warning event=forced_release number={n}" for n in range(100)]

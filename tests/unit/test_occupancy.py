@@ -1,0 +1,143 @@
+"""Counting what is held and waited for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from lockd.core.leases import Standing
+from lockd.core.queues import Queue
+from lockd.metrics.occupancy import KEPT_NS, Occupancy, RecentOccupancy
+
+MS = 1_000_000
+NOW_NS = 1_000_000 * MS
+ALL, QUORUM = 0b111, 0b011
+
+
+class Waiter(SimpleNamespace):
+    """A queue has its waiters as keys."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+def a_lease(resource: bytes, label: str = "jobs", held_ms: int = 1_000, **more: Any) -> Any:
+    known = {
+        "resource": resource,
+        "holder": SimpleNamespace(label=label),
+        "granted_ns": NOW_NS - held_ms * MS,
+        "t1_ns": NOW_NS - held_ms * MS,
+        "standing": Standing.HELD,
+        "ttl_ms": 10_000,
+        "proven": ALL,
+    }
+    return SimpleNamespace(**(known | more))
+
+
+def a_queue(
+    resource: bytes, lease: Any = None, waited_ms: tuple[int, ...] = (), label: str = "jobs"
+) -> Queue:
+    queue = Queue(resource)
+    queue.lease = lease
+    for ms in waited_ms:
+        queue.waiters[Waiter(label=label, asked_ns=NOW_NS - ms * MS)] = None  # type: ignore[index]
+    return queue
+
+
+def an_occupancy() -> Occupancy:
+    return Occupancy(("jobs", "other"), masters=3, timeout_ms=250)
+
+
+def occupancy_of(*queues: Queue, detached: tuple[Any, ...] = ()) -> Occupancy:
+    occupancy = an_occupancy()
+    by_resource = {queue.resource: queue for queue in queues}
+    by_token = {b"%d" % number: lease for number, lease in enumerate(detached)}
+    for _ in occupancy.steps(by_resource, by_token, NOW_NS):
+        pass
+    return occupancy
+
+
+def test_leases_and_waiters_are_counted_by_class() -> None:
+    occupancy = occupancy_of(
+        a_queue(b"a", a_lease(b"a"), (300, 200)),
+        a_queue(b"b", a_lease(b"b", "other")),
+        detached=(a_lease(b"c"),),
+    )
+    assert (occupancy.by_class["jobs"].leases, occupancy.by_class["jobs"].waiters) == (2, 2)
+    assert (occupancy.by_class["other"].leases, occupancy.by_class["other"].waiters) == (1, 0)
+    assert (occupancy.total.leases, occupancy.total.waiters) == (3, 2)
+
+
+def test_waiters_behind_another_host_count_too() -> None:
+    occupancy = occupancy_of(a_queue(b"far", None, (900, 10)))
+    assert (occupancy.by_class["jobs"].leases, occupancy.by_class["jobs"].waiters) == (0, 2)
+    assert occupancy.by_class["jobs"].oldest_wait_ns == 900 * MS
+
+
+def test_a_class_that_nobody_configured_counts_as_other() -> None:
+    assert occupancy_of(a_queue(b"a", a_lease(b"a", "gone"))).by_class["other"].leases == 1
+
+
+def test_a_queue_at_rest_is_nothing_to_show() -> None:
+    occupancy = occupancy_of(a_queue(b"idle"))
+    assert occupancy.total.leases == occupancy.total.waiters == 0
+
+
+def test_lost_leases_and_those_on_fewer_masters_are_counted() -> None:
+    occupancy = occupancy_of(
+        a_queue(b"lost", a_lease(b"lost", standing=Standing.LOST)),
+        a_queue(b"fewer", a_lease(b"fewer", proven=QUORUM)),
+        a_queue(b"fresh", a_lease(b"fresh", proven=QUORUM, held_ms=1)),
+    )
+    assert occupancy.total.lost == 1
+    assert occupancy.total.on_fewer == 1  # the fresh one's other masters have not had the time yet
+
+
+def test_it_offers_a_rest_every_few_leases() -> None:
+    queues = {b"%d" % n: a_queue(b"%d" % n, a_lease(b"%d" % n)) for n in range(1_000)}
+    assert len(list(an_occupancy().steps(queues, {}, NOW_NS))) >= 5
+
+
+def test_a_line_that_moves_on_while_it_is_looked_at_is_left_for_the_next_time() -> None:
+    class Moving(Queue):
+        def first(self) -> Any:
+            raise RuntimeError("OrderedDict mutated during iteration")
+
+    queue = Moving(b"moving")
+    queue.waiters[Waiter(label="jobs", asked_ns=0)] = None  # type: ignore[index]
+    assert occupancy_of(queue).total.waiters == 0
+
+
+class Walked(dict[bytes, Any]):
+    """Counts how often all of it was looked at."""
+
+    walks = 0
+
+    def values(self) -> Any:
+        self.walks += 1
+        return super().values()
+
+
+def test_who_asks_all_the_time_has_it_walked_once_in_a_while() -> None:
+    queues, now_ns = Walked({b"a": a_queue(b"a", a_lease(b"a"))}), NOW_NS
+    counted = RecentOccupancy(
+        an_occupancy, SimpleNamespace(queues=queues, detached={}, draining=False), lambda: now_ns
+    )
+    for _ in range(100):
+        assert list(counted.steps()) == []
+    assert (counted.last.total.leases, queues.walks) == (1, 1)
+    queues[b"b"] = a_queue(b"b", a_lease(b"b"))
+    now_ns += KEPT_NS
+    assert list(counted.steps()) == []
+    assert (counted.last.total.leases, queues.walks) == (2, 2)
+
+
+def test_a_walk_that_is_not_over_leaves_the_last_one_as_it_was() -> None:
+    queues = {b"%d" % n: a_queue(b"%d" % n, a_lease(b"%d" % n)) for n in range(1_000)}
+    counted = RecentOccupancy(
+        an_occupancy, SimpleNamespace(queues=queues, detached={}, draining=False), lambda: NOW_NS
+    )
+    steps = counted.steps()
+    next(steps)
+    assert counted.last.total.leases == 0
+    assert list(steps) != []
+    assert counted.last.total.leases == 1_000

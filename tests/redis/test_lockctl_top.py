@@ -16,7 +16,7 @@ from tests.harness.on_masters import paused
 from tests.harness.processes import NOHUP, ignored_signals
 from tests.harness.terminal import Terminal
 
-XTERM = {"TERM": "xterm"}
+XTERM = {"TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
 Top = Callable[..., Terminal]
 
 
@@ -31,7 +31,7 @@ def top(cluster: Cluster) -> Iterator[Top]:
     """`lockctl top` in a terminal, behind these words."""
     command = (LOCKCTL, "--socket", cluster.socket, "top", "--interval", "200ms")
     with ExitStack() as stack:
-        yield lambda *behind: stack.enter_context(Terminal(*behind, *command, columns=120, environment=XTERM))
+        yield lambda *behind: stack.enter_context(Terminal(*behind, *command, environment=XTERM))
 
 
 @pytest.fixture
@@ -98,9 +98,7 @@ def test_an_agent_that_restarts_or_hangs_is_said_and_waited_for(cluster: Cluster
 
 
 def test_it_may_be_started_before_the_agent(cluster: Cluster) -> None:
-    with Terminal(
-        LOCKCTL, "--socket", cluster.folder / "none.sock", "top", columns=120, environment=XTERM
-    ) as early:
+    with Terminal(LOCKCTL, "--socket", cluster.folder / "none.sock", "top", environment=XTERM) as early:
         early.wait_for("No such file or directory; looking again")
         early.type("q")
         assert early.end() == 0

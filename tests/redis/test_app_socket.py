@@ -116,14 +116,6 @@ def test_an_app_that_is_there_before_the_masters_were_looked_at_waits_and_gets_i
         assert as_map(wire.ask("LOCK", "early", 5_000))[b"fence"] > 0
 
 
-def test_what_starts_after_the_agent_by_systemd_gets_its_lock(world: World) -> None:
-    world.let_masters_answer_after(SLOWLY_S)
-    world.agent.start(wait=False)
-    world.wait_ready()
-    with Wire(world.cluster.socket) as wire:
-        assert as_map(wire.ask("LOCK", "after", 5_000))[b"fence"] > 0
-
-
 def test_until_then_it_is_not_ready_and_says_so(world: World) -> None:
     world.let_masters_answer_after(NEVER_S)
     world.agent.start(wait=False)

@@ -261,13 +261,6 @@ def pour(wire: Wire, data: bytes, times: int) -> None:
             wire.socket.sendall(data)
 
 
-def test_a_million_pipelined_commands_whose_replies_are_never_read_cost_nobody_anything(
-    cluster: Cluster,
-) -> None:
-    with memory_grows_by_less_than(32 * MIB, cluster), Wire(cluster.socket) as wire:
-        pour(wire, request("PING") * 1_000, 1_000)
-
-
 @pytest.fixture
 def thousand_leases(connect: Callable[..., Wire]) -> None:
     wire = connect()

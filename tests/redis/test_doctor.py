@@ -64,10 +64,3 @@ def test_a_changed_configuration_that_the_agent_has_not_read_is_a_warning(cluste
     status, found = doctor(cluster.socket, "--config", cluster.config_path)
     assert status == FAILURES
     assert "60000 ms" in found["max ttl"][0]["what"]
-
-
-def test_without_an_agent_it_says_what_to_do(tmp_path: Path) -> None:
-    status, found = doctor(tmp_path / "none.sock")
-    assert status == FAILURES
-    assert found["socket"][0]["verdict"] == found["agent"][0]["verdict"] == "failure"
-    assert "LOCKD_SOCKET" in found["socket"][0]["next"]

@@ -170,29 +170,6 @@ def test_connections_that_break_again_and_again_leave_nothing_behind(hosts: Host
         hosts.nothing_left_of(f"{resource}/{turn}")
 
 
-def test_a_full_master_says_so_and_what_is_held_goes_on(hosts: Hosts, resource: str) -> None:
-    app = App(hosts.here, protocol=3)
-    lease = app.lock(resource, 1_500, "NOTIFY")
-    soon_on_all(hosts, resource, lease["token"])
-    full = hosts.masters[:3]
-    try:
-        for master in full:
-            on(master, "CONFIG", "SET", "maxmemory", "1")
-        refusal = App(hosts.there).refused("LOCK", resource + "/other", MINUTE_MS)
-        assert refusal.startswith("NOQUORUM")
-        assert "m1=error-OOM" in refusal
-        full_ns = boottime_ns()
-        eventually(
-            lambda: app.push()[3] > full_ns + 1_500 * NS_PER_MS, what="it is renewed on full masters too"
-        )
-        assert app.ask("UNLOCK", resource, lease["token"]) == 1
-    finally:
-        for master in full:
-            on(master, "CONFIG", "SET", "maxmemory", "256mb")
-    hosts.nothing_left_of(resource)
-    hosts.nothing_left_of(resource + "/other")
-
-
 def test_after_a_script_flush_everything_goes_on(hosts: Hosts, resource: str) -> None:
     app = App(hosts.here, protocol=3)
     lease = app.lock(resource, 3_000, "NOTIFY")

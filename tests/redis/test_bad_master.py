@@ -223,7 +223,7 @@ NONSENSE_VOTES = [
 
 
 @pytest.mark.parametrize("reply", NONSENSE_VOTES, ids=lambda reply: repr(reply[:24]))
-async def test_a_vote_that_makes_no_sense_costs_its_master_the_connection_and_nobody_else(
+async def test_a_vote_that_makes_no_sense_costs_that_master_its_connection_and_nobody_else(
     reply: bytes,
 ) -> None:
     async with beside_a_bad_master() as world:
@@ -250,7 +250,7 @@ async def test_an_answer_to_a_release_that_makes_no_sense_confirms_nothing(reply
     [0, -1, SANE_MOST, (1 << 53) - 1, (1 << 63) - 1, "a day ahead"],
     ids=str,
 )
-async def test_a_fence_beyond_sane_costs_its_master_the_vote_and_is_passed_on_to_nobody(
+async def test_a_fence_beyond_sane_costs_that_master_its_vote_and_is_passed_on_to_nobody(
     fence: int | str,
 ) -> None:
     """Today one bad counter makes every LOCK of every host NOQUORUM for ever."""

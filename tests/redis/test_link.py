@@ -245,7 +245,9 @@ async def test_what_was_refused_comes_before_what_was_on_its_way_on_the_next_con
         assert [nonce for nonce, _ in extensions(master)] == ["1", "2", "1", "2"]
 
 
-async def test_what_was_asked_before_the_link_knew_the_new_list_is_asked_again_when_refused() -> None:
+async def test_what_was_asked_before_the_link_knew_the_new_list_is_asked_again_when_it_is_refused_later() -> (
+    None
+):
     """It was on its way while the link looked."""
     master = ScriptedMaster(scripts=(REFUSED, EXTENDED))
     async with linked_to(master) as fleet:

@@ -179,6 +179,15 @@ def test_an_operators_connection_beyond_the_limits_locks_as_soon_as_there_is_roo
     assert token_of(spare.ask("LOCK", "limit:spare", TTL_MS))
 
 
+def test_an_operators_connection_beyond_the_limits_is_closed_when_it_is_refused_a_lock(
+    limited: Cluster, connect: Connect
+) -> None:
+    all_connections_of_a_user(limited, connect)
+    spare = connect(limited)
+    assert limit_hit(spare.ask("LOCK", "limit:spare", TTL_MS), "connections")
+    assert spare.rest() == b"", "it is closed"
+
+
 def test_a_user_has_so_many_leases_and_others_still_get_theirs(limited: Cluster, connect: Connect) -> None:
     before = refusals(limited, "leases_per_user")
     wire, most = connect(limited, NOBODY), LIMITS["leases_per_user"]
@@ -256,6 +265,16 @@ def test_a_resource_has_so_many_bytes(limited: Cluster, connect: Connect) -> Non
     eventually(
         lambda: 'event=limit limit="resource_bytes: ' in limited.log_text(), 20, "the log says whose it was"
     )
+
+
+def test_a_request_has_so_many_bytes(limited: Cluster, connect: Connect) -> None:
+    before = refusals(limited, "request_bytes")
+    wire, most = connect(limited), LIMITS["request_bytes"]
+    fits = max(size for size in range(most) if len(request("ECHO", "x" * size)) <= most)
+    assert wire.ask("ECHO", "x" * fits) == b"x" * fits
+    wire.send("ECHO", "x" * (fits + 1))
+    assert is_refused(wire, "request_bytes")
+    assert refusals(limited, "request_bytes") == before + 1
 
 
 @pytest.mark.parametrize(

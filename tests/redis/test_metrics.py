@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import urllib.request
 
+import pytest
+import redis
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from lockd.config.model import CANARY
@@ -84,6 +86,30 @@ def test_losses_say_what_the_lease_was_lost_by(make_cluster: MakeCluster) -> Non
     for master in cluster.masters[:2]:
         master.kill()
     eventually(lambda: cluster.metric("lockd_losses_total", reason="not_renewed") == 1)
+
+
+def test_refused_extends_and_unlocks_are_counted_apart_from_locks(make_cluster: MakeCluster) -> None:
+    cluster = make_cluster(3, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}], **PATIENT)
+    client = cluster.client()
+    taken = client.execute_command("LOCK", "a", 30_000)
+    nobodys = b"0" * 32
+    for words in (
+        ("EXTEND", "a", nobodys, 5_000),  # NOTHELD
+        ("UNLOCK", "never locked", nobodys),  # NOTHELD
+        ("EXTEND", "vault:1", nobodys, 5_000),  # DENIED
+    ):
+        with pytest.raises(redis.ResponseError):
+            client.execute_command(*words)
+    cluster.client().execute_command("FORCERELEASE", "a")
+    with pytest.raises(redis.ResponseError, match="EXPIRED"):
+        client.execute_command("EXTEND", "a", taken[1], 5_000)
+
+    def counted(command: str, reason: str) -> float:
+        return cluster.metric("lockd_lease_refusals_total", command=command, reason=reason)
+
+    assert [counted("extend", why) for why in ("notheld", "denied", "expired")] == [1, 1, 1]
+    assert [counted("unlock", why) for why in ("notheld", "denied", "expired")] == [1, 0, 0]
+    assert cluster.metric("lockd_refusals_total") == 0
 
 
 def test_openmetrics_is_had_for_the_asking_and_carries_the_fence_of_a_lease(

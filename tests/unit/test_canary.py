@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -79,7 +80,7 @@ async def test_a_lock_that_is_taken_and_given_back_counts_as_granted(make: Any, 
     locks = FakeLocks()
     await make(locks).sing()
     assert told.counted == ["granted"]
-    assert locks.resources[0].startswith(RESERVED + b"web1:")
+    assert locks.resources[0] == RESERVED + b"web1:%d" % os.getpid(), "each agent has its own"
 
 
 async def test_a_refusal_counts_by_its_word(make: Any, told: Told) -> None:

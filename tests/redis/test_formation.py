@@ -196,6 +196,24 @@ def test_a_cluster_that_is_formed_again_begins_from_the_largest_fences_that_are_
     assert min(int(on(master, "HGET", FENCES, slot_of(b"orders/7"))) for master in formed.masters) >= fence
 
 
+def test_forming_that_was_interrupted_with_its_counters_is_resumed_until_masters_have_voted(
+    formed: Cluster,
+) -> None:
+    ahead_of_the_clock(formed)
+    wiped_after_a_lease(formed)
+    eventually(lambda: formed_again(formed), what="it is formed again")
+    on(formed.masters[2], "FLUSHALL")
+    eventually(lambda: state_of(formed, "m3") == "blank", what="one is blank")
+    assert form(formed)["status"] == "waiting", "as if it had been interrupted before the last"
+    eventually(lambda: formed_again(formed), what="it is resumed")
+    counters = [on(master, "HGETALL", FENCES) for master in formed.masters]
+    assert counters[0] == counters[1] == counters[2] != {}
+    App(formed).lock("orders/7", 500)
+    on(formed.masters[2], "FLUSHALL")
+    eventually(lambda: state_of(formed, "m3") == "blank", what="one is blank")
+    assert "nothing was changed: m1: up" in App(formed).refused("FORM")
+
+
 def test_two_agents_may_form_the_same_cluster_at_once(unformed: Cluster) -> None:
     other = unformed.add_agent()
     eventually(lambda: {one["state"] for one in other.master_states()} == {"blank"}, what="all are blank")

@@ -247,6 +247,15 @@ def test_only_a_blank_master_of_this_cluster_can_be_admitted(formed: Cluster) ->
     assert on(m1, "KEYS", "*") == ["shop:cart"]
 
 
+def test_a_wrong_counter_of_another_is_not_given_to_a_master_that_is_admitted(formed: Cluster) -> None:
+    m1, m2, *_ = formed.masters
+    on(m2, "HSET", FENCES, 7, 1 << 52)
+    on(m1, "FLUSHALL")
+    look_again(formed)
+    eventually(lambda: admit(formed, "m1")["status"] == "admitted", what="it is admitted")
+    assert "7" not in on(m1, "HGETALL", FENCES)
+
+
 def test_a_wiped_master_is_admitted_after_a_max_ttl_with_the_counters_of_the_others(formed: Cluster) -> None:
     m1, m2, m3, _, m5 = formed.masters
     app = App(formed)
@@ -289,6 +298,18 @@ def test_admitting_needs_a_quorum_of_the_others(formed: Cluster) -> None:
     refusal = App(formed).refused("ADMIT", "m1")
     assert "its fence counters must come from 3 other masters, and only 2 have a vote" in refusal
     assert on(formed.masters[0], "DBSIZE") == 0
+
+
+def test_a_blank_master_is_none_of_the_quorum_that_another_is_admitted_from(formed: Cluster) -> None:
+    """Three others can be read, but one of them lost its counters too."""
+    m1, m2, *_, m5 = formed.masters
+    for master in (m1, m2):
+        on(master, "FLUSHALL")
+    m5.kill()
+    formed.wait_voting(2)
+    refusal = App(formed).refused("ADMIT", "m1")
+    assert "its fence counters must come from 3 other masters, and only 2 have a vote" in refusal
+    assert on(m1, "DBSIZE") == 0
 
 
 def test_admitting_waits_for_leases_from_before_the_ceiling_was_lowered(formed: Cluster) -> None:

@@ -5,6 +5,7 @@ Beside each test an ordinary app holds a session lease of two seconds and anothe
 
 from __future__ import annotations
 
+import os
 import random
 import re
 import resource
@@ -37,16 +38,24 @@ def cluster(server_binary: Path) -> Iterator[Cluster]:
         yield running
 
 
+def waited_for_processor_s(cluster: Cluster) -> float:
+    """How long the agent and we were ready to run, and other programs of this machine ran."""
+    tasks = (task for pid in (cluster.agent.pid, os.getpid()) for task in Path(f"/proc/{pid}/task").iterdir())
+    return sum(int((task / "schedstat").read_text().split()[1]) for task in tasks) / 1e9
+
+
 @pytest.fixture(autouse=True)
 def others_notice_nothing(cluster: Cluster) -> Iterator[None]:
     """An ordinary app keeps its lease and is answered at once; afterwards nothing is left of the test."""
     with Wire(cluster.socket) as watcher:
         with Bystander(cluster.socket) as bystander:
+            waited_s = -waited_for_processor_s(cluster)
             yield
             eventually(
                 lambda: bystander.trouble or bystander.rounds > 3, 10, "the bystander has had its turns"
             )
-        assert bystander.worst_ping_s < LATENCY_MOST_S
+            waited_s += waited_for_processor_s(cluster)
+        assert bystander.worst_ping_s < LATENCY_MOST_S + waited_s
 
         def nothing_is_left() -> bool:
             info = watcher.info()

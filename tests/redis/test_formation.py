@@ -196,6 +196,24 @@ def test_a_cluster_that_is_formed_again_begins_from_the_largest_fences_that_are_
     assert min(int(on(master, "HGET", FENCES, slot_of(b"orders/7"))) for master in formed.masters) >= fence
 
 
+def test_forming_that_was_interrupted_with_its_counters_is_resumed_until_masters_have_voted(
+    formed: Cluster,
+) -> None:
+    ahead_of_the_clock(formed)
+    wiped_after_a_lease(formed)
+    eventually(lambda: formed_again(formed), what="it is formed again")
+    on(formed.masters[2], "FLUSHALL")
+    eventually(lambda: state_of(formed, "m3") == "blank", what="one is blank")
+    assert form(formed)["status"] == "waiting", "as if it had been interrupted before the last"
+    eventually(lambda: formed_again(formed), what="it is resumed")
+    counters = [on(master, "HGETALL", FENCES) for master in formed.masters]
+    assert counters[0] == counters[1] == counters[2] != {}
+    App(formed).lock("orders/7", 500)
+    on(formed.masters[2], "FLUSHALL")
+    eventually(lambda: state_of(formed, "m3") == "blank", what="one is blank")
+    assert "nothing was changed: m1: up" in App(formed).refused("FORM")
+
+
 def test_two_agents_may_form_the_same_cluster_at_once(unformed: Cluster) -> None:
     other = unformed.add_agent()
     eventually(lambda: {one["state"] for one in other.master_states()} == {"blank"}, what="all are blank")
@@ -227,6 +245,15 @@ def test_only_a_blank_master_of_this_cluster_can_be_admitted(formed: Cluster) ->
     look_again(formed)
     assert "only a blank master can be admitted, m1 is unidentified" in app.refused("ADMIT", "m1")
     assert on(m1, "KEYS", "*") == ["shop:cart"]
+
+
+def test_a_wrong_counter_of_another_is_not_given_to_a_master_that_is_admitted(formed: Cluster) -> None:
+    m1, m2, *_ = formed.masters
+    on(m2, "HSET", FENCES, 7, 1 << 52)
+    on(m1, "FLUSHALL")
+    look_again(formed)
+    eventually(lambda: admit(formed, "m1")["status"] == "admitted", what="it is admitted")
+    assert "7" not in on(m1, "HGETALL", FENCES)
 
 
 def test_a_wiped_master_is_admitted_after_a_max_ttl_with_the_counters_of_the_others(formed: Cluster) -> None:
@@ -271,6 +298,18 @@ def test_admitting_needs_a_quorum_of_the_others(formed: Cluster) -> None:
     refusal = App(formed).refused("ADMIT", "m1")
     assert "its fence counters must come from 3 other masters, and only 2 have a vote" in refusal
     assert on(formed.masters[0], "DBSIZE") == 0
+
+
+def test_a_blank_master_is_none_of_the_quorum_that_another_is_admitted_from(formed: Cluster) -> None:
+    """Three others can be read, but one of them lost its counters too."""
+    m1, m2, *_, m5 = formed.masters
+    for master in (m1, m2):
+        on(master, "FLUSHALL")
+    m5.kill()
+    formed.wait_voting(2)
+    refusal = App(formed).refused("ADMIT", "m1")
+    assert "its fence counters must come from 3 other masters, and only 2 have a vote" in refusal
+    assert on(m1, "DBSIZE") == 0
 
 
 def test_admitting_waits_for_leases_from_before_the_ceiling_was_lowered(formed: Cluster) -> None:

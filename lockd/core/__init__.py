@@ -1,8 +1,8 @@
 """The rules of lockd, without sockets, clocks or randomness of their own.
 
 Time comes in as an argument (`now_ns`, CLOCK_BOOTTIME nanoseconds), randomness as a function given at the
-start, messages as method calls. What core wants done goes out through the protocols in `ports.py`. So the
-same code runs behind real sockets and in a simulator.
+start, messages as method calls. What core wants done goes out through the protocols in `interfaces.py`. So
+the same code runs behind real sockets and in a simulator.
 
 The algorithm is Redlock (Redis documentation, "Distributed Locks with Redis"), with these rules, which the
 code names where it serves them:

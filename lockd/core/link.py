@@ -55,8 +55,8 @@ Question = tuple[Ballot | Call, Any, int]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """That this agent has taken a master's vote, to begin its cluster anew: the electorate that it shows
-    since then, which no other has, and since when it has not voted."""
+    """That this agent has taken a master's vote, to begin its cluster anew or to upgrade it: the electorate
+    that it shows since then, which no other has, and since when it has not voted."""
 
     electorate: str
     since_ns: int

@@ -42,7 +42,7 @@ _UNCERTAIN = Refusal(
 _TRIED_AGAIN = (_SPLIT, _SHIFTED, _UNCERTAIN)
 """What says of nobody that he holds it, nor of any master that it is missing: it is tried again, also for
 those that don't wait, for as long as one try may take."""
-_BROKEN = Refusal(ErrorWord.ERR, "the agent failed at this; its log says how")
+BROKEN = Refusal(ErrorWord.ERR, "the agent failed at this; its log says how")
 NOT_HELD = Refusal(ErrorWord.NOTHELD, "no such lease: it ended, or the token is another's")
 
 
@@ -793,7 +793,7 @@ class Locks:
         """This ballot raised where an answer was counted. Its request is refused, what it may have left is
         given back, and it counts nothing more; everybody else goes on."""
         ballot.outcome = Ended.BROKEN
-        ballot.refused(_BROKEN)
+        ballot.refused(BROKEN)
         attempt = ballot.attempt if isinstance(ballot, FenceRound) else ballot
         if not isinstance(attempt, Attempt):
             return
@@ -803,7 +803,7 @@ class Locks:
             if holder is not None and holder in queue.waiters:
                 self.timers.cancel(queue.waiters.pop(holder))
                 self.waiting -= 1
-                self._refuse(holder, _BROKEN, now_ns)
+                self._refuse(holder, BROKEN, now_ns)
             self._abandon(queue, now_ns)
             self._move_on(queue, now_ns)
 

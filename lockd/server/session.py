@@ -10,6 +10,7 @@ from typing import Any, Protocol, TypeVar
 from lockd.clock import boottime_ns
 from lockd.core.flow import Flow, Place, Reply
 from lockd.core.leases import Holder, Lease, owner_of
+from lockd.core.locks import BROKEN
 from lockd.server.buffers import UNCOUNTED_BYTES
 from lockd.server.losses import LostLease
 from lockd.server.namespaces import why_not_here
@@ -454,7 +455,7 @@ class Session(asyncio.Protocol):
             reply = await work
         except Exception as failure:
             self.shared.incidents.internal_error("a command failed", failure)
-            reply = replies.error("ERR the agent failed at this; its log says how")
+            reply = replies.error(str(BROKEN))
         if reply is not None:
             self.answer(place, reply)
 

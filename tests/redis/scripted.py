@@ -48,9 +48,12 @@ class Scripted:
         resource: str = RESOURCE,
         max_hold_ms: int = 3_600_000,
         block: int = BLOCK,
+        value: str = "",
     ) -> list[int]:
+        """value: the token that its app chose, where it chose one."""
         keys = [lease_key(resource), scripts.FENCES_KEY]
-        words = (token, f"{max_hold_ms} {OWNER}", ttl_ms, slot, hint, block, electorate)
+        terms = f"{max_hold_ms} {OWNER} ={value}" if value else f"{max_hold_ms} {OWNER}"
+        words = (token, terms, ttl_ms, slot, hint, block, electorate)
         return self.run(scripts.ACQUIRE, keys, *words)
 
     def extend(

@@ -79,6 +79,13 @@ def test_acquire_again_with_the_same_nonce_is_granted_again_with_a_higher_fence(
     assert 5_000 < master.remaining_ms() <= 9_000
 
 
+def test_two_whose_apps_chose_the_same_token_exclude_each_other(master: Scripted) -> None:
+    """Rule 4."""
+    assert master.acquire(ANOTHERS, value="token")[0] == 1
+    status, *_, nonce = master.acquire(MINE, value="token")
+    assert (status, nonce) == (0, ANOTHERS)
+
+
 def test_acquire_is_granted_once_the_others_lease_has_run_out(master: Scripted) -> None:
     master.acquire(ANOTHERS, ttl_ms=1)
     eventually(lambda: master.acquire(MINE)[0] == 1, what="the lease of 1 ms is over")

@@ -231,9 +231,12 @@ class World:
                 raise Dead
 
         self.host.while_waiting = die
-        with suppress(Dead):
+        try:
             self.enter()
-        self.host.while_waiting = lambda: None
+        except Dead:
+            self.host.while_waiting = lambda: None
+        else:
+            raise AssertionError("it was let start before that")
 
     def counts(self) -> dict[str, int]:
         """Quarantines by reason, without those that never were."""

@@ -48,10 +48,13 @@ class Session(SimpleNamespace):
         return b"+OK\r\n"
 
 
+def commands_for(session: Session) -> Commands:
+    metrics = SimpleNamespace(leases=SimpleNamespace(refused=lambda *_: None), agent=None)
+    return Commands(CONFIG, session.shared, fleet=None, metrics=metrics)  # type: ignore[arg-type]
+
+
 def run(session: Session, *words: bytes) -> bytes | None:
-    metrics: Any = SimpleNamespace(refused=lambda *_: None)
-    commands = Commands(CONFIG, session.shared, fleet=None, metrics=metrics)  # type: ignore[arg-type]
-    return commands.run(session, list(words))  # type: ignore[arg-type]
+    return commands_for(session).run(session, list(words))  # type: ignore[arg-type]
 
 
 @pytest.fixture
@@ -130,7 +133,7 @@ def test_what_clients_send_out_of_habit_is_answered_and_not_listed() -> None:
 
 
 def test_every_command_that_is_listed_is_answered(session: Session) -> None:
-    commands = Commands(CONFIG, session.shared, fleet=None, metrics=None)  # type: ignore[arg-type]
+    commands = commands_for(session)
     answered = {command for command, *_ in commands._table.values()}
     assert answered == {command for group in catalog.GROUPS for command in group.commands}
 
@@ -173,7 +176,7 @@ def test_nobody_locks_what_is_the_agents_own(session: Session) -> None:
 
 
 def test_what_holds_for_a_command_is_read_from_its_descriptor(session: Session) -> None:
-    commands = Commands(CONFIG, session.shared, fleet=None, metrics=None)  # type: ignore[arg-type]
+    commands = commands_for(session)
     waiting = {
         name for name in (b"HELLO", b"AUTH", b"QUIT", b"LOCK") if commands.waits_for_all_before([name])
     }

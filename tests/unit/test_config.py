@@ -287,6 +287,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"auth": {"password": "x", "password_file": str(EXAMPLE)}}, "auth", "; keep one"),
     ({"tls": {"ca_file": "/nope", "cert_file": str(EXAMPLE)}}, "tls", "only one of cert_file and key_file"),
     ({"tls": {"ca_file": "/nope"}}, "tls.ca_file", "No such file"),
+    ({"tls": {"ca_file": str(EXAMPLE), "cert_file": "/nope"}}, "tls.cert_file", "No such file"),
 ]
 # fmt: on
 

@@ -1,10 +1,13 @@
-"""A link hears few answers in a turn of the event loop, whatever has come: others want their turns."""
+"""A link hears few answers in a turn of the event loop, whatever has come: others want their turns. And which
+session on a master it ends before it asks anything on a new connection (rule 3)."""
 
 import asyncio
+from dataclasses import replace
 from typing import cast
 
 from lockd.core.ballots.release import Release
 from lockd.masters.link import HEARD_AT_ONCE, Link
+from tests.harness import fleet_model
 from tests.harness.ballots import a_release
 from tests.harness.real_fleet import a_fleet
 
@@ -122,3 +125,22 @@ async def test_an_answer_too_many_at_the_end_of_a_burst_is_nonsense() -> None:
     await asyncio.sleep(0)
     assert len(story.heard) == 100
     assert story.transport.aborted
+
+
+def connected_again(run_id: str = "run") -> fleet_model.Link:
+    """After a break; its master was restarted meanwhile where it has another run id."""
+    time = fleet_model.Time()
+    link = fleet_model.Fleet(time, [fleet_model.Master(time)]).links[0]
+    assert link.facts is not None
+    link.break_off()
+    link.connects(0)
+    link.inspected(replace(link.facts, run_id=run_id), 0)
+    return link
+
+
+def test_the_session_of_the_connection_that_broke_is_ended() -> None:
+    assert connected_again().session_to_end() == 1
+
+
+def test_after_a_restart_its_number_may_be_somebody_elses() -> None:
+    assert connected_again("another").session_to_end() is None

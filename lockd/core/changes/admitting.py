@@ -1,5 +1,5 @@
 """Admitting a blank master, and bringing one up to date that was away meanwhile: the decisions of
-lockd/core/admission.py, carried out in their order (rule 8)."""
+admission.py, carried out in their order (rule 8)."""
 
 from lockd.core.admission import Numbered, Ready, Renumber, TooFewOthers, brought_up, next_step
 from lockd.core.changes.ground import Ground

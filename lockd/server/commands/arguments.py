@@ -13,6 +13,9 @@ class BadRequest(Exception):
 class Misused(BadRequest):
     """It is written in another way than its usage, which is told behind the text."""
 
+    def __init__(self, text: str = "ERR syntax error:") -> None:
+        super().__init__(text)
+
 
 def ms_in(word: bytes, name: str, most_ms: int, whose: str, least_ms: int = 0) -> int:
     """A number of milliseconds as a client writes it; everything else is refused by saying what would be

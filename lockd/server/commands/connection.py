@@ -123,10 +123,7 @@ def hello(session: Session, words: list[bytes]) -> bytes:
     for option in options:
         if option.upper() == b"SETNAME":
             name = _client_name(next(options, None))
-        elif option.upper() == b"AUTH":
-            if next(options, None) is None or next(options, None) is None:
-                raise Misused("ERR syntax error in HELLO:")
-        else:
+        elif option.upper() != b"AUTH" or next(options, None) is None or next(options, None) is None:
             raise Misused("ERR syntax error in HELLO:")
     session.name = name
     if version is not None:
@@ -161,7 +158,7 @@ def hello(session: Session, words: list[bytes]) -> bytes:
 def auth(session: Session, words: list[bytes]) -> bytes:
     """Some clients always send one. The kernel says who they are, so there is nothing to check."""
     if len(words) > 3:
-        raise Misused("ERR syntax error:")
+        raise Misused
     return _OK
 
 

@@ -90,7 +90,7 @@ class Listings:
         local = bool(rest) and rest[-1].upper() == b"LOCAL"
         patterns = rest[:-1] if local else rest
         if len(patterns) > 1:
-            raise Misused("ERR syntax error:")
+            raise Misused
         pattern = patterns[0] if patterns else b"*"
         if len(pattern) > PATTERN_BYTES_MOST:
             raise BadRequest(f"ERR the pattern has {len(pattern)} bytes, it may have {PATTERN_BYTES_MOST}")

@@ -67,7 +67,7 @@ class Operators:
     )
     def _force_release(self, session: Session, words: list[bytes]) -> None:
         if len(words) not in (2, 4) or (len(words) == 4 and words[2].upper() != b"HOLDER"):
-            raise Misused("ERR syntax error:")
+            raise Misused
         wanted = words[3] if len(words) == 4 else None
         if wanted is not None and not re.fullmatch(rb"[0-9a-f]{8,32}", wanted):
             raise BadRequest(
@@ -135,7 +135,7 @@ class Operators:
                 return None
             case [word, name, password] if word.upper() == b"AUTH":
                 return Credentials(name.decode(errors="replace"), password)
-        raise Misused("ERR syntax error:")
+        raise Misused
 
     async def force_release(self, session: Session, resource: bytes, wanted: bytes | None) -> bytes:
         peer = session.peer

@@ -21,6 +21,7 @@ Change = Callable[[World], object]
 
 def test_a_clean_stop_is_good_for_one_start(stopped: World) -> None:
     assert stopped.enter() == 0
+    assert stopped.host.statuses[-1] == "let start: clean stop, no quarantine"
     stopped.leave(CLEAN)
     assert stopped.enter() == 0
     # The power goes: no `leave`.

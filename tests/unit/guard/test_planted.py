@@ -270,18 +270,14 @@ def test_a_folder_that_belongs_to_others_is_refused(world: World) -> None:
 # Redis's own files
 
 
-def aof_places(world: World) -> dict[str, Path]:
-    folder = world.aof.parent
-    return {
-        "manifest": folder / "appendonly.aof.manifest",
-        "base": folder / "appendonly.aof.1.base.rdb",
-        "increment": world.aof,
-        "another": folder / "another",
-        "folder": folder,
-    }
-
-
-aof_place = pytest.mark.parametrize("place", ["manifest", "base", "increment", "another", "folder"])
+AOF_PLACES: dict[str, Callable[[World], Path]] = {
+    "manifest": lambda world: world.aof.with_name("appendonly.aof.manifest"),
+    "base": lambda world: world.aof.with_name("appendonly.aof.1.base.rdb"),
+    "increment": lambda world: world.aof,
+    "another": lambda world: world.aof.with_name("another"),
+    "folder": lambda world: world.aof.parent,
+}
+aof_place = pytest.mark.parametrize("place", AOF_PLACES)
 
 
 @planted
@@ -289,7 +285,7 @@ aof_place = pytest.mark.parametrize("place", ["manifest", "base", "increment", "
 def test_a_start_by_what_redis_has_planted_among_its_files_is_dirty(
     world: World, victim: Victim, kind: str, place: str
 ) -> None:
-    plant(kind, aof_places(world)[place], victim)
+    plant(kind, AOF_PLACES[place](world), victim)
     world.start_for(Reason.DATA_CHANGED)
     assert victim.is_untouched()
 
@@ -300,7 +296,7 @@ def test_a_stop_by_what_redis_has_planted_among_its_files_is_dirty(
     world: World, victim: Victim, kind: str, place: str
 ) -> None:
     world.enter()
-    plant(kind, aof_places(world)[place], victim)
+    plant(kind, AOF_PLACES[place](world), victim)
     world.leave(CLEAN)
     # A hard link is a plain file: backups are made so. Taken away, or changed, it differs at the start. The
     # last file was noted at the start: another in its place is none of Redis's.

@@ -13,10 +13,11 @@ import pytest
 import yaml
 
 from alerts.metrics_page import agent_families, certificate_families, full_name, guard_families
-from lockd.dev.processes import LOOPBACK, Child, free_ports
+from lockd.dev.processes import LOOPBACK, free_ports
 from tests.alerts.monitoring import SECONDS
+from tests.harness import prometheus
 from tests.harness.masters import short_folder
-from tests.harness.prometheus import ALERTS, ALL_ALERTS, ROOT, RULES, output_of, program, rules
+from tests.harness.prometheus import ALERTS, ALL_ALERTS, ROOT, RULES, get, output_of, program, rules
 from tests.harness.waiting import eventually
 
 UNIT_TESTS = sorted((ALERTS / "tests").glob("*.test.yml"))
@@ -233,8 +234,7 @@ def waits_s(alert: str) -> list[int]:
 
 
 def inhibited_by(alertmanager: str) -> dict[tuple[tuple[str, str], ...], bool]:
-    with urllib.request.urlopen(f"http://{alertmanager}/api/v2/alerts", timeout=5) as reply:
-        found = json.loads(reply.read())
+    found = json.loads(get(f"http://{alertmanager}/api/v2/alerts"))
     return {tuple(sorted(one["labels"].items())): bool(one["status"]["inhibitedBy"]) for one in found}
 
 
@@ -243,13 +243,11 @@ def alertmanager() -> Any:
     """The address of a real one with our configuration."""
     [port] = free_ports(1)
     address = f"{LOOPBACK}:{port}"
-    binary = program("prometheus-alertmanager")
     with short_folder() as folder:
-        options = (f"--config.file={ROUTES}", f"--storage.path={folder}", "--cluster.listen-address=")
-        process = Child("alertmanager", (binary, f"--web.listen-address={address}", *options), folder / "log")
+        process = prometheus.alertmanager(folder, address, ROUTES)
         process.start()
         try:
-            eventually(lambda: urllib.request.urlopen(f"http://{address}/-/ready", timeout=2), 30)
+            eventually(lambda: get(f"http://{address}/-/ready"), 30)
             yield address
         finally:
             process.kill()

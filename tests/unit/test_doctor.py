@@ -174,10 +174,8 @@ def test_a_single_master_that_votes_is_well() -> None:
 
 def test_each_master_without_a_vote_gets_a_finding_with_its_reason() -> None:
     found = check_masters(masters(DOWN, {"vote": 0, "reason": "its clock jumped"}))
-    assert [finding.what for finding in found] == [
-        "m1 has no vote: down, connection refused",
-        "m2 has no vote: up, its clock jumped",
-    ]
+    whys = ["m1 has no vote: down, connection refused", "m2 has no vote: up, its clock jumped"]
+    assert [finding.what for finding in found] == whys
     assert check_masters(masters()) == []
 
 

@@ -49,3 +49,11 @@ def test_what_was_voted_by_a_clock_that_is_not_trusted_any_more_does_not_count(
 def test_a_master_that_answers_and_has_no_vote_has_none_from_before_either(voters: Voters) -> None:
     voters.weigh([State.COPIED, State.UP, State.UP], FIRST, 100)
     assert voters.agreeing == 0b110
+
+
+def test_a_master_that_is_stalled_is_asked_nothing_more_and_what_it_was_asked_before_counts(
+    voters: Voters,
+) -> None:
+    """Rule 5."""
+    voters.weigh([State.STALLED, State.UP, State.UP], FIRST, 100)
+    assert (voters.up, voters.voting, voters.trusted) == (0b110, 0b110, 0b111)

@@ -112,6 +112,11 @@ def test_the_top_says_whether_locks_are_available_and_safe_and_why_not(
     assert all(text in drawing for text in texts)
 
 
+def test_where_nothing_is_held_it_says_so() -> None:
+    nothing: Answers = {"LOCKS * LOCAL": []}
+    assert "no lease is held through this agent" in drawn(report_of(answers(**nothing)))
+
+
 def test_an_agent_of_before_that_says_less_is_shown_all_the_same() -> None:
     found = answers(
         **{"INFO classes": {"class_jobs": {k: v for k, v in a_class().items() if "meant" not in k}}}

@@ -30,17 +30,20 @@ os.environ["PATH"] = os.pathsep.join(
 
 
 # Workers that run side by side (make test) take ports from ranges of their own: a master that one has stopped
-# for a moment finds its port free again.
+# for a moment finds its port free again. Where another run begins is another one's luck.
 _PORTS_PER_WORKER = 1_400
 
 
-def _own_ports(worker: str) -> str:
-    first = 10_000 + int(worker.removeprefix("gw")) % 16 * _PORTS_PER_WORKER
+def _own_ports(run: str, worker: str) -> str:
+    place = (int(run[:8], 16) + int(worker.removeprefix("gw"))) % 16
+    first = 10_000 + place * _PORTS_PER_WORKER
     return f"{first}-{first + _PORTS_PER_WORKER - 1}"
 
 
 if "PYTEST_XDIST_WORKER" in os.environ:
-    os.environ["LOCKD_DEV_PORTS"] = _own_ports(os.environ["PYTEST_XDIST_WORKER"])
+    os.environ["LOCKD_DEV_PORTS"] = _own_ports(
+        os.environ["PYTEST_XDIST_TESTRUNUID"], os.environ["PYTEST_XDIST_WORKER"]
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

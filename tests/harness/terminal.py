@@ -60,6 +60,16 @@ class Terminal:
     def foreground(self) -> int:
         return os.tcgetpgrp(self._file)
 
+    def attributes(self) -> list[object]:
+        """How it treats what is typed."""
+        return list(termios.tcgetattr(self._file))
+
+    def hang_up(self) -> None:
+        """As when the window is closed or ssh breaks off."""
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, self._file)
+        os.close(nothing)
+
     def close(self) -> None:
         if not self._ended():
             for pid in (*children_of(self.pid), self.pid):
@@ -84,5 +94,7 @@ class Terminal:
             try:
                 data = os.read(self._file, 65_536)
             except OSError:  # Linux's way to say that the other side is closed
+                return
+            if not data:
                 return
             self.screen += data.decode(errors="replace")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,16 +37,3 @@ def visit(url: str, home: Path) -> Visit:
     done = subprocess.run(command, capture_output=True, text=True, timeout=90, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return Visit(done.stdout, [line for line in done.stderr.splitlines() if ":CONSOLE" in line])
-
-
-@contextmanager
-def staying(url: str, home: Path) -> Iterator[None]:
-    """A browser that keeps the page open."""
-    command = [find_chromium(), *_FLAGS, f"--user-data-dir={home}", "--remote-debugging-port=0", url]
-    with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0
-    ) as browser:
-        try:
-            yield
-        finally:
-            os.killpg(browser.pid, 9)

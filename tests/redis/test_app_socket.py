@@ -116,14 +116,6 @@ def test_an_app_that_is_there_before_the_masters_were_looked_at_waits_and_gets_i
         assert as_map(wire.ask("LOCK", "early", 5_000))[b"fence"] > 0
 
 
-def test_what_starts_after_the_agent_by_systemd_gets_its_lock(world: World) -> None:
-    world.let_masters_answer_after(SLOWLY_S)
-    world.agent.start(wait=False)
-    world.wait_ready()
-    with Wire(world.cluster.socket) as wire:
-        assert as_map(wire.ask("LOCK", "after", 5_000))[b"fence"] > 0
-
-
 def test_until_then_it_is_not_ready_and_says_so(world: World) -> None:
     world.let_masters_answer_after(NEVER_S)
     world.agent.start(wait=False)
@@ -170,16 +162,11 @@ def test_a_socket_that_was_deleted_is_made_again_and_who_is_connected_goes_on(re
             assert kind(after.ask("LOCK", "kept", 5_000)) == "TAKEN"
             assert before.ask("UNLOCK", "kept", token) == 1
             assert as_map(after.ask("LOCK", "kept", 5_000))[b"fence"] > 0
+    path.unlink()
+    eventually(lambda: Wire(path), 10, "it is made again each time").close()
     assert stat.S_IMODE(path.stat().st_mode) == 0o606
     assert f"event=socket_made_again socket={path}" in ready.cluster.log_text()
     assert ready.readiness()[0] == 200
-
-
-def test_it_is_made_again_each_time(ready: World) -> None:
-    for _ in range(3):
-        ready.cluster.socket.unlink()
-        with eventually(lambda: Wire(ready.cluster.socket), 10, "new apps get in") as wire:
-            assert wire.ask("PING") == b"PONG"
 
 
 def test_where_it_cannot_be_made_again_it_is_not_ready_and_says_why_until_it_can(ready: World) -> None:

@@ -14,7 +14,8 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -166,29 +167,26 @@ class World:
         assert self.fleet.voting() & 0b11110 == 0b11110
 
 
-def beside_a_bad_master(story: Callable[[World], Coroutine[Any, Any, None]], **more: Any) -> None:
-    """Run `story` when all five vote. more: of the bad master."""
-
-    async def run() -> None:
-        masters = modelled_masters(5)
-        for name, value in more.items():
-            setattr(masters[0], name, value)
-        servers = [await master.serve() for master in masters]
-        world = World(masters)
-        world.fleet.start()
-        ticking = asyncio.get_running_loop().create_task(world.tick())
-        try:
-            wanted = 0b11110 if more else 0b11111
-            await until(lambda: world.fleet.voting() & wanted == wanted, what="the masters vote")
-            await story(world)
-        finally:
-            ticking.cancel()
-            await world.fleet.stop()
-            for server in servers:
-                server.close()
-            await until(lambda: not any(master.open for master in masters), what="the connections end")
-
-    asyncio.run(run())
+@asynccontextmanager
+async def beside_a_bad_master(**more: Any) -> AsyncIterator[World]:
+    """A world in which all five vote. more: of the bad master, which need not vote then."""
+    masters = modelled_masters(5)
+    for name, value in more.items():
+        setattr(masters[0], name, value)
+    servers = [await master.serve() for master in masters]
+    world = World(masters)
+    world.fleet.start()
+    ticking = asyncio.get_running_loop().create_task(world.tick())
+    try:
+        wanted = 0b11110 if more else 0b11111
+        await until(lambda: world.fleet.voting() & wanted == wanted, what="the masters vote")
+        yield world
+    finally:
+        ticking.cancel()
+        await world.fleet.stop()
+        for server in servers:
+            server.close()
+        await until(lambda: not any(master.open for master in masters), what="the connections end")
 
 
 def to_votes(reply: bytes | Callable[[list[bytes]], bytes]) -> Lie:
@@ -206,69 +204,45 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
+# One of each kind: what else makes no sense is told by tests/unit/test_answers.py and test_framing.py.
 NONSENSE_VOTES = [
     b"*3\r\n:1\r\n$-1\r\n:NOW\r\n",  # [1, nil, time]: it hung LOCKs, and took down honest links
-    b"*3\r\n$-1\r\n:1\r\n:1\r\n",
-    b"*3\r\n:1\r\n:1\r\n$-1\r\n",
-    b"*3\r\n:1\r\n:1\r\n:-5\r\n",
-    b"*3\r\n:1\r\n:1\r\n:9223372036854775807\r\n",
     b"*3\r\n:1\r\n:1\r\n(1208925819614629174706176\r\n",
     b"*3\r\n:77\r\n:1\r\n:NOW\r\n",
-    b"*3\r\n:-9223372036854775808\r\n:1\r\n:NOW\r\n",
-    b"*3\r\n:0\r\n:-1\r\n:NOW\r\n",
-    b"*3\r\n:0\r\n:4611686018427387904\r\n:NOW\r\n",
-    b"*3\r\n#t\r\n:1\r\n:NOW\r\n",
     b"*3\r\n,1.5\r\n:1\r\n:NOW\r\n",
-    b"*2\r\n:1\r\n:1\r\n",
-    b"*4\r\n:1\r\n:1\r\n:1\r\n:1\r\n",
     b"*0\r\n",
-    b"*-1\r\n",
-    b":1\r\n",
-    b":7\r\n",
     b"+OK\r\n",
-    b"_\r\n",
-    b"#f\r\n",
     b"%1\r\n*0\r\n:1\r\n",
-    b"~2\r\n:1\r\n:1\r\n",
     b">3\r\n:1\r\n:1\r\n:NOW\r\n",
-    b"=7\r\ntxt:abc\r\n",
-    b"*1\r\n" * 50 + b":1\r\n",
     b"*1\r\n" * 100_000,
-    b"*2147483647\r\n",
-    b"$536870912\r\n",
     b"*3\r\n:1\r\n*2147483647\r\n",
-    b"hello\r\n",
-    b"HTTP/1.1 400 Bad Request\r\n\r\n",
+    b"$536870912\r\n",
     b"\x00\xff\r\n",
     b"$3\r\nabcdef\r\n",
 ]
 
 
 @pytest.mark.parametrize("reply", NONSENSE_VOTES, ids=lambda reply: repr(reply[:24]))
-def test_a_vote_that_makes_no_sense_costs_that_master_its_connection_and_nobody_else(reply: bytes) -> None:
-    async def story(world: World) -> None:
+async def test_a_vote_that_makes_no_sense_costs_that_master_its_connection_and_nobody_else(
+    reply: bytes,
+) -> None:
+    async with beside_a_bad_master() as world:
         world.bad.lie = to_votes(reply.replace(b"NOW", b"%d" % now()))
         await world.works()
         await until(lambda: world.gauge.offences[0] >= 1, what="it is seen")
         assert world.bad_link.reason.startswith(("it talks nonsense", "connection lost", "no answer"))
         assert len(world.bad_link.reason) < 300
 
-    beside_a_bad_master(story)
 
-
-@pytest.mark.parametrize(
-    "reply", [b":2\r\n", b":-1\r\n", b"$-1\r\n", b"+OK\r\n", b"*3\r\n:1\r\n:1\r\n:1\r\n", b"#t\r\n"]
-)
-def test_an_answer_to_a_release_that_makes_no_sense_confirms_nothing(reply: bytes) -> None:
+@pytest.mark.parametrize("reply", [b":2\r\n", b"$-1\r\n", b"*3\r\n:1\r\n:1\r\n:1\r\n"])
+async def test_an_answer_to_a_release_that_makes_no_sense_confirms_nothing(reply: bytes) -> None:
     def lie(words: list[bytes], true: bytes) -> bytes:
         return reply if words[:2] == [b"EVALSHA", scripts.RELEASE.digest] else true
 
-    async def story(world: World) -> None:
+    async with beside_a_bad_master() as world:
         world.bad.lie = lie
         await world.works()
         await until(lambda: world.gauge.offences[0] >= 1, what="it is seen")
-
-    beside_a_bad_master(story)
 
 
 @pytest.mark.parametrize(
@@ -276,11 +250,13 @@ def test_an_answer_to_a_release_that_makes_no_sense_confirms_nothing(reply: byte
     [0, -1, SANE_MOST, (1 << 53) - 1, (1 << 63) - 1, "a day ahead"],
     ids=str,
 )
-def test_a_fence_beyond_sane_costs_that_master_its_vote_and_is_passed_on_to_nobody(fence: int | str) -> None:
+async def test_a_fence_beyond_sane_costs_that_master_its_vote_and_is_passed_on_to_nobody(
+    fence: int | str,
+) -> None:
     """Today one bad counter makes every LOCK of every host NOQUORUM for ever."""
     value = now() + COUNTER_AHEAD_US + 60_000_000 if isinstance(fence, str) else fence
 
-    async def story(world: World) -> None:
+    async with beside_a_bad_master() as world:
         world.bad.lie = to_votes(lambda _: encoded([1, value, now()]))
         await world.works()
         assert world.bad_link.state is State.MISCOUNTING
@@ -291,11 +267,9 @@ def test_a_fence_beyond_sane_costs_that_master_its_vote_and_is_passed_on_to_nobo
         for master in world.masters[1:]:
             assert max(master.store.counters.values()) < now() + COUNTER_AHEAD_US
 
-    beside_a_bad_master(story)
 
-
-def test_a_counter_that_was_wrong_gives_the_vote_back_when_it_is_right_again() -> None:
-    async def story(world: World) -> None:
+async def test_a_counter_that_was_wrong_gives_the_vote_back_when_it_is_right_again() -> None:
+    async with beside_a_bad_master() as world:
         world.bad.store.counters[slot_of(R)] = SANE_MOST + 5
         await world.works(2)
         assert world.bad_link.state is State.MISCOUNTING
@@ -307,11 +281,9 @@ def test_a_counter_that_was_wrong_gives_the_vote_back_when_it_is_right_again() -
         assert world.fleet.voting() == 0b11111
         await world.works(2)
 
-    beside_a_bad_master(story)
 
-
-def test_a_master_with_one_wrong_counter_is_none_that_an_admitted_one_begins_from() -> None:
-    async def story(world: World) -> None:
+async def test_a_master_with_one_wrong_counter_is_none_that_an_admitted_one_begins_from() -> None:
+    async with beside_a_bad_master() as world:
         await world.works(2)
         wiped = world.masters[4]
         counter = wiped.store.counters[slot_of(R)]
@@ -323,54 +295,16 @@ def test_a_master_with_one_wrong_counter_is_none_that_an_admitted_one_begins_fro
         assert counters[slot_of(R)] >= counter
         assert max(counters.values()) < now() + COUNTER_AHEAD_US
 
-    beside_a_bad_master(story)
-
-
-def test_times_to_live_that_a_master_makes_up_are_not_what_apps_are_told() -> None:
-    async def story(world: World) -> None:
-        world.bad.lie = to_votes(lambda _: encoded([0, 86_400_000, now()]))
-        lease = await world.lock(ttl_ms=1_000)
-        assert isinstance(lease, Lease)
-        refusal = await world.lock(ttl_ms=1_000)
-        assert refusal.code == "TAKEN"
-        assert refusal.retry_after_ms <= 1_000
-
-    beside_a_bad_master(story)
-
-
-def shortening(words: list[bytes], true: bytes) -> bytes:
-    """It goes on with every lease, for a millisecond."""
-    is_extension = words[:2] == [b"EVALSHA", scripts.EXTEND.digest]
-    return encoded([1, 1, now()]) if is_extension else true
-
 
 async def slowly() -> None:
     """After the bad one has answered."""
     await asyncio.sleep(0.05)
 
 
-def test_an_extension_of_anothers_lease_lasts_as_long_as_the_others_say() -> None:
-    """A millisecond from one that answers first is no reason to refuse, or to promise no more."""
-
-    async def story(world: World) -> None:
-        lease = await world.lock()
-        # As another agent's is: nothing is known of it here.
-        del world.locks.detached[lease.resource, lease.token]
-        world.bad.lie = shortening
-        for master in world.masters[1:]:
-            master.pace = slowly
-        extended = await world.extend(lease)
-        assert isinstance(extended, Extended), extended
-        assert extended.deadline_ns > boottime_ns() + 15_000_000_000
-
-    beside_a_bad_master(story)
-
-
 @pytest.mark.parametrize("ahead_h", [11.9, 13, 23])
-def test_a_fence_hours_ahead_is_named_by_one_master_and_the_others_go_on(ahead_h: float) -> None:
+async def test_a_fence_hours_ahead_is_named_by_one_master_and_the_others_go_on(ahead_h: float) -> None:
     """Where the others' counters differ, and are ahead of the clock, a value above theirs is proposed."""
-
-    async def story(world: World) -> None:
+    async with beside_a_bad_master() as world:
         ahead_us = int(ahead_h * 3_600_000_000)
         for number, master in enumerate(world.masters[1:]):
             master.store.counters[slot_of(R)] = now() + 600_000_000 + 1_000 * (number // 2)
@@ -379,11 +313,9 @@ def test_a_fence_hours_ahead_is_named_by_one_master_and_the_others_go_on(ahead_h
         await world.works()
         world.others_are_well()
 
-    beside_a_bad_master(story)
 
-
-def test_scripts_that_are_gone_once_are_loaded_at_once_however_much_was_on_its_way() -> None:
-    async def story(world: World) -> None:
+async def test_scripts_that_are_gone_once_are_loaded_at_once_however_much_was_on_its_way() -> None:
+    async with beside_a_bad_master() as world:
         gone = 0
 
         def lie(words: list[bytes], true: bytes) -> bytes:
@@ -401,8 +333,6 @@ def test_scripts_that_are_gone_once_are_loaded_at_once_however_much_was_on_its_w
         assert world.gauge.offences[0] == 0
         world.others_are_well()
 
-    beside_a_bad_master(story)
-
 
 @pytest.mark.parametrize(
     "reply",
@@ -417,8 +347,8 @@ def test_scripts_that_are_gone_once_are_loaded_at_once_however_much_was_on_its_w
     ],
     ids=lambda reply: repr(reply[:16]),
 )
-def test_what_an_operators_connection_is_told_is_looked_at_too(reply: bytes) -> None:
-    async def story(world: World) -> None:
+async def test_what_an_operators_connection_is_told_is_looked_at_too(reply: bytes) -> None:
+    async with beside_a_bad_master() as world:
         world.bad.lie = lambda words, true: reply if words[0] == b"AUTH" else true
         who, config = Credentials("operator", b"secret"), world.fleet.config
         peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -429,52 +359,40 @@ def test_what_an_operators_connection_is_told_is_looked_at_too(reply: bytes) -> 
         assert str(failed.value).isprintable()
         world.others_are_well()
 
-    beside_a_bad_master(story)
-
 
 def answering(command: bytes, reply: bytes) -> Lie:
     return lambda words, true: reply if words[0] == command else true
 
 
 HANDSHAKES = [
-    (b"INFO", b":1\r\n"),
     (b"INFO", encoded(b"\xff\x00" * 1000)),
     (b"INFO", encoded(b"run_id:a\r\nrole:" + b"x" * 500_000)),
     (b"CLIENT", encoded(-1)),
-    (b"CLIENT", b"*2147483647\r\n"),
-    (b"CONFIG", encoded([b"appendonly"])),
     (b"CONFIG", encoded([1, 2])),
     (b"CONFIG", encoded(7)),
     (b"DBSIZE", encoded(-1)),
-    (b"DBSIZE", encoded(None)),
-    (b"HGETALL", encoded([b"cluster"])),
     (b"HGETALL", encoded([[b"cluster"], b"test"])),
     (b"HGETALL", b"%1\r\n$1\r\na\r\n:1\r\n"),
     (b"HGETALL", encoded([b"cluster", b"test", b"name", b"m1", b"max_ttl_ms", b"1" + b"0" * 15])),
     (b"HGETALL", encoded([b"cluster", b"test", b"name", b"m1", b"max_ttl_ms", b"-1"])),
     (b"HGETALL", encoded([b"cluster", b"test", b"name", b"x\r\n-ERR y" * 100, b"max_ttl_ms", b"60000"])),
     (b"TIME", encoded([b"-1", b"0"])),
-    (b"TIME", encoded([b"1", b"2", b"3"])),
     (b"TIME", encoded([b"9" * 400, b"0"])),
-    (b"TIME", encoded(5)),
-    (b"SCRIPT", b"-" + b"x" * 100_000 + b"\r\n"),
     (b"SCRIPT", b"-ERR \x1b[31m\x07" + b"y" * 3000 + b"\r\n"),
 ]
 
 
 @pytest.mark.parametrize(("command", "reply"), HANDSHAKES, ids=lambda word: repr(word[:24]))
-def test_whatever_a_master_says_of_itself_the_others_serve(command: bytes, reply: bytes) -> None:
-    async def story(world: World) -> None:
+async def test_whatever_a_master_says_of_itself_the_others_serve(command: bytes, reply: bytes) -> None:
+    async with beside_a_bad_master(lie=answering(command, reply)) as world:
         await world.works()
         assert not world.fleet.voting() & 1
         assert len(world.bad_link.reason) < 300
         assert world.bad_link.reason.isprintable()
 
-    beside_a_bad_master(story, lie=answering(command, reply))
 
-
-def test_a_ceiling_that_one_master_makes_up_makes_nobody_wait() -> None:
-    async def story(world: World) -> None:
+async def test_a_ceiling_that_one_master_makes_up_makes_nobody_wait() -> None:
+    async with beside_a_bad_master() as world:
         fields = {**world.bad.store.identity, "max_ttl_ms": "86400000"}
         identity = [word.encode() for pair in fields.items() for word in pair]
         world.bad.lie = answering(b"HGETALL", encoded(identity))
@@ -482,8 +400,6 @@ def test_a_ceiling_that_one_master_makes_up_makes_nobody_wait() -> None:
         longest_ms = [link.facts.identity.longest_ttl_ms for link in world.fleet.links]
         assert longest_ms == [86_400_000] + [60_000] * 4
         assert world.fleet.clocks._settle_ns < 62_000_000_000
-
-    beside_a_bad_master(story)
 
 
 @pytest.mark.parametrize(
@@ -496,76 +412,61 @@ def test_a_ceiling_that_one_master_makes_up_makes_nobody_wait() -> None:
     ],
     ids=lambda stream: repr(stream[:16]),
 )
-def test_answers_to_nothing_are_the_end_of_a_connection_and_not_of_an_agent(stream: bytes) -> None:
-    async def story(world: World) -> None:
+async def test_answers_to_nothing_are_the_end_of_a_connection_and_not_of_an_agent(stream: bytes) -> None:
+    async with beside_a_bad_master() as world:
         world.bad.say(stream)
         await world.works()
         await until(lambda: world.gauge.offences[0] >= 1 or stream[:1] == b"$", what="it is seen")
 
-    beside_a_bad_master(story)
 
-
-def test_an_agent_stops_also_in_the_moment_in_which_a_link_is_called_to_look_closer() -> None:
-    async def story(world: World) -> None:
+async def test_an_agent_stops_also_in_the_moment_in_which_a_link_is_called_to_look_closer() -> None:
+    async with beside_a_bad_master() as world:
         await world.works(1)
         await until(lambda: not world.bad_link._in_flight, what="the link rests")
         world.bad_link._look_closer.set()
         await asyncio.wait_for(world.fleet.stop(), 10)
 
-    beside_a_bad_master(story)
 
-
-def test_an_answer_without_an_end_is_not_kept() -> None:
+async def test_an_answer_without_an_end_is_not_kept() -> None:
     """Pieces of texts that are within bounds, and a list that is, and never a whole answer."""
-
-    async def story(world: World) -> None:
+    async with beside_a_bad_master() as world:
         world.bad.lie = to_votes(b"*30000\r\n" + (b"$1000\r\n" + b"x" * 1000 + b"\r\n") * 2000)
         await world.works(1)
         await until(lambda: world.gauge.offences[0] >= 1, what="it is given up")
         assert "an answer of more than" in world.bad_link.reason or world.bad_link.state is State.DOWN
 
-    beside_a_bad_master(story)
 
-
-def test_a_master_that_talks_nonsense_is_left_alone_for_longer_each_time() -> None:
-    async def story(world: World) -> None:
+async def test_a_master_that_talks_nonsense_is_left_alone_for_longer_each_time() -> None:
+    async with beside_a_bad_master() as world:
         world.bad.lie = to_votes(b"+OK\r\n")
         until_s = time.monotonic() + 3
         while time.monotonic() < until_s:
             await world.works(1)
         assert world.gauge.offences[0] <= 5, "not a thousand connections a second"
 
-    beside_a_bad_master(story)
 
-
-def test_a_master_that_always_lost_its_scripts_is_left_alone() -> None:
-    async def story(world: World) -> None:
+async def test_a_master_that_always_lost_its_scripts_is_left_alone() -> None:
+    async with beside_a_bad_master() as world:
         world.bad.lie = to_votes(b"-NOSCRIPT No matching script.\r\n")
         until_s = time.monotonic() + 3
         while time.monotonic() < until_s:
             await world.works(1)
         assert world.bad.connections <= 10
 
-    beside_a_bad_master(story)
 
-
-@pytest.mark.parametrize(
-    "error",
-    [b"-LOADING x", b"-BUSY x", b"-READONLY x", b"-NOPERM x", b"-OOM x", b"-MISCONF x", b"-" + b"z" * 4000],
-)
-def test_errors_of_any_kind_and_length_cost_only_that_vote(error: bytes) -> None:
-    async def story(world: World) -> None:
+@pytest.mark.parametrize("error", [b"-BUSY x", b"-MISCONF x", b"-" + b"z" * 4000])
+async def test_errors_of_any_kind_and_length_cost_only_that_vote(error: bytes) -> None:
+    async with beside_a_bad_master() as world:
         world.bad.lie = to_votes(error + b"\r\n")
         await world.works()
         assert world.gauge.refused[0, "error"] >= 1
 
-    beside_a_bad_master(story)
 
-
-def test_a_mistake_where_an_answer_is_counted_is_that_requests_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_mistake_where_an_answer_is_counted_is_that_requests_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """It is raised where the quorum happened to complete: on the link of an honest master."""
-
-    async def story(world: World) -> None:
+    async with beside_a_bad_master() as world:
         tried = Locks._tried
 
         def raising(self: Locks, attempt: Any, now_ns: int) -> None:
@@ -584,17 +485,15 @@ def test_a_mistake_where_an_answer_is_counted_is_that_requests_alone(monkeypatch
         world.broken.clear()
         await world.works()
 
-    beside_a_bad_master(story)
-
 
 @pytest.mark.parametrize("name", ["Locks._proven", "_answer_release"])
-def test_a_mistake_in_an_extension_or_a_release_is_answered_too(
+async def test_a_mistake_in_an_extension_or_a_release_is_answered_too(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     def raising(*_: object) -> None:
         raise ZeroDivisionError("a mistake of ours")
 
-    async def story(world: World) -> None:
+    async with beside_a_bad_master() as world:
         lease = await world.lock()
         monkeypatch.setattr(f"lockd.core.locks.{name}", raising)
         refusal = await (world.unlock(lease) if name == "_answer_release" else world.extend(lease))
@@ -603,8 +502,6 @@ def test_a_mistake_in_an_extension_or_a_release_is_answered_too(
         assert [world.gauge.connects[m] for m in range(5)] == [1] * 5
         world.broken.clear()
         await world.works(resource=b"another")
-
-    beside_a_bad_master(story)
 
 
 # Those who play the masters here

@@ -73,19 +73,12 @@ async def test_a_cancelled_wait_leaves_nothing_behind(shared: Cluster) -> None:
 @asynchronous
 async def test_a_cancelled_release_releases_all_the_same(shared: Cluster) -> None:
     async with Client(shared.socket) as client:
-        for detached in (False, True):
+        for detached, idle in ((False, True), (True, True), (True, False)):
             lease = await client.acquire("released", ttl=30, detached=detached)
+            if not idle:
+                await client.aclose()
             await cancelled(lease.release())
             await until_free(client, "released")
-
-
-@asynchronous
-async def test_a_cancelled_release_without_an_idle_connection_releases_all_the_same(shared: Cluster) -> None:
-    async with Client(shared.socket) as client:
-        lease = await client.acquire("released", ttl=30, detached=True)
-        await client.aclose()
-        await cancelled(lease.release())
-        await until_free(client, "released")
 
 
 @asynchronous

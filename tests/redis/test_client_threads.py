@@ -67,14 +67,6 @@ def test_a_lease_that_missed_its_renewals_asks_the_agent(
         assert lease.deadline_ns > known_ns
 
 
-def test_it_takes_no_thread_unless_a_loss_is_to_be_told(client: Client) -> None:
-    before = set(threading.enumerate())
-    with client.lock("quiet", ttl=5) as lease:
-        lease.extend(6)
-        lease.check()
-        assert set(threading.enumerate()) == before
-
-
 def test_an_interrupt_while_waiting_leaves_nothing_behind(client: Client) -> None:
     held = client.acquire("interrupted")
     with pytest.raises(KeyboardInterrupt), Interrupts(lambda: 0.2, armed=True):

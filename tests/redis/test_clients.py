@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
+import redis
 
 from lockd import (
     AgentUnreachable,
@@ -33,6 +34,7 @@ from tests.harness.clients import KINDS, AnyClient, Losses, free, take_away, wai
 from tests.harness.cluster import Cluster
 from tests.harness.users import by_another_user, in_child
 from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 
 PROJECT = Path(__file__).parents[2]
 
@@ -52,6 +54,22 @@ def new_client(kind: str) -> Iterator[NewClient]:
     """`new_client(socket, **options)`: closed after the test."""
     with ExitStack() as stack:
         yield lambda *where, **options: stack.enter_context(KINDS[kind](*where, **options))
+
+
+@pytest.fixture
+def cluster(shared: Cluster) -> Iterator[Cluster]:
+    """The same one, to be hurt: it is well again afterwards."""
+    yield shared
+    for process in (*shared.masters, shared.agent):
+        if process.running:
+            process.resume()
+        else:
+            process.start()
+    shared.wait_voting(5)
+    with shared.client() as operator:
+        for row in operator.execute_command("LOCKS"):
+            with suppress(redis.ResponseError):  # it may run out meanwhile
+                operator.execute_command("FORCERELEASE", as_map(row)["resource"])
 
 
 @pytest.fixture
@@ -83,38 +101,15 @@ def test_the_resource_is_held_in_the_block_and_free_after_it(client: AnyClient) 
     assert free(client, "invoice:42")
 
 
-def test_each_lease_has_a_larger_fence_and_a_token_of_its_own(client: AnyClient) -> None:
-    leases = []
-    for _ in range(3):
-        with client.lock("fenced") as lease:
-            leases.append(lease)
-
-    assert leases[0].fence < leases[1].fence < leases[2].fence
-    assert len({lease.token for lease in leases}) == 3
-
-
-def test_a_resource_may_be_any_bytes(client: AnyClient) -> None:
-    name = b"\xff\x00 \r\n*[a]?"
-    with client.lock(name) as lease:
-        assert lease.resource == name
-        holder = client.holder(name)
-        assert holder is not None
-        assert os.fsencode(holder["resource"]) == name
-
-
-def test_a_held_resource_is_taken_and_says_when_to_try_again(client: AnyClient) -> None:
-    with client.lock("busy", ttl=4), pytest.raises(Taken) as taken:
-        client.acquire("busy")
-
+def test_a_held_resource_is_taken_and_a_wait_that_runs_out_is_no_outage(client: AnyClient) -> None:
+    with client.lock("busy", ttl=4):
+        with pytest.raises(Taken) as taken:
+            client.acquire("busy")
+        begun_s = time.monotonic()
+        with pytest.raises(WaitTimeout):
+            client.acquire("busy", wait=0.3)
+        assert 0.3 <= time.monotonic() - begun_s < 2
     assert 0 < taken.value.retry_after <= 4
-
-
-def test_a_wait_that_runs_out_is_no_outage(client: AnyClient) -> None:
-    begun_s = time.monotonic()
-    with client.lock("busy"), pytest.raises(WaitTimeout):
-        client.acquire("busy", wait=0.3)
-
-    assert 0.3 <= time.monotonic() - begun_s < 2
 
 
 def test_a_wait_is_not_cut_short_by_the_time_limit_for_answers(
@@ -127,24 +122,6 @@ def test_a_wait_is_not_cut_short_by_the_time_limit_for_answers(
     with client.lock("slow", wait=10) as lease:
         assert lease.fence > held.fence
     releasing.join()
-
-
-def test_what_the_agent_refuses_as_wrong_says_what_would_be_right(client: AnyClient) -> None:
-    with pytest.raises(LockdError, match="ttl must be") as error:
-        client.acquire("x", ttl=0.001)
-    assert type(error.value) is LockdError
-    with pytest.raises(ValueError, match="wait must be"):
-        client.acquire("x", wait=-1)
-    with client.lock("x"):
-        pass
-
-
-def test_the_socket_of_the_environment_is_used(
-    shared: Cluster, new_client: NewClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("LOCKD_SOCKET", str(shared.socket))
-    with new_client().lock("x"):
-        pass
 
 
 def test_no_agent_at_the_socket_is_told_with_its_path(folder: Path, new_client: NewClient) -> None:
@@ -196,16 +173,6 @@ def test_an_extension_lasts_longer_and_never_shortens(client: AnyClient) -> None
         assert lease.remaining() > 7
 
 
-def test_an_extended_lease_goes_on_being_renewed(client: AnyClient) -> None:
-    with client.lock("extended", ttl=0.6) as lease:
-        lease.extend(1)
-        assert 0.6 < lease.remaining() <= 1
-        time.sleep(0.1)
-        lease.extend(0.6)
-        extended_ns = lease.deadline_ns
-        eventually(lambda: lease.remaining() and lease.deadline_ns > extended_ns, 3, "a renewal is heard of")
-
-
 def test_of_extensions_at_the_same_time_the_longest_counts(client: AnyClient) -> None:
     with client.lock("extended", ttl=5) as lease:
         with ThreadPoolExecutor(10) as pool:
@@ -232,13 +199,6 @@ def test_a_detached_lease_has_no_connection_and_ends_at_its_ttl(client: AnyClien
         lease.check()
     with pytest.raises(LockLost):
         lease.release()
-
-
-def test_a_detached_lease_is_extended_and_released(client: AnyClient) -> None:
-    with client.lock("detached", ttl=1, detached=True) as lease:
-        lease.extend(5)
-        assert lease.remaining() > 4
-    assert free(client, "detached")
 
 
 # Releasing
@@ -300,15 +260,6 @@ def test_a_lease_that_was_taken_away_is_told_at_once_and_once(shared: Cluster, c
     assert len(losses.reasons) == 1
 
 
-def test_a_check_without_a_watcher_learns_of_a_loss_too(shared: Cluster, client: AnyClient) -> None:
-    lease = client.acquire("taken", ttl=30)
-    take_away(shared, "taken")
-
-    eventually(lambda: lease.lost, 2, "the lease knows that it is lost")
-    with pytest.raises(LockLost, match="force"):
-        lease.release()
-
-
 def test_a_block_whose_lease_was_lost_raises_at_its_end(shared: Cluster, client: AnyClient) -> None:
     with pytest.raises(LockLost, match="force"), client.lock("taken"):
         take_away(shared, "taken")
@@ -333,17 +284,6 @@ def test_the_connection_of_a_lost_lease_is_not_used_again(shared: Cluster, clien
     with pytest.raises(LockLost):
         lease.release()
     assert len(client._pool.idle) == 0
-
-
-def test_the_end_of_max_hold_is_told_before_the_deadline(client: AnyClient) -> None:
-    losses = Losses()
-    lease = client.acquire("bounded", ttl=0.6, max_hold=1.2, on_lost=losses)
-
-    losses.wait()
-    assert losses.left_s[0] > 0
-    eventually(lambda: lease.lost, 2, "the lease is lost")
-    with pytest.raises(LockLost):
-        lease.release()
 
 
 # Agents that die, hang and stop
@@ -428,22 +368,6 @@ def test_a_lease_whose_agent_hung_at_an_extension_was_given_up_and_says_so(
         lease.check()
     cluster.agent.resume()
     wait_until_free(new_client(cluster.socket), "hung")
-
-
-def test_what_a_killed_agent_granted_is_good_for_its_time_and_needs_no_release(
-    cluster: Cluster, new_client: NewClient
-) -> None:
-    losses = Losses()
-    client = new_client(cluster.socket)
-    extended, ended = client.acquire("extended", ttl=10, on_lost=losses), client.acquire("ended", ttl=10)
-    cluster.agent.kill()
-    with pytest.raises(AgentUnreachable):
-        extended.extend(10)
-
-    losses.wait(1)
-    extended.check()
-    assert extended.release() is False
-    assert ended.release() is False
 
 
 def test_a_release_that_a_hanging_agent_does_not_answer_is_no_loss_of_what_was_done(
@@ -592,6 +516,7 @@ def test_a_forked_child_locks_through_connections_of_its_own(client: AnyClient) 
                 lease.check()
             short = client.acquire("short", ttl=0.5, max_hold=0.5, on_lost=losses)
             losses.wait()
+            eventually(lambda: short.lost, 2, "the lease is lost")
             with pytest.raises(LockLost):
                 short.release()
 

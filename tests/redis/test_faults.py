@@ -25,7 +25,6 @@ from tests.harness.cluster import Cluster, MakeCluster
 from tests.harness.masters import has_tls, running_masters, short_folder
 from tests.harness.on_masters import (
     FENCES,
-    IDENTITY,
     MINUTE_MS,
     NS_PER_MS,
     NS_PER_S,
@@ -37,7 +36,6 @@ from tests.harness.on_masters import (
     restart_under,
 )
 from tests.harness.waiting import eventually
-from tests.harness.wire import as_map
 from tests.redis.role_users import rights_of_agents
 
 
@@ -158,19 +156,6 @@ def test_a_majority_that_stands_still_for_a_while_costs_no_lease(hosts: Hosts, r
     hosts.nothing_left_of(resource + "/other")
 
 
-def test_a_release_reaches_a_master_that_was_away_when_it_is_back(hosts: Hosts, resource: str) -> None:
-    app, m1 = App(hosts.here), hosts.masters[0]
-    lease = app.lock(resource, MINUTE_MS)
-    soon_on_all(hosts, resource, lease["token"])
-    m1.kill()
-    try:
-        hosts.here.wait_voting(4)
-        assert app.ask("UNLOCK", resource, lease["token"]) == 1
-    finally:
-        m1.start()
-    hosts.nothing_left_of(resource)
-
-
 def test_connections_that_break_again_and_again_leave_nothing_behind(hosts: Hosts, resource: str) -> None:
     app = App(hosts.here)
     for turn in range(25):
@@ -185,29 +170,6 @@ def test_connections_that_break_again_and_again_leave_nothing_behind(hosts: Host
         hosts.nothing_left_of(f"{resource}/{turn}")
 
 
-def test_a_full_master_says_so_and_what_is_held_goes_on(hosts: Hosts, resource: str) -> None:
-    app = App(hosts.here, protocol=3)
-    lease = app.lock(resource, 1_500, "NOTIFY")
-    soon_on_all(hosts, resource, lease["token"])
-    full = hosts.masters[:3]
-    try:
-        for master in full:
-            on(master, "CONFIG", "SET", "maxmemory", "1")
-        refusal = App(hosts.there).refused("LOCK", resource + "/other", MINUTE_MS)
-        assert refusal.startswith("NOQUORUM")
-        assert "m1=error-OOM" in refusal
-        full_ns = boottime_ns()
-        eventually(
-            lambda: app.push()[3] > full_ns + 1_500 * NS_PER_MS, what="it is renewed on full masters too"
-        )
-        assert app.ask("UNLOCK", resource, lease["token"]) == 1
-    finally:
-        for master in full:
-            on(master, "CONFIG", "SET", "maxmemory", "256mb")
-    hosts.nothing_left_of(resource)
-    hosts.nothing_left_of(resource + "/other")
-
-
 def test_after_a_script_flush_everything_goes_on(hosts: Hosts, resource: str) -> None:
     app = App(hosts.here, protocol=3)
     lease = app.lock(resource, 3_000, "NOTIFY")
@@ -219,17 +181,6 @@ def test_after_a_script_flush_everything_goes_on(hosts: Hosts, resource: str) ->
     assert (kind, token) == ("renewed", lease["token"])
     assert deadline_ns > flushed_ns
     hosts.settle()
-
-
-def test_a_release_survives_a_script_flush(hosts: Hosts, resource: str) -> None:
-    app = App(hosts.here)
-    lease = app.lock(resource, MINUTE_MS)
-    soon_on_all(hosts, resource, lease["token"])
-    for master in hosts.masters:
-        on(master, "SCRIPT", "FLUSH")
-    app.send("UNLOCK", resource, lease["token"])
-    app.reply()
-    hosts.nothing_left_of(resource)
 
 
 # Masters that are not as they should be
@@ -250,27 +201,6 @@ def test_settings_that_are_changed_while_it_runs_cost_a_master_its_vote(hosts: H
         for agent in (hosts.here, hosts.there):
             look_again(agent)
     hosts.here.wait_voting(5)
-
-
-def test_a_master_of_another_cluster_has_no_vote(hosts: Hosts) -> None:
-    stranger = hosts.here.add_agent(cluster="other")
-    eventually(lambda: set(states(stranger).values()) == {"foreign"}, what="all are foreign")
-    assert reasons(stranger)["m1"] == "it belongs to the cluster 'test', not 'other'"
-    app = App(stranger)
-    assert app.refused("LOCK", "anything", 5_000).startswith("NOQUORUM m1=foreign:")
-    assert "nothing was changed" in app.refused("FORM", "UNUSED")
-    assert on(hosts.masters[0], "HGET", IDENTITY, "cluster") == "test"
-
-
-def test_masters_whose_addresses_are_mixed_up_have_no_vote(hosts: Hosts, resource: str) -> None:
-    entries = hosts.here.config()["masters"]
-    entries[0]["address"], entries[1]["address"] = entries[1]["address"], entries[0]["address"]
-    muddled = hosts.here.add_agent(masters=entries)
-    muddled.wait_voting(3)
-    assert states(muddled) == {"m1": "misplaced", "m2": "misplaced", "m3": "up", "m4": "up", "m5": "up"}
-    assert "it is the master 'm2', not 'm1'" in reasons(muddled)["m1"]
-    lease = App(muddled).lock(resource, 5_000)
-    assert holding(hosts.masters, resource, lease["token"]) == ["m3", "m4", "m5"]
 
 
 def test_two_entries_that_lead_to_one_redis_have_one_vote(make_cluster: MakeCluster) -> None:
@@ -326,22 +256,6 @@ def test_servers_that_are_no_redis_or_say_nothing_are_down(hosts: Hosts, resourc
 
 
 # The agent
-
-
-def test_an_agent_that_was_killed_finds_its_leases_again(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(masters=3)
-    lease = App(cluster).lock("a", 30_000)
-    other = App(cluster).lock("b", 30_000, "DETACHED")
-    cluster.agent.kill()
-    cluster.agent.start()  # on the socket that the dead one left
-    cluster.wait_voting(3)
-    app = App(cluster)
-    assert app.refused("LOCK", "a", 30_000).startswith("TAKEN")
-    extended = app.ask("EXTEND", "b", other["token"], 40_000)
-    assert as_map(extended)["fence"] is None
-    assert app.ask("UNLOCK", "a", lease["token"]) == 1
-    assert app.ask("UNLOCK", "b", other["token"]) == 1
-    assert app.lock("a", 30_000)["fence"] > lease["fence"]
 
 
 def test_an_agent_that_slept_through_a_deadline_tells_its_app_and_harms_nobody(
@@ -507,15 +421,14 @@ def _held_ms(agent: Cluster, resource: str) -> int:
 # nobody else does. Each word is used: a test below counts.
 RIGHTS = rights_of_agents("7.0.15").replace("%R~", "~") + " +script|load"
 COMMANDS = [word.removeprefix("+") for word in RIGHTS.split() if word.startswith("+")]
-ACL = "on >{password} " + RIGHTS
+USER = {"user lockd": "on >let-me-in " + RIGHTS}
 
 
 def test_the_least_that_a_user_must_be_allowed_on_a_master_is_enough(
     make_cluster: MakeCluster, any_server: Path
 ) -> None:
-    user = {"user lockd": ACL.format(password="let-me-in")}
     auth = {"username": "lockd", "password": "let-me-in"}
-    cluster = make_cluster(masters=1, server=any_server, master_settings=user, auth=auth)
+    cluster = make_cluster(masters=1, server=any_server, master_settings=USER, auth=auth)
     [master] = cluster.masters
     with redis.Redis(LOOPBACK, master.port) as link, link.pipeline(transaction=True) as at_once:
         at_once.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
@@ -542,9 +455,8 @@ def test_a_wrong_password_is_told_and_a_right_one_is_taken_without_a_restart(
 ) -> None:
     secret = tmp_path / "password"
     secret.write_text("open-sesame\n")
-    user = {"user lockd": ACL.format(password="let-me-in")}
     auth = {"username": "lockd", "password_file": str(secret)}
-    cluster = make_cluster(masters=3, form=False, master_settings=user, auth=auth)
+    cluster = make_cluster(masters=3, form=False, master_settings=USER, auth=auth)
     eventually(lambda: all("WRONGPASS" in why for why in reasons(cluster).values()), what="it is told")
     assert set(states(cluster).values()) == {"down"}
     assert "WRONGPASS" in App(cluster).refused("LOCK", "a", 5_000)
@@ -560,9 +472,8 @@ def test_a_password_file_that_is_away_for_a_while_costs_no_master_for_ever(
 ) -> None:
     secret = tmp_path / "password"
     secret.write_text("let-me-in\n")
-    user = {"user lockd": ACL.format(password="let-me-in")}
     auth = {"username": "lockd", "password_file": str(secret)}
-    cluster = make_cluster(masters=3, master_settings=user, auth=auth)
+    cluster = make_cluster(masters=3, master_settings=USER, auth=auth)
     secret.rename(tmp_path / "away")
     cut_connections(cluster.masters[:1])
     cluster.wait_voting(2)
@@ -572,7 +483,7 @@ def test_a_password_file_that_is_away_for_a_while_costs_no_master_for_ever(
 
 
 def test_a_user_who_may_not_do_enough_is_told_what_is_missing(make_cluster: MakeCluster) -> None:
-    user = {"user lockd": ACL.format(password="let-me-in").replace(" +time", "")}
+    user = {"user lockd": USER["user lockd"].replace(" +time", "")}
     auth = {"username": "lockd", "password": "let-me-in"}
     cluster = make_cluster(masters=1, form=False, master_settings=user, auth=auth)
     why = eventually(lambda: _reason_with(cluster, "NOPERM"), what="it is told")
@@ -619,19 +530,19 @@ def certificates(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_masters_with_tls(make_cluster: MakeCluster, server_binary: Path, certificates: Path) -> None:
-    if not has_tls(server_binary):
-        pytest.skip(f"{server_binary} was built without TLS")
+def with_tls(master: LocalMaster, certificates: Path) -> None:
+    if not has_tls(master.binary):
+        pytest.skip(f"{master.binary} was built without TLS")
+    files = {"ca-cert": "ca.pem", "cert": "masters.pem", "key": "masters.key"}
+    master.settings |= {"port": "0", "tls-port": str(master.port)}
+    master.settings |= {f"tls-{what}-file": str(certificates / name) for what, name in files.items()}
+    master.restart()
+
+
+def test_masters_with_tls(make_cluster: MakeCluster, certificates: Path) -> None:
     cluster = make_cluster(masters=3, start=False, timeouts={"connect_ms": 500})
     for master in cluster.masters:
-        master.settings |= {
-            "port": "0",
-            "tls-port": str(master.port),
-            "tls-ca-cert-file": str(certificates / "ca.pem"),
-            "tls-cert-file": str(certificates / "masters.pem"),
-            "tls-key-file": str(certificates / "masters.key"),
-        }
-        master.restart()
+        with_tls(master, certificates)
     own = {"cert_file": str(certificates / "agent.pem"), "key_file": str(certificates / "agent.key")}
     good = {"ca_file": str(certificates / "ca.pem"), **own}
     cluster.write_config(tls=good)
@@ -654,20 +565,10 @@ def test_masters_with_tls(make_cluster: MakeCluster, server_binary: Path, certif
 
 
 def test_an_agent_without_tls_gets_nothing_from_masters_with_it(
-    make_cluster: MakeCluster, server_binary: Path, certificates: Path
+    make_cluster: MakeCluster, certificates: Path
 ) -> None:
-    if not has_tls(server_binary):
-        pytest.skip(f"{server_binary} was built without TLS")
     cluster = make_cluster(masters=1, start=False, timeouts={"connect_ms": 300})
-    [master] = cluster.masters
-    master.settings |= {
-        "port": "0",
-        "tls-port": str(master.port),
-        "tls-ca-cert-file": str(certificates / "ca.pem"),
-        "tls-cert-file": str(certificates / "masters.pem"),
-        "tls-key-file": str(certificates / "masters.key"),
-    }
-    master.restart()
+    with_tls(cluster.masters[0], certificates)
     cluster.agent.start()
     eventually(lambda: states(cluster)["m1"] == "down", what="it is down")
     without_certificate = cluster.add_agent(tls={"ca_file": str(certificates / "ca.pem")})

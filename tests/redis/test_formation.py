@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
 from dataclasses import replace
 
@@ -11,7 +9,6 @@ import pytest
 
 from lockd.clock import boottime_ns
 from lockd.core.fences import slot_of
-from lockd.dev.processes import LocalMaster
 from tests.harness.app import App, look_again
 from tests.harness.cluster import Cluster, MakeCluster
 from tests.harness.on_masters import (
@@ -160,72 +157,6 @@ def test_forming_that_was_interrupted_is_resumed(make_cluster: MakeCluster) -> N
     assert [identity_of(master)["name"] for master in cluster.masters] == ["m1", "m2", "m3"]
 
 
-def cluster_ids(*masters: LocalMaster) -> list[str]:
-    return [identity_on(master).cluster_id for master in masters]
-
-
-def test_a_machine_that_was_begun_and_then_replaced_finds_no_quorum(
-    unformed: Cluster, make_cluster: MakeCluster
-) -> None:
-    """Rule 8: it and the new one of its name had the same number under the same id, and two agents that reach
-    one of the two each had a quorum."""
-    old, m2, m3 = unformed.masters
-    identify_by_hand(unformed, [old, m2])
-    [new] = make_cluster(masters=1, form=False).masters
-    entries = unformed.config()["masters"]
-    entries[0]["address"] = new.address
-    here = unformed.add_agent(masters=entries)
-    eventually(lambda: state_of(here, "m1") == "blank", what="the new one is seen")
-    eventually(lambda: form(here, "UNUSED")["status"] == "formed", what="it is formed")
-    here.wait_voting(3)
-    assert len({*cluster_ids(new, m2, m3)}) == 1
-    m3.kill()
-    look_again(unformed)
-    eventually(lambda: unformed.voting() < 2, what="the old one votes with nobody")
-    assert App(unformed).refused("LOCK", "a", 500).startswith("NOQUORUM")
-    App(here).lock("a", 500)
-
-
-def test_forming_that_is_begun_anew_gives_no_two_masters_one_id_before_it_has_the_votes_of_all(
-    make_cluster: MakeCluster,
-) -> None:
-    """Rule 8: another agent may be forming it with a machine that took the place of one of these."""
-    cluster = make_cluster(masters=3, form=False, max_ttl_ms=MAX_TTL_MS, timeouts={"dead_ms": 5_000})
-    m1, m2, m3 = cluster.masters
-    identify_by_hand(cluster, [m1])
-    look_again(cluster)
-    app = App(cluster)
-    with holding_back_writes([m3]):
-        app.send("FORM", "UNUSED")
-        eventually(lambda: identity_on(m2).cluster_id, 20, "m2 has an id")
-        first, second = cluster_ids(m1, m2)
-        assert first != second
-    app.reply()
-    eventually(lambda: form(cluster, "UNUSED")["status"] in ("formed", "already"), 20, "it is formed")
-    assert len({*cluster_ids(m1, m2, m3)}) == 1
-
-
-def test_forming_that_was_interrupted_stops_where_a_master_voted_meanwhile(make_cluster: MakeCluster) -> None:
-    """A lease may rest on that vote and on a machine that was replaced since: its votes are taken from it
-    first, and then it is looked at."""
-    cluster = make_cluster(masters=3, form=False, max_ttl_ms=MAX_TTL_MS, timeouts={"dead_ms": 5_000})
-    m1, m2, m3 = cluster.masters
-    identify_by_hand(cluster, [m1, m2])
-    look_again(cluster)
-    before = identity_on(m1).cluster_id
-    app = App(cluster)
-    with holding_back_writes([m2]):
-        app.send("FORM", "UNUSED")
-        eventually(lambda: identity_on(m1).cluster_id != before, 20, "m1 has an id of its own")
-        on(m1, "HSET", FENCES, "7", "1")
-    answer = str(app.reply())
-    assert "m1 voted meanwhile" in answer
-    assert len({*cluster_ids(m1, m2), before}) == 3
-    assert identity_of(m3) == {}
-    eventually(lambda: form(cluster, "RECOVER")["status"] == "recovered", 20, "there is a way on")
-    cluster.wait_voting(3)
-
-
 def test_resumed_forming_waits_for_the_masters_that_are_still_blank(unformed: Cluster) -> None:
     identify_by_hand(unformed, unformed.masters[:1])
     assert form(unformed)["status"] == "waiting"
@@ -265,35 +196,6 @@ def test_a_cluster_that_is_formed_again_begins_from_the_largest_fences_that_are_
     assert min(int(on(master, "HGET", FENCES, slot_of(b"orders/7"))) for master in formed.masters) >= fence
 
 
-def test_forming_that_was_interrupted_with_its_counters_is_resumed_until_masters_have_voted(
-    formed: Cluster,
-) -> None:
-    ahead_of_the_clock(formed)
-    wiped_after_a_lease(formed)
-    eventually(lambda: formed_again(formed), what="it is formed again")
-    on(formed.masters[2], "FLUSHALL")
-    eventually(lambda: state_of(formed, "m3") == "blank", what="one is blank")
-    assert form(formed)["status"] == "waiting", "as if it had been interrupted before the last"
-    eventually(lambda: formed_again(formed), what="it is resumed")
-    counters = [on(master, "HGETALL", FENCES) for master in formed.masters]
-    assert counters[0] == counters[1] == counters[2] != {}
-    App(formed).lock("orders/7", 500)
-    on(formed.masters[2], "FLUSHALL")
-    eventually(lambda: state_of(formed, "m3") == "blank", what="one is blank")
-    assert "nothing was changed: m1: up" in App(formed).refused("FORM")
-
-
-def test_masters_that_have_voted_are_no_interrupted_forming(unformed: Cluster) -> None:
-    # With two of three it could grant, and a third with counters of its own must be admitted, not formed.
-    identify_by_hand(unformed, unformed.masters[:2])
-    app = App(unformed)
-    look_again(unformed)
-    unformed.wait_voting(2)
-    app.lock("a", 500, "DETACHED")
-    assert "nothing was changed: m1: up; m2: up" in app.refused("FORM", "UNUSED")
-    assert identity_of(unformed.masters[2]) == {}
-
-
 def test_two_agents_may_form_the_same_cluster_at_once(unformed: Cluster) -> None:
     other = unformed.add_agent()
     eventually(lambda: {one["state"] for one in other.master_states()} == {"blank"}, what="all are blank")
@@ -308,34 +210,6 @@ def test_two_agents_may_form_the_same_cluster_at_once(unformed: Cluster) -> None
         agent.wait_voting(3)
     assert [identity_of(master)["name"] for master in unformed.masters] == ["m1", "m2", "m3"]
     assert other.voting() == 3
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_only_operators_may_form_and_admit(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(masters=1, form=False, socket={"mode": "0666"})
-    cluster.folder.chmod(0o755)
-    talk = "import socket, sys; s = socket.socket(socket.AF_UNIX); s.connect(sys.argv[1])\n"
-    talk += "for c in sys.argv[2:]: s.sendall(c.encode() + b'\\r\\n'); print(s.recv(999).decode().strip())"
-
-    def as_nobody(*words: str) -> str:
-        request = "\r\n".join([f"*{len(words)}", *(f"${len(word)}\r\n{word}" for word in words)])
-        done = subprocess.run(
-            ["/usr/bin/env", "python3", "-c", talk, str(cluster.socket), request],
-            user=65_534,
-            group=65_534,
-            extra_groups=[],
-            env={"PATH": "/usr/bin:/bin"},
-            cwd="/",
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        return done.stdout.strip()
-
-    assert as_nobody("PING") == "+PONG"
-    for words in (("FORM", "UNUSED"), ("FORM",), ("ADMIT", "m1")):
-        assert as_nobody(*words).startswith("-DENIED this is for operators")
-    assert on(cluster.masters[0], "DBSIZE") == 0
 
 
 # Admitting
@@ -353,15 +227,6 @@ def test_only_a_blank_master_of_this_cluster_can_be_admitted(formed: Cluster) ->
     look_again(formed)
     assert "only a blank master can be admitted, m1 is unidentified" in app.refused("ADMIT", "m1")
     assert on(m1, "KEYS", "*") == ["shop:cart"]
-
-
-def test_a_wrong_counter_of_another_is_not_given_to_a_master_that_is_admitted(formed: Cluster) -> None:
-    m1, m2, *_ = formed.masters
-    on(m2, "HSET", FENCES, 7, 1 << 52)
-    on(m1, "FLUSHALL")
-    look_again(formed)
-    eventually(lambda: admit(formed, "m1")["status"] == "admitted", what="it is admitted")
-    assert "7" not in on(m1, "HGETALL", FENCES)
 
 
 def test_a_wiped_master_is_admitted_after_a_max_ttl_with_the_counters_of_the_others(formed: Cluster) -> None:
@@ -408,42 +273,9 @@ def test_admitting_needs_a_quorum_of_the_others(formed: Cluster) -> None:
     assert on(formed.masters[0], "DBSIZE") == 0
 
 
-def test_a_blank_master_is_none_of_the_quorum_that_another_is_admitted_from(formed: Cluster) -> None:
-    """Three others can be read, but one of them lost its counters too."""
-    m1, m2, *_, m5 = formed.masters
-    for master in (m1, m2):
-        on(master, "FLUSHALL")
-    m5.kill()
-    formed.wait_voting(2)
-    refusal = App(formed).refused("ADMIT", "m1")
-    assert "its fence counters must come from 3 other masters, and only 2 have a vote" in refusal
-    assert on(m1, "DBSIZE") == 0
-
-
-def test_admitting_waits_for_the_longest_lease_that_any_master_allows(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(masters=3, max_ttl_ms=30_000)
-    other = cluster.add_agent(max_ttl_ms=MAX_TTL_MS)
-    other.wait_voting(3)
-    on(cluster.masters[0], "FLUSHALL")
-    look_again(other)
-    assert state_of(other, "m1") == "blank"
-    waiting = admit(other, "m1")
-    assert (waiting["status"], waiting["total_ms"]) == ("waiting", 31_300)
-
-
 def test_admitting_waits_for_leases_from_before_the_ceiling_was_lowered(formed: Cluster) -> None:
     for master in formed.masters[1:]:
         on(master, "HSET", IDENTITY, "was_max_ttl_ms", 30_000)
     on(formed.masters[0], "FLUSHALL")
     look_again(formed)
     assert admit(formed, "m1")["total_ms"] == 31_300
-
-
-def test_a_restarted_agent_waits_anew_before_it_admits(formed: Cluster) -> None:
-    # It can't know for how long the master has been blank, nor what it voted for before.
-    on(formed.masters[0], "FLUSHALL")
-    formed.agent.kill()
-    formed.agent.start()
-    eventually(lambda: state_of(formed, "m1") == "blank", what="m1 is seen blank")
-    formed.wait_voting(4)
-    assert admit(formed, "m1")["remaining_ms"] > 0

@@ -245,31 +245,6 @@ def test_an_operator_may_end_a_quarantine(unit: Unit) -> None:
     assert json.loads(status.communicate(timeout=60)[0])["state"] == "in_service"
 
 
-def put_fifo(path: Path) -> None:
-    path.unlink(missing_ok=True)
-    os.mkfifo(path)
-
-
-def test_fifos_of_a_master_that_was_taken_over_hold_up_neither_its_stop_nor_its_start(unit: Unit) -> None:
-    """Opened as other files are, each waits for ever for somebody who writes."""
-    unit.start()
-    unit.stop()
-    unit.starts_at_once()
-    manifest = next(unit.master.folder.rglob("*.manifest"), unit.master.folder / "appendonly.aof")
-    put_fifo(manifest)
-    unit.stop()
-    assert unit.run("enter").wait(60) == 0, unit.log()
-    assert unit.quarantines() == {"first_start": 1, "data_changed": 1}
-    # What can't be read was moved aside with all of its folder.
-    assert not manifest.exists()
-    unit.start_redis()
-    unit.stop()
-    assert manifest.is_file()
-    put_fifo(manifest)
-    assert unit.run("enter").wait(60) == 0, unit.log()
-    assert unit.quarantines() == {"first_start": 1, "data_changed": 2}
-
-
 def fake_systemctl(unit: Unit) -> None:
     """`systemctl kill` that finds the main process of a unit in a file, and no unit is active."""
     programs = unit.folder / "bin"

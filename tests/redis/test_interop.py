@@ -9,14 +9,12 @@ import os
 import re
 import shutil
 import subprocess
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import hiredis
 import pytest
 import redis
 import redis.asyncio
@@ -90,14 +88,6 @@ def test_a_session_lock_of_one_shot_redis_cli_ends_with_it(cli: list[str], clust
     assert TOKEN.search(run([*cli, "LOCK", "cli:session", str(TTL_MS)]))
     with Wire(cluster.socket) as wire:
         eventually(lambda: wire.ask("HOLDER", "cli:session") is None, 5, "it is free")
-
-
-def test_redis_cli_takes_commands_from_a_pipe(cli: list[str]) -> None:
-    printed = run(cli, b"PING\nLOCK cli:piped 5000\nLOCK cli:piped 5000\nECHO over\n")
-    assert printed.startswith("PONG\n")
-    assert TOKEN.search(printed)
-    assert "TAKEN retry-after=" in printed
-    assert printed.endswith("over\n")
 
 
 def test_redis_cli_takes_the_protocol_itself_from_a_pipe(redis_cli: str, cluster: Cluster) -> None:
@@ -200,23 +190,6 @@ def test_redis_py_locks_and_unlocks(
         assert client.client_id() > 0
 
 
-def test_redis_py_takes_a_url_with_a_name(cluster: Cluster, protocol: int) -> None:
-    url = f"unix://{cluster.socket}?db=0&protocol={protocol}&client_name=app"
-    with redis.Redis.from_url(url, decode_responses=True) as client:
-        assert client.client_getname() == "app"
-        client.execute_command("LOCK", "py:url", TTL_MS)
-
-
-def test_redis_py_pipelines(cluster: Cluster, protocol: int) -> None:
-    with redis.Redis(unix_socket_path=str(cluster.socket), protocol=protocol) as client:
-        pipeline = client.pipeline(transaction=False)
-        for number in range(50):
-            pipeline.execute_command("LOCK", f"py:pipe:{number % 25}", TTL_MS)
-        replies = pipeline.execute(raise_on_error=False)
-        assert all(isinstance(reply, list | dict) for reply in replies[:25])
-        assert all(str(reply).startswith("TAKEN ") for reply in replies[25:])
-
-
 def test_a_redis_py_transaction_is_refused_in_whole(cluster: Cluster, protocol: int) -> None:
     """Its pipelines are wrapped in MULTI unless one says otherwise."""
     with redis.Redis(unix_socket_path=str(cluster.socket), protocol=protocol) as client:
@@ -227,27 +200,6 @@ def test_a_redis_py_transaction_is_refused_in_whole(cluster: Cluster, protocol: 
             pipeline.execute()
         assert client.info()["leases"] == 0
         assert lease_of(client.execute_command("LOCK", "py:multi:0", TTL_MS)), "the connection goes on"
-
-
-def test_redis_py_may_send_a_password(cluster: Cluster, protocol: int) -> None:
-    with redis.Redis(
-        unix_socket_path=str(cluster.socket), protocol=protocol, password="whatever", username="app"
-    ) as client:
-        assert client.ping()
-
-
-def test_a_push_does_not_confuse_redis_py(cluster: Cluster) -> None:
-    with (
-        redis.Redis(unix_socket_path=str(cluster.socket), protocol=3) as client,
-        Wire(cluster.socket) as wire,
-    ):
-        client.execute_command("LOCK", "py:push", 150, "NOTIFY")
-        for number in range(30):
-            assert client.echo(str(number)) == str(number).encode()
-            time.sleep(0.01)  # so that renewals come in between
-        wire.ask("FORCERELEASE", "py:push")
-        assert client.ping() is True
-        assert client.execute_command("HOLDER", "py:push") is None
 
 
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
@@ -273,21 +225,6 @@ def test_a_pool_of_redis_py_loses_no_lock_and_no_command_by_another_s_loss(
             client.execute_command("UNLOCK", "py:pool:0", tokens.pop("py:pool:0"))
         for name, token in tokens.items():
             assert client.execute_command("UNLOCK", name, token) == 1
-
-
-def test_a_redis_py_pipeline_of_any_size_finishes(cluster: Cluster, protocol: int) -> None:
-    """It sends all of it before it reads anything."""
-    with redis.Redis(unix_socket_path=str(cluster.socket), protocol=protocol) as client:
-        pipeline = client.pipeline(transaction=False)
-        leases = [lease_of(client.execute_command("LOCK", f"py:long:{n}", 60_000)) for n in range(300)]
-        for number in range(6_000):
-            which = number % 300
-            pipeline.execute_command("EXTEND", f"py:long:{which}", leases[which]["token"], 60_000)
-        for number, lease in enumerate(leases):
-            pipeline.execute_command("UNLOCK", f"py:long:{number}", lease["token"])
-        replies = pipeline.execute()
-        assert [lease_of(reply)["token"] for reply in replies[:300]] == [lease["token"] for lease in leases]
-        assert replies[6_000:] == [1] * 300
 
 
 def test_in_resp2_redis_py_raises_a_loss_on_the_next_command_where_notify_was_said(cluster: Cluster) -> None:
@@ -316,24 +253,6 @@ def test_redis_py_asyncio_locks_and_unlocks(
 
     with without_a_warning(caplog):
         asyncio.run(locks_and_unlocks())
-
-
-def test_a_hundred_tasks_of_redis_py_asyncio_take_turns(cluster: Cluster, protocol: int) -> None:
-    inside = []
-
-    async def take_a_turn(client: Any) -> None:
-        async with client.client() as own:
-            reply = await own.execute_command("LOCK", "aio:turns", TTL_MS, "WAIT", 30_000)
-            inside.append(lease_of(reply)["fence"])
-            await own.execute_command("UNLOCK", "aio:turns", lease_of(reply)["token"])
-
-    async def all_at_once() -> None:
-        async with redis.asyncio.Redis(unix_socket_path=str(cluster.socket), protocol=protocol) as client:
-            await asyncio.gather(*(take_a_turn(client) for _ in range(100)))
-
-    asyncio.run(all_at_once())
-    assert len(inside) == 100
-    assert inside == sorted(set(inside))
 
 
 # Others
@@ -371,11 +290,3 @@ def test_ioredis_locks_and_unlocks(cluster: Cluster) -> None:
     assert said["taken"].startswith("TAKEN retry-after=")
     assert said["piped"] == [[None, "PONG"], [None, 1], [None, "x"]]
     assert "leases:0" in said["info"]
-
-
-def test_bare_hiredis_locks_and_unlocks(cluster: Cluster, protocol: int) -> None:
-    with Wire(cluster.socket, protocol) as wire:
-        wire.send_raw(hiredis.pack_command(("LOCK", "hiredis:one", TTL_MS)))
-        token = as_map(wire.reply())[b"token"]
-        wire.send_raw(hiredis.pack_command(("UNLOCK", "hiredis:one", token)))
-        assert wire.reply() == 1

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 import hiredis
@@ -13,13 +14,11 @@ import pytest
 from lockd.clock import boottime_ns
 from lockd.core.ballots.ballot import Ended
 from lockd.core.ballots.extension import Extension
-from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.release import Release
-from lockd.core.debts import AT_ONCE
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import REQUIRED_SETTINGS, State
 from lockd.masters.fleet import Fleet
-from lockd.masters.link import Link
+from tests.harness.ballots import a_release, an_extension
 from tests.harness.real_fleet import a_fleet
 from tests.harness.waiting import until
 
@@ -105,84 +104,60 @@ class ScriptedMaster:
                 return b"+OK\r\n"
 
 
-def linked_to(master: ScriptedMaster, story: Callable[[Fleet, Link], Coroutine[Any, Any, None]]) -> None:
-    """Run `story` with a fleet of this one master, which is up."""
-
-    async def run() -> None:
-        server = await asyncio.start_server(master.serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        fleet = a_fleet(f"127.0.0.1:{port}")
-        fleet.start()
-        try:
-            await until(lambda: fleet.links[0].introduced, what="the link is up")
-            await story(fleet, fleet.links[0])
-        finally:
-            await fleet.stop()
-            server.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def linked_to(master: ScriptedMaster) -> AsyncIterator[Fleet]:
+    """A fleet of this one master, which is up."""
+    server = await asyncio.start_server(master.serve, "127.0.0.1", 0)
+    fleet = a_fleet(f"127.0.0.1:{server.sockets[0].getsockname()[1]}")
+    fleet.start()
+    try:
+        await until(lambda: fleet.links[0].introduced, what="the link is up")
+        yield fleet
+    finally:
+        await fleet.stop()
+        server.close()
 
 
-def give_back(fleet: Fleet, ttl_left_ms: int = 60_000) -> Release:
+def give_back(fleet: Fleet, ttl_left_ms: int = 60_000, **more: Any) -> Release:
     now_ns = boottime_ns()
-    until_ns = now_ns + ttl_left_ms * 1_000_000
-    release = Release(
-        b"r", b"0" * 32, quorum=1, t1_ns=now_ns, until_ns=until_ns, settled=lambda _ballot, _now_ns: None
-    )
+    release = a_release(quorum=1, t1_ns=now_ns, until_ns=now_ns + ttl_left_ms * 1_000_000, **more)
     release.put_to(fleet.release(release, 1))
     return release
 
 
-async def taken_down(link: Link) -> None:
-    """Until the link connects again, which takes it some milliseconds."""
-    link.drop("a test", boottime_ns())
-    await until(lambda: not link.introduced, what="the link is down", every_s=0)
-
-
-def by_the_word_of_an_app(fleet: Fleet) -> Release:
-    now_ns = boottime_ns()
-    release = Release(
-        b"r",
-        b"chosen",
-        quorum=1,
-        t1_ns=now_ns,
-        until_ns=now_ns + 10**10,
-        settled=lambda *_: None,
-        by_app=True,
+def extend(fleet: Fleet, nonce: str = "0") -> Extension:
+    now_ns, word = boottime_ns(), 32 * nonce.encode()
+    extension = an_extension(
+        word=word, ttl_ms=9_000, mark=b"p1", quorum=1, t1_ns=now_ns, until_ns=now_ns + 10**10
     )
-    release.put_to(fleet.release(release, 1))
-    return release
+    extension.put_to(fleet.extend(extension))
+    assert extension.asked == 1
+    return extension
 
 
 @pytest.mark.parametrize("nonsense", [b":1\r\n", b"*1\r\n$1\r\nx\r\n", b"*2\r\n$1\r\nx\r\n$1\r\ny\r\n"])
-def test_a_master_whose_answer_makes_no_sense_is_left_and_tried_again(nonsense: bytes) -> None:
+async def test_a_master_whose_answer_makes_no_sense_is_left_and_tried_again(nonsense: bytes) -> None:
     master = ScriptedMaster(first_time=nonsense)
-
-    async def story(fleet: Fleet, link: Link) -> None:
+    async with linked_to(master) as fleet:
         await until(
             lambda: master.connections >= 2 and fleet.voting() == 1, what="it is connected again, and votes"
         )
 
-    linked_to(master, story)
 
-
-def test_a_release_that_was_refused_is_sent_again_on_a_connection_that_stays() -> None:
+async def test_a_release_that_was_refused_is_sent_again_on_a_connection_that_stays() -> None:
     master = ScriptedMaster(
         scripts=(b"-MISCONF Errors writing to the AOF file: No space left on device\r\n",)
     )
-
-    async def story(fleet: Fleet, link: Link) -> None:
+    async with linked_to(master) as fleet:
         release = give_back(fleet)
         await until(lambda: release.deleted == 1, what="the release is done")
         assert master.asked("EVALSHA") == [1, 1]
 
-    linked_to(master, story)
 
-
-def test_a_release_whose_outcome_is_unknown_is_sent_again_behind_the_end_of_the_old_session() -> None:
+async def test_a_release_whose_outcome_is_unknown_is_sent_again_behind_the_end_of_the_old_session() -> None:
     master = ScriptedMaster(scripts=(None,))
-
-    async def story(fleet: Fleet, link: Link) -> None:
+    async with linked_to(master) as fleet:
+        link = fleet.links[0]
         release = give_back(fleet)
         await until(lambda: release.deleted == 1, what="the release is done")
         words = [words for connection, words in master.heard if connection == 2]
@@ -190,111 +165,41 @@ def test_a_release_whose_outcome_is_unknown_is_sent_again_behind_the_end_of_the_
         assert killed < next(at for at, asked in enumerate(words) if asked[0] == "EVALSHA")
         assert link.state is State.UP
 
-    linked_to(master, story)
 
-
-def test_an_old_session_is_not_forgotten_before_it_is_ended() -> None:
+async def test_an_old_session_is_not_forgotten_before_it_is_ended() -> None:
     """The second connection breaks just when it would end the first: the third has to."""
     master = ScriptedMaster(scripts=(None,), kills=(None,))
-
-    async def story(fleet: Fleet, link: Link) -> None:
+    async with linked_to(master) as fleet:
         release = give_back(fleet)
         await until(lambda: release.deleted == 1, what="the release is done")
         kills = [(connection, words) for connection, words in master.heard if words[1:2] == ["KILL"]]
         assert kills == [(n, ["CLIENT", "KILL", "ID", "101"]) for n in (2, 3)]
 
-    linked_to(master, story)
 
-
-def test_what_a_broken_connection_may_bring_late_is_given_back_also_after_its_ttl() -> None:
+async def test_what_a_broken_connection_may_bring_late_is_given_back_also_after_its_ttl() -> None:
     master = ScriptedMaster(scripts=(None,))
-
-    async def story(fleet: Fleet, link: Link) -> None:
+    async with linked_to(master) as fleet:
         release = give_back(fleet, ttl_left_ms=0)
         await until(lambda: release.deleted == 1, what="the release is done")
         assert master.asked("EVALSHA") == [1, 2]
 
-    linked_to(master, story)
 
-
-def test_that_a_release_asked_again_finds_nothing_does_not_mean_that_the_lease_was_lost() -> None:
-    master = ScriptedMaster(scripts=(None, b":0\r\n"))
-
-    async def story(fleet: Fleet, link: Link) -> None:
-        release = give_back(fleet)
-        await until(lambda: not release.pending, what="the release is answered")
-        assert (release.deleted, release.missing, release.unknown) == (0, 0, 1)
-
-    linked_to(master, story)
-
-
-def test_a_master_that_comes_back_to_thousands_of_releases_hears_apps_behind_a_few_of_them() -> None:
-    """Rule 5: it has a vote meanwhile."""
-    master, thousands = ScriptedMaster(), 3_000
-
-    async def story(fleet: Fleet, link: Link) -> None:
-        await taken_down(link)
-        owed = [give_back(fleet) for _ in range(thousands)]
-        await until(lambda: link.introduced, what="the link is up again")
-        before = len(master.asked("EVALSHA"))
-        await link.call("PING")
-        assert len(master.asked("EVALSHA")) - before <= 2 * AT_ONCE
-        await until(lambda: all(not release.pending for release in owed), what="all are given back")
-        assert sum(release.deleted for release in owed) == thousands
-
-    linked_to(master, story)
-
-
-def test_a_release_by_the_word_of_an_app_is_not_kept_for_a_master_that_is_away() -> None:
-    """It may never have had that lease, and what is late could hit the next one of the same token."""
-    master = ScriptedMaster()
-
-    async def story(fleet: Fleet, link: Link) -> None:
-        await taken_down(link)
-        by_app = by_the_word_of_an_app(fleet)
-        assert by_app.asked == 0
-        ours = give_back(fleet)
-        await until(lambda: ours.deleted == 1, what="what is owed is given back")
-        assert len(master.asked("EVALSHA")) == 1
-
-    linked_to(master, story)
-
-
-def test_a_release_by_the_word_of_an_app_is_asked_again_while_the_app_waits() -> None:
+async def test_a_release_by_the_word_of_an_app_is_asked_again_while_the_app_waits() -> None:
     master = ScriptedMaster(scripts=(b"-NOSCRIPT No matching script\r\n",))
-
-    async def story(fleet: Fleet, link: Link) -> None:
-        by_app = by_the_word_of_an_app(fleet)
+    async with linked_to(master) as fleet:
+        by_app = give_back(fleet, word=b"chosen", by_app=True)
         await until(lambda: by_app.deleted == 1, what="it is done on the next connection")
 
-    linked_to(master, story)
 
-
-def test_an_extension_of_a_lease_that_is_over_is_not_asked_again_when_scripts_were_flushed() -> None:
+async def test_an_extension_of_a_lease_that_is_over_is_not_asked_again_when_scripts_were_flushed() -> None:
     master = ScriptedMaster(scripts=(b"-NOSCRIPT No matching script\r\n",))
-
-    async def story(fleet: Fleet, link: Link) -> None:
-        now_ns = boottime_ns()
-        extension = Extension(
-            b"r",
-            b"0" * 32,
-            ttl_ms=9_000,
-            mark=b"p1",
-            proof=None,
-            gone=Gone(),
-            quorum=1,
-            t1_ns=now_ns,
-            until_ns=now_ns + 10**10,
-            settled=lambda *_: None,
-        )
-        extension.put_to(fleet.extend(extension))
-        assert extension.asked == 1
-        extension.settle(Ended.ABANDONED, now_ns)  # as core does when its lease is over
+    async with linked_to(master) as fleet:
+        link = fleet.links[0]
+        extension = extend(fleet)
+        extension.settle(Ended.ABANDONED, boottime_ns())  # as core does when its lease is over
         await until(lambda: master.connections == 2 and link.introduced, what="the link is up again")
         await link.call("PING")
         assert master.asked("EVALSHA") == [1]
-
-    linked_to(master, story)
 
 
 # Votes that were meant for another list of members
@@ -307,36 +212,17 @@ def of_scripts(status: int, value: int) -> bytes:
 REFUSED, EXTENDED = of_scripts(-1, 0), of_scripts(1, 9_000)
 
 
-def extend(fleet: Fleet, nonce: str = "0") -> Extension:
-    now_ns = boottime_ns()
-    extension = Extension(
-        b"r",
-        32 * nonce.encode(),
-        ttl_ms=9_000,
-        mark=b"p1",
-        proof=None,
-        gone=Gone(),
-        quorum=1,
-        t1_ns=now_ns,
-        until_ns=now_ns + 10**10,
-        settled=lambda *_: None,
-    )
-    extension.put_to(fleet.extend(extension))
-    assert extension.asked == 1
-    return extension
-
-
 def extensions(master: ScriptedMaster) -> list[tuple[str, str]]:
     """Those that it was asked for, in order: the first digit of the nonce, and the electorate."""
     return [(words[4][:1], words[-1]) for _, words in master.heard if words[0] == "EVALSHA"]
 
 
-def test_what_was_refused_is_asked_again_before_all_that_is_asked_after_a_look() -> None:
+async def test_what_was_refused_is_asked_again_before_all_that_is_asked_after_a_look() -> None:
     """Rule 2: a put-back must not pass an older extension. So also when it is an operator who had it looked
     at."""
     master = ScriptedMaster(scripts=(REFUSED, EXTENDED, EXTENDED))
-
-    async def story(fleet: Fleet, link: Link) -> None:
+    async with linked_to(master) as fleet:
+        link = fleet.links[0]
         master.identity = LATER
         first = extend(fleet, "1")
         await until(lambda: len(extensions(master)) == 1, what="it is asked", every_s=0)
@@ -348,27 +234,24 @@ def test_what_was_refused_is_asked_again_before_all_that_is_asked_after_a_look()
         old, new = IDENTITY.electorate, LATER.electorate
         assert extensions(master) == [("1", old), ("1", new), ("2", new)]
 
-    linked_to(master, story)
 
-
-def test_what_was_refused_comes_before_what_was_on_its_way_on_the_next_connection() -> None:
+async def test_what_was_refused_comes_before_what_was_on_its_way_on_the_next_connection() -> None:
     master = ScriptedMaster(scripts=(REFUSED, None, EXTENDED, EXTENDED))
-
-    async def story(fleet: Fleet, link: Link) -> None:
+    async with linked_to(master) as fleet:
         master.identity = LATER
         first, second = extend(fleet, "1"), extend(fleet, "2")
         await until(lambda: second.agreed, what="both are answered")
         assert first.agreed
         assert [nonce for nonce, _ in extensions(master)] == ["1", "2", "1", "2"]
 
-    linked_to(master, story)
 
-
-def test_what_was_asked_before_the_link_knew_the_new_list_is_asked_again_when_it_is_refused_later() -> None:
+async def test_what_was_asked_before_the_link_knew_the_new_list_is_asked_again_when_it_is_refused_later() -> (
+    None
+):
     """It was on its way while the link looked."""
     master = ScriptedMaster(scripts=(REFUSED, EXTENDED))
-
-    async def story(fleet: Fleet, link: Link) -> None:
+    async with linked_to(master) as fleet:
+        link = fleet.links[0]
         asked = list[Extension]()
         master.identity = LATER
 
@@ -381,5 +264,3 @@ def test_what_was_asked_before_the_link_knew_the_new_list_is_asked_again_when_it
         await until(lambda: asked[0].outcome is not None, what="it is answered")
         assert asked[0].agreed
         assert extensions(master) == [("0", IDENTITY.electorate), ("0", LATER.electorate)]
-
-    linked_to(master, story)

@@ -16,7 +16,7 @@ from lockd.core.fences import CLOCKS_APART_US, SLOTS, slot_of
 from lockd.dev.processes import LOOPBACK, LocalMaster, free_ports
 from tests.harness.app import App, look_again
 from tests.harness.cluster import Cluster, MakeCluster
-from tests.harness.on_masters import FENCES, IDENTITY, NS_PER_MS, holding, on
+from tests.harness.on_masters import FENCES, IDENTITY, holding, on
 from tests.harness.waiting import eventually
 from tests.redis.identities import (
     MAX_TTL_MS,
@@ -148,37 +148,6 @@ def test_nobody_is_refused_while_a_master_is_admitted(make_cluster: MakeCluster)
         admitted(cluster, "m3", "already")
     assert (often, now_and_then) == ([], [])
     assert set(members_of(*cluster.masters)) == {"m1:1 m2:1 m3:2 m4:1 m5:1"}
-
-
-def test_an_admission_that_was_interrupted_is_gone_on_with_by_any_agent(formed: Cluster) -> None:
-    other = formed.add_agent()
-    other.wait_voting(5)
-    m1, m2, m3, *_ = formed.masters
-    wipe(m3)
-    look_again(formed)
-    assert admit(formed, "m3")["status"] == "waiting"
-    assert members_of(m1, m2) == ["m1:1 m2:1 m3:2 m4:1 m5:1"] * 2
-    formed.agent.kill()
-    look_again(other)
-    other.wait_voting(4)
-    begun_ns = boottime_ns()
-    admitted(other, "m3")
-    # The other can't know since when the number stands there, or whom it was for: it takes one of its own.
-    assert boottime_ns() - begun_ns >= SETTLED_MS * NS_PER_MS
-    assert set(members_of(*formed.masters)) == {"m1:1 m2:1 m3:3 m4:1 m5:1"}
-    other.wait_voting(5)
-
-
-def test_admitting_waits_from_when_the_others_know_of_it_however_long_it_was_blank(formed: Cluster) -> None:
-    """An old machine may have voted until then."""
-    m3 = formed.masters[2]
-    wipe(m3)
-    look_again(formed)
-    time.sleep(SETTLED_MS / 1_000)  # it is blank for longer than that, and nobody admits it
-    waiting = admit(formed, "m3")
-    assert waiting["status"] == "waiting"
-    assert waiting["remaining_ms"] > SETTLED_MS - 1_000
-    admitted(formed, "m3")
 
 
 # Away
@@ -345,28 +314,6 @@ def test_starting_anew_is_refused_where_there_is_another_way_or_a_master_is_miss
     )
 
 
-def test_starting_anew_that_was_interrupted_is_begun_again(formed: Cluster) -> None:
-    wipe(*formed.masters[:3])
-    look_again(formed)
-    # Those that have their data come first: so far it got.
-    for master in formed.masters[3:]:
-        have_identity(master, replace(identity_on(master), cluster_id="5" * 32))
-    look_again(formed)
-    assert [state_of(formed, name) for name in ("m3", "m4", "m5")] == ["blank", "up", "up"]
-    eventually(lambda: form(formed, "RECOVER")["status"] == "recovered", 15, "it starts anew")
-    formed.wait_voting(5)
-
-
-def test_starting_anew_that_was_interrupted_between_two_with_data_is_begun_again(formed: Cluster) -> None:
-    wipe(*formed.masters[:3])
-    m5 = formed.masters[4]
-    have_identity(m5, replace(identity_on(m5), cluster_id="5" * 32))
-    look_again(formed)
-    assert sorted(state_of(formed, name) for name in ("m4", "m5")) == ["foreign", "up"]
-    eventually(lambda: form(formed, "RECOVER")["status"] == "recovered", 15, "it starts anew")
-    formed.wait_voting(5)
-
-
 def test_what_belongs_to_another_cluster_is_not_started_anew_with(formed: Cluster) -> None:
     wipe(*formed.masters[:3])
     m5 = formed.masters[4]
@@ -419,26 +366,6 @@ def test_identities_of_an_earlier_format_are_told_apart_and_brought_up_to_date(f
     assert [on(master, "HGETALL", FENCES) for master in formed.masters] == counters
     assert App(formed).lock("b", 500)["fence"] > 0
     assert lease["fence"] > 0
-
-
-def test_an_upgrade_that_was_interrupted_is_begun_again(formed: Cluster) -> None:
-    """With another id: one that was upgraded may be another machine than the one in whose place it is."""
-    in_old_format(*formed.masters[2:])
-    look_again(formed)
-    before = identity_on(formed.masters[0])
-    assert form(formed, "UPGRADE")["status"] == "waiting"
-    eventually(
-        lambda: form(formed, "UPGRADE")["status"] == "upgraded", 15, "those that may have voted are silent"
-    )
-    formed.wait_voting(5)
-    [cluster_id] = {identity_on(master).cluster_id for master in formed.masters}
-    assert cluster_id != before.cluster_id
-
-
-def test_where_a_quorum_is_upgraded_the_others_are_admitted(formed: Cluster) -> None:
-    in_old_format(*formed.masters[3:])
-    look_again(formed)
-    assert "wipe the others (m4, m5), and admit them" in App(formed).refused("FORM", "UPGRADE")
 
 
 def test_an_identity_of_a_later_format_is_left_alone(formed: Cluster) -> None:

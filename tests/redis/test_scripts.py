@@ -118,20 +118,28 @@ def test_a_lease_from_before_the_ceiling_was_lowered_is_not_cut(master: Scripted
     assert master.acquire(MINE, ttl_ms=1_001)[:2] == [-2, 1_000]
 
 
-def test_acquire_on_a_blank_master_is_refused_and_leaves_it_blank(blank: Scripted) -> None:
-    assert blank.acquire()[:2] == [-1, 0]
+def test_a_vote_needs_the_identity_of_the_cluster_and_leaves_a_blank_master_blank(blank: Scripted) -> None:
+    votes = (blank.acquire, blank.extend, blank.put_back)
+    for vote in votes:
+        assert vote()[:2] == [-1, 0]
+    assert blank.propose(HINT)[:2] == [-1, 0]
     assert blank.redis.dbsize() == 0
+    blank.identify()
+    for vote in votes:
+        assert vote(electorate=LATER.electorate)[:2] == [-1, 0]
+    assert blank.propose(HINT, electorate=LATER.electorate)[:2] == [-1, 0]
+    assert (blank.lease(), blank.counter()) == (None, None)
 
 
-def test_acquire_for_another_cluster_is_refused(master: Scripted) -> None:
-    assert master.acquire(electorate=LATER.electorate)[:2] == [-1, 0]
-    assert master.lease() is None
-
-
-def test_acquire_may_reach_the_ceiling_of_the_ttl_and_not_pass_it(master: Scripted) -> None:
-    assert master.acquire(ttl_ms=MAX_TTL_MS + 1)[:2] == [-2, MAX_TTL_MS]
+def test_a_vote_may_reach_the_ceiling_of_the_ttl_and_not_pass_it(master: Scripted) -> None:
+    for vote in (master.acquire, master.put_back):
+        assert vote(ttl_ms=MAX_TTL_MS + 1)[:2] == [-2, MAX_TTL_MS]
     assert (master.lease(), master.counter()) == (None, None)
-    assert master.acquire(ttl_ms=MAX_TTL_MS)[0] == 1
+    master.acquire(ttl_ms=1_000)
+    assert master.extend(ttl_ms=MAX_TTL_MS + 1)[:2] == [-2, MAX_TTL_MS]
+    assert master.remaining_ms() <= 1_000
+    for vote in (master.acquire, master.extend):
+        assert vote(ttl_ms=MAX_TTL_MS)[0] == 1
 
 
 def test_acquire_names_the_counters_next_value_when_the_hint_is_below_it(master: Scripted) -> None:
@@ -285,12 +293,6 @@ def test_what_was_put_back_behind_a_later_proof_is_said_to_an_extension_that_was
     assert master.extend(ttl_ms=3_000, mark="p11")[:2] == [1, 3_000]
 
 
-def test_extend_is_refused_without_the_clusters_identity(blank: Scripted) -> None:
-    assert blank.extend(mark="p1")[:2] == [-1, 0]
-    blank.identify()
-    assert blank.extend(mark="p1", electorate=LATER.electorate)[:2] == [-1, 0]
-
-
 def test_an_app_extends_by_the_token_that_it_chose_and_its_agent_by_the_nonce(master: Scripted) -> None:
     """Rule 4."""
     master.put_back(f"60000 {OWNER} p1 =its own p1 =token", age_ms=0)
@@ -298,13 +300,6 @@ def test_an_app_extends_by_the_token_that_it_chose_and_its_agent_by_the_nonce(ma
     assert master.extend(MINE)[0] == 0
     assert master.extend(MINE, mark="p2")[0] == 1
     assert master.extend("its own p1 =token", mark="p2")[0] == 0
-
-
-def test_extend_may_reach_the_ceiling_of_the_ttl_and_not_pass_it(master: Scripted) -> None:
-    master.acquire(ttl_ms=1_000)
-    assert master.extend(ttl_ms=MAX_TTL_MS + 1)[:2] == [-2, MAX_TTL_MS]
-    assert master.remaining_ms() <= 1_000
-    assert master.extend(ttl_ms=MAX_TTL_MS)[:2] == [1, MAX_TTL_MS]
 
 
 # put back
@@ -337,15 +332,6 @@ def test_nothing_is_put_back_where_something_is(master: Scripted) -> None:
     assert master.put_back(ttl_ms=60_000, token=ANOTHERS)[0] == 1
     assert master.lease() == lease
     assert master.remaining_ms() <= 5_000
-
-
-def test_nothing_is_put_back_without_the_clusters_identity_or_above_the_ceiling(blank: Scripted) -> None:
-    assert blank.put_back()[:2] == [-1, 0]
-    assert blank.redis.dbsize() == 0
-    blank.identify()
-    assert blank.put_back(electorate=LATER.electorate)[:2] == [-1, 0]
-    assert blank.put_back(ttl_ms=MAX_TTL_MS + 1)[:2] == [-2, MAX_TTL_MS]
-    assert blank.lease() is None
 
 
 # release
@@ -413,13 +399,6 @@ def test_propose_refuses_what_is_half_a_day_ahead_of_the_masters_clock(master: S
     assert master.counter() is None
     fence = master.now_us() + HINT_AHEAD_US - MINUTE_US
     assert master.propose(fence)[:2] == [1, fence]
-
-
-def test_propose_is_refused_without_the_clusters_identity(blank: Scripted) -> None:
-    assert blank.propose(HINT)[:2] == [-1, 0]
-    blank.identify()
-    assert blank.propose(HINT, electorate=LATER.electorate)[:2] == [-1, 0]
-    assert blank.counter() is None
 
 
 # identify

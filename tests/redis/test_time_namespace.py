@@ -3,12 +3,11 @@ lease ends with it, or before."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -38,7 +37,7 @@ def why_no_time_namespace() -> str:
 
 pytestmark = pytest.mark.skipif(bool(reason := why_no_time_namespace()), reason=reason or "one can be made")
 
-BLOCKING = """
+APP = """
 import sys
 from lockd import Client
 with Client(sys.argv[1]) as client:
@@ -52,21 +51,6 @@ with Client(sys.argv[1]) as client:
         pass
     print(lease.remaining())
 """
-ASYNCHRONOUS = """
-import asyncio, sys
-from lockd.aio import Client
-async def main():
-    async with Client(sys.argv[1]) as client:
-        lease = await client.acquire("asynchronous", ttl=4)
-        print(lease.remaining())
-        await lease.extend(5)
-        print(lease.remaining())
-        end_ns = lease.deadline_ns
-        while lease.deadline_ns == end_ns and not lease.lost:
-            await asyncio.sleep(0.01)
-        print(lease.remaining())
-asyncio.run(main())
-"""
 
 
 @pytest.fixture(scope="module")
@@ -75,48 +59,23 @@ def cluster(server_binary: Path) -> Iterator[Cluster]:
         yield running
 
 
-def run_elsewhen(
-    offset_s: int, words: Sequence[str | Path], cluster: Cluster
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [*elsewhen(offset_s), *map(str, words)],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        stdin=subprocess.DEVNULL,
-        env=os.environ | {"LOCKD_SOCKET": str(cluster.socket)},
-    )
+def run_elsewhen(offset_s: int, cluster: Cluster) -> list[float]:
+    """What is left of its leases there, as the app sees it."""
+    command = [*elsewhen(offset_s), sys.executable, "-c", APP, str(cluster.socket)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return [float(shown) for shown in done.stdout.split()] or pytest.fail(done.stderr)
 
 
-@pytest.mark.parametrize("app", [BLOCKING, ASYNCHRONOUS], ids=["blocking", "asynchronous"])
 def test_a_client_whose_clock_is_behind_relies_on_its_lease_for_no_longer_than_its_ttl(
-    cluster: Cluster, app: str
+    cluster: Cluster,
 ) -> None:
-    done = run_elsewhen(BEHIND, [sys.executable, "-c", app, cluster.socket], cluster)
-    granted, extended, renewed = map(float, done.stdout.split())
-    assert 0 < granted <= TTL_S, done
+    granted, extended, renewed = run_elsewhen(BEHIND, cluster)
+    assert 0 < granted <= TTL_S
     assert TTL_S - 1 < extended <= TTL_S + 1
     assert 0 < renewed <= TTL_S + 1
 
 
-@pytest.mark.parametrize("app", [BLOCKING, ASYNCHRONOUS], ids=["blocking", "asynchronous"])
 def test_a_client_whose_clock_is_ahead_takes_its_lease_for_over_and_never_for_longer(
-    cluster: Cluster, app: str
-) -> None:
-    done = run_elsewhen(AHEAD, [sys.executable, "-c", app, cluster.socket], cluster)
-    assert float(done.stdout.split()[0]) == 0, done
-
-
-def test_lockctl_run_goes_on_with_its_lease_and_tells_its_command_a_deadline_by_its_own_clock(
     cluster: Cluster,
 ) -> None:
-    shows = (
-        "import os, time; now_ns = time.clock_gettime_ns(time.CLOCK_BOOTTIME); "
-        "print((int(os.environ['LOCKD_DEADLINE_NS']) - now_ns) / 1e9); time.sleep(5)"
-    )
-    lockctl = Path(sys.executable).parent / "lockctl"
-    words = [lockctl, "run", "--ttl", "4s", "job", "--", sys.executable, "-c", shows]
-    done = run_elsewhen(BEHIND, words, cluster)
-    assert done.returncode == 0, done
-    assert 0 < float(done.stdout) <= TTL_S
+    assert run_elsewhen(AHEAD, cluster)[0] == 0

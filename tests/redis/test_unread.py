@@ -99,19 +99,6 @@ def test_losses_that_nobody_asks_about_are_kept_within_the_same_bound(
     assert max(kept) <= PER_USER
 
 
-def test_who_reads_two_listings_late_keeps_nobody_elses_waiting_after_that(
-    cluster: Cluster, connect: Connect
-) -> None:
-    holder, late, watcher = (connect(cluster, NOBODY) for _ in range(3))
-    for number in range(150):
-        token_of(holder.ask("LOCK", f"listed:{number:04}" + "x" * 400, 60_000))
-    before = buffered(watcher)
-    late.send_raw(request("LOCKS", "listed:*") + request("LOCKS", "listed:*", "LOCAL"))
-    eventually(lambda: buffered(watcher) > before + 150 * 900, 20, "both are made, and unread")
-    assert [len(late.reply()) for _ in range(2)] == [150, 150]
-    assert connect(cluster, DAEMON).ask("LOCKS", "none") == []
-
-
 def test_one_who_does_not_read_in_time_is_closed_and_told_of_in_the_log(
     impatient: Cluster, connect: Connect
 ) -> None:

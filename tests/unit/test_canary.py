@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -91,7 +92,7 @@ async def test_a_lock_counts_as_granted_when_it_was_taken_and_given_back_else_by
     locks = FakeLocks(**refusals)
     await make(locks).sing()
     assert told.counted == [counted]
-    assert locks.resources[0].startswith(RESERVED + b"web1:")
+    assert locks.resources[0] == RESERVED + b"web1:%d" % os.getpid(), "each agent has its own"
 
 
 async def test_it_logs_when_it_falls_silent_and_when_it_sings_again(make: Any, told: Told) -> None:

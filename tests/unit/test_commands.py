@@ -76,6 +76,8 @@ def session() -> Session:
             b"-ERR unknown subcommand 'KILL'. Try CLIENT <GETNAME | ID | INFO | SETINFO | SETNAME>\r\n",
         ),
         ("EXEC", b"-ERR EXEC without MULTI\r\n"),
+        ("AUTH x", b"+OK\r\n"),
+        ("AUTH a b", b"+OK\r\n"),
     ],
 )
 def test_what_is_wrong_is_answered_with_the_usage_of_the_descriptor(
@@ -102,6 +104,9 @@ def test_in_a_multi_only_what_ends_it_is_run(session: Session) -> None:
     assert (run(session, b"PING") or b"").startswith(b"-ERR not run")
     assert run(session, b"quit") == b"+OK\r\n"
     assert (run(session, b"EXEC") or b"").startswith(b"-EXECABORT")
+    assert run(session, b"PING") == b"+PONG\r\n"
+    run(session, b"MULTI")
+    assert run(session, b"DISCARD") == b"+OK\r\n"
     assert run(session, b"PING") == b"+PONG\r\n"
 
 
@@ -172,5 +177,6 @@ def test_what_holds_for_a_command_is_read_from_its_descriptor(session: Session) 
         name for name in (b"HELLO", b"AUTH", b"QUIT", b"LOCK") if commands.waits_for_all_before([name])
     }
     assert waiting == {b"HELLO", b"AUTH", b"QUIT"}
-    assert {b"UNLOCK", b"EXTEND", b"HELLO", b"AUTH", b"QUIT", b"MULTI", b"EXEC"} < commands.brings_no_loss
+    bringing_none = {b"UNLOCK", b"EXTEND", b"HELLO", b"AUTH", b"QUIT", b"MULTI", b"EXEC", b"DISCARD"}
+    assert bringing_none <= commands.brings_no_loss
     assert not {b"LOCK", b"PING", b"HOLDER"} & commands.brings_no_loss

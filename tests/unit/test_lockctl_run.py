@@ -532,9 +532,10 @@ def test_who_runs_as_another_user_is_named_and_holds_nothing_up(
     become_root = folder / "becomes-root"
     shutil.copy(shutil.which("setpriv") or pytest.skip("no setpriv here"), become_root)
     become_root.chmod(0o4755)
-    for path in (*folder.parents, agent.path):
+    agent.path.chmod(0o777)
+    for path in folder.parents:
         if path.is_relative_to(tempfile.gettempdir()) and path != Path(tempfile.gettempdir()):
-            path.chmod(0o777)
+            path.chmod(0o711)  # others of these folders are looked at by tests beside this one
     as_root = f"{become_root} --reuid 0 --regid 0 --clear-groups sleep 3"
     script = f"exec {as_root}" if way == "the command itself" else f"{as_root} & exec sleep 60"
     agent.grants_ms = 2_000

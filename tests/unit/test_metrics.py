@@ -72,7 +72,7 @@ def scraped(metrics: Metrics) -> dict[str, float]:
 def shows(metrics: Metrics, expected: dict[str, float]) -> None:
     """A scrape has these samples, by their names without `lockd_`."""
     samples = scraped(metrics)
-    assert {name: samples[f"lockd_{name}"] for name in expected} == pytest.approx(expected)
+    assert {name: samples[f"lockd_{name}"] for name in expected} == pytest.approx(expected, rel=1e-12, abs=0)
 
 
 def sample_name(name: str, labels: dict[str, str]) -> str:

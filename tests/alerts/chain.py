@@ -20,11 +20,12 @@ import redis
 
 from lockd.dev.processes import LOOPBACK, default_server
 from lockd.guard.delay import NS_PER_S
-from tests.alerts.monitoring import FACTOR, Monitoring, Target, node_exporter
+from tests.alerts.monitoring import FACTOR, Monitoring, Target
 from tests.harness.clock_shim import Clock, c_compiler
 from tests.harness.cluster import Cluster
 from tests.harness.guard_unit import Unit
 from tests.harness.masters import short_folder
+from tests.harness.prometheus import NodeExporter
 from tests.harness.waiting import eventually
 from tests.harness.wire import as_map
 
@@ -42,14 +43,10 @@ SETTINGS: dict[str, Any] = {
     "classes": [
         {"name": "billing", "match": "billing:*", "page_on_loss": True},
         # As the defaults have it, 1 s and 60 s, divided as the rules are.
-        {
-            "name": "reports",
-            "match": "reports:*",
-            "wait_objective_ms": 1_000 // FACTOR,
-            "max_wait_ms": 60_000 // FACTOR,
-        },
+        {"name": "reports", "match": "reports:*", "wait_objective_ms": 1_000 // FACTOR,
+         "max_wait_ms": 60_000 // FACTOR},
     ],
-}
+}  # fmt: skip
 ALWAYS = "LockWatchdog"
 # LockdLoopLag's own window of 30 to 60 s is not divided as the rules are: one hiccup would outlast its `for`.
 NOT_JUDGED = {"LockdLoopLag", ALWAYS}
@@ -59,11 +56,7 @@ class HostUnit(Unit):
     """A master's host: its unit, the guard's watch, a clock and a disk that can be made bad."""
 
     def __init__(self, name: str, folder: Path, binary: Path) -> None:
-        folder.mkdir()
-        super().__init__(folder, binary)
-        self.master.name = name
-        self.textfile = folder / "lockd_guard.prom"
-        self.configure(MAX_TTL_MS)
+        super().__init__(folder, binary, name, MAX_TTL_MS)
         # Redis and the guard each have one, so that a test can step the first without the second.
         self.clock, self.guards_clock = Clock(folder / "clock"), Clock(folder / "guards_clock")
         self.disk = Preloaded(folder, "slow_fsync")
@@ -91,18 +84,6 @@ class HostUnit(Unit):
         for clock in (self.guards_clock, self.clock):
             clock.step(seconds * NS_PER_S)
 
-    def enters(self) -> subprocess.Popen[bytes]:
-        """systemd starts the unit: first the guard, which may wait."""
-        return self.run("enter")
-
-    def starts(self, entering: subprocess.Popen[bytes]) -> None:
-        assert entering.wait(60) == 0, self.log()
-        self.start_redis()
-
-    def comes_back(self) -> None:
-        """After a crash: systemd starts it at once, and the guard makes it wait."""
-        self.starts(self.enters())
-
 
 class Preloaded:
     """A number that a C file beside this one, preloaded into a process, goes by at once when it is set."""
@@ -124,43 +105,48 @@ class Preloaded:
             file.write(number.to_bytes(8, "little"))
 
 
-class Apps:
-    """What apps do all the time, so that rates have something to say: one holds, one takes and gives back."""
+def until_mended(*works: Callable[[threading.Event], object]) -> Callable[[], None]:
+    """Each in a thread of its own until its event is set. Returns what sets it and waits for their ends."""
+    over = threading.Event()
+    threads = [threading.Thread(target=work, args=(over,)) for work in works]
+    for thread in threads:
+        thread.start()
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._over = threading.Event()
-        self._threads = [threading.Thread(target=work) for work in (self._hold, self._take_and_give_back)]
-        for thread in self._threads:
-            thread.start()
-
-    def close(self) -> None:
-        self._over.set()
-        for thread in self._threads:
+    def mend() -> None:
+        over.set()
+        for thread in threads:
             thread.join()
 
-    def _hold(self) -> None:
-        self._again("billing:held", lambda _app, _token: self._over.wait(0.1))
+    return mend
 
-    def _take_and_give_back(self) -> None:
+
+def apps(cluster: Cluster) -> Callable[[], None]:
+    """What apps do all the time, so that rates have something to say: one holds, one takes and gives back.
+    Returns what ends it."""
+
+    def hold(over: threading.Event) -> None:
+        again(over, "billing:held", lambda _app, _token: over.wait(0.1))
+
+    def take_and_give_back(over: threading.Event) -> None:
         def once(app: redis.Redis, token: str) -> bool:
             app.execute_command("UNLOCK", "billing:taken", token)
             return True
 
-        self._again("billing:taken", once)
+        again(over, "billing:taken", once)
 
-    def _again(self, resource: str, hold: Callable[[redis.Redis, str], bool]) -> None:
-        while not self._over.wait(0.1):
-            with suppress(redis.RedisError, OSError), self._cluster_client() as app:
-                while not self._over.wait(0.1):
+    def again(over: threading.Event, resource: str, held: Callable[[redis.Redis, str], bool]) -> None:
+        while not over.wait(0.1):
+            with suppress(redis.RedisError, OSError), app_of(cluster) as app:
+                while not over.wait(0.1):
                     token = as_map(app.execute_command("LOCK", resource, 1_000))["token"]
-                    while not hold(app, token):
+                    while not held(app, token):
                         app.ping()  # in RESP2 this is how an app learns of a loss
 
-    def _cluster_client(self) -> redis.Redis:
-        return redis.Redis(
-            unix_socket_path=str(self._cluster.socket), protocol=2, decode_responses=True, retry=None
-        )
+    return until_mended(hold, take_and_give_back)
+
+
+def app_of(cluster: Cluster) -> redis.Redis:
+    return redis.Redis(unix_socket_path=str(cluster.socket), protocol=2, decode_responses=True, retry=None)
 
 
 class Ground:
@@ -249,12 +235,11 @@ def ground() -> Iterator[Ground]:
         targets = [_agent_target(cluster), _agent_target(other.agent)]
         for unit in units:
             labels = {"cluster": CLUSTER, "master": unit.master.name}
-            exporter = node_exporter(folder, unit.master.name, unit.folder)
+            exporter = NodeExporter(folder, unit.master.name, unit.folder)
             exporter.start()
             stack.callback(exporter.kill)
             targets.append(Target("node", exporter.address, labels))
-        apps = Apps(cluster)
-        stack.callback(apps.close)
+        stack.callback(apps(cluster))
         yield Ground(folder, units, cluster, other, targets)
 
 
@@ -441,14 +426,12 @@ def wipe(where: Ground) -> Callable[[], None]:
 
 
 def misconfigure(where: Ground) -> Callable[[], None]:
-    with where.units[3].client() as operator:
-        operator.config_set("appendfsync", "everysec")
-
-    def mend() -> None:
+    def flush(when: str) -> None:
         with where.units[3].client() as operator:
-            operator.config_set("appendfsync", "always")
+            operator.config_set("appendfsync", when)
 
-    return mend
+    flush("everysec")
+    return lambda: flush("always")
 
 
 def step_clock(where: Ground) -> Callable[[], None]:
@@ -492,40 +475,32 @@ def kill_agent(where: Ground) -> Callable[[], None]:
 
 def hot_class(where: Ground) -> Callable[[], None]:
     """Five apps want one resource, each for 0.6 s: nobody waits for less than 2 s."""
-    over = threading.Event()
 
-    def work() -> None:
-        with redis.Redis(unix_socket_path=str(where.cluster.socket), decode_responses=True) as app:
+    def work(over: threading.Event) -> None:
+        with app_of(where.cluster) as app:
             while not over.is_set():
                 with suppress(redis.ResponseError):
                     token = as_map(app.execute_command("LOCK", "billing:hot", 2_000, "WAIT", 30_000))["token"]
                     over.wait(0.6)
                     app.execute_command("UNLOCK", "billing:hot", token)
 
-    threads = [threading.Thread(target=work) for _ in range(5)]
-    for thread in threads:
-        thread.start()
-
-    def mend() -> None:
-        over.set()
-        for thread in threads:
-            thread.join()
-
-    return mend
+    return until_mended(*[work] * 5)
 
 
 def lose_lease(where: Ground) -> Callable[[], None]:
     """A quorum of masters loses a lease that an app holds. A renewal in between puts it back: then again."""
+
+    def gone() -> float:
+        return where.cluster.metric("lockd_losses_total", **{"class": "billing", "reason": "gone"})
+
     with ExitStack() as stack:
         operators = [stack.enter_context(unit.client()) for unit in where.units[:3]]
-        before = where.cluster.metric("lockd_losses_total", **{"class": "billing", "reason": "gone"})
+        before = gone()
 
         def is_lost() -> bool:
             for operator in operators:
                 operator.delete("lockd:lease:billing:held")
-            return (
-                where.cluster.metric("lockd_losses_total", **{"class": "billing", "reason": "gone"}) > before
-            )
+            return gone() > before
 
         eventually(is_lost, 30, "the agent finds that its lease is gone")
     return lambda: None
@@ -533,22 +508,19 @@ def lose_lease(where: Ground) -> Callable[[], None]:
 
 def long_wait(where: Ground) -> Callable[[], None]:
     """One holds, another waits for as long as its class allows, gets TIMEOUT, and asks again."""
-    over = threading.Event()
     holder, waiter = where.cluster.client(), where.cluster.client()
     holder.execute_command("LOCK", "reports:long", 2_000)
 
-    def wait() -> None:
+    def wait(over: threading.Event) -> None:
         while not over.is_set():
             with suppress(redis.ResponseError):
                 waiter.execute_command("LOCK", "reports:long", 2_000, "WAIT", 60_000 // FACTOR)
 
-    waiting = threading.Thread(target=wait)
-    waiting.start()
+    waits = until_mended(wait)
 
     def mend() -> None:
-        over.set()
         holder.close()
-        waiting.join()
+        waits()
         waiter.close()
 
     return mend

@@ -9,7 +9,6 @@ import json
 import re
 import threading
 import urllib.parse
-import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from lockd.dev.processes import LOOPBACK, Child, free_ports
-from tests.harness.prometheus import ALERTS, program
+from tests.harness.prometheus import ALERTS, alertmanager, get, prometheus
 from tests.harness.waiting import eventually
 
 FACTOR = 20
@@ -53,41 +52,13 @@ class Alert:
     inhibited: bool
 
 
-class Exporter(Child):
-    """One exporter on a port of its own."""
-
-    def __init__(self, folder: Path, name: str, program_name: str, *options: str) -> None:
-        [port] = free_ports(1)
-        self.address = f"{LOOPBACK}:{port}"
-        command = (program(program_name), f"--web.listen-address={self.address}", *options)
-        super().__init__(name, command, folder / "log" / f"{name}.log")
-
-    def start(self) -> None:
-        super().start()
-        eventually(lambda: get(f"http://{self.address}/metrics"), 15, f"{self.name} answers")
-
-
-def node_exporter(folder: Path, master: str, textfiles: Path) -> Exporter:
-    """Of one master's host: nothing but what the guard writes there."""
-    return Exporter(
-        folder,
-        f"node-exporter-{master}",
-        "prometheus-node-exporter",
-        "--collector.disable-defaults",
-        "--collector.textfile",
-        f"--collector.textfile.directory={textfiles}",
-    )
-
-
 class Monitoring:
     """A fresh Prometheus and a fresh Alertmanager over the same targets, and whom that one tells."""
 
     def __init__(self, folder: Path, targets: Sequence[Target]) -> None:
         folder.mkdir(parents=True)
         self._folder = folder
-        prometheus, alertmanager = free_ports(2)
-        self.prometheus = f"{LOOPBACK}:{prometheus}"
-        self.alertmanager = f"{LOOPBACK}:{alertmanager}"
+        self.prometheus, self.alertmanager = (f"{LOOPBACK}:{port}" for port in free_ports(2))
         self._targets = [*targets, Target("alertmanager", self.alertmanager)]
         self._receiver = _Receiver()
         self._processes = [self._new_alertmanager(), self._new_prometheus()]
@@ -115,13 +86,10 @@ class Monitoring:
 
     def alerts(self) -> list[Alert]:
         """Those that Alertmanager has now."""
+        found = json.loads(get(f"http://{self.alertmanager}/api/v2/alerts"))
         return [
-            Alert(
-                alert["labels"]["alertname"],
-                alert["labels"]["severity"],
-                bool(alert["status"]["inhibitedBy"]),
-            )
-            for alert in json.loads(get(f"http://{self.alertmanager}/api/v2/alerts"))
+            Alert(one["labels"]["alertname"], one["labels"]["severity"], bool(one["status"]["inhibitedBy"]))
+            for one in found
         ]
 
     def _all_seen(self) -> bool:
@@ -146,35 +114,14 @@ class Monitoring:
                 for job in dict.fromkeys(one.job for one in self._targets)
             ],
         }
-        (self._folder / "prometheus.yml").write_text(json.dumps(config))
-        return Child(
-            "prometheus",
-            (
-                program("prometheus"),
-                f"--config.file={self._folder}/prometheus.yml",
-                f"--storage.tsdb.path={self._folder}/data",
-                f"--web.listen-address={self.prometheus}",
-                "--query.lookback-delta=5s",
-                "--rules.alert.resend-delay=1s",
-            ),
-            self._folder / "prometheus.log",
-        )
+        options = ("--query.lookback-delta=5s", "--rules.alert.resend-delay=1s")
+        return prometheus(self._folder, self.prometheus, config, *options)
 
     def _new_alertmanager(self) -> Child:
         text = shortened((ALERTS / "alertmanager.yml").read_text())
         path = self._folder / "alertmanager.yml"
         path.write_text(text.replace("127.0.0.1:9095", self._receiver.address))
-        return Child(
-            "alertmanager",
-            (
-                program("prometheus-alertmanager"),
-                f"--config.file={path}",
-                f"--storage.path={self._folder}/alertmanager",
-                f"--web.listen-address={self.alertmanager}",
-                "--cluster.listen-address=",
-            ),
-            self._folder / "alertmanager.log",
-        )
+        return alertmanager(self._folder, self.alertmanager, path)
 
 
 class _Receiver:
@@ -207,8 +154,3 @@ class _Receiver:
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
-
-
-def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=5) as reply:
-        return reply.read().decode()

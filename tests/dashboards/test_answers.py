@@ -103,56 +103,45 @@ def a_silent_agent(number: int = 1) -> dict[str, str]:
     return {f'up{{cluster="shop", job="lockd", instance="web{number}:9480"}}': "0x40"}
 
 
-EXPORTERS_DOWN = {
-    'up{cluster="shop", job="node", instance="m2:9100", master="m2"}': "0x40",
-}
+EXPORTERS_DOWN = {'up{cluster="shop", job="node", instance="m2:9100", master="m2"}': "0x40"}
 FULL_MASTERS = {"lockd_canary_failures": 2, "lockd_canary_last_success_timestamp_seconds": NOW_S - 20}
 NO_CANARY = {"lockd_canary_interval_seconds": 0, "lockd_canary_last_success_timestamp_seconds": None}
 
 
-@pytest.mark.parametrize(
-    ("agents", "answer"),
-    [
-        ([{}, {}], ("YES", GREEN)),
-        ([{}, {"lockd_masters_voting": 4}], ("YES", GREEN)),
-        ([{}, {"lockd_masters_voting": 3}], ("YES, NO MARGIN", RED)),
-        ([{}, {"lockd_masters_voting": 2}], ("NOT ON ALL HOSTS", RED)),
-        ([{"lockd_masters_voting": 0}, {"lockd_masters_voting": 2}], ("NO: NO QUORUM", RED)),
-        # Masters that vote, and refuse every LOCK: a full disk or memory.
-        ([{}, FULL_MASTERS], ("NOT ON ALL HOSTS", RED)),
-        ([FULL_MASTERS, FULL_MASTERS], ("NO: REFUSED", RED)),
-        ([{}, {"lockd_canary_failures": 1}], ("YES", GREEN)),
-        # The event loop hangs, so that not even failures are counted.
-        ([{}, {"lockd_canary_last_success_timestamp_seconds": NOW_S - 100}], ("NOT ON ALL HOSTS", RED)),
-        ([{}, {"lockd_draining": 1}], ("NOT ON ALL HOSTS", ORANGE)),
-        ([{"lockd_draining": 1} | FULL_MASTERS] * 2, ("NO: STOPPING", RED)),
-        # Without a canary nothing is known of one.
-        ([NO_CANARY], ("YES", GREEN)),
-    ],
-)
-def test_whether_locks_can_be_had(
-    agents: list[dict[str, Any]], answer: tuple[str, str], tmp_path: Path
-) -> None:
+def agents(*those: dict[str, Any]) -> dict[str, str]:
     series: dict[str, str] = {}
-    for number, now in enumerate(agents, start=1):
+    for number, now in enumerate(those, start=1):
         series |= an_agent(number, **now)
-    assert said("Can locks be had?", series | EXPORTERS_DOWN, tmp_path) == answer
+    return series
 
 
 @pytest.mark.parametrize(
     ("series", "answer"),
     [
-        (an_agent(1) | a_silent_agent(2), ("NOT ON ALL HOSTS", RED)),
+        (agents({}, {}), ("YES", GREEN)),
+        (agents({}, {"lockd_masters_voting": 4}), ("YES", GREEN)),
+        (agents({}, {"lockd_masters_voting": 3}), ("YES, NO MARGIN", RED)),
+        (agents({}, {"lockd_masters_voting": 2}), ("NOT ON ALL HOSTS", RED)),
+        (agents({"lockd_masters_voting": 0}, {"lockd_masters_voting": 2}), ("NO: NO QUORUM", RED)),
+        # Masters that vote, and refuse every LOCK: a full disk or memory.
+        (agents({}, FULL_MASTERS), ("NOT ON ALL HOSTS", RED)),
+        (agents(FULL_MASTERS, FULL_MASTERS), ("NO: REFUSED", RED)),
+        (agents({}, {"lockd_canary_failures": 1}), ("YES", GREEN)),
+        # The event loop hangs, so that not even failures are counted.
+        (agents({}, {"lockd_canary_last_success_timestamp_seconds": NOW_S - 100}), ("NOT ON ALL HOSTS", RED)),
+        (agents({}, {"lockd_draining": 1}), ("NOT ON ALL HOSTS", ORANGE)),
+        (agents(*[{"lockd_draining": 1} | FULL_MASTERS] * 2), ("NO: STOPPING", RED)),
+        # Without a canary nothing is known of one.
+        (agents(NO_CANARY), ("YES", GREEN)),
+        (agents({}) | a_silent_agent(2), ("NOT ON ALL HOSTS", RED)),
         (a_silent_agent(1) | a_silent_agent(2), ("NO: AGENTS SILENT", RED)),
         ({}, ("NO AGENT IS KNOWN", RED)),
         # The worst is what is said.
-        (an_agent(1, lockd_masters_voting=2) | a_silent_agent(2), ("NO: NO QUORUM", RED)),
+        (agents({"lockd_masters_voting": 2}) | a_silent_agent(2), ("NO: NO QUORUM", RED)),
     ],
 )
-def test_a_silent_agent_gives_no_locks(
-    series: dict[str, str], answer: tuple[str, str], tmp_path: Path
-) -> None:
-    assert said("Can locks be had?", series, tmp_path) == answer
+def test_whether_locks_can_be_had(series: MADE_UP, answer: tuple[str, str], tmp_path: Path) -> None:
+    assert said("Can locks be had?", {**EXPORTERS_DOWN, **series} if series else {}, tmp_path) == answer
 
 
 def losses(numbers: str, reason: str = "not_renewed") -> dict[str, str]:
@@ -223,10 +212,8 @@ def test_the_rows_and_bars_of_agents_are_those_of_agents(tmp_path: Path) -> None
     series = an_agent(1) | a_silent_agent(2) | EXPORTERS_DOWN
     for title in ("Can apps of each host have locks?", "Agents"):
         for target in panel("lockd-agents", title)["targets"][:2]:
-            assert values(target["expr"], series, tmp_path).keys() == {
-                '{instance="web1:9480"}',
-                '{instance="web2:9480"}',
-            }
+            found = values(target["expr"], series, tmp_path)
+            assert found.keys() == {f'{{instance="web{number}:9480"}}' for number in (1, 2)}
 
 
 @pytest.mark.parametrize(

@@ -79,15 +79,15 @@ def lose_a_quorum(own: Observatory) -> None:
     """Three masters crash, one of them into quarantine; what is held meanwhile is lost; then all are back."""
     holder = own.agents[0].client(protocol=3)
     holder.execute_command("LOCK", "job:lost", 900)
-    own.guarded[0].crash()
-    for one in own.guarded[1:3]:
+    entering = own.units[0].crashes()
+    for one in own.units[1:3]:
         one.master.kill()
     eventually(lambda: own.value("max(redis_lock_guard_quarantined)") == 1, 30, "the quarantine is seen")
     # Two are left; after a few seconds their clocks can be compared with too few to be trusted.
     eventually(lambda: own.value("min(lockd_masters_voting)") in (0, 2), 30, "the lost quorum is seen")
     eventually(lambda: own.value("sum(lockd_losses_total)") > 0, 30, "the loss is seen")
-    own.guarded[0].come_back(60)
-    for one in own.guarded[1:3]:
+    own.units[0].starts(entering)
+    for one in own.units[1:3]:
         one.master.start()
     eventually(lambda: own.value("min(lockd_masters_voting)") == 5, 60, "all have a vote again")
 

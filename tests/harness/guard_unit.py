@@ -26,18 +26,18 @@ DELAY_NS = quarantine_ns(MAX_TTL_MS)
 class Unit:
     """A master's unit: `enter`, then Redis, then `leave` with what systemd would say in its environment."""
 
-    def __init__(self, folder: Path, binary: Path) -> None:
+    def __init__(self, folder: Path, binary: Path, name: str = "m1", max_ttl_ms: int = MAX_TTL_MS) -> None:
         self.folder = folder
         [port] = free_ports(1)
-        self.master = LocalMaster("m1", folder / "data", port, binary)
-        self.master.folder.mkdir()
+        self.master = LocalMaster(name, folder / "data", port, binary)
+        self.master.folder.mkdir(parents=True)
         self.socket = folder / "redis.sock"
         self.master.settings["unixsocket"] = str(self.socket)
         self.program = folder / "guard.py"
         self.program.write_text(shipped())
         self.config = folder / "guard.conf"
         self.textfile = folder / "guard.prom"
-        self.configure(MAX_TTL_MS)
+        self.configure(max_ttl_ms)
         self.heard: list[str] = []
         self.environment = {
             "PATH": os.environ["PATH"],
@@ -52,9 +52,9 @@ class Unit:
 
     def configure(self, max_ttl_ms: int) -> None:
         self.config.write_text(
-            f"[guard]\nmax_ttl_ms = {max_ttl_ms}\ndata_dir = {self.master.folder}\nunit = m1.service\n"
-            f"state_dir = {self.folder}/state\ntextfile = {self.textfile}\n"
-            f"socket = {self.socket}\npassword_file =\n"
+            f"[guard]\nmax_ttl_ms = {max_ttl_ms}\ndata_dir = {self.master.folder}\n"
+            f"unit = {self.master.name}.service\nstate_dir = {self.folder}/state\n"
+            f"textfile = {self.textfile}\nsocket = {self.socket}\npassword_file =\n"
         )
 
     def close(self) -> None:
@@ -95,6 +95,23 @@ class Unit:
         waited_ns = boottime_ns() - before_ns
         self.start_redis()
         return waited_ns
+
+    def enters(self) -> subprocess.Popen[bytes]:
+        """systemd starts the unit: first the guard, which may wait."""
+        return self.run("enter")
+
+    def starts(self, entering: subprocess.Popen[bytes]) -> None:
+        assert entering.wait(60) == 0, self.log()
+        self.start_redis()
+
+    def crashes(self) -> subprocess.Popen[bytes]:
+        """kill -9, and systemd starts it again at once: into quarantine."""
+        self.kill()
+        return self.enters()
+
+    def comes_back(self) -> None:
+        """After a crash: systemd starts it at once, and the guard makes it wait."""
+        self.starts(self.enters())
 
     def start_redis(self) -> None:
         self.master.start(wait=False)

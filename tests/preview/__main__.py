@@ -96,7 +96,7 @@ def well(own: Observatory, load: Load) -> None:
 
 def quarantined(own: Observatory, load: Load) -> None:
     """m2 crashes. Its guard keeps it out for most of a minute; the picture is taken in the midst."""
-    own.guarded[1].crash()
+    own.units[1].crashes()
     eventually(lambda: own.value('max(redis_lock_guard_quarantined{master="m2"})') == 1, 30, "the quarantine")
     own_time(25)
 
@@ -106,7 +106,7 @@ def no_quorum(own: Observatory, load: Load) -> None:
     holder = own.agents[0].client(protocol=3)
     for number in range(3):
         holder.execute_command("LOCK", f"billing:{number + 100}", 5_000)
-    for one in own.guarded[:3]:
+    for one in own.units[:3]:
         one.master.kill()
     own_time(80)
 

@@ -35,14 +35,12 @@ def lockd(*arguments: str | Path) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_a_good_configuration_is_ok(config_path: Path) -> None:
+def test_a_good_configuration_is_ok_and_warnings_follow_and_do_not_change_that(config_path: Path) -> None:
     config_path.write_text(GOOD)
     status, output = lockd("check-config", config_path)
     assert status == 0
     assert output.startswith("OK: cluster shop, 3 masters, quorum 2, fingerprint ")
-
-
-def test_warnings_follow_the_ok_and_do_not_change_the_status(config_path: Path) -> None:
+    assert json.loads(lockd("check-config", "--json", config_path)[1])["ok"] is True
     config_path.write_text("\n".join(GOOD.splitlines()[:3]))
     status, output = lockd("check-config", config_path)
     assert status == 0
@@ -50,24 +48,16 @@ def test_warnings_follow_the_ok_and_do_not_change_the_status(config_path: Path) 
     assert any(line.startswith("warning: ") for line in output.splitlines()[1:])
 
 
-def test_every_problem_is_on_a_line_of_its_own(config_path: Path) -> None:
+def test_every_problem_is_on_a_line_of_its_own_and_in_json_for_programs(config_path: Path) -> None:
+    paths = ["cluster", "masters[1].address"]
     config_path.write_text(BAD)
     status, output = lockd("check-config", config_path)
     assert status == 1
-    assert [line.partition(":")[0] for line in output.splitlines()] == ["cluster", "masters[1].address"]
-
-
-def test_json_has_all_of_it_for_programs(config_path: Path) -> None:
-    config_path.write_text(BAD)
+    assert [line.partition(":")[0] for line in output.splitlines()] == paths
     status, output = lockd("check-config", "--json", config_path)
     document = json.loads(output)
-    assert status == 1
-    assert document["ok"] is False
-    assert [problem["path"] for problem in document["problems"]] == ["cluster", "masters[1].address"]
-    config_path.write_text(GOOD)
-    status, output = lockd("check-config", "--json", config_path)
-    assert status == 0
-    assert json.loads(output)["ok"] is True
+    assert (status, document["ok"]) == (1, False)
+    assert [problem["path"] for problem in document["problems"]] == paths
 
 
 @pytest.mark.parametrize("arguments", [("check-config",), ("check-config", "/nowhere/lockd.yml"), ("serve",)])

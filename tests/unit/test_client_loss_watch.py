@@ -24,12 +24,8 @@ class PretendedLease:
 
     def __init__(self, lasts_ms: int, connected: bool = True) -> None:
         now_ns = boottime_ns()
-        reply = {
-            b"token": TOKEN,
-            b"fence": 1,
-            b"deadline_ns": now_ns + lasts_ms * MS,
-            b"validity_ms": lasts_ms,
-        }
+        until_ns = now_ns + lasts_ms * MS
+        reply = {b"token": TOKEN, b"fence": 1, b"deadline_ns": until_ns, b"validity_ms": lasts_ms}
         self.view = LeaseView("job", b"job", lasts_ms, not connected, reply, AgentClock(), now_ns)
         self.ours, self.agents = socket.socketpair()
         self.ours.setblocking(False)
@@ -71,9 +67,7 @@ def watcher() -> LossWatcher:
 def test_a_loss_that_the_agent_tells_is_passed_on_at_once_and_once(watcher: LossWatcher) -> None:
     lease = PretendedLease(60_000)
     watch = watcher.watch(lease, lease.on_lost)
-
     lease.agents.send(b"!")
-
     assert lease.was_told() == "taken away"
     assert lease.tellers[0].name == "lockd on_lost"
     watcher.tell(watch, "again")
@@ -87,9 +81,7 @@ def test_a_loss_that_the_agent_tells_is_passed_on_at_once_and_once(watcher: Loss
 def test_an_agent_that_closes_the_connection_is_a_loss_to_come(watcher: LossWatcher) -> None:
     lease = PretendedLease(60_000)
     watcher.watch(lease, lease.on_lost)
-
     lease.agents.close()
-
     assert "closed the connection" in lease.was_told()
     assert boottime_ns() < lease.view.deadline_ns
 
@@ -97,9 +89,7 @@ def test_an_agent_that_closes_the_connection_is_a_loss_to_come(watcher: LossWatc
 def test_an_agent_that_hangs_is_noticed_before_the_deadline(watcher: LossWatcher) -> None:
     lease = PretendedLease(400)
     watcher.watch(lease, lease.on_lost)
-
     lease.was_told()
-
     assert boottime_ns() < lease.view.deadline_ns
 
 
@@ -107,7 +97,6 @@ def test_a_lease_that_is_renewed_is_left_in_peace(watcher: LossWatcher) -> None:
     renewed, hanging = PretendedLease(200), PretendedLease(300)
     watcher.watch(renewed, renewed.on_lost)
     watcher.watch(hanging, hanging.on_lost)
-
     for _ in range(4):
         renewed.agents.send(bytes([250]))
 
@@ -119,9 +108,7 @@ def test_a_shorter_lease_that_comes_later_is_not_overslept(watcher: LossWatcher)
     long, short = PretendedLease(60_000), PretendedLease(100)
     watcher.watch(long, long.on_lost)
     watcher.watch(short, short.on_lost)
-
     short.was_told()
-
     assert boottime_ns() < short.view.deadline_ns + 50 * MS
     assert long.told == []
 
@@ -129,18 +116,15 @@ def test_a_shorter_lease_that_comes_later_is_not_overslept(watcher: LossWatcher)
 def test_a_lease_without_a_connection_is_watched_by_the_clock(watcher: LossWatcher) -> None:
     lease = PretendedLease(200, connected=False)
     watcher.watch(lease, lease.on_lost)
-
     assert lease.was_told() == "its TTL ends"
 
 
 def test_a_forgotten_lease_is_told_nothing(watcher: LossWatcher) -> None:
     forgotten, witness = PretendedLease(50), PretendedLease(120)
     watch = watcher.watch(forgotten, forgotten.on_lost)
-
     assert watcher.forget(watch) is True
     assert watcher.forget(watch) is False
     forgotten.agents.send(b"!")
-
     watcher.watch(witness, witness.on_lost)
     witness.was_told()
     assert forgotten.told == []
@@ -152,11 +136,9 @@ def test_a_lease_that_the_app_has_dropped_is_not_kept_alive(watcher: LossWatcher
     agents = lease.agents
     watcher.watch(lease, lambda _, reason: told.append(reason))
     watcher.watch(witness, witness.on_lost)
-
     del lease
     gc.collect()
     agents.close()
-
     witness.was_told()
     assert told == []
 
@@ -171,10 +153,8 @@ def test_a_number_that_another_connection_has_by_now_is_not_mixed_up(watcher: Lo
         new.ours = socket.socket(fileno=os.dup2(new.ours.detach(), number))
         new.ours.setblocking(False)
     watcher.watch(new, new.on_lost)
-
     assert watcher.forget(watch) is False
     new.agents.send(b"!")
-
     assert new.was_told() == "taken away"
     assert old.told == []
 
@@ -184,10 +164,8 @@ def test_a_slow_callback_does_not_keep_others_from_being_told(watcher: LossWatch
     release = threading.Event()
     watcher.watch(slow, lambda *_: release.wait(30))
     watcher.watch(quick, quick.on_lost)
-
     slow.agents.send(b"!")
     quick.agents.send(b"!")
-
     assert quick.was_told() == "taken away"
     release.set()
 

@@ -39,47 +39,36 @@ def granted(until_ns: int) -> dict[bytes, Any]:
 # Requests
 
 
-def test_a_plain_lock_asks_to_be_told_of_renewals() -> None:
+def test_a_lock_asks_to_be_told_of_renewals_and_sends_every_option() -> None:
     assert words_of(lock_of()) == [b"LOCK", b"job", b"1500", b"NOTIFY"]
-
-
-def test_every_option_of_a_lock_is_sent() -> None:
     request = lock_of(wait=0.02, max_hold=60.5, detached=True)
-
-    assert words_of(request) == [
-        b"LOCK", b"job", b"1500", b"DETACHED", b"WAIT", b"20", b"MAXHOLD", b"60500",
-    ]  # fmt: skip
+    assert words_of(request) == b"LOCK job 1500 DETACHED WAIT 20 MAXHOLD 60500".split()
 
 
 def test_only_a_lock_may_take_longer_than_usual_and_by_its_wait() -> None:
     view = lock_of().decode(granted(boottime_ns() + S))
-
     assert lock_of(wait=2.5).wait_s == 2.5
     assert [request.wait_s for request in (requests.ping(), requests.unlock(view))] == [0, 0]
 
 
-def test_a_lease_is_released_and_extended_by_its_token() -> None:
+def test_requests_have_the_words_of_the_wire_and_a_lease_is_named_by_its_token() -> None:
     view = lock_of(b"\xff").decode(granted(boottime_ns() + S))
-
-    assert words_of(requests.unlock(view)) == [b"UNLOCK", b"\xff", TOKEN]
-    assert words_of(requests.extend(view, 20)) == [b"EXTEND", b"\xff", TOKEN, b"20"]
-
-
-def test_what_an_operator_asks_has_the_words_of_the_wire() -> None:
-    assert words_of(requests.holder("job")) == [b"HOLDER", b"job"]
-    assert words_of(requests.locks("job:*", local=False)) == [b"LOCKS", b"job:*"]
-    assert words_of(requests.locks("*", local=True)) == [b"LOCKS", b"*", b"LOCAL"]
-    assert words_of(requests.masters()) == [b"MASTERS"]
-    assert words_of(requests.ping()) == [b"PING"]
+    expected: list[tuple[Request[Any], list[bytes]]] = [
+        (requests.unlock(view), [b"UNLOCK", b"\xff", TOKEN]),
+        (requests.extend(view, 20), [b"EXTEND", b"\xff", TOKEN, b"20"]),
+        (requests.holder("job"), [b"HOLDER", b"job"]),
+        (requests.locks("job:*", local=False), [b"LOCKS", b"job:*"]),
+        (requests.locks("*", local=True), [b"LOCKS", b"*", b"LOCAL"]),
+        (requests.masters(), [b"MASTERS"]),
+        (requests.ping(), [b"PING"]),
+    ]
+    assert [words_of(request) for request, _ in expected] == [words for _, words in expected]
 
 
 def test_any_bytes_are_a_resource_and_text_is_utf_8() -> None:
     assert key_of("käse") == "käse".encode()
     assert key_of(b"\xff\r\n\x00") == b"\xff\r\n\x00"
     assert key_of(os.fsdecode(b"\xff")) == b"\xff"
-
-
-def test_something_else_is_no_resource() -> None:
     with pytest.raises(TypeError, match="not int"):
         key_of(42)  # type: ignore[arg-type]
 
@@ -113,9 +102,7 @@ def test_the_socket_is_the_one_given_else_that_of_the_environment_else_the_usual
 
 def test_a_grant_becomes_a_lease_as_its_app_knows_it() -> None:
     until_ns = boottime_ns() + 1_500_000_000
-
     view = lock_of("käse", detached=True).decode(granted(until_ns))
-
     assert (view.resource, view.key, view.ttl_ms, view.detached) == ("käse", "käse".encode(), 1_500, True)
     assert (view.token, view.fence) == (TOKEN, 7)
     assert until_ns - 1_000_000 <= view.deadline_ns <= until_ns
@@ -124,9 +111,7 @@ def test_a_grant_becomes_a_lease_as_its_app_knows_it() -> None:
 def test_leases_of_one_agent_have_one_clock() -> None:
     clock = AgentClock()
     lock_of(clock=clock).decode(granted(boottime_ns() + 600 * S))
-
     view = lock_of(clock=clock).decode(granted(boottime_ns() + 600 * S))
-
     assert clock.ahead_ns > 598 * S
     assert view.deadline_ns < boottime_ns() + 2 * S
 
@@ -134,9 +119,7 @@ def test_leases_of_one_agent_have_one_clock() -> None:
 def test_an_extension_is_known_once_its_answer_is_read() -> None:
     view = lock_of().decode(granted(boottime_ns() + S))
     later = {b"validity_ms": 20_000, b"deadline_ns": boottime_ns() + 20 * S}
-
     requests.extend(view, 20_000).decode(later)
-
     assert view.ttl_ms == 20_000
     assert view.deadline_ns > boottime_ns() + 19 * S
 
@@ -144,21 +127,12 @@ def test_an_extension_is_known_once_its_answer_is_read() -> None:
 def test_maps_come_as_text_and_bytes_that_are_none_survive() -> None:
     reply = {b"resource": b"\xff", b"masters": 5, b"host": b"a"}
     row = {"resource": os.fsdecode(b"\xff"), "masters": 5, "host": "a"}
-
     assert requests.holder("x").decode(reply) == row
     assert requests.locks("*", local=False).decode([reply, reply]) == [row, row]
     assert requests.masters().decode([reply]) == [row]
-
-
-def test_a_free_resource_has_no_holder() -> None:
-    assert requests.holder("x").decode(None) is None
-
-
-def test_that_an_answer_came_is_all_there_is_to_some() -> None:
+    assert requests.holder("x").decode(None) is None, "it is free"
     view = lock_of().decode(granted(boottime_ns() + S))
-
-    assert requests.ping().decode("PONG") is None
-    assert requests.unlock(view).decode(1) is None
+    assert [requests.ping().decode("PONG"), requests.unlock(view).decode(1)] == [None, None]
 
 
 # Two clients

@@ -6,28 +6,19 @@ from typing import Any
 
 import pytest
 
-from lockd.config.model import Config
 from lockd.server.commands import catalog
 from lockd.server.commands.table import Commands
+from tests.harness.configs import a_config
 
-CONFIG = Config.model_validate(
-    {
-        "cluster": "shop",
-        "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in (1, 2, 3)],
-    }
-)
+CONFIG = a_config()
 
 
 class Session(SimpleNamespace):
     """A connection that writes down what is begun on it."""
 
     def __init__(self, **more: object) -> None:
-        incidents = SimpleNamespace(
-            operator_denied=lambda *_: None,
-            denied=lambda *_: None,
-            lease_refused=lambda *_: None,
-            limit_hit=lambda *_: None,
-        )
+        told = ("operator_denied", "denied", "lease_refused", "limit_hit")
+        incidents = SimpleNamespace(**dict.fromkeys(told, lambda *_: None))
         permissions = SimpleNamespace(is_admin=lambda peer: peer.uid == 0)
         shared = SimpleNamespace(
             limits=CONFIG.limits, incidents=incidents, permissions=permissions, locks=None, quotas=None,

@@ -29,12 +29,8 @@ def test_tests_that_ignore_signals_survive_them_and_start_children_that_do_not()
     ignoring = ["env", "--ignore-signal"]  # all of them
     done = subprocess.run(
         [*ignoring, sys.executable, "-c", TESTS],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
     assert (done.returncode, done.stdout.split()) == (0, ["0", "0"]), done.stderr
 
 

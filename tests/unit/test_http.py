@@ -6,6 +6,7 @@ import asyncio
 import gzip
 import http.client
 import io
+import re
 import socket
 import threading
 import time
@@ -18,7 +19,6 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from lockd.config.model import Config
 from lockd.http import host_names
 from lockd.http import server as http_server
 from lockd.http.head import HEAD_BYTES
@@ -27,6 +27,7 @@ from lockd.http.server import AT_ONCE, PER_ADDRESS, Server, start
 from lockd.metrics.collector import Metrics
 from lockd.server.agent import Agent as LockdAgent
 from lockd.server.log import EventLog
+from tests.harness.configs import a_config
 from tests.harness.waiting import eventually
 
 OPENMETRICS = "application/openmetrics-text;version=1.0.0,text/plain;version=0.0.4;q=0.5"
@@ -39,8 +40,8 @@ class Agent:
         self.alive = True
         self.ready = (True, "")
         self.failures: list[tuple[str, Exception]] = []
-        masters = [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in (1, 2, 3)]
-        self.metrics = Metrics(Config.model_validate({"cluster": "shop", "masters": masters}))
+        self.metrics = Metrics(a_config())
+        self._serving = ExitStack()
 
     def serve(
         self,
@@ -48,27 +49,26 @@ class Agent:
         status: Callable[[], bytes] | None = None,
         names: tuple[str, ...] = (),
     ) -> Server:
-        return start(
-            address,
-            self.metrics,
-            lambda: self.alive,
-            lambda: self.ready,
-            lambda path, error: self.failures.append((path, error)),
-            status,
-            names,
-        )
+        def failed(path: str, error: Exception) -> None:
+            self.failures.append((path, error))
+
+        server = start(address, self.metrics, lambda: self.alive, lambda: self.ready, failed, status, names)
+        self._serving.callback(server.stop)
+        return server
+
+    def close(self) -> None:
+        self._serving.close()
 
 
 @pytest.fixture
-def agent() -> Agent:
-    return Agent()
+def agent() -> Iterator[Agent]:
+    with closing(Agent()) as agent:
+        yield agent
 
 
 @pytest.fixture
-def server(agent: Agent) -> Iterator[Server]:
-    server = agent.serve()
-    yield server
-    server.stop()
+def server(agent: Agent) -> Server:
+    return agent.serve()
 
 
 def ask(
@@ -84,6 +84,13 @@ def ask(
 
 def connect(server: Server, reader: str = "127.0.0.1") -> socket.socket:
     return socket.create_connection(("127.0.0.1", server.port), timeout=30, source_address=(reader, 0))
+
+
+def sent(server: Server, request: bytes, reader: str = "127.0.0.1") -> bytes:
+    """All that is answered to this."""
+    with connect(server, reader) as connection:
+        connection.sendall(request)
+        return said(connection)
 
 
 def said(connection: socket.socket) -> bytes:
@@ -111,40 +118,26 @@ def waiting(server: Server) -> int:
     return sum(one.phase is http_server._Phase.PAGE for one in list(server._connections))
 
 
-def test_metrics_are_in_the_text_format_by_default(server: Server) -> None:
+def test_metrics_come_as_text_as_openmetrics_or_compressed_as_they_are_asked_for(server: Server) -> None:
     status, headers, body = ask(server, "/metrics")
-    assert status == 200
+    assert (status, int(headers["Content-Length"])) == (200, len(body))
     assert headers["Content-Type"].startswith("text/plain")
-    assert int(headers["Content-Length"]) == len(body)
     assert "lockd_quorum" in {family.name for family in parse_text(body.decode())}
-
-
-def test_metrics_are_openmetrics_for_whoever_asks_for_it(server: Server) -> None:
     status, headers, body = ask(server, "/metrics", Accept=OPENMETRICS)
-    assert status == 200
     assert headers["Content-Type"].startswith("application/openmetrics-text")
-    assert {"lockd_quorum", "lockd_grants", "lockd_build"} <= {
-        f.name for f in parse_openmetrics(body.decode())
-    }
-
-
-def test_metrics_are_compressed_for_whoever_asks_for_it(server: Server) -> None:
+    families = {family.name for family in parse_openmetrics(body.decode())}
+    assert {"lockd_quorum", "lockd_grants", "lockd_build"} <= families
     _, headers, body = ask(server, "/metrics", Accept_Encoding="gzip")
     assert headers["Content-Encoding"] == "gzip"
     assert b"lockd_quorum 2.0" in gzip.decompress(body)
 
 
-def test_an_agent_whose_event_loop_hangs_is_not_healthy(agent: Agent, server: Server) -> None:
-    assert ask(server, "/healthz")[0] == 200
-    agent.alive = False
-    status, _, body = ask(server, "/healthz")
-    assert (status, body) == (503, b"the event loop does not run\n")
-
-
-def test_an_agent_without_a_quorum_is_not_ready_and_says_why_for_each_master(
+def test_an_agent_that_hangs_is_not_healthy_and_one_without_a_quorum_not_ready_and_says_why(
     agent: Agent, server: Server
 ) -> None:
-    assert ask(server, "/readyz")[::2] == (200, b"ok\n")
+    assert ask(server, "/healthz")[::2] == ask(server, "/readyz")[::2] == (200, b"ok\n")
+    agent.alive = False
+    assert ask(server, "/healthz")[::2] == (503, b"the event loop does not run\n")
     agent.ready = (False, "m1: down: connection refused\nm2: blank")
     assert ask(server, "/readyz")[::2] == (503, b"m1: down: connection refused\nm2: blank\n")
 
@@ -177,15 +170,11 @@ def test_nothing_but_get_and_head_is_allowed(server: Server, method: str) -> Non
     "request_line", [b"GET /" + b"a" * HEAD_BYTES, b"GET / HTTP/1.1\r\nX-Long: " + b"a" * HEAD_BYTES]
 )
 def test_a_head_that_is_too_long_is_refused(server: Server, request_line: bytes) -> None:
-    with connect(server) as connection:
-        connection.sendall(request_line[: HEAD_BYTES + 1])
-        assert said(connection).startswith(b"HTTP/1.0 431 ")
+    assert sent(server, request_line[: HEAD_BYTES + 1]).startswith(b"HTTP/1.0 431 ")
 
 
 def test_what_is_no_http_is_refused(server: Server) -> None:
-    with connect(server) as connection:
-        connection.sendall(b"*1\r\n$4\r\nPING\r\n\r\n")
-        assert b"400" in said(connection)
+    assert b"400" in sent(server, b"*1\r\n$4\r\nPING\r\n\r\n")
     assert ask(server, "/healthz")[0] == 200
 
 
@@ -231,27 +220,16 @@ def test_the_newest_takes_the_place_of_the_slowest_of_its_address(
         assert threading.active_count() == threads
 
 
-def test_an_address_has_few_connections_and_the_others_keep_theirs(
-    server: Server, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("readers", "each"), [(1, 2 * PER_ADDRESS), (5, 2 * AT_ONCE // 5)])
+def test_who_has_most_connections_gives_way_and_the_others_keep_theirs(
+    server: Server, monkeypatch: pytest.MonkeyPatch, readers: int, each: int
 ) -> None:
+    """An address has few, and so have all together."""
     monkeypatch.setattr(http_server, "READ_S", 60.0)
     with ExitStack() as stack:
         quiet = stack.enter_context(connect(server, "127.0.0.9"))
-        for _ in range(2 * PER_ADDRESS):
-            stack.enter_context(connect(server)).sendall(b"GET / HT")
-        assert ask(server, "/healthz")[0] == 200
-        quiet.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
-        assert said(quiet).endswith(b"\r\n\r\nok\n")
-
-
-def test_all_addresses_together_have_few_and_who_has_most_gives_way(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(http_server, "READ_S", 60.0)
-    with ExitStack() as stack:
-        quiet = stack.enter_context(connect(server, "127.0.0.9"))
-        for number in range(2 * AT_ONCE):
-            stack.enter_context(connect(server, f"127.0.1.{number % 5}")).sendall(b"GET / HT")
+        for number in range(readers * each):
+            stack.enter_context(connect(server, f"127.0.1.{number % readers}")).sendall(b"GET / HT")
         assert ask(server, "/healthz")[0] == 200
         quiet.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
         assert said(quiet).endswith(b"\r\n\r\nok\n")
@@ -297,7 +275,6 @@ def test_many_readers_have_it_made_once_and_all_get_it(agent: Agent, monkeypatch
         {"Accept": OPENMETRICS, "Accept_Encoding": "gzip"}, {"Accept": "application/openmetrics-text"},
     ]  # fmt: skip
     answers = [ask(server, "/metrics", **headers) for headers in variants]
-    server.stop()
     assert [status for status, _, _ in answers] == [200] * len(variants)
     plain = {gzip.decompress(b) if h["Content-Encoding"] == "gzip" else b for _, h, b in answers}
     assert (made, len(plain)) == (2, 2)
@@ -352,13 +329,11 @@ def test_readers_who_come_while_a_page_is_made_wait_for_it(agent: Agent) -> None
         eventually(lambda: waiting(server) == PER_ADDRESS, 10, "they wait for the page")
         [one_too_many] = asking(stack, server, "/", 1)
         assert said(one_too_many).startswith(b"HTTP/1.0 503 ")
-        with connect(server, "127.0.0.9") as other:  # and what costs nothing is served meanwhile
-            other.sendall(b"GET /healthz HTTP/1.0\r\n\r\n")
-            assert said(other).endswith(b"ok\n")
+        # And what costs nothing is served meanwhile.
+        assert sent(server, b"GET /healthz HTTP/1.0\r\n\r\n", "127.0.0.9").endswith(b"ok\n")
         go_on.set()
         for reader in readers:
             assert said(reader).endswith(b"<!DOCTYPE html>")
-    server.stop()
     assert made == 1
 
 
@@ -371,7 +346,6 @@ def test_a_page_that_is_not_made_in_time_is_said_to_be_late(
     assert ask(server, "/")[0] == 503
     go_on.set()
     eventually(lambda: ask(server, "/")[2] == b"late", 10, "it is there for the next one")
-    server.stop()
 
 
 def test_it_is_made_anew_after_a_while(agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,7 +354,6 @@ def test_it_is_made_anew_after_a_while(agent: Agent, monkeypatch: pytest.MonkeyP
     assert b"lockd_forced_releases_total 0.0" in ask(server, "/metrics")[2]
     agent.metrics.agent.forced_releases += 1
     assert b"lockd_forced_releases_total 1.0" in ask(server, "/metrics")[2]
-    server.stop()
 
 
 def test_who_does_not_take_its_answer_is_left_after_a_time(
@@ -393,13 +366,10 @@ def test_who_does_not_take_its_answer_is_left_after_a_time(
         eventually(lambda: len(server._connections) == 1, 10, "it is being answered")
         eventually(lambda: not server._connections, 10, "it is given up")
         assert len(said(deaf)) < 50_000_000
-    server.stop()
 
 
 def test_one_connection_gets_one_answer_whatever_else_it_sends(server: Server) -> None:
-    with connect(server) as connection:
-        connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n" * 50)
-        answer = said(connection)
+    answer = sent(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: keep-alive\r\n\r\n" * 50)
     assert answer.count(b"HTTP/1.0 200 OK") == 1
     assert answer.endswith(b"Connection: close\r\n\r\nok\n")
 
@@ -414,7 +384,6 @@ def test_what_comes_after_a_request_does_not_cut_its_answer_short(agent: Agent) 
         connection.sendall(b"GET / HTTP/1.0\r\n\r\n" + b"y" * 30_000)
         eventually(lambda: begun.is_set() and not server._connections, 10, "the agent is done with it")
         assert said(connection).endswith(b"\r\n\r\n" + b"x" * 100_000)
-    server.stop()
 
 
 @pytest.mark.parametrize("path", ["/metrics", "/", "/healthz", "/readyz"])
@@ -438,7 +407,6 @@ def test_a_page_in_a_browser_that_resolves_its_own_name_to_us_gets_nothing(
     monkeypatch.setattr(socket, "gethostname", lambda: "web1")
     server = agent.serve()
     status, _, body = ask(server, path, Host=host)
-    server.stop()
     assert status == 421
     assert body.startswith(b"This agent does not answer under that name: ask by the IP address")
 
@@ -456,7 +424,6 @@ def test_addresses_and_names_of_this_host_and_those_configured_are_answered(
     monkeypatch.setattr(socket, "gethostname", lambda: "web1")
     server = agent.serve(names=("agent.example.com",))
     status = ask(server, "/healthz", Host=host)[0]
-    server.stop()
     assert status == 200
 
 
@@ -487,9 +454,8 @@ def test_the_full_name_of_the_host_is_learned_without_waiting_for_a_slow_dns(
 
 @pytest.mark.parametrize("hosts", ["", "Host: 127.0.0.1\r\nHost: evil.example\r\n", "Host : localhost\r\n"])
 def test_a_request_names_one_host(server: Server, hosts: str) -> None:
-    with connect(server) as connection:
-        connection.sendall(f"GET /healthz HTTP/1.1\r\n{hosts}\r\n".encode())
-        assert said(connection).startswith(b"HTTP/1.0 400 ")
+    request = f"GET /healthz HTTP/1.1\r\n{hosts}\r\n"
+    assert sent(server, request.encode()).startswith(b"HTTP/1.0 400 ")
 
 
 @pytest.mark.parametrize("path", ["/", "/metrics", "/healthz", "/readyz", "/nothing", "/metrics?x=1"])
@@ -518,15 +484,13 @@ def test_a_page_that_fails_is_reported_and_the_next_one_works(
     assert capfd.readouterr().err == ""
 
 
-def test_an_address_that_is_taken_is_named_in_the_error(agent: Agent, server: Server) -> None:
-    address = f"127.0.0.1:{server.port}"
-    with pytest.raises(OSError, match=f"can't serve /metrics on {address}: Address already in use"):
-        agent.serve(address)
-
-
-def test_a_name_that_leads_nowhere_is_named_in_the_error(agent: Agent) -> None:
-    with pytest.raises(OSError, match=r"can't serve /metrics on nowhere\.invalid:9480: "):
-        agent.serve("nowhere.invalid:9480")
+def test_an_address_that_cannot_be_had_is_named_in_the_error(agent: Agent, server: Server) -> None:
+    for address, why in (
+        (f"127.0.0.1:{server.port}", "Address already in use"),
+        ("nowhere.invalid:9480", ""),
+    ):
+        with pytest.raises(OSError, match=re.escape(f"can't serve /metrics on {address}: ") + why):
+            agent.serve(address)
 
 
 def test_ipv6_addresses_work(agent: Agent) -> None:
@@ -537,16 +501,13 @@ def test_ipv6_addresses_work(agent: Agent) -> None:
     with closing(http.client.HTTPConnection("::1", server.port, timeout=10)) as connection:
         connection.request("GET", "/healthz")
         assert connection.getresponse().status == 200
-    server.stop()
 
 
 def test_after_stop_the_port_is_free_at_once(agent: Agent) -> None:
     first = agent.serve()
     assert ask(first, "/healthz")[0] == 200
-    first.stop()
-    second = agent.serve(f"127.0.0.1:{first.port}")
-    assert ask(second, "/healthz")[0] == 200
-    second.stop()
+    agent.close()
+    assert ask(agent.serve(f"127.0.0.1:{first.port}"), "/healthz")[0] == 200
 
 
 def test_the_index_is_the_page_for_people_where_there_is_one(agent: Agent) -> None:
@@ -556,7 +517,6 @@ def test_the_index_is_the_page_for_people_where_there_is_one(agent: Agent) -> No
     assert headers["Content-Type"] == "text/html; charset=utf-8"
     assert ask(server, "/", "HEAD")[2] == b""
     assert ask(server, "/", "POST")[0] == 405
-    server.stop()
 
 
 def test_a_page_for_people_that_fails_is_reported_and_made_anew_later(
@@ -577,20 +537,13 @@ def test_a_page_for_people_that_fails_is_reported_and_made_anew_later(
     assert [(path, type(error)) for path, error in agent.failures] == [("/", RuntimeError)]
     monkeypatch.setattr(http_server, "FRESH_S", 0.0)
     assert ask(server, "/")[2] == b"<!DOCTYPE html>"
-    server.stop()
 
 
 def test_a_page_that_fails_counts_as_a_failure_of_the_agent_and_is_logged() -> None:
     told = io.StringIO()
 
     async def fails() -> str:
-        config = Config.model_validate(
-            {
-                "cluster": "shop",
-                "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in (1, 2, 3)],
-            }
-        )
-        serving = LockdAgent(config, EventLog("lockd.test_http", stream=told))
+        serving = LockdAgent(a_config(), EventLog("lockd.test_http", stream=told))
         loop = asyncio.get_running_loop()
         await asyncio.to_thread(serving._page_failed, loop, "/", ValueError("no such class"))
         serving.log.flush()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -88,27 +89,32 @@ def type_(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     return run
 
 
-def test_the_top_says_whether_locks_are_available_and_safe() -> None:
-    lines = drawn(report_of(answers())).splitlines()
-    assert lines[0] == "Locks are available: all 3 masters have a vote."
-    assert lines[1].startswith("Locks are safe")
+@pytest.mark.parametrize(
+    ("found", "texts"),
+    [
+        ({}, ["Locks are available: all 3 masters have a vote.\nLocks are safe"]),
+        (
+            {"MASTERS": [a_master("m1"), a_master("m2", 0), a_master("m3")]},
+            ["WITHOUT MARGIN", "connection refused"],
+        ),
+        ({"INFO classes": {"class_jobs": a_class(lost=1, losses=4)}}, ["1 lease of this host was LOST"]),
+        (
+            {"info": {"canary_failures": 3, "canary_trouble": "NOQUORUM"}},
+            ["Locks are NOT available", "the agent's own lock failed (NOQUORUM), 3 times in a row."],
+        ),
+    ],
+    ids=["well", "a master down", "lost lease", "failing canary"],
+)
+def test_the_top_says_whether_locks_are_available_and_safe_and_why_not(
+    found: dict[str, Any], texts: list[str]
+) -> None:
+    drawing = "\n".join(line.rstrip() for line in drawn(report_of(answers(**found))).splitlines())
+    assert all(text in drawing for text in texts)
 
 
-def test_a_master_that_is_down_is_shown_with_why() -> None:
-    text = drawn(report_of(answers(MASTERS=[a_master("m1"), a_master("m2", 0), a_master("m3")])))
-    assert "WITHOUT MARGIN" in text
-    assert "connection refused" in text
-
-
-def test_lost_leases_are_the_first_thing_one_reads() -> None:
-    lost = {"class_jobs": a_class(lost=1, losses=4)}
-    assert "1 lease of this host was LOST" in drawn(report_of(answers(**{"INFO classes": lost})))
-
-
-def test_a_failing_canary_turns_the_assessment_around() -> None:
-    text = drawn(report_of(answers(info={"canary_failures": 3, "canary_trouble": "NOQUORUM"})))
-    assert "Locks are NOT available" in text
-    assert "the agent's own lock failed (NOQUORUM), 3 times in a row." in text
+def test_where_nothing_is_held_it_says_so() -> None:
+    nothing: Answers = {"LOCKS * LOCAL": []}
+    assert "no lease is held through this agent" in drawn(report_of(answers(**nothing)))
 
 
 def test_an_agent_of_before_that_says_less_is_shown_all_the_same() -> None:
@@ -196,26 +202,22 @@ def test_an_agent_that_never_answered_is_said_too() -> None:
 
 
 def test_rates_are_what_was_counted_between_two_looks() -> None:
-    console = Console(file=io.StringIO(), width=160)
-    screen = Screen(console)
-    first = report_of(answers())
-    second = report_of(answers(**{"INFO classes": {"class_jobs": a_class(grants=150, refusals=15)}}))
-    screen.picture(AgentReport(10.0, first.masters, first.info, first.classes, ()), None, None)
-    console.print(
-        screen.picture(AgentReport(12.0, second.masters, second.info, second.classes, ()), None, None)
-    )
-    [line] = [line for line in console.file.getvalue().splitlines() if line.startswith("jobs")]  # type: ignore[attr-defined]
-    assert line.split() == ["jobs", "1", "0", "25.0", "5.0", "0"]
+    assert rates(a_class(grants=150, refusals=15)).split() == ["jobs", "1", "0", "25.0", "5.0", "0"]
 
 
 def test_an_agent_that_began_anew_has_no_negative_rates() -> None:
+    assert "-" not in rates(a_class(grants=1, refusals=0))
+
+
+def rates(later: dict[str, int]) -> str:
+    """The line of a class in the second picture, two seconds after the first one."""
     console = Console(file=io.StringIO(), width=160)
-    screen = Screen(console)
-    first = report_of(answers())
-    again = {"jobs": a_class(grants=1, refusals=0)}
-    screen.picture(AgentReport(10.0, first.masters, first.info, first.classes, ()), None, None)
-    console.print(screen.picture(AgentReport(11.0, first.masters, first.info, again, ()), None, None))
-    assert "-" not in console.file.getvalue().splitlines()[-3]  # type: ignore[attr-defined]
+    screen, report = Screen(console), report_of(answers())
+    screen.picture(replace(report, at_s=10.0), None, None)
+    second = report_of(answers(**{"INFO classes": {"class_jobs": later}}))
+    console.print(screen.picture(replace(second, at_s=12.0), None, None))
+    [line] = [line for line in console.file.getvalue().splitlines() if line.startswith("jobs")]  # type: ignore[attr-defined]
+    return str(line)
 
 
 def test_json_has_everything_and_both_assessments(type_: Callable[..., Result]) -> None:

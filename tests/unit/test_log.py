@@ -17,11 +17,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockd.config.model import Config
 from lockd.core.membership import State
 from lockd.server.agent import serve
 from lockd.server.log import BURST, INTERVAL_NS, OF_ALL_USERS, USERS_MOST, VALUE_CHARS, EventLog, logfmt_value
 from tests.harness.clocks import Clock
+from tests.harness.configs import a_config
 
 
 @pytest.fixture
@@ -217,28 +217,24 @@ def test_a_variable_inherited_by_a_terminal_does_not_make_it_a_journal(tmp_path:
         assert stream.read().startswith("ts=")
 
 
-def test_what_libraries_log_is_an_event_too(log: EventLog, out: io.StringIO, root: logging.Logger) -> None:
-    log.adopt_libraries()
-    logging.getLogger("asyncio").warning("slow callback: %s\nevent=fake", "f()")
-    logging.getLogger("asyncio").info("not this")
-    assert without_ts(out) == [
-        r'level=warning event=library_log logger=asyncio message="slow callback: f()\nevent=fake"'
-    ]
-
-
-def test_a_library_s_traceback_stays_on_its_line(
+def test_what_libraries_log_is_an_event_too_with_its_traceback_on_its_line_and_ours_are_told_once(
     log: EventLog, out: io.StringIO, root: logging.Logger
 ) -> None:
     log.adopt_libraries()
+    asyncios = logging.getLogger("asyncio")
+    asyncios.warning("slow callback: %s\nevent=fake", "f()")
+    asyncios.info("not this")
     try:
         raise RuntimeError("told\nyou")
     except RuntimeError:
-        logging.getLogger("asyncio").exception("a task failed")
-    (line,) = without_ts(out)
-    assert line.startswith(
-        'level=error event=library_log logger=asyncio message="a task failed" traceback="Trace'
-    )
-    assert line.endswith(r'RuntimeError: told\nyou\n"')
+        asyncios.exception("a task failed")
+    log.warning("once")
+    slow, failed, once = without_ts(out)
+    said = "event=library_log logger=asyncio message="
+    assert slow == rf'level=warning {said}"slow callback: f()\nevent=fake"'
+    assert failed.startswith(f'level=error {said}"a task failed" traceback="Trace')
+    assert failed.endswith(r'RuntimeError: told\nyou\n"')
+    assert once == "level=warning event=once"
 
 
 class Breaks:
@@ -287,20 +283,10 @@ def test_the_agent_adopts_what_would_go_past_its_log(
 
     monkeypatch.setattr("uvloop.run", asyncio_complains)
     monkeypatch.setattr(sys, "setswitchinterval", lambda _s: None)
-    config = Config.model_validate(
-        {"cluster": "shop", "masters": [{"name": f"m{n}", "address": f"10.0.0.{n}:1"} for n in (1, 2, 3)]}
-    )
-    assert serve(config) == 0
+    assert serve(a_config()) == 0
     assert capsys.readouterr().err.endswith(
         ' level=warning event=library_log logger=asyncio message="a task took long"\n'
     )
-
-
-@pytest.mark.usefixtures("root")
-def test_an_event_is_not_told_twice_when_libraries_are_adopted(log: EventLog, out: io.StringIO) -> None:
-    log.adopt_libraries()
-    log.warning("once")
-    assert without_ts(out) == ["level=warning event=once"]
 
 
 def test_a_broken_stderr_does_not_break_the_agent(

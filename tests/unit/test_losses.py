@@ -57,14 +57,6 @@ def test_when_its_connection_has_ended_another_of_the_same_process_is_told() -> 
     assert (ended.told, other.told, stranger.told) == ([], [b"untold", b"a"], [])
 
 
-def test_processes_that_cannot_be_told_apart_are_not_told_of_each_other() -> None:
-    losses, ended, other = Losses(), Connection(0), Connection(0)
-    heard(losses, ended, other)
-    ended.open = False
-    lose(losses, ended, b"a")
-    assert not other.told
-
-
 def test_who_names_it_is_told_as_often_as_he_asks() -> None:
     losses = Losses()
     lose(losses, Connection(notifies=False), b"a")
@@ -99,11 +91,13 @@ def test_what_one_connection_was_told_all_of_its_process_know_and_nobody_else() 
     assert [one.knows for one in (told, other, silent, stranger)] == [[b"a"]] * 3 + [[]]
 
 
-def test_processes_that_cannot_be_told_apart_do_not_know_what_another_was_told() -> None:
+def test_processes_that_cannot_be_told_apart_neither_hear_nor_know_what_another_was_told() -> None:
     losses, told, other = Losses(), Connection(0), Connection(0)
     heard(losses, told, other)
     losses.told(told, b"a")
-    assert (b"a" in told.knows, other.knows) == (True, [])
+    told.open = False
+    lose(losses, told, b"b")
+    assert (b"a" in told.knows, other.knows, other.told) == (True, [], [])
 
 
 def test_of_processes_that_are_gone_nothing_is_kept() -> None:

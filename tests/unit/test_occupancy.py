@@ -56,30 +56,18 @@ def occupancy_of(*queues: Queue, detached: tuple[Any, ...] = ()) -> Occupancy:
     return occupancy
 
 
-def test_leases_and_waiters_are_counted_by_class() -> None:
+def test_leases_and_waiters_are_counted_by_class_also_those_behind_another_host() -> None:
     occupancy = occupancy_of(
         a_queue(b"a", a_lease(b"a"), (300, 200)),
         a_queue(b"b", a_lease(b"b", "other")),
-        detached=(a_lease(b"c"),),
+        a_queue(b"of a class that nobody configured", a_lease(b"c", "gone")),
+        a_queue(b"far", None, (900, 10)),
+        a_queue(b"idle"),
+        detached=(a_lease(b"d"),),
     )
-    assert (occupancy.by_class["jobs"].leases, occupancy.by_class["jobs"].waiters) == (2, 2)
-    assert (occupancy.by_class["other"].leases, occupancy.by_class["other"].waiters) == (1, 0)
-    assert (occupancy.total.leases, occupancy.total.waiters) == (3, 2)
-
-
-def test_waiters_behind_another_host_count_too() -> None:
-    occupancy = occupancy_of(a_queue(b"far", None, (900, 10)))
-    assert (occupancy.by_class["jobs"].leases, occupancy.by_class["jobs"].waiters) == (0, 2)
-    assert occupancy.by_class["jobs"].oldest_wait_ns == 900 * MS
-
-
-def test_a_class_that_nobody_configured_counts_as_other() -> None:
-    assert occupancy_of(a_queue(b"a", a_lease(b"a", "gone"))).by_class["other"].leases == 1
-
-
-def test_a_queue_at_rest_is_nothing_to_show() -> None:
-    occupancy = occupancy_of(a_queue(b"idle"))
-    assert occupancy.total.leases == occupancy.total.waiters == 0
+    jobs, other, total = occupancy.by_class["jobs"], occupancy.by_class["other"], occupancy.total
+    assert [(one.leases, one.waiters) for one in (jobs, other, total)] == [(2, 4), (2, 0), (4, 4)]
+    assert (jobs.oldest_wait_ns, other.oldest_wait_ns) == (900 * MS, 0)
 
 
 def test_lost_leases_and_those_on_fewer_masters_are_counted() -> None:

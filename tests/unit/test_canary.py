@@ -48,11 +48,14 @@ class Told:
         self.counted: list[str] = []
         self.logged: list[str] = []
 
-    def canary(self, refusal: Refusal | None, took_ns: int) -> None:
+    def worked(self, took_ns: int) -> None:
         assert took_ns >= 0
-        self.counted.append(refusal.code if refusal else "granted")
+        self.counted.append("granted")
 
-    def canary_unreleased(self, took_ns: int) -> None:
+    def refused(self, refusal: Refusal, took_ns: int) -> None:
+        self.counted.append(refusal.code)
+
+    def unreleased(self, took_ns: int) -> None:
         self.counted.append("unreleased")
 
     def warning(self, event: str, **_: Any) -> None:

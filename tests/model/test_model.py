@@ -3,6 +3,8 @@ without it."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.model.__main__ import main, table
@@ -12,11 +14,18 @@ from tests.model.search import missing_tools, search
 missing = missing_tools()
 needs_spin = pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
 STANDARD = [row for row in ROWS if not row.deep]
+# More than half of the time of all rows.
+LONG = {"leases", "extensions", "put-backs that land late", "no ceiling of the ttl", "progress"}
+
+
+def case(row: Row) -> Any:
+    marks = [pytest.mark.thorough] if row.name.lower() in LONG else []
+    return pytest.param(row, id=row.name.replace(" ", "-"), marks=marks)
 
 
 @needs_spin
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("row", STANDARD, ids=lambda row: row.name.replace(" ", "-"))
+@pytest.mark.parametrize("row", [case(row) for row in STANDARD])
 def test_row_is_as_expected(row: Row) -> None:
     outcome = search(row)
     assert outcome.as_expected, f"{table([outcome])}\n{outcome.unfinished}"

@@ -40,7 +40,7 @@ def members_of(*masters: LocalMaster) -> list[str]:
 
 
 def admitted(cluster: Cluster, name: str, status: str = "admitted") -> None:
-    eventually(lambda: admit(cluster, name)["status"] == status, 15, f"{name} is {status}")
+    eventually(lambda: admit(cluster, name)["status"] == status, 60, f"{name} is {status}")
 
 
 def wipe(*masters: LocalMaster) -> None:

@@ -205,6 +205,23 @@ def test_wherever_forming_is_broken_off_another_agent_forms_it(known: dict[int, 
     pytest.fail("it never ends")
 
 
+def test_whoever_finds_masters_begun_lets_those_who_are_at_it_go_on() -> None:
+    machines = blank(5)
+    first, second = Agent(machines).work(UNUSED), Agent(machines)
+    while not any(machine.identity for machine in machines):
+        next(first)
+    steps = second.begin(UNUSED)
+    step = next(steps)
+    while not isinstance(step, Pause):
+        step = steps.send(second.do(step))
+    next(first)
+    step = steps.send(second.do(step))
+    with pytest.raises(NotPossible, match="somebody else is forming it"):
+        steps.send(second.do(step))
+    assert list(first)[-1] == "formed"
+    assert votes_together(machines) == 5
+
+
 @pytest.mark.parametrize("lost", range(12))
 def test_whichever_answer_is_lost_forming_is_possible_again(lost: int) -> None:
     machines = blank(5)

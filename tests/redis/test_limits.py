@@ -409,7 +409,7 @@ def test_the_most_hold_of_a_class_is_its_default(ruled: Cluster, connect: Connec
     wire = connect(ruled)
     wire.ask("HELLO", 3)
     start_ns = boottime_ns()
-    token_of(wire.ask("LOCK", "short:x", 500, "NOTIFY"))
+    token_of(wire.ask("LOCK", "short:x", 1_000, "NOTIFY"))
     while (push := wire.push())[0] == b"renewed":
         pass
     assert push[:2] == [b"lost", b"short:x"]

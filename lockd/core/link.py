@@ -55,8 +55,9 @@ Question = tuple[Ballot | Call, Any, int]
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """That this agent has taken a master's vote, to begin its cluster anew or to upgrade it: the electorate
-    that it shows since then, which no other has, and since when it has not voted."""
+    """That this agent has taken a master's vote, to begin its cluster anew or to upgrade it
+    (changes/votes.py): the electorate that it shows since then, which no other has, and since when it has not
+    voted."""
 
     electorate: str
     since_ns: int
@@ -124,8 +125,8 @@ class Link:
         self.introduced = False
         self.blank_since_ns: int | None = None
         self.numbered: Numbered | None = None
-        self.taken: Taken | None = None
         """While it is being admitted: what was written on the others."""
+        self.taken: Taken | None = None
         self.elsewhere = Elsewhere()
         self.out: list[Any] = []
         self._listener = listener

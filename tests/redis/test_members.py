@@ -358,7 +358,8 @@ def test_identities_of_an_earlier_format_are_told_apart_and_brought_up_to_date(f
     assert {one["state"] for one in formed.master_states()} == {"other_format"}
     assert reason_of(formed, "m1").endswith("lockctl cluster upgrade")
     assert app.refused("LOCK", "b", 500).startswith("NOQUORUM m1=other_format:")
-    assert form(formed, "UPGRADE")["status"] == "upgraded"
+    assert form(formed, "UPGRADE")["status"] == "waiting"
+    eventually(lambda: form(formed, "UPGRADE")["status"] == "upgraded", 30, "what was granted before is over")
     formed.wait_voting(5)
     assert form(formed, "UPGRADE")["status"] == "already"
     assert {identity_on(master).cluster for master in formed.masters} == {"test"}

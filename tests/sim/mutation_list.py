@@ -46,6 +46,7 @@ FENCE_ROUND = "lockd/core/ballots/fence_round.py"
 ADMISSION = "lockd/core/admission.py"
 ADMITTING = "lockd/core/changes/admitting.py"
 FORMING = "lockd/core/changes/forming.py"
+GROUND = "lockd/core/changes/ground.py"
 CLOCKS = "lockd/core/clocks.py"
 VOTERS = "lockd/core/voters.py"
 IDENTITIES = "lockd/core/identities.py"
@@ -421,6 +422,7 @@ MUTATIONS = (
         8,
         (
             Edit(RECOVERING, "    yield from take_votes(ground, left, blank)\n", ""),
+            Edit(VOTES, "link.taken is None or ground.shows", "link.taken is not None and ground.shows"),
             Edit(VOTES, "[now_ns if since is None else since for", "[0 if since is None else since for"),
         ),
     ),
@@ -429,7 +431,8 @@ MUTATIONS = (
         8,
         (
             Edit(UPGRADING, "    yield from take_votes(ground, links)\n", ""),
-            Edit(UPGRADING, "    if wait.remaining_ms:\n", "    if False:\n"),
+            Edit(VOTES, "link.taken is None or ground.shows", "link.taken is not None and ground.shows"),
+            Edit(VOTES, "[now_ns if since is None else since for", "[0 if since is None else since for"),
         ),
     ),
     Mutation(
@@ -441,7 +444,16 @@ MUTATIONS = (
                 "    for link in blank:\n        yield from take_vote(ground, link, max_ttl_ms)\n",
                 "",
             ),
+            Edit(VOTES, "link.taken is None or ground.shows", "link.taken is not None and ground.shows"),
         ),
+        simulated=False,
+    ),
+    one(
+        "a change writes over what it has not seen",
+        8,
+        GROUND,
+        "expected = self.shows(link)",
+        "expected = _shown_by(link.identity)",
         simulated=False,
     ),
     one("a promoted copy votes", 8, MEMBERSHIP, "return self.was_replica or self.known", "return False"),

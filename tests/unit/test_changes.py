@@ -114,7 +114,13 @@ class Agent:
         return change(Ground(self.fleet, MAX_TTL_MS, Link.dead_ns, lambda: self.now_ns, new_id))
 
     def do(self, step: Step) -> Any:
-        """Raises NotPossible."""
+        """Its links look by themselves after each step too. Raises NotPossible."""
+        try:
+            return self._do(step)
+        finally:
+            self.look()
+
+    def _do(self, step: Step) -> Any:
         match step:
             case LookAgain():
                 return self.look()
@@ -407,9 +413,11 @@ def of_old_format(masters: int) -> list[Machine]:
     return machines
 
 
-def test_identities_of_an_earlier_format_are_upgraded_at_once() -> None:
+def test_identities_of_an_earlier_format_are_upgraded_when_what_was_granted_by_them_is_over() -> None:
     machines = of_old_format(5)
     agent = Agent(machines)
+    assert agent.ends(upgrade) == "waiting"
+    agent.passes(SETTLED_NS)
     assert agent.ends(upgrade) == "upgraded"
     assert votes_together(machines) == 5
     assert all(machine.store.counters == {5: WALL_US} for machine in machines)
@@ -536,3 +544,38 @@ def test_nothing_is_changed_by_a_clock_that_is_slewed(change: Any) -> None:
     agent.fleet.voters.own_clock = "slewed"
     with pytest.raises(OwnClockIsWrong):
         next(agent.begin(change))
+
+
+@pytest.mark.parametrize("change", [ADMIT, RECOVER])
+def test_a_blank_machine_that_takes_the_place_of_the_one_that_was_waited_for_is_left_alone(
+    change: Any,
+) -> None:
+    machines = with_one_wiped() if change is ADMIT else with_most_wiped()
+    agent, other = Agent(machines), Machine()
+    for _ in range(4):  # asked again, until nothing is waited for any more
+        steps = agent.begin(change)
+        how = until_it_reads_counters(agent, steps)
+        if isinstance(how, ReadCounters):
+            break
+        agent.passes(SETTLED_NS)
+    agent.machines[2], link = other, agent.fleet.links[2]
+    link.broken("another is at its address", agent.now_ns)
+    link.introduced = True
+    with pytest.raises(NotPossible, match="m3 is not as it was a moment ago"):
+        goes_on(agent, steps, how)
+    assert other.store.blank
+
+
+def until_it_reads_counters(agent: Agent, steps: Steps[Progress]) -> Step | None:
+    step = next(steps)
+    while not isinstance(step, ReadCounters):
+        try:
+            step = steps.send(agent.do(step))
+        except StopIteration:
+            return None
+    return step
+
+
+def goes_on(agent: Agent, steps: Steps[Progress], step: Step | None) -> None:
+    while step is not None:
+        step = steps.send(agent.do(step))

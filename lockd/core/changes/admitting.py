@@ -3,7 +3,7 @@ admission.py, carried out in their order (rule 8)."""
 
 from lockd.core.admission import Numbered, Ready, Renumber, TooFewOthers, brought_up, next_step
 from lockd.core.changes.ground import Ground
-from lockd.core.changes.steps import BLANK, NotPossible, Progress, ReadCounters, Steps, Unread
+from lockd.core.changes.steps import NotPossible, Progress, ReadCounters, Steps, Unread
 from lockd.core.identities import Identity
 from lockd.core.link import Link
 from lockd.core.membership import State, TooFewReadings, Wait, highest_counters, longest_possible_ttl_ms
@@ -72,10 +72,10 @@ def _renumber(ground: Ground, link: Link, step: Renumber) -> Steps[None]:
     written, failure = 0, ""
     for i, members in step.lists.items():
         other = ground.links[i]
-        assert other.identity is not None
-        fields = other.identity.with_members(members).list_fields
+        identity = ground.identity_of(other)
+        assert identity is not None
         try:
-            yield from ground.write(other, other.identity.electorate, fields)
+            yield from ground.write(other, identity.with_members(members).list_fields)
             written += 1
         except NotPossible as why:
             failure = str(why)
@@ -99,14 +99,14 @@ def _let_in(ground: Ground, link: Link, ready: Ready) -> Steps[None]:
             f"a quorum of the others could not be read ({failure}), {ground.name(link)} was not changed: "
             "try again when they answer"
         ) from failure
-    identities = [of for i in others if (of := ground.links[i].identity) is not None]
+    identities = [of for i in others if (of := ground.identity_of(ground.links[i])) is not None]
     # What a quorum allows: one of the others that says too much is not copied.
     ceiling_ms = sorted((of.max_ttl_ms for of in identities), reverse=True)[ground.quorum - 1]
     new = Identity(
         ground.fleet.configured.cluster, ground.name(link), ceiling_ms,
         cluster_id=identities[0].cluster_id, members=ready.members,
     )  # fmt: skip
-    yield from ground.write(link, BLANK, new.fields, counters)
+    yield from ground.write(link, new.fields, counters)
     link.numbered = None
     yield from ground.look_again()
 
@@ -123,6 +123,6 @@ def _bring_up(ground: Ground, link: Link) -> Steps[Progress]:
     members = brought_up(identity, others.values())
     if members is None:
         raise NotPossible(f"another {ground.name(link)} was admitted since: wipe this one, and admit it")
-    yield from ground.write(link, identity.electorate, identity.with_members(members).list_fields)
+    yield from ground.write(link, identity.with_members(members).list_fields)
     yield from ground.look_again()
     return Progress("updated")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
 from lockd.core.changes.founding import first_identity, wait_for, write_all
-from lockd.core.changes.ground import Ground, electorate_on
+from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import NotPossible, Pause, Progress, ReadCounters, ReadField, Steps, Unread
 from lockd.core.fences import largest_known
 from lockd.core.link import Link
@@ -39,23 +39,25 @@ def form(ground: Ground, unused: bool, known: Mapping[int, int]) -> Steps[Progre
     links = sorted(ground.links, key=ground.name)
     blank = [link for link in links if ground.is_there(link) and link.state is State.BLANK]
     begun = [link for link in links if link not in blank]
-    yield from _refuse_others(ground, begun)
+    yield from _refuse_unless_begun(ground, begun)
     ground.refuse_twins(blank)
-    if blank and not unused:
-        wait = wait_for(ground, blank, ground.max_ttl_ms)
-        if wait.remaining_ms:
-            return wait
+    waited_for = [] if unused else blank
+    if (wait := wait_for(ground, waited_for, ground.max_ttl_ms)).remaining_ms:
+        return wait
     if begun:
         yield from _let_others_finish(ground)
         # Where one was used, the blank ones stay blank: it can be begun anew around those.
         yield from _take_votes_from(ground, begun)
+        # Another blank machine may have taken the place of one of them.
+        if (wait := wait_for(ground, waited_for, ground.max_ttl_ms)).remaining_ms:
+            return wait
         yield from _take_votes_from(ground, blank)
     yield from _write(ground, begun, blank, known)
     return Progress("formed")
 
 
-def _refuse_others(ground: Ground, links: Sequence[Link]) -> Steps[None]:
-    """Than those that were begun."""
+def _refuse_unless_begun(ground: Ground, links: Sequence[Link]) -> Steps[None]:
+    """Forming was broken off on these, and nothing has come of it."""
     wrong = yield from _not_begun(ground, links)
     if wrong:
         raise NotPossible(
@@ -66,10 +68,10 @@ def _refuse_others(ground: Ground, links: Sequence[Link]) -> Steps[None]:
 
 def _let_others_finish(ground: Ground) -> Steps[None]:
     """Some masters have been begun: who is at it now makes progress meanwhile."""
-    before = [electorate_on(link) for link in ground.links]
+    before = [ground.shows(link) for link in ground.links]
     yield Pause(ground.patience_ns)
     yield from ground.look_again()
-    if [electorate_on(link) for link in ground.links] != before:
+    if [ground.shows(link) for link in ground.links] != before:
         raise NotPossible("somebody else is forming it: do the same again when they are done")
 
 
@@ -79,11 +81,11 @@ def _take_votes_from(ground: Ground, links: Sequence[Link]) -> Steps[None]:
     own: dict[Link, str] = {}
     for link in links:
         new = first_identity(ground, link, ground.new_id(), ground.max_ttl_ms)
-        yield from ground.write(link, electorate_on(link), new.fields)
+        yield from ground.write(link, new.fields)
         own[link] = new.electorate
     yield from ground.look_again()
     voted = yield from _not_begun(ground, links)
-    if used := [link for link in links if electorate_on(link) != own[link] or link in voted]:
+    if used := [link for link in links if ground.shows(link) != own[link] or link in voted]:
         raise NotPossible(
             f"{ground.names(used)} voted meanwhile: look again, lockctl doctor says what to do"
             f"{_way_back(ground)}"

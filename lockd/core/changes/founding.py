@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from lockd.core.changes.ground import Ground, electorate_on
+from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import NO_COUNTERS, Progress, Steps
 from lockd.core.identities import Identity, Members
 from lockd.core.link import Link
@@ -30,12 +30,14 @@ def write_all(
     """Make these a new cluster, in this order. more: words of their identities."""
     for link in links:
         new = first_identity(ground, link, cluster_id, max_ttl_ms)
-        yield from ground.write(link, electorate_on(link), {**new.fields, **more}, counters)
+        yield from ground.write(link, {**new.fields, **more}, counters)
     yield from ground.look_again()
 
 
 def wait_for(ground: Ground, blank: Sequence[Link], max_ttl_ms: int) -> Progress:
     """Until nothing that these helped to grant before they were wiped is relied upon any more."""
+    if not blank:
+        return Progress("waiting")
     now_ns = ground.now_ns()
     wait = wait_for_blank([link.blank_since_ns or now_ns for link in blank], max_ttl_ms, now_ns)
     return Progress("waiting", wait.remaining_ms, wait.total_ms)

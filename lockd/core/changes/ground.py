@@ -37,6 +37,9 @@ class Ground:
     now_ns: Callable[[], int]
     new_id: Callable[[], str]
     _looked_at: Container[int] = field(default=(), init=False)
+    _identities: list[Identity | None] = field(default_factory=list, init=False)
+    _blank_since_ns: list[int | None] = field(default_factory=list, init=False)
+    _shows: list[str] = field(default_factory=list, init=False)
 
     @property
     def links(self) -> Sequence[Link]:
@@ -57,7 +60,20 @@ class Ground:
             raise OwnClockIsWrong(wrong)
 
     def look_again(self) -> Steps[None]:
+        """What is decided after this rests on what was seen now, and is only written where that is still so:
+        links look by themselves too, and would know what somebody else has written meanwhile (rule 8)."""
         self._looked_at = yield LookAgain()
+        self._identities = [link.identity for link in self.links]
+        self._blank_since_ns = [link.blank_since_ns for link in self.links]
+        self._shows = [_shown_by(identity) for identity in self._identities]
+
+    def identity_of(self, link: Link) -> Identity | None:
+        """When all were looked at last."""
+        return self._identities[link.index]
+
+    def shows(self, link: Link) -> str:
+        """What stood in the place of its electorate when all were looked at last, or was written since."""
+        return self._shows[link.index]
 
     def is_there(self, link: Link) -> bool:
         """What is known of one that did not answer when all were looked at may be long over."""
@@ -105,19 +121,19 @@ class Ground:
             )
 
     def write(
-        self,
-        link: Link,
-        expected: str,
-        fields: Mapping[str, str],
-        counters: Mapping[int, int] = NO_COUNTERS,
+        self, link: Link, fields: Mapping[str, str], counters: Mapping[int, int] = NO_COUNTERS
     ) -> Steps[None]:
-        """Only where it still shows what is expected. Raises NotPossible."""
-        written = yield Write(link.index, expected, fields, counters)
+        """Only where it still shows what it did when that was decided. Raises NotPossible."""
+        expected = self.shows(link)
+        # Of the blank one that was waited for, another may have taken the place.
+        is_same = expected != BLANK or link.blank_since_ns == self._blank_since_ns[link.index]
+        written = is_same and (yield Write(link.index, expected, fields, counters))
         if not written:
             raise NotPossible(
                 f"{self.name(link)} is not as it was a moment ago, it was left alone: somebody else is at "
                 "work on it"
             )
+        self._shows[link.index] = fields["electorate"]
 
     def counters_of(self, links: Sequence[Link]) -> Steps[list[dict[int, int]]]:
         """Any of them may know of larger fences than all others. Raises NotPossible."""
@@ -131,8 +147,7 @@ class Ground:
         return [readings[link.index] for link in links]
 
 
-def electorate_on(link: Link) -> str:
-    """What it must still show when it is written to."""
-    if link.identity is None:
+def _shown_by(identity: Identity | None) -> str:
+    if identity is None:
         return BLANK
-    return OLD if link.identity.is_older else link.identity.electorate
+    return OLD if identity.is_older else identity.electorate

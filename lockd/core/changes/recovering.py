@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from lockd.core.changes.founding import write_all
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import NotPossible, Progress, Steps
-from lockd.core.changes.votes import give_back_votes, take_vote, take_votes, wait_until_silent
+from lockd.core.changes.votes import have_all_votes, take_vote, take_votes, wait_until_silent
 from lockd.core.fences import CLOCKS_APART_US, SLOTS, largest_known
 from lockd.core.link import Link
 from lockd.core.membership import State
@@ -39,10 +39,17 @@ def recover(ground: Ground, known: Mapping[int, int]) -> Steps[Progress]:
     ground.refuse_twins(blank)
     identities = [of for link in left if (of := link.identity) is not None]
     yield from take_votes(ground, left, blank)
-    wait = wait_until_silent(ground, [*left, *blank], identities)
-    if wait.remaining_ms:
+    links = [*left, *blank]
+    if (wait := wait_until_silent(ground, links, identities)).remaining_ms:
         return wait
-    yield from _begin_anew(ground, left, blank, max(of.max_ttl_ms for of in identities), known)
+    max_ttl_ms = max(of.max_ttl_ms for of in identities)
+    counters = yield from _counters(ground, left, known)
+    # The blank ones' too: somebody else may have written an id on them meanwhile.
+    for link in blank:
+        yield from take_vote(ground, link, max_ttl_ms)
+    if (wait := (yield from have_all_votes(ground, links, identities))).remaining_ms:
+        return wait
+    yield from write_all(ground, links, ground.new_id(), max_ttl_ms, counters)
     return Progress("recovered")
 
 
@@ -65,24 +72,12 @@ def _refuse_where_not_needed(ground: Ground, left: Sequence[Link], blank: Sequen
         )
 
 
-def _begin_anew(
-    ground: Ground,
-    left: Sequence[Link],
-    blank: Sequence[Link],
-    max_ttl_ms: int,
-    known: Mapping[int, int],
-) -> Steps[None]:
-    """The blank ones' votes are taken, too: somebody else may have written an id on them meanwhile."""
+def _counters(ground: Ground, left: Sequence[Link], known: Mapping[int, int]) -> Steps[dict[int, int]]:
     clocks, now_ns = ground.fleet.clocks, ground.now_ns()
     readings = yield from ground.counters_of(left)
-    counters = counters_after_loss(
+    return counters_after_loss(
         [known, *readings], clocks.median_us(now_ns), clocks.largest_sane_fence(now_ns)
     )
-    for link in blank:
-        yield from take_vote(ground, link, max_ttl_ms)
-    links = [*left, *blank]
-    yield from give_back_votes(ground, links)
-    yield from write_all(ground, links, ground.new_id(), max_ttl_ms, counters)
 
 
 def counters_after_loss(readings: Sequence[Mapping[int, int]], masters_us: int, most: int) -> dict[int, int]:

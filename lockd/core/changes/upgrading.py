@@ -8,9 +8,9 @@ off is not gone on with by its id, but begun anew, as forming is; and the votes 
 from collections.abc import Sequence
 
 from lockd.core.changes.founding import first_identity
-from lockd.core.changes.ground import Ground, electorate_on
+from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import NotPossible, Progress, Steps
-from lockd.core.changes.votes import give_back_votes, take_votes, wait_until_silent
+from lockd.core.changes.votes import have_all_votes, take_votes, wait_until_silent
 from lockd.core.link import Link
 from lockd.core.membership import State
 
@@ -20,8 +20,8 @@ _NOTHING_CHANGED = (
 
 
 def upgrade(ground: Ground) -> Steps[Progress]:
-    """All masters must be there. Where upgrading was broken off, some may have voted since: a max TTL is
-    waited out then. Raises NotPossible."""
+    """All masters must be there. A max TTL is waited out: agents of before may have been granted leases until
+    just now. Raises NotPossible."""
     ground.heed_own_clock()
     yield from ground.look_again()
     links = sorted(ground.links, key=ground.name)
@@ -30,23 +30,23 @@ def upgrade(ground: Ground) -> Steps[Progress]:
     _refuse_what_is_none_of_it(ground, links)
     identities = [of for link in links if (of := link.identity) is not None]
     yield from take_votes(ground, links)
-    wait = wait_until_silent(ground, links, identities)
-    if wait.remaining_ms:
+    if (wait := wait_until_silent(ground, links, identities)).remaining_ms:
         return wait
-    yield from give_back_votes(ground, links)
+    if (wait := (yield from have_all_votes(ground, links, identities))).remaining_ms:
+        return wait
     yield from _write(ground, links)
     return Progress("upgraded")
 
 
 def _refuse_what_is_none_of_it(ground: Ground, links: Sequence[Link]) -> None:
-    old = [link for link in links if _is_older(link)]
+    old = [link for link in links if ground.is_there(link) and _is_older(link)]
     known = [link for link in links if ground.is_there(link) and ground.is_left(link)]
-    others = [link for link in links if link.state is not State.UP]
+    not_up = [link for link in links if link.state is not State.UP]
     if wrong := [link for link in links if link not in old and link not in known]:
         raise NotPossible(f"{_NOTHING_CHANGED}: {ground.reasons(wrong)}")
-    if len(links) - len(others) >= ground.quorum:
+    if len(links) - len(not_up) >= ground.quorum:
         raise NotPossible(
-            f"a quorum is upgraded: wipe the others ({ground.names(others)}), and admit them one by one "
+            f"a quorum is upgraded: wipe the others ({ground.names(not_up)}), and admit them one by one "
             "(lockctl master admit)"
         )
     if not old and not all(link.taken for link in links):
@@ -72,7 +72,7 @@ def _write(ground: Ground, links: Sequence[Link]) -> Steps[None]:
     """Each keeps its max TTL and its counters."""
     cluster_id = ground.new_id()
     for link in links:
-        assert link.identity is not None
-        new = first_identity(ground, link, cluster_id, link.identity.max_ttl_ms)
-        yield from ground.write(link, electorate_on(link), new.fields)
+        identity = ground.identity_of(link)
+        assert identity is not None
+        yield from ground.write(link, first_identity(ground, link, cluster_id, identity.max_ttl_ms).fields)
     yield from ground.look_again()

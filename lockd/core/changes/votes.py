@@ -13,23 +13,22 @@ once, who takes a vote last has it: the other's write finds something else there
 from collections.abc import Sequence
 
 from lockd.core.changes.founding import first_identity
-from lockd.core.changes.ground import Ground, electorate_on
+from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import NotPossible, Progress, Steps
 from lockd.core.identities import Identity
 from lockd.core.link import Link, Taken
 from lockd.core.membership import longest_possible_ttl_ms, wait_for_blank
 
-_LONG_AGO_NS = -(1 << 62)
-
 
 def take_votes(ground: Ground, of: Sequence[Link], blank: Sequence[Link] = ()) -> Steps[None]:
-    """Of those whose votes this agent hasn't taken yet. Raises NotPossible where somebody else has taken one
-    since, also by wiping it."""
-    _refuse_where_others_are_at_it(ground, [*of, *blank])
+    """Of those whose votes this agent hasn't taken yet; the blank ones' are taken later. Raises NotPossible
+    where somebody else has taken one since, also by wiping it."""
+    _refuse_where_others_are_at_it(ground, [link for link in [*of, *blank] if link.taken is not None])
     for link in of:
         if link.taken is None:
-            assert link.identity is not None
-            yield from take_vote(ground, link, link.identity.max_ttl_ms)
+            identity = ground.identity_of(link)
+            assert identity is not None
+            yield from take_vote(ground, link, identity.max_ttl_ms)
 
 
 def take_vote(ground: Ground, link: Link, max_ttl_ms: int) -> Steps[None]:
@@ -37,15 +36,13 @@ def take_vote(ground: Ground, link: Link, max_ttl_ms: int) -> Steps[None]:
     electorate of before it refuses."""
     new = first_identity(ground, link, ground.new_id(), max_ttl_ms)
     silent_since_ns = _silent_since_ns(link)
-    yield from ground.write(link, electorate_on(link), new.fields)
+    yield from ground.write(link, new.fields)
     link.taken = Taken(new.electorate, ground.now_ns() if silent_since_ns is None else silent_since_ns)
 
 
 def _silent_since_ns(link: Link) -> int | None:
-    """None: it may have voted just now. Nobody votes with an identity of an earlier format."""
-    if link.taken is not None:
-        return link.taken.since_ns
-    return _LONG_AGO_NS if link.identity is not None and link.identity.is_older else link.blank_since_ns
+    """None: it may have voted just now, also by an identity of an earlier format, for agents of then."""
+    return link.taken.since_ns if link.taken is not None else link.blank_since_ns
 
 
 def wait_until_silent(ground: Ground, links: Sequence[Link], identities: Sequence[Identity]) -> Progress:
@@ -58,15 +55,23 @@ def wait_until_silent(ground: Ground, links: Sequence[Link], identities: Sequenc
     return Progress("waiting", wait.remaining_ms, wait.total_ms)
 
 
-def give_back_votes(ground: Ground, links: Sequence[Link]) -> Steps[None]:
-    """Now they may get an id that they share: at one moment this agent had the votes of all."""
+def have_all_votes(ground: Ground, links: Sequence[Link], identities: Sequence[Identity]) -> Steps[Progress]:
+    """Whether they may get an id that they share now: at one moment this agent had the votes of all, and all
+    had been silent for long enough. If so, nothing of that is kept in mind; else it says how long to wait."""
     yield from ground.look_again()
+    ground.heed_own_clock()
     _refuse_where_others_are_at_it(ground, links)
-    _forget_all(ground)
+    wait = wait_until_silent(ground, links, identities)
+    if not wait.remaining_ms:
+        _forget_all(ground)
+    return wait
 
 
 def _refuse_where_others_are_at_it(ground: Ground, links: Sequence[Link]) -> None:
-    lost = [link for link in links if link.taken is not None and electorate_on(link) != link.taken.electorate]
+    away = [link for link in links if not ground.is_there(link)]
+    if away:
+        raise NotPossible(f"{ground.reasons(away)}, nothing was changed")
+    lost = [link for link in links if link.taken is None or ground.shows(link) != link.taken.electorate]
     if lost:
         _forget_all(ground)
         raise NotPossible(

@@ -66,10 +66,6 @@ class Members:
     def with_number(self, name: str, number: int) -> "Members":
         return Members.of({**dict(self.numbers), name: number})
 
-    def joined(self, other: "Members") -> "Members":
-        """With the larger number of each."""
-        return Members.of({name: max(number, other.number_of(name)) for name, number in self.numbers})
-
     def __str__(self) -> str:
         return " ".join(f"{name}:{number}" for name, number in self.numbers)
 

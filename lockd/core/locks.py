@@ -357,7 +357,6 @@ class Locks:
             queue, refusal, now_ns, one_try_ago_ns if refusal in _TRIED_AGAIN else now_ns
         )
         if queue.waiters:
-            queue.rest_until_ns = again_ns
             queue.rest = self.timers.at(again_ns, lambda at_ns: self._rested(queue, at_ns))
         else:
             self._move_on(queue, now_ns)

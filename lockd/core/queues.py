@@ -21,7 +21,6 @@ class Queue:
         "refusal",
         "resource",
         "rest",
-        "rest_until_ns",
         "tried_for",
         "tries",
         "waiters",
@@ -36,7 +35,6 @@ class Queue:
         self.tried_for: Holder | None = None
         """Whose attempt it is."""
         self.rest: Timer | None = None
-        self.rest_until_ns = 0
         self.tries = 0
         self.refusal: Refusal | None = None
 

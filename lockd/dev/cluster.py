@@ -146,7 +146,6 @@ class DevCluster:
     ) -> None:
         self._home = home
         self._config = config
-        self._binary = binary
         self._view = view
         self._signals = signals
         self._agent = AgentProcess(home.config_path, config.socket.path, home.log_folder / "agent.log")

@@ -106,8 +106,8 @@ class AgentReport:
 @json_option
 @click.pass_obj
 def top(agent: AgentClient, interval_ms: int, once: bool, as_json: bool) -> None:
-    """Masters, classes, held leases and waiters of this host, live, with the verdict on top: are locks
-    available, are they safe?
+    """Masters, classes, held leases and waiters of this host, live, with the answer on top to: are
+    locks available, are they safe?
 
     q or Ctrl-C ends it. It goes on while the agent restarts. --json prints once.
     """

@@ -121,7 +121,7 @@ byte mark[MASTERS];            /* put_back.lua's pN: 1 + number of the proof tha
 bool down[MASTERS];            /* crashed, and kept out */
 byte out_left[MASTERS];        /* what is left of the delay, by the guard's clock */
 
-/* --- What an agent knows: locks.py, ballots.py, leases.py ---------------------------------------------------- */
+/* --- What an agent knows: locks.py, ballots/, leases.py ------------------------------------------------------ */
 
 mtype phase[AGENTS] = IDLE;
 byte tries[AGENTS];

@@ -155,8 +155,3 @@ def test_of_two_sets_as_large_the_one_with_the_newer_machine_votes() -> None:
     new = [replace(old, name=name, members=lists.with_number("m2", 2)) for name in ("m2", "m3")]
     assert voting_together([old, *new]) == 0b110
     assert voting_together([*new, old]) == 0b011
-
-
-def test_lists_are_joined_by_the_larger_numbers() -> None:
-    one, other = MEMBERS.with_number("m1", 3), MEMBERS.with_number("m1", 2).with_number("m2", 5)
-    assert str(one.joined(other)) == "m1:3 m2:5 m3:1 m4:1 m5:1" == str(other.joined(one))

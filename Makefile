@@ -23,6 +23,9 @@ BENCH_STAMP := $(VENV)/.installed-bench
 LAB_VENV := .venv-lab
 LAB_STAMP := $(LAB_VENV)/.installed
 
+# Each install of the sources themselves writes lockd.egg-info beside them.
+ONE_AT_A_TIME := $(if $(shell command -v flock),flock $(VENV)/.created)
+
 # command:package, for each program of the distribution that the tests use; a test without its program is skipped. What
 # is no program is named by its path.
 APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc /usr/include/stdio.h:libc6-dev spin:spin mkfs.xfs:xfsprogs chromium:chromium
@@ -135,7 +138,7 @@ lint-ansible: $(LAB_STAMP) ## ansible-lint (production profile) and yamllint
 
 $(LAB_STAMP): $(VENV)/.created pyproject.toml
 	@$(PYTHON) -m venv $(LAB_VENV)
-	$(LAB_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[lab]'
+	$(ONE_AT_A_TIME) $(LAB_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.[lab]'
 	@touch $@
 
 LAB_APT_TOOLS := systemd-nspawn:systemd-container mmdebstrap:mmdebstrap dpkg-scanpackages:dpkg-dev ssh:openssh-client ip:iproute2 \
@@ -156,7 +159,7 @@ $(VENV)/.created:
 	@touch $@
 
 define pip_install
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.$(1)'
+	$(ONE_AT_A_TIME) $(BIN)/python -m pip install --quiet --disable-pip-version-check --config-settings editable_mode=compat -e '.$(1)'
 	@touch $@
 endef
 

@@ -198,14 +198,13 @@ class Fleet(Generic[AnyLink]):
         self.weigh(now_ns)
 
     def _look_for_admission(self, link: AnyLink, now_ns: int) -> None:
-        others = [o.facts.identity for o in self.links if o is not link and o.facts is not None]
-        known = [identity for identity in others if identity is not None]
+        known = [of for other in self.links if other is not link and (of := other.identity) is not None]
         link.elsewhere.look(self.name(link.index), known, self.clocks.quorum, now_ns)
 
     def weigh(self, now_ns: int) -> None:
         """Who has a vote now."""
         states = [link.state if link.introduced else None for link in self.links]
-        identities = [link.facts.identity if link.facts else None for link in self.links]
+        identities = [link.identity for link in self.links]
         changed = self.voters.weigh(states, identities, now_ns)
         self.trusted = self.voters.trusted
         self.fence_most = self.clocks.largest_sane_fence(now_ns)

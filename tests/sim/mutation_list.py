@@ -423,7 +423,7 @@ MUTATIONS = (
         (
             Edit(RECOVERING, "    yield from take_votes(ground, left, blank)\n", ""),
             Edit(VOTES, "link.taken is None or ground.shows", "link.taken is not None and ground.shows"),
-            Edit(VOTES, "[now_ns if since is None else since for", "[0 if since is None else since for"),
+            Edit(VOTES, "[_silent_since_ns(link) for", "[_silent_since_ns(link) or 0 for"),
         ),
     ),
     Mutation(
@@ -432,7 +432,7 @@ MUTATIONS = (
         (
             Edit(UPGRADING, "    yield from take_votes(ground, links)\n", ""),
             Edit(VOTES, "link.taken is None or ground.shows", "link.taken is not None and ground.shows"),
-            Edit(VOTES, "[now_ns if since is None else since for", "[0 if since is None else since for"),
+            Edit(VOTES, "[_silent_since_ns(link) for", "[_silent_since_ns(link) or 0 for"),
         ),
     ),
     Mutation(

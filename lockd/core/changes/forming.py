@@ -42,18 +42,22 @@ def form(ground: Ground, unused: bool, known: Mapping[int, int]) -> Steps[Progre
     yield from _refuse_unless_begun(ground, begun)
     ground.refuse_twins(blank)
     waited_for = [] if unused else blank
-    if (wait := wait_for(ground, waited_for, ground.max_ttl_ms)).remaining_ms:
+    if (wait := _wait_for(ground, waited_for)).remaining_ms:
         return wait
     if begun:
         yield from _let_others_finish(ground)
         # Where one was used, the blank ones stay blank: it can be begun anew around those.
         yield from _take_votes_from(ground, begun)
         # Another blank machine may have taken the place of one of them.
-        if (wait := wait_for(ground, waited_for, ground.max_ttl_ms)).remaining_ms:
+        if (wait := _wait_for(ground, waited_for)).remaining_ms:
             return wait
         yield from _take_votes_from(ground, blank)
     yield from _write(ground, begun, blank, known)
     return Progress("formed")
+
+
+def _wait_for(ground: Ground, blank: Sequence[Link]) -> Progress:
+    return wait_for(ground, [link.blank_since_ns for link in blank], ground.max_ttl_ms)
 
 
 def _refuse_unless_begun(ground: Ground, links: Sequence[Link]) -> Steps[None]:

@@ -34,10 +34,13 @@ def write_all(
     yield from ground.look_again()
 
 
-def wait_for(ground: Ground, blank: Sequence[Link], max_ttl_ms: int) -> Progress:
-    """Until nothing that these helped to grant before they were wiped is relied upon any more."""
-    if not blank:
+def wait_for(ground: Ground, silent_since_ns: Sequence[int | None], max_ttl_ms: int) -> Progress:
+    """Until nothing is relied upon any more that masters helped to grant before they fell silent, each since
+    then (None: it may have voted just now)."""
+    if not silent_since_ns:
         return Progress("waiting")
     now_ns = ground.now_ns()
-    wait = wait_for_blank([link.blank_since_ns or now_ns for link in blank], max_ttl_ms, now_ns)
+    wait = wait_for_blank(
+        [now_ns if since is None else since for since in silent_since_ns], max_ttl_ms, now_ns
+    )
     return Progress("waiting", wait.remaining_ms, wait.total_ms)

@@ -12,12 +12,12 @@ once, who takes a vote last has it: the other's write finds something else there
 
 from collections.abc import Sequence
 
-from lockd.core.changes.founding import first_identity
+from lockd.core.changes.founding import first_identity, wait_for
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import NotPossible, Progress, Steps
 from lockd.core.identities import Identity
 from lockd.core.link import Link, Taken
-from lockd.core.membership import longest_possible_ttl_ms, wait_for_blank
+from lockd.core.membership import longest_possible_ttl_ms
 
 
 def take_votes(ground: Ground, of: Sequence[Link], blank: Sequence[Link] = ()) -> Steps[None]:
@@ -48,11 +48,9 @@ def _silent_since_ns(link: Link) -> int | None:
 def wait_until_silent(ground: Ground, links: Sequence[Link], identities: Sequence[Identity]) -> Progress:
     """Until nothing is relied upon any more that these helped to grant before their votes were taken, or
     before they were wiped. identities: all that are known."""
-    now_ns, since_ns = ground.now_ns(), [_silent_since_ns(link) for link in links]
     known_ms = [ground.max_ttl_ms, *(of.longest_ttl_ms for of in identities)]
     longest_ms = longest_possible_ttl_ms(known_ms, len(ground.links))
-    wait = wait_for_blank([now_ns if since is None else since for since in since_ns], longest_ms, now_ns)
-    return Progress("waiting", wait.remaining_ms, wait.total_ms)
+    return wait_for(ground, [_silent_since_ns(link) for link in links], longest_ms)
 
 
 def have_all_votes(ground: Ground, links: Sequence[Link], identities: Sequence[Identity]) -> Steps[Progress]:

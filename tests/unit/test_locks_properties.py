@@ -23,7 +23,8 @@ from hypothesis.stateful import (
 from lockd.core.clocks import Clocks
 from lockd.core.leases import Lease
 from lockd.core.values import Extended, Refusal
-from tests.harness.fleet_model import MS, Answer, App, Host, Master, Time
+from tests.harness.clocks import MS
+from tests.harness.fleet_model import Answer, App, Host, Master, Time
 
 AGENTS, MASTERS = 3, 5
 MAX_TTL_MS = 2_000

@@ -37,9 +37,9 @@ from lockd.metrics.leases import (
     RELEASE_REASONS,
 )
 from lockd.metrics.masters import NOT_COUNTED
+from tests.harness.clocks import MS
 from tests.harness.configs import a_config
 
-MS = 1_000_000
 NOW_NS = 1_000_000 * MS
 ALL, QUORUM = 0b111, 0b011
 

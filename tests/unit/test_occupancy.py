@@ -8,8 +8,8 @@ from typing import Any
 from lockd.core.leases import Standing
 from lockd.core.queues import Queue
 from lockd.metrics.occupancy import KEPT_NS, Occupancy, RecentOccupancy
+from tests.harness.clocks import MS
 
-MS = 1_000_000
 NOW_NS = 1_000_000 * MS
 ALL, QUORUM = 0b111, 0b011
 

@@ -15,8 +15,8 @@ from lockd.health import LOSS_IS_NEWS_MS
 from lockd.http.pages import SAFETY
 from lockd.http.status_page import HostStatus, render
 from lockd.metrics.occupancy import Occupancy
+from tests.harness.clocks import MS
 
-MS = 1_000_000
 NOW_NS = 1_000_000 * MS
 
 

@@ -26,12 +26,13 @@ from lockd.clock import boottime_ns
 from lockd.dev.processes import LOOPBACK
 from lockd.lockctl.run.lease import kill_margin_ns, term_margin_ns
 from tests.harness.clocks import MS
-from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.cluster import Cluster
 from tests.harness.lockctl import LOCKCTL
 from tests.harness.processes import alive, children_of, state_of
 from tests.harness.terminal import Terminal
 from tests.harness.waiting import eventually
 from tests.harness.wire import as_map
+from tests.redis.module_cluster import module_cluster
 
 TAKEN, UNREACHABLE, LOST, DENIED, WRONG, USAGE = 75, 69, 76, 77, 65, 64
 
@@ -58,11 +59,8 @@ while True:
 """
 
 
-@pytest.fixture(scope="module")
-def cluster(server_binary: Path) -> Iterator[Cluster]:
-    """One for all tests here: each locks resources of its own, and leaves the agent running."""
-    with running_cluster(5, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}]) as own:
-        yield own
+cluster = module_cluster(5, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}])
+"""One for all tests here: each locks resources of its own, and leaves the agent running."""
 
 
 @pytest.fixture(autouse=True)

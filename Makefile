@@ -40,6 +40,7 @@ dev: $(DEV_STAMP) ## A whole cluster on this machine: 5 masters, an agent and a 
 venv: $(TEST_STAMP) ## The virtual environment .venv with lockd and all that its tests need from PyPI
 
 SIDE_BY_SIDE := $(BIN)/python -m pytest --durations=15 --numprocesses $(WORKERS) --dist worksteal
+ALONE := $(BIN)/python -m pytest -m alone
 IN_THE_LAB := $(LAB_VENV)/bin/python -m pytest --verbose --durations=15 tests/lab -rs
 PARTS := tests/setup/parts.sh
 SET_UP := 'what the tests need' '$(MAKE) -j4 ready'
@@ -48,7 +49,8 @@ LOOKS := 'lint and types' '$(MAKE) -j2 lint lint-ansible'
 ifeq ($(strip $(ARGS)),)
 test: ## All but what takes longest: lint, types, tests, and as root the plays that matter most (ARGS='-k fence': those tests)
 	@$(PARTS) $(SET_UP) $(LOOKS) \
-	  'tests, simulator, models' 'LOCKD_SIM_SECONDS=30 LOCKD_SIM_MINUTES=12 $(SIDE_BY_SIDE) -m "not thorough"' \
+	  'tests, simulator, models' 'LOCKD_SIM_SECONDS=30 LOCKD_SIM_MINUTES=12 $(SIDE_BY_SIDE) -m "not (thorough or alone)"' \
+	  'what needs the processor for itself' '$(ALONE)' \
 	  'playbooks, on real hosts' '$(IN_THE_LAB) -m "not thorough"'
 else
 test: ready-tests lint
@@ -57,7 +59,8 @@ endif
 
 test-all: ## What CI runs: every test, every rule taken out, the longer search, every play
 	@$(PARTS) $(SET_UP) $(LOOKS) \
-	  'tests, simulator, models' '$(SIDE_BY_SIDE)' \
+	  'tests, simulator, models' '$(SIDE_BY_SIDE) -m "not alone"' \
+	  'what needs the processor for itself' '$(ALONE)' \
 	  'playbooks, on real hosts' '$(IN_THE_LAB)'
 
 ready-tests: tools $(TEST_STAMP) node prometheus

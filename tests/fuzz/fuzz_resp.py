@@ -16,6 +16,8 @@ import tempfile
 import time
 from contextlib import nullcontext
 
+from tests.harness.wire import request
+
 HAS_ATHERIS = importlib.util.find_spec("atheris") is not None
 if HAS_ATHERIS:
     import atheris
@@ -105,11 +107,7 @@ def take(parser: requests.ExactParser) -> Step:
 
 
 def size(words: list[bytes]) -> int:
-    return len(encode(words))
-
-
-def encode(words: list[bytes]) -> bytes:
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+    return len(request(*words))
 
 
 def without_message(steps: list[Step]) -> list[Step]:
@@ -153,7 +151,8 @@ DISGUISED = (b"*1", b"$1", b"*1\r\n$1\r\na", b"*1\r\n$1\r\na\r\n", b"x\r\n*1\r\n
 
 
 def random_input(source: random.Random) -> bytes:
-    stream = bytearray(b"".join(encode(random_words(source)) for _ in range(source.choice((0, 1, 2, 3, 20)))))
+    several = (random_words(source) for _ in range(source.choice((0, 1, 2, 3, 20))))
+    stream = bytearray(b"".join(request(*words) for words in several))
     for _ in range(source.choice((0, 0, 1, 2, 5))):
         mutate(stream, source)
     return source.randbytes(4) + bytes(stream)

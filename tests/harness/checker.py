@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from lockd.core.fences import slot_of
+from tests.harness.clocks import MS
 from tests.harness.history import (
     Asked,
     Believes,
@@ -43,8 +44,6 @@ from tests.harness.history import (
     Withdrawn,
     Wrote,
 )
-
-MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,9 @@
-"""A clock that stands still until a test moves it."""
+"""Units of time in ns, and a clock that stands still until a test moves it."""
 
 from __future__ import annotations
+
+MS = 1_000_000
+S = 1_000 * MS
 
 
 class Clock:

@@ -27,9 +27,9 @@ from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import MasterFacts, State
 from lockd.core.values import Chance, Extended, RedlockParameters, Refusal
+from tests.harness.clocks import MS
 from tests.harness.script_model import Store
 
-MS = 1_000_000
 START_NS = 1_000_000 * MS
 """Virtual time begins here: some minutes after boot."""
 WALL_AHEAD_NS = 1_700_000_000_000 * MS

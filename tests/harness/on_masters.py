@@ -13,8 +13,6 @@ from lockd.masters import scripts
 from tests.harness.clock_shim import Clock
 from tests.harness.cluster import AgentProcess
 
-NS_PER_MS = 1_000_000
-NS_PER_S = 1_000 * NS_PER_MS
 ANOTHERS = "f" * 32
 MINUTE_MS = 60_000
 IDENTITY, FENCES = scripts.IDENTITY_KEY.decode(), scripts.FENCES_KEY.decode()

@@ -24,6 +24,11 @@ def alive(pid: int) -> bool:
     return state_of(pid) not in "XZ"
 
 
+def cpu_s(pid: int) -> float:
+    """How much CPU time that process has had."""
+    return sum(map(int, _stat(pid)[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
 def children_of(pid: int) -> list[int]:
     """The ids of the processes that `pid` has started and that still are."""
     return sorted(int(one) for one in os.listdir("/proc") if one.isdigit() and _stat(int(one))[1] == str(pid))

@@ -18,10 +18,11 @@ from typing import Any
 
 import pytest
 
-from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.cluster import Cluster
 from tests.harness.processes import memory_kib
 from tests.harness.waiting import eventually
 from tests.harness.wire import Bystander, Wire, as_map, kind, request, token_of
+from tests.redis.module_cluster import module_cluster
 
 TTL_MS = 5_000
 TOKEN = "0" * 32
@@ -31,11 +32,8 @@ MIB = 1024
 """In KiB, as memory is counted here."""
 
 
-@pytest.fixture(scope="module")
-def cluster(server_binary: Path) -> Iterator[Cluster]:
-    limits = {"connections": CROWD + 1_000, "connections_per_user": CROWD + 1_000}
-    with running_cluster(3, max_ttl_ms=60_000, limits=limits) as running:
-        yield running
+LIMITS = {"connections": CROWD + 1_000, "connections_per_user": CROWD + 1_000}
+cluster = module_cluster(3, max_ttl_ms=60_000, limits=LIMITS)
 
 
 def waited_for_processor_s(cluster: Cluster) -> float:

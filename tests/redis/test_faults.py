@@ -21,13 +21,12 @@ from lockd.clock import boottime_ns
 from lockd.dev.processes import LOOPBACK, Child, LocalMaster, flavour
 from tests.harness.app import App, look_again
 from tests.harness.clock_shim import Clock
+from tests.harness.clocks import MS, S
 from tests.harness.cluster import Cluster, MakeCluster
 from tests.harness.masters import has_tls, running_masters, short_folder
 from tests.harness.on_masters import (
     FENCES,
     MINUTE_MS,
-    NS_PER_MS,
-    NS_PER_S,
     cut_connections,
     holding,
     lease_key,
@@ -100,9 +99,7 @@ def test_masters_that_are_all_killed_at_once_have_lost_nothing(hosts: Hosts, res
     hosts.there.wait_voting(0)
     before_ns = boottime_ns()
     refusal = waiting.refused("LOCK", resource, 30_000)
-    assert boottime_ns() - before_ns < 1_000 * NS_PER_MS, (
-        "known to be down: nobody is asked, nothing waited for"
-    )
+    assert boottime_ns() - before_ns < 1_000 * MS, "known to be down: nobody is asked, nothing waited for"
     assert refusal.startswith("NOQUORUM")
     assert all(f"{name}=down" in refusal for name in ("m1", "m2", "m3", "m4", "m5"))
     waiting.send("LOCK", resource, 30_000, "WAIT", 60_000)
@@ -336,9 +333,9 @@ def test_steps_of_the_agents_own_wall_clock_change_nothing(
     lease = app.lock(resource, 1_000, "NOTIFY")
     fences = []
     for ahead_s in (3_600, -7_200, 0):
-        wall_clock.ahead_ns = ahead_s * NS_PER_S
+        wall_clock.ahead_ns = ahead_s * S
         kind, _, _, deadline_ns = app.push()
-        assert (kind, deadline_ns <= boottime_ns() + 1_000 * NS_PER_MS) == ("renewed", True)
+        assert (kind, deadline_ns <= boottime_ns() + 1_000 * MS) == ("renewed", True)
         for one in (app, others):
             fenced = one.lock(resource + "/fenced", 5_000)
             one.ask("UNLOCK", resource + "/fenced", fenced["token"])

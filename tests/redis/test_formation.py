@@ -10,11 +10,11 @@ import pytest
 from lockd.clock import boottime_ns
 from lockd.core.fences import slot_of
 from tests.harness.app import App, look_again
+from tests.harness.clocks import MS
 from tests.harness.cluster import Cluster, MakeCluster
 from tests.harness.on_masters import (
     FENCES,
     IDENTITY,
-    NS_PER_MS,
     cut_connections,
     holding,
     holding_back_writes,
@@ -128,7 +128,7 @@ def test_forming_waits_a_max_ttl_from_when_all_were_first_seen_blank(unformed: C
     cut_at_ns = boottime_ns()
     cut_connections(unformed.masters[:1])
     eventually(lambda: form(unformed)["status"] == "formed", what="it is formed in the end")
-    assert boottime_ns() - cut_at_ns >= SETTLED_MS * NS_PER_MS
+    assert boottime_ns() - cut_at_ns >= SETTLED_MS * MS
     unformed.wait_voting(3)
 
 
@@ -273,7 +273,7 @@ def test_a_wiped_master_is_admitted_after_a_max_ttl_with_the_counters_of_the_oth
     assert on(m1, "DBSIZE") == 0
     # Its holder has noticed nothing: four masters are a quorum.
     eventually(lambda: admit(formed, "m1")["status"] == "admitted", what="it is admitted")
-    assert boottime_ns() - wiped_ns >= SETTLED_MS * NS_PER_MS
+    assert boottime_ns() - wiped_ns >= SETTLED_MS * MS
     assert (identity_on(m1).name, identity_on(m1).max_ttl_ms) == ("m1", MAX_TTL_MS)
     counters = on(m1, "HGETALL", FENCES)
     assert (counters["7"], counters["8"], counters["9"]) == (str(ahead), str(ahead + 8), "99")

@@ -19,20 +19,18 @@ import pytest
 import redis
 import redis.asyncio
 
-from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.cluster import Cluster
 from tests.harness.terminal import Terminal
 from tests.harness.waiting import eventually
 from tests.harness.wire import Wire, as_map
+from tests.redis.module_cluster import module_cluster
 
 TTL_MS = 5_000
 NODE_MODULES = Path(__file__).parents[1] / ".node" / "node_modules"
 TOKEN = re.compile(r"\b[0-9a-f]{32}\b")
 
 
-@pytest.fixture(scope="module")
-def cluster(server_binary: Path) -> Iterator[Cluster]:
-    with running_cluster(3) as running:
-        yield running
+cluster = module_cluster(3)
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,7 @@ import pytest
 
 from lockd.clock import boottime_ns
 from tests.harness.cluster import Cluster
+from tests.harness.processes import cpu_s
 from tests.harness.users import DAEMON, NOBODY, Connect, cluster_for_all_users, connected_as, refusals
 from tests.harness.waiting import eventually
 from tests.harness.wire import Wire, as_map, kind, request, token_of
@@ -310,12 +311,6 @@ def busy_share(pid: int) -> float:
     start_s, before_s = time.monotonic(), cpu_s(pid)
     time.sleep(0.25)
     return (cpu_s(pid) - before_s) / (time.monotonic() - start_s)
-
-
-def cpu_s(pid: int) -> float:
-    """How much CPU time that process has had."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_a_user_has_the_masters_asked_so_often_for_what_the_agent_does_not_know(

@@ -21,6 +21,7 @@ from lockd.masters.fleet import Fleet
 from tests.harness.ballots import a_release, an_extension
 from tests.harness.real_fleet import a_fleet
 from tests.harness.waiting import until
+from tests.harness.wire import request as array
 
 WITHIN_S = 15.0
 IDENTITY = Identity("test", "m1", 60_000, cluster_id="7" * 32, members=Members.first(["m1"]))
@@ -29,10 +30,6 @@ LATER = IDENTITY.with_members(Members.of({"m1": 2}))
 
 def bulk(text: str) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(text), text.encode())
-
-
-def array(*words: str) -> bytes:
-    return b"*%d\r\n" % len(words) + b"".join(map(bulk, words))
 
 
 class ScriptedMaster:

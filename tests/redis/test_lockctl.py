@@ -6,24 +6,22 @@ import os
 import re
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.cluster import Cluster
 from tests.harness.lockctl import LOCKCTL, at_terminal, lockctl, started_at_terminal
 from tests.harness.waiting import eventually
 from tests.harness.wire import as_map
+from tests.redis.module_cluster import module_cluster
 
-NO, USAGE, WRONG, UNREACHABLE, TAKEN, LOST, DENIED = 1, 64, 65, 69, 75, 76, 77
+NO, USAGE, WRONG, UNREACHABLE, LOST = 1, 64, 65, 69, 76
 
 
-@pytest.fixture(scope="module")
-def cluster(server_binary: Path) -> Iterator[Cluster]:
-    """One for all tests here, which lock resources of their own."""
-    with running_cluster(5, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}]) as own:
-        yield own
+cluster = module_cluster(5)
+"""One for all tests here, which lock resources of their own."""
 
 
 # Locks for scripts
@@ -57,22 +55,9 @@ def test_a_lease_that_was_over_before_its_unlock_gives_76_or_1(cluster: Cluster)
     assert lockctl(cluster, "unlock", "short", token).returncode in (NO, LOST)
 
 
-def test_a_refusal_has_a_status_of_its_own(cluster: Cluster) -> None:
-    for words, status in (
-        (("unlock", "nobody-has-it", "0" * 32), NO),
-        (("extend", "nobody-has-it", "0" * 32), NO),
-        (("force-release", "free", "--yes"), NO),
-        (("lock", "vault:1"), DENIED),
-        (("lock", "x", "--ttl", "2h"), WRONG),
-        (("unlock", "x", "no-token"), WRONG),
-    ):
-        assert lockctl(cluster, *words).returncode == status, words
-
-
-@pytest.mark.parametrize("words", [("ping",), ("lock", "x"), ("force-release", "x", "--yes")])
-def test_no_agent_gives_69_and_names_the_socket(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_no_agent_gives_69_and_names_the_socket(tmp_path: Path) -> None:
     path = tmp_path / "none.sock"
-    done = subprocess.run([LOCKCTL, "--socket", path, *words], capture_output=True, text=True, check=False)
+    done = subprocess.run([LOCKCTL, "--socket", path, "ping"], capture_output=True, text=True, check=False)
     assert done.returncode == UNREACHABLE
     assert f"{path}: No such file or directory" in done.stderr
 
@@ -186,6 +171,7 @@ def test_force_release_without_a_terminal_wants_yes_and_shows_the_holder(cluster
     assert lockctl(cluster, "holder", "forced").returncode == 0
     assert lockctl(cluster, "force-release", "forced", "--yes").returncode == 0
     assert lockctl(cluster, "holder", "forced").returncode == NO
+    assert lockctl(cluster, "force-release", "forced", "--yes").returncode == NO
 
 
 def test_force_release_at_a_terminal_asks_first(cluster: Cluster) -> None:

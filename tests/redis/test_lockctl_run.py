@@ -25,14 +25,14 @@ import redis
 from lockd.clock import boottime_ns
 from lockd.dev.processes import LOOPBACK
 from lockd.lockctl.run.lease import kill_margin_ns, term_margin_ns
-from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.clocks import MS
+from tests.harness.cluster import Cluster
 from tests.harness.lockctl import LOCKCTL
 from tests.harness.processes import alive, children_of, state_of
 from tests.harness.terminal import Terminal
 from tests.harness.waiting import eventually
 from tests.harness.wire import as_map
-
-NS_PER_MS = 1_000_000
+from tests.redis.module_cluster import module_cluster
 
 TAKEN, UNREACHABLE, LOST, DENIED, WRONG, USAGE = 75, 69, 76, 77, 65, 64
 
@@ -59,11 +59,8 @@ while True:
 """
 
 
-@pytest.fixture(scope="module")
-def cluster(server_binary: Path) -> Iterator[Cluster]:
-    """One for all tests here: each locks resources of its own, and leaves the agent running."""
-    with running_cluster(5, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}]) as own:
-        yield own
+cluster = module_cluster(5, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}])
+"""One for all tests here: each locks resources of its own, and leaves the agent running."""
 
 
 @pytest.fixture(autouse=True)
@@ -224,7 +221,7 @@ def test_the_command_is_told_what_it_holds(cluster: Cluster) -> None:
     assert told["LOCKD_RESOURCE"] == name
     assert re.fullmatch("[0-9a-f]{32}", told["LOCKD_TOKEN"])
     assert int(told["LOCKD_FENCE"]) > 0
-    assert before_ns < int(told["LOCKD_DEADLINE_NS"]) < boottime_ns() + 20_000 * NS_PER_MS
+    assert before_ns < int(told["LOCKD_DEADLINE_NS"]) < boottime_ns() + 20_000 * MS
 
 
 def test_the_command_inherits_no_file_of_ours_but_the_lifeline(cluster: Cluster) -> None:
@@ -317,7 +314,7 @@ def test_a_command_longer_than_its_ttl_keeps_its_lock(cluster: Cluster, start: S
     end = tmp_path / "end"
     running = start("--ttl", "2s", "renewed", "--", "sh", "-c", f"until [ -e {end} ]; do sleep 0.05; done")
     eventually(lambda: not is_free(cluster, "renewed"), what="it is held")
-    long_after_ns = boottime_ns() + 2 * 2000 * NS_PER_MS
+    long_after_ns = boottime_ns() + 2 * 2000 * MS
     is_long_after = False
     while not is_long_after:
         is_long_after = boottime_ns() > long_after_ns
@@ -358,8 +355,8 @@ def test_a_killed_agent_ends_the_command_before_the_deadline_grandchildren_too(
     cluster.agent.kill()
     killed_ns = boottime_ns()
     gone_ns = stubborn.gone_ns()
-    latest_ns = killed_ns + 5000 * NS_PER_MS - kill_margin_ns(5000) // 2
-    assert stubborn.told_ns() - killed_ns < 1000 * NS_PER_MS, "SIGTERM comes at once"
+    latest_ns = killed_ns + 5000 * MS - kill_margin_ns(5000) // 2
+    assert stubborn.told_ns() - killed_ns < 1000 * MS, "SIGTERM comes at once"
     assert gone_ns < min(latest_ns, stubborn.deadline_ns), "SIGKILL comes before the deadline"
     assert running.end() == LOST
 
@@ -371,13 +368,11 @@ def test_a_frozen_agent_ends_the_command_before_the_deadline_grandchildren_too(
     stubborn.wait_up()
     cluster.agent.pause()
     deadline_ns = stubborn.deadline_ns
-    assert boottime_ns() < deadline_ns - 4100 * NS_PER_MS, "this machine is too slow: it was renewed already"
+    assert boottime_ns() < deadline_ns - 4100 * MS, "this machine is too slow: it was renewed already"
     gone_ns = stubborn.gone_ns()
     assert gone_ns < deadline_ns
     late_ns = stubborn.told_ns() - (deadline_ns - term_margin_ns(6000))
-    assert 0 <= late_ns < 300 * NS_PER_MS, (
-        "SIGTERM comes with its margin, not before: it might still be renewed"
-    )
+    assert 0 <= late_ns < 300 * MS, "SIGTERM comes with its margin, not before: it might still be renewed"
     assert running.end() == LOST
 
 
@@ -399,7 +394,7 @@ def test_a_stopped_command_is_ended_too(cluster: Cluster, start: Start, stubborn
     os.kill(stubborn.number("parent.pid"), signal.SIGSTOP)
     cluster.agent.kill()
     killed_ns = boottime_ns()
-    assert stubborn.gone_ns() < killed_ns + 3000 * NS_PER_MS
+    assert stubborn.gone_ns() < killed_ns + 3000 * MS
 
 
 def test_a_full_stderr_holds_nothing_up(cluster: Cluster, start: Start, stubborn: Stubborn) -> None:
@@ -410,7 +405,7 @@ def test_a_full_stderr_holds_nothing_up(cluster: Cluster, start: Start, stubborn
     stubborn.wait_up()
     cluster.agent.kill()
     killed_ns = boottime_ns()
-    assert stubborn.gone_ns() < killed_ns + 3000 * NS_PER_MS
+    assert stubborn.gone_ns() < killed_ns + 3000 * MS
     os.close(reader)
     running.process.wait(5)
 
@@ -528,7 +523,7 @@ def test_a_lease_lost_while_the_job_was_stopped_ends_it_when_it_goes_on(
     stubborn.wait_up()
     shell.type("\x1a")
     shell.wait_for("Stopped")
-    deadline_ns = boottime_ns() + 2000 * NS_PER_MS
+    deadline_ns = boottime_ns() + 2000 * MS
     cluster.agent.kill()
     eventually(lambda: boottime_ns() > deadline_ns, what="its deadline has passed")
     shell.type("fg\n")

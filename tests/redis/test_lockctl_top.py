@@ -6,24 +6,21 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 
-from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.cluster import Cluster
 from tests.harness.lockctl import LOCKCTL
 from tests.harness.on_masters import paused
 from tests.harness.processes import NOHUP, ignored_signals
 from tests.harness.terminal import Terminal
+from tests.redis.module_cluster import module_cluster
 
 XTERM = {"TERM": "xterm", "COLUMNS": "120", "LINES": "30"}
 Top = Callable[..., Terminal]
 
 
-@pytest.fixture(scope="module")
-def cluster(server_binary: Path) -> Iterator[Cluster]:
-    with running_cluster(3, classes=[{"name": "invoices", "match": "invoice:*"}]) as own:
-        yield own
+cluster = module_cluster(3, classes=[{"name": "invoices", "match": "invoice:*"}])
 
 
 @pytest.fixture

@@ -24,13 +24,12 @@ from lockd.dev.processes import LOOPBACK, LocalMaster, free_ports
 from lockd.masters import scripts
 from tests.harness.app import App
 from tests.harness.clock_shim import Clock
+from tests.harness.clocks import MS, S
 from tests.harness.cluster import Cluster
 from tests.harness.masters import running_masters, short_folder
 from tests.harness.on_masters import (
     ANOTHERS,
     MINUTE_MS,
-    NS_PER_MS,
-    NS_PER_S,
     blocked_on,
     cut_connections,
     holding,
@@ -208,12 +207,12 @@ def test_rule_1_two_of_five_may_say_no_and_three_may_not(hosts: Hosts, resource:
 
 
 def test_rule_1_the_deadline_is_the_ttl_less_drift_on_the_boottime_clock(hosts: Hosts, resource: str) -> None:
-    app, reliable_ns = App(hosts.here), (10_000 - 100 - 2) * NS_PER_MS
+    app, reliable_ns = App(hosts.here), (10_000 - 100 - 2) * MS
     before_ns = boottime_ns()
     lease = app.lock(resource, 10_000)
     after_ns = boottime_ns()
     assert before_ns + reliable_ns <= lease["deadline_ns"] <= after_ns + reliable_ns
-    assert lease["validity_ms"] <= reliable_ns // NS_PER_MS
+    assert lease["validity_ms"] <= reliable_ns // MS
 
 
 def test_rule_1_the_deadline_counts_from_before_the_first_byte_was_sent(hosts: Hosts, resource: str) -> None:
@@ -222,9 +221,9 @@ def test_rule_1_the_deadline_counts_from_before_the_first_byte_was_sent(hosts: H
         app.send("LOCK", resource, 20_000)
         eventually(lambda: lease_on(hosts.masters[0], resource), what="the first master was asked")
         asked_ns = boottime_ns()
-        eventually(lambda: boottime_ns() > asked_ns + 100 * NS_PER_MS, what="the others are late")
+        eventually(lambda: boottime_ns() > asked_ns + 100 * MS, what="the others are late")
         assert not app.answered
-    assert app.locked()["deadline_ns"] <= asked_ns + (20_000 - 200 - 2) * NS_PER_MS
+    assert app.locked()["deadline_ns"] <= asked_ns + (20_000 - 200 - 2) * MS
 
 
 def test_rule_1_nothing_is_granted_that_can_not_be_relied_upon_for_long_enough(
@@ -236,7 +235,7 @@ def test_rule_1_nothing_is_granted_that_can_not_be_relied_upon_for_long_enough(
         app.send("LOCK", resource, 700)
         eventually(lambda: lease_on(hosts.masters[0], resource), what="the first master was asked")
         asked_ns = boottime_ns()
-        eventually(lambda: boottime_ns() > asked_ns + 292 * NS_PER_MS, what="too little is left of it")
+        eventually(lambda: boottime_ns() > asked_ns + 292 * MS, what="too little is left of it")
     assert app.refusal().startswith("NOQUORUM")
     hosts.pass_through(hosts.patient, resource + "/after")
     assert holding(hosts.masters, resource) == []
@@ -251,7 +250,7 @@ def test_rule_2_a_quorum_is_enough_for_the_answer_and_the_others_get_the_lease_t
     app, before_ns = App(hosts.patient), boottime_ns()
     with paused(hosts.masters[:2]):
         lease = app.lock(resource, MINUTE_MS)
-        assert boottime_ns() - before_ns < 5_000 * NS_PER_MS, "the two that are late have ten seconds"
+        assert boottime_ns() - before_ns < 5_000 * MS, "the two that are late have ten seconds"
         assert len(holding(hosts.masters[2:], resource, lease["token"])) == 3
     eventually(lambda: len(holding(hosts.masters, resource, lease["token"])) == 5, what="it is on all five")
 
@@ -419,7 +418,7 @@ def test_rule_5_a_dead_master_costs_no_request_anything(hosts: Hosts, resource: 
         plant(hosts.masters[:1], resource)
         before_ns = boottime_ns()
         assert App(hosts.patient).refused("LOCK", resource, MINUTE_MS).startswith("TAKEN")
-        assert boottime_ns() - before_ns < 5_000 * NS_PER_MS
+        assert boottime_ns() - before_ns < 5_000 * MS
     finally:
         for master in dead:
             master.start()
@@ -444,7 +443,7 @@ def test_rule_5_a_request_that_no_quorum_answers_ends_in_the_masters_time(
     with paused(hosts.masters[2:]):
         before_ns = boottime_ns()
         assert "no-answer-in-time" in app.refused("LOCK", resource, MINUTE_MS)
-        assert boottime_ns() - before_ns < 5_000 * NS_PER_MS
+        assert boottime_ns() - before_ns < 5_000 * MS
 
 
 # Rule 6
@@ -513,7 +512,7 @@ def test_rule_6_a_fence_that_masters_disagree_on_is_accepted_by_a_quorum(hosts: 
 def test_rule_7_a_session_lock_is_not_renewed_past_its_max_hold(hosts: Hosts, resource: str) -> None:
     app = App(hosts.here, protocol=3)
     lease = app.lock(resource, 700, "MAXHOLD", 1_500, "NOTIFY")
-    hold_until_ns = boottime_ns() + 1_500 * NS_PER_MS
+    hold_until_ns = boottime_ns() + 1_500 * MS
     deadlines, message = [lease["deadline_ns"]], app.push()
     while message[0] == "renewed":
         deadlines.append(message[3])
@@ -523,13 +522,13 @@ def test_rule_7_a_session_lock_is_not_renewed_past_its_max_hold(hosts: Hosts, re
     assert len(deadlines) > 1
     assert max(deadlines) <= hold_until_ns
     eventually(lambda: holding(hosts.masters, resource) == [], what="it is over on all masters")
-    assert boottime_ns() < hold_until_ns + 5_000 * NS_PER_MS
+    assert boottime_ns() < hold_until_ns + 5_000 * MS
 
 
 def test_rule_7_no_extension_reaches_past_max_hold_on_any_host(hosts: Hosts, resource: str) -> None:
     apps = [App(hosts.here), App(hosts.there)]
     lease = apps[0].lock(resource, 5_000, "DETACHED", "MAXHOLD", 10_000)
-    hold_until_ns = boottime_ns() + 10_000 * NS_PER_MS
+    hold_until_ns = boottime_ns() + 10_000 * MS
     eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
     for app in reversed(apps):
         extended = as_map(app.ask("EXTEND", resource, lease["token"], 20_000))
@@ -599,7 +598,7 @@ def test_rule_11c_votes_of_masters_whose_clocks_jumped_do_not_count(
     for agent in (cluster, other):
         agent.wait_voting(5)
     held = App(cluster).lock(resource, 5_000, "DETACHED")
-    wall_clock.step(30 * NS_PER_S)
+    wall_clock.step(30 * S)
     # A master looks at its clock once in a turn of its loop: it may be in the middle of one.
     eventually(lambda: holding(jumping, resource) == [], 4, "the jump has ended it there, before its time")
     app = App(other)
@@ -616,16 +615,16 @@ def test_rule_11c_a_fresh_agent_watches_a_master_with_another_time_for_a_max_ttl
 ) -> None:
     cluster = make_cluster(masters=3, start=False, max_ttl_ms=1_000)
     restart_under(wall_clock, cluster.masters[:1])
-    wall_clock.step(-7 * NS_PER_S)
+    wall_clock.step(-7 * S)
     cluster.agent.start()
     started_ns = boottime_ns()
     cluster.form()
     cluster.wait_voting(2)
     assert "off the median" in cluster.master_states()[0]["reason"]
     cluster.wait_voting(3)
-    assert boottime_ns() - started_ns > 1_000 * NS_PER_MS
+    assert boottime_ns() - started_ns > 1_000 * MS
     # From now on it goes by what it has seen. Put back, a clock makes leases last longer: that harms nobody.
-    wall_clock.step(-13 * NS_PER_S)
+    wall_clock.step(-13 * S)
     eventually(lambda: cluster.master_states()[0]["clock_offset_us"] < -12_000_000, what="that is seen")
     assert cluster.voting() == 3
 
@@ -640,7 +639,7 @@ def test_rule_11c_the_masters_ceiling_counts_not_the_agents(
     cluster.form()
     brief = cluster.add_agent(max_ttl_ms=1_000)
     brief.wait_voting(3)
-    wall_clock.step(5 * NS_PER_S)
+    wall_clock.step(5 * S)
     App(brief).lock("anything", 1_000)
     reason = eventually(lambda: brief.master_states()[0]["reason"], what="the jump is seen")
     assert "no vote for another 31 s" in reason
@@ -658,7 +657,7 @@ def test_rule_12_a_holder_learns_of_a_loss_before_its_deadline(hosts: Hosts, res
         assert (kind, lost, token) == ("lost", f"{resource}/0", leases[pushed]["token"])
         assert "no-answer" in reason or "no quorum" in reason
         refusal = eventually(lambda: _refused_ping(told_next), what="the next command says so")
-        assert boottime_ns() < deadline_ns + 400 * NS_PER_MS
+        assert boottime_ns() < deadline_ns + 400 * MS
         assert refusal.startswith(f"EXPIRED the lease of '{resource}/1' was lost")
         assert told_next.ask("PING") == "PONG"
     assert told_next.refused("UNLOCK", f"{resource}/1", leases[told_next]["token"]).startswith(
@@ -692,7 +691,7 @@ def test_rule_13_a_class_with_a_lock_delay_keeps_it_that_long(hosts: Hosts, reso
     gone_ns = boottime_ns()
     app.close()
     App(hosts.there).lock(f"delayed/{resource}", MINUTE_MS, "WAIT", 10_000)
-    assert boottime_ns() - gone_ns >= 400 * NS_PER_MS
+    assert boottime_ns() - gone_ns >= 400 * MS
 
 
 def test_rule_13_an_agent_that_stops_leaves_its_holders_what_they_hold(hosts: Hosts, resource: str) -> None:

@@ -7,12 +7,11 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.cluster import Cluster
+from tests.redis.module_cluster import module_cluster
 
 TTL_S = 4.0
 BEHIND, AHEAD = -600, 600
@@ -53,10 +52,7 @@ with Client(sys.argv[1]) as client:
 """
 
 
-@pytest.fixture(scope="module")
-def cluster(server_binary: Path) -> Iterator[Cluster]:
-    with running_cluster(3) as running:
-        yield running
+cluster = module_cluster(3)
 
 
 def run_elsewhen(offset_s: int, cluster: Cluster) -> list[float]:

@@ -9,12 +9,13 @@ from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.slewing import Reading
 from lockd.core.values import Chance, RedlockParameters, Refusal
+from tests.harness.clocks import MS
 from tests.harness.history import Died, InStep, Knows, Slewed
 from tests.sim.fleet import Fleet
 from tests.sim.link import Link
 from tests.sim.master import HANG_UP, Master
 from tests.sim.network import Connection, Path
-from tests.sim.world import MS, Clock, Process, World
+from tests.sim.world import Clock, Process, World
 
 if TYPE_CHECKING:
     from tests.sim.changes import Carrier

@@ -10,8 +10,9 @@ from lockd.core.leases import Lease
 from lockd.core.values import Extended as Renewal
 from lockd.core.values import Refusal
 from tests.harness import history as h
+from tests.harness.clocks import MS
 from tests.sim.agent import Agent
-from tests.sim.world import MS, Process, World
+from tests.sim.world import Process, World
 
 
 class FenceStore:

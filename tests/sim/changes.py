@@ -22,10 +22,10 @@ from lockd.core.changes.steps import (
     Write,
 )
 from lockd.core.membership import State
+from tests.harness.clocks import MS
 from tests.sim.link import CONNECT_NS, PATIENCE, Link
 from tests.sim.master import ERROR, HANG_UP, LOST
 from tests.sim.network import Connection
-from tests.sim.world import MS
 
 if TYPE_CHECKING:
     from tests.sim.agent import Agent

@@ -11,6 +11,7 @@ from itertools import count
 from lockd.core.fences import SANE_MOST, slot_of
 from lockd.core.validity import settle_ns
 from tests.harness.checker import Bounds, Violation, check
+from tests.harness.clocks import MS, S
 from tests.harness.history import Calm, Ended, Event, Found
 from tests.harness.history import Fault as Noted
 from tests.harness.script_model import Store
@@ -22,7 +23,7 @@ from tests.sim.max_ttl import ChangeMaxTtl
 from tests.sim.network import Path
 from tests.sim.operator import Operator
 from tests.sim.plan import GRAVE, QUIET_FROM_MS, ROUND_MS, Fault, Kind, Plan
-from tests.sim.world import MS, SECOND, Clock, World
+from tests.sim.world import Clock, World
 
 LOOK_NS = 1_000 * MS
 COPY_NS = 1_000 * MS
@@ -175,7 +176,7 @@ class Cluster:
         return True
 
     def _settles(self, master: int, fault: Fault) -> None:
-        settle_for_ns = 3 * settle_ns(self.plan.shape.max_ttl_ms) + 6 * SECOND
+        settle_for_ns = 3 * settle_ns(self.plan.shape.max_ttl_ms) + 6 * S
         self._settled_ns[master] = self.world.now_ns + fault.for_ms * MS + settle_for_ns
 
     def _mend(self, mend: Callable[[], None]) -> None:
@@ -510,9 +511,9 @@ class Cluster:
         world.run(self.plan.shape.chaos_ms * MS)
         for app in self.apps:
             app.retired = True
-        world.run(world.now_ns + 2 * SECOND)
+        world.run(world.now_ns + 2 * S)
         self._probe()
-        world.run(world.now_ns + self.serve_ms * MS + 2 * SECOND)
+        world.run(world.now_ns + self.serve_ms * MS + 2 * S)
         world.note(Ended(world.now_ns))
         bounds = Bounds(
             self.serve_ms,
@@ -523,7 +524,7 @@ class Cluster:
             quorum=0 if self.plan.shape.loss else self.plan.shape.masters // 2 + 1,
         )
         violations = check(world.history, bounds)
-        return Outcome(self.plan, world.history, violations, world.now_ns / SECOND, world.handled)
+        return Outcome(self.plan, world.history, violations, world.now_ns / S, world.handled)
 
     def _probe(self) -> None:
         """Somebody on each host wants each resource once more, and has patience."""

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 from lockd.core import link
 from lockd.core.answers import Nonsense
 from lockd.core.membership import MasterFacts
+from tests.harness.clocks import MS
 from tests.sim.master import ERROR, HANG_UP, LOST
 from tests.sim.network import Connection, Path
-from tests.sim.world import MS
 
 if TYPE_CHECKING:
     from tests.sim.agent import Agent

@@ -15,10 +15,11 @@ from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
 from lockd.core.identities import Identity
 from lockd.core.membership import REQUIRED_SETTINGS, Copying, MasterFacts
 from lockd.core.validity import settle_ns
+from tests.harness.clocks import MS
 from tests.harness.history import GivenBack, Landed, Removed
 from tests.harness.script_model import Store
 from tests.sim.network import Connection
-from tests.sim.world import MS, Clock, Process, World
+from tests.sim.world import Clock, Process, World
 
 HANG_UP = "hang up"
 LOST = "connection lost"

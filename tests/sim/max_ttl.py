@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from lockd.core.validity import settle_ns
+from tests.harness.clocks import MS
 from tests.sim.agent import Agent
 from tests.sim.master import Master
-from tests.sim.world import MS, World
+from tests.sim.world import World
 
 TASK_NS = 100 * MS
 

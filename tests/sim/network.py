@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from tests.sim.world import MS, World
+from tests.harness.clocks import MS
+from tests.sim.world import World
 
 
 class Path:

@@ -11,11 +11,12 @@ from lockd.core.changes.recovering import recover
 from lockd.core.changes.upgrading import upgrade
 from lockd.core.membership import State
 from lockd.core.validity import settle_ns
+from tests.harness.clocks import MS, S
 from tests.sim.agent import Agent
 from tests.sim.changes import Carrier, Change
 from tests.sim.link import Link
 from tests.sim.plan import ASK_EVERY_MS
-from tests.sim.world import MS, SECOND, World
+from tests.sim.world import World
 
 ASK_EVERY_NS = ASK_EVERY_MS * MS
 
@@ -37,7 +38,7 @@ class Operator:
         self._dice = world.dice(f"operator {number}")
         self._turn = number
         self._hurries = self._dice.random() < 0.7
-        self._patience_ns = settle_ns(max_ttl_ms) + 3 * SECOND
+        self._patience_ns = settle_ns(max_ttl_ms) + 3 * S
         self._asked_since_ns = 0
         self._leaves_it_until_ns = 0
         """To the other operator, who is at work on the same."""

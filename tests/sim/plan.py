@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import NamedTuple
 
+from tests.harness.clocks import MS
 from tests.sim.master import Guarding
-from tests.sim.world import MS
 
 ROUND_MS = 20_000
 ASK_EVERY_MS = 1_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.harness.checker import Bounds, check
+from tests.harness.clocks import MS
 from tests.harness.history import (
     Asked,
     Calm,
@@ -27,7 +28,6 @@ from tests.harness.history import (
     Wrote,
 )
 
-MS = 1_000_000
 A, B = b"a" * 32, b"b" * 32
 R = b"r"
 BOUNDS = Bounds(serve_ms=1_000, leftover_ms=50, give_back_ms=300, min_validity_ms=10)

@@ -11,12 +11,10 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any
 
+from tests.harness.clocks import S
 from tests.harness.history import Event, Stopped, WentOn
 
-MS = 1_000_000
-SECOND = 1_000 * MS
-
-_EPOCH_NS = 1_700_000_000 * SECOND
+_EPOCH_NS = 1_700_000_000 * S
 
 
 class World:

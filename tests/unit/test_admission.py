@@ -19,8 +19,8 @@ from lockd.core.admission import (
 )
 from lockd.core.identities import Identity, Members, voting_together
 from lockd.core.membership import Wait
+from tests.harness.clocks import MS
 
-MS = 1_000_000
 NAMES = ("m1", "m2", "m3", "m4", "m5")
 MEMBERS = Members.first(NAMES)
 ALL = {

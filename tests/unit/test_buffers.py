@@ -10,9 +10,9 @@ from lockd.config.model import Limits
 from lockd.server import buffers as buffers_module
 from lockd.server.buffers import UNCOUNTED_BYTES, Buffers
 from lockd.server.quotas import Quotas
+from tests.harness.clocks import MS
 
 LIMITS = Limits(buffered_bytes=1_000_000, buffered_bytes_per_user=400_000, unread_ms=1_000)
-MS = 1_000_000
 
 
 class Connection:

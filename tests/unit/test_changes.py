@@ -33,9 +33,9 @@ from lockd.core.clocks import Clocks
 from lockd.core.fleet import Fleet
 from lockd.core.identities import Identity, voting_together
 from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts, State
+from tests.harness.clocks import MS
 from tests.harness.script_model import Key, Store
 
-MS = 1_000_000
 MAX_TTL_MS = 1_000
 SETTLED_NS = 2_010 * MS
 WALL_US = 1_700_000_000_000_000

@@ -13,9 +13,9 @@ from lockd.client.deadlines import AgentClock
 from lockd.client.state import LeaseView
 from lockd.client.sync.loss_watch import LossWatcher
 from lockd.clock import boottime_ns
+from tests.harness.clocks import MS
 from tests.harness.waiting import eventually
 
-MS = 1_000_000
 TOKEN = b"a" * 32
 
 

@@ -18,8 +18,8 @@ from lockd.client.deadlines import AgentClock
 from lockd.client.requests import Request, key_of, socket_path, to_ms
 from lockd.client.state import LeaseView
 from lockd.clock import boottime_ns
+from tests.harness.clocks import S
 
-S = 1_000_000_000
 TOKEN = b"0123456789abcdef" * 2
 
 

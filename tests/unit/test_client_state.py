@@ -26,8 +26,8 @@ from lockd.client.errors import (
 )
 from lockd.client.state import HeldLease, LeaseView, PushReceiver
 from lockd.client.sync import lease, locks
+from tests.harness.clocks import S
 
-S = 1_000_000_000
 TOKEN = b"0123456789abcdef" * 2
 DEADLINE_NS = 100 * S
 

@@ -4,9 +4,8 @@ import pytest
 
 from lockd.core.clocks import Clocks
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
+from tests.harness.clocks import MS, S
 
-MS = 1_000_000
-S = 1000 * MS
 MAX_TTL_MS = 60_000
 SETTLE_S = 62
 """A little more than settle_ns(MAX_TTL_MS)."""

@@ -40,11 +40,11 @@ from lockd.lockctl.doctor import (
     worst_of,
 )
 from lockd.lockctl.errors import Refused, Unreachable
+from tests.harness.clocks import MS
 
 OK, WARNING, FAILURE = Severity
 
 WELL = MasterRow("m1", "up", 1, "", 400, 10, "Redis 7.0.15", 60_000)
-MS = 1_000_000
 
 
 def masters(*changes: dict[str, Any]) -> list[MasterRow]:

@@ -6,52 +6,38 @@ import asyncio
 import socket
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from lockd.config.model import Limits, LockClass
+from lockd.config.model import LockClass
 from lockd.core.leases import Lease
 from lockd.core.timers import Timers
 from lockd.server import agent as agent_module
 from lockd.server import lanes
 from lockd.server import session as session_module
 from lockd.server.agent import Agent
-from lockd.server.buffers import Buffers
-from lockd.server.hangups import HangUps
 from lockd.server.lanes import BITE_NS, Crowd, Lane
 from lockd.server.lease_requests import LockRequest
-from lockd.server.losses import Losses
-from lockd.server.quotas import Quotas
 from lockd.server.session import Session
-from lockd.server.spares import SpareConnections
 from tests.harness.clocks import Clock
+from tests.harness.sessions import AroundSessions
 
 PING = b"*1\r\n$4\r\nPING\r\n"
 AT_ONCE = 4
 
 
-class AnAgent:
-    """As much of an agent as a connection needs. What core and the commands do is written down."""
+class AnAgent(AroundSessions):
+    """What core and the commands do is written down."""
 
     def __init__(self, clock: Clock) -> None:
+        super().__init__(
+            crowd=Crowd(AT_ONCE), pipelines=Lane(0), endings=Lane(0),
+            incidents=SimpleNamespace(limit_hit=lambda *_about: None),
+        )  # fmt: skip
         self.done = list[str]()
         self._clock = clock
-        self.limits = Limits()
-        self.quotas = Quotas(Limits())
-        self.buffers = Buffers(Limits(), self.quotas)
-        self.hang_ups = HangUps()
-        self.losses = Losses()
-        self.spares = SpareConnections()
-        self.crowd, self.pipelines, self.endings = Crowd(AT_ONCE), Lane(0), Lane(0)
-        self.sessions = set[Session]()
-        self.stopped = False
-        self.log = SimpleNamespace(debug_on=False)
-        self.incidents = SimpleNamespace(limit_hit=lambda *_about: None)
-        self.host = b"host"
-        self.next_session_id = count(1).__next__
         self.locks = SimpleNamespace(
             holder_gone=self._ends, cut_off=lambda *about: self._ends(*about[::2]), gone=self._ends
         )

@@ -26,12 +26,12 @@ from lockd.lockctl.errors import Lost
 from lockd.lockctl.run import job
 from lockd.lockctl.run.keeper import Start, _Keeper
 from lockd.lockctl.run.lease import Job, kill_margin_ns, term_margin_ns
+from tests.harness.clocks import MS
 from tests.harness.lockctl import LOCKCTL
 from tests.harness.processes import alive, children_of
 from tests.harness.users import become
 from tests.harness.waiting import eventually
 
-MS = 1_000_000
 TOKEN = b"0123456789abcdef0123456789abcdef"
 OTHER = b"f" * 32
 

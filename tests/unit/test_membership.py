@@ -18,8 +18,8 @@ from lockd.core.membership import (
     longest_possible_ttl_ms,
     wait_for_blank,
 )
+from tests.harness.clocks import MS
 
-MS = 1_000_000
 MOST = 1_700_000_000_000_000
 NAMES = ("m1", "m2", "m3")
 MEMBERS = Members.first(NAMES)

@@ -37,9 +37,10 @@ from lockd.metrics.leases import (
     RELEASE_REASONS,
 )
 from lockd.metrics.masters import NOT_COUNTED
+from tests.harness.clocks import MS
 from tests.harness.configs import a_config
+from tests.harness.leases import a_lease
 
-MS = 1_000_000
 NOW_NS = 1_000_000 * MS
 ALL, QUORUM = 0b111, 0b011
 
@@ -77,14 +78,6 @@ def shows(metrics: Metrics, expected: dict[str, float]) -> None:
 
 def sample_name(name: str, labels: dict[str, str]) -> str:
     return name + ("{" + ",".join(f"{k}={v}" for k, v in sorted(labels.items())) + "}" if labels else "")
-
-
-def a_lease(label: str = "billing", *, proven: int = ALL, t1_ns: int = 0, **more: Any) -> Any:
-    known = {
-        "granted_ns": 0, "deadline_ns": 9_898 * MS, "standing": Standing.HELD, "ttl_ms": 10_000, "fence": 7,
-        "lost_by": None, "resource": b"r",
-    }  # fmt: skip
-    return SimpleNamespace(holder=SimpleNamespace(label=label), proven=proven, t1_ns=t1_ns, **(known | more))
 
 
 def a_link(index: int, state: State) -> Any:
@@ -223,18 +216,18 @@ def test_a_wait_is_slow_above_its_own_objective_and_only_for_another_holder(
 
 def test_grants_refusals_and_slow_waits_of_a_scrape_are_of_one_instant(metrics: Metrics) -> None:
     """Or a share made of them would be above 100 %, when the loop grants between two families."""
-    metrics.leases.granted(a_lease(), 201 * MS)
+    metrics.leases.granted(a_lease("billing"), 201 * MS)
     found = {}
     for family in metrics.collect():
         found[family.name] = sum(sample.value for sample in family.samples)
-        metrics.leases.granted(a_lease(), 201 * MS)
+        metrics.leases.granted(a_lease("billing"), 201 * MS)
         metrics.leases.refused("billing", Refusal(ErrorWord.TIMEOUT, ""), 201 * MS)
     assert found["lockd_slow_waits"] == found["lockd_grants"] + found["lockd_refusals"]
 
 
 def test_the_margin_is_what_validity_was_left_and_counts_only_what_apps_gave_back(metrics: Metrics) -> None:
     for why, at_ms in (("released", 60), ("released", 400), ("expired", 300)):
-        metrics.leases.released(a_lease(deadline_ns=300 * MS), why, at_ms * MS)
+        metrics.leases.released(a_lease("billing", deadline_ns=300 * MS), why, at_ms * MS)
     counts = {
         f"release_margin_seconds_bucket{{class=billing,le={le}}}": n
         for le, n in ((0.0, 1), (0.1, 1), (0.25, 2))
@@ -243,8 +236,8 @@ def test_the_margin_is_what_validity_was_left_and_counts_only_what_apps_gave_bac
 
 
 def test_held_leases_are_told_apart_by_how_many_masters_confirmed_them(metrics: Metrics) -> None:
-    locks = some_locks(a=a_lease(), b=a_lease(proven=QUORUM), c=None)
-    locks.detached[b"t"] = a_lease(proven=QUORUM)
+    locks = some_locks(a=a_lease("billing"), b=a_lease("billing", proven=QUORUM), c=None)
+    locks.detached[b"t"] = a_lease("billing", proven=QUORUM)
     metrics.attach(a_fleet(), locks, lambda: 0)
     samples = scraped(metrics)
     assert [samples[f"lockd_leases_on_masters{{masters={n}}}"] for n in range(4)] == [0, 0, 2, 1]
@@ -305,7 +298,7 @@ def test_the_totals_tell_losses_that_were_meant_from_others_and_how_long_ago_tho
 
 
 def test_an_exemplar_leads_from_a_slow_wait_to_its_lease_in_openmetrics_only(metrics: Metrics) -> None:
-    metrics.leases.granted(a_lease(fence=1795249311324028), 40 * MS)
+    metrics.leases.granted(a_lease("billing", fence=1795249311324028), 40 * MS)
     text = openmetrics.generate_latest(metrics.registry).decode()
     line = next(line for line in text.splitlines() if "fence" in line)
     assert line == (
@@ -340,7 +333,7 @@ def test_a_master_shows_where_it_is_and_what_it_accepts(metrics: Metrics, config
 
 def test_a_word_that_is_not_counted_from_the_start_is_counted_all_the_same(metrics: Metrics) -> None:
     metrics.leases.refused("billing", Refusal(ErrorWord.NOTHELD, ""), 0)
-    metrics.leases.released(a_lease(), "handed on", 0)
+    metrics.leases.released(a_lease("billing"), "handed on", 0)
     metrics.agent.limit_refusals["new_limit"] += 1
     refused, released = (
         "refusals_total{class=billing,reason=notheld}",
@@ -425,15 +418,15 @@ def test_whether_apps_find_the_socket_is_shown(metrics: Metrics) -> None:
 
 
 def young(age_ms: int, ttl_ms: int) -> Any:
-    return a_lease(proven=QUORUM, t1_ns=NOW_NS - age_ms * MS, ttl_ms=ttl_ms)
+    return a_lease("billing", proven=QUORUM, t1_ns=NOW_NS - age_ms * MS, ttl_ms=ttl_ms)
 
 
 @pytest.mark.parametrize(
     ("lease", "counts"),
     [
-        pytest.param(a_lease(proven=QUORUM), 1, id="on a quorum only"),
-        pytest.param(a_lease(proven=ALL), 0, id="on all"),
-        pytest.param(a_lease(proven=QUORUM, standing=Standing.LOST), 0, id="lost"),
+        pytest.param(a_lease("billing", proven=QUORUM), 1, id="on a quorum only"),
+        pytest.param(a_lease("billing", proven=ALL), 0, id="on all"),
+        pytest.param(a_lease("billing", proven=QUORUM, standing=Standing.LOST), 0, id="lost"),
         pytest.param(None, 0, id="free"),
         pytest.param(young(249, 10_000), 0, id="the slow ones have time left"),
         pytest.param(young(251, 10_000), 1, id="they had their time"),
@@ -511,7 +504,7 @@ def test_scrapes_hold_together_while_the_event_loop_goes_on(metrics: Metrics) ->
         if resource in locks.queues:
             metrics.leases.released(locks.queues.pop(resource).lease, "released", i)
         else:
-            lease = a_lease(proven=QUORUM)
+            lease = a_lease("billing", proven=QUORUM)
             metrics.leases.granted(lease, i)
             queue = locks.queues[resource] = a_queue(resource, lease)
             queue.waiters[Waiter(i)] = None

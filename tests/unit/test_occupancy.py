@@ -8,8 +8,9 @@ from typing import Any
 from lockd.core.leases import Standing
 from lockd.core.queues import Queue
 from lockd.metrics.occupancy import KEPT_NS, Occupancy, RecentOccupancy
+from tests.harness.clocks import MS
+from tests.harness.leases import a_lease
 
-MS = 1_000_000
 NOW_NS = 1_000_000 * MS
 ALL, QUORUM = 0b111, 0b011
 
@@ -20,17 +21,9 @@ class Waiter(SimpleNamespace):
     __hash__ = object.__hash__  # type: ignore[assignment]
 
 
-def a_lease(resource: bytes, label: str = "jobs", held_ms: int = 1_000, **more: Any) -> Any:
-    known = {
-        "resource": resource,
-        "holder": SimpleNamespace(label=label),
-        "granted_ns": NOW_NS - held_ms * MS,
-        "t1_ns": NOW_NS - held_ms * MS,
-        "standing": Standing.HELD,
-        "ttl_ms": 10_000,
-        "proven": ALL,
-    }
-    return SimpleNamespace(**(known | more))
+def held(resource: bytes, label: str = "jobs", held_ms: int = 1_000, **more: Any) -> Any:
+    at_ns = NOW_NS - held_ms * MS
+    return a_lease(label, resource=resource, granted_ns=at_ns, t1_ns=at_ns, **more)
 
 
 def a_queue(
@@ -58,12 +51,12 @@ def occupancy_of(*queues: Queue, detached: tuple[Any, ...] = ()) -> Occupancy:
 
 def test_leases_and_waiters_are_counted_by_class_also_those_behind_another_host() -> None:
     occupancy = occupancy_of(
-        a_queue(b"a", a_lease(b"a"), (300, 200)),
-        a_queue(b"b", a_lease(b"b", "other")),
-        a_queue(b"of a class that nobody configured", a_lease(b"c", "gone")),
+        a_queue(b"a", held(b"a"), (300, 200)),
+        a_queue(b"b", held(b"b", "other")),
+        a_queue(b"of a class that nobody configured", held(b"c", "gone")),
         a_queue(b"far", None, (900, 10)),
         a_queue(b"idle"),
-        detached=(a_lease(b"d"),),
+        detached=(held(b"d"),),
     )
     jobs, other, total = occupancy.by_class["jobs"], occupancy.by_class["other"], occupancy.total
     assert [(one.leases, one.waiters) for one in (jobs, other, total)] == [(2, 4), (2, 0), (4, 4)]
@@ -72,16 +65,16 @@ def test_leases_and_waiters_are_counted_by_class_also_those_behind_another_host(
 
 def test_lost_leases_and_those_on_fewer_masters_are_counted() -> None:
     occupancy = occupancy_of(
-        a_queue(b"lost", a_lease(b"lost", standing=Standing.LOST)),
-        a_queue(b"fewer", a_lease(b"fewer", proven=QUORUM)),
-        a_queue(b"fresh", a_lease(b"fresh", proven=QUORUM, held_ms=1)),
+        a_queue(b"lost", held(b"lost", standing=Standing.LOST)),
+        a_queue(b"fewer", held(b"fewer", proven=QUORUM)),
+        a_queue(b"fresh", held(b"fresh", proven=QUORUM, held_ms=1)),
     )
     assert occupancy.total.lost == 1
     assert occupancy.total.on_fewer == 1  # the fresh one's other masters have not had the time yet
 
 
 def test_it_offers_a_rest_every_few_leases() -> None:
-    queues = {b"%d" % n: a_queue(b"%d" % n, a_lease(b"%d" % n)) for n in range(1_000)}
+    queues = {b"%d" % n: a_queue(b"%d" % n, held(b"%d" % n)) for n in range(1_000)}
     assert len(list(an_occupancy().steps(queues, {}, NOW_NS))) >= 5
 
 
@@ -106,21 +99,21 @@ class Walked(dict[bytes, Any]):
 
 
 def test_who_asks_all_the_time_has_it_walked_once_in_a_while() -> None:
-    queues, now_ns = Walked({b"a": a_queue(b"a", a_lease(b"a"))}), NOW_NS
+    queues, now_ns = Walked({b"a": a_queue(b"a", held(b"a"))}), NOW_NS
     counted = RecentOccupancy(
         an_occupancy, SimpleNamespace(queues=queues, detached={}, draining=False), lambda: now_ns
     )
     for _ in range(100):
         assert list(counted.steps()) == []
     assert (counted.last.total.leases, queues.walks) == (1, 1)
-    queues[b"b"] = a_queue(b"b", a_lease(b"b"))
+    queues[b"b"] = a_queue(b"b", held(b"b"))
     now_ns += KEPT_NS
     assert list(counted.steps()) == []
     assert (counted.last.total.leases, queues.walks) == (2, 2)
 
 
 def test_a_walk_that_is_not_over_leaves_the_last_one_as_it_was() -> None:
-    queues = {b"%d" % n: a_queue(b"%d" % n, a_lease(b"%d" % n)) for n in range(1_000)}
+    queues = {b"%d" % n: a_queue(b"%d" % n, held(b"%d" % n)) for n in range(1_000)}
     counted = RecentOccupancy(
         an_occupancy, SimpleNamespace(queues=queues, detached={}, draining=False), lambda: NOW_NS
     )

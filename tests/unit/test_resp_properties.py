@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 
 from lockd.server.resp import replies
 from lockd.server.resp.requests import MAX_HEADER_BYTES, MAX_WORDS, ExactParser, ProtocolError, RequestParser
+from tests.harness.wire import request
 
 LIMIT = 200
 """Small, so that generated requests often are too big."""
 
 
 def encoded(words: list[bytes]) -> bytes:
-    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
+    return request(*words)
 
 
 def grammar(stream: bytes) -> tuple[list[list[bytes]], bool]:

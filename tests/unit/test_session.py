@@ -8,14 +8,10 @@ from typing import Any
 
 from lockd.config.model import Limits
 from lockd.core.flow import Place
-from lockd.server.buffers import Buffers
-from lockd.server.hangups import HangUps
 from lockd.server.lease_requests import LockRequest, UnlockOrExtend
-from lockd.server.losses import Losses
-from lockd.server.quotas import Quotas
 from lockd.server.session import AHEAD_MOST, Session
-from lockd.server.spares import SpareConnections
 from tests.harness.fleet_model import Host, cluster
+from tests.harness.sessions import AroundSessions
 
 R = b"r"
 
@@ -79,26 +75,15 @@ class Incidents:
         self.failures.append(failure)
 
 
-class Shared(SimpleNamespace):
-    """As much of it as a connection needs."""
-
-    def __init__(self, host: Host) -> None:
-        quotas = Quotas(Limits())
-        silent = SimpleNamespace(debug_on=False, warning=lambda *_, **__: None)
-        super().__init__(
-            limits=Limits(), locks=host.locks, quotas=quotas, host=b"host",
-            buffers=Buffers(Limits(), quotas), sessions=set(), stopped=False, log=silent,
-            pipelines=SimpleNamespace(add=lambda _uid, job: self.jobs.append(job)), jobs=[],
-            hang_ups=HangUps(), losses=Losses(), spares=SpareConnections(), incidents=Incidents(),
-        )  # fmt: skip
-
-    def next_session_id(self) -> int:
-        return 1
+def around(host: Host) -> AroundSessions:
+    jobs: list[Any] = []
+    pipelines = SimpleNamespace(add=lambda _uid, job: jobs.append(job))
+    return AroundSessions(locks=host.locks, pipelines=pipelines, jobs=jobs, incidents=Incidents())
 
 
 def connected(host: Host) -> tuple[Session, Any]:
     commands = SimpleNamespace(brings_no_loss=frozenset((b"EXTEND", b"UNLOCK")))
-    session, transport = Session(Shared(host), commands), Transport()  # type: ignore[arg-type]
+    session, transport = Session(around(host), commands), Transport()  # type: ignore[arg-type]
     session.connection_made(transport)  # type: ignore[arg-type]
     return session, transport
 

@@ -15,9 +15,8 @@ from lockd.core.slewing import Reading, Slewing
 from lockd.core.voters import Voters
 from lockd.masters.fleet import Fleet
 from lockd.server.commands.operators import Operators
+from tests.harness.clocks import S
 from tests.harness.real_fleet import a_fleet
-
-S = 1_000_000_000
 
 
 def slewed(ppm: int, seconds: int, vague_ns: int = 1_000) -> Slewing:

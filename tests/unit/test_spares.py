@@ -6,8 +6,7 @@ from typing import Any
 
 from lockd.server import spares as spares_module
 from lockd.server.spares import SpareConnections
-
-S = 1_000_000_000
+from tests.harness.clocks import S
 
 
 class Connection:

@@ -9,7 +9,8 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.extension import Extension
 from lockd.core.clocks import Clocks
 from lockd.core.leases import Loss, Standing
-from tests.harness.fleet_model import MS, Host, Master, Time, beside
+from tests.harness.clocks import MS
+from tests.harness.fleet_model import Host, Master, Time, beside
 
 MAX_TTL_MS = 10_000
 S = 1_000

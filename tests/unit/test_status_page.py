@@ -6,7 +6,6 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
-from types import SimpleNamespace
 from typing import Any
 
 from lockd.core.leases import Standing
@@ -15,8 +14,9 @@ from lockd.health import LOSS_IS_NEWS_MS
 from lockd.http.pages import SAFETY
 from lockd.http.status_page import HostStatus, render
 from lockd.metrics.occupancy import Occupancy
+from tests.harness.clocks import MS
+from tests.harness.leases import a_lease
 
-MS = 1_000_000
 NOW_NS = 1_000_000 * MS
 
 
@@ -28,18 +28,9 @@ def a_master(name: str, vote: int = 1, **more: Any) -> dict[str, Any]:
     return known | more
 
 
-def a_lease(resource: bytes, **more: Any) -> Any:
-    known = {
-        "resource": resource,
-        "holder": SimpleNamespace(label="jobs", owner=b"web1 4711 33", detached=False),
-        "granted_ns": NOW_NS - 61_000 * MS,
-        "deadline_ns": NOW_NS + 9_000 * MS,
-        "t1_ns": 0,
-        "standing": Standing.HELD,
-        "ttl_ms": 10_000,
-        "proven": 0b111,
-    }
-    return SimpleNamespace(**(known | more))
+def held(resource: bytes, **more: Any) -> Any:
+    granted_ns, deadline_ns = NOW_NS - 61_000 * MS, NOW_NS + 9_000 * MS
+    return a_lease(resource=resource, granted_ns=granted_ns, deadline_ns=deadline_ns, **more)
 
 
 def a_status(*leases: Any, masters: tuple[dict[str, Any], ...] = (), **more: Any) -> HostStatus:
@@ -111,7 +102,7 @@ def test_a_master_that_is_down_shows_no_round_trip_of_better_days() -> None:
 
 
 def test_what_is_held_is_shown_by_class_and_where_to_see_the_rest() -> None:
-    page = render(a_status(a_lease(b"nightly"), a_lease(b"other", proven=0b011)))
+    page = render(a_status(held(b"nightly"), held(b"other", proven=0b011)))
     assert "2 held, 0 waiting." in page
     assert '<td>jobs</td><td class="n">2</td><td class="n">0</td><td class="n"></td>' in page
     assert '<td class="n warning">1</td>' in page
@@ -119,7 +110,7 @@ def test_what_is_held_is_shown_by_class_and_where_to_see_the_rest() -> None:
 
 
 def test_a_lost_lease_is_red_and_says_so() -> None:
-    page = render(a_status(a_lease(b"nightly", standing=Standing.LOST)))
+    page = render(a_status(held(b"nightly", standing=Standing.LOST)))
     assert '<div class="assessment bad">1 lease of this host was LOST' in page
 
 
@@ -157,19 +148,19 @@ def test_what_masters_say_cannot_become_markup_and_is_cut() -> None:
 
 
 def test_it_has_no_scripts_and_nothing_from_elsewhere() -> None:
-    reader = Reader(render(a_status(a_lease(b"x"))))
+    reader = Reader(render(a_status(held(b"x"))))
     assert set(reader.references) == {"/metrics", "/healthz", "/readyz"}
     assert not {"script", "img", "link", "iframe", "form", "object"} & set(reader.tags)
 
 
 def test_neither_a_resource_nor_who_holds_it_is_on_the_page() -> None:
-    lease = a_lease(b"secret-project", token=b"6cc21606d415c2ee69b6abb1e454fb1f")
-    page = render(a_status(lease, a_lease(b"lost-project", standing=Standing.LOST)))
+    lease = held(b"secret-project", token=b"6cc21606d415c2ee69b6abb1e454fb1f")
+    page = render(a_status(lease, held(b"lost-project", standing=Standing.LOST)))
     assert not any(word in page for word in ("-project", "4711", "6cc21606"))
 
 
 def test_however_many_leases_there_are_the_page_stays_small() -> None:
-    page = render(a_status(*(a_lease(b"<" * 500 + b"%d" % n) for n in range(5_000))))
+    page = render(a_status(*(held(b"<" * 500 + b"%d" % n) for n in range(5_000))))
     assert "5000 held" in page
     assert len(page) < 10_000
 

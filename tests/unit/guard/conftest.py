@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.guard_world import World
+from tests.unit.guard.world import World
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from lockd.guard.delay import NS_PER_MS, NS_PER_S
 from lockd.guard.enter import enter
 from lockd.guard.errors import GuardError
 from lockd.guard.state_folder import MARKER, PERMIT
-from tests.unit.guard_world import CLEAN, DELAY_NS, KILLED, Dead, FailingDisk, FakeHost, FragileDisk, World
+from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, Dead, FailingDisk, FakeHost, FragileDisk, World
 
 Act = Callable[[World], object]
 

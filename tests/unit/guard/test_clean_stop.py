@@ -14,7 +14,7 @@ from lockd.guard.delay import NS_PER_MS, NS_PER_S
 from lockd.guard.errors import GuardError
 from lockd.guard.reasons import Reason
 from lockd.guard.state_folder import MARKER, PERMIT, STATE
-from tests.unit.guard_world import CLEAN, DELAY_NS, KILLED, NEVER_RAN, World
+from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, NEVER_RAN, World
 
 Change = Callable[[World], object]
 

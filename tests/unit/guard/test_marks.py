@@ -20,7 +20,7 @@ from lockd.guard.marks import REWRITE_SLACK_S
 from lockd.guard.reasons import Reason
 from lockd.guard.state_folder import MARK, MARKER, PREVIOUS_MARK, STATE
 from lockd.guard.status import described, status
-from tests.unit.guard_world import CLEAN, DELAY_NS, KILLED, Dead, World
+from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, Dead, World
 
 Change = Callable[[World], object]
 

@@ -20,7 +20,7 @@ from lockd.guard.leave import leave
 from lockd.guard.reasons import Reason
 from lockd.guard.state_folder import PERMIT, STATE
 from lockd.guard.status import status
-from tests.unit.guard_world import CLEAN, DELAY_NS, KILLED, NEVER_RAN, Watched, World
+from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, NEVER_RAN, Watched, World
 
 # Metrics
 

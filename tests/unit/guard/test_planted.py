@@ -16,7 +16,7 @@ from lockd.guard.errors import GuardError
 from lockd.guard.reasons import Reason
 from lockd.guard.state_folder import ENTER_LOCK, MARKER, OVERRIDE, PERMIT, STATE, STATE_LOCK
 from lockd.guard.status import status
-from tests.unit.guard_world import CLEAN, DELAY_NS, World
+from tests.unit.guard.world import CLEAN, DELAY_NS, World
 
 SECRET = "root:*:19000:0:99999:7:::\n"
 

@@ -17,7 +17,7 @@ from lockd.guard.overrides import write_override
 from lockd.guard.reasons import Reason
 from lockd.guard.state_folder import MARKER, OVERRIDE, PERMIT, STATE
 from lockd.guard.status import status
-from tests.unit.guard_world import CLEAN, DELAY_NS, KILLED, NEVER_RAN, World
+from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, NEVER_RAN, World
 
 
 def test_the_delay_is_what_agents_reckon_with() -> None:

@@ -19,7 +19,7 @@ from lockd.guard.redis_link import RedisLink
 from lockd.guard.rest import have_rest, rewrites
 from lockd.guard.state_folder import REST
 from lockd.guard.status import status
-from tests.unit.guard_world import CLEAN, DELAY_NS, KILLED, FailingDisk, FakeRedis, FragileDisk, World
+from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, FailingDisk, FakeRedis, FragileDisk, World
 
 
 def its_end_is_dirty(world: World, why: str) -> None:

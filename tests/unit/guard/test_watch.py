@@ -13,7 +13,7 @@ from lockd.guard.disk import Disk
 from lockd.guard.host import Host
 from lockd.guard.reasons import Reason
 from lockd.guard.state_folder import PERMIT, STATE
-from tests.unit.guard_world import CLEAN, DELAY_NS, KILLED, NEVER_RAN, FailingDisk, Watched, World
+from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, NEVER_RAN, FailingDisk, Watched, World
 
 UNIT = "lockd-master.service"
 

@@ -5,7 +5,8 @@ from itertools import pairwise
 import pytest
 
 from lockd.core.ballots.attempt import Attempt
-from tests.harness.fleet_model import MS, App, Host, beside, cluster
+from tests.harness.clocks import MS
+from tests.harness.fleet_model import App, Host, beside, cluster
 from tests.harness.script_model import Key
 
 

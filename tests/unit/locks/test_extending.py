@@ -2,7 +2,8 @@
 
 from lockd.core.leases import Standing
 from lockd.core.validity import deadline_ns
-from tests.harness.fleet_model import MS, fresh_token
+from tests.harness.clocks import MS
+from tests.harness.fleet_model import fresh_token
 
 OUTAGE = "NOQUORUM m1=down m2=down m3=down"
 

@@ -2,7 +2,7 @@
 
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.release import Release
-from tests.harness.fleet_model import MS
+from tests.harness.clocks import MS
 
 
 def test_a_failed_try_is_given_back_where_it_landed_and_where_nobody_answered(host, other):

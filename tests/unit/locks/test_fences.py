@@ -4,7 +4,8 @@ import pytest
 
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, slot_of
-from tests.harness.fleet_model import MS, App, Host, beside
+from tests.harness.clocks import MS
+from tests.harness.fleet_model import App, Host, beside
 
 SLOT = slot_of(b"r")
 FAR = 1_700_004_600_000_000  # an hour ahead of the clocks

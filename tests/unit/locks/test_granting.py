@@ -4,7 +4,8 @@ import pytest
 
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.validity import deadline_ns
-from tests.harness.fleet_model import MS, cluster
+from tests.harness.clocks import MS
+from tests.harness.fleet_model import cluster
 
 
 def test_an_app_is_granted_what_a_quorum_says_yes_to_and_later_answers_count_for_where_it_is(host):

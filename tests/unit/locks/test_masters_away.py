@@ -7,7 +7,7 @@ import pytest
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.release import Release
 from lockd.core.locks import Locks
-from tests.harness.fleet_model import MS
+from tests.harness.clocks import MS
 
 
 def test_a_slow_master_is_not_waited_for(host):

@@ -4,7 +4,8 @@ import pytest
 
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.release import Release
-from tests.harness.fleet_model import MS, fresh_token
+from tests.harness.clocks import MS
+from tests.harness.fleet_model import fresh_token
 
 
 def test_unlock_frees_the_resource_for_everybody_before_it_is_answered(host, app, other):

@@ -5,7 +5,8 @@ import pytest
 from lockd.core.ballots.extension import Extension
 from lockd.core.leases import Loss, Standing
 from lockd.core.validity import deadline_ns, notice_ns
-from tests.harness.fleet_model import MS, cluster
+from tests.harness.clocks import MS
+from tests.harness.fleet_model import cluster
 
 
 def test_a_session_lease_is_renewed_while_its_app_lives(host):

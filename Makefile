@@ -62,8 +62,9 @@ endif
 
 test-all: ## What CI runs: every test, every rule taken out, the longer search, every play
 	@$(PARTS) $(SET_UP) $(LOOKS) \
-	  'tests, simulator, models' '$(SIDE_BY_SIDE) -m "not alone"' \
+	  'tests, simulator, models' '$(SIDE_BY_SIDE) -m "not (alone or background)"' \
 	  'what needs the processor for itself' '$(ALONE)' \
+	  '& each rule taken out' '$(SIDE_BY_SIDE) -m background' \
 	  'playbooks, on real hosts' '$(IN_THE_LAB)'
 
 ready-tests: tools $(TEST_STAMP) node prometheus

@@ -77,8 +77,6 @@ def test_what_was_written_by_a_play_that_failed_is_heeded_after_the_next(
     assert {unit for unit, run in runs().items() if run == before[unit]} == set(), done.output[-3000:]
     assert json.loads(on("m1").run("lockd-guard status --json").stdout)["delay_s"] == 8
     assert "9199" in on("m1").check_output("nft list table inet lockd")
-    again = play(cluster.lab, "site.yml", "--tags", TAGS, inventory_name=changed).must_work()
-    assert again.changed_hosts == []
 
 
 # Bumps the version of the packages that m5 has, and offers them to it alone.

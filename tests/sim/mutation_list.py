@@ -28,16 +28,21 @@ class Mutation:
     model, since only one of them is run in each suite.
 
     simulated: whether the simulator finds it; what it doesn't, unit tests do (python -m tests.kills).
+    first_seed: where its search begins, for those that few schedules find: one that did, when it was written
+    down. When the product or the drawing of plans changes, the search goes on from there.
     """
 
     name: str
     rule: int
     edits: tuple[Edit, ...]
     simulated: bool = True
+    first_seed: int = 0
 
 
-def one(name: str, rule: int, file: str, old: str, new: str, *, simulated: bool = True) -> Mutation:
-    return Mutation(name, rule, (Edit(file, old, new),), simulated)
+def one(
+    name: str, rule: int, file: str, old: str, new: str, *, simulated: bool = True, first_seed: int = 0
+) -> Mutation:
+    return Mutation(name, rule, (Edit(file, old, new),), simulated, first_seed)
 
 
 ATTEMPT = "lockd/core/ballots/attempt.py"

@@ -2,10 +2,12 @@
 
     python -m tests.sim.mutations                       the whole table
     python -m tests.sim.mutations --only 'fence' --minutes 100
+    python -m tests.sim.mutations --from 0              how soon each is found by schedules that nobody chose
 
 Each mutation is a small patch to the real rules (lockd/core) or, for rules that live elsewhere, to what
 stands for them here (the scripts' model, the guard). It is applied to a copy of the sources, and seeds are
-tried on that until a promise is broken. Which other tests notice it: python -m tests.kills.
+tried on that, from its first one on, until a promise is broken. Which other tests notice it:
+python -m tests.kills.
 
 Exit status: 0 each was found, 1 one was not, 2 wrong usage, 130 it was told to stop.
 """
@@ -44,17 +46,18 @@ class Found:
     took_s: float
 
 
-def hunt(mutation: Mutation, minutes: float) -> Found:
-    """Try seeds on a copy of the sources that has the mutation, until a promise breaks or that many
-    cluster-minutes are over."""
+def hunt(mutation: Mutation, minutes: float, first_seed: int | None = None) -> Found:
+    """Try seeds, from its own first one on if none is named, on a copy of the sources that has the mutation,
+    until a promise breaks or that many cluster-minutes are over."""
     with tempfile.TemporaryDirectory(prefix="lockd-mutation-") as folder:
         copy_to(Path(folder))
         for edit in mutation.edits:
             edit.apply(Path(folder))
         began_s = time.monotonic()
+        first = mutation.first_seed if first_seed is None else first_seed
+        begin = ["--from", str(first), "--minutes", str(minutes)]
         status, said, errors = _in_a_child(
-            [sys.executable, "-m", "tests.sim", "--json", "--jobs", "1", "--minutes", str(minutes)],
-            folder,
+            [sys.executable, "-m", "tests.sim", "--json", "--jobs", "1", *begin], folder
         )
         took_s = time.monotonic() - began_s
     tally = json.loads(said) if status in (0, 1) and said else {"failure": errors}
@@ -107,6 +110,7 @@ def main() -> int:
         default=2_000.0,
         help="how many cluster-minutes to search for each (2000)",
     )
+    parser.add_argument("--from", dest="first_seed", type=int, help="where each search begins (its own seed)")
     parser.add_argument("--only", default="", help="those with this in their name")
     parser.add_argument("--jobs", type=some, default=os.cpu_count() or 1, help="how many side by side")
     options = parser.parse_args()
@@ -119,7 +123,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     workers = ThreadPoolExecutor(options.jobs)
     try:
-        for found in workers.map(lambda mutation: hunt(mutation, options.minutes), chosen):
+        for found in workers.map(lambda one: hunt(one, options.minutes, options.first_seed), chosen):
             print(row(found), flush=True)
             missed += found.promise is None
     except KeyboardInterrupt:

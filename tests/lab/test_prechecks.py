@@ -68,6 +68,7 @@ def test_the_masters_of_a_cluster_that_works_are_not_changed(
     refused.must_stop_with("ask different machines", "Put the inventory back", "Nothing was changed")
 
 
+@pytest.mark.thorough
 def test_masters_with_one_machine_id_are_not_installed(cluster: Cluster, on: Any) -> None:
     """As of an image that was cloned with it: a guard could not tell the other's data from its own."""
     of_m4 = on("m4").check_output("cat /etc/machine-id")
@@ -79,6 +80,7 @@ def test_masters_with_one_machine_id_are_not_installed(cluster: Cluster, on: Any
         on("m5").check_output("cat /etc/machine-id.kept >/etc/machine-id && rm /etc/machine-id.kept")
 
 
+@pytest.mark.thorough
 def test_no_master_is_replaced_while_any_agent_works_with_others(cluster: Cluster, on: Any) -> None:
     on("a2").check_output("sed -i.kept s/10.77.0.15:6379/10.77.0.16:6379/ /etc/lockd/lockd.yml")
     try:
@@ -160,6 +162,7 @@ def test_a_wrong_secret_reaches_no_master(cluster: Cluster, on: Any, tmp_path: P
     assert on("m1").file("/etc/lockd-master/users.acl").content == users
 
 
+@pytest.mark.thorough
 def test_passwords_that_are_kept_elsewhere_are_not_rotated(cluster: Cluster) -> None:
     files = (cluster.lab.folder / "secrets/agents").glob("*.password")
     kept = {f"agent-{file.stem}": [file.read_text().strip()] for file in files}
@@ -169,6 +172,7 @@ def test_passwords_that_are_kept_elsewhere_are_not_rotated(cluster: Cluster) -> 
     assert list((cluster.lab.folder / "secrets").rglob("*.next")) == []
 
 
+@pytest.mark.thorough
 def test_a_new_master_gets_no_guard_that_is_shorter_than_the_leases(cluster: Cluster, on: Any) -> None:
     inventory.write(cluster.lab, {"lockd_max_ttl_ms": 4000}, "shorter")
     refused = play(cluster.lab, "replace_master.yml", *OF_M4, inventory_name="shorter")

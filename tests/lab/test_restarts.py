@@ -129,6 +129,7 @@ def test_a_master_that_was_told_not_to_write_its_file_stays_out(
     work.must_be_flawless()
 
 
+@pytest.mark.thorough
 def test_a_shutdown_that_systemd_was_not_told_of_is_no_clean_stop(cluster: Cluster, master: Master) -> None:
     before = master.guard()["quarantines"]["settings_unproven"]
     stopped_s = time.clock_gettime(time.CLOCK_MONOTONIC)
@@ -139,6 +140,7 @@ def test_a_shutdown_that_systemd_was_not_told_of_is_no_clean_stop(cluster: Clust
     assert master.guard()["quarantines"]["settings_unproven"] == before + 1
 
 
+@pytest.mark.thorough
 def test_a_stop_that_can_not_be_asked_for_is_no_clean_one(cluster: Cluster, master: Master) -> None:
     """As with a password that the master doesn't know, or a user that may not ask."""
     before = master.guard()["quarantines"]["settings_unproven"]
@@ -154,6 +156,7 @@ def none_forgotten(before: dict[int, int], after: dict[int, int]) -> bool:
     return bool(before) and all(after.get(slot, 0) >= counter for slot, counter in before.items())
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["systemctl restart lockd-master", "systemctl kill -s KILL lockd-master"])
 def test_a_master_that_starts_again_has_forgotten_nothing(cluster: Cluster, master: Master, how: str) -> None:
     before, pid = master.counters(), master.main_pid()
@@ -187,6 +190,7 @@ def status_line(master: Master) -> str:
     return next((line.strip() for line in lines if line.strip().startswith("Status:")), "")
 
 
+@pytest.mark.thorough
 def test_a_stop_during_the_quarantine_counts_for_nothing(cluster: Cluster, master: Master) -> None:
     master.kill()
     until(lambda: master.guard()["state"] == "quarantined", "the quarantine")
@@ -197,6 +201,7 @@ def test_a_stop_during_the_quarantine_counts_for_nothing(cluster: Cluster, maste
     assert master.redis_began_s() - started_s >= DELAY_S
 
 
+@pytest.mark.thorough
 def test_a_changed_aof_behind_a_clean_marker_is_found(cluster: Cluster, master: Master) -> None:
     master.run("systemctl stop lockd-master")
     before = master.quarantines()
@@ -208,6 +213,7 @@ def test_a_changed_aof_behind_a_clean_marker_is_found(cluster: Cluster, master: 
     assert master.redis_began_s() - started_s >= DELAY_S
 
 
+@pytest.mark.thorough
 def test_an_override_ends_the_quarantine_is_counted_and_is_used_up(cluster: Cluster, master: Master) -> None:
     before = master.guard()["overrides"]
     master.kill()
@@ -359,6 +365,7 @@ def test_metrics_of_the_guard_are_there_for_the_exporter(cluster: Cluster, maste
     assert "others_metric 1" in text
 
 
+@pytest.mark.thorough
 def test_what_a_running_master_has_written_is_noted_again_and_again(cluster: Cluster, master: Master) -> None:
     """After a power cut its data is known by the last note: that is to be no older than seconds."""
     master.wait_in_service()
@@ -376,6 +383,7 @@ def now_s(master: Master) -> int:
     return int(master.run("date +%s"))
 
 
+@pytest.mark.thorough
 def test_a_fifo_among_what_a_unit_is_started_with_holds_up_no_start(cluster: Cluster, master: Master) -> None:
     """Nor is it taken for what is written down: the play restarts it."""
     note = "sha256sum --check --status /run/lockd-guard-watch.started-with"

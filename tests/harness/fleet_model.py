@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import count
 from typing import Any
 
@@ -323,45 +323,32 @@ class Fleet:
         self.links[master].come_up()
 
 
+@dataclass(eq=False)
 class App:
     """core.leases.Holder: an app behind a LOCK, and all that it was told, with the time of it."""
 
-    label = "test"
-    owner = b"host 1 0"
+    time: Time
+    resource: bytes = b"r"
+    _: KW_ONLY
+    ttl_ms: int = 10_000
+    wait_ms: int | None = None
+    max_hold_ms: int = 3_600_000
+    lock_delay_ms: int = 0
+    detached: bool = False
+    value: bytes = b""
+    label: str = "test"
+    owner: bytes = b"host 1 0"
+    lease: Lease | None = None
+    refusal: Refusal | None = None
+    answers: list[Lease | Refusal] = field(default_factory=list)
+    answered_ns: int = 0
+    renewals: list[int] = field(default_factory=list)
+    losses: list[tuple[int, str]] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
 
-    def __init__(
-        self,
-        time: Time,
-        resource: bytes = b"r",
-        *,
-        ttl_ms: int = 10_000,
-        wait_ms: int | None = None,
-        max_hold_ms: int = 3_600_000,
-        lock_delay_ms: int = 0,
-        detached: bool = False,
-        value: bytes = b"",
-        name: str = "",
-    ) -> None:
-        self.time = time
-        self.resource = resource
-        self.ttl_ms = ttl_ms
-        self.max_hold_ms = max_hold_ms
-        self.lock_delay_ms = lock_delay_ms
-        self.detached = detached
-        self.value = value
-        self.asked_ns = time.now_ns
-        self.give_up_ns = None if wait_ms is None else time.now_ns + wait_ms * MS
-        self.name = name
-        self.lease: Lease | None = None
-        self.refusal: Refusal | None = None
-        self.answers: list[Lease | Refusal] = []
-        self.answered_ns = 0
-        self.renewals: list[int] = []
-        self.losses: list[tuple[int, str]] = []
-        self.ends: list[int] = []
-
-    def __repr__(self) -> str:
-        return f"App({self.name or id(self)})"
+    def __post_init__(self) -> None:
+        self.asked_ns = self.time.now_ns
+        self.give_up_ns = None if self.wait_ms is None else self.asked_ns + self.wait_ms * MS
 
     @property
     def code(self) -> str:
@@ -413,22 +400,22 @@ class Answer:
         return bool(self.all)
 
     @property
-    def code(self) -> str:
+    def _said(self) -> Extended | Refusal | None:
         assert self.came
-        said = self.all[0]
-        return said.code if isinstance(said, Refusal) else "done"
+        return self.all[0]
+
+    @property
+    def code(self) -> str:
+        return self._said.code if isinstance(self._said, Refusal) else "done"
 
     @property
     def extended(self) -> Extended:
-        assert self.came
-        said = self.all[0]
-        assert isinstance(said, Extended), said
-        return said
+        assert isinstance(self._said, Extended), self._said
+        return self._said
 
     @property
     def text(self) -> str:
-        assert self.came
-        return str(self.all[0])
+        return str(self._said)
 
 
 class Watched:

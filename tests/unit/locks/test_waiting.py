@@ -10,7 +10,7 @@ from tests.harness.fleet_model import App, Host, beside, cluster
 
 
 def test_waiters_on_one_host_are_served_first_come_first_served(host, app):
-    waiters = [host.lock(wait_ms=60_000, name=f"w{i}") for i in range(5)]
+    waiters = [host.lock(wait_ms=60_000) for _ in range(5)]
     served = []
     for _ in range(5):
         host.unlocked(app)

@@ -21,7 +21,7 @@ from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks, ClockWatch
-from lockd.core.fences import largest_sane
+from lockd.core.fences import largest_sane, slot_of
 from lockd.core.identities import Identity
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
@@ -480,6 +480,19 @@ class Host:
         """An app asks, and all masters that aren't slow answer."""
         app = self.lock(resource, **wanted)
         self.fleet.settle()
+        return app
+
+    def in_a_second_round(self, *voted: int, **wanted: Any) -> App:
+        """An app has a vote of these masters, but they differ in the fence; none has answered the proposal
+        yet."""
+        for number, master in enumerate(self.fleet.masters):
+            master.fences[slot_of(b"r")] = master.now_us + 1_000 * number
+        self.slow()
+        app = self.lock(**wanted)
+        for number in voted or range(len(self.fleet.masters)):
+            self.fleet.arrive(number)
+            self.fleet.hear(number)
+        assert len(self.asked(FenceRound)) == 1
         return app
 
     def unlock(self, app: App, token: bytes | None = None) -> Answer:

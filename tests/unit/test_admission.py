@@ -69,14 +69,10 @@ def test_then_a_max_ttl_is_waited_out_from_when_a_quorum_of_the_others_knew_it()
     others, numbered = after(2, 0, 1, 3), Numbered(2, 500_000 * MS)
     assert step(others, numbered, now_ms=500_000) == Wait(SETTLED_MS, SETTLED_MS)
     assert step(others, numbered, now_ms=500_000 + SETTLED_MS - 1) == Wait(1, SETTLED_MS)
-    assert isinstance(step(others, numbered, now_ms=500_000 + SETTLED_MS), Ready)
-
-
-def test_a_master_that_was_seen_with_data_meanwhile_is_waited_for_anew() -> None:
-    numbered = Numbered(2, 0)
-    assert step(after(2, 0, 1, 3), numbered, now_ms=SETTLED_MS, blank_since_ms=SETTLED_MS) == Wait(
-        SETTLED_MS, SETTLED_MS
-    )
+    settled_ms = 500_000 + SETTLED_MS
+    assert isinstance(step(others, numbered, now_ms=settled_ms), Ready)
+    seen_with_data = step(others, numbered, now_ms=settled_ms, blank_since_ms=settled_ms)
+    assert seen_with_data == Wait(SETTLED_MS, SETTLED_MS), "it had data meanwhile"
 
 
 def test_at_last_it_gets_its_number_and_the_counters_of_those_that_show_it() -> None:
@@ -112,6 +108,8 @@ def test_an_agent_that_has_seen_another_begin_lets_it_finish() -> None:
     overdue = step(begun, now_ms=3 + SETTLED_MS + 10_000, elsewhere=other)
     assert isinstance(overdue, Renumber)
     assert overdue.number == 3
+    passed = after(3, 0, 1, 3)
+    assert isinstance(step(passed, Numbered(2, 0), elsewhere=seen(begun, passed)), Wait), "its own was passed"
 
 
 class Agent:
@@ -137,9 +135,7 @@ class Agent:
 
 @pytest.mark.parametrize("agents", [2, 3])
 @pytest.mark.parametrize("every_s", [1, 60, 75, 300, 3_600])
-def test_agents_that_are_asked_however_seldom_do_not_outbid_each_other_for_ever(
-    agents: int, every_s: int
-) -> None:
+def test_agents_asked_however_seldom_do_not_outbid_each_other_for_ever(agents: int, every_s: int) -> None:
     """Each is asked so often, in turn."""
     told = [1]
     all_of_them = [Agent(told) for _ in range(agents)]
@@ -152,11 +148,6 @@ def test_agents_that_are_asked_however_seldom_do_not_outbid_each_other_for_ever(
         for agent in all_of_them:
             agent.look(now_ms)
     assert now_ms <= max(2 * SETTLED_MS, 10 * every_s * 1_000), f"its number is {told[0]}"
-
-
-def test_so_does_one_whose_own_number_was_passed() -> None:
-    passed = after(3, 0, 1, 3)
-    assert isinstance(step(passed, Numbered(2, 0), elsewhere=seen(after(2, 0, 1, 3), passed)), Wait)
 
 
 def test_what_was_so_when_an_agent_began_and_what_one_master_alone_shows_is_waited_for_by_nobody() -> None:

@@ -50,15 +50,8 @@ def test_what_ends_for_many_at_once_is_asked_for_a_few_at_a_time_too() -> None:
         debts.add(a_release(), b"")
     assert len(releases_of(debts)) == AT_ONCE
     assert releases_of(debts) == []
-
-
-def test_the_answer_to_what_an_app_waits_for_has_no_more_taken() -> None:
-    debts = Debts()
-    for _ in range(2 * AT_ONCE):
-        debts.add(a_release(), b"")
-    releases_of(debts)
-    assert not debts.was_answered(a_release())
-    assert not debts.was_answered(an_attempt())
+    for waited_for in (a_release(), an_attempt()):
+        assert not debts.was_answered(waited_for), "an answer to what an app waits for has no more taken"
 
 
 def test_votes_are_asked_again_all_at_once_while_they_are_worth_it() -> None:
@@ -72,12 +65,8 @@ def test_votes_are_asked_again_all_at_once_while_they_are_worth_it() -> None:
     assert [vote for vote, _ in again] == votes
     assert given_up == [late, settled]
     assert debts.take_votes(0, up=True) == ([], [])
-
-
-def test_a_master_without_a_vote_is_asked_for_none() -> None:
-    debts, vote = Debts(), an_attempt()
-    debts.keep(vote, b"")
-    assert debts.take_votes(0, up=False) == ([], [vote])
+    debts.keep(votes[0], b"")
+    assert debts.take_votes(0, up=False) == ([], votes[:1]), "a master without a vote is asked for none"
 
 
 @pytest.mark.parametrize(("after_break", "asked"), [(True, 1), (False, 0)])

@@ -46,9 +46,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return moment
 
 
-def test_a_user_over_his_budget_loses_the_connection_that_has_kept_something_longest(
-    quotas: Quotas, buffers: Any
-) -> None:
+def test_a_user_over_his_budget_loses_what_has_kept_something_longest(quotas: Quotas, buffers: Any) -> None:
     links = [Connection(quotas, 1) for _ in range(5)]
     other = Connection(quotas, 2)
     buffers.keeps(other, 399_000)
@@ -87,9 +85,7 @@ def test_what_is_kept_no_more_counts_no_more_and_little_counts_nothing(quotas: Q
     assert quotas.all.buffered_bytes == 0
 
 
-def test_a_reply_is_refused_that_would_be_over_the_budget_if_nobody_read_it(
-    quotas: Quotas, buffers: Any
-) -> None:
+def test_a_reply_that_nobody_read_would_be_over_the_budget_is_refused(quotas: Quotas, buffers: Any) -> None:
     link = Connection(quotas, 1)
     buffers.keeps(link, 100_000)
     assert buffers.refuse_reply(link.usage, 300_000) is None

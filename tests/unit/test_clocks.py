@@ -86,7 +86,9 @@ def test_a_steady_offset_is_harmless_once_it_was_watched_for_a_max_ttl(watch, ce
     watch.go_on(ceiling * SETTLE_S - 3)
     assert 3 not in watch.trusted()
     watch.go_on(3)
-    assert watch.trusted() == [0, 1, 2, 3, 4]
+    for said_ms, trusted in ((ceiling * MAX_TTL_MS, True), (86_400_000, False), (1_000, True)):
+        watch.clocks.allow_for(said_ms)
+        assert (3 in watch.trusted()) == trusted, "it is waited for no longer than it is said"
 
 
 @pytest.mark.parametrize("back_us", [0, 5_000_000])
@@ -101,12 +103,6 @@ def test_a_jump_forward_takes_the_vote_for_a_max_ttl_also_when_the_clock_is_set_
     assert 2 not in settled.trusted()
     settled.go_on(2)
     assert settled.trusted() == [0, 1, 2, 3, 4]
-
-
-def test_a_jump_is_seen_by_the_very_answer_that_it_spoiled(settled):
-    settled.ahead_us[2] += 20_000
-    assert settled.sample(2) == [True]
-    assert 2 not in settled.trusted()
 
 
 def test_a_jump_of_what_every_lease_gives_away_is_tolerated_and_of_more_is_not(settled):
@@ -210,17 +206,6 @@ def test_the_offset_of_a_master_is_from_the_median_of_all_that_were_seen(watch):
             watch.sample(master)
         offsets.append([watch.clocks.off_median_us(master, watch.now_ns) for master in (0, 1, 4)])
     assert offsets == [[None] * 3, [0, None, None], [0, 0, 10**12]]
-
-
-def test_a_ceiling_that_was_said_wrongly_is_waited_for_no_longer_than_it_is_said():
-    watch = Watch()
-    watch.ahead_us[3] += 3_600_000_000
-    watch.clocks.allow_for(86_400_000)
-    watch.sample()
-    watch.go_on(SETTLE_S)
-    assert 3 not in watch.trusted()
-    watch.clocks.allow_for(1_000)
-    assert 3 in watch.trusted()
 
 
 def test_the_largest_sane_fence_is_a_day_ahead_of_the_median_whatever_one_clock_shows():

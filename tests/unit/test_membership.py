@@ -82,19 +82,11 @@ def test_a_master_has_a_vote_when_all_is_as_it_must_be_and_else_says_what_is_not
     assert bool(reason) == (state is not State.UP)
 
 
-@pytest.mark.parametrize(
-    ("setting", "value"),
-    [
-        ("appendonly", "no"),
-        ("appendfsync", "everysec"),
-        ("no-appendfsync-on-rewrite", "yes"),
-        ("maxmemory-policy", "allkeys-lru"),
-    ],
-)
-def test_a_setting_that_breaks_a_promise_takes_the_vote_and_says_which(setting, value):
-    state, reason = judged(replace(SOUND, settings={**SOUND.settings, setting: value}))
+@pytest.mark.parametrize("setting", SOUND.settings)
+def test_a_setting_that_breaks_a_promise_takes_the_vote_and_says_which(setting):
+    state, reason = judged(replace(SOUND, settings={**SOUND.settings, setting: "other"}))
     assert state is State.MISCONFIGURED
-    assert f"{setting}={value}" in reason
+    assert f"{setting}=other" in reason
 
 
 @pytest.mark.parametrize("copying", [Copying(was_replica=True), Copying(known=True)])

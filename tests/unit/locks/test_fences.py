@@ -94,13 +94,6 @@ def test_a_grant_reserves_a_block_of_fences(host, app):
     assert host.locked().held.fence >= app.held.fence + BLOCK
 
 
-def test_two_leases_at_once_after_a_disaster_still_have_ordered_fences(host, app, other):
-    host.forget(0, 1, 2)
-    second = other.locked()
-    assert app.held.deadline_ns > host.time.now_ns
-    assert second.held.fence > app.held.fence
-
-
 def test_counters_that_are_all_wrong_grant_nothing(host):
     give_counters(host, *[2**53 - 10] * 5)
     app = host.locked()

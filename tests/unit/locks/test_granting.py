@@ -9,8 +9,9 @@ from tests.harness.fleet_model import cluster
 
 
 def test_an_app_is_granted_what_a_quorum_says_yes_to_and_later_answers_count_for_where_it_is(host):
-    """Rule 2: three of five is one lost key away from two holders."""
+    """Rule 2: three of five is one lost key away from two holders. It costs one question to all at once."""
     app = host.lock()
+    assert [host.sent_to(master) for master in range(5)] == [["Attempt"]] * 5
     host.answer(3, 0)
     assert app.code == ""
     host.answer(4)
@@ -18,12 +19,6 @@ def test_an_app_is_granted_what_a_quorum_says_yes_to_and_later_answers_count_for
     host.answer(1, 2)
     assert app.held.proven == 0b11111
     assert host.shown() == [app.held.token] * 5
-
-
-def test_a_free_resource_costs_one_question_to_all_masters_at_once(host):
-    host.lock()
-    assert [host.sent_to(master) for master in range(5)] == [["Attempt"]] * 5
-    host.answer()
     assert [type(ballot) for ballot in host.fleet.asked] == [Attempt]
     assert host.watched.count("fence round") == 0
 

@@ -142,8 +142,7 @@ class Link(core_link.Link):
     def hang_up(self) -> None:
         self.break_off()
 
-    def look_closer(self) -> None:
-        """There is nothing to see."""
+    def look_closer(self) -> None: ...
 
     def give_back_soon(self) -> None:
         self.give_back_more(self._fleet.time.now_ns)
@@ -236,22 +235,17 @@ class Fleet:
         return largest_sane(self.time.wall_us)
 
     def flush_soon(self) -> None: ...
-
     def state_changed(self, link: Link, now_ns: int) -> None: ...
+    def identity_changed(self, link: Link, now_ns: int) -> None: ...
+    def introduced(self, link: Link) -> None: ...
+    def not_counted(self, link: Link, why: str) -> None: ...
+    def nonsense(self, link: Link) -> None: ...
 
     def judge(self, link: Link, facts: MasterFacts) -> tuple[State, str]:
         return State.UP, ""
 
-    def identity_changed(self, link: Link, now_ns: int) -> None: ...
-
     def electorate_of(self, link: Link, identity: Identity) -> str:
         return ELECTORATE.decode()
-
-    def introduced(self, link: Link) -> None: ...
-
-    def not_counted(self, link: Link, why: str) -> None: ...
-
-    def nonsense(self, link: Link) -> None: ...
 
     def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:
         raise failure

@@ -68,20 +68,6 @@ def test_extend_of_a_lease_that_vanished_is_expired(host, app):
     assert len(app.losses) == 1
 
 
-def test_extend_after_the_deadline_is_expired_though_the_masters_still_have_it(host, app):
-    host.time.now_ns = app.held.deadline_ns
-    assert host.shown() == [app.held.token] * 5
-    assert host.extend(app, 10_000).code == "EXPIRED"
-
-
-def test_extend_of_a_lost_lease_is_expired_with_the_reason(host, app):
-    host.break_off()
-    host.pass_until(app.held.deadline_ns - MS)
-    told = host.extend(app, 10_000)
-    assert told.code == "EXPIRED"
-    assert "could not be renewed" in told.text
-
-
 def test_a_detached_lease_whose_known_deadline_is_over_is_for_the_masters_to_decide(host, detached, other):
     """Another agent may have extended it."""
     host.pass_ms(8_000)

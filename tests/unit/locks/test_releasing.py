@@ -36,19 +36,21 @@ def test_unlock_whose_answers_were_lost_is_not_taken_for_a_lost_lease(host, app)
     assert host.shown() == [None] * 5
 
 
-def test_unlock_after_the_deadline_is_expired_and_still_gives_back(host, app):
+def test_after_the_deadline_it_is_expired_though_the_masters_have_it_and_still_given_back(host, app):
     host.time.now_ns = app.held.deadline_ns
     assert host.shown() == [app.held.token] * 5
+    assert host.extend(app, 10_000).code == "EXPIRED"
     assert host.unlocked(app).code == "EXPIRED"
     assert host.shown() == [None] * 5
 
 
-def test_unlock_of_a_lost_lease_is_expired_with_the_reason_and_gives_back(host, app):
+def test_a_lost_lease_is_expired_with_the_reason_and_still_given_back(host, app):
     host.break_off(0, 1, 2)
     host.pass_until(app.held.deadline_ns - MS)
-    told = host.unlocked(app)
-    assert told.code == "EXPIRED"
-    assert "m1=down" in told.text
+    for told in (host.extend(app, 10_000), host.unlocked(app)):
+        assert told.code == "EXPIRED"
+        assert "could not be renewed" in told.text
+        assert "m1=down" in told.text
     assert host.shown()[3:] == [None, None]
 
 

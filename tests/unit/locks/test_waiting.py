@@ -7,14 +7,15 @@ from lockd.core.ballots.release import Release
 from tests.harness.fleet_model import beside, cluster
 
 
-def test_waiters_on_one_host_are_served_first_come_first_served(host, app):
+def test_waiters_on_one_host_are_served_first_come_first_served_and_one_in_the_middle_can_go(host, app):
     waiters = [host.lock(wait_ms=60_000) for _ in range(5)]
-    served = []
-    for _ in range(5):
+    gone, served = waiters.pop(2), []
+    host.app_dies(gone)
+    for _ in range(4):
         host.unlocked(app)
         (app,) = [w for w in waiters if w.code == "granted" and w not in served]
         served.append(app)
-    assert served == waiters
+    assert (served, gone.answers) == (waiters, [])
 
 
 def attempts_in_a_second(waiters: int) -> int:
@@ -57,15 +58,6 @@ def test_a_waiter_whose_app_is_gone_gets_nothing_and_its_try_is_given_back(host,
     assert host.shown() == [None] * 5
     host.pass_ms(300)
     assert host.at_rest()
-
-
-def test_a_waiter_in_the_middle_of_the_line_can_go(host, app):
-    first, second, third = (host.lock(wait_ms=60_000) for _ in range(3))
-    host.app_dies(second)
-    host.unlocked(app)
-    host.unlocked(first)
-    assert second.answers == []
-    assert third.code == "granted"
 
 
 def test_an_app_that_goes_while_its_host_pauses_between_tries_ends_the_campaign(host, other):

@@ -70,16 +70,11 @@ def test_then_a_max_ttl_is_waited_out_from_when_a_quorum_of_the_others_knew_it()
     assert step(others, numbered, now_ms=500_000) == Wait(SETTLED_MS, SETTLED_MS)
     assert step(others, numbered, now_ms=500_000 + SETTLED_MS - 1) == Wait(1, SETTLED_MS)
     settled_ms = 500_000 + SETTLED_MS
-    assert isinstance(step(others, numbered, now_ms=settled_ms), Ready)
+    ready = step(others, numbered, now_ms=settled_ms)
+    assert isinstance(ready, Ready)
+    assert (str(ready.members), ready.numbered) == ("m1:1 m2:1 m3:2 m4:1 m5:1", [0, 1, 3])
     seen_with_data = step(others, numbered, now_ms=settled_ms, blank_since_ms=settled_ms)
     assert seen_with_data == Wait(SETTLED_MS, SETTLED_MS), "it had data meanwhile"
-
-
-def test_at_last_it_gets_its_number_and_the_counters_of_those_that_show_it() -> None:
-    ready = step(after(2, 0, 1, 3), Numbered(2, 0), now_ms=SETTLED_MS)
-    assert isinstance(ready, Ready)
-    assert str(ready.members) == "m1:1 m2:1 m3:2 m4:1 m5:1"
-    assert ready.numbered == [0, 1, 3]
 
 
 def test_a_number_that_fewer_than_a_quorum_show_is_none_to_wait_for() -> None:
@@ -89,13 +84,9 @@ def test_a_number_that_fewer_than_a_quorum_show_is_none_to_wait_for() -> None:
     begun_since = step(after(3, 0, 1, 3, 4), Numbered(2, 0), now_ms=SETTLED_MS)
     assert isinstance(begun_since, Renumber)
     assert begun_since.number == 4
-
-
-def test_another_agent_that_goes_on_with_it_takes_a_number_of_its_own() -> None:
-    """The first may have let a machine in with its own, which was lost again since."""
-    anew = step(after(2, 0, 1, 3), None)
-    assert isinstance(anew, Renumber)
-    assert anew.number == 3
+    goes_on = step(after(2, 0, 1, 3), None)  # with what another began, and may have let a machine in by
+    assert isinstance(goes_on, Renumber)
+    assert goes_on.number == 3
 
 
 def test_an_agent_that_has_seen_another_begin_lets_it_finish() -> None:

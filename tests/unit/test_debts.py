@@ -16,20 +16,12 @@ def releases_of(debts: Debts, now_ns: int = 0) -> list[object]:
     return [ballot for ballot, _ in again]
 
 
-def test_what_broke_off_is_asked_again_in_its_order() -> None:
-    debts, owed = Debts(), [a_release() for _ in range(3)]
+def test_a_master_that_comes_back_to_many_is_asked_in_their_order_for_a_few_at_a_time() -> None:
+    debts, owed = Debts(), [a_release() for _ in range(10 * AT_ONCE)]
     for one in owed:
         debts.keep(one, b"")
     debts.broke_off()
     assert releases_of(debts) == [], "not before there is a connection"
-    debts.come_due(after_break=True)
-    assert releases_of(debts) == owed
-
-
-def test_a_master_that_comes_back_to_many_is_asked_for_a_few_at_a_time() -> None:
-    debts, owed = Debts(), [a_release() for _ in range(10 * AT_ONCE)]
-    for one in owed:
-        debts.keep(one, b"")
     debts.come_due(after_break=True)
     on_their_way = releases_of(debts)
     assert on_their_way == owed[:AT_ONCE]

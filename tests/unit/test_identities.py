@@ -19,14 +19,11 @@ QUORUM = 3
 # Stored
 
 
-def test_an_identity_is_read_from_its_fields() -> None:
-    assert Identity.parse(ME.fields) == ME
-    assert ME.fields["members"] == "m1:1 m2:1 m3:1 m4:1 m5:1"
-
-
 @pytest.mark.parametrize("missing", ["cluster", "name", "max_ttl_ms", "cluster_id", "members", "electorate"])
 def test_what_is_no_whole_identity_is_none(missing: str) -> None:
     assert Identity.parse({}) is None
+    assert Identity.parse(ME.fields) == ME
+    assert ME.fields["members"] == "m1:1 m2:1 m3:1 m4:1 m5:1"
     assert Identity.parse({name: value for name, value in ME.fields.items() if name != missing}) is None
 
 

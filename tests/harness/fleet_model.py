@@ -491,14 +491,12 @@ class Host:
 
     def unlock(self, app: App, token: bytes | None = None) -> Answer:
         answer = Answer()
-        token = token if token is not None else app.held.token
-        self.locks.unlock(app.resource, token, answer, self.time.now_ns)
+        self.locks.unlock(app.resource, token or app.held.token, answer, self.time.now_ns)
         return answer
 
     def extend(self, app: App, ttl_ms: int, token: bytes | None = None) -> Answer:
         answer = Answer()
-        token = token if token is not None else app.held.token
-        self.locks.extend(app.resource, token, ttl_ms, answer, self.time.now_ns)
+        self.locks.extend(app.resource, token or app.held.token, ttl_ms, answer, self.time.now_ns)
         return answer
 
     def unlocked(self, app: App, token: bytes | None = None) -> Answer:

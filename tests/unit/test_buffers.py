@@ -10,7 +10,7 @@ from lockd.config.model import Limits
 from lockd.server import buffers as buffers_module
 from lockd.server.buffers import UNCOUNTED_BYTES, Buffers
 from lockd.server.quotas import Quotas
-from tests.harness.clocks import MS
+from tests.harness.clocks import MS, Clock
 
 LIMITS = Limits(buffered_bytes=1_000_000, buffered_bytes_per_user=400_000, unread_ms=1_000)
 
@@ -37,13 +37,6 @@ def quotas() -> Quotas:
 @pytest.fixture
 def buffers(quotas: Quotas) -> Any:
     return Buffers(LIMITS, quotas)
-
-
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    moment = [0]
-    monkeypatch.setattr(buffers_module, "boottime_ns", lambda: moment[0])
-    return moment
 
 
 def test_a_user_over_his_budget_loses_what_has_kept_something_longest(quotas: Quotas, buffers: Any) -> None:
@@ -93,12 +86,14 @@ def test_a_reply_that_nobody_read_would_be_over_the_budget_is_refused(quotas: Qu
 
 
 def test_one_that_leaves_its_replies_unread_for_too_long_is_cut_off_and_one_that_reads_is_not(
-    quotas: Quotas, buffers: Any, now: list[int]
+    quotas: Quotas, buffers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = Clock(0)
+    monkeypatch.setattr(buffers_module, "boottime_ns", now)
     deaf, slow = Connection(quotas, 1), Connection(quotas, 1)
     buffers.is_deaf(deaf)
     buffers.is_deaf(slow)
-    now[0] = 900 * MS
+    now.now_ns = 900 * MS
     buffers.hears(slow)
     buffers.is_deaf(slow)
     buffers.is_deaf(deaf)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -37,11 +38,7 @@ async def others(log: list[Any], work: Awaitable[Any]) -> None:
 
 
 def longest_run(log: list[Any]) -> int:
-    longest = run = 0
-    for entry in log:
-        run = 0 if entry == "others" else run + 1
-        longest = max(longest, run)
-    return longest
+    return max(len(list(run)) for of_others, run in groupby(log, "others".__eq__) if not of_others)
 
 
 @pytest.mark.parametrize(("rests", "askers"), [(0, 1), (3, 1), (0, 20)])

@@ -37,12 +37,9 @@ def test_faster_is_said(ppm: int) -> None:
     assert "ppm" in slewing.look(Reading(at_ns * ppm // 1_000_000 - 1_000, at_ns * ppm // 1_000_000, at_ns))
 
 
-def test_what_a_pause_has_made_vague_is_no_slewing() -> None:
+def test_what_a_pause_has_made_vague_or_a_second_alone_has_shown_is_no_slewing() -> None:
     slewing = slewed(0, 30)
     assert slewing.look(Reading(-S, S, 31 * S)) == ""
-
-
-def test_nothing_is_said_on_a_second_alone() -> None:
     slewing = Slewing()
     slewing.look(Reading(0, 0, 0))
     assert slewing.look(Reading(S // 100, S // 100, S // 2)) == ""

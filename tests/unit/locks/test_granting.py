@@ -105,6 +105,8 @@ def test_by_the_token_that_it_chose_an_app_extends_and_releases_through_any_agen
     assert other.unlocked(app, app.held.nonce).code == "NOTHELD"
     assert other.unlocked(app).code == "done"
     assert host.shown() == [None] * 5
+    other.pass_ms(300)
+    assert other.at_rest()
 
 
 def test_what_is_put_back_keeps_the_token_that_its_app_chose(host, other):

@@ -88,22 +88,15 @@ def test_the_leases_of_an_app_that_died_are_given_back_behind_what_apps_ask_now(
     ]  # fmt: skip
 
 
-def test_a_waiter_gets_its_lease_once_the_masters_are_back(host):
+def test_a_wait_that_ends_in_an_outage_says_why_and_a_longer_one_gets_it_once_the_masters_are_back(host):
     host.break_off(0, 1, 2)
-    app = host.lock(wait_ms=10_000)
+    short, longer = host.lock(wait_ms=1_000), host.lock(wait_ms=10_000)
     host.pass_ms(2_000)
+    assert str(short.refusal) == "NOQUORUM m1=down m2=down m3=down"
+    assert short.answered_ns == short.give_up_ns
     host.come_back(0, 1, 2)
     host.pass_ms(200)
-    assert app.code == "granted"
-
-
-def test_a_wait_that_ends_in_an_outage_says_no_quorum_and_why(host):
-    host.break_off(0, 1, 2)
-    app = host.lock(wait_ms=1_000)
-    host.pass_ms(1_001)
-    assert str(app.refusal) == "NOQUORUM m1=down m2=down m3=down"
-    assert app.answered_ns == app.give_up_ns
-    assert host.at_rest()
+    assert longer.code == "granted"
 
 
 def test_a_mistake_where_the_time_of_a_ballot_is_up_is_that_requests_alone(host, monkeypatch):

@@ -176,13 +176,6 @@ def test_what_another_agent_gave_back_is_locked_for_nobody_by_an_extension_throu
     assert other.locked().code == "granted"
 
 
-def test_what_was_taken_away_by_force_elsewhere_does_not_come_back_with_a_renewal(host):
-    app = host.locked(ttl_ms=9_000)
-    host.forget()
-    assert is_found_gone(host, app)
-    assert host.shown() == [None] * 5
-
-
 def test_what_was_given_back_elsewhere_is_not_put_on_masters_that_never_had_it(host, other):
     """Nothing is put anywhere but behind a proof of just now."""
     host.break_off(3, 4)

@@ -71,13 +71,6 @@ def test_a_release_after_a_renewal_is_kept_until_the_renewed_lease_would_end(hos
     assert host.asked(Release)[-1].until_ns >= app.held.t1_ns + 3_000 * MS
 
 
-def test_another_agents_lease_can_be_released_from_here(host, theirs):
-    assert host.unlocked(theirs).code == "done"
-    assert host.shown() == [None] * 5
-    host.pass_ms(300)
-    assert host.at_rest()
-
-
 def test_releasing_what_cannot_be_asked_about_is_an_outage(host, theirs):
     host.break_off()
     told = host.unlocked(theirs)

@@ -10,21 +10,16 @@ from tests.harness.fleet_model import Host, beside, cluster
 from tests.harness.script_model import Key
 
 
-def test_what_another_host_holds_is_taken_and_says_when_to_come_again(host, other):
-    other.locked(ttl_ms=3_000)
+@pytest.mark.parametrize(("by", "retry_after_ms"), [(beside, 3_000), (lambda host: host, 2_968)])
+def test_what_another_holds_is_taken_and_says_when_to_come_again(host, by, retry_after_ms):
+    """Where that is an app on this host no master is asked."""
+    by(host).locked(ttl_ms=3_000)
+    asked = len(host.fleet.asked)
     app = host.locked()
     assert app.code == "TAKEN"
-    assert app.refusal.retry_after_ms == 3_000
-    assert app.refusal.text.startswith("retry-after=3000 ")
-
-
-def test_what_another_app_on_this_host_holds_is_taken_without_asking_any_master(host):
-    host.locked(ttl_ms=10_000)
-    asked = len(host.fleet.asked)
-    app = host.lock()
-    assert app.code == "TAKEN"
-    assert app.refusal.retry_after_ms == 9_898
-    assert len(host.fleet.asked) == asked
+    assert app.refusal.retry_after_ms == retry_after_ms
+    assert app.refusal.text.startswith(f"retry-after={retry_after_ms} ")
+    assert (len(host.fleet.asked) > asked) == (by is beside)
 
 
 def test_one_that_may_have_a_quorum_with_a_silent_master_is_taken_for_its_holder(host, other):

@@ -96,9 +96,10 @@ def test_another_agents_lease_is_extended_but_put_back_nowhere_and_its_fence_is_
     assert host.extended(theirs, 20_000).code == "NOTHELD", "it is on no quorum"
 
 
-def test_a_lease_with_a_wrong_token_is_neither_extended_nor_released(host, app):
+def test_a_lease_with_a_wrong_token_is_neither_extended_nor_released(host, app, other):
     wrong = fresh_token()
     assert host.extended(app, 20_000, wrong).code == "NOTHELD"
+    assert other.extended(app, 20_000).code == "EXPIRED", "a session lease ends with its connection"
     assert host.unlocked(app, wrong).code == "NOTHELD"
     assert host.shown() == [app.held.token] * 5
 
@@ -138,11 +139,6 @@ def test_another_agents_lease_is_not_extended_past_its_max_hold(host, other):
     told = host.extended(app, 60_000)
     assert told.code != "done" or told.extended.deadline_ns <= app.held.hold_until_ns
     assert host.shown() == [app.held.token] * 5
-
-
-def test_another_agents_session_lease_is_not_extended_from_here(host, other):
-    """It ends with its connection, which is over there."""
-    assert host.extended(other.locked(), 20_000).code == "EXPIRED"
 
 
 def test_an_extension_elsewhere_that_is_answered_too_late_is_not_relied_upon(host, theirs):

@@ -174,7 +174,9 @@ def test_a_jump_within_a_gap_is_found_also_when_the_median_would_allow_it(settle
     settled.go_on(6, 0, 1, 2, 3)
     settled.sample()
     assert settled.trusted() == [0, 1, 2, 3]
-    assert "jumped forward" in settled.why(4)
+    settled.go_on(6, 0, 1, 2, 3)
+    settled.sample()
+    assert "jumped forward" in settled.why(4), "and another gap does not lift the bar"
     settled.go_on(SETTLE_S)
     assert settled.trusted() == [0, 1, 2, 3, 4]
 
@@ -184,14 +186,6 @@ def test_the_drift_of_an_honest_clock_within_a_long_gap_is_no_jump(settled):
     settled.go_on(600, 0, 1, 2, 3)
     settled.sample()
     assert settled.clocks.watches[4].jumps == 0
-
-
-def test_a_gap_does_not_lift_the_bar_of_a_jump(settled):
-    settled.ahead_us[4] += 20_000
-    settled.go_on(1)
-    settled.go_on(6, 0, 1, 2, 3)
-    settled.sample()
-    assert "jumped forward" in settled.why(4)
 
 
 def test_the_offset_of_a_master_is_from_the_median_of_all_that_were_seen(watch):

@@ -203,6 +203,7 @@ def test_retry_after_is_when_enough_of_the_others_leases_will_have_ended(left_ms
         asked.answered(master, 0, ms, True, 1)
     assert asked.outcome is AttemptOutcome.TAKEN
     assert asked.retry_after_ms() == after_ms
+    assert attempt().retry_after_ms() == 1, "at least a millisecond"
 
 
 def test_a_refusal_gives_a_reason_for_each_master_that_had_no_say_and_only_for_those():

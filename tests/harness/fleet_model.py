@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from itertools import count
 from typing import Any
 
@@ -21,7 +21,7 @@ from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks, ClockWatch
-from lockd.core.fences import largest_sane
+from lockd.core.fences import largest_sane, slot_of
 from lockd.core.identities import Identity
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
@@ -142,8 +142,7 @@ class Link(core_link.Link):
     def hang_up(self) -> None:
         self.break_off()
 
-    def look_closer(self) -> None:
-        """There is nothing to see."""
+    def look_closer(self) -> None: ...
 
     def give_back_soon(self) -> None:
         self.give_back_more(self._fleet.time.now_ns)
@@ -236,22 +235,17 @@ class Fleet:
         return largest_sane(self.time.wall_us)
 
     def flush_soon(self) -> None: ...
-
     def state_changed(self, link: Link, now_ns: int) -> None: ...
+    def identity_changed(self, link: Link, now_ns: int) -> None: ...
+    def introduced(self, link: Link) -> None: ...
+    def not_counted(self, link: Link, why: str) -> None: ...
+    def nonsense(self, link: Link) -> None: ...
 
     def judge(self, link: Link, facts: MasterFacts) -> tuple[State, str]:
         return State.UP, ""
 
-    def identity_changed(self, link: Link, now_ns: int) -> None: ...
-
     def electorate_of(self, link: Link, identity: Identity) -> str:
         return ELECTORATE.decode()
-
-    def introduced(self, link: Link) -> None: ...
-
-    def not_counted(self, link: Link, why: str) -> None: ...
-
-    def nonsense(self, link: Link) -> None: ...
 
     def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:
         raise failure
@@ -323,45 +317,32 @@ class Fleet:
         self.links[master].come_up()
 
 
+@dataclass(eq=False)
 class App:
     """core.leases.Holder: an app behind a LOCK, and all that it was told, with the time of it."""
 
-    label = "test"
-    owner = b"host 1 0"
+    time: Time
+    resource: bytes = b"r"
+    _: KW_ONLY
+    ttl_ms: int = 10_000
+    wait_ms: int | None = None
+    max_hold_ms: int = 3_600_000
+    lock_delay_ms: int = 0
+    detached: bool = False
+    value: bytes = b""
+    label: str = "test"
+    owner: bytes = b"host 1 0"
+    lease: Lease | None = None
+    refusal: Refusal | None = None
+    answers: list[Lease | Refusal] = field(default_factory=list)
+    answered_ns: int = 0
+    renewals: list[int] = field(default_factory=list)
+    losses: list[tuple[int, str]] = field(default_factory=list)
+    ends: list[int] = field(default_factory=list)
 
-    def __init__(
-        self,
-        time: Time,
-        resource: bytes = b"r",
-        *,
-        ttl_ms: int = 10_000,
-        wait_ms: int | None = None,
-        max_hold_ms: int = 3_600_000,
-        lock_delay_ms: int = 0,
-        detached: bool = False,
-        value: bytes = b"",
-        name: str = "",
-    ) -> None:
-        self.time = time
-        self.resource = resource
-        self.ttl_ms = ttl_ms
-        self.max_hold_ms = max_hold_ms
-        self.lock_delay_ms = lock_delay_ms
-        self.detached = detached
-        self.value = value
-        self.asked_ns = time.now_ns
-        self.give_up_ns = None if wait_ms is None else time.now_ns + wait_ms * MS
-        self.name = name
-        self.lease: Lease | None = None
-        self.refusal: Refusal | None = None
-        self.answers: list[Lease | Refusal] = []
-        self.answered_ns = 0
-        self.renewals: list[int] = []
-        self.losses: list[tuple[int, str]] = []
-        self.ends: list[int] = []
-
-    def __repr__(self) -> str:
-        return f"App({self.name or id(self)})"
+    def __post_init__(self) -> None:
+        self.asked_ns = self.time.now_ns
+        self.give_up_ns = None if self.wait_ms is None else self.asked_ns + self.wait_ms * MS
 
     @property
     def code(self) -> str:
@@ -413,22 +394,22 @@ class Answer:
         return bool(self.all)
 
     @property
-    def code(self) -> str:
+    def _said(self) -> Extended | Refusal | None:
         assert self.came
-        said = self.all[0]
-        return said.code if isinstance(said, Refusal) else "done"
+        return self.all[0]
+
+    @property
+    def code(self) -> str:
+        return self._said.code if isinstance(self._said, Refusal) else "done"
 
     @property
     def extended(self) -> Extended:
-        assert self.came
-        said = self.all[0]
-        assert isinstance(said, Extended), said
-        return said
+        assert isinstance(self._said, Extended), self._said
+        return self._said
 
     @property
     def text(self) -> str:
-        assert self.came
-        return str(self.all[0])
+        return str(self._said)
 
 
 class Watched:
@@ -495,16 +476,27 @@ class Host:
         self.fleet.settle()
         return app
 
+    def in_a_second_round(self, *voted: int, **wanted: Any) -> App:
+        """An app has a vote of these masters, but they differ in the fence; none has answered the proposal
+        yet."""
+        for number, master in enumerate(self.fleet.masters):
+            master.fences[slot_of(b"r")] = master.now_us + 1_000 * number
+        self.slow()
+        app = self.lock(**wanted)
+        for number in voted or range(len(self.fleet.masters)):
+            self.fleet.arrive(number)
+            self.fleet.hear(number)
+        assert len(self.asked(FenceRound)) == 1
+        return app
+
     def unlock(self, app: App, token: bytes | None = None) -> Answer:
         answer = Answer()
-        token = token if token is not None else app.held.token
-        self.locks.unlock(app.resource, token, answer, self.time.now_ns)
+        self.locks.unlock(app.resource, token or app.held.token, answer, self.time.now_ns)
         return answer
 
     def extend(self, app: App, ttl_ms: int, token: bytes | None = None) -> Answer:
         answer = Answer()
-        token = token if token is not None else app.held.token
-        self.locks.extend(app.resource, token, ttl_ms, answer, self.time.now_ns)
+        self.locks.extend(app.resource, token or app.held.token, ttl_ms, answer, self.time.now_ns)
         return answer
 
     def unlocked(self, app: App, token: bytes | None = None) -> Answer:

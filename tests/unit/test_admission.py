@@ -69,21 +69,12 @@ def test_then_a_max_ttl_is_waited_out_from_when_a_quorum_of_the_others_knew_it()
     others, numbered = after(2, 0, 1, 3), Numbered(2, 500_000 * MS)
     assert step(others, numbered, now_ms=500_000) == Wait(SETTLED_MS, SETTLED_MS)
     assert step(others, numbered, now_ms=500_000 + SETTLED_MS - 1) == Wait(1, SETTLED_MS)
-    assert isinstance(step(others, numbered, now_ms=500_000 + SETTLED_MS), Ready)
-
-
-def test_a_master_that_was_seen_with_data_meanwhile_is_waited_for_anew() -> None:
-    numbered = Numbered(2, 0)
-    assert step(after(2, 0, 1, 3), numbered, now_ms=SETTLED_MS, blank_since_ms=SETTLED_MS) == Wait(
-        SETTLED_MS, SETTLED_MS
-    )
-
-
-def test_at_last_it_gets_its_number_and_the_counters_of_those_that_show_it() -> None:
-    ready = step(after(2, 0, 1, 3), Numbered(2, 0), now_ms=SETTLED_MS)
+    settled_ms = 500_000 + SETTLED_MS
+    ready = step(others, numbered, now_ms=settled_ms)
     assert isinstance(ready, Ready)
-    assert str(ready.members) == "m1:1 m2:1 m3:2 m4:1 m5:1"
-    assert ready.numbered == [0, 1, 3]
+    assert (str(ready.members), ready.numbered) == ("m1:1 m2:1 m3:2 m4:1 m5:1", [0, 1, 3])
+    seen_with_data = step(others, numbered, now_ms=settled_ms, blank_since_ms=settled_ms)
+    assert seen_with_data == Wait(SETTLED_MS, SETTLED_MS), "it had data meanwhile"
 
 
 def test_a_number_that_fewer_than_a_quorum_show_is_none_to_wait_for() -> None:
@@ -93,13 +84,9 @@ def test_a_number_that_fewer_than_a_quorum_show_is_none_to_wait_for() -> None:
     begun_since = step(after(3, 0, 1, 3, 4), Numbered(2, 0), now_ms=SETTLED_MS)
     assert isinstance(begun_since, Renumber)
     assert begun_since.number == 4
-
-
-def test_another_agent_that_goes_on_with_it_takes_a_number_of_its_own() -> None:
-    """The first may have let a machine in with its own, which was lost again since."""
-    anew = step(after(2, 0, 1, 3), None)
-    assert isinstance(anew, Renumber)
-    assert anew.number == 3
+    goes_on = step(after(2, 0, 1, 3), None)  # with what another began, and may have let a machine in by
+    assert isinstance(goes_on, Renumber)
+    assert goes_on.number == 3
 
 
 def test_an_agent_that_has_seen_another_begin_lets_it_finish() -> None:
@@ -112,6 +99,8 @@ def test_an_agent_that_has_seen_another_begin_lets_it_finish() -> None:
     overdue = step(begun, now_ms=3 + SETTLED_MS + 10_000, elsewhere=other)
     assert isinstance(overdue, Renumber)
     assert overdue.number == 3
+    passed = after(3, 0, 1, 3)
+    assert isinstance(step(passed, Numbered(2, 0), elsewhere=seen(begun, passed)), Wait), "its own was passed"
 
 
 class Agent:
@@ -137,9 +126,7 @@ class Agent:
 
 @pytest.mark.parametrize("agents", [2, 3])
 @pytest.mark.parametrize("every_s", [1, 60, 75, 300, 3_600])
-def test_agents_that_are_asked_however_seldom_do_not_outbid_each_other_for_ever(
-    agents: int, every_s: int
-) -> None:
+def test_agents_asked_however_seldom_do_not_outbid_each_other_for_ever(agents: int, every_s: int) -> None:
     """Each is asked so often, in turn."""
     told = [1]
     all_of_them = [Agent(told) for _ in range(agents)]
@@ -152,11 +139,6 @@ def test_agents_that_are_asked_however_seldom_do_not_outbid_each_other_for_ever(
         for agent in all_of_them:
             agent.look(now_ms)
     assert now_ms <= max(2 * SETTLED_MS, 10 * every_s * 1_000), f"its number is {told[0]}"
-
-
-def test_so_does_one_whose_own_number_was_passed() -> None:
-    passed = after(3, 0, 1, 3)
-    assert isinstance(step(passed, Numbered(2, 0), elsewhere=seen(after(2, 0, 1, 3), passed)), Wait)
 
 
 def test_what_was_so_when_an_agent_began_and_what_one_master_alone_shows_is_waited_for_by_nobody() -> None:
@@ -196,9 +178,6 @@ def test_who_was_away_is_brought_up_to_date_and_votes_with_the_new_one() -> None
     members = brought_up(away, voting)
     assert members is not None
     assert voting_together([*voting, away.with_members(members)]) == 0b11111
-
-
-def test_an_old_machine_is_never_brought_up_to_date() -> None:
     others = after(2, 0, 1, 3, 4)
-    assert brought_up(ALL[2], others.values()) is None
+    assert brought_up(ALL[2], others.values()) is None, "an old machine never is"
     assert brought_up(replace(ALL[2], name="m1"), others.values()) is not None

@@ -17,12 +17,6 @@ def test_a_burst_and_then_one_an_interval():
     assert admitted(buckets, 1, 20, 100 * SECOND_NS) == 5
 
 
-def test_one_users_flood_takes_nothing_from_another():
-    buckets = Buckets[int](5, SECOND_NS, 10)
-    admitted(buckets, 1, 1_000, 0)
-    assert admitted(buckets, 2, 20, 0) == 5
-
-
 def test_a_bucket_that_is_full_again_is_forgotten():
     buckets = Buckets[int](5, SECOND_NS, 10)
     for now_s in range(1_000):

@@ -10,7 +10,7 @@ from lockd.config.model import Limits
 from lockd.server import buffers as buffers_module
 from lockd.server.buffers import UNCOUNTED_BYTES, Buffers
 from lockd.server.quotas import Quotas
-from tests.harness.clocks import MS
+from tests.harness.clocks import MS, Clock
 
 LIMITS = Limits(buffered_bytes=1_000_000, buffered_bytes_per_user=400_000, unread_ms=1_000)
 
@@ -39,16 +39,7 @@ def buffers(quotas: Quotas) -> Any:
     return Buffers(LIMITS, quotas)
 
 
-@pytest.fixture
-def now(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    moment = [0]
-    monkeypatch.setattr(buffers_module, "boottime_ns", lambda: moment[0])
-    return moment
-
-
-def test_a_user_over_his_budget_loses_the_connection_that_has_kept_something_longest(
-    quotas: Quotas, buffers: Any
-) -> None:
+def test_a_user_over_his_budget_loses_what_has_kept_something_longest(quotas: Quotas, buffers: Any) -> None:
     links = [Connection(quotas, 1) for _ in range(5)]
     other = Connection(quotas, 2)
     buffers.keeps(other, 399_000)
@@ -87,9 +78,7 @@ def test_what_is_kept_no_more_counts_no_more_and_little_counts_nothing(quotas: Q
     assert quotas.all.buffered_bytes == 0
 
 
-def test_a_reply_is_refused_that_would_be_over_the_budget_if_nobody_read_it(
-    quotas: Quotas, buffers: Any
-) -> None:
+def test_a_reply_that_nobody_read_would_be_over_the_budget_is_refused(quotas: Quotas, buffers: Any) -> None:
     link = Connection(quotas, 1)
     buffers.keeps(link, 100_000)
     assert buffers.refuse_reply(link.usage, 300_000) is None
@@ -97,12 +86,14 @@ def test_a_reply_is_refused_that_would_be_over_the_budget_if_nobody_read_it(
 
 
 def test_one_that_leaves_its_replies_unread_for_too_long_is_cut_off_and_one_that_reads_is_not(
-    quotas: Quotas, buffers: Any, now: list[int]
+    quotas: Quotas, buffers: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = Clock(0)
+    monkeypatch.setattr(buffers_module, "boottime_ns", now)
     deaf, slow = Connection(quotas, 1), Connection(quotas, 1)
     buffers.is_deaf(deaf)
     buffers.is_deaf(slow)
-    now[0] = 900 * MS
+    now.now_ns = 900 * MS
     buffers.hears(slow)
     buffers.is_deaf(slow)
     buffers.is_deaf(deaf)

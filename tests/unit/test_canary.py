@@ -79,21 +79,20 @@ def make(told: Told) -> Callable[..., Canary]:
     return make
 
 
-async def test_a_lock_that_is_taken_and_given_back_counts_as_granted(make: Any, told: Told) -> None:
-    locks = FakeLocks()
+@pytest.mark.parametrize(
+    ("locks", "counted"),
+    [
+        (FakeLocks(), "granted"),
+        (FakeLocks(lock=NOQUORUM), "NOQUORUM"),
+        (FakeLocks(unlock=Refusal(ErrorWord.EXPIRED, "no master had it any more")), "unreleased"),
+    ],
+)
+async def test_each_way_in_which_its_lock_ends_is_counted(
+    make: Any, told: Told, locks: FakeLocks, counted: str
+) -> None:
     await make(locks).sing()
-    assert told.counted == ["granted"]
+    assert told.counted == [counted]
     assert locks.resources[0] == RESERVED + b"web1:%d" % os.getpid(), "each agent has its own"
-
-
-async def test_a_refusal_counts_by_its_word(make: Any, told: Told) -> None:
-    await make(FakeLocks(lock=NOQUORUM)).sing()
-    assert told.counted == ["NOQUORUM"]
-
-
-async def test_a_lease_whose_release_is_not_confirmed_is_no_success(make: Any, told: Told) -> None:
-    await make(FakeLocks(unlock=Refusal(ErrorWord.EXPIRED, "no master had it any more"))).sing()
-    assert told.counted == ["unreleased"]
 
 
 async def test_it_logs_when_it_falls_silent_and_when_it_sings_again(make: Any, told: Told) -> None:

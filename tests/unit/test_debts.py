@@ -16,20 +16,12 @@ def releases_of(debts: Debts, now_ns: int = 0) -> list[object]:
     return [ballot for ballot, _ in again]
 
 
-def test_what_broke_off_is_asked_again_in_its_order() -> None:
-    debts, owed = Debts(), [a_release() for _ in range(3)]
+def test_a_master_that_comes_back_to_many_is_asked_in_their_order_for_a_few_at_a_time() -> None:
+    debts, owed = Debts(), [a_release() for _ in range(10 * AT_ONCE)]
     for one in owed:
         debts.keep(one, b"")
     debts.broke_off()
     assert releases_of(debts) == [], "not before there is a connection"
-    debts.come_due(after_break=True)
-    assert releases_of(debts) == owed
-
-
-def test_a_master_that_comes_back_to_many_is_asked_for_a_few_at_a_time() -> None:
-    debts, owed = Debts(), [a_release() for _ in range(10 * AT_ONCE)]
-    for one in owed:
-        debts.keep(one, b"")
     debts.come_due(after_break=True)
     on_their_way = releases_of(debts)
     assert on_their_way == owed[:AT_ONCE]
@@ -50,15 +42,8 @@ def test_what_ends_for_many_at_once_is_asked_for_a_few_at_a_time_too() -> None:
         debts.add(a_release(), b"")
     assert len(releases_of(debts)) == AT_ONCE
     assert releases_of(debts) == []
-
-
-def test_the_answer_to_what_an_app_waits_for_has_no_more_taken() -> None:
-    debts = Debts()
-    for _ in range(2 * AT_ONCE):
-        debts.add(a_release(), b"")
-    releases_of(debts)
-    assert not debts.was_answered(a_release())
-    assert not debts.was_answered(an_attempt())
+    for waited_for in (a_release(), an_attempt()):
+        assert not debts.was_answered(waited_for), "an answer to what an app waits for has no more taken"
 
 
 def test_votes_are_asked_again_all_at_once_while_they_are_worth_it() -> None:
@@ -72,12 +57,8 @@ def test_votes_are_asked_again_all_at_once_while_they_are_worth_it() -> None:
     assert [vote for vote, _ in again] == votes
     assert given_up == [late, settled]
     assert debts.take_votes(0, up=True) == ([], [])
-
-
-def test_a_master_without_a_vote_is_asked_for_none() -> None:
-    debts, vote = Debts(), an_attempt()
-    debts.keep(vote, b"")
-    assert debts.take_votes(0, up=False) == ([], [vote])
+    debts.keep(votes[0], b"")
+    assert debts.take_votes(0, up=False) == ([], votes[:1]), "a master without a vote is asked for none"
 
 
 @pytest.mark.parametrize(("after_break", "asked"), [(True, 1), (False, 0)])

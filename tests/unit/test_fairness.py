@@ -37,11 +37,21 @@ class AnAgent(AroundSessions):
             incidents=SimpleNamespace(limit_hit=lambda *_about: None),
         )  # fmt: skip
         self.done = list[str]()
+        self.links = list[socket.socket]()
         self._clock = clock
         self.locks = SimpleNamespace(
             holder_gone=self._ends, cut_off=lambda *about: self._ends(*about[::2]), gone=self._ends
         )
         self.commands = SimpleNamespace(run=self._run)
+
+    async def connected(self, number: int) -> list[Session]:
+        loop, sessions = asyncio.get_running_loop(), []
+        for _ in range(number):
+            ours, its = socket.socketpair(socket.AF_UNIX)
+            self.links.append(ours)
+            _, session = await loop.connect_accepted_socket(partial(Session, self, self.commands), its)  # type: ignore[arg-type]
+            sessions.append(session)
+        return sessions
 
     def _ends(self, _lease: object, _now_ns: int) -> None:
         self._took_a_while("ended")
@@ -64,18 +74,11 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 @pytest.fixture
-def agent(clock: Clock) -> AnAgent:
-    return AnAgent(clock)
-
-
-async def connected(agent: AnAgent, links: list[socket.socket], number: int) -> list[Session]:
-    loop, sessions = asyncio.get_running_loop(), []
-    for _ in range(number):
-        ours, its = socket.socketpair(socket.AF_UNIX)
-        links.append(ours)
-        _, session = await loop.connect_accepted_socket(partial(Session, agent, agent.commands), its)  # type: ignore[arg-type]
-        sessions.append(session)
-    return sessions
+def agent(clock: Clock) -> Iterator[AnAgent]:
+    it = AnAgent(clock)
+    yield it
+    for link in it.links:
+        link.close()
 
 
 async def most_in_a_turn(agent: AnAgent, number: int) -> int:
@@ -89,14 +92,6 @@ async def most_in_a_turn(agent: AnAgent, number: int) -> int:
     raise AssertionError(f"only {len(agent.done)} of {number} were ever done")
 
 
-@pytest.fixture
-def links() -> Iterator[list[socket.socket]]:
-    opened = list[socket.socket]()
-    yield opened
-    for link in opened:
-        link.close()
-
-
 Ending = Callable[[Session], Any]
 ENDINGS: dict[str, Ending] = {
     "closed": lambda session: session.connection_lost(None),
@@ -105,26 +100,25 @@ ENDINGS: dict[str, Ending] = {
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
-@pytest.mark.parametrize(("connections", "leases"), [(1, 200), (50, 4)])
+@pytest.mark.parametrize(("connections", "leases"), [(1, 200), (50, 4), (1, 2)])
 async def test_many_leases_that_end_together_leave_the_loop_to_others_in_between(
-    agent: AnAgent, links: list[socket.socket], ending: str, connections: int, leases: int
+    agent: AnAgent, ending: str, connections: int, leases: int
 ) -> None:
-    sessions = await connected(agent, links, connections)
+    sessions = await agent.connected(connections)
     for session in sessions:
         session.leases = {object() for _ in range(leases)}  # type: ignore[misc]
     for session in sessions:
         ENDINGS[ending](session)
+    number = connections * leases
     assert len(agent.done) <= AT_ONCE * 4
-    assert agent.endings.busy
-    assert await most_in_a_turn(agent, 200) <= AT_ONCE * 4
+    assert agent.endings.busy == (number > AT_ONCE), "a few end at once"
+    assert await most_in_a_turn(agent, number) <= AT_ONCE * 4
     assert not agent.endings.busy
-    assert agent.done == ["ended"] * 200
+    assert agent.done == ["ended"] * number
 
 
-async def test_many_that_wait_and_close_together_leave_the_loop_to_others_in_between(
-    agent: AnAgent, links: list[socket.socket]
-) -> None:
-    sessions = await connected(agent, links, 50)
+async def test_many_that_wait_and_close_together_leave_the_loop_to_others_in_between(agent: AnAgent) -> None:
+    sessions = await agent.connected(50)
     for session in sessions:
         session.lock_starts(object())  # type: ignore[arg-type]
     for session in sessions:
@@ -135,10 +129,8 @@ async def test_many_that_wait_and_close_together_leave_the_loop_to_others_in_bet
     assert agent.quotas.all.waiters == 0
 
 
-async def test_what_is_granted_to_one_who_is_gone_already_is_ended(
-    agent: AnAgent, links: list[socket.socket]
-) -> None:
-    [session] = await connected(agent, links, 1)
+async def test_what_is_granted_to_one_who_is_gone_already_is_ended(agent: AnAgent) -> None:
+    [session] = await agent.connected(1)
     of_class = LockClass(name="a", match="*")
     request = LockRequest(session, b"late", of_class, 1_000)
     request.begins(0)
@@ -152,17 +144,10 @@ async def test_what_is_granted_to_one_who_is_gone_already_is_ended(
     assert agent.done[:1] == ["ended"]
 
 
-async def test_a_few_leases_end_at_once(agent: AnAgent, links: list[socket.socket]) -> None:
-    [session] = await connected(agent, links, 1)
-    session.leases = {object(), object()}  # type: ignore[arg-type]
-    session.connection_lost(None)
-    assert agent.done == ["ended"] * 2
-
-
 async def test_of_requests_that_come_together_a_few_are_run_at_once_and_the_others_in_turns(
-    agent: AnAgent, links: list[socket.socket]
+    agent: AnAgent,
 ) -> None:
-    sessions = await connected(agent, links, 60)
+    sessions = await agent.connected(60)
     for session in sessions:
         session.data_received(PING)
     assert len(agent.done) == AT_ONCE

@@ -82,9 +82,7 @@ def test_a_reply_is_composed_when_it_is_written(connection: Connection) -> None:
     assert composed == [1]
 
 
-def test_one_that_does_not_read_what_it_asks_for_is_not_read_from_until_it_does(
-    connection: Connection,
-) -> None:
+def test_one_that_does_not_read_its_replies_is_not_read_from_until_it_does(connection: Connection) -> None:
     number = 0
     while connection.reading and number < 20_000:
         connection.comes(numbered("at once", number))
@@ -97,7 +95,7 @@ def test_one_that_does_not_read_what_it_asks_for_is_not_read_from_until_it_does(
     assert connection.written.count(b";") == number
 
 
-def test_one_that_sends_for_long_before_it_reads_is_waited_for_while_there_is_room(
+def test_one_that_sends_for_long_before_it_reads_is_read_from_while_there_is_room(
     connection: Connection,
 ) -> None:
     """As redis-py does with a pipeline: neither side would go on, if either stopped."""

@@ -19,14 +19,11 @@ QUORUM = 3
 # Stored
 
 
-def test_an_identity_is_read_from_its_fields() -> None:
-    assert Identity.parse(ME.fields) == ME
-    assert ME.fields["members"] == "m1:1 m2:1 m3:1 m4:1 m5:1"
-
-
 @pytest.mark.parametrize("missing", ["cluster", "name", "max_ttl_ms", "cluster_id", "members", "electorate"])
 def test_what_is_no_whole_identity_is_none(missing: str) -> None:
     assert Identity.parse({}) is None
+    assert Identity.parse(ME.fields) == ME
+    assert ME.fields["members"] == "m1:1 m2:1 m3:1 m4:1 m5:1"
     assert Identity.parse({name: value for name, value in ME.fields.items() if name != missing}) is None
 
 
@@ -62,17 +59,13 @@ def test_of_another_format_only_what_all_have_is_read() -> None:
     assert newer == Identity("prod", "m1", 60_000, format=FORMAT + 1)
 
 
-def test_after_the_ceiling_was_lowered_leases_from_before_may_still_live() -> None:
+@pytest.mark.parametrize(("was", "longest_ms"), [("60000", 60_000), ("9" * 15, 5_000)])
+def test_after_the_ceiling_was_lowered_leases_from_before_may_still_live(was: str, longest_ms: int) -> None:
+    """If what it is said to have been makes sense."""
     assert ME.longest_ttl_ms == 60_000
-    lowered = Identity.parse({**ME.fields, "max_ttl_ms": "5000", "was_max_ttl_ms": "60000"})
+    lowered = Identity.parse({**ME.fields, "max_ttl_ms": "5000", "was_max_ttl_ms": was})
     assert lowered is not None
-    assert (lowered.max_ttl_ms, lowered.longest_ttl_ms) == (5_000, 60_000)
-
-
-def test_a_former_ceiling_that_makes_no_sense_is_not_waited_for() -> None:
-    identity = Identity.parse({**ME.fields, "was_max_ttl_ms": "9" * 15})
-    assert identity is not None
-    assert identity.longest_ttl_ms == 60_000
+    assert (lowered.max_ttl_ms, lowered.longest_ttl_ms) == (5_000, longest_ms)
 
 
 # What a vote carries

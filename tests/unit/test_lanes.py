@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Iterator
+from itertools import groupby
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ def work(clock: Clock, steps: int, took_ns: int, log: list[Any], name: Any = "st
         yield
 
 
-async def others(log: list[Any], work: Coroutine[Any, Any, Any]) -> None:
+async def others(log: list[Any], work: Awaitable[Any]) -> None:
     """Everybody else on the loop, while that is done."""
     task = asyncio.ensure_future(work)
     while not task.done():
@@ -37,28 +38,14 @@ async def others(log: list[Any], work: Coroutine[Any, Any, Any]) -> None:
 
 
 def longest_run(log: list[Any]) -> int:
-    longest = run = 0
-    for entry in log:
-        run = 0 if entry == "others" else run + 1
-        longest = max(longest, run)
-    return longest
+    return max(len(list(run)) for of_others, run in groupby(log, "others".__eq__) if not of_others)
 
 
-@pytest.mark.parametrize("rests", [0, 3])
-async def test_others_get_the_loop_after_every_bite(clock: Clock, rests: int) -> None:
-    log = list[Any]()
-    await others(log, Lane(rests).through(1, work(clock, 100, BITE_NS // 4, log)))
-    assert log.count("step") == 100
-    assert longest_run(log) <= 4
-
-
-async def test_many_askers_take_no_longer_bites_together_than_one(clock: Clock) -> None:
-    log, lane = list[Any](), Lane(0)
-
-    async def many() -> None:
-        await asyncio.gather(*(lane.through(n, work(clock, 10, BITE_NS // 4, log)) for n in range(20)))
-
-    await others(log, many())
+@pytest.mark.parametrize(("rests", "askers"), [(0, 1), (3, 1), (0, 20)])
+async def test_others_get_the_loop_after_every_bite(clock: Clock, rests: int, askers: int) -> None:
+    log, lane = list[Any](), Lane(rests)
+    works = [work(clock, 200 // askers, BITE_NS // 4, log) for _ in range(askers)]
+    await others(log, asyncio.gather(*(lane.through(n, one) for n, one in enumerate(works))))
     assert log.count("step") == 200
     assert longest_run(log) <= 4
 

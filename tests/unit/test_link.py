@@ -5,6 +5,8 @@ import asyncio
 from dataclasses import replace
 from typing import cast
 
+import pytest
+
 from lockd.core.ballots.release import Release
 from lockd.masters.link import HEARD_AT_ONCE, Link
 from tests.harness import fleet_model
@@ -127,20 +129,13 @@ async def test_an_answer_too_many_at_the_end_of_a_burst_is_nonsense() -> None:
     assert story.transport.aborted
 
 
-def connected_again(run_id: str = "run") -> fleet_model.Link:
-    """After a break; its master was restarted meanwhile where it has another run id."""
+@pytest.mark.parametrize(("run_id", "ended"), [("run", 1), ("another", None)])
+def test_the_session_of_the_connection_that_broke_is_ended(run_id: str, ended: int | None) -> None:
+    """Unless its master was restarted meanwhile: its number may be somebody else's."""
     time = fleet_model.Time()
     link = fleet_model.Fleet(time, [fleet_model.Master(time)]).links[0]
     assert link.facts is not None
     link.break_off()
     link.connects(0)
     link.inspected(replace(link.facts, run_id=run_id), 0)
-    return link
-
-
-def test_the_session_of_the_connection_that_broke_is_ended() -> None:
-    assert connected_again().session_to_end() == 1
-
-
-def test_after_a_restart_its_number_may_be_somebody_elses() -> None:
-    assert connected_again("another").session_to_end() is None
+    assert link.session_to_end() == ended

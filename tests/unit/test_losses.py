@@ -13,9 +13,8 @@ class Connection(SimpleNamespace):
     """As much of a session as a loss needs."""
 
     def __init__(self, pid: int = 1, uid: int = 1, *, notifies: bool = True) -> None:
-        super().__init__(
-            peer=SimpleNamespace(pid=pid, uid=uid), notifies=notifies, open=True, told=[], knows=[]
-        )
+        peer = SimpleNamespace(pid=pid, uid=uid)
+        super().__init__(peer=peer, notifies=notifies, open=True, told=[], knows=[])
 
     __hash__ = object.__hash__
 

@@ -30,16 +30,11 @@ def test_there_are_a_few_and_the_one_idle_longest_gives_way() -> None:
     assert [one.gave_way for one in there] == [False, True] + [False] * (spares_module._MOST - 2)
 
 
-def test_one_that_has_just_asked_gives_way_to_nobody() -> None:
+def test_one_that_has_just_asked_gives_way_to_nobody_and_one_that_is_closed_makes_room() -> None:
     spares = SpareConnections()
     there = [admitted(spares, S) for _ in range(spares_module._MOST)]
     assert not admitted(spares, S + S // 2)
     assert not any(one.gave_way for one in there)
-
-
-def test_one_that_is_closed_makes_room() -> None:
-    spares = SpareConnections()
-    there = [admitted(spares, S) for _ in range(spares_module._MOST)]
     spares.forget(there[3])
     spares.used(there[3], S)
     assert admitted(spares, S)

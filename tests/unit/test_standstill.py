@@ -61,16 +61,7 @@ def jumps(host: Host) -> list[int]:
 # Who jumped
 
 
-def test_when_all_have_jumped_it_was_this_host_and_no_master_is_distrusted(host):
-    stand_still(host, 3 * S)
-    host.fleet.probe()
-    assert trusted(host) == [0, 1, 2, 3, 4]
-    assert jumps(host) == [0] * 5
-    assert host.fleet.clocks.standstills == 1
-    assert abs(host.fleet.clocks.stood_still_ns - 3 * S * MS) < 20 * MS
-
-
-def test_the_first_that_jumps_is_not_trusted_before_the_others_were_heard(host):
+def test_the_first_that_jumps_is_not_trusted_before_all_have_it_was_this_host_then(host):
     stand_still(host, 3 * S)
     host.fleet.probe(0, 1, 2, 3)
     assert trusted(host) == [4]
@@ -78,6 +69,8 @@ def test_the_first_that_jumps_is_not_trusted_before_the_others_were_heard(host):
     host.fleet.probe(4)
     assert trusted(host) == [0, 1, 2, 3, 4]
     assert not host.fleet.clocks.in_doubt
+    assert (jumps(host), host.fleet.clocks.standstills) == ([0] * 5, 1)
+    assert abs(host.fleet.clocks.stood_still_ns - 3 * S * MS) < 20 * MS
 
 
 @pytest.mark.parametrize("first", [0, 2, 4])
@@ -136,21 +129,15 @@ def test_one_that_was_away_meanwhile_is_not_distrusted_when_it_is_back(host):
     assert trusted(host) == [0, 1, 2, 3, 4]
 
 
-def test_a_real_jump_is_not_forgotten_over_a_standstill(host):
+def test_a_real_jump_is_not_forgotten_over_a_standstill_and_a_steady_offset_stays_trusted(host):
+    jump(host, 600 * S, 2)
+    go_on(host, 13 * S)
     jump(host, 2 * S, 3)
     go_on(host, 1_000)
     stand_still(host, 3 * S)
     go_on(host, 1_000)
     assert trusted(host) == [0, 1, 2, 4]
     assert host.fleet.clocks.standstills == 1
-
-
-def test_a_steady_offset_that_was_watched_for_long_stays_trusted(host):
-    jump(host, 600 * S, 2)
-    go_on(host, 13 * S)
-    stand_still(host, 3 * S)
-    host.fleet.probe()
-    assert trusted(host) == [0, 1, 2, 3, 4]
 
 
 def test_one_that_jumps_all_the_time_brings_nobody_into_doubt_twice(host):
@@ -267,18 +254,11 @@ def hear_all(host: Host) -> None:
         host.fleet.hear(master)
 
 
-def test_nothing_is_granted_on_a_try_from_before_a_standstill(host):
+@pytest.mark.parametrize("looked_at", [[4], EVERYONE], ids=["in doubt", "known"])
+def test_nothing_is_granted_on_a_try_from_before_a_standstill(host, looked_at):
     app = slow_grant(host)
     stand_still(host, 30 * S)
-    host.fleet.probe()
-    hear_all(host)
-    assert app.code == ""
-
-
-def test_nothing_is_granted_while_it_is_in_doubt_who_jumped(host):
-    app = slow_grant(host)
-    stand_still(host, 30 * S)
-    host.fleet.probe(4)
+    host.fleet.probe(*looked_at)
     hear_all(host)
     assert app.code == ""
     host.fleet.probe()
@@ -356,14 +336,6 @@ def test_nobody_else_has_it_while_a_holder_has_not_been_told(host):
     assert taken.code == "granted"
     look(host)
     assert app.held.standing is Standing.LOST
-
-
-def test_a_try_that_began_after_the_jump_was_seen_is_granted(host):
-    stand_still(host, 30 * S)
-    host.fleet.probe()
-    app = host.locked(ttl_ms=10_000)
-    assert app.code == "granted"
-    assert len(host.asked(Attempt)) == 1
 
 
 def test_what_nobody_can_be_asked_for_is_not_asked_for_round_and_round(host):

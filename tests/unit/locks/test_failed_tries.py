@@ -1,40 +1,35 @@
 """What a failed try leaves, and which votes count together (rules 3, 8, 11 and 14)."""
 
+import pytest
+
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.release import Release
 from tests.harness.clocks import MS
 
 
-def test_a_failed_try_is_given_back_where_it_landed_and_where_nobody_answered(host, other):
-    """Rule 3."""
+@pytest.mark.parametrize("wait_ms", [None, 5_000])
+def test_a_failed_try_is_given_back_where_it_landed_and_where_nobody_answered(host, other, wait_ms):
+    """Rule 3: at once, before any back-off."""
     other.break_off(3, 4)
     holder = other.locked()
     host.slow(4)
-    app = host.locked()
-    assert app.code == "TAKEN"
+    app = host.locked(wait_ms=wait_ms)
+    assert app.code == ("TAKEN" if wait_ms is None else "")
     (release,) = host.asked(Release)
-    assert release.asked == 0b11000
+    assert (release.asked, len(host.asked(Attempt))) == (0b11000, 1)
     assert host.sent_to(4) == ["Attempt", "Release"]
     host.answer(4)
     assert host.shown() == [holder.held.token] * 3 + [None, None]
 
 
-def test_a_failed_try_is_given_back_before_any_back_off(host, other):
-    other.break_off(3, 4)
-    other.locked()
-    host.locked(wait_ms=5_000)
-    assert host.shown()[3:] == [None, None]
-    assert isinstance(host.fleet.asked[-1], Release)
-    assert len(host.asked(Attempt)) == 1
-
-
 def test_a_try_that_ran_out_of_time_is_given_back_on_every_master_asked(host):
+    """That is worth asking until the lease would have ended anyway."""
     host.slow(1, 2, 3, 4)
-    app = host.lock()
+    app = host.lock(ttl_ms=7_000)
     host.pass_ms(251)
     assert app.code == "NOQUORUM"
     (release,) = host.asked(Release)
-    assert release.asked == 0b11111
+    assert (release.asked, release.until_ns) == (0b11111, app.asked_ns + 7_000 * MS)
     host.answer(1, 2, 3, 4)
     assert host.shown() == [None] * 5
 
@@ -50,15 +45,6 @@ def test_a_release_never_overtakes_its_own_acquire_across_a_broken_connection(ho
     host.come_back(3, 4)
     host.answer(2, 3, 4)
     assert host.shown() == [None] * 5
-
-
-def test_a_release_is_worth_sending_until_the_lease_would_have_ended_anyway(host):
-    host.slow()
-    asked_ns = host.time.now_ns
-    host.lock(ttl_ms=7_000)
-    host.pass_ms(251)
-    (release,) = host.asked(Release)
-    assert release.until_ns == asked_ns + 7_000 * MS
 
 
 def test_a_vote_that_does_not_count_is_given_back_too(host):

@@ -5,7 +5,7 @@ import pytest
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, slot_of
 from tests.harness.clocks import MS
-from tests.harness.fleet_model import App, Host, beside
+from tests.harness.fleet_model import Host, beside
 
 SLOT = slot_of(b"r")
 FAR = 1_700_004_600_000_000  # an hour ahead of the clocks
@@ -16,18 +16,6 @@ def give_counters(host: Host, *values: int) -> None:
     """Each master's fence counter, as if other agents with other clocks had been there."""
     for master, value in zip(host.fleet.masters, values, strict=True):
         master.fences[SLOT] = value
-
-
-def in_a_second_round(host: Host, *voted: int, **wanted: int) -> App:
-    """It has a vote of these masters, but they differ in the fence; none has answered the proposal yet."""
-    give_counters(host, *APART)
-    host.slow()
-    app = host.lock(**wanted)
-    for master in voted or range(5):
-        host.fleet.arrive(master)
-        host.fleet.hear(master)
-    assert len(host.asked(FenceRound)) == 1
-    return app
 
 
 def test_masters_that_differ_are_made_to_agree_on_a_value_above_all(host):
@@ -54,7 +42,7 @@ def test_a_proposal_that_is_refused_is_made_again_higher(host):
 
 def test_validity_is_checked_again_after_a_second_round(host):
     """Rule 1: etcd's 'lock returned after its lease expired while queued'."""
-    app = in_a_second_round(host, 0, 1, 2, ttl_ms=200)
+    app = host.in_a_second_round(0, 1, 2, ttl_ms=200)
     host.time.now_ns += 189 * MS
     host.answer_all()
     assert app.code == "NOQUORUM"
@@ -62,7 +50,7 @@ def test_validity_is_checked_again_after_a_second_round(host):
 
 
 def test_a_second_round_that_nobody_answers_is_an_outage_and_given_back(host):
-    app = in_a_second_round(host)
+    app = host.in_a_second_round()
     host.pass_ms(251)
     assert app.code == "NOQUORUM"
     assert "no-answer-in-time" in app.refusal.text
@@ -104,13 +92,6 @@ def test_fences_grow_from_grant_to_grant_whichever_host_is_granted_and_whatever_
 def test_a_grant_reserves_a_block_of_fences(host, app):
     host.unlocked(app)
     assert host.locked().held.fence >= app.held.fence + BLOCK
-
-
-def test_two_leases_at_once_after_a_disaster_still_have_ordered_fences(host, app, other):
-    host.forget(0, 1, 2)
-    second = other.locked()
-    assert app.held.deadline_ns > host.time.now_ns
-    assert second.held.fence > app.held.fence
 
 
 def test_counters_that_are_all_wrong_grant_nothing(host):

@@ -316,6 +316,20 @@ def test_an_extension_that_was_on_its_way_when_the_host_stood_still_is_to_be_ask
     assert app.held.standing is Standing.HELD
 
 
+def test_an_extension_of_anothers_lease_lasts_no_longer_than_on_the_masters(host):
+    """Of which nothing is known here but that they proved it, before the host stood still."""
+    app = beside(host).locked(ttl_ms=5_000, detached=True)
+    host.slow()
+    answer = host.extend(app, 10_000)
+    for master in EVERYONE:
+        host.fleet.arrive(master)
+    ends_ns = host.time.now_ns + 7 * S * MS
+    stand_still(host, 3 * S)
+    host.fleet.probe()
+    hear_all(host)
+    assert host.time.now_ns < answer.extended.deadline_ns < ends_ns
+
+
 def test_nothing_is_extended_past_the_cut_deadline(host):
     app = host.locked(ttl_ms=10_000, detached=True)
     host.fleet.links[4].slow = True

@@ -16,10 +16,9 @@ from lockd.guard.errors import Unproven
 from lockd.guard.host import Host
 from lockd.guard.reasons import Reason
 from lockd.guard.redis_link import RedisLink
-from lockd.guard.rest import have_rest, rewrites
 from lockd.guard.state_folder import REST
 from lockd.guard.status import status
-from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, FailingDisk, FakeRedis, FragileDisk, World
+from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, FailingDisk, FragileDisk, World
 
 
 def its_end_is_dirty(world: World, why: str) -> None:
@@ -62,7 +61,11 @@ def test_without_each_setting_that_it_rests_on_or_with_a_file_that_may_lack_some
     running: World, where: str, name: str, value: str
 ) -> None:
     getattr(running.redis, where)[name] = value
-    its_stop_is_dirty(running, f"{name} is {value}, not ")
+    before_ns = running.host.now_ns
+    running.stop()
+    # A rewrite is waited for, and not for ever.
+    assert running.host.now_ns - before_ns <= 31 * NS_PER_S
+    its_end_is_dirty(running, f"{name} is {value}, not ")
 
 
 def test_what_it_says_nothing_of_is_not_so(running: World) -> None:
@@ -82,13 +85,6 @@ def test_an_ordinary_rewrite_is_waited_for(running: World, name: str) -> None:
     running.host.while_waiting = over
     running.leave(CLEAN)
     assert running.enter() == 0
-
-
-def test_a_rewrite_that_never_ends_is_not_waited_for_for_ever(running: World) -> None:
-    running.redis.persistence["aof_rewrite_in_progress"] = "1"
-    before_ns = running.host.now_ns
-    running.stop()
-    assert running.host.now_ns - before_ns <= 31 * NS_PER_S
 
 
 def test_what_was_changed_just_before_it_rested_is_seen(running: World) -> None:
@@ -123,11 +119,6 @@ def test_a_slow_answer_to_it_takes_from_the_time_that_it_rests(running: World) -
 
     running.redis.before_transaction = slow
     its_stop_is_dirty(running, "it ended long after it was asked")
-
-
-def test_one_that_is_killed_while_it_rests_is_dirty(running: World) -> None:
-    running.leave(KILLED)
-    running.start_for(Reason.UNCLEAN_STOP)
 
 
 NO_NOTES: dict[str, tuple[Callable[[World], object], str]] = {
@@ -317,9 +308,3 @@ def test_only_the_main_process_of_the_unit_is_asked(tmp_path: Path) -> None:
         listening.listen()
         with pytest.raises(Unproven, match="not its own"), Host({"MAINPID": "1"}).asking_redis(path):
             pass
-
-
-def test_the_fake_redis_answers_what_is_asked(tmp_path: Path) -> None:
-    """Else these tests would prove nothing."""
-    assert rewrites(FakeRedis(tmp_path).ask) is False
-    have_rest(FakeRedis(tmp_path).ask, str(tmp_path))

@@ -24,6 +24,7 @@ from lockd.masters import scripts
 from tests.harness.app import App
 from tests.harness.cluster import Cluster, MakeCluster
 from tests.harness.lockctl import at_terminal
+from tests.harness.masters import running_masters, short_folder
 from tests.harness.on_masters import FENCES, IDENTITY
 from tests.harness.waiting import eventually
 from tests.harness.wire import as_map
@@ -168,8 +169,6 @@ def guarded_master(server_binary: Path, tmp_path_factory: pytest.TempPathFactory
 
 @contextmanager
 def one_master(binary: Path, folder: Path) -> Iterator[LocalMaster]:
-    from tests.harness.masters import running_masters, short_folder
-
     file = folder / "users.acl"
     file.write_text(users_acl(version_of(binary)))
     settings = {"aclfile": str(file), "unixsocket": "master.sock"}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import re
-import time
 from pathlib import Path
 from typing import Any
 
@@ -133,11 +132,9 @@ def test_words_that_yaml_1_1_takes_for_booleans_and_times_are_text(written: Any)
 
 
 # Beside those that are refused below.
+METRICS = ("127.0.0.1:0", "[::]:9480", "localhost:9480", "localhost:65535", None)
 TAKEN = [
-    *(
-        ("metrics", value)
-        for value in ("127.0.0.1:0", "[::]:9480", "localhost:9480", "localhost:65535", None)
-    ),
+    *(("metrics", value) for value in METRICS),
     ("metrics_hosts", ("web1", "web1.example.com")),
     ("socket.path", Path("/" + "x" * 106)),
     # Below limits.leases_per_user, which nobody wrote.
@@ -195,25 +192,6 @@ def test_class_of_remembers_a_bounded_number_of_resources() -> None:
         made.class_of(b"a%d" % n)
     assert isinstance(made.class_of, functools._lru_cache_wrapper)
     assert made.class_of.cache_info().currsize == CLASSES_REMEMBERED
-
-
-def test_class_of_a_known_resource_takes_less_than_two_microseconds() -> None:
-    made = config(classes=[{"name": f"c{n}", "match": f"c{n}:*"} for n in range(100)])
-    made.class_of(b"x")
-
-    def round_ns() -> int:
-        started_ns = time.perf_counter_ns()
-        for _ in range(1_000):
-            made.class_of(b"x")
-        return time.perf_counter_ns() - started_ns
-
-    assert min(round_ns() for _ in range(20)) < 2_000_000
-
-
-@given(st.text(min_size=1, max_size=30), st.binary(max_size=30))
-def test_any_glob_compiles_and_any_resource_has_a_class(glob: str, resource: bytes) -> None:
-    made = config(classes=[{"name": "a", "match": glob}])
-    assert made.class_of(resource).name in {"a", "other"}
 
 
 # ---- what is wrong
@@ -288,6 +266,11 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str]] = [
     ({"tls": {"ca_file": "/nope", "cert_file": str(EXAMPLE)}}, "tls", "only one of cert_file and key_file"),
     ({"tls": {"ca_file": "/nope"}}, "tls.ca_file", "No such file"),
     ({"tls": {"ca_file": str(EXAMPLE), "cert_file": "/nope"}}, "tls.cert_file", "No such file"),
+    # Two spellings of one address
+    *(({"masters": masters(m1={"address": one}, m3={"address": same})},
+       "masters[2].address", "the same as masters[0].address;")
+      for one, same in [("a:6379", "a:6379"), ("a:6379", "A.:6379"), ("a:6379", "a:06379"),
+                        ("[::1]:1", "[0:0::1]:1"), ("localhost:1", "127.0.0.1:1")]),
 ]
 # fmt: on
 
@@ -297,21 +280,6 @@ def test_what_contradicts_something_else_is_refused_with_what_to_write(
     changes: dict[str, Any], path: str, told: str
 ) -> None:
     assert told in str(problems(**changes)[path])
-
-
-@pytest.mark.parametrize(
-    ("one", "same"),
-    [
-        ("a:6379", "a:6379"),
-        ("a:6379", "A.:6379"),
-        ("a:6379", "a:06379"),
-        ("[::1]:1", "[0:0::1]:1"),
-        ("localhost:1", "127.0.0.1:1"),
-    ],
-)
-def test_two_spellings_of_one_address_are_refused(one: str, same: str) -> None:
-    listed = masters(m1={"address": one}, m3={"address": same})
-    assert problems(masters=listed)["masters[2].address"].wrong.endswith("the same as masters[0].address")
 
 
 def test_missing_keys_are_told_with_what_to_write() -> None:
@@ -346,14 +314,8 @@ def test_every_mistake_is_told_at_once() -> None:
     assert sorted(found) == [
         *("auth", "auth.password_file", "classes[0].match", "classes[0].max_ttl_ms", "classes[1].name"),
         *("classes[1].users", "cluster", "limits.leases", "log_level", "masters", "masters[1].address"),
-        *(
-            "masters[1].adress",
-            "masters[1].name",
-            "masters[2]",
-            "masters[3].address",
-            "min_ttl_ms",
-            "verbose",
-        ),
+        *("masters[1].adress", "masters[1].name", "masters[2]", "masters[3].address", "min_ttl_ms"),
+        "verbose",
     ]
 
 
@@ -450,26 +412,16 @@ def test_what_can_not_be_meant_is_a_warning(changes: dict[str, Any], warning: st
     assert warning in warnings_of(config(**changes))[0]
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "reached"),
-    [
-        ("*", "a", False),
-        ("**", "a*", False),
-        ("a*", "ab*", False),
-        ("a[b]", "a[b]", False),
-        ("*:x", "*:y:x", False),
-        ("a\\*", "a*", True),
-        ("ab*", "a*", True),
-        ("a?", "a*", True),
-        ("*a*", "x[ab]y", True),
-        ("a*", "b*", True),
-    ],
-)
-def test_a_class_behind_one_that_matches_all_of_it_is_a_warning(
-    first: str, second: str, reached: bool
-) -> None:
+NEVER_REACHED = ["* a", "** a*", "a* ab*", "a[b] a[b]", "*:x *:y:x"]
+REACHED = ["a\\* a*", "ab* a*", "a? a*", "*a* x[ab]y", "a* b*"]
+
+
+@pytest.mark.parametrize("globs", NEVER_REACHED + REACHED)
+def test_a_class_behind_one_that_matches_all_of_it_is_a_warning(globs: str) -> None:
+    first, second = globs.split()
     made = config(classes=[{"name": "one", "match": first}, {"name": "two", "match": second}])
-    assert any("two is never reached, since one" in text for text in warnings_of(made)) is not reached
+    warned = any("two is never reached, since one" in text for text in warnings_of(made))
+    assert warned is (globs in NEVER_REACHED)
 
 
 def test_a_set_that_is_negated_as_a_shell_does_it_is_a_warning() -> None:
@@ -486,13 +438,8 @@ def test_users_and_groups_that_this_host_does_not_know_are_warnings() -> None:
         defaults={"users": ["root", "no-such-3"]},
         classes=[{"name": "a", "match": "a", "groups": ["root", "no-such-4"], "users": ["x\0"]}],
     )
-    assert [text.split(":")[0] for text in warnings_of(made)] == [
-        "admin_group",
-        "socket.group",
-        "defaults.users",
-        "classes[0].users",
-        "classes[0].groups",
-    ]
+    warned = " ".join(text.split(":")[0] for text in warnings_of(made))
+    assert warned == "admin_group socket.group defaults.users classes[0].users classes[0].groups"
 
 
 def test_a_password_that_everybody_can_read_is_a_warning(written: Any, tmp_path: Path) -> None:

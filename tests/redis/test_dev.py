@@ -157,15 +157,6 @@ def test_every_next_step_works_as_it_is_printed(shared_dev: Dev) -> None:
     assert "demo-python" in held
 
 
-def test_the_number_of_masters_is_chosen_once(start_dev: Callable[..., Dev], home: Path) -> None:
-    dev = start_dev("--masters", "3", *QUIET)
-    assert len(dev.addresses()) == 3
-    dev.stop()
-    refused = run_dev("--dir", home, "--masters", "5")
-    assert refused.returncode == 1
-    assert "has 3 masters" in refused.stderr
-
-
 def test_its_masters_write_no_snapshot_which_could_fail_a_shutdown(shared_dev: Dev) -> None:
     with redis.Redis(port=int(shared_dev.addresses()[0].rpartition(":")[2]), decode_responses=True) as master:
         assert master.config_get("save") == {"save": ""}
@@ -217,10 +208,11 @@ def test_a_wrong_command_line_makes_nothing(folder: Path, home: Path) -> None:
     assert not (folder / ("x" * 100)).exists()
 
 
-def test_an_edited_configuration_that_reaches_elsewhere_is_refused(
+def test_another_number_of_masters_or_an_edited_configuration_that_reaches_elsewhere_is_refused(
     start_dev: Callable[..., Dev], home: Path
 ) -> None:
     start_dev("--masters", "1", *QUIET).stop()
+    assert "has 1 masters" in run_dev("--dir", home, "--masters", "5").stderr
     config_path = home / "lockd.yml"
     as_written = config_path.read_text()
     for written, instead, named in (

@@ -99,15 +99,6 @@ def test_the_example_shows_every_key_with_its_default() -> None:
         assert set(written[section]) == set(type(getattr(example, section)).model_fields), section
 
 
-def test_a_cluster_and_masters_are_enough() -> None:
-    plain = config()
-    assert plain.max_ttl_ms == 60_000
-    assert plain.socket.mode == 0o660
-    assert plain.metrics == "127.0.0.1:9480"
-    assert plain.password() is None
-    assert warnings_of(plain) == []
-
-
 @pytest.mark.parametrize(("count", "quorum"), [(1, 1), (3, 2), (5, 3), (7, 4), (9, 5)])
 def test_a_quorum_is_more_than_half_of_the_masters(count: int, quorum: int) -> None:
     assert config(masters=masters(count)).quorum == quorum
@@ -304,10 +295,7 @@ def test_every_mistake_is_told_at_once() -> None:
         min_ttl_ms="1",
         log_level="loud",
         auth={"password": "x", "password_file": "/nope"},
-        classes=[
-            {"name": "a", "match": "", "max_ttl_ms": 70_000},
-            {"name": "a", "match": "x", "users": "root"},
-        ],
+        classes=[{"name": "a", "match": "", "max_ttl_ms": 70_000}, A_CLASS | {"users": "root"}],
         limits={"leases": 1.5},
         verbose=True,
     )

@@ -202,12 +202,14 @@ def test_what_is_planted_for_its_locks_is_neither_waited_for_nor_changed(
 
 
 @planted
-@pytest.mark.parametrize("name", [MARKER, STATE])
+@pytest.mark.parametrize("name", [MARKER, STATE, OVERRIDE])
 def test_a_start_by_what_is_planted_for_its_records_is_never_at_once(
     world: World, victim: Victim, kind: str, name: str
 ) -> None:
+    if name == OVERRIDE:
+        (world.state / MARKER).unlink()
     plant(kind, world.state / name, victim)
-    assert outcome(world.enter) != 0
+    assert outcome(world.enter) in (DELAY_NS, "refused")
     assert victim.is_untouched()
 
 
@@ -220,13 +222,6 @@ def test_a_stop_by_what_is_planted_for_the_permit_is_not_clean(
     outcome(lambda: world.leave(CLEAN))
     assert not (world.state / MARKER).exists()
     assert outcome(world.enter) != 0
-
-
-@planted
-def test_what_is_planted_for_an_override_ends_no_quarantine(world: World, victim: Victim, kind: str) -> None:
-    (world.state / MARKER).unlink()
-    plant(kind, world.state / OVERRIDE, victim)
-    assert outcome(world.enter) in (DELAY_NS, "refused")
 
 
 @pytest.mark.parametrize("name", [MARKER, STATE])

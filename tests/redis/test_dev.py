@@ -73,17 +73,13 @@ class Dev(Child):
         return [master["address"] for master in self.config()["masters"]]
 
     def master_pid(self, name: str) -> int:
-        return next(pid for pid in children_of(self.pid) if self._is_master(pid, name))
+        folder = str(self.home / name)
+        return next(pid for pid in children_of(self.pid) if os.readlink(f"/proc/{pid}/cwd") == folder)
 
     def agent_pid(self) -> int:
-        return next(pid for pid in children_of(self.pid) if " serve " in _command_line(pid))
-
-    def _is_master(self, pid: int, name: str) -> bool:
-        return os.readlink(f"/proc/{pid}/cwd") == str(self.home / name)
-
-
-def _command_line(pid: int) -> str:
-    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+        return next(
+            pid for pid in children_of(self.pid) if b"\0serve\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        )
 
 
 @pytest.fixture

@@ -65,19 +65,18 @@ def test_a_master_is_out_for_the_whole_delay_after_kill_9_and_says_so(unit: Unit
 
 
 def test_a_clean_stop_of_each_server_is_known_by_its_aof(any_unit: Unit) -> None:
-    unit = any_unit
-    unit.start()
+    any_unit.start()
     for _ in range(2):
-        with unit.client() as client:
+        with any_unit.client() as client:
             client.set("lockd:lease:a", "1")
             client.bgrewriteaof()
             eventually(lambda client=client: not client.info("persistence")["aof_rewrite_in_progress"])
-        unit.stop()
-        unit.starts_at_once()
-    unit.stop()
-    for path in unit.master.folder.rglob("appendonly.aof*"):
+        any_unit.stop()
+        any_unit.starts_at_once()
+    any_unit.stop()
+    for path in any_unit.master.folder.rglob("appendonly.aof*"):
         os.utime(path)
-    unit.starts_for("data_changed")
+    any_unit.starts_for("data_changed")
 
 
 def test_a_master_whose_data_was_restored_comes_up_blank_and_what_was_there_is_kept(unit: Unit) -> None:
@@ -127,30 +126,29 @@ def test_a_redis_that_was_told_not_to_write_its_file_has_no_clean_stop_until_tha
     any_unit: Unit,
 ) -> None:
     """It exits with 0, as always, and its file is as it left it; what it granted since is not in it."""
-    unit = any_unit
-    unit.start()
-    with unit.client() as client:
+    any_unit.start()
+    with any_unit.client() as client:
         grant_beside_the_file(client)
         with suppress(redis.ConnectionError):
             client.shutdown(nosave=True)
-    unit.ends_by_itself()
-    unit.starts_for("settings_unproven")
-    with unit.client() as client:
+    any_unit.ends_by_itself()
+    any_unit.starts_for("settings_unproven")
+    with any_unit.client() as client:
         grant_beside_the_file(client)
-    unit.stop()
-    unit.heard.clear()
-    unit.starts_for("settings_unproven")
-    eventually(lambda: unit.waits("(settings unproven: appendonly is no, not yes)"))
-    with unit.client() as client:
+    any_unit.stop()
+    any_unit.heard.clear()
+    any_unit.starts_for("settings_unproven")
+    eventually(lambda: any_unit.waits("(settings unproven: appendonly is no, not yes)"))
+    with any_unit.client() as client:
         grant_beside_the_file(client)
         # Microseconds, for the one key.
         client.config_set("rdb-key-save-delay", 1_000_000)
         # Redis writes its file anew then; its stop waits for that.
         client.config_set("appendonly", "yes")
         assert client.info("persistence")["aof_rewrite_in_progress"]
-    unit.stop()
-    unit.starts_at_once()
-    with unit.client() as client:
+    any_unit.stop()
+    any_unit.starts_at_once()
+    with any_unit.client() as client:
         assert client.get("lockd:lease:a") == b"1"
 
 
@@ -166,21 +164,20 @@ FROM_NOW_ON = [
 
 
 def test_once_it_was_asked_nobody_has_a_command_run_before_it_ends(any_unit: Unit) -> None:
-    unit = any_unit
-    unit.start()
-    unit.ask_before_stop()
-    waiting = [socket.create_connection((LOOPBACK, unit.master.port)) for _ in FROM_NOW_ON]
+    any_unit.start()
+    any_unit.ask_before_stop()
+    waiting = [socket.create_connection((LOOPBACK, any_unit.master.port)) for _ in FROM_NOW_ON]
     for link, words in zip(waiting, FROM_NOW_ON, strict=True):
         link.sendall(f"{' '.join(words)}\r\n".encode())
     eventually(lambda: all(has_read_all_from(link) for link in waiting))
-    assert unit.master.running
-    assert unit.master.stop(within_s=60) == 0, unit.master.log_tail()
+    assert any_unit.master.running
+    assert any_unit.master.stop(within_s=60) == 0, any_unit.master.log_tail()
     for link in waiting:
         with link, suppress(ConnectionResetError):
             assert link.recv(100) == b""
-    unit.ended()
-    unit.starts_at_once()
-    with unit.client() as client:
+    any_unit.ended()
+    any_unit.starts_at_once()
+    with any_unit.client() as client:
         assert client.get("lockd:lease:a") is None
         assert client.config_get("appendonly") == {"appendonly": "yes"}
 

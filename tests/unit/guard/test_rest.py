@@ -114,10 +114,7 @@ def test_an_end_is_clean_while_it_rests_and_proves_nothing_after(running: World)
 
 
 def test_a_slow_answer_to_it_takes_from_the_time_that_it_rests(running: World) -> None:
-    def slow() -> None:
-        running.host.now_ns += 51 * NS_PER_S
-
-    running.redis.before_transaction = slow
+    running.redis.before_transaction = lambda: running.host.sleep(51)
     its_stop_is_dirty(running, "it ended long after it was asked")
 
 

@@ -8,6 +8,8 @@ from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
 
+import pytest
+
 from lockd.guard.config import Config
 from lockd.guard.delay import NS_PER_S
 from lockd.guard.disk import Disk
@@ -231,12 +233,9 @@ class World:
                 raise Dead
 
         self.host.while_waiting = die
-        try:
+        with pytest.raises(Dead):
             self.enter()
-        except Dead:
-            self.host.while_waiting = lambda: None
-        else:
-            raise AssertionError("it was let start before that")
+        self.host.while_waiting = lambda: None
 
     def counts(self) -> dict[str, int]:
         """Quarantines by reason, without those that never were."""

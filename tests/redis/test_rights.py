@@ -232,6 +232,7 @@ def test_nobody_makes_a_copy_of_a_master(guarded_master: LocalMaster) -> None:
 
 
 def test_a_cluster_is_formed_by_operators_alone(make_guarded: MakeCluster) -> None:
+    """lockctl asks for their password at a terminal."""
     cluster = make_guarded()
     load_scripts(*cluster.masters)
     wait_blank(cluster)
@@ -246,24 +247,16 @@ def test_a_cluster_is_formed_by_operators_alone(make_guarded: MakeCluster) -> No
     not_allowed = app.refused("FORM", "UNUSED", "AUTH", ANOTHER_AGENT, password_of(ANOTHER_AGENT))
     assert f"m1 lets '{ANOTHER_AGENT}' not write identities (NOPERM" in not_allowed
     assert identities(cluster) == [{}, {}, {}]
-    formed(cluster)
-    assert [one["name"] for one in identities(cluster)] == ["m1", "m2", "m3"]
-    for secret in ("not-this-one", password_of("lockd_operator"), password_of(ANOTHER_AGENT)):
-        assert secret not in cluster.log_text()
-        assert secret not in said + wrong + not_allowed
-    assert app.lock("a", 1_000)
-
-
-def test_lockctl_asks_for_the_operators_password_at_a_terminal(make_guarded: MakeCluster) -> None:
-    cluster = make_guarded()
-    load_scripts(*cluster.masters)
-    wait_blank(cluster)
     words = ("cluster", "init", "--unused", "--operator-user", "lockd_operator")
     secret, prompt = password_of("lockd_operator"), "Password of lockd_operator on the masters:"
     done = at_terminal(cluster, *words, typed=f"{secret}\n", once=prompt.encode())
     assert done.returncode == 0, done.stdout
     assert "the cluster is formed" in done.stdout
-    assert secret not in done.stdout
+    cluster.wait_voting(3)
+    assert [one["name"] for one in identities(cluster)] == ["m1", "m2", "m3"]
+    for secret in ("not-this-one", password_of("lockd_operator"), password_of(ANOTHER_AGENT)):
+        assert secret not in cluster.log_text() + done.stdout + said + wrong + not_allowed
+    assert app.lock("a", 1_000)
 
 
 def test_a_master_is_admitted_by_operators_alone(make_guarded: MakeCluster) -> None:

@@ -450,7 +450,7 @@ def mount(world: World) -> None:
     world.data.with_name("disk").rename(world.data)
 
 
-def test_data_whose_disk_comes_back_is_accepted_again(running: World) -> None:
+def test_data_whose_disk_comes_back_is_accepted_again_unless_it_is_shorter(running: World) -> None:
     unmount(running)
     starts_after_power_cut(running, blank=True)
     assert "data_gone" in running.host.events()
@@ -460,6 +460,12 @@ def test_data_whose_disk_comes_back_is_accepted_again(running: World) -> None:
     assert aside(running) == []
     assert "data_back" in running.host.events()
     assert mark_data(running.guard()) == ""
+    unmount(running)
+    starts_after_power_cut(running, blank=True)
+    mount(running)
+    shorten(running)
+    starts_after_power_cut(running, blank=True)
+    assert (running.state / PREVIOUS_MARK).exists()
 
 
 def test_it_is_accepted_though_another_master_began_in_its_place(running: World) -> None:
@@ -471,15 +477,6 @@ def test_it_is_accepted_though_another_master_began_in_its_place(running: World)
     running.leave(CLEAN)
     mount(running)
     starts(running, blank=False)
-
-
-def test_what_comes_back_shorter_is_moved_aside(running: World) -> None:
-    unmount(running)
-    starts_after_power_cut(running, blank=True)
-    mount(running)
-    shorten(running)
-    starts_after_power_cut(running, blank=True)
-    assert (running.state / PREVIOUS_MARK).exists()
 
 
 def test_what_was_moved_aside_is_not_accepted_when_it_is_put_back(running: World) -> None:

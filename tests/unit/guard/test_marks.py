@@ -18,7 +18,7 @@ from lockd.guard.marks import REWRITE_SLACK_S
 from lockd.guard.reasons import Reason
 from lockd.guard.state_folder import MARK, MARKER, PREVIOUS_MARK, STATE
 from lockd.guard.status import described, status
-from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, Dead, World
+from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, Dead, World, fails
 
 Change = Callable[[World], object]
 
@@ -250,19 +250,6 @@ def test_a_mark_that_can_not_be_read_keeps_redis_out_until_somebody_gives_the_da
         assert not is_blank(running)
     lose_the_note(running)
     starts_after_power_cut(running, blank=True)
-
-
-def fails(call: str, number: int, monkeypatch: pytest.MonkeyPatch, *, of: str) -> None:
-    """That call of the kernel, for what has this in its name."""
-    real = getattr(os, call)
-
-    def fail(what: int | str, *arguments: object, **named: object) -> object:
-        name = os.readlink(f"/proc/self/fd/{what}") if isinstance(what, int) else str(what)
-        if of in name:
-            raise OSError(number, os.strerror(number))
-        return real(what, *arguments, **named)
-
-    monkeypatch.setattr(os, call, fail)
 
 
 FAULTS = [

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -17,7 +17,7 @@ from lockd.guard.overrides import write_override
 from lockd.guard.reasons import Reason
 from lockd.guard.state_folder import MARKER, OVERRIDE, PERMIT, STATE
 from lockd.guard.status import status
-from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, NEVER_RAN, World
+from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, NEVER_RAN, World, fails
 
 
 def test_the_delay_is_what_agents_reckon_with() -> None:
@@ -190,15 +190,10 @@ def test_an_override_that_is_old_or_damaged_is_taken_away_and_none(
     assert "override_ignored" in running.host.events()
 
 
-def test_an_override_that_can_not_be_used_up_is_not_honoured(tmp_path: Path) -> None:
-    class Sticky(Disk):
-        def unlink(self, path: Path) -> None:
-            if path.name == OVERRIDE:
-                raise OSError(30, "Read-only file system")
-            super().unlink(path)
-
-    world = World(tmp_path, Sticky())
-    world.guard().folder.prepare()
-    write_override(world.guard(), "test")
+def test_an_override_that_can_not_be_used_up_is_not_honoured(
+    running: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_override(running.guard(), "test")
+    fails("unlink", errno.EROFS, monkeypatch, of=OVERRIDE)
     with pytest.raises(GuardError, match="not started"):
-        world.enter()
+        running.enter()

@@ -18,7 +18,7 @@ from lockd.guard.reasons import Reason
 from lockd.guard.redis_link import RedisLink
 from lockd.guard.state_folder import REST
 from lockd.guard.status import status
-from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, FailingDisk, FragileDisk, World
+from tests.unit.guard.world import CLEAN, KILLED, FailingDisk, World
 
 
 def its_end_is_dirty(world: World, why: str) -> None:
@@ -197,19 +197,6 @@ def test_a_disk_that_fails_at_any_step_of_the_question_makes_the_stop_no_less_di
         world.ends(CLEAN)
         assert (world.enter() == 0) == noted, step
         assert noted == (step >= 2), step
-
-
-def test_a_power_cut_after_the_question_is_dirty(tmp_path: Path) -> None:
-    disk = FragileDisk()
-    world = World(tmp_path, disk, textfile=None)
-    world.run_and_stop()
-    world.enter()
-    world.stop()
-    for survivor in disk.after_power_cuts():
-        world.disk = survivor
-        world.host.reboot()
-        world.ends(CLEAN)
-        assert world.enter() == DELAY_NS
 
 
 # The connection

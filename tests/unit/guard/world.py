@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import product
@@ -381,6 +382,19 @@ def _apply(files: dict[str, bytes], what: str, name: str, data: bytes) -> None:
         files[name] = data
     else:
         files.pop(name, None)
+
+
+def fails(call: str, number: int, monkeypatch: pytest.MonkeyPatch, *, of: str) -> None:
+    """That call of the kernel, for what has this in its name."""
+    real = getattr(os, call)
+
+    def fail(what: int | str, *arguments: object, **named: object) -> object:
+        name = os.readlink(f"/proc/self/fd/{what}") if isinstance(what, int) else str(what)
+        if of in name:
+            raise OSError(number, os.strerror(number))
+        return real(what, *arguments, **named)
+
+    monkeypatch.setattr(os, call, fail)
 
 
 class FailingDisk(Disk):

@@ -417,7 +417,7 @@ def test_users_and_groups_that_this_host_does_not_know_are_warnings() -> None:
     assert warned == "admin_group socket.group defaults.users classes[0].users classes[0].groups"
 
 
-def test_a_password_that_everybody_can_read_is_a_warning(written: Any, tmp_path: Path) -> None:
+def test_a_password_that_everybody_can_read_is_a_warning(written: Any, secret: Path, tmp_path: Path) -> None:
     made = written(MINIMAL + "auth: {password: secret}")
     (tmp_path / "lockd.yml").chmod(0o644)
     assert warnings_of(made) == [
@@ -425,9 +425,6 @@ def test_a_password_that_everybody_can_read_is_a_warning(written: Any, tmp_path:
     ]
     (tmp_path / "lockd.yml").chmod(0o640)
     assert warnings_of(made) == []
-
-
-def test_a_password_file_that_everybody_can_read_is_a_warning(secret: Path) -> None:
     secret.chmod(0o604)
     [warning] = warnings_of(config(auth={"password_file": str(secret)}))
     assert warning.startswith("auth.password_file: everybody")

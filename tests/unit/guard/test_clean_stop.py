@@ -80,6 +80,7 @@ def test_the_aof_has_to_be_synced_before_a_stop_is_clean(
     with monkeypatch.context() as failing:
         fails("fsync", errno.EIO, failing, of="appendonly.aof.1.incr")
         running.leave(CLEAN)
+        assert not (running.state / MARKER).exists()
         with pytest.raises(GuardError, match="Input/output error"):
             running.enter()
     assert running.enter() == DELAY_NS

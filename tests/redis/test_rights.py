@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-import importlib.util
+import importlib
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -24,6 +24,7 @@ from lockd.masters import scripts
 from tests.harness.app import App
 from tests.harness.cluster import Cluster, MakeCluster
 from tests.harness.lockctl import at_terminal
+from tests.harness.masters import running_masters, short_folder
 from tests.harness.on_masters import FENCES, IDENTITY
 from tests.harness.waiting import eventually
 from tests.harness.wire import as_map
@@ -168,8 +169,6 @@ def guarded_master(server_binary: Path, tmp_path_factory: pytest.TempPathFactory
 
 @contextmanager
 def one_master(binary: Path, folder: Path) -> Iterator[LocalMaster]:
-    from tests.harness.masters import running_masters, short_folder
-
     file = folder / "users.acl"
     file.write_text(users_acl(version_of(binary)))
     settings = {"aclfile": str(file), "unixsocket": "master.sock"}
@@ -233,10 +232,13 @@ def test_nobody_makes_a_copy_of_a_master(guarded_master: LocalMaster) -> None:
 
 
 def test_a_cluster_is_formed_by_operators_alone(make_guarded: MakeCluster) -> None:
+    """lockctl asks for their password at a terminal."""
     cluster = make_guarded()
     load_scripts(*cluster.masters)
     wait_blank(cluster)
     app = App(cluster)
+    for words in ("FORM AUTH x", "FORM UNUSED AUTH x", "FORM AUTH x y z", "ADMIT m1 AUTH x"):
+        assert "syntax error" in app.refused(*words.split())
     said = app.refused("FORM", "UNUSED")
     assert "lets this agent not write identities" in said
     assert "--operator-user lockd_operator" in said
@@ -245,24 +247,16 @@ def test_a_cluster_is_formed_by_operators_alone(make_guarded: MakeCluster) -> No
     not_allowed = app.refused("FORM", "UNUSED", "AUTH", ANOTHER_AGENT, password_of(ANOTHER_AGENT))
     assert f"m1 lets '{ANOTHER_AGENT}' not write identities (NOPERM" in not_allowed
     assert identities(cluster) == [{}, {}, {}]
-    formed(cluster)
-    assert [one["name"] for one in identities(cluster)] == ["m1", "m2", "m3"]
-    for secret in ("not-this-one", password_of("lockd_operator"), password_of(ANOTHER_AGENT)):
-        assert secret not in cluster.log_text()
-        assert secret not in said + wrong + not_allowed
-    assert app.lock("a", 1_000)
-
-
-def test_lockctl_asks_for_the_operators_password_at_a_terminal(make_guarded: MakeCluster) -> None:
-    cluster = make_guarded()
-    load_scripts(*cluster.masters)
-    wait_blank(cluster)
     words = ("cluster", "init", "--unused", "--operator-user", "lockd_operator")
     secret, prompt = password_of("lockd_operator"), "Password of lockd_operator on the masters:"
     done = at_terminal(cluster, *words, typed=f"{secret}\n", once=prompt.encode())
     assert done.returncode == 0, done.stdout
     assert "the cluster is formed" in done.stdout
-    assert secret not in done.stdout
+    cluster.wait_voting(3)
+    assert [one["name"] for one in identities(cluster)] == ["m1", "m2", "m3"]
+    for secret in ("not-this-one", password_of("lockd_operator"), password_of(ANOTHER_AGENT)):
+        assert secret not in cluster.log_text() + done.stdout + said + wrong + not_allowed
+    assert app.lock("a", 1_000)
 
 
 def test_a_master_is_admitted_by_operators_alone(make_guarded: MakeCluster) -> None:
@@ -283,12 +277,6 @@ def _refused(app: App, *words: str) -> str:
     app.send(*words)
     reply = app.reply()
     return str(reply) if isinstance(reply, Exception) else ""
-
-
-def test_half_of_a_users_name_and_password_is_a_mistake(make_guarded: MakeCluster) -> None:
-    app = App(make_guarded(masters=1))
-    for words in ("FORM AUTH x", "FORM UNUSED AUTH x", "FORM AUTH x y z", "ADMIT m1 AUTH x"):
-        assert "syntax error" in app.refused(*words.split())
 
 
 # Scripts
@@ -337,12 +325,8 @@ def test_a_release_survives_that_the_scripts_are_flushed(make_guarded: MakeClust
 @pytest.fixture
 def loader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The program that a master's unit runs at each start; its socket is the test's to set."""
-    path = REPOSITORY / "ansible/roles/redis_master/files/load_scripts.py"
-    spec = importlib.util.spec_from_file_location("load_scripts", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    monkeypatch.syspath_prepend(str(REPOSITORY / "ansible/roles/redis_master/files"))
+    module = importlib.import_module("load_scripts")
     folder, password = tmp_path / "scripts", tmp_path / "loader.password"
     folder.mkdir()
     password.write_text(password_of("lockd_loader") + "\n")

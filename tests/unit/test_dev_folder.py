@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -46,27 +47,24 @@ REDIS, NEWER, VALKEY = Path("/usr/bin/redis-server"), Path("/opt/redis-server"),
 
 
 @pytest.fixture
-def on_this_machine(monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
-    """The servers that are installed, by flavour; the first is the one that a new folder gets."""
-    servers: dict[str, Path] = {}
-    kinds = {"default_server": lambda: next(iter(servers.values())), "find_servers": lambda: servers}
-    for name, made in kinds.items():
-        monkeypatch.setattr(dev_folder, name, made)
-    monkeypatch.setattr(
-        dev_folder, "flavour", lambda binary: {of: kind for kind, of in servers.items()}[binary]
-    )
-    return servers
+def install(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes these the servers of this machine, by flavour; the first is the one that a new folder gets."""
+
+    def install(servers: dict[str, Path]) -> None:
+        kinds = {binary: kind for kind, binary in servers.items()}
+        monkeypatch.setattr(dev_folder, "default_server", lambda: next(iter(kinds)))
+        monkeypatch.setattr(dev_folder, "find_servers", lambda: servers)
+        monkeypatch.setattr(dev_folder, "flavour", kinds.get)
+
+    return install
 
 
-def test_a_folder_keeps_the_server_that_wrote_its_data(
-    on_this_machine: dict[str, Path], tmp_path: Path
-) -> None:
+def test_a_folder_keeps_the_server_that_wrote_its_data(install: Callable[..., None], tmp_path: Path) -> None:
     """`make dev` brings a server along where there is none; then somebody installs another, which can't read
     what the first has written."""
-    on_this_machine["valkey-9"] = VALKEY
+    install({"valkey-9": VALKEY})
     assert DevFolder(tmp_path).server() == VALKEY
-    on_this_machine.clear()
-    on_this_machine.update({"redis-7.0": REDIS, "valkey-9": VALKEY})
+    install({"redis-7.0": REDIS, "valkey-9": VALKEY})
     assert DevFolder(tmp_path).server() == VALKEY
     other = tmp_path / "other"
     other.mkdir()
@@ -74,16 +72,13 @@ def test_a_folder_keeps_the_server_that_wrote_its_data(
 
 
 def test_where_its_server_is_gone_a_newer_one_of_its_kind_will_do(
-    on_this_machine: dict[str, Path], tmp_path: Path
+    install: Callable[..., None], tmp_path: Path
 ) -> None:
-    on_this_machine["redis-7.0"] = REDIS
+    install({"redis-7.0": REDIS})
     DevFolder(tmp_path).server()
-    on_this_machine.clear()
-    on_this_machine.update({"valkey-9": VALKEY, "redis-10.2": NEWER})
+    install({"valkey-9": VALKEY, "redis-10.2": NEWER})
     assert DevFolder(tmp_path).server() == NEWER
-    on_this_machine.clear()
-    on_this_machine.update({"redis-7.0": REDIS, "valkey-9": VALKEY})
-    with pytest.raises(
-        DevError, match=r"are of redis-10\.2, and this machine has only redis-7\.0 and valkey-9"
-    ):
+    install({"redis-7.0": REDIS, "valkey-9": VALKEY})
+    only = r"are of redis-10\.2, and this machine has only redis-7\.0 and valkey-9"
+    with pytest.raises(DevError, match=only):
         DevFolder(tmp_path).server()

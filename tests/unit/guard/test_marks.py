@@ -13,14 +13,12 @@ import pytest
 
 from lockd.guard.data import awaits_data, mark_data
 from lockd.guard.delay import NS_PER_S
-from lockd.guard.enter import enter
 from lockd.guard.errors import GuardError
-from lockd.guard.leave import leave
 from lockd.guard.marks import REWRITE_SLACK_S
 from lockd.guard.reasons import Reason
 from lockd.guard.state_folder import MARK, MARKER, PREVIOUS_MARK, STATE
 from lockd.guard.status import described, status
-from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, Dead, World
+from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, Dead, World, fails
 
 Change = Callable[[World], object]
 
@@ -126,39 +124,33 @@ def begin_a_rewrite(world: World) -> None:
     (world.aof.parent / "appendonly.aof.2.incr.aof").write_bytes(b"*1\r\n")
 
 
-NOT_OURS: dict[str, Change] = {
-    "shorter": shorten,
-    "an older copy": put_back_an_older_copy,
-    "a copy of the folder": put_back_the_folder,
-    "written over": write_over_it,
-    "another machine's": lambda world: setattr(world.host, "machine", "machine-2"),
-    "of long ago": take_a_manifest_of_long_ago,
-    "from far ahead": take_a_manifest_from_far_ahead,
-    "without its file": lambda world: world.aof.unlink(),
-    "never noted": lose_the_note,
+NOT_OURS: dict[str, tuple[Change, str]] = {
+    "shorter": (shorten, "is shorter than it was"),
+    "an older copy": (put_back_an_older_copy, "is another file"),
+    "a copy of the folder": (put_back_the_folder, "its folder is another one"),
+    "written over": (write_over_it, "is not what Redis wrote"),
+    "another machine's": (lambda world: setattr(world.host, "machine", "machine-2"), "another machine"),
+    "of long ago": (take_a_manifest_of_long_ago, "it is older, or another's"),
+    "from far ahead": (take_a_manifest_from_far_ahead, "is from before it was last seen"),
+    "without its file": (lambda world: world.aof.unlink(), "Redis has not written this"),
+    "never noted": (lose_the_note, "nothing says that it was written here"),
 }
 
 
-@pytest.mark.parametrize("change", NOT_OURS.values(), ids=NOT_OURS)
-def test_data_that_is_not_what_redis_wrote_here_is_moved_aside_and_kept(
-    running: World, change: Change
+@pytest.mark.parametrize(("change", "why"), NOT_OURS.values(), ids=NOT_OURS)
+def test_data_that_is_not_what_redis_wrote_here_is_moved_aside_and_operators_are_told_where_it_is_and_why(
+    running: World, change: Change, why: str
 ) -> None:
+    assert "moved aside" not in described(status(running.guard()))
     change(running)
     starts_after_power_cut(running, blank=True)
-    assert len(aside(running)) == 1
+    [moved] = aside(running)
+    [told] = [line for line in described(status(running.guard())).splitlines() if "moved aside" in line]
+    assert f"1, latest {running.data}/*{moved.suffix} (" in told
+    assert why in told
     assert "data_moved_aside" in running.host.events()
     assert any("its data was moved aside" in status for status in running.host.statuses)
     assert running.metrics()["redis_lock_guard_data_moved_aside_total"] == 1
-
-
-def test_the_status_says_where_data_was_moved_to_and_why(running: World) -> None:
-    assert "moved aside" not in described(status(running.guard()))
-    shorten(running)
-    starts_after_power_cut(running, blank=True)
-    [moved] = aside(running)
-    text = described(status(running.guard()))
-    assert f"moved aside: 1, latest {running.data}/*{moved.suffix} (" in text
-    assert "is shorter than it was" in text
 
 
 WRITTEN_SINCE: dict[str, Change] = {
@@ -178,24 +170,16 @@ def test_what_redis_itself_has_written_since_the_last_note_stays(running: World,
     assert aside(running) == []
 
 
-@pytest.mark.parametrize("ended", [CLEAN, KILLED])
-def test_the_end_of_redis_is_noted_however_it_ended(running: World, ended: dict[str, str]) -> None:
+@pytest.mark.parametrize("ended", [CLEAN, KILLED], ids=["clean", "killed"])
+@pytest.mark.parametrize("change", [shorten, lambda world: rewritten(world, 1)], ids=["shorter", "rewritten"])
+def test_the_end_of_redis_is_noted_however_it_ended_and_nothing_that_the_watch_sees_after_it(
+    running: World, ended: dict[str, str], change: Change
+) -> None:
     grow(running)
     running.leave(ended)
-    shorten(running)
-    starts(running, blank=True)
-
-
-def test_data_that_was_put_there_when_redis_had_ended_is_not_noted(running: World) -> None:
-    running.leave(KILLED)
-    shorten(running)
     mark_data(running.guard())
-    starts(running, blank=True)
-
-
-def test_after_a_stop_that_was_seen_there_is_no_rewrite(running: World) -> None:
-    running.leave(KILLED)
-    rewritten(running, 1)
+    change(running)
+    mark_data(running.guard())
     starts(running, blank=True)
 
 
@@ -221,14 +205,11 @@ def test_after_a_clean_stop_nothing_is_compared(running: World) -> None:
 def test_data_that_can_not_be_moved_aside_keeps_redis_out(
     running: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
     shorten(running)
     running.host.reboot()
-    monkeypatch.setattr(os, "rename", full)
-    with pytest.raises(GuardError):
-        enter(running.guard())
+    fails("rename", errno.ENOSPC, monkeypatch, of="appendonlydir")
+    with pytest.raises(GuardError, match="can't be moved aside"):
+        running.enter()
 
 
 def test_an_end_that_is_not_on_disk_yet_is_not_noted(running: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,19 +250,6 @@ def test_a_mark_that_can_not_be_read_keeps_redis_out_until_somebody_gives_the_da
         assert not is_blank(running)
     lose_the_note(running)
     starts_after_power_cut(running, blank=True)
-
-
-def fails(call: str, number: int, monkeypatch: pytest.MonkeyPatch, *, of: str) -> None:
-    """That call of the kernel, for what has this in its name."""
-    real = getattr(os, call)
-
-    def fail(what: int | str, *arguments: object, **named: object) -> object:
-        name = os.readlink(f"/proc/self/fd/{what}") if isinstance(what, int) else str(what)
-        if of in name:
-            raise OSError(number, os.strerror(number))
-        return real(what, *arguments, **named)
-
-    monkeypatch.setattr(os, call, fail)
 
 
 FAULTS = [
@@ -393,20 +361,21 @@ def upgraded(world: World, single: Path) -> None:
     (folder / "appendonly.aof.manifest").write_text("file appendonly.aof seq 1 type b\n")
 
 
-def test_an_aof_in_one_file_is_looked_at_as_well(world: World, single: Path) -> None:
+@pytest.mark.parametrize("then", [lambda *_: None, upgraded], ids=["as it was", "taken over by Redis 7"])
+def test_an_aof_in_one_file_that_was_shortened_is_moved_aside(
+    world: World, single: Path, then: Callable[[World, Path], None]
+) -> None:
     os.truncate(single, 8)
+    then(world, single)
     starts_after_power_cut(world, blank=True)
     assert len(aside(world)) == 1
 
 
-def test_a_rewrite_of_an_aof_in_one_file_stays(world: World, single: Path) -> None:
+def test_another_single_file_may_be_a_rewrite_until_redis_was_seen_to_end(world: World, single: Path) -> None:
     rewrite_one_file(single)
     assert mark_data(world.guard()) == ""
     rewrite_one_file(single)
     starts_after_power_cut(world, blank=False)
-
-
-def test_after_a_stop_that_was_seen_another_single_file_is_moved_aside(world: World, single: Path) -> None:
     world.leave(KILLED)
     rewrite_one_file(single)
     starts(world, blank=True)
@@ -417,14 +386,6 @@ def test_an_aof_that_redis_7_has_just_taken_over_stays_and_is_noted(world: World
     starts_after_power_cut(world, blank=False)
     assert mark_data(world.guard()) == ""
     assert json.loads((world.state / MARK).read_text())["file"] == "appendonly.aof"
-
-
-def test_an_aof_that_was_shortened_when_redis_7_took_it_over_is_moved_aside(
-    world: World, single: Path
-) -> None:
-    os.truncate(single, 8)
-    upgraded(world, single)
-    starts_after_power_cut(world, blank=True)
 
 
 # Under a running Redis
@@ -440,11 +401,6 @@ def test_a_torn_end_that_redis_cuts_off_as_it_loads_is_no_shortened_data(running
     assert mark_data(running.guard()) == ""
     running.leave(CLEAN)
     assert running.enter() == 0
-
-
-def test_what_is_shortened_once_redis_has_loaded_is_seen(running: World) -> None:
-    shorten(running)
-    assert "shorter" in mark_data(running.guard())
 
 
 @pytest.mark.parametrize("change", [shorten, put_back_the_folder, write_over_it, take_a_manifest_of_long_ago])
@@ -481,7 +437,7 @@ def mount(world: World) -> None:
     world.data.with_name("disk").rename(world.data)
 
 
-def test_data_whose_disk_comes_back_is_accepted_again(running: World) -> None:
+def test_data_whose_disk_comes_back_is_accepted_again_unless_it_is_shorter(running: World) -> None:
     unmount(running)
     starts_after_power_cut(running, blank=True)
     assert "data_gone" in running.host.events()
@@ -491,6 +447,12 @@ def test_data_whose_disk_comes_back_is_accepted_again(running: World) -> None:
     assert aside(running) == []
     assert "data_back" in running.host.events()
     assert mark_data(running.guard()) == ""
+    unmount(running)
+    starts_after_power_cut(running, blank=True)
+    mount(running)
+    shorten(running)
+    starts_after_power_cut(running, blank=True)
+    assert (running.state / PREVIOUS_MARK).exists()
 
 
 def test_it_is_accepted_though_another_master_began_in_its_place(running: World) -> None:
@@ -502,15 +464,6 @@ def test_it_is_accepted_though_another_master_began_in_its_place(running: World)
     running.leave(CLEAN)
     mount(running)
     starts(running, blank=False)
-
-
-def test_what_comes_back_shorter_is_moved_aside(running: World) -> None:
-    unmount(running)
-    starts_after_power_cut(running, blank=True)
-    mount(running)
-    shorten(running)
-    starts_after_power_cut(running, blank=True)
-    assert (running.state / PREVIOUS_MARK).exists()
 
 
 def test_what_was_moved_aside_is_not_accepted_when_it_is_put_back(running: World) -> None:
@@ -555,18 +508,9 @@ def test_a_start_that_dies_as_it_moves_data_aside_is_mended_by_the_next(
 def test_a_stop_is_written_down_though_the_note_of_its_data_can_not_be(
     running: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guard = running.guard()
-    real_put = guard.folder.put
-
-    def put(name: str, record: object) -> None:
-        if name == MARK:
-            raise OSError(28, "No space left on device")
-        real_put(name, record)
-
-    monkeypatch.setattr(guard.folder, "put", put)
-    running.stop()
-    running.host.environ = CLEAN
-    leave(guard)
+    with monkeypatch.context() as failing:
+        fails("open", errno.ENOSPC, failing, of=f".{MARK}.new")
+        running.leave(CLEAN)
     assert "no_mark" in running.host.events()
     assert running.enter() == 0
 

@@ -42,6 +42,9 @@ def test_every_series_is_there_from_the_start(world: World) -> None:
     }
     text = world.textfile.read_text()
     assert text.count("# HELP ") == text.count("# TYPE ") == 8
+    # node_exporter may read it, and finds no other.
+    assert world.textfile.stat().st_mode & 0o777 == 0o644
+    assert [path.name for path in world.textfile.parent.glob("*.prom*")] == ["guard.prom"]
 
 
 def test_the_metrics_say_when_the_quarantine_ends(world: World) -> None:
@@ -78,18 +81,6 @@ def test_the_watch_keeps_the_file_young(world: World) -> None:
     assert world.textfile.exists()
 
 
-def test_node_exporter_may_read_the_file_and_finds_no_other(running: World) -> None:
-    assert running.textfile.stat().st_mode & 0o777 == 0o644
-    assert [path.name for path in running.textfile.parent.glob("*.prom*")] == ["guard.prom"]
-
-
-def test_no_start_and_no_stop_fails_for_its_metrics(tmp_path: Path) -> None:
-    world = World(tmp_path, textfile=tmp_path / "nowhere" / "guard.prom")
-    world.run_and_stop()
-    assert world.enter() == 0
-    assert "no_metrics" in world.host.events()
-
-
 # Status
 
 
@@ -102,6 +93,9 @@ def test_status_tells_how_things_are(world: World) -> None:
     assert seen[0]["state"] == "quarantined"
     assert seen[0]["reason"] == "first_start"
     assert status(world.guard())["state"] == "in_service"
+    world.host.reboot()
+    assert status(world.guard())["state"] == "stopped"
+    world.enter()
     world.leave(CLEAN)
     assert status(world.guard())["state"] == "stopped"
     assert status(world.guard())["next_start"] == "at once"
@@ -110,11 +104,6 @@ def test_status_tells_how_things_are(world: World) -> None:
     found = status(world.guard())
     assert (found["state"], found["next_start"]) == ("stopped", "after a quarantine")
     assert (found["reason"], found["detail"]) == ("unclean_stop", "killed by SIGKILL")
-
-
-def test_after_a_reboot_nothing_is_in_service(running: World) -> None:
-    running.host.reboot()
-    assert status(running.guard())["state"] == "stopped"
 
 
 def test_a_record_that_can_not_be_read_is_said_so(running: World) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
@@ -17,17 +17,13 @@ from lockd.guard.overrides import write_override
 from lockd.guard.reasons import Reason
 from lockd.guard.state_folder import MARKER, OVERRIDE, PERMIT, STATE
 from lockd.guard.status import status
-from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, NEVER_RAN, World
+from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, NEVER_RAN, World, fails
 
 
 def test_the_delay_is_what_agents_reckon_with() -> None:
     for max_ttl_ms in (1_000, 60_000, 86_400_000):
         assert quarantine_ns(max_ttl_ms) == settle_ns(max_ttl_ms)
     assert quarantine_ns(60_000) == DELAY_NS
-
-
-def test_the_first_start_waits(world: World) -> None:
-    world.start_for(Reason.FIRST_START)
 
 
 @pytest.mark.parametrize(("ended", "reason"), [(KILLED, Reason.UNCLEAN_STOP), (None, Reason.NO_MARKER)])
@@ -57,20 +53,15 @@ def test_the_stop_after_a_start_that_failed_does_not_hide_why_it_has_to_wait(run
     running.start_for(Reason.UNCLEAN_STOP)
 
 
-@pytest.mark.parametrize("pause_lasts", [7.0, 0.25], ids=["suspended", "woken early"])
-def test_a_quarantine_is_over_by_boottime_however_long_its_pauses_take(
+@pytest.mark.parametrize("pause_lasts", [7.0, 1.0, 0.25], ids=["suspended", "as asked", "woken early"])
+def test_a_quarantine_is_over_by_boottime_however_long_its_pauses_take_and_whatever_the_wall_clock_says(
     world: World, pause_lasts: float
 ) -> None:
-    world.host.pause_lasts = pause_lasts
-    assert DELAY_NS <= world.enter() < DELAY_NS + 7 * NS_PER_S
-
-
-def test_the_wall_clock_does_not_shorten_a_quarantine(world: World) -> None:
     def step() -> None:
         world.host.ahead_ns += 3_600 * NS_PER_S
 
-    world.host.while_waiting = step
-    assert world.enter() == DELAY_NS
+    world.host.pause_lasts, world.host.while_waiting = pause_lasts, step
+    assert DELAY_NS <= world.enter() < DELAY_NS + 7 * NS_PER_S
 
 
 def test_systemd_is_told_each_second_how_long_it_still_is_and_why(running: World) -> None:
@@ -151,7 +142,7 @@ def test_a_lost_record_does_not_forget_the_longer_leases(running: World) -> None
 # Overrides
 
 
-def test_an_override_ends_the_quarantine_that_runs(running: World) -> None:
+def test_an_override_ends_the_quarantine_that_runs_and_no_other_and_is_counted(running: World) -> None:
     running.leave(KILLED)
 
     def override() -> None:
@@ -164,14 +155,9 @@ def test_an_override_ends_the_quarantine_that_runs(running: World) -> None:
     assert running.host.statuses[-1] == "let start: quarantine cut short by an operator"
     [line] = [line for line in running.host.logged if line["event"] == "overridden"]
     assert line["reason"] == "all agents are stopped"
-
-
-def test_an_override_is_used_once_and_counted(running: World) -> None:
-    running.leave(KILLED)
-    write_override(running.guard(), "test")
-    assert running.enter() == 0
     assert not (running.state / OVERRIDE).exists()
     assert running.metrics()["redis_lock_guard_overrides_total"] == 1
+    running.host.while_waiting = lambda: None
     running.leave(KILLED)
     running.start_for(Reason.UNCLEAN_STOP)
 
@@ -185,12 +171,8 @@ def test_a_start_that_needs_no_override_uses_it_up(stopped: World) -> None:
     stopped.start_for(Reason.UNCLEAN_STOP)
 
 
-def wait_too_long(world: World) -> None:
-    world.host.now_ns += 16 * 60 * NS_PER_S
-
-
 NO_OVERRIDES: dict[str, Callable[[World], object]] = {
-    "too old": wait_too_long,
+    "too old": lambda world: world.host.sleep(16 * 60),
     "of another boot": lambda world: world.host.reboot(),
     "of a later time": lambda world: world.edit(OVERRIDE, at_ns=world.host.now_ns + 3_600 * NS_PER_S),
     "damaged": lambda world: world.spoil(OVERRIDE, b"please"),
@@ -208,15 +190,10 @@ def test_an_override_that_is_old_or_damaged_is_taken_away_and_none(
     assert "override_ignored" in running.host.events()
 
 
-def test_an_override_that_can_not_be_used_up_is_not_honoured(tmp_path: Path) -> None:
-    class Sticky(Disk):
-        def unlink(self, path: Path) -> None:
-            if path.name == OVERRIDE:
-                raise OSError(30, "Read-only file system")
-            super().unlink(path)
-
-    world = World(tmp_path, Sticky())
-    world.guard().folder.prepare()
-    write_override(world.guard(), "test")
+def test_an_override_that_can_not_be_used_up_is_not_honoured(
+    running: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_override(running.guard(), "test")
+    fails("unlink", errno.EROFS, monkeypatch, of=OVERRIDE)
     with pytest.raises(GuardError, match="not started"):
-        world.enter()
+        running.enter()

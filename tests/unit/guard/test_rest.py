@@ -16,10 +16,9 @@ from lockd.guard.errors import Unproven
 from lockd.guard.host import Host
 from lockd.guard.reasons import Reason
 from lockd.guard.redis_link import RedisLink
-from lockd.guard.rest import have_rest, rewrites
 from lockd.guard.state_folder import REST
 from lockd.guard.status import status
-from tests.unit.guard.world import CLEAN, DELAY_NS, KILLED, FailingDisk, FakeRedis, FragileDisk, World
+from tests.unit.guard.world import CLEAN, KILLED, FailingDisk, World
 
 
 def its_end_is_dirty(world: World, why: str) -> None:
@@ -62,7 +61,11 @@ def test_without_each_setting_that_it_rests_on_or_with_a_file_that_may_lack_some
     running: World, where: str, name: str, value: str
 ) -> None:
     getattr(running.redis, where)[name] = value
-    its_stop_is_dirty(running, f"{name} is {value}, not ")
+    before_ns = running.host.now_ns
+    running.stop()
+    # A rewrite is waited for, and not for ever.
+    assert running.host.now_ns - before_ns <= 31 * NS_PER_S
+    its_end_is_dirty(running, f"{name} is {value}, not ")
 
 
 def test_what_it_says_nothing_of_is_not_so(running: World) -> None:
@@ -82,13 +85,6 @@ def test_an_ordinary_rewrite_is_waited_for(running: World, name: str) -> None:
     running.host.while_waiting = over
     running.leave(CLEAN)
     assert running.enter() == 0
-
-
-def test_a_rewrite_that_never_ends_is_not_waited_for_for_ever(running: World) -> None:
-    running.redis.persistence["aof_rewrite_in_progress"] = "1"
-    before_ns = running.host.now_ns
-    running.stop()
-    assert running.host.now_ns - before_ns <= 31 * NS_PER_S
 
 
 def test_what_was_changed_just_before_it_rested_is_seen(running: World) -> None:
@@ -118,16 +114,8 @@ def test_an_end_is_clean_while_it_rests_and_proves_nothing_after(running: World)
 
 
 def test_a_slow_answer_to_it_takes_from_the_time_that_it_rests(running: World) -> None:
-    def slow() -> None:
-        running.host.now_ns += 51 * NS_PER_S
-
-    running.redis.before_transaction = slow
+    running.redis.before_transaction = lambda: running.host.sleep(51)
     its_stop_is_dirty(running, "it ended long after it was asked")
-
-
-def test_one_that_is_killed_while_it_rests_is_dirty(running: World) -> None:
-    running.leave(KILLED)
-    running.start_for(Reason.UNCLEAN_STOP)
 
 
 NO_NOTES: dict[str, tuple[Callable[[World], object], str]] = {
@@ -209,19 +197,6 @@ def test_a_disk_that_fails_at_any_step_of_the_question_makes_the_stop_no_less_di
         world.ends(CLEAN)
         assert (world.enter() == 0) == noted, step
         assert noted == (step >= 2), step
-
-
-def test_a_power_cut_after_the_question_is_dirty(tmp_path: Path) -> None:
-    disk = FragileDisk()
-    world = World(tmp_path, disk, textfile=None)
-    world.run_and_stop()
-    world.enter()
-    world.stop()
-    for survivor in disk.after_power_cuts():
-        world.disk = survivor
-        world.host.reboot()
-        world.ends(CLEAN)
-        assert world.enter() == DELAY_NS
 
 
 # The connection
@@ -317,9 +292,3 @@ def test_only_the_main_process_of_the_unit_is_asked(tmp_path: Path) -> None:
         listening.listen()
         with pytest.raises(Unproven, match="not its own"), Host({"MAINPID": "1"}).asking_redis(path):
             pass
-
-
-def test_the_fake_redis_answers_what_is_asked(tmp_path: Path) -> None:
-    """Else these tests would prove nothing."""
-    assert rewrites(FakeRedis(tmp_path).ask) is False
-    have_rest(FakeRedis(tmp_path).ask, str(tmp_path))

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import product
 from pathlib import Path
+
+import pytest
 
 from lockd.guard.config import Config
 from lockd.guard.delay import NS_PER_S
@@ -231,12 +234,9 @@ class World:
                 raise Dead
 
         self.host.while_waiting = die
-        try:
+        with pytest.raises(Dead):
             self.enter()
-        except Dead:
-            self.host.while_waiting = lambda: None
-        else:
-            raise AssertionError("it was let start before that")
+        self.host.while_waiting = lambda: None
 
     def counts(self) -> dict[str, int]:
         """Quarantines by reason, without those that never were."""
@@ -382,6 +382,19 @@ def _apply(files: dict[str, bytes], what: str, name: str, data: bytes) -> None:
         files[name] = data
     else:
         files.pop(name, None)
+
+
+def fails(call: str, number: int, monkeypatch: pytest.MonkeyPatch, *, of: str) -> None:
+    """That call of the kernel, for what has this in its name."""
+    real = getattr(os, call)
+
+    def fail(what: int | str, *arguments: object, **named: object) -> object:
+        name = os.readlink(f"/proc/self/fd/{what}") if isinstance(what, int) else str(what)
+        if of in name:
+            raise OSError(number, os.strerror(number))
+        return real(what, *arguments, **named)
+
+    monkeypatch.setattr(os, call, fail)
 
 
 class FailingDisk(Disk):

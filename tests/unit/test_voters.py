@@ -38,9 +38,7 @@ def test_what_an_old_machine_voted_does_not_count_with_the_votes_of_those_that_k
     assert (voters.voting, voters.agreeing) == (0b110, 0b110)
 
 
-def test_what_was_voted_by_a_clock_that_is_not_trusted_any_more_does_not_count(
-    voters: Voters,
-) -> None:
+def test_what_was_voted_by_a_clock_that_is_not_trusted_any_more_does_not_count(voters: Voters) -> None:
     voters.own_clock = "it is slewed"
     voters.weigh([None, State.UP, State.UP], FIRST, 100)
     assert voters.agreeing == 0

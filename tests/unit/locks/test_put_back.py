@@ -122,9 +122,7 @@ def test_a_put_back_that_lands_after_a_later_proof_does_not_hide_that_another_he
     assert is_found_gone(host, app)
 
 
-def test_a_put_back_that_lands_in_the_midst_of_the_next_proof_does_not_hide_that_another_held_it(
-    host,
-):
+def test_a_put_back_that_lands_in_the_midst_of_the_next_proof_does_not_hide_that_another_held_it(host):
     """A proof is not of one instant: the first votes for it are from before the put-back."""
     app = on_its_way_to(host, 3, 4)
     host.slow(0, 1, 2)

@@ -57,7 +57,11 @@ class Scripted:
         return self.run(scripts.ACQUIRE, keys, *words)
 
     def extend(
-        self, token: str = MINE, ttl_ms: int = 5_000, electorate: str = ELECTORATE, mark: str = ""
+        self,
+        token: str = MINE,
+        ttl_ms: int = 5_000,
+        electorate: str = ELECTORATE,
+        mark: str = "",
     ) -> list[int]:
         return self.run(scripts.EXTEND, [lease_key()], token, ttl_ms, mark, electorate)
 

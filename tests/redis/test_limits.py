@@ -476,7 +476,9 @@ def test_root_on_the_host_is_an_operator(ruled: Cluster) -> None:
     assert asked_from(ruled)[1].startswith("-NOTHELD ")
 
 
-def test_one_whose_process_has_ended_is_no_operator_since_it_cannot_be_looked_at(ruled: Cluster) -> None:
+def test_one_whose_process_has_ended_is_no_operator_since_it_cannot_be_looked_at(
+    ruled: Cluster,
+) -> None:
     with ExitStack() as lives:
         wire = Wire(connected_as(NOBODY, (GAMES,), ruled, lives))
         assert kind(wire.ask("FORCERELEASE", "nobodys")) == "NOTHELD"

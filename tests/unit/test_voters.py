@@ -26,32 +26,27 @@ def voters() -> Voters:
     return Voters(clocks)
 
 
-def test_what_a_master_voted_counts_also_when_it_is_away_by_then(voters: Voters) -> None:
-    voters.weigh([None, State.UP, State.UP], FIRST, 100)
-    assert (voters.voting, voters.agreeing) == (0b110, 0b111)
-
-
-def test_what_an_old_machine_voted_does_not_count_with_the_votes_of_those_that_know_the_new_one(
-    voters: Voters,
+@pytest.mark.parametrize(
+    ("m1", "m2_and_m3", "agreeing"),
+    [(None, FIRST, 0b111), (None, M1_ADMITTED_ANEW, 0b110), (State.COPIED, FIRST, 0b110)],
+    ids=["it is away", "it is an old machine, and they know the new one", "it has no vote any more"],
+)
+def test_what_a_master_voted_before_counts_with_those_that_would_vote_together_with_it(
+    voters: Voters, m1: State | None, m2_and_m3: list[Identity | None], agreeing: int
 ) -> None:
-    voters.weigh([None, State.UP, State.UP], [FIRST[0], *M1_ADMITTED_ANEW[1:]], 100)
-    assert (voters.voting, voters.agreeing) == (0b110, 0b110)
+    voters.weigh([m1, State.UP, State.UP], [FIRST[0], *m2_and_m3[1:]], 100)
+    assert (voters.voting, voters.agreeing) == (0b110, agreeing)
 
 
-def test_what_was_voted_by_a_clock_that_is_not_trusted_any_more_does_not_count(voters: Voters) -> None:
-    voters.own_clock = "it is slewed"
+def test_no_vote_rests_on_a_clock_that_is_slewed_too_fast_and_that_is_named(voters: Voters) -> None:
+    """Rule 11e: none from before either."""
+    voters.own_clock = "this host's clock is slewed by 5000 ppm (1000 at most)"
     voters.weigh([None, State.UP, State.UP], FIRST, 100)
-    assert voters.agreeing == 0
+    assert (voters.voting, voters.barred, voters.agreeing) == (0, 0b111, 0)
+    assert "slewed" in (voters.distrust[0] or "")
 
 
-def test_a_master_that_answers_and_has_no_vote_has_none_from_before_either(voters: Voters) -> None:
-    voters.weigh([State.COPIED, State.UP, State.UP], FIRST, 100)
-    assert voters.agreeing == 0b110
-
-
-def test_a_master_that_is_stalled_is_asked_nothing_more_and_what_it_was_asked_before_counts(
-    voters: Voters,
-) -> None:
+def test_a_master_that_is_stalled_is_asked_nothing_and_what_it_voted_before_counts(voters: Voters) -> None:
     """Rule 5."""
     voters.weigh([State.STALLED, State.UP, State.UP], FIRST, 100)
     assert (voters.up, voters.voting, voters.trusted) == (0b110, 0b110, 0b111)

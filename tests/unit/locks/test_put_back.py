@@ -57,12 +57,6 @@ def is_proven(host: Host, app: App) -> bool:
     return (len(app.renewals), len(app.losses)) == (proven + 1, 0)
 
 
-def test_a_renewal_spreads_the_lease_to_masters_that_were_away_at_its_grant(host):
-    app = spread_to_all(host)
-    host.unlocked(app)
-    assert host.shown() == [None] * 5
-
-
 def test_a_lease_is_put_back_where_it_was_lost_by_the_renewal_after_the_one_that_found_it_gone(host):
     """Not at once, it may be on its way out everywhere."""
     app = host.locked(ttl_ms=9_000)
@@ -73,10 +67,11 @@ def test_a_lease_is_put_back_where_it_was_lost_by_the_renewal_after_the_one_that
     assert host.shown() == [app.held.nonce] * 5
 
 
-def test_what_a_renewal_put_back_is_not_counted_by_the_next(host):
+def test_what_a_renewal_put_back_is_not_counted_by_the_next_and_given_back_when_it_is_gone(host):
     app = spread_to_all(host)
     host.forget(0)
     assert is_found_gone(host, app)
+    assert host.shown() == [None, app.held.nonce, app.held.nonce, None, None]
 
 
 def test_what_a_renewal_put_back_counts_again_once_a_quorum_has_proven_the_lease(host):
@@ -85,6 +80,9 @@ def test_what_a_renewal_put_back_counts_again_once_a_quorum_has_proven_the_lease
     host.forget(2)
     host.break_off(1)
     assert is_proven(host, app)
+    host.come_back(1)
+    host.unlocked(app)
+    assert host.shown() == [None] * 5
 
 
 def test_put_backs_on_masters_that_never_had_the_lease_do_not_hide_that_another_held_it(host):
@@ -122,7 +120,7 @@ def test_a_put_back_that_lands_after_a_later_proof_does_not_hide_that_another_he
     assert is_found_gone(host, app)
 
 
-def test_a_put_back_that_lands_in_the_midst_of_the_next_proof_does_not_hide_that_another_held_it(host):
+def test_a_put_back_that_lands_in_the_midst_of_a_proof_does_not_hide_that_another_held_it(host):
     """A proof is not of one instant: the first votes for it are from before the put-back."""
     app = on_its_way_to(host, 3, 4)
     host.slow(0, 1, 2)
@@ -178,13 +176,6 @@ def test_what_another_agent_gave_back_is_locked_for_nobody_by_an_extension_throu
     assert other.locked().code == "granted"
 
 
-def test_what_was_taken_away_by_force_elsewhere_does_not_come_back_with_a_renewal(host):
-    app = host.locked(ttl_ms=9_000)
-    host.forget()
-    assert is_found_gone(host, app)
-    assert host.shown() == [None] * 5
-
-
 def test_what_was_given_back_elsewhere_is_not_put_on_masters_that_never_had_it(host, other):
     """Nothing is put anywhere but behind a proof of just now."""
     host.break_off(3, 4)
@@ -206,13 +197,6 @@ def test_a_lease_on_a_bare_quorum_is_lost_with_one_of_its_masters(host):
     ((_, reason),) = app.losses
     assert "gone from m1:" in reason
     assert host.shown() == [None, app.held.nonce, app.held.nonce, None, None]
-
-
-def test_what_was_put_back_is_given_back_when_the_lease_turns_out_to_be_gone(host):
-    app = spread_to_all(host)
-    host.forget(0, 1, 2)
-    assert is_found_gone(host, app)
-    assert host.shown() == [None] * 5
 
 
 def test_what_is_put_back_when_the_lease_was_found_gone_already_is_given_back_too(host):

@@ -7,11 +7,10 @@ a fresh Prometheus and a fresh Alertmanager, so that no rate remembers the fault
 from __future__ import annotations
 
 import os
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,12 @@ import redis
 
 from lockd.dev.processes import LOOPBACK, default_server
 from lockd.guard.delay import NS_PER_S
-from tests.alerts.monitoring import FACTOR, Monitoring, Target
-from tests.harness.clock_shim import Clock, c_compiler
+from tests.alerts.monitoring import FACTOR, Shortened
+from tests.harness.clock_shim import Clock, Preloaded
 from tests.harness.cluster import Cluster
-from tests.harness.guard_unit import Unit
+from tests.harness.guard_unit import Unit, come_back
 from tests.harness.masters import short_folder
-from tests.harness.prometheus import NodeExporter
+from tests.harness.prometheus import Target, node_exporters
 from tests.harness.waiting import eventually
 from tests.harness.wire import as_map
 
@@ -47,6 +46,8 @@ SETTINGS: dict[str, Any] = {
          "max_wait_ms": 60_000 // FACTOR},
     ],
 }  # fmt: skip
+BAD_HOST = Path(__file__).with_name("bad_host.c")
+FSYNC_US, CUT_OFF = 0, 1  # its numbers
 ALWAYS = "LockWatchdog"
 # LockdLoopLag's own window of 30 to 60 s is not divided as the rules are: one hiccup would outlast its `for`.
 NOT_JUDGED = {"LockdLoopLag", ALWAYS}
@@ -59,10 +60,10 @@ class HostUnit(Unit):
         super().__init__(folder, binary, name, MAX_TTL_MS)
         # Redis and the guard each have one, so that a test can step the first without the second.
         self.clock, self.guards_clock = Clock(folder / "clock"), Clock(folder / "guards_clock")
-        self.disk = Preloaded(folder, "slow_fsync")
-        preloaded = [self.clock.environment(), self.disk.environment()]
-        self.master.environment = {key: value for one in preloaded for key, value in one.items()}
-        self.master.environment["LD_PRELOAD"] = " ".join(one["LD_PRELOAD"] for one in preloaded)
+        self.trouble = Preloaded(BAD_HOST, folder / "trouble")
+        preloaded = [self.clock.environment(), self.trouble.environment()]
+        libraries = " ".join(one["LD_PRELOAD"] for one in preloaded)
+        self.master.environment = preloaded[0] | preloaded[1] | {"LD_PRELOAD": libraries}
         self.environment |= self.guards_clock.environment()
         self.environment["PATH"] = f"{self._systemctl().parent}:{self.environment['PATH']}"
 
@@ -85,64 +86,39 @@ class HostUnit(Unit):
             clock.step(seconds * NS_PER_S)
 
 
-class Preloaded:
-    """A number that a C file beside this one, preloaded into a process, goes by at once when it is set."""
-
-    def __init__(self, folder: Path, name: str) -> None:
-        self._variable = name.upper()
-        self._library = folder / f"{name}.so"
-        source = Path(__file__).with_name(f"{name}.c")
-        compiler = c_compiler() or "cc"  # its clock has been compiled already, or the test was skipped
-        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", self._library, source, "-ldl"], check=True)
-        self._setting = folder / name
-        self._setting.write_bytes(bytes(8))
-
-    def environment(self) -> dict[str, str]:
-        return {"LD_PRELOAD": str(self._library), self._variable: str(self._setting)}
-
-    def set(self, number: int) -> None:
-        with self._setting.open("r+b") as file:
-            file.write(number.to_bytes(8, "little"))
-
-
-def until_mended(*works: Callable[[threading.Event], object]) -> Callable[[], None]:
-    """Each in a thread of its own until its event is set. Returns what sets it and waits for their ends."""
+@contextmanager
+def working(*works: Callable[[threading.Event], object]) -> Iterator[None]:
+    """Each in a thread of its own, which is told by its event when it is over."""
     over = threading.Event()
     threads = [threading.Thread(target=work, args=(over,)) for work in works]
     for thread in threads:
         thread.start()
-
-    def mend() -> None:
+    try:
+        yield
+    finally:
         over.set()
         for thread in threads:
             thread.join()
 
-    return mend
 
+def apps(cluster: Cluster) -> AbstractContextManager[None]:
+    """What apps do all the time, so that rates have something to say: one holds, one takes and gives back."""
 
-def apps(cluster: Cluster) -> Callable[[], None]:
-    """What apps do all the time, so that rates have something to say: one holds, one takes and gives back.
-    Returns what ends it."""
+    def again(resource: str, held: Callable[[redis.Redis, str, threading.Event], object]) -> Any:
+        def work(over: threading.Event) -> None:
+            while not over.wait(0.1):
+                with suppress(redis.RedisError, OSError), app_of(cluster) as app:
+                    while not over.wait(0.1):
+                        token = as_map(app.execute_command("LOCK", resource, 1_000))["token"]
+                        while not held(app, token, over):
+                            app.ping()  # in RESP2 this is how an app learns of a loss
 
-    def hold(over: threading.Event) -> None:
-        again(over, "billing:held", lambda _app, _token: over.wait(0.1))
+        return work
 
-    def take_and_give_back(over: threading.Event) -> None:
-        def once(app: redis.Redis, token: str) -> bool:
-            app.execute_command("UNLOCK", "billing:taken", token)
-            return True
-
-        again(over, "billing:taken", once)
-
-    def again(over: threading.Event, resource: str, held: Callable[[redis.Redis, str], bool]) -> None:
-        while not over.wait(0.1):
-            with suppress(redis.RedisError, OSError), app_of(cluster) as app:
-                while not over.wait(0.1):
-                    token = as_map(app.execute_command("LOCK", resource, 1_000))["token"]
-                    while not held(app, token):
-                        app.ping()  # in RESP2 this is how an app learns of a loss
-
-    return until_mended(hold, take_and_give_back)
+    return working(
+        again("billing:held", lambda _app, _token, over: over.wait(0.1)),
+        again("billing:taken", lambda app, token, _: app.execute_command("UNLOCK", "billing:taken", token)),
+    )
 
 
 def app_of(cluster: Cluster) -> redis.Redis:
@@ -163,9 +139,9 @@ class Ground:
         self._rounds = 0
 
     @contextmanager
-    def monitoring(self) -> Iterator[Monitoring]:
+    def monitoring(self) -> Iterator[Shortened]:
         self._rounds += 1
-        seen = Monitoring(self._folder / f"monitoring-{self._rounds}", self._targets)
+        seen = Shortened(self._folder / f"monitoring-{self._rounds}", self._targets)
         try:
             seen.start()
             yield seen
@@ -184,12 +160,12 @@ class OtherHost:
     def __init__(self, folder: Path, units: Sequence[HostUnit]) -> None:
         self._units = units
         self.agent = Cluster(folder, [unit.master for unit in units], SETTINGS, "other")
-        self._route = Preloaded(folder, "no_route")
-        self.agent.agent.environment = self._route.environment()
+        self._trouble = Preloaded(BAD_HOST, folder / "other_host")
+        self.agent.agent.environment = self._trouble.environment()
 
     def cut_off(self) -> None:
         """What is connected is cut, and nothing new leaves this host."""
-        self._route.set(1)
+        self._trouble.setting[CUT_OFF] = 1
         ours = {f"{LOOPBACK}:{port}" for port in _local_ports(self.agent.agent.pid)}
         for unit in self._units:
             with unit.client() as operator:
@@ -198,7 +174,7 @@ class OtherHost:
                         operator.client_kill(one["addr"])
 
     def reach_again(self) -> None:
-        self._route.set(0)
+        self._trouble.setting[CUT_OFF] = 0
 
 
 def _local_ports(pid: int) -> set[int]:
@@ -219,9 +195,8 @@ def ground() -> Iterator[Ground]:
         units = [HostUnit(f"m{i}", folder / f"m{i}", binary) for i in range(1, 6)]
         for unit in units:
             stack.callback(unit.close)
-        entering = [unit.enters() for unit in units]
-        for unit, process in zip(units, entering, strict=True):
-            unit.starts(process)
+        come_back(units)
+        for unit in units:
             unit.run("watch")
         cluster = Cluster(folder, [unit.master for unit in units], SETTINGS)
         stack.callback(cluster.close)
@@ -232,19 +207,11 @@ def ground() -> Iterator[Ground]:
         stack.callback(other.agent.close)
         other.agent.agent.start()
         other.agent.wait_voting(len(units), within_s=60)
-        targets = [_agent_target(cluster), _agent_target(other.agent)]
-        for unit in units:
-            labels = {"cluster": CLUSTER, "master": unit.master.name}
-            exporter = NodeExporter(folder, unit.master.name, unit.folder)
-            exporter.start()
-            stack.callback(exporter.kill)
-            targets.append(Target("node", exporter.address, labels))
-        stack.callback(apps(cluster))
-        yield Ground(folder, units, cluster, other, targets)
-
-
-def _agent_target(cluster: Cluster) -> Target:
-    return Target("lockd", f"{LOOPBACK}:{cluster.metrics_port}", {"cluster": CLUSTER})
+        addresses = [f"{LOOPBACK}:{agent.metrics_port}" for agent in (cluster, other.agent)]
+        agents = [Target("lockd", address, {"cluster": CLUSTER}) for address in addresses]
+        nodes = stack.enter_context(node_exporters(folder, units, CLUSTER))
+        stack.enter_context(apps(cluster))
+        yield Ground(folder, units, cluster, other, [*agents, *nodes])
 
 
 # What fires after 5 or 15 minutes in production has shown by then, scraped, evaluated and sent.
@@ -253,7 +220,7 @@ FIVE_MINUTES_S, FIFTEEN_MINUTES_S = 300 / FACTOR + 3, 900 / FACTOR + 3
 
 @dataclass(frozen=True)
 class Fault:
-    """Something that goes wrong. `make` does it and returns how it is mended.
+    """Something that goes wrong. `made` does it, and mends it at its end.
 
     alerts: what must fire, and nothing else but `mending`, which may, mostly while it is being mended.
     inhibited: those of either that nobody is told of. All others must have reached whom their severity says.
@@ -261,7 +228,7 @@ class Fault:
     """
 
     name: str
-    make: Callable[[Ground], Callable[[], None]]
+    made: Callable[[Ground], AbstractContextManager[None]]
     alerts: frozenset[str]
     mending: frozenset[str] = frozenset()
     inhibited: frozenset[str] = frozenset()
@@ -312,8 +279,7 @@ def suffer(where: Ground, fault: Fault) -> Outcome:
     outcome = Outcome(fault)
     where.whole()
     with where.monitoring() as seen, Watch(seen, outcome) as watch:
-        mend = fault.make(where)
-        try:
+        with fault.made(where):
             if watch.until(lambda: fault.alerts <= outcome.fired_s.keys(), _FIRE_WITHIN_S):
                 lingered_s = time.monotonic() + fault.linger_s
                 watch.until(lambda: time.monotonic() > lingered_s, 2 * fault.linger_s)
@@ -321,8 +287,6 @@ def suffer(where: Ground, fault: Fault) -> Outcome:
             outcome.paged |= seen.told("pager")
             outcome.ticketed |= seen.told("tickets")
             outcome.watched = ALWAYS in seen.told("watchdog")
-        finally:
-            mend()
         mended_s = time.monotonic()
         gone = watch.until(lambda: not watch.active - NOT_JUDGED, _CLEAR_WITHIN_S)
         outcome.cleared_s = time.monotonic() - mended_s if gone else float("inf")
@@ -332,7 +296,7 @@ def suffer(where: Ground, fault: Fault) -> Outcome:
 class Watch:
     """Notes in an outcome what Alertmanager has, look after look, also while a fault is made or mended."""
 
-    def __init__(self, seen: Monitoring, outcome: Outcome) -> None:
+    def __init__(self, seen: Shortened, outcome: Outcome) -> None:
         self.active: set[str] = set()
         self._seen = seen
         self._outcome = outcome
@@ -373,107 +337,108 @@ class Watch:
 # The faults
 
 
-def kill(*numbers: int) -> Callable[[Ground], Callable[[], None]]:
+Made = Iterator[None]
+"""It is made before the yield, and mended after it."""
+
+
+def kill(*numbers: int) -> Callable[[Ground], AbstractContextManager[None]]:
     """Masters that die and stay away until they are mended."""
 
-    def make(where: Ground) -> Callable[[], None]:
+    @contextmanager
+    def make(where: Ground) -> Made:
         units = [where.units[number - 1] for number in numbers]
         for unit in units:
             unit.kill()
-        return lambda: come_back(units)
+        yield
+        come_back(units)
 
     return make
 
 
-def come_back(units: Sequence[HostUnit]) -> None:
-    """All at once: their quarantines need not add up."""
-    entering = [unit.enters() for unit in units]
-    for unit, process in zip(units, entering, strict=True):
-        unit.starts(process)
-
-
-def quarantine(where: Ground) -> Callable[[], None]:
+@contextmanager
+def quarantine(where: Ground) -> Made:
     """A master crashes, and systemd starts it again at once."""
     unit = where.units[1]
     unit.configure(LONG_TTL_MS)
     unit.kill()
-    return quarantined(unit)
+    with quarantined(unit):
+        yield
 
 
-def quarantined(unit: HostUnit) -> Callable[[], None]:
+@contextmanager
+def quarantined(unit: HostUnit) -> Made:
     """systemd starts it again at once, and its guard makes it wait."""
     entering = unit.enters()
-
-    def mend() -> None:
-        unit.starts(entering)
-        unit.configure(MAX_TTL_MS)
-
-    return mend
+    yield
+    unit.starts(entering)
+    unit.configure(MAX_TTL_MS)
 
 
-def wipe(where: Ground) -> Callable[[], None]:
+@contextmanager
+def wipe(where: Ground) -> Made:
     """The disk of a master was replaced: it waits, and then comes back blank."""
     unit = where.units[2]
     unit.stop()
     unit.master.wipe()
     unit.comes_back()
-
-    def admit() -> None:
-        with where.cluster.client() as operator:
-            eventually(lambda: "admitted" in operator.execute_command("ADMIT", unit.master.name), 60)
-
-    return admit
+    yield
+    with where.cluster.client() as operator:
+        eventually(lambda: "admitted" in operator.execute_command("ADMIT", unit.master.name), 60)
 
 
-def misconfigure(where: Ground) -> Callable[[], None]:
-    def flush(when: str) -> None:
-        with where.units[3].client() as operator:
-            operator.config_set("appendfsync", when)
+@contextmanager
+def misconfigure(where: Ground) -> Made:
+    with where.units[3].client() as operator:
+        operator.config_set("appendfsync", "everysec")
+        yield
+        operator.config_set("appendfsync", "always")
 
-    flush("everysec")
-    return lambda: flush("always")
 
-
-def step_clock(where: Ground) -> Callable[[], None]:
+@contextmanager
+def step_clock(where: Ground) -> Made:
     """Only the master's own process sees it: the guard, which would quarantine it, is not told."""
     clock = where.units[4].clock
     clock.step(5 * NS_PER_S)
-    return lambda: clock.step(-5 * NS_PER_S)
+    yield
+    clock.step(-5 * NS_PER_S)
 
 
-def step_hosts_clock(where: Ground) -> Callable[[], None]:
+@contextmanager
+def step_hosts_clock(where: Ground) -> Made:
     """The watch of the guard sees it, and kills Redis into quarantine."""
     unit = where.units[1]
     unit.configure(LONG_TTL_MS)
     unit.steps_clock(5)
     eventually(lambda: not unit.master.running, 30, "the watch kills Redis")
     unit.ended()
-    start = quarantined(unit)
-
-    def mend() -> None:
+    with quarantined(unit):
+        yield
         unit.steps_clock(-5)
-        start()
-
-    return mend
 
 
-def cut_off_host(where: Ground) -> Callable[[], None]:
+@contextmanager
+def cut_off_host(where: Ground) -> Made:
     where.other.cut_off()
-    return where.other.reach_again
+    yield
+    where.other.reach_again()
 
 
-def slow_fsync(where: Ground) -> Callable[[], None]:
-    disk = where.units[0].disk
-    disk.set(400_000)
-    return lambda: disk.set(0)
+@contextmanager
+def slow_fsync(where: Ground) -> Made:
+    setting = where.units[0].trouble.setting
+    setting[FSYNC_US] = 400_000
+    yield
+    setting[FSYNC_US] = 0
 
 
-def kill_agent(where: Ground) -> Callable[[], None]:
+@contextmanager
+def kill_agent(where: Ground) -> Made:
     where.cluster.agent.kill()
-    return where.cluster.agent.start
+    yield
+    where.cluster.agent.start()
 
 
-def hot_class(where: Ground) -> Callable[[], None]:
+def hot_class(where: Ground) -> AbstractContextManager[None]:
     """Five apps want one resource, each for 0.6 s: nobody waits for less than 2 s."""
 
     def work(over: threading.Event) -> None:
@@ -484,10 +449,11 @@ def hot_class(where: Ground) -> Callable[[], None]:
                     over.wait(0.6)
                     app.execute_command("UNLOCK", "billing:hot", token)
 
-    return until_mended(*[work] * 5)
+    return working(*[work] * 5)
 
 
-def lose_lease(where: Ground) -> Callable[[], None]:
+@contextmanager
+def lose_lease(where: Ground) -> Made:
     """A quorum of masters loses a lease that an app holds. A renewal in between puts it back: then again."""
 
     def gone() -> float:
@@ -503,27 +469,24 @@ def lose_lease(where: Ground) -> Callable[[], None]:
             return gone() > before
 
         eventually(is_lost, 30, "the agent finds that its lease is gone")
-    return lambda: None
+    yield
 
 
-def long_wait(where: Ground) -> Callable[[], None]:
+@contextmanager
+def long_wait(where: Ground) -> Made:
     """One holds, another waits for as long as its class allows, gets TIMEOUT, and asks again."""
-    holder, waiter = where.cluster.client(), where.cluster.client()
-    holder.execute_command("LOCK", "reports:long", 2_000)
 
     def wait(over: threading.Event) -> None:
-        while not over.is_set():
-            with suppress(redis.ResponseError):
-                waiter.execute_command("LOCK", "reports:long", 2_000, "WAIT", 60_000 // FACTOR)
+        with app_of(where.cluster) as waiter:
+            while not over.is_set():
+                with suppress(redis.ResponseError):
+                    waiter.execute_command("LOCK", "reports:long", 2_000, "WAIT", 60_000 // FACTOR)
 
-    waits = until_mended(wait)
-
-    def mend() -> None:
-        holder.close()
-        waits()
-        waiter.close()
-
-    return mend
+    with app_of(where.cluster) as holder:
+        holder.execute_command("LOCK", "reports:long", 2_000)
+        with working(wait):
+            yield
+            holder.close()
 
 
 def some(*names: str) -> frozenset[str]:
@@ -554,12 +517,7 @@ FAULTS = (
     Fault("master misconfigured", misconfigure, some("LockMasterMisconfigured")),
     Fault("clock stepped", step_clock, some("LockClockStep", "LockClockSkew")),
     # Whether an agent has looked at that clock before Redis is gone is chance.
-    Fault(
-        "clock stepped, watched",
-        step_hosts_clock,
-        QUARANTINED | {"LockClockStep"},
-        some("LockClockSkew"),
-    ),
+    Fault("clock stepped, watched", step_hosts_clock, QUARANTINED | {"LockClockStep"}, some("LockClockSkew")),
     # A lease that is renewed every 0.3 s lacks this master all the time.
     Fault(
         "slow fsync",

@@ -9,7 +9,7 @@ import pytest
 
 from tests.alerts.chain import FAULTS, Fault, Ground, ground, suffer
 from tests.alerts.monitoring import FACTOR, shortened
-from tests.harness.prometheus import CHAIN, program
+from tests.harness.observatory import need_programs
 
 # Its rules' durations are divided by 20: an agent that is late for a second is one that was late for 20.
 pytestmark = pytest.mark.alone
@@ -19,8 +19,7 @@ SHORT = [fault for fault in FAULTS if fault.name in ("one master killed", "agent
 
 @pytest.fixture(scope="module")
 def where() -> Iterator[Ground]:
-    for name in CHAIN:
-        program(name)
+    need_programs()
     with ground() as running:
         yield running
 

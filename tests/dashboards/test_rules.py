@@ -5,19 +5,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
+from itertools import product
 from typing import Any
 
 import pytest
 
 from dashboards.__main__ import BOARDS, FOLDER, rendered
 from dashboards.board import RUNBOOKS
+from tests.dashboards.variables import VALUES
+from tests.harness.prometheus import ALL_ALERTS, ROOT
 
 Board = dict[str, Any]
-Panel = dict[str, Any]
 FILES = sorted(FOLDER.glob("*.json"))
-ROOT = Path(__file__).parents[2]
 UIDS = {"lockd-overview", "lockd-classes", "lockd-masters", "lockd-agents"}
+DATASOURCE = {"type": "prometheus", "uid": "$datasource"}
 
 _SELECTOR = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)\{([^}]*)\}")
 _COUNTER_CALL = re.compile(r"\b(?:rate|increase|irate)\(([a-zA-Z_:][a-zA-Z0-9_:]*)\{[^}]*\}\[([^\]]+)\]\)")
@@ -29,16 +30,13 @@ def board(request: pytest.FixtureRequest) -> Board:
     return dict(json.loads(request.param.read_text()))
 
 
-def panels(board: Board) -> Iterator[Panel]:
-    yield from board["panels"]
+def targets(board: Board) -> list[dict[str, Any]]:
+    return [target for panel in board["panels"] for target in panel["targets"]]
 
 
 def exprs(board: Board) -> Iterator[str]:
-    for panel in panels(board):
-        for target in panel["targets"]:
-            yield target["expr"]
-    for annotation in board["annotations"]["list"]:
-        yield annotation["expr"]
+    for asked in (*targets(board), *board["annotations"]["list"]):
+        yield asked["expr"]
 
 
 def variables(board: Board) -> dict[str, dict[str, Any]]:
@@ -50,11 +48,8 @@ def of_agents(metric: str) -> bool:
     return ":" not in metric and metric != "ALERTS" and not metric.startswith("redis_")
 
 
-def test_the_files_are_what_the_builder_writes() -> None:
+def test_the_four_files_are_what_the_builder_writes() -> None:
     assert {path: path.read_text() for path in FILES} == rendered()
-
-
-def test_the_four_dashboards_are_there_by_their_lasting_names() -> None:
     assert {board["uid"] for board in BOARDS} == UIDS
 
 
@@ -65,35 +60,27 @@ def test_the_data_source_is_chosen_by_a_variable(board: Board) -> None:
     """template-datasource-rule, panel-datasource-rule"""
     chosen = variables(board)["datasource"]
     assert (chosen["type"], chosen["query"], chosen["label"]) == ("datasource", "prometheus", "Data source")
-    targets = [target for panel in panels(board) for target in panel["targets"]]
-    for place in (*panels(board), *board["annotations"]["list"], *targets):
-        assert place["datasource"] == {"type": "prometheus", "uid": "$datasource"}
+    for place in (*board["panels"], *board["annotations"]["list"], *targets(board)):
+        assert place["datasource"] == DATASOURCE
 
 
-@pytest.mark.parametrize("name", ["job", "instance"])
-def test_job_and_instance_can_be_chosen(board: Board, name: str) -> None:
-    """template-job-rule, template-instance-rule"""
-    chosen = variables(board)[name]
-    assert chosen["type"] == "query"
-    assert chosen["label"] == name.capitalize()
-    assert chosen["datasource"]["uid"] == "$datasource"
-    assert (chosen["multi"], chosen["includeAll"], chosen["allValue"]) == (True, True, ".+")
-
-
-def test_choices_are_looked_up_again_when_the_time_changes(board: Board) -> None:
-    """template-on-time-change-reload-rule, template-label-promql-rule"""
-    for chosen in variables(board).values():
-        if chosen["type"] == "query":
-            assert chosen["refresh"] == 2
-            assert re.fullmatch(r"label_values\([a-z_]+(\{.*\})?, [a-z]+\)", chosen["query"]["query"])
+def test_any_number_of_each_label_can_be_chosen_and_all_is_asked_for_as_grafana_asks(board: Board) -> None:
+    """template-job-rule, template-instance-rule, template-on-time-change-reload-rule,
+    template-label-promql-rule"""
+    chosen = {name: one for name, one in variables(board).items() if one["type"] == "query"}
+    assert chosen.keys() >= {"cluster", "job", "instance"}
+    for name, one in chosen.items():
+        assert (one["label"], one["datasource"]) == (name.capitalize(), DATASOURCE)
+        assert (one["multi"], one["includeAll"], one["allValue"]) == (True, True, VALUES[f"${name}"])
+        assert one["current"]["value"] == ["$__all"]
+        assert one["refresh"] == 2
+        assert re.fullmatch(r"label_values\([a-z_]+(\{.*\})?, [a-z]+\)", one["query"]["query"])
 
 
 def test_each_panel_has_a_title_a_description_a_unit_and_a_query(board: Board) -> None:
     """panel-title-description-rule, panel-units-rule, panel-no-targets-rule"""
-    titles = [panel["title"] for panel in panels(board)]
-    assert len(titles) == len(set(titles))
-    for panel in panels(board):
-        assert panel["title"]
+    assert len({panel["title"] for panel in board["panels"]} - {""}) == len(board["panels"])
+    for panel in board["panels"]:
         assert len(panel["description"]) > 20
         assert panel["fieldConfig"]["defaults"]["unit"]
         assert panel["targets"]
@@ -113,7 +100,7 @@ def test_queries_follow_what_the_reader_has_chosen(board: Board) -> None:
 
 
 def test_quantiles_over_time_come_with_exemplars(board: Board) -> None:
-    asked = [target for panel in panels(board) for target in panel["targets"] if target["range"]]
+    asked = [target for target in targets(board) if target["range"]]
     assert asked
     for target in asked:
         assert target["exemplar"] == ("histogram_quantile(" in target["expr"]), target["expr"]
@@ -126,17 +113,12 @@ def test_every_metric_is_filtered_and_whole_events_are_rounded_to_the_nearest(bo
         assert not re.search(r"\b(lockd_\w+|redis_\w+|process_\w+|ALERTS|up)\b|ceil\(", left), expr
 
 
-def test_counters_are_only_shown_as_rates(board: Board) -> None:
-    """target-counter-agg-rule"""
+def test_counters_are_only_shown_as_rates_over_the_interval_that_grafana_finds_right(board: Board) -> None:
+    """target-counter-agg-rule, target-rate-interval-rule; `$__range` is for what happened in all the time
+    that is shown."""
     for expr in exprs(board):
         left = _COUNTER_CALL.sub("", expr)
-        counters = {metric for metric, _ in _SELECTOR.findall(left) if _COUNTER.fullmatch(metric)}
-        assert counters == set(), expr
-
-
-def test_rates_are_over_the_interval_that_grafana_finds_right(board: Board) -> None:
-    """target-rate-interval-rule; `$__range` is for what happened in all the time that is shown."""
-    for expr in exprs(board):
+        assert not [metric for metric, _ in _SELECTOR.findall(left) if _COUNTER.fullmatch(metric)], expr
         intervals = [interval for _, interval in _COUNTER_CALL.findall(expr)]
         assert set(intervals) <= {"$__rate_interval", "$__range"}, expr
         assert expr.count("[") == len(intervals), expr
@@ -150,27 +132,17 @@ def test_a_dashboard_is_changed_in_its_builder_and_not_in_grafana(board: Board) 
 # The house's own
 
 
-def test_links_lead_to_all_four_dashboards_with_what_was_chosen(board: Board) -> None:
+def test_links_lead_to_dashboards_and_to_choices_that_are_there(board: Board) -> None:
     assert {link["url"].removeprefix("/d/") for link in board["links"]} == UIDS
     assert all(link["includeVars"] and link["keepTime"] for link in board["links"])
-
-
-def test_links_in_tables_lead_to_dashboards_and_to_choices_that_are_there(board: Board) -> None:
     chosen = {one["uid"]: variables(one).keys() for one in BOARDS}
-    for url in re.findall(r'"url": "(/d/[^"]+)"', json.dumps(board)):
-        uid, _, query = url.removeprefix("/d/").partition("?")
-        for name in re.findall(r"var-([a-z]+)=", query):
-            assert name in chosen[uid], url
+    for uid, query in re.findall(r'"url": "/d/([^"?]+)\??([^"]*)"', json.dumps(board)):
+        assert set(re.findall(r"var-([a-z]+)=", query)) <= chosen[uid]
 
 
-def test_runbooks_are_where_alerts_say_they_are() -> None:
-    alerts = (ROOT / "alerts" / "lockd.alerts.yml").read_text()
-    bases = {url.rpartition("/")[0] for url in re.findall(r"runbook_url: (\S+)", alerts)}
-    assert bases == {RUNBOOKS}
-
-
-def test_ansible_finds_the_link_to_runbooks_that_it_puts_right(board: Board) -> None:
+def test_runbooks_are_where_alerts_say_they_are_and_ansible_puts_that_right(board: Board) -> None:
     """The role replaces this text, wherever it stands in a dashboard, and nothing else."""
+    assert {alert["annotations"]["runbook_url"].rpartition("/")[0] for alert in ALL_ALERTS} == {RUNBOOKS}
     variables = (ROOT / "ansible" / "roles" / "grafana" / "vars" / "main.yml").read_text()
     assert re.findall(r"^__grafana_runbooks_written: (\S+)$", variables, re.MULTILINE) == [RUNBOOKS]
     assert RUNBOOKS in json.dumps(board)
@@ -184,35 +156,26 @@ def test_quarantines_and_losses_are_marked_in_every_graph(board: Board) -> None:
 
 
 def test_panels_fill_the_width_and_do_not_overlap(board: Board) -> None:
-    taken: set[tuple[int, int]] = set()
-    for panel in panels(board):
-        at = panel["gridPos"]
-        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
-        assert not cells & taken, panel["title"]
-        taken |= cells
-    assert {x for x, _ in taken} == set(range(24))
-    assert len(taken) == 24 * (max(y for _, y in taken) + 1)
+    taken: list[tuple[int, int]] = []
+    for at in (panel["gridPos"] for panel in board["panels"]):
+        taken += product(range(at["x"], at["x"] + at["w"]), range(at["y"], at["y"] + at["h"]))
+    assert sorted(taken) == list(product(range(24), range(max(y for _, y in taken) + 1)))
 
 
 def test_what_is_answered_in_words_has_a_word_for_silence(board: Board) -> None:
     """No data where a verdict should be is the worst of all, and must not look like good news."""
-    for panel in panels(board):
-        mappings = panel["fieldConfig"]["defaults"].get("mappings", [])
-        if panel["type"] in ("stat", "state-timeline") and mappings:
-            silent = [one for one in mappings if one["type"] == "special"]
-            assert silent, panel["title"]
+    for panel in board["panels"]:
+        kinds = {one["type"] for one in panel["fieldConfig"]["defaults"].get("mappings", [])}
+        if panel["type"] in ("stat", "state-timeline") and kinds:
+            assert "special" in kinds, panel["title"]
 
 
-def test_no_alert_at_all_is_said_in_words() -> None:
+def test_on_the_overview_the_answers_stand_on_top_and_no_alert_at_all_is_said_in_words() -> None:
     """An empty table may as well be a broken one."""
-    overview = json.loads((FOLDER / "lockd-overview.json").read_text())
-    [alerts] = [panel for panel in overview["panels"] if panel["title"] == "Alerts"]
-    assert alerts["fieldConfig"]["defaults"]["noValue"] == "No alert fires, and none is pending."
-    for column in alerts["fieldConfig"]["overrides"]:
-        assert {"id": "noValue", "value": "-"} in column["properties"]  # an alert has not all of the labels
-
-
-def test_on_the_overview_the_answers_stand_on_top() -> None:
-    overview = json.loads((FOLDER / "lockd-overview.json").read_text())
-    top = [panel["title"] for panel in overview["panels"] if panel["gridPos"]["y"] == 0]
+    panels = json.loads((FOLDER / "lockd-overview.json").read_text())["panels"]
+    top = [panel["title"] for panel in panels if panel["gridPos"]["y"] == 0]
     assert top[:2] == ["Can locks be had?", "Is what is held safe?"]
+    [alerts] = [panel["fieldConfig"] for panel in panels if panel["title"] == "Alerts"]
+    assert alerts["defaults"]["noValue"] == "No alert fires, and none is pending."
+    for column in alerts["overrides"]:
+        assert {"id": "noValue", "value": "-"} in column["properties"]  # an alert has not all of the labels

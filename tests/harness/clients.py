@@ -6,6 +6,7 @@ Calls from several threads are tasks of one event loop then, at the same time.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -49,84 +50,42 @@ class Driver:
         return self.run(called())
 
 
-class AwaitedClient:
-    """`lockd.aio.Client`, as `lockd.Client` is used."""
+class Awaited:
+    """What `lockd.aio` gives (a client, its blocks, its leases), used as that of `lockd` is: asked in its
+    loop, as apps do, and waited for."""
 
-    def __init__(self, new_loop: NewLoop, socket: str | Path | None = None, **options: Any) -> None:
-        self._driver = Driver(new_loop)
-        self._client = aio.Client(socket, **options)
-        self._pool = self._client._pool
-
-    def lock(self, resource: str | bytes, **options: Any) -> AwaitedBlock:
-        return AwaitedBlock(self._client.lock(resource, **options), self._driver)
-
-    def acquire(self, resource: str | bytes, **options: Any) -> AwaitedLease:
-        return AwaitedLease(self._driver.run(self._client.acquire(resource, **options)), self._driver)
-
-    def holder(self, resource: str | bytes) -> dict[str, Any] | None:
-        return self._driver.run(self._client.holder(resource))
-
-    def locks(self, pattern: str | bytes = "*", *, local: bool = False) -> list[dict[str, Any]]:
-        return self._driver.run(self._client.locks(pattern, local=local))
-
-    def masters(self) -> list[dict[str, Any]]:
-        return self._driver.run(self._client.masters())
-
-    def ping(self) -> float:
-        return self._driver.run(self._client.ping())
-
-    def __enter__(self) -> AwaitedClient:
-        self._driver.run(self._client.__aenter__())
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._driver.run(self._client.__aexit__(*error))
-
-
-class AwaitedLease:
-    """What it says of itself, it is asked in its loop, as apps do."""
-
-    def __init__(self, lease: aio.Lease, driver: Driver) -> None:
-        self._lease = lease
+    def __init__(self, asynchronous: Any, driver: Driver) -> None:
+        self._asynchronous = asynchronous
         self._driver = driver
 
     def __getattr__(self, name: str) -> Any:
-        return self._driver.call(lambda: getattr(self._lease, name))
+        found = self._driver.call(lambda: getattr(self._asynchronous, name))
+        return partial(self._ask, found) if inspect.ismethod(found) else found
 
-    def check(self) -> None:
-        self._driver.call(self._lease.check)
+    def _ask(self, method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+        said = self._driver.call(lambda: method(*arguments, **options))
+        if inspect.iscoroutine(said):
+            said = self._driver.run(said)
+        return Awaited(said, self._driver) if isinstance(said, (aio.LockBlock, aio.Lease)) else said
 
-    def remaining(self) -> float:
-        return self._driver.call(self._lease.remaining)
-
-    def extend(self, ttl: float) -> None:
-        self._driver.run(self._lease.extend(ttl))
-
-    def release(self) -> bool:
-        return self._driver.run(self._lease.release())
-
-    def __exit__(self, *error: Any) -> None:
-        self._driver.run(self._lease.__aexit__(*error))
-
-
-class AwaitedBlock:
-    def __init__(self, block: aio.LockBlock, driver: Driver) -> None:
-        self._block = block
-        self._driver = driver
-
-    def __enter__(self) -> AwaitedLease:
-        return AwaitedLease(self._driver.run(self._block.__aenter__()), self._driver)
+    def __enter__(self) -> Awaited:
+        entered = self._ask(self._asynchronous.__aenter__)
+        return self if entered is self._asynchronous else entered
 
     def __exit__(self, *error: Any) -> None:
-        self._driver.run(self._block.__aexit__(*error))
+        self._ask(self._asynchronous.__aexit__, *error)
 
 
-AnyClient = Client | AwaitedClient
+def awaited(new_loop: NewLoop, socket: str | Path | None = None, **options: Any) -> Awaited:
+    return Awaited(aio.Client(socket, **options), Driver(new_loop))
+
+
+AnyClient = Client | Awaited
 
 KINDS: dict[str, Callable[..., AnyClient]] = {
     "threads": Client,
-    "asyncio": partial(AwaitedClient, asyncio.new_event_loop),
-    "uvloop": partial(AwaitedClient, uvloop.new_event_loop),
+    "asyncio": partial(awaited, asyncio.new_event_loop),
+    "uvloop": partial(awaited, uvloop.new_event_loop),
 }
 
 

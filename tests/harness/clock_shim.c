@@ -1,7 +1,7 @@
 /* A wall clock that a test can set, for one process at a time: preloaded, it adds an offset to CLOCK_REALTIME, or
  * stops it at one instant, and leaves every other clock alone. A container's own clock can't be set, and must not be.
  *
- * WALL_CLOCK names a file of two signed 64-bit numbers in the machine's byte order, both of nanoseconds: how far the clock
+ * CLOCK_SHIM names a file of two signed 64-bit numbers in the machine's byte order, both of nanoseconds: how far the clock
  * is ahead, and where it stands still (0: it runs). It is mapped, so that whatever the test writes into it counts from the
  * next look at the clock on.
  *
@@ -28,7 +28,7 @@ static const volatile struct setting *setting;
 
 __attribute__((constructor)) static void map_the_setting(void)
 {
-    const char *path = getenv("WALL_CLOCK");
+    const char *path = getenv("CLOCK_SHIM");
     int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
     if (file < 0)
         return;

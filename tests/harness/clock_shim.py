@@ -18,15 +18,14 @@ import pytest
 
 _SOURCE = Path(__file__).with_name("clock_shim.c")
 _AHEAD, _STOPPED_AT = 0, 1
-_BYTES = 16
 
 
-def build(folder: Path) -> Path:
+def build(folder: Path, source: Path = _SOURCE) -> Path:
     """The compiled library, in `folder`. Skips the test that asks when there is no C compiler."""
-    library = folder / "clock_shim.so"
+    library = folder / f"{source.stem}.so"
     if not library.exists():
-        partial = folder / f"clock_shim.{os.getpid()}.so"
-        partial.write_bytes(_compiled())
+        partial = folder / f"{source.stem}.{os.getpid()}.so"
+        partial.write_bytes(_compiled(source))
         partial.replace(library)  # never half a library under the name that is preloaded
     return library
 
@@ -43,42 +42,48 @@ def c_compiler() -> str | None:
 
 
 @cache
-def _compiled() -> bytes:
+def _compiled(source: Path) -> bytes:
     compiler = c_compiler()
     if compiler is None:
-        pytest.skip("no C compiler and its headers on this machine: a process's clock can't be stepped")
+        pytest.skip("no C compiler and its headers on this machine: nothing can be preloaded")
     with tempfile.TemporaryDirectory(prefix="lockd-") as folder:
-        library = Path(folder) / "clock_shim.so"
-        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, _SOURCE], check=True)
+        library = Path(folder) / "library.so"
+        subprocess.run([compiler, "-shared", "-fPIC", "-O2", "-o", library, source], check=True)
         return library.read_bytes()
 
 
-class Clock:
-    """The wall clock of the processes that were started with its `environment`: at their next look at it they
-    see what it has been put to.
+class Preloaded:
+    """Two numbers by which the processes go at once that were started with its `environment`: `source`, which
+    reads them, is preloaded into them.
 
-    `path` is the file that they read that from; the library is put beside it.
+    `path` is the file that they read them from; the library is put beside it.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._library = build(path.parent)
-        path.write_bytes(bytes(_BYTES))
+    def __init__(self, source: Path, path: Path) -> None:
+        self._variable, self._path, self._library = source.stem.upper(), path, build(path.parent, source)
+        path.write_bytes(bytes(16))
         with path.open("r+b") as file:
-            self._setting = memoryview(mmap.mmap(file.fileno(), _BYTES)).cast("q")
+            self.setting = memoryview(mmap.mmap(file.fileno(), 16)).cast("q")
 
     def environment(self) -> dict[str, str]:
-        """What a process needs in its environment to go by this clock."""
-        return {"LD_PRELOAD": str(self._library), "WALL_CLOCK": str(self._path)}
+        """What a process needs in its environment to go by them."""
+        return {"LD_PRELOAD": str(self._library), self._variable: str(self._path)}
+
+
+class Clock(Preloaded):
+    """The wall clock of those processes: at their next look at it they see what it has been put to."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(_SOURCE, path)
 
     @property
     def ahead_ns(self) -> int:
         """How far it is ahead of the machine's wall clock, while it runs."""
-        return self._setting[_AHEAD]
+        return self.setting[_AHEAD]
 
     @ahead_ns.setter
     def ahead_ns(self, ahead_ns: int) -> None:
-        self._setting[_AHEAD] = ahead_ns
+        self.setting[_AHEAD] = ahead_ns
 
     def step(self, ns: int) -> None:
         """Put it forward by so much; back, if negative."""
@@ -86,4 +91,4 @@ class Clock:
 
     def stop_at(self, ns: int) -> None:
         """Let it stand still at that time since 1970 (not 0)."""
-        self._setting[_STOPPED_AT] = ns
+        self.setting[_STOPPED_AT] = ns

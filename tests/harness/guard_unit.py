@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import redis
@@ -182,3 +183,10 @@ class Unit:
 
     def client(self) -> redis.Redis:
         return redis.Redis(host=LOOPBACK, port=self.master.port, retry=None)
+
+
+def come_back(units: Sequence[Unit]) -> None:
+    """All at once: their quarantines need not add up."""
+    entering = [unit.enters() for unit in units]
+    for unit, process in zip(units, entering, strict=True):
+        unit.starts(process)

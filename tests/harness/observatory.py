@@ -9,24 +9,19 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lockd.dev.processes import LOOPBACK, Child, LocalMaster, default_server, free_ports
+from lockd.dev.processes import LOOPBACK, default_server
 from tests.harness.cluster import PATIENT, Cluster, merged
-from tests.harness.guard_unit import Unit
+from tests.harness.guard_unit import Unit, come_back
 from tests.harness.masters import short_folder
-from tests.harness.prometheus import CHAIN, RULES, NodeExporter, alertmanager, get, program, prometheus
+from tests.harness.prometheus import CHAIN, Monitoring, Target, node_exporters, program
 from tests.harness.waiting import eventually
-
-MAXMEMORY = "64mb"
 
 
 def need_programs() -> None:
@@ -37,45 +32,31 @@ def need_programs() -> None:
         pytest.skip("no /etc/machine-id: without it the guard lets no Redis start")
 
 
-class Observatory:
-    """A cluster `shop` that is watched. `agents`: as on so many hosts."""
+class Observatory(Monitoring):
+    """A cluster `shop` that is watched as alerts/METRICS.md asks for it: two jobs, the labels cluster and
+    master, an instance a host. `agents`: as on so many hosts."""
 
-    def __init__(self, folder: Path, units: list[Unit], agents: list[Cluster], scrape_s: int) -> None:
+    def __init__(
+        self, folder: Path, units: list[Unit], agents: list[Cluster], nodes: list[Target], scrape_s: int
+    ) -> None:
         self.units = units
+        self.masters = [unit.master for unit in units]
         self.agents = agents
         self.began_s = time.time()
-        self._folder = folder
-        self._address, self._alertmanager = (f"{LOOPBACK}:{port}" for port in free_ports(2))
-        self._exporters = [NodeExporter(folder, unit.master.name, unit.folder) for unit in units]
-        routes = folder / "alertmanager.yml"
-        routes.write_text(json.dumps({"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]}))
-        options = ("--enable-feature=exemplar-storage", "--log.level=warn")
-        self.children: list[Child] = [
-            *self._exporters,
-            alertmanager(folder, self._alertmanager, routes),
-            prometheus(folder, self._address, self._scraping(scrape_s), *options),
+        targets = [
+            Target(
+                "lockd", f"{LOOPBACK}:{agent.metrics_port}", {"cluster": "shop", "instance": f"web{i}:9480"}
+            )
+            for i, agent in enumerate(agents, start=1)
         ]
-
-    @property
-    def url(self) -> str:
-        return f"http://{self._address}"
-
-    @property
-    def masters(self) -> list[LocalMaster]:
-        return [unit.master for unit in self.units]
-
-    def start(self) -> None:
-        for child in self.children:
-            child.start()
-        eventually(lambda: get(f"{self.url}/-/ready"), 60, "Prometheus is ready")
+        routes = json.dumps({"route": {"receiver": "nobody"}, "receivers": [{"name": "nobody"}]})
+        exemplars = "--enable-feature=exemplar-storage"
+        super().__init__(folder, [*targets, *nodes], routes, exemplars, scrape_s=scrape_s)
 
     def series(self, expr: str, step_s: int = 1) -> list[dict[str, Any]]:
-        """What an expression was since this began; AssertionError when Prometheus finds it wrong."""
-        asked = {"query": expr, "start": self.began_s, "end": time.time(), "step": step_s}
-        return list(self._ask("query_range", asked)["result"])
-
-    def now(self, expr: str) -> list[dict[str, Any]]:
-        return list(self._ask("query", {"query": expr})["result"])
+        """What an expression was since this began."""
+        times = {"start": self.began_s, "end": time.time(), "step": step_s}
+        return list(self.ask("query_range", query=expr, **times)["result"])
 
     def value(self, expr: str) -> float:
         """The one present value of an expression."""
@@ -85,42 +66,8 @@ class Observatory:
 
     def exemplars(self, expr: str) -> list[dict[str, str]]:
         """The labels of all exemplars that belong to an expression."""
-        asked = {"query": expr, "start": self.began_s, "end": time.time()}
-        found = self._ask("query_exemplars", asked)
+        found = self.ask("query_exemplars", query=expr, start=self.began_s, end=time.time())
         return [exemplar["labels"] for series in found for exemplar in series["exemplars"]]
-
-    def _ask(self, path: str, parameters: Mapping[str, Any]) -> Any:
-        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        try:
-            with urllib.request.urlopen(url, timeout=30) as reply:
-                return json.load(reply)["data"]
-        except urllib.error.HTTPError as error:
-            raise AssertionError(f"{parameters['query']}: {error.read().decode()}") from None
-
-    def _scraping(self, scrape_s: int) -> dict[str, Any]:
-        """As alerts/METRICS.md asks for it: two jobs, the labels cluster and master, an instance a host.
-        And Alertmanager."""
-        agents = [
-            _target(f"{LOOPBACK}:{agent.metrics_port}", instance=f"web{i}:9480")
-            for i, agent in enumerate(self.agents, start=1)
-        ]
-        alertmanager = {"targets": [self._alertmanager]}
-        nodes = zip(self._exporters, self.masters, strict=True)
-        jobs = {
-            "alertmanager": [alertmanager],
-            "lockd": agents,
-            "node": [_target(exporter.address, master=master.name) for exporter, master in nodes],
-        }
-        return {
-            "global": {"scrape_interval": f"{scrape_s}s", "evaluation_interval": f"{scrape_s}s"},
-            "rule_files": [str(path) for path in RULES],
-            "alerting": {"alertmanagers": [{"static_configs": [alertmanager]}]},
-            "scrape_configs": [{"job_name": job, "static_configs": targets} for job, targets in jobs.items()],
-        }
-
-
-def _target(address: str, **labels: str) -> dict[str, Any]:
-    return {"targets": [address], "labels": {"cluster": "shop", **labels}}
 
 
 @contextmanager
@@ -133,10 +80,9 @@ def running_observatory(
         units = [Unit(folder / f"m{i}", default_server(), f"m{i}", max_ttl_ms) for i in range(1, masters + 1)]
         for unit in units:
             stack.callback(unit.close)
-            unit.master.settings["maxmemory"] = MAXMEMORY
-        entering = [unit.enters() for unit in units]
-        for unit, process in zip(units, entering, strict=True):
-            unit.starts(process)
+            unit.master.settings["maxmemory"] = "64mb"
+        come_back(units)
+        for unit in units:
             unit.run("watch")
         # Before that a crash would find data of which nothing says that it was written here.
         marks = [unit.folder / "state" / "mark.json" for unit in units]
@@ -150,8 +96,8 @@ def running_observatory(
         hosts = [first, *(first.add_agent() for _ in range(agents - 1))]
         for host in hosts:
             host.wait_voting(masters, 60)
-        observatory = Observatory(folder, units, hosts, scrape_s)
-        for child in observatory.children:
-            stack.callback(child.kill)
+        nodes = stack.enter_context(node_exporters(folder, units, "shop"))
+        observatory = Observatory(folder, units, hosts, nodes, scrape_s)
+        stack.callback(observatory.close)
         observatory.start()
         yield observatory

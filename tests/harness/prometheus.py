@@ -7,7 +7,12 @@ import json
 import os
 import shutil
 import subprocess
+import urllib.error
+import urllib.parse
 import urllib.request
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +20,7 @@ import pytest
 import yaml
 
 from lockd.dev.processes import LOOPBACK, Child, free_ports
+from tests.harness.guard_unit import Unit
 from tests.harness.waiting import eventually
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,30 +49,43 @@ def output_of(*command: str) -> str:
     return done.stdout
 
 
+def wait_ready(url: str) -> None:
+    eventually(lambda: get(f"{url}/-/ready"), 60, f"{url} is ready")
+
+
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=5) as reply:
+    with urllib.request.urlopen(url, timeout=30) as reply:
         return reply.read().decode()
 
 
-class NodeExporter(Child):
-    """Of one master's host: nothing but what the guard writes there."""
+@dataclass(frozen=True)
+class Target:
+    """What Prometheus scrapes, and the labels that it puts on all of it."""
 
-    def __init__(self, folder: Path, master: str, textfiles: Path) -> None:
-        [port] = free_ports(1)
-        self.address = f"{LOOPBACK}:{port}"
-        name = f"node-exporter-{master}"
-        command = (
-            program("prometheus-node-exporter"),
-            f"--web.listen-address={self.address}",
-            "--collector.disable-defaults",
-            "--collector.textfile",
-            f"--collector.textfile.directory={textfiles}",
-        )
-        super().__init__(name, command, folder / "log" / f"{name}.log")
+    job: str
+    address: str
+    labels: Mapping[str, str] = field(default_factory=dict)
 
-    def start(self) -> None:
-        super().start()
-        eventually(lambda: get(f"http://{self.address}/metrics"), 15, f"{self.name} answers")
+
+@contextmanager
+def node_exporters(folder: Path, units: Sequence[Unit], cluster: str) -> Iterator[list[Target]]:
+    """One on each master's host, of nothing but what the guard writes there."""
+    with ExitStack() as stack:
+        targets = []
+        for unit, port in zip(units, free_ports(len(units)), strict=True):
+            name, address = f"node-exporter-{unit.master.name}", f"{LOOPBACK}:{port}"
+            command = (
+                program("prometheus-node-exporter"),
+                f"--web.listen-address={address}",
+                "--collector.disable-defaults",
+                "--collector.textfile",
+                f"--collector.textfile.directory={unit.folder}",
+            )
+            exporter = Child(name, command, folder / "log" / f"{name}.log")
+            stack.callback(exporter.kill)
+            exporter.start()
+            targets.append(Target("node", address, {"cluster": cluster, "master": unit.master.name}))
+        yield targets
 
 
 def alertmanager(folder: Path, address: str, config: Path) -> Child:
@@ -80,16 +99,70 @@ def alertmanager(folder: Path, address: str, config: Path) -> Child:
     return Child("alertmanager", command, folder / "log" / "alertmanager.log")
 
 
-def prometheus(folder: Path, address: str, config: dict[str, Any], *options: str) -> Child:
-    (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
-    command = (
-        program("prometheus"),
-        f"--config.file={folder}/prometheus.yml",
-        f"--storage.tsdb.path={folder}/tsdb",
-        f"--web.listen-address={address}",
-        *options,
-    )
-    return Child("prometheus", command, folder / "log" / "prometheus.log")
+class Monitoring:
+    """A fresh Prometheus over some targets, and a fresh Alertmanager, which is one more of them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        targets: Sequence[Target],
+        routes: str,
+        *options: str,
+        rules: Sequence[Path] = RULES,
+        scrape_s: int = 1,
+    ) -> None:
+        prometheus, managing = (f"{LOOPBACK}:{port}" for port in free_ports(2))
+        self.url, self.alertmanager_url = f"http://{prometheus}", f"http://{managing}"
+        self._targets = [*targets, Target("alertmanager", managing)]
+        command = (
+            program("prometheus"),
+            f"--config.file={folder}/prometheus.yml",
+            f"--storage.tsdb.path={folder}/tsdb",
+            f"--web.listen-address={prometheus}",
+            "--log.level=warn",
+            *options,
+        )
+        self._processes = [
+            alertmanager(folder, managing, folder / "alertmanager.yml"),
+            Child("prometheus", command, folder / "log" / "prometheus.log"),
+        ]
+        config = {
+            "global": {"scrape_interval": f"{scrape_s}s", "evaluation_interval": f"{scrape_s}s"},
+            "rule_files": [str(path) for path in rules],
+            "alerting": {"alertmanagers": [{"static_configs": [{"targets": [managing]}]}]},
+            "scrape_configs": [
+                {"job_name": job, "static_configs": self._of(job)}
+                for job in sorted({target.job for target in self._targets})
+            ],
+        }
+        (folder / "alertmanager.yml").write_text(routes)
+        (folder / "prometheus.yml").write_text(json.dumps(config))  # JSON is YAML
+
+    def _of(self, job: str) -> list[dict[str, Any]]:
+        ours = (target for target in self._targets if target.job == job)
+        return [{"targets": [target.address], "labels": dict(target.labels)} for target in ours]
+
+    def start(self) -> None:
+        for process in self._processes:
+            process.start()
+        wait_ready(self.alertmanager_url)
+        wait_ready(self.url)
+        eventually(lambda: len(self.now("up == 1")) == len(self._targets), 60, "every target is scraped")
+
+    def close(self) -> None:
+        for process in reversed(self._processes):
+            process.kill()
+
+    def now(self, expr: str) -> list[dict[str, Any]]:
+        return list(self.ask("query", query=expr)["result"])
+
+    def ask(self, path: str, **parameters: Any) -> Any:
+        """AssertionError with the query when Prometheus finds it wrong."""
+        url = f"{self.url}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
+        try:
+            return json.loads(get(url))["data"]
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{parameters['query']}: {error.read().decode()}") from None
 
 
 def rules(kind: str) -> list[dict[str, Any]]:

@@ -245,11 +245,7 @@ async def test_an_answer_to_a_release_that_makes_no_sense_confirms_nothing(reply
         await until(lambda: world.gauge.offences[0] >= 1, what="it is seen")
 
 
-@pytest.mark.parametrize(
-    "fence",
-    [0, -1, SANE_MOST, (1 << 53) - 1, (1 << 63) - 1, "a day ahead"],
-    ids=str,
-)
+@pytest.mark.parametrize("fence", [0, -1, SANE_MOST, (1 << 53) - 1, (1 << 63) - 1, "a day ahead"], ids=str)
 async def test_a_fence_beyond_sane_costs_that_master_its_vote_and_is_passed_on_to_nobody(
     fence: int | str,
 ) -> None:

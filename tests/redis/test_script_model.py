@@ -27,13 +27,7 @@ from typing import Any
 import hiredis
 from hypothesis import assume, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
 
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.extension import Extension

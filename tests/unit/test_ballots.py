@@ -161,8 +161,7 @@ def test_a_try_may_have_landed_wherever_it_was_sent_and_no_no_was_heard(votes, m
 
 
 @pytest.mark.parametrize(
-    ("status", "reason"),
-    [(-1, "no identity"), (-2, "ttl above its ceiling"), (-3, "fence counter is wrong")],
+    ("status", "reason"), [(-1, "no identity"), (-2, "ttl above its ceiling"), (-3, "fence counter is wrong")]
 )
 def test_a_master_that_refuses_for_its_own_reasons_is_no_voter_and_says_why(status, reason):
     asked = attempt()

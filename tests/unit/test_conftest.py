@@ -7,7 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+
+def run(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    root = Path(__file__).parents[2]
+    return subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=60, check=False)
+
 
 # As conftest.py is loaded before any test; then a child is started, and a fork goes on without one.
 TESTS = """
@@ -27,10 +31,7 @@ print(ignored, os.waitstatus_to_exitcode(os.wait()[1]))
 
 def test_tests_that_ignore_signals_survive_them_and_start_children_that_do_not() -> None:
     ignoring = ["env", "--ignore-signal"]  # all of them
-    done = subprocess.run(
-        [*ignoring, sys.executable, "-c", TESTS],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = run(*ignoring, sys.executable, "-c", TESTS)
     assert (done.returncode, done.stdout.split()) == (0, ["0", "0"]), done.stderr
 
 
@@ -56,9 +57,6 @@ def test_other():
 def test_what_a_program_catches_that_a_test_ran_is_caught_no_more_in_the_next(tmp_path: Path) -> None:
     (tmp_path / "test_two.py").write_text(ONE_AFTER_THE_OTHER)
     options = ["-q", "-c", os.devnull, "-p", "tests.conftest", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, tmp_path],
-        cwd=ROOT, capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = run(sys.executable, "-m", "pytest", *options, tmp_path)
     assert done.returncode == 0, done.stdout
     assert "2 passed" in done.stdout

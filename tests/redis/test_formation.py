@@ -144,9 +144,19 @@ def test_a_cluster_that_was_wiped_grants_nothing_until_its_old_leases_are_over_n
     eventually(lambda: form(formed)["status"] == "formed", what="it is formed anew")
     # Not by what this agent knows alone: any other finds them there.
     assert min(int(on(master, "HGET", FENCES, slot)) for master in formed.masters) >= held["fence"]
+    # As if it had been interrupted before m3: it is resumed until masters have voted.
+    on(formed.masters[2], "FLUSHALL")
+    eventually(lambda: state_of(formed, "m3") == "blank", what="one is blank")
+    assert form(formed)["status"] == "waiting"
+    eventually(lambda: form(formed)["status"] == "formed", what="it is resumed")
+    counters = [on(master, "HGETALL", FENCES) for master in formed.masters]
+    assert counters[0] == counters[1] == counters[2] != {}
     formed.wait_voting(5)
     assert boottime_ns() >= held["deadline_ns"]
     assert app.lock("a", MAX_TTL_MS)["fence"] > held["fence"]
+    on(formed.masters[2], "FLUSHALL")
+    eventually(lambda: state_of(formed, "m3") == "blank", what="one is blank")
+    assert "nothing was changed: m1: up" in app.refused("FORM")
 
 
 def test_resumed_forming_waits_for_the_masters_that_are_still_blank(unformed: Cluster) -> None:

@@ -14,6 +14,7 @@ from tests.harness.clocks import MS
 from tests.harness.cluster import Cluster, MakeCluster
 from tests.harness.on_masters import (
     FENCES,
+    IDENTITY,
     cut_connections,
     holding,
     on,
@@ -184,7 +185,7 @@ def test_only_a_blank_master_of_this_cluster_can_be_admitted(formed: Cluster) ->
 
 
 def test_a_wiped_master_is_admitted_after_a_max_ttl_with_the_counters_of_the_others(formed: Cluster) -> None:
-    m1, m2, m3, _, m5 = formed.masters
+    m1, m2, m3, m4, m5 = formed.masters
     app = App(formed)
     held = app.lock("held", MAX_TTL_MS)
     eventually(lambda: len(holding(formed.masters, "held")) == 5, what="it is on all five")
@@ -192,6 +193,7 @@ def test_a_wiped_master_is_admitted_after_a_max_ttl_with_the_counters_of_the_oth
     on(m2, "HSET", FENCES, 7, ahead)
     on(m3, "HSET", FENCES, 7, ahead - 1, 8, ahead + 8)
     on(m5, "HSET", FENCES, 9, 99)
+    on(m4, "HSET", FENCES, 10, 1 << 52)
     on(m1, "FLUSHALL")
     wiped_ns = boottime_ns()
     waiting = admit(formed, "m1")  # it is looked at now: the agent looks by itself only every few seconds
@@ -203,6 +205,7 @@ def test_a_wiped_master_is_admitted_after_a_max_ttl_with_the_counters_of_the_oth
     assert (identity_on(m1).name, identity_on(m1).max_ttl_ms) == ("m1", MAX_TTL_MS)
     counters = on(m1, "HGETALL", FENCES)
     assert (counters["7"], counters["8"], counters["9"]) == (str(ahead), str(ahead + 8), "99")
+    assert "10" not in counters, "a wrong one is not given on"
     formed.wait_voting(5)
     assert admit(formed, "m1")["status"] == "already"
     eventually(lambda: len(holding(formed.masters, "held", held["token"])) == 5, what="it is put back on m1")
@@ -219,3 +222,11 @@ def test_admitting_needs_a_quorum_of_the_others(formed: Cluster) -> None:
     refusal = App(formed).refused("ADMIT", "m1")
     assert "its fence counters must come from 3 other masters, and only 2 have a vote" in refusal
     assert on(formed.masters[0], "DBSIZE") == 0
+
+
+def test_admitting_waits_for_leases_from_before_the_ceiling_was_lowered(formed: Cluster) -> None:
+    for master in formed.masters[1:]:
+        on(master, "HSET", IDENTITY, "was_max_ttl_ms", 30_000)
+    on(formed.masters[0], "FLUSHALL")
+    look_again(formed)
+    assert admit(formed, "m1")["total_ms"] == 31_300

@@ -41,6 +41,7 @@ from tests.harness.on_masters import (
     restart_under,
 )
 from tests.harness.waiting import eventually
+from tests.harness.wire import as_map
 
 # A network that fails
 
@@ -227,6 +228,21 @@ def test_rule_2_a_renewal_puts_the_lease_back_on_masters_that_lost_it(hosts: Hos
     put_back = lease_on(hosts.masters[0], resource).split()
     assert abs(int(put_back[1]) - granted_us) < 500_000, "it is as old as it was"
     assert put_back[2:6] == lease_on(hosts.masters[4], resource).split()[2:6]
+
+
+def test_rule_2_an_extension_by_the_app_puts_it_back_as_well(hosts: Hosts, resource: str) -> None:
+    app = App(hosts.here)
+    lease = app.lock(resource, 20_000, "DETACHED")
+    eventually(lambda: len(holding(hosts.masters, resource)) == 5, what="it is on all five")
+    on(hosts.masters[0], "DEL", lease_key(resource))
+    longer = as_map(app.ask("EXTEND", resource, lease["token"], 30_000))
+    assert longer["deadline_ns"] > lease["deadline_ns"]
+    assert longer["fence"] == lease["fence"]
+    assert len(holding(hosts.masters, resource)) == 4, "it may be on its way out everywhere"
+    app.ask("EXTEND", resource, lease["token"], 40_000)
+    eventually(
+        lambda: len(holding(hosts.masters, resource, lease["token"])) == 5, what="it is back on all five"
+    )
 
 
 def test_rule_2_what_a_quorum_lost_is_not_put_back_but_lost(hosts: Hosts, resource: str) -> None:

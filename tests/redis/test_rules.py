@@ -452,6 +452,22 @@ def test_rule_11c_votes_of_masters_whose_clocks_jumped_do_not_count(
     other.wait_voting(5)
 
 
+def test_rule_11c_the_masters_ceiling_counts_not_the_agents(
+    make_cluster: Callable[..., Cluster], wall_clock: Clock
+) -> None:
+    # Other agents may hold leases as long as the masters allow, and the jump has ended those too.
+    cluster = make_cluster(masters=3, start=False, max_ttl_ms=30_000)
+    restart_under(wall_clock, cluster.masters[:1])
+    cluster.agent.start()
+    cluster.form()
+    brief = cluster.add_agent(max_ttl_ms=1_000)
+    brief.wait_voting(3)
+    wall_clock.step(5 * S)
+    App(brief).lock("anything", 1_000)
+    reason = eventually(lambda: brief.master_states()[0]["reason"], what="the jump is seen")
+    assert "no vote for another 31 s" in reason
+
+
 # Rule 12
 
 

@@ -43,44 +43,31 @@ class Scripted:
         token: str = MINE,
         ttl_ms: int = 5_000,
         hint: int = HINT,
-        slot: int = SLOT,
         electorate: str = ELECTORATE,
         resource: str = RESOURCE,
         max_hold_ms: int = 3_600_000,
-        block: int = BLOCK,
-        value: str = "",
     ) -> list[int]:
-        """value: the token that its app chose, where it chose one."""
         keys = [lease_key(resource), scripts.FENCES_KEY]
-        terms = f"{max_hold_ms} {OWNER} ={value}" if value else f"{max_hold_ms} {OWNER}"
-        words = (token, terms, ttl_ms, slot, hint, block, electorate)
+        words = (token, f"{max_hold_ms} {OWNER}", ttl_ms, SLOT, hint, BLOCK, electorate)
         return self.run(scripts.ACQUIRE, keys, *words)
 
-    def extend(
-        self,
-        token: str = MINE,
-        ttl_ms: int = 5_000,
-        electorate: str = ELECTORATE,
-        mark: str = "",
-    ) -> list[int]:
-        return self.run(scripts.EXTEND, [lease_key()], token, ttl_ms, mark, electorate)
+    def extend(self, token: str = MINE, ttl_ms: int = 5_000, mark: str = "") -> list[int]:
+        return self.run(scripts.EXTEND, [lease_key()], token, ttl_ms, mark, ELECTORATE)
 
     def put_back(
         self,
         text: str = f"60000 {OWNER} p1",
         ttl_ms: int = 5_000,
-        electorate: str = ELECTORATE,
         age_ms: int = 0,
         token: str = MINE,
     ) -> list[int]:
-        return self.run(scripts.PUT_BACK, [lease_key()], token, ttl_ms, text, age_ms, electorate)
+        return self.run(scripts.PUT_BACK, [lease_key()], token, ttl_ms, text, age_ms, ELECTORATE)
 
     def release(self, token: str = MINE, *by_app: str) -> int:
         return self.run(scripts.RELEASE, [lease_key()], token, *by_app)
 
-    def propose(self, fence: int, slot: int = SLOT, electorate: str = ELECTORATE) -> list[int]:
-        keys = [scripts.FENCES_KEY]
-        return self.run(scripts.PROPOSE, keys, slot, fence, BLOCK, electorate)
+    def propose(self, fence: int) -> list[int]:
+        return self.run(scripts.PROPOSE, [scripts.FENCES_KEY], SLOT, fence, BLOCK, ELECTORATE)
 
     def identify(
         self,
@@ -94,8 +81,8 @@ class Scripted:
         next_cursor, flat = self.run(scripts.PAGE, [], cursor, scripts.LEASE_PREFIX.decode() + pattern, count)
         return next_cursor, flat
 
-    def counter(self, slot: int = SLOT) -> str | None:
-        return self.redis.hget(scripts.FENCES_KEY, slot)
+    def counter(self) -> str | None:
+        return self.redis.hget(scripts.FENCES_KEY, SLOT)
 
     def lease(self) -> str | None:
         return self.redis.get(lease_key())

@@ -116,13 +116,6 @@ def test_an_app_that_is_there_before_the_masters_were_looked_at_waits_and_gets_i
         assert as_map(wire.ask("LOCK", "early", 5_000))[b"fence"] > 0
 
 
-def test_until_then_it_is_not_ready_and_says_so(world: World) -> None:
-    world.let_masters_answer_after(NEVER_S)
-    world.agent.start(wait=False)
-    status, text = eventually(world.readiness, 30, "it answers")
-    assert (status, text) == (503, "starting: the first look at the masters is not over\n")
-
-
 def test_masters_that_do_not_answer_keep_nobody_waiting_for_long(world: World) -> None:
     world.let_masters_answer_after(NEVER_S)
     world.agent.start(wait=False)
@@ -141,10 +134,11 @@ def test_one_silent_master_of_three_is_not_waited_for(world: World) -> None:
         assert as_map(wire.ask("LOCK", "two will do", 5_000))[b"fence"] > 0
 
 
-def test_a_stop_during_the_first_look_is_a_stop(world: World) -> None:
+def test_until_then_it_is_not_ready_and_says_so_and_a_stop_is_a_stop(world: World) -> None:
     world.let_masters_answer_after(NEVER_S)
     world.agent.start(wait=False)
-    eventually(lambda: world.readiness()[0] == 503, 30, "it has begun")
+    readiness = eventually(world.readiness, 30, "it answers")
+    assert readiness == (503, "starting: the first look at the masters is not over\n")
     os.kill(world.agent.pid, signal.SIGTERM)
     eventually(lambda: world.agent.exit_status == 0, 30, "it has ended")
     assert not world.cluster.socket.exists()
@@ -167,6 +161,8 @@ def test_a_socket_that_was_deleted_is_made_again_and_who_is_connected_goes_on(re
     assert stat.S_IMODE(path.stat().st_mode) == 0o606
     assert f"event=socket_made_again socket={path}" in ready.cluster.log_text()
     assert ready.readiness()[0] == 200
+    assert ready.agent.stop() == 0
+    assert not path.exists(), "it makes no other"
 
 
 def test_where_it_cannot_be_made_again_it_is_not_ready_and_says_why_until_it_can(ready: World) -> None:
@@ -195,13 +191,3 @@ def test_something_else_in_its_place_is_told_of_and_left_alone(ready: World) -> 
     path.unlink()
     with eventually(lambda: Wire(path), 10, "new apps get in") as wire:
         assert wire.ask("PING") == b"PONG"
-
-
-def test_a_stop_removes_the_socket_that_was_made_again_and_makes_no_other(ready: World) -> None:
-    path = ready.cluster.socket
-    path.unlink()
-    with eventually(lambda: Wire(path), 10, "new apps get in") as wire:
-        assert wire.ask("PING") == b"PONG"
-    ready.agent.stop()
-    assert ready.agent.exit_status == 0
-    assert not path.exists()

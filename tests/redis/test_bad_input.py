@@ -199,14 +199,6 @@ def test_the_loss_of_such_a_resource_is_one_push_one_error_and_one_line_in_the_l
     assert all(re.match(r"ts=\S+ level=", line) for line in cluster.log_text().splitlines())
 
 
-def test_a_resource_is_neither_empty_nor_too_long(wire: Wire) -> None:
-    for name, *rest in (
-        ["LOCK", TTL_MS], ["UNLOCK", TOKEN], ["EXTEND", TOKEN, TTL_MS], ["HOLDER"], ["FORCERELEASE"]
-    ):  # fmt: skip
-        assert "empty" in fails(wire, name, "", *rest)
-        assert "512" in fails(wire, name, "x" * 513, *rest, error="LIMIT")
-
-
 # What isn't RESP
 
 BROKEN = {

@@ -432,22 +432,17 @@ async def test_an_answer_without_an_end_is_not_kept() -> None:
         assert "an answer of more than" in world.bad_link.reason or world.bad_link.state is State.DOWN
 
 
-async def test_a_master_that_talks_nonsense_is_left_alone_for_longer_each_time() -> None:
+@pytest.mark.parametrize("reply", [b"+OK\r\n", b"-NOSCRIPT No matching script.\r\n"])
+async def test_a_master_that_always_talks_nonsense_or_has_lost_its_scripts_is_left_alone(
+    reply: bytes,
+) -> None:
     async with beside_a_bad_master() as world:
-        world.bad.lie = to_votes(b"+OK\r\n")
+        world.bad.lie = to_votes(reply)
         until_s = time.monotonic() + 3
         while time.monotonic() < until_s:
             await world.works(1)
-        assert world.gauge.offences[0] <= 5, "not a thousand connections a second"
-
-
-async def test_a_master_that_always_lost_its_scripts_is_left_alone() -> None:
-    async with beside_a_bad_master() as world:
-        world.bad.lie = to_votes(b"-NOSCRIPT No matching script.\r\n")
-        until_s = time.monotonic() + 3
-        while time.monotonic() < until_s:
-            await world.works(1)
-        assert world.bad.connections <= 10
+        assert world.bad.connections <= 10, "not a thousand connections a second"
+        assert world.gauge.offences[0] <= 5
 
 
 @pytest.mark.parametrize("error", [b"-BUSY x", b"-MISCONF x", b"-" + b"z" * 4000])

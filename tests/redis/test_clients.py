@@ -101,27 +101,18 @@ def test_the_resource_is_held_in_the_block_and_free_after_it(client: AnyClient) 
     assert free(client, "invoice:42")
 
 
-def test_a_held_resource_is_taken_and_a_wait_that_runs_out_is_no_outage(client: AnyClient) -> None:
+def test_a_held_resource_is_taken_and_a_wait_that_runs_out_is_no_outage(
+    shared: Cluster, new_client: NewClient
+) -> None:
+    client = new_client(shared.socket, timeout=0.3)  # for answers: a wait is not cut short by it
     with client.lock("busy", ttl=4):
         with pytest.raises(Taken) as taken:
             client.acquire("busy")
         begun_s = time.monotonic()
         with pytest.raises(WaitTimeout):
-            client.acquire("busy", wait=0.3)
-        assert 0.3 <= time.monotonic() - begun_s < 2
+            client.acquire("busy", wait=0.8)
+        assert 0.8 <= time.monotonic() - begun_s < 3
     assert 0 < taken.value.retry_after <= 4
-
-
-def test_a_wait_is_not_cut_short_by_the_time_limit_for_answers(
-    shared: Cluster, new_client: NewClient
-) -> None:
-    client = new_client(shared.socket, timeout=0.3)
-    held = client.acquire("slow")
-    releasing = threading.Timer(1.0, held.release)
-    releasing.start()
-    with client.lock("slow", wait=10) as lease:
-        assert lease.fence > held.fence
-    releasing.join()
 
 
 def test_no_agent_at_the_socket_is_told_with_its_path(folder: Path, new_client: NewClient) -> None:
@@ -147,37 +138,31 @@ def test_operators_views_come_as_text(client: AnyClient) -> None:
 
 def test_a_lease_is_renewed_for_as_long_as_it_is_held(client: AnyClient) -> None:
     losses = Losses()
-    with client.lock("long", ttl=0.5) as plain, client.lock("watched", ttl=0.5, on_lost=losses) as watched:
+    with (
+        client.lock("long", ttl=0.5) as plain,
+        client.lock("watched", ttl=0.5, on_lost=losses) as watched,
+        client.lock("unwatched", ttl=0.5) as unwatched,
+    ):
         until_s = time.monotonic() + 1.8
         while time.monotonic() < until_s:
             plain.check()
             watched.check()
             assert 0 < plain.remaining() <= 0.5
             time.sleep(0.01)
+        unwatched.check()
+        assert unwatched.remaining() > 0
     assert losses.reasons == []
 
 
-def test_a_lease_that_nobody_looked_at_for_long_still_knows_that_it_is_held(client: AnyClient) -> None:
-    with client.lock("unwatched", ttl=0.3) as lease:
-        long_past_ns = lease.deadline_ns + 300_000_000
-        eventually(lambda: boottime_ns() > long_past_ns, 5, "the first deadline is long past")
-        lease.check()
-        assert lease.remaining() > 0
-
-
-def test_an_extension_lasts_longer_and_never_shortens(client: AnyClient) -> None:
+def test_an_extension_never_shortens_and_of_those_at_the_same_time_the_longest_counts(
+    client: AnyClient,
+) -> None:
     with client.lock("extended", ttl=2) as lease:
-        lease.extend(8)
-        assert 7 < lease.remaining() <= 8
-        lease.extend(1)
-        assert lease.remaining() > 7
-
-
-def test_of_extensions_at_the_same_time_the_longest_counts(client: AnyClient) -> None:
-    with client.lock("extended", ttl=5) as lease:
         with ThreadPoolExecutor(10) as pool:
             list(pool.map(lease.extend, range(5, 15)))
         assert 13 < lease.remaining() <= 14
+        lease.extend(1)
+        assert lease.remaining() > 12
 
 
 def test_connections_are_used_again(client: AnyClient) -> None:
@@ -258,32 +243,23 @@ def test_a_lease_that_was_taken_away_is_told_at_once_and_once(shared: Cluster, c
     with pytest.raises(LockLost, match="force"):
         lease.release()
     assert len(losses.reasons) == 1
+    assert len(client._pool.idle) == 0, "its connection is not used again"
 
 
-def test_a_block_whose_lease_was_lost_raises_at_its_end(shared: Cluster, client: AnyClient) -> None:
-    with pytest.raises(LockLost, match="force"), client.lock("taken"):
-        take_away(shared, "taken")
-
-
-def test_a_block_that_raised_keeps_its_own_error_with_a_note_of_the_loss(
+def test_a_block_whose_lease_was_lost_raises_at_its_end_or_keeps_its_own_error_with_a_note(
     shared: Cluster, client: AnyClient
 ) -> None:
-    def fail() -> None:
+    def work(failing: bool) -> None:
         with client.lock("taken"):
             take_away(shared, "taken")
-            raise ZeroDivisionError
+            if failing:
+                raise ZeroDivisionError
 
+    with pytest.raises(LockLost, match="force"):
+        work(failing=False)
     with pytest.raises(ZeroDivisionError) as error:
-        fail()
+        work(failing=True)
     assert "lost" in error.value.__notes__[0]
-
-
-def test_the_connection_of_a_lost_lease_is_not_used_again(shared: Cluster, client: AnyClient) -> None:
-    lease = client.acquire("taken")
-    take_away(shared, "taken")
-    with pytest.raises(LockLost):
-        lease.release()
-    assert len(client._pool.idle) == 0
 
 
 # Agents that die, hang and stop
@@ -370,33 +346,19 @@ def test_a_lease_whose_agent_hung_at_an_extension_was_given_up_and_says_so(
     wait_until_free(new_client(cluster.socket), "hung")
 
 
-def test_a_release_that_a_hanging_agent_does_not_answer_is_no_loss_of_what_was_done(
-    cluster: Cluster, new_client: NewClient
-) -> None:
-    client = new_client(cluster.socket, timeout=0.5)
-    lease = client.acquire("hung", ttl=20)
-    cluster.agent.pause()
-
-    assert lease.release() is False
-    cluster.agent.resume()
-    wait_until_free(new_client(cluster.socket), "hung")
-
-
-def test_what_a_hanging_agent_was_asked_for_is_not_stranded_when_it_wakes_up(
+def test_nothing_that_a_hanging_agent_was_asked_for_is_stranded_when_it_wakes_up(
     cluster: Cluster, new_client: NewClient
 ) -> None:
     client = new_client(cluster.socket, timeout=0.3)
-    client.ping()
+    lease = client.acquire("hung", ttl=30)
     cluster.agent.pause()
-    with pytest.raises(AgentUnreachable):
-        client.acquire("late", ttl=30)
-    with pytest.raises(AgentUnreachable):
-        client.acquire("late-too", ttl=30, detached=True)
+    assert lease.release() is False
+    for resource, detached in (("late", False), ("late-too", True)):
+        with pytest.raises(AgentUnreachable):
+            client.acquire(resource, ttl=30, detached=detached)
     cluster.agent.resume()
-
-    client = new_client(cluster.socket)
-    for resource in ("late", "late-too"):
-        wait_until_free(client, resource)
+    for resource in ("hung", "late", "late-too"):
+        wait_until_free(new_client(cluster.socket), resource)
 
 
 def test_an_agent_that_stops_leaves_the_lease_and_refuses_new_ones(

@@ -73,19 +73,16 @@ def run(command: list[str], given: bytes | None = None) -> str:
     return done.stdout.decode()
 
 
-def test_one_shot_redis_cli_locks_and_unlocks(cli: list[str]) -> None:
+def test_one_shot_redis_cli_locks_and_unlocks(cli: list[str], cluster: Cluster) -> None:
     printed = run([*cli, "LOCK", "cli:one", str(TTL_MS), "DETACHED"])
     assert re.search(r"fence\s+\d+", printed)
     [token] = TOKEN.findall(printed)
     assert "TAKEN retry-after=" in run([*cli, "LOCK", "cli:one", str(TTL_MS)])
     assert "cli:one" in run([*cli, "HOLDER", "cli:one"])
     assert run([*cli, "UNLOCK", "cli:one", token]).strip() == "1"
-
-
-def test_a_session_lock_of_one_shot_redis_cli_ends_with_it(cli: list[str], cluster: Cluster) -> None:
     assert TOKEN.search(run([*cli, "LOCK", "cli:session", str(TTL_MS)]))
     with Wire(cluster.socket) as wire:
-        eventually(lambda: wire.ask("HOLDER", "cli:session") is None, 5, "it is free")
+        eventually(lambda: wire.ask("HOLDER", "cli:session") is None, 5, "a session lock ends with it")
 
 
 def test_redis_cli_takes_the_protocol_itself_from_a_pipe(redis_cli: str, cluster: Cluster) -> None:

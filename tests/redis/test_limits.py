@@ -154,6 +154,7 @@ def test_operators_get_in_when_an_app_of_root_has_used_up_its_connections(
     assert operator.ask("PING") == b"PONG"
     assert operator.ask("HOLDER", "anything") is None
     assert limit_hit(operator.ask("LOCK", "anything", TTL_MS), "connections")
+    assert operator.rest() == b"", "it is closed"
     # What leaks goes on leaking, and takes up the spare ones as well: those that do nothing give way.
     for _ in range(30):
         leaked.append(connect(limited))
@@ -180,36 +181,21 @@ def test_an_operators_connection_beyond_the_limits_locks_as_soon_as_there_is_roo
     assert token_of(spare.ask("LOCK", "limit:spare", TTL_MS))
 
 
-def test_an_operators_connection_beyond_the_limits_is_closed_when_it_is_refused_a_lock(
+def test_a_user_has_so_many_leases_whatever_becomes_of_his_connections_and_others_still_get_theirs(
     limited: Cluster, connect: Connect
 ) -> None:
-    all_connections_of_a_user(limited, connect)
-    spare = connect(limited)
-    assert limit_hit(spare.ask("LOCK", "limit:spare", TTL_MS), "connections")
-    assert spare.rest() == b"", "it is closed"
-
-
-def test_a_user_has_so_many_leases_and_others_still_get_theirs(limited: Cluster, connect: Connect) -> None:
     before = refusals(limited, "leases_per_user")
-    wire, most = connect(limited, NOBODY), LIMITS["leases_per_user"]
-    tokens = [token_of(wire.ask("LOCK", f"limit:{number}", TTL_MS)) for number in range(most)]
-    assert limit_hit(wire.ask("LOCK", "limit:more", TTL_MS), "leases_per_user")
-    assert limit_hit(connect(limited, NOBODY).ask("LOCK", "limit:more", TTL_MS), "leases_per_user")
-    assert refusals(limited, "leases_per_user") == before + 2
-    token_of(connect(limited, DAEMON).ask("LOCK", "limit:daemon", TTL_MS))
-    assert wire.ask("UNLOCK", "limit:0", tokens[0]) == 1
-    token_of(wire.ask("LOCK", "limit:more", TTL_MS))
-
-
-def test_leases_that_outlive_their_connection_count_on(limited: Cluster, connect: Connect) -> None:
     most = LIMITS["leases_per_user"]
     with connect(limited, NOBODY) as gone:
         tokens = [token_of(gone.ask("LOCK", f"limit:{number}", TTL_MS, "DETACHED")) for number in range(most)]
+        assert limit_hit(gone.ask("LOCK", "limit:more", TTL_MS), "leases_per_user")
     wire = connect(limited, NOBODY)
     assert limit_hit(wire.ask("LOCK", "limit:more", TTL_MS), "leases_per_user")
+    assert refusals(limited, "leases_per_user") == before + 2
+    token_of(connect(limited, DAEMON).ask("LOCK", "limit:daemon", TTL_MS))
     for number, token in enumerate(tokens):
         assert wire.ask("UNLOCK", f"limit:{number}", token) == 1
-    token_of(wire.ask("LOCK", "limit:more", TTL_MS))
+        token_of(wire.ask("LOCK", f"limit:again:{number}", TTL_MS))
 
 
 def test_there_are_so_many_leases_in_all(limited: Cluster, connect: Connect) -> None:
@@ -417,17 +403,13 @@ def test_the_most_hold_of_a_class_is_its_default(ruled: Cluster, connect: Connec
 ADMIN_ONLY = [["FORM"], ["FORM", "UNUSED"], ["ADMIT", "m1"], ["FORCERELEASE", "admin:x"]]
 
 
-def test_what_operators_do_is_denied_to_others(ruled: Cluster, connect: Connect) -> None:
+def test_what_operators_do_root_and_the_admin_group_do_and_others_are_denied(
+    ruled: Cluster, connect: Connect
+) -> None:
     holder = connect(ruled)
-    token = token_of(holder.ask("LOCK", "admin:x", TTL_MS))
     for wire in (connect(ruled, NOBODY, 12), connect(ruled, DAEMON, 12)):
         for words in ADMIN_ONLY:
             refused(wire, *words)
-    assert holder.ask("UNLOCK", "admin:x", token) == 1
-
-
-def test_root_and_the_admin_group_do_what_operators_do(ruled: Cluster, connect: Connect) -> None:
-    holder = connect(ruled)
     for operator in (connect(ruled), connect(ruled, NOBODY, GAMES)):
         token = token_of(holder.ask("LOCK", "admin:x", TTL_MS))
         for words in ADMIN_ONLY:
@@ -465,15 +447,12 @@ CONTAINERS = {
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make namespaces")
 @pytest.mark.parametrize("what", CONTAINERS)
 def test_root_in_a_container_locks_and_is_no_operator(ruled: Cluster, what: str) -> None:
+    assert asked_from(ruled)[1].startswith("-NOTHELD "), "on the host it is one"
     lease, released = asked_from(ruled, *CONTAINERS[what])
     assert lease == "*8"
     assert released.startswith("-DENIED ")
     assert f"it has a {what} of its own" in released
     assert "event=operator_denied command=forcerelease why=" in ruled.log_text()
-
-
-def test_root_on_the_host_is_an_operator(ruled: Cluster) -> None:
-    assert asked_from(ruled)[1].startswith("-NOTHELD ")
 
 
 def test_one_whose_process_has_ended_is_no_operator_since_it_cannot_be_looked_at(

@@ -69,7 +69,10 @@ def seeing(cluster: Cluster, *seen: int, **elsewhere: LocalMaster) -> Cluster:
 
 def test_an_old_machine_that_comes_back_finds_no_quorum(formed: Cluster, make_cluster: MakeCluster) -> None:
     """Two agents reach one half of the others each, and one of them reaches the old m3 in its place: both had
-    a quorum, were it not for the numbers."""
+    a quorum, were it not for the numbers. A third reaches the old one and all others, and votes on without
+    it."""
+    app = App(formed)
+    held = app.lock("held", MAX_TTL_MS, "MAXHOLD", 600_000)
     [new] = make_cluster(masters=1, form=False).masters
     operator = seeing(formed, 1, 2, 4, 5, m3=new)
     eventually(lambda: state_of(operator, "m3") == "blank", 10, "the new one is seen")
@@ -79,6 +82,10 @@ def test_an_old_machine_that_comes_back_finds_no_quorum(formed: Cluster, make_cl
         members_of(*formed.masters)
         == ["m1:1 m2:1 m3:2 m4:1 m5:1"] * 2 + ["m1:1 m2:1 m3:1 m4:1 m5:1"] + ["m1:1 m2:1 m3:2 m4:1 m5:1"] * 2
     )
+    eventually(lambda: state_of(formed, "m3") == "replaced", 10, "the old one has no vote here")
+    formed.wait_voting(4)
+    app.lock("b", MAX_TTL_MS)
+    assert app.ask("UNLOCK", "held", held["token"]) == 1
     here, there = seeing(formed, 1, 2, m3=new), seeing(formed, 3, 4, 5)
     here.wait_voting(3)
     eventually(lambda: state_of(there, "m3") == "replaced", 10, "the old one has no vote")
@@ -89,22 +96,6 @@ def test_an_old_machine_that_comes_back_finds_no_quorum(formed: Cluster, make_cl
     assert "m3=replaced:" in refusal
     # Nothing brings its list up to date: it has to be wiped.
     assert "only a blank master can be admitted, m3 is replaced" in App(there).refused("ADMIT", "m3")
-
-
-def test_an_agent_that_knows_only_the_old_machine_votes_on_without_it(
-    formed: Cluster, make_cluster: MakeCluster
-) -> None:
-    """It learns of the new number from the others, and what it held goes on."""
-    app = App(formed)
-    held = app.lock("held", MAX_TTL_MS, "MAXHOLD", 600_000)
-    [new] = make_cluster(masters=1, form=False).masters
-    operator = seeing(formed, 1, 2, 4, 5, m3=new)
-    eventually(lambda: state_of(operator, "m3") == "blank", 10, "the new one is seen")
-    admitted(operator, "m3")
-    eventually(lambda: state_of(formed, "m3") == "replaced", 10, "the old one has no vote here")
-    formed.wait_voting(4)
-    app.lock("b", MAX_TTL_MS)
-    assert app.ask("UNLOCK", "held", held["token"]) == 1
 
 
 @contextmanager
@@ -243,8 +234,12 @@ def test_a_copy_that_was_wiped_and_not_restarted_is_not_taken_for_new(formed: Cl
 # A wiped majority
 
 
-def test_a_wiped_majority_starts_anew_with_what_is_left(formed: Cluster) -> None:
+def test_a_wiped_majority_starts_anew_with_what_is_left_and_above_all_fences_of_hosts_with_fast_clocks(
+    formed: Cluster,
+) -> None:
     app = App(formed)
+    far = time.time_ns() // 1000 + 2 * CLOCKS_APART_US
+    on(formed.masters[3], "HSET", FENCES, slot_of(b"far"), far)
     held = app.lock("a", MAX_TTL_MS, "DETACHED")
     other_slot = app.lock("b", MAX_TTL_MS, "DETACHED")
     before = identity_on(formed.masters[3])
@@ -258,29 +253,18 @@ def test_a_wiped_majority_starts_anew_with_what_is_left(formed: Cluster) -> None
     assert app.refused("LOCK", "c", 500).startswith("NOQUORUM")
     eventually(lambda: form(formed, "RECOVER")["status"] == "recovered", 15, "it starts anew")
     assert boottime_ns() >= max(held["deadline_ns"], other_slot["deadline_ns"])
+    least = time.time_ns() // 1000 + CLOCKS_APART_US - 60_000_000
+    for master in formed.masters:
+        counters = {int(slot): int(value) for slot, value in on(master, "HGETALL", FENCES).items()}
+        assert len(counters) == SLOTS
+        assert min(counters.values()) > least
+        assert counters[slot_of(b"far")] == far
     formed.wait_voting(5)
     identities = [identity_on(master) for master in formed.masters]
     assert {str(one.members) for one in identities} == {"m1:1 m2:1 m3:1 m4:1 m5:1"}
     assert len({one.cluster_id for one in identities} | {before.cluster_id}) == 2
     assert app.lock("a", MAX_TTL_MS)["fence"] > held["fence"]
     assert app.lock("b", MAX_TTL_MS)["fence"] > other_slot["fence"]
-
-
-def test_fences_after_a_wiped_majority_are_above_all_that_a_host_with_a_fast_clock_may_have_given(
-    formed: Cluster,
-) -> None:
-    m4 = formed.masters[3]
-    far = time.time_ns() // 1000 + 2 * CLOCKS_APART_US
-    on(m4, "HSET", FENCES, slot_of(b"a"), far)
-    wipe(*formed.masters[:3])
-    look_again(formed)
-    eventually(lambda: form(formed, "RECOVER")["status"] == "recovered", 15, "it starts anew")
-    least = time.time_ns() // 1000 + CLOCKS_APART_US - 60_000_000
-    for master in formed.masters:
-        counters = {int(slot): int(value) for slot, value in on(master, "HGETALL", FENCES).items()}
-        assert len(counters) == SLOTS
-        assert min(counters.values()) > least
-        assert counters[slot_of(b"a")] == far
 
 
 def test_nothing_is_started_anew_where_the_fences_of_one_that_has_them_can_not_be_read(

@@ -37,9 +37,7 @@ def silences(cluster: Cluster) -> int:
     return cluster.log_text().count("event=canary_failed") - cluster.log_text().count("event=canary_works")
 
 
-def test_votes_that_come_late_or_never_are_counted_as_such(
-    make_cluster: MakeCluster,
-) -> None:
+def test_votes_that_come_late_or_never_are_counted_as_such(make_cluster: MakeCluster) -> None:
     """Those of a stopped master come late; those that its death swallowed never come."""
     cluster = make_cluster(3, timeouts={"master_ms": 100, "dead_ms": 30_000})
     client = cluster.client()

@@ -29,13 +29,7 @@ from lockd.masters.fleet import Fleet
 from lockd.metrics.canary import CANARY_OUTCOMES
 from lockd.metrics.collector import Metrics
 from lockd.metrics.counts import WAIT_S, Histogram
-from lockd.metrics.leases import (
-    LEASE_COMMANDS,
-    LEASE_REFUSAL_CODES,
-    OUTCOMES,
-    REFUSAL_CODES,
-    RELEASE_REASONS,
-)
+from lockd.metrics.leases import LEASE_COMMANDS, LEASE_REFUSAL_CODES, OUTCOMES, REFUSAL_CODES, RELEASE_REASONS
 from lockd.metrics.masters import NOT_COUNTED
 from tests.harness.clocks import MS
 from tests.harness.configs import a_config
@@ -201,9 +195,7 @@ def test_contention_and_outage_are_never_counted_as_each_other(
     shows(metrics, outcomes | {refused: 1, "grants_total{class=jobs}": 0})
 
 
-def test_a_wait_is_slow_above_its_own_objective_and_only_for_another_holder(
-    metrics: Metrics,
-) -> None:
+def test_a_wait_is_slow_above_its_own_objective_and_only_for_another_holder(metrics: Metrics) -> None:
     for label in ("billing", "jobs"):
         metrics.leases.granted(a_lease(label), 200 * MS)
         metrics.leases.granted(a_lease(label), 201 * MS)

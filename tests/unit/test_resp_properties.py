@@ -75,11 +75,7 @@ words = st.one_of(
 )
 requests = st.lists(words, min_size=1, max_size=6)
 streams = st.lists(requests, max_size=8).map(lambda several: b"".join(map(encoded, several)))
-fragments = st.one_of(
-    requests.map(encoded),
-    st.sampled_from(PIECES_OF_GRAMMAR),
-    st.binary(max_size=5),
-)
+fragments = st.one_of(requests.map(encoded), st.sampled_from(PIECES_OF_GRAMMAR), st.binary(max_size=5))
 hostile_streams = st.lists(fragments, max_size=12).map(b"".join)
 windows = st.sampled_from([1, 5, 16, 40, 4096])
 
@@ -195,8 +191,7 @@ values = st.recursive(
         st.binary(max_size=20),
     ),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=5),
-        st.dictionaries(st.binary(max_size=5), inner, max_size=5),
+        st.lists(inner, max_size=5), st.dictionaries(st.binary(max_size=5), inner, max_size=5)
     ),
     max_leaves=20,
 )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import urllib.request
-
 import pytest
 import redis
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from lockd.config.model import CANARY
 from tests.harness.cluster import PATIENT, Cluster, MakeCluster
@@ -108,24 +105,3 @@ def test_refused_extends_and_unlocks_are_counted_apart_from_locks(make_cluster: 
     assert [counted("extend", why) for why in ("notheld", "denied", "expired")] == [1, 1, 1]
     assert [counted("unlock", why) for why in ("notheld", "denied", "expired")] == [1, 0, 0]
     assert cluster.metric("lockd_refusals_total") == 0
-
-
-def test_openmetrics_is_had_for_the_asking_and_carries_the_fence_of_a_lease(
-    make_cluster: MakeCluster,
-) -> None:
-    cluster = make_cluster(3)
-    reply = cluster.client().execute_command("LOCK", "a", 5_000)
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{cluster.metrics_port}/metrics",
-        headers={"Accept": "application/openmetrics-text; version=1.0.0"},
-    )
-    with urllib.request.urlopen(request, timeout=5) as page:
-        assert page.headers["Content-Type"].startswith("application/openmetrics-text")
-        text = page.read().decode()
-    fences = {
-        sample.exemplar.labels["fence"]
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.exemplar
-    }
-    assert fences == {str(reply[3])}

@@ -76,9 +76,9 @@ def test_durations_are_written_as_people_do(text: str, ms: int) -> None:
     assert Duration().convert(text, None, None) == ms
 
 
-@pytest.mark.parametrize("text", ["", "s", "-1", "1d", "10 s", "1e3", "١", "1.2.3", "99999999999"])
+@pytest.mark.parametrize("text", ["", "s", "-1", "1d", "10 s", "1e3", "١", "1.2.3", "9999999999", "9999999h"])
 def test_what_is_no_duration_is_refused_with_examples(text: str) -> None:
-    with pytest.raises(click.BadParameter, match="500ms"):
+    with pytest.raises(click.BadParameter, match=r"500ms|than a year"):
         Duration().convert(text, None, None)
 
 
@@ -187,9 +187,14 @@ def test_a_lease_is_one_line_of_three_words(type_: Type) -> None:
     assert json.loads(type_("lock r --json", {"LOCK": lease}).stdout) == {"resource": "r", **lease}
 
 
-def test_lock_asks_for_a_detached_lease(type_: Type, asked: list[Any]) -> None:
-    type_("lock r --ttl 1s --wait 2s --max-hold 3s", {"LOCK": {"token": "t", "fence": 5, "deadline_ns": 9}})
-    assert asked == [("LOCK", "r", 1000, "WAIT", 2000, "DETACHED", "MAXHOLD", 3000)]
+def test_lock_asks_for_a_detached_lease_and_extend_by_its_token(type_: Type, asked: list[Any]) -> None:
+    lease = {"token": "t", "fence": 5, "deadline_ns": 9}
+    type_("lock r --ttl 1s --wait 2s --max-hold 3s", {"LOCK": lease})
+    type_("extend r t --ttl 50s", {"EXTEND": lease})
+    assert asked == [
+        ("LOCK", "r", 1000, "WAIT", 2000, "DETACHED", "MAXHOLD", 3000),
+        ("EXTEND", "r", "t", 50_000),
+    ]
 
 
 def test_a_lease_without_a_quorum_is_shown_as_not_held(type_: Type) -> None:
@@ -230,11 +235,13 @@ def test_force_release_removes_only_what_was_shown(type_: Type, asked: list[Any]
     assert done.stdout == "released backup: a1b2c3d4 deleted on 5 of 5 masters\n"
     answers = {"HOLDER": HELD, "FORCERELEASE": Refused("NOTHELD", "held by another", "FORCERELEASE")}
     assert type_("force-release backup --yes", answers).exit_code == ExitStatus.NO
+    assert type_("force-release backup --yes", {"HOLDER": None}).exit_code == ExitStatus.NO
 
 
 def test_force_release_is_not_sent_when_nobody_can_be_asked(type_: Type, asked: list[Any]) -> None:
     done = type_("force-release backup", {"HOLDER": HELD}, input="y\n")
     assert done.exit_code == ExitStatus.USAGE
+    assert all(word in done.stderr for word in ("--yes", "uid", "a1b2c3d4"))
     assert [words[0] for words in asked] == ["HOLDER"]
 
 
@@ -248,7 +255,8 @@ def test_forming_is_asked_for_again_until_the_wait_is_over_and_unused_masters_ne
     done = type_("cluster init", {"FORM": [waiting(20), waiting(10), {"status": "formed"}]})
     assert done.exit_code == 0
     assert done.stdout.startswith("the cluster is formed")
-    type_("cluster init --unused", {"FORM": [{"status": "formed"}]})
+    done = type_("cluster init --unused", {"FORM": [{"status": "already"}]})
+    assert done.stdout.startswith("nothing to do")
     assert asked == [("FORM",)] * 3 + [("FORM", "UNUSED")]
 
 

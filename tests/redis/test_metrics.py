@@ -67,23 +67,9 @@ def test_votes_are_timed_apart_from_probes(make_cluster: MakeCluster) -> None:
     eventually(lambda: cluster.metric("lockd_master_round_trip_seconds_count", question="vote") == 3)
 
 
-def test_losses_say_what_the_lease_was_lost_by(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(3)
-    client = cluster.client()
-    client.execute_command("LOCK", "held too long", 1_000, "MAXHOLD", 1_000)
-    eventually(lambda: cluster.metric("lockd_losses_total", reason="max_hold") == 1)
-    other = cluster.client()
-    other.execute_command("LOCK", "forced", 30_000)
-    cluster.client().execute_command("FORCERELEASE", "forced")
-    eventually(lambda: cluster.metric("lockd_losses_total", reason="forced") == 1)
-    last = cluster.client()
-    last.execute_command("LOCK", "unproven", 500)
-    for master in cluster.masters[:2]:
-        master.kill()
-    eventually(lambda: cluster.metric("lockd_losses_total", reason="not_renewed") == 1)
-
-
-def test_refused_extends_and_unlocks_are_counted_apart_from_locks(make_cluster: MakeCluster) -> None:
+def test_refused_extends_and_unlocks_are_counted_apart_from_locks_and_losses_by_what_they_came_of(
+    make_cluster: MakeCluster,
+) -> None:
     cluster = make_cluster(3, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}], **PATIENT)
     client = cluster.client()
     taken = client.execute_command("LOCK", "a", 30_000)
@@ -105,3 +91,4 @@ def test_refused_extends_and_unlocks_are_counted_apart_from_locks(make_cluster: 
     assert [counted("extend", why) for why in ("notheld", "denied", "expired")] == [1, 1, 1]
     assert [counted("unlock", why) for why in ("notheld", "denied", "expired")] == [1, 0, 0]
     assert cluster.metric("lockd_refusals_total") == 0
+    assert [cluster.metric("lockd_losses_total", reason=why) for why in ("forced", "gone")] == [1, 0]

@@ -1,6 +1,5 @@
 """The table of commands: a descriptor stands with its handler, and what it says is what is done."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -110,15 +109,11 @@ def test_in_a_multi_only_what_ends_it_is_run(session: Session) -> None:
     assert run(session, b"PING") == b"+PONG\r\n"
 
 
-def test_command_is_answered_in_a_turn_of_its_own(session: Session) -> None:
-    async def answered() -> bytes:
-        assert run(session, b"COMMAND", b"COUNT") is None
-        [(work, finish)] = session.begun
-        assert not finish
-        reply: bytes = await work()
-        return reply
-
-    assert asyncio.run(answered()) == b":%d\r\n" % len(catalog.COMMANDS)
+async def test_command_is_answered_in_a_turn_of_its_own(session: Session) -> None:
+    assert run(session, b"COMMAND", b"COUNT") is None
+    [(work, finish)] = session.begun
+    assert not finish
+    assert await work() == b":%d\r\n" % len(catalog.COMMANDS)
 
 
 def test_what_clients_send_out_of_habit_is_answered_and_not_listed() -> None:

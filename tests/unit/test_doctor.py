@@ -166,10 +166,7 @@ def test_the_quorum_and_its_margin(down: int, severity: Severity, words: str) ->
     assert words in finding.what
     # Nothing is known of other hosts.
     assert ("on this host" in finding.then) == (severity is FAILURE)
-
-
-def test_a_single_master_that_votes_is_well() -> None:
-    assert the(check_quorum([WELL])).severity is OK
+    assert the(check_quorum([WELL])).severity is OK, "a single one that votes is well"
 
 
 def test_each_master_without_a_vote_gets_a_finding_with_its_reason() -> None:
@@ -230,10 +227,7 @@ def test_one_that_is_slow_or_off_or_unlike_the_others_is_named_and_one_not_known
 @pytest.mark.parametrize(("configured_ms", "severity"), [(60_000, OK), (50_000, WARNING), (70_000, FAILURE)])
 def test_a_configuration_above_the_ceiling_is_a_failure(configured_ms: int, severity: Severity) -> None:
     assert the(check_max_ttl(masters(), ConfigFile("f", configured_ms))).severity is severity
-
-
-def test_masters_without_an_identity_have_no_ceiling_to_compare() -> None:
-    assert check_max_ttl([replace(WELL, max_ttl_ms=None)], None) == []
+    assert check_max_ttl([replace(WELL, max_ttl_ms=None)], None) == [], "there is none without an identity"
 
 
 # Locks on trial
@@ -329,12 +323,6 @@ def an_agent(**answers: Any) -> Callable[..., Any]:
 def test_an_agent_that_does_not_answer_ends_the_examination() -> None:
     found = examine(an_agent(PING=Unreachable("can't reach it")), "/none/s")
     assert [(one.check, one.severity) for one in found] == [("socket", FAILURE), ("agent", FAILURE)]
-
-
-def test_the_slewing_of_the_agents_host_is_among_what_is_looked_at() -> None:
-    info = {"lockd_version": __version__, "clock_slew_ppm": 5_000}
-    found = {finding.check: finding for finding in examine(an_agent(INFO=info), "/none/s")}
-    assert found["slewing"].severity is FAILURE
 
 
 def test_leases_that_were_lost_are_left_out() -> None:

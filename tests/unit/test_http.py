@@ -505,15 +505,11 @@ def test_a_page_for_people_that_fails_is_reported_and_made_anew_later(
     assert ask(server, "/")[2] == b"<!DOCTYPE html>"
 
 
-def test_a_page_that_fails_counts_as_a_failure_of_the_agent_and_is_logged() -> None:
+async def test_a_page_that_fails_counts_as_a_failure_of_the_agent_and_is_logged() -> None:
     told = io.StringIO()
-
-    async def fails() -> str:
-        serving = LockdAgent(a_config(), EventLog("lockd.test_http", stream=told))
-        loop = asyncio.get_running_loop()
-        await asyncio.to_thread(serving._page_failed, loop, "/", ValueError("no such class"))
-        serving.log.flush()
-        return generate_latest(serving.metrics.registry).decode()
-
-    assert "lockd_internal_errors_total 1.0" in asyncio.run(fails())
+    serving = LockdAgent(a_config(), EventLog("lockd.test_http", stream=told))
+    loop = asyncio.get_running_loop()
+    await asyncio.to_thread(serving._page_failed, loop, "/", ValueError("no such class"))
+    serving.log.flush()
+    assert "lockd_internal_errors_total 1.0" in generate_latest(serving.metrics.registry).decode()
     assert "no such class" in told.getvalue()

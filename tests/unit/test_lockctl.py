@@ -94,13 +94,11 @@ def test_run_takes_its_options_before_the_dashes_and_the_command_after_them(
     type_: Type, jobs: list[Job]
 ) -> None:
     assert type_("--socket /s run r --ttl 5 --wait 1m --max-hold 2h -- ls --ttl -- x").exit_code == 0
-    assert jobs == [Job("/s", b"r", 5000, 60_000, 7_200_000, ("ls", "--ttl", "--", "x"))]
-
-
-def test_run_has_defaults(type_: Type, jobs: list[Job]) -> None:
     type_("run r -- true")
-    assert (jobs[0].ttl_ms, jobs[0].wait_ms, jobs[0].max_hold_ms) == (30_000, 0, None)
-    assert jobs[0].socket_path == "/run/lockd/lockd.sock"
+    assert jobs == [
+        Job("/s", b"r", 5000, 60_000, 7_200_000, ("ls", "--ttl", "--", "x")),
+        Job("/run/lockd/lockd.sock", b"r", 30_000, 0, None, ("true",)),
+    ]
 
 
 def test_run_without_dashes_says_where_they_go(type_: Type, jobs: list[Job]) -> None:

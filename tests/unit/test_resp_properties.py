@@ -132,6 +132,7 @@ HIDDEN = [
 @given(in_pieces(hostile_streams), windows)
 @example([b"*1\r\n$1\r\na\r", b"\n*1\r\n$0\r\n\r\n"], 5)
 @example([b"*1\r\n" + b"$0\r\n\r\n" * 2], 4096)
+@example([b"\r\n*1\r\n$1\r\n1\r\n\r\n\r\n*2\r\n$1\r\n2\r\n$2\r\n\r\n\r\n\r\n\r\n*1\r\n$1\r\n3\r\n\r\n"], 4096)
 @example([b"*2\r\n$2\r\n\r\n\r\n$0\r\n\r\n*1\r\n$0\r\n\r\n"], 16)
 @example([b"*1\r\n$11\r\n", b"*1\r\n$1\r\na\r\n", b"\r\n"], 4096)
 @example([b"*1\r\n$8\r\n", b"*1\r\n$1\r\n", b"\r", b"\n"], 4096)

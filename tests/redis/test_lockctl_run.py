@@ -25,7 +25,7 @@ from lockd.clock import boottime_ns
 from lockd.lockctl.run.lease import kill_margin_ns, term_margin_ns
 from tests.harness.clocks import MS
 from tests.harness.cluster import Cluster
-from tests.harness.lockctl import LOCKCTL
+from tests.harness.lockctl import LOCKCTL, Done, lockctl
 from tests.harness.processes import alive, children_of, state_of
 from tests.harness.terminal import Terminal
 from tests.harness.waiting import eventually
@@ -123,14 +123,9 @@ def start(cluster: Cluster) -> Iterator[Start]:
         one.close()
 
 
-def finish(cluster: Cluster, *words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+def finish(cluster: Cluster, *words: str | Path, **options: Any) -> Done:
     """A `lockctl run` from its start to its end."""
-    running = Running(cluster, *words, **options)
-    try:
-        out, errors = running.process.communicate(timeout=30)
-    finally:
-        running.close()
-    return subprocess.CompletedProcess(words, running.process.returncode, out, errors)
+    return lockctl(cluster, "run", *words, start_new_session=True, **options)
 
 
 class Stubborn:
@@ -277,7 +272,8 @@ def test_a_refusal_has_a_status_of_its_own_and_the_command_is_not_started(
     ):
         done = finish(cluster, *words, *command)
         assert (done.returncode, told in done.stderr) == (status, True), done
-    done = finish(cluster, "x", *command, env=os.environ | {"LOCKD_SOCKET": nowhere})
+    words = [LOCKCTL, "--socket", nowhere, "run", "x", *command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, nowhere in done.stderr) == (UNREACHABLE, True)
     assert not started.exists()
 
@@ -367,21 +363,15 @@ def test_a_command_that_cleans_up_has_the_time_for_it_and_its_children_too(
     assert (tmp_path / "cleaned").exists()
 
 
-def test_a_stopped_command_is_ended_too(cluster: Cluster, start: Start, stubborn: Stubborn) -> None:
-    start("--ttl", "3s", "stopped", "--", *stubborn.command)
-    stubborn.wait_up()
-    os.kill(stubborn.number("parent.pid"), signal.SIGSTOP)
-    cluster.agent.kill()
-    killed_ns = boottime_ns()
-    assert stubborn.gone_ns() < killed_ns + 3000 * MS
-
-
-def test_a_full_stderr_holds_nothing_up(cluster: Cluster, start: Start, stubborn: Stubborn) -> None:
+def test_neither_a_stopped_command_nor_a_full_stderr_holds_the_end_up(
+    cluster: Cluster, start: Start, stubborn: Stubborn
+) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
     running = start("--ttl", "3s", "full-pipe", "--", *stubborn.command, stderr=writer)
     os.close(writer)
     stubborn.wait_up()
+    os.kill(stubborn.number("parent.pid"), signal.SIGSTOP)
     cluster.agent.kill()
     killed_ns = boottime_ns()
     assert stubborn.gone_ns() < killed_ns + 3000 * MS

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import threading
 import urllib.request
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import redis
 
-from lockd.config.model import Config
+from lockd.config.model import CANARY
 from lockd.http import server as http_server
 from lockd.http.status_page import REFRESH_S
 from lockd.metrics.collector import Metrics
-from tests.harness.cluster import PATIENT, Cluster
+from tests.harness.cluster import PATIENT, Cluster, MakeCluster
+from tests.harness.configs import a_config
 from tests.harness.waiting import eventually
 from tests.redis.browser import find_chromium, visit
 
@@ -36,7 +36,7 @@ def seen(cluster: Cluster, *words: str) -> str:
 
 
 @pytest.fixture
-def patient(make_cluster: Callable[..., Cluster]) -> Cluster:
+def patient(make_cluster: MakeCluster) -> Cluster:
     return make_cluster(3, classes=[{"name": "invoices", "match": "invoice:*"}], **PATIENT)
 
 
@@ -68,26 +68,35 @@ def test_the_port_shows_what_is_held_by_class_and_no_name_of_a_resource_nor_who_
         assert [page for page in pages if word in page] == []
 
 
-def test_masters_that_vote_and_refuse_every_lock_make_no_good_news(
-    make_cluster: Callable[..., Cluster],
-) -> None:
-    """Full, say: nothing but a lock that is taken shows it."""
+def test_the_canary_calls_an_outage_an_outage_and_sings_again_after_it(make_cluster: MakeCluster) -> None:
+    """Masters vote and refuse every lock, full, say: nothing but a lock that is taken shows it."""
     cluster = make_cluster(3, **PATIENT, canary_ms=50)
-    seen(cluster, "Locks are available: all 3 masters have a vote.")
+
+    def sung(outcome: str) -> float:
+        return cluster.metric("lockd_canary_seconds_count", outcome=outcome)
+
+    def silences() -> int:
+        """How often it said that it fell silent, less how often that it sings again."""
+        return cluster.log_text().count("event=canary_failed") - cluster.log_text().count("canary_works")
+
+    eventually(lambda: sung("granted") >= 3)
+    grants = [cluster.metric("lockd_grants_total", **{"class": name}) for name in (CANARY, "other")]
+    assert (grants[0] >= 3, grants[1]) == (True, 0)
     masters = [redis.Redis(host="127.0.0.1", port=master.port) for master in cluster.masters[:2]]
     for master in masters:
         master.config_set("maxmemory", "1")
-    page = seen(
-        cluster, "3 of 3 masters have a vote, 2 are needed, but the agent&#x27;s own lock failed (NOQUORUM"
-    )
-    assert "error-OOM" in page
-    assert "<title>BAD: " in page
+    why = "3 of 3 masters have a vote, 2 are needed, but the agent&#x27;s own lock failed (NOQUORUM"
+    seen(cluster, why, "error-OOM", "<title>BAD: ")
+    eventually(lambda: sung("unavailable") >= 3)
+    assert sung("contended") == 0
+    eventually(lambda: silences() == 1, what="it says so once, however often it fails")
     info = cluster.client(protocol=3).execute_command("INFO", "agent")
     assert (info["canary_failures"] >= 2, info["canary_trouble"]) == (True, "NOQUORUM")
     for master in masters:
         master.config_set("maxmemory", "0")
         master.close()
     seen(cluster, "Locks are available: all 3 masters have a vote.")
+    eventually(lambda: silences() == 0, what="it says that it works again")
 
 
 # In a browser
@@ -103,12 +112,9 @@ def test_a_browser_shows_it_without_complaint(patient: Cluster, tmp_path: Path) 
 def test_a_browser_refuses_whatever_script_would_get_into_it(tmp_path: Path) -> None:
     """So that a mistake in escaping would still be none: the page's headers over a page with a script."""
     find_chromium()
-    config = Config.model_validate(
-        {"cluster": "c", "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:1"} for i in (1, 2, 3)]}
-    )
     evil = b"<!DOCTYPE html><title>as it was</title>" + HOSTILE + b"<style>p {color: red}</style>"
     server = http_server.start(
-        "127.0.0.1:0", Metrics(config), lambda: True, lambda: (True, ""), status=lambda: evil
+        "127.0.0.1:0", Metrics(a_config()), lambda: True, lambda: (True, ""), status=lambda: evil
     )
     document, complaints = visit(f"http://127.0.0.1:{server.port}/", tmp_path / "home")
     server.stop()

@@ -39,15 +39,8 @@ def test_dashboards_ask_for_each_word_that_a_lock_may_get_once() -> None:
     assert sorted(words) == sorted(word.lower() for word in ErrorWord.answering(Of.LOCK))
 
 
-def test_the_rules_of_alerts_ask_for_whole_kinds() -> None:
-    asked = re.findall(
-        r'lockd_refusals_total\{[^}]*(reason=~"[^"]*")', (ROOT / "alerts/lockd.rules.yml").read_text()
-    )
-    assert set(asked) == {queries.CONTENDED, queries.UNAVAILABLE, queries.ANSWERED}
-
-
-def test_the_rules_of_alerts_ask_for_losses_that_nobody_meant() -> None:
-    asked = re.findall(
-        r'lockd_losses_total\{[^}]*(reason=~"[^"]*")', (ROOT / "alerts/lockd.alerts.yml").read_text()
-    )
-    assert set(asked) == {queries.LOST}
+def test_the_rules_of_alerts_ask_for_whole_kinds_of_refusals_and_for_losses_that_nobody_meant() -> None:
+    kinds = {queries.CONTENDED, queries.UNAVAILABLE, queries.ANSWERED}
+    for file, metric, expected in (("rules", "refusals", kinds), ("alerts", "losses", {queries.LOST})):
+        text = (ROOT / f"alerts/lockd.{file}.yml").read_text()
+        assert set(re.findall(rf'lockd_{metric}_total\{{[^}}]*(reason=~"[^"]*")', text)) == expected

@@ -192,10 +192,6 @@ def test_an_agent_that_is_away_is_said_and_the_last_picture_kept() -> None:
     assert text.count("Locks are available") == 1
 
 
-def test_an_agent_that_never_answered_is_said_too() -> None:
-    assert drawn(None, "can't reach the agent") == "can't reach the agent; looking again\n"
-
-
 def test_rates_are_what_was_counted_between_two_looks_and_not_negative_when_the_agent_began_anew() -> None:
     assert rates(a_class(grants=150, refusals=15)).split() == ["jobs", "1", "0", "25.0", "5.0", "0"]
     assert "-" not in rates(a_class(grants=1, refusals=0))

@@ -121,18 +121,14 @@ def test_a_loss_that_is_pushed_counts_at_once_and_its_reason_stays() -> None:
     assert view.deadline_ns == 99 * S
 
 
-def test_a_lease_is_good_until_its_deadline() -> None:
-    assert view_of().why_lost(DEADLINE_NS - 1) == ""
-    assert view_of().why_lost(DEADLINE_NS) == "its deadline has passed"
-
-
 def test_the_holder_is_warned_a_fifth_of_the_ttl_before_a_deadline_that_nobody_moves() -> None:
     view = view_of(ttl_ms=10_000)
     # 50 ms less than that: the head start of the agent, whose word comes with a reason.
     assert view.alarm_ns == DEADLINE_NS - 2 * S + 50_000_000
     assert view.due(view.alarm_ns - 1) == ""
     assert view.due(view.alarm_ns)
-    assert view.why_lost(view.alarm_ns) == ""
+    assert view.why_lost(view.alarm_ns) == view.why_lost(DEADLINE_NS - 1) == ""
+    assert view.why_lost(DEADLINE_NS) == "its deadline has passed"
     assert view_of(ttl_ms=600_000).notice_ns == 5 * S, "five seconds ahead at most"
     short = view_of(ttl_ms=100)
     assert (short.notice_ns, short.alarm_ns) == (20_000_000, DEADLINE_NS - 18_000_000)

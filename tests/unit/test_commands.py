@@ -75,11 +75,15 @@ def session() -> Session:
             b"-ERR unknown subcommand 'KILL'. Try CLIENT <GETNAME | ID | INFO | SETINFO | SETNAME>\r\n",
         ),
         ("EXEC", b"-ERR EXEC without MULTI\r\n"),
+        (
+            "LOCK lockd:canary:a 1000",
+            b"-DENIED resources that begin with 'lockd:canary:' are the agents' own\r\n",
+        ),
         ("AUTH x", b"+OK\r\n"),
         ("AUTH a b", b"+OK\r\n"),
     ],
 )
-def test_what_is_wrong_is_answered_with_the_usage_of_the_descriptor(
+def test_what_is_wrong_is_told_with_the_usage_of_the_descriptor_and_nobody_locks_what_is_the_agents_own(
     session: Session, words: str, reply: bytes
 ) -> None:
     assert run(session, *(word.encode() for word in words.split())) == reply
@@ -152,12 +156,6 @@ def test_what_grants_or_extends_is_for_those_who_may_lock(session: Session) -> N
         if (run(session, *words) or b"").startswith(b"-DENIED uid 1000 may not lock")
     }
     assert denied == {"lock", "extend"}
-
-
-def test_nobody_locks_what_is_the_agents_own(session: Session) -> None:
-    assert run(session, b"LOCK", b"lockd:canary:a", b"1000") == (
-        b"-DENIED resources that begin with 'lockd:canary:' are the agents' own\r\n"
-    )
 
 
 def test_what_holds_for_a_command_is_read_from_its_descriptor(session: Session) -> None:

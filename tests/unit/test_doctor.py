@@ -92,6 +92,11 @@ def test_everything_that_is_not_well_says_what_to_do_next(tmp_path: Path) -> Non
     assert all(finding.severity is not OK and finding.then for finding in bad)
 
 
+def agent(latency_us: int = 500, **info: Any) -> list[Finding]:
+    """The last that is found of it."""
+    return check_agent(AgentAnswer(latency_us, {"lockd_version": __version__} | info))[-1:]
+
+
 def configuration(fingerprint: str) -> list[Finding]:
     agent = AgentAnswer(1, {"config_fingerprint": "0123456789ab"})
     return check_configuration(ConfigFile("f", fingerprint=fingerprint), agent)
@@ -123,6 +128,10 @@ JUDGED: list[tuple[str, list[Finding], Severity, str]] = [
     ("a socket that we may use", check_socket(SocketFile("/s", 0o140660, True, 0o40755)), OK, ""),
     ("a socket in a sticky folder", check_socket(SocketFile("/s", 0o140660, True, 0o41777)), OK, ""),
     ("one that anybody may replace", check_socket(SocketFile("/s", 0o140660, True, 0o40777)), WARNING, ""),
+    ("an agent of our version", agent(), OK, ""),
+    ("an agent of another version", agent(lockd_version="9.9.9"), WARNING, "9.9.9"),
+    ("a slow agent", agent(300_000), WARNING, ""),
+    ("an agent that is stopping", agent(draining=1), WARNING, ""),
     ("the configuration that was read", configuration("0123456789ab"), OK, ""),
     ("another configuration", configuration("ffffffffffff"), WARNING, ""),
     ("five votes", check_quorum(masters()), OK, "2 may fail"),
@@ -130,6 +139,13 @@ JUDGED: list[tuple[str, list[Finding], Severity, str]] = [
     ("no margin", check_quorum(masters(DOWN, DOWN)), WARNING, "not one more"),
     ("no quorum", check_quorum(masters(DOWN, DOWN, DOWN)), FAILURE, "2 of 5"),
     ("a single master that votes", check_quorum([WELL]), OK, ""),
+    ("a slow master", check_round_trips(masters({"rtt_us": 90_000})), WARNING, "m1 takes 90 ms"),
+    ("a slow one without a vote", check_round_trips(masters({"rtt_us": 90_000, "vote": 0})), OK, ""),
+    ("a clock that is off", check_clocks(masters({"clock_offset_us": -80_000})), WARNING, "m1 by -80 ms"),
+    ("a clock not known", check_clocks(masters({"clock_offset_us": None})), OK, ""),
+    ("another version", check_versions(masters({"version": "Redis 6.2.14"})), WARNING, "Redis 6.2.14: m1"),
+    ("a version not known", check_versions(masters({"version": ""})), OK, ""),
+    ("another ceiling", check_max_ttl(masters({"max_ttl_ms": 30_000}), None), WARNING, "m1 30000 ms"),
     ("a max ttl that is the ceiling", ceiling(60_000), OK, ""),
     ("a max ttl below the ceiling", ceiling(50_000), WARNING, ""),
     ("a max ttl above the ceiling", ceiling(70_000), FAILURE, "60000 ms"),
@@ -192,22 +208,6 @@ def test_a_socket_is_there_and_a_socket(tmp_path: Path) -> None:
 # The agent
 
 
-@pytest.mark.parametrize(
-    ("latency_us", "info", "severities"),
-    [
-        (500, {}, [OK]),
-        (500, {"lockd_version": "9.9.9"}, [WARNING]),
-        (300_000, {"draining": 1}, [WARNING] * 2),
-    ],
-)
-def test_an_agent_of_another_version_a_slow_one_and_one_that_is_stopping_are_warnings(
-    latency_us: int, info: dict[str, Any], severities: list[Severity]
-) -> None:
-    found = check_agent(AgentAnswer(latency_us, {"lockd_version": __version__} | info))
-    assert [finding.severity for finding in found] == severities
-    assert "lockd_version" not in info or "9.9.9" in found[0].what
-
-
 # The masters
 
 
@@ -244,26 +244,6 @@ def test_a_copy_is_to_be_wiped_and_never_put_into_another_entry() -> None:
     then = the(check_masters(masters({"state": "copied", "vote": 0}))).then
     assert then.startswith("wipe it and admit it")
     assert "entry" not in then
-
-
-@pytest.mark.parametrize(
-    ("check", "change", "words"),
-    [
-        (check_round_trips, {"rtt_us": 90_000}, "m1 takes 90 ms"),
-        (check_round_trips, {"rtt_us": 90_000, "vote": 0}, None),
-        (check_clocks, {"clock_offset_us": -80_000}, "m1 by -80 ms"),
-        (check_clocks, {"clock_offset_us": None}, None),
-        (check_versions, {"version": "Redis 6.2.14"}, "Redis 6.2.14: m1"),
-        (check_versions, {"version": ""}, None),
-        (lambda rows: check_max_ttl(rows, None), {"max_ttl_ms": 30_000}, "m1 30000 ms"),
-    ],
-)
-def test_one_that_is_slow_or_off_or_unlike_the_others_is_named_and_one_not_known_is_not(
-    check: Callable[[list[MasterRow]], list[Finding]], change: dict[str, Any], words: str | None
-) -> None:
-    finding = the(check(masters(change)))
-    assert (finding.severity is OK) == (words is None)
-    assert (words or "") in finding.what
 
 
 # Locks on trial

@@ -74,7 +74,6 @@ words = st.one_of(
     st.binary(max_size=40),
 )
 requests = st.lists(words, min_size=1, max_size=6)
-streams = st.lists(requests, max_size=8).map(lambda several: b"".join(map(encoded, several)))
 fragments = st.one_of(requests.map(encoded), st.sampled_from(PIECES_OF_GRAMMAR), st.binary(max_size=5))
 hostile_streams = st.lists(fragments, max_size=12).map(b"".join)
 windows = st.sampled_from([1, 5, 16, 40, 4096])

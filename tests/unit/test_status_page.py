@@ -87,12 +87,14 @@ def test_the_top_says_in_words_whether_locks_are_available_and_safe() -> None:
     assert "<title>GOOD: lockd on web1</title>" in page
 
 
-def test_a_lost_quorum_is_red_in_the_title_too_so_that_a_tab_shows_it() -> None:
+def test_a_lost_quorum_or_lease_is_red_and_the_quorum_in_the_title_too_so_that_a_tab_shows_it() -> None:
     masters = (a_master("m1"), a_master("m2", 0, reason="connection refused"), a_master("m3", 0))
     page = render(a_status(masters=masters))
     assert '<div class="assessment bad">Locks are NOT available on this host: 1 of 3' in page
     assert "<title>BAD: " in page
     assert "connection refused" in page
+    page = render(a_status(held(b"nightly", standing=Standing.LOST)))
+    assert '<div class="assessment bad">1 lease of this host was LOST' in page
 
 
 def test_a_master_that_is_down_shows_no_round_trip_of_better_days() -> None:
@@ -107,11 +109,6 @@ def test_what_is_held_is_shown_by_class_and_where_to_see_the_rest() -> None:
     assert '<td>jobs</td><td class="n">2</td><td class="n">0</td><td class="n"></td>' in page
     assert '<td class="n warning">1</td>' in page
     assert "<code>lockctl top</code>" in page
-
-
-def test_a_lost_lease_is_red_and_says_so() -> None:
-    page = render(a_status(held(b"nightly", standing=Standing.LOST)))
-    assert '<div class="assessment bad">1 lease of this host was LOST' in page
 
 
 def losses_shown(**totals: int) -> str:

@@ -121,10 +121,12 @@ class TestRefusals:
         with pytest.raises(ProtocolError, match="65537 bytes or more"):
             parser.next()
 
-    def test_a_count_that_can_not_fit_is_refused_before_any_word_of_it(self):
+    @pytest.mark.parametrize(("too_large", "size"), [(request(b"ECHO", b"x" * 80), 101), (b"*17\r\n", 107)])
+    def test_a_limit_below_the_window_holds_for_what_comes_whole_and_for_a_count(self, too_large, size):
         parser = RequestParser(100)
-        parser.feed(b"*17\r\n")
-        with pytest.raises(ProtocolError, match="request of 107 bytes or more, 100 are allowed"):
+        parser.feed(request(b"ECHO", b"x" * 79) + too_large)
+        assert parser.next() == [b"ECHO", b"x" * 79]
+        with pytest.raises(ProtocolError, match=f"request of {size} bytes or more, 100 are allowed"):
             parser.next()
 
     def test_128_words_are_taken(self, parser):

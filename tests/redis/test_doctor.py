@@ -2,65 +2,27 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from tests.harness.cluster import Cluster, MakeCluster
+from tests.harness.lockctl import lockctl
 
-from tests.harness.cluster import Cluster
-from tests.harness.lockctl import LOCKCTL
-
-WELL, WARNINGS, FAILURES = 0, 1, 2
-
-
-def doctor(socket_path: Path, *options: str | Path) -> tuple[int, dict[str, list[dict[str, Any]]]]:
-    """Its exit status, and what it has found by check."""
-    command = [LOCKCTL, "--socket", socket_path, "doctor", "--json", *options]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    found: dict[str, list[dict[str, Any]]] = {}
-    for finding in json.loads(done.stdout)["checks"]:
-        found.setdefault(finding["check"], []).append(finding)
-    return done.returncode, found
+WELL, WARNINGS = 0, 1
 
 
 def test_a_cluster_that_is_well_gets_no_advice(cluster: Cluster) -> None:
-    status, found = doctor(cluster.socket, "--config", cluster.config_path)
-    assert status == WELL, found
-    assert {finding["verdict"] for findings in found.values() for finding in findings} == {"ok"}
-    assert {
-        "socket",
-        "agent",
-        "configuration",
-        "quorum",
-        "clocks",
-        "slewing",
-        "lock",
-        "fences",
-        "boottime",
-    } <= found.keys()
+    done = lockctl(cluster, "doctor", "--json", "--config", cluster.config_path)
+    found = done.json["checks"]
+    assert (done.returncode, {one["verdict"] for one in found}) == (WELL, {"ok"}), found
+    checks = "socket agent configuration quorum clocks slewing lock fences boottime"
+    assert set(checks.split()) <= {one["check"] for one in found}
 
 
-def test_a_person_reads_a_line_for_each_check_and_what_to_do(make_cluster: Callable[..., Cluster]) -> None:
+def test_a_person_reads_a_line_for_each_check_and_what_to_do(make_cluster: MakeCluster) -> None:
     own = make_cluster(masters=3)
     own.masters[2].kill()
     own.wait_voting(2)
-    command = [LOCKCTL, "--socket", own.socket, "doctor"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    done = lockctl(own, "doctor")
     assert done.returncode == WARNINGS
     lines = done.stdout.splitlines()
     [at] = [number for number, line in enumerate(lines) if "m3 has no vote: down" in line]
     assert lines[at].startswith("warning  master")
     assert lines[at + 1].lstrip().startswith("-> ")
-
-
-def test_a_changed_configuration_that_the_agent_has_not_read_is_a_warning(cluster: Cluster) -> None:
-    cluster.write_config(max_ttl_ms=50_000)
-    status, found = doctor(cluster.socket, "--config", cluster.config_path)
-    assert status == WARNINGS
-    assert "restart the agent" in found["configuration"][0]["next"]
-    assert found["max ttl"][0]["verdict"] == "warning"
-    cluster.write_config(max_ttl_ms=70_000)
-    status, found = doctor(cluster.socket, "--config", cluster.config_path)
-    assert status == FAILURES
-    assert "60000 ms" in found["max ttl"][0]["what"]

@@ -20,14 +20,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from lockd.clock import boottime_ns
-from lockd.dev.processes import LOOPBACK
 from lockd.lockctl.run.lease import kill_margin_ns, term_margin_ns
 from tests.harness.clocks import MS
 from tests.harness.cluster import Cluster
-from tests.harness.lockctl import LOCKCTL
+from tests.harness.lockctl import LOCKCTL, Done, lockctl
 from tests.harness.processes import alive, children_of, state_of
 from tests.harness.terminal import Terminal
 from tests.harness.waiting import eventually
@@ -125,14 +123,9 @@ def start(cluster: Cluster) -> Iterator[Start]:
         one.close()
 
 
-def finish(cluster: Cluster, *words: str | Path, **options: Any) -> subprocess.CompletedProcess[str]:
+def finish(cluster: Cluster, *words: str | Path, **options: Any) -> Done:
     """A `lockctl run` from its start to its end."""
-    running = Running(cluster, *words, **options)
-    try:
-        out, errors = running.process.communicate(timeout=30)
-    finally:
-        running.close()
-    return subprocess.CompletedProcess(words, running.process.returncode, out, errors)
+    return lockctl(cluster, "run", *words, start_new_session=True, **options)
 
 
 class Stubborn:
@@ -279,32 +272,28 @@ def test_a_refusal_has_a_status_of_its_own_and_the_command_is_not_started(
     ):
         done = finish(cluster, *words, *command)
         assert (done.returncode, told in done.stderr) == (status, True), done
-    done = finish(cluster, "x", *command, env=os.environ | {"LOCKD_SOCKET": nowhere})
+    words = [LOCKCTL, "--socket", nowhere, "run", "x", *command]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
     assert (done.returncode, nowhere in done.stderr) == (UNREACHABLE, True)
     assert not started.exists()
 
 
-def test_it_waits_for_its_turn(cluster: Cluster, start: Start) -> None:
-    holder = cluster.client()
-    token = as_map(holder.execute_command("LOCK", "turn", 10_000))["token"]
-    running = start("--wait", "20s", "turn", "--", "true")
-    eventually(lambda: as_map(cluster.client().execute_command("LOCKS", "turn", "LOCAL")[0])["waiters"] == 1)
-    holder.execute_command("UNLOCK", "turn", token)
-    assert running.end() == 0
-
-
-def test_one_that_is_interrupted_while_it_waits_leaves_the_queue(cluster: Cluster, start: Start) -> None:
+def test_it_waits_for_its_turn_and_leaves_the_queue_when_it_is_interrupted(
+    cluster: Cluster, start: Start
+) -> None:
     def waiters() -> int:
         [lease] = cluster.client().execute_command("LOCKS", "queue", "LOCAL")
         return int(as_map(lease)["waiters"])
 
     holder = cluster.client()
-    holder.execute_command("LOCK", "queue", 10_000)
-    running = start("--wait", "20s", "queue", "--", "true")
+    token = as_map(holder.execute_command("LOCK", "queue", 10_000))["token"]
+    interrupted, waiting = (start("--wait", "20s", "queue", "--", "true") for _ in range(2))
+    eventually(lambda: waiters() == 2)
+    interrupted.process.send_signal(signal.SIGINT)
+    assert interrupted.end() == -signal.SIGINT
     eventually(lambda: waiters() == 1)
-    running.process.send_signal(signal.SIGINT)
-    assert running.end() == -signal.SIGINT
-    eventually(lambda: waiters() == 0)
+    holder.execute_command("UNLOCK", "queue", token)
+    assert waiting.end() == 0
 
 
 # The lease as long as the command, the command no longer than the lease
@@ -331,20 +320,6 @@ def test_a_lease_taken_by_force_ends_the_command_at_once(cluster: Cluster, start
     assert running.end(5) == LOST
     assert not alive(command)
     assert "by force" in running.errors()
-
-
-def test_a_lease_gone_before_the_command_ended_is_a_loss_though_nobody_said_so(
-    cluster: Cluster, start: Start
-) -> None:
-    running = start("--ttl", "30s", "wiped", "--", "sh", "-c", "echo up; read line", stdin=subprocess.PIPE)
-    assert running.process.stdout is not None
-    running.process.stdout.readline()
-    for master in cluster.masters:
-        with redis.Redis(LOOPBACK, master.port) as direct:
-            direct.delete("lockd:lease:wiped")
-    assert running.process.stdin is not None
-    running.process.stdin.close()
-    assert running.end() == LOST
 
 
 def test_a_killed_agent_ends_the_command_before_the_deadline_grandchildren_too(
@@ -388,21 +363,15 @@ def test_a_command_that_cleans_up_has_the_time_for_it_and_its_children_too(
     assert (tmp_path / "cleaned").exists()
 
 
-def test_a_stopped_command_is_ended_too(cluster: Cluster, start: Start, stubborn: Stubborn) -> None:
-    start("--ttl", "3s", "stopped", "--", *stubborn.command)
-    stubborn.wait_up()
-    os.kill(stubborn.number("parent.pid"), signal.SIGSTOP)
-    cluster.agent.kill()
-    killed_ns = boottime_ns()
-    assert stubborn.gone_ns() < killed_ns + 3000 * MS
-
-
-def test_a_full_stderr_holds_nothing_up(cluster: Cluster, start: Start, stubborn: Stubborn) -> None:
+def test_neither_a_stopped_command_nor_a_full_stderr_holds_the_end_up(
+    cluster: Cluster, start: Start, stubborn: Stubborn
+) -> None:
     reader, writer = os.pipe()
     os.write(writer, b"x" * fcntl.fcntl(writer, fcntl.F_GETPIPE_SZ))
     running = start("--ttl", "3s", "full-pipe", "--", *stubborn.command, stderr=writer)
     os.close(writer)
     stubborn.wait_up()
+    os.kill(stubborn.number("parent.pid"), signal.SIGSTOP)
     cluster.agent.kill()
     killed_ns = boottime_ns()
     assert stubborn.gone_ns() < killed_ns + 3000 * MS
@@ -432,16 +401,6 @@ def shell(at_terminal: AtTerminal) -> Terminal:
     return bash
 
 
-def test_ctrl_c_ends_the_command_and_lockctl_and_frees_the_lock(
-    cluster: Cluster, at_terminal: AtTerminal
-) -> None:
-    terminal = at_terminal(LOCKCTL, "run", "ctrl-c", "--", "sh", "-c", "echo ready; exec sleep 60")
-    terminal.wait_for("ready")
-    terminal.type("\x03")
-    assert terminal.end() == -signal.SIGINT
-    assert is_free(cluster, "ctrl-c")
-
-
 def test_a_command_that_handles_ctrl_c_has_the_last_word(at_terminal: AtTerminal) -> None:
     script = "trap 'echo caught; exit 4' INT; echo ready; while :; do sleep 0.05; done"
     terminal = at_terminal(LOCKCTL, "run", "ctrl-c-handled", "--", "sh", "-c", script)
@@ -451,13 +410,16 @@ def test_a_command_that_handles_ctrl_c_has_the_last_word(at_terminal: AtTerminal
     assert terminal.end() == 4
 
 
-def test_ctrl_c_ends_the_script_around_it_too(at_terminal: AtTerminal) -> None:
+def test_ctrl_c_ends_the_command_lockctl_and_the_script_around_it_and_frees_the_lock(
+    cluster: Cluster, at_terminal: AtTerminal
+) -> None:
     script = "lockctl run script -- sh -c 'echo ready; exec sleep 60'; echo the script went on"
     terminal = at_terminal("bash", "-c", f"{script}; true")
     terminal.wait_for("ready")
     terminal.type("\x03")
     assert terminal.end() == -signal.SIGINT
     assert "went on" not in terminal.screen
+    assert is_free(cluster, "script")
 
 
 def test_ctrl_c_ends_a_whole_pipeline(cluster: Cluster, shell: Terminal) -> None:
@@ -513,21 +475,6 @@ def test_a_running_background_job_gets_the_terminal_with_fg_when_it_reads(
     gate.touch()
     shell.type("it\n")
     shell.wait_for("got it")
-
-
-def test_a_lease_lost_while_the_job_was_stopped_ends_it_when_it_goes_on(
-    cluster: Cluster, shell: Terminal, stubborn: Stubborn
-) -> None:
-    words = " ".join(f"'{word}'" for word in stubborn.command)
-    shell.type(f"lockctl run --ttl 2s stopped-job -- {words}; echo status $?\n")
-    stubborn.wait_up()
-    shell.type("\x1a")
-    shell.wait_for("Stopped")
-    deadline_ns = boottime_ns() + 2000 * MS
-    cluster.agent.kill()
-    eventually(lambda: boottime_ns() > deadline_ns, what="its deadline has passed")
-    shell.type("fg\n")
-    stubborn.gone_ns(within_s=1)
 
 
 def test_others_in_a_pipeline_keep_the_terminal(shell: Terminal) -> None:

@@ -1,45 +1,17 @@
-"""What a real agent counts over real masters: the canary, votes not counted, what leases were lost by."""
+"""What a real agent counts over real masters: votes and probes, refusals, what leases were lost by."""
 
 from __future__ import annotations
 
-import urllib.request
+from functools import partial
 
 import pytest
 import redis
-from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from lockd.config.model import CANARY
-from tests.harness.cluster import PATIENT, Cluster, MakeCluster
+from tests.harness.cluster import PATIENT, MakeCluster
 from tests.harness.waiting import eventually
 
-OFTEN = PATIENT | {"canary_ms": 50}
 
-
-def test_the_canary_calls_an_outage_an_outage_and_sings_again_after_it(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(3, **OFTEN)
-    eventually(lambda: cluster.metric("lockd_canary_seconds_count", outcome="granted") >= 3)
-    assert cluster.metric("lockd_grants_total", **{"class": CANARY}) >= 3
-    assert cluster.metric("lockd_grants_total", **{"class": "other"}) == 0
-    for master in cluster.masters[:2]:
-        master.kill()
-    eventually(lambda: cluster.metric("lockd_canary_seconds_count", outcome="unavailable") >= 3)
-    assert cluster.metric("lockd_canary_seconds_count", outcome="contended") == 0
-    eventually(lambda: silences(cluster) == 1, what="it says so once, however often it fails")
-    before = cluster.metric("lockd_canary_seconds_count", outcome="granted")
-    for master in cluster.masters[:2]:
-        master.start()
-    eventually(lambda: cluster.metric("lockd_canary_seconds_count", outcome="granted") > before, 20)
-    eventually(lambda: silences(cluster) == 0, what="it says that it works again")
-
-
-def silences(cluster: Cluster) -> int:
-    """How often the canary said that it fell silent, less how often that it sings again."""
-    return cluster.log_text().count("event=canary_failed") - cluster.log_text().count("event=canary_works")
-
-
-def test_votes_that_come_late_or_never_are_counted_as_such(
-    make_cluster: MakeCluster,
-) -> None:
+def test_votes_that_come_late_or_never_are_counted_as_such(make_cluster: MakeCluster) -> None:
     """Those of a stopped master come late; those that its death swallowed never come."""
     cluster = make_cluster(3, timeouts={"master_ms": 100, "dead_ms": 30_000})
     client = cluster.client()
@@ -59,39 +31,16 @@ def test_votes_that_come_late_or_never_are_counted_as_such(
     eventually(lambda: cluster.metric("lockd_master_votes_not_counted_total", **lost) >= 1)
 
 
-def test_votes_are_timed_apart_from_probes(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(3)
-    for name in ("m1", "m2", "m3"):
-        eventually(
-            lambda m=name: (
-                cluster.metric("lockd_master_round_trip_seconds_count", master=m, question="probe") > 0
-            )
-        )
-    assert cluster.metric("lockd_master_round_trip_seconds_count", question="vote") == 0
-    cluster.client().execute_command("LOCK", "a", 5_000)
-    eventually(lambda: cluster.metric("lockd_master_round_trip_seconds_count", question="vote") == 3)
-
-
-def test_losses_say_what_the_lease_was_lost_by(make_cluster: MakeCluster) -> None:
-    cluster = make_cluster(3)
-    client = cluster.client()
-    client.execute_command("LOCK", "held too long", 1_000, "MAXHOLD", 1_000)
-    eventually(lambda: cluster.metric("lockd_losses_total", reason="max_hold") == 1)
-    other = cluster.client()
-    other.execute_command("LOCK", "forced", 30_000)
-    cluster.client().execute_command("FORCERELEASE", "forced")
-    eventually(lambda: cluster.metric("lockd_losses_total", reason="forced") == 1)
-    last = cluster.client()
-    last.execute_command("LOCK", "unproven", 500)
-    for master in cluster.masters[:2]:
-        master.kill()
-    eventually(lambda: cluster.metric("lockd_losses_total", reason="not_renewed") == 1)
-
-
-def test_refused_extends_and_unlocks_are_counted_apart_from_locks(make_cluster: MakeCluster) -> None:
+def test_votes_are_timed_and_refusals_and_losses_counted_each_by_their_kind(
+    make_cluster: MakeCluster,
+) -> None:
     cluster = make_cluster(3, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}], **PATIENT)
-    client = cluster.client()
+    client, timed = cluster.client(), partial(cluster.metric, "lockd_master_round_trip_seconds_count")
+    for name in ("m1", "m2", "m3"):
+        eventually(lambda m=name: timed(master=m, question="probe") > 0)
+    assert timed(question="vote") == 0
     taken = client.execute_command("LOCK", "a", 30_000)
+    eventually(lambda: timed(question="vote") == 3, what="votes are timed apart from probes")
     nobodys = b"0" * 32
     for words in (
         ("EXTEND", "a", nobodys, 5_000),  # NOTHELD
@@ -110,24 +59,4 @@ def test_refused_extends_and_unlocks_are_counted_apart_from_locks(make_cluster: 
     assert [counted("extend", why) for why in ("notheld", "denied", "expired")] == [1, 1, 1]
     assert [counted("unlock", why) for why in ("notheld", "denied", "expired")] == [1, 0, 0]
     assert cluster.metric("lockd_refusals_total") == 0
-
-
-def test_openmetrics_is_had_for_the_asking_and_carries_the_fence_of_a_lease(
-    make_cluster: MakeCluster,
-) -> None:
-    cluster = make_cluster(3)
-    reply = cluster.client().execute_command("LOCK", "a", 5_000)
-    request = urllib.request.Request(
-        f"http://127.0.0.1:{cluster.metrics_port}/metrics",
-        headers={"Accept": "application/openmetrics-text; version=1.0.0"},
-    )
-    with urllib.request.urlopen(request, timeout=5) as page:
-        assert page.headers["Content-Type"].startswith("application/openmetrics-text")
-        text = page.read().decode()
-    fences = {
-        sample.exemplar.labels["fence"]
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-        if sample.exemplar
-    }
-    assert fences == {str(reply[3])}
+    assert [cluster.metric("lockd_losses_total", reason=why) for why in ("forced", "gone")] == [1, 0]

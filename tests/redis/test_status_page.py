@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import urllib.request
-from collections.abc import Callable
-from email.message import Message
 from pathlib import Path
 
 import pytest
 import redis
 
-from lockd.config.model import Config
+from lockd.config.model import CANARY
 from lockd.http import server as http_server
 from lockd.http.status_page import REFRESH_S
 from lockd.metrics.collector import Metrics
-from tests.harness.cluster import PATIENT, Cluster
+from tests.harness.cluster import PATIENT, Cluster, MakeCluster
+from tests.harness.configs import a_config
 from tests.harness.waiting import eventually
-from tests.harness.wire import as_map
 from tests.redis.browser import find_chromium, visit
 
 HOSTILE = b"<script>document.title='taken over'</script>"
-
-
-def page_of(cluster: Cluster) -> tuple[Message, str]:
-    with urllib.request.urlopen(f"http://127.0.0.1:{cluster.metrics_port}/", timeout=30) as reply:
-        return reply.headers, reply.read().decode()
 
 
 def seen(cluster: Cluster, *words: str) -> str:
     """The page once it has all these words; it is made anew once a second."""
 
     def page_with() -> str:
-        page = page_of(cluster)[1]
+        with urllib.request.urlopen(f"http://127.0.0.1:{cluster.metrics_port}/", timeout=30) as reply:
+            page = str(reply.read().decode())
         missing = [word for word in words if word not in page]
         assert missing == []
         return page
@@ -43,84 +36,67 @@ def seen(cluster: Cluster, *words: str) -> str:
 
 
 @pytest.fixture
-def patient(make_cluster: Callable[..., Cluster]) -> Cluster:
+def patient(make_cluster: MakeCluster) -> Cluster:
     return make_cluster(3, classes=[{"name": "invoices", "match": "invoice:*"}], **PATIENT)
 
 
-def test_it_shows_masters_classes_leases_and_waiters(patient: Cluster) -> None:
-    client = patient.client()
-    client.execute_command("LOCK", "invoice:42", 30_000)
-    client.execute_command("LOCK", "backup", 30_000, "DETACHED")
-    waiting = threading.Thread(
-        target=patient.client().execute_command, args=("LOCK", "invoice:42", 30_000, "WAIT", 20_000)
-    )
-    waiting.start()
-    page = seen(patient, "2 held, 1 waiting", "Locks are available", "Locks are safe", "lockctl top")
-    client.close()
-    waiting.join()
-    assert f'http-equiv="refresh" content="{REFRESH_S}"' in page
-    for master in patient.masters:
-        assert master.address in page
-    assert '<td>invoices</td><td class="n">1</td><td class="n">1</td>' in page
-
-
-def test_no_name_of_a_resource_and_nobody_who_holds_it_is_on_the_port(patient: Cluster) -> None:
+def test_the_port_shows_what_is_held_by_class_and_no_name_of_a_resource_nor_who_holds_it(
+    patient: Cluster,
+) -> None:
     """Any local user, and whoever a firewall lets in, reads the port; names are had over the socket."""
-    client, waiter = patient.client(), patient.client()
-    granted = as_map(client.execute_command("LOCK", "invoice:secret-42", 30_000))
+    client, waiter = patient.client(protocol=3), patient.client()
+    granted = client.execute_command("LOCK", "invoice:secret-42", 30_000)
     client.execute_command("LOCK", "backup-of-acme", 30_000, "DETACHED")
     waiting = threading.Thread(
         target=waiter.execute_command, args=("LOCK", "invoice:secret-42", 30_000, "WAIT", 20_000)
     )
     waiting.start()
-    pages = [seen(patient, "2 held, 1 waiting")]
+    counted = '<td>invoices</td><td class="n">1</td><td class="n">1</td>'
+    addresses = [master.address for master in patient.masters]
+    pages = [seen(patient, "2 held, 1 waiting", "Locks are available", "Locks are safe", counted, *addresses)]
     for path, accept in (("metrics", "*/*"), ("metrics", "application/openmetrics-text"), ("readyz", "*/*")):
         request = urllib.request.Request(f"http://127.0.0.1:{patient.metrics_port}/{path}")
         request.add_header("Accept", accept)
         with urllib.request.urlopen(request, timeout=30) as reply:
             pages.append(reply.read().decode())
+    assert client.execute_command("INFO", "classes")["class_invoices"]["leases"] == 1
+    assert "class_invoices" not in client.execute_command("INFO", "all")
     client.close()
     waiting.join()
+    assert f'http-equiv="refresh" content="{REFRESH_S}"' in pages[0]
     for word in ("secret-42", "acme", granted["token"], f">{os.getpid()}<"):
         assert [page for page in pages if word in page] == []
 
 
-def test_it_says_which_master_is_down_and_when_the_quorum_is_lost(patient: Cluster) -> None:
-    patient.masters[1].kill()
-    page = seen(patient, "WITHOUT MARGIN: 2 of 3 masters have a vote")
-    assert re.search(r"<td>m2</td>.*?no vote", page)
-    patient.masters[2].kill()
-    seen(patient, "Locks are NOT available on this host: 1 of 3 masters have a vote, 2 are needed")
-
-
-def test_masters_that_vote_and_refuse_every_lock_make_no_good_news(
-    make_cluster: Callable[..., Cluster],
-) -> None:
-    """Full, say: nothing but a lock that is taken shows it."""
+def test_the_canary_calls_an_outage_an_outage_and_sings_again_after_it(make_cluster: MakeCluster) -> None:
+    """Masters vote and refuse every lock, full, say: nothing but a lock that is taken shows it."""
     cluster = make_cluster(3, **PATIENT, canary_ms=50)
-    seen(cluster, "Locks are available: all 3 masters have a vote.")
+
+    def sung(outcome: str) -> float:
+        return cluster.metric("lockd_canary_seconds_count", outcome=outcome)
+
+    def silences() -> int:
+        """How often it said that it fell silent, less how often that it sings again."""
+        return cluster.log_text().count("event=canary_failed") - cluster.log_text().count("canary_works")
+
+    eventually(lambda: sung("granted") >= 3)
+    grants = [cluster.metric("lockd_grants_total", **{"class": name}) for name in (CANARY, "other")]
+    assert (grants[0] >= 3, grants[1]) == (True, 0)
     masters = [redis.Redis(host="127.0.0.1", port=master.port) for master in cluster.masters[:2]]
     for master in masters:
         master.config_set("maxmemory", "1")
-    page = seen(
-        cluster, "3 of 3 masters have a vote, 2 are needed, but the agent&#x27;s own lock failed (NOQUORUM"
-    )
-    assert "error-OOM" in page
-    assert "<title>BAD: " in page
+    why = "3 of 3 masters have a vote, 2 are needed, but the agent&#x27;s own lock failed (NOQUORUM"
+    seen(cluster, why, "error-OOM", "<title>BAD: ")
+    eventually(lambda: sung("unavailable") >= 3)
+    assert sung("contended") == 0
+    eventually(lambda: silences() == 1, what="it says so once, however often it fails")
     info = cluster.client(protocol=3).execute_command("INFO", "agent")
     assert (info["canary_failures"] >= 2, info["canary_trouble"]) == (True, "NOQUORUM")
     for master in masters:
         master.config_set("maxmemory", "0")
         master.close()
     seen(cluster, "Locks are available: all 3 masters have a vote.")
-
-
-def test_what_is_held_by_class_can_be_asked_for_over_the_socket_too(patient: Cluster) -> None:
-    client = patient.client(protocol=3)
-    client.execute_command("LOCK", "invoice:1", 30_000)
-    # Counted for whoever looked a moment ago, too: it may be a second old.
-    eventually(lambda: client.execute_command("INFO", "classes")["class_invoices"]["leases"] == 1)
-    assert "class_invoices" not in client.execute_command("INFO", "all")
+    eventually(lambda: silences() == 0, what="it says that it works again")
 
 
 # In a browser
@@ -136,12 +112,9 @@ def test_a_browser_shows_it_without_complaint(patient: Cluster, tmp_path: Path) 
 def test_a_browser_refuses_whatever_script_would_get_into_it(tmp_path: Path) -> None:
     """So that a mistake in escaping would still be none: the page's headers over a page with a script."""
     find_chromium()
-    config = Config.model_validate(
-        {"cluster": "c", "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:1"} for i in (1, 2, 3)]}
-    )
     evil = b"<!DOCTYPE html><title>as it was</title>" + HOSTILE + b"<style>p {color: red}</style>"
     server = http_server.start(
-        "127.0.0.1:0", Metrics(config), lambda: True, lambda: (True, ""), status=lambda: evil
+        "127.0.0.1:0", Metrics(a_config()), lambda: True, lambda: (True, ""), status=lambda: evil
     )
     document, complaints = visit(f"http://127.0.0.1:{server.port}/", tmp_path / "home")
     server.stop()

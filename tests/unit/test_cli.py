@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from lockd import __version__
 from lockd.cli import main
 
 GOOD = """\
@@ -81,10 +80,6 @@ def test_each_command_lists_its_exit_statuses(command: str, statuses: str) -> No
     _, text = lockd(command, "--help")
     listed = " ".join(text.partition("Exit status ")[2].partition("Options:")[0].split())
     assert re.findall(r"(?:^|; )(\d): \w", listed) == list(statuses)
-
-
-def test_it_tells_its_version() -> None:
-    assert lockd("--version") == (0, f"lockd, version {__version__}\n")
 
 
 def test_the_agent_loads_neither_redis_py_nor_rich() -> None:

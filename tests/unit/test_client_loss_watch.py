@@ -99,7 +99,6 @@ def test_a_lease_that_is_renewed_is_left_in_peace(watcher: LossWatcher) -> None:
     watcher.watch(hanging, hanging.on_lost)
     for _ in range(4):
         renewed.agents.send(bytes([250]))
-
     hanging.was_told()
     assert renewed.told == []
 
@@ -179,5 +178,4 @@ def test_one_thread_watches_them_all_and_none_before_the_first(watcher: LossWatc
     assert watchers() == before
     for lease in leases:
         watcher.watch(lease, lease.on_lost)
-
     assert watchers() == before + 1

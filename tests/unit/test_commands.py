@@ -1,6 +1,5 @@
 """The table of commands: a descriptor stands with its handler, and what it says is what is done."""
 
-import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -76,11 +75,15 @@ def session() -> Session:
             b"-ERR unknown subcommand 'KILL'. Try CLIENT <GETNAME | ID | INFO | SETINFO | SETNAME>\r\n",
         ),
         ("EXEC", b"-ERR EXEC without MULTI\r\n"),
+        (
+            "LOCK lockd:canary:a 1000",
+            b"-DENIED resources that begin with 'lockd:canary:' are the agents' own\r\n",
+        ),
         ("AUTH x", b"+OK\r\n"),
         ("AUTH a b", b"+OK\r\n"),
     ],
 )
-def test_what_is_wrong_is_answered_with_the_usage_of_the_descriptor(
+def test_what_is_wrong_is_told_with_the_usage_of_the_descriptor_and_nobody_locks_what_is_the_agents_own(
     session: Session, words: str, reply: bytes
 ) -> None:
     assert run(session, *(word.encode() for word in words.split())) == reply
@@ -110,28 +113,18 @@ def test_in_a_multi_only_what_ends_it_is_run(session: Session) -> None:
     assert run(session, b"PING") == b"+PONG\r\n"
 
 
-def test_command_is_answered_in_a_turn_of_its_own(session: Session) -> None:
-    async def answered() -> bytes:
-        assert run(session, b"COMMAND", b"COUNT") is None
-        [(work, finish)] = session.begun
-        assert not finish
-        reply: bytes = await work()
-        return reply
-
-    assert asyncio.run(answered()) == b":%d\r\n" % len(catalog.COMMANDS)
+async def test_command_is_answered_in_a_turn_of_its_own(session: Session) -> None:
+    assert run(session, b"COMMAND", b"COUNT") is None
+    [(work, finish)] = session.begun
+    assert not finish
+    assert await work() == b":%d\r\n" % len(catalog.COMMANDS)
 
 
-def test_what_clients_send_out_of_habit_is_answered_and_not_listed() -> None:
+def test_what_is_listed_is_answered_and_so_is_what_clients_send_out_of_habit(session: Session) -> None:
     listed = {command.name for command in catalog.COMMANDS}
-    answered = {command.name for group in catalog.GROUPS for command in group.commands}
-    assert answered - listed == {"multi", "exec", "discard"}
-    assert listed < answered
-
-
-def test_every_command_that_is_listed_is_answered(session: Session) -> None:
-    commands = commands_for(session)
-    answered = {command for command, *_ in commands._table.values()}
-    assert answered == {command for group in catalog.GROUPS for command in group.commands}
+    described = {command for group in catalog.GROUPS for command in group.commands}
+    assert {command.name for command in described} == listed | {"multi", "exec", "discard"}
+    assert {command for command, *_ in commands_for(session)._table.values()} == described
 
 
 OF_A_RESOURCE = {
@@ -163,12 +156,6 @@ def test_what_grants_or_extends_is_for_those_who_may_lock(session: Session) -> N
         if (run(session, *words) or b"").startswith(b"-DENIED uid 1000 may not lock")
     }
     assert denied == {"lock", "extend"}
-
-
-def test_nobody_locks_what_is_the_agents_own(session: Session) -> None:
-    assert run(session, b"LOCK", b"lockd:canary:a", b"1000") == (
-        b"-DENIED resources that begin with 'lockd:canary:' are the agents' own\r\n"
-    )
 
 
 def test_what_holds_for_a_command_is_read_from_its_descriptor(session: Session) -> None:

@@ -59,6 +59,9 @@ def masters(*changes: dict[str, Any]) -> list[MasterRow]:
 DOWN = {"state": "down", "vote": 0, "reason": "connection refused"}
 
 
+GRANT = Grant(asked_ns=1000 * MS, answered_ns=1003 * MS, ttl_ms=5000, fence=7, deadline_ns=5948 * MS)
+
+
 def the(findings: list[Finding]) -> Finding:
     [finding] = findings
     return finding
@@ -89,6 +92,103 @@ def test_everything_that_is_not_well_says_what_to_do_next(tmp_path: Path) -> Non
     assert all(finding.severity is not OK and finding.then for finding in bad)
 
 
+def agent(latency_us: int = 500, **info: Any) -> list[Finding]:
+    """The last that is found of it."""
+    return check_agent(AgentAnswer(latency_us, {"lockd_version": __version__} | info))[-1:]
+
+
+def configuration(fingerprint: str) -> list[Finding]:
+    agent = AgentAnswer(1, {"config_fingerprint": "0123456789ab"})
+    return check_configuration(ConfigFile("f", fingerprint=fingerprint), agent)
+
+
+def ceiling(configured_ms: int) -> list[Finding]:
+    return check_max_ttl(masters(), ConfigFile("f", configured_ms))
+
+
+def refused_canary(trouble: Refused | Unreachable) -> list[Finding]:
+    return check_canary(CanaryRun(trouble=trouble))
+
+
+def deadline(at_ms: int) -> list[Finding]:
+    return check_boottime([replace(GRANT, deadline_ns=at_ms * MS)])
+
+
+def slewing(ppm: int) -> list[Finding]:
+    return check_slewing(AgentAnswer(1, {"clock_slew_ppm": ppm}))
+
+
+JUDGED: list[tuple[str, list[Finding], Severity, str]] = [
+    (
+        "a socket that we may not use",
+        check_socket(SocketFile("/s", 0o140600, False, 0o40755)),
+        FAILURE,
+        "0600",
+    ),
+    ("a socket that we may use", check_socket(SocketFile("/s", 0o140660, True, 0o40755)), OK, ""),
+    ("a socket in a sticky folder", check_socket(SocketFile("/s", 0o140660, True, 0o41777)), OK, ""),
+    ("one that anybody may replace", check_socket(SocketFile("/s", 0o140660, True, 0o40777)), WARNING, ""),
+    ("an agent of our version", agent(), OK, ""),
+    ("an agent of another version", agent(lockd_version="9.9.9"), WARNING, "9.9.9"),
+    ("a slow agent", agent(300_000), WARNING, ""),
+    ("an agent that is stopping", agent(draining=1), WARNING, ""),
+    ("the configuration that was read", configuration("0123456789ab"), OK, ""),
+    ("another configuration", configuration("ffffffffffff"), WARNING, ""),
+    ("five votes", check_quorum(masters()), OK, "2 may fail"),
+    ("four votes", check_quorum(masters(DOWN)), WARNING, "1 more may fail"),
+    ("no margin", check_quorum(masters(DOWN, DOWN)), WARNING, "not one more"),
+    ("no quorum", check_quorum(masters(DOWN, DOWN, DOWN)), FAILURE, "2 of 5"),
+    ("a single master that votes", check_quorum([WELL]), OK, ""),
+    ("a slow master", check_round_trips(masters({"rtt_us": 90_000})), WARNING, "m1 takes 90 ms"),
+    ("a slow one without a vote", check_round_trips(masters({"rtt_us": 90_000, "vote": 0})), OK, ""),
+    ("a clock that is off", check_clocks(masters({"clock_offset_us": -80_000})), WARNING, "m1 by -80 ms"),
+    ("a clock not known", check_clocks(masters({"clock_offset_us": None})), OK, ""),
+    ("another version", check_versions(masters({"version": "Redis 6.2.14"})), WARNING, "Redis 6.2.14: m1"),
+    ("a version not known", check_versions(masters({"version": ""})), OK, ""),
+    ("another ceiling", check_max_ttl(masters({"max_ttl_ms": 30_000}), None), WARNING, "m1 30000 ms"),
+    ("a max ttl that is the ceiling", ceiling(60_000), OK, ""),
+    ("a max ttl below the ceiling", ceiling(50_000), WARNING, ""),
+    ("a max ttl above the ceiling", ceiling(70_000), FAILURE, "60000 ms"),
+    ("a canary that comes back", check_canary(CanaryRun((GRANT, GRANT))), OK, "3.0 ms"),
+    ("no quorum for the canary", refused_canary(Refused("NOQUORUM", "m1=down", "LOCK")), FAILURE, ""),
+    ("no clock for the canary", refused_canary(Refused("CLOCK", "", "LOCK")), FAILURE, ""),
+    ("no agent for the canary", refused_canary(Unreachable("gone")), FAILURE, ""),
+    ("a policy against the canary", refused_canary(Refused("DENIED", "uid 5 may not", "LOCK")), WARNING, ""),
+    ("a limit against the canary", refused_canary(Refused("LIMIT", "leases", "LOCK")), WARNING, ""),
+    ("fences that grow", check_fences([GRANT, replace(GRANT, fence=8)]), OK, ""),
+    ("fences that stay", check_fences([GRANT, GRANT]), FAILURE, ""),
+    ("a deadline on our clock", deadline(5948), OK, ""),
+    ("a deadline that has passed", deadline(999), FAILURE, ""),
+    ("a deadline beyond the ttl", deadline(6004), FAILURE, ""),
+    ("a clock slewed as a time server does", slewing(-1_000), OK, ""),
+    ("a clock slewed faster", slewing(1_001), FAILURE, "slewed by 1001 ppm, 1000 at most"),
+    ("a clock slewed back faster", slewing(-83_333), FAILURE, "slewed by -83333 ppm, 1000 at most"),
+]
+
+
+@pytest.mark.parametrize(
+    ("found", "severity", "words"), [row[1:] for row in JUDGED], ids=[row[0] for row in JUDGED]
+)
+def test_what_is_found_is_judged(found: list[Finding], severity: Severity, words: str) -> None:
+    finding = the(found)
+    assert finding.severity is severity
+    assert words in finding.what
+
+
+def test_what_is_not_known_is_not_judged() -> None:
+    assert check_configuration(None, AgentAnswer(1, {"config_fingerprint": "0123456789ab"})) == []
+    assert check_max_ttl([replace(WELL, max_ttl_ms=None)], None) == [], "masters without an identity"
+    assert check_fences([GRANT]) == []
+    assert check_slewing(AgentAnswer(1, {})) == []
+
+
+def test_what_to_do_next_is_as_far_as_is_known() -> None:
+    assert "LockClockSlewed.md" in the(slewing(1_001)).then
+    # Nothing is known of other hosts.
+    hosts = ["on this host" in the(check_quorum(masters(*[DOWN] * down))).then for down in range(4)]
+    assert hosts == [False, False, False, True]
+
+
 # The socket
 
 
@@ -105,71 +205,10 @@ def test_a_socket_is_there_and_a_socket(tmp_path: Path) -> None:
     assert "is no socket" in the(check_socket(SocketFile.at(str(tmp_path / "file")))).what
 
 
-@pytest.mark.parametrize(
-    ("mode", "writable", "folder_mode", "severity", "words"),
-    [
-        (0o140600, False, 0o40755, FAILURE, "0600"),
-        (0o140660, True, 0o40755, OK, ""),
-        (0o140660, True, 0o41777, OK, ""),
-        (0o140660, True, 0o40777, WARNING, ""),
-    ],
-)
-def test_a_socket_that_we_may_not_use_or_anybody_could_put_another_for_is_said(
-    mode: int, writable: bool, folder_mode: int, severity: Severity, words: str
-) -> None:
-    finding = the(check_socket(SocketFile("/s", mode, writable, folder_mode)))
-    assert finding.severity is severity
-    assert words in finding.what
-
-
 # The agent
 
 
-@pytest.mark.parametrize(
-    ("latency_us", "info", "severities"),
-    [
-        (500, {}, [OK]),
-        (500, {"lockd_version": "9.9.9"}, [WARNING]),
-        (300_000, {"draining": 1}, [WARNING] * 2),
-    ],
-)
-def test_an_agent_of_another_version_a_slow_one_and_one_that_is_stopping_are_warnings(
-    latency_us: int, info: dict[str, Any], severities: list[Severity]
-) -> None:
-    found = check_agent(AgentAnswer(latency_us, {"lockd_version": __version__} | info))
-    assert [finding.severity for finding in found] == severities
-    assert "lockd_version" not in info or "9.9.9" in found[0].what
-
-
-def test_the_configuration_is_compared_only_when_it_is_given() -> None:
-    agent = AgentAnswer(1, {"config_fingerprint": "0123456789ab"})
-    assert check_configuration(None, agent) == []
-    for fingerprint, severity in (("0123456789ab", OK), ("ffffffffffff", WARNING)):
-        assert the(check_configuration(ConfigFile("f", fingerprint=fingerprint), agent)).severity is severity
-
-
 # The masters
-
-
-@pytest.mark.parametrize(
-    ("down", "severity", "words"),
-    [
-        (0, OK, "2 may fail"),
-        (1, WARNING, "1 more may fail"),
-        (2, WARNING, "not one more"),
-        (3, FAILURE, "2 of 5"),
-    ],
-)
-def test_the_quorum_and_its_margin(down: int, severity: Severity, words: str) -> None:
-    finding = the(check_quorum(masters(*[DOWN] * down)))
-    assert finding.severity is severity
-    assert words in finding.what
-    # Nothing is known of other hosts.
-    assert ("on this host" in finding.then) == (severity is FAILURE)
-
-
-def test_a_single_master_that_votes_is_well() -> None:
-    assert the(check_quorum([WELL])).severity is OK
 
 
 def test_each_master_without_a_vote_gets_a_finding_with_its_reason() -> None:
@@ -207,69 +246,7 @@ def test_a_copy_is_to_be_wiped_and_never_put_into_another_entry() -> None:
     assert "entry" not in then
 
 
-@pytest.mark.parametrize(
-    ("check", "change", "words"),
-    [
-        (check_round_trips, {"rtt_us": 90_000}, "m1 takes 90 ms"),
-        (check_round_trips, {"rtt_us": 90_000, "vote": 0}, None),
-        (check_clocks, {"clock_offset_us": -80_000}, "m1 by -80 ms"),
-        (check_clocks, {"clock_offset_us": None}, None),
-        (check_versions, {"version": "Redis 6.2.14"}, "Redis 6.2.14: m1"),
-        (check_versions, {"version": ""}, None),
-        (lambda rows: check_max_ttl(rows, None), {"max_ttl_ms": 30_000}, "m1 30000 ms"),
-    ],
-)
-def test_one_that_is_slow_or_off_or_unlike_the_others_is_named_and_one_not_known_is_not(
-    check: Callable[[list[MasterRow]], list[Finding]], change: dict[str, Any], words: str | None
-) -> None:
-    finding = the(check(masters(change)))
-    assert (finding.severity is OK) == (words is None)
-    assert (words or "") in finding.what
-
-
-@pytest.mark.parametrize(("configured_ms", "severity"), [(60_000, OK), (50_000, WARNING), (70_000, FAILURE)])
-def test_a_configuration_above_the_ceiling_is_a_failure(configured_ms: int, severity: Severity) -> None:
-    assert the(check_max_ttl(masters(), ConfigFile("f", configured_ms))).severity is severity
-
-
-def test_masters_without_an_identity_have_no_ceiling_to_compare() -> None:
-    assert check_max_ttl([replace(WELL, max_ttl_ms=None)], None) == []
-
-
 # Locks on trial
-
-GRANT = Grant(asked_ns=1000 * MS, answered_ns=1003 * MS, ttl_ms=5000, fence=7, deadline_ns=5948 * MS)
-
-
-def test_a_canary_that_comes_back_is_well() -> None:
-    assert "3.0 ms" in the(check_canary(CanaryRun((GRANT, GRANT)))).what
-
-
-@pytest.mark.parametrize(
-    ("trouble", "severity"),
-    [
-        (Refused("NOQUORUM", "m1=down", "LOCK"), FAILURE),
-        (Refused("CLOCK", "", "LOCK"), FAILURE),
-        (Unreachable("gone"), FAILURE),
-        (Refused("DENIED", "uid 5 may not", "LOCK"), WARNING),
-        (Refused("LIMIT", "leases", "LOCK"), WARNING),
-    ],
-)
-def test_a_canary_that_is_refused_by_policy_is_no_failure(
-    trouble: Refused | Unreachable, severity: Severity
-) -> None:
-    assert the(check_canary(CanaryRun(trouble=trouble))).severity is severity
-
-
-def test_fences_must_grow() -> None:
-    assert the(check_fences([GRANT, replace(GRANT, fence=8)])).severity is OK
-    assert the(check_fences([GRANT, GRANT])).severity is FAILURE
-    assert check_fences([GRANT]) == []
-
-
-@pytest.mark.parametrize(("deadline_ms", "severity"), [(5948, OK), (999, FAILURE), (6004, FAILURE)])
-def test_a_deadline_that_is_not_on_our_clock_is_a_failure(deadline_ms: int, severity: Severity) -> None:
-    assert the(check_boottime([replace(GRANT, deadline_ns=deadline_ms * MS)])).severity is severity
 
 
 def test_the_canary_locks_a_resource_of_its_own_and_gives_it_back() -> None:
@@ -291,16 +268,6 @@ def test_leases_on_fewer_than_all_masters_are_listed_once_they_had_time() -> Non
     assert finding.severity is WARNING
     assert "r0 (4 of 5)" in finding.what
     assert "and 2 more" in finding.what
-
-
-@pytest.mark.parametrize("ppm", [1_001, -83_333])
-def test_a_host_whose_clock_is_slewed_faster_than_a_time_server_does_is_named_as_such(ppm: int) -> None:
-    finding = the(check_slewing(AgentAnswer(1, {"clock_slew_ppm": ppm})))
-    assert finding.severity is FAILURE
-    assert f"slewed by {ppm} ppm, 1000 at most" in finding.what
-    assert "LockClockSlewed.md" in finding.then
-    assert the(check_slewing(AgentAnswer(1, {"clock_slew_ppm": -1_000}))).severity is OK
-    assert check_slewing(AgentAnswer(1, {})) == [], "one that does not say is not judged"
 
 
 # All of it
@@ -329,12 +296,6 @@ def an_agent(**answers: Any) -> Callable[..., Any]:
 def test_an_agent_that_does_not_answer_ends_the_examination() -> None:
     found = examine(an_agent(PING=Unreachable("can't reach it")), "/none/s")
     assert [(one.check, one.severity) for one in found] == [("socket", FAILURE), ("agent", FAILURE)]
-
-
-def test_the_slewing_of_the_agents_host_is_among_what_is_looked_at() -> None:
-    info = {"lockd_version": __version__, "clock_slew_ppm": 5_000}
-    found = {finding.check: finding for finding in examine(an_agent(INFO=info), "/none/s")}
-    assert found["slewing"].severity is FAILURE
 
 
 def test_leases_that_were_lost_are_left_out() -> None:

@@ -7,14 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from dashboards import queries
-from lockd.client.errors import LockdError, error_from
-from lockd.core.errors import ErrorWord, Kind, Of
-from lockd.lockctl.errors import Refused
-from lockd.lockctl.failures import ExitStatus, report
-from lockd.metrics.leases import CONTENDED, REJECTED, UNAVAILABLE, outcome_of
+from lockd.core.errors import ErrorWord, Of
 
 ROOT = Path(__file__).parents[2]
 OF_REDIS = {"NOPROTO"}
@@ -39,43 +33,14 @@ def test_every_error_that_the_server_writes_out_begins_with_one_of_them() -> Non
             assert text.partition(" ")[0] in {*ErrorWord, *OF_REDIS}, f"{path}: {text}"
 
 
-@pytest.mark.parametrize("word", ErrorWord)
-def test_contention_and_outage_are_kept_apart(word: ErrorWord) -> None:
-    counted = {Kind.CONTENDED: CONTENDED, Kind.UNAVAILABLE: UNAVAILABLE}.get(word.kind, REJECTED)
-    assert outcome_of(word) == counted
-
-
-@pytest.mark.parametrize(
-    ("word", "status"),
-    [
-        ("TAKEN", 75), ("TIMEOUT", 75), ("NOQUORUM", 74), ("CLOCK", 74), ("NOTHELD", 1), ("EXPIRED", 76),
-        ("DENIED", 77), ("LIMIT", 77), ("DRAINING", 69), ("ERR", 65), ("NEWWORD", 65),
-    ],
-)  # fmt: skip
-def test_lockctl_exits_by_the_kind_of_the_word(word: str, status: int) -> None:
-    assert report(Refused(word, "why", "LOCK")) is ExitStatus(status)
-
-
-@pytest.mark.parametrize("word", ErrorWord)
-def test_a_python_app_gets_an_exception_of_lockds(word: ErrorWord) -> None:
-    assert isinstance(error_from(f"{word} why"), LockdError)
-
-
 def test_dashboards_ask_for_each_word_that_a_lock_may_get_once() -> None:
     asked = [queries.CONTENDED, queries.UNAVAILABLE, queries.REJECTED]
     words = [word for one in asked for word in one.removeprefix('reason=~"').removesuffix('"').split("|")]
     assert sorted(words) == sorted(word.lower() for word in ErrorWord.answering(Of.LOCK))
 
 
-def test_the_rules_of_alerts_ask_for_whole_kinds() -> None:
-    asked = re.findall(
-        r'lockd_refusals_total\{[^}]*(reason=~"[^"]*")', (ROOT / "alerts/lockd.rules.yml").read_text()
-    )
-    assert set(asked) == {queries.CONTENDED, queries.UNAVAILABLE, queries.ANSWERED}
-
-
-def test_the_rules_of_alerts_ask_for_losses_that_nobody_meant() -> None:
-    asked = re.findall(
-        r'lockd_losses_total\{[^}]*(reason=~"[^"]*")', (ROOT / "alerts/lockd.alerts.yml").read_text()
-    )
-    assert set(asked) == {queries.LOST}
+def test_the_rules_of_alerts_ask_for_whole_kinds_of_refusals_and_for_losses_that_nobody_meant() -> None:
+    kinds = {queries.CONTENDED, queries.UNAVAILABLE, queries.ANSWERED}
+    for file, metric, expected in (("rules", "refusals", kinds), ("alerts", "losses", {queries.LOST})):
+        text = (ROOT / f"alerts/lockd.{file}.yml").read_text()
+        assert set(re.findall(rf'lockd_{metric}_total\{{[^}}]*(reason=~"[^"]*")', text)) == expected

@@ -9,8 +9,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import uvloop
-
 from lockd.server.hangups import HangUps
 
 
@@ -45,58 +43,46 @@ def watched(hang_ups: HangUps) -> Any:
     return connection
 
 
-def test_it_is_told_once_however_much_was_sent_before() -> None:
-    async def scenario() -> None:
-        with watching() as hang_ups:
-            connection, other = watched(hang_ups), watched(hang_ups)
-            connection.its.sendall(b"x" * 50_000)
-            await turns()
-            assert not connection.hung_up_times, "it has only sent something"
-            connection.its.shutdown(socket.SHUT_WR)
-            await turns()
-            assert not connection.hung_up_times, "it wants its replies"
-            connection.its.close()
-            await connection.told.wait()
-            await turns()
-            assert (connection.hung_up_times, other.hung_up_times) == (1, 0)
-
-    uvloop.run(scenario())
+async def test_it_is_told_once_however_much_was_sent_before() -> None:
+    with watching() as hang_ups:
+        connection, other = watched(hang_ups), watched(hang_ups)
+        connection.its.sendall(b"x" * 50_000)
+        await turns()
+        assert not connection.hung_up_times, "it has only sent something"
+        connection.its.shutdown(socket.SHUT_WR)
+        await turns()
+        assert not connection.hung_up_times, "it wants its replies"
+        connection.its.close()
+        await connection.told.wait()
+        await turns()
+        assert (connection.hung_up_times, other.hung_up_times) == (1, 0)
 
 
-def test_one_that_is_read_from_again_is_not_told() -> None:
-    async def scenario() -> None:
-        with watching() as hang_ups:
-            connection = watched(hang_ups)
-            hang_ups.forget(connection)
-            hang_ups.forget(connection)
-            connection.its.close()
-            await turns()
-            assert not connection.hung_up_times
-
-    uvloop.run(scenario())
-
-
-def test_a_connection_that_got_the_number_of_one_that_ended_stays_watched() -> None:
-    async def scenario() -> None:
-        with watching() as hang_ups:
-            ended, later = watched(hang_ups), Connection()
-            number = ended.ours.fileno()
-            os.dup2(later.ours.fileno(), number)
-            anew: Any = later
-            hang_ups.watch(anew, number)
-            hang_ups.forget(ended)
-            later.ours.close()
-            later.its.close()
-            await later.told.wait()
-            assert not ended.hung_up_times
-
-    uvloop.run(scenario())
-
-
-def test_connections_may_end_after_the_agent_has() -> None:
-    async def scenario() -> None:
-        with watching() as hang_ups:
-            connection = watched(hang_ups)
+async def test_one_that_is_read_from_again_is_not_told() -> None:
+    with watching() as hang_ups:
+        connection = watched(hang_ups)
         hang_ups.forget(connection)
+        hang_ups.forget(connection)
+        connection.its.close()
+        await turns()
+        assert not connection.hung_up_times
 
-    uvloop.run(scenario())
+
+async def test_a_connection_that_got_the_number_of_one_that_ended_stays_watched() -> None:
+    with watching() as hang_ups:
+        ended, later = watched(hang_ups), Connection()
+        number = ended.ours.fileno()
+        os.dup2(later.ours.fileno(), number)
+        anew: Any = later
+        hang_ups.watch(anew, number)
+        hang_ups.forget(ended)
+        later.ours.close()
+        later.its.close()
+        await later.told.wait()
+        assert not ended.hung_up_times
+
+
+async def test_connections_may_end_after_the_agent_has() -> None:
+    with watching() as hang_ups:
+        connection = watched(hang_ups)
+    hang_ups.forget(connection)

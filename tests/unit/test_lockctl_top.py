@@ -112,11 +112,6 @@ def test_the_top_says_whether_locks_are_available_and_safe_and_why_not(
     assert all(text in drawing for text in texts)
 
 
-def test_where_nothing_is_held_it_says_so() -> None:
-    nothing: Answers = {"LOCKS * LOCAL": []}
-    assert "no lease is held through this agent" in drawn(report_of(answers(**nothing)))
-
-
 def test_an_agent_of_before_that_says_less_is_shown_all_the_same() -> None:
     found = answers(
         **{"INFO classes": {"class_jobs": {k: v for k, v in a_class().items() if "meant" not in k}}}
@@ -197,15 +192,8 @@ def test_an_agent_that_is_away_is_said_and_the_last_picture_kept() -> None:
     assert text.count("Locks are available") == 1
 
 
-def test_an_agent_that_never_answered_is_said_too() -> None:
-    assert drawn(None, "can't reach the agent") == "can't reach the agent; looking again\n"
-
-
-def test_rates_are_what_was_counted_between_two_looks() -> None:
+def test_rates_are_what_was_counted_between_two_looks_and_not_negative_when_the_agent_began_anew() -> None:
     assert rates(a_class(grants=150, refusals=15)).split() == ["jobs", "1", "0", "25.0", "5.0", "0"]
-
-
-def test_an_agent_that_began_anew_has_no_negative_rates() -> None:
     assert "-" not in rates(a_class(grants=1, refusals=0))
 
 

@@ -74,12 +74,7 @@ words = st.one_of(
     st.binary(max_size=40),
 )
 requests = st.lists(words, min_size=1, max_size=6)
-streams = st.lists(requests, max_size=8).map(lambda several: b"".join(map(encoded, several)))
-fragments = st.one_of(
-    requests.map(encoded),
-    st.sampled_from(PIECES_OF_GRAMMAR),
-    st.binary(max_size=5),
-)
+fragments = st.one_of(requests.map(encoded), st.sampled_from(PIECES_OF_GRAMMAR), st.binary(max_size=5))
 hostile_streams = st.lists(fragments, max_size=12).map(b"".join)
 windows = st.sampled_from([1, 5, 16, 40, 4096])
 
@@ -136,6 +131,7 @@ HIDDEN = [
 @given(in_pieces(hostile_streams), windows)
 @example([b"*1\r\n$1\r\na\r", b"\n*1\r\n$0\r\n\r\n"], 5)
 @example([b"*1\r\n" + b"$0\r\n\r\n" * 2], 4096)
+@example([b"\r\n*1\r\n$1\r\n1\r\n\r\n\r\n*2\r\n$1\r\n2\r\n$2\r\n\r\n\r\n\r\n\r\n*1\r\n$1\r\n3\r\n\r\n"], 4096)
 @example([b"*2\r\n$2\r\n\r\n\r\n$0\r\n\r\n*1\r\n$0\r\n\r\n"], 16)
 @example([b"*1\r\n$11\r\n", b"*1\r\n$1\r\na\r\n", b"\r\n"], 4096)
 @example([b"*1\r\n$8\r\n", b"*1\r\n$1\r\n", b"\r", b"\n"], 4096)
@@ -195,8 +191,7 @@ values = st.recursive(
         st.binary(max_size=20),
     ),
     lambda inner: st.one_of(
-        st.lists(inner, max_size=5),
-        st.dictionaries(st.binary(max_size=5), inner, max_size=5),
+        st.lists(inner, max_size=5), st.dictionaries(st.binary(max_size=5), inner, max_size=5)
     ),
     max_leaves=20,
 )

@@ -6,6 +6,8 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from lockd.config.model import Limits
 from lockd.core.flow import Place
 from lockd.server.lease_requests import LockRequest, UnlockOrExtend
@@ -203,70 +205,50 @@ def test_the_extend_that_finds_the_loss_out_tells_it_and_no_command_after_it_doe
     transport.end()
 
 
-def test_an_extend_under_way_when_its_lease_is_lost_tells_it_and_no_command_after_it_does():
-    host = cluster()
-    session, transport, token = holding(host)
-    extend(session, host, token)
-    (lease,) = session.leases
-    host.locks.take_away(R, {lease.nonce}, "released by force", host.time.now_ns)
-    assert_told_once(session, transport)
-    transport.end()
-
-
-def test_an_extension_that_was_lost_before_it_was_written_tells_it_and_no_command_after_it_does():
+@pytest.mark.parametrize("granted", [False, True], ids=["under way", "granted already"])
+def test_an_extend_whose_lease_is_lost_before_its_answer_is_written_tells_it_then_and_nothing_after_it_does(
+    granted: bool,
+):
+    """Not before: its connection may end, and another one of its process has to tell it."""
     host = cluster()
     session, transport, token = holding(host)
     before = Place()
     session.flow.begin(before)
     extend(session, host, token)
-    host.fleet.settle()
+    if granted:
+        host.fleet.settle()
     (lease,) = session.leases
     host.locks.take_away(R, {lease.nonce}, "released by force", host.time.now_ns)
+    assert b"-EXPIRED" not in transport.written
+    assert token in session._untold
     session.answer(before, b"+OK\r\n")
     assert_told_once(session, transport)
     transport.end()
 
 
-def test_a_loss_is_not_taken_for_told_before_what_tells_it_is_written():
-    """Its connection may end before, and another one of its process has to tell it."""
-    host = cluster()
-    session, transport, token = holding(host)
-    session.flow.begin(Place())
-    extend(session, host, token)
-    (lease,) = session.leases
-    host.locks.take_away(R, {lease.nonce}, "released by force", host.time.now_ns)
-    assert b"-EXPIRED" not in transport.written
-    assert token in session._untold
-    transport.end()
-
-
-def test_who_reads_two_listings_late_ends_the_turns_of_both():
+async def test_who_reads_two_listings_late_ends_the_turns_of_both():
     """A turn is one for all users."""
+    session, transport = connected(cluster())
+    ended: list[str] = []
 
-    async def scenario() -> None:
-        session, transport = connected(cluster())
-        ended: list[str] = []
+    async def listing(name: str) -> None:
+        await session.hand_over(b"x" * 10_000)
+        ended.append(name)
 
-        async def listing(name: str) -> None:
-            await session.hand_over(b"x" * 10_000)
-            ended.append(name)
-
-        transport.is_not_read(session)
-        for name in ("first", "second"):
-            session.later(partial(listing, name))
-        for _ in range(2):
-            await asyncio.sleep(0)
-            while session.shared.jobs:
-                session.shared.jobs.pop()(1 << 62)
+    transport.is_not_read(session)
+    for name in ("first", "second"):
+        session.later(partial(listing, name))
+    for _ in range(2):
         await asyncio.sleep(0)
-        assert session.flow.kept_bytes == 20_000
-        assert not ended
-        transport.is_read()
-        await asyncio.sleep(0)
-        assert sorted(ended) == ["first", "second"]
-        transport.end()
-
-    asyncio.run(scenario())
+        while session.shared.jobs:
+            session.shared.jobs.pop()(1 << 62)
+    await asyncio.sleep(0)
+    assert session.flow.kept_bytes == 20_000
+    assert not ended
+    transport.is_read()
+    await asyncio.sleep(0)
+    assert sorted(ended) == ["first", "second"]
+    transport.end()
 
 
 def test_a_command_of_many_that_fails_in_a_way_nobody_foresaw_is_the_last_one():

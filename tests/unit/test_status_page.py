@@ -87,12 +87,14 @@ def test_the_top_says_in_words_whether_locks_are_available_and_safe() -> None:
     assert "<title>GOOD: lockd on web1</title>" in page
 
 
-def test_a_lost_quorum_is_red_in_the_title_too_so_that_a_tab_shows_it() -> None:
+def test_a_lost_quorum_or_lease_is_red_and_the_quorum_in_the_title_too_so_that_a_tab_shows_it() -> None:
     masters = (a_master("m1"), a_master("m2", 0, reason="connection refused"), a_master("m3", 0))
     page = render(a_status(masters=masters))
     assert '<div class="assessment bad">Locks are NOT available on this host: 1 of 3' in page
     assert "<title>BAD: " in page
     assert "connection refused" in page
+    page = render(a_status(held(b"nightly", standing=Standing.LOST)))
+    assert '<div class="assessment bad">1 lease of this host was LOST' in page
 
 
 def test_a_master_that_is_down_shows_no_round_trip_of_better_days() -> None:
@@ -109,11 +111,6 @@ def test_what_is_held_is_shown_by_class_and_where_to_see_the_rest() -> None:
     assert "<code>lockctl top</code>" in page
 
 
-def test_a_lost_lease_is_red_and_says_so() -> None:
-    page = render(a_status(held(b"nightly", standing=Standing.LOST)))
-    assert '<div class="assessment bad">1 lease of this host was LOST' in page
-
-
 def losses_shown(**totals: int) -> str:
     """The cells of a class: what was lost, and what was meant to be."""
     counts = {"grants": 12, "refusals": 3, "losses": 0, "losses_meant": 0} | totals
@@ -127,10 +124,8 @@ def test_a_class_whose_lease_was_lost_is_red_for_an_hour_and_says_when_it_was() 
     assert losses_shown(losses=2, last_loss_ms=LOSS_IS_NEWS_MS - 1).startswith('<td class="n bad">2, 59 min')
     old = losses_shown(losses=2, last_loss_ms=LOSS_IS_NEWS_MS)
     assert old == '<td class="n">2, 1 h 00 min ago</td><td class="n">0</td>'
-
-
-def test_what_was_ended_by_force_or_at_max_hold_is_no_alarm() -> None:
-    assert losses_shown(losses=5, losses_meant=5) == '<td class="n">0</td><td class="n">5</td>'
+    meant = losses_shown(losses=5, losses_meant=5)
+    assert meant == '<td class="n">0</td><td class="n">5</td>', "by force, or at max hold"
 
 
 def test_a_failing_canary_is_the_first_thing_one_reads_escaped_like_all_else() -> None:

@@ -186,12 +186,7 @@ def _measure_all(plan: Plan, where: Ground) -> Iterator[Measurement]:
 
 
 def _measure(
-    scenario: str,
-    name: str,
-    make: Make,
-    load: Load,
-    where: Ground,
-    meanwhile: Meanwhile = (),
+    scenario: str, name: str, make: Make, load: Load, where: Ground, meanwhile: Meanwhile = ()
 ) -> Measurement:
     agent_s, masters_s = where.agent_cpu_s(), where.masters_cpu_s()
     tally = run(make, where.addresses, load, meanwhile)

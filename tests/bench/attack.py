@@ -259,10 +259,7 @@ def measure(here: Cluster, there: Cluster, words: Words, seconds: float) -> dict
     how = attack_together if words in CROWDS.values() else attack
     attackers = [_started(how, here.socket, words, seconds + 1.5) for _ in range(2 if words else 0)]
     time.sleep(0.5)
-    clients = {
-        "here": _started(timed, here.socket, seconds),
-        "there": _started(timed, there.socket, seconds),
-    }
+    clients = {"here": _started(timed, here.socket, seconds), "there": _started(timed, there.socket, seconds)}
     try:
         times = {name: link.recv() for name, (_, link) in clients.items()}
         times["attack"] = Times()

@@ -159,10 +159,7 @@ class Liar:
         status = self._choose.choice([number for number in NUMBERS if number != 1])
         value = self._some_number()
         if self._choose.random() < 0.4:
-            status, value = (
-                1,
-                self._choose.choice((0, -5, SANE_MOST, 1 << 62, _far())),
-            )
+            status, value = (1, self._choose.choice((0, -5, SANE_MOST, 1 << 62, _far())))
         time_us = self._choose.choice((_now_us(), _now_us(), self._some_number()))
         return encoded([status, value, time_us])
 

@@ -100,12 +100,7 @@ def table(outcomes: Iterable[Outcome]) -> str:
 def _cells(outcome: Outcome) -> tuple[str, ...]:
     row = outcome.row
     mark = "ok" if outcome.as_expected else "WRONG"
-    numbers = (
-        f"{outcome.states:,}",
-        f"{outcome.depth}",
-        f"{outcome.cpu_s:.1f}",
-        f"{outcome.memory_mb:.0f}",
-    )
+    numbers = (f"{outcome.states:,}", f"{outcome.depth}", f"{outcome.cpu_s:.1f}", f"{outcome.memory_mb:.0f}")
     return (row.name, row.rule, row.expected, outcome.result, mark, *numbers)
 
 

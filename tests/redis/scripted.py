@@ -55,11 +55,7 @@ class Scripted:
         return self.run(scripts.EXTEND, [lease_key()], token, ttl_ms, mark, ELECTORATE)
 
     def put_back(
-        self,
-        text: str = f"60000 {OWNER} p1",
-        ttl_ms: int = 5_000,
-        age_ms: int = 0,
-        token: str = MINE,
+        self, text: str = f"60000 {OWNER} p1", ttl_ms: int = 5_000, age_ms: int = 0, token: str = MINE
     ) -> list[int]:
         return self.run(scripts.PUT_BACK, [lease_key()], token, ttl_ms, text, age_ms, ELECTORATE)
 

@@ -12,13 +12,7 @@ from lockd.core.fences import slot_of
 from tests.harness.app import App, look_again
 from tests.harness.clocks import MS
 from tests.harness.cluster import Cluster, MakeCluster
-from tests.harness.on_masters import (
-    FENCES,
-    IDENTITY,
-    cut_connections,
-    holding,
-    on,
-)
+from tests.harness.on_masters import FENCES, IDENTITY, cut_connections, holding, on
 from tests.harness.waiting import eventually
 from tests.redis.identities import (
     MAX_TTL_MS,

@@ -455,9 +455,7 @@ def test_root_in_a_container_locks_and_is_no_operator(ruled: Cluster, what: str)
     assert "event=operator_denied command=forcerelease why=" in ruled.log_text()
 
 
-def test_one_whose_process_has_ended_is_no_operator_since_it_cannot_be_looked_at(
-    ruled: Cluster,
-) -> None:
+def test_one_whose_process_has_ended_is_no_operator_since_it_cannot_be_looked_at(ruled: Cluster) -> None:
     with ExitStack() as lives:
         wire = Wire(connected_as(NOBODY, (GAMES,), ruled, lives))
         assert kind(wire.ask("FORCERELEASE", "nobodys")) == "NOTHELD"

@@ -91,9 +91,7 @@ def test_names_that_would_steer_the_terminal_are_shown_escaped(cluster: Cluster)
     ] == [resource]
 
 
-def test_masters_says_why_one_has_no_vote_and_is_a_table_at_a_terminal(
-    make_cluster: MakeCluster,
-) -> None:
+def test_masters_says_why_one_has_no_vote_and_is_a_table_at_a_terminal(make_cluster: MakeCluster) -> None:
     own = make_cluster(masters=3)
     own.masters[1].kill()
     own.wait_voting(2)

@@ -409,11 +409,7 @@ MUTATIONS = (
         "forming goes on with the id of a forming that was broken off",
         8,
         (
-            Edit(
-                FORMING,
-                "    if begun:\n",
-                "    if False:\n",
-            ),
+            Edit(FORMING, "    if begun:\n", "    if False:\n"),
             Edit(
                 FORMING,
                 "links, cluster_id = [*begun, *blank], ground.new_id()",
@@ -649,13 +645,7 @@ MUTATIONS = (
             Edit(ENTER, "return Dirt(Reason.DATA_CHANGED, changed) if changed else None", "return None"),
         ),
     ),
-    one(
-        "a host's clock may be slewed at any rate",
-        11,
-        SLEWING,
-        "if abs(self.ppm) <= MOST_PPM:",
-        "if True:",
-    ),
+    one("a host's clock may be slewed at any rate", 11, SLEWING, "if abs(self.ppm) <= MOST_PPM:", "if True:"),
     one(
         "a fresh agent trusts any clock",
         11,

@@ -56,11 +56,7 @@ def story(outcome: Outcome) -> str:
         lines = [f"  … {len(lines) - _MOST_LINES} earlier ones", *lines[-_MOST_LINES:]]
     shape = outcome.plan.shape
     return "\n".join(
-        [
-            f"seed {outcome.plan.seed}, {len(outcome.plan.faults)} faults, {shape}",
-            *lines,
-            f"==> {violation}",
-        ]
+        [f"seed {outcome.plan.seed}, {len(outcome.plan.faults)} faults, {shape}", *lines, f"==> {violation}"]
     )
 
 

@@ -115,12 +115,7 @@ class TestFences:
         ) == ["exclusion", "fences"]
 
     def test_grants_whose_tries_overlap_may_have_any_order(self):
-        assert not broken(
-            asked(0, 1),
-            asked(0, 2),
-            granted(5, 1, A, 10, 6, 0),
-            granted(8, 2, B, 9, 900, 1),
-        )
+        assert not broken(asked(0, 1), asked(0, 2), granted(5, 1, A, 10, 6, 0), granted(8, 2, B, 9, 900, 1))
 
     def test_the_same_fence_twice(self):
         assert "fences" in broken(
@@ -195,9 +190,7 @@ class TestReleases:
 class TestHolds:
     def test_a_renewal_past_max_hold(self):
         assert broken(
-            asked(0, 1, max_hold_ms=2_000),
-            granted(5, 1, A, 10, 900, 0),
-            Extended(800 * MS, A, 2_100 * MS),
+            asked(0, 1, max_hold_ms=2_000), granted(5, 1, A, 10, 900, 0), Extended(800 * MS, A, 2_100 * MS)
         ) == ["max hold"]
 
     def test_a_grant_past_max_hold(self):
@@ -205,9 +198,7 @@ class TestHolds:
 
     def test_a_renewal_up_to_it(self):
         assert not broken(
-            asked(0, 1, max_hold_ms=2_000),
-            granted(5, 1, A, 10, 900, 0),
-            Extended(800 * MS, A, 2_000 * MS),
+            asked(0, 1, max_hold_ms=2_000), granted(5, 1, A, 10, 900, 0), Extended(800 * MS, A, 2_000 * MS)
         )
 
 

@@ -126,6 +126,7 @@ MUTATIONS = (
                 "self.wake_after",
             ),
         ),
+        first_seed=122,
     ),
     one(
         "no drift allowance",
@@ -140,8 +141,16 @@ MUTATIONS = (
         LEASES,
         "self.deadline_ns = deadline_ns(attempt.t1_ns, attempt.ttl_ms)",
         "self.deadline_ns = deadline_ns(now_ns, attempt.ttl_ms)",
+        first_seed=81,
     ),
-    one("reply not checked again", 1, LOCKS, "if now_ns >= self._ends_ns(attempt, cut_ns):", "if False:"),
+    one(
+        "reply not checked again",
+        1,
+        LOCKS,
+        "if now_ns >= self._ends_ns(attempt, cut_ns):",
+        "if False:",
+        first_seed=43,
+    ),
     Mutation(
         "an extension shortens",
         2,
@@ -189,6 +198,7 @@ MUTATIONS = (
         LINK,
         "if self._session is not None and self._session[0] == self.facts.run_id:",
         "if False:",
+        first_seed=13,
     ),
     one(
         "what a broken connection owed is forgotten",
@@ -196,6 +206,7 @@ MUTATIONS = (
         DEBTS,
         "        self._kept, self._due = self._due, deque()\n",
         "        self._kept, self._due = deque(), deque()\n",
+        first_seed=50,
     ),
     one(
         "a release past its TTL is not sent after a break",
@@ -203,6 +214,7 @@ MUTATIONS = (
         DEBTS,
         "if self._however_old or now_ns < release.until_ns:",
         "if now_ns < release.until_ns:",
+        first_seed=169,
     ),
     one("a token is used again", 4, AGENT, "self.dice.getrandbits(128)", "self.dice.getrandbits(4)"),
     Mutation(
@@ -223,6 +235,7 @@ MUTATIONS = (
         LOCKS,
         "            release = Release(\n                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=_nothing_more,\n            )  # fmt: skip\n",
         "            release = Release(\n                attempt.resource, attempt.terms.value or attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=_nothing_more, by_app=True,\n            )  # fmt: skip\n",
+        first_seed=89,
     ),
     Mutation(
         "two with the same token are one",
@@ -239,6 +252,7 @@ MUTATIONS = (
                 "  local theirs = string.match(call('GET', KEYS[1]), ' (=.*)$')\n  if nonce ~= ARGV[1] and (not theirs or theirs ~= string.match(ARGV[2], ' (=.*)$')) then",
             ),
         ),
+        first_seed=32,
     ),
     one(
         "a split vote is said to be a lease",
@@ -246,6 +260,7 @@ MUTATIONS = (
         ATTEMPT,
         "            self.settle(AttemptOutcome.SPLIT, now_ns)",
         "            self.settle(AttemptOutcome.TAKEN, now_ns)",
+        first_seed=30,
     ),
     Mutation(
         "an extension puts back what is gone",
@@ -265,6 +280,7 @@ MUTATIONS = (
             Edit(LOCKS, "            self._take_back(lease, lease.gone, now_ns)\n", ""),
             Edit(LOCKS, "        if lease.lost_by is Loss.GONE and lease", "        if False and lease"),
         ),
+        first_seed=852,
     ),
     one(
         "the largest fence of the votes, without a second round",
@@ -373,6 +389,7 @@ MUTATIONS = (
                 "self.members",
             ),
         ),
+        first_seed=10,
     ),
     one(
         "another machine gets no other number",
@@ -380,6 +397,7 @@ MUTATIONS = (
         ADMISSION,
         "number = current_members(others.values()).number_of(name) + 1",
         "number = current_members(others.values()).number_of(name)",
+        first_seed=12,
     ),
     one(
         "what another machine's predecessor helped to grant is not waited for",
@@ -387,6 +405,7 @@ MUTATIONS = (
         ADMISSION,
         "wait_for_blank([blank_since_ns, numbered.since_ns]",
         "wait_for_blank([blank_since_ns]",
+        first_seed=89,
     ),
     Mutation(
         "a machine is let in before its number is on a quorum",
@@ -404,6 +423,7 @@ MUTATIONS = (
             ),
             Edit(ADMITTING, "if written < ground.quorum:", "if written < 1:"),
         ),
+        first_seed=46,
     ),
     Mutation(
         "forming goes on with the id of a forming that was broken off",
@@ -417,6 +437,7 @@ MUTATIONS = (
                 "    cluster_id = next((of.cluster_id for link in links if (of := link.identity)), ground.new_id())",
             ),
         ),
+        first_seed=91,
     ),
     Mutation(
         "those that are left vote while others begin anew",
@@ -426,6 +447,7 @@ MUTATIONS = (
             Edit(VOTES, "link.taken is None or ground.shows", "link.taken is not None and ground.shows"),
             Edit(VOTES, "[_silent_since_ns(link) for", "[_silent_since_ns(link) or 0 for"),
         ),
+        first_seed=33,
     ),
     Mutation(
         "no votes are taken before upgrading",
@@ -435,6 +457,7 @@ MUTATIONS = (
             Edit(VOTES, "link.taken is None or ground.shows", "link.taken is not None and ground.shows"),
             Edit(VOTES, "[_silent_since_ns(link) for", "[_silent_since_ns(link) or 0 for"),
         ),
+        first_seed=649,
     ),
     Mutation(
         "the votes of the blank ones are not taken when others begin anew",
@@ -457,13 +480,21 @@ MUTATIONS = (
         "expected = _shown_by(link.identity)",
         simulated=False,
     ),
-    one("a promoted copy votes", 8, MEMBERSHIP, "return self.was_replica or self.known", "return False"),
+    one(
+        "a promoted copy votes",
+        8,
+        MEMBERSHIP,
+        "return self.was_replica or self.known",
+        "return False",
+        first_seed=4,
+    ),
     one(
         "a promoted copy is forgotten when it is restarted",
         8,
         MEMBERSHIP,
         "was_replica or self.known",
         "was_replica",
+        first_seed=4,
     ),
     one(
         "admission copies from one master only",
@@ -471,8 +502,16 @@ MUTATIONS = (
         MEMBERSHIP,
         "    for reading in sane:\n",
         "    for reading in sane[:1]:\n",
+        first_seed=135,
     ),
-    one("admission copies no counters", 8, MEMBERSHIP, "    return highest\n", "    return {}\n"),
+    one(
+        "admission copies no counters",
+        8,
+        MEMBERSHIP,
+        "    return highest\n",
+        "    return {}\n",
+        first_seed=96,
+    ),
     Mutation(
         "guard delay shorter than the TTL",
         10,
@@ -480,6 +519,7 @@ MUTATIONS = (
             Edit(MASTER, "settle_ns(self._longest_ttl_ms)", "settle_ns(self._longest_ttl_ms) // 4"),
             Edit("lockd/guard/delay.py", "* 101 // 100 + NS_PER_S", "* 101 // 400 + NS_PER_S // 4"),
         ),
+        first_seed=380,
     ),
     Mutation(
         "a crash counts as a clean stop",
@@ -492,6 +532,7 @@ MUTATIONS = (
                 "if True:",
             ),
         ),
+        first_seed=876,
     ),
     one(
         "a clean stop is proven once and for all",
@@ -581,6 +622,7 @@ MUTATIONS = (
         IDENTITIES,
         "return max(self.max_ttl_ms, self.was_max_ttl_ms)",
         "return self.max_ttl_ms",
+        first_seed=66,
     ),
     one(
         "a clock is watched for as long as this agent's own leases last",
@@ -588,6 +630,7 @@ MUTATIONS = (
         CLOCKS,
         "settle_ns(max(self._max_ttl_ms, max_ttl_ms))",
         "settle_ns(self._max_ttl_ms)",
+        first_seed=66,
     ),
     Mutation(
         "a master does not keep the max TTL of before",
@@ -600,6 +643,7 @@ MUTATIONS = (
                 "if false then",
             ),
         ),
+        first_seed=40,
     ),
     one(
         "a master that is stalled is asked",
@@ -623,6 +667,7 @@ MUTATIONS = (
         CLOCKS,
         "        jumped, gap = lowest > floor + TOLERANCE_NS, unseen_ns > _GAP_NS\n",
         "        jumped, gap = False, unseen_ns > _GAP_NS\n",
+        first_seed=37,
     ),
     Mutation(
         "a vote counts although its master is distrusted",
@@ -644,14 +689,23 @@ MUTATIONS = (
             Edit(ENTER, "            dirt = without_foreign_data(guard, state, dirt)\n", ""),
             Edit(ENTER, "return Dirt(Reason.DATA_CHANGED, changed) if changed else None", "return None"),
         ),
+        first_seed=135,
     ),
-    one("a host's clock may be slewed at any rate", 11, SLEWING, "if abs(self.ppm) <= MOST_PPM:", "if True:"),
+    one(
+        "a host's clock may be slewed at any rate",
+        11,
+        SLEWING,
+        "if abs(self.ppm) <= MOST_PPM:",
+        "if True:",
+        first_seed=15,
+    ),
     one(
         "a fresh agent trusts any clock",
         11,
         CLOCKS,
         "        if abs(off_ns) <= self._allowance_ns:\n",
         "        if True:\n",
+        first_seed=852,
     ),
     one(
         "what a host stood still comes off no deadline",
@@ -666,6 +720,7 @@ MUTATIONS = (
         STANDSTILL,
         "if self.steady or len(self.jumped) < quorum:",
         "if len(self.jumped) < 1:",
+        first_seed=80,
     ),
     one(
         "a loss is told at the deadline",
@@ -727,5 +782,6 @@ MUTATIONS = (
                 "",
             ),
         ),
+        first_seed=52,
     ),
 )

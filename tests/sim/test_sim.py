@@ -176,7 +176,6 @@ def test_every_mutation_is_one_of_the_product_or_of_the_world():
         assert any(file.startswith("lockd/") for file in files) or files <= of_the_world, mutation.name
 
 
-@pytest.mark.background
 @pytest.mark.timeout(3_600)
 @pytest.mark.parametrize("mutation", [one for one in MUTATIONS if one.simulated], ids=lambda one: one.name)
 def test_a_rule_that_is_taken_out_is_missed(mutation: Mutation):

@@ -9,6 +9,7 @@ import pytest
 
 from tests.lab.conftest import Cluster
 from tests.lab.lab import APPS, MASTERS, REPOSITORY
+from tests.lab.plays import play
 from tests.lab.waiting import until
 
 PROMETHEUS, ALERTMANAGER = "http://127.0.0.1:9090", "http://127.0.0.1:9093"
@@ -77,3 +78,23 @@ def test_on_a_master_nothing_listens_to_the_network_but_redis_and_the_exporter_o
     listening = on("m1").check_output("ss --no-header -tln").splitlines()
     ports = {line.split()[3].rpartition(":")[2] for line in listening}
     assert ports == {"22", "6379", "9100"}
+
+
+@pytest.mark.thorough
+def test_what_a_play_wrote_before_it_was_interrupted_is_in_force_after_the_next(
+    cluster: Cluster, on: Any
+) -> None:
+    def runs() -> list[str]:
+        return [on("mon1").check_output(f"systemctl show --value -p InvocationID {unit}") for unit in written]
+
+    written = {
+        "prometheus": "/etc/prometheus/lockd/lockd.rules.yml",
+        "prometheus-alertmanager": "/etc/default/prometheus-alertmanager",
+    }
+    for unit, file in written.items():
+        # It runs with what was there before.
+        on("mon1").check_output(f"cp -p {file} {file}.kept && echo '# older' >>{file}")
+        on("mon1").check_output(f"systemctl restart {unit} && mv {file}.kept {file}")
+    before = runs()
+    play(cluster.lab, "site.yml", "--tags", "prometheus,alertmanager").must_work()
+    assert not set(before) & set(runs())

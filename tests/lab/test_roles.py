@@ -68,7 +68,7 @@ def test_what_units_note_is_what_plays_compare_and_what_is_removed_at_the_end() 
         for path in ansible.glob("roles/*/templates/*.j2")
         for note in re.findall(r"template_vars=\{'note': '([a-z-]+)'", path.read_text())
     ]
-    assert len(noted) == 5
+    assert len(noted) == 7
     removed = (ansible / "remove_cluster.yml").read_text()
     for role, note in noted:
         tasks = "".join(path.read_text() for path in role.glob("tasks/*.yml"))

@@ -14,7 +14,7 @@ import hiredis
 
 from lockd.clock import boottime_ns
 from lockd.config.model import Config
-from lockd.core import link
+from lockd.core import introduction, link
 from lockd.core.answers import Nonsense
 from lockd.core.clocks import ClockWatch
 from lockd.core.fences import SANE_MOST
@@ -221,17 +221,37 @@ class Link(link.Link, asyncio.Protocol):
             server_hostname=handshake.tls_name(self._config, self.master),
         )
         session = await handshake.log_in(self.call, self._config)
-        await self._inspect()
-        if self.state is State.LOADING:
+        if not await self._follow(introduction.introduce(self, session, boottime_ns)):
             raise Unfit(State.LOADING, "still loading its data")
-        old = self.session_to_end()
-        if old is not None:
-            await self.call("CLIENT", "KILL", "ID", old)
-        self.session_began(session)
-        await handshake.have_scripts(self.call)
-        if self._transport is None:
-            raise MasterError("connection lost")
-        self.introduce(boottime_ns())
+
+    async def _follow(self, steps: introduction.Steps) -> bool:
+        answer = None
+        while True:
+            try:
+                step = steps.send(answer)
+            except StopIteration as end:
+                return bool(end.value)
+            answer = await self._take(step)
+            if self._transport is None:
+                raise MasterError("connection lost")
+
+    async def _take(self, step: introduction.Step) -> Any:
+        match step:
+            case introduction.ReadFacts():
+                return await handshake.read_facts(self.call)
+            case introduction.NoteCopy():
+                with suppress(MasterError):
+                    await self.call("HSET", scripts.FENCES_KEY, scripts.COPIED_FIELD, "1")
+            case introduction.ReadCounter(slot):
+                return await self._counter(slot)
+            case introduction.EndSession(number):
+                await self.call("CLIENT", "KILL", "ID", number)
+            case introduction.HaveScripts():
+                await handshake.have_scripts(self.call)
+
+    async def _counter(self, slot: int) -> tuple[str, int]:
+        stored, time = await asyncio.gather(self.call("HGET", scripts.FENCES_KEY, slot), self.call("TIME"))
+        return "0" if stored is None else replies.text(stored), replies.time_us(time, SANE_MOST)
 
     def _failed(self, failure: Exception) -> None:
         now_ns = boottime_ns()
@@ -252,8 +272,7 @@ class Link(link.Link, asyncio.Protocol):
             looked_ns = boottime_ns()
             try:
                 if beats % _INSPECT_EVERY == 0:
-                    await self.inspect_now()
-                    self.settle_debts(boottime_ns(), after_break=False)
+                    await self._follow(introduction.beat(self, boottime_ns))
                 await self._probe()
             except Nonsense as nonsense:
                 self.talks_nonsense(str(nonsense), boottime_ns())
@@ -301,20 +320,4 @@ class Link(link.Link, asyncio.Protocol):
 
     async def inspect_now(self) -> None:
         """Look at the master again; also before the next beat, when it was formed or admitted."""
-        await self._inspect()
-        self.ask_refused_again(boottime_ns())
-
-    async def _inspect(self) -> None:
-        self.inspected(await handshake.read_facts(self.call), boottime_ns())
-        if self.copy_to_write_down:
-            # Where that can't be written (a full disk), it is tried again at the next look.
-            with suppress(MasterError):
-                await self.call("HSET", scripts.FENCES_KEY, scripts.COPIED_FIELD, "1")
-        slot = self.counter_to_read
-        if slot is not None:
-            await self._read_counter(slot)
-
-    async def _read_counter(self, slot: int) -> None:
-        stored, time = await asyncio.gather(self.call("HGET", scripts.FENCES_KEY, slot), self.call("TIME"))
-        word = "0" if stored is None else replies.text(stored)
-        self.counter_read(slot, word, replies.time_us(time, SANE_MOST), boottime_ns())
+        await self._follow(introduction.look_again(self, boottime_ns))

@@ -24,6 +24,8 @@ PROBE_NS = 1_000 * MS
 LOOK_NS = 50 * MS
 CLOSER_NS = 100 * MS
 INSPECT_EVERY = 5
+TURN_NS = 1 * MS
+"""Of a busy event loop: what comes within it may be read in one chunk."""
 
 
 class Call:
@@ -56,10 +58,11 @@ class Link(link.Link):
     # core.link: what it wants done
 
     def hang_up(self) -> None:
-        """What lies in the connection may still reach the master, whenever that is."""
+        """What lies in the connection may still reach the master, whenever that is. That it is closed is
+        heard of in a later turn."""
         if self.connection is not None:
             self._agent.outbox.append((self.connection, (HANG_UP, None)))
-            self._lost()
+            self._agent.wake_after(TURN_NS, self._lost, self.connection)
 
     def look_closer(self) -> None:
         if not self._looking_closer:
@@ -92,7 +95,7 @@ class Link(link.Link):
 
     def sent(self) -> Iterator[tuple[Connection, tuple[Any, ...]]]:
         """What goes out at the end of a turn."""
-        if self.out and self.connection is not None:
+        if self.out and self.connection is not None and not self.is_dropped:
             if not self._looking:
                 self._looking = True
                 self._agent.wake_after(PATIENCE.timeout_ns + LOOK_NS // 2, self._look)
@@ -111,7 +114,7 @@ class Link(link.Link):
         if connection is not self.connection:
             return
         if message == LOST:
-            self._lost()
+            self._lost(connection)
             return
         answer, read_ns = message[2:]
         now_ns = self._agent.boot_ns()
@@ -121,12 +124,14 @@ class Link(link.Link):
             self.heard(answer, now_ns, is_error=answer == ERROR)
         except Nonsense as nonsense:
             self.talks_nonsense(str(nonsense), now_ns)
+            connection.agent_listens = False  # nor is the rest of that chunk heard
         self.look_if_alive(now_ns)
 
-    def _lost(self) -> None:
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            connection.agent_listens = False
+    def _lost(self, connection: Connection) -> None:
+        if connection is not self.connection:
+            return
+        self.connection = None
+        connection.agent_listens = False
         now_ns, was_introduced = self._agent.boot_ns(), self.introduced
         self.broken("connection lost", now_ns)
         if not was_introduced:

@@ -20,10 +20,6 @@ if TYPE_CHECKING:
 
 PATIENCE = link.Patience(timeout_ns=250 * MS, dead_ns=2_000 * MS)
 CONNECT_NS = 1_000 * MS
-PROBE_NS = 1_000 * MS
-LOOK_NS = 50 * MS
-CLOSER_NS = 100 * MS
-INSPECT_EVERY = 5
 TURN_NS = 1 * MS
 """Of a busy event loop: what comes within it may be read in one chunk."""
 
@@ -67,7 +63,7 @@ class Link(link.Link):
     def look_closer(self) -> None:
         if not self._looking_closer:
             self._looking_closer = True
-            rest_ns = max(0, self._looked_ns + CLOSER_NS - self._agent.boot_ns())
+            rest_ns = max(0, self._looked_ns + link.LOOK_AGAIN_NS - self._agent.boot_ns())
             self._agent.wake_after(rest_ns, self._look_closer, self.connection)
 
     def _look_closer(self, connection: Connection) -> None:
@@ -98,7 +94,7 @@ class Link(link.Link):
         if self.out and self.connection is not None and not self.is_dropped:
             if not self._looking:
                 self._looking = True
-                self._agent.wake_after(PATIENCE.timeout_ns + LOOK_NS // 2, self._look)
+                self._agent.wake_after(PATIENCE.timeout_ns + link.LOOK_NS // 2, self._look)
             for question, electorate in zip(self.out[::2], self.out[1::2], strict=True):
                 call = isinstance(question, tuple)
                 yield self.connection, question if call else ("ballot", question, electorate)
@@ -198,18 +194,18 @@ class Link(link.Link):
         if waits_ns:
             self._looking = True
             late = waits_ns > PATIENCE.timeout_ns
-            self._agent.wake_after(LOOK_NS if late else PATIENCE.timeout_ns, self._look)
+            self._agent.wake_after(link.LOOK_NS if late else PATIENCE.timeout_ns, self._look)
 
     def _attend(self, connection: Connection) -> None:
         """Sample its clock every second, and look who it is every five."""
         if connection is not self.connection:
             return
         self._looked_ns = self._agent.boot_ns()
-        if self._beats % INSPECT_EVERY == 0:
+        if self._beats % link.INSPECT_EVERY == 0:
             self.inspect_soon()
         self._beats += 1
         self.probe_soon()
-        self._agent.wake_after(PROBE_NS, self._attend, connection)
+        self._agent.wake_after(link.PROBE_NS, self._attend, connection)
 
     def probe_soon(self) -> None:
         self.call("time", partial(self._probed, self._agent.boot_ns()))

@@ -15,6 +15,7 @@ from lockd.core.identities import Identity
 from lockd.core.link import Link
 from lockd.core.membership import Configured, MasterFacts, OtherMaster, State, judge, longest_possible_ttl_ms
 from lockd.core.slewing import Reading, Slewing
+from lockd.core.validity import NS_PER_MS
 from lockd.core.voters import Voters
 
 
@@ -31,6 +32,9 @@ class Speller(Protocol):
 
     def release(self, ballot: Release) -> Any: ...
 
+
+WEIGH_NS = 200 * NS_PER_MS
+"""How often `weigh` is to be called: trust comes and goes with time alone."""
 
 AnyLink = TypeVar("AnyLink", bound=Link)
 

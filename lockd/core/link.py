@@ -40,6 +40,16 @@ _LEFT_ALONE_MOST_NS = 30_000 * NS_PER_MS
 _NOTHING = b""
 """What goes out behind that which is no vote."""
 
+LOOK_NS = 50 * NS_PER_MS
+"""How often `look` is to be called."""
+PROBE_NS = 1_000 * NS_PER_MS
+"""How often a master's clock is to be read, outside of votes."""
+INSPECT_EVERY = 5
+"""And with each so many of these, its facts."""
+LOOK_AGAIN_NS = 100 * NS_PER_MS
+"""They are read at once where something looked wrong, but not sooner than this after the last time: a flood
+of errors is no reason to look a thousand times a second."""
+
 
 class Call(Protocol):
     """A single question to one master, outside of any ballot."""
@@ -497,8 +507,7 @@ class Link:
     # Watching over it
 
     def look(self, now_ns: int) -> None:
-        """To be called every few tens of ms: a master that doesn't answer in time is skipped, and after a
-        while given up (rule 5)."""
+        """A master that doesn't answer in time is skipped, and after a while given up (rule 5)."""
         if not self._in_flight:
             return
         waiting_ns = self.waits_ns(now_ns)

@@ -15,6 +15,7 @@ from lockd.clock import boottime_ns
 from lockd.core.answers import Nonsense
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import (
+    GLANCE_NS,
     LookAgain,
     NotPossible,
     Pause,
@@ -34,8 +35,6 @@ from lockd.masters.aside import Credentials, ask_as
 from lockd.masters.failures import MasterError
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
-
-_GLANCE_S = 0.01
 
 
 async def carry_out(
@@ -123,7 +122,7 @@ async def _blank_ones_introduced(fleet: Fleet) -> None:
     loaded."""
     # Seldom awaited, and an event of each link's: it is looked for.
     while any(link.state is State.BLANK and not link.introduced for link in fleet.links):  # noqa: ASYNC110
-        await asyncio.sleep(_GLANCE_S)
+        await asyncio.sleep(GLANCE_NS / 1e9)
 
 
 async def _reading(link: Link) -> dict[int, int] | Unread:

@@ -9,11 +9,12 @@ from lockd.config.model import Config
 from lockd.core import fleet
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.clocks import Clocks
+from lockd.core.link import LOOK_NS
 from lockd.core.membership import Configured
 from lockd.masters import scripts
 from lockd.masters.link import Link
 
-_LOOK_S = 0.05
+_WEIGH_EVERY = fleet.WEIGH_NS // LOOK_NS
 
 
 class Gauge(Protocol):
@@ -112,15 +113,15 @@ class Fleet(fleet.Fleet[Link]):
         self._tasks.append(loop.create_task(self._watch(), name="watch"))
 
     async def _watch(self) -> None:
-        """Look at all links often, and weigh anew every second: trust comes and goes with time alone."""
+        """Look at all links often, and weigh anew at some of the times."""
         beats = 0
         while True:
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(LOOK_NS / 1e9)
             now_ns = boottime_ns()
             for link in self.links:
                 link.look(now_ns)
             beats += 1
-            if beats % 4 == 0:
+            if beats % _WEIGH_EVERY == 0:
                 self.weigh(now_ns)
 
     async def stop(self) -> None:

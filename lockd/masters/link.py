@@ -25,11 +25,8 @@ from lockd.masters.failures import MasterError, Unfit
 from lockd.masters.framing import DELETED, LONGEST_BYTES, Framing, is_one_vote
 from lockd.masters.scripts import command
 
-_PROBE_S = 1.0
-_INSPECT_EVERY = 5
 _NOTHING = object()
 """What the parser gives when it has no whole reply: False is one, in RESP3."""
-_LOOK_AGAIN_NS = 100_000_000
 HEARD_AT_ONCE = 64
 """So many answers of one master are heard in a turn of the event loop: each may be what an app waits for, and
 has its reply written. Of thousands that come together the others come after what else is due."""
@@ -271,7 +268,7 @@ class Link(link.Link, asyncio.Protocol):
             self._look_closer.clear()
             looked_ns = boottime_ns()
             try:
-                if beats % _INSPECT_EVERY == 0:
+                if beats % link.INSPECT_EVERY == 0:
                     await self._follow(introduction.beat(self, boottime_ns))
                 await self._probe()
             except Nonsense as nonsense:
@@ -281,8 +278,7 @@ class Link(link.Link, asyncio.Protocol):
                 self.drop(str(failure) or repr(failure), boottime_ns())
             beats = 0 if await self._called_within_a_beat() else beats + 1
             if not beats:
-                # At once, but a flood of errors is no reason to look a thousand times a second.
-                rest_ns = looked_ns + _LOOK_AGAIN_NS - boottime_ns()
+                rest_ns = looked_ns + link.LOOK_AGAIN_NS - boottime_ns()
                 await asyncio.sleep(0.0 if self._closed.is_set() else max(0.0, rest_ns / 1e9))
 
     async def _called_within_a_beat(self) -> bool:
@@ -290,7 +286,7 @@ class Link(link.Link, asyncio.Protocol):
         task was cancelled when both come in one turn, and an agent that stops would wait for this link for
         ever."""
         try:
-            async with asyncio.timeout(_PROBE_S):
+            async with asyncio.timeout(link.PROBE_NS / 1e9):
                 await self._look_closer.wait()
         except TimeoutError:
             return False

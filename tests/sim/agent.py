@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lockd.core.ballots.release import Release
+from lockd.core.fleet import WEIGH_NS
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.slewing import Reading
@@ -20,7 +21,6 @@ from tests.sim.world import Clock, Process, World
 if TYPE_CHECKING:
     from tests.sim.changes import Carrier
 
-BEAT_NS = 200 * MS
 CERTAIN_NS = 100 * MS
 QUICK_NS = 20 * MS
 STEPPED_LATELY_NS = 20_000 * MS
@@ -82,7 +82,7 @@ class Agent(Process):
         self._stood_ns = self._stop_ended_ns = self._stop_began_ns = 0
         for link in self.fleet.links:
             self.wake_after(int(self.dice.uniform(0, 5) * MS), link.connect)
-        self.wake_after(BEAT_NS, self._beat)
+        self.wake_after(WEIGH_NS, self._beat)
         self.changes: Carrier | None = None
         """What it does for an operator."""
 
@@ -119,7 +119,7 @@ class Agent(Process):
             self._look_at_own_clock()
         self.fleet.weigh(self.boot_ns())
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
-        self.wake_after(BEAT_NS, self._beat)
+        self.wake_after(WEIGH_NS, self._beat)
 
     def _look_at_own_clock(self) -> None:
         slewed_ns, raw_ns = self.clock.slewed_by_now_ns()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import (
+    GLANCE_NS,
     LookAgain,
     NotPossible,
     OwnClockIsWrong,
@@ -22,15 +23,12 @@ from lockd.core.changes.steps import (
     Write,
 )
 from lockd.core.membership import State
-from tests.harness.clocks import MS
 from tests.sim.link import CONNECT_NS, PATIENCE, Link
 from tests.sim.master import ERROR, HANG_UP, LOST
 from tests.sim.network import Connection
 
 if TYPE_CHECKING:
     from tests.sim.agent import Agent
-
-GLANCE_NS = 10 * MS
 
 Change = Callable[[Ground], Steps[Progress]]
 

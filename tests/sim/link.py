@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from lockd.core import link
+from lockd.core import introduction, link
 from lockd.core.answers import Nonsense
-from lockd.core.membership import MasterFacts
 from tests.harness.clocks import MS
 from tests.sim.master import ERROR, HANG_UP, LOST
 from tests.sim.network import Connection, Path
@@ -20,10 +19,8 @@ if TYPE_CHECKING:
 
 PATIENCE = link.Patience(timeout_ns=250 * MS, dead_ns=2_000 * MS)
 CONNECT_NS = 1_000 * MS
-PROBE_NS = 1_000 * MS
-LOOK_NS = 50 * MS
-CLOSER_NS = 100 * MS
-INSPECT_EVERY = 5
+TURN_NS = 1 * MS
+"""Of a busy event loop: what comes within it may be read in one chunk."""
 
 
 class Call:
@@ -38,6 +35,10 @@ def _asked_again(why: str) -> None:
     """The connection broke: whoever asked asks again on the next one."""
 
 
+def _nothing_more() -> None:
+    """Nobody waits for this."""
+
+
 class Link(link.Link):
     """The link to one master. Its questions are ballots, and the words of calls."""
 
@@ -47,7 +48,6 @@ class Link(link.Link):
         self._agent = agent
         self._there = there
         self._back = back
-        self._number = 0
         self._looking = False
         self._looking_closer = False
         self._looked_ns = 0
@@ -56,15 +56,16 @@ class Link(link.Link):
     # core.link: what it wants done
 
     def hang_up(self) -> None:
-        """What lies in the connection may still reach the master, whenever that is."""
+        """What lies in the connection may still reach the master, whenever that is. That it is closed is
+        heard of in a later turn."""
         if self.connection is not None:
             self._agent.outbox.append((self.connection, (HANG_UP, None)))
-            self._lost()
+            self._agent.wake_after(TURN_NS, self._lost, self.connection)
 
     def look_closer(self) -> None:
         if not self._looking_closer:
             self._looking_closer = True
-            rest_ns = max(0, self._looked_ns + CLOSER_NS - self._agent.boot_ns())
+            rest_ns = max(0, self._looked_ns + link.LOOK_AGAIN_NS - self._agent.boot_ns())
             self._agent.wake_after(rest_ns, self._look_closer, self.connection)
 
     def _look_closer(self, connection: Connection) -> None:
@@ -92,10 +93,10 @@ class Link(link.Link):
 
     def sent(self) -> Iterator[tuple[Connection, tuple[Any, ...]]]:
         """What goes out at the end of a turn."""
-        if self.out and self.connection is not None:
+        if self.out and self.connection is not None and not self.is_dropped:
             if not self._looking:
                 self._looking = True
-                self._agent.wake_after(PATIENCE.timeout_ns + LOOK_NS // 2, self._look)
+                self._agent.wake_after(PATIENCE.timeout_ns + link.LOOK_NS // 2, self._look)
             for question, electorate in zip(self.out[::2], self.out[1::2], strict=True):
                 call = isinstance(question, tuple)
                 yield self.connection, question if call else ("ballot", question, electorate)
@@ -111,7 +112,7 @@ class Link(link.Link):
         if connection is not self.connection:
             return
         if message == LOST:
-            self._lost()
+            self._lost(connection)
             return
         answer, read_ns = message[2:]
         now_ns = self._agent.boot_ns()
@@ -121,12 +122,14 @@ class Link(link.Link):
             self.heard(answer, now_ns, is_error=answer == ERROR)
         except Nonsense as nonsense:
             self.talks_nonsense(str(nonsense), now_ns)
+            connection.agent_listens = False  # nor is the rest of that chunk heard
         self.look_if_alive(now_ns)
 
-    def _lost(self) -> None:
-        connection, self.connection = self.connection, None
-        if connection is not None:
-            connection.agent_listens = False
+    def _lost(self, connection: Connection) -> None:
+        if connection is not self.connection:
+            return
+        self.connection = None
+        connection.agent_listens = False
         now_ns, was_introduced = self._agent.boot_ns(), self.introduced
         self.broken("connection lost", now_ns)
         if not was_introduced:
@@ -142,7 +145,6 @@ class Link(link.Link):
         connection = self.connection = self.another_connection(self._arrived)
         self._agent.wake_after(CONNECT_NS, self._connect_timed_out, connection)
         self.call("connect", self._connected)
-        self.call("facts", self._facts_came)
 
     def another_connection(self, arrived: Callable[[Connection, Any], None]) -> Connection:
         machine = self._agent.machine(self.index)
@@ -153,33 +155,44 @@ class Link(link.Link):
             self.drop("no answer in time", self._agent.boot_ns())
 
     def _connected(self, session: int) -> None:
-        self._number = session
+        self._follow(introduction.introduce(self, session, self._agent.boot_ns), self._introduced)
 
-    def _facts_came(self, facts: MasterFacts) -> None:
-        now_ns = self._agent.boot_ns()
-        self.inspected(facts, now_ns)
-        if self.copy_to_write_down:
-            self.call("copied", lambda _: None)
-        slot = self.counter_to_read
-        if slot is not None:
-            self.call("counter", partial(self._counted, slot), slot)
-        if self.introduced:
-            self.ask_refused_again(now_ns)
-            self.settle_debts(now_ns, after_break=False)
-        elif (old := self.session_to_end()) is not None:
-            self.call("kill", self._ended_old_session, old)
-        else:
-            self._ended_old_session(None)
-
-    def _ended_old_session(self, _: Any) -> None:
-        self.session_began(self._number)
-        self.introduce(self._agent.boot_ns())
+    def _introduced(self) -> None:
         self._beats = 0
         self._agent.wake_after(0, self._attend, self.connection)
 
-    def _counted(self, slot: int, answer: tuple[int, int]) -> None:
-        master_us, counter = answer
-        self.counter_read(slot, str(counter), master_us, self._agent.boot_ns())
+    def _follow(
+        self,
+        steps: introduction.Steps,
+        done: Callable[[], None] = _nothing_more,
+        failed: Callable[[str], None] = _asked_again,
+    ) -> None:
+        """Step by step, on this connection only."""
+
+        def go_on(answer: Any = None) -> None:
+            try:
+                step = steps.send(answer)
+            except StopIteration:
+                done()
+            else:
+                self._take(step, go_on, failed)
+
+        go_on()
+
+    def _take(
+        self, step: introduction.Step, go_on: Callable[..., None], failed: Callable[[str], None]
+    ) -> None:
+        match step:
+            case introduction.ReadFacts():
+                self.call("facts", go_on, failed=failed)
+            case introduction.NoteCopy():
+                self.call("copied", go_on, failed=failed)
+            case introduction.ReadCounter(slot):
+                self.call("counter", lambda shown: go_on((str(shown[1]), shown[0])), slot, failed=failed)
+            case introduction.EndSession(number):
+                self.call("kill", go_on, number, failed=failed)
+            case introduction.HaveScripts():
+                go_on()  # masters of the simulator never lose theirs
 
     # Watching over it
 
@@ -193,18 +206,18 @@ class Link(link.Link):
         if waits_ns:
             self._looking = True
             late = waits_ns > PATIENCE.timeout_ns
-            self._agent.wake_after(LOOK_NS if late else PATIENCE.timeout_ns, self._look)
+            self._agent.wake_after(link.LOOK_NS if late else PATIENCE.timeout_ns, self._look)
 
     def _attend(self, connection: Connection) -> None:
         """Sample its clock every second, and look who it is every five."""
         if connection is not self.connection:
             return
         self._looked_ns = self._agent.boot_ns()
-        if self._beats % INSPECT_EVERY == 0:
+        if self._beats % link.INSPECT_EVERY == 0:
             self.inspect_soon()
         self._beats += 1
         self.probe_soon()
-        self._agent.wake_after(PROBE_NS, self._attend, connection)
+        self._agent.wake_after(link.PROBE_NS, self._attend, connection)
 
     def probe_soon(self) -> None:
         self.call("time", partial(self._probed, self._agent.boot_ns()))
@@ -217,13 +230,9 @@ class Link(link.Link):
 
     def inspect_soon(self) -> None:
         if self.introduced:
-            self.call("facts", self._facts_came)
+            self._follow(introduction.beat(self, self._agent.boot_ns))
 
     def inspect(self, looked: Callable[[bool], None]) -> None:
         """The same for somebody who waits for it, and is told whether it worked."""
-
-        def facts_came(facts: MasterFacts) -> None:
-            self._facts_came(facts)
-            looked(True)
-
-        self.call("facts", facts_came, failed=lambda _: looked(False))
+        steps = introduction.look_again(self, self._agent.boot_ns)
+        self._follow(steps, lambda: looked(True), lambda _: looked(False))

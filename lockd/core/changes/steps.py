@@ -5,11 +5,16 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from lockd.core.validity import NS_PER_MS
+
 Result = TypeVar("Result")
 
 BLANK = ""
 OLD = "old"
 """What a master shows in the place of an electorate, see identify.lua."""
+
+GLANCE_NS = 10 * NS_PER_MS
+"""How often a master that is waited for is looked at."""
 
 NO_COUNTERS: Mapping[int, int] = MappingProxyType({})
 

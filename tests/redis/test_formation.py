@@ -102,7 +102,8 @@ def test_an_agent_with_another_list_of_masters_finds_no_quorum(formed: Cluster) 
 def test_forming_again_says_already_and_changes_nothing(unformed: Cluster) -> None:
     assert form(unformed, "UNUSED")["status"] == "formed"
     unformed.wait_voting(3)
-    lease = App(unformed).lock("a", 1_000, "DETACHED")
+    app = App(unformed)
+    lease = app.lock("a", MAX_TTL_MS)
     before = [on(master, "HGETALL", FENCES) for master in unformed.masters]
     for options in ((), ("UNUSED",)):
         assert form(unformed, *options) == {"status": "already", "remaining_ms": 0, "total_ms": 0}

@@ -64,6 +64,7 @@ VALIDITY = "lockd/core/validity.py"
 AGENT = "tests/sim/agent.py"
 CLUSTER = "tests/sim/cluster.py"
 LINK = "lockd/core/link.py"
+INTRODUCTION = "lockd/core/introduction.py"
 CARRIER = "tests/sim/link.py"
 MASTER = "tests/sim/master.py"
 NETWORK = "tests/sim/network.py"
@@ -195,9 +196,9 @@ MUTATIONS = (
     one(
         "the old session is not ended",
         3,
-        LINK,
-        "if self._session is not None and self._session[0] == self.facts.run_id:",
-        "if False:",
+        INTRODUCTION,
+        "        yield EndSession(old)\n",
+        "        pass\n",
         first_seed=13,
     ),
     one(

@@ -8,6 +8,8 @@ from typing import cast
 import pytest
 
 from lockd.core.ballots.release import Release
+from lockd.core.introduction import EndSession, HaveScripts, ReadFacts, introduce
+from lockd.core.membership import MasterFacts
 from lockd.masters.link import HEARD_AT_ONCE, Link
 from tests.harness import fleet_model
 from tests.harness.ballots import a_release
@@ -129,13 +131,38 @@ async def test_an_answer_too_many_at_the_end_of_a_burst_is_nonsense() -> None:
     assert story.transport.aborted
 
 
-@pytest.mark.parametrize(("run_id", "ended"), [("run", 1), ("another", None)])
-def test_the_session_of_the_connection_that_broke_is_ended(run_id: str, ended: int | None) -> None:
-    """Unless its master was restarted meanwhile: its number may be somebody else's."""
+@pytest.fixture
+def link() -> fleet_model.Link:
+    """Its connection broke, and there is another one, on which nothing was asked yet."""
     time = fleet_model.Time()
     link = fleet_model.Fleet(time, [fleet_model.Master(time)]).links[0]
-    assert link.facts is not None
     link.break_off()
     link.connects(0)
-    link.inspected(replace(link.facts, run_id=run_id), 0)
-    assert link.session_to_end() == ended
+    return link
+
+
+@pytest.mark.parametrize(("run_id", "ended"), [("run", [EndSession(1)]), ("another", [])])
+def test_the_session_of_the_connection_that_broke_is_ended_before_anything_is_asked(
+    link: fleet_model.Link, run_id: str, ended: list[EndSession]
+) -> None:
+    """Unless its master was restarted meanwhile: its number may be somebody else's."""
+    assert link.facts is not None
+    steps = introduce(link, 2, lambda: 0)
+    asked = [steps.send(None), steps.send(replace(link.facts, run_id=run_id))]
+    while asked[-1] != HaveScripts():
+        assert not link.introduced
+        asked.append(steps.send(None))
+    assert asked == [ReadFacts(), *ended, HaveScripts()]
+    assert not link.introduced
+    assert next(steps, "done") == "done"
+    assert link.introduced
+
+
+def test_a_master_that_is_loading_its_data_is_asked_nothing_more() -> None:
+    link = a_fleet().links[0]
+    link.connects(0)
+    steps = introduce(link, 1, lambda: 0)
+    steps.send(None)
+    with pytest.raises(StopIteration) as end:
+        steps.send(MasterFacts("run", "test", "master", 0, None, {}, loading=True))
+    assert (end.value.value, link.introduced) == (False, False)

@@ -25,7 +25,7 @@ from lockd.guard.records import encoded
 from lockd.guard.redis_link import Ask
 from lockd.guard.state_folder import MARK
 from lockd.guard.stop import stop
-from lockd.guard.watch import ClockWatch
+from lockd.guard.watch import StepWatch
 
 CLEAN = {"SERVICE_RESULT": "success", "EXIT_CODE": "exited", "EXIT_STATUS": "0"}
 KILLED = {"SERVICE_RESULT": "signal", "EXIT_CODE": "killed", "EXIT_STATUS": "KILL"}
@@ -273,7 +273,7 @@ class Watched:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.watch = ClockWatch(world.guard())
+        self.watch = StepWatch(world.guard())
         self.watch.begin()
         self.watch.look()
 

@@ -54,7 +54,7 @@ Question = tuple[Ballot | Call, Any, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class VoteTaken:
     """That this agent has taken a master's vote, to begin its cluster anew or to upgrade it
     (changes/votes.py): the electorate that it shows since then, which no other has, and since when it has not
     voted."""
@@ -126,7 +126,7 @@ class Link:
         self.blank_since_ns: int | None = None
         self.numbered: Numbered | None = None
         """While it is being admitted: what was written on the others."""
-        self.taken: Taken | None = None
+        self.taken: VoteTaken | None = None
         self.elsewhere = Elsewhere()
         self.out: list[Any] = []
         self._listener = listener
@@ -600,7 +600,7 @@ class Link:
         if self.numbered is not None:
             self.numbered = Numbered(self.numbered.number, now_ns)
         if self.taken is not None:
-            self.taken = Taken(self.taken.electorate, now_ns)
+            self.taken = VoteTaken(self.taken.electorate, now_ns)
 
     def judge_again(self, now_ns: int) -> None:
         """By what another master shows now."""

@@ -16,7 +16,7 @@ from lockd.core.changes.founding import first_identity, wait_for
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import NotPossible, Progress, Steps
 from lockd.core.identities import Identity
-from lockd.core.link import Link, Taken
+from lockd.core.link import Link, VoteTaken
 from lockd.core.membership import longest_possible_ttl_ms
 
 
@@ -37,7 +37,7 @@ def take_vote(ground: Ground, link: Link, max_ttl_ms: int) -> Steps[None]:
     new = first_identity(ground, link, ground.new_id(), max_ttl_ms)
     silent_since_ns = _silent_since_ns(link)
     yield from ground.write(link, new.fields)
-    link.taken = Taken(new.electorate, ground.now_ns() if silent_since_ns is None else silent_since_ns)
+    link.taken = VoteTaken(new.electorate, ground.now_ns() if silent_since_ns is None else silent_since_ns)
 
 
 def _silent_since_ns(link: Link) -> int | None:

@@ -11,7 +11,7 @@ from .delay import NS_PER_S
 from .disk import Disk, Untrusted
 from .errors import Busy, Unreadable
 from .host import Host
-from .metrics import Reading, metrics_text
+from .metrics import GuardReading, metrics_text
 from .reasons import Dirt
 from .records import Mark, Permit, State
 from .state_folder import ENTER_LOCK, MARK, PERMIT, StateFolder
@@ -97,10 +97,10 @@ class Guard:
             with suppress(OSError):
                 self.disk.unlink(new)
 
-    def _reading(self, state: State) -> Reading:
+    def _reading(self, state: State) -> GuardReading:
         quarantined = state.phase == "quarantine" and state.boot_id == self.host.boot_id()
         ends_ns = self.host.wall_ns() + state.until_ns - self.host.boottime_ns()
-        return Reading(
+        return GuardReading(
             state,
             quarantined=quarantined,
             until_s=round(ends_ns / NS_PER_S, 3) if quarantined else 0,

@@ -13,7 +13,7 @@ from .errors import Busy, Unreadable
 from .host import Host
 from .metrics import GuardReading, metrics_text
 from .reasons import Dirt
-from .records import Mark, Permit, State
+from .records import GuardState, Mark, Permit
 from .state_folder import ENTER_LOCK, MARK, PERMIT, StateFolder
 
 METRICS_EVERY_NS = 15 * NS_PER_S
@@ -31,7 +31,7 @@ class Guard:
     def lock(self, name: str, wait_s: float | None = None) -> Any:
         return self.disk.lock(self.folder.path / name, wait_s)
 
-    def begin_phase(self, state: State, phase: str, dirt: Dirt | None) -> None:
+    def begin_phase(self, state: GuardState, phase: str, dirt: Dirt | None) -> None:
         """Note what happens now. Each phase has a number of its own, which ties proofs to it."""
         state.generation += 1
         state.phase = phase
@@ -56,7 +56,7 @@ class Guard:
             return None
         return permit.generation if permit.generation == self.generation() else None
 
-    def now(self, state: State) -> str:
+    def now(self, state: GuardState) -> str:
         if state.boot_id == self.host.boot_id():
             if state.phase == "quarantine" and self._enter_runs():
                 return "quarantined"
@@ -78,7 +78,7 @@ class Guard:
             return False
         return True
 
-    def delay_s(self, state: State) -> float:
+    def delay_s(self, state: GuardState) -> float:
         return self.config.quarantine_ns(max(self.config.max_ttl_ms, state.longest_ttl_ms)) / NS_PER_S
 
     def write_metrics(self) -> None:
@@ -88,7 +88,7 @@ class Guard:
         # Not what node_exporter reads, until it is whole.
         new = self.config.textfile.with_name(f".{self.config.textfile.name}.{os.getpid()}")
         try:
-            state = self.folder.state() or State()
+            state = self.folder.state() or GuardState()
             self.disk.write(new, metrics_text(self._reading(state)).encode(), 0o644, sync=False)
             self.disk.rename(new, self.config.textfile)
         except (OSError, Unreadable) as error:
@@ -97,7 +97,7 @@ class Guard:
             with suppress(OSError):
                 self.disk.unlink(new)
 
-    def _reading(self, state: State) -> GuardReading:
+    def _reading(self, state: GuardState) -> GuardReading:
         quarantined = state.phase == "quarantine" and state.boot_id == self.host.boot_id()
         ends_ns = self.host.wall_ns() + state.until_ns - self.host.boottime_ns()
         return GuardReading(
@@ -108,7 +108,7 @@ class Guard:
             marked_s=self._marked_s(state),
         )
 
-    def _marked_s(self, state: State) -> int:
+    def _marked_s(self, state: GuardState) -> int:
         """When the data was last noted; of a Redis that may run only: a stopped one writes nothing."""
         if self.now(state) != "in service":
             return 0

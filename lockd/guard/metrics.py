@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from .reasons import Reason
-from .records import State
+from .records import GuardState
 
 
 class GuardReading(NamedTuple):
     """What the metrics are read from: the record of what was counted, and what holds now."""
 
-    state: State
+    state: GuardState
     quarantined: bool = False
     until_s: float = 0
     delay_s: float = 0

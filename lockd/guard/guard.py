@@ -6,7 +6,7 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from .config import Config
+from .config import GuardConfig
 from .delay import NS_PER_S
 from .disk import Disk, Untrusted
 from .errors import Busy, Unreadable
@@ -22,7 +22,7 @@ METRICS_EVERY_NS = 15 * NS_PER_S
 class Guard:
     """One master's guard: its configuration, its machine and its files, for one command."""
 
-    def __init__(self, config: Config, host: Host | None = None, disk: Disk | None = None) -> None:
+    def __init__(self, config: GuardConfig, host: Host | None = None, disk: Disk | None = None) -> None:
         self.config = config
         self.host = host or Host()
         self.disk = disk or Disk()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lockd.guard.config import Config
+from lockd.guard.config import GuardConfig
 from lockd.guard.delay import NS_PER_S
 from lockd.guard.disk import Disk
 from lockd.guard.enter import enter
@@ -176,7 +176,7 @@ class World:
     def note_data(self) -> None:
         """As the guard of a Redis that wrote what is there."""
         at_s = self.host.wall_ns() // NS_PER_S
-        mark = data_mark(Config(**self.settings), self.host.machine, at_s, ended=False)  # type: ignore[arg-type]
+        mark = data_mark(GuardConfig(**self.settings), self.host.machine, at_s, ended=False)  # type: ignore[arg-type]
         assert mark.file
         if isinstance(self.disk, FragileDisk):
             self.disk.begin_with(MARK, encoded(mark))
@@ -197,7 +197,7 @@ class World:
 
     def guard(self) -> Guard:
         """As of the next process: nothing is remembered but what is on disk."""
-        return Guard(Config(**self.settings), self.host, self.disk)  # type: ignore[arg-type]
+        return Guard(GuardConfig(**self.settings), self.host, self.disk)  # type: ignore[arg-type]
 
     def enter(self) -> int:
         """Start Redis. Returns for how long that was delayed, in nanoseconds."""

@@ -35,7 +35,7 @@ HEARD_AT_ONCE = 64
 has its reply written. Of thousands that come together the others come after what else is due."""
 
 
-class Call:
+class FutureCall:
     """A single question to one master, outside of any ballot: a future that becomes its raw answer."""
 
     __slots__ = ("future",)
@@ -113,7 +113,7 @@ class Link(link.Link, asyncio.Protocol):
 
     def call(self, *words: bytes | str | int) -> "asyncio.Future[Any]":
         """Ask this master alone; the future gets its raw answer, or MasterError."""
-        question = Call(asyncio.get_running_loop())
+        question = FutureCall(asyncio.get_running_loop())
         if self._transport is None:
             question.fail("not connected")
             return question.future

@@ -9,7 +9,7 @@ Result = TypeVar("Result")
 
 BLANK = ""
 OLD = "old"
-"""What a master shows in the place of an electorate, see identify.lua."""
+"""What a master shows in the place of a digest of its members, see identify.lua."""
 
 NO_COUNTERS: Mapping[int, int] = MappingProxyType({})
 

@@ -17,8 +17,8 @@ from lockd.config.model import Config
 from lockd.core.locks import Locks
 from lockd.core.membership import Identity, MasterFacts
 from lockd.core.values import Chance, RedlockParameters
-from lockd.guard.metrics import Reading, metrics_text
-from lockd.guard.records import State
+from lockd.guard.metrics import GuardReading, metrics_text
+from lockd.guard.records import GuardState
 from lockd.masters.fleet import Fleet
 from lockd.metrics.collector import Metrics
 
@@ -55,7 +55,7 @@ def agent_families() -> list[Any]:
 
 
 def guard_families() -> list[Any]:
-    return list(text_string_to_metric_families(metrics_text(Reading(State()))))
+    return list(text_string_to_metric_families(metrics_text(GuardReading(GuardState()))))
 
 
 def certificate_families() -> list[Any]:

@@ -14,7 +14,7 @@ LOCKS_BY_HOST = f"min by (instance) ({LOCKS})"
 LAG = f"max by (instance) ({agent('lockd_event_loop_lag_max_seconds')})"
 CANARY_AGE = f"time() - max by (instance) ({agent('lockd_canary_last_success_timestamp_seconds')})"
 CONNECTIONS_ALLOWED = agent("lockd_limit", 'limit="connections"')
-CANARY_FAILURES = grown("lockd_canary_seconds_count", 'outcome!="granted"')
+FAILED_CANARIES = grown("lockd_canary_seconds_count", 'outcome!="granted"')
 
 STATES = p.timeline(
     "Can apps of each host have locks?",
@@ -106,7 +106,7 @@ CANARY_FAILED = lines(
     "unavailable: no quorum. unreleased: it could not give its lock back.",
     [
         ask(
-            f"sum by (instance, outcome) ({CANARY_FAILURES}) > 0",
+            f"sum by (instance, outcome) ({FAILED_CANARIES}) > 0",
             "{{instance}} {{outcome}}",
         )
     ],

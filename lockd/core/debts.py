@@ -21,7 +21,7 @@ AT_ONCE = 64
 _LOOKED_AT = 4 * AT_ONCE
 MOST = 100_000
 
-Question = tuple[Ballot, bytes]
+WireBallot = tuple[Ballot, bytes]
 """A ballot, and how it reads on the wire."""
 
 
@@ -38,9 +38,9 @@ class Debts:
 
     def __init__(self, most: int = MOST) -> None:
         self._most = most
-        self._votes: list[Question] = []
-        self._kept: deque[Question] = deque()
-        self._due: deque[Question] = deque()
+        self._votes: list[WireBallot] = []
+        self._kept: deque[WireBallot] = deque()
+        self._due: deque[WireBallot] = deque()
         self._however_old = 0
         self.asked: set[Ballot] = set()
 
@@ -76,7 +76,7 @@ class Debts:
         if after_break:
             self._however_old = len(self._due)
 
-    def take_votes(self, now_ns: int, *, up: bool) -> tuple[list[Question], list[Ballot]]:
+    def take_votes(self, now_ns: int, *, up: bool) -> tuple[list[WireBallot], list[Ballot]]:
         """Those that are worth asking again, in their order, and those that are not. up: the master may be
         asked for votes."""
         votes, self._votes = self._votes, []
@@ -84,9 +84,9 @@ class Debts:
         asked = {ballot for ballot, _ in again}
         return again, [ballot for ballot, _ in votes if ballot not in asked]
 
-    def take_releases(self, now_ns: int) -> tuple[list[Question], list[Ballot]]:
+    def take_releases(self, now_ns: int) -> tuple[list[WireBallot], list[Ballot]]:
         """The next few, and those that are not worth it any more."""
-        again: list[Question] = []
+        again: list[WireBallot] = []
         too_old: list[Ballot] = []
         while self._due and len(self.asked) < AT_ONCE and len(again) + len(too_old) < _LOOKED_AT:
             release, payload = self._due.popleft()

@@ -189,9 +189,9 @@ class Fleet(Generic[AnyLink]):
         identities = [of.identity for of in of_all if of is not None and of.identity is not None]
         return longest_possible_ttl_ms([of.longest_ttl_ms for of in identities], len(self.links))
 
-    def electorate_of(self, link: AnyLink, identity: Identity) -> str:
+    def members_digest_of(self, link: AnyLink, identity: Identity) -> str:
         """By this agent's own list of masters."""
-        return identity.electorate_as(self.name(link.index), self.configured.names)
+        return identity.members_digest_as(self.name(link.index), self.configured.names)
 
     def identity_changed(self, link: AnyLink, now_ns: int) -> None:
         """Whom the others vote together with may be another now, and one of them may be being admitted."""

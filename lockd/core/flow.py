@@ -18,7 +18,8 @@ from collections import deque
 from collections.abc import Callable
 from typing import Protocol
 
-Reply = bytes | Callable[[], bytes]
+WireReply = bytes | Callable[[], bytes]
+"""What goes out on the wire; or what makes it, when it is written."""
 
 UNDER_WAY_MOST = 128
 """Commands of one connection that masters are asked about at a time: others want their answers, too."""
@@ -61,7 +62,7 @@ class Place:
 
     def __init__(self) -> None:
         self.begin: Callable[[Place], None] | None = None
-        self.reply: Reply | None = None
+        self.reply: WireReply | None = None
 
 
 class Flow:
@@ -259,7 +260,7 @@ class Flow:
         self.under_way += 1
         begin(place)
 
-    def finish(self, place: Place, reply: Reply) -> None:
+    def finish(self, place: Place, reply: WireReply) -> None:
         """The reply of a command that was under way."""
         if self.closed:
             return

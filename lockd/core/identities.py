@@ -5,8 +5,8 @@ instead of another machine, gets a new number, which is first written on a quoru
 machines of one name the older is left with fewer than a quorum of masters whose lists still have it, and
 finds none, whoever asks it.
 
-Every vote carries the electorate of the master that it is for: a digest of the cluster's id, the members with
-their numbers and its own name, as the agent takes them to be. The master compares it with its own, so that a
+Every vote carries a digest of the members: of the cluster's id, the members with their numbers and the name
+of the master that it is for, as the agent takes them to be. The master compares it with its own, so that a
 vote is for what the agent knew of it: another list of masters, another cluster of the same name, a copy of
 another master's data, or a list that has changed meanwhile, all are refused there, too.
 
@@ -28,6 +28,9 @@ LONGEST_TTL_MS = 86_400_000
 
 _MEMBER = re.compile(r"([A-Za-z0-9._-]{1,64}):([1-9][0-9]{0,8})")
 _CLUSTER_ID = re.compile(r"[0-9a-f]{32}")
+
+MEMBERS_DIGEST = "electorate"
+"""What the digest of members is called on masters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +103,10 @@ class Identity:
         return max(self.max_ttl_ms, self.was_max_ttl_ms)
 
     @property
-    def electorate(self) -> str:
-        return self.electorate_as(self.name, self.members.names)
+    def members_digest(self) -> str:
+        return self.members_digest_as(self.name, self.members.names)
 
-    def electorate_as(self, name: str, names: Iterable[str]) -> str:
+    def members_digest_as(self, name: str, names: Iterable[str]) -> str:
         """What a vote carries that is meant for the master `name` of a cluster of these masters, which has
         this id and these numbers."""
         members = Members.of({member: self.members.number_of(member) for member in names})
@@ -116,7 +119,7 @@ class Identity:
     @property
     def list_fields(self) -> dict[str, str]:
         """What changes when another member gets a new number."""
-        return {"members": str(self.members), "electorate": self.electorate}
+        return {"members": str(self.members), MEMBERS_DIGEST: self.members_digest}
 
     @property
     def fields(self) -> dict[str, str]:
@@ -140,15 +143,15 @@ class Identity:
             return None
         was_ms = _ttl_ms(fields.get("was_max_ttl_ms", "")) or 0
         base = cls(fields["cluster"], fields["name"], ceiling_ms, was_ms, format=format_)
-        return base if format_ != FORMAT else base._with_electorate(fields)
+        return base if format_ != FORMAT else base._with_list(fields)
 
-    def _with_electorate(self, fields: Mapping[str, str]) -> "Identity | None":
+    def _with_list(self, fields: Mapping[str, str]) -> "Identity | None":
         """None where it contradicts itself: nobody can say whom it votes with."""
         members, cluster_id = Members.parse(fields.get("members", "")), fields.get("cluster_id", "")
         if members is None or not _CLUSTER_ID.fullmatch(cluster_id):
             return None
         whole = replace(self, cluster_id=cluster_id, members=members)
-        return whole if whole.number and whole.electorate == fields.get("electorate") else None
+        return whole if whole.number and whole.members_digest == fields.get(MEMBERS_DIGEST) else None
 
 
 def _ttl_ms(text: str) -> int | None:

@@ -64,12 +64,12 @@ Question = tuple[Ballot | Call, Any, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class VoteTaken:
     """That this agent has taken a master's vote, to begin its cluster anew or to upgrade it
-    (changes/votes.py): the electorate that it shows since then, which no other has, and since when it has not
-    voted."""
+    (changes/votes.py): the digest of members that it shows since then, which no other has, and since when it
+    has not voted."""
 
-    electorate: str
+    members_digest: str
     since_ns: int
 
 
@@ -89,7 +89,7 @@ class Listener(Protocol):
 
     def identity_changed(self, link: Any, now_ns: int) -> None: ...
 
-    def electorate_of(self, link: Any, identity: Identity) -> str:
+    def members_digest_of(self, link: Any, identity: Identity) -> str:
         """By this agent's own list of masters."""
 
     def introduced(self, link: Any) -> None: ...
@@ -115,7 +115,7 @@ class Link:
     """One master. `state` and `reason` say what it is to us; only an `up` one is asked for votes.
 
     introduced: there is a connection on which anything may be asked. out: what is to be sent, in pairs: a
-    question, and the electorate behind it, if it is a vote. facts: as they were read last.
+    question, and the digest of members behind it, if it is a vote. facts: as they were read last.
     """
 
     def __init__(
@@ -126,7 +126,7 @@ class Link:
         patience: Patience,
         spell: Callable[[str], Any],
     ) -> None:
-        """spell: how an electorate reads on the wire."""
+        """spell: how a digest of members reads on the wire."""
         self.index = index
         self.bit = 1 << index
         self.state = State.CONNECTING
@@ -136,15 +136,15 @@ class Link:
         self.blank_since_ns: int | None = None
         self.numbered: Numbered | None = None
         """While it is being admitted: what was written on the others."""
-        self.taken: Taken | None = None
+        self.taken: VoteTaken | None = None
         self.elsewhere = Elsewhere()
         self.out: list[Any] = []
         self._listener = listener
         self._watch = watch
         self._patience = patience
         self._spell = spell
-        self._electorate = spell("")
-        self._electorate_since_ns = 0
+        self._members_digest = spell("")
+        self._members_digest_since_ns = 0
         self._in_flight: deque[Question] = deque()
         self._to_ask_again: list[Question] = []
         self._debts = Debts()
@@ -199,7 +199,7 @@ class Link:
     def put_vote(self, question: Question) -> None:
         """One of several links that are asked: who asks them has them flushed."""
         self._in_flight.append(question)
-        self.out += (question[1], self._electorate)
+        self.out += (question[1], self._members_digest)
 
     def give_back(self, release: Release, question: Question) -> bool:
         """Now, behind what apps ask, or when the master is back; False: this one is not kept for that. Who
@@ -268,7 +268,7 @@ class Link:
         return took_ns
 
     def _looks_first(self, ballot: Ballot, payload: Any, sent_ns: int) -> bool:
-        """It is of another electorate than this link knew. When that is only another list of members (another
+        """It has another digest than this link knew. When that is only another list of members (another
         master is being admitted), it is asked again once the link has looked, within its time: no app has to
         hear of it. Core has settled what belongs to a lease that is over."""
         self.look_closer()
@@ -284,7 +284,7 @@ class Link:
         for ballot, payload, sent_ns in refused:
             assert isinstance(ballot, Ballot)
             # By when it was sent, not answered: the link may have looked in between.
-            other = sent_ns < self._electorate_since_ns
+            other = sent_ns < self._members_digest_since_ns
             if other and self._worth_asking(ballot) and now_ns < ballot.until_ns:
                 self.ask_vote((ballot, payload, now_ns))
                 continue
@@ -538,7 +538,7 @@ class Link:
         `counter_to_read` says whether more has to be known."""
         before, self.facts = self.facts, facts
         if before is None or before.identity != facts.identity:
-            self._take_electorate(facts.identity, now_ns)
+            self._take_members_digest(facts.identity, now_ns)
             self._listener.identity_changed(self, now_ns)
         state, reason = self._listener.judge(self, facts)
         if state is State.BLANK:
@@ -587,19 +587,19 @@ class Link:
         if self._watch.observe(sent_ns, now_ns, master_us):
             self._listener.weigh(now_ns)
 
-    def shows_another(self, electorate: object) -> bool:
+    def shows_another(self, digest: object) -> bool:
         """So that an agent with nothing to do knows of a member that was admitted before somebody asks it."""
         identity = self.identity
         return (
-            identity is not None and identity.format == FORMAT and electorate != identity.electorate.encode()
+            identity is not None and identity.format == FORMAT and digest != identity.members_digest.encode()
         )
 
-    def _take_electorate(self, identity: Identity | None, now_ns: int) -> None:
+    def _take_members_digest(self, identity: Identity | None, now_ns: int) -> None:
         """What it isn't configured for, no master can make this agent vote for."""
-        word = self._listener.electorate_of(self, identity) if identity is not None else ""
-        before, self._electorate = self._electorate, self._spell(word)
-        if self._electorate != before:
-            self._electorate_since_ns = now_ns
+        word = self._listener.members_digest_of(self, identity) if identity is not None else ""
+        before, self._members_digest = self._members_digest, self._spell(word)
+        if self._members_digest != before:
+            self._members_digest_since_ns = now_ns
 
     def wait_anew(self, now_ns: int) -> None:
         """How long it has been blank, its number known to others, and its vote taken, is measured from here
@@ -609,7 +609,7 @@ class Link:
         if self.numbered is not None:
             self.numbered = Numbered(self.numbered.number, now_ns)
         if self.taken is not None:
-            self.taken = Taken(self.taken.electorate, now_ns)
+            self.taken = VoteTaken(self.taken.members_digest, now_ns)
 
     def judge_again(self, now_ns: int) -> None:
         """By what another master shows now."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from .config import Config
+from .config import GuardConfig
 from .disk import FOLDER, MAX_RECORD_BYTES, opened, plain_file, read_whole
 from .printable import one_word
 
@@ -22,7 +22,7 @@ TAIL_BYTES = 65_536
 MAX_AOF_FILES = 1_000
 
 
-def data_fingerprint(config: Config, sync: bool = False) -> dict[str, str]:
+def data_fingerprint(config: GuardConfig, sync: bool = False) -> dict[str, str]:
     """What the AOF is now, file by file. Raises OSError when there is none, or it can't be read.
 
     Redis 7 keeps a folder (a manifest and what it names; nothing else lives there), earlier ones a file. The
@@ -108,7 +108,7 @@ class Aof:
 
 
 @contextmanager
-def opened_aof(config: Config) -> Iterator[tuple[Aof, int]]:
+def opened_aof(config: GuardConfig) -> Iterator[tuple[Aof, int]]:
     """What the AOF is, and the folder with its files. Raises OSError, also for what is none of Redis's."""
     if not _is_there(config.data_dir):
         yield Aof("", 0, ()), -1
@@ -140,7 +140,7 @@ def _aof_of(manifest: bytes, folders: str) -> Aof:
     return Aof(folders, bases[0][0] if bases else 0, tuple(name for _, name in bases + appended))
 
 
-def move_aside(config: Config, suffix: str) -> str:
+def move_aside(config: GuardConfig, suffix: str) -> str:
     """Take the data out of Redis's way, by names that it does not load. Returns the names. Raises OSError."""
     moved = []
     with opened(config.data_dir, FOLDER & ~os.O_NOFOLLOW) as data:

@@ -18,7 +18,7 @@ from .leave import leave
 from .overrides import write_override
 from .status import described, status
 from .stop import stop
-from .watch import ClockWatch
+from .watch import StepWatch
 
 _EPILOG = """\
 exit status:
@@ -79,7 +79,7 @@ def _run(options: argparse.Namespace, guard: Guard) -> int:
     elif options.command == "leave":
         leave(guard)
     elif options.command == "watch":
-        ClockWatch(guard).run(ClockAlarm())
+        StepWatch(guard).run(ClockAlarm())
     elif options.command == "override":
         print(write_override(guard, options.reason))
     elif options.command == "status":

@@ -8,7 +8,7 @@ from .clocks import Offset, allowed_rise_ns, read_offset
 from .delay import NS_PER_S, quarantine_ns
 from .errors import Busy, Unreadable
 from .guard import Guard
-from .records import Marker, Permit, State
+from .records import GuardState, Marker, Permit
 from .state_folder import MARKER, PERMIT, STATE, STATE_LOCK
 
 
@@ -77,7 +77,7 @@ def count_backward_step(guard: Guard) -> None:
 
 def _count_step(guard: Guard, forward: bool, revoked: str) -> None:
     try:
-        state = guard.folder.state() or State()
+        state = guard.folder.state() or GuardState()
     except Unreadable:
         return  # left as it is, for the next enter to see
     state.steps_forward += forward

@@ -19,7 +19,7 @@ MAX_CONFIG_BYTES = 65_536
 
 
 @dataclass(frozen=True)
-class Config:
+class GuardConfig:
     max_ttl_ms: int
     data_dir: Path
     unit: str
@@ -105,7 +105,7 @@ _KEYS: dict[str, Callable[[str], Any]] = {
 _REQUIRED = ("max_ttl_ms", "data_dir", "unit")
 
 
-def read_config(path: str, only_check: bool = False) -> Config:
+def read_config(path: str, only_check: bool = False) -> GuardConfig:
     """The configuration in that file. Raises ConfigError with all its mistakes, and unless it is only checked
     also when others than this user and root may write to it."""
     parser = configparser.ConfigParser(interpolation=None, inline_comment_prefixes=("#", ";"))
@@ -128,7 +128,7 @@ def read_config(path: str, only_check: bool = False) -> Config:
             mistakes.append(f"{key}: {error}, not {text!r}")
     if mistakes:
         raise _config_error(path, mistakes)
-    config = Config(**values)
+    config = GuardConfig(**values)
     least_ns = quarantine_ns(config.max_ttl_ms)
     if 0 < config.delay_ms * NS_PER_MS < least_ns:
         least = f"at least {-(-least_ns // NS_PER_MS)} (max_ttl_ms x 1.01 + 1 s), or 0"

@@ -14,14 +14,14 @@ from .guard import Guard
 from .marks import data_mark, why_not_ours
 from .printable import said
 from .reasons import Dirt
-from .records import Mark, State
+from .records import GuardState, Mark
 from .state_folder import MARK, PREVIOUS_MARK, STATE, STATE_LOCK
 
 # What says for certain that these are no files of Redis's making. Anything else may pass.
 _NOT_REDIS = (errno.ENOENT, errno.EINVAL, errno.ELOOP, errno.ENOTDIR, errno.EFBIG, errno.ENXIO)
 
 
-def without_foreign_data(guard: Guard, state: State, dirt: Dirt) -> Dirt:
+def without_foreign_data(guard: Guard, state: GuardState, dirt: Dirt) -> Dirt:
     """Data that is not what was last seen here is moved aside: the master comes up blank."""
     why = _why_foreign(guard, state)
     if not why:
@@ -42,7 +42,7 @@ def without_foreign_data(guard: Guard, state: State, dirt: Dirt) -> Dirt:
     return Dirt(dirt.reason, f"{dirt.detail}; its data was moved aside, admit it as a new one: {why}")
 
 
-def _why_foreign(guard: Guard, state: State) -> str:
+def _why_foreign(guard: Guard, state: GuardState) -> str:
     """What shows that the data is not what this master wrote here; nothing when nothing does. What can't
     be read shows nothing: then this refuses, and systemd tries again."""
     try:
@@ -107,7 +107,7 @@ def look_again(guard: Guard) -> None:
         )
 
 
-def note_data(guard: Guard, state: State, *, ended: bool) -> None:
+def note_data(guard: Guard, state: GuardState, *, ended: bool) -> None:
     """What is there now, at a start. Raises OSError."""
     with _reading_data(guard):
         now = _seen_data(guard, ended=ended, loading=not ended)

@@ -13,7 +13,7 @@ from .last_stop import why_no_marker
 from .overrides import discard_override, take_override
 from .printable import said
 from .reasons import Dirt, Reason
-from .records import Marker, Override, Permit, State
+from .records import GuardState, Marker, Override, Permit
 from .state_folder import ENTER_LOCK, MARKER, PERMIT, REST, STATE, STATE_LOCK
 
 
@@ -71,24 +71,26 @@ def _consume(guard: Guard) -> tuple[Marker | None, Permit | None, str]:
     return marker, permit, unsound
 
 
-def _weigh(guard: Guard, marker: Marker | None, unsound: str, offset: Offset) -> tuple[State, Dirt | None]:
+def _weigh(
+    guard: Guard, marker: Marker | None, unsound: str, offset: Offset
+) -> tuple[GuardState, Dirt | None]:
     """The state to go on with, and why this start is dirty, None when it is proven clean."""
     try:
         state = guard.folder.state()
     except Unreadable as error:
         guard.folder.keep_damaged_state()
-        return State(), Dirt(Reason.STATE_UNREADABLE, f"{STATE} is {error}")
+        return GuardState(), Dirt(Reason.STATE_UNREADABLE, f"{STATE} is {error}")
     if unsound:
-        return state or State(), Dirt(Reason.MARKER_INVALID, unsound)
+        return state or GuardState(), Dirt(Reason.MARKER_INVALID, unsound)
     if state is None and marker is not None:
-        return State(), Dirt(Reason.STATE_UNREADABLE, f"{STATE} is gone, the marker is not")
+        return GuardState(), Dirt(Reason.STATE_UNREADABLE, f"{STATE} is gone, the marker is not")
     if marker is None:
-        return state or State(), why_no_marker(state)
+        return state or GuardState(), why_no_marker(state)
     assert state is not None
     return state, _unsound_marker(guard, marker, state, offset)
 
 
-def _unsound_marker(guard: Guard, marker: Marker, state: State, offset: Offset) -> Dirt | None:
+def _unsound_marker(guard: Guard, marker: Marker, state: GuardState, offset: Offset) -> Dirt | None:
     if marker.generation != state.generation:
         return Dirt(Reason.MARKER_INVALID, "it is not that of the latest stop")
     if marker.host_id != guard.host.host_id():
@@ -120,7 +122,7 @@ def _stepped_clock(guard: Guard, marker: Marker, offset: Offset) -> Dirt | None:
     return Dirt(Reason.CLOCK_UNPROVEN, "rebooted, and the clock was not synchronised then or is not now")
 
 
-def _note_longest(guard: Guard, state: State, marker: Marker | None, permit: Permit | None) -> int:
+def _note_longest(guard: Guard, state: GuardState, marker: Marker | None, permit: Permit | None) -> int:
     """The delay: for the largest max TTL that is known of, since leases of that length may live."""
     known = [guard.config.max_ttl_ms, state.longest_ttl_ms]
     known += [proof.longest_ttl_ms for proof in (marker, permit) if proof is not None]
@@ -128,7 +130,7 @@ def _note_longest(guard: Guard, state: State, marker: Marker | None, permit: Per
     return guard.config.quarantine_ns(state.longest_ttl_ms)
 
 
-def _begin_quarantine(guard: Guard, state: State, dirt: Dirt, until_ns: int) -> None:
+def _begin_quarantine(guard: Guard, state: GuardState, dirt: Dirt, until_ns: int) -> None:
     guard.begin_phase(state, "quarantine", dirt)
     state.until_ns = until_ns
     state.quarantines[dirt.reason.value] += 1
@@ -180,7 +182,7 @@ def _end_quarantine(guard: Guard, overridden: Override | None) -> None:
     _admit(guard, state, read_offset(guard.host))
 
 
-def _admit(guard: Guard, state: State, offset: Offset) -> None:
+def _admit(guard: Guard, state: GuardState, offset: Offset) -> None:
     """The permit comes last: without it the next stop is a dirty one."""
     note_data(guard, state, ended=False)
     guard.begin_phase(state, "in_service", None)

@@ -6,14 +6,14 @@ import os
 from contextlib import suppress
 from typing import Any
 
-from .config import Config
+from .config import GuardConfig
 from .delay import NS_PER_S
 from .disk import Disk, Untrusted
 from .errors import Busy, Unreadable
 from .host import Host
-from .metrics import Reading, metrics_text
+from .metrics import GuardReading, metrics_text
 from .reasons import Dirt
-from .records import Mark, Permit, State
+from .records import GuardState, Mark, Permit
 from .state_folder import ENTER_LOCK, MARK, PERMIT, StateFolder
 
 METRICS_EVERY_NS = 15 * NS_PER_S
@@ -22,7 +22,7 @@ METRICS_EVERY_NS = 15 * NS_PER_S
 class Guard:
     """One master's guard: its configuration, its machine and its files, for one command."""
 
-    def __init__(self, config: Config, host: Host | None = None, disk: Disk | None = None) -> None:
+    def __init__(self, config: GuardConfig, host: Host | None = None, disk: Disk | None = None) -> None:
         self.config = config
         self.host = host or Host()
         self.disk = disk or Disk()
@@ -31,7 +31,7 @@ class Guard:
     def lock(self, name: str, wait_s: float | None = None) -> Any:
         return self.disk.lock(self.folder.path / name, wait_s)
 
-    def begin_phase(self, state: State, phase: str, dirt: Dirt | None) -> None:
+    def begin_phase(self, state: GuardState, phase: str, dirt: Dirt | None) -> None:
         """Note what happens now. Each phase has a number of its own, which ties proofs to it."""
         state.generation += 1
         state.phase = phase
@@ -56,7 +56,7 @@ class Guard:
             return None
         return permit.generation if permit.generation == self.generation() else None
 
-    def now(self, state: State) -> str:
+    def now(self, state: GuardState) -> str:
         if state.boot_id == self.host.boot_id():
             if state.phase == "quarantine" and self._enter_runs():
                 return "quarantined"
@@ -78,7 +78,7 @@ class Guard:
             return False
         return True
 
-    def delay_s(self, state: State) -> float:
+    def delay_s(self, state: GuardState) -> float:
         return self.config.quarantine_ns(max(self.config.max_ttl_ms, state.longest_ttl_ms)) / NS_PER_S
 
     def write_metrics(self) -> None:
@@ -88,7 +88,7 @@ class Guard:
         # Not what node_exporter reads, until it is whole.
         new = self.config.textfile.with_name(f".{self.config.textfile.name}.{os.getpid()}")
         try:
-            state = self.folder.state() or State()
+            state = self.folder.state() or GuardState()
             self.disk.write(new, metrics_text(self._reading(state)).encode(), 0o644, sync=False)
             self.disk.rename(new, self.config.textfile)
         except (OSError, Unreadable) as error:
@@ -97,10 +97,10 @@ class Guard:
             with suppress(OSError):
                 self.disk.unlink(new)
 
-    def _reading(self, state: State) -> Reading:
+    def _reading(self, state: GuardState) -> GuardReading:
         quarantined = state.phase == "quarantine" and state.boot_id == self.host.boot_id()
         ends_ns = self.host.wall_ns() + state.until_ns - self.host.boottime_ns()
-        return Reading(
+        return GuardReading(
             state,
             quarantined=quarantined,
             until_s=round(ends_ns / NS_PER_S, 3) if quarantined else 0,
@@ -108,7 +108,7 @@ class Guard:
             marked_s=self._marked_s(state),
         )
 
-    def _marked_s(self, state: State) -> int:
+    def _marked_s(self, state: GuardState) -> int:
         """When the data was last noted; of a Redis that may run only: a stopped one writes nothing."""
         if self.now(state) != "in service":
             return 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .reasons import Dirt, Reason
-from .records import State
+from .records import GuardState
 
 
-def why_no_marker(state: State | None) -> Dirt:
+def why_no_marker(state: GuardState | None) -> Dirt:
     """A start without a marker: what is known about the stop before."""
     if state is None:
         return Dirt(Reason.FIRST_START, "no earlier start is on record")
@@ -23,7 +23,7 @@ def why_no_marker(state: State | None) -> Dirt:
     return Dirt(Reason.NO_MARKER, "an earlier start, or the stop before it, was cut short")
 
 
-def _interrupted(state: State) -> Dirt:
+def _interrupted(state: GuardState) -> Dirt:
     before = f"; it was for: {state.reason.replace('_', ' ')}" if state.reason else ""
     return Dirt(Reason.QUARANTINE_INTERRUPTED, f"it begins anew{before}")
 
@@ -41,7 +41,7 @@ def how_it_ended(environ: Mapping[str, str]) -> str:
     return how if result in ("success", "exit-code", "signal", "core-dump") else f"{how} (result {result})"
 
 
-def without_permit(state: State, ended: str, unsound: str) -> Dirt:
+def without_permit(state: GuardState, ended: str, unsound: str) -> Dirt:
     """A stop of what had no permit: it never started, or its start was not this guard's doing."""
     if state.phase == "quarantine":
         return _interrupted(state)

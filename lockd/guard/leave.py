@@ -12,7 +12,7 @@ from .guard import Guard
 from .last_stop import how_it_ended, without_permit
 from .printable import said
 from .reasons import Dirt, Reason
-from .records import Marker, Permit, Rest, State
+from .records import GuardState, Marker, Permit, Rest
 from .state_folder import MARKER, PERMIT, REST, STATE, STATE_LOCK
 
 
@@ -45,7 +45,7 @@ def _leave(guard: Guard) -> Dirt | None:
     # The marker as well: none of an earlier stop may outlive this one.
     guard.folder.remove(PERMIT, REST, MARKER)
     try:
-        state = guard.folder.state() or State()
+        state = guard.folder.state() or GuardState()
     except Unreadable as error:
         # Left as it is, for the next enter to see.
         return Dirt(Reason.STATE_UNREADABLE, f"{STATE} is {error}")
@@ -69,7 +69,7 @@ def _leave(guard: Guard) -> Dirt | None:
     return dirt
 
 
-def _marker(guard: Guard, state: State, offset: Offset, data: dict[str, str]) -> Marker:
+def _marker(guard: Guard, state: GuardState, offset: Offset, data: dict[str, str]) -> Marker:
     return Marker(
         generation=state.generation,
         host_id=guard.host.host_id(),
@@ -82,7 +82,9 @@ def _marker(guard: Guard, state: State, offset: Offset, data: dict[str, str]) ->
     )
 
 
-def _unclean(guard: Guard, permit: Permit | None, unsound: str, state: State, offset: Offset) -> Dirt | None:
+def _unclean(
+    guard: Guard, permit: Permit | None, unsound: str, state: GuardState, offset: Offset
+) -> Dirt | None:
     """Why this stop is not clean, None when it is."""
     ended = how_it_ended(guard.host.environ)
     if state.revoked:
@@ -99,7 +101,7 @@ def _unclean(guard: Guard, permit: Permit | None, unsound: str, state: State, of
     return None
 
 
-def _restless(guard: Guard, rest: Rest | None, restless: str, state: State) -> Dirt | None:
+def _restless(guard: Guard, rest: Rest | None, restless: str, state: GuardState) -> Dirt | None:
     """Why its file may not hold all that Redis was told, None when it does."""
     if rest is None:
         return Dirt(Reason.SETTINGS_UNPROVEN, restless)

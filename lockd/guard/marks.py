@@ -6,7 +6,7 @@ import hashlib
 import os
 
 from .aof import TAIL_BYTES, Aof, opened_aof
-from .config import Config
+from .config import GuardConfig
 from .disk import plain_file
 from .records import Mark
 
@@ -16,7 +16,7 @@ TORN_BYTES = 65_536
 REWRITE_SLACK_S = 3_600
 
 
-def data_mark(config: Config, host_id: str, at_s: int, *, ended: bool, loading: bool = False) -> Mark:
+def data_mark(config: GuardConfig, host_id: str, at_s: int, *, ended: bool, loading: bool = False) -> Mark:
     """The data as it is now on disk. `loading`: Redis may yet cut off a torn end. Raises OSError."""
     with opened_aof(config) as (aof, folder):
         if not aof.files:
@@ -43,7 +43,7 @@ def _tail(file: int, size: int) -> str:
     return hashlib.sha256(os.pread(file, size - begins, begins)).hexdigest()
 
 
-def why_not_ours(config: Config, mark: Mark, host_id: str) -> str:
+def why_not_ours(config: GuardConfig, mark: Mark, host_id: str) -> str:
     """Why this data is not what was last seen here, or came of it; nothing when it is, or when there is none.
     Raises OSError."""
     with opened_aof(config) as (aof, folder):

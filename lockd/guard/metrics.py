@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from .reasons import Reason
-from .records import State
+from .records import GuardState
 
 
-class Reading(NamedTuple):
+class GuardReading(NamedTuple):
     """What the metrics are read from: the record of what was counted, and what holds now."""
 
-    state: State
+    state: GuardState
     quarantined: bool = False
     until_s: float = 0
     delay_s: float = 0
@@ -25,10 +25,10 @@ class Family(NamedTuple):
     name: str
     kind: str
     text: str
-    value: Callable[[Reading], float | Mapping[str, float]]
+    value: Callable[[GuardReading], float | Mapping[str, float]]
     label: str = ""
 
-    def lines(self, reading: Reading) -> Iterator[str]:
+    def lines(self, reading: GuardReading) -> Iterator[str]:
         name, found = f"redis_lock_guard_{self.name}", self.value(reading)
         yield from (f"# HELP {name} {self.text}", f"# TYPE {name} {self.kind}")
         if not isinstance(found, Mapping):
@@ -82,5 +82,5 @@ FAMILIES = (
 )
 
 
-def metrics_text(reading: Reading) -> str:
+def metrics_text(reading: GuardReading) -> str:
     return "\n".join(line for family in FAMILIES for line in family.lines(reading)) + "\n"

@@ -113,7 +113,7 @@ def no_quarantines() -> dict[str, int]:
 
 
 @dataclass
-class State:
+class GuardState:
     """What the guard remembers. It proves nothing: it says why, how long and how often.
 
     `reason` and `detail` say why a quarantine runs (phase 'quarantine'), or why the next start will have one

@@ -8,7 +8,7 @@ from typing import Any
 
 from .disk import Disk, Untrusted
 from .errors import Unreadable, refusal
-from .records import Record, State, decoded, encoded, no_quarantines
+from .records import GuardState, Record, decoded, encoded, no_quarantines
 
 # The files of the state folder.
 MARKER, PERMIT, STATE, OVERRIDE = "marker.json", "permit.json", "state.json", "override.json"
@@ -79,9 +79,9 @@ class StateFolder:
         with suppress(FileNotFoundError):
             self._disk.rename(self.path / STATE, self.path / f"{STATE}.damaged")
 
-    def state(self) -> State | None:
+    def state(self) -> GuardState | None:
         """The record, None on a host without one. Raises Unreadable."""
-        state = self.get(STATE, State)
+        state = self.get(STATE, GuardState)
         if state is None:
             return None
         counts = state.quarantines

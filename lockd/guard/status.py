@@ -9,14 +9,14 @@ from typing import Any
 from .delay import NS_PER_S
 from .errors import GuardError, Unreadable
 from .guard import Guard
-from .records import State
+from .records import GuardState
 from .state_folder import MARKER
 
 
 def status(guard: Guard) -> dict[str, Any]:
     """How things are, for operators. Raises GuardError when that can't be read."""
     try:
-        state = guard.folder.state() or State()
+        state = guard.folder.state() or GuardState()
         return _status(guard, state)
     except (Unreadable, OSError) as error:
         raise GuardError(
@@ -25,7 +25,7 @@ def status(guard: Guard) -> dict[str, Any]:
         ) from None
 
 
-def _status(guard: Guard, state: State) -> dict[str, Any]:
+def _status(guard: Guard, state: GuardState) -> dict[str, Any]:
     now = guard.now(state)
     left_ns = max(0, state.until_ns - guard.host.boottime_ns()) if now == "quarantined" else 0
     clean = now == "stopped" and not state.reason and guard.is_there(MARKER)

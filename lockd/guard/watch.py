@@ -19,7 +19,7 @@ SAMPLE_EVERY_S = 0.1
 KILL_AGAIN_S = 0.02
 
 
-class ClockWatch:
+class StepWatch:
     """Looks at the clocks ten times a second, and whenever it is set."""
 
     def __init__(self, guard: Guard) -> None:

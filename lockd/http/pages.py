@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from lockd.metrics.collector import Metrics
 
 Alive = Callable[[], bool]
-Ready = Callable[[], tuple[bool, str]]
+Readiness = Callable[[], tuple[bool, str]]
 Failed = Callable[[str, Exception], None]
 Status = Callable[[], bytes]
 """The page for people."""
@@ -139,7 +139,7 @@ class Pages:
         self,
         metrics: Metrics,
         alive: Alive,
-        ready: Ready,
+        ready: Readiness,
         failed: Failed,
         status: Status | None,
         names: HostNames,

@@ -18,6 +18,7 @@ from lockd.core import introduction, link
 from lockd.core.answers import Nonsense
 from lockd.core.clocks import ClockWatch
 from lockd.core.fences import SANE_MOST
+from lockd.core.identities import MEMBERS_DIGEST
 from lockd.core.membership import State
 from lockd.core.validity import NS_PER_MS
 from lockd.masters import handshake, replies, scripts
@@ -32,7 +33,7 @@ HEARD_AT_ONCE = 64
 has its reply written. Of thousands that come together the others come after what else is due."""
 
 
-class Call:
+class FutureCall:
     """A single question to one master, outside of any ballot: a future that becomes its raw answer."""
 
     __slots__ = ("future",)
@@ -50,7 +51,7 @@ class Call:
             self.future.exception()  # seen: several may fail together, and only the first is waited for
 
 
-def _electorate_as_sent(word: str) -> bytes:
+def _as_sent(word: str) -> bytes:
     return scripts.bulk(word.encode())
 
 
@@ -78,7 +79,7 @@ class Link(link.Link, asyncio.Protocol):
         """voted_after, probed_after: told how long votes and looks at its clock took, in ns."""
         timeouts = config.timeouts
         patience = link.Patience(timeouts.master_ms * NS_PER_MS, timeouts.dead_ms * NS_PER_MS)
-        super().__init__(index, listener, watch, patience, _electorate_as_sent)
+        super().__init__(index, listener, watch, patience, _as_sent)
         self.master = config.masters[index]
         self.round_trip_ns = 0
         self._config = config
@@ -110,7 +111,7 @@ class Link(link.Link, asyncio.Protocol):
 
     def call(self, *words: bytes | str | int) -> "asyncio.Future[Any]":
         """Ask this master alone; the future gets its raw answer, or MasterError."""
-        question = Call(asyncio.get_running_loop())
+        question = FutureCall(asyncio.get_running_loop())
         if self._transport is None:
             question.fail("not connected")
             return question.future
@@ -305,13 +306,13 @@ class Link(link.Link, asyncio.Protocol):
 
     async def _probe(self) -> None:
         sent_ns = boottime_ns()
-        electorate = self.call("HGET", scripts.IDENTITY_KEY, "electorate")
+        digest = self.call("HGET", scripts.IDENTITY_KEY, MEMBERS_DIGEST)
         master_us = replies.time_us(await self.call("TIME"), SANE_MOST)
         now_ns = boottime_ns()
         self.round_trip_ns = now_ns - sent_ns
         self._probed_after(self.round_trip_ns)
         self.probed(sent_ns, now_ns, master_us)
-        if self.shows_another(await electorate):
+        if self.shows_another(await digest):
             self._look_closer.set()
 
     async def inspect_now(self) -> None:

@@ -66,8 +66,8 @@ _BEFORE_LAST = -len(bulk(b""))
 
 
 def _for_any(*words: bytes | str | int) -> bytes:
-    """A vote as it goes to all masters: its last word, the electorate, is each master's own and put behind
-    it by its link."""
+    """A vote as it goes to all masters: its last word, the digest of members, is each master's own and put
+    behind it by its link."""
     return command(*words, b"")[:_BEFORE_LAST]
 
 

@@ -26,7 +26,7 @@ from lockd.core.locks import Locks
 from lockd.masters.fleet import Fleet
 from lockd.metrics.agent import AgentMetrics
 from lockd.metrics.canary import CanaryMetrics
-from lockd.metrics.configured import Configured
+from lockd.metrics.configured import ConfigMetrics
 from lockd.metrics.fleet_view import FleetView
 from lockd.metrics.leases import LeaseMetrics
 from lockd.metrics.masters import MasterMetrics
@@ -43,7 +43,7 @@ class Metrics(Collector):
     def __init__(self, config: Config, now_ns: Callable[[], int] = boottime_ns) -> None:
         self._config = config
         self._now_ns = now_ns
-        self._configured = Configured(config)
+        self._configured = ConfigMetrics(config)
         self.agent = AgentMetrics()
         self.leases = LeaseMetrics(config, self.agent, now_ns)
         self.masters = MasterMetrics([master.name for master in config.masters])

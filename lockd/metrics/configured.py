@@ -7,7 +7,7 @@ from lockd.config.model import Config
 from lockd.metrics.families import Measured, gauge, info
 
 
-class Configured(Measured):
+class ConfigMetrics(Measured):
     def __init__(self, config: Config) -> None:
         self._config = config
         self._fingerprint = config.fingerprint()

@@ -33,7 +33,7 @@ F = TypeVar("F", bound=Callable[[Any], Any])
 
 Words = tuple[str, ...]
 """Values of labels."""
-Kind = Callable[..., Any]
+FamilyClass = Callable[..., Any]
 """A class of prometheus_client's."""
 
 
@@ -41,7 +41,7 @@ Kind = Callable[..., Any]
 class Family:
     """What is said of a metric, but for its name. new: what it begins as; None where it is looked up."""
 
-    kind: Kind
+    kind: FamilyClass
     text: str
     by: Words
     new: Callable[[], Any] | None = None
@@ -124,7 +124,7 @@ def collected(of: type[Measured], things: Iterable[tuple[Words, Measured]], *lab
         yield family.metric(name, labels, taken[name])
 
 
-def _looked_up(kind: Kind, text: str, by: str | Words) -> Callable[[F], F]:
+def _looked_up(kind: FamilyClass, text: str, by: str | Words) -> Callable[[F], F]:
     def declare(function: F) -> F:
         setattr(function, "family", Family(kind, text, _labels(by)))  # noqa: B010  # mypy knows no such field
         return function

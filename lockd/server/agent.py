@@ -187,7 +187,7 @@ class Agent:
                 self._alive,
                 self._ready,
                 failed=partial(self._page_failed, asyncio.get_running_loop()),
-                status=lambda: render(self._facts_for_page()).encode(),
+                status=lambda: render(self._status_for_page()).encode(),
                 names=self.config.metrics_hosts,
             )
         except OSError as failure:
@@ -384,7 +384,7 @@ class Agent:
             + " ".join(reasons),
         )
 
-    def _facts_for_page(self) -> HostStatus:
+    def _status_for_page(self) -> HostStatus:
         """Called from the thread that makes pages."""
         canary = self.metrics.canary.trouble
         return HostStatus(

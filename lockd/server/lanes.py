@@ -12,7 +12,7 @@ from time import perf_counter_ns
 BITE_NS = 1_000_000
 """How long a lane works at a time, and then for one step more at most."""
 
-Job = Callable[[int], bool]
+LaneWork = Callable[[int], bool]
 """Works on something until that instant of `perf_counter_ns`; True when there is more to do."""
 
 
@@ -21,7 +21,7 @@ class Lane:
 
     def __init__(self, rests: int) -> None:
         self._rests = rests
-        self._users: OrderedDict[int, deque[Job]] = OrderedDict()
+        self._users: OrderedDict[int, deque[LaneWork]] = OrderedDict()
         self._free_ns = 0
         self._scheduled = False
 
@@ -30,7 +30,7 @@ class Lane:
         """Whether something is left to be done."""
         return bool(self._users)
 
-    def add(self, uid: int, job: Job) -> None:
+    def add(self, uid: int, job: LaneWork) -> None:
         """Have this done for that user, as soon as it is its turn."""
         self._users.setdefault(uid, deque()).append(job)
         if not self._scheduled:

@@ -5,7 +5,7 @@ from functools import partial
 from lockd.clock import boottime_ns
 from lockd.config.model import LockClass
 from lockd.core.errors import ErrorWord, Kind
-from lockd.core.flow import Place, Reply
+from lockd.core.flow import Place, WireReply
 from lockd.core.leases import Lease
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Extended, Refusal
@@ -147,6 +147,6 @@ class UnlockOrExtend(LeaseCommand):
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
         return replies.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self._session.protocol)
 
-    def _finish(self, reply: Reply) -> None:
+    def _finish(self, reply: WireReply) -> None:
         self._session.names_no_more(self)
         self._session.answer(self, reply)

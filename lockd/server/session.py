@@ -8,7 +8,7 @@ from time import perf_counter_ns
 from typing import Any, Protocol, TypeVar
 
 from lockd.clock import boottime_ns
-from lockd.core.flow import Flow, Place, Reply
+from lockd.core.flow import Flow, Place, WireReply
 from lockd.core.leases import Holder, Lease, owner_of
 from lockd.core.locks import BROKEN
 from lockd.server.buffers import UNCOUNTED_BYTES
@@ -404,7 +404,7 @@ class Session(asyncio.Protocol):
             self._named[command.token] = left
         self.usage.ahead -= command.ahead
 
-    def answer(self, place: Place, reply: Reply) -> None:
+    def answer(self, place: Place, reply: WireReply) -> None:
         self.flow.finish(place, reply)
         if self.flow.clogged_bytes:
             self._count_kept()

@@ -244,7 +244,7 @@ class Fleet:
     def judge(self, link: Link, facts: MasterFacts) -> tuple[State, str]:
         return State.UP, ""
 
-    def electorate_of(self, link: Link, identity: Identity) -> str:
+    def members_digest_of(self, link: Link, identity: Identity) -> str:
         return ELECTORATE.decode()
 
     def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:

@@ -15,7 +15,7 @@ from lockd.masters import scripts
 MAX_TTL_MS = 60_000
 IDENTITY = Identity("test", "m1", MAX_TTL_MS, cluster_id="7" * 32, members=Members.first(["m1", "m2", "m3"]))
 LATER = IDENTITY.with_members(IDENTITY.members.with_number("m3", 2))
-ELECTORATE = IDENTITY.electorate
+ELECTORATE = IDENTITY.members_digest
 OWNER = "host-1 4711 1000"
 RESOURCE = "orders/7"
 SLOT = 17

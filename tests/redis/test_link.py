@@ -163,7 +163,7 @@ REFUSED, EXTENDED = of_scripts(-1, 0), of_scripts(1, 9_000)
 
 
 def extensions(master: ScriptedMaster) -> list[tuple[str, str]]:
-    """Those that it was asked for, in order: the first digit of the nonce, and the electorate."""
+    """Those that it was asked for, in order: the first digit of the nonce, and the digest of members."""
     return [(words[4][:1], words[-1]) for _, words in master.heard if words[0] == "EVALSHA"]
 
 
@@ -181,7 +181,7 @@ async def test_what_was_refused_is_asked_again_before_all_that_is_asked_after_a_
         second = extend(fleet, "2")
         await until(lambda: second.agreed, what="both are answered")
         assert first.agreed
-        old, new = IDENTITY.electorate, LATER.electorate
+        old, new = IDENTITY.members_digest, LATER.members_digest
         assert extensions(master) == [("1", old), ("1", new), ("2", new)]
 
 
@@ -213,4 +213,4 @@ async def test_what_was_asked_before_the_link_knew_the_new_list_is_asked_again_w
         await link.inspect_now()
         await until(lambda: asked[0].outcome is not None, what="it is answered")
         assert asked[0].agreed
-        assert extensions(master) == [("0", IDENTITY.electorate), ("0", LATER.electorate)]
+        assert extensions(master) == [("0", IDENTITY.members_digest), ("0", LATER.members_digest)]

@@ -16,7 +16,7 @@ import pytest
 import redis
 
 from lockd.dev.processes import LOOPBACK, LocalMaster, flavour
-from lockd.guard.config import Config
+from lockd.guard.config import GuardConfig
 from lockd.guard.guard import Guard
 from lockd.guard.host import Host
 from lockd.guard.stop import _rest
@@ -363,7 +363,7 @@ def test_the_guard_may_ask_before_a_stop_with_what_the_role_gives_the_loader(
     with one_master(any_server, tmp_path) as master:
         password = tmp_path / "loader.password"
         password.write_text(password_of("lockd_loader") + "\n")
-        given = Config(60_000, master.folder, "m1.service", password_file=password)
+        given = GuardConfig(60_000, master.folder, "m1.service", password_file=password)
         config = replace(given, socket=master.folder / "master.sock", state_dir=tmp_path / "state")
         wrong = tmp_path / "wrong.password"
         wrong.write_text("wrong\n")
@@ -373,12 +373,12 @@ def test_the_guard_may_ask_before_a_stop_with_what_the_role_gives_the_loader(
 
 def test_the_guard_asks_where_and_as_whom_the_role_says() -> None:
     role = TEMPLATE.parent.parent
-    assert f"redis_master_socket: {Config.socket}\n" in (role / "vars/main.yml").read_text()
-    assert f"dest: {Config.password_file}\n" in (role / "tasks/write_users.yml").read_text()
-    assert f"user {Config.user} on" in TEMPLATE.read_text()
+    assert f"redis_master_socket: {GuardConfig.socket}\n" in (role / "vars/main.yml").read_text()
+    assert f"dest: {GuardConfig.password_file}\n" in (role / "tasks/write_users.yml").read_text()
+    assert f"user {GuardConfig.user} on" in TEMPLATE.read_text()
 
 
-def why_no_rest(config: Config, master: LocalMaster) -> str:
+def why_no_rest(config: GuardConfig, master: LocalMaster) -> str:
     return _rest(Guard(config, Host({"MAINPID": str(master.pid)})))[1]
 
 

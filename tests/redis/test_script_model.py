@@ -55,7 +55,7 @@ IDENTITY = Identity("test", "m1", 60_000, cluster_id="7" * 32, members=MEMBERS)
 LATER = IDENTITY.with_members(MEMBERS.with_number("m2", 2))
 ANOTHERS = replace(IDENTITY, name="m2")
 OLD = {"cluster": "test", "name": "m1", "max_ttl_ms": "60000"}
-ELECTORATE = IDENTITY.electorate.encode()
+ELECTORATE = IDENTITY.members_digest.encode()
 CEILING_MS = 60_000
 
 RESOURCES = [b"orders/7", b"x425", b"\x00\xff {}*?[\r\n"]  # the first two share a slot
@@ -307,9 +307,9 @@ resources, nonces = (st.sampled_from(pool[:1] * 2 + pool) for pool in (RESOURCES
 words = st.sampled_from(NONCES + VALUES)
 terms_of_leases = st.sampled_from(TERMS)
 electorates = st.sampled_from(
-    [ELECTORATE] * 15 + [LATER.electorate.encode(), ANOTHERS.electorate.encode(), b""]
+    [ELECTORATE] * 15 + [LATER.members_digest.encode(), ANOTHERS.members_digest.encode(), b""]
 )
-expected = st.sampled_from(["", "old", IDENTITY.electorate, LATER.electorate])
+expected = st.sampled_from(["", "old", IDENTITY.members_digest, LATER.members_digest])
 fields = st.sampled_from(
     [IDENTITY.fields, LATER.fields, LATER.list_fields, replace(IDENTITY, max_ttl_ms=1_000).fields]
 )

@@ -223,7 +223,7 @@ def test_identify_changes_nothing_on_a_server_with_somebodys_data(blank: Scripte
     assert blank.redis.keys("*") == ["shop:cart"]
 
 
-@pytest.mark.parametrize("expected", ["", "old", LATER.electorate])
+@pytest.mark.parametrize("expected", ["", "old", LATER.members_digest])
 def test_identify_changes_nothing_where_it_shows_something_else(master: Scripted, expected: str) -> None:
     assert master.identify({1: HINT}, expected, LATER.fields) == 0
     assert master.redis.hgetall(scripts.IDENTITY_KEY) == IDENTITY.fields
@@ -236,7 +236,7 @@ def test_a_list_of_members_is_brought_up_to_date_and_nothing_else(master: Script
     assert master.redis.hgetall(scripts.IDENTITY_KEY) == LATER.fields
     assert master.lease().startswith(MINE)
     assert master.acquire()[:2] == [-1, 0]
-    assert master.acquire(electorate=LATER.electorate)[0] == 1
+    assert master.acquire(electorate=LATER.members_digest)[0] == 1
 
 
 def test_an_identity_of_an_earlier_format_is_brought_up_to_date(blank: Scripted) -> None:

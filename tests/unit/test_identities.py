@@ -43,7 +43,7 @@ def test_what_is_no_whole_identity_is_none(missing: str) -> None:
         {"members": "m1:0 m2:1 m3:1 m4:1 m5:1"},
         {"name": "m2"},
         {"name": "m9"},
-        {"electorate": ALL[1].electorate},
+        {"electorate": ALL[1].members_digest},
         {"format": "two"},
         {"format": "-1"},
     ],
@@ -78,10 +78,10 @@ def test_a_vote_is_for_one_master_of_one_cluster_with_these_members_and_numbers(
         replace(ME, cluster_id="cd" * 16),
         ME.with_members(MEMBERS.with_number("m5", 2)),
     ]
-    assert len({one.electorate for one in (ME, *others)}) == 5
+    assert len({one.members_digest for one in (ME, *others)}) == 5
     for names in (NAMES[:3], NAMES[2:], (*NAMES[:4], "m6"), (*NAMES, "m6")):
-        assert ME.electorate_as("m1", names) != ME.electorate
-    assert ME.electorate_as("m1", reversed(NAMES)) == ME.electorate
+        assert ME.members_digest_as("m1", names) != ME.members_digest
+    assert ME.members_digest_as("m1", reversed(NAMES)) == ME.members_digest
 
 
 # Who votes together

@@ -86,7 +86,7 @@ def _take_votes_from(ground: Ground, links: Sequence[Link]) -> Steps[None]:
     for link in links:
         new = first_identity(ground, link, ground.new_id(), ground.max_ttl_ms)
         yield from ground.write(link, new.fields)
-        own[link] = new.electorate
+        own[link] = new.members_digest
     yield from ground.look_again()
     voted = yield from _not_begun(ground, links)
     if used := [link for link in links if ground.shows(link) != own[link] or link in voted]:

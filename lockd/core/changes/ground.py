@@ -18,7 +18,7 @@ from lockd.core.changes.steps import (
     Write,
 )
 from lockd.core.fleet import Fleet
-from lockd.core.identities import Identity, voting_together
+from lockd.core.identities import MEMBERS_DIGEST, Identity, voting_together
 from lockd.core.link import Link
 from lockd.core.membership import State
 
@@ -72,7 +72,7 @@ class Ground:
         return self._identities[link.index]
 
     def shows(self, link: Link) -> str:
-        """What stood in the place of its electorate when all were looked at last, or was written since."""
+        """What stood in the place of its digest when all were looked at last, or was written since."""
         return self._shows[link.index]
 
     def is_there(self, link: Link) -> bool:
@@ -133,7 +133,7 @@ class Ground:
                 f"{self.name(link)} is not as it was a moment ago, it was left alone: somebody else is at "
                 "work on it"
             )
-        self._shows[link.index] = fields["electorate"]
+        self._shows[link.index] = fields[MEMBERS_DIGEST]
 
     def counters_of(self, links: Sequence[Link]) -> Steps[list[dict[int, int]]]:
         """Any of them may know of larger fences than all others. Raises NotPossible."""
@@ -150,4 +150,4 @@ class Ground:
 def _shown_by(identity: Identity | None) -> str:
     if identity is None:
         return BLANK
-    return OLD if identity.is_older else identity.electorate
+    return OLD if identity.is_older else identity.members_digest

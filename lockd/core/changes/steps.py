@@ -11,7 +11,7 @@ Result = TypeVar("Result")
 
 BLANK = ""
 OLD = "old"
-"""What a master shows in the place of an electorate, see identify.lua."""
+"""What a master shows in the place of a digest of its members, see identify.lua."""
 
 GLANCE_NS = 10 * NS_PER_MS
 """How often a master that is waited for is looked at."""

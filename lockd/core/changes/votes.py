@@ -16,7 +16,7 @@ from lockd.core.changes.founding import first_identity, wait_for
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import NotPossible, Progress, Steps
 from lockd.core.identities import Identity
-from lockd.core.link import Link, Taken
+from lockd.core.link import Link, VoteTaken
 from lockd.core.membership import longest_possible_ttl_ms
 
 
@@ -32,12 +32,14 @@ def take_votes(ground: Ground, of: Sequence[Link], blank: Sequence[Link] = ()) -
 
 
 def take_vote(ground: Ground, link: Link, max_ttl_ms: int) -> Steps[None]:
-    """It gets an id that no other has: nobody counts its vote any more, and whatever is asked of it by its
-    electorate of before it refuses."""
+    """It gets an id that no other has: nobody counts its vote any more, and whatever is asked of it by the
+    members of before it refuses."""
     new = first_identity(ground, link, ground.new_id(), max_ttl_ms)
     silent_since_ns = _silent_since_ns(link)
     yield from ground.write(link, new.fields)
-    link.taken = Taken(new.electorate, ground.now_ns() if silent_since_ns is None else silent_since_ns)
+    link.taken = VoteTaken(
+        new.members_digest, ground.now_ns() if silent_since_ns is None else silent_since_ns
+    )
 
 
 def _silent_since_ns(link: Link) -> int | None:
@@ -69,7 +71,7 @@ def _refuse_where_others_are_at_it(ground: Ground, links: Sequence[Link]) -> Non
     away = [link for link in links if not ground.is_there(link)]
     if away:
         raise NotPossible(f"{ground.reasons(away)}, nothing was changed")
-    lost = [link for link in links if link.taken is None or ground.shows(link) != link.taken.electorate]
+    lost = [link for link in links if link.taken is None or ground.shows(link) != link.taken.members_digest]
     if lost:
         _forget_all(ground)
         raise NotPossible(

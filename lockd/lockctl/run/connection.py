@@ -13,7 +13,7 @@ from lockd.lockctl.errors import Refused, Unreachable
 ANSWER_WITHIN_S = 5.0
 
 
-class AgentConnection:
+class JobConnection:
     """A connection to the agent: replies are waited for, pushes are kept until they are asked for."""
 
     _NOTHING: Any = object()

@@ -16,7 +16,7 @@ import os
 import signal
 
 from lockd.lockctl.errors import CannotExecute, Lost
-from lockd.lockctl.run.connection import AgentConnection
+from lockd.lockctl.run.connection import JobConnection
 from lockd.lockctl.run.keeper import CommandProcess, Start
 from lockd.lockctl.run.lease import Job, JobLease, release, take
 from lockd.lockctl.run.signals import Signals
@@ -31,7 +31,7 @@ def run(job: Job) -> int:
     lease. A Ctrl-C that ended the command ends this process too, as it would have without lockctl.
     """
     _die_of_signals()
-    connection = AgentConnection(job.socket_path)
+    connection = JobConnection(job.socket_path)
     lease = take(connection, job)
     terminal = controlling_terminal()
     try:

@@ -10,7 +10,7 @@ from lockd.clock import boottime_ns
 from lockd.core.errors import ErrorWord
 from lockd.core.validity import NS_PER_MS
 from lockd.lockctl.errors import Lost, NotStarted, Refused, Unreachable
-from lockd.lockctl.run.connection import ANSWER_WITHIN_S, AgentConnection
+from lockd.lockctl.run.connection import ANSWER_WITHIN_S, JobConnection
 from lockd.lockctl.run.terminal import say
 
 
@@ -62,7 +62,7 @@ def kill_margin_ns(ttl_ms: int) -> int:
     return min(ttl_ms * NS_PER_MS // 10, 500 * NS_PER_MS)
 
 
-def take(connection: AgentConnection, job: Job) -> JobLease:
+def take(connection: JobConnection, job: Job) -> JobLease:
     """Lock the resource. Raises Refused or Unreachable; NotStarted when the answer came too late."""
     words = [b"LOCK", job.resource, b"%d" % job.ttl_ms, b"NOTIFY"]
     if job.wait_ms:
@@ -80,7 +80,7 @@ def take(connection: AgentConnection, job: Job) -> JobLease:
     return lease
 
 
-def release(connection: AgentConnection, lease: JobLease) -> None:
+def release(connection: JobConnection, lease: JobLease) -> None:
     """Give the lease back. Raises Lost when it was over before the command was."""
     try:
         connection.send([b"UNLOCK", lease.resource, lease.token])

@@ -9,7 +9,7 @@ from enum import Enum
 
 from lockd.clock import boottime_ns
 from lockd.core.validity import NS_PER_MS
-from lockd.lockctl.run.connection import AgentConnection
+from lockd.lockctl.run.connection import JobConnection
 from lockd.lockctl.run.descendants import Sent
 from lockd.lockctl.run.keeper import CommandProcess, cannot_be_ended
 from lockd.lockctl.run.lease import JobLease, kill_margin_ns, term_margin_ns
@@ -41,7 +41,7 @@ class Supervisor:
 
     def __init__(
         self,
-        connection: AgentConnection,
+        connection: JobConnection,
         lease: JobLease,
         command: CommandProcess,
         terminal: Terminal,

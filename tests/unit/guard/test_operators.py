@@ -10,7 +10,7 @@ import pytest
 
 from lockd.guard import __main__ as head
 from lockd.guard.cli import main
-from lockd.guard.config import Config, read_config
+from lockd.guard.config import GuardConfig, read_config
 from lockd.guard.delay import NS_PER_MS, NS_PER_S, quarantine_ns
 from lockd.guard.enter import enter
 from lockd.guard.errors import EXIT_REFUSED, GuardError
@@ -192,7 +192,7 @@ def test_the_configuration_has_the_defaults_that_are_documented(config: Path) ->
         line.split("#")[0].strip().split(" = ") for line in (head.__doc__ or "").splitlines() if " = " in line
     )
 
-    def read(*keys: str) -> Config:
+    def read(*keys: str) -> GuardConfig:
         config.write_text("[guard]\n" + "".join(f"{key} = {documented[key]}\n" for key in keys))
         return read_config(str(config))
 

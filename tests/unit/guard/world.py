@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from lockd.guard.config import Config
+from lockd.guard.config import GuardConfig
 from lockd.guard.delay import NS_PER_S
 from lockd.guard.disk import Disk
 from lockd.guard.enter import enter
@@ -25,7 +25,7 @@ from lockd.guard.records import encoded
 from lockd.guard.redis_link import Ask
 from lockd.guard.state_folder import MARK
 from lockd.guard.stop import stop
-from lockd.guard.watch import ClockWatch
+from lockd.guard.watch import StepWatch
 
 CLEAN = {"SERVICE_RESULT": "success", "EXIT_CODE": "exited", "EXIT_STATUS": "0"}
 KILLED = {"SERVICE_RESULT": "signal", "EXIT_CODE": "killed", "EXIT_STATUS": "KILL"}
@@ -176,7 +176,7 @@ class World:
     def note_data(self) -> None:
         """As the guard of a Redis that wrote what is there."""
         at_s = self.host.wall_ns() // NS_PER_S
-        mark = data_mark(Config(**self.settings), self.host.machine, at_s, ended=False)  # type: ignore[arg-type]
+        mark = data_mark(GuardConfig(**self.settings), self.host.machine, at_s, ended=False)  # type: ignore[arg-type]
         assert mark.file
         if isinstance(self.disk, FragileDisk):
             self.disk.begin_with(MARK, encoded(mark))
@@ -197,7 +197,7 @@ class World:
 
     def guard(self) -> Guard:
         """As of the next process: nothing is remembered but what is on disk."""
-        return Guard(Config(**self.settings), self.host, self.disk)  # type: ignore[arg-type]
+        return Guard(GuardConfig(**self.settings), self.host, self.disk)  # type: ignore[arg-type]
 
     def enter(self) -> int:
         """Start Redis. Returns for how long that was delayed, in nanoseconds."""
@@ -273,7 +273,7 @@ class Watched:
 
     def __init__(self, world: World) -> None:
         self.world = world
-        self.watch = ClockWatch(world.guard())
+        self.watch = StepWatch(world.guard())
         self.watch.begin()
         self.watch.look()
 

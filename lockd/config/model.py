@@ -1,4 +1,4 @@
-"""The agent's configuration: one YAML file, read once into a frozen value that is passed down.
+"""What the file says, as a frozen value that is passed down.
 
 An operator who made five mistakes wants to hear of five, each with where it is and what to write instead.
 Pydantic finds what is wrong with single fields (fields.py), checks.py what is wrong between fields;

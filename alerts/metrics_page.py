@@ -1,7 +1,7 @@
 """Writes alerts/METRICS.md from the code: every metric of agents, guards and masters' certificates, with its
 labels.
 
-python -m alerts.metrics_page > alerts/METRICS.md   (make alerts-docs)
+    python -m alerts.metrics_page > alerts/METRICS.md   (make alerts-docs)
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ from dashboards.queries import (
     REJECTED,
     UNAVAILABLE,
     WORDS_CONTENDED,
+    WORDS_UNAVAILABLE,
     agent,
     grown,
     grown_in_range,
@@ -144,7 +145,7 @@ GRANTS = lines(
 LEASE_REFUSALS = lines(
     "EXTENDs and UNLOCKs refused",
     "expired: apps go on with leases that are over, they may be acting on nothing. notheld: the lease ended"
-    " long ago, or the token is another's. noquorum and clock: too few masters confirmed it.",
+    f" long ago, or the token is another's. {WORDS_UNAVAILABLE.lower()}: too few masters confirmed it.",
     [
         ask(
             f"sum by (class, command, reason) ({per_second('lockd_lease_refusals_total', OF_CLASS)}) > 0",
@@ -156,7 +157,7 @@ LEASE_REFUSALS = lines(
 )
 REFUSALS = lines(
     "LOCKs refused for other reasons",
-    "noquorum and clock are an outage; denied, limit, draining and err are for what was asked.",
+    f"{WORDS_UNAVAILABLE.lower()}: an outage. The others are for what was asked.",
     [
         ask(
             f"sum by (class, reason) ({per_second('lockd_refusals_total', OF_CLASS, which)}) > 0",

@@ -1,7 +1,7 @@
 """Writes the tables of the README that the code knows: commands, from their descriptors, and the words of
 errors, from their enum.
 
-python -m docs.readme   (make readme)
+    python -m docs.readme   (make readme)
 """
 
 from __future__ import annotations

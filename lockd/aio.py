@@ -1,8 +1,10 @@
 """`from lockd.aio import Client`: locks for asyncio programs, through the agent of this host.
 
-async with Client() as client:
-    async with client.lock("invoice:42", ttl=10, wait=5) as lease:
-        await ledger.write(..., fence=lease.fence)
+An example:
+
+    async with Client() as client:
+        async with client.lock("invoice:42", ttl=10, wait=5) as lease:
+            await ledger.write(..., fence=lease.fence)
 """
 
 from lockd.client.aio.lease import Lease

@@ -15,8 +15,6 @@ from lockd.config.addresses import HIGHEST_PORT, split_address
 from lockd.config.problems import describe_value, refuse
 from lockd.config.socket import DEFAULT_SOCKET, SOCKET_PATH_BYTES
 
-DAY_MS = 86_400_000
-
 
 def whole(default: int | None, low: int = 1, high: int = 1_000_000_000) -> Any:
     described = f"a whole number from {low} to {high}, in plain digits"

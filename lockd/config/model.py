@@ -1,4 +1,4 @@
-"""The agent's configuration: one YAML file, read once into a frozen value that is passed down.
+"""What the file says, as a frozen value that is passed down.
 
 An operator who made five mistakes wants to hear of five, each with where it is and what to write instead.
 Pydantic finds what is wrong with single fields (fields.py), checks.py what is wrong between fields;
@@ -33,7 +33,6 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from lockd.config.addresses import split_address
 from lockd.config.checks import contradictions
 from lockd.config.fields import (
-    DAY_MS,
     MASTER_ADDRESS,
     METRICS_ADDRESS,
     ClusterName,
@@ -56,6 +55,8 @@ from lockd.config.globs import matcher
 from lockd.config.problems import ConfigError, Schema, refused_at
 from lockd.config.socket import DEFAULT_SOCKET
 from lockd.config.yaml import RefusedValue, document_in
+from lockd.core.identities import LONGEST_TTL_MS
+from lockd.core.validity import DAY_MS
 from lockd.core.values import quorum_of
 
 CANARY = "canary"
@@ -167,7 +168,7 @@ class Config(_Section):
 
     cluster: ClusterName
     masters: tuple[Master, ...] = Field(description='a list of 3, 5, 7 or 9 {name: m1, address: "m1:6379"}')
-    max_ttl_ms: StrictInt = whole(60_000, 1_000, DAY_MS)
+    max_ttl_ms: StrictInt = whole(60_000, 1_000, LONGEST_TTL_MS)
     min_ttl_ms: StrictInt = whole(100, 10, DAY_MS)
     min_validity_ms: StrictInt = whole(10, 0, 60_000)
     auth: Auth = Auth()

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import Wait, wait_for_blank
+from lockd.core.validity import NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ def _showing(name: str, number: int, others: Mapping[int, Identity]) -> list[int
     return [i for i, of in others.items() if of.members.number_of(name) == number]
 
 
-_OVERDUE_NS = 10_000_000_000
+_OVERDUE_NS = 10 * NS_PER_S
 """So much longer than it takes is given at least: an operator asks again every few seconds, mostly."""
 
 

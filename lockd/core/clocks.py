@@ -13,7 +13,7 @@ from statistics import median
 
 from lockd.core.fences import SANE_MOST, largest_sane
 from lockd.core.standstill import Doubt, Gain
-from lockd.core.validity import DRIFT_FLOOR_NS, NS_PER_MS, settle_ns
+from lockd.core.validity import DRIFT_FLOOR_NS, NEVER_NS, NS_PER_MS, settle_ns
 from lockd.core.values import quorum_of
 
 # Faster than this is no drift of honest clocks: a master's and this host's may each be slewed by 1,000 ppm
@@ -24,7 +24,6 @@ _DRIFT_PER_MILLE = 2
 TOLERANCE_NS = DRIFT_FLOOR_NS
 # Without a sample for this long a master was not watched: a jump in between can't be told from drift.
 _GAP_NS = 5_000 * NS_PER_MS
-_NEVER_NS = 1 << 62
 
 NOT_WATCHED = "clock not watched yet"
 
@@ -45,7 +44,7 @@ class ClockWatch:
 
     gained_ns: all that it has jumped forward, each time as much as that can have been. asked_from_ns: an
     answer to what was sent after that may tell that it did not jump by `asked_gain_ns`, as others did;
-    `_NEVER_NS` once it told. jump: one that `Clocks` has not looked at yet. jumps: those that were not this
+    `NEVER_NS` once it told. jump: one that `Clocks` has not looked at yet. jumps: those that were not this
     host's standing still.
     """
 
@@ -73,7 +72,7 @@ class ClockWatch:
         self.last_jump_ns = 0
         self.gained_ns = 0
         self.jump: Jump | None = None
-        self.asked_from_ns = _NEVER_NS
+        self.asked_from_ns = NEVER_NS
         self.asked_gain_ns = 0
         self._floor_ns = 0
         self._low_ns = 0
@@ -93,7 +92,7 @@ class ClockWatch:
         jumped, gap = lowest > floor + TOLERANCE_NS, unseen_ns > _GAP_NS
         told = sent_ns > self.asked_from_ns and (jumped or highest < low + self.asked_gain_ns)
         if told:
-            self.asked_from_ns = _NEVER_NS
+            self.asked_from_ns = NEVER_NS
         if jumped or gap:
             if jumped:
                 self._has_jumped(lowest - floor, highest - low, received_ns, gap)
@@ -229,7 +228,7 @@ class Clocks:
         gain = doubt.jumped.setdefault(master, Gain())
         gain.add(jump.gain.least_ns, jump.gain.most_ns)
         doubt.unheard &= ~(1 << master)
-        self.watches[master].asked_from_ns = _NEVER_NS
+        self.watches[master].asked_from_ns = NEVER_NS
         for other, watch in enumerate(self.watches):
             if other != master and watch.watched(now_ns) and self._has_a_say(other, gain, now_ns):
                 self._ask(doubt, other, gain.least_ns, now_ns)
@@ -257,7 +256,7 @@ class Clocks:
 
     def _hear(self, doubt: Doubt, now_ns: int) -> None:
         for master, watch in enumerate(self.watches):
-            if doubt.unheard >> master & 1 and watch.asked_from_ns == _NEVER_NS:
+            if doubt.unheard >> master & 1 and watch.asked_from_ns == NEVER_NS:
                 doubt.unheard &= ~(1 << master)
                 if master not in doubt.jumped:
                     doubt.steady |= 1 << master
@@ -272,7 +271,7 @@ class Clocks:
             for master in doubt.jumped:
                 self.watches[master].jumps += 1
         for watch in self.watches:
-            watch.asked_from_ns = _NEVER_NS
+            watch.asked_from_ns = NEVER_NS
         self._doubt = None
         self._before.clear()
 

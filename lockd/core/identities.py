@@ -20,10 +20,12 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import combinations
 
+from lockd.core.validity import DAY_MS
+
 FORMAT = 2
 """Of identities. 1 had neither a random id nor members."""
 
-LONGEST_TTL_MS = 86_400_000
+LONGEST_TTL_MS = DAY_MS
 """No configuration may say more: a master that does is not believed."""
 
 _MEMBER = re.compile(r"([A-Za-z0-9._-]{1,64}):([1-9][0-9]{0,8})")

@@ -36,9 +36,11 @@ BY_OTHERS = (State.UP, State.FOREIGN, State.REPLACED, State.OUTDATED)
 """What a master may be by what others show: it is judged anew when they show something else."""
 
 REQUIRED_SETTINGS = {
+    # An acknowledged vote is on disk, during a rewrite too.
     "appendonly": "yes",
     "appendfsync": "always",
     "no-appendfsync-on-rewrite": "no",
+    # A full master refuses new leases; it must never make room by dropping live ones.
     "maxmemory-policy": "noeviction",
 }
 

@@ -9,9 +9,11 @@ slewed alike.)
 from collections import deque
 from dataclasses import dataclass
 
+from lockd.core.validity import NS_PER_S
+
 MOST_PPM = 1_000
-_WINDOW_NS = 10_000_000_000
-_LEAST_NS = 1_000_000_000
+_WINDOW_NS = 10 * NS_PER_S
+_LEAST_NS = NS_PER_S
 
 
 @dataclass(frozen=True, slots=True)

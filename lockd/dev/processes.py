@@ -23,9 +23,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
 
+from lockd.core.membership import REQUIRED_SETTINGS
+from lockd.lockctl.run.keeper import PR_SET_PDEATHSIG
+
 LOOPBACK = "127.0.0.1"
 
-_PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 _READY = b"Ready to accept connections"
@@ -228,16 +230,12 @@ def master_settings(folder: Path, port: int, binary: Path) -> dict[str, str | No
         "protected-mode": "yes",
         "dir": _quoted(folder),
         "daemonize": "no",
-        # An acknowledged vote is on disk, during a rewrite too; no final RDB, which could fail a shutdown.
-        "appendonly": "yes",
-        "appendfsync": "always",
-        "no-appendfsync-on-rewrite": "no",
+        **REQUIRED_SETTINGS,
         "aof-load-truncated": "yes",
         "aof-use-rdb-preamble": "yes",
+        # No final RDB, which could fail a shutdown.
         "save": '""',
-        # A full master refuses new leases; it must never make room by dropping live ones.
         "maxmemory": "256mb",
-        "maxmemory-policy": "noeviction",
         "latency-monitor-threshold": "5",
         "tcp-keepalive": "60",
         "timeout": "0",
@@ -381,7 +379,7 @@ def _executable_copy(candidate: Path) -> Path:
 
 def _die_with(parent_pid: int) -> None:
     """In the new child, before its program starts: be killed when the parent's starting thread ends."""
-    _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:  # it died before the line above
         os.kill(os.getpid(), signal.SIGKILL)
 

@@ -16,9 +16,15 @@ from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from lockd.lockctl.tables import Rates, Snapshot, leases_table, masters_table, totals_line, votes
-
-NARROW_COLUMNS = 110
+from lockd.lockctl.tables import (
+    NARROW_COLUMNS,
+    Rates,
+    Snapshot,
+    leases_table,
+    masters_table,
+    totals_line,
+    votes,
+)
 
 
 class View(Protocol):

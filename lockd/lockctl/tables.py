@@ -13,6 +13,7 @@ from rich.text import Text
 
 LEASES_SHOWN = 10
 RATE_WINDOW_S = 3.0
+NARROW_COLUMNS = 110
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 ANSWER_WITHIN_S = 3.0
 LISTED_MOST = 5_000
 CLASSES_SHOWN = 12
-NARROW_COLUMNS = 110
 _LEAST_INTERVAL_MS = 100
 # However long it takes to list what is held: the agent has ten times as long to do its work.
 _REST_PER_LOOK = 10
@@ -226,6 +225,8 @@ class Screen:
         """`trouble`: why the agent did not answer now. rows: how many lines there are; None for all."""
         from rich.console import Group
         from rich.text import Text
+
+        from lockd.lockctl.tables import NARROW_COLUMNS
 
         if report is None:
             return Text(f"{printable(trouble)}; looking again", style="bold white on red")

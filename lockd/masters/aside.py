@@ -14,11 +14,8 @@ from lockd.config.model import Config, Master
 from lockd.core.answers import one_line
 from lockd.masters import handshake
 from lockd.masters.failures import MasterError
-from lockd.masters.framing import LONGEST_BYTES, Framing, TooLarge
+from lockd.masters.framing import LONGEST_BYTES, UNFINISHED, Framing, TooLarge
 from lockd.masters.scripts import command
-
-_NOTHING = object()
-"""What the parser gives when it has no whole reply: False is one, in RESP3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +59,14 @@ class _Answers:
 
     def __init__(self, reader: asyncio.StreamReader) -> None:
         self._reader = reader
-        self._parser = hiredis.Reader(notEnoughData=_NOTHING)
+        self._parser = hiredis.Reader(notEnoughData=UNFINISHED)
         self._framing = Framing()
         self._read_bytes = 0
 
     async def next(self) -> Any:
         """Raises MasterError, also for what is no answer of Redis."""
         try:
-            while (answer := self._parser.gets()) is _NOTHING:
+            while (answer := self._parser.gets()) is UNFINISHED:
                 self._feed(await self._reader.read(4096))
         except (TooLarge, hiredis.ProtocolError, TypeError):
             # TypeError: maps of RESP3 may have keys that Python's can't.

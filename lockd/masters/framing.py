@@ -9,6 +9,8 @@ text a chunk ends.
 
 import re
 
+UNFINISHED = object()
+"""What hiredis gives, told so, when it has no whole reply: False is one, in RESP3."""
 LONGEST_BYTES = 1 << 20
 """Of one reply. The largest that is asked for (a page of leases, all fence counters) is a third of this."""
 MOST_ELEMENTS = 1 << 15

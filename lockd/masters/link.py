@@ -23,11 +23,9 @@ from lockd.core.membership import State
 from lockd.core.validity import NS_PER_MS
 from lockd.masters import handshake, replies, scripts
 from lockd.masters.failures import MasterError, Unfit
-from lockd.masters.framing import DELETED, LONGEST_BYTES, Framing, is_one_vote
+from lockd.masters.framing import DELETED, LONGEST_BYTES, UNFINISHED, Framing, is_one_vote
 from lockd.masters.scripts import command
 
-_NOTHING = object()
-"""What the parser gives when it has no whole reply: False is one, in RESP3."""
 HEARD_AT_ONCE = 64
 """So many answers of one master are heard in a turn of the event loop: each may be what an app waits for, and
 has its reply written. Of thousands that come together the others come after what else is due."""
@@ -86,7 +84,7 @@ class Link(link.Link, asyncio.Protocol):
         self._voted_after = voted_after
         self._probed_after = probed_after
         self._transport: asyncio.Transport | None = None
-        self._reader = hiredis.Reader(notEnoughData=_NOTHING)
+        self._reader = hiredis.Reader(notEnoughData=UNFINISHED)
         self._framing = Framing()
         self._unfinished_bytes = 0
         self._lags = False
@@ -128,7 +126,7 @@ class Link(link.Link, asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # uvloop's transports don't derive from asyncio's
-        self._reader = hiredis.Reader(notEnoughData=_NOTHING)
+        self._reader = hiredis.Reader(notEnoughData=UNFINISHED)
         self._framing = Framing()
         self._unfinished_bytes = 0
         self._closed.clear()
@@ -154,7 +152,7 @@ class Link(link.Link, asyncio.Protocol):
     def _hear(self) -> None:
         took_ns, gets, heard = 0, self._reader.gets, self.heard
         for _ in range(HEARD_AT_ONCE):
-            if (reply := gets()) is _NOTHING:
+            if (reply := gets()) is UNFINISHED:
                 break
             self._unfinished_bytes = 0
             # Read anew for each: what is granted must still be valid now, not when the chunk began (rule 1).

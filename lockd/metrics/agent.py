@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from lockd.config.model import Limits
+from lockd.core.validity import NS_PER_S
 from lockd.metrics.counts import Tally
 from lockd.metrics.families import Measured, counted, gauge
 
@@ -55,7 +56,7 @@ class LoopLag:
     """How late the event loop was. The most is kept for a time, not from scrape to scrape: two scrapers would
     hide it from each other."""
 
-    _WINDOW_NS = 30_000_000_000
+    _WINDOW_NS = 30 * NS_PER_S
 
     def __init__(self) -> None:
         self.last_ns = 0

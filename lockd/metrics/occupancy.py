@@ -17,12 +17,12 @@ from prometheus_client.core import Metric
 
 from lockd.core.leases import Lease, Standing
 from lockd.core.queues import Queue
-from lockd.core.validity import NS_PER_MS
+from lockd.core.validity import NS_PER_MS, NS_PER_S
 from lockd.metrics.families import Measured, gauge
 
 V = TypeVar("V")
 
-KEPT_NS = 1_000_000_000
+KEPT_NS = NS_PER_S
 _BITE = 200
 REST_S = 50e-6
 """Between two bites of another thread than the event loop's: enough for the loop to wake up."""

@@ -19,8 +19,10 @@ import select
 import socket
 from contextlib import suppress
 
+from lockd.core.validity import NS_PER_S
+
 _SO_PEERPIDFD = 77
-_TICK_NS = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
+_TICK_NS = NS_PER_S // os.sysconf("SC_CLK_TCK")
 
 
 def why_not_here(connection: socket.socket, pid: int, connected_ns: int) -> str | None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from lockd.config.model import Limits
+from lockd.core.validity import NS_PER_S
 from lockd.server.buckets import Buckets
 
 _BUSY_USERS_MOST = 10_000
@@ -44,7 +45,7 @@ class Quotas:
         self._users: defaultdict[int, Usage] = defaultdict(Usage)
         rate = limits.unknown_tokens_per_second
         # Kept apart from Usage, which a user begins anew by closing all connections.
-        self._unknown_tokens = Buckets[int](rate, 1_000_000_000 // rate, _BUSY_USERS_MOST)
+        self._unknown_tokens = Buckets[int](rate, NS_PER_S // rate, _BUSY_USERS_MOST)
 
     def lower_connections(self, most: int) -> None:
         """Fewer files may be open than the limit asks for."""

@@ -78,7 +78,6 @@ class Session(asyncio.Protocol):
         self._untold_bytes = 0
         self._cut_off = False
         self._hung_up = False
-        self._later: Place | None = None
         self._drained: asyncio.Event | None = None
         self._admitted = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -421,12 +420,14 @@ class Session(asyncio.Protocol):
         self.waiting = None
         self.shared.quotas.waits_no_more(self.usage)
 
-    def later(self, work: Callable[[], Coroutine[Any, Any, bytes | None]], *, finish: bool = False) -> None:
-        """In its turn, answer with what `work` comes to. finish: also when the client goes."""
+    def later(
+        self, work: Callable[[Place], Coroutine[Any, Any, bytes | None]], *, finish: bool = False
+    ) -> None:
+        """In its turn, answer with what `work` comes to: None, if it answered at its place itself. finish:
+        also when the client goes."""
 
         def begin(place: Place) -> None:
-            self._later = place
-            task = asyncio.get_running_loop().create_task(self._finish(place, work()))
+            task = asyncio.get_running_loop().create_task(self._finish(place, work(place)))
             if finish:
                 self.shared.keep(task)
             else:
@@ -435,15 +436,14 @@ class Session(asyncio.Protocol):
 
         self.in_turn(begin)
 
-    async def hand_over(self, reply: bytes) -> None:
+    async def hand_over(self, place: Place, reply: bytes) -> None:
         """Answer with a reply that may be large, and come back when the client has read it. One that doesn't
         in time is cut off."""
         refusal = self.shared.buffers.refuse_reply(self.usage, len(reply))
         if refusal is not None:
             self.shared.incidents.limit_hit(refusal, self.peer)
             reply = replies.error(f"LIMIT {refusal}")
-        assert self._later is not None
-        self.answer(self._later, reply)
+        self.answer(place, reply)
         if self.flow.clogged_bytes:
             # One for all that wait: a second reply may come while the first is unread.
             if self._drained is None or self._drained.is_set():
@@ -506,6 +506,3 @@ class Session(asyncio.Protocol):
     def _push(self, items: list[bytes]) -> None:
         if self._transport is not None:
             self.flow.push(replies.push(items))
-
-
-Handler = Callable[[Session, list[bytes]], bytes | None]

@@ -4,9 +4,10 @@ wants to lock when the limits have room again becomes a connection like any othe
 
 from typing import Protocol
 
+from lockd.core.validity import NS_PER_S
+
 _MOST = 8
-_NS_PER_S = 1_000_000_000
-_LEFT_ALONE_NS = _NS_PER_S
+_LEFT_ALONE_NS = NS_PER_S
 """Who has just asked something is asked to make room for nobody."""
 
 

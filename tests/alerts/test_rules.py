@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from alerts.metrics_page import agent_families, certificate_families, full_name, guard_families
+from lockd.core.validity import NS_PER_S, settle_ns
 from lockd.dev.processes import LOOPBACK, free_ports
 from tests.alerts.monitoring import SECONDS
 from tests.harness import prometheus
@@ -95,6 +96,12 @@ def test_rules_ask_only_for_metrics_that_are_made() -> None:
         plain = {name for name in asked if not any(name in record for record in of_rules)}
         assert plain <= made, rule
         assert of_rules <= records, rule
+
+
+def test_a_guard_waits_too_short_when_it_does_by_the_formula_of_the_agents() -> None:
+    [asked] = [alert["expr"] for alert in ALL_ALERTS if alert["alert"] == "LockGuardTooShort"]
+    [(factor, rest_s)] = re.findall(r"([0-9.]+) \* max by .* \+ ([0-9.]+)$", asked.strip())
+    assert settle_ns(60_000) == round((float(factor) * 60 + float(rest_s)) * NS_PER_S)
 
 
 def test_only_what_is_critical_wakes_somebody_up_and_each_way_tells_that_another_fails() -> None:

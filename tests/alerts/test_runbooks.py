@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from alerts.metrics_page import agent_families, full_name, guard_families
+from dashboards.queries import ANSWERED, CONTENDED, LOST, UNAVAILABLE
 from lockd.core.identities import Identity
 from lockd.guard.cli import _parser
 from lockd.guard.reasons import Reason
@@ -248,6 +249,18 @@ def test_reasons_states_and_outcomes_are_words_of_the_code() -> None:
     # They do ask for some.
     some = {("reason", "noquorum"), ("state", "blank"), ("outcome", "granted"), ("direction", "forward")}
     assert some <= {(label, word) for _, label, word in rules_ask}
+
+
+def test_refusals_and_losses_are_asked_for_by_all_the_words_of_a_kind() -> None:
+    """A new word fails it: it belongs into each query for its kind."""
+    texts = (
+        *(rule["expr"] for rule in (*rules("record"), *ALL_ALERTS)),
+        *(path.read_text() for path in RUNBOOKS),
+    )
+    asked = {
+        of for text in texts for of in re.findall(r'(refusals|losses)_total{[^}]*(reason=~"[^"]*")', text)
+    }
+    assert asked == {("losses", LOST), *(("refusals", one) for one in (CONTENDED, UNAVAILABLE, ANSWERED))}
 
 
 def test_the_routes_name_only_alerts_that_there_are() -> None:

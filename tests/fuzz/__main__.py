@@ -1,6 +1,8 @@
-"""Every fuzzer for some time each, one after the other; ends with the first that finds something.
+"""Every fuzzer for some time each, one after the other.
 
-python -m tests.fuzz --seconds 60
+It ends with the first that finds something:
+
+    python -m tests.fuzz --seconds 60
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
+from lockd.core.validity import NEVER_NS
 from lockd.core.values import Terms
 from tests.harness.fleet_model import App, Time
 
 NONCE = b"0" * 32
-NEVER_NS = 1 << 62
 
 
 def _of(**other: Any) -> dict[str, Any]:

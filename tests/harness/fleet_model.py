@@ -13,6 +13,8 @@ from dataclasses import KW_ONLY, dataclass, field
 from itertools import count
 from typing import Any
 
+import pytest
+
 from lockd.core import link as core_link
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import Ballot
@@ -596,3 +598,15 @@ def cluster(masters: int = 5, **parameters: int) -> Host:
 def beside(host: Host, **parameters: int) -> Host:
     """An agent on another host, over the same masters."""
     return Host(host.time, host.fleet.masters, **parameters)
+
+
+def break_tries_for(resource: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mistake of ours where it is found out what a try for this came to."""
+    tried = Locks._tried
+
+    def raising(self: Locks, attempt: Attempt, now_ns: int) -> None:
+        if attempt.resource == resource:
+            raise ZeroDivisionError("a mistake of ours")
+        tried(self, attempt, now_ns)
+
+    monkeypatch.setattr(Locks, "_tried", raising)

@@ -1,11 +1,13 @@
-"""The lab for developers: `python -m tests.lab up`, look around, `down`. As root.
+"""The lab for developers: `python -m tests.lab up`, look around, `down`.
 
-image           make what hosts begin with, unless it is there
-up              eight fresh hosts, and the inventory for them; what was there before is removed
-down            remove them
-status          which hosts run
-shell HOST      a root shell on one of them
-play PLAYBOOK…  ansible-playbook on them, with the lab's inventory
+As root:
+
+    image           make what hosts begin with, unless it is there
+    up              eight fresh hosts, and the inventory for them; what was there before is removed
+    down            remove them
+    status          which hosts run
+    shell HOST      a root shell on one of them
+    play PLAYBOOK…  ansible-playbook on them, with the lab's inventory
 """
 
 from __future__ import annotations

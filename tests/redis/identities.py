@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lockd.core.identities import Identity, Members
+from lockd.core.validity import NS_PER_MS, settle_ns
 from lockd.dev.processes import LocalMaster
 from tests.harness.app import App
 from tests.harness.cluster import Cluster
@@ -12,7 +13,7 @@ from tests.harness.on_masters import IDENTITY, on
 from tests.harness.wire import as_map
 
 MAX_TTL_MS = 1_000
-SETTLED_MS = 2_010  # max_ttl x 1.01 + 1 s
+SETTLED_MS = settle_ns(MAX_TTL_MS) // NS_PER_MS
 
 
 def identity_of(master: LocalMaster) -> dict[str, str]:

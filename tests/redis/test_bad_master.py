@@ -32,7 +32,7 @@ from lockd.masters import changes, scripts
 from lockd.masters.aside import Credentials, ask_as
 from lockd.masters.failures import MasterError
 from lockd.server.tokens import fresh_token
-from tests.harness.fleet_model import Watched
+from tests.harness.fleet_model import Watched, break_tries_for
 from tests.harness.modelled import Lie, ModelledMaster, encoded, modelled_masters, serving
 from tests.harness.real_fleet import NoGauge, a_fleet
 from tests.harness.waiting import until
@@ -458,14 +458,7 @@ async def test_a_mistake_where_an_answer_is_counted_is_that_requests_alone(
 ) -> None:
     """It is raised where the quorum happened to complete: on the link of an honest master."""
     async with beside_a_bad_master() as world:
-        tried = Locks._tried
-
-        def raising(self: Locks, attempt: Any, now_ns: int) -> None:
-            if attempt.resource == b"cursed":
-                raise ZeroDivisionError("a mistake of ours")
-            tried(self, attempt, now_ns)
-
-        monkeypatch.setattr(Locks, "_tried", raising)
+        break_tries_for(b"cursed", monkeypatch)
         cursed = [await world.lock(b"cursed") for _ in range(3)]
         assert [refusal.code for refusal in cursed] == ["ERR"] * 3
         assert {type(failure) for failure in world.broken} == {ZeroDivisionError}

@@ -164,7 +164,7 @@ def test_a_master_that_was_away_while_another_was_admitted_is_told_by_the_operat
 # Copies
 
 
-def copy_of(original: LocalMaster, copy: LocalMaster, within: Cluster) -> None:
+def copy_of(original: LocalMaster, copy: LocalMaster) -> None:
     """The copy has the data of the original, now."""
     on(original, "CONFIG", "SET", "repl-diskless-sync-delay", 0)
     on(copy, "REPLICAOF", LOOPBACK, original.port)
@@ -176,7 +176,7 @@ def test_a_master_that_is_made_a_replica_has_no_vote_and_stays_a_copy_when_it_is
 ) -> None:
     """Nor has the one that it copies, as long as it is attached."""
     m3, m4 = formed.masters[2:4]
-    copy_of(m4, m3, formed)
+    copy_of(m4, m3)
     look_again(formed)
     assert reason_of(formed, "m3") == "its role is slave, it must be master"
     assert "1 replicas are attached to it" in reason_of(formed, "m4")
@@ -203,7 +203,7 @@ def test_a_promoted_copy_that_lags_behind_gives_no_vote_away(
     agent had a quorum for what is held."""
     m3 = formed.masters[2]
     [copy] = make_cluster(masters=1, form=False).masters
-    copy_of(m3, copy, formed)
+    copy_of(m3, copy)
     on(copy, "REPLICAOF", "NO", "ONE")
     here, there = seeing(formed, 1, 2, 3), seeing(formed, 4, 5, m3=copy)
     here.wait_voting(3)
@@ -220,7 +220,7 @@ def test_a_promoted_copy_that_lags_behind_gives_no_vote_away(
 
 def test_a_copy_that_was_wiped_and_not_restarted_is_not_taken_for_new(formed: Cluster) -> None:
     m3, m4 = formed.masters[2:4]
-    copy_of(m4, m3, formed)
+    copy_of(m4, m3)
     on(m3, "REPLICAOF", "NO", "ONE")
     look_again(formed)
     wipe(m3)

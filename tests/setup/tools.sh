@@ -1,7 +1,6 @@
 #!/bin/sh
 # tools.sh COMMAND:PACKAGE…: as root, installs the packages of the commands that this machine lacks (several packages
-# of one command: with commas between). What is no command is named by its path. A test without
-# its tool is skipped.
+# of one command: with commas between). What is no command is named by its path. A test without its tool is skipped.
 set -eu
 missing=
 for tool in "$@"; do

@@ -67,10 +67,6 @@ class Clock:
         self._rates = [(0, 0, drift_ppm)]
         """How fast it goes: from when (as it was counted here), what it showed then, and by how much more."""
 
-    @property
-    def stands_still(self) -> bool:
-        return self._stopped_ns is not None
-
     def stop(self) -> None:
         assert self._stopped_ns is None
         self._stopped_ns = self._world.now_ns

@@ -19,6 +19,7 @@ from lockd.core.admission import (
 )
 from lockd.core.identities import Identity, Members, voting_together
 from lockd.core.membership import Wait
+from lockd.core.validity import NS_PER_MS, settle_ns
 from tests.harness.clocks import MS
 
 NAMES = ("m1", "m2", "m3", "m4", "m5")
@@ -28,7 +29,7 @@ ALL = {
 }
 OTHERS = {i: identity for i, identity in ALL.items() if identity.name != "m3"}
 QUORUM = 3
-SETTLED_MS = 61_600
+SETTLED_MS = settle_ns(60_000) // NS_PER_MS
 
 
 def after(number: int, *masters: int) -> dict[int, Identity]:

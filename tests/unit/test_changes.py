@@ -33,11 +33,12 @@ from lockd.core.clocks import Clocks
 from lockd.core.fleet import Fleet
 from lockd.core.identities import Identity, voting_together
 from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts, State
+from lockd.core.validity import settle_ns
 from tests.harness.clocks import MS
 from tests.harness.script_model import Key, Store
 
 MAX_TTL_MS = 1_000
-SETTLED_NS = 2_010 * MS
+SETTLED_NS = settle_ns(MAX_TTL_MS)
 WALL_US = 1_700_000_000_000_000
 UNUSED = partial(form, unused=True, known={})
 RECOVER = partial(recover, known={})

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from lockd.core.flow import Place
 from lockd.server.commands import catalog
 from lockd.server.commands.table import Commands
 from tests.harness.configs import a_config
@@ -117,7 +118,7 @@ async def test_command_is_answered_in_a_turn_of_its_own(session: Session) -> Non
     assert run(session, b"COMMAND", b"COUNT") is None
     [(work, finish)] = session.begun
     assert not finish
-    assert await work() == b":%d\r\n" % len(catalog.COMMANDS)
+    assert await work(Place()) == b":%d\r\n" % len(catalog.COMMANDS)
 
 
 def test_what_is_listed_is_answered_and_so_is_what_clients_send_out_of_habit(session: Session) -> None:

@@ -29,7 +29,7 @@ MAY_USE: dict[str, set[str]] = {
     "server": {"core", "config", "clock", "masters", "metrics", "http", "lockd"},
     "client": {"clock", "config", "core"},
     "lockctl": {"core", "config", "clock", "client", "health", "text", "lockd"},
-    "dev": {"config", "lockctl"},
+    "dev": {"config", "core", "lockctl"},
     "aio": {"client"},
     "lockd": {"client"},
     "cli": {"config", "dev", "server", "lockd"},

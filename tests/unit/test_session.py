@@ -231,8 +231,8 @@ async def test_who_reads_two_listings_late_ends_the_turns_of_both():
     session, transport = connected(cluster())
     ended: list[str] = []
 
-    async def listing(name: str) -> None:
-        await session.hand_over(b"x" * 10_000)
+    async def listing(name: str, place: Place) -> None:
+        await session.hand_over(place, b"x" * 10_000)
         ended.append(name)
 
     transport.is_not_read(session)

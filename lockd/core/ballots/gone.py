@@ -1,8 +1,7 @@
 """Where a lease was not all the time."""
 
 from lockd.core.ballots.ballot import bits
-
-_NEVER_NS = 1 << 62
+from lockd.core.validity import NEVER_NS
 
 
 class Gone:
@@ -28,11 +27,11 @@ class Gone:
         self.unsure |= masters & ~self.mask
         self.mask |= masters
         for master in bits(masters):
-            self._put_on[master] = now_ns, _NEVER_NS
+            self._put_on[master] = now_ns, NEVER_NS
 
     def is_there(self, master: int, asked_ns: int, now_ns: int) -> None:
         """As it says when asked then."""
-        sent_ns, heard_ns = self._put_on.get(master, (_NEVER_NS, 0))
+        sent_ns, heard_ns = self._put_on.get(master, (NEVER_NS, 0))
         if asked_ns >= sent_ns:
             self._put_on[master] = sent_ns, min(heard_ns, now_ns)
 

@@ -28,7 +28,7 @@ from typing import NoReturn
 from lockd.lockctl.errors import CannotExecute
 from lockd.lockctl.run.descendants import Descendants, Process, Sent, children_of, look_at
 
-_PR_SET_PDEATHSIG = 1
+PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _NUMBER = struct.Struct("=i")
 # Between two walks that kill: those who were killed need a moment to be gone.
@@ -175,7 +175,7 @@ class _Keeper:
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         os.setpgid(0, 0)
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
-        _prctl(_PR_SET_PDEATHSIG, _PARENT_ENDED)
+        _prctl(PR_SET_PDEATHSIG, _PARENT_ENDED)
         if os.getppid() != self._parent:
             return  # it was killed before we could have been told
         ours = os.getpid()
@@ -231,7 +231,7 @@ def _become(start: Start, parent: int, lifeline: int, report: int, mask: Iterabl
         os.setpgid(0, 0)
         start.prepare()
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-        _prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() == parent:
             _tie_group_to(lifeline)
             # Python ignores these two, and what is ignored stays so in the command.

@@ -276,7 +276,7 @@ class Catalog:
     )
     def _command(self, session: Session, words: list[bytes]) -> None:
         lane, uid = self._readings.lane, session.peer.uid
-        session.later(partial(lane.answer, uid, partial(answer, words[1:], session.protocol)))
+        session.later(lambda _place: lane.answer(uid, partial(answer, words[1:], session.protocol)))
 
 
 GROUPS = (

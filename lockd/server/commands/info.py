@@ -2,7 +2,6 @@
 
 import os
 import time
-from functools import partial
 
 from lockd import __version__
 from lockd.config.model import Config
@@ -47,9 +46,9 @@ class Info:
         wanted = {word.decode(errors="replace").lower() for word in words[1:]}
         # Not one of `all`: it takes a walk over all leases.
         if wanted == {"classes"}:
-            session.later(partial(self.classes, session))
+            session.later(lambda _place: self.classes(session))
         else:
-            session.later(partial(self.info, session, wanted))
+            session.later(lambda _place: self.info(session, wanted))
 
     async def info(self, session: Session, wanted: set[str]) -> bytes:
         return await self._readings.lane.answer(

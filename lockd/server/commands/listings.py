@@ -8,6 +8,7 @@ from typing import Any
 from lockd.clock import boottime_ns
 from lockd.config.globs import PATTERN_BYTES_MOST, matcher
 from lockd.config.model import CANARY, Config
+from lockd.core.flow import Place
 from lockd.core.leases import Lease, Standing, pid_and_uid
 from lockd.core.queues import Queue
 from lockd.core.validity import NS_PER_MS
@@ -61,7 +62,7 @@ class Listings:
         )
     )
     def _ask_holder(self, session: Session, words: list[bytes]) -> None:
-        session.later(partial(self.holder, session, words[1]))
+        session.later(lambda _place: self.holder(session, words[1]))
 
     @COMMANDS(
         Command(
@@ -112,7 +113,7 @@ class Listings:
         )
     )
     def _ask_masters(self, session: Session, words: list[bytes]) -> None:
-        session.later(partial(self.masters, session))
+        session.later(lambda _place: self.masters(session))
 
     async def masters(self, session: Session) -> bytes:
         return await self._readings.lane.answer(
@@ -132,7 +133,7 @@ class Listings:
             return replies.error("NOQUORUM too few masters answered to say whether it is held")
         return replies.value(best and self._row(resource, best), session.protocol)
 
-    async def locks(self, session: Session, pattern: bytes) -> bytes | None:
+    async def locks(self, session: Session, pattern: bytes, place: Place) -> bytes | None:
         """All leases on all masters, of those that this user may see."""
         peer, matches = session.peer, matcher(pattern)
 
@@ -152,7 +153,7 @@ class Listings:
             held = ((resource, survey.strongest(found.copies(resource))) for resource in found.by_resource)
             rows = (self._row(resource, best) if best else None for resource, best in held)
             listed = await self._listing(session, rows)
-            await session.hand_over(replies.array(listed))
+            await session.hand_over(place, replies.array(listed))
         return None
 
     def _label_of(self, resource: bytes) -> str:
@@ -181,7 +182,7 @@ class Listings:
             "quorum": int(quorum),
         }
 
-    async def local_locks(self, session: Session, pattern: bytes) -> bytes | None:
+    async def local_locks(self, session: Session, pattern: bytes, place: Place) -> bytes | None:
         """The leases of this host's apps, and how many wait behind each, of those that this user may see."""
         peer, matches, locks = session.peer, matcher(pattern), self._locks
 
@@ -196,7 +197,7 @@ class Listings:
             listed = await self._listing(session, map(row_of, held))
             if len(listed) > survey.LEASES_MOST:
                 return replies.error(_TOO_MANY)
-            await session.hand_over(replies.array(listed))
+            await session.hand_over(place, replies.array(listed))
         return None
 
     def _may_see(self, peer: Peer, lease: Lease) -> bool:

@@ -73,7 +73,7 @@ class Operators:
             raise BadRequest(
                 "ERR HOLDER takes what HOLDER shows: the first 8 hex digits of the token, or more of it"
             )
-        session.later(partial(self.force_release, session, words[1], wanted), finish=True)
+        session.later(lambda _place: self.force_release(session, words[1], wanted), finish=True)
 
     @COMMANDS(
         Command(
@@ -106,7 +106,7 @@ class Operators:
         said = words[1].upper() if len(words) > 1 else b""
         how = said if said in _WAYS_TO_FORM else b""
         writer = self._writer(words[2:] if how else words[1:])
-        session.later(partial(self.form, session, how, writer), finish=True)
+        session.later(lambda _place: self.form(session, how, writer), finish=True)
 
     @COMMANDS(
         Command(
@@ -126,7 +126,7 @@ class Operators:
     def _admit(self, session: Session, words: list[bytes]) -> None:
         writer = self._writer(words[2:])
         name = words[1].decode(errors="replace")
-        session.later(partial(self.admit, session, name, writer), finish=True)
+        session.later(lambda _place: self.admit(session, name, writer), finish=True)
 
     def _writer(self, rest: list[bytes]) -> Credentials | None:
         """AUTH user password: who writes identities, when the agent's own user may not."""

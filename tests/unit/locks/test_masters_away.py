@@ -6,8 +6,8 @@ import pytest
 
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.release import Release
-from lockd.core.locks import Locks
 from tests.harness.clocks import MS
+from tests.harness.fleet_model import break_tries_for
 
 
 def test_a_dead_master_is_not_even_asked(host):
@@ -102,14 +102,7 @@ def test_a_wait_that_ends_in_an_outage_says_why_and_a_longer_one_gets_it_once_th
 def test_a_mistake_where_the_time_of_a_ballot_is_up_is_that_requests_alone(host, monkeypatch):
     """All that is asked later has its time limit, too."""
     host.slow()
-    tried = Locks._tried
-
-    def raising(self, attempt, now_ns):
-        if attempt.resource == b"cursed":
-            raise ZeroDivisionError("a mistake of ours")
-        tried(self, attempt, now_ns)
-
-    monkeypatch.setattr(Locks, "_tried", raising)
+    break_tries_for(b"cursed", monkeypatch)
     cursed, app = host.lock(b"cursed"), host.lock(b"another")
     with pytest.raises(ZeroDivisionError):
         host.pass_ms(1_000)

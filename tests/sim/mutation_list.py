@@ -62,7 +62,6 @@ MEMBERSHIP = "lockd/core/membership.py"
 VALUES = "lockd/core/values.py"
 VALIDITY = "lockd/core/validity.py"
 AGENT = "tests/sim/agent.py"
-CLUSTER = "tests/sim/cluster.py"
 LINK = "lockd/core/link.py"
 INTRODUCTION = "lockd/core/introduction.py"
 CARRIER = "tests/sim/link.py"
@@ -74,6 +73,9 @@ SCRIPTS = "tests/harness/script_model.py"
 WORLD = "tests/sim/world.py"
 ENTER = "lockd/guard/enter.py"
 LOSSES = "lockd/server/losses.py"
+SESSION = "lockd/server/session.py"
+TOKENS = "lockd/server/tokens.py"
+CLOCK = "lockd/clock.py"
 VOTES = "lockd/core/changes/votes.py"
 UPGRADING = "lockd/core/changes/upgrading.py"
 RECOVERING = "lockd/core/changes/recovering.py"
@@ -87,11 +89,11 @@ ANY_AGREE = Edit(LOCKS, "return (voters & self._masters.agreeing).bit_count() >=
 MUTATIONS = (
     one("quorum off by one", 1, VALUES, "masters // 2 + 1", "masters // 2"),
     one(
-        "one host never connects again",
+        "a link rests for longer after each try, without bound",
         5,
-        CARRIER,
-        "        self._agent.wake_after(self.rest_ns(",
-        '        if not self._agent.name.endswith("1"):\n            self._agent.wake_after(self.rest_ns(',
+        LINK,
+        "min(1_000 * NS_PER_MS, 5 * NS_PER_MS << min(self._tries, 10))",
+        "5 * NS_PER_MS << self._tries",
     ),
     Mutation(
         "what others hold is cut short",
@@ -109,6 +111,7 @@ MUTATIONS = (
         "wall clock for elapsed time",
         1,
         (
+            Edit(CLOCK, "    return clock_gettime_ns(CLOCK_BOOTTIME)\n", "    return time_ns()\n"),
             Edit(AGENT, "self.boot_ns = clock.boot_ns", "self.boot_ns = clock.wall_ns"),
             Edit(
                 WORLD,
@@ -217,7 +220,14 @@ MUTATIONS = (
         "if now_ns < release.until_ns:",
         first_seed=169,
     ),
-    one("a token is used again", 4, AGENT, "self.dice.getrandbits(128)", "self.dice.getrandbits(4)"),
+    Mutation(
+        "a token is used again",
+        4,
+        (
+            Edit(TOKENS, "os.urandom(_BYTES)", "bytes(_BYTES)"),
+            Edit(AGENT, "self.dice.getrandbits(128)", "self.dice.getrandbits(4)"),
+        ),
+    ),
     Mutation(
         "the release looks at no token",
         4,
@@ -733,9 +743,10 @@ MUTATIONS = (
     one(
         "an agent that stops gives back what is held",
         13,
-        CLUSTER,
-        "            agent.crash()\n",
-        "            for queue in list(agent.locks.queues.values()):\n                if queue.lease is not None:\n                    agent.locks.holder_gone(queue.lease, agent.boot_ns())\n            agent.turn_ends()\n            agent.crash()\n",
+        SESSION,
+        "        if not (shared.stopped or self._cut_off):\n",
+        "        if not self._cut_off:\n",
+        simulated=False,
     ),
     one(
         "a detached lease that ran out here is deleted",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from lockd.health import AgentHealth, Level, availability, safety
+from lockd.health import AgentHealth, Assessment, Level, availability, safety
 
 WELL = AgentHealth(masters=5, quorum=3, voting=5)
 
@@ -44,20 +45,14 @@ SAFE: list[tuple[dict[str, Any], Level, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("found", "level", "words"), AVAILABLE, ids=str)
-def test_whether_locks_can_be_had_is_a_matter_of_votes_of_the_agent_and_of_its_canary(
-    found: dict[str, Any], level: Level, words: str
+@pytest.mark.parametrize(
+    ("assess", "found", "level", "words"),
+    [*((availability, *one) for one in AVAILABLE), *((safety, *one) for one in SAFE)],
+)
+def test_locks_are_available_by_votes_the_agent_and_its_canary_and_safe_by_leases_alone(
+    assess: Callable[[AgentHealth], Assessment], found: dict[str, Any], level: Level, words: str
 ) -> None:
-    assessment = availability(replace(WELL, **found))
-    assert assessment.level is level
-    assert words in assessment.text
-
-
-@pytest.mark.parametrize(("found", "level", "words"), SAFE, ids=str)
-def test_whether_what_is_held_is_safe_is_a_matter_of_leases_alone(
-    found: dict[str, Any], level: Level, words: str
-) -> None:
-    assessment = safety(replace(WELL, **found))
+    assessment = assess(replace(WELL, **found))
     assert assessment.level is level
     assert words in assessment.text
 

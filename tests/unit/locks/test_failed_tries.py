@@ -57,6 +57,15 @@ def test_a_vote_that_does_not_count_is_given_back_too(host):
     assert host.shown() == [None] * 5
 
 
+def test_a_vote_goes_on_to_count_when_its_master_is_away_since(host):
+    host.slow()
+    app = host.lock()
+    host.answer(0)
+    host.break_off(0, 3)
+    host.answer(1, 2)
+    assert app.code == "granted"
+
+
 def m5_turns_out_to_be_replaced(host):
     """An old machine: it answers, then its agent hears from two others that another is taking its place
     (rule 8)."""

@@ -1,20 +1,23 @@
 """A cluster without sockets or clocks, for the tests of core.
 
 Masters do what the scripts in lockd/masters/scripts/*.lua do (script_model.py), on virtual time.
-Between an agent and a master runs a `Link`, core's own: in order, but a test decides when a question arrives,
-when its answer is heard, and whether either happens at all. Who has a vote a test decides as well.
+An agent asks them through core's own `Fleet` and `Link`s: in order, but a test decides when a question
+arrives, when its answer is heard, and whether either happens at all.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field
 from itertools import count
 from typing import Any
 
 import pytest
 
+from lockd.core import fleet as core_fleet
+from lockd.core import introduction
 from lockd.core import link as core_link
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import Ballot
@@ -23,11 +26,11 @@ from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks, ClockWatch
-from lockd.core.fences import largest_sane, slot_of
-from lockd.core.identities import Identity
+from lockd.core.fences import slot_of
+from lockd.core.identities import Identity, Members
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
-from lockd.core.membership import MasterFacts, State
+from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts
 from lockd.core.values import Chance, Extended, RedlockParameters, Refusal
 from tests.harness.clocks import MS
 from tests.harness.script_model import Store
@@ -35,7 +38,7 @@ from tests.harness.script_model import Store
 START_NS = 1_000_000 * MS
 """Virtual time begins here: some minutes after boot."""
 WALL_AHEAD_NS = 1_700_000_000_000 * MS
-ELECTORATE = b"test"
+MAX_TTL_MS = 60_000
 
 _ENDLESS = 1_000
 _tokens = count(1)
@@ -55,15 +58,23 @@ class Time:
 class Master:
     """One Redis with lockd's scripts. `ahead_us` is how far its wall clock is off."""
 
-    def __init__(self, time: Time, max_ttl_ms: int = 60_000) -> None:
+    def __init__(self, time: Time, identity: Identity) -> None:
         self.time = time
+        self.name = identity.name
         self.ahead_us = 0
+        self.role = "master"
         self.store = Store()
-        self.store.identify("", {"electorate": ELECTORATE.decode(), "max_ttl_ms": str(max_ttl_ms)}, {})
+        self.store.identify("", identity.fields, {})
 
     @property
     def now_us(self) -> int:
         return self.time.wall_us + self.ahead_us
+
+    def shows(self, step: introduction.Step) -> Any:
+        if isinstance(step, introduction.ReadCounter):
+            return str(self.fences.get(step.slot, 0)), self.now_us
+        identity = Identity.parse(self.store.identity)
+        return MasterFacts(f"run of {self.name}", "test", self.role, 2, identity, REQUIRED_SETTINGS)
 
     @property
     def fences(self) -> dict[int, int]:
@@ -79,15 +90,22 @@ class Master:
         """Lost data, or an operator's FORCERELEASE from elsewhere."""
         self.store.leases.pop(resource, None)
 
-    def run(self, ballot: Ballot, electorate: bytes) -> Any:
+    def run(self, ballot: Ballot, members_digest: bytes) -> Any:
         """What the script of this ballot answers: to a vote status, value, time_us, and the nonce that
         refuses it."""
         now_us = self.now_us
         if isinstance(ballot, Release):
             return self.store.release(ballot.resource, ballot.word, now_us, by_app=ballot.by_app)
         assert isinstance(ballot, Attempt | FenceRound | Extension | PutBack)
-        status, value, *holder_nonce = self.store.vote(ballot, electorate, now_us)
+        status, value, *holder_nonce = self.store.vote(ballot, members_digest, now_us)
         return [status, value, now_us, *holder_nonce]
+
+
+def masters_of(time: Time, number: int = 5, max_ttl_ms: int = MAX_TTL_MS) -> list[Master]:
+    """A cluster that was formed."""
+    members = Members.first(f"m{n}" for n in range(1, number + 1))
+    of_all = (Identity("test", name, max_ttl_ms, 0, "7" * 32, members) for name in members.names)
+    return [Master(time, identity) for identity in of_all]
 
 
 ENDLESS = core_link.Patience(1 << 62, 1 << 62)
@@ -98,189 +116,128 @@ class Link(core_link.Link):
     """core's link of one agent to one master, and what is on its way. `slow` True: asked, but nothing moves
     by itself."""
 
-    def __init__(self, index: int, fleet: Fleet, watch: ClockWatch) -> None:
-        super().__init__(index, fleet, watch, ENDLESS, str.encode)
+    def __init__(self, index: int, fleet: Fleet, master: Master) -> None:
+        super().__init__(index, fleet, fleet.clocks.watches[index], ENDLESS, str.encode)
         self.slow = False
+        self.is_to_look = False
         self.replies: deque[Any] = deque()
-        self._fleet = fleet
+        self._master = master
         self._sent: deque[tuple[Ballot, bytes]] = deque()
-        self.come_up()
-
-    @property
-    def up(self) -> bool:
-        return self.state is State.UP
 
     @property
     def sent(self) -> deque[tuple[Ballot, bytes]]:
-        """Each with the electorate that it names."""
-        self.send()
-        return self._sent
-
-    def send(self) -> int:
-        """Have what was asked on its way. Returns how much that is."""
+        """Each with the digest of members that it names."""
         self._sent.extend(zip(self.out[::2], self.out[1::2], strict=True))
-        count = len(self.out) // 2
         self.out.clear()
-        return count
+        return self._sent
 
     @property
     def is_busy(self) -> bool:
         return bool(self.out or self._sent or self.replies)
 
+    def _now_ns(self) -> int:
+        return self._master.time.now_ns
+
     def come_up(self) -> None:
-        now_ns = self._fleet.time.now_ns
-        self.connects(now_ns)
-        identity = Identity("test", self._fleet.name(self.index), 60_000)
-        self.inspected(MasterFacts("run", "test", "master", 2, identity, {}), now_ns)
-        self.session_began(1)
-        self.introduce(now_ns)
+        """A new connection: first what the last one left unanswered, in its order, if it is worth it."""
+        self.connects(self._now_ns)
+        self._follow(introduction.introduce(self, 1, self._now_ns))
+        self.probe()
+
+    def look_again(self) -> None:
+        """At what its master is, while they are connected."""
+        self.is_to_look = False
+        self._follow(introduction.beat(self, self._now_ns))
+
+    def _follow(self, steps: introduction.Steps) -> None:
+        """Each is answered at once."""
+        with suppress(StopIteration):
+            step = next(steps)
+            while True:
+                step = steps.send(self._master.shows(step))
+
+    def probe(self) -> None:
+        self.probed(self._now_ns(), self._now_ns(), self._master.now_us)
 
     def break_off(self) -> None:
         """What was on its way is lost."""
         self._sent.clear()
         self.replies.clear()
-        self.broken("connection lost", self._fleet.time.now_ns)
+        self.broken("connection lost", self._now_ns())
 
     def hang_up(self) -> None:
         self.break_off()
 
-    def look_closer(self) -> None: ...
+    def look_closer(self) -> None:
+        self.is_to_look = True
 
     def give_back_soon(self) -> None:
-        self.give_back_more(self._fleet.time.now_ns)
+        self.give_back_more(self._now_ns())
 
 
-class Fleet:
-    """core.interfaces.Masters for one agent, and the Listener of its links.
+class NoGap(ClockWatch):
+    """Of a clock that is looked at all the time, also where a test lets time pass in one step."""
 
-    votes: the masters that count, as bits. barred: those that don't for their clocks' sake. Both are kept by
-    `clocks` when there are some.
-    """
+    def watched(self, now_ns: int) -> bool:
+        return self.is_known
+
+
+def clocks_without_gaps(number: int) -> Clocks:
+    clocks = Clocks(number, max_ttl_ms=MAX_TTL_MS, allowance_ms=100)
+    clocks.watches = [NoGap() for _ in range(number)]
+    return clocks
+
+
+class Asked(list[Ballot]):
+    """core.fleet.Speller: all that was asked; it goes over the wire as it is."""
+
+    def acquire(self, ballot: Any) -> Any:
+        self.append(ballot)
+        return ballot
+
+    propose = extend = put_back = release = acquire
+
+
+class Fleet(core_fleet.Fleet[Link]):
+    """core's masters of one agent, all connected, and what a test does with their messages."""
 
     def __init__(self, time: Time, masters: list[Master], clocks: Clocks | None = None) -> None:
         self.time = time
         self.masters = masters
-        self.votes = (1 << len(masters)) - 1
-        self.barred = 0
-        self.clocks = clocks
-        self.asked: list[Ballot] = []
+        self.asked = Asked()
         self.on_clocks_moved: Callable[[int], None] = lambda _now_ns: None
-        self._gained_ns = self.gained_ns()
-        watches = clocks.watches if clocks is not None else [ClockWatch() for _ in masters]
-        self.links = [Link(i, self, watch) for i, watch in enumerate(watches)]
-
-    def _up(self) -> int:
-        return sum(link.bit for link in self.links if link.up)
-
-    # core.interfaces.Masters
-
-    @property
-    def agreeing(self) -> int:
-        return self.votes
-
-    def voting(self) -> int:
-        return self.votes & self._up()
-
-    def barred_by_clock(self) -> int:
-        return self.barred & self._up()
-
-    @property
-    def clocks_in_doubt(self) -> bool:
-        return self.clocks is not None and self.clocks.in_doubt
-
-    def why_not(self, master: int) -> str:
-        return f"{self.name(master)}={'no-vote' if self.links[master].up else 'down'}"
-
-    def name(self, master: int) -> str:
-        return f"m{master + 1}"
-
-    def clock_us(self, now_ns: int) -> int:
-        return (now_ns + WALL_AHEAD_NS) // 1000
-
-    def gained_ns(self) -> tuple[int, ...]:
-        return () if self.clocks is None else self.clocks.gained_ns
-
-    def cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
-        return 0 if self.clocks is None else self.clocks.cut_ns(then_ns, proven)
-
-    def suspected_cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
-        return 0 if self.clocks is None else self.clocks.suspected_cut_ns(then_ns, proven)
-
-    def _ask(self, ballot: Ballot, masters: int) -> int:
+        clocks = clocks or clocks_without_gaps(len(masters))
+        configured = Configured("test", tuple(master.name for master in masters))
+        super().__init__(configured, clocks, self.asked, lambda i: Link(i, self, masters[i]))
         for link in self.links:
-            if masters & link.bit:
-                link.put_vote((ballot, ballot, self.time.now_ns))
-        self.asked.append(ballot)
-        return masters
+            link.come_up()
 
-    def _ask_all(self, ballot: Ballot) -> int:
-        return self._ask(ballot, self._up())
+    def flush_soon(self) -> None:
+        """What is asked is on its way when a test looks."""
 
-    acquire = propose = extend = _ask_all
+    def clocks_moved(self, now_ns: int) -> None:
+        self.on_clocks_moved(now_ns)
 
-    def put_back(self, put_back: PutBack, masters: int) -> int:
-        return self._ask(put_back, masters & self._up())
-
-    def release(self, release: Release, masters: int) -> int:
-        question = (release, release, self.time.now_ns)
-        self.asked.append(release)
-        return sum(k.bit for k in self.links if masters & k.bit and k.give_back(release, question))
-
-    # core.link.Listener
-
-    @property
-    def trusted(self) -> int:
-        return self.votes
-
-    @property
-    def fence_most(self) -> int:
-        return largest_sane(self.time.wall_us)
-
-    def flush_soon(self) -> None: ...
-    def state_changed(self, link: Link, now_ns: int) -> None: ...
-    def identity_changed(self, link: Link, now_ns: int) -> None: ...
-    def introduced(self, link: Link) -> None: ...
-    def not_counted(self, link: Link, why: str) -> None: ...
-    def nonsense(self, link: Link) -> None: ...
-
-    def judge(self, link: Link, facts: MasterFacts) -> tuple[State, str]:
-        return State.UP, ""
-
-    def members_digest_of(self, link: Link, identity: Identity) -> str:
-        return ELECTORATE.decode()
-
-    def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:
-        raise failure
-
-    def weigh(self, now_ns: int) -> None:
-        if self.clocks is None:
-            return
-        self.clocks.look_into_jumps(now_ns)
-        everyone = range(len(self.masters))
-        self.votes = sum(1 << m for m in everyone if self.clocks.distrust(m, now_ns) is None)
-        self.barred = self.votes ^ ((1 << len(self.masters)) - 1)
-        if self._gained_ns is not self.clocks.gained_ns:
-            self._gained_ns = self.clocks.gained_ns
-            self.on_clocks_moved(now_ns)
-
-    # What a test does with the messages
+    def probe_soon(self, link: Link) -> None:
+        """A test says when."""
 
     def arrive(self, master: int) -> None:
         """The oldest question on its way is run by the master; its answer is on its way back."""
-        ballot, electorate = self.links[master].sent.popleft()
-        self.links[master].replies.append(self.masters[master].run(ballot, electorate))
+        ballot, members_digest = self.links[master].sent.popleft()
+        self.links[master].replies.append(self.masters[master].run(ballot, members_digest))
 
     def hear(self, master: int) -> None:
         """The oldest answer on its way reaches its ballot."""
-        self.links[master].heard(self.links[master].replies.popleft(), self.time.now_ns)
-        self.weigh(self.time.now_ns)
+        link = self.links[master]
+        link.heard(link.replies.popleft(), self.time.now_ns)
+        if link.is_to_look:
+            link.look_again()
 
     def probe(self, *masters: int) -> None:
         """TIME is asked of these, or of all, and answered at once."""
         self.time.now_ns += MS // 5
         for master in masters or range(len(self.masters)):
-            now_ns = self.time.now_ns
-            self.links[master].probed(now_ns, now_ns, self.masters[master].now_us)
+            self.links[master].probe()
 
     def answer(self, master: int) -> None:
         """All that was asked of this master is run and heard, now."""
@@ -313,10 +270,6 @@ class Fleet:
     def fail_to_connect(self, master: int) -> None:
         """Votes are given up; releases are kept while they are worth it."""
         self.links[master].failed_to_connect("down", self.time.now_ns)
-
-    def come_back(self, master: int) -> None:
-        """A new connection: first what the last one left unanswered, in its order, if it is worth it."""
-        self.links[master].come_up()
 
 
 @dataclass(eq=False)
@@ -573,6 +526,22 @@ class Host:
         for link in self._links(masters):
             link.come_up()
 
+    def demote(self, *masters: int, role: str = "slave") -> None:
+        """Somebody made replicas of them, and the agent has looked: they have no vote (rule 14)."""
+        for link in self._links(masters):
+            self.fleet.masters[link.index].role = role
+            link.look_again()
+
+    def renumber(self, name: str, *masters: int) -> None:
+        """On these the next machine of this name is the member, and the agent has looked (rule 8)."""
+        known = [of for link in self.fleet.links if (of := link.identity) is not None]
+        newest = max(of.members.number_of(name) for of in known) + 1
+        for link in self._links(masters):
+            members = known[link.index].members.with_number(name, newest)
+            store = self.fleet.masters[link.index].store
+            store.set_identity(known[link.index].with_members(members).fields)
+            link.look_again()
+
     def forget(self, *masters: int) -> None:
         for link in self._links(masters):
             self.fleet.masters[link.index].forget(b"r")
@@ -592,7 +561,7 @@ class Host:
 def cluster(masters: int = 5, **parameters: int) -> Host:
     """One agent over as many masters, and virtual time of their own."""
     time = Time()
-    return Host(time, [Master(time) for _ in range(masters)], **parameters)
+    return Host(time, masters_of(time, masters), **parameters)
 
 
 def beside(host: Host, **parameters: int) -> Host:

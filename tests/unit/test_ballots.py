@@ -11,7 +11,7 @@ from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.release import Release, ReleaseOutcome
 from lockd.core.refusals import no_quorum
 from tests.harness.ballots import a_fence_round, a_release, an_attempt, an_extension
-from tests.harness.fleet_model import Fleet, Master, Time
+from tests.harness.fleet_model import Fleet, Time, masters_of
 
 FENCE = 1_000
 ALL = 0b11111
@@ -206,7 +206,7 @@ def test_retry_after_is_when_enough_of_the_others_leases_will_have_ended(left_ms
 
 
 def test_a_refusal_gives_a_reason_for_each_master_that_had_no_say_and_only_for_those():
-    fleet = Fleet(Time(), [Master(Time()) for _ in range(N)])
+    fleet = Fleet(Time(), masters_of(Time(), N))
     assert "too late" in no_quorum(attempt(), fleet, N).text, "by time alone"
     fleet.links[4].break_off()
     asked = attempt(masters=0b01111)
@@ -215,7 +215,7 @@ def test_a_refusal_gives_a_reason_for_each_master_that_had_no_say_and_only_for_t
     asked.unanswered(2, "connection lost", 1)
     asked.time_out(2)
     refusal = no_quorum(asked, fleet, N)
-    assert str(refusal) == "NOQUORUM m3=connection-lost m4=no-answer-in-time m5=down"
+    assert str(refusal) == "NOQUORUM m3=connection-lost m4=no-answer-in-time m5=down:-connection-lost"
 
 
 # Second rounds of a fence

@@ -135,13 +135,13 @@ async def test_an_answer_too_many_at_the_end_of_a_burst_is_nonsense() -> None:
 def link() -> fleet_model.Link:
     """Its connection broke, and there is another one, on which nothing was asked yet."""
     time = fleet_model.Time()
-    link = fleet_model.Fleet(time, [fleet_model.Master(time)]).links[0]
+    link = fleet_model.Fleet(time, fleet_model.masters_of(time, 1)).links[0]
     link.break_off()
     link.connects(0)
     return link
 
 
-@pytest.mark.parametrize(("run_id", "ended"), [("run", [EndSession(1)]), ("another", [])])
+@pytest.mark.parametrize(("run_id", "ended"), [("run of m1", [EndSession(1)]), ("another", [])])
 def test_the_session_of_the_connection_that_broke_is_ended_before_anything_is_asked(
     link: fleet_model.Link, run_id: str, ended: list[EndSession]
 ) -> None:

@@ -10,7 +10,7 @@ from lockd.core.ballots.extension import Extension
 from lockd.core.clocks import Clocks
 from lockd.core.leases import Loss, Standing
 from tests.harness.clocks import MS
-from tests.harness.fleet_model import Host, Master, Time, beside
+from tests.harness.fleet_model import Host, Time, beside, masters_of
 
 MAX_TTL_MS = 10_000
 S = 1_000
@@ -22,7 +22,7 @@ def host() -> Host:
     """Its agent has watched five masters for longer than a max TTL."""
     time = Time()
     clocks = Clocks(5, max_ttl_ms=MAX_TTL_MS, allowance_ms=100)
-    host = Host(time, [Master(time) for _ in EVERYONE], clocks)
+    host = Host(time, masters_of(time, 5, MAX_TTL_MS), clocks)
     go_on(host, 12 * S)
     return host
 
@@ -51,7 +51,7 @@ def look(host: Host) -> None:
 
 def trusted(host: Host) -> list[int]:
     host.fleet.weigh(host.time.now_ns)
-    return [m for m in EVERYONE if host.fleet.votes >> m & 1]
+    return [m for m in EVERYONE if host.fleet.trusted >> m & 1]
 
 
 def jumps(host: Host) -> list[int]:
@@ -306,9 +306,9 @@ def test_who_asks_while_it_is_in_doubt_who_jumped_gets_it_when_that_is_known(hos
 
 
 def test_an_extension_that_was_on_its_way_when_the_host_stood_still_is_to_be_asked_for_again(host):
-    app = host.locked(ttl_ms=10_000)
+    app = host.locked(ttl_ms=5_000)
     host.slow()
-    answer = host.extend(app, 20_000)
+    answer = host.extend(app, 10_000)
     stand_still(host, 3 * S)
     hear_one_after_the_other(host)
     assert answer.code == "CLOCK"
@@ -344,9 +344,8 @@ def test_nobody_else_has_it_while_a_holder_has_not_been_told(host):
     """The promise behind it all: another host gets it when the keys are gone, and the first holder was told
     by then, as far as its agent could know."""
     app = host.locked(ttl_ms=10_000)
-    other = beside(host)
     stand_still(host, 11 * S)
-    taken = other.locked(ttl_ms=10_000)
+    taken = beside(host).locked(ttl_ms=10_000)
     assert taken.code == "granted"
     look(host)
     assert app.held.standing is Standing.LOST

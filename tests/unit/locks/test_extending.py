@@ -5,7 +5,7 @@ from lockd.core.validity import deadline_ns
 from tests.harness.clocks import MS
 from tests.harness.fleet_model import fresh_token
 
-OUTAGE = "NOQUORUM m1=down m2=down m3=down"
+OUTAGE = "NOQUORUM " + " ".join(f"m{n}=down:-connection-lost" for n in (1, 2, 3))
 
 
 def test_extend_goes_on_with_a_lease_and_never_shortens_it(host, detached):

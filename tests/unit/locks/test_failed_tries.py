@@ -50,17 +50,27 @@ def test_a_release_never_overtakes_its_own_acquire_across_a_broken_connection(ho
 def test_a_vote_that_does_not_count_is_given_back_too(host):
     host.slow()
     app = host.lock()
-    host.fleet.votes = 0b00011
+    host.demote(2, 3, 4)
     host.answer_all()
     assert app.code == "NOQUORUM"
     assert "m3=its-vote-does-not-count" in app.refusal.text
     assert host.shown() == [None] * 5
 
 
+def test_a_vote_goes_on_to_count_when_its_master_is_away_since(host):
+    host.slow()
+    app = host.lock()
+    host.answer(0)
+    host.break_off(0, 3)
+    host.answer(1, 2)
+    assert app.code == "granted"
+
+
 def m5_turns_out_to_be_replaced(host):
-    """An old machine: it answers, then its agent hears that another took its place (rule 8)."""
+    """An old machine: it answers, then its agent hears from two others that another is taking its place
+    (rule 8)."""
     host.answer(4)
-    host.fleet.votes = 0b01111
+    host.renumber("m5", 2, 3)
     host.answer(0, 1)
 
 
@@ -85,7 +95,7 @@ def test_who_does_not_wait_is_refused_when_the_voters_change_for_as_long_as_one_
         host.answer_all()
         if app.code:
             break
-        host.fleet.votes = 0b11111
+        host.renumber("m5")
         host.slow()
         host.pass_ms(1)
     assert app.code == "NOQUORUM"

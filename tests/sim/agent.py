@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lockd.core.ballots.release import Release
 from lockd.core.fleet import WEIGH_NS
@@ -13,13 +13,10 @@ from lockd.core.values import Chance, RedlockParameters, Refusal
 from tests.harness.clocks import MS
 from tests.harness.history import Died, InStep, Knows, Slewed
 from tests.sim.fleet import Fleet
-from tests.sim.link import Link
+from tests.sim.link import Link, Owner
 from tests.sim.master import HANG_UP, Master
 from tests.sim.network import Connection, Path
-from tests.sim.world import Clock, Process, World
-
-if TYPE_CHECKING:
-    from tests.sim.changes import Carrier
+from tests.sim.world import Clock, World
 
 CERTAIN_NS = 100 * MS
 QUICK_NS = 20 * MS
@@ -29,7 +26,7 @@ _SLEWING_SEEN_NS = 11_000 * MS
 """What is slewed beyond the limit for so long is known: see lockd/core/slewing.py."""
 
 
-class Agent(Process):
+class Agent(Owner):
     """One `lockd serve`. A crash forgets all it knew; a start begins with nothing."""
 
     def __init__(
@@ -83,15 +80,14 @@ class Agent(Process):
         for link in self.fleet.links:
             self.wake_after(int(self.dice.uniform(0, 5) * MS), link.connect)
         self.wake_after(WEIGH_NS, self._beat)
-        self.changes: Carrier | None = None
-        """What it does for an operator."""
+        self.changes: object = None
+        """What carries out what it does for an operator."""
 
     def _token(self) -> bytes:
         """128 bits of the system's randomness; here they come from the seed."""
         return b"%032x" % self.dice.getrandbits(128)
 
     def machine(self, entry: int) -> Master:
-        """What a new connection to that entry of the configuration reaches."""
         return self.machines[self.listed[entry]]
 
     def link_to(self, master: int) -> Link | None:
@@ -197,8 +193,8 @@ class Agent(Process):
         self._stop_began_ns = self.boot_ns()
 
     def heard(self, index: int, read_ns: int) -> None:
-        """That master has said what its clock showed at `read_ns`. If that came quickly, and it was watched
-        before, it shows for how long this host stood still."""
+        """If that came quickly, and the master was watched before, it shows for how long this host stood
+        still."""
         master, now_ns = self.machine(index), self.world.now_ns
         if self._knows_from is None or read_ns < self._stop_ended_ns:
             return

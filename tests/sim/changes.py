@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import (
@@ -23,12 +23,10 @@ from lockd.core.changes.steps import (
     Write,
 )
 from lockd.core.membership import State
+from tests.sim.agent import Agent
 from tests.sim.link import CONNECT_NS, PATIENCE, Link
 from tests.sim.master import ERROR, HANG_UP, LOST
 from tests.sim.network import Connection
-
-if TYPE_CHECKING:
-    from tests.sim.agent import Agent
 
 Change = Callable[[Ground], Steps[Progress]]
 

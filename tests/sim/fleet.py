@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 from lockd.core import fleet
 from lockd.core.ballots.attempt import Attempt
@@ -15,12 +14,9 @@ from lockd.core.clocks import Clocks
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import Configured
 from tests.harness.history import Failed, Tried
-from tests.sim.link import Link
+from tests.sim.link import Link, Owner
 from tests.sim.master import Master
 from tests.sim.network import Path
-
-if TYPE_CHECKING:
-    from tests.sim.agent import Agent
 
 ALLOWANCE_MS = 100
 CLUSTER = "sim"
@@ -55,7 +51,7 @@ class Fleet(fleet.Fleet[Link]):
     """The masters of one agent, from its start to its end."""
 
     def __init__(
-        self, agent: Agent, masters: list[Master], paths: list[tuple[Path, Path]], max_ttl_ms: int
+        self, agent: Owner, masters: list[Master], paths: list[tuple[Path, Path]], max_ttl_ms: int
     ) -> None:
         self._agent = agent
         self.open_tries: set[bytes] = set()

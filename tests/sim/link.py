@@ -5,22 +5,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lockd.core import introduction, link
 from lockd.core.answers import Nonsense
+from lockd.core.fleet import Fleet
+from lockd.core.locks import Locks
 from tests.harness.clocks import MS
-from tests.sim.master import ERROR, HANG_UP, LOST
+from tests.sim.master import ERROR, HANG_UP, LOST, Master
 from tests.sim.network import Connection, Path
-
-if TYPE_CHECKING:
-    from tests.sim.agent import Agent
-    from tests.sim.fleet import Fleet
+from tests.sim.world import Process
 
 PATIENCE = link.Patience(timeout_ns=250 * MS, dead_ns=2_000 * MS)
 CONNECT_NS = 1_000 * MS
 TURN_NS = 1 * MS
 """Of a busy event loop: what comes within it may be read in one chunk."""
+
+
+class Owner(Process):
+    """An agent, as its links see it."""
+
+    host: str
+    locks: Locks
+    boot_ns: Callable[[], int]
+    outbox: list[tuple[Connection, Any]]
+    has_to_say: bool
+
+    def machine(self, entry: int) -> Master:
+        """What a new connection to that entry of the configuration reaches."""
+        raise NotImplementedError
+
+    def heard(self, index: int, read_ns: int) -> None:
+        """That master has said what its clock showed at `read_ns`."""
+        raise NotImplementedError
 
 
 class Call:
@@ -42,7 +59,7 @@ def _nothing_more() -> None:
 class Link(link.Link):
     """The link to one master. Its questions are ballots, and the words of calls."""
 
-    def __init__(self, agent: Agent, fleet: Fleet, index: int, there: Path, back: Path) -> None:
+    def __init__(self, agent: Owner, fleet: Fleet[Any], index: int, there: Path, back: Path) -> None:
         super().__init__(index, fleet, fleet.clocks.watches[index], PATIENCE, str.encode)
         self.connection: Connection | None = None
         self._agent = agent

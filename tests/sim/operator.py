@@ -59,8 +59,8 @@ class Operator:
         if agent.changes is None and (change := self._change(agent)) is not None:
             by_user = self._dice.random() < 0.5
             ended = partial(self._ended, agent)
-            agent.changes = Carrier(agent, change, agent.max_ttl_ms, by_user=by_user, ended=ended)
-            agent.take(self, agent.changes.begin)
+            agent.changes = carrier = Carrier(agent, change, agent.max_ttl_ms, by_user=by_user, ended=ended)
+            agent.take(self, carrier.begin)
         return agent.changes is not None
 
     def _change(self, agent: Agent) -> Change | None:

@@ -48,7 +48,12 @@ def name_of(path: Path) -> str:
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-TREES = {name_of(path): ast.parse(path.read_text()) for path in LOCKD.rglob("*.py")}
+def trees(folder: Path) -> dict[str, ast.Module]:
+    return {name_of(path): ast.parse(path.read_text()) for path in folder.rglob("*.py")}
+
+
+TREES = trees(LOCKD)
+TREES_OF_TESTS = trees(TESTS)
 
 
 def imported_by(tree: ast.Module) -> Iterator[str]:
@@ -62,17 +67,15 @@ def imported_by(tree: ast.Module) -> Iterator[str]:
             yield from (f"{module}.{alias.name}" for alias in node.names)
 
 
-def module_of(name: str) -> str | None:
-    """The module of lockd that an imported name is, or is in."""
-    return next((one for one in (name, name.rpartition(".")[0]) if one in TREES), None)
+def uses(trees: dict[str, ast.Module], name: str) -> set[str]:
+    """The modules of these that an imported name is, or is in."""
+    ways = ((of, of.rpartition(".")[0]) for of in imported_by(trees[name]))
+    found = {next((one for one in way if one in trees), name) for way in ways}
+    return found - {name}
 
 
-def uses(name: str) -> set[str]:
-    found = {module_of(imported) for imported in imported_by(TREES[name])}
-    return {one for one in found if one is not None and one != name}
-
-
-USES = {name: uses(name) for name in TREES}
+USES = {name: uses(TREES, name) for name in TREES}
+USES_OF_TESTS = {name: uses(TREES_OF_TESTS, name) for name in TREES_OF_TESTS}
 
 
 def room_of(module: str) -> str:
@@ -90,7 +93,7 @@ def test_rooms_use_each_other_as_was_drawn() -> None:
     assert rooms_used() == MAY_USE
 
 
-@pytest.mark.parametrize("uses", [USES, MAY_USE], ids=["modules", "rooms"])
+@pytest.mark.parametrize("uses", [USES, MAY_USE, USES_OF_TESTS], ids=["modules", "rooms", "tests"])
 def test_there_is_no_circle_of_imports(uses: dict[str, set[str]]) -> None:
     TopologicalSorter(uses).prepare()  # raises CycleError, which names them
 
@@ -123,7 +126,7 @@ def test_core_asks_nobody_for_the_time_or_for_luck() -> None:
 
 def others_in(path: Path) -> set[tuple[str, ...]]:
     """What a module of the tests imports from others of them, as ("tests", suite, module, name)."""
-    names = (name.split(".") for name in imported_by(ast.parse(path.read_text())))
+    names = (name.split(".") for name in imported_by(TREES_OF_TESTS[name_of(path)]))
     return {tuple(parts) for parts in names if parts[0] == "tests"}
 
 

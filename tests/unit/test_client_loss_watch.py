@@ -81,7 +81,7 @@ def test_a_loss_that_the_agent_tells_is_passed_on_at_once_and_once(watcher: Loss
 def test_an_agent_that_closes_the_connection_or_hangs_is_noticed_before_the_deadline(
     watcher: LossWatcher,
 ) -> None:
-    closed, hanging = PretendedLease(60_000), PretendedLease(400)
+    closed, hanging = PretendedLease(60_000), PretendedLease(2_000)
     for lease in (closed, hanging):
         watcher.watch(lease, lease.on_lost)
     closed.agents.close()

@@ -94,6 +94,7 @@ MUTATIONS = (
         LINK,
         "min(1_000 * NS_PER_MS, 5 * NS_PER_MS << min(self._tries, 10))",
         "5 * NS_PER_MS << self._tries",
+        first_seed=68,
     ),
     Mutation(
         "what others hold is cut short",
@@ -145,7 +146,7 @@ MUTATIONS = (
         LEASES,
         "self.deadline_ns = deadline_ns(attempt.t1_ns, attempt.ttl_ms)",
         "self.deadline_ns = deadline_ns(now_ns, attempt.ttl_ms)",
-        first_seed=81,
+        first_seed=97,
     ),
     one(
         "reply not checked again",
@@ -202,7 +203,7 @@ MUTATIONS = (
         INTRODUCTION,
         "        yield EndSession(old)\n",
         "        pass\n",
-        first_seed=13,
+        first_seed=152,
     ),
     one(
         "what a broken connection owed is forgotten",
@@ -263,7 +264,7 @@ MUTATIONS = (
                 "  local theirs = string.match(call('GET', KEYS[1]), ' (=.*)$')\n  if nonce ~= ARGV[1] and (not theirs or theirs ~= string.match(ARGV[2], ' (=.*)$')) then",
             ),
         ),
-        first_seed=32,
+        first_seed=89,
     ),
     one(
         "a split vote is said to be a lease",
@@ -311,6 +312,7 @@ MUTATIONS = (
         "a fence accepted by one is enough",
         6,
         (Edit(FENCE_ROUND, "        if accepted >= self._quorum:", "        if accepted >= 1:"), ANY_AGREE),
+        first_seed=127,
     ),
     Mutation(
         "a master accepts a fence that isn't larger",
@@ -319,6 +321,7 @@ MUTATIONS = (
             Edit(SCRIPTS, "        if value <= counter:\n            return 0, counter\n", ""),
             Edit(PROPOSE_LUA, "if proposed <= counter then return {0, counter, now_us} end\n", ""),
         ),
+        first_seed=26,
     ),
     Mutation(
         "a vote doesn't move the counter",
@@ -400,7 +403,7 @@ MUTATIONS = (
                 "self.members",
             ),
         ),
-        first_seed=10,
+        first_seed=16,
     ),
     one(
         "another machine gets no other number",
@@ -543,7 +546,7 @@ MUTATIONS = (
                 "if True:",
             ),
         ),
-        first_seed=876,
+        first_seed=999,
     ),
     one(
         "a clean stop is proven once and for all",
@@ -731,7 +734,7 @@ MUTATIONS = (
         STANDSTILL,
         "if self.steady or len(self.jumped) < quorum:",
         "if len(self.jumped) < 1:",
-        first_seed=80,
+        first_seed=163,
     ),
     one(
         "a loss is told at the deadline",
@@ -794,6 +797,6 @@ MUTATIONS = (
                 "",
             ),
         ),
-        first_seed=52,
+        first_seed=60,
     ),
 )

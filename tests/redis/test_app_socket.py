@@ -63,6 +63,11 @@ class World:
         for master in self.masters:
             master.pace = pace
 
+    def start_patiently(self) -> None:
+        """An agent that looks at its masters first for as long as that takes."""
+        self.agent.command = (sys.executable, "-c", PATIENT_AGENT, *self.agent.command[3:])
+        self.agent.start(wait=False)
+
     def wait_ready(self) -> None:
         """Until it tells systemd so."""
         self._manager.settimeout(30)
@@ -110,7 +115,7 @@ def ready(world: World) -> World:
 
 def test_an_app_that_is_there_before_the_masters_were_looked_at_waits_and_gets_its_lock(world: World) -> None:
     world.let_masters_answer_after(SLOWLY_S)
-    world.agent.start(wait=False)
+    world.start_patiently()
     wire = eventually(lambda: Wire(world.cluster.socket), 30, "somebody listens")
     with wire:
         assert as_map(wire.ask("LOCK", "early", 5_000))[b"fence"] > 0
@@ -127,8 +132,7 @@ def test_masters_that_do_not_answer_keep_nobody_waiting_for_long(world: World) -
 def test_one_silent_master_of_three_is_not_waited_for(world: World) -> None:
     world.let_masters_answer_after(SLOWLY_S)
     world.masters[0].lie = lambda _words, _reply: b""
-    world.agent.command = (sys.executable, "-c", PATIENT_AGENT, *world.agent.command[3:])
-    world.agent.start(wait=False)
+    world.start_patiently()
     world.wait_ready()
     with Wire(world.cluster.socket) as wire:
         assert as_map(wire.ask("LOCK", "two will do", 5_000))[b"fence"] > 0

@@ -174,7 +174,7 @@ def test_connections_are_used_again(client: AnyClient) -> None:
 
 def test_a_detached_lease_has_no_connection_and_ends_at_its_ttl(client: AnyClient) -> None:
     losses = Losses()
-    lease = client.acquire("detached", ttl=1, detached=True, on_lost=losses)
+    lease = client.acquire("detached", ttl=3, detached=True, on_lost=losses)
     assert len(client._pool.idle) == 1
     assert not free(client, "detached")
     losses.wait()

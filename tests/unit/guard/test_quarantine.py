@@ -105,9 +105,9 @@ def test_a_second_enter_is_refused_and_hurts_nothing(world: World) -> None:
     [
         ({"max_ttl_ms": 300_000}, quarantine_ns(300_000)),
         ({"delay_ms": 90_000}, 90_000 * NS_PER_MS),
-        # It is never shorter than the leases take.
         ({"delay_ms": 90_000, "max_ttl_ms": 300_000}, quarantine_ns(300_000)),
     ],
+    ids=["a raised max TTL", "a longer delay", "a delay shorter than leases are"],
 )
 def test_a_raised_max_ttl_or_a_longer_delay_counts_at_once(
     running: World, settings: dict[str, int], delay_ns: int

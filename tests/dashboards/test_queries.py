@@ -110,7 +110,6 @@ def test_the_number_of_a_masters_state_is_that_of_its_word(watched: Observatory)
     ours = [one for one in watched.series(concrete(master_state())) if one["metric"]["master"] == "m1"]
     seen = [MASTER_STATES[int(float(value))] for series in ours for _, value in series["values"]]
     assert {"up", "quarantined"} <= set(seen)
-    assert seen[-1] == "up"
 
 
 def test_a_slow_wait_leads_to_its_lease(watched: Observatory) -> None:

@@ -2,13 +2,12 @@
  * mapped, so that they can be changed any time: for how many microseconds each fsync and fdatasync first sleeps, and
  * whether (not 0) no new connection leaves the host. It can still be connected to. */
 #include <errno.h>
-#include <fcntl.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "../harness/preloaded.h"
 
 static const volatile struct setting {
     int64_t fsync_us;
@@ -17,14 +16,7 @@ static const volatile struct setting {
 
 __attribute__((constructor)) static void map_the_setting(void)
 {
-    const char *path = getenv("BAD_HOST");
-    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (file < 0)
-        return;
-    void *page = mmap(NULL, sizeof *setting, PROT_READ, MAP_SHARED, file, 0);
-    if (page != MAP_FAILED)
-        setting = page;
-    close(file);
+    setting = mapped_setting("BAD_HOST", sizeof *setting);
 }
 
 /* The kernel itself is asked: libc's own functions are the ones replaced here. */

@@ -8,14 +8,13 @@
  * clock_shim.py builds it (gcc -shared -fPIC -O2 -o clock_shim.so clock_shim.c) and sets the clocks.
  */
 #define _GNU_SOURCE
-#include <fcntl.h>
 #include <stdint.h>
-#include <stdlib.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "preloaded.h"
 
 #define NS_PER_S 1000000000LL
 
@@ -28,14 +27,7 @@ static const volatile struct setting *setting;
 
 __attribute__((constructor)) static void map_the_setting(void)
 {
-    const char *path = getenv("CLOCK_SHIM");
-    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    if (file < 0)
-        return;
-    void *page = mmap(NULL, sizeof *setting, PROT_READ, MAP_SHARED, file, 0);
-    if (page != MAP_FAILED)
-        setting = page;
-    close(file);
+    setting = mapped_setting("CLOCK_SHIM", sizeof *setting);
 }
 
 /* The kernel itself is asked: libc's own functions are the ones replaced here. */

@@ -12,6 +12,7 @@ import yaml
 
 from tests.lab.lab import REPOSITORY
 
+NOTED = r"template_vars=\{'note': '([a-z-]+)'|started_with_note: ([a-z-]+)"
 ROLES = sorted(path for path in (REPOSITORY / "ansible/roles").iterdir() if path.is_dir())
 
 
@@ -65,13 +66,14 @@ def test_what_units_note_is_what_plays_compare_and_what_is_removed_at_the_end() 
     ansible = REPOSITORY / "ansible"
     noted = [
         (path.parents[1], note)
-        for path in ansible.glob("roles/*/templates/*.j2")
-        for note in re.findall(r"template_vars=\{'note': '([a-z-]+)'", path.read_text())
+        for path in (*ansible.glob("roles/*/templates/*.j2"), *ansible.glob("roles/*/tasks/configure.yml"))
+        for note in map("".join, re.findall(NOTED, path.read_text()))
     ]
     assert len(noted) == 7
     removed = (ansible / "remove_cluster.yml").read_text()
     for role, note in noted:
-        tasks = "".join(path.read_text() for path in role.glob("tasks/*.yml"))
+        compared = (path for path in role.glob("tasks/*.yml") if path.name != "configure.yml")
+        tasks = "".join(path.read_text() for path in compared)
         assert f"started_with_note: {note}\n" in tasks
         assert f"- /run/{note}.started-with\n" in removed
 

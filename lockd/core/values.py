@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from lockd.core.errors import ErrorWord
@@ -45,6 +46,14 @@ class Terms(Protocol):
     detached: bool
     owner: bytes
     value: bytes
+
+
+class Bound(StrEnum):
+    """What a lease lives with (rule 13): the process that took it, its connection, or nothing but its TTL."""
+
+    PROCESS = "process"
+    CONNECTION = "connection"
+    TTL = "ttl"
 
 
 def quorum_of(masters: int) -> int:

@@ -8,7 +8,7 @@ from lockd.core.errors import ErrorWord, Kind
 from lockd.core.flow import Place, WireReply
 from lockd.core.leases import Lease
 from lockd.core.validity import NS_PER_MS
-from lockd.core.values import Extended, Refusal
+from lockd.core.values import Bound, Extended, Refusal
 from lockd.server.resp import replies
 from lockd.server.session import LeaseCommand, Session
 
@@ -19,6 +19,7 @@ class LockRequest(Place):
 
     __slots__ = (
         "asked_ns",
+        "bound",
         "detached",
         "give_up_ns",
         "label",
@@ -26,8 +27,10 @@ class LockRequest(Place):
         "max_hold_ms",
         "notify",
         "owner",
+        "pid",
         "resource",
         "session",
+        "started",
         "ttl_ms",
         "value",
         "wait_ms",
@@ -48,6 +51,9 @@ class LockRequest(Place):
         self.notify = False
         self.value = b""
         self.owner = session.owner
+        self.pid = session.peer.pid
+        self.started = 0
+        self.bound = Bound.CONNECTION
 
     def begins(self, now_ns: int) -> None:
         """It is its turn on its connection."""

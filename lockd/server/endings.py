@@ -11,14 +11,13 @@ from lockd.core.owners import Ends, Fate
 from lockd.server.lanes import Crowd, Lane, LaneWork
 
 _AT_ONCE = 4
-_RESTS = 2
 
 
 class Endings:
-    def __init__(self, locks: Locks, crowd: Crowd) -> None:
+    def __init__(self, locks: Locks, crowd: Crowd, rests: int = 2) -> None:
         self._locks = locks
         self._crowd = crowd
-        self._lane = Lane(_RESTS)
+        self._lane = Lane(rests)
 
     @property
     def busy(self) -> bool:

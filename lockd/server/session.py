@@ -163,7 +163,9 @@ class Session(asyncio.Protocol):
             return
         last_words = self.flow.close() + last_words
         if last_words:
-            self.send(last_words)
+            if self._admitted:
+                self.ties.writes(last_words)
+            transport.write(last_words)
         if transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(1.0, transport.abort)
         transport.close()

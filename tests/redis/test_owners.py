@@ -12,7 +12,7 @@ import pytest
 
 from tests.harness.app import App
 from tests.harness.app_process import AppProcess, end
-from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.cluster import AS_IS, Cluster, running_cluster
 from tests.harness.on_masters import MINUTE_MS
 from tests.harness.waiting import eventually
 
@@ -48,7 +48,7 @@ class Watch:
 @pytest.fixture(scope="module")
 def shared(server_binary: Path) -> Iterator[Cluster]:
     tied = {"name": "tied", "match": "tied/*", "bound": "connection"}
-    with running_cluster(5, classes=[tied]) as cluster:
+    with running_cluster(5, classes=[tied], defaults=AS_IS) as cluster:
         yield cluster
 
 
@@ -156,7 +156,7 @@ def test_of_an_app_that_cannot_be_seen_a_lock_lives_with_its_connection(
     make_cluster: Callable[..., Cluster], resource: str
 ) -> None:
     """The agent is in a container, and the app is not in it."""
-    cluster = make_cluster(masters=3)
+    cluster = make_cluster(masters=3, defaults=AS_IS)
     cluster.agent.stop()
     cluster.agent.command = ("unshare", "--pid", "--fork", "--kill-child", *cluster.agent.command)
     cluster.agent.start()

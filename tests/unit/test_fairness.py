@@ -48,7 +48,7 @@ class AnAgent(AroundSessions):
             holder_gone=self._ends, untold=self._ends, gone=self._ends,
             cut_off=lambda *about: self._ends(*about[::2]),
         )  # fmt: skip
-        self.endings = Endings(self.locks, self.crowd)  # type: ignore[arg-type]
+        self.endings = Endings(self.locks, self.crowd, rests=0)  # type: ignore[arg-type]
         self.commands = SimpleNamespace(run=self._run)
 
     async def connected(self, number: int) -> list[Session]:

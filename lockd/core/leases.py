@@ -9,7 +9,7 @@ from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.timers import Timer
 from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns, longest_ttl_ms, notice_ns
-from lockd.core.values import Refusal, Terms
+from lockd.core.values import Bound, Refusal, Terms
 
 
 def on_masters(holder: Terms, mark: bytes = b"") -> bytes:
@@ -50,6 +50,10 @@ class Holder(Terms, Protocol):
     give_up_ns: int | None
     """When its WAIT ends; None: it doesn't wait."""
     asked_ns: int
+    pid: int
+    started: int
+    """Its process, together with `pid`: when it began, in clock ticks since boot; 0 where that can't be seen."""
+    bound: Bound
 
     def granted(self, lease: "Lease", now_ns: int) -> None: ...
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol
 
 from lockd.core.errors import ErrorWord
@@ -21,11 +22,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """What an extension came to. `fence` is None when another agent granted the lease."""
+    """What an extension came to. `fence` and `bound` are None when another agent granted the lease."""
 
     token: bytes
     fence: int | None
     deadline_ns: int
+    bound: "Bound | None"
 
 
 class Reply(Protocol):
@@ -45,6 +47,14 @@ class Terms(Protocol):
     detached: bool
     owner: bytes
     value: bytes
+
+
+class Bound(StrEnum):
+    """What a lease lives with (rule 13): the process that took it, its connection, or nothing but its TTL."""
+
+    PROCESS = "process"
+    CONNECTION = "connection"
+    TTL = "ttl"
 
 
 def quorum_of(masters: int) -> int:

@@ -13,7 +13,7 @@ from lockd.clock import boottime_ns
 from lockd.config.model import CANARY, Config
 from lockd.core.leases import Lease, owner_of
 from lockd.core.locks import Locks
-from lockd.core.values import Extended, Refusal
+from lockd.core.values import Bound, Extended, Refusal
 from lockd.metrics.canary import CanaryMetrics
 from lockd.server.log import EventLog
 
@@ -31,6 +31,8 @@ class _Song:
     label = CANARY
     lock_delay_ms = 0
     detached = False
+    pid = started = 0
+    bound = Bound.CONNECTION
     value = b""
     give_up_ns: int | None = None
 

@@ -8,7 +8,7 @@ from lockd.core.errors import ErrorWord, Kind
 from lockd.core.flow import Place, WireReply
 from lockd.core.leases import Lease
 from lockd.core.validity import NS_PER_MS
-from lockd.core.values import Extended, Refusal
+from lockd.core.values import Bound, Extended, Refusal
 from lockd.server.resp import replies
 from lockd.server.session import LeaseCommand, Session
 
@@ -19,6 +19,7 @@ class LockRequest(Place):
 
     __slots__ = (
         "asked_ns",
+        "bound",
         "detached",
         "give_up_ns",
         "label",
@@ -26,8 +27,10 @@ class LockRequest(Place):
         "max_hold_ms",
         "notify",
         "owner",
+        "pid",
         "resource",
         "session",
+        "started",
         "ttl_ms",
         "value",
         "wait_ms",
@@ -48,6 +51,10 @@ class LockRequest(Place):
         self.notify = False
         self.value = b""
         self.owner = session.owner
+        process = session.ties.process
+        self.pid = session.peer.pid
+        self.started = 0 if process is None else process.started
+        self.bound = session.ties.bound(lock_class.bound)
 
     def begins(self, now_ns: int) -> None:
         """It is its turn on its connection."""
@@ -61,20 +68,21 @@ class LockRequest(Place):
         if session.shared.log.debug_on:
             self._log("granted", fence=lease.fence)
         if not self.detached:
-            session.leases.add(lease)
+            session.ties.granted(lease)
         if session.is_gone:
             session.came_too_late(lease)
             return
-        session.answer(
-            self,
-            replies.lease(
-                lease.token,
-                lease.fence,
-                (lease.deadline_ns - now_ns) // NS_PER_MS,
-                lease.deadline_ns,
-                session.protocol,
-            ),
+        session.answer(self, partial(self._told, lease))
+
+    def _told(self, lease: Lease) -> bytes:
+        """Composed when it is written: from then on it counts whether it was read."""
+        session = self.session
+        validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
+        reply = replies.lease(
+            lease.token, lease.fence, validity_ms, lease.deadline_ns, self.bound, session.protocol
         )
+        session.ties.tells(lease, reply)
+        return reply
 
     def refused(self, refusal: Refusal) -> None:
         session = self.session
@@ -107,8 +115,11 @@ class LockRequest(Place):
     def ended(self, lease: Lease) -> None:
         if self.session.shared.log.debug_on:
             self._log("ended", fence=lease.fence)
-        self.session.leases.discard(lease)
-        self.session.shared.quotas.holds_no_more(self.session.usage)
+        ties, shared = self.session.ties, self.session.shared
+        ties.ended(lease)
+        if ties.process is not None and ties.process.idle:
+            shared.processes.forget(ties.process)
+        shared.quotas.holds_no_more(self.session.usage)
 
 
 class UnlockOrExtend(LeaseCommand):
@@ -145,7 +156,9 @@ class UnlockOrExtend(LeaseCommand):
             losses.told(self._session, lease.token)
             return replies.error(str(lost.refusal))
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
-        return replies.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self._session.protocol)
+        return replies.lease(
+            lease.token, lease.fence, validity_ms, lease.deadline_ns, lease.bound, self._session.protocol
+        )
 
     def _finish(self, reply: WireReply) -> None:
         self._session.names_no_more(self)

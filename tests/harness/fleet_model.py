@@ -31,7 +31,7 @@ from lockd.core.identities import Identity, Members
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts
-from lockd.core.values import Chance, Extended, RedlockParameters, Refusal
+from lockd.core.values import Bound, Chance, Extended, RedlockParameters, Refusal
 from tests.harness.clocks import MS
 from tests.harness.script_model import Store
 
@@ -287,6 +287,9 @@ class App:
     value: bytes = b""
     label: str = "test"
     owner: bytes = b"host 1 0"
+    pid: int = 1
+    started: int = 1
+    bound: Bound = Bound.PROCESS
     lease: Lease | None = None
     refusal: Refusal | None = None
     answers: list[Lease | Refusal] = field(default_factory=list)

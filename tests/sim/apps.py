@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockd.core.leases import Lease
+from lockd.core.values import Bound, Refusal
 from lockd.core.values import Extended as Renewal
-from lockd.core.values import Refusal
 from tests.harness import history as h
 from tests.harness.clocks import MS
 from tests.sim.agent import Agent
@@ -71,6 +71,8 @@ class Request:
     detached = False
     label = "sim"
     owner = b"sim 1 0"
+    pid = started = 1
+    bound = Bound.PROCESS
 
     def __init__(self, app: App, number: int, resource: bytes, habits: Habits) -> None:
         dice = app.dice

@@ -42,6 +42,10 @@ _UNCERTAIN = Refusal(
 _TRIED_AGAIN = (_SPLIT, _SHIFTED, _UNCERTAIN)
 """What says of nobody that he holds it, nor of any master that it is missing: it is tried again, also for
 those that don't wait, for as long as one try may take."""
+_BEHIND_OTHERS = (
+    "behind others of its connection, which are not answered yet, or their replies not read: a WAIT wants a "
+    "connection of its own"
+)
 BROKEN = Refusal(ErrorWord.ERR, "the agent failed at this; its log says how")
 NOT_HELD = Refusal(ErrorWord.NOTHELD, "no such lease: it ended, or the token is another's")
 
@@ -81,8 +85,13 @@ class Locks:
 
     # Asking for a lease
 
-    def lock(self, holder: Holder, now_ns: int) -> None:
-        """An app wants a resource. It is answered by `holder.granted` or `holder.refused`, once."""
+    def lock(self, holder: Holder, now_ns: int, *, ready: bool = True) -> None:
+        """An app wants a resource. It is answered by `holder.granted` or `holder.refused`, once.
+
+        ready: what it comes to could be told at once. Else it waits in line from now on, and is passed over
+        until `can_be_told`: it would be held, for long perhaps, by one who doesn't know. Only what has a WAIT
+        may come before it is ready: a single try has nothing to wait for but that.
+        """
         if self.draining:
             self._refuse(holder, DRAINING, now_ns)
             return
@@ -97,14 +106,21 @@ class Locks:
                 assert queue.refusal is not None
                 self._refuse(holder, queue.refusal, now_ns)
                 return
-            queue.waiters[holder] = None
+            queue.joins(holder, None, ready=True)
         else:
-            queue.waiters[holder] = self.timers.at(
-                holder.give_up_ns, lambda at_ns: self._give_up(queue, holder, at_ns)
-            )
+            give_up = self.timers.at(holder.give_up_ns, lambda at_ns: self._give_up(queue, holder, at_ns))
+            queue.joins(holder, give_up, ready=ready)
         self.waiting += 1
-        if queue.idle:
+        if ready and queue.idle:
             self._try(queue, now_ns)
+
+    def can_be_told(self, holder: Holder, now_ns: int) -> None:
+        """What a LOCK that waits comes to could be told at once from now on: it is passed over no more."""
+        queue = self.queues.get(holder.resource)
+        if queue is not None and queue.passes_over(holder):
+            queue.becomes_ready(holder)
+            if queue.idle:
+                self._try(queue, now_ns)
 
     def gone(self, holder: Holder, now_ns: int) -> None:
         """The app of a waiting LOCK is gone: it is dropped, and what was tried for it given back."""
@@ -115,7 +131,10 @@ class Locks:
     def _give_up(self, queue: Queue, holder: Holder, now_ns: int) -> None:
         refusal = queue.refusal
         waited_ms = (now_ns - holder.asked_ns) // NS_PER_MS
-        if queue.lease is not None or (refusal is not None and refusal.code is ErrorWord.TAKEN):
+        if queue.passes_over(holder):
+            # Neither a holder nor masters kept it from being granted, as far as it came.
+            refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms {_BEHIND_OTHERS}")
+        elif queue.lease is not None or (refusal is not None and refusal.code is ErrorWord.TAKEN):
             refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, it is still held by another")
         elif refusal in _TRIED_AGAIN:
             refusal = Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
@@ -127,7 +146,7 @@ class Locks:
         self._leave(queue, holder, now_ns)
 
     def _leave(self, queue: Queue, holder: Holder, now_ns: int) -> None:
-        self.timers.cancel(queue.waiters.pop(holder))
+        self.timers.cancel(queue.leaves(holder))
         self.waiting -= 1
         if queue.tried_for is holder:
             self._abandon(queue, now_ns)
@@ -143,16 +162,17 @@ class Locks:
         self._give_back(attempt, now_ns)
 
     def _move_on(self, queue: Queue, now_ns: int) -> None:
-        """Try for the next in line, or forget a queue that nobody stands in."""
-        if not queue.idle:
-            if queue.rest is not None and not queue.waiters:
-                self.timers.cancel(queue.rest)
-                queue.rest = None
-                del self.queues[queue.resource]
-        elif queue.waiters:
+        """Try for the next in line. With the last who is ready the campaign ends, and a queue that nobody
+        stands in is forgotten."""
+        if queue.first() is None:
+            self.timers.cancel(queue.rest)
+            queue.rest = None
+            if queue.idle:
+                queue.tries, queue.refusal = 0, None
+                if not queue.waiters:
+                    del self.queues[queue.resource]
+        elif queue.idle:
             self._try(queue, now_ns)
-        else:
-            del self.queues[queue.resource]
 
     def _try(self, queue: Queue, now_ns: int) -> None:
         holder = queue.first()
@@ -308,7 +328,7 @@ class Locks:
             return
         holder = queue.tried_for
         assert holder is not None
-        self.timers.cancel(queue.waiters.pop(holder))
+        self.timers.cancel(queue.leaves(holder))
         self.waiting -= 1
         self.held += 1
         queue.attempt = queue.tried_for = None
@@ -356,7 +376,7 @@ class Locks:
         self._refuse_the_impatient(
             queue, refusal, now_ns, one_try_ago_ns if refusal in _TRIED_AGAIN else now_ns
         )
-        if queue.waiters:
+        if queue.first() is not None:
             queue.rest = self.timers.at(again_ns, lambda at_ns: self._rested(queue, at_ns))
         else:
             self._move_on(queue, now_ns)
@@ -378,7 +398,7 @@ class Locks:
     def _refuse_the_impatient(self, queue: Queue, refusal: Refusal, now_ns: int, asked_until_ns: int) -> None:
         """Those in line that don't wait share the outcome of the try that they came into."""
         for holder in [w for w in queue.waiters if w.give_up_ns is None and w.asked_ns <= asked_until_ns]:
-            del queue.waiters[holder]
+            queue.leaves(holder)
             self.waiting -= 1
             self._refuse(holder, refusal, now_ns)
 
@@ -800,7 +820,7 @@ class Locks:
         if queue is not None and queue.attempt is attempt:
             holder = queue.tried_for
             if holder is not None and holder in queue.waiters:
-                self.timers.cancel(queue.waiters.pop(holder))
+                self.timers.cancel(queue.leaves(holder))
                 self.waiting -= 1
                 self._refuse(holder, BROKEN, now_ns)
             self._abandon(queue, now_ns)
@@ -818,6 +838,7 @@ class Locks:
                 self.waiting -= 1
                 self._refuse(holder, DRAINING, now_ns)
             queue.waiters.clear()
+            queue.ready.clear()
             if queue.attempt is not None:
                 self._abandon(queue, now_ns)
             self._move_on(queue, now_ns)

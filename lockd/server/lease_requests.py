@@ -6,7 +6,7 @@ from lockd.clock import boottime_ns
 from lockd.config.model import LockClass
 from lockd.core.errors import ErrorWord, Kind
 from lockd.core.flow import Place, WireReply
-from lockd.core.leases import Lease
+from lockd.core.leases import Lease, Standing
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Extended, Refusal
 from lockd.server.resp import replies
@@ -50,7 +50,7 @@ class LockRequest(Place):
         self.owner = session.owner
 
     def begins(self, now_ns: int) -> None:
-        """It is its turn on its connection."""
+        """It is its turn on its connection, or its wait for that begins."""
         self.asked_ns = now_ns
         self.give_up_ns = now_ns + self.wait_ms * NS_PER_MS if self.wait_ms else None
 
@@ -65,16 +65,16 @@ class LockRequest(Place):
         if session.is_gone:
             session.came_too_late(lease)
             return
-        session.answer(
-            self,
-            replies.lease(
-                lease.token,
-                lease.fence,
-                (lease.deadline_ns - now_ns) // NS_PER_MS,
-                lease.deadline_ns,
-                session.protocol,
-            ),
-        )
+        session.answer(self, partial(self._told, lease))
+
+    def _told(self, lease: Lease) -> bytes:
+        """Composed when it is written, with the lease as it then is."""
+        session = self.session
+        if lease.standing is not Standing.HELD:
+            session.shared.losses.told(session, lease.token)
+            return replies.error(str(Refusal(ErrorWord.EXPIRED, lease.loss or "it was released")))
+        validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
+        return replies.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, session.protocol)
 
     def refused(self, refusal: Refusal) -> None:
         session = self.session

@@ -26,6 +26,8 @@ _UNCOUNTED_REQUEST_BYTES = 256
 _UNTOLD_MOST = 1_000
 AHEAD_MOST = 512
 """Of a user, on all his connections: each of them goes on with one at a time beyond."""
+READINGS_MOST = 64
+"""The same of listings and the like: each takes more memory, and they wait for one another in any case."""
 # The kernel doubles it, and keeps so much for each connection on our account. Its own default is 200 KB.
 _SOCKET_BYTES = 16_384
 
@@ -63,7 +65,7 @@ class Session(asyncio.Protocol):
         self.name = b""
         self.id = shared.next_session_id()
         self.leases: set[Lease] = set()
-        self.waiting: Holder | None = None
+        self.waiting: set[Holder] = set()
         self.closing = False
         self.peer: Peer
         self.owner = b""
@@ -126,12 +128,12 @@ class Session(asyncio.Protocol):
         if self.notifies:
             shared.losses.listens_no_more(self, list(self._untold.values()))
             self._untold.clear()
-        if self.waiting is not None:
-            if shared.crowd.has_room():
+        if self.waiting:
+            if len(self.waiting) <= _ENDED_AT_ONCE and shared.crowd.has_room():
                 self._withdraw()
             else:
                 # Of thousands in one line that go together, each has the next one try.
-                shared.endings.add(self.peer.uid, lambda _until_ns: self._withdraw())
+                shared.endings.add(self.peer.uid, self._withdraw)
         # An agent that stops leaves its holders what they hold (rule 13): they are alive, it is we who go.
         # The same holds for one that was cut off.
         if not (shared.stopped or self._cut_off):
@@ -227,13 +229,16 @@ class Session(asyncio.Protocol):
         else:
             self.close(replies.error(f"LIMIT {limit}"))
 
-    def _withdraw(self) -> bool:
-        """A LOCK that still waits is not granted any more: nobody would be told, and nobody would end it. A
-        lane's job, too: nothing is left to be done."""
-        if self.waiting is not None:
-            self.shared.locks.gone(self.waiting, boottime_ns())
-            self.lock_answered(self.waiting)
-        return False
+    def _withdraw(self, until_ns: int | None = None) -> bool:
+        """LOCKs that still wait are not granted any more: nobody would be told, and nobody would end them. A
+        lane's job, too."""
+        while self.waiting:
+            request = next(iter(self.waiting))
+            self.shared.locks.gone(request, boottime_ns())
+            self.lock_answered(request)
+            if until_ns is not None and perf_counter_ns() >= until_ns:
+                break
+        return bool(self.waiting)
 
     def pause_writing(self) -> None:
         """Not all of what was written was taken."""
@@ -262,7 +267,7 @@ class Session(asyncio.Protocol):
         the wait ends, and never where nothing is left to be done."""
         self._hung_up = True
         idle = not (self.flow.under_way or self.flow.has_work)
-        if (self.waiting is not None or idle) and self._transport is not None:
+        if (self.waiting or idle) and self._transport is not None:
             self._transport.abort()
 
     # What the flow wants
@@ -379,7 +384,7 @@ class Session(asyncio.Protocol):
             self._untold_bytes -= lost.size
 
     def in_turn(self, begin: Callable[[Place], None], place: Place | None = None) -> None:
-        """Begin this when all before it are answered: at once, if that is so."""
+        """Begin this when it is its turn: at once, if that is so."""
         self.flow.in_turn(place or Place(), begin)
 
     def at_once(self, command: L, start: Callable[[L], None]) -> None:
@@ -405,26 +410,27 @@ class Session(asyncio.Protocol):
 
     def answer(self, place: Place, reply: WireReply) -> None:
         self.flow.finish(place, reply)
-        if self.flow.clogged_bytes:
+        is_long = type(reply) is bytes and len(reply) > _UNCOUNTED_REQUEST_BYTES
+        if is_long or self.kept_bytes or self.flow.clogged_bytes:
             self._count_kept()
         if self._hung_up:
             self.hung_up()
 
     def lock_starts(self, request: Holder) -> None:
-        self.waiting = request
+        self.waiting.add(request)
         self.shared.quotas.waits(self.usage)
         if self._hung_up:
             asyncio.get_running_loop().call_soon(self.hung_up)
 
     def lock_answered(self, request: Holder) -> None:
-        self.waiting = None
+        self.waiting.discard(request)
         self.shared.quotas.waits_no_more(self.usage)
 
     def later(
         self, work: Callable[[Place], Coroutine[Any, Any, bytes | None]], *, finish: bool = False
     ) -> None:
-        """In its turn, answer with what `work` comes to: None, if it answered at its place itself. finish:
-        also when the client goes."""
+        """Answer with what `work` comes to: None, if it answered at its place itself. finish: it changes
+        something, and so is begun in its turn, and goes on also when the client goes."""
 
         def begin(place: Place) -> None:
             task = asyncio.get_running_loop().create_task(self._finish(place, work(place)))
@@ -432,9 +438,19 @@ class Session(asyncio.Protocol):
                 self.shared.keep(task)
             else:
                 self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                task.add_done_callback(self._has_read)
+                self.usage.readings += 1
 
-        self.in_turn(begin)
+        if finish or self.usage.readings >= READINGS_MOST:
+            self.in_turn(begin)
+        else:
+            place = Place()
+            self.flow.begin(place)
+            begin(place)
+
+    def _has_read(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self.usage.readings -= 1
 
     async def hand_over(self, place: Place, reply: bytes) -> None:
         """Answer with a reply that may be large, and come back when the client has read it. One that doesn't

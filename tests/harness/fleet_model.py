@@ -419,11 +419,16 @@ class Host:
         self.locks.wall_ahead_ns = WALL_AHEAD_NS
         self.fleet.on_clocks_moved = self.locks.clocks_moved
 
-    def lock(self, resource: bytes = b"r", **wanted: Any) -> App:
+    def lock(self, resource: bytes = b"r", *, ready: bool = True, **wanted: Any) -> App:
         """An app asks; nothing is answered yet."""
         app = App(self.time, resource, **wanted)
-        self.locks.lock(app, self.time.now_ns)
+        self.locks.lock(app, self.time.now_ns, ready=ready)
         return app
+
+    def becomes_ready(self, app: App) -> None:
+        """What this app gets could be told from now on, and all masters that aren't slow answer."""
+        self.locks.can_be_told(app, self.time.now_ns)
+        self.fleet.settle()
 
     def locked(self, resource: bytes = b"r", **wanted: Any) -> App:
         """An app asks, and all masters that aren't slow answer."""

@@ -65,9 +65,13 @@ class Leases:
         _read_options(request, words[3:], lock_class)
         if request.notify:
             session.notify()
-        session.in_turn(lambda _place: self._start_lock(session, request), request)
+        if not request.wait_ms or session.flow.is_turn_of_next:
+            session.in_turn(lambda _place: self._start_lock(session, request), request)
+        else:
+            session.in_turn(lambda _place: self._locks.can_be_told(request, boottime_ns()), request)
+            self._start_lock(session, request, ready=False)
 
-    def _start_lock(self, session: Session, request: LockRequest) -> None:
+    def _start_lock(self, session: Session, request: LockRequest, *, ready: bool = True) -> None:
         no_room = session.is_spare and not session.finds_room()
         refusal = _SPARE if no_room else self._quotas.refuse_lock(session.usage)
         if refusal is not None:
@@ -80,7 +84,7 @@ class Leases:
             return
         request.begins(boottime_ns())
         session.lock_starts(request)
-        self._locks.lock(request, request.asked_ns)
+        self._locks.lock(request, request.asked_ns, ready=ready)
 
     @COMMANDS(
         Command(

@@ -53,6 +53,10 @@ class Queue:
     def idle(self) -> bool:
         return self.lease is None and self.attempt is None and self.rest is None
 
+    def oldest(self) -> Holder | None:
+        """Who came first, ready or not."""
+        return next(iter(self.waiters), None)
+
     def first(self) -> Holder | None:
         """Who is next."""
         return self.ready[0] if self.ready else None

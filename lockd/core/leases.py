@@ -50,8 +50,11 @@ class Holder(Terms, Protocol):
     give_up_ns: int | None
     """When its WAIT ends; None: it doesn't wait."""
     asked_ns: int
+    named: bool
+    """Its `value` names this request: core/names.py."""
 
-    def granted(self, lease: "Lease", now_ns: int) -> None: ...
+    def granted(self, lease: "Lease", now_ns: int) -> None:
+        """One of another holder, if both requests have the same name."""
 
     def refused(self, refusal: Refusal) -> None: ...
 
@@ -113,6 +116,7 @@ class Lease:
         "proof",
         "proofs",
         "resource",
+        "shared",
         "spared_until_ns",
         "standing",
         "t1_ns",
@@ -148,6 +152,8 @@ class Lease:
         self.extending: Extension | None = None
         self.under_way: tuple[Extension | PutBack, ...] = ()
         self.let_go_ns: int | None = None
+        self.shared = False
+        """More than one request was answered with it."""
         self.timer: Timer | None = None
 
     @property

@@ -32,6 +32,7 @@ class _Song:
     lock_delay_ms = 0
     detached = False
     value = b""
+    named = False
     give_up_ns: int | None = None
 
     def __init__(self, resource: bytes, owner: bytes, ttl_ms: int, now_ns: int) -> None:

@@ -24,6 +24,7 @@ class LockRequest(Place):
         "label",
         "lock_delay_ms",
         "max_hold_ms",
+        "named",
         "notify",
         "owner",
         "resource",
@@ -47,6 +48,7 @@ class LockRequest(Place):
         self.detached = False
         self.notify = False
         self.value = b""
+        self.named = False
         self.owner = session.owner
 
     def begins(self, now_ns: int) -> None:
@@ -57,22 +59,27 @@ class LockRequest(Place):
     def granted(self, lease: Lease, now_ns: int) -> None:
         session = self.session
         session.lock_answered(self)
+        if lease.holder is self:
+            self._holds(lease)
+        if not session.is_gone:
+            session.answer(self, partial(self._told, lease))
+        elif lease.holder is self:
+            session.came_too_late(lease)
+
+    def _holds(self, lease: Lease) -> None:
+        session = self.session
         session.shared.quotas.holds(session.usage)
         if session.shared.log.debug_on:
             self._log("granted", fence=lease.fence)
         if not self.detached:
             session.leases.add(lease)
-        if session.is_gone:
-            session.came_too_late(lease)
-            return
-        session.answer(self, partial(self._told, lease))
 
     def _told(self, lease: Lease) -> bytes:
         """Composed when it is written, with the lease as it then is."""
         session = self.session
         if lease.standing is not Standing.HELD:
-            session.shared.losses.told(session, lease.token)
-            return replies.error(str(Refusal(ErrorWord.EXPIRED, lease.loss or "it was released")))
+            session.shared.losses.told(session, (lease.resource, lease.token))
+            return replies.error(str(Refusal(ErrorWord.EXPIRED, lease.loss or "it ended before it was told")))
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
         return replies.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, session.protocol)
 
@@ -118,7 +125,7 @@ class UnlockOrExtend(LeaseCommand):
 
     def __init__(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
         super().__init__()
-        self.token = token
+        self.lease = (resource, token)
         self.ahead = False
         self._session = session
         self._command = command
@@ -131,7 +138,7 @@ class UnlockOrExtend(LeaseCommand):
 
     def _expired(self, text: bytes) -> bytes:
         """Composed when it is written: from then on its process knows of the loss."""
-        self._session.shared.losses.told(self._session, self.token)
+        self._session.shared.losses.told(self._session, self.lease)
         return text
 
     def done(self, lease: Extended | None) -> None:
@@ -140,9 +147,9 @@ class UnlockOrExtend(LeaseCommand):
     def _extended(self, lease: Extended) -> bytes:
         """Composed when it is written, with what is left of it then."""
         losses = self._session.shared.losses
-        lost = losses.of(lease.token)
+        lost = losses.of(self.lease)
         if lost is not None:
-            losses.told(self._session, lease.token)
+            losses.told(self._session, self.lease)
             return replies.error(str(lost.refusal))
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
         return replies.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self._session.protocol)

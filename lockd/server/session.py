@@ -12,7 +12,7 @@ from lockd.core.flow import Flow, Place, WireReply
 from lockd.core.leases import Holder, Lease, owner_of
 from lockd.core.locks import BROKEN
 from lockd.server.buffers import UNCOUNTED_BYTES
-from lockd.server.losses import LostLease
+from lockd.server.losses import LeaseName, LostLease
 from lockd.server.namespaces import why_not_here
 from lockd.server.peer import Peer
 from lockd.server.resp import replies, requests
@@ -35,11 +35,11 @@ _DEAF = requests.RequestParser(1)
 
 
 class LeaseCommand(Place):
-    """Of a lease that it names by its token. ahead: it was begun before it was its turn."""
+    """Of a lease, which it names by resource and token. ahead: it was begun before it was its turn."""
 
-    __slots__ = ("ahead", "token")
+    __slots__ = ("ahead", "lease")
     ahead: bool
-    token: bytes
+    lease: LeaseName
 
 
 class Runner(Protocol):
@@ -69,11 +69,11 @@ class Session(asyncio.Protocol):
         self.closing = False
         self.peer: Peer
         self.owner = b""
-        self._named: dict[bytes, int] = {}
+        self._named: dict[LeaseName, int] = {}
         self.notifies = False
         self.in_multi = False
         self.is_spare = False
-        self._untold: dict[bytes, LostLease] = {}
+        self._untold: dict[LeaseName, LostLease] = {}
         self._parser = requests.RequestParser(limits.request_bytes)
         self._transport: asyncio.Transport | None = None
         self.kept_bytes = 0
@@ -185,7 +185,13 @@ class Session(asyncio.Protocol):
     def came_too_late(self, lease: Lease) -> None:
         """Granted when the connection was closed: nobody was told. Ended, but not inside core's work."""
         locks = self.shared.locks
-        asyncio.get_running_loop().call_soon(lambda: locks.holder_gone(lease, boottime_ns()))
+
+        def end() -> None:
+            # Another request of its name may have been told of it meanwhile.
+            if not lease.shared:
+                locks.holder_gone(lease, boottime_ns())
+
+        asyncio.get_running_loop().call_soon(end)
 
     def _end_all(self, end: Callable[[Lease, int], None]) -> None:
         """Its leases end: a few do so at once. Thousands, of one connection or of many that close together,
@@ -374,12 +380,12 @@ class Session(asyncio.Protocol):
         if not self._untold or words[0].upper() in self._commands.brings_no_loss:
             return None
         lost = self._untold[next(iter(self._untold))]
-        self.knows_of(lost.token)
+        self.knows_of(lost.name)
         return replies.error(str(lost.refusal))
 
-    def knows_of(self, token: bytes) -> None:
+    def knows_of(self, name: LeaseName) -> None:
         """That this lease was lost: its app was told."""
-        lost = self._untold.pop(token, None)
+        lost = self._untold.pop(name, None)
         if lost is not None:
             self._untold_bytes -= lost.size
 
@@ -391,8 +397,8 @@ class Session(asyncio.Protocol):
         """Begin an UNLOCK or EXTEND as it comes: it may be what a LOCK before it waits for. Two of one lease
         run one after the other, and so do those of a user who has masters asked for so many already: others
         wait behind what masters are asked."""
-        before, usage = self._named.get(command.token, 0), self.usage
-        self._named[command.token] = before + 1
+        before, usage = self._named.get(command.lease, 0), self.usage
+        self._named[command.lease] = before + 1
         if before or usage.ahead >= AHEAD_MOST:
             self.in_turn(lambda _place: start(command), command)
         else:
@@ -403,9 +409,9 @@ class Session(asyncio.Protocol):
 
     def names_no_more(self, command: LeaseCommand) -> None:
         """It is answered."""
-        left = self._named.pop(command.token) - 1
+        left = self._named.pop(command.lease) - 1
         if left:
-            self._named[command.token] = left
+            self._named[command.lease] = left
         self.usage.ahead -= command.ahead
 
     def answer(self, place: Place, reply: WireReply) -> None:
@@ -503,7 +509,7 @@ class Session(asyncio.Protocol):
     def tell_lost(self, lost: LostLease) -> None:
         """Pushed at once in RESP3, and kept for the next command in RESP2 (rule 12)."""
         if self.protocol == 2:
-            self._untold[lost.token] = lost
+            self._untold[lost.name] = lost
             self._untold_bytes += lost.size
             if len(self._untold) > _UNTOLD_MOST:
                 self.knows_of(next(iter(self._untold)))

@@ -285,6 +285,7 @@ class App:
     lock_delay_ms: int = 0
     detached: bool = False
     value: bytes = b""
+    named: bool = False
     label: str = "test"
     owner: bytes = b"host 1 0"
     lease: Lease | None = None
@@ -449,9 +450,9 @@ class Host:
         assert len(self.asked(FenceRound)) == 1
         return app
 
-    def unlock(self, app: App, token: bytes | None = None) -> Answer:
+    def unlock(self, app: App, token: bytes | None = None, uid: int | None = None) -> Answer:
         answer = Answer()
-        self.locks.unlock(app.resource, token or app.held.token, answer, self.time.now_ns)
+        self.locks.unlock(app.resource, token or app.held.token, answer, self.time.now_ns, uid=uid)
         return answer
 
     def extend(self, app: App, ttl_ms: int, token: bytes | None = None) -> Answer:

@@ -1,10 +1,13 @@
-"""Apps that put all their commands on one connection, as ioredis, node-redis, redis-rs and Lettuce do.
+"""Apps that put all their commands on one connection, as ioredis, node-redis, redis-rs and Lettuce do; and
+those that name their requests, since they give up on a connection, or send again on another one.
 
 Replies come in the order of the commands; what is done is not.
 """
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -110,3 +113,73 @@ def test_an_app_that_closes_while_several_of_its_locks_wait_leaves_none(shared: 
     shared.close()
     waiters(other, 0)
     assert other.ask("UNLOCK", "shared:closes", token) == 1
+
+
+# LOCK … TOKEN
+
+
+NAME = "01JD3Q-printable:{any}"
+
+
+def test_a_lock_that_is_sent_again_on_another_connection_gets_the_same_lease(
+    shared: Wire, other: Wire
+) -> None:
+    """redis-py, Lettuce and others do that when a reply has been lost."""
+    lease, again = (
+        as_map(wire.ask("LOCK", "shared:again", TTL_MS, "TOKEN", NAME)) for wire in (shared, other)
+    )
+    assert lease[b"token"] == NAME.encode()
+    assert (again[b"token"], again[b"fence"]) == (lease[b"token"], lease[b"fence"])
+    assert as_map(other.ask("EXTEND", "shared:again", NAME, TTL_MS))[b"fence"] == lease[b"fence"]
+    assert other.ask("HOLDER", "shared:again") is not None
+    assert [wire.ask("UNLOCK", "shared:again", NAME) for wire in (other, shared)] == [1, 1]
+    assert other.ask("HOLDER", "shared:again") is None
+    assert kind(shared.ask("LOCK", "shared:again", TTL_MS, "TOKEN", NAME)) == "NOTHELD"
+
+
+def test_who_gives_up_on_a_lock_withdraws_it_from_another_connection(
+    shared: Wire, other: Wire, connect: Callable[[], Wire]
+) -> None:
+    """redis-rs waits for 500 ms, whatever was asked."""
+    token = token_of(other.ask("LOCK", "shared:late", TTL_MS))
+    shared.send("LOCK", "shared:late", TTL_MS, "WAIT", WAIT_MS, "TOKEN", NAME)
+    waiters(other, 1)
+    assert connect().ask("UNLOCK", "shared:late", NAME) == 1
+    assert kind(shared.reply()) == "NOTHELD"
+    assert other.ask("UNLOCK", "shared:late", token) == 1
+    assert other.ask("HOLDER", "shared:late") is None
+
+
+def test_a_lock_that_comes_behind_the_unlock_that_withdrew_it_is_refused(shared: Wire, other: Wire) -> None:
+    assert kind(other.ask("UNLOCK", "shared:behind", NAME)) == "NOTHELD"
+    assert kind(shared.ask("LOCK", "shared:behind", TTL_MS, "WAIT", WAIT_MS, "TOKEN", NAME)) == "NOTHELD"
+
+
+def test_a_name_of_several_resources_is_one_of_each(shared: Wire, other: Wire) -> None:
+    """Their UNLOCKs run as they come: here one of them is what the LOCK before it waits for."""
+    for resource in ("shared:a", "shared:b"):
+        assert token_of(shared.ask("LOCK", resource, TTL_MS, "TOKEN", NAME)) == NAME.encode()
+    lock(other, "shared:b")
+    waiters(shared, 1)
+    lock(shared, "shared:b")
+    for resource in ("shared:a", "shared:b"):
+        shared.send("UNLOCK", resource, NAME)
+    theirs = token_of(other.reply())
+    assert other.ask("UNLOCK", "shared:b", theirs) == 1
+    assert token_of(shared.reply())
+    assert [shared.reply() for _ in range(2)] == [1, 1]
+
+
+_ASK = """
+import sys
+from tests.harness.wire import Wire
+print(Wire(sys.argv[1]).ask("LOCK", "shared:process", 5000, "TOKEN", sys.argv[2]))
+"""
+
+
+def test_another_process_does_not_get_the_lease_of_that_name(cluster: Cluster, shared: Wire) -> None:
+    token_of(shared.ask("LOCK", "shared:process", TTL_MS, "TOKEN", NAME))
+    asked = subprocess.run(
+        [sys.executable, "-c", _ASK, str(cluster.socket), NAME], capture_output=True, text=True, check=True
+    )
+    assert asked.stdout.startswith("ERR another process")

@@ -221,7 +221,7 @@ def test_an_extend_whose_lease_is_lost_before_its_answer_is_written_tells_it_the
     (lease,) = session.leases
     host.locks.take_away(R, {lease.nonce}, "released by force", host.time.now_ns)
     assert b"-EXPIRED" not in transport.written
-    assert token in session._untold
+    assert (R, token) in session._untold
     session.answer(before, b"+OK\r\n")
     assert_told_once(session, transport)
     transport.end()

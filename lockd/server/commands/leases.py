@@ -52,6 +52,7 @@ class Leases:
                 Argument("ms", "integer", token="MAXHOLD", optional=True),
                 Argument("detached", "pure-token", token="DETACHED", optional=True),
                 Argument("notify", "pure-token", token="NOTIFY", optional=True),
+                Argument("token", token="TOKEN", optional=True),
             ),
             key_access=("RW", "access", "insert"),
             for_lockers=True,
@@ -85,6 +86,8 @@ class Leases:
         request.begins(boottime_ns())
         session.lock_starts(request)
         self._locks.lock(request, request.asked_ns, ready=ready)
+        if request.named and request in session.waiting:
+            self._losses.begins_anew((request.resource, request.value))
 
     @COMMANDS(
         Command(
@@ -107,10 +110,12 @@ class Leases:
     def _unlock(self, session: Session, words: list[bytes]) -> None:
         resource, token = words[1], token_in(words[2])
         self._report_loss(session, "unlock", resource, token)
-        self._check_unknown(session, "unlock", resource, token)
+        uid = session.peer.uid
+        if not self._locks.knows_request(uid, resource, token, boottime_ns()):
+            self._check_unknown(session, "unlock", resource, token)
         session.at_once(
             UnlockOrExtend(session, "unlock", resource, token),
-            lambda reply: self._locks.unlock(resource, token, reply, boottime_ns()),
+            lambda reply: self._locks.unlock(resource, token, reply, boottime_ns(), uid=uid),
         )
 
     @COMMANDS(
@@ -141,13 +146,13 @@ class Leases:
     def _report_loss(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
         """Who names a lease that was lost is told why, on whatever connection, also when core has forgotten
         it already; and it is given back."""
-        lost = self._losses.of(token)
-        if lost is not None and lost.resource == resource:
+        lost = self._losses.of((resource, token))
+        if lost is not None:
             if session.flow.places:
                 # Others of its process are told all the same: this reply may wait for long, or never come.
-                session.knows_of(token)
+                session.knows_of(lost.name)
             else:
-                self._losses.told(session, token)
+                self._losses.told(session, lost.name)
             self._locks.forget(resource, token, boottime_ns())
             self._incidents.lease_refused(command, resource, lost.refusal)
             raise BadRequest(str(lost.refusal))
@@ -178,6 +183,8 @@ def _read_options(request: LockRequest, words: list[bytes], lock_class: LockClas
             request.detached = True
         elif option == b"NOTIFY":
             request.notify = True
+        elif option == b"TOKEN":
+            request.value, request.named = token_in(next(options, b"")), True
         else:
             quoted = word[:32].decode(errors="backslashreplace")
             raise Misused(f"ERR syntax error at '{quoted}':")

@@ -88,8 +88,12 @@ class ErrorWord(StrEnum):
         f"wait longer; {_WHO_HAS_IT}",
     )  # fmt: skip
     NOTHELD = (
-        "NOTHELD", Kind.NOT_HELD, Of.LEASE,
-        ForApps("no such lease: it ended, or the token is wrong", _STOP),
+        "NOTHELD", Kind.NOT_HELD, Of.BOTH,
+        ForApps(
+            "no such lease: it ended, or the token is wrong. To a `LOCK … TOKEN`: that token was unlocked, "
+            "before it was granted or after",
+            f"{_STOP}; each request wants a token of its own",
+        ),
         _WHO_HAS_IT, "nothing was changed",
     )  # fmt: skip
     EXPIRED = (

@@ -1,9 +1,10 @@
 """The flow of one connection: what of it may be read, begun and written now. Bytes are only counted here.
 
-Every command has a place in the order of the replies. Some are under way as soon as they come (an UNLOCK, an
-EXTEND), others wait in their place until all before them are answered (a LOCK, a listing): an app that uses
-one connection for everything can give back what it holds while a LOCK of its own waits. A reply is composed
-when it is written.
+Every command has a place in the order of the replies. Most are under way as soon as they come (an UNLOCK, an
+EXTEND, a listing), others wait in their place for their turn: until all before them are answered, and what
+they come to can be written at once. So a LOCK, which would be held by one who isn't told of it (one with a
+WAIT waits in its resource's line meanwhile, passed over). An app that uses one connection for everything can
+give back what it holds while LOCKs of its own wait. A reply is composed when it is written.
 
 What is done is decided anew from what is so, after whatever has changed it (`_settle`). Flags that were set
 and cleared where things happened forgot one way that they could fall together: a connection that was never
@@ -11,6 +12,8 @@ read from again. So that holds which liveness rests on:
 
 * nothing under way, nothing pending, and replies are read: it reads;
 * while its replies are read, it reads, or there is work to do, or its first command is under way;
+* while some are unread, too, as long as there is room for more: an app may send all it has to before it reads
+  anything, and neither side would go on, if both waited;
 * what is kept for it is bounded: requests that wait by `pipeline_bytes`, replies by `unread_bytes`.
 """
 
@@ -55,8 +58,8 @@ class Port(Protocol):
 
 
 class Place:
-    """Of a command, in the order of the replies. begin: what to do when its turn comes; None: it is under way
-    or done."""
+    """Of a command, in the order of the replies. begin: what to do when its turn comes, if that is not past,
+    or was never waited for. One that waits for its turn may be answered before."""
 
     __slots__ = ("begin", "reply")
 
@@ -147,12 +150,23 @@ class Flow:
         )
 
     @property
+    def tells_at_once(self) -> bool:
+        """The reply of the first in the order would be written at once. Or it would be kept, since its app
+        goes on sending without reading, and is not read from either: that may be what both wait for."""
+        return not self.clogged_bytes or not (self.unread or self.reads)
+
+    @property
+    def is_turn_of_next(self) -> bool:
+        """What comes now is the first in the order, and its turn would have come."""
+        return not self.places and self.tells_at_once
+
+    @property
     def turn_has_come(self) -> bool:
         """The first in the order waits for nothing more. What is kept behind it waits for its reply, and must
         not be what it waits for."""
-        if self.unread:
-            return False
-        return self.places[0].begin is not None if self.places else self._held is not None
+        if self.places:
+            return self.places[0].begin is not None and self.tells_at_once
+        return self._held is not None and not self.unread
 
     @property
     def over(self) -> bool:
@@ -172,7 +186,7 @@ class Flow:
     def waits_for_reader(self) -> bool:
         """Its app leaves unread what it asked for, and nothing else is left to be done. Pushes it did not ask
         for: it may be at work, and need not read before it wants something again."""
-        return self._owes and (self.full or not (self.places or self.has_work))
+        return self._owes and (self.full or not (self.under_way or self.has_work))
 
     # What comes
 
@@ -242,15 +256,15 @@ class Flow:
         self.under_way += 1
 
     def in_turn(self, place: Place, begin: Callable[[Place], None]) -> None:
-        """This command is begun when all before it are answered: at once, if that is so."""
-        waits = self.places or self.unread
+        """This command is begun when it is its turn: at once, if that is so."""
+        its_turn = self.is_turn_of_next
         self.places.append(place)
         self._kept += PLACE_BYTES
-        if waits:
-            place.begin = begin
-        else:
+        if its_turn:
             self.under_way += 1
             begin(place)
+        else:
+            place.begin = begin
 
     def _begin_first(self) -> None:
         """The turn of the first in the order has come."""
@@ -261,10 +275,13 @@ class Flow:
         begin(place)
 
     def finish(self, place: Place, reply: WireReply) -> None:
-        """The reply of a command that was under way."""
+        """The reply of a command that was under way, or whose turn has not come yet."""
         if self.closed:
             return
-        self.under_way -= 1
+        if place.begin is None:
+            self.under_way -= 1
+        else:
+            place.begin = None
         places = self.places
         if len(places) == 1:
             # The usual case.

@@ -54,8 +54,11 @@ class Holder(Terms, Protocol):
     started: int
     """Its process, together with `pid`: when it began, in clock ticks since boot; 0 where that can't be seen."""
     bound: Bound
+    named: bool
+    """Its `value` names this request: core/names.py."""
 
-    def granted(self, lease: "Lease", now_ns: int) -> None: ...
+    def granted(self, lease: "Lease", now_ns: int) -> None:
+        """One of another holder, if both requests have the same name."""
 
     def refused(self, refusal: Refusal) -> None: ...
 
@@ -117,6 +120,7 @@ class Lease:
         "proof",
         "proofs",
         "resource",
+        "shared",
         "spared_until_ns",
         "standing",
         "t1_ns",
@@ -152,6 +156,8 @@ class Lease:
         self.extending: Extension | None = None
         self.under_way: tuple[Extension | PutBack, ...] = ()
         self.let_go_ns: int | None = None
+        self.shared = False
+        """More than one request was answered with it."""
         self.timer: Timer | None = None
 
     @property

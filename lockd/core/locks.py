@@ -21,7 +21,8 @@ from lockd.core.ballots.release import Release, ReleaseOutcome
 from lockd.core.errors import ErrorWord
 from lockd.core.fences import FenceHints, slot_of
 from lockd.core.interfaces import Masters, Watcher
-from lockd.core.leases import Holder, Lease, Loss, Standing, on_masters
+from lockd.core.leases import Holder, Lease, Loss, Standing, on_masters, pid_and_uid
+from lockd.core.names import Names, same_process
 from lockd.core.queues import Queue
 from lockd.core.refusals import no_quorum
 from lockd.core.timers import Timer, Timers
@@ -42,7 +43,16 @@ _UNCERTAIN = Refusal(
 _TRIED_AGAIN = (_SPLIT, _SHIFTED, _UNCERTAIN)
 """What says of nobody that he holds it, nor of any master that it is missing: it is tried again, also for
 those that don't wait, for as long as one try may take."""
+_BEHIND_OTHERS = (
+    "behind others of its connection, which are not answered yet, or their replies not read: a WAIT wants a "
+    "connection of its own"
+)
 BROKEN = Refusal(ErrorWord.ERR, "the agent failed at this; its log says how")
+_WITHDRAWN = Refusal(ErrorWord.NOTHELD, "it was withdrawn: its token was unlocked before it was granted")
+_OVER = Refusal(ErrorWord.NOTHELD, "its token was unlocked before: each request wants a token of its own")
+_ANOTHERS = Refusal(
+    ErrorWord.ERR, "another process has a request of that token: each wants one that nobody else has"
+)
 NOT_HELD = Refusal(ErrorWord.NOTHELD, "no such lease: it ended, or the token is another's")
 
 
@@ -58,6 +68,7 @@ class Locks:
         """By resource and token. They are in nobody's way here: another host may have extended or released
         them, so for these it is the masters who say whether their resource is free."""
         self.draining = False
+        self.names = Names()
         self.held = 0
         self.waiting = 0
         self.wall_ahead_ns = 0
@@ -81,10 +92,17 @@ class Locks:
 
     # Asking for a lease
 
-    def lock(self, holder: Holder, now_ns: int) -> None:
-        """An app wants a resource. It is answered by `holder.granted` or `holder.refused`, once."""
+    def lock(self, holder: Holder, now_ns: int, *, ready: bool = True) -> None:
+        """An app wants a resource. It is answered by `holder.granted` or `holder.refused`, once.
+
+        ready: what it comes to could be told at once. Else it waits in line from now on, and is passed over
+        until `can_be_told`: it would be held, for long perhaps, by one who doesn't know. Only what has a WAIT
+        may come before it is ready: a single try has nothing to wait for but that.
+        """
         if self.draining:
             self._refuse(holder, DRAINING, now_ns)
+            return
+        if holder.named and self._is_known(holder, now_ns):
             return
         queue = self.queues.get(holder.resource)
         if queue is None:
@@ -97,25 +115,58 @@ class Locks:
                 assert queue.refusal is not None
                 self._refuse(holder, queue.refusal, now_ns)
                 return
-            queue.waiters[holder] = None
+            queue.joins(holder, None, ready=True)
         else:
-            queue.waiters[holder] = self.timers.at(
-                holder.give_up_ns, lambda at_ns: self._give_up(queue, holder, at_ns)
-            )
+            give_up = self.timers.at(holder.give_up_ns, lambda at_ns: self._give_up(queue, holder, at_ns))
+            queue.joins(holder, give_up, ready=ready)
         self.waiting += 1
-        if queue.idle:
+        if holder.named:
+            self.names.waits(holder)
+        if ready and queue.idle:
             self._try(queue, now_ns)
+
+    def _is_known(self, holder: Holder, now_ns: int) -> bool:
+        """A request that is held already gets the same lease, and one that is over or another's is refused
+        (rule 4). One that waits already waits twice, and both get what comes."""
+        resource, token = holder.resource, holder.value
+        _, uid = pid_and_uid(holder.owner)
+        lease = self._find(resource, token, now_ns)
+        held = lease if lease is not None and _is_held(lease, now_ns) else None
+        before = [held.holder] if held is not None else self.names.waiting(resource, token)
+        if self.names.over(uid, resource, token, now_ns) is not None:
+            self._refuse(holder, _OVER, now_ns)
+        elif before and not same_process(before[0], holder):
+            self._refuse(holder, _ANOTHERS, now_ns)
+        elif held is not None:
+            held.shared = True
+            holder.granted(held, now_ns)
+        else:
+            return False
+        return True
+
+    def can_be_told(self, holder: Holder, now_ns: int) -> None:
+        """What a LOCK that waits comes to could be told at once from now on: it is passed over no more."""
+        queue = self.queues.get(holder.resource)
+        if queue is not None and queue.passes_over(holder):
+            queue.becomes_ready(holder)
+            if queue.idle:
+                self._try(queue, now_ns)
 
     def gone(self, holder: Holder, now_ns: int) -> None:
         """The app of a waiting LOCK is gone: it is dropped, and what was tried for it given back."""
         queue = self.queues.get(holder.resource)
         if queue is not None and holder in queue.waiters:
+            if holder.named:
+                self.names.waits_no_more(holder)
             self._leave(queue, holder, now_ns)
 
     def _give_up(self, queue: Queue, holder: Holder, now_ns: int) -> None:
         refusal = queue.refusal
         waited_ms = (now_ns - holder.asked_ns) // NS_PER_MS
-        if queue.lease is not None or (refusal is not None and refusal.code is ErrorWord.TAKEN):
+        if queue.passes_over(holder):
+            # Neither a holder nor masters kept it from being granted, as far as it came.
+            refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms {_BEHIND_OTHERS}")
+        elif queue.lease is not None or (refusal is not None and refusal.code is ErrorWord.TAKEN):
             refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, it is still held by another")
         elif refusal in _TRIED_AGAIN:
             refusal = Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
@@ -127,7 +178,7 @@ class Locks:
         self._leave(queue, holder, now_ns)
 
     def _leave(self, queue: Queue, holder: Holder, now_ns: int) -> None:
-        self.timers.cancel(queue.waiters.pop(holder))
+        self.timers.cancel(queue.leaves(holder))
         self.waiting -= 1
         if queue.tried_for is holder:
             self._abandon(queue, now_ns)
@@ -143,16 +194,17 @@ class Locks:
         self._give_back(attempt, now_ns)
 
     def _move_on(self, queue: Queue, now_ns: int) -> None:
-        """Try for the next in line, or forget a queue that nobody stands in."""
-        if not queue.idle:
-            if queue.rest is not None and not queue.waiters:
-                self.timers.cancel(queue.rest)
-                queue.rest = None
-                del self.queues[queue.resource]
-        elif queue.waiters:
+        """Try for the next in line. With the last who is ready the campaign ends, and a queue that nobody
+        stands in is forgotten."""
+        if queue.first() is None:
+            self.timers.cancel(queue.rest)
+            queue.rest = None
+            if queue.idle:
+                queue.tries, queue.refusal = 0, None
+                if not queue.waiters:
+                    del self.queues[queue.resource]
+        elif queue.idle:
             self._try(queue, now_ns)
-        else:
-            del self.queues[queue.resource]
 
     def _try(self, queue: Queue, now_ns: int) -> None:
         holder = queue.first()
@@ -308,7 +360,7 @@ class Locks:
             return
         holder = queue.tried_for
         assert holder is not None
-        self.timers.cancel(queue.waiters.pop(holder))
+        self.timers.cancel(queue.leaves(holder))
         self.waiting -= 1
         self.held += 1
         queue.attempt = queue.tried_for = None
@@ -322,10 +374,22 @@ class Locks:
         lease.timer = self.timers.at(self._first_look_ns(lease), lambda at_ns: self._look_after(lease, at_ns))
         self._watcher.granted(lease, now_ns - holder.asked_ns)
         holder.granted(lease, now_ns)
+        if holder.named:
+            self._share(queue, lease, now_ns)
         if holder.detached:
             self._turned_down(queue, self._held_here(lease, now_ns), now_ns)
         elif queue.waiters:
             self._refuse_the_impatient(queue, self._held_here(lease, now_ns), now_ns, now_ns)
+
+    def _share(self, queue: Queue, lease: Lease, now_ns: int) -> None:
+        """All requests of its name get it."""
+        self.names.waits_no_more(lease.holder)
+        for holder in self.names.waiting(lease.resource, lease.token):
+            self.timers.cancel(queue.leaves(holder))
+            self.waiting -= 1
+            self.names.waits_no_more(holder)
+            lease.shared = True
+            holder.granted(lease, now_ns)
 
     def _keep_detached(self, lease: Lease, now_ns: int) -> None:
         """A quorum has granted it: one before it of the same token is on no quorum any more."""
@@ -356,7 +420,7 @@ class Locks:
         self._refuse_the_impatient(
             queue, refusal, now_ns, one_try_ago_ns if refusal in _TRIED_AGAIN else now_ns
         )
-        if queue.waiters:
+        if queue.first() is not None:
             queue.rest = self.timers.at(again_ns, lambda at_ns: self._rested(queue, at_ns))
         else:
             self._move_on(queue, now_ns)
@@ -378,11 +442,13 @@ class Locks:
     def _refuse_the_impatient(self, queue: Queue, refusal: Refusal, now_ns: int, asked_until_ns: int) -> None:
         """Those in line that don't wait share the outcome of the try that they came into."""
         for holder in [w for w in queue.waiters if w.give_up_ns is None and w.asked_ns <= asked_until_ns]:
-            del queue.waiters[holder]
+            queue.leaves(holder)
             self.waiting -= 1
             self._refuse(holder, refusal, now_ns)
 
     def _refuse(self, holder: Holder, refusal: Refusal, now_ns: int) -> None:
+        if holder.named:
+            self.names.waits_no_more(holder)
         self._watcher.refused(holder.label, refusal, now_ns - holder.asked_ns)
         holder.refused(refusal)
 
@@ -660,17 +726,50 @@ class Locks:
 
     # Giving it back
 
-    def unlock(self, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
+    def unlock(
+        self, resource: bytes, token: bytes, reply: Reply, now_ns: int, *, uid: int | None = None
+    ) -> None:
         """An app's UNLOCK. Answered when a quorum has confirmed it, so that from then on anybody gets the
-        resource."""
+        resource. uid: whose app it is, for whom is remembered what is over (core/names.py)."""
+        over = None if uid is None else self.names.over(uid, resource, token, now_ns)
+        if over is not None and over.answers:
+            over.tell(reply)
+            return
+        withdrawn = self._withdraw(resource, token, now_ns)
         lease = self._find(resource, token, now_ns)
-        if lease is None:
+        requests = [lease.holder] if lease is not None and lease.holder.named else withdrawn
+        if requests or lease is None:
+            reply = self._remembered(reply, requests, uid, (resource, token), now_ns)
+        if lease is None and not withdrawn:
             self._release_unknown(resource, token, reply, now_ns)
-        elif lease.standing is Standing.HELD and now_ns < lease.deadline_ns:
+        elif lease is None:
+            reply.done(None)
+        elif _is_held(lease, now_ns):
             self._end(lease, "released", now_ns, reply)
         else:
             reply.refused(_expired(lease))
             self._end(lease, "released", now_ns)
+
+    def _remembered(
+        self, reply: Reply, requests: list[Holder], uid: int | None, name: tuple[bytes, bytes], now_ns: int
+    ) -> Reply:
+        """What is told to this one is told to those who ask again, and no request of that name is granted any
+        more: for whose they were, and for who has unlocked them."""
+        users = {pid_and_uid(holder.owner)[1] for holder in requests}
+        if uid is not None:
+            users.add(uid)
+        over = self.names.ends(users, *name, now_ns, is_here=bool(requests))
+        over.tell(reply)
+        return over
+
+    def _withdraw(self, resource: bytes, token: bytes, now_ns: int) -> list[Holder]:
+        """The requests of this name that still waited: they are granted no more."""
+        waiting = self.names.waiting(resource, token)
+        # The last first: else each would be tried for in its turn.
+        for holder in reversed(waiting):
+            self._refuse(holder, _WITHDRAWN, now_ns)
+            self._leave(self.queues[resource], holder, now_ns)
+        return waiting
 
     def holder_gone(self, lease: Lease, now_ns: int) -> None:
         """The process or connection that a lease belonged to is gone: it is free at once, or after its
@@ -721,6 +820,11 @@ class Locks:
             return True
         queue = self.queues.get(resource)
         return queue is not None and queue.lease is not None and queue.lease.token == token
+
+    def knows_request(self, uid: int, resource: bytes, token: bytes, now_ns: int) -> bool:
+        """Whether an UNLOCK of that token, which is no lease's here, is answered from here all the same."""
+        over = self.names.over(uid, resource, token, now_ns)
+        return bool(self.names.waiting(resource, token)) or (over is not None and over.answers)
 
     def _find(self, resource: bytes, token: bytes, now_ns: int) -> Lease | None:
         """A lease that this agent granted and has not forgotten. A detached one that has run out here is not
@@ -805,7 +909,7 @@ class Locks:
         if queue is not None and queue.attempt is attempt:
             holder = queue.tried_for
             if holder is not None and holder in queue.waiters:
-                self.timers.cancel(queue.waiters.pop(holder))
+                self.timers.cancel(queue.leaves(holder))
                 self.waiting -= 1
                 self._refuse(holder, BROKEN, now_ns)
             self._abandon(queue, now_ns)
@@ -823,9 +927,14 @@ class Locks:
                 self.waiting -= 1
                 self._refuse(holder, DRAINING, now_ns)
             queue.waiters.clear()
+            queue.ready.clear()
             if queue.attempt is not None:
                 self._abandon(queue, now_ns)
             self._move_on(queue, now_ns)
+
+
+def _is_held(lease: Lease, now_ns: int) -> bool:
+    return lease.standing is Standing.HELD and now_ns < lease.deadline_ns
 
 
 def _expired(lease: Lease) -> Refusal:

@@ -43,7 +43,7 @@ class Fate(Enum):
     """Its app may believe in it: not renewed, it ends at its deadline."""
 
 
-Ends = list[tuple[Lease, Fate]]
+Ends = dict[Lease, Fate]
 
 
 class Port(Protocol):
@@ -86,9 +86,9 @@ class Process:
     def ends(self) -> Ends:
         """What ends with it, if it has ended; each lease once."""
         if self.connections or not self.dead:
-            return []
+            return {}
         gone, self.leases = self.leases, set()
-        return [(lease, Fate.GONE) for lease in gone]
+        return dict.fromkeys(gone, Fate.GONE)
 
 
 class Connection:
@@ -97,10 +97,10 @@ class Connection:
 
     _untold: granted, and their reply not written yet; what it will be, once it is composed. _last: the reply
     of this one is the last thing that was written. _covered: something was written behind theirs while they
-    might be unread.
+    might be unread. _ends: what its end is to come to, as far as that is not done yet.
     """
 
-    __slots__ = ("_covered", "_last", "_untold", "leases", "port", "process")
+    __slots__ = ("_covered", "_ends", "_last", "_untold", "leases", "port", "process")
 
     def __init__(self, port: Port, process: Process | None) -> None:
         self.port = port
@@ -109,6 +109,7 @@ class Connection:
         self._untold: dict[Lease, bytes] = {}
         self._last: Lease | None = None
         self._covered: dict[Lease, None] = {}
+        self._ends: Ends = {}
         if process is not None:
             process.connections.add(self)
 
@@ -134,13 +135,32 @@ class Connection:
         if lease in self._untold:
             self._untold[lease] = reply
 
-    def ended(self, lease: Lease) -> None:
-        """In whatever way: it counts for nothing any more."""
+    def named(self, lease: Lease) -> None:
+        """Its app has named it: it was told."""
         if self._last is lease:
             self._last = None
         else:
             self._untold.pop(lease, None)
             self._covered.pop(lease, None)
+
+    def hands_on(self, lease: Lease, to: "Connection") -> bool:
+        """Its app has asked for it again, on another connection. What this one's end was to come to is the
+        other's from now on; while this one is open, either may tell of it, and neither gives it back. False:
+        it belongs to this one, and stays with it."""
+        untold = self._ends.pop(lease, None) is not None
+        if lease in self.leases and not untold:
+            return False
+        self.named(lease)
+        if self.leases.pop(lease, lease) is None:
+            to.leases[lease] = None
+        if untold:
+            to._untold[lease] = b""
+        return True
+
+    def ended(self, lease: Lease) -> None:
+        """In whatever way: it counts for nothing any more."""
+        self.named(lease)
+        self._ends.pop(lease, None)
         self.leases.pop(lease, None)
         if self.process is not None:
             self.process.leases.discard(lease)
@@ -182,7 +202,8 @@ class Connection:
                 doubted = Fate.GONE  # nobody is left who could believe in them
         ends.update((lease, doubted) for lease in self._in_doubt(delivery) if lease not in self.leases)
         ends.update((lease, Fate.UNTOLD) for lease in self._never_told(delivery))
-        return list(ends.items())
+        self._ends = ends
+        return ends
 
     def _in_doubt(self, delivery: Delivery) -> Iterable[Lease]:
         if delivery is Delivery.READ:

@@ -1,23 +1,32 @@
-"""Who waits for a resource on this host: first come, first served, with one campaign for all of them."""
+"""Who waits for a resource on this host: first come, first served, with one campaign for all of them.
 
+Some in line can't be told yet what they get: others of their connection are to be answered before them. Those
+keep their places, and are passed over until they are ready.
+"""
+
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
+from operator import attrgetter
 
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.leases import Holder, Lease
 from lockd.core.timers import Timer
 from lockd.core.values import Refusal
 
+_ARRIVAL = attrgetter("asked_ns")
+
 
 class Queue:
     """One resource on this host: its lease if it is held here, else the campaign for the first in line.
 
     At most one of `lease`, `attempt` and `rest` is set: it is held here, being tried for, or left alone until
-    the next try.
+    the next try. There is no attempt and no rest but for one that is ready.
     """
 
     __slots__ = (
         "attempt",
         "lease",
+        "ready",
         "refusal",
         "resource",
         "rest",
@@ -30,6 +39,8 @@ class Queue:
         self.resource = resource
         # Ordered, and quick to leave in the middle: a waiter may give up or its app may go.
         self.waiters: OrderedDict[Holder, Timer | None] = OrderedDict()
+        self.ready: list[Holder] = []
+        """Those of them that are not passed over, in the order in which they came."""
         self.lease: Lease | None = None
         self.attempt: Attempt | None = None
         self.tried_for: Holder | None = None
@@ -42,5 +53,39 @@ class Queue:
     def idle(self) -> bool:
         return self.lease is None and self.attempt is None and self.rest is None
 
-    def first(self) -> Holder | None:
+    def oldest(self) -> Holder | None:
+        """Who came first, ready or not."""
         return next(iter(self.waiters), None)
+
+    def first(self) -> Holder | None:
+        """Who is next."""
+        return self.ready[0] if self.ready else None
+
+    def joins(self, holder: Holder, timer: Timer | None, *, ready: bool) -> None:
+        self.waiters[holder] = timer
+        if ready:
+            self.ready.append(holder)
+
+    def becomes_ready(self, holder: Holder) -> None:
+        """It is passed over no more, and comes before all that came after it."""
+        self.ready.insert(bisect_right(self.ready, holder.asked_ns, key=_ARRIVAL), holder)
+
+    def passes_over(self, holder: Holder) -> bool:
+        return holder in self.waiters and self._at(holder) is None
+
+    def leaves(self, holder: Holder) -> Timer | None:
+        """The timer of its wait."""
+        at = self._at(holder)
+        if at is not None:
+            del self.ready[at]
+        return self.waiters.pop(holder)
+
+    def _at(self, holder: Holder) -> int | None:
+        """Its place among those that are ready."""
+        ready = self.ready
+        at = 0 if ready and ready[0] is holder else bisect_left(ready, holder.asked_ns, key=_ARRIVAL)
+        while at < len(ready) and ready[at].asked_ns == holder.asked_ns:
+            if ready[at] is holder:
+                return at
+            at += 1
+        return None

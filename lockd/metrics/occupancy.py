@@ -194,7 +194,7 @@ def _waiting(queue: Queue | None, now_ns: int) -> tuple[int, str, int]:
     if queue is None or not queue.waiters:
         return 0, "", 0
     try:
-        first = queue.first()
+        first = queue.oldest()
     except RuntimeError:  # its line moved on between two steps of the interpreter: look at it next time
         first = None
     if first is None:

@@ -34,6 +34,7 @@ class _Song:
     pid = started = 0
     bound = Bound.CONNECTION
     value = b""
+    named = False
     give_up_ns: int | None = None
 
     def __init__(self, resource: bytes, owner: bytes, ttl_ms: int, now_ns: int) -> None:

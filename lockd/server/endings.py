@@ -10,7 +10,7 @@ from lockd.core.locks import Locks
 from lockd.core.owners import Ends, Fate
 from lockd.server.lanes import Crowd, Lane, LaneWork
 
-_AT_ONCE = 4
+AT_ONCE = 4
 
 
 class Endings:
@@ -32,19 +32,19 @@ class Endings:
         """doubt: why those end that their apps may believe in."""
         if not ends:
             return
-        if len(ends) <= _AT_ONCE and self._crowd.has_room():
-            for lease, fate in ends:
+        if len(ends) <= AT_ONCE and self._crowd.has_room():
+            for lease, fate in ends.items():
                 self._end(lease, fate, doubt)
             return
 
         def work(until_ns: int) -> bool:
             while ends:
-                self._end(*ends.pop(), doubt)
+                self._end(*ends.popitem(), doubt)
                 if perf_counter_ns() >= until_ns:
                     break
             return bool(ends)
 
-        _, uid = pid_and_uid(ends[0][0].holder.owner)
+        _, uid = pid_and_uid(next(iter(ends)).holder.owner)
         self.add(uid, work)
 
     def _end(self, lease: Lease, fate: Fate, doubt: str) -> None:

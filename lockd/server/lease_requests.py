@@ -6,9 +6,9 @@ from lockd.clock import boottime_ns
 from lockd.config.model import LockClass
 from lockd.core.errors import ErrorWord, Kind
 from lockd.core.flow import Place, WireReply
-from lockd.core.leases import Lease
+from lockd.core.leases import Lease, Standing
 from lockd.core.validity import NS_PER_MS
-from lockd.core.values import Bound, Extended, Refusal
+from lockd.core.values import Extended, Refusal
 from lockd.server.resp import replies
 from lockd.server.session import LeaseCommand, Session
 
@@ -25,6 +25,7 @@ class LockRequest(Place):
         "label",
         "lock_delay_ms",
         "max_hold_ms",
+        "named",
         "notify",
         "owner",
         "pid",
@@ -50,6 +51,7 @@ class LockRequest(Place):
         self.detached = False
         self.notify = False
         self.value = b""
+        self.named = False
         self.owner = session.owner
         process = session.ties.process
         self.pid = session.peer.pid
@@ -57,29 +59,47 @@ class LockRequest(Place):
         self.bound = session.ties.bound(lock_class.bound)
 
     def begins(self, now_ns: int) -> None:
-        """It is its turn on its connection."""
+        """It is its turn on its connection, or its wait for that begins."""
         self.asked_ns = now_ns
         self.give_up_ns = now_ns + self.wait_ms * NS_PER_MS if self.wait_ms else None
 
     def granted(self, lease: Lease, now_ns: int) -> None:
         session = self.session
         session.lock_answered(self)
+        first = lease.holder
+        if first is self:
+            self._holds(lease)
+        elif isinstance(first, LockRequest):
+            first.goes_to(session, lease, self.notify)
+        if not session.is_gone:
+            session.answer(self, partial(self._told, lease))
+        elif first is self:
+            session.came_too_late(lease)
+
+    def goes_to(self, session: Session, lease: Lease, notify: bool) -> None:
+        """Its app has asked for it again, on this connection: there its news goes from now on."""
+        if self.session.ties.hands_on(lease, session.ties):
+            self.session = session
+            self.notify = self.notify or notify
+
+    def _holds(self, lease: Lease) -> None:
+        session = self.session
         session.shared.quotas.holds(session.usage)
         if session.shared.log.debug_on:
             self._log("granted", fence=lease.fence)
         if not self.detached:
             session.ties.granted(lease)
-        if session.is_gone:
-            session.came_too_late(lease)
-            return
-        session.answer(self, partial(self._told, lease))
 
     def _told(self, lease: Lease) -> bytes:
-        """Composed when it is written: from then on it counts whether it was read."""
+        """Composed when it is written, with the lease as it then is: from then on it counts whether it was
+        read."""
         session = self.session
+        if lease.standing is not Standing.HELD:
+            session.shared.losses.told(session, (lease.resource, lease.token))
+            return replies.error(str(Refusal(ErrorWord.EXPIRED, lease.loss or "it ended before it was told")))
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
         reply = replies.lease(
-            lease.token, lease.fence, validity_ms, lease.deadline_ns, self.bound, session.protocol
+            lease.token, lease.fence, validity_ms, lease.deadline_ns, lease.holder.bound, session.protocol
         )
         session.ties.tells(lease, reply)
         return reply
@@ -129,7 +149,7 @@ class UnlockOrExtend(LeaseCommand):
 
     def __init__(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
         super().__init__()
-        self.token = token
+        self.lease = (resource, token)
         self.ahead = False
         self._session = session
         self._command = command
@@ -142,7 +162,7 @@ class UnlockOrExtend(LeaseCommand):
 
     def _expired(self, text: bytes) -> bytes:
         """Composed when it is written: from then on its process knows of the loss."""
-        self._session.shared.losses.told(self._session, self.token)
+        self._session.shared.losses.told(self._session, self.lease)
         return text
 
     def done(self, lease: Extended | None) -> None:
@@ -151,9 +171,9 @@ class UnlockOrExtend(LeaseCommand):
     def _extended(self, lease: Extended) -> bytes:
         """Composed when it is written, with what is left of it then."""
         losses = self._session.shared.losses
-        lost = losses.of(lease.token)
+        lost = losses.of(self.lease)
         if lost is not None:
-            losses.told(self._session, lease.token)
+            losses.told(self._session, self.lease)
             return replies.error(str(lost.refusal))
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
         return replies.lease(

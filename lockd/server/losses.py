@@ -17,6 +17,9 @@ _IN_ALL = 20_000
 _OBJECT_BYTES = 500
 """Of a loss, besides its text."""
 
+LeaseName = tuple[bytes, bytes]
+"""The resource, and the token: apps may choose that, and the same for several resources."""
+
 
 @dataclass(frozen=True, slots=True)
 class LostLease:
@@ -24,6 +27,10 @@ class LostLease:
     token: bytes
     reason: str
     deadline_ns: int
+
+    @property
+    def name(self) -> LeaseName:
+        return self.resource, self.token
 
     @property
     def refusal(self) -> Refusal:
@@ -49,7 +56,7 @@ class LossListener(Protocol):
 
     def tell_lost(self, lost: LostLease) -> None: ...
 
-    def knows_of(self, token: bytes) -> None:
+    def knows_of(self, name: LeaseName) -> None:
         """It need not be told any more."""
 
 
@@ -57,13 +64,17 @@ class Losses:
     """The latest of each user: a flood of one user's makes nobody else's be forgotten."""
 
     def __init__(self) -> None:
-        self._by_token: dict[bytes, LostLease] = {}
-        self._of_user: defaultdict[int, OrderedDict[bytes, None]] = defaultdict(OrderedDict)
+        self._by_name: dict[LeaseName, LostLease] = {}
+        self._of_user: defaultdict[int, OrderedDict[LeaseName, None]] = defaultdict(OrderedDict)
         self._listening: dict[Process, dict[LossListener, None]] = {}
 
-    def of(self, token: bytes) -> LostLease | None:
-        """How the lease with this token was lost, as far as that is remembered."""
-        return self._by_token.get(token)
+    def of(self, name: LeaseName) -> LostLease | None:
+        """How this lease was lost, as far as that is remembered."""
+        return self._by_name.get(name)
+
+    def begins_anew(self, name: LeaseName) -> None:
+        """A new request has that name: what was lost is of the one before."""
+        self._by_name.pop(name, None)
 
     def happened(self, session: LossListener, lease: Lease, reason: str) -> None:
         """A lease was lost that this connection had taken."""
@@ -73,17 +84,17 @@ class Losses:
             self._tell(session, lost)
 
     def _remember(self, uid: int, lost: LostLease) -> None:
-        self._by_token[lost.token] = lost
+        self._by_name[lost.name] = lost
         of_user = self._of_user[uid]
-        of_user[lost.token] = None
+        of_user[lost.name] = None
         if len(of_user) > _OF_A_USER:
             self._forget_one_of(uid)
-        elif len(self._by_token) > _IN_ALL:
+        elif len(self._by_name) > _IN_ALL:
             self._forget_one_of(max(self._of_user, key=lambda user: len(self._of_user[user])))
 
     def _forget_one_of(self, uid: int) -> None:
-        token, _ = self._of_user[uid].popitem(last=False)
-        self._by_token.pop(token, None)
+        name, _ = self._of_user[uid].popitem(last=False)
+        self._by_name.pop(name, None)
         if not self._of_user[uid]:
             del self._of_user[uid]
 
@@ -120,8 +131,8 @@ class Losses:
         process = session.ties.process
         return (session,) if process is None else self._listening.get(process, ())
 
-    def told(self, session: LossListener, token: bytes) -> None:
+    def told(self, session: LossListener, name: LeaseName) -> None:
         """A reply on this connection has said it: its process is told nowhere once more."""
-        session.knows_of(token)
+        session.knows_of(name)
         for other in self._of_its_process(session):
-            other.knows_of(token)
+            other.knows_of(name)

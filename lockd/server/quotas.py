@@ -25,12 +25,14 @@ class Buffered(Protocol):
 @dataclass(slots=True)
 class Usage:
     """What one user, or all of them, use now. keeping: the connections that `buffered_bytes` are kept for,
-    the first for longest. ahead: UNLOCKs and EXTENDs on their way before it was their turn."""
+    the first for longest. ahead: UNLOCKs and EXTENDs on their way before it was their turn. readings:
+    listings and the like on their way."""
 
     connections: int = 0
     leases: int = 0
     waiters: int = 0
     ahead: int = 0
+    readings: int = 0
     buffered_bytes: int = 0
     keeping: dict[Buffered, None] = field(default_factory=dict)
 

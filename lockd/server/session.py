@@ -14,7 +14,8 @@ from lockd.core.locks import BROKEN
 from lockd.core.owners import Connection, Delivery
 from lockd.server.buffers import UNCOUNTED_BYTES
 from lockd.server.deliveries import delivery_to, is_open
-from lockd.server.losses import LostLease
+from lockd.server.endings import AT_ONCE
+from lockd.server.losses import LeaseName, LostLease
 from lockd.server.namespaces import why_not_here
 from lockd.server.peer import Peer
 from lockd.server.resp import replies, requests
@@ -27,6 +28,8 @@ _UNCOUNTED_REQUEST_BYTES = 256
 _UNTOLD_MOST = 1_000
 AHEAD_MOST = 512
 """Of a user, on all his connections: each of them goes on with one at a time beyond."""
+READINGS_MOST = 64
+"""The same of listings and the like: each takes more memory, and they wait for one another in any case."""
 # The kernel doubles it, and keeps so much for each connection on our account. Its own default is 200 KB.
 _SOCKET_BYTES = 16_384
 
@@ -34,11 +37,11 @@ _DEAF = requests.RequestParser(1)
 
 
 class LeaseCommand(Place):
-    """Of a lease that it names by its token. ahead: it was begun before it was its turn."""
+    """Of a lease, which it names by resource and token. ahead: it was begun before it was its turn."""
 
-    __slots__ = ("ahead", "token")
+    __slots__ = ("ahead", "lease")
     ahead: bool
-    token: bytes
+    lease: LeaseName
 
 
 class Runner(Protocol):
@@ -64,15 +67,15 @@ class Session(asyncio.Protocol):
         self.name = b""
         self.id = shared.next_session_id()
         self.ties: Connection
-        self.waiting: Holder | None = None
+        self.waiting: set[Holder] = set()
         self.closing = False
         self.peer: Peer
         self.owner = b""
-        self._named: dict[bytes, int] = {}
+        self._named: dict[LeaseName, int] = {}
         self.notifies = False
         self.in_multi = False
         self.is_spare = False
-        self._untold: dict[bytes, LostLease] = {}
+        self._untold: dict[LeaseName, LostLease] = {}
         self._parser = requests.RequestParser(limits.request_bytes)
         self._transport: asyncio.Transport | None = None
         self.kept_bytes = 0
@@ -131,12 +134,12 @@ class Session(asyncio.Protocol):
         if self.notifies:
             shared.losses.listens_no_more(self, list(self._untold.values()))
             self._untold.clear()
-        if self.waiting is not None:
-            if shared.crowd.has_room():
+        if self.waiting:
+            if len(self.waiting) <= AT_ONCE and shared.crowd.has_room():
                 self._withdraw()
             else:
                 # Of thousands in one line that go together, each has the next one try.
-                shared.endings.add(self.peer.uid, lambda _until_ns: self._withdraw())
+                shared.endings.add(self.peer.uid, self._withdraw)
         self._end_leases(delivery)
         # A detached lease keeps its session in mind, but that need not keep what it once read, nor what it
         # was to be told.
@@ -198,7 +201,13 @@ class Session(asyncio.Protocol):
     def came_too_late(self, lease: Lease) -> None:
         """Granted when the connection was closed: nobody was told. Ended, but not inside core's work."""
         locks = self.shared.locks
-        asyncio.get_running_loop().call_soon(lambda: locks.untold(lease, boottime_ns()))
+
+        def end() -> None:
+            # Another request of its name may have been told of it meanwhile.
+            if not lease.shared:
+                locks.untold(lease, boottime_ns())
+
+        asyncio.get_running_loop().call_soon(end)
 
     @property
     def is_open(self) -> bool:
@@ -242,13 +251,16 @@ class Session(asyncio.Protocol):
         else:
             self.close(replies.error(f"LIMIT {limit}"))
 
-    def _withdraw(self) -> bool:
-        """A LOCK that still waits is not granted any more: nobody would be told, and nobody would end it. A
-        lane's job, too: nothing is left to be done."""
-        if self.waiting is not None:
-            self.shared.locks.gone(self.waiting, boottime_ns())
-            self.lock_answered(self.waiting)
-        return False
+    def _withdraw(self, until_ns: int | None = None) -> bool:
+        """LOCKs that still wait are not granted any more: nobody would be told, and nobody would end them. A
+        lane's job, too."""
+        while self.waiting:
+            request = next(iter(self.waiting))
+            self.shared.locks.gone(request, boottime_ns())
+            self.lock_answered(request)
+            if until_ns is not None and perf_counter_ns() >= until_ns:
+                break
+        return bool(self.waiting)
 
     def pause_writing(self) -> None:
         """Not all of what was written was taken."""
@@ -277,7 +289,7 @@ class Session(asyncio.Protocol):
         the wait ends, and never where nothing is left to be done."""
         self._hung_up = True
         idle = not (self.flow.under_way or self.flow.has_work)
-        if (self.waiting is not None or idle) and self._transport is not None:
+        if (self.waiting or idle) and self._transport is not None:
             self._transport.abort()
 
     # What the flow wants
@@ -385,25 +397,25 @@ class Session(asyncio.Protocol):
         if not self._untold or words[0].upper() in self._commands.brings_no_loss:
             return None
         lost = self._untold[next(iter(self._untold))]
-        self.knows_of(lost.token)
+        self.knows_of(lost.name)
         return replies.error(str(lost.refusal))
 
-    def knows_of(self, token: bytes) -> None:
+    def knows_of(self, name: LeaseName) -> None:
         """That this lease was lost: its app was told."""
-        lost = self._untold.pop(token, None)
+        lost = self._untold.pop(name, None)
         if lost is not None:
             self._untold_bytes -= lost.size
 
     def in_turn(self, begin: Callable[[Place], None], place: Place | None = None) -> None:
-        """Begin this when all before it are answered: at once, if that is so."""
+        """Begin this when it is its turn: at once, if that is so."""
         self.flow.in_turn(place or Place(), begin)
 
     def at_once(self, command: L, start: Callable[[L], None]) -> None:
         """Begin an UNLOCK or EXTEND as it comes: it may be what a LOCK before it waits for. Two of one lease
         run one after the other, and so do those of a user who has masters asked for so many already: others
         wait behind what masters are asked."""
-        before, usage = self._named.get(command.token, 0), self.usage
-        self._named[command.token] = before + 1
+        before, usage = self._named.get(command.lease, 0), self.usage
+        self._named[command.lease] = before + 1
         if before or usage.ahead >= AHEAD_MOST:
             self.in_turn(lambda _place: start(command), command)
         else:
@@ -414,33 +426,34 @@ class Session(asyncio.Protocol):
 
     def names_no_more(self, command: LeaseCommand) -> None:
         """It is answered."""
-        left = self._named.pop(command.token) - 1
+        left = self._named.pop(command.lease) - 1
         if left:
-            self._named[command.token] = left
+            self._named[command.lease] = left
         self.usage.ahead -= command.ahead
 
     def answer(self, place: Place, reply: WireReply) -> None:
         self.flow.finish(place, reply)
-        if self.flow.clogged_bytes:
+        is_long = type(reply) is bytes and len(reply) > _UNCOUNTED_REQUEST_BYTES
+        if is_long or self.kept_bytes or self.flow.clogged_bytes:
             self._count_kept()
         if self._hung_up:
             self.hung_up()
 
     def lock_starts(self, request: Holder) -> None:
-        self.waiting = request
+        self.waiting.add(request)
         self.shared.quotas.waits(self.usage)
         if self._hung_up:
             asyncio.get_running_loop().call_soon(self.hung_up)
 
     def lock_answered(self, request: Holder) -> None:
-        self.waiting = None
+        self.waiting.discard(request)
         self.shared.quotas.waits_no_more(self.usage)
 
     def later(
         self, work: Callable[[Place], Coroutine[Any, Any, bytes | None]], *, finish: bool = False
     ) -> None:
-        """In its turn, answer with what `work` comes to: None, if it answered at its place itself. finish:
-        also when the client goes."""
+        """Answer with what `work` comes to: None, if it answered at its place itself. finish: it changes
+        something, and so is begun in its turn, and goes on also when the client goes."""
 
         def begin(place: Place) -> None:
             task = asyncio.get_running_loop().create_task(self._finish(place, work(place)))
@@ -448,9 +461,19 @@ class Session(asyncio.Protocol):
                 self.shared.keep(task)
             else:
                 self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                task.add_done_callback(self._has_read)
+                self.usage.readings += 1
 
-        self.in_turn(begin)
+        if finish or self.usage.readings >= READINGS_MOST:
+            self.in_turn(begin)
+        else:
+            place = Place()
+            self.flow.begin(place)
+            begin(place)
+
+    def _has_read(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self.usage.readings -= 1
 
     async def hand_over(self, place: Place, reply: bytes) -> None:
         """Answer with a reply that may be large, and come back when the client has read it. One that doesn't
@@ -503,7 +526,7 @@ class Session(asyncio.Protocol):
     def tell_lost(self, lost: LostLease) -> None:
         """Pushed at once in RESP3, and kept for the next command in RESP2 (rule 12)."""
         if self.protocol == 2:
-            self._untold[lost.token] = lost
+            self._untold[lost.name] = lost
             self._untold_bytes += lost.size
             if len(self._untold) > _UNTOLD_MOST:
                 self.knows_of(next(iter(self._untold)))

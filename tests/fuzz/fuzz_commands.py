@@ -41,6 +41,7 @@ BURSTS = (*range(1, 13),) * 10 + (64, 65, 2_500)
 """Requests at a time: the last is more than the agent reads ahead."""
 MEMORY_MOST_KIB = 96 * 1024
 MAX_TTL_MS = 2_000
+_NAME = b"fuzz-"
 RESOURCES = [b"fuzz:%d" % number for number in range(6)] + [b"fuzz:\r\n\0 \xff", b"fuzz:" + b"x" * 500]
 
 
@@ -53,7 +54,7 @@ class Known:
 
     choose: random.Random
     tokens: deque[tuple[bytes, bytes]] = field(default_factory=lambda: deque([(b"fuzz:0", b"0" * 32)], 64))
-    fences: set[tuple[bytes, int]] = field(default_factory=set)
+    fences: dict[tuple[bytes, int], bytes] = field(default_factory=dict)
     requests: int = 0
     grants: int = 0
     broken: int = 0
@@ -101,7 +102,8 @@ _SMALL = [
 
 def _lock_options(choose: random.Random) -> list[bytes]:
     wait = b"%d" % choose.choice((0, 1, 20, 200))
-    options = [[b"WAIT", wait], [b"MAXHOLD", b"5000"], [b"DETACHED"], [b"NOTIFY"]]
+    name = _NAME + b"%d" % choose.randrange(50)
+    options = [[b"WAIT", wait], [b"MAXHOLD", b"5000"], [b"DETACHED"], [b"NOTIFY"], [b"TOKEN", name]]
     return [word for option in options if choose.random() < 0.3 for word in option]
 
 
@@ -254,9 +256,10 @@ class Talker:
         if words[0].upper() == b"LOCK":
             self._known.grants += 1
             self._known.tokens.append((words[1], lease[b"token"]))
-            if (words[1], lease[b"fence"]) in self._known.fences:
-                self._fail(f"the fence {lease[b'fence']} of {words[1]!r} was given twice")
-            self._known.fences.add((words[1], lease[b"fence"]))
+            token, fence = lease[b"token"], lease[b"fence"]
+            before = self._known.fences.setdefault((words[1], fence), token)
+            if before is not token and (before != token or not token.startswith(_NAME)):
+                self._fail(f"the fence {fence} of {words[1]!r} was given twice")
 
     def _check_push(self, push: list[Any]) -> None:
         sizes = {b"lost": 5, b"renewed": 4}

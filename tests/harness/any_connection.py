@@ -13,7 +13,7 @@ from lockd.core.flow import PLACE_BYTES, UNDER_WAY_MOST, Flow, Place
 
 PIPELINE_BYTES, UNREAD_BYTES = 1_000, 36_000
 REPLY_BYTES_MOST = 3_000
-KINDS = ("at once", "asked", "in turn", "alone")
+KINDS = ("at once", "asked", "in turn", "in line", "alone")
 REQUEST_BYTES = 60
 
 
@@ -21,7 +21,8 @@ REQUEST_BYTES = 60
 class Connection:
     """`core.flow.Port` without a socket. A request is [kind, its reply]; that is its number, filled up.
 
-    room: how many bytes the kernel takes, until the app reads.
+    room: how many bytes the kernel takes, until the app reads. in_line: what waits for its turn since it came
+    (a LOCK in its resource's line).
     """
 
     room: int = 200
@@ -30,6 +31,7 @@ class Connection:
     came: deque[list[bytes]] = field(default_factory=deque)
     half_bytes: int = 0
     under_way: list[tuple[Place, bytes]] = field(default_factory=list)
+    in_line: list[tuple[Place, bytes]] = field(default_factory=list)
     written: bytearray = field(default_factory=bytearray)
     unsent: int = 0
 
@@ -77,6 +79,8 @@ class Connection:
             self._begin(Place(), reply)
         elif kind == b"in turn":
             self._in_turn(reply)
+        elif kind == b"in line":
+            self._in_line(reply)
         else:
             return reply
         return None
@@ -88,8 +92,15 @@ class Connection:
     def _in_turn(self, reply: bytes) -> None:
         self.flow.in_turn(Place(), lambda place: self._turn_has_come(place, reply))
 
+    def _in_line(self, reply: bytes) -> None:
+        waits = (Place(), reply)
+        self.in_line.append(waits)
+        self.flow.in_turn(waits[0], lambda place: self._turn_has_come(place, reply))
+
     def _turn_has_come(self, place: Place, reply: bytes) -> None:
         assert self.flow.places[0] is place, "it is not its turn"
+        assert not self.unsent or not self.flow.reads, "it could not be told, and need not be"
+        self.in_line = [other for other in self.in_line if other[0] is not place]
         self.under_way.append((place, reply))
 
     # What happens
@@ -109,6 +120,9 @@ class Connection:
     def answer(self, which: int, composed: bool = False) -> None:
         place, reply = self.under_way.pop(which % len(self.under_way))
         self.flow.finish(place, (lambda: reply) if composed else reply)
+
+    def wait_ends(self, which: int) -> None:
+        self.flow.finish(*self.in_line.pop(which % len(self.in_line)))
 
     def app_reads(self, room: int) -> None:
         """All that was sent, and the kernel has so much room again."""
@@ -176,6 +190,11 @@ class AnyConnection(RuleBasedStateMachine):
     def masters_answer(self, which: int, composed: bool) -> None:
         self.connection.answer(which, composed)
 
+    @rule(which=st.integers(0, 1_000))
+    @precondition(lambda self: self.connection.in_line)
+    def a_wait_ends_before_its_turn(self, which: int) -> None:
+        self.connection.wait_ends(which)
+
     @rule(room=st.integers(1, 500))
     def the_app_reads(self, room: int) -> None:
         self.connection.app_reads(room)
@@ -204,6 +223,21 @@ class AnyConnection(RuleBasedStateMachine):
             assert connection.reading or connection.scheduled or first_is_under_way
         else:
             assert connection.unsent, "full of what nobody is asked to read"
+
+    @invariant()
+    @precondition(lambda self: not self.connection.flow.closed)
+    def a_turn_that_has_come_is_had(self) -> None:
+        flow, connection = self.connection.flow, self.connection
+        if flow.places and flow.places[0].begin is not None:
+            assert connection.scheduled or connection.unsent
+
+    @invariant()
+    @precondition(lambda self: not self.connection.flow.closed)
+    def who_is_waited_for_is_known(self) -> None:
+        """Nothing goes on until its app reads: it may be cut off for that."""
+        flow, connection = self.connection.flow, self.connection
+        if connection.unsent and flow.places and not (connection.under_way or connection.scheduled):
+            assert flow.waits_for_reader or not flow._owes
 
     @invariant()
     def what_is_kept_is_bounded(self) -> None:

@@ -285,6 +285,7 @@ class App:
     lock_delay_ms: int = 0
     detached: bool = False
     value: bytes = b""
+    named: bool = False
     label: str = "test"
     owner: bytes = b"host 1 0"
     pid: int = 1
@@ -422,11 +423,16 @@ class Host:
         self.locks.wall_ahead_ns = WALL_AHEAD_NS
         self.fleet.on_clocks_moved = self.locks.clocks_moved
 
-    def lock(self, resource: bytes = b"r", **wanted: Any) -> App:
+    def lock(self, resource: bytes = b"r", *, ready: bool = True, **wanted: Any) -> App:
         """An app asks; nothing is answered yet."""
         app = App(self.time, resource, **wanted)
-        self.locks.lock(app, self.time.now_ns)
+        self.locks.lock(app, self.time.now_ns, ready=ready)
         return app
+
+    def becomes_ready(self, app: App) -> None:
+        """What this app gets could be told from now on, and all masters that aren't slow answer."""
+        self.locks.can_be_told(app, self.time.now_ns)
+        self.fleet.settle()
 
     def locked(self, resource: bytes = b"r", **wanted: Any) -> App:
         """An app asks, and all masters that aren't slow answer."""
@@ -447,9 +453,9 @@ class Host:
         assert len(self.asked(FenceRound)) == 1
         return app
 
-    def unlock(self, app: App, token: bytes | None = None) -> Answer:
+    def unlock(self, app: App, token: bytes | None = None, uid: int | None = None) -> Answer:
         answer = Answer()
-        self.locks.unlock(app.resource, token or app.held.token, answer, self.time.now_ns)
+        self.locks.unlock(app.resource, token or app.held.token, answer, self.time.now_ns, uid=uid)
         return answer
 
     def extend(self, app: App, ttl_ms: int, token: bytes | None = None) -> Answer:

@@ -142,11 +142,10 @@ def test_the_least_and_the_most_are_allowed(wire: Wire) -> None:
 BAD_OPTIONS = [
     ["WAIT"], ["MAXHOLD"], ["WAIT", "WAIT", "5"], ["NX"], [""], ["DETACHED", "5"], ["WAIT", "5", "x"],
     ["MAXHOLD", "0"], ["MAXHOLD", "4999"], ["MAXHOLD", "3600001"], ["WAIT", "60001"], ["DETACHED\0"],
-    [b"\xff\0\r\n"],
+    [b"\xff\0\r\n"], ["TOKEN"],
 ]  # fmt: skip
 NO_TOKENS = [
-    "", "x", "0" * 31, "0" * 33, "A" * 32, "0" * 31 + "g", "0" * 32 + "\n", "0" * 31 + "\n", "٠" * 16,
-    b"\0" * 32, b"\xff" * 32, "0" * 60_000,
+    "", " ", "a b", "0" * 65, "0" * 32 + "\n", "٠" * 16, b"\0" * 32, b"\x7f", b"\xff" * 32, "0" * 60_000,
 ]  # fmt: skip
 
 
@@ -160,6 +159,7 @@ def test_what_is_no_token_and_no_holder_is_an_error(wire: Wire) -> None:
     for token in NO_TOKENS:
         fails(wire, "UNLOCK", "bad:token", token)
         fails(wire, "EXTEND", "bad:token", token, TTL_MS)
+        fails(wire, "LOCK", "bad:token", TTL_MS, "TOKEN", token)
     for holder in ("", "0" * 7, "0" * 33, "G" * 8, "*", "0000000\n"):
         fails(wire, "FORCERELEASE", "bad:holder", "HOLDER", holder)
 

@@ -68,7 +68,7 @@ class Request:
     """core.leases.Holder and core.values.Reply, as a session has them for its app. Its answers go to the app
     over the socket."""
 
-    detached = False
+    detached = named = False
     label = "sim"
     owner = b"sim 1 0"
     pid = started = 1

@@ -111,7 +111,7 @@ class TestAnswers:
         assert list(catalog.command_docs(["PING", "nosuch", "ping", "client|id"])) == ["ping", "client|id"]
 
     def test_docs_give_arguments_with_name_type_token_and_flags(self):
-        resource, ttl, wait, _, bound, _ = catalog.command_docs(["lock"])["lock"]["arguments"]
+        resource, ttl, wait, _, bound, *_ = catalog.command_docs(["lock"])["lock"]["arguments"]
         names = {"name": "resource", "display_text": "resource"}
         assert resource == {**names, "type": "key", "key_spec_index": 0}
         assert ttl["type"] == "integer"

@@ -129,7 +129,7 @@ def test_what_is_listed_is_answered_and_so_is_what_clients_send_out_of_habit(ses
 
 
 OF_A_RESOURCE = {
-    command.name: [command.name.encode(), *[b"word"] * (abs(command.arity) - 1)]
+    command.name: [command.name.encode(), *[b"a word"] * (abs(command.arity) - 1)]
     for group in catalog.GROUPS
     for command in group.commands
     if command.key_access

@@ -48,6 +48,51 @@ def test_a_command_behind_one_that_waits_is_begun_and_answered_in_its_place(conn
     assert connection.written == b"000000;000001;000002;"
 
 
+def test_what_waits_in_line_has_its_turn_as_the_first_and_may_be_answered_before(
+    connection: Connection,
+) -> None:
+    """LOCKs of one connection, of which one's wait ends: each is told in its place."""
+    connection.comes(*(numbered("in line", at) for at in range(3)))
+    connection.turn()
+    assert [reply for _, reply in connection.under_way] == [b"000000;"]
+    connection.wait_ends(0)
+    connection.answer(0)
+    assert connection.written == b"000000;000001;"
+    connection.turn()
+    assert [reply for _, reply in connection.under_way] == [b"000002;"]
+
+
+def test_what_may_come_to_a_grant_waits_until_replies_are_read(connection: Connection) -> None:
+    """It would be held by one who doesn't read what he holds."""
+    connection.comes(numbered("at once", 0, 300), numbered("in turn", 1))
+    connection.turn()
+    connection.comes(numbered("in line", 2))
+    connection.answer(0)
+    assert connection.unsent
+    connection.turn()
+    assert not connection.under_way
+    assert connection.flow.waits_for_reader
+    connection.app_reads(1_000)
+    connection.turn()
+    assert connection.under_way
+
+
+@pytest.mark.parametrize("kind", ["in turn", "in line"])
+def test_one_that_sends_all_before_it_reads_anything_is_not_waited_for(
+    connection: Connection, kind: str
+) -> None:
+    """It can't read before it is read from, and can't be read from before some of this is answered."""
+    connection.room = 0
+    connection.comes(*(numbered(kind, at) for at in range(300)))
+    while not connection.reading:
+        assert connection.scheduled or connection.under_way
+        if connection.scheduled:
+            connection.turn()
+        else:
+            connection.answer(0)
+    assert connection.unsent, "it has read nothing"
+
+
 @pytest.mark.parametrize(("kind", "number", "reply_bytes"), [("asked", 1_000, 7), ("at once", 1, 40_000)])
 def test_what_is_kept_behind_the_first_does_not_keep_it_from_being_begun(
     connection: Connection, number: int, kind: str, reply_bytes: int

@@ -7,8 +7,7 @@ from typing import Any
 
 from lockd.core.owners import Process
 from lockd.server import losses as losses_module
-from lockd.server.losses import Losses, LostLease
-
+from lockd.server.losses import LeaseName, Losses, LostLease
 
 FIRST = Process(7, 100, 1)
 ANOTHER_OF_ITS_NUMBER = Process(7, 200, 1)
@@ -33,8 +32,8 @@ class Connection(SimpleNamespace):
     def tell_lost(self, lost: LostLease) -> None:
         self.told.append(lost.token)
 
-    def knows_of(self, token: bytes) -> None:
-        self.knows.append(token)
+    def knows_of(self, name: LeaseName) -> None:
+        self.knows.append(name[1])
 
 
 def lose(losses: Losses, connection: Any, token: bytes) -> None:
@@ -68,10 +67,10 @@ def test_who_names_it_is_told_as_often_as_he_asks() -> None:
     losses = Losses()
     lose(losses, Connection(notifies=False), b"a")
     for _ in range(2):
-        lost = losses.of(b"a")
+        lost = losses.of((b"r", b"a"))
         assert lost is not None
         assert str(lost.refusal) == "EXPIRED the lease of 'r' was lost: it is gone"
-    assert losses.of(b"b") is None
+    assert losses.of((b"r", b"b")) is None
 
 
 def test_a_flood_of_one_users_losses_makes_nobody_elses_be_forgotten(monkeypatch: Any) -> None:
@@ -80,28 +79,28 @@ def test_a_flood_of_one_users_losses_makes_nobody_elses_be_forgotten(monkeypatch
     lose(losses, Connection(uid=2, notifies=False), b"kept")
     for number in range(3_000):
         lose(losses, flood, b"%d" % number)
-    assert losses.of(b"kept")
-    assert losses.of(b"2999")
-    assert not losses.of(b"0")
-    assert len(losses._by_token) <= 1_001
+    assert losses.of((b"r", b"kept"))
+    assert losses.of((b"r", b"2999"))
+    assert not losses.of((b"r", b"0"))
+    assert len(losses._by_name) <= 1_001
     for uid in range(3, 1_000):
         lose(losses, Connection(uid=uid, notifies=False), b"of %d" % uid)
-    assert len(losses._by_token) == 1_500
-    assert losses.of(b"kept")
+    assert len(losses._by_name) == 1_500
+    assert losses.of((b"r", b"kept"))
 
 
 def test_what_one_connection_was_told_all_of_its_process_know_and_nobody_else() -> None:
     losses, told, other, silent, stranger = Losses(), *(Connection(process) for process in (FIRST, FIRST, FIRST, ANOTHER_OF_ITS_NUMBER))
     silent.notifies = False
     heard(losses, told, other, stranger)
-    losses.told(silent, b"a")
+    losses.told(silent, (b"r", b"a"))
     assert [one.knows for one in (told, other, silent, stranger)] == [[b"a"]] * 3 + [[]]
 
 
 def test_processes_that_cannot_be_told_apart_neither_hear_nor_know_what_another_was_told() -> None:
     losses, told, other = Losses(), Connection(None), Connection(None)
     heard(losses, told, other)
-    losses.told(told, b"a")
+    losses.told(told, (b"r", b"a"))
     told.open = False
     lose(losses, told, b"b")
     assert (b"a" in told.knows, other.knows, other.told) == (True, [], [])
@@ -115,5 +114,5 @@ def test_of_processes_that_are_gone_nothing_is_kept() -> None:
         connection.open = False
         losses.listens_no_more(connection, [])
         lose(losses, connection, b"%d" % pid)
-        losses.told(connection, b"%d" % pid)
+        losses.told(connection, (b"r", b"%d" % pid))
     assert not losses._listening

@@ -77,7 +77,7 @@ def test_lost_leases_and_those_on_fewer_masters_are_counted() -> None:
 def test_a_line_that_moves_on_while_it_is_looked_at_is_left_for_the_next_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Queue, "first", Mock(side_effect=RuntimeError("OrderedDict mutated")))
+    monkeypatch.setattr(Queue, "oldest", Mock(side_effect=RuntimeError("OrderedDict mutated")))
     assert occupancy_of(a_queue(b"moving", None, (0,))).total.waiters == 0
 
 

@@ -8,8 +8,8 @@ from multiprocessing import get_context
 
 import pytest
 
-from lockd.server.resp import replies, requests
 from lockd.core.values import Bound
+from lockd.server.resp import replies, requests
 from lockd.server.resp.replies import ReplySet, SimpleString
 from lockd.server.resp.requests import ExactParser, ProtocolError, RequestParser
 from tests.harness.wire import request

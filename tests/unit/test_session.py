@@ -12,9 +12,10 @@ from lockd.config.model import Limits
 from lockd.core.flow import Place
 from lockd.core.values import Bound
 from lockd.server.lease_requests import LockRequest, UnlockOrExtend
-from lockd.server.session import AHEAD_MOST, Session
+from lockd.server.session import AHEAD_MOST, READINGS_MOST, Session
 from tests.harness.fleet_model import Host, cluster
 from tests.harness.sessions import AroundSessions
+from tests.harness.waiting import until
 
 R = b"r"
 
@@ -221,9 +222,33 @@ def test_an_extend_whose_lease_is_lost_before_its_answer_is_written_tells_it_the
     (lease,) = session.ties.process.leases
     host.locks.take_away(R, {lease.nonce}, "released by force", host.time.now_ns)
     assert b"-EXPIRED" not in transport.written
-    assert token in session._untold
+    assert (R, token) in session._untold
     session.answer(before, b"+OK\r\n")
     assert_told_once(session, transport)
+    transport.end()
+
+
+async def test_a_listing_behind_a_lock_that_waits_is_made_as_it_comes_and_many_of_a_user_one_by_one():
+    """It tells of the moment at which it was asked for, in its place."""
+    host = cluster()
+    host.locked(R)
+    session, transport = connected(host)
+    lock(session, host)
+    go, begun = asyncio.Event(), 0
+
+    async def listing(_place: Place) -> bytes:
+        nonlocal begun
+        begun += 1
+        await go.wait()
+        return b"+listed\r\n"
+
+    for _ in range(READINGS_MOST + 2):
+        session.later(listing)
+    await asyncio.sleep(0)
+    assert begun == session.usage.readings == READINGS_MOST
+    go.set()
+    await until(lambda: not session.usage.readings)
+    assert transport.written == b"", "the LOCK is not answered yet"
     transport.end()
 
 

@@ -3,7 +3,7 @@
 import re
 
 _NUMBER = re.compile(rb"[0-9]{1,18}\Z")
-_TOKEN = re.compile(rb"[0-9a-f]{32}\Z")
+_TOKEN = re.compile(rb"[!-~]{1,64}\Z")
 
 
 class BadRequest(Exception):
@@ -30,6 +30,8 @@ def ms_in(word: bytes, name: str, most_ms: int, whose: str, least_ms: int = 0) -
 
 
 def token_in(word: bytes) -> bytes:
+    """One that LOCK gave, or that an app chose: room for a UUID or the like, and nothing in it that a log, a
+    listing or a shell would not show as it is."""
     if not _TOKEN.match(word):
-        raise BadRequest("ERR the token is not one that LOCK gave: 32 lower-case hex digits")
+        raise BadRequest("ERR a token is 1 to 64 printable ASCII characters without spaces")
     return word

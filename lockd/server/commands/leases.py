@@ -61,6 +61,7 @@ class Leases:
                     ),
                 ),
                 Argument("notify", "pure-token", token="NOTIFY", optional=True),
+                Argument("token", token="TOKEN", optional=True),
             ),
             key_access=("RW", "access", "insert"),
             for_lockers=True,
@@ -74,9 +75,13 @@ class Leases:
         _read_options(request, words[3:], lock_class)
         if request.notify:
             session.notify()
-        session.in_turn(lambda _place: self._start_lock(session, request), request)
+        if not request.wait_ms or session.flow.is_turn_of_next:
+            session.in_turn(lambda _place: self._start_lock(session, request), request)
+        else:
+            session.in_turn(lambda _place: self._locks.can_be_told(request, boottime_ns()), request)
+            self._start_lock(session, request, ready=False)
 
-    def _start_lock(self, session: Session, request: LockRequest) -> None:
+    def _start_lock(self, session: Session, request: LockRequest, *, ready: bool = True) -> None:
         no_room = session.is_spare and not session.finds_room()
         refusal = _SPARE if no_room else self._quotas.refuse_lock(session.usage)
         if refusal is not None:
@@ -89,7 +94,9 @@ class Leases:
             return
         request.begins(boottime_ns())
         session.lock_starts(request)
-        self._locks.lock(request, request.asked_ns)
+        self._locks.lock(request, request.asked_ns, ready=ready)
+        if request.named and request in session.waiting:
+            self._losses.begins_anew((request.resource, request.value))
 
     @COMMANDS(
         Command(
@@ -112,10 +119,12 @@ class Leases:
     def _unlock(self, session: Session, words: list[bytes]) -> None:
         resource, token = words[1], token_in(words[2])
         self._report_loss(session, "unlock", resource, token)
-        self._check_unknown(session, "unlock", resource, token)
+        uid = session.peer.uid
+        if not self._locks.knows_request(uid, resource, token, boottime_ns()):
+            self._check_unknown(session, "unlock", resource, token)
         session.at_once(
             UnlockOrExtend(session, "unlock", resource, token),
-            lambda reply: self._locks.unlock(resource, token, reply, boottime_ns()),
+            lambda reply: self._locks.unlock(resource, token, reply, boottime_ns(), uid=uid),
         )
 
     @COMMANDS(
@@ -146,13 +155,13 @@ class Leases:
     def _report_loss(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
         """Who names a lease that was lost is told why, on whatever connection, also when core has forgotten
         it already; and it is given back."""
-        lost = self._losses.of(token)
-        if lost is not None and lost.resource == resource:
+        lost = self._losses.of((resource, token))
+        if lost is not None:
             if session.flow.places:
                 # Others of its process are told all the same: this reply may wait for long, or never come.
-                session.knows_of(token)
+                session.knows_of(lost.name)
             else:
-                self._losses.told(session, token)
+                self._losses.told(session, lost.name)
             self._locks.forget(resource, token, boottime_ns())
             self._incidents.lease_refused(command, resource, lost.refusal)
             raise BadRequest(str(lost.refusal))
@@ -185,6 +194,8 @@ def _read_options(request: LockRequest, words: list[bytes], lock_class: LockClas
             request.detached = asked is Bound.TTL
         elif option == b"NOTIFY":
             request.notify = True
+        elif option == b"TOKEN":
+            request.value, request.named = token_in(next(options, b"")), True
         else:
             quoted = word[:32].decode(errors="backslashreplace")
             raise Misused(f"ERR syntax error at '{quoted}':")

@@ -1,0 +1,123 @@
+"""Requests that have a name: a token that their app has chosen (LOCK … TOKEN). One name, one grant (rule 4).
+
+An app that has given up on a LOCK, or has lost its reply, names it on whatever connection: to ask once more,
+to withdraw it, or to give back what it came to. So what is over is remembered for a minute: a LOCK that comes
+behind the UNLOCK that withdrew it would be granted to nobody, and who has not heard that his UNLOCK worked
+asks again, and hears it.
+"""
+
+from collections import OrderedDict, defaultdict
+
+from lockd.core.leases import Holder
+from lockd.core.validity import NS_PER_S
+from lockd.core.values import Extended, Refusal, Reply
+
+REMEMBERED_NS = 60 * NS_PER_S
+OVERS_OF_A_USER = 5_000
+OVERS_IN_ALL = 20_000
+
+
+def same_process(one: Holder, other: Holder) -> bool:
+    """Whether both requests are of one process. One that can't be seen may be any other."""
+    return one.started != 0 and (one.pid, one.started) == (other.pid, other.started)
+
+
+class Over:
+    """A request that was unlocked: what that came to, for all who ask. core.values.Reply.
+
+    worked: None until that is known, and for what was not here: masters are asked about it again.
+    """
+
+    __slots__ = ("_asking", "_refusal", "is_here", "until_ns", "worked")
+
+    def __init__(self, until_ns: int, *, is_here: bool) -> None:
+        self.until_ns = until_ns
+        self.is_here = is_here
+        self.worked: bool | None = None
+        self._refusal: Refusal | None = None
+        self._asking: list[Reply] = []
+
+    @property
+    def answers(self) -> bool:
+        """Whether who asks again is told from here."""
+        return self.is_here or self.worked is True
+
+    def tell(self, reply: Reply) -> None:
+        """Now, or when it is known."""
+        if self.worked is None:
+            self._asking.append(reply)
+        elif self._refusal is None:
+            reply.done(None)
+        else:
+            reply.refused(self._refusal)
+
+    def done(self, _lease: Extended | None) -> None:
+        self._settle(None)
+
+    def refused(self, refusal: Refusal) -> None:
+        self._settle(refusal)
+
+    def _settle(self, refusal: Refusal | None) -> None:
+        self.worked, self._refusal = refusal is None, refusal
+        asking, self._asking = self._asking, []
+        for reply in asking:
+            self.tell(reply)
+
+
+class Names:
+    """Of one agent. What is over is remembered for each user: a flood of one user's makes nobody else's be
+    forgotten, and a token that somebody else could guess withdraws nothing of yours in advance."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[tuple[bytes, bytes], dict[Holder, None]] = {}
+        self._over: defaultdict[int, OrderedDict[tuple[bytes, bytes], Over]] = defaultdict(OrderedDict)
+        self._remembered = 0
+
+    # Requests that wait
+
+    def waits(self, holder: Holder) -> None:
+        self._waiting.setdefault((holder.resource, holder.value), {})[holder] = None
+
+    def waits_no_more(self, holder: Holder) -> None:
+        named = holder.resource, holder.value
+        waiting = self._waiting.get(named)
+        if waiting is not None:
+            waiting.pop(holder, None)
+            if not waiting:
+                del self._waiting[named]
+
+    def waiting(self, resource: bytes, token: bytes) -> list[Holder]:
+        """The requests of that name, all of one process: the first came first."""
+        return list(self._waiting.get((resource, token), ())) if self._waiting else []
+
+    # Requests that are over
+
+    def over(self, uid: int, resource: bytes, token: bytes, now_ns: int) -> Over | None:
+        """What became of that one, if it was this user's."""
+        if uid not in self._over:
+            return None
+        over = self._over[uid].get((resource, token))
+        return over if over is not None and now_ns < over.until_ns else None
+
+    def ends(self, uids: set[int], resource: bytes, token: bytes, now_ns: int, *, is_here: bool) -> Over:
+        """It was unlocked: remembered for these users. is_here: this agent granted it, or would have."""
+        over = Over(now_ns + REMEMBERED_NS, is_here=is_here)
+        for uid in uids:
+            self._remember(uid, (resource, token), over, now_ns)
+        return over
+
+    def _remember(self, uid: int, named: tuple[bytes, bytes], over: Over, now_ns: int) -> None:
+        of_user = self._over[uid]
+        self._remembered += named not in of_user
+        of_user[named] = over
+        of_user.move_to_end(named)
+        while len(of_user) > OVERS_OF_A_USER or next(iter(of_user.values())).until_ns <= now_ns:
+            self._forget_one_of(uid)
+        if self._remembered > OVERS_IN_ALL:
+            self._forget_one_of(max(self._over, key=lambda user: len(self._over[user])))
+
+    def _forget_one_of(self, uid: int) -> None:
+        self._over[uid].popitem(last=False)
+        self._remembered -= 1
+        if not self._over[uid]:
+            del self._over[uid]

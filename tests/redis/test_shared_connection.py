@@ -1,0 +1,185 @@
+"""Apps that put all their commands on one connection, as ioredis, node-redis, redis-rs and Lettuce do; and
+those that name their requests, since they give up on a connection, or send again on another one.
+
+Replies come in the order of the commands; what is done is not.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.waiting import eventually
+from tests.harness.wire import Wire, as_map, kind, token_of
+
+TTL_MS, WAIT_MS = 5_000, 20_000
+
+
+@pytest.fixture(scope="module")
+def cluster(server_binary: Path) -> Iterator[Cluster]:
+    with running_cluster(3) as running:
+        yield running
+
+
+@pytest.fixture
+def connect(cluster: Cluster) -> Iterator[Callable[[], Wire]]:
+    wires: list[Wire] = []
+
+    def new() -> Wire:
+        wires.append(Wire(cluster.socket))
+        return wires[-1]
+
+    yield new
+    for wire in wires:
+        wire.close()
+    with Wire(cluster.socket) as last:
+        eventually(lambda: last.info()["leases"] == last.info()["waiters"] == "0", 5, "nothing is left")
+
+
+@pytest.fixture
+def shared(connect: Callable[[], Wire]) -> Wire:
+    """The one connection of an app."""
+    return connect()
+
+
+@pytest.fixture
+def other(connect: Callable[[], Wire]) -> Wire:
+    return connect()
+
+
+def lock(wire: Wire, resource: str) -> None:
+    wire.send("LOCK", resource, TTL_MS, "WAIT", WAIT_MS)
+
+
+def waiters(wire: Wire, number: int) -> None:
+    eventually(lambda: wire.info()["waiters"] == str(number), 5, f"{number} wait")
+
+
+def test_many_tasks_that_want_one_resource_each_get_their_turn(shared: Wire) -> None:
+    """More of them than a connection may have masters asked about."""
+    tasks = 300
+    for _ in range(tasks):
+        lock(shared, "shared:one")
+    fences = []
+    for _ in range(tasks):
+        lease = as_map(shared.reply())
+        fences.append(lease[b"fence"])
+        shared.send("UNLOCK", "shared:one", lease[b"token"])
+    assert [shared.reply() for _ in range(tasks)] == [1] * tasks
+    assert fences == sorted(set(fences))
+
+
+def test_what_is_free_is_not_granted_before_it_can_be_told_and_others_get_it(
+    shared: Wire, other: Wire, connect: Callable[[], Wire]
+) -> None:
+    token = token_of(other.ask("LOCK", "shared:held", TTL_MS))
+    lock(shared, "shared:held")
+    lock(shared, "shared:free")
+    waiters(other, 2)
+    free = token_of(connect().ask("LOCK", "shared:free", TTL_MS))
+    assert other.ask("UNLOCK", "shared:held", token) == 1
+    mine = token_of(shared.reply())
+    assert other.info()["waiters"] == "1"
+    assert other.ask("UNLOCK", "shared:free", free) == 1
+    assert token_of(shared.reply()) not in (mine, free)
+
+
+def test_each_wait_begins_when_it_comes_and_its_end_is_told_in_its_place(shared: Wire, other: Wire) -> None:
+    token = token_of(other.ask("LOCK", "shared:waits", TTL_MS))
+    lock(shared, "shared:waits")
+    shared.send("LOCK", "shared:unused", TTL_MS, "WAIT", 50)
+    shared.send("LOCK", "shared:waits", TTL_MS)
+    waiters(other, 2)
+    waiters(other, 1)
+    assert other.ask("UNLOCK", "shared:waits", token) == 1
+    token = token_of(shared.reply())
+    refusal = shared.reply()
+    assert kind(refusal) == "TIMEOUT"
+    assert "a connection of its own" in str(refusal)
+    assert kind(shared.reply()) == "TAKEN", "a single try begins in its turn"
+    assert shared.ask("UNLOCK", "shared:waits", token) == 1
+
+
+def test_an_app_that_closes_while_several_of_its_locks_wait_leaves_none(shared: Wire, other: Wire) -> None:
+    token = token_of(other.ask("LOCK", "shared:closes", TTL_MS))
+    for resource in ("closes", "closes", "a", "b", "c", "d", "e"):
+        lock(shared, f"shared:{resource}")
+    waiters(other, 7)
+    shared.close()
+    waiters(other, 0)
+    assert other.ask("UNLOCK", "shared:closes", token) == 1
+
+
+# LOCK … TOKEN
+
+
+NAME = "01JD3Q-printable:{any}"
+
+
+def test_a_lock_that_is_sent_again_on_another_connection_gets_the_same_lease(
+    shared: Wire, other: Wire
+) -> None:
+    """redis-py, Lettuce and others do that when a reply has been lost."""
+    lease, again = (
+        as_map(wire.ask("LOCK", "shared:again", TTL_MS, "TOKEN", NAME)) for wire in (shared, other)
+    )
+    assert lease[b"token"] == NAME.encode()
+    assert (again[b"token"], again[b"fence"]) == (lease[b"token"], lease[b"fence"])
+    assert as_map(other.ask("EXTEND", "shared:again", NAME, TTL_MS))[b"fence"] == lease[b"fence"]
+    assert other.ask("HOLDER", "shared:again") is not None
+    assert [wire.ask("UNLOCK", "shared:again", NAME) for wire in (other, shared)] == [1, 1]
+    assert other.ask("HOLDER", "shared:again") is None
+    assert kind(shared.ask("LOCK", "shared:again", TTL_MS, "TOKEN", NAME)) == "NOTHELD"
+
+
+def test_who_gives_up_on_a_lock_withdraws_it_from_another_connection(
+    shared: Wire, other: Wire, connect: Callable[[], Wire]
+) -> None:
+    """redis-rs waits for 500 ms, whatever was asked."""
+    token = token_of(other.ask("LOCK", "shared:late", TTL_MS))
+    shared.send("LOCK", "shared:late", TTL_MS, "WAIT", WAIT_MS, "TOKEN", NAME)
+    waiters(other, 1)
+    assert connect().ask("UNLOCK", "shared:late", NAME) == 1
+    assert kind(shared.reply()) == "NOTHELD"
+    assert other.ask("UNLOCK", "shared:late", token) == 1
+    assert other.ask("HOLDER", "shared:late") is None
+
+
+def test_a_lock_that_comes_behind_the_unlock_that_withdrew_it_is_refused(shared: Wire, other: Wire) -> None:
+    assert kind(other.ask("UNLOCK", "shared:behind", NAME)) == "NOTHELD"
+    assert kind(shared.ask("LOCK", "shared:behind", TTL_MS, "WAIT", WAIT_MS, "TOKEN", NAME)) == "NOTHELD"
+
+
+def test_a_name_of_several_resources_is_one_of_each(shared: Wire, other: Wire) -> None:
+    """Their UNLOCKs run as they come: here one of them is what the LOCK before it waits for."""
+    for resource in ("shared:a", "shared:b"):
+        assert token_of(shared.ask("LOCK", resource, TTL_MS, "TOKEN", NAME)) == NAME.encode()
+    lock(other, "shared:b")
+    waiters(shared, 1)
+    lock(shared, "shared:b")
+    for resource in ("shared:a", "shared:b"):
+        shared.send("UNLOCK", resource, NAME)
+    theirs = token_of(other.reply())
+    assert other.ask("UNLOCK", "shared:b", theirs) == 1
+    assert token_of(shared.reply())
+    assert [shared.reply() for _ in range(2)] == [1, 1]
+
+
+_ASK = """
+import sys
+from tests.harness.wire import Wire
+print(Wire(sys.argv[1]).ask("LOCK", "shared:process", 5000, "TOKEN", sys.argv[2]))
+"""
+
+
+def test_another_process_does_not_get_the_lease_of_that_name(cluster: Cluster, shared: Wire) -> None:
+    token_of(shared.ask("LOCK", "shared:process", TTL_MS, "TOKEN", NAME))
+    asked = subprocess.run(
+        [sys.executable, "-c", _ASK, str(cluster.socket), NAME], capture_output=True, text=True, check=True
+    )
+    assert asked.stdout.startswith("ERR another process")

@@ -1,0 +1,176 @@
+"""LOCK … TOKEN: an app's own name for its request. One name, one grant (rule 4)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lockd.core import names as names_module
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.release import Release
+from lockd.core.names import REMEMBERED_NS, Names
+from tests.harness.clocks import MS
+from tests.harness.fleet_model import App, Host
+
+NAME = b"job-4711"
+UID, OTHERS_UID = 0, 7
+STRANGER = b"host 2 0"
+UNSEEN = b"host 0 0"
+
+
+def named(host: Host, resource: bytes = b"r", **wanted: Any) -> App:
+    """An app asks by name, and all masters that aren't slow answer."""
+    return host.locked(resource, named=True, value=NAME, **wanted)
+
+
+def unlocked(host: Host, app: App, uid: int = UID) -> str:
+    answer = host.unlock(app, NAME, uid)
+    host.fleet.settle()
+    return str(answer.code)
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_asked_again_while_it_is_held_it_is_the_same_lease(host, detached):
+    first, again = (named(host, detached=detached) for _ in range(2))
+    assert again.held is first.held
+    assert again.held.token == NAME
+    assert (host.locks.held, len(host.asked(Attempt))) == (1, 1)
+    assert unlocked(host, first) == "done"
+    assert host.locks.held == 0
+    assert host.shown() == [None] * 5
+
+
+def test_asked_again_while_it_waits_both_get_what_comes(host, app):
+    waiting = [named(host, wait_ms=60_000), named(host, wait_ms=60_000, ready=False)]
+    other = host.lock(wait_ms=60_000)
+    host.unlocked(app)
+    assert waiting[0].held is waiting[1].held
+    assert (other.code, host.locks.waiting, host.locks.held) == ("", 1, 1)
+    assert host.watched.count("granted", NAME) == 1
+    unlocked(host, waiting[0])
+    assert other.code == "granted"
+
+
+def test_of_two_that_wait_one_may_go_or_give_up_and_the_other_waits_on(host, app):
+    """The first one's connection was lost, and its app has asked again."""
+    lost, brief, again = named(host, wait_ms=60_000), named(host, wait_ms=50), named(host, wait_ms=60_000)
+    host.app_dies(lost)
+    host.pass_ms(50)
+    assert (brief.code, again.code) == ("TIMEOUT", "")
+    host.unlocked(app)
+    assert again.code == "granted"
+    assert lost.answers == []
+
+
+@pytest.mark.parametrize("waits", [False, True])
+@pytest.mark.parametrize(("first", "owner"), [(b"host 1 0", STRANGER), (UNSEEN, UNSEEN)])
+def test_another_process_never_gets_it_nor_one_that_may_be_another(host, app, waits, first, owner):
+    if not waits:
+        host.unlocked(app)
+    named(host, wait_ms=60_000, owner=first)
+    stranger = named(host, wait_ms=60_000, owner=owner)
+    assert stranger.code == "ERR"
+    assert named(host, b"another resource", owner=owner).code == "granted", "a name is one of its resource"
+
+
+@pytest.mark.parametrize("wait_ms", [None, 60_000])
+@pytest.mark.parametrize("slow", [False, True], ids=["held by another", "tried for"])
+def test_unlocked_while_it_waits_it_is_withdrawn_and_granted_no_more(host, app, slow, wait_ms):
+    if slow:
+        host.unlocked(app)
+        host.slow()
+    waiting = [host.lock(named=True, value=NAME, wait_ms=wait_ms if slow else 60_000) for _ in range(2)]
+    tries = len(host.asked(Attempt))
+    assert unlocked(host, waiting[0]) == "done"
+    assert [one.code for one in waiting] == ["NOTHELD"] * 2
+    host.answer_all()
+    assert len(host.asked(Attempt)) == tries, "nor is the other one tried for"
+    assert host.shown() == ([None] * 5 if slow else [app.held.token] * 5)
+    assert named(host, wait_ms=60_000).code == "NOTHELD"
+
+
+def test_unlocked_before_it_came_it_is_refused_for_a_minute(host):
+    app = App(host.time)
+    assert unlocked(host, app) == "NOTHELD"
+    assert host.asked(Release), "it may be a detached lease of another host: masters are asked"
+    host.pass_ms(59_999)
+    assert named(host).code == "NOTHELD"
+    host.pass_ms(1)
+    assert named(host).code == "granted"
+
+
+def test_by_another_user_nothing_is_withdrawn_before_it_came(host):
+    assert unlocked(host, App(host.time), OTHERS_UID) == "NOTHELD"
+    assert named(host).code == "granted"
+
+
+def test_a_detached_lease_of_another_host_that_was_released_here_is_told_once_more(host, other):
+    theirs = named(other, detached=True)
+    assert [unlocked(host, theirs) for _ in range(2)] == ["done"] * 2
+    assert len(host.asked(Release)) == 1
+
+
+@pytest.mark.parametrize("uid", [UID, OTHERS_UID])
+def test_who_did_not_hear_that_it_was_released_asks_again_and_it_is_locked_no_more(host, uid):
+    app = named(host)
+    assert [unlocked(host, app, uid) for _ in range(3)] == ["done"] * 3
+    assert len(host.asked(Release)) == 1
+    assert host.locks.knows_request(uid, b"r", NAME, host.time.now_ns)
+    assert named(host).code == "NOTHELD"
+    host.pass_ms(60_000)
+    assert not host.locks.knows_request(uid, b"r", NAME, host.time.now_ns)
+    assert unlocked(host, app, OTHERS_UID + 1) == "NOTHELD"
+
+
+def test_who_asks_again_while_masters_are_still_asked_is_told_with_the_first(host):
+    """Not before: from then on anybody gets it. And the same: here it was gone already."""
+    app = named(host)
+    host.forget()
+    host.slow()
+    answers = [host.unlock(app, NAME, UID) for _ in range(2)]
+    assert [answer.all for answer in answers] == [[], []]
+    host.answer_all()
+    assert [answer.code for answer in answers] == ["EXPIRED"] * 2
+    assert unlocked(host, app) == "EXPIRED"
+
+
+def test_a_lease_that_was_lost_is_told_to_who_unlocks_it_and_locked_anew_by_who_does_not(host):
+    app = named(host)
+    host.locks.take_away(b"r", {app.held.nonce}, "released by force", host.time.now_ns)
+    again = named(host)
+    assert again.code == "granted"
+    assert again.held is not app.held
+    for master in host.fleet.masters:
+        master.forget(b"r")
+    host.pass_ms(5_000)
+    assert unlocked(host, again) == "EXPIRED"
+    assert named(host).code == "NOTHELD"
+
+
+def test_an_agent_that_stops_forgets_who_waited(host, app):
+    named(host, wait_ms=60_000)
+    host.locks.drain(host.time.now_ns)
+    assert host.locks.names.waiting(b"r", NAME) == []
+
+
+def test_a_flood_of_one_users_makes_nobody_elses_be_forgotten_and_what_is_old_goes(monkeypatch):
+    monkeypatch.setattr(names_module, "OVERS_OF_A_USER", 100)
+    monkeypatch.setattr(names_module, "OVERS_IN_ALL", 150)
+    names = Names()
+
+    def known(uid: int, token: bytes, now_ns: int = 0) -> bool:
+        return names.over(uid, b"r", token, now_ns) is not None
+
+    names.ends({1}, b"r", b"kept", 0, is_here=True)
+    for number in range(1_000):
+        names.ends({2}, b"r", b"%d" % number, 0, is_here=True)
+    assert known(1, b"kept")
+    assert known(2, b"999")
+    assert not known(2, b"899")
+    for uid in range(3, 60):
+        names.ends({uid}, b"r", b"his", 0, is_here=True)
+    assert names._remembered == 150
+    assert known(1, b"kept")
+    names.ends({2}, b"r", b"new", REMEMBERED_NS + MS, is_here=True)
+    assert len(names._over[2]) == 1

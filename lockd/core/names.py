@@ -19,7 +19,7 @@ OVERS_IN_ALL = 20_000
 
 def same_process(one: Holder, other: Holder) -> bool:
     """Whether both requests are of one process. One that can't be seen may be any other."""
-    return one.started != 0 and (one.pid, one.started) == (other.pid, other.started)
+    return one.pid != 0 and (one.pid, one.started) == (other.pid, other.started)
 
 
 class Over:

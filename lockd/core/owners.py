@@ -147,6 +147,8 @@ class Connection:
         """Its app has asked for it again, on another connection. What this one's end was to come to is the
         other's from now on; while this one is open, either may tell of it, and neither gives it back. False:
         it belongs to this one, and stays with it."""
+        if to is self:
+            return False
         untold = self._ends.pop(lease, None) is not None
         if lease in self.leases and not untold:
             return False

@@ -15,8 +15,8 @@ from tests.harness.fleet_model import App, Host
 
 NAME = b"job-4711"
 UID, OTHERS_UID = 0, 7
-STRANGER = b"host 2 0"
-UNSEEN = b"host 0 0"
+OURS, UNSEEN = {"pid": 1, "started": 1}, {"pid": 0, "started": 0}
+OF_ITS_NUMBER = {"pid": 1, "started": 2}
 
 
 def named(host: Host, resource: bytes = b"r", **wanted: Any) -> App:
@@ -64,14 +64,14 @@ def test_of_two_that_wait_one_may_go_or_give_up_and_the_other_waits_on(host, app
 
 
 @pytest.mark.parametrize("waits", [False, True])
-@pytest.mark.parametrize(("first", "owner"), [(b"host 1 0", STRANGER), (UNSEEN, UNSEEN)])
-def test_another_process_never_gets_it_nor_one_that_may_be_another(host, app, waits, first, owner):
+@pytest.mark.parametrize(("first", "other"), [(OURS, {"pid": 2}), (OURS, OF_ITS_NUMBER), (UNSEEN, UNSEEN)])
+def test_another_process_never_gets_it_nor_one_that_may_be_another(host, app, waits, first, other):
     if not waits:
         host.unlocked(app)
-    named(host, wait_ms=60_000, owner=first)
-    stranger = named(host, wait_ms=60_000, owner=owner)
+    named(host, wait_ms=60_000, **first)
+    stranger = named(host, wait_ms=60_000, **other)
     assert stranger.code == "ERR"
-    assert named(host, b"another resource", owner=owner).code == "granted", "a name is one of its resource"
+    assert named(host, b"another resource", **other).code == "granted", "a name is one of its resource"
 
 
 @pytest.mark.parametrize("wait_ms", [None, 60_000])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import traceback
 from collections.abc import Callable
 from contextlib import suppress
 from threading import RLock, Thread
@@ -44,13 +45,22 @@ class Resumer:
         while True:
             with self._lock:
                 tasks, self._tasks = self._tasks, []
-            left = [task for task in tasks if not task()]
+            left = [task for task in tasks if not _is_done(task)]
             with self._lock:
                 self._tasks += left
                 if not self._tasks:
                     self._runs = False
                     return
             time.sleep(LOOK_AGAIN_S)
+
+
+def _is_done(task: Callable[[], bool]) -> bool:
+    try:
+        return task()
+    except Exception:
+        # A mistake of ours. The others' tasks go on.
+        traceback.print_exc()
+        return True
 
 
 resumer = Resumer()

@@ -28,8 +28,8 @@ class LeaseNews:
     """deadline_ns: until when it is good, as last told, on our clock. loss: why it is lost, None while it is
     not. connection: the one that is open, or was.
 
-    inherit: gets the file of each new one. Who ends what the command has started when we are killed has to
-    keep it open until then.
+    inherit: gets the file of each new one before anything is asked there. Who ends what the command has
+    started when we are killed has to keep it open until then.
     """
 
     inherit: Callable[[int], None]
@@ -81,6 +81,7 @@ class LeaseNews:
         self._resuming = False
         try:
             self.connection = self.connection.anew()
+            self.inherit(self.connection.fileno())
             self.connection.send([b"HELLO", b"3"], self._lease.resumption, within_s=0)
         except Unreachable:
             self.connection.close()
@@ -101,4 +102,3 @@ class LeaseNews:
         elif b"deadline_ns" in reply:
             self._resuming = False
             self.deadline_ns = self._lease.clock.deadline_ns(reply, boottime_ns())
-            self.inherit(self.connection.fileno())

@@ -20,10 +20,11 @@ from tests.lab.report import REPORT
 from tests.lab.waiting import until
 
 SOCKET = "/run/lockd/lockd.sock"
+LOCKCTL = "/opt/lockd/current/venv/bin/lockctl"
 TTL_MS = 10_000
 HERE = Path(__file__).parent
 RUN = (
-    "exec /opt/lockd/current/venv/bin/lockctl run --ttl {ttl}ms {resource} -- sh -c "
+    "exec {lockctl} run --ttl {ttl}ms {resource} -- sh -c "
     "'trap \"exit 0\" TERM; echo held $LOCKD_FENCE; while :; do sleep 0.1; done'; "
 )
 
@@ -53,7 +54,7 @@ class Holder:
         return {
             "pool": [PYTHON, "/usr/local/lib/lab_holder.py", *arguments],
             "c": ["/usr/local/lib/lab_holder", *arguments],
-            "run": ["/bin/sh", "-c", RUN.format(ttl=TTL_MS, resource=self.resource)],
+            "run": ["/bin/sh", "-c", RUN.format(lockctl=LOCKCTL, ttl=TTL_MS, resource=self.resource)],
         }[self.kind]
 
     def begin(self) -> None:

@@ -1,8 +1,7 @@
 """redis-py's connections as lockd's clients use them: directly, without its layers of commands and retries.
 
-A held lease lives and dies with its connection, as these clients ask for. So a connection that broke is never
-opened again, and an exchange that did not come to its end closes it: the agent then frees what it had granted,
-or was about to.
+An exchange that did not come to its end closes its connection: what comes next on it could be the answer. A
+lease is not lost by that, since it belongs to the process.
 """
 
 from __future__ import annotations

@@ -46,12 +46,13 @@ def lock(
     max_hold: float | None,
     detached: bool,
     clock: AgentClock,
+    token: bytes,
 ) -> Request[LeaseView]:
-    """One that is not detached belongs to its connection: whatever interrupts this process, also between the
-    reply and whoever wants it, to close that is to give it back. It asks for its renewals to be pushed."""
+    """A session lock asks for its renewals to be pushed; a detached one has none. token: what the request is
+    known by, also to an agent that is asked again."""
     key, ttl_ms, wait_ms = key_of(resource), to_ms(ttl, "ttl"), to_ms(wait, "wait")
-    words: tuple[bytes | int, ...] = (b"LOCK", key, ttl_ms)
-    words += (b"DETACHED",) if detached else (b"CONNECTION", b"NOTIFY")
+    kind = b"DETACHED" if detached else b"NOTIFY"
+    words: tuple[bytes | int, ...] = (b"LOCK", key, ttl_ms, kind, b"TOKEN", token)
     if wait_ms:
         words += (b"WAIT", wait_ms)
     if max_hold is not None:
@@ -63,17 +64,20 @@ def lock(
     return Request(_packed(*words), granted, wait)
 
 
-def unlock(view: LeaseView) -> Request[None]:
-    return Request(_packed(b"UNLOCK", view.key, view.token), _done)
+def unlock(resource: bytes, token: bytes) -> Request[None]:
+    """Also withdraws what was asked for by that token, and is not to be granted any more."""
+    return Request(_packed(b"UNLOCK", resource, token), _done)
 
 
 def extend(view: LeaseView, ttl_ms: int) -> Request[None]:
-    """The view knows of it once the reply is decoded."""
+    """The view knows of it once the reply is decoded. Of a session lock, the connection gets its news from
+    then on."""
 
     def extended(reply: dict[bytes, Any]) -> None:
         view.extended(ttl_ms, reply, boottime_ns())
 
-    return Request(_packed(b"EXTEND", view.key, view.token, ttl_ms), extended)
+    words = (b"EXTEND", view.key, view.token, ttl_ms)
+    return Request(_packed(*words) if view.detached else _packed(*words, b"NOTIFY"), extended)
 
 
 def holder(resource: str | bytes) -> Request[Row | None]:

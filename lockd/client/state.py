@@ -25,8 +25,9 @@ this often."""
 class LeaseView:
     """A lease as its app knows it: from replies, from pushes, and from the clock.
 
-    loss: why it is lost for certain. broken: the agent closed its connection, so nobody renews it; it may be
-    good until its deadline all the same, since an agent that stops or dies leaves its leases to theirs.
+    loss: why it is lost for certain. broken: its connection is closed, so nothing is heard of it, and whether
+    an agent renews it isn't known: the next one on this host does, when it is there. It is good until its
+    deadline in any case.
     """
 
     __slots__ = (
@@ -68,17 +69,6 @@ class LeaseView:
         """It is lost for certain. The first reason counts: others follow from it."""
         self.loss = self.loss or reason or "the agent did not say why"
 
-    def unanswered(self, failure: BaseException) -> None:
-        """How an exchange over its connection has failed. If the agent closed that, the lease is what it was;
-        if we did, it is lost. What the agent refuses leaves it as it was."""
-        if isinstance(failure, AgentUnreachable):
-            self.broken = True
-            if failure.hangs:
-                self.lose("the agent did not answer, so the connection was closed")
-        elif not isinstance(failure, LockdError):
-            self.broken = True
-            self.lose("an exchange with the agent was interrupted, so the connection was closed")
-
     def extended(self, ttl_ms: int, reply: dict[bytes, Any], now_ns: int) -> None:
         """The answer to an EXTEND, which was read now."""
         self.ttl_ms = max(self.ttl_ms, ttl_ms)
@@ -98,15 +88,20 @@ class LeaseView:
         """Why its holder has to be warned now; '' while there is no reason to."""
         if self.loss:
             return self.loss
+        if now_ns < self.alarm_ns:
+            return ""
+        if self.detached:
+            return "its TTL ends"
         if self.broken:
-            return "the agent closed the connection, so nobody renews it"
-        if now_ns >= self.alarm_ns:
-            return "its TTL ends" if self.detached else "the agent has not renewed it in time, nor said why"
-        return ""
+            return "its agent has closed the connection, and no other has gone on with it in time"
+        return "the agent has not renewed it in time, nor said why"
 
     def stale(self, now_ns: int) -> bool:
-        """True when the agent should know a later deadline: it pushes none to an app that doesn't read."""
-        return now_ns >= self.deadline_ns - self.notice_ns and not (self.loss or self.broken or self.detached)
+        """True when an agent should know more: it pushes nothing to an app that doesn't read, and one that
+        was started anew doesn't know yet who wants to hear."""
+        if self.loss or self.detached:
+            return False
+        return self.broken or now_ns >= self.deadline_ns - self.notice_ns
 
     def why_lost(self, now_ns: int) -> str:
         """Why it can't be relied upon now; '' while it can."""
@@ -115,7 +110,7 @@ class LeaseView:
         if now_ns >= self.deadline_ns:
             return "its deadline has passed"
         if self.broken and now_ns >= self.deadline_ns - self.notice_ns:
-            return "the agent closed the connection, and the deadline is near"
+            return "its agent has closed the connection, and the deadline is near"
         return ""
 
 

@@ -17,6 +17,7 @@ import pytest
 
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
+from tests.lab.holders import holding
 from tests.lab.host import Host
 from tests.lab.image import NEXT_VERSION_SUFFIX
 from tests.lab.lab import APPS, MASTER_SOCKET, MASTERS
@@ -61,7 +62,9 @@ def test_health_names_a_master_that_is_down(cluster: Cluster, on: Any) -> None:
 def test_a_rolling_restart_is_not_noticed(cluster: Cluster, on: Any) -> None:
     before = {name: started_at(on, name, "lockd-master") for name in MASTERS}
     waited = {name: quarantines(on, name) for name in MASTERS}
-    play_under_load(cluster, "rolling_restart.yml")
+    with holding(cluster.lab, "rolling_restart.yml") as held:
+        play_under_load(cluster, "rolling_restart.yml")
+    held.must_have_been_kept()
     assert all(started_at(on, name, "lockd-master") != before[name] for name in MASTERS)
     # Each was stopped cleanly.
     assert {name: quarantines(on, name) for name in MASTERS} == waited
@@ -168,7 +171,9 @@ def has_next_version(on: Any, host: str) -> bool:
 def test_agents_are_upgraded_one_host_first(cluster: Cluster, on: Any) -> None:
     before = on("a1").file("/opt/lockd/current").linked_to
     (cluster.lab.source / "lockd/new.py").write_text('"""Something that the old version did not have."""\n')
-    play_under_load(cluster, "upgrade_lockd.yml")
+    with holding(cluster.lab, "upgrade_lockd.yml") as held:
+        play_under_load(cluster, "upgrade_lockd.yml")
+    held.must_have_been_kept()
     after = {on(name).file("/opt/lockd/current").linked_to for name in APPS}
     assert len(after) == 1
     assert before not in after

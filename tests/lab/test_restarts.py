@@ -19,8 +19,9 @@ from tests.harness.clock_shim import Clock
 from tests.harness.disks import Disk, why_no_disks
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
+from tests.lab.holders import LOCKCTL, holding
 from tests.lab.host import mounts_below
-from tests.lab.lab import ADDRESSES, MASTER_SOCKET, MASTERS
+from tests.lab.lab import ADDRESSES, APPS, MASTER_SOCKET, MASTERS
 from tests.lab.load import at_work
 from tests.lab.looks import masters, votes
 from tests.lab.waiting import until
@@ -95,6 +96,21 @@ def master(cluster: Cluster, on: Any) -> Iterator[Master]:
     yield one
     one.run("systemctl start lockd-master")
     one.wait_in_service()
+
+
+def test_an_agent_that_is_killed_ends_no_lock(cluster: Cluster, on: Any) -> None:
+    with holding(cluster.lab, "kill -9 of both agents, three times") as held:
+        for _ in range(3):
+            for name in APPS:
+                before = agent_pid(on, name)
+                on(name).check_output(f"kill -9 {before}")
+                until(lambda name=name, before=before: agent_pid(on, name) not in (0, before), "the next one")
+                until(lambda name=name: on(name).run(f"{LOCKCTL} ping").rc == 0, "it answers")
+    held.must_have_been_kept()
+
+
+def agent_pid(on: Any, name: str) -> int:
+    return int(on(name).check_output("systemctl show --value -p MainPID lockd"))
 
 
 def test_a_clean_stop_and_start_has_no_delay(cluster: Cluster, master: Master) -> None:

@@ -28,7 +28,8 @@ def words_of(request: Request[Any]) -> list[bytes]:
 
 
 def lock_of(resource: str | bytes = "job", **options: Any) -> Request[LeaseView]:
-    given = {"ttl": 1.5, "wait": 0.0, "max_hold": None, "detached": False, "clock": AgentClock()}
+    given: dict[str, Any] = {"ttl": 1.5, "wait": 0.0, "max_hold": None, "detached": False}
+    given |= {"clock": AgentClock(), "token": TOKEN}
     return requests.lock(resource, **given | options)
 
 
@@ -40,17 +41,21 @@ def granted(until_ns: int) -> dict[bytes, Any]:
 
 
 def test_a_lock_asks_to_be_told_of_renewals_and_sends_every_option() -> None:
-    assert words_of(lock_of()) == [b"LOCK", b"job", b"1500", b"CONNECTION", b"NOTIFY"]
+    assert words_of(lock_of()) == [b"LOCK", b"job", b"1500", b"NOTIFY", b"TOKEN", TOKEN]
     request = lock_of(wait=0.02, max_hold=60.5, detached=True)
-    assert words_of(request) == b"LOCK job 1500 DETACHED WAIT 20 MAXHOLD 60500".split()
+    assert words_of(request) == [
+        *b"LOCK job 1500 DETACHED TOKEN".split(),
+        TOKEN,
+        *b"WAIT 20 MAXHOLD 60500".split(),
+    ]
     assert request.wait_s == 0.02, "it may take that much longer than usual"
 
 
 def test_requests_have_the_words_of_the_wire_and_a_lease_is_named_by_its_token() -> None:
     view = lock_of(b"\xff").decode(granted(boottime_ns() + S))
     expected: list[tuple[Request[Any], list[bytes]]] = [
-        (requests.unlock(view), [b"UNLOCK", b"\xff", TOKEN]),
-        (requests.extend(view, 20), [b"EXTEND", b"\xff", TOKEN, b"20"]),
+        (requests.unlock(view.key, view.token), [b"UNLOCK", b"\xff", TOKEN]),
+        (requests.extend(view, 20), [b"EXTEND", b"\xff", TOKEN, b"20", b"NOTIFY"]),
         (requests.holder("job"), [b"HOLDER", b"job"]),
         (requests.locks("job:*", local=False), [b"LOCKS", b"job:*"]),
         (requests.locks("*", local=True), [b"LOCKS", b"*", b"LOCAL"]),
@@ -127,8 +132,7 @@ def test_maps_come_as_text_and_bytes_that_are_none_survive() -> None:
     assert requests.locks("*", local=False).decode([reply, reply]) == [row, row]
     assert requests.masters().decode([reply]) == [row]
     assert requests.holder("x").decode(None) is None, "it is free"
-    view = lock_of().decode(granted(boottime_ns() + S))
-    assert [requests.ping().decode("PONG"), requests.unlock(view).decode(1)] == [None, None]
+    assert [requests.ping().decode("PONG"), requests.unlock(b"job", TOKEN).decode(1)] == [None, None]
 
 
 # Two clients
@@ -155,7 +159,7 @@ def arguments(kind: type) -> dict[str, list[Any]]:
     }
 
 
-OF_THE_WATCHER = {"file", "listen", "view"}
+OF_THE_WATCHER = {"file", "listen", "resume", "view"}
 """What a lease of threads has besides, and not for apps."""
 
 

@@ -36,10 +36,11 @@ OTHER = b"f" * 32
 
 
 class ScriptedAgent:
-    """An agent in a thread that grants one lock. `asked` are the commands that it was sent.
+    """An agent in a thread that grants one lock, to one connection after the other. `asked` are the commands
+    that it was sent.
 
     grants_ms: the validity of the lease. ahead_ns: how far its clock is ahead of ours. pushes: what follows
-    the grant. unlock: its answer to an UNLOCK.
+    the grant. unlock: its answer to an UNLOCK. closes_after: the command after which it closes, once.
     """
 
     def __init__(self, path: Path) -> None:
@@ -48,6 +49,8 @@ class ScriptedAgent:
         self.ahead_ns = 0
         self.pushes = b""
         self.unlock = b":1\r\n"
+        self.extend: bytes | None = None
+        self.closes_after = b""
         self.asked: list[list[bytes]] = []
         self.granted_ns = 0
         self.hung_up = threading.Event()
@@ -58,21 +61,31 @@ class ScriptedAgent:
         threading.Thread(target=self._serve, daemon=True).start()
 
     def _serve(self) -> None:
-        link, _ = self._listening.accept()
+        with suppress(OSError):
+            while True:
+                link, _ = self._listening.accept()
+                with link:
+                    self._serve_one(link)
+                self.hung_up.set()
+
+    def _serve_one(self, link: socket.socket) -> None:
         reader = hiredis.Reader()
-        with link:
-            while data := link.recv(4096):
-                reader.feed(data)
-                while words := reader.gets():
-                    self.asked.append(words)
-                    link.sendall(self._answer(words[0]))
-        self.hung_up.set()
+        while data := link.recv(4096):
+            reader.feed(data)
+            while words := reader.gets():
+                self.asked.append(words)
+                link.sendall(self._answer(words[0]))
+                if words[0] == self.closes_after:
+                    self.closes_after = b""
+                    return
 
     def _answer(self, command: bytes) -> bytes:
         if command == b"HELLO":
             return b"%0\r\n"
         if command == b"UNLOCK":
             return self.unlock
+        if command == b"EXTEND" and self.extend is not None:
+            return self.extend
         self.granted_ns = boottime_ns()
         return lease(self.granted_ns + self.grants_ms * MS, self.ahead_ns) + self.pushes
 
@@ -121,11 +134,46 @@ def test_sigkill_is_due_before_the_deadline_and_sigterm_before_that(ttl_ms: int)
 
 def test_it_asks_for_a_session_lock_and_the_news_of_it(agent: ScriptedAgent) -> None:
     assert run(agent, "--ttl", "5s", "--wait", "2s", "--max-hold", "1m", "r", "--", "true").returncode == 0
-    assert agent.asked == [
-        [b"HELLO", b"3"],
-        [b"LOCK", b"r", b"5000", b"NOTIFY", b"WAIT", b"2000", b"MAXHOLD", b"60000"],
-        [b"UNLOCK", b"r", TOKEN],
-    ]
+    hello, lock, unlock = agent.asked
+    assert hello == [b"HELLO", b"3"]
+    assert lock[:5] == [b"LOCK", b"r", b"5000", b"NOTIFY", b"TOKEN"]
+    assert (len(lock[5]), lock[6], lock[8:]) == (32, b"WAIT", [b"MAXHOLD", b"60000"])
+    assert 0 < int(lock[7]) <= 2000
+    assert unlock == [b"UNLOCK", b"r", TOKEN]
+
+
+def test_the_next_agent_is_asked_to_go_on_with_the_lease_and_told_of_its_end(agent: ScriptedAgent) -> None:
+    agent.grants_ms = 2_000
+    agent.closes_after = b"LOCK"
+    assert run(agent, "--ttl", "2s", "r", "--", "sleep", "1").returncode == 0
+    assert [words[0] for words in agent.asked] == [b"HELLO", b"LOCK", b"HELLO", b"EXTEND", b"UNLOCK"]
+    assert agent.asked[3] == [b"EXTEND", b"r", TOKEN, b"2000", b"NOTIFY"]
+
+
+@pytest.mark.parametrize(
+    ("answer", "told"),
+    [
+        (b"-EXPIRED none had it\r\n", "none had it"),
+        (b"-NOQUORUM m1=down\r\n", "none came after it"),
+    ],
+)
+def test_a_next_agent_that_does_not_go_on_with_it_ends_the_command_before_the_deadline(
+    agent: ScriptedAgent, answer: bytes, told: str
+) -> None:
+    agent.grants_ms = 2_000
+    agent.closes_after = b"LOCK"
+    agent.extend = answer
+    done = run(agent, "--ttl", "2s", "r", "--", "sleep", "30")
+    assert (done.returncode, told in done.stderr) == (76, True), done
+    assert boottime_ns() < agent.granted_ns + 2_000 * MS
+
+
+def test_a_wait_goes_on_with_the_next_agent_by_the_same_token(agent: ScriptedAgent) -> None:
+    agent.closes_after = b"HELLO"
+    assert run(agent, "--wait", "20s", "r", "--", "true").returncode == 0
+    locks = [words for words in agent.asked if words[0] == b"LOCK"]
+    assert {words[5] for words in locks} == {locks[-1][5]}
+    assert 0 < int(locks[-1][7]) <= 20_000
 
 
 def test_a_lease_that_is_nearly_over_when_it_arrives_starts_nothing(
@@ -381,6 +429,21 @@ def test_a_lockctl_that_is_killed_frees_the_lock_when_all_of_them_are_gone(
         number_in(folder / "command")
         if way in STAYING:
             number_in(folder / "left")
+        lockctl.kill()
+        assert agent.hung_up.wait(60)
+        assert [pid for pid in those_of(folder) if pid != lockctl.pid] == []
+
+
+@pytest.mark.parametrize("way", ["daemon", "breeding"])
+def test_a_lockctl_that_is_killed_frees_the_lock_at_the_next_agent_only_when_all_of_them_are_gone(
+    agent: ScriptedAgent, folder: Path, way: str
+) -> None:
+    agent.closes_after = b"LOCK"
+    with running(agent, "r", "--", *family(way, folder)) as lockctl:
+        assert agent.hung_up.wait(60)
+        eventually(lambda: agent.asked[-1][0] == b"EXTEND", 60, "the next one goes on with it")
+        number_in(folder / "command")
+        agent.hung_up.clear()
         lockctl.kill()
         assert agent.hung_up.wait(60)
         assert [pid for pid in those_of(folder) if pid != lockctl.pid] == []

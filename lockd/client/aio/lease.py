@@ -14,6 +14,7 @@ from weakref import ref
 
 from lockd.client import requests
 from lockd.client.aio.pool import Pool
+from lockd.client.attempts import LOOK_AGAIN_S
 from lockd.client.connection import AsyncAgentConnection
 from lockd.client.errors import AgentUnreachable, LockdError, LockLost
 from lockd.client.requests import Request, to_ms
@@ -66,37 +67,29 @@ class Lease(HeldLease):
         if self._gone():
             return False
         self._over = True
-        if self._connection is None or not self._connection.is_connected:
-            told: bool = await self._pool.shielded(self._give_back())
-            return told
-        # No shield, which costs a task: when this is cancelled, the connection is closed, and that frees it.
+        # No shield, which costs a task: when this is cancelled, another does it.
         try:
             told = await self._give_back()
         except BaseException:
-            self._connection.close()
+            self._pool.give_back_later(self._view.key, self._view.token, self._view.deadline_ns)
             raise
-        self._pool.put(self._connection)
+        if self._connection is not None:
+            self._pool.put(self._connection)
         return told
 
     async def _give_back(self) -> bool:
         failure = None
+        view = self._view
         async with self._turn:
             await self._stop_listening()
-            lost_before = self._view.why_lost(boottime_ns())
+            lost_before = view.why_lost(boottime_ns())
             try:
-                await self._unlock(requests.unlock(self._view))
+                await self._ask(requests.unlock(view.key, view.token))
             except LockdError as error:
                 failure = error
+                if isinstance(error, AgentUnreachable):
+                    self._pool.give_back_later(view.key, view.token, view.deadline_ns)
         return self._judge(lost_before, failure)
-
-    async def _unlock(self, request: Request[None]) -> None:
-        try:
-            await self._ask(request)
-        except AgentUnreachable as failure:
-            if failure.hangs:
-                raise
-            # Any agent can release it by its token: the next one of this host, perhaps.
-            await self._pool.request(request)
 
     async def _extend(self, ttl_ms: int) -> None:
         view = self._view
@@ -113,13 +106,24 @@ class Lease(HeldLease):
                 self._listen_soon()
 
     async def _ask(self, request: Request[T]) -> T:
+        """Over its connection; where that is closed, over another, which carries its news from then on."""
         if self._connection is None:
             return await self._pool.request(request)
+        if self._connection.is_connected:
+            try:
+                return await self._ask_over(self._connection, request)
+            except AgentUnreachable as failure:
+                if failure.hangs:
+                    raise
+        self._connection = await self._pool.take()
+        self._connection.pushes.view = self._view
+        return await self._ask_over(self._connection, request)
+
+    async def _ask_over(self, connection: AsyncAgentConnection, request: Request[T]) -> T:
         try:
-            return await self._connection.request(request)
-        except BaseException as failure:
-            self._view.unanswered(failure)
-            raise
+            return await connection.request(request)
+        finally:
+            self._view.broken = not connection.is_connected
 
     # Listening
 
@@ -161,13 +165,16 @@ class Lease(HeldLease):
         warnings.warn(f"{self!r} was never released", ResourceWarning, stacklevel=2, source=self)
         loop = self._pool.loop
         if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(_drop, self._connection, self._listener)
+            loop.call_soon_threadsafe(_drop, self._pool, self._view, self._connection, self._listener)
 
 
-def _drop(connection: AsyncAgentConnection, listener: asyncio.Task[None] | None) -> None:
+def _drop(
+    pool: Pool, view: LeaseView, connection: AsyncAgentConnection, listener: asyncio.Task[None] | None
+) -> None:
     if listener is not None:
         listener.cancel()
     connection.close()
+    pool.give_back_later(view.key, view.token, view.deadline_ns)
 
 
 def _listen(lease_ref: ref[Lease]) -> None:
@@ -188,12 +195,32 @@ async def _heed(lease_ref: ref[Lease], view: LeaseView, connection: AsyncAgentCo
                 # In a task of its own: it may well release the lease, and so end this one.
                 lease._pool.start(lease._tell(reason))
                 lease = None
-        if view.loss or view.broken:
+        if view.loss:
             return
         left_s = max(0.0, (view.alarm_ns - boottime_ns()) / 1e9)
         with suppress(TimeoutError):
             async with asyncio.timeout(None if told else min(left_s, LONGEST_SLEEP_S)):
                 if connection is None:
                     await asyncio.Future()
+                elif view.broken:
+                    connection = await _resumed(lease_ref) or connection
                 elif not await connection.hear():
                     view.broken = True
+
+
+async def _resumed(lease_ref: ref[Lease]) -> AsyncAgentConnection | None:
+    """Have the agent that is there now go on with it, over a connection that it gets its news by; None where
+    there is none yet."""
+    lease = lease_ref()
+    if lease is None:
+        return None
+    view = lease._view
+    try:
+        await lease._ask(requests.extend(view, view.ttl_ms))
+    except LockLost as error:
+        view.lose(error.reason)
+    except LockdError:
+        lease = None
+        await asyncio.sleep(LOOK_AGAIN_S)
+        return None
+    return lease._connection

@@ -6,6 +6,7 @@ reads what the agent pushes, so `check`, `lost` and `remaining` need not ask any
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from types import TracebackType
@@ -14,9 +15,12 @@ from typing import Any, Unpack
 from lockd.client import requests
 from lockd.client.aio.lease import Lease, OnLost
 from lockd.client.aio.pool import Pool
+from lockd.client.attempts import LOOK_AGAIN_S, Attempt
+from lockd.client.connection import AsyncAgentConnection
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import LockdError
-from lockd.client.requests import LeaseOptions, socket_path
+from lockd.client.requests import LeaseOptions, Request, socket_path
+from lockd.client.state import LeaseView
 
 
 class LockOptions(LeaseOptions, total=False):
@@ -63,23 +67,35 @@ class Client:
 
         Cancelled, it leaves nothing locked, unless `detached` was granted just then: that ends at its `ttl`.
         """
-        request = requests.lock(
-            resource, ttl=ttl, wait=wait, max_hold=max_hold, detached=detached, clock=self._clock
-        )
-        connection = await self._pool.take()
-        try:
-            view = await connection.request(request)
+        attempt = Attempt(requests.key_of(resource), ttl, wait)
+        while True:
+            request = requests.lock(
+                resource, ttl=ttl, wait=attempt.wait, max_hold=max_hold, detached=detached, clock=self._clock,
+                token=attempt.token,
+            )  # fmt: skip
+            try:
+                connection, view = await self._ask(request, attempt)
+            except LockdError as failure:
+                if not attempt.goes_on_after(failure):
+                    raise
+                await asyncio.sleep(LOOK_AGAIN_S)
+                continue
             if detached:
                 self._pool.put(connection)
                 return Lease(self._pool, view, None, on_lost)
             connection.pushes.view = view
             return Lease(self._pool, view, connection, on_lost)
-        except LockdError:
+
+    async def _ask(
+        self, request: Request[LeaseView], attempt: Attempt
+    ) -> tuple[AsyncAgentConnection, LeaseView]:
+        connection = await self._pool.take()
+        try:
+            return connection, await connection.request(request)
+        except BaseException as failure:
             self._pool.put(connection)
-            raise
-        except BaseException:
-            # The agent may have granted it by now, and only closing tells it that nobody has the lease.
-            connection.close()
+            if attempt.may_be_granted_after(failure) and not attempt.goes_on_after(failure):
+                self._pool.give_back_later(attempt.resource, attempt.token, attempt.lasts_until_ns)
             raise
 
     async def holder(self, resource: str | bytes) -> dict[str, Any] | None:

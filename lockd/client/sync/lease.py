@@ -66,33 +66,25 @@ class Lease(HeldLease):
             self._over = True
             if self._watch is not None:
                 watcher.forget(self._watch)
-            connection = self._connection
             try:
                 told = self._give_back()
             except BaseException:
-                if connection is not None:
-                    connection.close()
+                self._pool.give_back_later(self._view.key, self._view.token, self._view.deadline_ns)
                 raise
-            if connection is not None:
-                self._pool.put(connection)
+            if self._connection is not None:
+                self._pool.put(self._connection)
             return told
 
     def _give_back(self) -> bool:
-        lost_before, failure = self._view.why_lost(boottime_ns()), None
+        view, failure = self._view, None
+        lost_before = view.why_lost(boottime_ns())
         try:
-            self._unlock(requests.unlock(self._view))
+            self._ask(requests.unlock(view.key, view.token))
         except LockdError as error:
             failure = error
+            if isinstance(error, AgentUnreachable):
+                self._pool.give_back_later(view.key, view.token, view.deadline_ns)
         return self._judge(lost_before, failure)
-
-    def _unlock(self, request: Request[None]) -> None:
-        try:
-            self._ask(request)
-        except AgentUnreachable as failure:
-            if failure.hangs:
-                raise
-            # Any agent can release it by its token: the next one of this host, perhaps.
-            self._pool.request(request)
 
     def _why_lost(self) -> str:
         if gone := self._gone():
@@ -115,24 +107,28 @@ class Lease(HeldLease):
             raise self._lost(view.loss) from None
 
     def _ask(self, request: Request[T]) -> T:
+        """Over its connection; where that is closed, over another, which carries its news from then on."""
         if self._connection is None:
             return self._pool.request(request)
+        if self._connection.is_connected:
+            try:
+                return self._ask_over(self._connection, request)
+            except AgentUnreachable as failure:
+                if failure.hangs:
+                    raise
+        self._connection = self._pool.take()
+        self._connection.pushes.view = self._view
+        return self._ask_over(self._connection, request)
+
+    def _ask_over(self, connection: AgentConnection, request: Request[T]) -> T:
         try:
-            return self._connection.request(request)
-        except BaseException as failure:
-            self._view.unanswered(failure)
-            self._warn()
-            raise
+            return connection.request(request)
+        finally:
+            self._view.broken = not connection.is_connected
 
     def _hear(self) -> None:
         if self._connection is not None and not self._connection.hear():
             self._view.broken = True
-            self._warn()
-
-    def _warn(self) -> None:
-        """Its connection may be gone: then it is lost, or will be, and its holder is told now."""
-        if self._view.broken and self._watch is not None:
-            watcher.tell(self._watch, self._view.due(boottime_ns()))
 
     # For its watcher
 
@@ -152,6 +148,15 @@ class Lease(HeldLease):
                     self._hear()
             finally:
                 self._turn.release()
+
+    def resume(self) -> bool:
+        with self._turn, suppress(LockdError):
+            if self._over or self._view.loss:
+                return True
+            self._hear()
+            if self._view.broken:
+                self._extend(self._view.ttl_ms)
+        return bool(self._over or self._view.loss or not self._view.broken)
 
     def __enter__(self) -> Lease:
         return self
@@ -174,3 +179,4 @@ class Lease(HeldLease):
         if self._connection is not None:
             warnings.warn(f"{self!r} was never released", ResourceWarning, stacklevel=2, source=self)
             self._connection.close()
+            self._pool.give_back_later(self._view.key, self._view.token, self._view.deadline_ns)

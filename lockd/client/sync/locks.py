@@ -4,9 +4,10 @@
     with client.lock("invoice:42", ttl=10, wait=5) as lease:
         ledger.write(..., fence=lease.fence)
 
-The agent does the work. Each held lease has a connection of its own: the agent renews it while that is open,
-and frees it when it closes. So whatever goes wrong here, to close the connection is right. No thread is
-started unless a lease is to be watched (`on_lost`): one then watches them all.
+The agent does the work: it renews what this process holds, and frees it when the process is dead. Each held
+lease has a connection of its own, over which it is heard of. One that breaks is made anew when it is needed.
+No thread is started unless a lease is to be watched (`on_lost`), or no agent was there when it should have
+been told something: one then does so for all.
 """
 
 from __future__ import annotations
@@ -17,9 +18,12 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from lockd.client import requests
+from lockd.client.attempts import LOOK_AGAIN_S, Attempt
+from lockd.client.connection import AgentConnection
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import LockdError
-from lockd.client.requests import LeaseOptions, socket_path
+from lockd.client.requests import LeaseOptions, Request, socket_path
+from lockd.client.state import LeaseView
 from lockd.client.sync.lease import Lease, OnLost
 from lockd.client.sync.pool import Pool
 
@@ -82,23 +86,33 @@ class Client:
         Raises Taken, or WaitTimeout after `wait`, when another holds it; NoQuorum, Denied, LimitReached,
         Draining, ClockRefused; AgentUnreachable.
         """
-        request = requests.lock(
-            resource, ttl=ttl, wait=wait, max_hold=max_hold, detached=detached, clock=self._clock
-        )
-        connection = self._pool.take()
-        try:
-            view = connection.request(request)
+        attempt = Attempt(requests.key_of(resource), ttl, wait)
+        while True:
+            request = requests.lock(
+                resource, ttl=ttl, wait=attempt.wait, max_hold=max_hold, detached=detached, clock=self._clock,
+                token=attempt.token,
+            )  # fmt: skip
+            try:
+                connection, view = self._ask(request, attempt)
+            except LockdError as failure:
+                if not attempt.goes_on_after(failure):
+                    raise
+                time.sleep(LOOK_AGAIN_S)
+                continue
             if detached:
                 self._pool.put(connection)
                 return Lease(self._pool, view, None, on_lost)
             connection.pushes.view = view
             return Lease(self._pool, view, connection, on_lost)
-        except LockdError:
+
+    def _ask(self, request: Request[LeaseView], attempt: Attempt) -> tuple[AgentConnection, LeaseView]:
+        connection = self._pool.take()
+        try:
+            return connection, connection.request(request)
+        except BaseException as failure:
             self._pool.put(connection)
-            raise
-        except BaseException:
-            # The agent may have granted it by now, and only closing tells it that nobody has the lease.
-            connection.close()
+            if attempt.may_be_granted_after(failure) and not attempt.goes_on_after(failure):
+                self._pool.give_back_later(attempt.resource, attempt.token, attempt.lasts_until_ns)
             raise
 
     def holder(self, resource: str | bytes) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ from weakref import ref
 
 from lockd.client.forks import survive_forks
 from lockd.client.state import LONGEST_SLEEP_S, LeaseView
+from lockd.client.sync.resumer import resumer
 from lockd.clock import boottime_ns
 
 _NEVER_NS = 1 << 63
@@ -35,20 +36,21 @@ class Watchable(Protocol):
     def listen(self) -> None:
         """Take in what the agent has said, without waiting: neither for it, nor for another thread."""
 
+    def resume(self) -> bool:
+        """Have the agent that is there now go on with it, if its connection is closed. True when there is
+        nothing left to do."""
+
 
 class WatchedLease:
     """A lease that is watched. It doesn't keep the lease alive: one that its app has dropped has to end."""
 
-    __slots__ = ("file", "lease", "on_lost")
+    __slots__ = ("file", "lease", "on_lost", "resuming")
 
     def __init__(self, lease: Watchable, on_lost: Callable[[Any, str], object]) -> None:
         self.lease = ref(lease)
         self.file = lease.file
         self.on_lost = on_lost
-
-    @property
-    def key(self) -> int:
-        return self.file if self.file >= 0 else -id(self)
+        self.resuming = False
 
 
 class LossWatcher:
@@ -62,7 +64,9 @@ class LossWatcher:
     def _fresh(self) -> None:
         # An RLock: a lease can be finalized, and so forgotten, at any allocation, also at one under the lock.
         self._lock = RLock()
-        self._watches: dict[int, WatchedLease] = {}
+        self._watches: set[WatchedLease] = set()
+        self._by_file: dict[int, WatchedLease] = {}
+        """A file that was closed is another connection's by now, perhaps: the last one counts."""
         self._next_ns = _NEVER_NS
 
     def _forked(self) -> None:
@@ -78,9 +82,8 @@ class LossWatcher:
         with self._lock:
             if self._thread is None:
                 self._start()
-            self._watches[watch.key] = watch
-            if watch.file >= 0:
-                self._epoll.register(watch.file, select.EPOLLIN)
+            self._watches.add(watch)
+            self._listen_to(watch)
             if lease.view.alarm_ns < self._next_ns:
                 self._next_ns = lease.view.alarm_ns
                 os.eventfd_write(self._bell, 1)
@@ -89,17 +92,25 @@ class LossWatcher:
     def forget(self, watch: WatchedLease) -> bool:
         """Stop watching. False when that had happened already."""
         with self._lock:
-            # A file's number may be another connection's by now.
-            if self._watches.get(watch.key) is not watch:
+            if watch not in self._watches:
                 return False
-            del self._watches[watch.key]
+            self._watches.remove(watch)
             if not self._watches:
                 # The thread sleeps without end now: the next lease has to wake it, however late it is due.
                 self._next_ns = _NEVER_NS
-            if watch.file >= 0:
-                with suppress(OSError):
-                    self._epoll.unregister(watch.file)
+            self._listen_no_more(watch)
             return True
+
+    def _listen_to(self, watch: WatchedLease) -> None:
+        if watch.file >= 0:
+            self._by_file[watch.file] = watch
+            self._epoll.register(watch.file, select.EPOLLIN)
+
+    def _listen_no_more(self, watch: WatchedLease) -> None:
+        if self._by_file.get(watch.file) is watch:
+            del self._by_file[watch.file]
+            with suppress(OSError):
+                self._epoll.unregister(watch.file)
 
     def tell(self, watch: WatchedLease, reason: str) -> None:
         """Call `on_lost`, if that was not done yet."""
@@ -124,7 +135,7 @@ class LossWatcher:
             for file, _ in self._epoll.poll(min(left_s, LONGEST_SLEEP_S) if self._watches else None):
                 if file == self._bell:
                     os.eventfd_read(self._bell)
-                elif (watch := self._watches.get(file)) is not None:
+                elif (watch := self._by_file.get(file)) is not None:
                     self._look_at(watch)
             if boottime_ns() >= self._next_ns:
                 self._look_at_all()
@@ -135,14 +146,34 @@ class LossWatcher:
             self.forget(watch)
             return
         lease.listen()
+        if lease.view.broken and not watch.resuming:
+            watch.resuming = True
+            resumer.add(lambda: self._resume(watch))
         if reason := lease.view.due(boottime_ns()):
             self.tell(watch, reason)
 
+    def _resume(self, watch: WatchedLease) -> bool:
+        """In the resumer's thread."""
+        lease = watch.lease()
+        if lease is None or watch not in self._watches:
+            return True
+        if not lease.resume():
+            return False
+        with self._lock:
+            watch.resuming = False
+            self._listen_no_more(watch)
+            watch.file = lease.file
+            if watch in self._watches:
+                self._listen_to(watch)
+        if reason := lease.view.due(boottime_ns()):
+            self.tell(watch, reason)
+        return True
+
     def _look_at_all(self) -> None:
-        for watch in list(self._watches.values()):
+        for watch in list(self._watches):
             self._look_at(watch)
         with self._lock:
-            leases = [lease for watch in self._watches.values() if (lease := watch.lease()) is not None]
+            leases = [lease for watch in self._watches if (lease := watch.lease()) is not None]
             self._next_ns = min((lease.view.alarm_ns for lease in leases), default=_NEVER_NS)
 
 

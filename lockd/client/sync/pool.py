@@ -7,9 +7,13 @@ from contextlib import suppress
 from typing import TypeVar
 from weakref import WeakSet
 
+from lockd.client import requests
 from lockd.client.connection import AgentConnection
+from lockd.client.errors import AgentUnreachable, LockdError
 from lockd.client.forks import let_go, survive_forks
 from lockd.client.requests import Request
+from lockd.client.sync.resumer import resumer
+from lockd.clock import boottime_ns
 
 T = TypeVar("T")
 
@@ -38,6 +42,21 @@ class Pool:
             return connection.request(request)
         finally:
             self.put(connection)
+
+    def give_back_later(self, resource: bytes, token: bytes, until_ns: int) -> None:
+        """What no agent was there to take back: the next one would go on with it, for nobody. Not past its
+        deadline: then none does."""
+
+        def is_done() -> bool:
+            try:
+                self.request(requests.unlock(resource, token))
+            except AgentUnreachable:
+                return boottime_ns() >= until_ns
+            except LockdError:
+                """It is over, or was never granted."""
+            return True
+
+        resumer.add(is_done)
 
     def take(self) -> AgentConnection:
         """An idle connection, or a new one."""

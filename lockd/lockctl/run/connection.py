@@ -1,4 +1,4 @@
-"""The connection of `lockctl run` to the agent. The lease lives as long as it does."""
+"""The connection of `lockctl run` to the agent."""
 
 from __future__ import annotations
 
@@ -18,25 +18,36 @@ class JobConnection:
 
     _NOTHING: Any = object()
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, within_s: float = ANSWER_WITHIN_S) -> None:
+        """Connects. within_s: 0 where nothing may be waited for. Raises Unreachable."""
         self.open = True
+        self._path = path
         self._reader: Any = hiredis.Reader(notEnoughData=self._NOTHING)
         self._pushes: list[list[Any]] = []
         self._asked = ""
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(ANSWER_WITHIN_S)
+        self._socket.settimeout(within_s)
         try:
             self._socket.connect(path)
         except OSError as error:
+            self.close()
             raise Unreachable(f"can't connect to {path}: {_reason(error)}") from error
+
+    def anew(self) -> JobConnection:
+        """Another one to the agent that is there now, without waiting. Raises Unreachable."""
+        return JobConnection(self._path, within_s=0)
 
     def fileno(self) -> int:
         return self._socket.fileno()
 
-    def send(self, *commands: list[bytes]) -> None:
-        """Send commands, all at once."""
+    def close(self) -> None:
+        self.open = False
+        self._socket.close()
+
+    def send(self, *commands: list[bytes], within_s: float = ANSWER_WITHIN_S) -> None:
+        """Send commands, all at once. Raises Unreachable."""
         self._asked = commands[-1][0].decode()
-        self._socket.settimeout(ANSWER_WITHIN_S)
+        self._socket.settimeout(within_s)
         try:
             self._socket.sendall(b"".join(map(_packed, commands)))
         except OSError as error:
@@ -51,16 +62,18 @@ class JobConnection:
             raise Refused.by(str(answer), self._asked)
         return answer
 
-    def pushes(self) -> list[list[Any]]:
-        """What was pushed since the last time, without waiting. `open` is False once the agent has closed."""
-        self._socket.setblocking(False)
+    def arrived(self) -> tuple[list[list[Any]], list[Any]]:
+        """The pushes and the replies that have come since the last time, without waiting. `open` is False
+        once the agent has closed."""
         with suppress(Unreachable):
             while self.open:
+                self._socket.setblocking(False)
                 self._receive()
-        while self._next() is not self._NOTHING:
-            """Nothing was asked, so this is no reply to anything."""
-        arrived, self._pushes = self._pushes, []
-        return arrived
+        replies = []
+        while (reply := self._next()) is not self._NOTHING:
+            replies.append(reply)
+        pushes, self._pushes = self._pushes, []
+        return pushes, replies
 
     def _next(self) -> Any:
         """The next reply that has arrived, or _NOTHING."""

@@ -16,9 +16,10 @@ import os
 import signal
 
 from lockd.lockctl.errors import CannotExecute, Lost
-from lockd.lockctl.run.connection import JobConnection
+from lockd.lockctl.run.asking import release, take
 from lockd.lockctl.run.keeper import CommandProcess, Start
-from lockd.lockctl.run.lease import Job, JobLease, release, take
+from lockd.lockctl.run.lease import Job, JobLease
+from lockd.lockctl.run.news import LeaseNews
 from lockd.lockctl.run.signals import Signals
 from lockd.lockctl.run.supervisor import CtrlC, Supervisor
 from lockd.lockctl.run.terminal import Terminal, controlling_terminal, in_a_pipeline
@@ -31,22 +32,23 @@ def run(job: Job) -> int:
     lease. A Ctrl-C that ended the command ends this process too, as it would have without lockctl.
     """
     _die_of_signals()
-    connection = JobConnection(job.socket_path)
-    lease = take(connection, job)
+    connection, lease = take(job)
+    news = LeaseNews(connection, lease)
     terminal = controlling_terminal()
     try:
         with Signals() as signals:
             command = start(job, lease, terminal, signals)
-            supervisor = Supervisor(connection, lease, command, terminal, signals)
+            news.inherit = command.keep_open
+            supervisor = Supervisor(news, lease.ttl_ms, command, terminal, signals)
             status = supervisor.watch()
             terminal.take_back(command.id)
     except CannotExecute:
-        release(connection, lease)
+        release(news, lease)
         raise
     command.let_go()
     if supervisor.loss is not None:
         raise Lost(supervisor.loss)
-    release(connection, lease)
+    release(news, lease)
     if not os.WIFSIGNALED(status):
         return os.waitstatus_to_exitcode(status)
     if os.WTERMSIG(status) == signal.SIGINT:

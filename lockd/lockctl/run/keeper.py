@@ -5,7 +5,8 @@
 The keeper is a process of ours that does nothing else. What loses its parent below it becomes its child (it
 is a subreaper), so nothing that the command has started can hide from a walk down from it, and the kernel
 tells it when the last one is gone. When lockctl is killed with -9, the keeper lives on for the moment that it
-takes to end them all, and keeps the connection to the agent open until then: the lock isn't free before.
+takes to end them all, and keeps the connection to the agent open until then: the lock isn't free before. It
+has inherited the first one; a later one, to another agent, lies in a socket that it never reads.
 
 When the keeper is killed, lockctl is who they are handed to. When both are, at once: the first process of the
 command gets SIGKILL from the kernel as its parent has ended, and its group as the lifeline, a pipe that they
@@ -18,6 +19,7 @@ import errno
 import fcntl
 import os
 import signal
+import socket
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -56,6 +58,7 @@ class CommandProcess:
             _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self._lifeline, self._held_end = os.pipe()
         self._statuses, statuses_end = os.pipe()
+        self._keeps, self._kept = socket.socketpair()
         report, report_end = os.pipe()
         ours = os.getpid()
         self._keeper = os.fork()
@@ -77,8 +80,20 @@ class CommandProcess:
         self.gone = False
         """Nothing of it is left."""
         self._ended = False
+        self._keeps_one = False
         self._below_keeper = Descendants(self._keeper)
         self._below_us = Descendants(ours, self._strangers)
+
+    def keep_open(self, file: int) -> None:
+        """Have the keeper keep this connection open, and no longer the one before."""
+        self._keeps.setblocking(False)
+        self._kept.setblocking(False)
+        with suppress(OSError):
+            socket.send_fds(self._keeps, [b"."], [file])
+        if self._keeps_one:
+            for before in socket.recv_fds(self._kept, 1, 1)[1]:
+                os.close(before)
+        self._keeps_one = True
 
     def fileno(self) -> int:
         """Readable when `changes` has something to tell."""

@@ -9,10 +9,10 @@ from enum import Enum
 
 from lockd.clock import boottime_ns
 from lockd.core.validity import NS_PER_MS
-from lockd.lockctl.run.connection import JobConnection
 from lockd.lockctl.run.descendants import Sent
 from lockd.lockctl.run.keeper import CommandProcess, cannot_be_ended
-from lockd.lockctl.run.lease import JobLease, kill_margin_ns, term_margin_ns
+from lockd.lockctl.run.lease import kill_margin_ns, term_margin_ns
+from lockd.lockctl.run.news import LeaseNews
 from lockd.lockctl.run.signals import FORWARDED, Signals
 from lockd.lockctl.run.terminal import Terminal, say
 
@@ -41,20 +41,19 @@ class Supervisor:
 
     def __init__(
         self,
-        connection: JobConnection,
-        lease: JobLease,
+        news: LeaseNews,
+        ttl_ms: int,
         command: CommandProcess,
         terminal: Terminal,
         signals: Signals,
     ) -> None:
         self.loss: str | None = None
         self.interrupted = CtrlC.COMMAND if terminal.lent else CtrlC.US
-        self._connection = connection
-        self._lease = lease
+        self._news = news
+        self._ttl_ms = ttl_ms
         self._command = command
         self._terminal = terminal
         self._signals = signals
-        self._deadline_ns = lease.deadline_ns
         self._killing = False
         self._killed = Sent(reached=1)
         self._given_up = False
@@ -82,40 +81,35 @@ class Supervisor:
         poll.register(self._signals, select.POLLIN)
         if self._command.kept:
             poll.register(self._command, select.POLLIN)
-        if self._connection.open:
-            poll.register(self._connection, select.POLLIN)
+        if self._news.connection.open:
+            poll.register(self._news.connection, select.POLLIN)
         poll.poll(self._patience_ms())
 
     def _patience_ms(self) -> int:
         """For how long nothing has to be done if nothing happens."""
         if self._killing:
-            return _KILL_AGAIN_MS if boottime_ns() < self._deadline_ns and not self._given_up else _ENDING_MS
+            is_due = boottime_ns() < self._news.deadline_ns and not self._given_up
+            return _KILL_AGAIN_MS if is_due else _ENDING_MS
         most_ms = _LOOK_UP_MS if self._status is None else _ENDING_MS
-        due_ms = -((boottime_ns() - self._due_ns()) // NS_PER_MS)
+        due_ms = -((boottime_ns() - min(self._due_ns(), self._news.due_ns)) // NS_PER_MS)
         return max(0, min(most_ms, due_ms))
 
     def _due_ns(self) -> int:
         """When something has to be done if nothing happens."""
         margin_ns = term_margin_ns if self.loss is None else kill_margin_ns
-        return self._deadline_ns - margin_ns(self._lease.ttl_ms)
+        return self._news.deadline_ns - margin_ns(self._ttl_ms)
 
     def _listen(self) -> None:
         """To what the agent says of our lease."""
-        for push in self._connection.pushes():
-            if push[2] != self._lease.token:
-                continue
-            if push[0] == b"renewed":
-                self._deadline_ns = self._lease.clock.here_ns(push[3])
-            elif push[0] == b"lost":
-                self._deadline_ns = min(self._deadline_ns, self._lease.clock.here_ns(push[4]))
-                self._lose(push[3].decode(errors="replace"))
-        if not self._connection.open:
-            self._lose("the connection to the agent broke, so nobody renews it any more")
+        self._news.look()
+        if self._news.loss is not None:
+            self._lose(self._news.loss)
 
     def _enforce(self, now_ns: int) -> None:
         """What is due by the deadline alone."""
         if self.loss is None and now_ns >= self._due_ns():
-            self._lose("the agent has not renewed it in time")
+            why = "" if self._news.connection.open else ": it was stopped or killed, and none came after it"
+            self._lose(f"the agent has not renewed it in time{why}")
         if self.loss is not None and (self._killing or now_ns >= self._due_ns()):
             self._kill()
 
@@ -135,7 +129,7 @@ class Supervisor:
 
     def _out_of_sight(self) -> bool:
         """Something is left, and nobody who could be killed is found."""
-        if self._command.gone or boottime_ns() < self._deadline_ns:
+        if self._command.gone or boottime_ns() < self._news.deadline_ns:
             return False
         say("something that the command has started is hidden from us, and goes on without the lock")
         return True
@@ -161,7 +155,7 @@ class Supervisor:
                 self._stopped(os.WSTOPSIG(status))
                 continue
             self._status = status
-            if self.loss is None and boottime_ns() >= self._deadline_ns:
+            if self.loss is None and boottime_ns() >= self._news.deadline_ns:
                 self.loss = "the command was still running at its deadline, and nobody was there to end it"
         if not (self._command.kept or self._command.gone or self.loss):
             # Those that were to be kept within reach are not any more.

@@ -1,0 +1,48 @@
+"""Asking for a lease, also where that is broken off: an agent stops or hangs, an app is interrupted. No I/O.
+
+The next agent is asked again by the same token, which makes it the same request; and what nobody wants any
+more is withdrawn by that token. Else it could be granted, and renewed, for nobody.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from lockd.client.errors import AgentUnreachable, Draining, LockdError
+from lockd.client.requests import to_ms
+from lockd.clock import boottime_ns
+from lockd.core.validity import NS_PER_MS
+
+LOOK_AGAIN_S = 0.1
+"""How often it is looked whether an agent is there again."""
+
+
+class Attempt:
+    """One call of `acquire`. token: what it is known by. resource: as on the wire. ttl and wait in seconds:
+    ValueError for what is no span of time."""
+
+    def __init__(self, resource: bytes, ttl: float, wait: float) -> None:
+        self.resource = resource
+        self.token = secrets.token_hex(16).encode()
+        self._ttl_ms = to_ms(ttl, "ttl")
+        self._until_s = time.monotonic() + to_ms(wait, "wait") / 1000
+
+    @property
+    def wait(self) -> float:
+        """What is left of its wait, in seconds."""
+        return max(0.0, self._until_s - time.monotonic())
+
+    def goes_on_after(self, failure: BaseException) -> bool:
+        """The agent stops, or has, and there is time to ask the next one."""
+        stopped = isinstance(failure, AgentUnreachable | Draining) and not getattr(failure, "hangs", False)
+        return stopped and self.wait > LOOK_AGAIN_S
+
+    def may_be_granted_after(self, failure: BaseException) -> bool:
+        """Nobody has said that it was refused."""
+        return isinstance(failure, AgentUnreachable) or not isinstance(failure, LockdError)
+
+    @property
+    def lasts_until_ns(self) -> int:
+        """On CLOCK_BOOTTIME: what was granted until now, and is renewed by nobody, has ended then."""
+        return boottime_ns() + self._ttl_ms * NS_PER_MS

@@ -1,0 +1,88 @@
+"""What `lockctl run` asks the agent for: the lock, and at the end its release."""
+
+from __future__ import annotations
+
+import secrets
+import time
+
+from lockd.client.deadlines import AgentClock
+from lockd.clock import boottime_ns
+from lockd.core.errors import ErrorWord
+from lockd.core.validity import NS_PER_MS
+from lockd.lockctl.errors import Lost, NotStarted, Refused, Unreachable
+from lockd.lockctl.run.connection import ANSWER_WITHIN_S, JobConnection
+from lockd.lockctl.run.lease import Job, JobLease, term_margin_ns
+from lockd.lockctl.run.news import LeaseNews
+from lockd.lockctl.run.terminal import say
+
+_LOOK_AGAIN_S = 0.05
+
+
+def take(job: Job) -> tuple[JobConnection, JobLease]:
+    """Lock the resource. Raises Refused or Unreachable; NotStarted when the answer came too late.
+
+    Where the agent stops meanwhile, the next one on this host is asked for the rest of the wait, and for a
+    few seconds in any case. By the same token: if it had been granted already, it is the same lease.
+    """
+    until_ns = boottime_ns() + job.wait_ms * NS_PER_MS
+    token = secrets.token_hex(16).encode()
+    connection = JobConnection(job.socket_path)
+    while True:
+        try:
+            return connection, _ask(connection, job, token, until_ns)
+        except (Refused, Unreachable) as why:
+            if not _stops(why, connection):
+                raise
+            connection.close()
+            connection = _next_one(job, max(until_ns, boottime_ns() + int(ANSWER_WITHIN_S * 1e9)), why)
+
+
+def _stops(why: Refused | Unreachable, connection: JobConnection) -> bool:
+    """The agent stops, or has: another comes after it."""
+    return why.code == ErrorWord.DRAINING if isinstance(why, Refused) else not connection.open
+
+
+def _next_one(job: Job, until_ns: int, why: Refused | Unreachable) -> JobConnection:
+    """A connection to the agent that comes after the one that stops."""
+    while boottime_ns() < until_ns:
+        time.sleep(_LOOK_AGAIN_S)
+        try:
+            return JobConnection(job.socket_path)
+        except Unreachable as unreachable:
+            why = unreachable
+    raise why
+
+
+def _ask(connection: JobConnection, job: Job, token: bytes, until_ns: int) -> JobLease:
+    wait_ms = max(0, until_ns - boottime_ns()) // NS_PER_MS
+    words = [b"LOCK", job.resource, b"%d" % job.ttl_ms, b"NOTIFY", b"TOKEN", token]
+    if wait_ms:
+        words += [b"WAIT", b"%d" % wait_ms]
+    if job.max_hold_ms is not None:
+        words += [b"MAXHOLD", b"%d" % job.max_hold_ms]
+    connection.send([b"HELLO", b"3"], words)
+    connection.reply(ANSWER_WITHIN_S)
+    granted = connection.reply(wait_ms / 1000 + ANSWER_WITHIN_S)
+    clock, now_ns = AgentClock(), boottime_ns()
+    deadline_ns = clock.deadline_ns(granted, now_ns)
+    lease = JobLease(job.resource, granted[b"token"], granted[b"fence"], deadline_ns, job.ttl_ms, clock)
+    if now_ns >= lease.deadline_ns - term_margin_ns(lease.ttl_ms):
+        raise NotStarted("it was granted so late that its deadline is near, and the command was not started")
+    return lease
+
+
+def release(news: LeaseNews, lease: JobLease) -> None:
+    """Give the lease back. Raises Lost when it was over before the command was."""
+    try:
+        connection = news.connection_for_release()
+        connection.send([b"UNLOCK", lease.resource, lease.token])
+        connection.reply(ANSWER_WITHIN_S)
+    except Refused as refused:
+        if refused.code in (ErrorWord.EXPIRED, ErrorWord.NOTHELD):
+            raise Lost(f"the command had ended, but its lease perhaps before it: {refused.text}") from refused
+        say(f"the command has ended, its lock was not released ({refused}): it ends with this process")
+    except Unreachable as why:
+        say(
+            f"the command has ended, its lock was not released ({why}): it ends when an agent is back here, "
+            "at its deadline at the latest"
+        )

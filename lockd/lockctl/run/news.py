@@ -1,0 +1,104 @@
+"""What the agent says of the lease that a command runs under.
+
+It comes over the connection on which the lease was granted. An agent that stops or dies leaves the lease to
+the next one on the host: when the connection ends, that one is asked to go on with it, again and again. Until
+it answers, the lease is good until the deadline that was last told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import hiredis
+
+from lockd.clock import boottime_ns
+from lockd.core.errors import ErrorWord
+from lockd.core.validity import NS_PER_MS
+from lockd.lockctl.errors import Refused, Unreachable
+from lockd.lockctl.run.connection import JobConnection
+from lockd.lockctl.run.lease import JobLease
+
+_ASK_AGAIN_NS = 100 * NS_PER_MS
+_ANSWERS_WITHIN_NS = 2_000 * NS_PER_MS
+"""An agent that has just been started may first have to hear from the masters."""
+
+
+class LeaseNews:
+    """deadline_ns: until when it is good, as last told, on our clock. loss: why it is lost, None while it is
+    not. connection: the one that is open, or was.
+
+    inherit: gets the file of each new one before anything is asked there. Who ends what the command has
+    started when we are killed has to keep it open until then.
+    """
+
+    inherit: Callable[[int], None]
+
+    def __init__(self, connection: JobConnection, lease: JobLease) -> None:
+        self.connection = connection
+        self.deadline_ns = lease.deadline_ns
+        self.loss: str | None = None
+        self._lease = lease
+        self._resuming = False
+        self._again_ns = 0
+
+    @property
+    def due_ns(self) -> int:
+        """When to look although nothing has come."""
+        waits = self.loss is None and (self._resuming or not self.connection.open)
+        return self._again_ns if waits else self.deadline_ns
+
+    def connection_for_release(self) -> JobConnection:
+        """One on which nothing is under way. Raises Unreachable."""
+        if self.connection.open and not self._resuming:
+            return self.connection
+        return self.connection.anew()
+
+    def look(self) -> None:
+        """Take in what has come, without waiting; where the agent has closed, turn to the next one."""
+        pushes, replies = self.connection.arrived()
+        for push in pushes:
+            self._hear(push)
+        for reply in replies:
+            self._answered(reply)
+        now_ns = boottime_ns()
+        if self._resuming and now_ns >= self._again_ns:
+            self.connection.close()
+        if not self.connection.open and self.loss is None and now_ns >= self._again_ns:
+            self._resume(now_ns)
+
+    def _hear(self, push: list[Any]) -> None:
+        if push[2] != self._lease.token:
+            return
+        if push[0] == b"renewed":
+            self.deadline_ns = self._lease.clock.here_ns(push[3])
+        elif push[0] == b"lost":
+            self.deadline_ns = min(self.deadline_ns, self._lease.clock.here_ns(push[4]))
+            self.loss = push[3].decode(errors="replace")
+
+    def _resume(self, now_ns: int) -> None:
+        self._again_ns = now_ns + _ASK_AGAIN_NS
+        self._resuming = False
+        try:
+            self.connection = self.connection.anew()
+            self.inherit(self.connection.fileno())
+            self.connection.send([b"HELLO", b"3"], self._lease.resumption, within_s=0)
+        except Unreachable:
+            self.connection.close()
+            return
+        self._resuming = True
+        self._again_ns = now_ns + _ANSWERS_WITHIN_NS
+
+    def _answered(self, reply: Any) -> None:
+        """By the next agent: to our HELLO, or to what goes on with the lease."""
+        if isinstance(reply, hiredis.ReplyError):
+            refused = Refused.by(str(reply), "EXTEND")
+            if refused.code in (ErrorWord.EXPIRED, ErrorWord.NOTHELD):
+                self.loss = f"the agent was started anew, and does not have it: {refused.text}"
+            else:
+                # It can't say for now.
+                self.connection.close()
+                self._again_ns = boottime_ns() + _ASK_AGAIN_NS
+        elif b"deadline_ns" in reply:
+            self._resuming = False
+            self.deadline_ns = self._lease.clock.deadline_ns(reply, boottime_ns())

@@ -65,7 +65,7 @@ class Leases:
             key_access=("RW", "access", "insert"),
             for_lockers=True,
             promise=(
-                "map: `token`, `fence`, `validity_ms`, `deadline_ns`, `bound` (`process`, `connection`, `ttl`)"
+                "map: `token`, `fence`, `validity_ms`, `deadline_ns`, `bound`: `process`, `connection`, `ttl`"
             ),
         )
     )

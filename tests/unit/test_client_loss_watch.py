@@ -6,6 +6,7 @@ import gc
 import os
 import socket
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -70,9 +71,17 @@ class PretendedLease:
         return self.told[0]
 
 
+def threads_named(name: str) -> int:
+    return sum(thread.name == name for thread in threading.enumerate())
+
+
 @pytest.fixture
-def watcher() -> LossWatcher:
-    return LossWatcher()
+def watcher() -> Iterator[LossWatcher]:
+    one = LossWatcher()
+    yield one
+    for watch in list(one._watches):
+        one.forget(watch)
+    eventually(lambda: threads_named("lockd resumer") == 0, 30, "nothing is left to be resumed")
 
 
 def test_a_loss_that_the_agent_tells_is_passed_on_at_once_and_once(watcher: LossWatcher) -> None:
@@ -192,12 +201,9 @@ def test_a_slow_callback_does_not_keep_others_from_being_told(watcher: LossWatch
 
 
 def test_one_thread_watches_them_all_and_none_before_the_first(watcher: LossWatcher) -> None:
-    def watchers() -> int:
-        return sum(thread.name == "lockd watcher" for thread in threading.enumerate())
-
-    before = watchers()
+    before = threads_named("lockd watcher")
     leases = [PretendedLease(60_000) for _ in range(20)]
-    assert watchers() == before
+    assert threads_named("lockd watcher") == before
     for lease in leases:
         watcher.watch(lease, lease.on_lost)
-    assert watchers() == before + 1
+    assert threads_named("lockd watcher") == before + 1

@@ -22,7 +22,7 @@ class Session(SimpleNamespace):
         permissions = SimpleNamespace(is_admin=lambda peer: peer.uid == 0)
         shared = SimpleNamespace(
             limits=CONFIG.limits, incidents=incidents, permissions=permissions, locks=None, quotas=None,
-            losses=None, host=b"web1", log=None,
+            losses=None, host=b"web1", log=None, processes=None, sessions=(),
         )  # fmt: skip
         peer = SimpleNamespace(pid=7, uid=1000)
         super().__init__(

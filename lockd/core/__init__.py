@@ -11,6 +11,7 @@ code names where it serves them:
  2  Answer at quorum, keep going to N; behind a proof of just now a lease is put on masters that never had it.
  3  Give back at once what a failed try left, also where no answer came; never overtake one's own acquire.
  4  Acquire is 'free or mine', by the try's own nonce: 128 bits from the operating system, never used twice.
+    A request that its app has named is granted once, and to nobody but its process (names.py).
  5  Own deadlines: a slow or dead master costs no request anything.
  6  Fences are unique and ordered, even if mutual exclusion fails.
  7  The number of renewals is bounded by max_hold.

@@ -463,9 +463,9 @@ class Host:
         self.locks.extend(app.resource, token or app.held.token, ttl_ms, answer, self.time.now_ns)
         return answer
 
-    def unlocked(self, app: App, token: bytes | None = None) -> Answer:
+    def unlocked(self, app: App, token: bytes | None = None, uid: int | None = None) -> Answer:
         """An app gives back, here or where it was granted, and all masters that aren't slow answer."""
-        answer = self.unlock(app, token)
+        answer = self.unlock(app, token, uid)
         self.fleet.settle()
         return answer
 

@@ -322,6 +322,8 @@ def test_a_user_has_the_masters_asked_so_often_for_what_the_agent_does_not_know(
     assert token_of(guesses.ask("EXTEND", "limit:held", token, TTL_MS)) == token
     assert guesses.ask("UNLOCK", "limit:held", token) == 1
     assert guesses.ask("UNLOCK", "limit:detached", detached) == 1
+    guesses.ask("LOCK", "limit:named", TTL_MS, "TOKEN", "a-name")
+    assert [guesses.ask("UNLOCK", "limit:named", "a-name") for _ in range(3)] == [1] * 3
     eventually(lambda: kind(guesses.ask("UNLOCK", "limit:guess", TOKEN)) == "NOTHELD", 10, "it goes on")
 
 

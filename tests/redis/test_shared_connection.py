@@ -121,9 +121,7 @@ def test_an_app_that_closes_while_several_of_its_locks_wait_leaves_none(shared: 
 NAME = "01JD3Q-printable:{any}"
 
 
-def test_a_lock_that_is_sent_again_on_another_connection_gets_the_same_lease(
-    shared: Wire, other: Wire
-) -> None:
+def test_a_lock_that_is_sent_again_on_another_connection_gets_its_lease(shared: Wire, other: Wire) -> None:
     """redis-py, Lettuce and others do that when a reply has been lost."""
     lease, again = (
         as_map(wire.ask("LOCK", "shared:again", TTL_MS, "TOKEN", NAME)) for wire in (shared, other)
@@ -168,6 +166,16 @@ def test_a_name_of_several_resources_is_one_of_each(shared: Wire, other: Wire) -
     assert other.ask("UNLOCK", "shared:b", theirs) == 1
     assert token_of(shared.reply())
     assert [shared.reply() for _ in range(2)] == [1, 1]
+
+
+def test_a_lease_of_a_name_that_was_lost_is_another_than_the_next_of_that_name(
+    shared: Wire, other: Wire
+) -> None:
+    for _ in range(2):
+        assert token_of(shared.ask("LOCK", "shared:lost", TTL_MS, "TOKEN", NAME)) == NAME.encode()
+        assert other.ask("FORCERELEASE", "shared:lost") >= 2
+    assert token_of(shared.ask("LOCK", "shared:lost", TTL_MS, "TOKEN", NAME)) == NAME.encode()
+    assert other.ask("UNLOCK", "shared:lost", NAME) == 1
 
 
 _ASK = """

@@ -58,6 +58,7 @@ IDENTITIES = "lockd/core/identities.py"
 DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
 LOCKS = "lockd/core/locks.py"
+NAMES = "lockd/core/names.py"
 MEMBERSHIP = "lockd/core/membership.py"
 VALUES = "lockd/core/values.py"
 VALIDITY = "lockd/core/validity.py"
@@ -749,6 +750,38 @@ MUTATIONS = (
         SESSION,
         "        if not (shared.stopped or self._cut_off):\n",
         "        if not self._cut_off:\n",
+        simulated=False,
+    ),
+    one(
+        "one who can't be told yet is granted",
+        1,
+        LOCKS,
+        "queue.joins(holder, give_up, ready=ready)",
+        "queue.joins(holder, give_up, ready=True)",
+        simulated=False,
+    ),
+    one(
+        "a request that was withdrawn is granted when it comes late",
+        4,
+        LOCKS,
+        "if self.names.over(uid, resource, token, now_ns) is not None:",
+        "if False:",
+        simulated=False,
+    ),
+    one(
+        "whoever names a request gets its lease",
+        4,
+        NAMES,
+        "return pid != 0 and one.owner == other.owner",
+        "return True",
+        simulated=False,
+    ),
+    one(
+        "a lease that others were told of ends with the first one's connection",
+        4,
+        SESSION,
+        "if not lease.shared:",
+        "if True:",
         simulated=False,
     ),
     one(

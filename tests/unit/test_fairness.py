@@ -124,9 +124,12 @@ async def test_many_leases_that_end_together_leave_the_loop_to_others_in_between
     assert agent.done == ["ended"] * number
 
 
-async def test_many_that_wait_and_close_together_leave_the_loop_to_others_in_between(agent: AnAgent) -> None:
-    sessions = await agent.connected(50)
-    for session in sessions:
+@pytest.mark.parametrize(("connections", "waiters"), [(50, 1), (1, 50)])
+async def test_many_that_wait_and_close_together_leave_the_loop_to_others_in_between(
+    agent: AnAgent, connections: int, waiters: int
+) -> None:
+    sessions = await agent.connected(connections)
+    for session in sessions * waiters:
         session.lock_starts(object())  # type: ignore[arg-type]
     for session in sessions:
         session.connection_lost(None)
@@ -136,7 +139,10 @@ async def test_many_that_wait_and_close_together_leave_the_loop_to_others_in_bet
     assert agent.quotas.all.waiters == 0
 
 
-async def test_what_is_granted_to_one_who_is_gone_already_is_ended(agent: AnAgent) -> None:
+@pytest.mark.parametrize("shared", [False, True])
+async def test_what_is_granted_to_one_who_is_gone_already_is_ended_if_nobody_else_was_told(
+    agent: AnAgent, shared: bool
+) -> None:
     [session] = await agent.connected(1)
     of_class = LockClass(name="a", match="*")
     request = LockRequest(session, b"late", of_class, 1_000)
@@ -145,10 +151,13 @@ async def test_what_is_granted_to_one_who_is_gone_already_is_ended(agent: AnAgen
     session.shared.crowd = Crowd(0)  # it is one of many: its end comes later
     session.connection_lost(None)
     attempt: Any = SimpleNamespace(resource=b"late", nonce=b"0" * 32, ttl_ms=1_000, t1_ns=0, landed=0)
-    request.granted(Lease(attempt, request, 1, 0), 0)
+    lease = Lease(attempt, request, 1, 0)
+    request.granted(lease, 0)
+    lease.shared = shared  # with another request of its name
     assert agent.done == [], "core is in the middle of its work"
-    await most_in_a_turn(agent, 1)
-    assert agent.done[:1] == ["ended"]
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert agent.done == ([] if shared else ["ended"])
 
 
 async def test_of_requests_that_come_together_a_few_are_run_at_once_and_the_others_in_turns(

@@ -92,11 +92,11 @@ def connected(host: Host) -> tuple[Session, Any]:
     return session, transport
 
 
-def lock(session: Session, host: Host) -> None:
+def lock(session: Session, host: Host, name: bytes = b"") -> None:
     lock_class = SimpleNamespace(name="test", lock_delay_ms=0, max_hold_ms=60_000, bound=Bound.PROCESS)
     now_ns = host.time.now_ns
     request = LockRequest(session, R, lock_class, 10_000)  # type: ignore[arg-type]
-    request.wait_ms = 60_000
+    request.wait_ms, request.value, request.named = 60_000, name, bool(name)
     session.flow.begin(request)
     request.begins(now_ns)
     session.lock_starts(request)
@@ -240,7 +240,7 @@ async def test_a_listing_behind_a_lock_that_waits_is_made_as_it_comes_and_many_o
         nonlocal begun
         begun += 1
         await go.wait()
-        return b"+listed\r\n"
+        return b"+" + b"x" * 500 + b"\r\n"
 
     for _ in range(READINGS_MOST + 2):
         session.later(listing)
@@ -249,7 +249,26 @@ async def test_a_listing_behind_a_lock_that_waits_is_made_as_it_comes_and_many_o
     go.set()
     await until(lambda: not session.usage.readings)
     assert transport.written == b"", "the LOCK is not answered yet"
+    assert session.usage.buffered_bytes > 500 * READINGS_MOST
     transport.end()
+
+
+def test_a_lease_that_two_requests_share_is_one_and_is_told_to_each_as_it_is_by_then():
+    host = cluster()
+    (session, transport), (other, others) = connected(host), connected(host)
+    before = Place()
+    other.flow.begin(before)
+    for one in (session, other):
+        lock(one, host, b"name")
+        host.fleet.settle()
+    assert session.shared.quotas.all.leases + other.shared.quotas.all.leases == 1
+    assert transport.written.startswith(b"*8")
+    (lease,) = session.leases
+    host.locks.take_away(R, {lease.nonce}, "released by force", host.time.now_ns)
+    other.answer(before, b"+OK\r\n")
+    assert others.written == b"+OK\r\n-EXPIRED released by force\r\n"
+    for end in (transport, others):
+        end.end()
 
 
 async def test_who_reads_two_listings_late_ends_the_turns_of_both():

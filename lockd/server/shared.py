@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
+from lockd.config.current import Current
 from lockd.config.model import Limits
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
@@ -35,10 +36,11 @@ class Connection(Protocol):
 class Shared:
     """pipelines: for connections that have sent more than one request at a time, or in a crowd of others.
     endings: for the leases of connections that held many. stopped: the agent leaves holders what they hold.
+    current, permissions: others after a reload; not to be kept elsewhere.
     """
 
     host: bytes
-    limits: Limits
+    current: Current
     locks: Locks
     quotas: Quotas
     buffers: Buffers
@@ -55,6 +57,10 @@ class Shared:
     next_session_id: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
     stopped: bool = False
     _kept: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def limits(self) -> Limits:
+        return self.current.config.limits
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """An operator's change is carried through, also when the operator's connection closes."""

@@ -4,7 +4,7 @@ import os
 import time
 
 from lockd import __version__
-from lockd.config.model import Config
+from lockd.config.current import Current
 from lockd.core.validity import NS_PER_MS
 from lockd.masters.fleet import Fleet
 from lockd.metrics.collector import Metrics
@@ -20,10 +20,9 @@ COMMANDS = Group()
 
 class Info:
     def __init__(
-        self, config: Config, shared: Shared, fleet: Fleet, metrics: Metrics, readings: Readings
+        self, current: Current, shared: Shared, fleet: Fleet, metrics: Metrics, readings: Readings
     ) -> None:
-        self._config = config
-        self._fingerprint = config.fingerprint()
+        self._current = current
         self._locks = shared.locks
         self._quotas = shared.quotas
         self._fleet = fleet
@@ -57,15 +56,18 @@ class Info:
 
     def _text(self, wanted: set[str]) -> str:
         """The text of INFO: sections as Redis has them, so that clients that look for `loading:0` find it."""
-        canary = self._metrics.canary.trouble
+        canary, config = self._metrics.canary.trouble, self._current.config
         sections: dict[str, dict[str, object]] = {
             "server": {
                 "lockd_version": __version__,
                 "process_id": os.getpid(),
                 "uptime_in_seconds": int(time.monotonic() - self._started_s),
-                "config_fingerprint": self._fingerprint,
-                "cluster": self._config.cluster,
-                "max_ttl_ms": self._config.max_ttl_ms,
+                "config_file": config.source or "",
+                "config_fingerprint": config.fingerprint(),
+                "config_last_reload": self._metrics.reload.status,
+                "config_restart_needed": " ".join(self._metrics.reload.restart_needed),
+                "cluster": config.cluster,
+                "max_ttl_ms": config.max_ttl_ms,
                 "tcp_port": 0,
             },
             "persistence": {"loading": 0},
@@ -78,7 +80,7 @@ class Info:
                 "leases": self._locks.held,
                 "waiters": self._locks.waiting,
                 "masters": len(self._fleet.links),
-                "quorum": self._config.quorum,
+                "quorum": config.quorum,
                 "masters_voting": self._fleet.voting().bit_count(),
                 "clock_slew_ppm": self._fleet.slewing.ppm,
                 "draining": int(self._locks.draining),

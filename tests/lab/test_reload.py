@@ -37,7 +37,8 @@ def restored(cluster: Cluster) -> Iterator[None]:
 def holder(cluster: Cluster, on: Any) -> Iterator[str]:
     """Of a lease for two seconds, renewed again and again; the token's begin."""
     run = f"lockctl run --ttl 2s {HELD} -- sleep infinity"
-    on("a1").check_output(f"systemd-run --unit={HOLDER} --uid=shop --gid=lockd-apps {run}")
+    run = f"lockctl run --ttl 2s {HELD} -- sleep infinity"
+    on("a1").check_output(f"systemd-run --unit={HOLDER} {run}")
     yield until(lambda: held_by(on), "the lease")
     on("a1").run(f"systemctl stop {HOLDER}")
 

@@ -16,11 +16,12 @@ class Silence:
     def reloading(self) -> bool:
         """It reads its configuration anew; until `reloaded`."""
         now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000
-        return self._say(f"RELOADING=1\nMONOTONIC_USEC={now_us}", wait_s=1.0)
+        return self._say(f"RELOADING=1\nMONOTONIC_USEC={now_us}")
 
     def reloaded(self, text: str) -> bool:
         """It has, or has not, and serves as before. text: one line for `systemctl status`."""
-        return self._say(f"READY=1\nSTATUS={' '.join(text.split())}", wait_s=1.0)
+        # Not for long: apps wait, too.
+        return self._say(f"READY=1\nSTATUS={' '.join(text.split())}", wait_s=0.01)
 
     def stopping(self) -> bool:
         return self._say("STOPPING=1", wait_s=1.0)

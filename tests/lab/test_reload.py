@@ -37,7 +37,7 @@ def restored(cluster: Cluster) -> Iterator[None]:
 def holder(cluster: Cluster, on: Any) -> Iterator[str]:
     """Of a lease for two seconds, renewed again and again; the token's begin."""
     run = f"lockctl run --ttl 2s {HELD} -- sleep infinity"
-    on("a1").check_output(f"systemd-run --unit={HOLDER} {run}")
+    on("a1").check_output(f"systemd-run --collect --unit={HOLDER} {run}")
     yield until(lambda: held_by(on), "the lease")
     on("a1").run(f"systemctl stop {HOLDER}")
 
@@ -68,7 +68,7 @@ def test_another_class_is_reloaded_and_no_holder_notices(
 ) -> None:
     before, memory = pids(on), memory_high(on)
     # As a play that was interrupted when all was written.
-    configured(cluster, RELOADED, "--tags", "configure")
+    configured(cluster, RELOADED, "--tags", "lockd", "--skip-tags", "run")
     assert on("a1").run("lockctl lock reloaded:new --ttl 5s").rc == 0
     played = configured(cluster, RELOADED, "--tags", "lockd")
     assert set(played.changed_hosts) == set(APPS)

@@ -13,6 +13,7 @@ from typing import Any
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
+from lockd.config.current import Current
 from lockd.config.model import Config
 from lockd.core.locks import Locks
 from lockd.core.membership import Identity, MasterFacts
@@ -45,7 +46,7 @@ def agent_families() -> list[Any]:
     """All families of an agent that has heard of its masters, in the order in which it exposes them."""
     masters = [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in range(1, 6)]
     config = Config.model_validate({"cluster": "example", "masters": masters})
-    metrics = Metrics(config)
+    metrics = Metrics(Current(config))
     fleet = Fleet(config, metrics.masters, lambda _link: None, lambda *_: None, lambda _now_ns: None)
     identity = Identity(config.cluster, "m1", config.max_ttl_ms)
     fleet.links[0].facts = MasterFacts("", "7.0.15", "master", 0, identity, {})

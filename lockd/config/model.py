@@ -258,6 +258,10 @@ class Config(_Section):
     def fingerprint(self) -> str:
         """12 hex digits that two agents share when their configurations are the same, but for secrets and for
         where on its host each of them listens."""
+        return self._fingerprint
+
+    @cached_property
+    def _fingerprint(self) -> str:
         own: Any = {"auth": {"password"}, "metrics": True, "metrics_hosts": True, "socket": True}
         shared = self.model_dump(exclude=own)
         canonical = json.dumps(shared, sort_keys=True, default=str)

@@ -816,10 +816,15 @@ class Locks:
     def knows(self, resource: bytes, token: bytes) -> bool:
         """Whether this agent granted that lease and has not forgotten it: else an UNLOCK or EXTEND of it asks
         all masters."""
-        if (resource, token) in self.detached:
-            return True
+        return self.known(resource, token) is not None
+
+    def known(self, resource: bytes, token: bytes) -> Lease | None:
+        """That lease."""
+        lease = self.detached.get((resource, token))
+        if lease is not None:
+            return lease
         queue = self.queues.get(resource)
-        return queue is not None and queue.lease is not None and queue.lease.token == token
+        return queue.lease if queue is not None and queue.lease and queue.lease.token == token else None
 
     def knows_request(self, uid: int, resource: bytes, token: bytes, now_ns: int) -> bool:
         """Whether an UNLOCK of that token, which is no lease's here, is answered from here all the same."""

@@ -1,5 +1,5 @@
 """The commands of `lockctl` with which operators change things: force-release, cluster init, recover
-and upgrade, master admit."""
+and upgrade, master admit, reload."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import IO, Any, Protocol
 
 import click
 
-from lockd.lockctl.agent import AgentClient
+from lockd.lockctl.agent import AgentClient, Row
 from lockd.lockctl.failures import ExitStatus
 from lockd.lockctl.printing import json_option, print_holder, print_json
 from lockd.text import format_ms, printable
@@ -182,6 +182,47 @@ def master_admit(agent: AgentClient, writer: Writer, as_json: bool, name: str) -
     that, and has its vote back at once.
     """
     _change_masters(agent, ["ADMIT", name, *writer.words()], f"admitting {printable(name)}", as_json)
+
+
+@click.command(short_help="Have the agent read its configuration anew.")
+@click.option("--check", is_flag=True, help="Only say what that would do; exit status 1: a change.")
+@json_option
+@click.pass_obj
+def reload(agent: AgentClient, check: bool, as_json: bool) -> int:
+    """Have the agent read its configuration anew, as SIGHUP does. For operators.
+
+    Nobody loses anything: what is held keeps its terms. Where a setting differs that takes a restart, or the
+    file has mistakes, nothing is changed, and the exit status is 65.
+    """
+    outcome = agent.ask("RELOAD", "CHECK") if check else agent.ask("RELOAD")
+    if as_json:
+        print_json(outcome)
+    else:
+        _print_reload(outcome)
+    return _RELOAD_STATUSES[outcome["status"]]
+
+
+_RELOAD_STATUSES = {
+    "reloaded": ExitStatus.DONE,
+    "unchanged": ExitStatus.DONE,
+    "changed": ExitStatus.NO,
+    "refused": ExitStatus.WRONG,
+    "invalid": ExitStatus.WRONG,
+}
+
+
+def _print_reload(outcome: Row) -> None:
+    changed, restart_needed = ", ".join(outcome["changed"]), ", ".join(outcome["restart_needed"])
+    texts = {
+        "reloaded": f"reloaded: {changed}",
+        "changed": f"a reload would change {changed}",
+        "unchanged": "the agent runs with what is in its file",
+        "refused": f"nothing is reloaded: a restart is needed for {restart_needed}",
+        "invalid": "nothing is reloaded: the configuration has mistakes",
+    }
+    failed = _RELOAD_STATUSES[outcome["status"]] is ExitStatus.WRONG
+    for line in (texts[outcome["status"]], *outcome["problems"]):
+        click.echo(printable(line), err=failed)
 
 
 _DONE_TEXTS = {

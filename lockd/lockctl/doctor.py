@@ -228,6 +228,7 @@ def examine(ask: Ask, socket_path: str, config_path: str | None = None) -> list[
         *findings,
         *check_agent(agent),
         *check_configuration(configured, agent),
+        *check_reload(agent),
         *check_quorum(masters),
         *check_masters(masters),
         *check_round_trips(masters),
@@ -326,9 +327,24 @@ def check_configuration(configured: ConfigFile | None, agent: AgentAnswer) -> li
     running = agent.info.get("config_fingerprint")
     if str(running) != configured.fingerprint:
         what = f"{configured.path} is {configured.fingerprint}, the agent runs with {running}"
-        then = "if the file was changed, restart the agent; else name the file that it was started with"
+        then = "if the file was changed: lockctl reload; else name the file that it was started with"
         return [Finding("configuration", Severity.WARNING, what, then)]
     return [Finding("configuration", Severity.OK, f"the agent runs with {configured.path}")]
+
+
+def check_reload(agent: AgentAnswer) -> list[Finding]:
+    """Was it told to read its configuration anew, and could not?"""
+    last = agent.info.get("config_last_reload")
+    if last == "refused":
+        settings = ", ".join(str(agent.info.get("config_restart_needed")).split())
+        what = f"the last reload was refused: a restart is needed for {settings}"
+        then = "restart the agent, or take that change back and reload"
+        return [Finding("reload", Severity.WARNING, what, then)]
+    if last == "invalid":
+        file = agent.info.get("config_file")
+        then = f"lockd check-config {file} names them; mend it, then lockctl reload"
+        return [Finding("reload", Severity.WARNING, f"the last reload failed: {file} has mistakes", then)]
+    return []
 
 
 def check_quorum(masters: Sequence[MasterRow]) -> list[Finding]:

@@ -16,7 +16,7 @@ import click
 from lockd import __version__
 from lockd.config.socket import DEFAULT_SOCKET
 from lockd.lockctl.agent import AgentClient
-from lockd.lockctl.change import cluster, force_release, master
+from lockd.lockctl.change import cluster, force_release, master, reload
 from lockd.lockctl.errors import CannotExecute, Lost, Refused, Unreachable
 from lockd.lockctl.failures import ExitStatus, report
 from lockd.lockctl.locks import extend, lock, run_command, unlock
@@ -27,10 +27,11 @@ _STATUSES = """\b
 Exit status:
    0  done
    1  no: the resource is free (holder, force-release), nothing is held with
-      this token (unlock, extend), not confirmed; doctor: there are warnings
+      this token (unlock, extend), not confirmed; doctor: there are warnings;
+      reload --check: the agent runs with other settings
    2  doctor: there are failures
   64  the command line is wrong
-  65  the agent finds the request wrong, or impossible now
+  65  the agent finds the request wrong, or impossible now; reload: refused
   69  the agent can't be reached, or is stopping
   74  no quorum: too few masters have a vote, or clocks can't be trusted now
   75  taken: held by another, also after --wait
@@ -88,6 +89,6 @@ def main(ctx: click.Context, socket_path: str) -> None:
 for _command in (
     *(run_command, lock, unlock, extend),
     *(holder, locks, masters, top, ping, doctor),
-    *(force_release, cluster, master),
+    *(force_release, cluster, master, reload),
 ):
     main.add_command(_command)

@@ -6,6 +6,7 @@ import time
 from functools import partial
 from typing import NamedTuple
 
+from lockd.config.current import Current
 from lockd.core.values import Refusal
 from lockd.metrics.counts import WAIT_S, histograms
 from lockd.metrics.families import Measured, gauge, timed
@@ -26,15 +27,15 @@ class CanaryTrouble(NamedTuple):
 class CanaryMetrics(Measured):
     """trouble: as one piece, so from any thread."""
 
-    def __init__(self, interval_ms: int) -> None:
+    def __init__(self, current: Current) -> None:
         super().__init__()
-        self._interval_ms = interval_ms
+        self._current = current
         self._worked_s: float | None = None
         self.trouble = CanaryTrouble()
 
     @gauge("How often the agent takes and gives back a lock of its own; 0: never.")
     def canary_interval_seconds(self) -> float:
-        return self._interval_ms / 1e3
+        return self._current.config.canary_ms / 1e3
 
     canary_seconds = timed(
         "From the canary's LOCK to the end of its UNLOCK, or to its refusal.",
@@ -64,6 +65,10 @@ class CanaryMetrics(Measured):
         """Its lock was taken, and giving it back was not confirmed."""
         self.canary_seconds[_UNRELEASED].observe(took_ns)
         self._fails("UNRELEASED", "its release was not confirmed")
+
+    def stopped(self) -> None:
+        """There is none any more."""
+        self.trouble = CanaryTrouble()
 
     def _fails(self, code: str, why: str) -> None:
         self.trouble = CanaryTrouble(self.trouble.failures + 1, code, why)

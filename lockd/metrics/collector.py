@@ -21,6 +21,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from lockd.clock import boottime_ns
+from lockd.config.current import Current
 from lockd.config.model import Config
 from lockd.core.locks import Locks
 from lockd.masters.fleet import Fleet
@@ -31,6 +32,7 @@ from lockd.metrics.fleet_view import FleetView
 from lockd.metrics.leases import LeaseMetrics
 from lockd.metrics.masters import MasterMetrics
 from lockd.metrics.occupancy import NOTHING, REST_S, Occupancy, RecentOccupancy
+from lockd.metrics.reload import ReloadMetrics
 
 
 class Metrics(Collector):
@@ -40,14 +42,16 @@ class Metrics(Collector):
     `attach` what is only looked at when somebody asks; until then there is nothing of masters and waiters.
     """
 
-    def __init__(self, config: Config, now_ns: Callable[[], int] = boottime_ns) -> None:
-        self._config = config
+    def __init__(self, current: Current, now_ns: Callable[[], int] = boottime_ns) -> None:
+        self._current = current
         self._now_ns = now_ns
-        self._configured = ConfigMetrics(config)
+        self._configured = ConfigMetrics(current)
+        self.reload = ReloadMetrics()
         self.agent = AgentMetrics()
-        self.leases = LeaseMetrics(config, self.agent, now_ns)
-        self.masters = MasterMetrics([master.name for master in config.masters])
-        self.canary = CanaryMetrics(config.canary_ms)
+        self.leases = LeaseMetrics(self.agent, now_ns)
+        self.masters = MasterMetrics([master.name for master in current.config.masters])
+        self.canary = CanaryMetrics(current)
+        self.configure(current.config)
         self.occupancy = RecentOccupancy(self._uncounted, NOTHING, now_ns)
         self._fleet: Fleet | None = None
         self.registry = CollectorRegistry(auto_describe=True)
@@ -56,6 +60,11 @@ class Metrics(Collector):
         PlatformCollector(registry=self.registry)
         GCCollector(registry=self.registry)
 
+    def configure(self, config: Config) -> None:
+        """Before this configuration counts: its classes begin at 0."""
+        self._configured.configure(config)
+        self.leases.configure(config)
+
     def attach(self, fleet: Fleet, locks: Locks, connections: Callable[[], int]) -> None:
         """What a scrape looks at by itself. `connections` is called from the thread of the scrape."""
         self._fleet = fleet
@@ -63,12 +72,13 @@ class Metrics(Collector):
         self.agent.count_connections = connections
 
     def _uncounted(self) -> Occupancy:
-        config = self._config
-        return Occupancy(config.labels, len(config.masters), config.timeouts.master_ms)
+        config = self._current.config
+        return Occupancy(self.leases.labels, len(config.masters), config.timeouts.master_ms)
 
     def collect(self) -> Iterator[Metric]:
         parts = (
             self._configured.collect,
+            self.reload.collect,
             self.leases.collect,
             self.masters.collect,
             self._of_fleet,

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 from lockd import __version__
-from lockd.config.model import Config
+from lockd.config.current import Current
+from lockd.config.model import Config, LockClass
 from lockd.metrics.families import Measured, gauge, info
 
 
 class ConfigMetrics(Measured):
-    def __init__(self, config: Config) -> None:
-        self._config = config
-        self._fingerprint = config.fingerprint()
-        self._classes = {label: config.class_named(label) for label in config.labels}
+    """Classes that were removed are told of as they last were: what is counted for them stays, too."""
+
+    def __init__(self, current: Current) -> None:
+        self._current = current
+        self._classes: dict[str, LockClass] = {}
+
+    def configure(self, config: Config) -> None:
+        """With these classes."""
+        self._classes = self._classes | {label: config.class_named(label) for label in config.labels}
+
+    @property
+    def _config(self) -> Config:
+        return self._current.config
 
     @info("The version of the agent.")
     def build(self) -> dict[str, str]:
@@ -22,7 +32,7 @@ class ConfigMetrics(Measured):
         "where they listen."
     )
     def config(self) -> dict[str, str]:
-        return {"fingerprint": self._fingerprint, "cluster": self._config.cluster}
+        return {"fingerprint": self._config.fingerprint(), "cluster": self._config.cluster}
 
     @gauge("Masters that are configured.")
     def masters(self) -> int:

@@ -60,10 +60,10 @@ class ClassCounts(Measured):
     have been.
     """
 
-    def __init__(self, objective_ms: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.granted_wait = self.wait_seconds[GRANTED]
-        self.objective_ns = objective_ms * NS_PER_MS
+        self.objective_ns = 0
         self.unmeant_loss_ns: int | None = None
 
     @counter("Leases granted.")
@@ -136,12 +136,22 @@ class _ByClass(dict[str, ClassCounts]):
 class LeaseMetrics(Watcher):
     """Core tells it what happens."""
 
-    def __init__(self, config: Config, agent: AgentMetrics, now_ns: Callable[[], int]) -> None:
+    def __init__(self, agent: AgentMetrics, now_ns: Callable[[], int]) -> None:
         self._agent = agent
         self._now_ns = now_ns
-        self._of = _ByClass(
-            (label, ClassCounts(config.class_named(label).wait_objective_ms)) for label in config.labels
-        )
+        self._of = _ByClass()
+
+    def configure(self, config: Config) -> None:
+        """Count for its classes, too. None is forgotten that there was before: its leases have not ended, and
+        counters must not go backwards when it comes back."""
+        for label in config.labels:
+            objective_ns = config.class_named(label).wait_objective_ms * NS_PER_MS
+            self._of.setdefault(label, ClassCounts()).objective_ns = objective_ns
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Every class that is counted for."""
+        return tuple(self._of)
 
     def granted(self, lease: Lease, waited_ns: int) -> None:
         counts = self._of[lease.holder.label]
@@ -196,7 +206,7 @@ class LeaseMetrics(Watcher):
         an operator or max_hold wanted; last_loss_ms: how long ago the last other one was, absent without one.
         """
         now_ns = self._now_ns()
-        return {label: of.totals(now_ns) for label, of in self._of.items()}
+        return {label: of.totals(now_ns) for label, of in list(self._of.items())}
 
     def collect(self) -> Iterator[Metric]:
-        return collected(ClassCounts, (((label,), of) for label, of in self._of.items()), "class")
+        return collected(ClassCounts, [((label,), of) for label, of in list(self._of.items())], "class")

@@ -17,6 +17,7 @@ import uvloop
 
 from lockd import __version__
 from lockd.clock import boottime_ns, slewed_by_now_ns, wall_ahead_ns
+from lockd.config.current import Current
 from lockd.config.model import Config
 from lockd.config.warnings import warnings_of
 from lockd.core.ballots.ballot import Ballot
@@ -39,6 +40,7 @@ from lockd.server.lanes import BITE_NS
 from lockd.server.log import EventLog
 from lockd.server.peer import Permissions
 from lockd.server.quotas import Quotas
+from lockd.server.reload import Reload
 from lockd.server.session import Session
 from lockd.server.shared import Shared
 from lockd.server.systemd import notifier, watchdog_interval_s
@@ -57,6 +59,8 @@ _TIMERS_AT_ONCE = 16
 def serve(config: Config) -> int:
     """Run the agent until SIGTERM or SIGINT. Returns the exit status: 0 stopped when told to, 1 could not
     serve."""
+    # Until there is who answers to it, SIGHUP waits, and ends nobody.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
     log = EventLog("lockd", config.log_level)
     log.adopt_libraries()
     try:
@@ -73,14 +77,13 @@ class Agent:
     """Everything one agent has: its masters, its locks, its sessions."""
 
     def __init__(self, config: Config, log: EventLog) -> None:
-        self.config = config
+        self.current = current = Current(config)
         self.log = log
         self.host = socket.gethostname().encode().replace(b" ", b"_")[:64] or b"?"
         self.quorum = config.quorum
-        self.fingerprint = config.fingerprint()
-        self.metrics = Metrics(config)
-        self.quotas = Quotas(config.limits)
-        self.incidents = Incidents(config, self.metrics, log)
+        self.metrics = Metrics(current)
+        self.quotas = Quotas(current)
+        self.incidents = Incidents(current, self.metrics, log)
         self.fleet = Fleet(
             config, self.metrics.masters, self._master_changed, self._ballot_broke, self._clocks_moved
         )
@@ -88,15 +91,14 @@ class Agent:
         self.locks = Locks(parameters, self.fleet, self.metrics.leases, Chance(fresh_token, random))
         self.shared = Shared(
             host=self.host,
-            limits=config.limits,
+            current=current,
             locks=self.locks,
             quotas=self.quotas,
-            buffers=Buffers(config.limits, self.quotas),
+            buffers=Buffers(current, self.quotas),
             permissions=Permissions(config),
             incidents=self.incidents,
             log=log,
         )
-        self._commands = Commands(config, self.shared, self.fleet, self.metrics)
         self.metrics.attach(self.fleet, self.locks, lambda: self.quotas.all.connections)
         self._logged_states: dict[str, tuple[State, str]] = {}
         self._beaten_s = time.monotonic()
@@ -105,8 +107,10 @@ class Agent:
         self._hurry = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ns = 0
-        self._canary = Canary(self.locks, self.metrics.canary, log, config, self.host)
+        self._canary = Canary(self.locks, self.metrics.canary, log, current, self.host)
         self._notify = notifier()
+        self._reload = Reload(current, self.shared, self.metrics, self._canary, log, self._notify)
+        self._commands = Commands(current, self.shared, self.fleet, self.metrics, self._reload)
         self._socket = AppSocket(config.socket)
         self._socket_trouble = ""
         self.metrics.agent.socket_trouble = self._socket.trouble
@@ -118,6 +122,8 @@ class Agent:
             # A script's `&` has SIGINT ignored: a Ctrl-C is not for what runs in the background.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._told_to_stop)
+        loop.add_signal_handler(signal.SIGHUP, self._told_to_reload)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         loop.set_exception_handler(lambda _loop, context: self._failed(context))
         await self._start(loop)
         try:
@@ -132,10 +138,21 @@ class Agent:
             self._hurry.set()
         self._stop.set()
 
+    def _told_to_reload(self) -> None:
+        """One that stops leaves it to the next."""
+        if not self._stop.is_set():
+            self.shared.keep(asyncio.get_running_loop().create_task(self._reload_now()))
+
+    async def _reload_now(self) -> None:
+        try:
+            await self._reload.run("SIGHUP")
+        except Exception as failure:
+            self.incidents.internal_error("a reload failed", failure)
+
     # Starting
 
     async def _start(self, loop: asyncio.AbstractEventLoop) -> None:
-        for warning in warnings_of(self.config):
+        for warning in warnings_of(self.current.config):
             self.log.warning("config", warning=warning)
         self._raise_file_limit()
         self.locks.wall_ahead_ns = wall_ahead_ns()
@@ -152,8 +169,8 @@ class Agent:
         self.log.info(
             "serving",
             version=__version__,
-            socket=str(self.config.socket.path),
-            masters=len(self.config.masters),
+            socket=str(self.current.config.socket.path),
+            masters=len(self.current.config.masters),
             quorum=self.quorum,
         )
         self._notify.ready()
@@ -179,17 +196,17 @@ class Agent:
         )
 
     def _start_metrics(self) -> "http_server.Server | None":
-        if self.config.metrics is None:
+        if self.current.config.metrics is None:
             return None
         try:
             return http_server.start(
-                self.config.metrics,
+                self.current.config.metrics,
                 self.metrics,
                 self._alive,
                 self._ready,
                 failed=partial(self._page_failed, asyncio.get_running_loop()),
                 status=lambda: render(self._status_for_page()).encode(),
-                names=self.config.metrics_hosts,
+                names=self.current.config.metrics_hosts,
             )
         except OSError as failure:
             raise CannotServe(str(failure)) from failure
@@ -199,13 +216,9 @@ class Agent:
         one; without enough of them, accepting would fail over and over."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        if most == resource.RLIM_INFINITY:
-            return
-        limit, room = self.config.limits.connections, (most - _SPARE_FILES) // 2
-        self.shared.processes.most = most - _SPARE_FILES - min(limit, room)
-        if room < limit:
-            self.quotas.lower_connections(room)
-            self.log.warning("file_limit", files=most, connections=room, limit=limit)
+        if most != resource.RLIM_INFINITY:
+            self.quotas.open_files_most = self.shared.processes.most = (most - _SPARE_FILES) // 2
+        self.quotas.warn_of_few_files(self.log)
 
     # Time
 
@@ -285,16 +298,16 @@ class Agent:
             listening.close()
             raise
         before.close()
-        self.log.warning("socket_made_again", socket=str(self.config.socket.path))
+        self.log.warning("socket_made_again", socket=str(self.current.config.socket.path))
 
     # Stopping
 
     async def _drain(self) -> None:
         """Grant nothing more, and give those who hold something a while to give it back."""
         self._notify.stopping()
-        self.log.info("draining", held=self.locks.held, at_most_ms=self.config.timeouts.drain_ms)
+        self.log.info("draining", held=self.locks.held, at_most_ms=self.current.config.timeouts.drain_ms)
         self.locks.drain(boottime_ns())
-        until_s = time.monotonic() + self.config.timeouts.drain_ms / 1000
+        until_s = time.monotonic() + self.current.config.timeouts.drain_ms / 1000
         hurry = self._hurry
         while self._not_given_back() and time.monotonic() < until_s and not hurry.is_set():  # noqa: ASYNC110
             await asyncio.sleep(0.02)
@@ -393,9 +406,9 @@ class Agent:
         canary = self.metrics.canary.trouble
         return HostStatus(
             host=self.host.decode(errors="backslashreplace"),
-            cluster=self.config.cluster,
+            cluster=self.current.config.cluster,
             uptime_ms=int(1000 * (time.monotonic() - self._started_s)),
-            fingerprint=self.fingerprint,
+            fingerprint=self.current.config.fingerprint(),
             connections=self.quotas.all.connections,
             quorum=self.quorum,
             responsive=self._alive(),

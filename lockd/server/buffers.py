@@ -4,6 +4,7 @@ bytes per user and in all, and for how long."""
 from collections.abc import Iterator
 
 from lockd.clock import boottime_ns
+from lockd.config.current import Current
 from lockd.config.model import Limits
 from lockd.core.validity import NS_PER_MS
 from lockd.server.quotas import Buffered, Quotas, Usage
@@ -16,11 +17,15 @@ class Buffers:
     """Who is over a limit loses the connection for which something has been kept longest: his own, never
     another user's. It is cut off in a turn of its own, since core may be in the middle of its work."""
 
-    def __init__(self, limits: Limits, quotas: Quotas) -> None:
-        self._limits = limits
+    def __init__(self, current: Current, quotas: Quotas) -> None:
+        self._current = current
         self._quotas = quotas
         # Those that leave replies unread, and since when; the first began first.
         self._deaf: dict[Buffered, int] = {}
+
+    @property
+    def _limits(self) -> Limits:
+        return self._current.config.limits
 
     # Bytes
 

@@ -10,7 +10,8 @@ import os
 from random import random
 
 from lockd.clock import boottime_ns
-from lockd.config.model import CANARY, Config
+from lockd.config.current import Current
+from lockd.config.model import CANARY
 from lockd.core.leases import Lease, owner_of
 from lockd.core.locks import Locks
 from lockd.core.values import Bound, Extended, Refusal
@@ -72,33 +73,52 @@ class _Song:
 
 
 class Canary:
-    """Sings every `canary_ms`, until the task that runs it is cancelled."""
+    """Sings every `canary_ms` (never while that is 0), until the task that runs it is cancelled."""
 
     def __init__(
-        self, locks: Locks, metrics: CanaryMetrics, log: EventLog, config: Config, host: bytes
+        self, locks: Locks, metrics: CanaryMetrics, log: EventLog, current: Current, host: bytes
     ) -> None:
         self._locks = locks
         self._metrics = metrics
         self._log = log
-        self._interval_s = config.canary_ms / 1000
-        self._ttl_ms = max(config.min_ttl_ms, min(_TTL_MS, config.max_ttl_ms))
+        self._current = current
+        self._changed = asyncio.Event()
         # With the process's id: what an agent that was killed left locked is in nobody's way.
         self._resource = b"%b%b:%d" % (RESERVED, host, os.getpid())
         self._owner = owner_of(host, os.getpid(), os.geteuid())
         self._silent = False
 
     async def run(self) -> None:
-        if not self._interval_s:
-            return
-        # Not all agents at once, also when they were started together.
-        await asyncio.sleep(self._interval_s * random())
         while not self._locks.draining:
-            await self.sing()
-            await asyncio.sleep(self._interval_s)
+            # Not all agents at once, also when they were started, or given an interval, together.
+            changed = await self._rest(random())
+            while not (changed or self._locks.draining):
+                await self.sing()
+                changed = await self._rest(1.0)
+
+    async def _rest(self, share: float) -> bool:
+        """For this share of the interval, or until that is another: returns whether it is."""
+        self._changed.clear()
+        interval_s = self._current.config.canary_ms / 1000
+        if not interval_s:
+            self._metrics.stopped()
+            self._silent = False
+        try:
+            async with asyncio.timeout(interval_s * share if interval_s else None):
+                await self._changed.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def changed(self) -> None:
+        """The interval may be another."""
+        self._changed.set()
 
     async def sing(self) -> None:
         """Take the lock, give it back, and count what came of it."""
-        song = _Song(self._resource, self._owner, self._ttl_ms, boottime_ns())
+        config = self._current.config
+        ttl_ms = max(config.min_ttl_ms, min(_TTL_MS, config.max_ttl_ms))
+        song = _Song(self._resource, self._owner, ttl_ms, boottime_ns())
         self._locks.lock(song, song.asked_ns)
         await song.answered.wait()
         if song.lease is not None:

@@ -1,6 +1,6 @@
 """What goes wrong for an app, or with the agent itself: counted, and logged with whose it was."""
 
-from lockd.config.model import Config
+from lockd.config.current import Current
 from lockd.core.values import Refusal
 from lockd.metrics.collector import Metrics
 from lockd.server.log import EventLog
@@ -8,8 +8,8 @@ from lockd.server.peer import Peer
 
 
 class Incidents:
-    def __init__(self, config: Config, metrics: Metrics, log: EventLog) -> None:
-        self._config = config
+    def __init__(self, current: Current, metrics: Metrics, log: EventLog) -> None:
+        self._current = current
         self._metrics = metrics
         self._log = log
 
@@ -20,7 +20,8 @@ class Incidents:
         self._log.warning("limit", limit=refusal, pid=peer.pid, uid=peer.uid)
 
     def lease_refused(self, command: str, resource: bytes, refusal: Refusal) -> None:
-        self._metrics.leases.lease_refused(self._config.class_of(resource).name, command, refusal.code)
+        label = self._current.config.class_of(resource).name
+        self._metrics.leases.lease_refused(label, command, refusal.code)
 
     def denied(self, peer: Peer, resource: bytes, lock_class: str) -> None:
         self._log.warning("denied", resource=resource, lock_class=lock_class, pid=peer.pid, uid=peer.uid)

@@ -23,6 +23,7 @@ class LockRequest(Place):
         "detached",
         "give_up_ns",
         "label",
+        "lock_class",
         "lock_delay_ms",
         "max_hold_ms",
         "named",
@@ -43,6 +44,7 @@ class LockRequest(Place):
         super().__init__()
         self.session = session
         self.resource = resource
+        self.lock_class = lock_class
         self.label = lock_class.name
         self.lock_delay_ms = lock_class.lock_delay_ms
         self.ttl_ms = ttl_ms

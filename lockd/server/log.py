@@ -90,11 +90,15 @@ class EventLog:
         self._logger = logging.getLogger(name)
         self._logger.handlers = [handler]
         self._logger.propagate = False
+        self.set_level(level)
+        self._clock_ns = clock_ns
+        self._events: dict[str, _Event] = {}
+
+    def set_level(self, level: str) -> None:
+        """From now on; one of LEVELS."""
         self._logger.setLevel(LEVELS[level])
         self._threshold = LEVELS[level]
         self.debug_on = level == "debug"
-        self._clock_ns = clock_ns
-        self._events: dict[str, _Event] = {}
 
     def debug(self, event: str, /, **fields: Any) -> None:
         self._log(event, logging.DEBUG, fields)

@@ -76,8 +76,11 @@ def start_ticks(pid: int) -> int:
         return int(file.read().rpartition(b")")[2].split()[19])
 
 
+_NOBODY = frozenset[int](), frozenset[int]()
+
+
 class Permissions:
-    """Who may lock what, and who may do what only operators may. Names are looked up once, at the start."""
+    """Who may lock what, and who may do what only operators may. Names are looked up when it is made."""
 
     def __init__(self, config: Config) -> None:
         self._admins = frozenset({0, os.geteuid()})
@@ -94,7 +97,8 @@ class Permissions:
         return self.is_admin(peer) or (label != CANARY and self._may_lock(peer, label))
 
     def _may_lock(self, peer: Peer, label: str) -> bool:
-        allowed = self._allowed.get(label)
+        # The class of a lease may have been removed since: then it is nobody's.
+        allowed = self._allowed.get(label, _NOBODY)
         return allowed is None or peer.uid in allowed[0] or not allowed[1].isdisjoint(peer.groups)
 
     def is_admin(self, peer: Peer) -> bool:

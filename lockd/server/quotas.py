@@ -4,9 +4,10 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from lockd.config.model import Limits
+from lockd.config.current import Current
 from lockd.core.validity import NS_PER_S
 from lockd.server.buckets import Buckets
+from lockd.server.log import EventLog
 
 _BUSY_USERS_MOST = 10_000
 
@@ -40,22 +41,37 @@ class Usage:
 class Quotas:
     """Counts, and says which limit is in the way."""
 
-    def __init__(self, limits: Limits) -> None:
-        self._limits = limits
-        self._connections = limits.connections
+    def __init__(self, current: Current) -> None:
+        self._current = current
         self.all = Usage()
+        self.open_files_most: int | None = None
+        """So many connections may be open, whatever the limit says; None: no bound is known."""
         self._users: defaultdict[int, Usage] = defaultdict(Usage)
-        rate = limits.unknown_tokens_per_second
-        # Kept apart from Usage, which a user begins anew by closing all connections.
-        self._unknown_tokens = Buckets[int](rate, NS_PER_S // rate, _BUSY_USERS_MOST)
+        self._rate = 0
+        self._unknown_tokens = self._buckets()
 
-    def lower_connections(self, most: int) -> None:
-        """Fewer files may be open than the limit asks for."""
-        self._connections = min(self._connections, most)
+    def _buckets(self) -> Buckets[int]:
+        """Kept apart from Usage, which a user begins anew by closing all connections."""
+        rate = self._current.config.limits.unknown_tokens_per_second
+        if rate != self._rate:
+            self._rate = rate
+            self._unknown_tokens = Buckets[int](rate, NS_PER_S // rate, _BUSY_USERS_MOST)
+        return self._unknown_tokens
+
+    def warn_of_few_files(self, log: EventLog) -> None:
+        """If fewer connections may be open than the limit says."""
+        limit = self._current.config.limits.connections
+        if self._connections < limit:
+            log.warning("file_limit", connections=self._connections, limit=limit)
+
+    @property
+    def _connections(self) -> int:
+        most = self._current.config.limits.connections
+        return most if self.open_files_most is None else min(most, self.open_files_most)
 
     def refuse_connection(self, uid: int, besides: int = 0) -> str | None:
         """besides: so many of this user, which are open, are not counted."""
-        limits = self._limits
+        limits = self._current.config.limits
         if self.all.connections - besides >= self._connections:
             return f"connections: {self._connections} are open"
         if uid in self._users and self._users[uid].connections - besides >= limits.connections_per_user:
@@ -64,7 +80,7 @@ class Quotas:
 
     def refuse_lock(self, usage: Usage) -> str | None:
         """Every LOCK counts as a waiter until it is answered, and may become a lease."""
-        limits, everybody = self._limits, self.all
+        limits, everybody = self._current.config.limits, self.all
         if everybody.waiters >= limits.waiters:
             return f"waiters: {limits.waiters} are waiting"
         if usage.waiters >= limits.waiters_per_user:
@@ -77,11 +93,11 @@ class Quotas:
 
     def refuse_unknown_token(self, uid: int, now_ns: int) -> str | None:
         """An UNLOCK or EXTEND of a lease that this agent doesn't know asks all masters, whatever it names."""
-        if self._unknown_tokens.admits(uid, now_ns):
+        if self._buckets().admits(uid, now_ns):
             return None
-        rate = self._limits.unknown_tokens_per_second
         return (
-            f"unknown_tokens_per_second: this agent does not know the lease, and asks the masters for {rate} "
+            "unknown_tokens_per_second: this agent does not know the lease, and asks the masters for "
+            f"{self._rate} "
             "of them a second for each user: ask again in a moment"
         )
 

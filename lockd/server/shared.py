@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Protocol
 
+from lockd.config.current import Current
 from lockd.config.model import Limits
 from lockd.core.locks import Locks
 from lockd.core.owners import Connection as Ties
@@ -35,11 +36,12 @@ class Connection(Protocol):
 @dataclass(slots=True, kw_only=True)
 class Shared:
     """pipelines: for connections that have sent more than one request at a time, or in a crowd of others.
-    stopped: the agent leaves holders what they hold.
+    stopped: the agent leaves holders what they hold. current, permissions: others after a reload; not to be
+    kept elsewhere.
     """
 
     host: bytes
-    limits: Limits
+    current: Current
     locks: Locks
     quotas: Quotas
     buffers: Buffers
@@ -61,6 +63,10 @@ class Shared:
     def __post_init__(self) -> None:
         self.endings = Endings(self.locks, self.crowd)
         self.processes = Processes(self.endings.end)
+
+    @property
+    def limits(self) -> Limits:
+        return self.current.config.limits
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """An operator's change is carried through, also when the operator's connection closes."""

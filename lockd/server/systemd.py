@@ -2,6 +2,7 @@
 
 import os
 import socket
+import time
 from collections.abc import Mapping
 
 
@@ -12,12 +13,18 @@ class Silence:
         """The socket is there, and the masters were looked at: apps may come."""
         return self._say("READY=1", wait_s=1.0)
 
+    def reloading(self) -> bool:
+        """It reads its configuration anew; until `reloaded`."""
+        now_us = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000
+        return self._say(f"RELOADING=1\nMONOTONIC_USEC={now_us}")
+
+    def reloaded(self, text: str) -> bool:
+        """It has, or has not, and serves as before. text: one line for `systemctl status`."""
+        # Not for long: apps wait, too.
+        return self._say(f"READY=1\nSTATUS={' '.join(text.split())}", wait_s=0.01)
+
     def stopping(self) -> bool:
         return self._say("STOPPING=1", wait_s=1.0)
-
-    def status(self, text: str) -> bool:
-        """One line for `systemctl status`."""
-        return self._say(f"STATUS={' '.join(text.split())}")
 
     def watchdog(self) -> bool:
         """The event loop is alive. To be sent every `watchdog_interval_s`."""

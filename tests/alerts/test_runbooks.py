@@ -94,7 +94,7 @@ def test_verbs_of_the_guard_units_and_plays_with_their_variables_are_there(text:
     for line in code_in(text):
         assert set(re.findall(r"\blockd-guard ([a-z]+)", line)) <= action.choices.keys(), line
         if re.search(r"\b(systemctl|journalctl)\b", line):
-            verbs = r"systemctl (?:start|stop|restart|status|kill -s KILL)((?: [a-z][a-z-]+)+)"
+            verbs = r"systemctl (?:start|stop|restart|reload|status|kill -s KILL)((?: [a-z][a-z-]+)+)"
             named = re.findall(r"-u (\S+)", line) + " ".join(re.findall(verbs, line)).split()
             assert set(named) <= ours | DISTRIBUTION, line
         for play in re.findall(r"ansible-playbook (\w+\.yml)", line):

@@ -21,6 +21,7 @@ from typing import Any
 
 import click
 
+from lockd.config.current import Current
 from lockd.config.model import Config
 from lockd.dev.processes import LOOPBACK, default_server
 from lockd.metrics.agent import AgentMetrics
@@ -112,7 +113,7 @@ def counting_us(pairs: int = 50_000) -> float:
     config = Config.model_validate(
         {"cluster": "x", "masters": [{"name": f"m{i}", "address": f"10.0.0.{i}:1"} for i in range(_MASTERS)]}
     )
-    metrics = Metrics(config)
+    metrics = Metrics(Current(config))
     lease: Any = SimpleNamespace(
         holder=SimpleNamespace(label="other"), fence=1, granted_ns=0, deadline_ns=9_000_000_000
     )

@@ -6,6 +6,7 @@ from itertools import count
 from types import SimpleNamespace
 from typing import Any
 
+from lockd.config.current import Current
 from lockd.config.model import Limits
 from lockd.server.buffers import Buffers
 from lockd.server.endings import Endings
@@ -15,16 +16,18 @@ from lockd.server.losses import Losses
 from lockd.server.processes import Processes
 from lockd.server.quotas import Quotas
 from lockd.server.spares import SpareConnections
+from tests.harness.configs import a_config
 
 
 class AroundSessions(SimpleNamespace):
     """As much of an agent as a connection needs: the real parts that do no more than count, and `more`."""
 
     def __init__(self, **more: Any) -> None:
-        quotas = Quotas(Limits())
+        current = Current(a_config())
+        quotas = Quotas(current)
         more.setdefault("crowd", Crowd(1 << 30))
         super().__init__(
-            limits=Limits(), quotas=quotas, buffers=Buffers(Limits(), quotas), hang_ups=HangUps(),
+            limits=Limits(), quotas=quotas, buffers=Buffers(current, quotas), hang_ups=HangUps(),
             losses=Losses(), spares=SpareConnections(), sessions=set(), stopped=False, host=b"host",
             next_session_id=count(1).__next__,
             log=SimpleNamespace(debug_on=False, warning=lambda *_, **__: None), **more,

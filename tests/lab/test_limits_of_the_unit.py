@@ -12,7 +12,8 @@ import pytest
 
 from tests.lab.inventory import ANSIBLE
 
-TEMPLATE = ANSIBLE / "roles/lockd/templates/lockd.service.j2"
+ROLE = ANSIBLE / "roles/lockd"
+TEMPLATES = [ROLE / "templates" / name for name in ("lockd.service.j2", "memory.conf.j2")]
 
 
 def unit_with(limits: dict[str, int], tmp_path: Path) -> dict[str, int]:
@@ -21,18 +22,21 @@ def unit_with(limits: dict[str, int], tmp_path: Path) -> dict[str, int]:
     unit = tmp_path / "unit"
     variables = {
         "lockd_settings": {"limits": limits}, "lockd_socket_group": "apps", "ansible_managed": "",
-        "role_path": str(TEMPLATE.parents[1]),
+        "role_path": str(ROLE),
     }  # fmt: skip
     (tmp_path / "variables.json").write_text(json.dumps(variables))
-    subprocess.run(
-        [Path(sys.executable).with_name("ansible"), "localhost", "--connection=local",
-         "-e", f"ansible_python_interpreter={sys.executable}", "-e", f"@{ANSIBLE}/roles/lockd/vars/main.yml",
-         "-e", f"@{tmp_path}/variables.json", "-m", "ansible.builtin.template",
-         "-a", f"src={TEMPLATE} dest={unit}"],
-        cwd=ANSIBLE, env={**os.environ, "ANSIBLE_CONFIG": f"{ANSIBLE}/ansible.cfg"},
-        check=True, timeout=170,
-    )  # fmt: skip
-    settings = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line)
+    written = ""
+    for template in TEMPLATES:
+        subprocess.run(
+            [Path(sys.executable).with_name("ansible"), "localhost", "--connection=local",
+             "-e", f"ansible_python_interpreter={sys.executable}", "-e", f"@{ROLE}/vars/main.yml",
+             "-e", f"@{tmp_path}/variables.json", "-m", "ansible.builtin.template",
+             "-a", f"src={template} dest={unit}"],
+            cwd=ANSIBLE, env={**os.environ, "ANSIBLE_CONFIG": f"{ANSIBLE}/ansible.cfg"},
+            check=True, timeout=170,
+        )  # fmt: skip
+        written += unit.read_text()
+    settings = dict(line.split("=", 1) for line in written.splitlines() if "=" in line)
     return {
         name: int(settings[name].removesuffix("M")) for name in ("MemoryHigh", "MemoryMax", "LimitNOFILE")
     }
@@ -57,7 +61,10 @@ def test_a_limit_that_is_raised_raises_what_the_unit_allows(
     assert unit["MemoryMax"] > unit["MemoryHigh"]
 
 
-def test_without_limits_of_its_own_it_is_bounded(tmp_path: Path) -> None:
-    unit = unit_with({}, tmp_path)
+@pytest.mark.parametrize("limits", [{}, {"leases": 10, "buffered_bytes": 4_194_304}])
+def test_with_limits_that_are_not_raised_it_is_bounded_and_keeps_room_for_what_is_there(
+    tmp_path: Path, limits: dict[str, int]
+) -> None:
+    unit = unit_with(limits, tmp_path)
     assert 1000 < unit["MemoryHigh"] < 1500
     assert unit["LimitNOFILE"] == 65536

@@ -180,7 +180,7 @@ def test_redis_py_locks_and_unlocks(
         with pytest.raises(redis.ResponseError, match="TAKEN retry-after="):
             client.execute_command("LOCK", "py:one", TTL_MS)
         assert client.execute_command("UNLOCK", "py:one", lease["token"]) == 1
-        assert client.command_count() == 18
+        assert client.command_count() == 19
         assert client.command()["lock"]["arity"] == -3
         assert client.client_id() > 0
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from lockd.config.current import Current
 from lockd.config.model import CANARY
 from lockd.http import server as http_server
 from lockd.http.status_page import REFRESH_S
@@ -114,7 +115,7 @@ def test_a_browser_refuses_whatever_script_would_get_into_it(tmp_path: Path) -> 
     find_chromium()
     evil = b"<!DOCTYPE html><title>as it was</title>" + HOSTILE + b"<style>p {color: red}</style>"
     server = http_server.start(
-        "127.0.0.1:0", Metrics(a_config()), lambda: True, lambda: (True, ""), status=lambda: evil
+        "127.0.0.1:0", Metrics(Current(a_config())), lambda: True, lambda: (True, ""), status=lambda: evil
     )
     document, complaints = visit(f"http://127.0.0.1:{server.port}/", tmp_path / "home")
     server.stop()

@@ -6,13 +6,15 @@ from typing import Any
 
 import pytest
 
-from lockd.config.model import Limits
+from lockd.config.current import Current
 from lockd.server import buffers as buffers_module
 from lockd.server.buffers import UNCOUNTED_BYTES, Buffers
 from lockd.server.quotas import Quotas
 from tests.harness.clocks import MS, Clock
+from tests.harness.configs import a_config
 
-LIMITS = Limits(buffered_bytes=1_000_000, buffered_bytes_per_user=400_000, unread_ms=1_000)
+LIMITS = {"buffered_bytes": 1_000_000, "buffered_bytes_per_user": 400_000, "unread_ms": 1_000}
+CURRENT = Current(a_config(limits=LIMITS | {"unread_bytes": 400_000}))
 
 
 class Connection:
@@ -31,12 +33,12 @@ class Connection:
 
 @pytest.fixture
 def quotas() -> Quotas:
-    return Quotas(LIMITS)
+    return Quotas(CURRENT)
 
 
 @pytest.fixture
 def buffers(quotas: Quotas) -> Any:
-    return Buffers(LIMITS, quotas)
+    return Buffers(CURRENT, quotas)
 
 
 def test_a_user_over_his_budget_loses_what_has_kept_something_longest(quotas: Quotas, buffers: Any) -> None:
@@ -63,7 +65,7 @@ def test_when_all_are_over_their_budget_together_it_is_the_largest_that_pays(
         buffers.keeps(link, 380_000)
     assert sum(link.cut == ["buffered_bytes"] for link in greedy) == 1
     assert not modest.cut
-    assert quotas.all.buffered_bytes <= LIMITS.buffered_bytes
+    assert quotas.all.buffered_bytes <= LIMITS["buffered_bytes"]
 
 
 def test_what_is_kept_no_more_counts_no_more_and_little_counts_nothing(quotas: Quotas, buffers: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -9,10 +10,12 @@ from typing import Any
 
 import pytest
 
-from lockd.config.model import Config
+from lockd.config.current import Current
 from lockd.core.errors import ErrorWord
 from lockd.core.values import Refusal
 from lockd.server.canary import RESERVED, Canary
+from tests.harness.configs import a_config
+from tests.harness.waiting import until
 
 NOQUORUM = Refusal(ErrorWord.NOQUORUM, "m1=down")
 
@@ -47,6 +50,7 @@ class Told:
     def __init__(self) -> None:
         self.counted: list[str] = []
         self.logged: list[str] = []
+        self.stopped_singing = False
 
     def worked(self, took_ns: int) -> None:
         assert took_ns >= 0
@@ -57,6 +61,9 @@ class Told:
 
     def unreleased(self, took_ns: int) -> None:
         self.counted.append("unreleased")
+
+    def stopped(self) -> None:
+        self.stopped_singing = True
 
     def warning(self, event: str, **_: Any) -> None:
         self.logged.append(event)
@@ -72,9 +79,7 @@ def told() -> Told:
 @pytest.fixture
 def make(told: Told) -> Callable[..., Canary]:
     def make(locks: Any, canary_ms: int = 1_000) -> Canary:
-        masters = [{"name": "m1", "address": "10.0.0.1:6379"}]
-        config = Config.model_validate({"cluster": "shop", "masters": masters, "canary_ms": canary_ms})
-        return Canary(locks, told, told, config, b"web1")  # type: ignore[arg-type]
+        return Canary(locks, told, told, Current(a_config(canary_ms=canary_ms)), b"web1")  # type: ignore[arg-type]
 
     return make
 
@@ -104,9 +109,26 @@ async def test_it_logs_when_it_falls_silent_and_when_it_sings_again(make: Any, t
     assert told.logged == ["canary_failed", "canary_works"]
 
 
-async def test_one_that_is_off_or_whose_agent_stops_never_sings(make: Any, told: Told) -> None:
-    await make(FakeLocks(), canary_ms=0).run()
+async def test_one_whose_agent_stops_never_sings(make: Any, told: Told) -> None:
     stopping = FakeLocks()
     stopping.draining = True
     await make(stopping, canary_ms=1).run()
     assert told.counted == []
+
+
+async def test_it_sings_while_the_configuration_of_the_moment_says_so(told: Told) -> None:
+    current = Current(a_config(canary_ms=0))
+    canary = Canary(FakeLocks(), told, told, current, b"web1")  # type: ignore[arg-type]
+    running = asyncio.create_task(canary.run())
+    for _ in range(2):
+        await until(lambda: told.stopped_singing)
+        told.counted.clear()
+        await asyncio.sleep(0.01)  # where it is off, it is so however long one waits
+        assert told.counted == []
+        current.config = a_config(canary_ms=1)
+        canary.changed()
+        await until(lambda: told.counted)
+        told.stopped_singing = False
+        current.config = a_config(canary_ms=0)
+        canary.changed()
+    running.cancel()

@@ -35,7 +35,7 @@ def words_of(argument: Argument) -> tuple[int, int]:
 
 class TestTable:
     def test_the_commands_are_those_that_are_promised(self):
-        of_lockd = "lock unlock extend holder locks masters forcerelease form admit"
+        of_lockd = "lock unlock extend holder locks masters forcerelease form admit reload"
         of_redis = "info ping echo quit select hello auth client command"
         assert [command.name for command in catalog.COMMANDS] == [*of_lockd.split(), *of_redis.split()]
 
@@ -123,7 +123,7 @@ class TestAnswers:
     def test_the_list_can_be_filtered(self):
         some = ["client|getname", "client|id", "client|info"]
         assert catalog.command_list("pattern", "client|[gi]*") == some
-        assert catalog.command_list("ACLCAT", "admin") == ["forcerelease", "form", "admit"]
+        assert catalog.command_list("ACLCAT", "admin") == ["forcerelease", "form", "admit", "reload"]
         assert catalog.command_list("module", "any") == []
         with pytest.raises(ValueError, match="syntax error"):
             catalog.command_list("nosuch", "x")

@@ -5,12 +5,13 @@ from typing import Any
 
 import pytest
 
+from lockd.config.current import Current
 from lockd.core.flow import Place
 from lockd.server.commands import catalog
 from lockd.server.commands.table import Commands
 from tests.harness.configs import a_config
 
-CONFIG = a_config()
+CURRENT = Current(a_config())
 
 
 class Session(SimpleNamespace):
@@ -20,8 +21,9 @@ class Session(SimpleNamespace):
         told = ("operator_denied", "denied", "lease_refused", "limit_hit")
         incidents = SimpleNamespace(**dict.fromkeys(told, lambda *_: None))
         permissions = SimpleNamespace(is_admin=lambda peer: peer.uid == 0)
+        locks = SimpleNamespace(known=lambda *_: None, draining=False)
         shared = SimpleNamespace(
-            limits=CONFIG.limits, incidents=incidents, permissions=permissions, locks=None, quotas=None,
+            current=CURRENT, incidents=incidents, permissions=permissions, locks=locks, quotas=None,
             losses=None, host=b"web1", log=None, processes=None, sessions=(),
         )  # fmt: skip
         peer = SimpleNamespace(pid=7, uid=1000)
@@ -41,7 +43,7 @@ class Session(SimpleNamespace):
 
 def commands_for(session: Session) -> Commands:
     metrics = SimpleNamespace(leases=SimpleNamespace(refused=lambda *_: None), agent=None)
-    return Commands(CONFIG, session.shared, fleet=None, metrics=metrics)  # type: ignore[arg-type]
+    return Commands(CURRENT, session.shared, None, metrics, reloading=None)  # type: ignore[arg-type]
 
 
 def run(session: Session, *words: bytes) -> bytes | None:
@@ -142,7 +144,7 @@ def test_a_resource_has_a_name_that_is_not_too_long(name: str) -> None:
     operator.peer.uid = 0
     first, _, *rest = OF_A_RESOURCE[name]
     assert run(operator, first, b"", *rest) == b"-ERR the resource is empty: give it a name\r\n"
-    longest = b"r" * CONFIG.limits.resource_bytes
+    longest = b"r" * CURRENT.config.limits.resource_bytes
     assert (run(operator, first, longest + b"r", *rest) or b"").startswith(
         b"-LIMIT resource_bytes: the resource has "
     )

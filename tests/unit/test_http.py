@@ -19,6 +19,7 @@ from prometheus_client import generate_latest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from lockd.config.current import Current
 from lockd.http import host_names
 from lockd.http import server as http_server
 from lockd.http.head import HEAD_BYTES
@@ -40,7 +41,7 @@ class Agent:
         self.alive = True
         self.ready = (True, "")
         self.failures: list[tuple[str, Exception]] = []
-        self.metrics = Metrics(a_config())
+        self.metrics = Metrics(Current(a_config()))
         self._serving = ExitStack()
 
     def serve(

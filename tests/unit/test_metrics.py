@@ -16,6 +16,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from lockd import __version__
+from lockd.config.current import Current
 from lockd.config.model import Config
 from lockd.core.clocks import Clocks
 from lockd.core.errors import ErrorWord
@@ -50,7 +51,7 @@ def config() -> Config:
 
 @pytest.fixture
 def metrics(config: Config) -> Metrics:
-    return Metrics(config, now_ns=lambda: NOW_NS)
+    return Metrics(Current(config), now_ns=lambda: NOW_NS)
 
 
 def scraped(metrics: Metrics) -> dict[str, float]:
@@ -273,7 +274,7 @@ def test_the_totals_tell_losses_that_were_meant_from_others_and_how_long_ago_tho
     config: Config,
 ) -> None:
     now_ns = NOW_NS
-    metrics = Metrics(config, now_ns=lambda: now_ns)
+    metrics = Metrics(Current(config), now_ns=lambda: now_ns)
     for by in (Loss.FORCED, Loss.MAX_HOLD):
         metrics.leases.lost(a_lease("jobs", lost_by=by), "")
     none = {"grants": 0, "refusals": 0}

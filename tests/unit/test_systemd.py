@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,10 +31,15 @@ def test_systemd_hears_each_message_as_an_assignment_and_no_other_in_a_status(ma
     systemd = notifier({"NOTIFY_SOCKET": manager.getsockname()})
     assert systemd.ready()
     assert systemd.watchdog()
-    assert systemd.status("3 of 5 masters\nMAINPID=1\n")
+    before_us = time.monotonic_ns() // 1_000
+    assert systemd.reloading()
+    assert systemd.reloaded("it did\nMAINPID=1\n")
     assert systemd.stopping()
-    heard = [manager.recv(4_096) for _ in range(4)]
-    assert heard == [b"READY=1", b"WATCHDOG=1", b"STATUS=3 of 5 masters MAINPID=1", b"STOPPING=1"]
+    heard = [manager.recv(4_096) for _ in range(5)]
+    reloading, _, at_us = heard.pop(2).decode().rpartition("=")
+    assert reloading == "RELOADING=1\nMONOTONIC_USEC"
+    assert before_us <= int(at_us) <= time.monotonic_ns() // 1_000
+    assert heard == [b"READY=1", b"WATCHDOG=1", b"READY=1\nSTATUS=it did MAINPID=1", b"STOPPING=1"]
     systemd.close()
 
 
@@ -48,7 +54,7 @@ def test_an_address_that_begins_with_an_at_sign_is_an_abstract_socket() -> None:
 def test_without_a_socket_or_with_one_that_went_away_it_is_silent(address: str | None) -> None:
     systemd = notifier({} if address is None else {"NOTIFY_SOCKET": address})
     assert not systemd.ready()
-    assert not systemd.status("nobody listens")
+    assert not systemd.reloaded("nobody listens")
     assert not systemd.watchdog()
     systemd.close()
 

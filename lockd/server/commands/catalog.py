@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache, partial
 
 from lockd.config.globs import PATTERN_BYTES_MOST, matcher
-from lockd.server.commands import connection, info, leases, listings, operators
+from lockd.server.commands import connection, info, leases, listings, operators, reload
 from lockd.server.commands.command import Argument, Command, Group, arity_error
 from lockd.server.commands.readings import Readings
 from lockd.server.resp import replies
@@ -283,6 +283,7 @@ GROUPS = (
     leases.COMMANDS,
     listings.COMMANDS,
     operators.COMMANDS,
+    reload.COMMANDS,
     info.COMMANDS,
     connection.COMMANDS,
     COMMAND,

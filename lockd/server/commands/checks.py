@@ -3,13 +3,15 @@ a resource may be, and whether its user may lock in the class of it."""
 
 from collections.abc import Callable
 
-from lockd.config.model import Config
+from lockd.config.current import Current
 from lockd.core.errors import ErrorWord
+from lockd.core.leases import pid_and_uid
 from lockd.core.values import Refusal
 from lockd.metrics.leases import LeaseMetrics
 from lockd.server.canary import RESERVED
 from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.command import RESOURCE, Command
+from lockd.server.peer import Peer
 from lockd.server.session import Session
 from lockd.server.shared import Shared
 
@@ -23,11 +25,10 @@ _DENIED = Refusal(ErrorWord.DENIED, "")
 
 
 class Checks:
-    def __init__(self, config: Config, shared: Shared, metrics: LeaseMetrics) -> None:
-        self._config = config
+    def __init__(self, current: Current, shared: Shared, metrics: LeaseMetrics) -> None:
+        self._current = current
         self._metrics = metrics
-        self._limits = shared.limits
-        self._permissions = shared.permissions
+        self._shared = shared
         self._incidents = shared.incidents
 
     def of(self, command: Command) -> tuple[Check, ...]:
@@ -42,14 +43,14 @@ class Checks:
 
     def _is_operator(self, session: Session, command: Command, words: list[bytes]) -> None:
         why_not = "not one of them"
-        if self._permissions.is_admin(session.peer):
+        if self._shared.permissions.is_admin(session.peer):
             why_not = session.why_not_on_this_host() or ""
         if why_not:
             self._incidents.operator_denied(session.peer, command.name, why_not)
             raise BadRequest(f"{_FOR_OPERATORS} ({why_not})")
 
     def _names_resource(self, session: Session, command: Command, words: list[bytes]) -> None:
-        size, most = len(words[1]), self._limits.resource_bytes
+        size, most = len(words[1]), self._current.config.limits.resource_bytes
         if not size:
             raise BadRequest("ERR the resource is empty: give it a name")
         if size > most:
@@ -63,8 +64,8 @@ class Checks:
 
     def _may_lock(self, session: Session, command: Command, words: list[bytes]) -> None:
         resource, peer = words[1], session.peer
-        lock_class = self._config.class_of(resource)
-        if self._permissions.may_lock(peer, lock_class):
+        lock_class = self._current.config.class_of(resource)
+        if self._shared.permissions.may_lock(peer, lock_class) or self._holds(peer, command, words):
             return
         self._incidents.denied(peer, resource, lock_class.name)
         if command.grants:
@@ -72,3 +73,8 @@ class Checks:
         else:
             self._incidents.lease_refused(command.name, resource, _DENIED)
         raise BadRequest(f"DENIED uid {peer.uid} may not lock resources of the class '{lock_class.name}'")
+
+    def _holds(self, peer: Peer, command: Command, words: list[bytes]) -> bool:
+        """Who might not lock it any more extends what he has: a reload takes nothing from holders."""
+        lease = None if command.grants else self._shared.locks.known(words[1], words[2])
+        return lease is not None and pid_and_uid(lease.holder.owner)[1] == peer.uid

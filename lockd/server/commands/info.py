@@ -5,7 +5,7 @@ import time
 from collections.abc import Iterator
 
 from lockd import __version__
-from lockd.config.model import Config
+from lockd.config.current import Current
 from lockd.core.owners import Process
 from lockd.core.validity import NS_PER_MS
 from lockd.masters.fleet import Fleet
@@ -22,13 +22,12 @@ COMMANDS = Group()
 
 class Info:
     def __init__(
-        self, config: Config, shared: Shared, fleet: Fleet, metrics: Metrics, readings: Readings
+        self, current: Current, shared: Shared, fleet: Fleet, metrics: Metrics, readings: Readings
     ) -> None:
-        self._config = config
-        self._fingerprint = config.fingerprint()
+        self._current = current
         self._locks = shared.locks
         self._quotas = shared.quotas
-        self._permissions = shared.permissions
+        self._shared = shared
         self._processes = shared.processes
         self._sessions = shared.sessions
         self._fleet = fleet
@@ -64,15 +63,18 @@ class Info:
 
     def _text(self, wanted: set[str]) -> str:
         """The text of INFO: sections as Redis has them, so that clients that look for `loading:0` find it."""
-        canary = self._metrics.canary.trouble
+        canary, config = self._metrics.canary.trouble, self._current.config
         sections: dict[str, dict[str, object]] = {
             "server": {
                 "lockd_version": __version__,
                 "process_id": os.getpid(),
                 "uptime_in_seconds": int(time.monotonic() - self._started_s),
-                "config_fingerprint": self._fingerprint,
-                "cluster": self._config.cluster,
-                "max_ttl_ms": self._config.max_ttl_ms,
+                "config_file": config.source or "",
+                "config_fingerprint": config.fingerprint(),
+                "config_last_reload": self._metrics.reload.status,
+                "config_restart_needed": " ".join(self._metrics.reload.restart_needed),
+                "cluster": config.cluster,
+                "max_ttl_ms": config.max_ttl_ms,
                 "tcp_port": 0,
             },
             "persistence": {"loading": 0},
@@ -85,7 +87,7 @@ class Info:
                 "leases": self._locks.held,
                 "waiters": self._locks.waiting,
                 "masters": len(self._fleet.links),
-                "quorum": self._config.quorum,
+                "quorum": config.quorum,
                 "masters_voting": self._fleet.voting().bit_count(),
                 "clock_slew_ppm": self._fleet.slewing.ppm,
                 "draining": int(self._locks.draining),
@@ -115,7 +117,7 @@ class Info:
         """The section of INFO that says whose locks live with which process: to operators of all, to others
         of their own."""
         peer, lines = session.peer, list[str]()
-        sees_all, unseen = self._permissions.is_admin(peer), 0
+        sees_all, unseen = self._shared.permissions.is_admin(peer), 0
 
         def steps() -> Iterator[None]:
             nonlocal unseen

@@ -1,7 +1,8 @@
 """LOCK, UNLOCK and EXTEND."""
 
 from lockd.clock import boottime_ns
-from lockd.config.model import Config, LockClass
+from lockd.config.current import Current
+from lockd.config.model import LockClass
 from lockd.core.errors import ErrorWord
 from lockd.core.values import Bound, Refusal
 from lockd.metrics.leases import LeaseMetrics
@@ -21,8 +22,8 @@ _SPARE = "connections: all are in use, and this one is for what operators ask"
 
 
 class Leases:
-    def __init__(self, config: Config, shared: Shared, metrics: LeaseMetrics) -> None:
-        self._config = config
+    def __init__(self, current: Current, shared: Shared, metrics: LeaseMetrics) -> None:
+        self._current = current
         self._metrics = metrics
         self._locks = shared.locks
         self._quotas = shared.quotas
@@ -33,9 +34,9 @@ class Leases:
         return ms_in(
             word,
             "the ttl",
-            lock_class.max_ttl_ms or self._config.max_ttl_ms,
+            lock_class.max_ttl_ms or self._current.config.max_ttl_ms,
             f"class '{lock_class.name}'",
-            self._config.min_ttl_ms,
+            self._current.config.min_ttl_ms,
         )
 
     @COMMANDS(
@@ -72,7 +73,7 @@ class Leases:
     )
     def _lock(self, session: Session, words: list[bytes]) -> None:
         resource = words[1]
-        lock_class = self._config.class_of(resource)
+        lock_class = self._current.config.class_of(resource)
         request = LockRequest(session, resource, lock_class, self._ttl_ms(words[2], lock_class))
         _read_options(request, words[3:], lock_class)
         if request.notify:
@@ -146,13 +147,20 @@ class Leases:
     )
     def _extend(self, session: Session, words: list[bytes]) -> None:
         resource, token = words[1], token_in(words[2])
-        ttl_ms = self._ttl_ms(words[3], self._config.class_of(resource))
+        ttl_ms = self._ttl_ms(words[3], self._terms(resource, token))
         self._report_loss(session, "extend", resource, token)
         self._check_unknown(session, "extend", resource, token)
         session.at_once(
             UnlockOrExtend(session, "extend", resource, token),
             lambda reply: self._locks.extend(resource, token, ttl_ms, reply, boottime_ns()),
         )
+
+    def _terms(self, resource: bytes, token: bytes) -> LockClass:
+        """The class of a lease, as it was when it was locked here: a reload takes nothing from holders."""
+        lease = self._locks.known(resource, token)
+        if lease is not None and isinstance(lease.holder, LockRequest):
+            return lease.holder.lock_class
+        return self._current.config.class_of(resource)
 
     def _report_loss(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
         """Who names a lease that was lost is told why, on whatever connection, also when core has forgotten

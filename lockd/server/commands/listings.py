@@ -6,8 +6,9 @@ from itertools import chain
 from typing import Any
 
 from lockd.clock import boottime_ns
+from lockd.config.current import Current
 from lockd.config.globs import PATTERN_BYTES_MOST, matcher
-from lockd.config.model import CANARY, Config
+from lockd.config.model import CANARY
 from lockd.core.flow import Place
 from lockd.core.leases import Lease, Standing, pid_and_uid
 from lockd.core.queues import Queue
@@ -34,12 +35,12 @@ _TOO_MANY = (
 class Listings:
     """Everything here may take a round trip to all masters, or many, or a walk over all that is held."""
 
-    def __init__(self, config: Config, shared: Shared, fleet: Fleet, readings: Readings) -> None:
-        self._config = config
-        self._quorum = config.quorum
+    def __init__(self, current: Current, shared: Shared, fleet: Fleet, readings: Readings) -> None:
+        self._current = current
+        self._quorum = current.config.quorum
         self._host = shared.host
         self._locks = shared.locks
-        self._permissions = shared.permissions
+        self._shared = shared
         self._incidents = shared.incidents
         self._fleet = fleet
         self._readings = readings
@@ -126,7 +127,10 @@ class Listings:
             found = await survey.copies_of(self._fleet, resource)
         best = survey.strongest(found.copies)
         label = self._label_of(resource)
-        if not (self._permissions.may_see(peer, label) or (best is not None and self._is_own(peer, best[0]))):
+        if not (
+            self._shared.permissions.may_see(peer, label)
+            or (best is not None and self._is_own(peer, best[0]))
+        ):
             self._incidents.denied(peer, resource, label)
             return replies.error(f"DENIED uid {peer.uid} may not see leases of the class '{label}'")
         if found.answered < self._quorum and best is None:
@@ -139,7 +143,7 @@ class Listings:
 
         def wanted(resource: bytes, copy: survey.Copy) -> bool:
             return matches(resource) and (
-                self._permissions.may_see(peer, self._label_of(resource)) or self._is_own(peer, copy)
+                self._shared.permissions.may_see(peer, self._label_of(resource)) or self._is_own(peer, copy)
             )
 
         async with self._readings.surveys.slot(peer.uid):
@@ -158,7 +162,7 @@ class Listings:
 
     def _label_of(self, resource: bytes) -> str:
         """The class of a resource on the masters. Not by `class_of`, which remembers what is locked here."""
-        return CANARY if resource.startswith(RESERVED) else self._config.find_class(resource).name
+        return CANARY if resource.startswith(RESERVED) else self._current.config.find_class(resource).name
 
     def _is_own(self, peer: Peer, copy: survey.Copy) -> bool:
         """A lease of this user on this host: elsewhere the same number may be somebody else's."""
@@ -202,7 +206,7 @@ class Listings:
 
     def _may_see(self, peer: Peer, lease: Lease) -> bool:
         _, uid = pid_and_uid(lease.holder.owner)
-        return uid == peer.uid or self._permissions.may_see(peer, lease.holder.label)
+        return uid == peer.uid or self._shared.permissions.may_see(peer, lease.holder.label)
 
     async def _listing(self, session: Session, rows: Iterable[dict[str, Any] | None]) -> list[bytes]:
         """Those rows that there are, as they go over the wire; not many more than are listed at most."""

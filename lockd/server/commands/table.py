@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 
-from lockd.config.model import Config
+from lockd.config.current import Current
 from lockd.masters.fleet import Fleet
 from lockd.metrics.collector import Metrics
-from lockd.server.commands import catalog, connection, info, leases, listings, operators
+from lockd.server.commands import catalog, connection, info, leases, listings, operators, reload
 from lockd.server.commands.arguments import BadRequest, Misused
 from lockd.server.commands.checks import Check, Checks
 from lockd.server.commands.command import Command, Handler, arity_error
 from lockd.server.commands.readings import Readings
+from lockd.server.reload import Reload
 from lockd.server.resp import replies
 from lockd.server.session import Session
 from lockd.server.shared import Shared
@@ -20,14 +21,17 @@ _REFUSED_IN_MULTI = b"-ERR not run: it came in a MULTI, and there is none here\r
 class Commands:
     """Bound to an agent: its descriptors, by the names that clients send."""
 
-    def __init__(self, config: Config, shared: Shared, fleet: Fleet, metrics: Metrics) -> None:
-        checks = Checks(config, shared, metrics.leases)
+    def __init__(
+        self, current: Current, shared: Shared, fleet: Fleet, metrics: Metrics, reloading: Reload
+    ) -> None:
+        checks = Checks(current, shared, metrics.leases)
         readings = Readings()
         bound = (
-            leases.COMMANDS.handlers(leases.Leases(config, shared, metrics.leases)),
-            listings.COMMANDS.handlers(listings.Listings(config, shared, fleet, readings)),
+            leases.COMMANDS.handlers(leases.Leases(current, shared, metrics.leases)),
+            listings.COMMANDS.handlers(listings.Listings(current, shared, fleet, readings)),
             operators.COMMANDS.handlers(operators.Operators(fleet, shared.locks, metrics.agent, shared.log)),
-            info.COMMANDS.handlers(info.Info(config, shared, fleet, metrics, readings)),
+            reload.COMMANDS.handlers(reload.Reloading(reloading, shared.locks)),
+            info.COMMANDS.handlers(info.Info(current, shared, fleet, metrics, readings)),
             connection.COMMANDS.handlers(),
             catalog.COMMAND.handlers(catalog.Catalog(readings)),
         )

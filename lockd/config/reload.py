@@ -1,0 +1,56 @@
+"""Which settings a running agent takes from its file anew, and which take a restart.
+
+A setting can be reloaded when it is only asked for where something begins: a LOCK, a connection, a line of
+the log. What has begun then keeps its terms. The rest is built into links, clocks, sockets and leases under
+way, or is what hosts have to agree on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from lockd.config.model import Config
+
+_RELOADED = {"min_ttl_ms", "admin_group", "canary_ms", "defaults", "classes", "limits", "log_level"}
+# Agents on other hosts list what is locked by it; and a held lease of a longer name could not be named.
+_BUT = {"limits.resource_bytes"}
+
+
+def _settings() -> Iterator[str]:
+    """By path, as `masters` or `timeouts.dead_ms`."""
+    for name, field in Config.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, BaseModel):
+            yield from (f"{name}.{key}" for key in section.model_fields)
+        else:
+            yield name
+
+
+SETTINGS = tuple(_settings())
+RELOADED = tuple(one for one in SETTINGS if one.partition(".")[0] in _RELOADED and one not in _BUT)
+RESTARTED = tuple(one for one in SETTINGS if one not in RELOADED)
+"""They take a restart. So does whatever nobody has thought about."""
+
+
+class Changes(NamedTuple):
+    """The settings that differ between two configurations."""
+
+    reloaded: tuple[str, ...]
+    restarted: tuple[str, ...]
+
+
+def changes(before: Config, after: Config) -> Changes:
+    def differing(settings: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(one for one in settings if _value(before, one) != _value(after, one))
+
+    return Changes(differing(RELOADED), differing(RESTARTED))
+
+
+def _value(config: Config, setting: str) -> Any:
+    value: Any = config
+    for name in setting.split("."):
+        value = getattr(value, name)
+    return value

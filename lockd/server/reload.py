@@ -1,0 +1,132 @@
+"""Reading the configuration anew, while the agent works (SIGHUP, RELOAD): all of it counts from one moment
+on, or none of it.
+
+What takes time, and what may fail, is done first, and in a thread of its own: the file is read and checked,
+users and groups are looked up. Then nothing is left that could go wrong half-way.
+"""
+
+import asyncio
+from typing import NamedTuple
+
+from lockd.config.current import Current
+from lockd.config.model import Config, load
+from lockd.config.problems import ConfigError, Problem
+from lockd.config.reload import Changes, changes
+from lockd.config.warnings import warnings_of
+from lockd.metrics.collector import Metrics
+from lockd.server.canary import Canary
+from lockd.server.log import EventLog
+from lockd.server.peer import Permissions
+from lockd.server.shared import Shared
+from lockd.server.systemd import Silence
+
+
+class Outcome(NamedTuple):
+    """What a reload did, or would do.
+
+    status: `reloaded` (`changed`, where it only looked) or `unchanged`; or nothing was changed, since some
+    settings take a restart (`refused`) or the file has mistakes (`invalid`).
+    """
+
+    status: str
+    changes: Changes = Changes((), ())
+    problems: tuple[str, ...] = ()
+
+
+class _Loaded(NamedTuple):
+    """What can't fail any more."""
+
+    config: Config
+    permissions: Permissions
+    warnings: list[str]
+
+
+class Reload:
+    def __init__(
+        self,
+        current: Current,
+        shared: Shared,
+        metrics: Metrics,
+        canary: Canary,
+        log: EventLog,
+        notify: Silence,
+    ) -> None:
+        self._current = current
+        self._shared = shared
+        self._metrics = metrics
+        self._canary = canary
+        self._log = log
+        self._notify = notify
+        self._one_at_a_time = asyncio.Lock()
+
+    async def look(self) -> Outcome:
+        """What it would do."""
+        async with self._one_at_a_time:
+            outcome, _ = await self._load()
+            return outcome._replace(status="changed") if outcome.status == "reloaded" else outcome
+
+    async def run(self, by: str) -> Outcome:
+        """Do it. by: who wants it, for the log."""
+        async with self._one_at_a_time:
+            self._notify.reloading()
+            said = "reload failed: see the log"
+            try:
+                outcome, loaded = await self._load()
+                if loaded is not None:
+                    self._adopt(loaded)
+                said = self._tell(outcome, loaded, by)
+            finally:
+                self._notify.reloaded(said)
+            return outcome
+
+    async def _load(self) -> tuple[Outcome, _Loaded | None]:
+        """What comes of it, and what there is to adopt."""
+        try:
+            loaded = await asyncio.to_thread(self._read)
+        except ConfigError as error:
+            return Outcome("invalid", problems=tuple(map(str, error.problems))), None
+        found = changes(self._current.config, loaded.config)
+        if found.restarted:
+            return Outcome("refused", found), None
+        return Outcome("reloaded" if found.reloaded else "unchanged", found), loaded
+
+    def _read(self) -> _Loaded:
+        source = self._current.config.source
+        if source is None:
+            raise ConfigError([Problem("configuration", "was not read from a file", "start it with one")])
+        config = load(source)
+        return _Loaded(config, Permissions(config), warnings_of(config))
+
+    def _adopt(self, loaded: _Loaded) -> None:
+        """All of it in one turn of the event loop."""
+        self._metrics.configure(loaded.config)
+        self._current.config = loaded.config
+        self._shared.permissions = loaded.permissions
+        self._log.set_level(loaded.config.log_level)
+        self._canary.changed()
+
+    def _tell(self, outcome: Outcome, loaded: _Loaded | None, by: str) -> str:
+        """To metrics and log; returns a line for `systemctl status`."""
+        for problem in outcome.problems:
+            self._log.always("reload_problem", problem=problem)
+        for warning in loaded.warnings if loaded else ():
+            self._log.warning("config", warning=warning)
+        self._shared.quotas.warn_of_few_files(self._log)
+        fingerprint, (changed, restart_needed) = self._current.config.fingerprint(), outcome.changes
+        self._log.always(
+            "reload",
+            status=outcome.status,
+            changed=",".join(changed),
+            restart_needed=",".join(restart_needed),
+            problems=len(outcome.problems),
+            fingerprint=fingerprint,
+            by=by,
+        )
+        if outcome.status == "invalid":
+            self._metrics.reload.invalid()
+            return "reload failed: the file has mistakes, so the configuration of before is in use"
+        if outcome.status == "refused":
+            self._metrics.reload.refused(restart_needed)
+            return f"reload refused: a restart is needed for {', '.join(restart_needed)}"
+        self._metrics.reload.worked()
+        return f"serving with configuration {fingerprint}"

@@ -1,0 +1,260 @@
+"""The configuration is read anew while the agent works: all of it counts at once or nothing does, and nobody
+who holds or waits loses anything."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from tests.harness.cluster import Cluster, merged
+from tests.harness.lockctl import lockctl
+from tests.harness.users import DAEMON, NOBODY, Connect, cluster_for_all_users
+from tests.harness.waiting import eventually
+from tests.harness.wire import Wire, as_map, kind, token_of
+
+DONE, NO, WRONG = 0, 1, 65
+SHORT_MS, LONG_MS = 1_000, 20_000
+
+
+@pytest.fixture(scope="module")
+def running(server_binary: Any) -> Iterator[Cluster]:
+    with cluster_for_all_users() as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(running: Cluster) -> Iterator[Cluster]:
+    """With the configuration that it was started with."""
+    started_with = running.config_path.read_text()
+    yield running
+    running.config_path.write_text(started_with)
+    assert lockctl(running, "reload").returncode == DONE
+
+
+def write(cluster: Cluster, **settings: Any) -> None:
+    """The file, in one piece."""
+    new = cluster.config_path.with_suffix(".new")
+    new.write_text(json.dumps(merged(cluster.config(), settings)))
+    new.replace(cluster.config_path)
+
+
+def reload(cluster: Cluster, **settings: Any) -> dict[str, Any]:
+    write(cluster, **settings)
+    return as_map(cluster.client(protocol=3).execute_command("RELOAD"))
+
+
+def reloads(cluster: Cluster) -> int:
+    return cluster.log_text().count("event=reload ")
+
+
+def info(cluster: Cluster) -> dict[str, Any]:
+    return dict(cluster.client().info())
+
+
+def a_class(name: str, **policy: Any) -> dict[str, Any]:
+    return {"name": name, "match": f"{name}:*", **policy}
+
+
+def test_a_hangup_signal_brings_classes_that_count_for_new_locks_and_takes_nothing_from_holders(
+    cluster: Cluster,
+) -> None:
+    assert reload(cluster, classes=[a_class("old"), a_class("short")])["changed"] == ["classes"]
+    wire, pid, before = Wire(cluster.socket), cluster.agent.pid, reloads(cluster)
+    held = token_of(wire.ask("LOCK", "old:held", SHORT_MS))
+    detached = token_of(wire.ask("LOCK", "short:held", LONG_MS, "DETACHED"))
+    waiter = Wire(cluster.socket)
+    waiter.send("LOCK", "old:held", LONG_MS, "WAIT", LONG_MS)
+    eventually(lambda: cluster.metric("lockd_waiters", **{"class": "old"}) == 1, what="it waits")
+    write(cluster, classes=[a_class("short", max_ttl_ms=500, max_wait_ms=0), a_class("new")])
+    os.kill(pid, signal.SIGHUP)
+    eventually(lambda: reloads(cluster) > before, what="the reload")
+    # What is new goes by the new classes.
+    assert kind(wire.ask("LOCK", "short:new", LONG_MS)) == "ERR"
+    assert cluster.metric("lockd_grants_total", **{"class": "new"}) == 0
+    token_of(wire.ask("LOCK", "new:1", LONG_MS))
+    assert cluster.metric("lockd_grants_total", **{"class": "new"}) == 1
+    # What was there before has its terms.
+    renewed = cluster.metric("lockd_renewals_total", **{"class": "old", "outcome": "worked"})
+    eventually(
+        lambda: cluster.metric("lockd_renewals_total", **{"class": "old", "outcome": "worked"}) > renewed,
+        what="the old lease is renewed",
+    )
+    assert token_of(wire.ask("EXTEND", "short:held", detached, LONG_MS)) == detached
+    assert wire.ask("UNLOCK", "old:held", held) == 1
+    token_of(waiter.reply())
+    assert cluster.metric("lockd_grants_total", **{"class": "old"}) == 2
+    said = lockctl(cluster, "doctor", "--json", "--config", cluster.config_path).json["checks"]
+    assert [one["verdict"] for one in said if one["check"] in ("configuration", "reload")] == ["ok"]
+    assert info(cluster)["config_fingerprint"] in {
+        series.partition('fingerprint="')[2][:12] for series in cluster.metrics() if "config_info" in series
+    }
+    assert cluster.agent.pid == pid
+
+
+def test_who_may_not_lock_any_more_keeps_and_extends_what_he_holds(
+    cluster: Cluster, connect: Connect
+) -> None:
+    wire = connect(cluster, NOBODY)
+    token = token_of(wire.ask("LOCK", "jobs:1", SHORT_MS, "DETACHED"))
+    reload(cluster, classes=[a_class("jobs", users=["daemon"])])
+    assert kind(wire.ask("LOCK", "jobs:2", SHORT_MS)) == "DENIED"
+    assert kind(wire.ask("EXTEND", "jobs:1", "0" * 32, LONG_MS)) == "DENIED"
+    assert kind(connect(cluster, DAEMON + 1).ask("EXTEND", "jobs:1", token, LONG_MS)) == "DENIED"
+    assert token_of(wire.ask("EXTEND", "jobs:1", token, LONG_MS)) == token
+    token_of(connect(cluster, DAEMON).ask("LOCK", "jobs:2", SHORT_MS))
+
+
+@pytest.mark.parametrize("limit", ["leases", "leases_per_user"])
+def test_a_limit_below_what_is_in_use_stops_only_what_is_new(cluster: Cluster, limit: str) -> None:
+    lower = {"leases": 2, "leases_per_user": 2} if limit == "leases" else {limit: 2}
+    wire, other = Wire(cluster.socket), Wire(cluster.socket)
+    tokens = [token_of(wire.ask("LOCK", f"{limit}:{n}", LONG_MS)) for n in range(4)]
+    assert f"limits.{limit}" in reload(cluster, limits=lower)["changed"]
+    assert kind(wire.ask("LOCK", f"{limit}:5", LONG_MS)) == "LIMIT"
+    assert [token_of(wire.ask("EXTEND", f"{limit}:{n}", tokens[n], LONG_MS)) for n in range(4)] == tokens
+    reload(cluster)
+    token_of(other.ask("LOCK", f"{limit}:5", LONG_MS))
+
+
+def test_connections_below_what_is_in_use_stay_and_no_more_come(cluster: Cluster, connect: Connect) -> None:
+    there = [connect(cluster, NOBODY) for _ in range(4)]
+    assert [one.ask("PING") for one in there] == [b"PONG"] * 4
+    reload(cluster, limits={"connections_per_user": 2})
+    assert kind(connect(cluster, NOBODY).reply()) == "LIMIT"
+    assert [one.ask("PING") for one in there] == [b"PONG"] * 4
+    reload(cluster, limits={"connections_per_user": 6})
+    assert connect(cluster, NOBODY).ask("PING") == b"PONG"
+
+
+def test_the_rate_of_unknown_tokens_is_another_at_once(cluster: Cluster) -> None:
+    wire = Wire(cluster.socket)
+    reload(cluster, limits={"unknown_tokens_per_second": 1})
+    answers = [kind(wire.ask("UNLOCK", "x", "0" * 32)) for _ in range(3)]
+    assert "LIMIT" in answers
+    reload(cluster, limits={"unknown_tokens_per_second": 500})
+    assert [kind(wire.ask("UNLOCK", "x", "0" * 32)) for _ in range(3)] == ["NOTHELD"] * 3
+
+
+def test_the_log_says_more_and_less_again(cluster: Cluster) -> None:
+    wire = Wire(cluster.socket)
+
+    def told(name: str) -> bool:
+        token = token_of(wire.ask("LOCK", name, LONG_MS))
+        assert wire.ask("UNLOCK", name, token) == 1
+        return f"event=granted resource={name}" in cluster.log_text()
+
+    assert not told("quiet:1")
+    reload(cluster, log_level="debug")
+    assert told("loud")
+    reload(cluster)
+    assert not told("quiet:2")
+
+
+def test_the_canary_begins_and_ends(cluster: Cluster) -> None:
+    sung = {"name": "lockd_canary_seconds_count", "outcome": "granted"}
+    before = cluster.metric(**sung)
+    assert reload(cluster, canary_ms=20)["changed"] == ["canary_ms"]
+    eventually(lambda: cluster.metric(**sung) > before + 3, what="it sings")
+    assert cluster.metric("lockd_canary_interval_seconds") == 0.02
+    reload(cluster)
+    after = cluster.metric(**sung)
+    assert cluster.metric(**sung) - after <= 1
+    assert cluster.metric("lockd_canary_interval_seconds") == 0
+
+
+@contextmanager
+def nothing_changes(cluster: Cluster) -> Iterator[None]:
+    wire, before = Wire(cluster.socket), info(cluster)["config_fingerprint"]
+    loaded = cluster.metric("lockd_config_last_reload_success_timestamp_seconds")
+    held = token_of(wire.ask("LOCK", "held", LONG_MS))
+    yield
+    assert info(cluster)["config_fingerprint"] == before
+    assert cluster.metric("lockd_config_last_reload_successful") == 0
+    assert cluster.metric("lockd_config_last_reload_success_timestamp_seconds") == loaded
+    assert wire.ask("UNLOCK", "held", held) == 1
+    new = token_of(wire.ask("LOCK", "new", LONG_MS))
+    assert wire.ask("UNLOCK", "new", new) == 1
+
+
+def test_what_takes_a_restart_is_named_and_nothing_is_changed(cluster: Cluster) -> None:
+    settings = {"max_ttl_ms": 50_000, "timeouts": {"dead_ms": 9_999}}
+    with nothing_changes(cluster):
+        said = reload(cluster, classes=[a_class("new", max_ttl_ms=100)], **settings)
+        assert (said["status"], said["restart_needed"]) == ("refused", ["max_ttl_ms", "timeouts.dead_ms"])
+    by_setting = {"name": "lockd_config_restart_needed"}
+    assert cluster.metric(**by_setting) == 2
+    assert cluster.metric(setting="timeouts.dead_ms", **by_setting) == 1
+    assert info(cluster)["config_restart_needed"] == "max_ttl_ms timeouts.dead_ms"
+    assert "status=refused changed=classes restart_needed=max_ttl_ms,timeouts.dead_ms" in cluster.log_text()
+    [found] = [one for one in lockctl(cluster, "doctor", "--json").json["checks"] if one["check"] == "reload"]
+    assert found["verdict"] == "warning"
+    assert "a restart is needed for max_ttl_ms, timeouts.dead_ms" in found["what"]
+    # Taken back, all is well again.
+    assert reload(cluster)["status"] == "unchanged"
+    assert cluster.metric("lockd_config_last_reload_successful") == 1
+    assert cluster.metric(**by_setting) == 0
+
+
+def test_each_mistake_is_told_as_check_config_does_and_nothing_is_changed(cluster: Cluster) -> None:
+    classes = [a_class(f"c{n}", max_wait_ms=-1) for n in range(40)]
+    with nothing_changes(cluster):
+        said = reload(cluster, classes=classes, log_level="loud")
+    assert (said["status"], len(said["problems"])) == ("invalid", 41)
+    logged = cluster.log_text()
+    for problem in said["problems"]:
+        assert problem.replace('"', r"\"") in logged
+    done = lockctl(cluster, "reload")
+    assert done.returncode == WRONG
+    assert done.stderr.splitlines()[1:] == said["problems"]
+    assert "lockd check-config" in lockctl(cluster, "doctor").stdout
+
+
+def test_reloads_that_come_together_leave_what_is_in_the_file(cluster: Cluster) -> None:
+    links = [Wire(cluster.socket) for _ in range(8)]
+    before = reloads(cluster)
+    for number, link in enumerate(links):
+        write(cluster, classes=[a_class(f"c{number}")])
+        link.send("RELOAD")
+        os.kill(cluster.agent.pid, signal.SIGHUP)
+    assert {as_map(link.reply())[b"status"] for link in links} <= {b"reloaded", b"unchanged"}
+    eventually(lambda: reloads(cluster) > before + len(links), what="one that a signal asked for")
+    assert lockctl(cluster, "reload", "--check").returncode == DONE
+
+
+def test_reload_is_for_operators_and_says_by_its_exit_status_what_it_did_or_would_do(
+    cluster: Cluster, connect: Connect
+) -> None:
+    assert kind(connect(cluster, NOBODY).ask("RELOAD")) == "DENIED"
+    assert kind(Wire(cluster.socket).ask("RELOAD", "NOW")) == "ERR"
+    new = {"classes": [a_class("new")]}
+    same = (DONE, "the agent runs with what is in its file\n")
+    refused = (WRONG, "nothing is reloaded: a restart is needed for metrics\n")
+    for settings, looked, done in (
+        (new, (NO, "a reload would change classes\n"), (DONE, "reloaded: classes\n")),
+        (new, same, same),
+        ({"metrics": None}, refused, refused),
+    ):
+        write(cluster, **settings)
+        for words, expected in ((("reload", "--check"), looked), (("reload",), done)):
+            ended = lockctl(cluster, *words)
+            assert (ended.returncode, ended.stdout + ended.stderr) == expected
+
+
+def test_an_agent_that_stops_leaves_a_reload_to_the_next(cluster: Cluster) -> None:
+    own = cluster.add_agent(timeouts={"drain_ms": 20_000})
+    holder, operator = Wire(own.socket), Wire(own.socket)
+    token = token_of(holder.ask("LOCK", "while:stopping", LONG_MS))
+    os.kill(own.agent.pid, signal.SIGTERM)
+    eventually(lambda: "event=draining" in own.log_text(), what="it drains")
+    os.kill(own.agent.pid, signal.SIGHUP)
+    assert kind(operator.ask("RELOAD")) == "DRAINING"
+    assert holder.ask("UNLOCK", "while:stopping", token) == 1
+    assert own.agent.wait(10)
+    assert own.agent.exit_status == 0
+    assert reloads(own) == 0

@@ -30,7 +30,7 @@ class _Song:
 
     label = CANARY
     lock_delay_ms = 0
-    detached = False
+    detached = notify = False
     pid = started = 0
     bound = Bound.CONNECTION
     value = b""

@@ -95,7 +95,9 @@ class Master:
         refuses it."""
         now_us = self.now_us
         if isinstance(ballot, Release):
-            return self.store.release(ballot.resource, ballot.word, now_us, by_app=ballot.by_app)
+            return self.store.release(
+                ballot.resource, ballot.word, now_us, by_app=ballot.by_app, before=ballot.before
+            )
         assert isinstance(ballot, Attempt | FenceRound | Extension | PutBack)
         status, value, *holder_nonce = self.store.vote(ballot, members_digest, now_us)
         return [status, value, now_us, *holder_nonce]

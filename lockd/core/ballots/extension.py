@@ -29,11 +29,15 @@ class Extension(Ballot):
     in between. Those are noted in `gone`, and count from the next proof on; so are the masters of the last
     `proof` that show another's or none. `missing`: those that show none and never had it, as far as is known:
     there it may be put back, once this has proven it (rule 2). missed: told of those that say so afterwards.
+
+    before: where its agent has taken it over from another, the nonces that it may have there. Each master
+    changes those into `word`, and writes behind it the `token` that its app has (rule 13).
     """
 
     __slots__ = (
         "_lasts_ms",
         "_quorum",
+        "before",
         "confirmed",
         "gone",
         "held_out",
@@ -43,6 +47,7 @@ class Extension(Ballot):
         "others",
         "proof",
         "resource",
+        "token",
         "ttl_ms",
         "word",
     )
@@ -61,10 +66,14 @@ class Extension(Ballot):
         until_ns: int,
         settled: "Callable[[Extension, int], None]",
         reply: Reply | None = None,
+        before: tuple[bytes, ...] = (),
+        token: bytes = b"",
     ) -> None:
         super().__init__(t1_ns, until_ns, settled, reply)
         self.resource = resource
         self.word = word
+        self.before = before
+        self.token = token
         self.ttl_ms = ttl_ms
         self.mark = mark
         self.proof = proof

@@ -235,6 +235,24 @@ class Died(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Began(Event):
+    """The agent of a host has begun to serve, and has taken over what the one before held. trusts: its
+    journal was whole, and it could see which processes are alive."""
+
+    host: str
+    trusts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver(Event):
+    """The masters are asked to know the lease `before` by `token` from now on."""
+
+    before: bytes
+    token: bytes
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fault(Event):
     """Something was broken, or mended, on purpose."""
 

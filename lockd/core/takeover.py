@@ -39,36 +39,51 @@ class Taken(StrEnum):
     """Its deadline has passed."""
 
 
+class CannotTell(Exception):
+    """Nobody can say whether there is such a process."""
+
+
+def seen(held: Held, started_of: Callable[[int], int | None]) -> Seen:
+    """started_of: when the process of that pid began, in clock ticks since boot; None: there is none. Raises
+    CannotTell: a process is dead only where that is certain."""
+    if held.pid == 0 or held.started == 0:
+        return Seen.UNKNOWN
+    try:
+        return Seen.ALIVE if started_of(held.pid) == held.started else Seen.DEAD
+    except CannotTell:
+        return Seen.UNKNOWN
+
+
 _NONCES_MOST = 16
 """That a lease had with agents that ended before they could have it proven. What is beyond is left to its
 deadline."""
 
 
-def fate_of(held: Held, seen: Seen, now_ns: int) -> Taken:
+def fate_of(held: Held, process: Seen, now_ns: int) -> Taken:
     now = held.now
-    if seen is Seen.DEAD:
+    if process is Seen.DEAD:
         return Taken.FREED
     if now_ns >= now.promised_ns:
         return Taken.OVER
-    wanted = seen is Seen.ALIVE and held.bound is Bound.PROCESS and not now.lost
+    wanted = process is Seen.ALIVE and held.bound is Bound.PROCESS and not now.lost
     return Taken.GOES_ON if wanted and len(held.before) < _NONCES_MOST else Taken.LEFT
 
 
 def take_over(
     locks: Locks,
     replayed: Replayed,
-    see: Callable[[Held], Seen],
+    started_of: Callable[[int], int | None],
     holder_of: Callable[[Held], Holder],
     now_ns: int,
 ) -> Counter[Taken]:
-    """All that the agent before held, or owed the masters. holder_of: who is told from here on, with the
+    """All that the agent before held, or owed the masters. started_of: as in `seen`. holder_of: who is told from here on, with the
     app's token as its `value`; asked only for what is held here."""
     counts: Counter[Taken] = Counter()
     for ending in replayed.endings.values():
         if now_ns < ending.until_ns:
             locks.release_again(ending, now_ns)
     for held in replayed.held.values():
-        fate = fate_of(held, see(held), now_ns)
+        fate = fate_of(held, seen(held, started_of), now_ns)
         counts[fate] += 1
         if fate is Taken.FREED and (held.lock_delay_ms == 0 or now_ns >= held.now.promised_ns):
             locks.release_again(Ending(held.resource, (held.nonce, *held.before), held.now.until_ns), now_ns)

@@ -32,7 +32,7 @@ from lockd.core.journal import Held, Ledger, Origin, replay
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts
-from lockd.core.takeover import Seen, Taken, take_over
+from lockd.core.takeover import CannotTell, Seen, Taken, take_over
 from lockd.core.values import Bound, Chance, Extended, RedlockParameters, Refusal
 from tests.harness.clocks import MS
 from tests.harness.script_model import Store
@@ -580,6 +580,13 @@ class Host:
         return [self.fleet.links[master] for master in masters or range(len(self.fleet.links))]
 
 
+def _started(seen: Seen) -> int | None:
+    """When the process of an `App` began."""
+    if seen is Seen.UNKNOWN:
+        raise CannotTell
+    return 7 if seen is Seen.ALIVE else None
+
+
 class Successor(Host):
     """The agent that was started next on that host. taken: how many leases it did what with; heirs: who is
     told of those that it holds."""
@@ -588,7 +595,7 @@ class Successor(Host):
         super().__init__(before.time, before.fleet.masters)
         self.heirs: list[App] = []
         replayed = replay(journal, self.origin)
-        self.taken = take_over(self.locks, replayed, lambda _: seen, self._heir, self.time.now_ns)
+        self.taken = take_over(self.locks, replayed, lambda _: _started(seen), self._heir, self.time.now_ns)
 
     def _heir(self, held: Held) -> App:
         app = App(

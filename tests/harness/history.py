@@ -35,6 +35,8 @@ class Asked(Event):
     ttl_ms: int
     wait_ms: int | None = None
     max_hold_ms: int | None = None
+    by_process: bool = True
+    """The lock lives with its process, not with its connection."""
 
 
 @dataclass(frozen=True, slots=True)

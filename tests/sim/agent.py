@@ -11,7 +11,7 @@ from lockd.core.journal import Held, Origin, Replayed, Unreadable, replay
 from lockd.core.leases import Holder, Lease
 from lockd.core.locks import Locks
 from lockd.core.slewing import Reading
-from lockd.core.takeover import Seen, take_over
+from lockd.core.takeover import CannotTell, take_over
 from lockd.core.values import Chance, RedlockParameters, Refusal
 from tests.harness.clocks import MS
 from tests.harness.history import Began, Died, InStep, Knows, Slewed, TakenOver
@@ -90,6 +90,7 @@ class Agent(Owner):
         self.fleet = Fleet(self, listed, [self.paths[i] for i in self.listed], self.max_ttl_ms)
         chance = Chance(self._token, self.dice.random)
         self._origin = Origin("boot", "pids", "times", CLUSTER, tuple(master.name for master in listed))
+        self.journal.dies = None
         self._replayed = self._read_journal()
         ledger = self.journal.begin(self._origin)
         self.locks = Locks(RedlockParameters(len(listed)), self.fleet, _Unwatched(), chance, ledger)
@@ -128,7 +129,7 @@ class Agent(Owner):
         if self._at_the_door is None:
             return
         door, self._at_the_door = self._at_the_door, None
-        take_over(self.locks, self._replayed, self._see, self._heir, self.boot_ns())
+        take_over(self.locks, self._replayed, self._started_of, self._heir, self.boot_ns())
         self.journal.write_anew()
         for queue in self.locks.queues.values():
             lease = queue.lease
@@ -141,12 +142,10 @@ class Agent(Owner):
         for process in self.processes.values():
             process.agent_is_back()
 
-    def _see(self, held: Held) -> Seen:
-        process = self.processes.get(held.pid)
+    def _started_of(self, pid: int) -> int | None:
         if not self.sees_processes:
-            return Seen.UNKNOWN
-        alive = process is not None and process.running and process.life == held.started
-        return Seen.ALIVE if alive else Seen.DEAD
+            raise CannotTell
+        return self.processes[pid].life if self.processes[pid].running else None
 
     def _heir(self, held: Held) -> Holder:
         return self.processes[held.pid].heir(held)

@@ -277,6 +277,7 @@ class App(Process):
                 request.ttl_ms,
                 request.wait_ms,
                 request.max_hold_ms,
+                request.bound is Bound.PROCESS and not request.detached,
             )
         )
         self._tell(request.arrive)

@@ -66,4 +66,8 @@ class Journal:
             self.data = self._older[int(random() * len(self._older))]
         elif how is Spoilt.A_BIT_FLIPPED and self.data:
             at = int(random() * len(self.data))
-            self.data = b"%b%c%b" % (self.data[:at], self.data[at] ^ 1 << int(random() * 8), self.data[at + 1 :])
+            self.data = b"%b%c%b" % (
+                self.data[:at],
+                self.data[at] ^ 1 << int(random() * 8),
+                self.data[at + 1 :],
+            )

@@ -169,6 +169,12 @@ def test_the_lock_of_a_process_that_has_died_is_free_at_once(host: Host, app: Ap
     assert agent.locked().code == "granted"
 
 
+def test_a_process_of_that_pid_that_began_at_another_time_is_another_one(host: Host):
+    host.locked(started=8)
+    host.locked(b"of a process that could not be seen", started=0)
+    assert host.next_agent().taken == {Taken.FREED: 1, Taken.LEFT: 1}
+
+
 def test_a_lock_delay_begins_when_the_process_is_found_dead_and_one_that_runs_goes_on(host: Host):
     app = host.locked(ttl_ms=6_000, lock_delay_ms=20_000)
     agent = host.next_agent(Seen.DEAD)
@@ -208,6 +214,7 @@ def test_its_app_may_release_what_is_left_to_its_deadline(host: Host):
 def test_a_release_that_no_quorum_has_confirmed_is_sent_again(host: Host, app: App):
     host.slow()
     host.unlock(app)
+    host.pass_ms(300)
     agent = host.next_agent()
     assert agent.shown() == [app.held.nonce] * 5
     answering(agent)

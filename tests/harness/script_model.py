@@ -232,7 +232,7 @@ class Store:
         terms, marked = key.text[found.start(2) : found.end(3) + len(found[4])], found[5]
         put_back = b"" if marked is None else b" p" + marked
         key.text = b"%b %b%b =%b" % (nonce, terms, put_back, token)
-        key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)
+        key.expires_ms = max(now_ms + ttl_ms, key.expires_ms)
         return 2 if marked is not None and int(marked) >= int(mark[1:]) else 1, ttl_ms
 
     def put_back(

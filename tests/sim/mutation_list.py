@@ -236,10 +236,10 @@ MUTATIONS = (
         (
             Edit(
                 SCRIPTS,
-                "        if key is None or word != (key.fields()[3] if by_app else key.nonce):\n            return 0\n",
+                "        if key is None or (key.fields()[3] if by_app else key.nonce) not in (word, *before):\n            return 0\n",
                 "        if key is None:\n            return 0\n",
             ),
-            Edit(RELEASE_LUA, "if word == ARGV[1] then", "if true then"),
+            Edit(RELEASE_LUA, "if word == ARGV[i] then", "if true then"),
         ),
     ),
     one(

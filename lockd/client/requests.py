@@ -47,9 +47,11 @@ def lock(
     detached: bool,
     clock: AgentClock,
 ) -> Request[LeaseView]:
-    """A session lock asks for its renewals to be pushed; a detached one has none."""
+    """One that is not detached belongs to its connection: whatever interrupts this process, also between the
+    reply and whoever wants it, to close that is to give it back. It asks for its renewals to be pushed."""
     key, ttl_ms, wait_ms = key_of(resource), to_ms(ttl, "ttl"), to_ms(wait, "wait")
-    words: tuple[bytes | int, ...] = (b"LOCK", key, ttl_ms, b"DETACHED" if detached else b"NOTIFY")
+    words: tuple[bytes | int, ...] = (b"LOCK", key, ttl_ms)
+    words += (b"DETACHED",) if detached else (b"CONNECTION", b"NOTIFY")
     if wait_ms:
         words += (b"WAIT", wait_ms)
     if max_hold is not None:

@@ -14,6 +14,7 @@ from pydantic_core import PydanticCustomError
 from lockd.config.addresses import HIGHEST_PORT, split_address
 from lockd.config.problems import describe_value, refuse
 from lockd.config.socket import DEFAULT_SOCKET, SOCKET_PATH_BYTES
+from lockd.core.values import Bound
 
 
 def whole(default: int | None, low: int = 1, high: int = 1_000_000_000) -> Any:
@@ -91,6 +92,12 @@ def _octal_mode(mode: object) -> int:
     return int(mode, 8)
 
 
+def _bound(word: object) -> Bound:
+    if word not in (Bound.PROCESS, Bound.CONNECTION):
+        raise refuse(f"is {describe_value(word)}", "write process or connection")
+    return Bound(str(word))
+
+
 MASTER_ADDRESS = 'host:port, as "10.0.0.1:6379" or "[2001:db8::1]:6379"'
 METRICS_ADDRESS = 'host:port, as "127.0.0.1:9480" or "[::1]:9480", or null for none'
 ClusterName = Annotated[StrictStr, text("1 to 64 letters, digits, '.', '_' or '-'", "[A-Za-z0-9._-]{1,64}")]
@@ -102,4 +109,5 @@ SecretFile = Annotated[Path, AfterValidator(_secret_file)]
 SocketPath = Annotated[Path, AfterValidator(_socket_path)]
 OctalMode = Annotated[int, BeforeValidator(_octal_mode)]
 MasterAddress = Annotated[StrictStr, _address(1, MASTER_ADDRESS)]
+BoundTo = Annotated[Bound, BeforeValidator(_bound)]
 MetricsAddress = Annotated[StrictStr, _address(0, METRICS_ADDRESS)]

@@ -35,6 +35,7 @@ from lockd.config.checks import contradictions
 from lockd.config.fields import (
     MASTER_ADDRESS,
     METRICS_ADDRESS,
+    BoundTo,
     ClusterName,
     HostName,
     Label,
@@ -57,7 +58,7 @@ from lockd.config.socket import DEFAULT_SOCKET
 from lockd.config.yaml import RefusedValue, document_in
 from lockd.core.identities import LONGEST_TTL_MS
 from lockd.core.validity import DAY_MS
-from lockd.core.values import quorum_of
+from lockd.core.values import Bound, quorum_of
 
 CANARY = "canary"
 """The class of the lock that the agent takes now and then, to see that locks can be had."""
@@ -123,6 +124,7 @@ class Policy(_Section):
     max_wait_ms: StrictInt = whole(60_000, 0, DAY_MS)
     max_hold_ms: StrictInt = whole(3_600_000, 1, 366 * DAY_MS)
     lock_delay_ms: StrictInt = whole(0, 0, DAY_MS)
+    bound: BoundTo = Field(default=Bound.PROCESS, description="process or connection")
     users: tuple[SystemName, ...] | None = optional("a list of user names, as [alice, bob]")
     groups: tuple[SystemName, ...] | None = optional("a list of group names, as [web, ops]")
     wait_objective_ms: StrictInt = whole(1_000, 1, DAY_MS)

@@ -532,7 +532,7 @@ class Locks:
         self._note(lease)
         if extension.reply is not None:
             lease.ttl_ms = max(lease.ttl_ms, extension.ttl_ms)
-            extension.done(Extended(lease.token, lease.fence, lease.deadline_ns))
+            extension.done(Extended(lease.token, lease.fence, lease.deadline_ns, lease.holder.bound))
         else:
             lease.holder.renewed(lease)
         if lease.let_go_ns is None:
@@ -651,7 +651,7 @@ class Locks:
             if ask_ms:
                 self._extension(lease, ask_ms, now_ns, reply)
             elif now_ns < (sure_until_ns := self._sure_until_ns(lease)):
-                reply.done(Extended(lease.token, lease.fence, sure_until_ns))
+                reply.done(Extended(lease.token, lease.fence, sure_until_ns, lease.holder.bound))
             else:
                 reply.refused(_UNCERTAIN)
 
@@ -663,7 +663,7 @@ class Locks:
             worked = extension.agreed and self._agree_now(extension.confirmed)
             cut_ns = self._masters.suspected_cut_ns(extension.gained_ns, extension.confirmed) if worked else 0
             if worked and at_ns < (ends_ns := deadline_ns(now_ns, extension.lasts_ms) - cut_ns):
-                extension.done(Extended(token, None, ends_ns))
+                extension.done(Extended(token, None, ends_ns, None))
             elif extension.held_out:
                 extension.refused(
                     Refusal(
@@ -711,8 +711,8 @@ class Locks:
             self._end(lease, "released", now_ns)
 
     def holder_gone(self, lease: Lease, now_ns: int) -> None:
-        """The app that held a session lock is dead: it is free at once, or after its class's lock_delay
-        (rule 13)."""
+        """The process or connection that a lease belonged to is gone: it is free at once, or after its
+        class's lock_delay (rule 13)."""
         if lease.standing is Standing.OVER:
             return
         if lease.holder.lock_delay_ms and lease.standing is Standing.HELD:
@@ -722,9 +722,14 @@ class Locks:
         else:
             self._end(lease, "app gone", now_ns)
 
+    def untold(self, lease: Lease, now_ns: int) -> None:
+        """Its app was never told of it, and will ask again: it is free at once (rule 13)."""
+        if lease.standing is not Standing.OVER:
+            self._end(lease, "app gone", now_ns)
+
     def cut_off(self, lease: Lease, reason: str, now_ns: int) -> None:
-        """Its holder was over a limit and can't be told anything any more, but may be alive and believe in
-        it until the deadline that it was last told (rule 12): not renewed, it is given back only then."""
+        """Its holder can't be told anything any more, but may be alive and believe in it until the deadline
+        that it was last told (rule 12): not renewed, it is given back only then."""
         if lease.standing is Standing.HELD:
             self._lose(lease, Loss.CUT_OFF, reason, now_ns)
 

@@ -22,11 +22,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Extended:
-    """What an extension came to. `fence` is None when another agent granted the lease."""
+    """What an extension came to. `fence` and `bound` are None when another agent granted the lease."""
 
     token: bytes
     fence: int | None
     deadline_ns: int
+    bound: "Bound | None"
 
 
 class Reply(Protocol):

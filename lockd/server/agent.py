@@ -144,6 +144,7 @@ class Agent:
         listening = self._socket.make_first()
         self.fleet.start()
         self.shared.hang_ups.start(loop)
+        self.shared.processes.start(loop)
         self._beat_task = loop.create_task(self._beat())
         await self._first_look(loop)
         self._canary_task = loop.create_task(self._canary.run())
@@ -194,17 +195,17 @@ class Agent:
             raise CannotServe(str(failure)) from failure
 
     def _raise_file_limit(self) -> None:
-        """Each connection is an open file; without enough of them, accepting would fail over and over."""
+        """Each connection is an open file, and so is each process that has some, or holds what it locked on
+        one; without enough of them, accepting would fail over and over."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
-        if most != resource.RLIM_INFINITY and most < self.config.limits.connections + _SPARE_FILES:
-            self.quotas.lower_connections(most - _SPARE_FILES)
-            self.log.warning(
-                "file_limit",
-                files=most,
-                connections=most - _SPARE_FILES,
-                limit=self.config.limits.connections,
-            )
+        if most == resource.RLIM_INFINITY:
+            return
+        limit, room = self.config.limits.connections, (most - _SPARE_FILES) // 2
+        self.shared.processes.most = most - _SPARE_FILES - min(limit, room)
+        if room < limit:
+            self.quotas.lower_connections(room)
+            self.log.warning("file_limit", files=most, connections=room, limit=limit)
 
     # Time
 
@@ -299,20 +300,23 @@ class Agent:
             await asyncio.sleep(0.02)
 
     def _not_given_back(self) -> bool:
-        return self.shared.endings.busy or self._session_leases() > 0
+        return self.shared.endings.busy or self._held_by_apps() > 0
 
-    def _session_leases(self) -> int:
-        return sum(len(session.leases) for session in self.shared.sessions)
+    def _held_by_apps(self) -> int:
+        """DETACHED ones are nobody's."""
+        of_connections = sum(len(session.ties.leases) for session in self.shared.sessions)
+        return of_connections + sum(len(process.leases) for process in self.shared.processes.all)
 
     async def _end(self) -> None:
         """What is still held stays held until its deadline: its holders are alive (rule 13)."""
         self.shared.stopped = True
         if self._server is not None:
             self._server.close()
-        left = self._session_leases()
+        left = self._held_by_apps()
         for session in list(self.shared.sessions):
             session.close()
         self.shared.hang_ups.stop(asyncio.get_running_loop())
+        self.shared.processes.stop(asyncio.get_running_loop())
         # A moment for what was just released to reach the masters.
         await asyncio.sleep(0.05)
         self._beat_task.cancel()

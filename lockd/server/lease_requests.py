@@ -51,9 +51,10 @@ class LockRequest(Place):
         self.notify = False
         self.value = b""
         self.owner = session.owner
+        process = session.ties.process
         self.pid = session.peer.pid
-        self.started = 0
-        self.bound = Bound.CONNECTION
+        self.started = 0 if process is None else process.started
+        self.bound = session.ties.bound(lock_class.bound)
 
     def begins(self, now_ns: int) -> None:
         """It is its turn on its connection."""
@@ -67,20 +68,21 @@ class LockRequest(Place):
         if session.shared.log.debug_on:
             self._log("granted", fence=lease.fence)
         if not self.detached:
-            session.leases.add(lease)
+            session.ties.granted(lease)
         if session.is_gone:
             session.came_too_late(lease)
             return
-        session.answer(
-            self,
-            replies.lease(
-                lease.token,
-                lease.fence,
-                (lease.deadline_ns - now_ns) // NS_PER_MS,
-                lease.deadline_ns,
-                session.protocol,
-            ),
+        session.answer(self, partial(self._told, lease))
+
+    def _told(self, lease: Lease) -> bytes:
+        """Composed when it is written: from then on it counts whether it was read."""
+        session = self.session
+        validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
+        reply = replies.lease(
+            lease.token, lease.fence, validity_ms, lease.deadline_ns, self.bound, session.protocol
         )
+        session.ties.tells(lease, reply)
+        return reply
 
     def refused(self, refusal: Refusal) -> None:
         session = self.session
@@ -113,8 +115,11 @@ class LockRequest(Place):
     def ended(self, lease: Lease) -> None:
         if self.session.shared.log.debug_on:
             self._log("ended", fence=lease.fence)
-        self.session.leases.discard(lease)
-        self.session.shared.quotas.holds_no_more(self.session.usage)
+        ties, shared = self.session.ties, self.session.shared
+        ties.ended(lease)
+        if ties.process is not None and ties.process.idle:
+            shared.processes.forget(ties.process)
+        shared.quotas.holds_no_more(self.session.usage)
 
 
 class UnlockOrExtend(LeaseCommand):
@@ -151,7 +156,9 @@ class UnlockOrExtend(LeaseCommand):
             losses.told(self._session, lease.token)
             return replies.error(str(lost.refusal))
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
-        return replies.lease(lease.token, lease.fence, validity_ms, lease.deadline_ns, self._session.protocol)
+        return replies.lease(
+            lease.token, lease.fence, validity_ms, lease.deadline_ns, lease.bound, self._session.protocol
+        )
 
     def _finish(self, reply: WireReply) -> None:
         self._session.names_no_more(self)

@@ -7,6 +7,8 @@ from typing import Protocol
 
 from lockd.core.errors import ErrorWord
 from lockd.core.leases import Lease
+from lockd.core.owners import Connection as Ties
+from lockd.core.owners import Process
 from lockd.core.values import Refusal
 from lockd.server.peer import Peer
 
@@ -38,6 +40,7 @@ class LossListener(Protocol):
     """A connection, to whoever brings it the news. notifies: it has said NOTIFY."""
 
     peer: Peer
+    ties: Ties
     notifies: bool
 
     @property
@@ -56,7 +59,7 @@ class Losses:
     def __init__(self) -> None:
         self._by_token: dict[bytes, LostLease] = {}
         self._of_user: defaultdict[int, OrderedDict[bytes, None]] = defaultdict(OrderedDict)
-        self._listening: dict[int, dict[LossListener, None]] = {}
+        self._listening: dict[Process, dict[LossListener, None]] = {}
 
     def of(self, token: bytes) -> LostLease | None:
         """How the lease with this token was lost, as far as that is remembered."""
@@ -88,21 +91,24 @@ class Losses:
 
     def listens(self, session: LossListener) -> None:
         """This connection has said NOTIFY."""
-        self._listening.setdefault(session.peer.pid, {})[session] = None
+        if session.ties.process is not None:
+            self._listening.setdefault(session.ties.process, {})[session] = None
 
     def listens_no_more(self, session: LossListener, untold: list[LostLease]) -> None:
         """It has ended, before it could be told of these."""
-        pid = session.peer.pid
-        listening = self._listening[pid]
+        process = session.ties.process
+        if process is None:
+            return
+        listening = self._listening[process]
         del listening[session]
         for lost in untold:
             self._tell(session, lost)
         if not listening:
-            del self._listening[pid]
+            del self._listening[process]
 
     def _tell(self, session: LossListener, lost: LostLease) -> None:
-        """On the connection itself; when that has ended, on another one of the process that wants to hear. A
-        process that can't be seen from here has no number of its own."""
+        """On the connection itself; when that has ended, on another one of the process that wants to hear. Of
+        who can't be seen no other is known."""
         if session.hears:
             session.tell_lost(lost)
         elif (
@@ -111,8 +117,8 @@ class Losses:
             other.tell_lost(lost)
 
     def _of_its_process(self, session: LossListener) -> Iterable[LossListener]:
-        pid = session.peer.pid
-        return self._listening.get(pid, ()) if pid else (session,)
+        process = session.ties.process
+        return (session,) if process is None else self._listening.get(process, ())
 
     def told(self, session: LossListener, token: bytes) -> None:
         """A reply on this connection has said it: its process is told nowhere once more."""

@@ -13,15 +13,13 @@ be seen to be on the host is not. What isn't seen: one who has entered the host'
 (nsenter, a privileged container with the host's pids), and is then as root on the host.
 """
 
-import errno
 import os
-import select
 import socket
 from contextlib import suppress
 
 from lockd.core.validity import NS_PER_S
+from lockd.server.peer import has_ended, peer_pidfd, start_ticks
 
-_SO_PEERPIDFD = 77
 _TICK_NS = NS_PER_S // os.sysconf("SC_CLK_TCK")
 
 
@@ -31,10 +29,10 @@ def why_not_here(connection: socket.socket, pid: int, connected_ns: int) -> str 
         return "its process can't be seen from here: it is in a container, or the agent is"
     pidfd = None
     try:
-        pidfd = _pidfd_of(connection)
+        pidfd = peer_pidfd(connection)
         reason = _looked_at(pid, connected_ns)
         # After the look: it was at this process.
-        if reason is None and pidfd is not None and _has_ended(pidfd):
+        if reason is None and pidfd is not None and has_ended(pidfd):
             return "the process that connected has ended"
         return reason
     except (OSError, ValueError, IndexError) as failure:
@@ -45,34 +43,13 @@ def why_not_here(connection: socket.socket, pid: int, connected_ns: int) -> str 
 
 
 def _looked_at(pid: int, connected_ns: int) -> str | None:
-    if _started_ns(pid) > connected_ns:
+    if start_ticks(pid) * _TICK_NS > connected_ns:
         return "the process that connected has ended"
     if len(_pids(pid)) != 1:
         return "it is in a container: it has a pid namespace of its own"
     if not _mounts(pid) & (_mounts("self") | _mounts_of_the_first()):
         return "it is in a container: it has a mount namespace of its own"
     return None
-
-
-def _pidfd_of(connection: socket.socket) -> int | None:
-    """None: this kernel doesn't know of them, and the look has to do. OSError when the process has ended."""
-    try:
-        return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
-    except OSError as failure:
-        if failure.errno == errno.ENOPROTOOPT:
-            return None
-        raise
-
-
-def _has_ended(pidfd: int) -> bool:
-    poll = select.poll()
-    poll.register(pidfd, select.POLLIN)
-    return bool(poll.poll(0))
-
-
-def _started_ns(pid: int) -> int:
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[19]) * _TICK_NS
 
 
 def _pids(pid: int) -> list[bytes]:

@@ -1,8 +1,10 @@
 """Who is at the other end of the socket, by the kernel's word (SO_PEERCRED), and what that person may do."""
 
+import errno
 import grp
 import os
 import pwd
+import select
 import socket
 import struct
 from collections.abc import Iterable
@@ -11,6 +13,7 @@ from dataclasses import dataclass
 from lockd.config.model import CANARY, Config, LockClass, Policy
 
 _SO_PEERGROUPS = 59
+_SO_PEERPIDFD = 77
 # Python asks the kernel for 1024 bytes of an option at most.
 _GROUP_BYTES = 1024
 
@@ -41,6 +44,36 @@ def _more_groups(connection: socket.socket, uid: int, gid: int) -> Iterable[int]
             return os.getgrouplist(pwd.getpwuid(uid).pw_name, gid)
         except KeyError:
             return ()
+
+
+def peer_pidfd(connection: socket.socket) -> int | None:
+    """A new file for the process that connected, whoever has its number now. None: this kernel doesn't know
+    of them (Linux before 6.5). OSError when the process has ended, or no more files are to be had."""
+    try:
+        return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+    except OSError as failure:
+        if failure.errno == errno.ENOPROTOOPT:
+            return None
+        raise
+
+
+def pidfd_of(connection: socket.socket, pid: int) -> int:
+    """As peer_pidfd; where the kernel has none, of the process that has this number now. OSError."""
+    file = peer_pidfd(connection)
+    return os.pidfd_open(pid) if file is None else file
+
+
+def has_ended(pidfd: int) -> bool:
+    """All threads of it."""
+    poll = select.poll()
+    poll.register(pidfd, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+def start_ticks(pid: int) -> int:
+    """When it began, in clock ticks since boot. OSError, ValueError or IndexError where /proc doesn't say."""
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[19])
 
 
 class Permissions:

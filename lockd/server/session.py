@@ -1,5 +1,5 @@
-"""One app's connection: commands in, replies out in their order, and the leases that live and die with it
-(rule 13)."""
+"""One app's connection: commands in, replies out in their order, and what it tells of whose leases live
+(core/owners.py)."""
 
 import asyncio
 import socket
@@ -11,7 +11,9 @@ from lockd.clock import boottime_ns
 from lockd.core.flow import Flow, Place, WireReply
 from lockd.core.leases import Holder, Lease, owner_of
 from lockd.core.locks import BROKEN
+from lockd.core.owners import Connection, Delivery
 from lockd.server.buffers import UNCOUNTED_BYTES
+from lockd.server.deliveries import delivery_to, is_open
 from lockd.server.losses import LostLease
 from lockd.server.namespaces import why_not_here
 from lockd.server.peer import Peer
@@ -20,7 +22,6 @@ from lockd.server.shared import Shared
 
 L = TypeVar("L", bound="LeaseCommand")
 
-_ENDED_AT_ONCE = 4
 # Those take less than UNCOUNTED_BYTES as objects, too.
 _UNCOUNTED_REQUEST_BYTES = 256
 _UNTOLD_MOST = 1_000
@@ -62,7 +63,7 @@ class Session(asyncio.Protocol):
         self.protocol = 2
         self.name = b""
         self.id = shared.next_session_id()
-        self.leases: set[Lease] = set()
+        self.ties: Connection
         self.waiting: Holder | None = None
         self.closing = False
         self.peer: Peer
@@ -76,7 +77,7 @@ class Session(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self.kept_bytes = 0
         self._untold_bytes = 0
-        self._cut_off = False
+        self._cut_off = ""
         self._hung_up = False
         self._drained: asyncio.Event | None = None
         self._admitted = False
@@ -107,14 +108,18 @@ class Session(asyncio.Protocol):
         self._admitted = True
         self.usage = shared.quotas.connected(self.peer.uid)
         self.owner = owner_of(shared.host, self.peer.pid, self.peer.uid)
+        self.ties = Connection(self, shared.processes.of(connection, self.peer))
         # From the first byte on that the kernel doesn't take, `pause_writing` is called: it is counted.
         self._transport.set_write_buffer_limits(high=0)
         shared.sessions.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
         if not self._admitted:
+            self._transport = None
             return
+        # While its file is there.
+        delivery = self._last_delivery(exc)
+        self._transport = None
         self.closing = True
         for task in self._tasks:
             task.cancel()
@@ -132,15 +137,23 @@ class Session(asyncio.Protocol):
             else:
                 # Of thousands in one line that go together, each has the next one try.
                 shared.endings.add(self.peer.uid, lambda _until_ns: self._withdraw())
-        # An agent that stops leaves its holders what they hold (rule 13): they are alive, it is we who go.
-        # The same holds for one that was cut off.
-        if not (shared.stopped or self._cut_off):
-            self._end_all(shared.locks.holder_gone)
+        self._end_leases(delivery)
         # A detached lease keeps its session in mind, but that need not keep what it once read, nor what it
         # was to be told.
         self._parser = _DEAF
         self.flow.close()
         shared.quotas.disconnected(self.peer.uid)
+
+    def _end_leases(self, delivery: Delivery) -> None:
+        """An agent that stops leaves its holders what they hold (rule 13): they are alive, it is we who go."""
+        shared, process = self.shared, self.ties.process
+        if process is not None:
+            shared.processes.left(process)
+        ends = self.ties.closed(delivery, cut_off=bool(self._cut_off))
+        if not shared.stopped:
+            shared.endings.end(ends, *((self._cut_off,) if self._cut_off else ()))
+        if process is not None and process.idle:
+            shared.processes.forget(process)
 
     def close(self, last_words: bytes = b"") -> None:
         """Close after what is written has gone out; a client that doesn't read is not waited for long."""
@@ -150,6 +163,8 @@ class Session(asyncio.Protocol):
             return
         last_words = self.flow.close() + last_words
         if last_words:
+            if self._admitted:
+                self.ties.writes(last_words)
             transport.write(last_words)
         if transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(1.0, transport.abort)
@@ -183,44 +198,44 @@ class Session(asyncio.Protocol):
     def came_too_late(self, lease: Lease) -> None:
         """Granted when the connection was closed: nobody was told. Ended, but not inside core's work."""
         locks = self.shared.locks
-        asyncio.get_running_loop().call_soon(lambda: locks.holder_gone(lease, boottime_ns()))
+        asyncio.get_running_loop().call_soon(lambda: locks.untold(lease, boottime_ns()))
 
-    def _end_all(self, end: Callable[[Lease, int], None]) -> None:
-        """Its leases end: a few do so at once. Thousands, of one connection or of many that close together,
-        leave the loop to others in between. Until it is their turn they are held and renewed as before: later
-        than could be, and safe (rule 13)."""
-        leases = list(self.leases)
+    @property
+    def is_open(self) -> bool:
+        """As `core.owners.Port` has it."""
+        return self._transport is not None and is_open(self._file)
 
-        def work(until_ns: int) -> bool:
-            while leases:
-                end(leases.pop(), boottime_ns())
-                if perf_counter_ns() >= until_ns:
-                    break
-            return bool(leases)
+    def delivery(self) -> Delivery:
+        """As `core.owners.Port` has it."""
+        return Delivery.UNREAD if self.flow.clogged_bytes else delivery_to(self._file)
 
-        if not leases:
-            return
-        if len(leases) <= _ENDED_AT_ONCE and self.shared.crowd.has_room():
-            for lease in leases:
-                end(lease, boottime_ns())
-        else:
-            self.shared.endings.add(self.peer.uid, work)
+    def _last_delivery(self, exc: Exception | None) -> Delivery:
+        """At its end. What uvloop or the kernel did not take is gone with it."""
+        assert self._transport is not None
+        if isinstance(exc, ConnectionResetError | BrokenPipeError) or self._transport.get_write_buffer_size():
+            return Delivery.CUT
+        return delivery_to(self._file)
+
+    @property
+    def _file(self) -> int:
+        assert self._transport is not None
+        file: int = self._transport.get_extra_info("socket").fileno()
+        return file
 
     def cut_off_soon(self, limit: str) -> None:
         """`cut_off` when core is done with what it is at."""
         asyncio.get_running_loop().call_soon(self.cut_off, limit)
 
     def cut_off(self, limit: str) -> None:
-        """Close it for being over a limit. Its process may be alive, and believe in its leases until the
-        deadlines that it was told: they are renewed no more, and nobody else gets them before (rule 12)."""
+        """Close it for being over a limit. Its app may be alive, and believe in the leases that belong to the
+        connection until the deadlines that it was told: they are renewed no more, and nobody else gets them
+        before (rule 12). Those of the process it keeps."""
         transport = self._transport
         if transport is None:
             return
-        self._cut_off = True
+        self._cut_off = f"its connection was closed: {limit}"
         self.shared.incidents.limit_hit(limit, self.peer)
         self._withdraw()
-        reason = f"its connection was closed: {limit}"
-        self._end_all(lambda lease, now_ns: self.shared.locks.cut_off(lease, reason, now_ns))
         if self.flow.clogged_bytes:
             self.closing = True
             transport.abort()
@@ -269,6 +284,7 @@ class Session(asyncio.Protocol):
 
     def send(self, data: bytes) -> None:
         if self._transport is not None:
+            self.ties.writes(data)
             self._transport.write(data)
 
     def read(self, on: bool) -> None:

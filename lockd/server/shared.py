@@ -7,26 +7,27 @@ from itertools import count
 from typing import Protocol
 
 from lockd.config.model import Limits
-from lockd.core.leases import Lease
 from lockd.core.locks import Locks
+from lockd.core.owners import Connection as Ties
 from lockd.server.buffers import Buffers
+from lockd.server.endings import Endings
 from lockd.server.hangups import HangUps
 from lockd.server.incidents import Incidents
 from lockd.server.lanes import Crowd, Lane
 from lockd.server.log import EventLog
 from lockd.server.losses import Losses
 from lockd.server.peer import Permissions
+from lockd.server.processes import Processes
 from lockd.server.quotas import Quotas
 from lockd.server.spares import SpareConnections
 
 _SERVED_AT_ONCE = 128
-_RESTS_OF_ENDINGS = 2
 
 
 class Connection(Protocol):
     """One that is open, to whoever stops the agent."""
 
-    leases: set[Lease]
+    ties: Ties
 
     def close(self) -> None: ...
 
@@ -34,7 +35,7 @@ class Connection(Protocol):
 @dataclass(slots=True, kw_only=True)
 class Shared:
     """pipelines: for connections that have sent more than one request at a time, or in a crowd of others.
-    endings: for the leases of connections that held many. stopped: the agent leaves holders what they hold.
+    stopped: the agent leaves holders what they hold.
     """
 
     host: bytes
@@ -50,11 +51,16 @@ class Shared:
     spares: SpareConnections = field(default_factory=SpareConnections)
     crowd: Crowd = field(default_factory=lambda: Crowd(_SERVED_AT_ONCE))
     pipelines: Lane = field(default_factory=lambda: Lane(rests=0))
-    endings: Lane = field(default_factory=lambda: Lane(_RESTS_OF_ENDINGS))
+    endings: Endings = field(init=False)
+    processes: Processes = field(init=False)
     sessions: set[Connection] = field(default_factory=set)
     next_session_id: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
     stopped: bool = False
     _kept: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self.endings = Endings(self.locks, self.crowd)
+        self.processes = Processes(self.endings.end)
 
     def keep(self, task: asyncio.Task[None]) -> None:
         """An operator's change is carried through, also when the operator's connection closes."""

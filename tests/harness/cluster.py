@@ -113,6 +113,8 @@ class Cluster:
             "socket": {"path": str(self.socket)},
             "metrics": f"{LOOPBACK}:{self.metrics_port}",
             "canary_ms": 0,  # tests that count what is locked count their own locks
+            # Tests are many apps in one process.
+            "defaults": {"bound": "connection"},
             "timeouts": {"drain_ms": 500},  # holders don't have to be waited for as long as in production
         }
         return merged(defaults, self._overrides)
@@ -224,6 +226,8 @@ MakeCluster = Callable[..., Cluster]
 
 PATIENT = {"timeouts": {"master_ms": 1_000, "dead_ms": 5_000}, "clock_skew_allowance_ms": 2_000}
 """A machine that is busy with other things is no master in trouble."""
+AS_IS = {"bound": "process"}
+"""The `defaults` of classes as they are where nobody says otherwise."""
 
 
 @contextmanager

@@ -292,7 +292,7 @@ class App:
     label: str = "test"
     owner: bytes = b"host 1 0"
     pid: int = 1
-    started: int = 7
+    started: int = 1
     bound: Bound = Bound.PROCESS
     notify: bool = False
     lease: Lease | None = None
@@ -584,7 +584,7 @@ def _started(seen: Seen) -> int | None:
     """When the process of an `App` began."""
     if seen is Seen.UNKNOWN:
         raise CannotTell
-    return 7 if seen is Seen.ALIVE else None
+    return 1 if seen is Seen.ALIVE else None
 
 
 class Successor(Host):

@@ -8,8 +8,11 @@ from typing import Any
 
 from lockd.config.model import Limits
 from lockd.server.buffers import Buffers
+from lockd.server.endings import Endings
 from lockd.server.hangups import HangUps
+from lockd.server.lanes import Crowd
 from lockd.server.losses import Losses
+from lockd.server.processes import Processes
 from lockd.server.quotas import Quotas
 from lockd.server.spares import SpareConnections
 
@@ -19,9 +22,12 @@ class AroundSessions(SimpleNamespace):
 
     def __init__(self, **more: Any) -> None:
         quotas = Quotas(Limits())
+        more.setdefault("crowd", Crowd(1 << 30))
         super().__init__(
             limits=Limits(), quotas=quotas, buffers=Buffers(Limits(), quotas), hang_ups=HangUps(),
             losses=Losses(), spares=SpareConnections(), sessions=set(), stopped=False, host=b"host",
             next_session_id=count(1).__next__,
             log=SimpleNamespace(debug_on=False, warning=lambda *_, **__: None), **more,
         )  # fmt: skip
+        self.endings = Endings(more.get("locks"), self.crowd)  # type: ignore[arg-type]
+        self.processes = Processes(self.endings.end)

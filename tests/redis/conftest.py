@@ -11,7 +11,7 @@ import pytest
 
 from lockd.dev.processes import LocalMaster, find_servers
 from tests.harness.clock_shim import Clock
-from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.cluster import AS_IS, Cluster, running_cluster
 from tests.harness.masters import KNOWN_FLAVOURS, running_masters, short_folder
 from tests.harness.users import Connect, connecting
 from tests.redis.scripted import Scripted
@@ -81,7 +81,7 @@ def cluster(make_cluster: Callable[..., Cluster]) -> Cluster:
 @pytest.fixture(scope="module")
 def shared(server_binary: Path) -> Iterator[Cluster]:
     """One cluster for all the tests of a module that do it no harm."""
-    with running_cluster(5) as cluster:
+    with running_cluster(5, defaults=AS_IS) as cluster:
         yield cluster
 
 

@@ -449,7 +449,7 @@ CONTAINERS = {
 def test_root_in_a_container_locks_and_is_no_operator(ruled: Cluster, what: str) -> None:
     assert asked_from(ruled)[1].startswith("-NOTHELD "), "on the host it is one"
     lease, released = asked_from(ruled, *CONTAINERS[what])
-    assert lease == "*8"
+    assert lease == "*10"
     assert released.startswith("-DENIED ")
     assert f"it has a {what} of its own" in released
     assert "event=operator_denied command=forcerelease why=" in ruled.log_text()

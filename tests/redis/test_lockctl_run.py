@@ -24,7 +24,7 @@ import pytest
 from lockd.clock import boottime_ns
 from lockd.lockctl.run.lease import kill_margin_ns, term_margin_ns
 from tests.harness.clocks import MS
-from tests.harness.cluster import Cluster
+from tests.harness.cluster import AS_IS, Cluster
 from tests.harness.lockctl import LOCKCTL, Done, lockctl
 from tests.harness.processes import alive, children_of, state_of
 from tests.harness.terminal import Terminal
@@ -57,7 +57,7 @@ while True:
 """
 
 
-cluster = module_cluster(5, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}])
+cluster = module_cluster(5, defaults=AS_IS, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}])
 """One for all tests here: each locks resources of its own, and leaves the agent running."""
 
 

@@ -129,6 +129,7 @@ class Agent(Owner):
         if self._at_the_door is None:
             return
         door, self._at_the_door = self._at_the_door, None
+        self.resumed_ns = self.world.now_ns
         take_over(self.locks, self._replayed, self._started_of, self._heir, self.boot_ns())
         self.journal.write_anew()
         for queue in self.locks.queues.values():

@@ -111,13 +111,14 @@ class TestAnswers:
         assert list(catalog.command_docs(["PING", "nosuch", "ping", "client|id"])) == ["ping", "client|id"]
 
     def test_docs_give_arguments_with_name_type_token_and_flags(self):
-        resource, ttl, wait, _, detached, _ = catalog.command_docs(["lock"])["lock"]["arguments"]
+        resource, ttl, wait, _, bound, _ = catalog.command_docs(["lock"])["lock"]["arguments"]
         names = {"name": "resource", "display_text": "resource"}
         assert resource == {**names, "type": "key", "key_spec_index": 0}
         assert ttl["type"] == "integer"
         assert (wait["name"], wait["token"], wait["flags"]) == ("ms", "WAIT", ReplySet(["optional"]))
         assert type(wait["flags"][0]) is SimpleString, "redis-cli aborts on others"
-        assert (detached["type"], detached["token"]) == ("pure-token", "DETACHED")
+        tied = [(one["type"], one["token"]) for one in bound["arguments"]]
+        assert tied == [("pure-token", "DETACHED"), ("pure-token", "CONNECTION")]
 
     def test_the_list_can_be_filtered(self):
         some = ["client|getname", "client|id", "client|info"]

@@ -40,7 +40,7 @@ def granted(until_ns: int) -> dict[bytes, Any]:
 
 
 def test_a_lock_asks_to_be_told_of_renewals_and_sends_every_option() -> None:
-    assert words_of(lock_of()) == [b"LOCK", b"job", b"1500", b"NOTIFY"]
+    assert words_of(lock_of()) == [b"LOCK", b"job", b"1500", b"CONNECTION", b"NOTIFY"]
     request = lock_of(wait=0.02, max_hold=60.5, detached=True)
     assert words_of(request) == b"LOCK job 1500 DETACHED WAIT 20 MAXHOLD 60500".split()
     assert request.wait_s == 0.02, "it may take that much longer than usual"

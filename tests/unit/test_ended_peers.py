@@ -17,6 +17,7 @@ import pytest
 
 from lockd.clock import boottime_ns
 from lockd.server import namespaces
+from lockd.server.peer import peer_pidfd
 from lockd.server.namespaces import why_not_here
 
 ENDED = "the process that connected has ended"
@@ -25,7 +26,7 @@ ENDED = "the process that connected has ended"
 def knows_pidfds_of_peers() -> bool:
     ours, its = socket.socketpair()
     with ours, its:
-        found = namespaces._pidfd_of(ours)
+        found = peer_pidfd(ours)
         if found is not None:
             os.close(found)
         return found is not None
@@ -81,7 +82,7 @@ def test_one_that_lives_is_seen_to_be_here(peer: Peer) -> None:
 def test_without_a_pidfd_it_is_the_start_that_tells_another_process_of_the_same_number(
     peer: Peer, later: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(namespaces, "_pidfd_of", lambda _connection: None)
+    monkeypatch.setattr(namespaces, "peer_pidfd", lambda _connection: None)
     peer.end()
     assert why_not_here(peer.connection, later, peer.connected_ns) == ENDED
 
@@ -90,7 +91,7 @@ def test_without_a_pidfd_it_is_the_start_that_tells_another_process_of_the_same_
 def test_one_that_began_in_the_same_moment_is_told_by_the_pidfd(
     peer: Peer, later: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(namespaces, "_started_ns", lambda _pid: 0)
+    monkeypatch.setattr(namespaces, "start_ticks", lambda _pid: 0)
     peer.end()
     assert why_not_here(peer.connection, later, peer.connected_ns) is not None
 

@@ -15,9 +15,10 @@ from lockd.config.model import LockClass
 from lockd.core.leases import Lease
 from lockd.core.timers import Timers
 from lockd.server import agent as agent_module
-from lockd.server import lanes
+from lockd.server import endings, lanes
 from lockd.server import session as session_module
 from lockd.server.agent import Agent
+from lockd.server.endings import Endings
 from lockd.server.lanes import BITE_NS, Crowd, Lane
 from lockd.server.lease_requests import LockRequest
 from lockd.server.session import Session
@@ -28,20 +29,26 @@ PING = b"*1\r\n$4\r\nPING\r\n"
 AT_ONCE = 4
 
 
+class ALease:
+    holder = SimpleNamespace(owner=b"host 1 0")
+
+
 class AnAgent(AroundSessions):
     """What core and the commands do is written down."""
 
     def __init__(self, clock: Clock) -> None:
         super().__init__(
-            crowd=Crowd(AT_ONCE), pipelines=Lane(0), endings=Lane(0),
+            crowd=Crowd(AT_ONCE), pipelines=Lane(0),
             incidents=SimpleNamespace(limit_hit=lambda *_about: None),
         )  # fmt: skip
         self.done = list[str]()
         self.links = list[socket.socket]()
         self._clock = clock
         self.locks = SimpleNamespace(
-            holder_gone=self._ends, cut_off=lambda *about: self._ends(*about[::2]), gone=self._ends
-        )
+            holder_gone=self._ends, untold=self._ends, gone=self._ends,
+            cut_off=lambda *about: self._ends(*about[::2]),
+        )  # fmt: skip
+        self.endings = Endings(self.locks, self.crowd, rests=0)  # type: ignore[arg-type]
         self.commands = SimpleNamespace(run=self._run)
 
     async def connected(self, number: int) -> list[Session]:
@@ -68,7 +75,7 @@ class AnAgent(AroundSessions):
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     it = Clock()
-    for module in (lanes, session_module, agent_module):
+    for module in (lanes, endings, session_module, agent_module):
         monkeypatch.setattr(module, "perf_counter_ns", it)
     return it
 
@@ -95,7 +102,7 @@ async def most_in_a_turn(agent: AnAgent, number: int) -> int:
 Ending = Callable[[Session], Any]
 ENDINGS: dict[str, Ending] = {
     "closed": lambda session: session.connection_lost(None),
-    "cut off": lambda session: session.cut_off("unread_ms: it did not read"),
+    "cut off": lambda session: (session.cut_off("unread_ms: it did not read"), session.connection_lost(None)),
 }
 
 
@@ -106,7 +113,7 @@ async def test_many_leases_that_end_together_leave_the_loop_to_others_in_between
 ) -> None:
     sessions = await agent.connected(connections)
     for session in sessions:
-        session.leases = {object() for _ in range(leases)}  # type: ignore[misc]
+        session.ties.leases = {ALease(): None for _ in range(leases)}  # type: ignore[misc]
     for session in sessions:
         ENDINGS[ending](session)
     number = connections * leases

@@ -5,16 +5,24 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from lockd.core.owners import Process
 from lockd.server import losses as losses_module
 from lockd.server.losses import Losses, LostLease
+
+
+FIRST = Process(7, 100, 1)
+ANOTHER_OF_ITS_NUMBER = Process(7, 200, 1)
 
 
 class Connection(SimpleNamespace):
     """As much of a session as a loss needs."""
 
-    def __init__(self, pid: int = 1, uid: int = 1, *, notifies: bool = True) -> None:
-        peer = SimpleNamespace(pid=pid, uid=uid)
-        super().__init__(peer=peer, notifies=notifies, open=True, told=[], knows=[])
+    def __init__(self, process: Process | None = FIRST, uid: int = 1, *, notifies: bool = True) -> None:
+        """Of nobody who can be seen, or of a process."""
+        super().__init__(
+            peer=SimpleNamespace(uid=uid), ties=SimpleNamespace(process=process), notifies=notifies, open=True,
+            told=[], knows=[],
+        )  # fmt: skip
 
     __hash__ = object.__hash__
 
@@ -48,7 +56,7 @@ def test_it_is_told_where_notify_was_said_and_nowhere_else() -> None:
 
 
 def test_when_its_connection_has_ended_another_of_the_same_process_is_told() -> None:
-    losses, ended, other, stranger = Losses(), Connection(1), Connection(1), Connection(2)
+    losses, ended, other, stranger = Losses(), Connection(), Connection(), Connection(ANOTHER_OF_ITS_NUMBER)
     heard(losses, stranger, ended, other)
     ended.open = False
     losses.listens_no_more(ended, [LostLease(b"r", b"untold", "why", 5)])
@@ -83,7 +91,7 @@ def test_a_flood_of_one_users_losses_makes_nobody_elses_be_forgotten(monkeypatch
 
 
 def test_what_one_connection_was_told_all_of_its_process_know_and_nobody_else() -> None:
-    losses, told, other, silent, stranger = Losses(), *(Connection(pid) for pid in (1, 1, 1, 2))
+    losses, told, other, silent, stranger = Losses(), *(Connection(process) for process in (FIRST, FIRST, FIRST, ANOTHER_OF_ITS_NUMBER))
     silent.notifies = False
     heard(losses, told, other, stranger)
     losses.told(silent, b"a")
@@ -91,7 +99,7 @@ def test_what_one_connection_was_told_all_of_its_process_know_and_nobody_else() 
 
 
 def test_processes_that_cannot_be_told_apart_neither_hear_nor_know_what_another_was_told() -> None:
-    losses, told, other = Losses(), Connection(0), Connection(0)
+    losses, told, other = Losses(), Connection(None), Connection(None)
     heard(losses, told, other)
     losses.told(told, b"a")
     told.open = False
@@ -102,7 +110,7 @@ def test_processes_that_cannot_be_told_apart_neither_hear_nor_know_what_another_
 def test_of_processes_that_are_gone_nothing_is_kept() -> None:
     losses = Losses()
     for pid in range(1, 10):
-        connection = Connection(pid)
+        connection = Connection(Process(pid, 1, 1))
         heard(losses, connection)
         connection.open = False
         losses.listens_no_more(connection, [])

@@ -10,6 +10,7 @@ import pytest
 
 from lockd.config.model import Limits
 from lockd.core.flow import Place
+from lockd.core.values import Bound
 from lockd.server.lease_requests import LockRequest, UnlockOrExtend
 from lockd.server.session import AHEAD_MOST, Session
 from tests.harness.fleet_model import Host, cluster
@@ -91,7 +92,7 @@ def connected(host: Host) -> tuple[Session, Any]:
 
 
 def lock(session: Session, host: Host) -> None:
-    lock_class = SimpleNamespace(name="test", lock_delay_ms=0, max_hold_ms=60_000)
+    lock_class = SimpleNamespace(name="test", lock_delay_ms=0, max_hold_ms=60_000, bound=Bound.PROCESS)
     now_ns = host.time.now_ns
     request = LockRequest(session, R, lock_class, 10_000)  # type: ignore[arg-type]
     request.wait_ms = 60_000
@@ -111,7 +112,7 @@ def test_a_lock_that_waits_when_its_connection_is_cut_off_is_not_granted_any_mor
     session.cut_off("buffered_bytes_per_user: ...")
     host.unlock(holder)
     host.fleet.settle()
-    assert not session.leases
+    assert not session.ties.held
     session.connection_lost(None)
     transport.end()
     host.fleet.settle()
@@ -177,7 +178,7 @@ def holding(host: Host) -> tuple[Session, Any, bytes]:
     session.notify()
     lock(session, host)
     host.fleet.settle()
-    (lease,) = session.leases
+    (lease,) = session.ties.process.leases
     return session, transport, lease.token
 
 
@@ -217,7 +218,7 @@ def test_an_extend_whose_lease_is_lost_before_its_answer_is_written_tells_it_the
     extend(session, host, token)
     if granted:
         host.fleet.settle()
-    (lease,) = session.leases
+    (lease,) = session.ties.process.leases
     host.locks.take_away(R, {lease.nonce}, "released by force", host.time.now_ns)
     assert b"-EXPIRED" not in transport.written
     assert token in session._untold

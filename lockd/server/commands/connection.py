@@ -58,7 +58,7 @@ def echo(session: Session, words: list[bytes]) -> bytes:
         -1,
         "connection",
         _HANDSHAKE,
-        "Closes the connection, which releases its session locks.",
+        "Closes the connection, which releases what was locked for as long as it lives.",
         "OK",
         in_order=True,
         ends_multi=True,
@@ -212,7 +212,7 @@ def client_info(session: Session, words: list[bytes]) -> bytes:
     peer = session.peer
     text = (
         f"id={session.id} name={session.name.decode()} pid={peer.pid} uid={peer.uid} "
-        f"resp={session.protocol} leases={len(session.leases)}"
+        f"resp={session.protocol} leases={session.ties.held}"
     )
     return replies.bulk(text.encode() + b"\n", session.protocol)
 

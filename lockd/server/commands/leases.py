@@ -3,7 +3,7 @@
 from lockd.clock import boottime_ns
 from lockd.config.model import Config, LockClass
 from lockd.core.errors import ErrorWord
-from lockd.core.values import Refusal
+from lockd.core.values import Bound, Refusal
 from lockd.metrics.leases import LeaseMetrics
 from lockd.server.commands.arguments import BadRequest, Misused, ms_in, token_in
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
@@ -15,7 +15,8 @@ from lockd.server.shared import Shared
 COMMANDS = Group()
 
 _TTL = Argument("ttl-ms", "integer")
-_LEASE = "map: token, fence, validity_ms, deadline_ns (CLOCK_BOOTTIME of this host)"
+_BOUND = {b"DETACHED": Bound.TTL, b"CONNECTION": Bound.CONNECTION}
+_LEASE = "map: token, fence, validity_ms, deadline_ns (CLOCK_BOOTTIME of this host), bound"
 _SPARE = "connections: all are in use, and this one is for what operators ask"
 
 
@@ -43,19 +44,27 @@ class Leases:
             -3,
             "lock",
             ("write", "noscript", "blocking"),
-            "Locks a resource: while the connection lives and at most MAXHOLD, or DETACHED for ttl-ms.",
+            "Locks a resource: while the process lives, or the CONNECTION, up to MAXHOLD; or DETACHED.",
             _LEASE,
             (
                 RESOURCE,
                 _TTL,
                 Argument("ms", "integer", token="WAIT", optional=True),
                 Argument("ms", "integer", token="MAXHOLD", optional=True),
-                Argument("detached", "pure-token", token="DETACHED", optional=True),
+                Argument(
+                    "bound",
+                    "oneof",
+                    optional=True,
+                    arguments=(
+                        Argument("detached", "pure-token", token="DETACHED"),
+                        Argument("connection", "pure-token", token="CONNECTION"),
+                    ),
+                ),
                 Argument("notify", "pure-token", token="NOTIFY", optional=True),
             ),
             key_access=("RW", "access", "insert"),
             for_lockers=True,
-            promise="map: `token`, `fence`, `validity_ms`, `deadline_ns`",
+            promise="map: `token`, `fence`, `validity_ms`, `deadline_ns`, `bound` (`process`, `connection` or `ttl`)",
         )
     )
     def _lock(self, session: Session, words: list[bytes]) -> None:
@@ -116,12 +125,12 @@ class Leases:
             "lock",
             ("write", "noscript"),
             "Extends a lease to ttl-ms from now. Never shortens it.",
-            f"{_LEASE}; fence is nil when another agent granted the lease",
+            f"{_LEASE}; fence and bound are nil when another agent granted the lease",
             (RESOURCE, Argument("token"), _TTL),
             key_access=("RW", "access", "update"),
             for_lockers=True,
             brings_no_loss=True,
-            promise="as `LOCK`; never shortens. `fence` is nil when another agent granted it",
+            promise="as `LOCK`; never shortens. `fence` and `bound` are nil when another agent granted it",
         )
     )
     def _extend(self, session: Session, words: list[bytes]) -> None:
@@ -163,6 +172,7 @@ class Leases:
 def _read_options(request: LockRequest, words: list[bytes], lock_class: LockClass) -> None:
     whose = f"class '{lock_class.name}'"
     options = iter(words)
+    asked: Bound | None = None
     for word in options:
         option = word.upper()
         if option == b"WAIT":
@@ -170,8 +180,9 @@ def _read_options(request: LockRequest, words: list[bytes], lock_class: LockClas
         elif option == b"MAXHOLD":
             most_ms = lock_class.max_hold_ms
             request.max_hold_ms = ms_in(next(options, b""), "MAXHOLD", most_ms, whose, least_ms=1)
-        elif option == b"DETACHED":
-            request.detached = True
+        elif option in _BOUND and asked in (None, _BOUND[option]):
+            request.bound = asked = _BOUND[option]
+            request.detached = asked is Bound.TTL
         elif option == b"NOTIFY":
             request.notify = True
         else:

@@ -74,7 +74,7 @@ class Listings:
             "agent alone.",
             "array of maps, as of HOLDER; with LOCAL: resource, holder, class, pid, uid, fence, "
             "ttl_ms, held_ms, "
-            "masters, of, detached, lost, waiters",
+            "masters, of, detached, bound, lost, waiters",
             (
                 Argument("pattern", "pattern", optional=True),
                 Argument("local", "pure-token", token="LOCAL", optional=True),
@@ -82,7 +82,7 @@ class Listings:
             promise=(
                 "list of such maps, over all masters, of the leases that you may see (a glob as Redis "
                 "reads it, of 128 bytes; 10,000 leases at most); `LOCAL`: this host's, without `host` "
-                "and `quorum`, and with `class`, `fence`, `detached`, `lost`, `waiters`"
+                "and `quorum`, and with `class`, `fence`, `detached`, `bound`, `lost`, `waiters`"
             ),
         )
     )
@@ -235,6 +235,7 @@ class Listings:
             "masters": lease.proven.bit_count(),
             "of": len(self._fleet.links),
             "detached": int(lease.holder.detached),
+            "bound": lease.holder.bound.value,
             "lost": int(lease.standing is Standing.LOST),
             "waiters": len(queue.waiters) if queue else 0,
         }

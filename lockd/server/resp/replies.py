@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from lockd.core.values import Bound
+
 _CRLF = b"\r\n"
 
 _ONE_LINE = bytes(byte if byte >= 32 and byte != 127 else 32 for byte in range(256))
@@ -144,25 +146,30 @@ _ENCODERS: dict[type, _Encoder] = {
 }
 
 
-def _lease_format(protocol: int, fence: bytes) -> bytes:
+def _lease_format(protocol: int, fence: bytes, bound: Bound | None) -> bytes:
     """A %-format over the token's length, the token, the fence (unless nil), validity_ms and deadline_ns."""
-    head = b"%%4\r\n" if protocol == 3 else b"*8\r\n"
+    head = b"%%5\r\n" if protocol == 3 else b"*10\r\n"
     return (
         head
         + b"$5\r\ntoken\r\n$%%d\r\n%%b\r\n$5\r\nfence\r\n%b$11\r\nvalidity_ms\r\n:%%d\r\n" % fence
         + b"$11\r\ndeadline_ns\r\n:%d\r\n"
+        + b"$5\r\nbound\r\n%b" % value(bound and bound.value, protocol)
     )
 
 
-_LEASE = {protocol: _lease_format(protocol, b":%d\r\n") for protocol in (2, 3)}
-_LEASE_WITHOUT_FENCE = {protocol: _lease_format(protocol, nil(protocol)) for protocol in (2, 3)}
+_LEASE = {
+    (protocol, bound): _lease_format(protocol, b":%d\r\n", bound) for protocol in (2, 3) for bound in Bound
+}
+_FOREIGN_LEASE = {protocol: _lease_format(protocol, nil(protocol), None) for protocol in (2, 3)}
 
 
-def lease(token: bytes, fence: int | None, validity_ms: int, deadline_ns: int, protocol: int) -> bytes:
-    """The reply to LOCK and EXTEND, {token, fence, validity_ms, deadline_ns}, in one go.
+def lease(
+    token: bytes, fence: int | None, validity_ms: int, deadline_ns: int, bound: Bound | None, protocol: int
+) -> bytes:
+    """The reply to LOCK and EXTEND, {token, fence, validity_ms, deadline_ns, bound}, in one go.
 
-    `fence` is None when another agent granted the lease; `deadline_ns` is CLOCK_BOOTTIME.
+    `fence` and `bound` are None when another agent granted the lease; `deadline_ns` is CLOCK_BOOTTIME.
     """
-    if fence is None:
-        return _LEASE_WITHOUT_FENCE[protocol] % (len(token), token, validity_ms, deadline_ns)
-    return _LEASE[protocol] % (len(token), token, fence, validity_ms, deadline_ns)
+    if fence is None or bound is None:
+        return _FOREIGN_LEASE[protocol] % (len(token), token, validity_ms, deadline_ns)
+    return _LEASE[protocol, bound] % (len(token), token, fence, validity_ms, deadline_ns)

@@ -1,0 +1,195 @@
+"""Whose a lease is, and what becomes of it when its process or its connection ends (rule 13).
+
+Pools close, recycle and share connections behind an app's back. So a lease belongs to the process that opened
+the connection which it was taken on, and ends when that process is dead *and* none of its connections is open
+any more: a child may go on with one. Where it was asked for, and where the process can't be seen, it belongs
+to the connection.
+
+It becomes theirs when its reply was read. A connection that ends before that gives it back: its client has
+timed out, or was recycled, and will ask again; nobody has the token. What tells whether a reply was read is
+the kernel, which knows of each byte that its reader has left, up to the end of the connection (`Delivery`).
+It is asked only when something is written behind a reply that may be unread, and at the end: an UNLOCK that
+follows its LOCK costs nothing. Once something is written behind an unread reply, the end of the connection no
+longer tells which of both was left. Such a lease is neither kept for nobody nor taken from a living app: it
+is renewed no more, and ends at its deadline (`Fate.IN_DOUBT`).
+"""
+
+from collections.abc import Iterable
+from enum import Enum, auto
+from typing import Protocol
+
+from lockd.core.leases import Lease
+from lockd.core.values import Bound
+
+
+class Delivery(Enum):
+    """What became of all that was written to a connection, as far as the kernel knows now."""
+
+    READ = auto()
+    UNREAD = auto()
+    """The end of it was not read, and may still be."""
+    CUT = auto()
+    """The end of it was not read, and never will be."""
+
+
+class Fate(Enum):
+    """How a lease ends that nobody has given back."""
+
+    UNTOLD = auto()
+    """Its app was never told of it: free at once."""
+    GONE = auto()
+    """Its app is gone: free at once, or after its class's lock_delay."""
+    IN_DOUBT = auto()
+    """Its app may believe in it: not renewed, it ends at its deadline."""
+
+
+Ends = list[tuple[Lease, Fate]]
+
+
+class Port(Protocol):
+    """The connection itself."""
+
+    @property
+    def is_open(self) -> bool:
+        """Its other end is, by the kernel's word and not by what was read of it: somebody may go on with
+        it."""
+
+    def delivery(self) -> Delivery: ...
+
+
+class Process:
+    """One that has connections, or holds leases. started: in clock ticks since boot, so that another one with
+    its number is another one; 0 where that can't be seen. dead: all its threads are."""
+
+    __slots__ = ("connections", "dead", "leases", "pid", "started", "uid")
+
+    def __init__(self, pid: int, started: int, uid: int) -> None:
+        self.pid = pid
+        self.started = started
+        self.uid = uid
+        self.dead = False
+        self.connections: set[Connection] = set()
+        self.leases: set[Lease] = set()
+
+    @property
+    def idle(self) -> bool:
+        """There is nothing to know it for any more."""
+        return not (self.connections or self.leases)
+
+    def died(self) -> Ends:
+        """It is dead. In an ordinary death the kernel has closed its connections before: what of their end is
+        still to be read need not be waited for."""
+        self.dead = True
+        self.connections = {connection for connection in self.connections if connection.port.is_open}
+        return self.ends()
+
+    def ends(self) -> Ends:
+        """What ends with it, if it has ended; each lease once."""
+        if self.connections or not self.dead:
+            return []
+        gone, self.leases = self.leases, set()
+        return [(lease, Fate.GONE) for lease in gone]
+
+
+class Connection:
+    """One connection, to the leases that were taken on it. leases: those that belong to it itself. process:
+    who has opened it, if that can be seen.
+
+    _untold: granted, and their reply not written yet; what it will be, once it is composed. _last: the reply
+    of this one is the last thing that was written. _covered: something was written behind theirs while they
+    might be unread.
+    """
+
+    __slots__ = ("_covered", "_last", "_untold", "leases", "port", "process")
+
+    def __init__(self, port: Port, process: Process | None) -> None:
+        self.port = port
+        self.process = process
+        self.leases: dict[Lease, None] = {}
+        self._untold: dict[Lease, bytes] = {}
+        self._last: Lease | None = None
+        self._covered: dict[Lease, None] = {}
+        if process is not None:
+            process.connections.add(self)
+
+    def bound(self, wanted: Bound) -> Bound:
+        """What a lease taken here can live with. Of who can't be seen only the connection's end can."""
+        return Bound.CONNECTION if wanted is Bound.PROCESS and self.process is None else wanted
+
+    @property
+    def held(self) -> int:
+        """How many its app has: with those of its other connections, where they belong to the process."""
+        return len(self.leases) + (0 if self.process is None else len(self.process.leases))
+
+    def granted(self, lease: Lease) -> None:
+        """A LOCK on this connection was granted."""
+        self._untold[lease] = b""
+        if lease.holder.bound is Bound.PROCESS and self.process is not None:
+            self.process.leases.add(lease)
+        else:
+            self.leases[lease] = None
+
+    def tells(self, lease: Lease, reply: bytes) -> None:
+        """Its reply is in what is written next."""
+        if lease in self._untold:
+            self._untold[lease] = reply
+
+    def ended(self, lease: Lease) -> None:
+        """In whatever way: it counts for nothing any more."""
+        if self._last is lease:
+            self._last = None
+        else:
+            self._untold.pop(lease, None)
+            self._covered.pop(lease, None)
+        self.leases.pop(lease, None)
+        if self.process is not None:
+            self.process.leases.discard(lease)
+
+    def writes(self, data: bytes) -> None:
+        """This is written now, behind all that was before."""
+        if self._last is not None or self._covered:
+            self._look_behind(self.port.delivery())
+        if self._untold:
+            self._write_untold(data)
+
+    def _look_behind(self, delivery: Delivery) -> None:
+        if delivery is Delivery.READ:
+            self._last = None
+            self._covered.clear()
+        elif delivery is Delivery.UNREAD and self._last is not None:
+            self._covered[self._last] = None
+            self._last = None
+        # Else nothing that is written now is read: what was left stays what is known.
+
+    def _write_untold(self, data: bytes) -> None:
+        told = [(lease, reply) for lease, reply in self._untold.items() if reply]
+        for lease, reply in told:
+            del self._untold[lease]
+            if data.endswith(reply):
+                self._last = lease
+            else:
+                self._covered[lease] = None
+
+    def closed(self, delivery: Delivery, *, cut_off: bool = False) -> Ends:
+        """It has ended. cut_off: it was the agent that closed it, for being over a limit: its app may be
+        alive, and believe in what belonged to it."""
+        ends: dict[Lease, Fate] = dict.fromkeys(self.leases, Fate.IN_DOUBT if cut_off else Fate.GONE)
+        doubted = Fate.IN_DOUBT
+        if self.process is not None:
+            self.process.connections.discard(self)
+            if gone := self.process.ends():
+                ends.update(gone)
+                doubted = Fate.GONE  # nobody is left who could believe in them
+        ends.update((lease, doubted) for lease in self._in_doubt(delivery) if lease not in self.leases)
+        ends.update((lease, Fate.UNTOLD) for lease in self._never_told(delivery))
+        return list(ends.items())
+
+    def _in_doubt(self, delivery: Delivery) -> Iterable[Lease]:
+        if delivery is Delivery.READ:
+            return ()
+        maybe = (self._last,) if delivery is Delivery.UNREAD and self._last is not None else ()
+        return (*self._covered, *maybe)
+
+    def _never_told(self, delivery: Delivery) -> Iterable[Lease]:
+        cut = (self._last,) if delivery is Delivery.CUT and self._last is not None else ()
+        return (*self._untold, *cut)

@@ -1,0 +1,52 @@
+"""What the kernel knows of the other end of a Unix stream socket: whether it is open, and what it has read.
+
+Seen on Linux with uvloop, and so relied upon here and in session.py:
+
+* SIOCOUTQ counts what was written and not read yet, a part of a write as all of it. But a peer that closes
+  takes its queue with it, so an empty one says only with the next two that all was read.
+* A peer that closes with something unread leaves an error at our end. POLLERR shows it without taking it
+  away; our next read gives it (ECONNRESET, behind what the peer itself had sent before), and then it is gone.
+  With everything read, there is none, and our next read gives a clean end.
+* POLLHUP shows that nobody has the peer's end open any more, or that it was shut down both ways, as redis-py
+  does before it closes: what is unread then stays so.
+* A write to such a peer gives EPIPE, and none of it is read.
+* A peer that has only shut down its writing looks like one that has closed to who reads (a clean end), but
+  shows no POLLHUP, and may still read.
+"""
+
+import fcntl
+import select
+import struct
+import termios
+
+from lockd.core.owners import Delivery
+
+_NUMBER = struct.Struct("=i")
+_NOTHING_ELSE = 0
+
+
+def is_open(file: int) -> bool:
+    """Somebody has the other end open."""
+    return not _state(file) & select.POLLHUP
+
+
+def delivery_to(file: int) -> Delivery:
+    """What became of all that was written to it, and taken by the kernel."""
+    before = _state(file)
+    if before & select.POLLERR:
+        return Delivery.CUT
+    if _queued_bytes(file):
+        return Delivery.CUT if before & select.POLLHUP else Delivery.UNREAD
+    # It was empty: read, or taken away since the first look.
+    return Delivery.CUT if _state(file) & select.POLLERR else Delivery.READ
+
+
+def _state(file: int) -> int:
+    poll = select.poll()
+    poll.register(file, _NOTHING_ELSE)
+    return dict(poll.poll(0)).get(file, 0)
+
+
+def _queued_bytes(file: int) -> int:
+    queued: int = _NUMBER.unpack(fcntl.ioctl(file, termios.TIOCOUTQ, bytes(_NUMBER.size)))[0]
+    return queued

@@ -1,0 +1,56 @@
+"""Leases of those who are gone: a few end at once. Thousands, of one process or of many that end together,
+leave the loop to others in between. Until it is their turn they are held and renewed as before: later than
+could be, and safe (rule 13)."""
+
+from time import perf_counter_ns
+
+from lockd.clock import boottime_ns
+from lockd.core.leases import Lease, pid_and_uid
+from lockd.core.locks import Locks
+from lockd.core.owners import Ends, Fate
+from lockd.server.lanes import Crowd, Lane, LaneWork
+
+_AT_ONCE = 4
+
+
+class Endings:
+    def __init__(self, locks: Locks, crowd: Crowd, rests: int = 2) -> None:
+        self._locks = locks
+        self._crowd = crowd
+        self._lane = Lane(rests)
+
+    @property
+    def busy(self) -> bool:
+        """Whether something is left to be done."""
+        return self._lane.busy
+
+    def add(self, uid: int, job: LaneWork) -> None:
+        """Have this done for that user, as soon as it is its turn."""
+        self._lane.add(uid, job)
+
+    def end(self, ends: Ends, doubt: str = "its connection ended before the reply of its LOCK was read") -> None:
+        """doubt: why those end that their apps may believe in."""
+        if not ends:
+            return
+        if len(ends) <= _AT_ONCE and self._crowd.has_room():
+            for lease, fate in ends:
+                self._end(lease, fate, doubt)
+            return
+
+        def work(until_ns: int) -> bool:
+            while ends:
+                self._end(*ends.pop(), doubt)
+                if perf_counter_ns() >= until_ns:
+                    break
+            return bool(ends)
+
+        _, uid = pid_and_uid(ends[0][0].holder.owner)
+        self.add(uid, work)
+
+    def _end(self, lease: Lease, fate: Fate, doubt: str) -> None:
+        if fate is Fate.GONE:
+            self._locks.holder_gone(lease, boottime_ns())
+        elif fate is Fate.UNTOLD:
+            self._locks.untold(lease, boottime_ns())
+        else:
+            self._locks.cut_off(lease, doubt, boottime_ns())

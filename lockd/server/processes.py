@@ -1,0 +1,102 @@
+"""The processes behind the connections, each known by a pidfd: its end is seen whatever becomes of its
+connections, and its number, once it is another's, is not taken for it.
+
+One pidfd for each process, from its first connection on until it has neither connections nor leases. They
+wait in an epoll of their own, which costs the event loop nothing while nobody dies.
+"""
+
+import asyncio
+import os
+import select
+import socket
+from collections.abc import Callable, Iterable
+
+from lockd.core.owners import Ends, Process
+from lockd.server.peer import Peer, has_ended, pidfd_of, start_ticks
+
+_AT_ONCE = 64
+
+
+class Processes:
+    """ended: what to do with the leases of one that has. most: so many at a time, since each is an open
+    file; of those beyond, leases belong to their connections."""
+
+    def __init__(self, ended: Callable[[Ends], None], most: int = 1 << 30) -> None:
+        self.most = most
+        self._ended = ended
+        self._epoll = select.epoll()
+        self._latest: dict[int, Process] = {}
+        """By number: the one that has it, or had it last."""
+        self._watched: dict[int, Process] = {}
+        self._files: dict[Process, int] = {}
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        loop.add_reader(self._epoll.fileno(), self._look)
+
+    def stop(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Connections may still end, and processes."""
+        loop.remove_reader(self._epoll.fileno())
+
+    @property
+    def all(self) -> Iterable[Process]:
+        return self._files.keys()
+
+    def of(self, connection: socket.socket, peer: Peer) -> Process | None:
+        """The process that has opened this connection; None when it can't be seen, or is dead already."""
+        known = self._latest.get(peer.pid)
+        if known is not None and not self._has_ended(known):
+            return known
+        return self._open(connection, peer) if peer.pid and len(self._files) < self.most else None
+
+    def _open(self, connection: socket.socket, peer: Peer) -> Process | None:
+        try:
+            file = pidfd_of(connection, peer.pid)
+        except OSError:
+            return None
+        process = Process(peer.pid, _started(peer.pid), peer.uid)
+        # After the look at its start: it was at this process.
+        if has_ended(file):
+            os.close(file)
+            return None
+        self._latest[peer.pid] = process
+        self._files[process] = file
+        self._watched[file] = process
+        self._epoll.register(file, select.EPOLLIN)
+        return process
+
+    def _has_ended(self, process: Process) -> bool:
+        """Also before its end was heard of here."""
+        return process.dead or has_ended(self._files[process])
+
+    def left(self, process: Process) -> None:
+        """A connection of it is ending. If it is the last one, it may be the end of the process."""
+        if len(process.connections) == 1 and not process.dead and self._has_ended(process):
+            process.dead = True
+
+    def forget(self, process: Process) -> None:
+        """It is idle, if it was not forgotten before."""
+        file = self._files.pop(process, None)
+        if file is None:
+            return
+        if self._latest.get(process.pid) is process:
+            del self._latest[process.pid]
+        if self._watched.pop(file, None) is not None:
+            self._epoll.unregister(file)
+        os.close(file)
+
+    def _look(self) -> None:
+        for file, _ in self._epoll.poll(0, _AT_ONCE):
+            # It stays readable, and is to be told of once.
+            self._epoll.unregister(file)
+            process = self._watched.pop(file)
+            self._ended(process.died())
+            if process.idle:
+                self.forget(process)
+
+
+def _started(pid: int) -> int:
+    """0 where /proc is hidden from the agent."""
+    try:
+        return start_ticks(pid)
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,0 +1,167 @@
+"""Whose a lock is (rule 13): real processes, with connections that they open, share and lose."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.app import App
+from tests.harness.app_process import AppProcess, end
+from tests.harness.cluster import AS_IS, Cluster, running_cluster
+from tests.harness.on_masters import MINUTE_MS
+from tests.harness.waiting import eventually
+
+Started = Callable[..., AppProcess]
+
+
+class Watch:
+    """What the agent knows, asked on a connection of its own."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._client = cluster.client(protocol=3)
+        self._connections = self.connections
+
+    @property
+    def connections(self) -> int:
+        return int(self._client.info("clients")["connected_clients"])
+
+    def saw_an_end(self) -> None:
+        """The agent has seen as many connections end as were opened since."""
+        eventually(lambda: self.connections == self._connections, what="the connection has ended")
+
+    def lease(self, resource: str) -> dict[str, Any] | None:
+        rows = self._client.execute_command("LOCKS", resource.replace("[", r"\["), "LOCAL")
+        return next(iter(rows), None)
+
+    def wait_until_free(self, resource: str) -> None:
+        eventually(lambda: self.lease(resource) is None, what=f"{resource} is free")
+
+    def wait_until_granted(self, resource: str) -> None:
+        eventually(lambda: self.lease(resource), what=f"{resource} is granted")
+
+
+@pytest.fixture(scope="module")
+def shared(server_binary: Path) -> Iterator[Cluster]:
+    tied = {"name": "tied", "match": "tied/*", "bound": "connection"}
+    with running_cluster(5, classes=[tied], defaults=AS_IS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def watch(shared: Cluster) -> Watch:
+    return Watch(shared)
+
+
+@pytest.fixture
+def app(shared: Cluster) -> Iterator[Started]:
+    """Apps in processes of their own, by the words of a command that becomes each."""
+    with ExitStack() as stack:
+        yield lambda *before: stack.enter_context(AppProcess(shared.socket, *before))
+
+
+def test_a_pool_that_recycles_a_connection_keeps_what_was_locked_on_it(
+    app: Started, watch: Watch, resource: str
+) -> None:
+    one = app()
+    lease = one.lock(1, resource)
+    assert lease["bound"] == "process"
+    one.close(1)
+    watch.saw_an_end()
+    assert one.ask(2, "EXTEND", resource, lease["token"], 40_000)[-2:] == ["bound", "process"]
+    assert watch.lease(resource)["bound"] == "process"
+    assert one.ask(3, "UNLOCK", resource, lease["token"]) == 1
+
+
+@pytest.mark.parametrize("recycled", [False, True])
+def test_a_killed_app_frees_what_it_held_at_once_whatever_became_of_its_connections(
+    app: Started, watch: Watch, shared: Cluster, resource: str, recycled: bool
+) -> None:
+    one, resources = app(), [f"{resource}/{n}" for n in range(3)]
+    for number, each in enumerate(resources):
+        one.lock(number, each)
+        if recycled:
+            one.close(number)
+    one.kill()
+    for each in resources:
+        App(shared).lock(each, MINUTE_MS, "WAIT", 2_000, "CONNECTION")
+
+
+def test_a_child_goes_on_with_the_connection_of_a_dead_app_and_its_lock(
+    app: Started, watch: Watch, resource: str
+) -> None:
+    one = app()
+    one.lock(1, resource)
+    child = one.fork()
+    one.kill()
+    assert watch.lease(resource)
+    end(child)
+    watch.wait_until_free(resource)
+
+
+def test_what_was_granted_to_a_client_that_has_timed_out_is_given_back(
+    app: Started, watch: Watch, resource: str
+) -> None:
+    one = app()
+    one.send(1, "LOCK", resource, 30_000)
+    one.wait_unread(1)
+    one.close(1)
+    watch.wait_until_free(resource)
+
+
+def test_a_push_that_was_not_read_costs_no_lock(app: Started, watch: Watch, resource: str) -> None:
+    """redis-py 8 takes one that waits for a broken connection, and opens another."""
+    one = app()
+    one.ask(1, "HELLO", 3)
+    token = one.ask(1, "LOCK", resource, 300, "NOTIFY")["token"]
+    one.wait_unread(1)
+    one.close(1)
+    watch.saw_an_end()
+    assert one.ask(2, "UNLOCK", resource, token) == 1
+
+
+@pytest.mark.parametrize("ending", ["close", "shut"])
+def test_a_lock_of_which_nobody_knows_whether_it_was_told_ends_at_its_deadline(
+    app: Started, watch: Watch, resource: str, ending: str
+) -> None:
+    """Something came behind its reply, or its app may still read it."""
+    one = app()
+    one.send(1, "LOCK", resource, 1_000)
+    granted = one.wait_unread(1)
+    if ending == "close":
+        one.send(1, "PING")
+        one.wait_unread(1, more_than=granted)
+    getattr(one, ending)(1)
+    eventually(lambda: (watch.lease(resource) or {}).get("lost"), what="it is renewed no more")
+    watch.wait_until_free(resource)
+
+
+def test_a_lock_with_connection_lives_as_long_as_that(app: Started, watch: Watch, resource: str) -> None:
+    one = app()
+    assert one.lock(1, resource, "CONNECTION")["bound"] == "connection"
+    assert one.lock(1, f"tied/{resource}")["bound"] == "connection"
+    assert one.lock(1, f"{resource}/detached", "DETACHED")["bound"] == "ttl"
+    assert one.ask(1, "LOCK", resource, 1_000, "CONNECTION", "DETACHED").startswith("ERR syntax error")
+    one.close(1)
+    watch.wait_until_free(resource)
+    watch.wait_until_free(f"tied/{resource}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes pid namespaces")
+def test_of_an_app_that_cannot_be_seen_a_lock_lives_with_its_connection(
+    make_cluster: Callable[..., Cluster], resource: str
+) -> None:
+    """The agent is in a container, and the app is not in it."""
+    cluster = make_cluster(masters=3, defaults=AS_IS)
+    cluster.agent.stop()
+    cluster.agent.command = ("unshare", "--pid", "--fork", "--kill-child", *cluster.agent.command)
+    cluster.agent.start()
+    cluster.wait_voting(3)
+    app = App(cluster)
+    assert app.lock(resource, MINUTE_MS)["bound"] == "connection"
+    app.close()
+    App(cluster).lock(resource, MINUTE_MS, "WAIT", 5_000)

@@ -1,8 +1,8 @@
 """redis-py's connections as lockd's clients use them: directly, without its layers of commands and retries.
 
 A held lease lives and dies with its connection, as these clients ask for. So a connection that broke is never
-opened again, and an exchange that did not come to its end closes it: the agent then frees what it had granted,
-or was about to.
+opened again, and an exchange that did not come to its end closes it: the agent then frees what it had
+granted, or was about to.
 """
 
 from __future__ import annotations

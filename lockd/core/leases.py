@@ -17,7 +17,7 @@ def on_masters(holder: Terms, mark: bytes = b"") -> bytes:
     extended by agents that don't know it, and whose it is; then the mark of where it was put back; then, as
     it may be of any bytes, the token that its app chose.
 
-    A session lock ends with its connection, so only its own agent extends it: for all others that is 0 ms.
+    A session lock ends with its process, so only its own agent extends it: for all others that is 0 ms.
     """
     terms = b"%d %b" % (holder.max_hold_ms if holder.detached else 0, holder.owner)
     if mark:

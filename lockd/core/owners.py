@@ -76,6 +76,11 @@ class Process:
         """There is nothing to know it for any more."""
         return not (self.connections or self.leases)
 
+    @property
+    def is_over(self) -> bool:
+        """Nobody is left who could believe in its leases."""
+        return self.dead and not self.connections
+
     def died(self) -> Ends:
         """It is dead. In an ordinary death the kernel has closed its connections before: what of their end is
         still to be read need not be waited for."""
@@ -84,8 +89,8 @@ class Process:
         return self.ends()
 
     def ends(self) -> Ends:
-        """What ends with it, if it has ended; each lease once."""
-        if self.connections or not self.dead:
+        """What ends with it, if it is over; each lease once."""
+        if not self.is_over:
             return []
         gone, self.leases = self.leases, set()
         return [(lease, Fate.GONE) for lease in gone]
@@ -174,13 +179,12 @@ class Connection:
         """It has ended. cut_off: it was the agent that closed it, for being over a limit: its app may be
         alive, and believe in what belonged to it."""
         ends: dict[Lease, Fate] = dict.fromkeys(self.leases, Fate.IN_DOUBT if cut_off else Fate.GONE)
-        doubted = Fate.IN_DOUBT
-        if self.process is not None:
-            self.process.connections.discard(self)
-            if gone := self.process.ends():
-                ends.update(gone)
-                doubted = Fate.GONE  # nobody is left who could believe in them
-        ends.update((lease, doubted) for lease in self._in_doubt(delivery) if lease not in self.leases)
+        process = self.process
+        if process is not None:
+            process.connections.discard(self)
+            ends.update(process.ends())
+            if not process.is_over:
+                ends.update((lease, Fate.IN_DOUBT) for lease in self._in_doubt(delivery) if lease not in ends)
         ends.update((lease, Fate.UNTOLD) for lease in self._never_told(delivery))
         return list(ends.items())
 

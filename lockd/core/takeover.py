@@ -76,8 +76,8 @@ def take_over(
     holder_of: Callable[[Held], Holder],
     now_ns: int,
 ) -> Counter[Taken]:
-    """All that the agent before held, or owed the masters. started_of: as in `seen`. holder_of: who is told from here on, with the
-    app's token as its `value`; asked only for what is held here."""
+    """All that the agent before held, or owed the masters. started_of: as in `seen`. holder_of: who is told
+    from here on, with the app's token as its `value`; asked only for what is held here."""
     counts: Counter[Taken] = Counter()
     for ending in replayed.endings.values():
         if now_ns < ending.until_ns:

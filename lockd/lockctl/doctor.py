@@ -34,6 +34,11 @@ CLOCK_OFF_US = 50_000
 # A grant is answered at the quorum: the other masters follow at once.
 SETTLED_MS = 1000
 CANARY_TTL_MS = 5000
+# Behind one of these the kernel shows the agent one process for all apps.
+_PROXIES = (
+    "docker-proxy", "envoy", "ghostunnel", "haproxy", "linkerd2-proxy", "nc", "ncat", "nginx",
+    "nutcracker", "rootlessport", "socat", "ssh", "sshd", "stunnel", "stunnel4", "traefik",
+)  # fmt: skip
 _NOT_FOR_THIS_USER = (ErrorWord.DENIED, ErrorWord.LIMIT, ErrorWord.ERR)
 
 Ask = Callable[..., Any]
@@ -140,6 +145,28 @@ class LeaseRow(_FromRow):
 
 
 @dataclass(frozen=True, slots=True)
+class Connected:
+    """Who is connected to the agent, of those that we may see: each process's number and name. unseen: so
+    many connections are of processes that the agent can't see."""
+
+    names: Mapping[int, str]
+    unseen: int = 0
+
+    @classmethod
+    def from_info(cls, info: Mapping[str, Any]) -> Self:
+        pids = [int(key.removeprefix("process_")) for key in info if key.startswith("process_")]
+        return cls({pid: _name_of(pid) for pid in pids}, int(info.get("unseen_connections", 0)))
+
+
+def _name_of(pid: int) -> str:
+    """'' when it has ended meanwhile."""
+    try:
+        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
 class Grant:
     """A lock that was taken on trial; the times are CLOCK_BOOTTIME as this process sees it."""
 
@@ -192,6 +219,7 @@ def examine(ask: Ask, socket_path: str, config_path: str | None = None) -> list[
         agent = _ask_agent(ask)
         masters = [MasterRow.from_row(row) for row in ask("MASTERS")]
         held = [LeaseRow.from_row(row) for row in ask("LOCKS", "*", "LOCAL") if not row.get("lost")]
+        connected = Connected.from_info(ask("INFO", "processes"))
     except (Refused, Unreachable) as error:
         return [*findings, no_answer(error)]
     canary = fly_canary(ask)
@@ -211,6 +239,7 @@ def examine(ask: Ask, socket_path: str, config_path: str | None = None) -> list[
         *check_fences(canary.grants),
         *check_boottime(canary.grants),
         *check_leases(held),
+        *check_owners(connected),
     ]
 
 
@@ -492,6 +521,30 @@ def check_boottime(grants: Sequence[Grant]) -> list[Finding]:
             then = "CLOCK_BOOTTIME differs between here and the agent: is one of them in a time namespace?"
             return [Finding("boottime", Severity.FAILURE, what, then)]
     return [Finding("boottime", Severity.OK, "deadlines are on this process's clock")] if grants else []
+
+
+def check_owners(connected: Connected) -> list[Finding]:
+    """Does the agent see whose locks are whose? They live with the process that has connected."""
+    then = "have them say LOCK … CONNECTION, or set `bound: connection` for their classes"
+    found = [
+        Finding(
+            "owners",
+            Severity.WARNING,
+            f"{name} (pid {pid}) is a proxy: apps behind it are one process, and locks live as long as it",
+            f"connect apps to the agent's own socket; else {then}",
+        )
+        for pid, name in connected.names.items()
+        if name in _PROXIES
+    ]
+    if connected.unseen:
+        what = (
+            f"the processes behind {connected.unseen} connections can't be seen: their locks live with the "
+            "connection, whatever a pool does with that"
+        )
+        then = "run the agent in the host's pid namespace, with enough open files; pools must not close it"
+        found.append(Finding("owners", Severity.WARNING, what, then))
+    what = f"{len(connected.names)} processes are connected or hold locks, and are seen as what they are"
+    return found or [Finding("owners", Severity.OK, what)]
 
 
 def check_leases(held: Sequence[LeaseRow]) -> list[Finding]:

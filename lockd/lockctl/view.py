@@ -50,7 +50,7 @@ _LOCAL_COLUMNS: tuple[Column, ...] = (
     ("UID", lambda row: row["uid"]),
     ("FENCE", lambda row: row["fence"]),
     *_TIME_COLUMNS,
-    ("KIND", lambda row: "detached" if row["detached"] else "session"),
+    ("BOUND TO", lambda row: row["bound"]),
     ("WAITING", lambda row: row["waiters"]),
 )
 _MASTER_COLUMNS: tuple[Column, ...] = (

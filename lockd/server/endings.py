@@ -11,6 +11,7 @@ from lockd.core.owners import Ends, Fate
 from lockd.server.lanes import Crowd, Lane, LaneWork
 
 _AT_ONCE = 4
+_UNREAD = "its connection ended before the reply of its LOCK was known to be read"
 
 
 class Endings:
@@ -28,7 +29,7 @@ class Endings:
         """Have this done for that user, as soon as it is its turn."""
         self._lane.add(uid, job)
 
-    def end(self, ends: Ends, doubt: str = "its connection ended before the reply of its LOCK was read") -> None:
+    def end(self, ends: Ends, doubt: str = _UNREAD) -> None:
         """doubt: why those end that their apps may believe in."""
         if not ends:
             return

@@ -8,7 +8,7 @@ from lockd.core.errors import ErrorWord, Kind
 from lockd.core.flow import Place, WireReply
 from lockd.core.leases import Lease
 from lockd.core.validity import NS_PER_MS
-from lockd.core.values import Bound, Extended, Refusal
+from lockd.core.values import Extended, Refusal
 from lockd.server.resp import replies
 from lockd.server.session import LeaseCommand, Session
 

@@ -145,7 +145,7 @@ class Session(asyncio.Protocol):
         shared.quotas.disconnected(self.peer.uid)
 
     def _end_leases(self, delivery: Delivery) -> None:
-        """An agent that stops leaves its holders what they hold (rule 13): they are alive, it is we who go."""
+        """An agent that stops leaves its holders what they hold (rule 13): they live, it is we who go."""
         shared, process = self.shared, self.ties.process
         if process is not None:
             shared.processes.left(process)

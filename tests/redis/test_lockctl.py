@@ -71,7 +71,7 @@ def test_locks_lists_what_matches_in_lines_with_tabs_and_more_of_this_host(clust
     assert {row["resource"] for row in lockctl(cluster, "locks", "--json").json} >= {"list:a", "other:c"}
     local = lockctl(cluster, "locks", "--local", "other:*").stdout.splitlines()
     row = dict(zip(*(line.split("\t") for line in local), strict=True))
-    assert [row[name] for name in ("FENCE", "CLASS", "KIND")] == [str(lease["fence"]), "other", "detached"]
+    assert [row[name] for name in ("FENCE", "CLASS", "BOUND TO")] == [str(lease["fence"]), "other", "ttl"]
 
 
 def test_names_that_would_steer_the_terminal_are_shown_escaped(cluster: Cluster) -> None:

@@ -57,7 +57,9 @@ while True:
 """
 
 
-cluster = module_cluster(5, defaults=AS_IS, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}])
+cluster = module_cluster(
+    5, defaults=AS_IS, classes=[{"name": "vault", "match": "vault:*", "users": ["nobody"]}]
+)
 """One for all tests here: each locks resources of its own, and leaves the agent running."""
 
 

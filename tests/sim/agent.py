@@ -153,10 +153,9 @@ class Agent(Owner):
 
     def process_died(self, pid: int, started: int) -> None:
         for queue in list(self.locks.queues.values()):
-            holder = queue.lease.holder if queue.lease is not None else None
-            if queue.lease is not None and holder is not None:
-                if (holder.pid, holder.started) == (pid, started):
-                    self.locks.holder_gone(queue.lease, self.boot_ns())
+            lease = queue.lease
+            if lease is not None and (lease.holder.pid, lease.holder.started) == (pid, started):
+                self.locks.holder_gone(lease, self.boot_ns())
 
     def take(self, source: object, do: Callable[..., None], *what: Any) -> None:
         if self._at_the_door is not None and self.running and source in self.processes.values():

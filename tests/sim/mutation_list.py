@@ -748,8 +748,8 @@ MUTATIONS = (
         "an agent that stops gives back what is held",
         13,
         SESSION,
-        "        if not (shared.stopped or self._cut_off):\n",
-        "        if not self._cut_off:\n",
+        "        if not shared.stopped:\n            shared.endings.end",
+        "        if True:\n            shared.endings.end",
         simulated=False,
     ),
     one(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Callable
 from dataclasses import replace
@@ -15,6 +16,7 @@ from lockd.lockctl.doctor import (
     AgentAnswer,
     CanaryRun,
     ConfigFile,
+    Connected,
     Finding,
     Grant,
     LeaseRow,
@@ -30,6 +32,7 @@ from lockd.lockctl.doctor import (
     check_leases,
     check_masters,
     check_max_ttl,
+    check_owners,
     check_quorum,
     check_round_trips,
     check_slewing,
@@ -88,6 +91,7 @@ def test_everything_that_is_not_well_says_what_to_do_next(tmp_path: Path) -> Non
         *check_versions(masters({"version": "Redis 6.2.14"})),
         *check_canary(CanaryRun(trouble=Unreachable("it is gone"))),
         *check_leases([LeaseRow("a", 5000, 3, 5)]),
+        *check_owners(Connected({7: "socat"}, unseen=2)),
     ]
     assert all(finding.severity is not OK and finding.then for finding in bad)
 
@@ -131,6 +135,9 @@ JUDGED: list[tuple[str, list[Finding], Severity, str]] = [
     ("an agent of our version", agent(), OK, ""),
     ("an agent of another version", agent(lockd_version="9.9.9"), WARNING, "9.9.9"),
     ("a slow agent", agent(300_000), WARNING, ""),
+    ("apps that are seen", check_owners(Connected({1: "app", 2: "python"})), OK, "2 processes"),
+    ("apps behind a proxy", check_owners(Connected({1: "app", 2: "envoy"})), WARNING, "envoy (pid 2)"),
+    ("apps that can't be seen", check_owners(Connected({}, unseen=3)), WARNING, "3 connections"),
     ("an agent that is stopping", agent(draining=1), WARNING, ""),
     ("the configuration that was read", configuration("0123456789ab"), OK, ""),
     ("another configuration", configuration("ffffffffffff"), WARNING, ""),
@@ -291,6 +298,12 @@ def an_agent(**answers: Any) -> Callable[..., Any]:
         return answer
 
     return ask
+
+
+def test_who_is_connected_is_named_as_proc_has_it() -> None:
+    info = {"unseen_connections": 3, f"process_{os.getpid()}": {}, "process_4194305": {}}
+    names = {os.getpid(): Path("/proc/self/comm").read_text().strip(), 4194305: ""}
+    assert Connected.from_info(info) == Connected(names, 3)
 
 
 def test_an_agent_that_does_not_answer_ends_the_examination() -> None:

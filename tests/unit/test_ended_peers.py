@@ -17,8 +17,8 @@ import pytest
 
 from lockd.clock import boottime_ns
 from lockd.server import namespaces
-from lockd.server.peer import peer_pidfd
 from lockd.server.namespaces import why_not_here
+from lockd.server.peer import peer_pidfd
 
 ENDED = "the process that connected has ended"
 

@@ -36,8 +36,8 @@ def busy() -> tuple[Host, list[App]]:
 def test_all_of_a_lease_is_read_as_it_was_noted():
     host = cluster()
     app = host.locked(
-        b"\x00 \xff", ttl_ms=5_000, max_hold_ms=77_000, lock_delay_ms=5, value=b" = p1\n", label="c", pid=4711,
-        started=1 << 40, bound=Bound.CONNECTION, notify=True, owner=b"web 4711 33",
+        b"\x00 \xff", ttl_ms=5_000, max_hold_ms=77_000, lock_delay_ms=5, value=b" = p1\n", label="c",
+        pid=4711, started=1 << 40, bound=Bound.CONNECTION, notify=True, owner=b"web 4711 33",
     )  # fmt: skip
     host.pass_ms(2_000)
     lease = app.held

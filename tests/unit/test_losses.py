@@ -9,7 +9,6 @@ from lockd.core.owners import Process
 from lockd.server import losses as losses_module
 from lockd.server.losses import Losses, LostLease
 
-
 FIRST = Process(7, 100, 1)
 ANOTHER_OF_ITS_NUMBER = Process(7, 200, 1)
 
@@ -20,8 +19,8 @@ class Connection(SimpleNamespace):
     def __init__(self, process: Process | None = FIRST, uid: int = 1, *, notifies: bool = True) -> None:
         """Of nobody who can be seen, or of a process."""
         super().__init__(
-            peer=SimpleNamespace(uid=uid), ties=SimpleNamespace(process=process), notifies=notifies, open=True,
-            told=[], knows=[],
+            peer=SimpleNamespace(uid=uid), ties=SimpleNamespace(process=process), notifies=notifies,
+            open=True, told=[], knows=[],
         )  # fmt: skip
 
     __hash__ = object.__hash__
@@ -91,7 +90,8 @@ def test_a_flood_of_one_users_losses_makes_nobody_elses_be_forgotten(monkeypatch
 
 
 def test_what_one_connection_was_told_all_of_its_process_know_and_nobody_else() -> None:
-    losses, told, other, silent, stranger = Losses(), *(Connection(process) for process in (FIRST, FIRST, FIRST, ANOTHER_OF_ITS_NUMBER))
+    losses, told, other, silent = Losses(), *(Connection() for _ in range(3))
+    stranger = Connection(ANOTHER_OF_ITS_NUMBER)
     silent.notifies = False
     heard(losses, told, other, stranger)
     losses.told(silent, b"a")

@@ -2,9 +2,11 @@
 
 import os
 import time
+from collections.abc import Iterator
 
 from lockd import __version__
 from lockd.config.model import Config
+from lockd.core.owners import Process
 from lockd.core.validity import NS_PER_MS
 from lockd.masters.fleet import Fleet
 from lockd.metrics.collector import Metrics
@@ -26,6 +28,9 @@ class Info:
         self._fingerprint = config.fingerprint()
         self._locks = shared.locks
         self._quotas = shared.quotas
+        self._permissions = shared.permissions
+        self._processes = shared.processes
+        self._sessions = shared.sessions
         self._fleet = fleet
         self._metrics = metrics
         self._readings = readings
@@ -44,9 +49,11 @@ class Info:
     )
     def _info(self, session: Session, words: list[bytes]) -> None:
         wanted = {word.decode(errors="replace").lower() for word in words[1:]}
-        # Not one of `all`: it takes a walk over all leases.
+        # Not of `all`: they take a walk over all leases, and all connections.
         if wanted == {"classes"}:
             session.later(lambda _place: self.classes(session))
+        elif wanted == {"processes"}:
+            session.later(lambda _place: self.processes(session))
         else:
             session.later(lambda _place: self.info(session, wanted))
 
@@ -103,6 +110,32 @@ class Info:
         totals = self._metrics.leases.totals_by_class()
         lines = (_class_line(label, of, totals[label]) for label, of in occupancy.by_class.items())
         return replies.bulk("".join(("# Classes\r\n", *lines)).encode(), session.protocol)
+
+    async def processes(self, session: Session) -> bytes:
+        """The section of INFO that says whose locks live with which process: to operators of all, to others
+        of their own."""
+        peer, lines = session.peer, list[str]()
+        sees_all, unseen = self._permissions.is_admin(peer), 0
+
+        def steps() -> Iterator[None]:
+            nonlocal unseen
+            for connection in list(self._sessions):
+                unseen += connection.ties.process is None
+                yield
+            for process in list(self._processes.all):
+                if sees_all or process.uid == peer.uid:
+                    lines.append(_process_line(process))
+                yield
+
+        async with self._readings.listings.slot(peer.uid):
+            await self._readings.lane.through(peer.uid, steps())
+        text = "".join(("# Processes\r\n", f"unseen_connections:{unseen}\r\n", *lines))
+        return replies.bulk(text.encode(), session.protocol)
+
+
+def _process_line(process: Process) -> str:
+    numbers = f"uid={process.uid},connections={len(process.connections)},leases={len(process.leases)}"
+    return f"process_{process.pid}:{numbers}\r\n"
 
 
 def _class_line(label: str, of: ClassOccupancy, totals: dict[str, int]) -> str:

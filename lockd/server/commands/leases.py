@@ -64,7 +64,9 @@ class Leases:
             ),
             key_access=("RW", "access", "insert"),
             for_lockers=True,
-            promise="map: `token`, `fence`, `validity_ms`, `deadline_ns`, `bound` (`process`, `connection` or `ttl`)",
+            promise=(
+                "map: `token`, `fence`, `validity_ms`, `deadline_ns`, `bound`: `process`, `connection`, `ttl`"
+            ),
         )
     )
     def _lock(self, session: Session, words: list[bytes]) -> None:

@@ -1,0 +1,193 @@
+"""Processes behind connections, by their pidfds; and what the kernel tells of the other end of a socket."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from lockd.core.owners import Connection, Delivery, Ends
+from lockd.server import processes as processes_module
+from lockd.server.deliveries import delivery_to, is_open
+from lockd.server.peer import Peer
+from lockd.server.processes import Processes
+from tests.harness.waiting import until
+
+
+class Child:
+    """A process with a connection to us. It does nothing until it is ended."""
+
+    def __init__(self, listening: socket.socket) -> None:
+        self.pid = os.fork()
+        if self.pid == 0:
+            with socket.socket(socket.AF_UNIX) as link:
+                link.connect(listening.getsockname())
+                signal.pause()
+            os._exit(0)
+        self.connection = listening.accept()[0]
+        self.peer = Peer.of(self.connection)
+
+    def end(self) -> None:
+        if self.pid:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+            self.pid = 0
+
+
+@pytest.fixture
+def listening() -> Iterator[socket.socket]:
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind("")  # the kernel finds it a name
+        one.listen()
+        yield one
+
+
+@pytest.fixture
+def child(listening: socket.socket) -> Iterator[Child]:
+    one = Child(listening)
+    yield one
+    one.end()
+    one.connection.close()
+
+
+@pytest.fixture
+def ended() -> list[Ends]:
+    return []
+
+
+@pytest.fixture
+def processes(ended: list[Ends]) -> Processes:
+    return Processes(ended.append)
+
+
+def files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def test_of_a_process_one_file_is_open_until_there_is_nothing_to_know_it_for(
+    processes: Processes, child: Child
+) -> None:
+    before = files()
+    known = processes.of(child.connection, child.peer)
+    assert known is not None
+    assert (known.pid, known.started > 0) == (child.pid, True)
+    assert processes.of(child.connection, child.peer) is known
+    assert files() == before + 1
+    processes.forget(known)
+    processes.forget(known)
+    assert files() == before
+    assert list(processes.all) == []
+
+
+def test_who_cannot_be_seen_or_is_dead_already_or_one_too_many_is_nobody(
+    processes: Processes, child: Child
+) -> None:
+    assert processes.of(child.connection, Peer(0, 0, frozenset())) is None
+    processes.most = 0
+    assert processes.of(child.connection, child.peer) is None
+    processes.most = 1
+    child.end()
+    assert processes.of(child.connection, child.peer) is None
+    assert list(processes.all) == []
+
+
+@pytest.mark.parametrize("pidfds_of_peers", [True, False])
+def test_another_process_of_the_same_number_is_another_one(
+    processes: Processes, listening: socket.socket, child: Child, monkeypatch: Any, pidfds_of_peers: bool
+) -> None:
+    if not pidfds_of_peers:
+        monkeypatch.setattr(processes_module, "pidfd_of", lambda _connection, pid: os.pidfd_open(pid))
+    first = processes.of(child.connection, child.peer)
+    other = Child(listening)
+    try:
+        child.end()
+        as_the_first = Peer(child.peer.pid, 0, frozenset())
+        monkeypatch.setattr(processes_module, "pidfd_of", lambda *_: os.pidfd_open(other.pid))
+        second = processes.of(other.connection, as_the_first)
+        assert first is not None
+        assert second is not None
+        assert second is not first
+        processes.forget(first)
+        assert processes.of(other.connection, as_the_first) is second, "the end of the first is none of its"
+    finally:
+        other.end()
+        other.connection.close()
+
+
+async def test_its_death_ends_what_it_held_and_is_told_of_once(
+    processes: Processes, child: Child, ended: list[Ends]
+) -> None:
+    loop = asyncio.get_running_loop()
+    processes.start(loop)
+    process, lease = processes.of(child.connection, child.peer), object()
+    assert process is not None
+    process.leases.add(lease)  # type: ignore[arg-type]
+    child.end()
+    await until(lambda: ended, what="its end is told of")
+    assert [[of for of, _ in ends] for ends in ended] == [[lease]]
+    assert list(processes.all) == []
+    processes.stop(loop)
+
+
+def test_the_last_connection_tells_of_a_death_before_it_was_heard_of(
+    processes: Processes, child: Child
+) -> None:
+    process = processes.of(child.connection, child.peer)
+    assert process is not None
+    port: Any = SimpleNamespace()
+    connections = [Connection(port, process) for _ in range(2)]
+    child.end()
+    processes.left(process)
+    assert not process.dead, "there is another one"
+    connections.pop().closed(Delivery.READ)
+    processes.left(process)
+    assert process.dead
+
+
+# What the kernel tells
+
+Ends_ = Callable[[socket.socket, socket.socket], object]
+
+
+def _reset(_ours: socket.socket, its: socket.socket) -> None:
+    its.close()
+
+
+def _shut_both_ways(_ours: socket.socket, its: socket.socket) -> None:
+    its.shutdown(socket.SHUT_RDWR)
+
+
+def _shut_writing(_ours: socket.socket, its: socket.socket) -> None:
+    its.shutdown(socket.SHUT_WR)
+
+
+@pytest.mark.parametrize(
+    ("read_bytes", "ending", "delivery", "open_"),
+    [
+        (9, None, Delivery.READ, True),
+        (4, None, Delivery.UNREAD, True),
+        (9, _shut_writing, Delivery.READ, True),
+        (0, _shut_writing, Delivery.UNREAD, True),
+        (9, _reset, Delivery.READ, False),
+        (4, _reset, Delivery.CUT, False),
+        (9, _shut_both_ways, Delivery.READ, False),
+        (0, _shut_both_ways, Delivery.CUT, False),
+    ],
+)
+def test_what_was_written_is_known_to_be_read_or_not_by_who_has_closed_or_not(
+    read_bytes: int, ending: Ends_ | None, delivery: Delivery, open_: bool
+) -> None:
+    ours, its = socket.socketpair(socket.AF_UNIX)
+    with ours, its:
+        ours.sendall(b"nine more")
+        if read_bytes:
+            its.recv(read_bytes)
+        if ending is not None:
+            ending(ours, its)
+        assert (delivery_to(ours.fileno()), is_open(ours.fileno())) == (delivery, open_)

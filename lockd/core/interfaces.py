@@ -106,6 +106,9 @@ class Watcher(Protocol):
 
     def released(self, lease: Lease, why: str, now_ns: int) -> None: ...
 
+    def taken_over(self, lease: Lease) -> None:
+        """From the agent before: it is held here from now on."""
+
     def renewed(self, lease: Lease, worked: bool) -> None: ...
 
     def fence_round(self) -> None: ...

@@ -331,6 +331,7 @@ class Ledger:
     """
 
     def __init__(self, origin: Origin, write: Callable[[bytes], None]) -> None:
+        self.origin = origin
         self._write = write
         self._form = Format(len(origin.masters))
         self._head = self._form.head(origin)

@@ -862,6 +862,7 @@ class Locks:
         self.held += 1
         assert lease.inherited is not None
         self._journal.held(lease, lease.inherited.clock_lows_ns)
+        self._watcher.taken_over(lease)
         lease.timer = self.timers.at(now_ns, lambda at_ns: self._look_after(lease, at_ns))
         return True
 

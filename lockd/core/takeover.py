@@ -43,13 +43,13 @@ class CannotTell(Exception):
     """Nobody can say whether there is such a process."""
 
 
-def seen(held: Held, started_of: Callable[[int], int | None]) -> Seen:
-    """started_of: when the process of that pid began, in clock ticks since boot; None: there is none. Raises
+def seen(held: Held, started_of: Callable[[Held], int | None]) -> Seen:
+    """started_of: when the process of its pid began, in clock ticks since boot; None: there is none. Raises
     CannotTell: a process is dead only where that is certain."""
     if held.pid == 0 or held.started == 0:
         return Seen.UNKNOWN
     try:
-        return Seen.ALIVE if started_of(held.pid) == held.started else Seen.DEAD
+        return Seen.ALIVE if started_of(held) == held.started else Seen.DEAD
     except CannotTell:
         return Seen.UNKNOWN
 
@@ -72,7 +72,7 @@ def fate_of(held: Held, process: Seen, now_ns: int) -> Taken:
 def take_over(
     locks: Locks,
     replayed: Replayed,
-    started_of: Callable[[int], int | None],
+    started_of: Callable[[Held], int | None],
     holder_of: Callable[[Held], Holder],
     now_ns: int,
 ) -> Counter[Taken]:

@@ -393,6 +393,9 @@ class Watched:
     def released(self, lease: Lease, why: str, now_ns: int) -> None:
         self.events.append(("released", why))
 
+    def taken_over(self, lease: Lease) -> None:
+        self.events.append(("taken over", lease.token))
+
     def renewed(self, lease: Lease, worked: bool) -> None:
         self.events.append(("renewed", worked))
 

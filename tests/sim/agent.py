@@ -143,10 +143,11 @@ class Agent(Owner):
         for process in self.processes.values():
             process.agent_is_back()
 
-    def _started_of(self, pid: int) -> int | None:
+    def _started_of(self, held: Held) -> int | None:
         if not self.sees_processes:
             raise CannotTell
-        return self.processes[pid].life if self.processes[pid].running else None
+        process = self.processes[held.pid]
+        return process.life if process.running else None
 
     def _heir(self, held: Held) -> Holder:
         return self.processes[held.pid].heir(held)
@@ -325,6 +326,8 @@ class _Unwatched:
     def lost(self, lease: Lease, reason: str) -> None: ...
 
     def released(self, lease: Lease, why: str, now_ns: int) -> None: ...
+
+    def taken_over(self, lease: Lease) -> None: ...
 
     def renewed(self, lease: Lease, worked: bool) -> None: ...
 

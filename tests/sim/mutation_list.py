@@ -857,8 +857,8 @@ MUTATIONS = (
         "a process is known by its pid",
         13,
         TAKEOVER,
-        "return Seen.ALIVE if started_of(held.pid) == held.started else Seen.DEAD",
-        "return Seen.ALIVE if started_of(held.pid) is not None else Seen.DEAD",
+        "return Seen.ALIVE if started_of(held) == held.started else Seen.DEAD",
+        "return Seen.ALIVE if started_of(held) is not None else Seen.DEAD",
     ),
     one(
         "the lock of a process that died without an agent is left to its deadline",

@@ -96,16 +96,16 @@ class Inherited:
 
     before: the nonces that masters may still know it by. clock_lows_ns: how far their clocks were ahead of
     this host's, at least, when it was last noted. goes_on: it is tried to have it proven; else it is left to
-    its deadline. proven: a quorum has gone on with it under its new nonce.
+    its deadline. proof: the first by which a quorum has gone on with it under its new nonce.
     """
 
-    __slots__ = ("before", "clock_lows_ns", "goes_on", "proven")
+    __slots__ = ("before", "clock_lows_ns", "goes_on", "proof")
 
     def __init__(self, before: tuple[bytes, ...], clock_lows_ns: tuple[int, ...], *, goes_on: bool) -> None:
         self.before = before
         self.clock_lows_ns = clock_lows_ns
         self.goes_on = goes_on
-        self.proven = False
+        self.proof: Extension | None = None
 
 
 class Lease:
@@ -180,7 +180,7 @@ class Lease:
     def is_ours(self) -> bool:
         """This agent has had it granted or proven: nothing that it could not prove is renewed as a matter of
         course, or released but by the word of its app, or for one that is dead (rule 13)."""
-        return self.inherited is None or self.inherited.proven
+        return self.inherited is None or self.inherited.proof is not None
 
     @property
     def before(self) -> tuple[bytes, ...]:

@@ -473,7 +473,7 @@ class Locks:
             lease.resource, lease.nonce, ttl_ms=ttl_ms, mark=lease.mark, proof=lease.proof,
             gone=lease.gone, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + timeout_ns,
             settled=lambda ballot, at_ns: self._extended(lease, ballot, at_ns), reply=reply,
-            before=() if lease.is_ours else lease.before, token=lease.token,
+            before=self._old_nonces(lease), token=lease.token, later=lease.is_ours,
         )  # fmt: skip
         extension.missed = lambda ballot, at_ns: self._put_back(lease, ballot, at_ns)
         extension.gained_ns = self._masters.gained_ns()
@@ -481,6 +481,11 @@ class Locks:
         self._goes_on(lease, extension, ttl_ms, now_ns)
         self._watch(extension, timeout_ns)
         return extension
+
+    def _old_nonces(self, lease: Lease) -> tuple[bytes, ...]:
+        """As long as some master may know it by one."""
+        on_all = lease.is_ours and lease.proven.bit_count() == self._parameters.masters
+        return () if on_all else lease.before
 
     def _goes_on(self, lease: Lease, ballot: Extension | PutBack, ttl_ms: int, now_ns: int) -> None:
         """It may last this long on some master, whatever becomes of what was asked: a release is worth
@@ -526,7 +531,7 @@ class Locks:
         if not lease.is_ours:
             assert lease.inherited is not None
             lease.cut(lease.cut_ns + self._unseen_ns(lease), now_ns, 0)
-            lease.inherited.proven = True
+            lease.inherited.proof = extension
         lease.prove(extension, sure_until_ns, cut_ns)
         lease.loss = ""
         self._note(lease)
@@ -545,7 +550,7 @@ class Locks:
         agent) can't be proven, and so comes back nowhere."""
         if not extension.missing or extension is not lease.proof or lease.standing is not Standing.HELD:
             return
-        if extension.before:
+        if lease.inherited is not None and lease.inherited.proof is extension:
             return  # where the agent before had it is not known: what is missing may have been taken away
         missing, extension.missing = extension.missing, 0
         if now_ns >= self._sure_until_ns(lease):
@@ -580,7 +585,7 @@ class Locks:
 
     def _not_proven(self, lease: Lease, extension: Extension, now_ns: int) -> None:
         refusal = self._no_quorum(extension, extension.confirmed)
-        if extension.before and extension.agreed and now_ns >= self._sure_until_ns(lease) > 0:
+        if not lease.is_ours and extension.agreed and now_ns >= self._sure_until_ns(lease) > 0:
             reason = "this host stood still, or clocks were set, while no agent was here"
             self._lose(lease, Loss.CLOCKS, reason, now_ns)
             extension.refused(_expired(lease))
@@ -884,7 +889,7 @@ class Locks:
         """What has changed of a lease, for the next agent."""
         if not lease.holder.detached:
             was = lease.inherited
-            known_ns = was.clock_lows_ns if was and not was.proven else self._masters.clock_lows_ns()
+            known_ns = was.clock_lows_ns if was and was.proof is None else self._masters.clock_lows_ns()
             self._journal.moved(lease, known_ns)
 
     # A mistake of ours

@@ -111,6 +111,7 @@ def extend(extension: Extension) -> bytes:
             extension.ttl_ms,
             extension.mark,
             extension.token,
+            b"later" if extension.later else b"first",
             *extension.before,
         )
     return _for_any(

@@ -153,8 +153,9 @@ class ModelledMaster:
             word, ttl, mark, electorate = words
             vote = store.extend(resource, word, int(ttl), electorate, mark, now_us)
         elif digest == scripts.TAKE_OVER.digest:
-            word, ttl, mark, token, *before, electorate = words
-            vote = store.take_over(resource, word, int(ttl), electorate, mark, now_us, token, before)
+            word, ttl, mark, token, when, *before, electorate = words
+            later = when == b"later"
+            vote = store.take_over(resource, word, int(ttl), electorate, mark, now_us, token, before, later)
         elif digest == scripts.PUT_BACK.digest:
             nonce, ttl, text, age, electorate = words
             vote = store.put_back(resource, nonce, int(ttl), electorate, text, int(age), now_us)

@@ -132,7 +132,7 @@ class Store:
             words = (ballot.resource, ballot.nonce, ballot.ttl_ms, electorate, ballot.text, ballot.age_ms)
             return self.put_back(*words, now_us)
         extend = self.take_over if ballot.before else self.extend
-        more = (ballot.token, ballot.before) if ballot.before else ()
+        more = (ballot.token, ballot.before, ballot.later) if ballot.before else ()
         return extend(ballot.resource, ballot.word, ballot.ttl_ms, electorate, ballot.mark, now_us, *more)
 
     def acquire(
@@ -216,7 +216,9 @@ class Store:
         now_us: int,
         token: bytes,
         before: Sequence[bytes],
+        later: bool,
     ) -> Answer:
+        """later: it was proven by its new nonce already."""
         if self.electorate != electorate:
             return -1, 0
         if ttl_ms > self.max_ttl_ms:
@@ -230,6 +232,8 @@ class Store:
         found = _TEXT.fullmatch(key.text)
         assert found is not None
         terms, marked = key.text[found.start(2) : found.end(3) + len(found[4])], found[5]
+        if later and key.nonce != nonce:
+            marked = mark[1:]
         put_back = b"" if marked is None else b" p" + marked
         key.text = b"%b %b%b =%b" % (nonce, terms, put_back, token)
         key.expires_ms = max(now_ms + ttl_ms, key.expires_ms)

@@ -111,9 +111,13 @@ def extension(resource: bytes, word: bytes, ttl_ms: int, mark: bytes = b"") -> E
 
 
 def take_over(
-    resource: bytes, nonce: bytes, ttl_ms: int, proofs: int, token: bytes, before: tuple[bytes, ...]
+    resource: bytes, nonces: tuple[bytes, ...], ttl_ms: int, proofs: int, token: bytes, later: bool
 ) -> Extension:
-    return an_extension(resource, nonce, ttl_ms=ttl_ms, mark=b"p%d" % proofs, token=token, before=before)
+    mark = b"p%d" % proofs
+    nonce, *before = nonces
+    return an_extension(
+        resource, nonce, ttl_ms=ttl_ms, mark=mark, token=token, before=tuple(before), later=later
+    )
 
 
 def put_back(
@@ -435,7 +439,7 @@ class ModelAgainstScripts(RuleBasedStateMachine):
 
     @rule(
         moment=moments, resource=resources, nonces=befores, proofs=proofs, ttl_ms=ttls_ms, token=words,
-        electorate=electorates,
+        later=st.booleans(), electorate=electorates,
     )  # fmt: skip
     def take_over(
         self,
@@ -445,11 +449,11 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         proofs: int,
         ttl_ms: int,
         token: bytes,
+        later: bool,
         electorate: bytes,
     ) -> None:
-        nonce, *before = nonces
         self.both.wait_for(moment, resource)
-        self.both.vote(take_over(resource, nonce, ttl_ms, proofs, token, tuple(before)), electorate)
+        self.both.vote(take_over(resource, nonces, ttl_ms, proofs, token, later), electorate)
 
     @rule(
         moment=ends | moments,

@@ -833,7 +833,7 @@ MUTATIONS = (
         "what is taken over is put back",
         13,
         LOCKS,
-        "        if extension.before:\n            return  # where the agent before had it is not known: "
+        "        if lease.inherited is not None and lease.inherited.proof is extension:\n            return  # where the agent before had it is not known: "
         "what is missing may have been taken away\n",
         "",
         simulated=False,

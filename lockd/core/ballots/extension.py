@@ -31,7 +31,8 @@ class Extension(Ballot):
     there it may be put back, once this has proven it (rule 2). missed: told of those that say so afterwards.
 
     before: where its agent has taken it over from another, the nonces that it may have there. Each master
-    changes those into `word`, and writes behind it the `token` that its app has (rule 13).
+    changes those into `word`, and writes behind it the `token` that its app has (rule 13). later: it was
+    proven since; where it still has an old one, that counts from the next proof on.
     """
 
     __slots__ = (
@@ -41,6 +42,7 @@ class Extension(Ballot):
         "confirmed",
         "gone",
         "held_out",
+        "later",
         "mark",
         "missed",
         "missing",
@@ -68,12 +70,14 @@ class Extension(Ballot):
         reply: Reply | None = None,
         before: tuple[bytes, ...] = (),
         token: bytes = b"",
+        later: bool = False,
     ) -> None:
         super().__init__(t1_ns, until_ns, settled, reply)
         self.resource = resource
         self.word = word
         self.before = before
         self.token = token
+        self.later = later
         self.ttl_ms = ttl_ms
         self.mark = mark
         self.proof = proof

@@ -316,3 +316,19 @@ def test_a_stale_journal_takes_nothing_from_who_holds_it_now(host: Host, app: Ap
     again.pass_ms(20_000)
     assert again.asked(Release) == []
     assert again.shown()[0] in (next_one.held.nonce, None)
+
+
+def test_a_master_that_was_away_when_it_was_taken_over_knows_it_by_its_new_nonce_soon(host: Host, app: App):
+    """And counts from the proof behind that: what the agent before had under way may have put it there."""
+    agent = host.next_agent()
+    agent.break_off(4)
+    answering(agent)
+    agent.come_back(4)
+    assert agent.shown()[4] == app.held.nonce
+    agent.pass_until(agent.lease.renew_at_ns() + MS)
+    assert agent.shown() == [agent.lease.nonce] * 5
+    assert not agent.lease.proven >> 4 & 1
+    agent.pass_until(agent.lease.renew_at_ns() + MS)
+    assert agent.lease.proven == 0b11111
+    agent.pass_until(agent.lease.renew_at_ns() + MS)
+    assert agent.asked(Extension)[-1].before == ()

@@ -1,7 +1,8 @@
 """The journal's file: beside the socket, so in /run, where it outlives the agent and not the host.
 
-Nothing waits for a disk, and one write is one record. When it can't be written it is taken away, since an old
-one would be worse than none, and the agent goes on serving: only its next restart costs its holders something.
+Nothing waits for a disk, and one write is one record. When it can't be written it is taken away, since an
+old one would be worse than none, and the agent goes on serving: only its next restart costs its holders
+something.
 """
 
 import fcntl
@@ -44,8 +45,8 @@ class JournalFile:
         self._bytes = 0
 
     def take(self) -> bytes:
-        """Make it this agent's, as long as it lives, and read what the one before has left. Raises NotOurs, or
-        OSError."""
+        """Make it this agent's, as long as it lives, and read what the one before has left. Raises NotOurs,
+        or OSError."""
         lock = os.open(f"{self.path}.lock", os.O_CREAT | os.O_RDWR | _FLAGS, 0o600)
         try:
             _check(lock)

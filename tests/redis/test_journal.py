@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +53,8 @@ def journal_of(cluster: Cluster) -> Path:
 
 
 def local(cluster: Cluster, resource: str) -> dict[str, Any] | None:
-    rows = cluster.client(protocol=3).execute_command("LOCKS", resource.replace("[", r"\["), "LOCAL")
+    with closing(cluster.client(protocol=3)) as client:
+        rows = client.execute_command("LOCKS", resource.replace("[", r"\["), "LOCAL")
     return next(iter(rows), None)
 
 

@@ -396,8 +396,8 @@ class App(Process):
 
     def heir(self, held: JournalEntry) -> Heir:
         return Heir(
-            self, held.resource, held.now.ttl_ms, held.max_hold_ms, held.lock_delay_ms, held.owner, held.token,
-            held.pid, held.started, held.bound, held.label, held.notify,
+            self, held.resource, held.now.ttl_ms, held.max_hold_ms, held.lock_delay_ms, held.owner,
+            held.token, held.pid, held.started, held.bound, held.label, held.notify,
         )  # fmt: skip
 
     def _held_as(self, token: bytes) -> Held | None:

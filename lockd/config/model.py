@@ -114,7 +114,6 @@ class Timeouts(_Section):
     master_ms: StrictInt = whole(250, 1, 60_000)
     connect_ms: StrictInt = whole(1_000, 1, 60_000)
     dead_ms: StrictInt = whole(2_000, 1, 600_000)
-    drain_ms: StrictInt = whole(5_000, 0, 600_000)
 
 
 class Policy(_Section):

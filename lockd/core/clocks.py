@@ -132,6 +132,16 @@ class ClockWatch:
     def is_known(self) -> bool:
         return self.sampled_ns >= 0
 
+    @property
+    def low_ns(self) -> int:
+        """How far it is ahead of this host's, at least; NEVER_NS when it was never heard."""
+        return self._low_ns if self.is_known else NEVER_NS
+
+    @property
+    def high_ns(self) -> int:
+        """The same at most."""
+        return self._floor_ns
+
     def watched(self, now_ns: int) -> bool:
         """Whether it was heard lately."""
         return self.is_known and now_ns - self.sampled_ns <= _GAP_NS
@@ -311,6 +321,19 @@ class Clocks:
             [now - then + doubt.may_have_gained_ns(m)
              for m, (now, then) in enumerate(zip(self.gained_ns, then_ns, strict=True)) if proven >> m & 1]
         )  # fmt: skip
+
+    def lows_ns(self) -> tuple[int, ...]:
+        """How far each clock is ahead of this host's at least: for the next agent here."""
+        return tuple([watch.low_ns for watch in self.watches])
+
+    def gained_since_ns(self, lows_ns: tuple[int, ...]) -> int | None:
+        """What a quorum has gained at most since an agent before this one noted these."""
+        gains_ns = [
+            max(0, watch.high_ns - low_ns)
+            for watch, low_ns in zip(self.watches, lows_ns, strict=True)
+            if watch.is_known and low_ns != NEVER_NS
+        ]
+        return self._quorum_has_lost(gains_ns) if len(gains_ns) >= self.quorum else None
 
     def _quorum_has_lost(self, gains_ns: list[int]) -> int:
         return sorted(gains_ns)[self.quorum - 1] if len(gains_ns) >= self.quorum else 0

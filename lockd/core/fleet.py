@@ -134,6 +134,12 @@ class Fleet(Generic[AnyLink]):
     def suspected_cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
         return self.clocks.suspected_cut_ns(then_ns, proven)
 
+    def clock_lows_ns(self) -> tuple[int, ...]:
+        return self.clocks.lows_ns()
+
+    def gained_since_ns(self, clock_lows_ns: tuple[int, ...]) -> int | None:
+        return self.clocks.gained_since_ns(clock_lows_ns)
+
     def acquire(self, attempt: Attempt) -> int:
         return self._ask_all(attempt, self._spell.acquire(attempt))
 

@@ -7,6 +7,7 @@ from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
+from lockd.core.journal import Ending
 from lockd.core.leases import Lease
 from lockd.core.values import Refusal
 
@@ -52,6 +53,13 @@ class Masters(Protocol):
     def suspected_cut_ns(self, then_ns: tuple[int, ...], proven: int) -> int:
         """The same as far as it is not known yet, at worst."""
 
+    def clock_lows_ns(self) -> tuple[int, ...]:
+        """How far each master's clock is ahead of this host's, at least; NEVER_NS where that isn't known."""
+
+    def gained_since_ns(self, clock_lows_ns: tuple[int, ...]) -> int | None:
+        """What the clocks of a quorum have gained at most since they were as noted then, by an agent before
+        this one: so long this host may have stood still meanwhile (rule 11d). None: that can't be known."""
+
     def acquire(self, attempt: Attempt) -> int: ...
 
     def propose(self, fence_round: FenceRound) -> int: ...
@@ -66,6 +74,27 @@ class Masters(Protocol):
         of an app only to those that can be reached."""
 
 
+class Journal(Protocol):
+    """What is noted of leases for the next agent on this host (rule 13), each at once; but for what is done
+    with, which may be noted with what comes next. No lease that is DETACHED is noted: the masters know all of
+    it. clock_lows_ns: as `Masters` has them."""
+
+    def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
+        """It is about to be handed out, or to be taken over."""
+
+    def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
+        """It was proven again, was lost, or its process has died."""
+
+    def ending(self, lease: Lease) -> None:
+        """Its release is about to be sent."""
+
+    def still_ending(self, ending: Ending) -> None:
+        """The release of a lease of the agent before is about to be sent once more."""
+
+    def ended(self, nonce: bytes) -> None:
+        """Nothing has to be done about it any more."""
+
+
 class Watcher(Protocol):
     """Who wants to know what happens (metrics, logs). Nothing depends on it."""
 
@@ -76,6 +105,9 @@ class Watcher(Protocol):
     def lost(self, lease: Lease, reason: str) -> None: ...
 
     def released(self, lease: Lease, why: str, now_ns: int) -> None: ...
+
+    def taken_over(self, lease: Lease) -> None:
+        """From the agent before: it is held here from now on."""
 
     def renewed(self, lease: Lease, worked: bool) -> None: ...
 

@@ -52,10 +52,13 @@ class Holder(Terms, Protocol):
     asked_ns: int
     pid: int
     started: int
-    """Its process, with `pid`: when it began, in clock ticks since boot; 0 where that can't be seen."""
+    """Its process, together with `pid`: when it began, in clock ticks since boot; 0 where that can't be
+    seen."""
     bound: Bound
     named: bool
     """Its `value` names this request: core/names.py."""
+    notify: bool
+    """It wants to hear of a loss."""
 
     def granted(self, lease: "Lease", now_ns: int) -> None:
         """One of another holder, if both requests have the same name."""
@@ -91,6 +94,23 @@ class Loss(StrEnum):
     CUT_OFF = "cut_off"
 
 
+class Inherited:
+    """What a lease has besides, that was taken over from the agent before (rule 13).
+
+    before: the nonces that masters may still know it by. clock_lows_ns: how far their clocks were ahead of
+    this host's, at least, when it was last noted. goes_on: it is tried to have it proven; else it is left to
+    its deadline. proof: the first by which a quorum has gone on with it under its new nonce.
+    """
+
+    __slots__ = ("before", "clock_lows_ns", "goes_on", "proof")
+
+    def __init__(self, before: tuple[bytes, ...], clock_lows_ns: tuple[int, ...], *, goes_on: bool) -> None:
+        self.before = before
+        self.clock_lows_ns = clock_lows_ns
+        self.goes_on = goes_on
+        self.proof: Extension | None = None
+
+
 class Lease:
     """One grant of a resource.
 
@@ -111,6 +131,7 @@ class Lease:
         "granted_ns",
         "hold_until_ns",
         "holder",
+        "inherited",
         "landed",
         "let_go_ns",
         "loss",
@@ -159,6 +180,23 @@ class Lease:
         self.shared = False
         """More than one request was answered with it."""
         self.timer: Timer | None = None
+        self.inherited: Inherited | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """This agent has had it granted or proven: nothing that it could not prove is renewed as a matter of
+        course, or released but by the word of its app, or for one that is dead (rule 13)."""
+        return self.inherited is None or self.inherited.proof is not None
+
+    @property
+    def before(self) -> tuple[bytes, ...]:
+        """Nonces that it had with agents before."""
+        return () if self.inherited is None else self.inherited.before
+
+    @property
+    def nonces(self) -> tuple[bytes, ...]:
+        """All that masters may know it by."""
+        return (self.nonce, *self.before)
 
     @property
     def mark(self) -> bytes:
@@ -196,6 +234,8 @@ class Lease:
     def extension_ttl_ms(self, wanted_ms: int, now_ns: int) -> int:
         """How much may be asked for now without passing max_hold (rule 7); 0 when that would gain nothing."""
         ttl_ms = min(wanted_ms, longest_ttl_ms(self.hold_until_ns - now_ns))
+        if not self.is_ours:
+            return ttl_ms
         return ttl_ms if deadline_ns(now_ns, ttl_ms) > self.deadline_ns + _LEAST_GAIN_NS else 0
 
     def cut(self, cut_ns: int, now_ns: int, patience_ns: int) -> None:

@@ -20,13 +20,14 @@ from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release, ReleaseOutcome
 from lockd.core.errors import ErrorWord
 from lockd.core.fences import FenceHints, slot_of
-from lockd.core.interfaces import Masters, Watcher
+from lockd.core.interfaces import Journal, Masters, Watcher
+from lockd.core.journal import Ending, Unkept
 from lockd.core.leases import Holder, Lease, Loss, Standing, on_masters, pid_and_uid
 from lockd.core.names import Names, same_process
 from lockd.core.queues import Queue
 from lockd.core.refusals import no_quorum
 from lockd.core.timers import Timer, Timers
-from lockd.core.validity import NS_PER_MS, deadline_ns
+from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns
 from lockd.core.values import Chance, Extended, RedlockParameters, Refusal, Reply
 
 DRAINING = Refusal(
@@ -60,7 +61,12 @@ class Locks:
     """All the resources that somebody on this host holds or waits for."""
 
     def __init__(
-        self, parameters: RedlockParameters, masters: Masters, watcher: Watcher, chance: Chance
+        self,
+        parameters: RedlockParameters,
+        masters: Masters,
+        watcher: Watcher,
+        chance: Chance,
+        journal: Journal | None = None,
     ) -> None:
         self.timers = Timers()
         self.queues: dict[bytes, Queue] = {}
@@ -81,6 +87,7 @@ class Locks:
         self._masters = masters
         self._watcher = watcher
         self._chance = chance
+        self._journal: Journal = journal or Unkept()
         self._hints = FenceHints()
         self._running: deque[Ballot] = deque()
         self._sweep: Timer | None = None
@@ -371,6 +378,7 @@ class Locks:
             self._keep_detached(lease, now_ns)
         else:
             queue.lease = lease
+            self._journal.held(lease, self._masters.clock_lows_ns())
         lease.timer = self.timers.at(self._first_look_ns(lease), lambda at_ns: self._look_after(lease, at_ns))
         self._watcher.granted(lease, now_ns - holder.asked_ns)
         holder.granted(lease, now_ns)
@@ -500,7 +508,12 @@ class Locks:
             # Late: the timer that should have told of it in time ran only now.
             by, _ = self._why_not_renewed(lease, now_ns)
             self._lose(lease, by, "its validity ended before it could be renewed", now_ns)
-        self._end(lease, "expired", now_ns)
+        if lease.is_ours or lease.let_go_ns is not None:
+            self._end(lease, "expired", now_ns)
+        else:
+            # What this agent could not prove may be another's word for what a living app has (rule 13).
+            self._journal.ended(lease.nonce)
+            self._over(lease, "expired", now_ns)
 
     def _look_again(self, lease: Lease, when_ns: int) -> None:
         self.timers.cancel(lease.timer)
@@ -516,7 +529,7 @@ class Locks:
 
     def _renew(self, lease: Lease, now_ns: int) -> None:
         ttl_ms = lease.extension_ttl_ms(lease.ttl_ms, now_ns)
-        if ttl_ms:
+        if ttl_ms and (lease.inherited is None or lease.inherited.goes_on):
             lease.extending = self._extension(lease, ttl_ms, now_ns, None)
 
     def _extension(self, lease: Lease, ttl_ms: int, now_ns: int, reply: Reply | None) -> Extension:
@@ -526,6 +539,7 @@ class Locks:
             lease.resource, lease.nonce, ttl_ms=ttl_ms, mark=lease.mark, proof=lease.proof,
             gone=lease.gone, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + timeout_ns,
             settled=lambda ballot, at_ns: self._extended(lease, ballot, at_ns), reply=reply,
+            before=self._old_nonces(lease), token=lease.token, later=lease.is_ours,
         )  # fmt: skip
         extension.missed = lambda ballot, at_ns: self._put_back(lease, ballot, at_ns)
         extension.gained_ns = self._masters.gained_ns()
@@ -533,6 +547,11 @@ class Locks:
         self._goes_on(lease, extension, ttl_ms, now_ns)
         self._watch(extension, timeout_ns)
         return extension
+
+    def _old_nonces(self, lease: Lease) -> tuple[bytes, ...]:
+        """As long as some master may know it by one."""
+        on_all = lease.is_ours and lease.proven.bit_count() == self._parameters.masters
+        return () if on_all else lease.before
 
     def _goes_on(self, lease: Lease, ballot: Extension | PutBack, ttl_ms: int, now_ns: int) -> None:
         """It may last this long on some master, whatever becomes of what was asked: a release is worth
@@ -561,12 +580,27 @@ class Locks:
     def _sure_until_ns(self, lease: Lease) -> int:
         """Its deadline, if what is in doubt about clocks is the worst that it can be (rule 11d)."""
         cut_ns = self._masters.suspected_cut_ns(lease.gained_ns, lease.proven)
-        return lease.deadline_ns - max(0, cut_ns - lease.cut_ns)
+        return lease.deadline_ns - max(0, cut_ns - lease.cut_ns) - self._unseen_ns(lease)
+
+    def _unseen_ns(self, lease: Lease) -> int:
+        """For how long this host may have stood still while no agent was here, under a lease that was taken
+        over and not proven since (rule 11d). Where that can't be known, nothing is sure."""
+        if lease.is_ours:
+            return 0
+        assert lease.inherited is not None
+        gained_ns = self._masters.gained_since_ns(lease.inherited.clock_lows_ns)
+        return NEVER_NS if gained_ns is None else gained_ns
 
     def _proven(self, lease: Lease, extension: Extension, now_ns: int) -> None:
         cut_ns = self._masters.suspected_cut_ns(extension.gained_ns, extension.confirmed)
-        lease.prove(extension, self._sure_until_ns(lease), cut_ns)
+        sure_until_ns = self._sure_until_ns(lease)
+        if not lease.is_ours:
+            assert lease.inherited is not None
+            lease.cut(lease.cut_ns + self._unseen_ns(lease), now_ns, 0)
+            lease.inherited.proof = extension
+        lease.prove(extension, sure_until_ns, cut_ns)
         lease.loss = ""
+        self._note(lease)
         if extension.reply is not None:
             lease.ttl_ms = max(lease.ttl_ms, extension.ttl_ms)
             extension.done(Extended(lease.token, lease.fence, lease.deadline_ns, lease.holder.bound))
@@ -582,6 +616,8 @@ class Locks:
         agent) can't be proven, and so comes back nowhere."""
         if not extension.missing or extension is not lease.proof or lease.standing is not Standing.HELD:
             return
+        if lease.inherited is not None and lease.inherited.proof is extension:
+            return  # where the agent before had it is not known: what is missing may have been taken away
         missing, extension.missing = extension.missing, 0
         if now_ns >= self._sure_until_ns(lease):
             return
@@ -615,6 +651,11 @@ class Locks:
 
     def _not_proven(self, lease: Lease, extension: Extension, now_ns: int) -> None:
         refusal = self._no_quorum(extension, extension.confirmed)
+        if not lease.is_ours and extension.agreed and now_ns >= self._sure_until_ns(lease) > 0:
+            reason = "this host stood still, or clocks were set, while no agent was here"
+            self._lose(lease, Loss.CLOCKS, reason, now_ns)
+            extension.refused(_expired(lease))
+            return
         lease.loss = f"it could not be renewed: {refusal.text}"
         without = lease.gone.mask | extension.others
         if without.bit_count() > self._parameters.masters - self._quorum:
@@ -641,6 +682,7 @@ class Locks:
             cut_ns = self._masters.cut_ns(lease.gained_ns, lease.proven)
             if cut_ns > lease.cut_ns:
                 lease.cut(cut_ns, now_ns, 2 * self._timeout_ns)
+                self._note(lease)
                 # Not at once: there may be thousands.
                 self._look_again(lease, now_ns)
 
@@ -652,6 +694,7 @@ class Locks:
             lease.deadline_ns = min(lease.deadline_ns, now_ns)
         lease.loss = reason
         lease.lost_by = by
+        self._note(lease)
         self._watcher.lost(lease, reason)
         lease.holder.lost(lease, reason)
         # Behind that: who waits for it is told of the same loss, which need not be told a second time.
@@ -778,6 +821,7 @@ class Locks:
             return
         if lease.holder.lock_delay_ms and lease.standing is Standing.HELD:
             lease.let_go_ns = now_ns + lease.holder.lock_delay_ms * NS_PER_MS
+            self._note(lease)
             self._look_again(lease, now_ns)
         else:
             self._end(lease, "app gone", now_ns)
@@ -801,7 +845,7 @@ class Locks:
         if queue is not None and queue.lease is not None:
             leases.append(queue.lease)
         for lease in leases:
-            if lease.nonce in nonces:
+            if any(nonce in nonces for nonce in lease.nonces):
                 if lease.standing is Standing.HELD:
                     self._lose(lease, Loss.FORCED, reason, now_ns, gone=True)
                 self._end(lease, "forced", now_ns)
@@ -847,13 +891,21 @@ class Locks:
 
     def _end(self, lease: Lease, why: str, now_ns: int, reply: Reply | None = None) -> None:
         """Give a lease back on every master that may have it, and let the next in line try."""
-        settled = _nothing_more if reply is None else _answer_release
+
+        def settled(release: Release, at_ns: int) -> None:
+            if release.is_confirmed:
+                self._journal.ended(lease.nonce)
+            if reply is not None:
+                _answer_release(release, at_ns)
+
+        if not lease.holder.detached:
+            self._journal.ending(lease)
         queue = self.queues.get(lease.resource)
         # Of leases of which many may end at once: behind what apps ask now, and that is somebody in line.
         patient = why in ("app gone", "expired") and not (queue is not None and queue.waiters)
         release = Release(
             lease.resource, lease.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=lease.until_ns,
-            settled=settled, patient=patient, reply=reply,
+            settled=settled, patient=patient, reply=reply, before=lease.before,
         )  # fmt: skip
         release.put_to(self._masters.release(release, lease.landed))
         if reply is not None:
@@ -900,6 +952,55 @@ class Locks:
         release.put_to(self._masters.release(release, (1 << self._parameters.masters) - 1))
         self._watch(release, self._timeout_ns)
 
+    # Taking over
+
+    def proof_before(self, holder: Holder, nonce: bytes | None, t1_ns: int, proven: int) -> Attempt:
+        """By which masters, and when, a lease was proven for the agent before. nonce: None where this one is
+        to go on with it, under a nonce of its own."""
+        attempt = Attempt(
+            holder, holder.resource, nonce=nonce or self._chance.nonce(), ttl_ms=holder.ttl_ms, hint=0,
+            quorum=self._quorum, t1_ns=t1_ns, until_ns=t1_ns, settled=_nothing_is_tried,
+        )  # fmt: skip
+        attempt.put_to((1 << self._parameters.masters) - 1)
+        attempt.yes, attempt.gained_ns = proven, self._masters.gained_ns()
+        attempt.outcome = Ended.DONE
+        return attempt
+
+    def adopt(self, lease: Lease, now_ns: int) -> bool:
+        """A lease of the agent before is looked after from here on, if nothing else is held here under that
+        name; see takeover.py."""
+        if lease.resource in self.queues:
+            return False
+        queue = self.queues[lease.resource] = Queue(lease.resource)
+        queue.lease = lease
+        self.held += 1
+        assert lease.inherited is not None
+        self._journal.held(lease, lease.inherited.clock_lows_ns)
+        self._watcher.taken_over(lease)
+        lease.timer = self.timers.at(now_ns, lambda at_ns: self._look_after(lease, at_ns))
+        return True
+
+    def release_again(self, ending: Ending, now_ns: int) -> None:
+        """What the agent before gave back, or was about to, without a quorum's word for it."""
+
+        def settled(release: Release, _now_ns: int) -> None:
+            if release.is_confirmed:
+                self._journal.ended(ending.nonces[0])
+
+        self._journal.still_ending(ending)
+        release = Release(
+            ending.resource, ending.nonces[0], quorum=self._quorum, t1_ns=now_ns, until_ns=ending.until_ns,
+            settled=settled, patient=True, before=ending.nonces[1:],
+        )  # fmt: skip
+        release.put_to(self._masters.release(release, (1 << self._parameters.masters) - 1))
+
+    def _note(self, lease: Lease) -> None:
+        """What has changed of a lease, for the next agent."""
+        if not lease.holder.detached:
+            was = lease.inherited
+            known_ns = was.clock_lows_ns if was and was.proof is None else self._masters.clock_lows_ns()
+            self._journal.moved(lease, known_ns)
+
     # A mistake of ours
 
     def broke(self, ballot: Ballot, now_ns: int) -> None:
@@ -944,6 +1045,10 @@ def _is_held(lease: Lease, now_ns: int) -> bool:
 
 def _expired(lease: Lease) -> Refusal:
     return Refusal(ErrorWord.EXPIRED, lease.loss or "its validity has ended")
+
+
+def _nothing_is_tried(_attempt: Attempt, _now_ns: int) -> None:
+    """It was, by another agent."""
 
 
 def _nothing_more(_release: Release, _now_ns: int) -> None:

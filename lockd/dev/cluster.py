@@ -301,9 +301,8 @@ class DevCluster:
 
     def _stop(self) -> None:
         if self._agent.running:
-            self._view.say("stopping; those who hold locks have a moment to finish (Ctrl-C: at once)")
-        drained_within_s = self._config.timeouts.drain_ms / 1000 + _STOP_WITHIN_S
-        stop_children([self._agent], drained_within_s, self._signals)
+            self._view.say("stopping")
+        stop_children([self._agent], _STOP_WITHIN_S, self._signals)
         stop_children(self._masters, _STOP_WITHIN_S, self._signals)
 
 

@@ -6,19 +6,21 @@ from collections.abc import Callable
 from functools import partial
 
 from lockd.config.model import Limits
+from lockd.core.takeover import Taken
 from lockd.core.validity import NS_PER_S
 from lockd.metrics.counts import Tally
 from lockd.metrics.families import Measured, counted, gauge
 
 
 class AgentMetrics(Measured):
-    """count_connections, socket_trouble: called from the thread of the scrape. The latter says why no app
-    gets in, or nothing."""
+    """count_connections, socket_trouble, journal_trouble: called from the thread of the scrape. The latter
+    say why no app gets in, and why nothing is noted, or nothing."""
 
     def __init__(self) -> None:
         super().__init__()
         self.count_connections: Callable[[], int] = lambda: 0
         self.socket_trouble: Callable[[], str] = lambda: "not made yet"
+        self.journal_trouble: Callable[[], str] = lambda: "not begun yet"
         self._lag = LoopLag()
 
     @gauge("Connections of apps.")
@@ -29,6 +31,17 @@ class AgentMetrics(Measured):
     def app_socket_ok(self) -> int:
         return int(not self.socket_trouble())
 
+    @gauge("Whether what is held is noted for the next agent on this host: 1 or 0.")
+    def journal_ok(self) -> int:
+        return int(not self.journal_trouble())
+
+    journal_failures = counted("Times that the journal could not be written.", int)
+    inherited = counted(
+        "Leases found in the journal of the agent before: gone on with (goes_on), freed, since their process "
+        "was dead (freed), left to their deadline (left), or over already (over).",
+        partial(Tally, Taken),
+        by="outcome",
+    )
     limit_refusals = counted(
         "What was refused because of a limit, by its name in the configuration.",
         partial(Tally, Limits.model_fields),

@@ -95,7 +95,7 @@ class ClassCounts(Measured):
     def leases(self) -> int:
         """Ends are read first, so that it can't come out below zero."""
         over = sum(self.hold_seconds.counts)
-        return self.grants() - over
+        return self.grants() + self.taken_over - over
 
     release_margin_seconds = timed(
         "Validity that was left when an app gave its lease back: near 0 it nearly came too late.",
@@ -113,6 +113,7 @@ class ClassCounts(Measured):
         partial(Tally, Loss),
         by="reason",
     )
+    taken_over = counted("Leases taken over from the agent that was on this host before.", int)
     releases = counted("Leases that ended, by why.", partial(Tally, RELEASE_REASONS), by="why")
 
     def totals(self, now_ns: int) -> dict[str, int]:
@@ -158,6 +159,9 @@ class LeaseMetrics(Watcher):
         counts.granted_wait.observe_lease(waited_ns, lease.fence)
         if waited_ns > counts.objective_ns:
             counts.slow_waits += 1
+
+    def taken_over(self, lease: Lease) -> None:
+        self._of[lease.holder.label].taken_over += 1
 
     def refused(self, label: str, refusal: Refusal, waited_ns: int) -> None:
         counts = self._of[label]

@@ -18,13 +18,16 @@ import uvloop
 from lockd import __version__
 from lockd.clock import boottime_ns, slewed_by_now_ns, wall_ahead_ns
 from lockd.config.current import Current
-from lockd.config.model import Config
+from lockd.config.model import CANARY, Config
 from lockd.config.warnings import warnings_of
 from lockd.core.ballots.ballot import Ballot
+from lockd.core.journal import Held, Replayed, Unreadable, replay
+from lockd.core.leases import pid_and_uid
 from lockd.core.locks import Locks
 from lockd.core.membership import State
 from lockd.core.slewing import Reading
-from lockd.core.values import Chance, RedlockParameters
+from lockd.core.takeover import take_over
+from lockd.core.values import Bound, Chance, RedlockParameters
 from lockd.http import server as http_server
 from lockd.http.status_page import HostStatus, render
 from lockd.masters.fleet import Fleet
@@ -35,7 +38,9 @@ from lockd.server.buffers import Buffers
 from lockd.server.canary import Canary
 from lockd.server.commands.listings import master_rows
 from lockd.server.commands.table import Commands
+from lockd.server.heirs import Heir
 from lockd.server.incidents import Incidents
+from lockd.server.journal import JournalFile, NotOurs, origin_of
 from lockd.server.lanes import BITE_NS
 from lockd.server.log import EventLog
 from lockd.server.peer import Permissions
@@ -88,7 +93,10 @@ class Agent:
             config, self.metrics.masters, self._master_changed, self._ballot_broke, self._clocks_moved
         )
         parameters = RedlockParameters(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
-        self.locks = Locks(parameters, self.fleet, self.metrics.leases, Chance(fresh_token, random))
+        self.journal = self._journal_beside(config)
+        self.locks = Locks(
+            parameters, self.fleet, self.metrics.leases, Chance(fresh_token, random), self.journal.ledger
+        )
         self.shared = Shared(
             host=self.host,
             current=current,
@@ -104,7 +112,6 @@ class Agent:
         self._beaten_s = time.monotonic()
         self._started_s = time.monotonic()
         self._stop = asyncio.Event()
-        self._hurry = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ns = 0
         self._canary = Canary(self.locks, self.metrics.canary, log, current, self.host)
@@ -116,27 +123,32 @@ class Agent:
         self.metrics.agent.socket_trouble = self._socket.trouble
         self._server: asyncio.AbstractServer | None = None
 
+    def _journal_beside(self, config: Config) -> JournalFile:
+        names = tuple(master.name for master in config.masters)
+        path = config.socket.path.with_name(config.socket.path.name + ".journal")
+        journal = JournalFile(path, origin_of(config.cluster, names), self._journal_failed)
+        self.metrics.agent.journal_trouble = lambda: journal.trouble
+        return journal
+
+    def _journal_failed(self, why: str) -> None:
+        self.metrics.agent.journal_failures += 1
+        self.log.error("journal_trouble", why=why)
+
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             # A script's `&` has SIGINT ignored: a Ctrl-C is not for what runs in the background.
             if signal.getsignal(number) is not signal.SIG_IGN:
-                loop.add_signal_handler(number, self._told_to_stop)
+                loop.add_signal_handler(number, self._stop.set)
         loop.add_signal_handler(signal.SIGHUP, self._told_to_reload)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         loop.set_exception_handler(lambda _loop, context: self._failed(context))
         await self._start(loop)
         try:
             await self._stop.wait()
-            await self._drain()
+            self._drain()
         finally:
             await self._end()
-
-    def _told_to_stop(self) -> None:
-        """The second time: at once."""
-        if self._stop.is_set():
-            self._hurry.set()
-        self._stop.set()
 
     def _told_to_reload(self) -> None:
         """One that stops leaves it to the next."""
@@ -164,6 +176,7 @@ class Agent:
         self.shared.processes.start(loop)
         self._beat_task = loop.create_task(self._beat())
         await self._first_look(loop)
+        self._take_over(self._read_journal())
         self._canary_task = loop.create_task(self._canary.run())
         self._server = await self._let_in(listening)
         self.log.info(
@@ -188,6 +201,45 @@ class Agent:
         await asyncio.wait((stop, look), timeout=_FIRST_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
         stop.cancel()
         look.cancel()
+
+    def _read_journal(self) -> Replayed:
+        """What can't be read is left alone, and said: a newer agent may have written it."""
+        try:
+            data = self.journal.take()
+            return replay(data, self.journal.ledger.origin) if data else Replayed()
+        except Unreadable as why:
+            self.log.error("journal_unread", why=str(why), kept_as=str(self.journal.set_aside()))
+        except (NotOurs, OSError) as why:
+            self.log.error("journal_unread", why=str(why), journal=str(self.journal.path))
+        return Replayed()
+
+    def _take_over(self, replayed: Replayed) -> None:
+        """What the agent before held: before any app is let in, and noted before anything of it goes out."""
+        if replayed.trouble is not None:
+            self.log.warning("journal_torn", why=replayed.trouble)
+        counts = take_over(self.locks, replayed, self._started, self._heir, boottime_ns())
+        for queue in self.locks.queues.values():
+            lease = queue.lease
+            if lease is not None and isinstance(lease.holder, Heir) and lease.holder.process is not None:
+                lease.holder.process.leases.add(lease)
+        for process in [one for one in self.shared.processes.all if one.idle]:
+            self.shared.processes.forget(process)
+        self.journal.begin()
+        for fate, count in counts.items():
+            self.metrics.agent.inherited[fate] += count
+        if counts or replayed.endings:
+            named = {str(fate): count for fate, count in counts.items()}
+            self.log.info("took_over", **named, releases_sent_again=len(replayed.endings))
+
+    def _started(self, held: Held) -> int | None:
+        _, uid = pid_and_uid(held.owner)
+        return self.shared.processes.adopt(held.pid, held.started, uid)
+
+    def _heir(self, held: Held) -> Heir:
+        bound = held.bound is Bound.PROCESS
+        process = self.shared.processes.living(held.pid, held.started) if bound else None
+        label = held.label if held.label == CANARY else self.current.config.class_of(held.resource).name
+        return Heir(self.shared, held, label, process)
 
     async def _let_in(self, listening: socket.socket) -> asyncio.AbstractServer:
         loop = asyncio.get_running_loop()
@@ -268,6 +320,7 @@ class Agent:
             self.fleet.look_at_own_clock(Reading(*slewed_by_now_ns()), boottime_ns())
             self.shared.buffers.cut_off_the_deaf(boottime_ns())
             await self._look_after_socket()
+            self.journal.look_after()
             self.log.flush()
             if watchdog_s is not None and self._beaten_s - barked_s >= watchdog_s / 2:
                 barked_s = self._beaten_s
@@ -302,18 +355,11 @@ class Agent:
 
     # Stopping
 
-    async def _drain(self) -> None:
-        """Grant nothing more, and give those who hold something a while to give it back."""
+    def _drain(self) -> None:
+        """Grant nothing more. What is held stays held: the next agent takes it over (rule 13)."""
         self._notify.stopping()
-        self.log.info("draining", held=self.locks.held, at_most_ms=self.current.config.timeouts.drain_ms)
+        self.log.info("stopping", held=self.locks.held)
         self.locks.drain(boottime_ns())
-        until_s = time.monotonic() + self.current.config.timeouts.drain_ms / 1000
-        hurry = self._hurry
-        while self._not_given_back() and time.monotonic() < until_s and not hurry.is_set():  # noqa: ASYNC110
-            await asyncio.sleep(0.02)
-
-    def _not_given_back(self) -> bool:
-        return self.shared.endings.busy or self._held_by_apps() > 0
 
     def _held_by_apps(self) -> int:
         """DETACHED ones are nobody's."""
@@ -338,7 +384,8 @@ class Agent:
         if self._http is not None:
             self._http.stop()
         self._socket.remove()
-        self.log.info("stopped", left_to_their_deadline=left)
+        self.journal.close()
+        self.log.info("stopped", left_to_the_next_agent=left)
         self.log.flush()
 
     # What happened

@@ -17,6 +17,7 @@ from lockd.core.locks import Locks
 from lockd.core.values import Bound, Extended, Refusal
 from lockd.metrics.canary import CanaryMetrics
 from lockd.server.log import EventLog
+from lockd.server.peer import start_ticks
 
 RESERVED = b"lockd:canary:"
 """Resources that begin with this are the agents' own."""
@@ -31,8 +32,7 @@ class _Song:
 
     label = CANARY
     lock_delay_ms = 0
-    detached = False
-    pid = started = 0
+    detached = notify = False
     bound = Bound.CONNECTION
     value = b""
     named = False
@@ -41,6 +41,9 @@ class _Song:
     def __init__(self, resource: bytes, owner: bytes, ttl_ms: int, now_ns: int) -> None:
         self.resource = resource
         self.owner = owner
+        # The next agent finds it dead, and frees what it held.
+        self.pid = os.getpid()
+        self.started = start_ticks(self.pid)
         self.ttl_ms = self.max_hold_ms = ttl_ms
         self.asked_ns = now_ns
         self.answered = asyncio.Event()

@@ -8,7 +8,8 @@ from lockd.core.errors import ErrorWord, Kind
 from lockd.core.flow import Place, WireReply
 from lockd.core.leases import Lease, Standing
 from lockd.core.validity import NS_PER_MS
-from lockd.core.values import Extended, Refusal
+from lockd.core.values import Bound, Extended, Refusal
+from lockd.server.heirs import Heir
 from lockd.server.resp import replies
 from lockd.server.session import LeaseCommand, Session
 
@@ -73,10 +74,20 @@ class LockRequest(Place):
             self._holds(lease)
         elif isinstance(first, LockRequest):
             first.goes_to(session, lease, self.notify)
+        elif isinstance(first, Heir) and self.notify:
+            first.hears_on(session, lease)
         if not session.is_gone:
             session.answer(self, partial(self._told, lease))
         elif first is self:
             session.came_too_late(lease)
+
+    def hears_on(self, session: Session, lease: Lease) -> None:
+        """Its app wants to hear of it on this connection. It has named it, so it was told of it."""
+        if session is self.session:
+            self.notify = True
+        elif self.bound is Bound.PROCESS and session.ties.process is self.session.ties.process:
+            self.session.ties.named(lease)
+            self.session, self.notify = session, True
 
     def goes_to(self, session: Session, lease: Lease, notify: bool) -> None:
         """Its app has asked for it again, on this connection: there its news goes from now on."""

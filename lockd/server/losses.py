@@ -54,6 +54,8 @@ class LossListener(Protocol):
     def hears(self) -> bool:
         """It can be told now."""
 
+    def tell(self, kind: bytes, resource: bytes, token: bytes, deadline_ns: int) -> None: ...
+
     def tell_lost(self, lost: LostLease) -> None: ...
 
     def knows_of(self, name: LeaseName) -> None:
@@ -67,6 +69,8 @@ class Losses:
         self._by_name: dict[LeaseName, LostLease] = {}
         self._of_user: defaultdict[int, OrderedDict[LeaseName, None]] = defaultdict(OrderedDict)
         self._listening: dict[Process, dict[LossListener, None]] = {}
+        self._before: dict[Process, list[LostLease]] = {}
+        """Of leases that were taken over, until a connection of their process has said NOTIFY again."""
 
     def of(self, name: LeaseName) -> LostLease | None:
         """How this lease was lost, as far as that is remembered."""
@@ -82,6 +86,26 @@ class Losses:
         self._remember(session.peer.uid, lost)
         if session.notifies:
             self._tell(session, lost)
+
+    def happened_to(self, process: Process | None, uid: int, lease: Lease, reason: str) -> None:
+        """A lease was lost that this process had taken on a connection to the agent before."""
+        lost = LostLease(lease.resource, lease.token, reason, lease.deadline_ns)
+        self._remember(uid, lost)
+        if process is None or not lease.holder.notify:
+            return
+        listener = self.listener_of(process)
+        if listener is not None:
+            listener.tell_lost(lost)
+        else:
+            self._before.setdefault(process, []).append(lost)
+
+    def listener_of(self, process: Process) -> LossListener | None:
+        """A connection of it that wants to hear, and can."""
+        return next((one for one in self._listening.get(process, ()) if one.hears), None)
+
+    def forget(self, process: Process) -> None:
+        """It is gone."""
+        self._before.pop(process, None)
 
     def _remember(self, uid: int, lost: LostLease) -> None:
         self._by_name[lost.name] = lost
@@ -104,6 +128,8 @@ class Losses:
         """This connection has said NOTIFY."""
         if session.ties.process is not None:
             self._listening.setdefault(session.ties.process, {})[session] = None
+            for lost in self._before.pop(session.ties.process, ()):
+                session.tell_lost(lost)
 
     def listens_no_more(self, session: LossListener, untold: list[LostLease]) -> None:
         """It has ended, before it could be told of these."""

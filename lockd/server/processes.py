@@ -12,6 +12,7 @@ import socket
 from collections.abc import Callable, Iterable
 
 from lockd.core.owners import Ends, Process
+from lockd.core.takeover import CannotTell
 from lockd.server.peer import Peer, has_ended, pidfd_of, start_ticks
 
 _AT_ONCE = 64
@@ -58,11 +59,47 @@ class Processes:
         if has_ended(file):
             os.close(file)
             return None
-        self._latest[peer.pid] = process
+        self._watch(process, file)
+        return process
+
+    def adopt(self, pid: int, started: int, uid: int) -> int | None:
+        """Watch the process that holds leases of the agent before, if it is the one that began then. Returns
+        when the one of that number began, None when there is none. Raises CannotTell."""
+        known = self._latest.get(pid)
+        if known is not None and not self._has_ended(known):
+            return known.started
+        try:
+            file = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return None
+        except OSError as failure:
+            raise CannotTell(str(failure)) from failure
+        try:
+            began = start_ticks(pid)
+        except (OSError, ValueError, IndexError) as failure:
+            dead = has_ended(file)
+            os.close(file)
+            if dead:
+                return None
+            raise CannotTell(str(failure)) from failure
+        # After the look at its start: it was at this process.
+        if has_ended(file) or began != started:
+            dead = has_ended(file)
+            os.close(file)
+            return None if dead else began
+        self._watch(Process(pid, began, uid), file)
+        return began
+
+    def living(self, pid: int, started: int) -> Process | None:
+        """One that is watched."""
+        known = self._latest.get(pid)
+        return known if known is not None and known.started == started else None
+
+    def _watch(self, process: Process, file: int) -> None:
+        self._latest[process.pid] = process
         self._files[process] = file
         self._watched[file] = process
         self._epoll.register(file, select.EPOLLIN)
-        return process
 
     def _has_ended(self, process: Process) -> bool:
         """Also before its end was heard of here."""

@@ -118,6 +118,17 @@ class Quotas:
         if not (usage.connections or usage.leases or usage.waiters):
             del self._users[uid]
 
+    def inherits(self, uid: int) -> Usage:
+        """A lease of the agent before, of a user who may not have connected to this one yet."""
+        usage = self._users[uid]
+        self.holds(usage)
+        return usage
+
+    def gives_up(self, uid: int, usage: Usage) -> None:
+        self.holds_no_more(usage)
+        if not (usage.connections or usage.leases or usage.waiters):
+            self._users.pop(uid, None)
+
     def waits(self, usage: Usage) -> None:
         usage.waiters += 1
         self.all.waiters += 1

@@ -162,7 +162,7 @@ class AgentHost:
             "socket": {"path": str(self.socket)},
             "metrics": None,
             "max_ttl_ms": self._max_ttl_ms,
-            "timeouts": {"connect_ms": 600, "dead_ms": 800, "drain_ms": 300},
+            "timeouts": {"connect_ms": 600, "dead_ms": 800},
         }
 
     async def ask(self, *words: str) -> Any:

@@ -44,6 +44,7 @@ class AppProcess:
 
     def lock(self, connection: int, resource: str, *options: str | int) -> dict[str, Any]:
         granted = self.ask(connection, "LOCK", resource, 30_000, *options)
+        assert isinstance(granted, list), granted
         return dict(zip(granted[::2], granted[1::2], strict=True))
 
     def send(self, connection: int, *words: str | int) -> None:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from lockd.core.fences import slot_of
 from tests.harness.clocks import MS
 from tests.harness.history import (
     Asked,
+    Began,
     Believes,
     Calm,
     Died,
@@ -38,6 +39,7 @@ from tests.harness.history import (
     Removed,
     Slewed,
     Stopped,
+    TakenOver,
     Tried,
     Unlocked,
     WentOn,
@@ -133,7 +135,7 @@ class Reading:
     """A history, sorted into what the checks ask for."""
 
     def __init__(self, events: Iterable[Event]) -> None:
-        self.events = sorted(events, key=lambda event: event.at_ns)
+        self.events = _by_first_names(sorted(events, key=lambda event: event.at_ns))
         self._by_kind: dict[type[Event], list[Event]] = defaultdict(list)
         for event in self.events:
             self._by_kind[type(event)].append(event)
@@ -182,6 +184,22 @@ class Reading:
         for hold in self.holds.values():
             groups[key(hold.granted.resource)].append(hold)
         return groups.values()
+
+
+def _by_first_names(events: list[Event]) -> list[Event]:
+    """A lease that was taken over is the same one, by whatever nonce the masters know it."""
+    first: dict[bytes, bytes] = {}
+    for event in events:
+        if isinstance(event, TakenOver):
+            first[event.token] = first.get(event.before, event.before)
+    if not first:
+        return events
+    return [
+        replace(event, token=first[event.token])
+        if isinstance(event, Landed | GivenBack | Removed | Found) and event.token in first
+        else event
+        for event in events
+    ]
 
 
 def exclusion(history: Reading, _: Bounds) -> Iterable[Violation]:
@@ -374,7 +392,8 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     the session lock of an app that died (rule 13). In any case it is gone within its TTL."""
     tries = {tried.token: tried for tried in history.all(Tried)}
     failed_ns = {event.token: event.at_ns for event in history.all(Failed)}
-    over_ns = failed_ns | {event.token: event.at_ns for event in history.all(LetGo) if event.why == "died"}
+    dead_ns = {event.token: event.at_ns for event in history.all(LetGo) if event.why == "died"}
+    over_ns = failed_ns | dead_ns
     died_ns = {event.host: event.at_ns for event in history.all(Died)}
     calm_since = _calm_since(history)
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
@@ -387,14 +406,80 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             began_ns = landed_ns.get((found.master, found.token), tried.at_ns)
             dues_ns.append(began_ns + (tried.ttl_ms + bounds.leftover_ms) * MS)
         calm_ns = calm_since(found.at_ns)
-        # An agent that died meanwhile has forgotten what it owes.
-        if calm_ns is not None and died_ns.get(tried.host, -1) < tried.at_ns:
-            dues_ns.append(max(calm_ns, over_ns[found.token]) + bounds.give_back_ms * MS)
+        # An agent that died meanwhile has forgotten what its tries owe; what was held the next one knows.
+        known_ns: int | None = 0
+        if died_ns.get(tried.host, -1) >= tried.at_ns:
+            known_ns = _known_again_ns(history, tried.host, found.at_ns) if found.token in dead_ns else None
+        if calm_ns is not None and known_ns is not None:
+            dues_ns.append(max(calm_ns, over_ns[found.token], known_ns) + bounds.give_back_ms * MS)
         if dues_ns and found.at_ns > min(dues_ns):
             age_ms = (found.at_ns - over_ns[found.token]) // MS
             yield Violation(
                 "leftovers", found.at_ns, f"{found.master} shows what was over {age_ms} ms ago: {tried}"
             )
+
+
+def _name_of(host: str) -> str:
+    """Of the host that this agent is on, one after the other."""
+    return host.partition(".")[0]
+
+
+def _known_again_ns(history: Reading, host: str, at_ns: int) -> int | None:
+    """When the last agent on that host began, if all since then could know what the one before held."""
+    of_host = [e for e in history.all(Began) if e.at_ns <= at_ns and _name_of(e.host) == _name_of(host)]
+    later = [event for event in of_host if _life(event.host) > _life(host)]
+    died = [event for event in history.all(Died) if _name_of(event.host) == _name_of(host)]
+    if not later or not all(event.trusts for event in later):
+        return None
+    serves = not any(later[-1].at_ns < event.at_ns <= at_ns for event in died)
+    return later[-1].at_ns if serves else None
+
+
+def _life(host: str) -> int:
+    return int(host.partition(".")[2] or 0)
+
+
+def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """What nobody was told of, since its agent died just then, is renewed no longer than anybody may hold
+    something (rule 13)."""
+    if history.all(Believes) or not history.all(TakenOver):
+        return
+    tries = {tried.token: tried for tried in history.all(Tried)}
+    longest_ms = max((asked.max_hold_ms or 0 for asked in history.all(Asked)), default=0)
+    for found in history.all(Found):
+        tried = tries.get(found.token)
+        if tried is None or found.token in history.holds:
+            continue
+        most_ms = longest_ms + tried.ttl_ms + bounds.hold_slack_ms + bounds.leftover_ms + bounds.under_way_ms
+        if found.at_ns > tried.at_ns + most_ms * MS:
+            yield Violation("for nobody", found.at_ns, f"{found.master} still shows what nobody got: {tried}")
+
+
+_OF_AGENTS_ALONE = ("crash agent", "stop agent")
+_TAKING_OVER_MS = 700
+
+
+def kept(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """What a living process was told that it holds, it keeps when its agent dies and another begins, as long
+    as the masters answer (rule 13): up to its max_hold."""
+    of_agents = all(any(f"  {kind}" in e.what for kind in _OF_AGENTS_ALONE) for e in history.all(Fault))
+    if not of_agents or not bounds.quorum:
+        return
+    tries = {tried.token: tried for tried in history.all(Tried)}
+    excused = {lost.token for lost in history.all(Lost) if lost.excused}
+    for lost in (*history.all(Lost), *history.all(Forgot)):
+        hold = history.holds[lost.token]
+        held_ms = (hold.deadline_ns - hold.granted.at_ns) / MS
+        too_soon = held_ms + hold.asked.ttl_ms / 2 < (hold.asked.max_hold_ms or 0)
+        if not too_soon or not hold.asked.by_process or lost.token in excused:
+            continue
+        began_ns = _known_again_ns(history, tries[lost.token].host, lost.at_ns)
+        if began_ns is None:
+            continue
+        told_ns = [e.deadline_ns for e in (hold.granted, *hold.extensions) if e.at_ns < began_ns]
+        enough_ms = max(_TAKING_OVER_MS, hold.asked.ttl_ms // 2)
+        if told_ns and max(told_ns) - began_ns > enough_ms * MS:
+            yield Violation("kept", lost.at_ns, f"{hold} was lost, although its agent was back in time")
 
 
 def _calm_since(history: Reading) -> Callable[[int], int | None]:
@@ -496,6 +581,8 @@ CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
     taken,
     max_hold,
     leftovers,
+    for_nobody,
+    kept,
     overtaking,
     tokens,
     validity,

@@ -115,7 +115,6 @@ class Cluster:
             "canary_ms": 0,  # tests that count what is locked count their own locks
             # Tests are many apps in one process.
             "defaults": {"bound": "connection"},
-            "timeouts": {"drain_ms": 500},  # holders don't have to be waited for as long as in production
         }
         return merged(defaults, self._overrides)
 

@@ -28,9 +28,11 @@ from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks, ClockWatch
 from lockd.core.fences import slot_of
 from lockd.core.identities import Identity, Members
+from lockd.core.journal import Held, Ledger, Origin, replay
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts
+from lockd.core.takeover import CannotTell, Seen, Taken, take_over
 from lockd.core.values import Bound, Chance, Extended, RedlockParameters, Refusal
 from tests.harness.clocks import MS
 from tests.harness.script_model import Store
@@ -95,7 +97,9 @@ class Master:
         refuses it."""
         now_us = self.now_us
         if isinstance(ballot, Release):
-            return self.store.release(ballot.resource, ballot.word, now_us, by_app=ballot.by_app)
+            return self.store.release(
+                ballot.resource, ballot.word, now_us, by_app=ballot.by_app, before=ballot.before
+            )
         assert isinstance(ballot, Attempt | FenceRound | Extension | PutBack)
         status, value, *holder_nonce = self.store.vote(ballot, members_digest, now_us)
         return [status, value, now_us, *holder_nonce]
@@ -291,6 +295,7 @@ class App:
     pid: int = 1
     started: int = 1
     bound: Bound = Bound.PROCESS
+    notify: bool = False
     lease: Lease | None = None
     refusal: Refusal | None = None
     answers: list[Lease | Refusal] = field(default_factory=list)
@@ -389,6 +394,9 @@ class Watched:
     def released(self, lease: Lease, why: str, now_ns: int) -> None:
         self.events.append(("released", why))
 
+    def taken_over(self, lease: Lease) -> None:
+        self.events.append(("taken over", lease.token))
+
     def renewed(self, lease: Lease, worked: bool) -> None:
         self.events.append(("renewed", worked))
 
@@ -417,11 +425,25 @@ class Host:
         self.time = time
         self.fleet = Fleet(time, masters, clocks)
         self.watched = Watched()
-        self.locks = Locks(
-            RedlockParameters(masters=len(masters), **parameters), self.fleet, self.watched, Chance(token)
-        )
+        self.origin = Origin("boot", "pids", "times", "test", tuple(master.name for master in masters))
+        self.written: list[bytes] = []
+        """Its journal, record by record."""
+        self.ledger = Ledger(self.origin, self.written.append)
+        self.written.append(self.ledger.whole())
+        parameters_of_locks = RedlockParameters(masters=len(masters), **parameters)
+        self.locks = Locks(parameters_of_locks, self.fleet, self.watched, Chance(token), self.ledger)
         self.locks.wall_ahead_ns = WALL_AHEAD_NS
         self.fleet.on_clocks_moved = self.locks.clocks_moved
+
+    @property
+    def journal(self) -> bytes:
+        return b"".join(self.written)
+
+    def next_agent(self, seen: Seen = Seen.ALIVE, journal: bytes | None = None) -> Successor:
+        """This one dies: what it asked and nobody has run is lost. The next one takes over what it held."""
+        for link in self.fleet.links:
+            link.break_off()
+        return Successor(self, seen, self.journal if journal is None else journal)
 
     def lock(self, resource: bytes = b"r", *, ready: bool = True, **wanted: Any) -> App:
         """An app asks; nothing is answered yet."""
@@ -565,6 +587,49 @@ class Host:
 
     def _links(self, masters: tuple[int, ...]) -> list[Link]:
         return [self.fleet.links[master] for master in masters or range(len(self.fleet.links))]
+
+
+def _started(seen: Seen) -> int | None:
+    """When the process of an `App` began."""
+    if seen is Seen.UNKNOWN:
+        raise CannotTell
+    return 1 if seen is Seen.ALIVE else None
+
+
+class Successor(Host):
+    """The agent that was started next on that host. taken: how many leases it did what with; heirs: who is
+    told of those that it holds."""
+
+    def __init__(self, before: Host, seen: Seen, journal: bytes) -> None:
+        super().__init__(before.time, before.fleet.masters)
+        self.heirs: list[App] = []
+        replayed = replay(journal, self.origin)
+        self.taken = take_over(self.locks, replayed, lambda _: _started(seen), self._heir, self.time.now_ns)
+
+    def _heir(self, held: Held) -> App:
+        app = App(
+            self.time, held.resource, ttl_ms=held.now.ttl_ms, max_hold_ms=held.max_hold_ms,
+            lock_delay_ms=held.lock_delay_ms, value=held.token, label=held.label, owner=held.owner,
+            pid=held.pid, started=held.started, bound=held.bound, notify=held.notify,
+        )  # fmt: skip
+        self.heirs.append(app)
+        return app
+
+    @property
+    def heir(self) -> App:
+        [app] = self.heirs
+        return app
+
+    @property
+    def did(self) -> Taken:
+        [did] = self.taken
+        return did
+
+    @property
+    def lease(self) -> Lease:
+        [queue] = self.locks.queues.values()
+        assert queue.lease is not None
+        return queue.lease
 
 
 def cluster(masters: int = 5, **parameters: int) -> Host:

@@ -35,6 +35,8 @@ class Asked(Event):
     ttl_ms: int
     wait_ms: int | None = None
     max_hold_ms: int | None = None
+    by_process: bool = True
+    """The lock lives with its process, not with its connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,6 +233,24 @@ class Found(Event):
 class Died(Event):
     """The agent of a host ended, and with it all that it still had to say."""
 
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Began(Event):
+    """The agent of a host has begun to serve, and has taken over what the one before held. trusts: its
+    journal was whole, and it could see which processes are alive."""
+
+    host: str
+    trusts: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class TakenOver(Event):
+    """The masters are asked to know the lease `before` by `token` from now on."""
+
+    before: bytes
+    token: bytes
     host: str
 
 

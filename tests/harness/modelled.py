@@ -140,7 +140,9 @@ class ModelledMaster:
         now_us, store = self.now_us(), self.store
         resource = keys[0][len(scripts.LEASE_PREFIX) :] if keys else b""
         if digest == scripts.RELEASE.digest:
-            return store.release(resource, words[0], now_us, by_app=len(words) > 1)
+            word, *before = words
+            by_app = before == [b"app"]
+            return store.release(resource, word, now_us, by_app=by_app, before=() if by_app else before)
         if digest == scripts.ACQUIRE.digest:
             nonce, terms, ttl, slot, hint, _, electorate = words
             vote = store.acquire(resource, nonce, terms, int(ttl), int(slot), int(hint), electorate, now_us)
@@ -150,6 +152,10 @@ class ModelledMaster:
         elif digest == scripts.EXTEND.digest:
             word, ttl, mark, electorate = words
             vote = store.extend(resource, word, int(ttl), electorate, mark, now_us)
+        elif digest == scripts.TAKE_OVER.digest:
+            word, ttl, mark, token, when, *before, electorate = words
+            later = when == b"later"
+            vote = store.take_over(resource, word, int(ttl), electorate, mark, now_us, token, before, later)
         elif digest == scripts.PUT_BACK.digest:
             nonce, ttl, text, age, electorate = words
             vote = store.put_back(resource, nonce, int(ttl), electorate, text, int(age), now_us)

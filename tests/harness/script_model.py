@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lockd.core.ballots.attempt import Attempt
@@ -19,7 +19,7 @@ from lockd.core.ballots.put_back import PutBack
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import on_masters
 
-_TEXT = re.compile(rb"([^ ]+) ([0-9]+) ([0-9]+) [^ ]+ [0-9]+ [0-9]+(?: p([0-9]+))?(?: =(.*))?", re.DOTALL)
+_TEXT = re.compile(rb"([^ ]+) ([0-9]+) ([0-9]+)( [^ ]+ [0-9]+ [0-9]+)(?: p([0-9]+))?(?: =(.*))?", re.DOTALL)
 
 Answer = tuple[int, int] | tuple[int, int, bytes]
 """Status and value, as the scripts return them in front of their time; and the nonce behind it, if any."""
@@ -41,7 +41,7 @@ class Key:
         wasn't), and its app's token."""
         found = _TEXT.fullmatch(self.text)
         assert found is not None, self.text
-        nonce, granted_us, max_hold_ms, mark, value = found.groups()
+        nonce, granted_us, max_hold_ms, _owner, mark, value = found.groups()
         return int(granted_us), int(max_hold_ms), mark or b"", nonce if value is None else value
 
 
@@ -131,7 +131,9 @@ class Store:
         if isinstance(ballot, PutBack):
             words = (ballot.resource, ballot.nonce, ballot.ttl_ms, electorate, ballot.text, ballot.age_ms)
             return self.put_back(*words, now_us)
-        return self.extend(ballot.resource, ballot.word, ballot.ttl_ms, electorate, ballot.mark, now_us)
+        extend = self.take_over if ballot.before else self.extend
+        more = (ballot.token, ballot.before, ballot.later) if ballot.before else ()
+        return extend(ballot.resource, ballot.word, ballot.ttl_ms, electorate, ballot.mark, now_us, *more)
 
     def acquire(
         self,
@@ -204,6 +206,39 @@ class Store:
         was_put_back = marked != b"" and (not mark or int(marked) >= int(mark[1:]))
         return 2 if was_put_back else 1, min(key.expires_ms - now_ms, ttl_ms)
 
+    def take_over(
+        self,
+        resource: bytes,
+        nonce: bytes,
+        ttl_ms: int,
+        electorate: bytes,
+        mark: bytes,
+        now_us: int,
+        token: bytes,
+        before: Sequence[bytes],
+        later: bool,
+    ) -> Answer:
+        """later: it was proven by its new nonce already."""
+        if self.electorate != electorate:
+            return -1, 0
+        if ttl_ms > self.max_ttl_ms:
+            return -2, self.max_ttl_ms
+        now_ms = now_us // 1000
+        key = self.lease(resource, now_us)
+        if key is None:
+            return 3, 0
+        if key.nonce not in (nonce, *before):
+            return 0, key.expires_ms - now_ms
+        found = _TEXT.fullmatch(key.text)
+        assert found is not None
+        terms, marked = key.text[found.start(2) : found.end(3) + len(found[4])], found[5]
+        if later and key.nonce != nonce:
+            marked = mark[1:]
+        put_back = b"" if marked is None else b" p" + marked
+        key.text = b"%b %b%b =%b" % (nonce, terms, put_back, token)
+        key.expires_ms = max(now_ms + ttl_ms, key.expires_ms)
+        return 2 if marked is not None and int(marked) >= int(mark[1:]) else 1, ttl_ms
+
     def put_back(
         self,
         resource: bytes,
@@ -226,10 +261,18 @@ class Store:
             return 2, ttl_ms
         return int(key.nonce == nonce), key.expires_ms - now_ms
 
-    def release(self, resource: bytes, word: bytes, now_us: int, *, by_app: bool = False) -> int:
-        """word: its nonce, or, by_app, the token that its app has."""
+    def release(
+        self,
+        resource: bytes,
+        word: bytes,
+        now_us: int,
+        *,
+        by_app: bool = False,
+        before: Sequence[bytes] = (),
+    ) -> int:
+        """word: its nonce, or, by_app, the token that its app has; before: nonces that it had earlier."""
         key = self.lease(resource, now_us)
-        if key is None or word != (key.fields()[3] if by_app else key.nonce):
+        if key is None or (key.fields()[3] if by_app else key.nonce) not in (word, *before):
             return 0
         del self.leases[resource]
         return 1

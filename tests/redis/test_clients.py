@@ -21,7 +21,6 @@ import redis
 from lockd import (
     AgentUnreachable,
     Denied,
-    Draining,
     LimitReached,
     LockdError,
     LockLost,
@@ -361,21 +360,11 @@ def test_nothing_that_a_hanging_agent_was_asked_for_is_stranded_when_it_wakes_up
         wait_until_free(new_client(cluster.socket), resource)
 
 
-def test_an_agent_that_stops_leaves_the_lease_and_refuses_new_ones(
-    make_cluster: Callable[..., Cluster], new_client: NewClient
-) -> None:
-    cluster = make_cluster(timeouts={"drain_ms": 1500})
+def test_an_agent_that_stops_leaves_the_lease(cluster: Cluster, new_client: NewClient) -> None:
     losses = Losses()
     client = new_client(cluster.socket)
     lease = client.acquire("drained", ttl=10, on_lost=losses)
     cluster.agent.terminate()
-
-    def refused() -> bool:
-        with pytest.raises(Draining):
-            client.acquire("other", wait=0.01)
-        return True
-
-    eventually(refused, 2, "new locks are refused")
     assert "closed the connection" in losses.wait()
     assert losses.left_s[0] > 3
     lease.check()

@@ -226,21 +226,18 @@ def test_an_agent_that_slept_through_a_deadline_tells_its_app_and_harms_nobody(
     soon_on_all(hosts, resource, second["token"])
 
 
-def test_an_agent_that_is_told_to_stop_drains(hosts: Hosts, resource: str) -> None:
-    stopping = hosts.here.add_agent(timeouts={"drain_ms": 60_000})
+def test_an_agent_that_is_told_to_stop_refuses_who_waits_and_leaves_what_is_held(
+    hosts: Hosts, resource: str
+) -> None:
+    stopping = hosts.here.add_agent()
     stopping.wait_voting(5)
-    brief, stubborn, waiting = App(stopping), App(stopping), App(stopping)
-    given_back = brief.lock(f"{resource}/brief", 30_000)
+    stubborn, waiting = App(stopping), App(stopping)
     kept = stubborn.lock(f"{resource}/kept", 30_000)
     soon_on_all(hosts, f"{resource}/kept", kept["token"])
-    waiting.send("LOCK", f"{resource}/brief", 30_000, "WAIT", 60_000)
-    eventually(lambda: "waiters:1" in brief.ask("INFO", "agent"), what="somebody waits")
+    waiting.send("LOCK", f"{resource}/kept", 30_000, "WAIT", 60_000)
+    eventually(lambda: "waiters:1" in stubborn.ask("INFO", "agent"), what="somebody waits")
     stopping.agent.terminate()
     assert waiting.refusal().startswith("DRAINING")
-    assert brief.refused("LOCK", f"{resource}/more", 30_000).startswith("DRAINING")
-    assert brief.ask("UNLOCK", f"{resource}/brief", given_back["token"]) == 1
-    assert stopping.agent.running, "one lease is still held"
-    stopping.agent.terminate()  # the second time: at once
     assert stopping.agent.wait(10)
     assert stopping.agent.exit_status == 0
     assert len(holding(hosts.masters, f"{resource}/kept", kept["token"])) == 5
@@ -249,15 +246,8 @@ def test_an_agent_that_is_told_to_stop_drains(hosts: Hosts, resource: str) -> No
         stubborn.ask("PING")
     app = App(hosts.there)
     assert app.refused("LOCK", f"{resource}/kept", 30_000).startswith("TAKEN")
-    app.lock(f"{resource}/brief", 30_000)
     assert app.ask("UNLOCK", f"{resource}/kept", kept["token"]) == 1
-
-
-def test_an_agent_that_holds_nothing_stops_at_once(hosts: Hosts) -> None:
-    idle = hosts.here.add_agent(timeouts={"drain_ms": 60_000})
-    App(idle).ask("PING")
-    assert idle.agent.stop() == 0
-    assert not idle.socket.exists()
+    assert not stopping.socket.exists()
 
 
 def test_a_socket_that_an_agent_was_killed_while_making_is_in_nobodys_way(make_cluster: MakeCluster) -> None:

@@ -110,6 +110,16 @@ def extension(resource: bytes, word: bytes, ttl_ms: int, mark: bytes = b"") -> E
     return an_extension(resource, word, ttl_ms=ttl_ms, mark=mark)
 
 
+def take_over(
+    resource: bytes, nonces: tuple[bytes, ...], ttl_ms: int, proofs: int, token: bytes, later: bool
+) -> Extension:
+    mark = b"p%d" % proofs
+    nonce, *before = nonces
+    return an_extension(
+        resource, nonce, ttl_ms=ttl_ms, mark=mark, token=token, before=tuple(before), later=later
+    )
+
+
 def put_back(
     resource: bytes, nonce: bytes, terms: Terms, ttl_ms: int, proofs: int, age_ms: int = 0
 ) -> PutBack:
@@ -121,8 +131,8 @@ def put_back(
     return a_put_back(resource, nonce, ttl_ms=ttl_ms, text=text, age_ms=age_ms)
 
 
-def release(resource: bytes, word: bytes, *, by_app: bool = False) -> Release:
-    return a_release(resource, word, by_app=by_app)
+def release(resource: bytes, word: bytes, *, by_app: bool = False, before: tuple[bytes, ...] = ()) -> Release:
+    return a_release(resource, word, by_app=by_app, before=before)
 
 
 # What is stored
@@ -265,8 +275,8 @@ class Both:
 
     def release(self, ballot: Release) -> None:
         [deleted] = self.real.ask(scripts.release(ballot))
-        by_app = ballot.by_app
-        assert self.model.release(ballot.resource, ballot.word, self.now_us, by_app=by_app) == deleted
+        how = {"by_app": ballot.by_app, "before": ballot.before}
+        assert self.model.release(ballot.resource, ballot.word, self.now_us, **how) == deleted
 
     def identify(self, expected: str, fields: dict[str, str], counters: dict[int, int]) -> None:
         [written] = self.real.ask(scripts.command(*scripts.identify(expected, fields, counters)))
@@ -303,6 +313,8 @@ class Both:
 
 # One of them more often: commands have to meet.
 resources, nonces = (st.sampled_from(pool[:1] * 2 + pool) for pool in (RESOURCES, NONCES))
+# The one that it has from now on, and those that it may have had.
+befores = st.permutations([*NONCES, b"1" * 31 + b"3"]).map(tuple) | st.permutations(NONCES).map(tuple)
 # What an app may say: the nonce that it got for a token, or what it chose.
 words = st.sampled_from(NONCES + VALUES)
 terms_of_leases = st.sampled_from(TERMS)
@@ -426,6 +438,24 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         self.both.vote(extension(resource, nonce, ttl_ms, b"p%d" % proofs), electorate)
 
     @rule(
+        moment=moments, resource=resources, nonces=befores, proofs=proofs, ttl_ms=ttls_ms, token=words,
+        later=st.booleans(), electorate=electorates,
+    )  # fmt: skip
+    def take_over(
+        self,
+        moment: Moment,
+        resource: bytes,
+        nonces: tuple[bytes, ...],
+        proofs: int,
+        ttl_ms: int,
+        token: bytes,
+        later: bool,
+        electorate: bytes,
+    ) -> None:
+        self.both.wait_for(moment, resource)
+        self.both.vote(take_over(resource, nonces, ttl_ms, proofs, token, later), electorate)
+
+    @rule(
         moment=ends | moments,
         resource=resources,
         nonce=nonces,
@@ -449,10 +479,11 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         self.both.wait_for(moment, resource)
         self.both.vote(put_back(resource, nonce, terms, ttl_ms, proofs, age_ms), electorate)
 
-    @rule(moment=ends | moments, resource=resources, nonce=nonces)
-    def release(self, moment: Moment, resource: bytes, nonce: bytes) -> None:
+    @rule(moment=ends | moments, resource=resources, nonces=befores | nonces.map(lambda nonce: (nonce,)))
+    def release(self, moment: Moment, resource: bytes, nonces: tuple[bytes, ...]) -> None:
+        nonce, *before = nonces
         self.both.wait_for(moment, resource)
-        self.both.release(release(resource, nonce))
+        self.both.release(release(resource, nonce, before=tuple(before)))
 
     @rule(resource=resources, word=words)
     def release_by_the_word_of_an_app(self, resource: bytes, word: bytes) -> None:

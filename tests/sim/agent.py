@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from lockd.core.ballots.release import Release
 from lockd.core.fleet import WEIGH_NS
-from lockd.core.leases import Lease
+from lockd.core.journal import Held, Origin, Replayed, Unreadable, replay
+from lockd.core.leases import Holder, Lease
 from lockd.core.locks import Locks
 from lockd.core.slewing import Reading
+from lockd.core.takeover import CannotTell, take_over
 from lockd.core.values import Chance, RedlockParameters, Refusal
 from tests.harness.clocks import MS
-from tests.harness.history import Died, InStep, Knows, Slewed
-from tests.sim.fleet import Fleet
+from tests.harness.history import Began, Died, InStep, Knows, Slewed, TakenOver
+from tests.sim.fleet import CLUSTER, Fleet
+from tests.sim.journal import Journal, Killed
 from tests.sim.link import Link, Owner
 from tests.sim.master import HANG_UP, Master
 from tests.sim.network import Connection, Path
@@ -22,12 +26,25 @@ CERTAIN_NS = 100 * MS
 QUICK_NS = 20 * MS
 STEPPED_LATELY_NS = 20_000 * MS
 _LOOKS_EVERY = 5
+_FIRST_LOOK_NS = 1_000 * MS
 _SLEWING_SEEN_NS = 11_000 * MS
 """What is slewed beyond the limit for so long is known: see lockd/core/slewing.py."""
 
 
+class AppProcess(Protocol):
+    """What an agent sees of an app, and has for it."""
+
+    life: int
+    running: bool
+
+    def heir(self, held: Held) -> Holder:
+        """Who is told of a lease that was taken over."""
+
+    def agent_is_back(self) -> None: ...
+
+
 class Agent(Owner):
-    """One `lockd serve`. A crash forgets all it knew; a start begins with nothing."""
+    """One `lockd serve`. A crash forgets all it knew; a start begins with what its journal says."""
 
     def __init__(
         self,
@@ -57,6 +74,12 @@ class Agent(Owner):
         self.max_ttl_ms = max_ttl_ms
         """By its configuration, from its next start on."""
         self._slewed_since_ns: int | None = None
+        self.journal = Journal()
+        self.processes: dict[int, AppProcess] = {}
+        """By pid: they go on when it dies."""
+        self.sees_processes = True
+        self.trusts = True
+        self.on_kill: Callable[[], None] = self.crash
         self.start()
 
     def start(self) -> None:
@@ -66,7 +89,13 @@ class Agent(Owner):
         listed = [self.machines[i] for i in self.listed]
         self.fleet = Fleet(self, listed, [self.paths[i] for i in self.listed], self.max_ttl_ms)
         chance = Chance(self._token, self.dice.random)
-        self.locks = Locks(RedlockParameters(len(listed)), self.fleet, _Unwatched(), chance)
+        self._origin = Origin("boot", "pids", "times", CLUSTER, tuple(master.name for master in listed))
+        self.journal.dies = None
+        self._replayed = self._read_journal()
+        ledger = self.journal.begin(self._origin)
+        self.locks = Locks(RedlockParameters(len(listed)), self.fleet, _Unwatched(), chance, ledger)
+        self._at_the_door: list[tuple[object, Callable[..., None], tuple[Any, ...]]] | None = []
+        """What apps say before it lets them in; None: it has."""
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
         self.locks.timers.sooner = self._set_alarm
         self._alarm_ns: int | None = None
@@ -80,8 +109,63 @@ class Agent(Owner):
         for link in self.fleet.links:
             self.wake_after(int(self.dice.uniform(0, 5) * MS), link.connect)
         self.wake_after(WEIGH_NS, self._beat)
+        self.wake_after(_FIRST_LOOK_NS, self.let_in)
         self.changes: object = None
         """What carries out what it does for an operator."""
+
+    def _read_journal(self) -> Replayed:
+        try:
+            replayed = replay(self.journal.data, self._origin)
+        except Unreadable:
+            replayed = Replayed()
+            self.trusts = self.trusts and not self.journal.data
+        return replayed
+
+    def looked_at_all(self) -> None:
+        self.wake_after(0, self.let_in)
+
+    def let_in(self) -> None:
+        """The first look at the masters is over, or has taken long enough."""
+        if self._at_the_door is None:
+            return
+        door, self._at_the_door = self._at_the_door, None
+        self.resumed_ns = self.world.now_ns
+        take_over(self.locks, self._replayed, self._started_of, self._heir, self.boot_ns())
+        self.journal.write_anew()
+        for queue in self.locks.queues.values():
+            lease = queue.lease
+            if lease is not None and lease.inherited is not None and lease.inherited.goes_on:
+                self.world.note(TakenOver(self.world.now_ns, lease.before[0], lease.nonce, self.host))
+        self.world.note(Began(self.world.now_ns, self.host, self.trusts and not self._replayed.trouble))
+        self.sees_processes = self.trusts = True
+        for source, do, what in door:
+            self.take(source, do, *what)
+        for process in self.processes.values():
+            process.agent_is_back()
+
+    def _started_of(self, held: Held) -> int | None:
+        if not self.sees_processes:
+            raise CannotTell
+        process = self.processes[held.pid]
+        return process.life if process.running else None
+
+    def _heir(self, held: Held) -> Holder:
+        return self.processes[held.pid].heir(held)
+
+    def process_died(self, pid: int, started: int) -> None:
+        for queue in list(self.locks.queues.values()):
+            lease = queue.lease
+            if lease is not None and (lease.holder.pid, lease.holder.started) == (pid, started):
+                self.locks.holder_gone(lease, self.boot_ns())
+
+    def take(self, source: object, do: Callable[..., None], *what: Any) -> None:
+        if self._at_the_door is not None and self.running and source in self.processes.values():
+            self._at_the_door.append((source, do, what))
+            return
+        try:
+            super().take(source, do, *what)
+        except Killed:
+            self.on_kill()
 
     def _token(self) -> bytes:
         """128 bits of the system's randomness; here they come from the seed."""
@@ -111,6 +195,9 @@ class Agent(Owner):
 
     def _beat(self) -> None:
         self._beats += 1
+        self.journal.keep_short()
+        if self._beats % (5 * _LOOKS_EVERY) == 0:
+            self.journal.remember()
         if self._beats % _LOOKS_EVERY == 0:
             self._look_at_own_clock()
         self.fleet.weigh(self.boot_ns())
@@ -239,6 +326,8 @@ class _Unwatched:
     def lost(self, lease: Lease, reason: str) -> None: ...
 
     def released(self, lease: Lease, why: str, now_ns: int) -> None: ...
+
+    def taken_over(self, lease: Lease) -> None: ...
 
     def renewed(self, lease: Lease, worked: bool) -> None: ...
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from lockd.core.journal import Held as JournalEntry
 from lockd.core.leases import Lease
 from lockd.core.values import Bound, Refusal
 from lockd.core.values import Extended as Renewal
@@ -69,10 +70,9 @@ class Request:
     over the socket."""
 
     detached = named = False
+    notify = True
     label = "sim"
     owner = b"sim 1 0"
-    pid = started = 1
-    bound = Bound.PROCESS
 
     def __init__(self, app: App, number: int, resource: bytes, habits: Habits) -> None:
         dice = app.dice
@@ -86,6 +86,8 @@ class Request:
         # Not the one of the agent before: a release by the app's token may be late, as in Redis.
         chooses = dice.random() < habits.chooses
         self.value = f"{app.name}'s, on {app.agent.host}".encode() if chooses else b""
+        self.pid, self.started = app.pid, app.life
+        self.bound = Bound.CONNECTION if number % 8 == 0 else Bound.PROCESS
         self.wait_ms = int(dice.uniform(10, 4_000)) if dice.random() < habits.waits else None
         self.agent = app.agent
         self.agent_life = app.agent.life
@@ -129,6 +131,43 @@ class Request:
     def ended(self, lease: Lease) -> None: ...
 
 
+@dataclass(eq=False)
+class Heir:
+    """core.leases.Holder of a lease that was taken over: what its journal says, and the app as it is known by
+    its token."""
+
+    app: App
+    resource: bytes
+    ttl_ms: int
+    max_hold_ms: int
+    lock_delay_ms: int
+    owner: bytes
+    value: bytes
+    pid: int
+    started: int
+    bound: Bound
+    label: str
+    notify: bool
+    detached = False
+    give_up_ns: int | None = None
+    asked_ns = 0
+
+    def granted(self, lease: Lease, now_ns: int) -> None:
+        raise AssertionError("it was, by another agent")
+
+    def refused(self, refusal: Refusal) -> None:
+        raise AssertionError("it asks for nothing")
+
+    def renewed(self, lease: Lease) -> None:
+        unseen_ns = self.app.agent.unseen_since_ns(lease.t1_ns)
+        self.app.hear(self.app.renewed_by_token, lease.token, lease.deadline_ns, unseen_ns)
+
+    def lost(self, lease: Lease, reason: str) -> None:
+        self.app.hear(self.app.lost_by_token, lease.token)
+
+    def ended(self, lease: Lease) -> None: ...
+
+
 @dataclass(slots=True)
 class Told:
     """core.values.Reply: where the answer to an UNLOCK or EXTEND goes."""
@@ -151,6 +190,9 @@ class Freed(Told):
 
     def done(self, lease: Renewal | None) -> None:
         self.app.hear(self.app.unlocked, self.nonce)
+
+    def refused(self, refusal: Refusal) -> None:
+        self.app.hear(self.app.not_unlocked, self.nonce, refusal)
 
 
 class App(Process):
@@ -177,6 +219,10 @@ class App(Process):
         self._open: Request | None = None
         self._held: Held | None = None
         self._last_sent_ns = 0
+        self._unanswered: dict[bytes, tuple[bytes, bytes]] = {}
+        """UNLOCKs, by the lease: they are asked again when the agent is back."""
+        self.pid = len(agent.processes) + 1
+        agent.processes[self.pid] = self
         self._think()
 
     # Its socket
@@ -231,6 +277,7 @@ class App(Process):
                 request.ttl_ms,
                 request.wait_ms,
                 request.max_hold_ms,
+                request.bound is Bound.PROCESS and not request.detached,
             )
         )
         self._tell(request.arrive)
@@ -347,6 +394,23 @@ class App(Process):
                 h.Believes(self.world.now_ns, held.lease.nonce, self.agent.name, for_ns, deadline_ns)
             )
 
+    def heir(self, held: JournalEntry) -> Heir:
+        return Heir(
+            self, held.resource, held.now.ttl_ms, held.max_hold_ms, held.lock_delay_ms, held.owner,
+            held.token, held.pid, held.started, held.bound, held.label, held.notify,
+        )  # fmt: skip
+
+    def _held_as(self, token: bytes) -> Held | None:
+        return self._held if self._held is not None and self._held.lease.token == token else None
+
+    def renewed_by_token(self, token: bytes, deadline_ns: int, unseen_ns: int) -> None:
+        if (held := self._held_as(token)) is not None:
+            self.renewed(held.request, deadline_ns, unseen_ns)
+
+    def lost_by_token(self, token: bytes) -> None:
+        if (held := self._held_as(token)) is not None:
+            self.lost(held.request, held.lease)
+
     def lost(self, request: Request, lease: Lease) -> None:
         held = self._held
         if held is None or held.request is not request:
@@ -383,12 +447,27 @@ class App(Process):
         request, token = held.request, held.lease.token
         self.world.note(h.LetGo(self.world.now_ns, held.lease.nonce, "unlock"))
         told = Freed(self, nonce=held.lease.nonce)
+        if agent is self.agent:
+            self._unanswered[held.lease.nonce] = request.resource, token
         self._tell(lambda: agent.locks.unlock(request.resource, token, told, agent.boot_ns()), agent=agent)
         if agent is not self.agent and self.dice.random() < self._habits.lags:
             self.world.after(int(self.dice.uniform(0, 8_000) * MS), self._extend_late, held)
         self._think()
 
+    def agent_is_back(self) -> None:
+        """As clients do, it asks again what was not answered."""
+        for nonce, (resource, token) in self._unanswered.items():
+            self._tell(self.agent_unlocks, resource, token, Freed(self, nonce=nonce))
+
+    def agent_unlocks(self, resource: bytes, token: bytes, told: Freed) -> None:
+        self.agent.locks.unlock(resource, token, told, self.agent.boot_ns())
+
+    def not_unlocked(self, nonce: bytes, refusal: Refusal) -> None:
+        """It ended already, or masters are away: then it is told, and asks no more."""
+        self._unanswered.pop(nonce, None)
+
     def unlocked(self, nonce: bytes) -> None:
+        self._unanswered.pop(nonce, None)
         self.world.note(h.Unlocked(self.world.now_ns, nonce))
 
     def _extend_late(self, held: Held) -> None:
@@ -413,6 +492,9 @@ class App(Process):
             self.world.note(h.LetGo(now_ns, self._held.lease.nonce, why))
         if request is not None and self.agent.running:
             self._tell(request.hang_up)
+        if self.agent.running:
+            self._tell(self.agent.process_died, self.pid, self.life)
+        self._unanswered.clear()
         self.die()
         self.running = True
         self._think()

@@ -18,11 +18,12 @@ from tests.harness.script_model import Store
 from tests.sim.agent import Agent
 from tests.sim.apps import App, FenceStore, Habits, Request
 from tests.sim.fleet import first_identity
+from tests.sim.journal import Dies, Spoilt
 from tests.sim.master import Master
 from tests.sim.max_ttl import ChangeMaxTtl
 from tests.sim.network import Path
 from tests.sim.operator import Operator
-from tests.sim.plan import GRAVE, QUIET_FROM_MS, ROUND_MS, Fault, Kind, Plan
+from tests.sim.plan import GRAVE, OF_JOURNALS, QUIET_FROM_MS, ROUND_MS, Fault, Kind, Plan
 from tests.sim.world import Clock, World
 
 LOOK_NS = 1_000 * MS
@@ -51,6 +52,7 @@ _OF_AGENTS = (
     Kind.OTHER_LIST, Kind.CUT, Kind.ISOLATE_MASTER, Kind.ISOLATE_AGENT, Kind.SLOW, Kind.STICK, Kind.RESET,
     Kind.PAUSE_AGENT, Kind.FREEZE_BEFORE, Kind.FREEZE_AFTER, Kind.CRASH_AGENT, Kind.STOP_AGENT,
     Kind.STEP_AGENT, Kind.SLEW_AGENT, Kind.STAND_STILL, Kind.PAUSE_APP, Kind.KILL_APP,
+    *OF_JOURNALS,
 )  # fmt: skip
 """What happens also while the host of the master that a fault names stands still."""
 
@@ -416,6 +418,28 @@ class Cluster:
         self._end(agent)
         return lambda: self._start(agent)
 
+    def crash_writing(self, fault: Fault) -> Callable[[], None] | None:
+        """At the next record that it writes."""
+        agent = self.agents[fault.agent]
+        if not agent.running or agent.host_stands_still:
+            return None
+        agent.journal.dies = Dies(fault.amount)
+        agent.on_kill = lambda: self._is_killed(agent, fault.for_ms)
+        return None
+
+    def _is_killed(self, agent: Agent, for_ms: int) -> None:
+        self._end(agent)
+        self.world.after(for_ms * MS, self._start, agent)
+
+    def spoil_journal(self, fault: Fault) -> Callable[[], None] | None:
+        start = self.crash_agent(fault)
+        if start is not None:
+            agent, how = self.agents[fault.agent], Spoilt(fault.amount)
+            agent.journal.spoil(how, agent.dice.random)
+            agent.trusts = False
+            agent.sees_processes = how is not Spoilt.PROCESSES_UNSEEN
+        return start
+
     def stop_agent(self, fault: Fault) -> Callable[[], None] | None:
         agent = self.agents[fault.agent]
         if not agent.running or agent.host_stands_still:
@@ -575,6 +599,8 @@ _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.STAND_STILL: Cluster.stand_still,
     Kind.PAUSE_APP: Cluster.pause_app,
     Kind.KILL_APP: Cluster.kill_app,
+    Kind.CRASH_WRITING: Cluster.crash_writing,
+    Kind.SPOIL_JOURNAL: Cluster.spoil_journal,
 }
 
 

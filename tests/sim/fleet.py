@@ -70,6 +70,9 @@ class Fleet(fleet.Fleet[Link]):
     def probe_soon(self, link: Link) -> None:
         link.probe_soon()
 
+    def looked_at_all(self) -> None:
+        self._agent.looked_at_all()
+
     # core.interfaces.Masters: what the checker is told
 
     def acquire(self, attempt: Attempt) -> int:

@@ -35,6 +35,10 @@ class Owner(Process):
         """What a new connection to that entry of the configuration reaches."""
         raise NotImplementedError
 
+    def looked_at_all(self) -> None:
+        """The first look at the masters is over."""
+        raise NotImplementedError
+
     def heard(self, index: int, read_ns: int) -> None:
         """That master has said what its clock showed at `read_ns`."""
         raise NotImplementedError

@@ -168,7 +168,9 @@ class Master(Process):
     def _release(self, release: Release, host: str, now_us: int) -> int:
         key = self.store.lease(release.resource, now_us)
         self.world.note(GivenBack(self.world.now_ns, self.name, release.word, host))
-        gone = self.store.release(release.resource, release.word, now_us, by_app=release.by_app)
+        gone = self.store.release(
+            release.resource, release.word, now_us, by_app=release.by_app, before=release.before
+        )
         if gone and key is not None:
             self.world.note(Removed(self.world.now_ns, self.name, key.nonce))
         return gone

@@ -59,6 +59,7 @@ DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
 LOCKS = "lockd/core/locks.py"
 NAMES = "lockd/core/names.py"
+TAKEOVER = "lockd/core/takeover.py"
 MEMBERSHIP = "lockd/core/membership.py"
 VALUES = "lockd/core/values.py"
 VALIDITY = "lockd/core/validity.py"
@@ -236,10 +237,10 @@ MUTATIONS = (
         (
             Edit(
                 SCRIPTS,
-                "        if key is None or word != (key.fields()[3] if by_app else key.nonce):\n            return 0\n",
+                "        if key is None or (key.fields()[3] if by_app else key.nonce) not in (word, *before):\n            return 0\n",
                 "        if key is None:\n            return 0\n",
             ),
-            Edit(RELEASE_LUA, "if word == ARGV[1] then", "if true then"),
+            Edit(RELEASE_LUA, "if word == ARGV[i] then", "if true then"),
         ),
     ),
     one(
@@ -748,8 +749,8 @@ MUTATIONS = (
         "an agent that stops gives back what is held",
         13,
         SESSION,
-        "        if not (shared.stopped or self._cut_off):\n",
-        "        if not self._cut_off:\n",
+        "        if not shared.stopped:\n            shared.endings.end",
+        "        if True:\n            shared.endings.end",
         simulated=False,
     ),
     one(
@@ -772,7 +773,7 @@ MUTATIONS = (
         "whoever names a request gets its lease",
         4,
         NAMES,
-        "return pid != 0 and one.owner == other.owner",
+        "return one.pid != 0 and (one.pid, one.started) == (other.pid, other.started)",
         "return True",
         simulated=False,
     ),
@@ -797,6 +798,169 @@ MUTATIONS = (
         LOCKS,
         '            self._end(lease, "app gone", now_ns)\n\n    def cut_off',
         "            pass\n\n    def cut_off",
+    ),
+    one(
+        "a grant is noted behind the reply",
+        13,
+        LOCKS,
+        "            self._journal.held(lease, self._masters.clock_lows_ns())\n",
+        "            self.timers.at(now_ns, lambda _: self._journal.held(lease, self._masters.clock_lows_ns()))\n",
+    ),
+    one(
+        "a renewal is not noted",
+        13,
+        LOCKS,
+        '        lease.loss = ""\n        self._note(lease)\n',
+        '        lease.loss = ""\n',
+    ),
+    Mutation(
+        "a release is sent before it is noted",
+        13,
+        (
+            Edit(
+                LOCKS,
+                "        if not lease.holder.detached:\n            self._journal.ending(lease)\n        queue =",
+                "        queue =",
+            ),
+            Edit(
+                LOCKS,
+                "        release.put_to(self._masters.release(release, lease.landed))\n",
+                "        release.put_to(self._masters.release(release, lease.landed))\n"
+                "        if not lease.holder.detached:\n            self._journal.ending(lease)\n",
+            ),
+        ),
+        simulated=False,
+    ),
+    one(
+        "a release that no quorum confirmed is not sent again",
+        13,
+        TAKEOVER,
+        "        if now_ns < ending.until_ns:\n            locks.release_again(ending, now_ns)\n",
+        "        pass\n",
+        simulated=False,
+    ),
+    one(
+        "a release counts as done whoever confirmed it",
+        13,
+        LOCKS,
+        "            if release.is_confirmed:\n                self._journal.ended(lease.nonce)\n",
+        "            self._journal.ended(lease.nonce)\n",
+        simulated=False,
+    ),
+    one(
+        "what is taken over goes on under its old nonce",
+        13,
+        TAKEOVER,
+        "grant = locks.proof_before(holder, None, held",
+        "grant = locks.proof_before(holder, held.nonce, held",
+        simulated=False,
+    ),
+    one(
+        "the nonce of an agent that takes over is noted once it is proven",
+        13,
+        LOCKS,
+        "        self._journal.held(lease, lease.inherited.clock_lows_ns)\n",
+        "",
+    ),
+    one(
+        "what is taken over is put back",
+        13,
+        LOCKS,
+        "        if lease.inherited is not None and lease.inherited.proof is extension:\n            return  # where the agent before had it is not known: "
+        "what is missing may have been taken away\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "where a lease may have been put back since its last proof counts for the next agent",
+        13,
+        TAKEOVER,
+        "    lease.gone.mask = lease.gone.unsure = now.gone\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "a process that can't be seen is dead",
+        13,
+        TAKEOVER,
+        "    except CannotTell:\n        return Seen.UNKNOWN\n",
+        "    except CannotTell:\n        return Seen.DEAD\n",
+    ),
+    one(
+        "a process is known by its pid",
+        13,
+        TAKEOVER,
+        "return Seen.ALIVE if started_of(held) == held.started else Seen.DEAD",
+        "return Seen.ALIVE if started_of(held) is not None else Seen.DEAD",
+    ),
+    one(
+        "the lock of a process that died without an agent is left to its deadline",
+        13,
+        TAKEOVER,
+        "    if process is Seen.DEAD:\n        return Taken.FREED\n",
+        "    if process is Seen.DEAD:\n        return Taken.LEFT\n",
+    ),
+    one(
+        "max_hold begins anew with each agent",
+        13,
+        TAKEOVER,
+        "    lease.hold_until_ns, lease.until_ns = now.hold_until_ns, now.until_ns\n",
+        "    lease.until_ns = now.until_ns\n",
+    ),
+    one(
+        "a lock_delay begins anew with each agent",
+        13,
+        TAKEOVER,
+        "    lease.let_go_ns = now.let_go_ns\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "a lock_delay ends with its agent",
+        13,
+        TAKEOVER,
+        "if fate is Taken.FREED and (held.lock_delay_ms == 0 or now_ns >= held.now.promised_ns):",
+        "if fate is Taken.FREED:",
+        simulated=False,
+    ),
+    one(
+        "what could not be proven is released at its deadline",
+        13,
+        LOCKS,
+        "        if lease.is_ours or lease.let_go_ns is not None:\n",
+        "        if True:\n",
+        simulated=False,
+    ),
+    one(
+        "a lease is left to its deadline when its agent dies",
+        13,
+        TAKEOVER,
+        "    wanted = process is Seen.ALIVE and held.bound is Bound.PROCESS and not now.lost\n",
+        "    wanted = False\n",
+    ),
+    one(
+        "what the host stood still without an agent is not counted",
+        11,
+        LOCKS,
+        "        return NEVER_NS if gained_ns is None else gained_ns\n",
+        "        return 0\n",
+        simulated=False,
+    ),
+    one(
+        "a record that is not whole is believed",
+        13,
+        "lockd/core/journal.py",
+        "        if size > _LONGEST_FRAME or crc32(frame) != checksum:",
+        "        if size > _LONGEST_FRAME:",
+        simulated=False,
+    ),
+    one(
+        "a journal of somewhere else is believed",
+        13,
+        "lockd/core/journal.py",
+        "    if differs is not None:\n        raise Unreadable",
+        "    if False:\n        raise Unreadable",
+        simulated=False,
     ),
     Mutation(
         "a wrong counter is believed, and passed on",

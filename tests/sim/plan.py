@@ -57,6 +57,8 @@ class Kind(StrEnum):
     STAND_STILL = "host stands still"
     PAUSE_APP = "pause app"
     KILL_APP = "kill app"
+    CRASH_WRITING = "crash agent at its journal"
+    SPOIL_JOURNAL = "crash agent and spoil its journal"
 
 
 GRAVE = (
@@ -72,6 +74,7 @@ GRAVE = (
 
 
 _ONLY_IN_SCENES = (Kind.WIPE_SOME, Kind.CHANGE_MAX_TTL)
+OF_JOURNALS = (Kind.CRASH_WRITING, Kind.SPOIL_JOURNAL)
 _FOR_A_GUARD = (Kind.STEP_MASTER, Kind.RESTORE_MASTER, Kind.STAND_STILL_MASTER)
 
 
@@ -245,7 +248,26 @@ def draw(seed: int) -> Plan:
     dice = random.Random(f"plan {seed}")
     theme = dice.choice((*_THEMES, *_scenes()))
     shape = _shape(dice, theme)
-    return Plan(seed, shape, tuple(_faults(dice, theme, shape)))
+    faults = [*_faults(dice, theme, shape)]
+    dice = random.Random(f"journals {seed}")
+    if dice.random() < 0.2 and theme.scene is None and not theme.lying_disks:
+        # Nothing else goes wrong: what was held is kept then.
+        shape = replace(shape, loss=0, formed=True)
+        faults = []
+    faults += _of_journals(dice, shape)
+    return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_ms)))
+
+
+def _of_journals(dice: random.Random, shape: Shape) -> Iterator[Fault]:
+    """Agents that die at what they note, beside whatever else there is, in a part of the runs."""
+    every_ms = dice.choice((0, 600, 1_500, 5_000))
+    at_ms = 2_000
+    while every_ms and (at_ms := at_ms + int(dice.expovariate(1 / every_ms))) < shape.chaos_ms:
+        if at_ms % ROUND_MS < QUIET_FROM_MS:
+            kind = dice.choice((Kind.CRASH_WRITING, Kind.CRASH_AGENT, Kind.STOP_AGENT, Kind.SPOIL_JOURNAL))
+            for_ms = dice.choice((20, 200, dice.randint(200, 3_000)))
+            agent = dice.randrange(shape.busy_agents)
+            yield Fault(at_ms, kind, dice.randrange(shape.masters), agent, for_ms, dice.choice((1, 2, 3)))
 
 
 def _shape(dice: random.Random, theme: Theme) -> Shape:
@@ -289,7 +311,8 @@ def _shape(dice: random.Random, theme: Theme) -> Shape:
 
 
 def _faults(dice: random.Random, theme: Theme, shape: Shape) -> Iterator[Fault]:
-    drawn = [kind for kind in Kind if kind in theme.kinds or dice.random() < theme.others]
+    others = [kind for kind in Kind if kind not in OF_JOURNALS]
+    drawn = [kind for kind in others if kind in theme.kinds or dice.random() < theme.others]
     kinds = [kind for kind in drawn if kind not in _ONLY_IN_SCENES]
     if shape.guarding.synced_ms:
         # Without an order of their own that the agents' clocks could take over.

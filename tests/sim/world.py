@@ -119,7 +119,7 @@ class Process:
     def __init__(self, world: World, name: str) -> None:
         self.world = world
         self.name = name
-        self.life = 0
+        self.life = 1
         self.running = True
         self.paused = False
         self.host_stands_still = False

@@ -210,7 +210,7 @@ REFUSED: list[tuple[str, list[Any], str]] = [
     ("classes[0].match", [""], 'is empty; write a glob over resource names, as "billing:*", or "*" for all'),
     ("log_level", ["INFO"], "; write debug, info, warning or error"),
     ("timeouts", [None],
-     'is empty; write "key: value" lines of master_ms, connect_ms, dead_ms, drain_ms, or leave it out'),
+     'is empty; write "key: value" lines of master_ms, connect_ms, dead_ms, or leave it out'),
     ("masters", [masters(count) for count in (0, 2, 4, 6, 8, 10, 11)], "; write 3, 5, 7 or 9"),
     ("masters", [masters(4)], "has 4 masters, which survive no more failures than 3 do;"),
     ("auth.password_file", ["", ".", "/nope/nope", "a\0b", 5], ""),

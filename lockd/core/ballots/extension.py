@@ -29,20 +29,27 @@ class Extension(Ballot):
     in between. Those are noted in `gone`, and count from the next proof on; so are the masters of the last
     `proof` that show another's or none. `missing`: those that show none and never had it, as far as is known:
     there it may be put back, once this has proven it (rule 2). missed: told of those that say so afterwards.
+
+    before: where its agent has taken it over from another, the nonces that it may have there. Each master
+    changes those into `word`, and writes behind it the `token` that its app has (rule 13). later: it was
+    proven since; where it still has an old one, that counts from the next proof on.
     """
 
     __slots__ = (
         "_lasts_ms",
         "_quorum",
+        "before",
         "confirmed",
         "gone",
         "held_out",
+        "later",
         "mark",
         "missed",
         "missing",
         "others",
         "proof",
         "resource",
+        "token",
         "ttl_ms",
         "word",
     )
@@ -61,10 +68,16 @@ class Extension(Ballot):
         until_ns: int,
         settled: "Callable[[Extension, int], None]",
         reply: Reply | None = None,
+        before: tuple[bytes, ...] = (),
+        token: bytes = b"",
+        later: bool = False,
     ) -> None:
         super().__init__(t1_ns, until_ns, settled, reply)
         self.resource = resource
         self.word = word
+        self.before = before
+        self.token = token
+        self.later = later
         self.ttl_ms = ttl_ms
         self.mark = mark
         self.proof = proof

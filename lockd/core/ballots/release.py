@@ -24,6 +24,7 @@ class Release(Ballot):
     word: what the lease has to be known by: its nonce, so that what is late for one try can't delete the next
     one's lease whatever token their app uses (rule 4). by_app: it is what an app that this agent knows no
     lease of says; then it is the app's token.
+    before: nonces that it had with agents before, where masters may still know it by those (rule 13).
     patient: nobody waits for it; what apps ask now goes first.
     asked_again: the masters that were asked on a connection that broke, and may have done it then: that one
     of them doesn't have it now means nothing.
@@ -32,6 +33,7 @@ class Release(Ballot):
     __slots__ = (
         "_quorum",
         "asked_again",
+        "before",
         "by_app",
         "deleted",
         "missing",
@@ -53,11 +55,13 @@ class Release(Ballot):
         by_app: bool = False,
         patient: bool = False,
         reply: Reply | None = None,
+        before: tuple[bytes, ...] = (),
     ) -> None:
         super().__init__(t1_ns, until_ns, settled, reply)
         self.resource = resource
         self.word = word
         self.by_app = by_app
+        self.before = before
         self.patient = patient
         self._quorum = quorum
         self.asked_again = 0
@@ -78,8 +82,13 @@ class Release(Ballot):
         if self.outcome is None:
             self.weigh(now_ns)
 
+    @property
+    def is_confirmed(self) -> bool:
+        """A quorum has said that it isn't there any more."""
+        return self.deleted + self.missing + self.unknown >= self._quorum
+
     def weigh(self, now_ns: int) -> None:
-        if self.deleted + self.missing + self.unknown >= self._quorum or not self.pending:
+        if self.is_confirmed or not self.pending:
             self.settle(
                 ReleaseOutcome.DELETED
                 if self.deleted

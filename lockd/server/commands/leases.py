@@ -8,6 +8,7 @@ from lockd.core.values import Bound, Refusal
 from lockd.metrics.leases import LeaseMetrics
 from lockd.server.commands.arguments import BadRequest, Misused, ms_in, token_in
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
+from lockd.server.heirs import Heir
 from lockd.server.lease_requests import LockRequest, UnlockOrExtend
 from lockd.server.resp import replies
 from lockd.server.session import Session
@@ -16,6 +17,7 @@ from lockd.server.shared import Shared
 COMMANDS = Group()
 
 _TTL = Argument("ttl-ms", "integer")
+_NOTIFY = Argument("notify", "pure-token", token="NOTIFY", optional=True)
 _BOUND = {b"DETACHED": Bound.TTL, b"CONNECTION": Bound.CONNECTION}
 _LEASE = "map: token, fence, validity_ms, deadline_ns (CLOCK_BOOTTIME of this host), bound"
 _SPARE = "connections: all are in use, and this one is for what operators ask"
@@ -61,7 +63,7 @@ class Leases:
                         Argument("connection", "pure-token", token="CONNECTION"),
                     ),
                 ),
-                Argument("notify", "pure-token", token="NOTIFY", optional=True),
+                _NOTIFY,
                 Argument("token", token="TOKEN", optional=True),
             ),
             key_access=("RW", "access", "insert"),
@@ -133,27 +135,41 @@ class Leases:
     @COMMANDS(
         Command(
             "extend",
-            4,
+            -4,
             "lock",
             ("write", "noscript"),
             "Extends a lease to ttl-ms from now. Never shortens it.",
             f"{_LEASE}; fence and bound are nil when another agent granted the lease",
-            (RESOURCE, Argument("token"), _TTL),
+            (RESOURCE, Argument("token"), _TTL, _NOTIFY),
             key_access=("RW", "access", "update"),
             for_lockers=True,
             brings_no_loss=True,
-            promise="as `LOCK`; never shortens. `fence` and `bound` are nil when another agent granted it",
+            promise=(
+                "as `LOCK`; never shortens. `fence` and `bound` are nil when another agent granted it. "
+                "`NOTIFY`: this connection gets its news from now on"
+            ),
         )
     )
     def _extend(self, session: Session, words: list[bytes]) -> None:
         resource, token = words[1], token_in(words[2])
         ttl_ms = self._ttl_ms(words[3], self._terms(resource, token))
+        if any(word.upper() != b"NOTIFY" for word in words[4:]):
+            raise Misused
         self._report_loss(session, "extend", resource, token)
         self._check_unknown(session, "extend", resource, token)
+        if words[4:]:
+            self._tell_here(session, resource, token)
         session.at_once(
             UnlockOrExtend(session, "extend", resource, token),
             lambda reply: self._locks.extend(resource, token, ttl_ms, reply, boottime_ns()),
         )
+
+    def _tell_here(self, session: Session, resource: bytes, token: bytes) -> None:
+        """What becomes of it is told on this connection from now on, as to a LOCK with NOTIFY."""
+        session.notify()
+        lease = self._locks.known(resource, token)
+        if lease is not None and isinstance(lease.holder, LockRequest | Heir):
+            lease.holder.hears_on(session, lease)
 
     def _terms(self, resource: bytes, token: bytes) -> LockClass:
         """The class of a lease, as it was when it was locked here: a reload takes nothing from holders."""

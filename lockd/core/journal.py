@@ -1,0 +1,389 @@
+"""What an agent notes of its leases for the next one on its host (rule 13): bytes to records and back.
+
+It is written before an app is told of its grant or its extension, and before a release is sent. It has to
+survive the agent's death, not the host's, so it lies in memory (/run) and is never waited for.
+
+    file    = magic, format, frame …          frame = length, CRC-32, entries: all of them count, or none
+    entries = H held (all of a lease) · M moved (what a renewal changes) · E ending (its release is under way)
+              D done (nobody has to do anything about it)
+
+The first frame says whose it is. What follows a frame that is not whole was never acted upon, so what is
+before it is what the agent last did. Nothing in it is believed without the masters: a journal that is old or
+made up names leases that they don't show, and those can't be proven.
+"""
+
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Self
+from zlib import crc32
+
+from lockd.core.leases import Lease, Standing
+from lockd.core.values import Bound
+
+MAGIC = b"lockd journal\n"
+FORMAT = 1
+_HEAD = struct.Struct(">14sH")
+_FRAME = struct.Struct(">II")
+_LONGEST_FRAME = 1 << 20
+_SIZE = struct.Struct(">I")
+_UNTIL = struct.Struct(">q")
+_FIXED = struct.Struct(">qqqIQBB")
+_BOUND = (Bound.PROCESS, Bound.CONNECTION)
+_LOST, _UNPROVEN = 1, 2
+_NEVER = -1
+"""No time, where one may be missing."""
+
+
+class Unreadable(Exception):
+    """This is no journal that can be read, or not all of it; the text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Whose journal it is. Pids, and times on CLOCK_BOOTTIME, mean the same only within one boot and one
+    namespace of each kind; bits that stand for masters, only with the same list of them."""
+
+    boot_id: str
+    pid_namespace: str
+    time_namespace: str
+    cluster: str
+    masters: tuple[str, ...]
+
+    def other_than(self, ours: Self) -> str | None:
+        """In what it differs from ours, in a word; None: it is ours."""
+        names = ("boot_id", "pid_namespace", "time_namespace", "cluster", "masters")
+        return next(
+            (name.replace("_", " ") for name in names if getattr(self, name) != getattr(ours, name)), None
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Moving:
+    """What a proof changes of a lease. proven, gone: masters, as bits. clock_lows_ns: how far the masters'
+    clocks were ahead of CLOCK_BOOTTIME at least; NEVER_NS where that was not known. let_go_ns: None as long
+    as its process is not known to be dead. lost: its holder was told so; unproven: it was taken over, and no
+    quorum had gone on with it yet."""
+
+    t1_ns: int
+    deadline_ns: int
+    promised_ns: int
+    until_ns: int
+    hold_until_ns: int
+    granted_ns: int
+    let_go_ns: int | None
+    ttl_ms: int
+    proofs: int
+    proven: int
+    gone: int
+    lost: bool
+    unproven: bool
+    clock_lows_ns: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """A lease as it was last noted. before: the nonces that masters may still know it by, as long as it is
+    `unproven`."""
+
+    nonce: bytes
+    resource: bytes
+    token: bytes
+    label: str
+    owner: bytes
+    fence: int
+    max_hold_ms: int
+    lock_delay_ms: int
+    pid: int
+    started: int
+    bound: Bound
+    notify: bool
+    before: tuple[bytes, ...]
+    now: Moving
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """A release that no quorum had confirmed yet: worth sending until `until_ns`."""
+
+    resource: bytes
+    nonces: tuple[bytes, ...]
+    until_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    nonce: bytes
+    now: Moving
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    nonce: bytes
+
+
+Entry = Held | Moved | Ending | Done
+
+
+@dataclass(slots=True)
+class Replayed:
+    """What a journal comes to; by nonce. trouble: what was wrong with the rest of it."""
+
+    held: dict[bytes, Held] = field(default_factory=dict)
+    endings: dict[bytes, Ending] = field(default_factory=dict)
+    trouble: str | None = None
+
+    def take(self, entry: Entry) -> None:
+        if isinstance(entry, Held):
+            self.held[entry.nonce] = entry
+        elif isinstance(entry, Ending):
+            self.held.pop(entry.nonces[0], None)
+            self.endings[entry.nonces[0]] = entry
+        elif isinstance(entry, Done):
+            self.held.pop(entry.nonce, None)
+            self.endings.pop(entry.nonce, None)
+        elif (held := self.held.get(entry.nonce)) is not None:
+            before = held.before if entry.now.unproven else ()
+            self.held[entry.nonce] = replace(held, now=entry.now, before=before)
+
+
+def _words(*words: bytes) -> bytes:
+    return b"".join([_SIZE.pack(len(word)) + word for word in words])
+
+
+def _framed(entries: bytes) -> bytes:
+    return _FRAME.pack(len(entries), crc32(entries)) + entries
+
+
+class Format:
+    """How entries read, where there are so many masters."""
+
+    def __init__(self, masters: int) -> None:
+        self._moving = struct.Struct(f">8qIHHB{masters}q")
+
+    def head(self, origin: Origin) -> bytes:
+        words = (origin.boot_id, origin.pid_namespace, origin.time_namespace, origin.cluster, *origin.masters)
+        return _HEAD.pack(MAGIC, FORMAT) + _framed(_words(*(word.encode() for word in words)))
+
+    def moving(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> bytes:
+        let_go_ns = _NEVER if lease.let_go_ns is None else lease.let_go_ns
+        flags = _LOST * (lease.standing is not Standing.HELD) | _UNPROVEN * (not lease.is_ours)
+        return self._moving.pack(
+            lease.t1_ns, lease.deadline_ns, lease.promised_ns, lease.until_ns, lease.hold_until_ns,
+            lease.granted_ns, let_go_ns, lease.ttl_ms, lease.proofs, lease.proven, lease.gone.mask, flags,
+            *clock_lows_ns,
+        )  # fmt: skip
+
+    def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> bytes:
+        holder = lease.holder
+        fixed = _FIXED.pack(
+            lease.fence, holder.max_hold_ms, holder.lock_delay_ms, holder.pid, holder.started,
+            _BOUND.index(holder.bound), holder.notify,
+        )  # fmt: skip
+        before = () if lease.is_ours else lease.before
+        words = _words(
+            lease.nonce, lease.resource, lease.token, holder.label.encode(), holder.owner, *before, b""
+        )
+        return b"H" + self.moving(lease, clock_lows_ns) + fixed + words
+
+    def moved_in(self, held: bytes, moving: bytes) -> bytes:
+        """The same entry, as it is now."""
+        return held[:1] + moving + held[1 + self._moving.size :]
+
+    def moved(self, nonce: bytes, moving: bytes) -> bytes:
+        return b"M" + moving + _words(nonce)
+
+    def ending(self, ending: Ending) -> bytes:
+        return b"E" + _UNTIL.pack(ending.until_ns) + _words(ending.resource, *ending.nonces, b"")
+
+    def done(self, nonce: bytes) -> bytes:
+        return b"D" + _words(nonce)
+
+    def entries(self, frame: bytes) -> Iterator[Entry]:
+        """Raises struct.error or ValueError where one makes no sense."""
+        reading = _Reading(frame)
+        while not reading.is_over:
+            kind = reading.take(1)
+            if kind == b"H":
+                yield self._held(reading)
+            elif kind == b"M":
+                now = self._moving_of(reading)
+                yield Moved(reading.word(), now)
+            elif kind == b"E":
+                (until_ns,) = reading.numbers(_UNTIL)
+                resource, nonce, *before = reading.words()
+                yield Ending(resource, (nonce, *before), until_ns)
+            elif kind == b"D":
+                yield Done(reading.word())
+            else:
+                raise ValueError(f"an entry of kind {kind!r}")
+
+    def _moving_of(self, reading: "_Reading") -> Moving:
+        numbers = reading.numbers(self._moving)
+        t1, deadline, promised, until, hold_until, granted, let_go, ttl_ms, *more = numbers
+        proofs, proven, gone, flags, *lows_ns = more
+        return Moving(
+            t1, deadline, promised, until, hold_until, granted, None if let_go == _NEVER else let_go, ttl_ms,
+            proofs, proven, gone, bool(flags & _LOST), bool(flags & _UNPROVEN), tuple(lows_ns),
+        )  # fmt: skip
+
+    def _held(self, reading: "_Reading") -> Held:
+        now = self._moving_of(reading)
+        fence, max_hold_ms, lock_delay_ms, pid, started, bound, notify = reading.numbers(_FIXED)
+        nonce, resource, token, label, owner, *before = reading.words()
+        return Held(
+            nonce, resource, token, label.decode(), owner, fence, max_hold_ms, lock_delay_ms, pid, started,
+            _BOUND[bound], bool(notify), tuple(before), now,
+        )  # fmt: skip
+
+
+class _Reading:
+    """Bytes, from the first one on. What is longer than the rest raises."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self._at = 0
+
+    @property
+    def is_over(self) -> bool:
+        return self._at >= len(self._data)
+
+    def take(self, size: int) -> bytes:
+        at, self._at = self._at, self._at + size
+        if self._at > len(self._data):
+            raise ValueError("it ends too soon")
+        return self._data[at : self._at]
+
+    def numbers(self, kind: struct.Struct) -> tuple[int, ...]:
+        return kind.unpack(self.take(kind.size))
+
+    def word(self) -> bytes:
+        return self.take(self.numbers(_SIZE)[0])
+
+    def words(self) -> list[bytes]:
+        """Up to an empty one."""
+        words = []
+        while word := self.word():
+            words.append(word)
+        return words
+
+
+def _frames(data: bytes, at: int) -> Iterator[bytes]:
+    """Raises Unreadable at the first that is not whole."""
+    while at < len(data):
+        if len(data) - at < _FRAME.size:
+            raise Unreadable("its last record is torn")
+        size, checksum = _FRAME.unpack_from(data, at)
+        at += _FRAME.size
+        frame = data[at : at + size]
+        at += size
+        if len(frame) < size <= _LONGEST_FRAME:
+            raise Unreadable("its last record is torn")
+        if size > _LONGEST_FRAME or crc32(frame) != checksum:
+            raise Unreadable("a record has another checksum than its own")
+        yield frame
+
+
+def replay(data: bytes, ours: Origin) -> Replayed:
+    """What is noted in this journal, as far as it can be read. Raises Unreadable when it is none of ours: of
+    another format, boot, namespace or cluster. Then nobody gets anything from it."""
+    if len(data) < _HEAD.size or not data.startswith(MAGIC):
+        raise Unreadable("it is no journal of an agent")
+    form = _HEAD.unpack_from(data)[1]
+    if form != FORMAT:
+        raise Unreadable(f"it is of format {form}, and this agent reads {FORMAT}")
+    frames = _frames(data, _HEAD.size)
+    differs = _origin(next(frames, b"")).other_than(ours)
+    if differs is not None:
+        raise Unreadable(f"it is of another {differs}")
+    return _replayed(frames, Format(len(ours.masters)))
+
+
+def _origin(frame: bytes) -> Origin:
+    reading, words = _Reading(frame), []
+    try:
+        while not reading.is_over:
+            words.append(reading.word().decode())
+        boot_id, pid_namespace, time_namespace, cluster, *masters = words
+    except (struct.error, ValueError) as failure:
+        raise Unreadable(f"it does not say whose it is: {failure}") from failure
+    return Origin(boot_id, pid_namespace, time_namespace, cluster, tuple(masters))
+
+
+def _replayed(frames: Iterator[bytes], form: Format) -> Replayed:
+    replayed = Replayed()
+    try:
+        for frame in frames:
+            for entry in list(form.entries(frame)):
+                replayed.take(entry)
+    except Unreadable as failure:
+        replayed.trouble = str(failure)
+    except (struct.error, ValueError, IndexError) as failure:
+        replayed.trouble = f"a record makes no sense: {failure}"
+    return replayed
+
+
+class Ledger:
+    """core.interfaces.Journal: the last entry of each lease, and what is to be written of it.
+
+    write: appends to the journal. What is done with is written with the next record: if that is lost, a
+    release is sent that was not needed. live_bytes: how long a journal would be that was written anew.
+    """
+
+    def __init__(self, origin: Origin, write: Callable[[bytes], None]) -> None:
+        self.origin = origin
+        self._write = write
+        self._form = Format(len(origin.masters))
+        self._head = self._form.head(origin)
+        self._live: dict[bytes, bytes] = {}
+        self._untold = b""
+        self.live_bytes = len(self._head)
+
+    def whole(self) -> bytes:
+        """The journal written anew, with nothing that is over."""
+        self._untold = b""
+        return self._head + b"".join(map(_framed, self._live.values()))
+
+    def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
+        self._put(lease.nonce, self._form.held(lease, clock_lows_ns))
+
+    def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
+        before = self._live.get(lease.nonce)
+        if before is not None:
+            moving = self._form.moving(lease, clock_lows_ns)
+            held = self._form.moved_in(before, moving)
+            self._put(lease.nonce, held, self._form.moved(lease.nonce, moving))
+
+    def ending(self, lease: Lease) -> None:
+        ending = Ending(lease.resource, lease.nonces, lease.until_ns)
+        self._put(lease.nonce, self._form.ending(ending))
+
+    def still_ending(self, ending: Ending) -> None:
+        self._put(ending.nonces[0], self._form.ending(ending))
+
+    def ended(self, nonce: bytes) -> None:
+        entry = self._live.pop(nonce, None)
+        if entry is not None:
+            self.live_bytes -= _FRAME.size + len(entry)
+            self._untold += self._form.done(nonce)
+
+    def _put(self, nonce: bytes, entry: bytes, change: bytes = b"") -> None:
+        before = self._live.get(nonce)
+        self.live_bytes += len(entry) + _FRAME.size if before is None else len(entry) - len(before)
+        self._live[nonce] = entry
+        untold, self._untold = self._untold, b""
+        self._write(_framed(untold + (change or entry)))
+
+
+class Unkept:
+    """core.interfaces.Journal, where none is kept."""
+
+    def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None: ...
+
+    def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None: ...
+
+    def ending(self, lease: Lease) -> None: ...
+
+    def still_ending(self, ending: Ending) -> None: ...
+
+    def ended(self, nonce: bytes) -> None: ...

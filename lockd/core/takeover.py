@@ -1,0 +1,119 @@
+"""What the next agent on a host makes of the journal of the one before (rule 13).
+
+Of a lease whose process is alive this agent asks the masters to go on with it under a nonce of its own: what
+the agent before still had under way misses from then on, and of two agents one goes on. It counts only before
+the old deadline, and is put back nowhere. Until then the lease is kept here with what is known of it, so that
+nobody else on this host gets the resource. What was not proven is left to its TTL on the masters: the journal
+may be an old one, and the lease the living holder's by now.
+"""
+
+from collections import Counter
+from collections.abc import Callable
+from enum import StrEnum
+
+from lockd.core.journal import Ending, Held, Replayed
+from lockd.core.leases import Holder, Inherited, Lease, Standing
+from lockd.core.locks import Locks
+from lockd.core.values import Bound
+
+
+class Seen(StrEnum):
+    """What is known of a process."""
+
+    ALIVE = "alive"
+    DEAD = "dead"
+    """There is none of that pid, or it began at another time."""
+    UNKNOWN = "unknown"
+
+
+class Taken(StrEnum):
+    """What becomes of a lease of the agent before."""
+
+    GOES_ON = "goes_on"
+    """Its process is alive: it is to be proven."""
+    FREED = "freed"
+    """Its process is dead."""
+    LEFT = "left"
+    """To its deadline: nobody can say whether it is wanted, or how."""
+    OVER = "over"
+    """Its deadline has passed."""
+
+
+class CannotTell(Exception):
+    """Nobody can say whether there is such a process."""
+
+
+def seen(held: Held, started_of: Callable[[Held], int | None]) -> Seen:
+    """started_of: when the process of its pid began, in clock ticks since boot; None: there is none. Raises
+    CannotTell: a process is dead only where that is certain."""
+    if held.pid == 0 or held.started == 0:
+        return Seen.UNKNOWN
+    try:
+        return Seen.ALIVE if started_of(held) == held.started else Seen.DEAD
+    except CannotTell:
+        return Seen.UNKNOWN
+
+
+_NONCES_MOST = 16
+"""That a lease had with agents that ended before they could have it proven. What is beyond is left to its
+deadline."""
+
+
+def fate_of(held: Held, process: Seen, now_ns: int) -> Taken:
+    now = held.now
+    if process is Seen.DEAD:
+        return Taken.FREED
+    if now_ns >= now.promised_ns:
+        return Taken.OVER
+    wanted = process is Seen.ALIVE and held.bound is Bound.PROCESS and not now.lost
+    return Taken.GOES_ON if wanted and len(held.before) < _NONCES_MOST else Taken.LEFT
+
+
+def take_over(
+    locks: Locks,
+    replayed: Replayed,
+    started_of: Callable[[Held], int | None],
+    holder_of: Callable[[Held], Holder],
+    now_ns: int,
+) -> Counter[Taken]:
+    """All that the agent before held, or owed the masters. started_of: as in `seen`. holder_of: who is told
+    from here on, with the app's token as its `value`; asked only for what is held here."""
+    counts: Counter[Taken] = Counter()
+    for ending in replayed.endings.values():
+        if now_ns < ending.until_ns:
+            locks.release_again(ending, now_ns)
+    for held in replayed.held.values():
+        fate = fate_of(held, seen(held, started_of), now_ns)
+        counts[fate] += 1
+        if fate is Taken.FREED and (held.lock_delay_ms == 0 or now_ns >= held.now.promised_ns):
+            locks.release_again(Ending(held.resource, (held.nonce, *held.before), held.now.until_ns), now_ns)
+        elif fate is not Taken.OVER:
+            _adopt(locks, held, fate, holder_of(held), now_ns)
+    return counts
+
+
+def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -> None:
+    """One whose process is dead is to be proven too, for as long as its lock_delay keeps others out."""
+    if fate is Taken.LEFT:
+        grant = locks.proof_before(holder, held.nonce, held.now.t1_ns, held.now.proven)
+        before = held.before
+    else:
+        grant = locks.proof_before(holder, None, held.now.t1_ns, held.now.proven)
+        before = (held.nonce, *held.before)
+    lease = _as_it_was(Lease(grant, holder, held.fence, held.now.granted_ns), held)
+    lease.inherited = Inherited(before, held.now.clock_lows_ns, goes_on=fate is not Taken.LEFT)
+    if locks.adopt(lease, now_ns) and fate is Taken.FREED and lease.let_go_ns is None:
+        locks.holder_gone(lease, now_ns)
+
+
+def _as_it_was(lease: Lease, held: Held) -> Lease:
+    now = held.now
+    lease.token, lease.ttl_ms, lease.proofs = held.token, now.ttl_ms, now.proofs
+    lease.deadline_ns, lease.promised_ns = now.deadline_ns, now.promised_ns
+    lease.hold_until_ns, lease.until_ns = now.hold_until_ns, now.until_ns
+    lease.let_go_ns = now.let_go_ns
+    lease.gone.mask = lease.gone.unsure = now.gone
+    if now.lost:
+        lease.standing = Standing.LOST
+        lease.loss = "it could not be renewed, by the agent before this one"
+    return lease

@@ -1,0 +1,63 @@
+"""Leases that were taken over from the agent before: their app is known by its process, and talks to this one
+on connections that never took them."""
+
+from lockd.core.journal import Held
+from lockd.core.leases import Lease, pid_and_uid
+from lockd.core.owners import Process
+from lockd.core.values import Refusal
+from lockd.server.session import Session
+from lockd.server.shared import Shared
+
+
+class Heir:
+    """Core's `Holder`. label: its class by the configuration of now. process: None where it is dead, or can't
+    be seen. _news: the connection that has asked for its news."""
+
+    detached = False
+    named = True
+    give_up_ns: int | None = None
+    asked_ns = 0
+
+    def __init__(self, shared: Shared, held: Held, label: str, process: Process | None) -> None:
+        self.resource = held.resource
+        self.label = label
+        self.ttl_ms = held.now.ttl_ms
+        self.lock_delay_ms = held.lock_delay_ms
+        self.max_hold_ms = held.max_hold_ms
+        self.value = held.token
+        self.owner = held.owner
+        self.pid = held.pid
+        self.started = held.started
+        self.bound = held.bound
+        self.notify = held.notify
+        self.process = process
+        self._shared = shared
+        self._news: Session | None = None
+        _, self.uid = pid_and_uid(held.owner)
+        self._usage = shared.quotas.inherits(self.uid)
+
+    def granted(self, lease: Lease, now_ns: int) -> None:
+        """It was, by the agent before."""
+
+    def refused(self, refusal: Refusal) -> None:
+        """It asks for nothing."""
+
+    def hears_on(self, session: Session, _lease: Lease) -> None:
+        """Its app wants to hear of it on this connection."""
+        if self.process is not None and session.ties.process is self.process:
+            self._news, self.notify = session, True
+
+    def renewed(self, lease: Lease) -> None:
+        if self._news is not None:
+            self._news.tell(b"renewed", lease.resource, lease.token, lease.deadline_ns)
+
+    def lost(self, lease: Lease, reason: str) -> None:
+        self._shared.log.warning("lost", resource=self.resource, why=reason, pid=self.pid, uid=self.uid)
+        self._shared.losses.happened_to(self.process, self.uid, lease, reason)
+
+    def ended(self, lease: Lease) -> None:
+        if self.process is not None:
+            self.process.leases.discard(lease)
+            if self.process.idle:
+                self._shared.processes.forget(self.process)
+        self._shared.quotas.gives_up(self.uid, self._usage)

@@ -1,0 +1,162 @@
+"""The journal's file: beside the socket, so in /run, where it outlives the agent and not the host.
+
+Nothing waits for a disk, and one write is one record. When it can't be written it is taken away, since an
+old one would be worse than none, and the agent goes on serving: only its next restart costs its holders
+something.
+"""
+
+import fcntl
+import os
+import stat
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from lockd.core.journal import Ledger, Origin
+
+_LEAST_BYTES = 1 << 20
+_MOST_BYTES = 1 << 30
+_GROWN = 4
+_FLAGS = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class NotOurs(Exception):
+    """Another agent has it, or somebody else has put it there; the text says what."""
+
+
+def origin_of(cluster: str, masters: tuple[str, ...]) -> Origin:
+    """Of this host and this process. OSError where /proc doesn't say."""
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    pids, times = (os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "time"))
+    return Origin(boot_id, pids, times, cluster, masters)
+
+
+class JournalFile:
+    """trouble: why it isn't kept now; '' when it is. failures: how often it could not be written."""
+
+    def __init__(self, path: Path, origin: Origin, failed: Callable[[str], None]) -> None:
+        self.path = path
+        self.ledger = Ledger(origin, self._append)
+        self.trouble = "not begun yet"
+        self.failures = 0
+        self._failed = failed
+        self._file: int | None = None
+        self._lock: int | None = None
+        self._bytes = 0
+
+    def take(self) -> bytes:
+        """Make it this agent's, as long as it lives, and read what the one before has left. Raises NotOurs,
+        or OSError."""
+        lock = os.open(f"{self.path}.lock", os.O_CREAT | os.O_RDWR | _FLAGS, 0o600)
+        try:
+            _check(lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as failure:
+            os.close(lock)
+            raise NotOurs("another agent is using it") from failure
+        except BaseException:
+            os.close(lock)
+            raise
+        self._lock = lock
+        return self._read()
+
+    def _read(self) -> bytes:
+        try:
+            file = os.open(self.path, os.O_RDONLY | _FLAGS)
+        except FileNotFoundError:
+            return b""
+        try:
+            _check(file)
+            with os.fdopen(os.dup(file), "rb") as reader:
+                return reader.read(_MOST_BYTES)
+        finally:
+            os.close(file)
+
+    def set_aside(self) -> Path:
+        """What can't be read stays there for whoever can."""
+        aside = self.path.with_name(self.path.name + ".unread")
+        os.replace(self.path, aside)
+        return aside
+
+    def begin(self) -> None:
+        """Write it anew, with what is held now and no more. Nothing is there if that fails."""
+        if self._lock is None:
+            return
+        try:
+            self._write_anew(self.ledger.whole())
+        except OSError as failure:
+            self._put_aside(str(failure))
+        else:
+            self.trouble = ""
+
+    def _write_anew(self, data: bytes) -> None:
+        fresh = f"{self.path}.new"
+        with suppress(FileNotFoundError):
+            os.unlink(fresh)
+        file = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | _FLAGS, 0o600)
+        try:
+            _write(file, data)
+            os.rename(fresh, self.path)
+        except BaseException:
+            os.close(file)
+            raise
+        if self._file is not None:
+            os.close(self._file)
+        self._file, self._bytes = file, len(data)
+
+    def _append(self, record: bytes) -> None:
+        if self._file is None:
+            return
+        try:
+            _write(self._file, record)
+        except OSError as failure:
+            self._put_aside(str(failure))
+        self._bytes += len(record)
+
+    def _put_aside(self, why: str) -> None:
+        for path in (self.path, f"{self.path}.new"):
+            with suppress(OSError):
+                os.unlink(path)
+        if self._file is not None:
+            os.close(self._file)
+        self._file = None
+        self.failures += 1
+        if why != self.trouble:
+            self.trouble = why
+            self._failed(why)
+
+    def look_after(self) -> None:
+        """Now and then: have it there, and not much longer than what is held."""
+        most_bytes = max(_LEAST_BYTES, _GROWN * self.ledger.live_bytes)
+        if self._file is None or self._is_gone() or self._bytes > most_bytes:
+            self.begin()
+
+    def _is_gone(self) -> bool:
+        """Somebody has cleared out /run."""
+        assert self._file is not None
+        return os.fstat(self._file).st_nlink == 0
+
+    def close(self) -> None:
+        """It stays for the next agent."""
+        for file in (self._file, self._lock):
+            if file is not None:
+                os.close(file)
+        self._file = self._lock = None
+
+
+def _write(file: int, data: bytes) -> None:
+    """All of it, in one write where that is possible."""
+    written = os.write(file, data)
+    while written < len(data):
+        written += os.write(file, data[written:])
+
+
+def _check(file: int) -> None:
+    """Nobody else may have written it."""
+    found = os.fstat(file)
+    if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+        raise NotOurs("it is no plain file")
+    if found.st_uid != os.geteuid():
+        raise NotOurs(f"it belongs to uid {found.st_uid}")
+    if found.st_mode & 0o077:
+        raise NotOurs(f"others may open it: its mode is {stat.S_IMODE(found.st_mode):o}")

@@ -1,0 +1,242 @@
+"""An agent's restart ends nothing that is held (rule 13): real agents, killed and stopped, and what they have
+noted, spoilt in every way that a file can be."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lockd.clock import boottime_ns
+from lockd.core.journal import FORMAT, MAGIC
+from tests.harness.app import App
+from tests.harness.app_process import AppProcess
+from tests.harness.cluster import AS_IS, Cluster, running_cluster
+from tests.harness.on_masters import holding, lease_on
+from tests.harness.waiting import eventually
+
+TTL_MS = 30_000
+Ends = Callable[[Cluster], object]
+BY_KILL: Ends = lambda cluster: cluster.agent.kill()  # noqa: E731
+BY_STOP: Ends = lambda cluster: cluster.agent.stop()  # noqa: E731
+
+
+@pytest.fixture(scope="module")
+def shared(server_binary: Path) -> Iterator[Cluster]:
+    delayed = {"name": "delayed", "match": "delayed/*", "lock_delay_ms": 2_000}
+    with running_cluster(5, classes=[delayed], defaults=AS_IS) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def cluster(shared: Cluster) -> Cluster:
+    """Its agent serves, whatever the test before has made of it."""
+    if not shared.agent.running:
+        shared.agent.start()
+    shared.wait_voting(5)
+    return shared
+
+
+@pytest.fixture
+def app(cluster: Cluster) -> Iterator[Callable[[], AppProcess]]:
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(AppProcess(cluster.socket))
+
+
+def journal_of(cluster: Cluster) -> Path:
+    return cluster.socket.with_name(cluster.socket.name + ".journal")
+
+
+def local(cluster: Cluster, resource: str) -> dict[str, Any] | None:
+    with closing(cluster.client(protocol=3)) as client:
+        rows = client.execute_command("LOCKS", resource.replace("[", r"\["), "LOCAL")
+    return next(iter(rows), None)
+
+
+def restarted(cluster: Cluster, ends: Ends = BY_KILL, meanwhile: Callable[[], object] = lambda: None) -> None:
+    ends(cluster)
+    meanwhile()
+    cluster.agent.start()
+    cluster.wait_voting(5)
+
+
+@pytest.mark.parametrize("ends", [BY_KILL, BY_STOP], ids=["kill -9", "SIGTERM"])
+def test_a_restart_costs_a_holder_nothing(
+    ends: Ends, cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one = app()
+    lease = one.lock(1, resource)
+    nonces = [lease["token"][:8]]
+    for _ in range(3):
+        restarted(cluster, ends)
+        row = eventually(lambda: local(cluster, resource))
+        assert (row["fence"], row["bound"], row["lost"]) == (lease["fence"], "process", 0)
+        nonces.append(row["holder"])
+        assert App(cluster).refused("LOCK", resource, TTL_MS).startswith("TAKEN")
+    assert len(set(nonces)) == len(nonces)
+    # One that was away at the moment learns of it with the next renewal.
+    eventually(lambda: len(holding(cluster.masters, resource, nonces[-1])) == 5, 15)
+    assert all(f" ={lease['token']}" in str(lease_on(master, resource)) for master in cluster.masters)
+    extended = one.ask(2, "EXTEND", resource, lease["token"], TTL_MS + 5_000)
+    assert extended[extended.index("deadline_ns") + 1] > lease["deadline_ns"]
+    assert extended[-2:] == ["bound", "process"]
+    assert one.ask(3, "UNLOCK", resource, lease["token"]) == 1
+    App(cluster).lock(resource, TTL_MS)
+
+
+def test_what_was_taken_over_is_renewed_and_told_of_where_that_was_asked_for(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one = app()
+    granted = one.ask(1, "LOCK", resource, 3_000, "NOTIFY")
+    restarted(cluster)
+    eventually(lambda: boottime_ns() > granted[7])
+    assert local(cluster, resource)["lost"] == 0
+    one.ask(2, "LOCK", f"{resource}/to hear", TTL_MS, "NOTIFY")
+    cluster.client().execute_command("FORCERELEASE", resource)
+    assert "EXPIRED" in eventually(lambda: (said := str(one.ask(2, "PING"))) != "PONG" and said)
+
+
+def test_the_lock_of_who_died_meanwhile_is_free_at_once_or_after_its_lock_delay(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one = app()
+    one.lock(1, resource)
+    one.lock(2, f"delayed/{resource}")
+    restarted(cluster, meanwhile=one.kill)
+    App(cluster).lock(resource, TTL_MS, "WAIT", 2_000)
+    assert App(cluster).refused("LOCK", f"delayed/{resource}", TTL_MS).startswith("TAKEN")
+    App(cluster).lock(f"delayed/{resource}", TTL_MS, "WAIT", 10_000)
+
+
+def test_one_that_dies_after_the_restart_frees_it_at_once(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one = app()
+    one.lock(1, resource)
+    restarted(cluster)
+    one.kill()
+    App(cluster).lock(resource, TTL_MS, "WAIT", 2_000)
+
+
+def test_limits_count_what_was_taken_over(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one = app()
+    held = [one.lock(1, f"{resource}/{n}")["token"] for n in range(5)]
+    restarted(cluster)
+    assert cluster.metric("lockd_leases") >= 5
+    assert cluster.metric("lockd_inherited_total", outcome="goes_on") >= 5
+    assert cluster.metric("lockd_journal_ok") == 1
+    for n, token in enumerate(held):
+        assert one.ask(2, "UNLOCK", f"{resource}/{n}", token) == 1
+    assert cluster.metric("lockd_leases") >= 0
+
+
+# What is spoilt gives nothing to anybody
+
+
+def torn(data: bytes) -> bytes:
+    return data[:-7]
+
+
+def flipped(data: bytes) -> bytes:
+    return data[:200] + bytes([data[200] ^ 1]) + data[201:]
+
+
+def of_a_newer_format(data: bytes) -> bytes:
+    return MAGIC + struct.pack(">H", FORMAT + 1) + data[len(MAGIC) + 2 :]
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (torn, "torn"),
+        (flipped, "checksum"),
+        (of_a_newer_format, f"format {FORMAT + 1}"),
+        (lambda data: b"", ""),
+        (lambda data: b"#!/bin/sh\n", "no journal"),
+    ],
+    ids=["torn", "a bit flipped", "newer", "empty", "another file"],
+)
+def test_a_journal_that_is_spoilt_gives_nothing_and_takes_nothing(
+    spoil: Callable[[bytes], bytes], said: str, cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    """Its lease stays on the masters, to its deadline: its holder lives, and may release it by its token."""
+    restarted(cluster, BY_STOP)  # a short journal: the last record is this lease's
+    one, path = app(), journal_of(cluster)
+    lease = one.lock(1, resource)
+    restarted(cluster, meanwhile=lambda: path.write_bytes(spoil(path.read_bytes())))
+    assert local(cluster, resource) is None
+    assert said in cluster.log_text()
+    assert len(holding(cluster.masters, resource, lease["token"])) == 5
+    assert App(cluster).refused("LOCK", resource, TTL_MS).startswith("TAKEN")
+    assert one.ask(2, "UNLOCK", resource, lease["token"]) == 1
+
+
+def test_an_older_copy_gives_nothing_to_who_has_released(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one, path = app(), journal_of(cluster)
+    lease = one.lock(1, resource)
+    old = path.read_bytes()
+    one.ask(1, "UNLOCK", resource, lease["token"])
+    other = app().lock(1, resource)
+    restarted(cluster, meanwhile=lambda: path.write_bytes(old))
+    eventually(lambda: local(cluster, resource) is None, 40, "what can't be proven is let go")
+    assert len(holding(cluster.masters, resource, other["token"])) == 5
+
+
+@pytest.mark.parametrize("how", ["link", "open to others", "folder"])
+def test_a_journal_that_somebody_else_put_there_is_not_read(
+    how: str, cluster: Cluster, app: Callable[[], AppProcess], resource: str, tmp_path: Path
+) -> None:
+    one, path = app(), journal_of(cluster)
+    lease = one.lock(1, resource)
+
+    def put() -> None:
+        data = path.read_bytes()
+        path.unlink()
+        if how == "link":
+            (tmp_path / "theirs").write_bytes(data)
+            path.symlink_to(tmp_path / "theirs")
+        elif how == "folder":
+            path.mkdir()
+        else:
+            path.write_bytes(data)
+            path.chmod(0o666)
+
+    restarted(cluster, meanwhile=put)
+    assert local(cluster, resource) is None
+    assert "journal_unread" in cluster.log_text()
+    assert one.ask(2, "UNLOCK", resource, lease["token"]) == 1
+    if how == "folder":
+        assert cluster.metric("lockd_journal_ok") == 0
+        path.rmdir()
+    eventually(lambda: cluster.metric("lockd_journal_ok") == 1)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_journal_that_was_deleted_is_written_again(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one, path = app(), journal_of(cluster)
+    lease = one.lock(1, resource)
+    os.unlink(path)
+    eventually(path.exists)
+    restarted(cluster)
+    assert local(cluster, resource)["fence"] == lease["fence"]
+
+
+def test_a_journal_is_kept_short(cluster: Cluster, resource: str) -> None:
+    client, path = App(cluster), journal_of(cluster)
+    for n in range(3_000):
+        name = f"{resource}/{n}/{'x' * 300}"
+        client.ask("UNLOCK", name, client.lock(name, TTL_MS)["token"])
+        if n % 1_000 == 999:
+            eventually(lambda: path.stat().st_size < 1_500_000)

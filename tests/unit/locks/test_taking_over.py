@@ -1,0 +1,334 @@
+"""The next agent on a host takes over what the one before held (rule 13)."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release
+from lockd.core.takeover import Seen, Taken
+from lockd.core.values import Bound
+from tests.harness.clocks import MS
+from tests.harness.fleet_model import App, Host, Successor, beside
+
+
+def answering(agent: Successor) -> Successor:
+    agent.pass_ms(1)
+    return agent
+
+
+def test_what_a_living_process_holds_goes_on_under_a_new_nonce_and_its_own_token(host: Host, app: App):
+    before = app.held
+    host.pass_ms(1_000)
+    agent = answering(host.next_agent())
+    lease = agent.lease
+    assert (agent.did, lease.is_ours) == (Taken.GOES_ON, True)
+    assert lease.nonce != before.nonce
+    assert agent.shown() == [lease.nonce] * 5
+    assert (lease.token, lease.fence) == (before.token, before.fence)
+    assert lease.deadline_ns > before.deadline_ns
+    assert lease.hold_until_ns == pytest.approx(before.hold_until_ns, abs=3 * MS)
+    agent.pass_ms(60_000)
+    assert agent.heir.losses == []
+    assert len(agent.heir.renewals) > 10
+    assert agent.unlocked(app).code == "done"
+    assert (agent.shown(), agent.locks.held) == ([None] * 5, 0)
+
+
+def test_its_app_extends_and_releases_it_by_its_token_also_before_it_is_proven(host: Host, app: App):
+    agent = host.next_agent()
+    assert agent.extended(app, 30_000).extended.deadline_ns > app.held.deadline_ns + 15_000 * MS
+    again = agent.next_agent()
+    assert again.unlocked(app).code == "done"
+    assert again.shown() == [None] * 5
+
+
+def test_late_commands_of_the_agent_before_miss(host: Host, app: App):
+    host.slow()
+    host.extend(app, 30_000)
+    host.unlock(app)
+    late = [list(link.sent) for link in host.fleet.links]
+    agent = answering(host.next_agent(journal=b"".join(host.written[:2])))
+    for master, asked in zip(agent.fleet.masters, late, strict=True):
+        for ballot, digest in asked:
+            master.run(ballot, digest)
+    assert agent.shown() == [agent.lease.nonce] * 5
+
+
+def test_of_two_agents_with_one_journal_one_goes_on(host: Host, app: App):
+    first, second = host.next_agent(), host.next_agent()
+    answering(first)
+    answering(second)
+    assert first.lease.is_ours
+    assert [len(agent.heir.losses) for agent in (first, second)] == [0, 1]
+    second.pass_until(app.held.deadline_ns)
+    assert second.locks.held == 0
+    assert second.asked(Release) == []
+    assert first.shown() == [first.lease.nonce] * 5
+
+
+def test_it_is_tried_again_until_masters_answer(host: Host, app: App):
+    agent = host.next_agent()
+    agent.break_off(0, 1, 2)
+    agent.pass_ms(5_000)
+    assert not agent.lease.is_ours
+    assert agent.lease.deadline_ns == app.held.deadline_ns
+    agent.come_back(0, 1, 2)
+    agent.pass_ms(2_000)
+    assert agent.lease.is_ours
+    assert agent.shown() == [agent.lease.nonce] * 5
+
+
+def test_what_is_not_proven_before_the_old_deadline_is_lost_and_nothing_is_released(host: Host, app: App):
+    agent = host.next_agent()
+    agent.break_off()
+    agent.pass_until(app.held.deadline_ns - 1)
+    assert [at_ns < app.held.deadline_ns for at_ns, _ in agent.heir.losses] == [True]
+    agent.come_back()
+    agent.pass_ms(5_000)
+    assert agent.asked(Release) == []
+    assert agent.at_rest()
+
+
+def test_an_answer_that_comes_after_the_old_deadline_counts_for_nothing(host: Host):
+    app = host.locked(ttl_ms=2_000)
+    agent = host.next_agent()
+    agent.slow()
+    agent.pass_ms(1)
+    for master in range(5):
+        agent.fleet.arrive(master)
+    agent.time.now_ns = app.held.deadline_ns
+    agent.quick()
+    agent.pass_ms(1)
+    assert agent.locks.held == 0
+
+
+def test_nobody_on_the_host_gets_it_while_it_is_not_proven(host: Host, app: App):
+    agent = host.next_agent()
+    agent.break_off(0, 1, 2)
+    assert agent.locked().code == "TAKEN"
+
+
+def test_a_lease_that_was_taken_away_meanwhile_is_lost_at_once_and_put_back_nowhere(host: Host, app: App):
+    beside(host).unlocked(app)
+    agent = answering(host.next_agent())
+    assert len(agent.heir.losses) == 1
+    agent.pass_ms(20_000)
+    assert agent.asked(PutBack) == []
+    assert agent.shown() == [None] * 5
+
+
+def test_where_it_is_missing_it_is_not_put_back_behind_the_take_over(host: Host, app: App):
+    host.forget(4)
+    agent = answering(host.next_agent())
+    assert agent.lease.is_ours
+    assert agent.shown() == [agent.lease.nonce] * 4 + [None]
+    assert agent.asked(PutBack) == []
+
+
+def test_where_it_was_put_back_since_the_proof_that_was_noted_it_proves_nothing(host: Host):
+    host.break_off(3, 4)
+    app = host.locked(ttl_ms=9_000)
+    host.come_back(3, 4)
+    host.pass_ms(3_001)
+    assert host.shown() == [app.held.nonce] * 5
+    host.forget(0)
+    agent = answering(host.next_agent())
+    assert not agent.lease.is_ours
+    assert agent.locks.held == 1
+    assert agent.heir.losses != []
+
+
+def test_where_a_put_back_may_land_late_it_proves_nothing(host: Host):
+    host.break_off(4)
+    app = host.locked(ttl_ms=9_000)
+    host.come_back(4)
+    host.slow(4)
+    host.pass_ms(3_001)
+    host.fleet.arrive(4)
+    host.fleet.hear(4)
+    assert host.sent_to(4) == ["PutBack"]
+    host.pass_ms(3_001)
+    assert app.held.gone.mask == 0b10000
+    host.forget(0, 1)
+    agent = host.next_agent()
+    nonce = app.held.nonce
+    agent.fleet.masters[4].store.put_back(
+        b"r", nonce, 9_000, agent.fleet.links[4].identity.members_digest.encode(), b"0 host 1 0 p0", 0,
+        agent.fleet.masters[4].now_us,
+    )  # fmt: skip
+    answering(agent)
+    assert not agent.lease.is_ours
+
+
+def test_the_lock_of_a_process_that_has_died_is_free_at_once(host: Host, app: App):
+    agent = answering(host.next_agent(Seen.DEAD))
+    assert agent.did is Taken.FREED
+    assert agent.shown() == [None] * 5
+    assert agent.locked().code == "granted"
+
+
+def test_a_process_of_that_pid_that_began_at_another_time_is_another_one(host: Host):
+    host.locked(started=8)
+    host.locked(b"of a process that could not be seen", started=0)
+    assert host.next_agent().taken == {Taken.FREED: 1, Taken.LEFT: 1}
+
+
+def test_a_lock_delay_begins_when_the_process_is_found_dead_and_one_that_runs_goes_on(host: Host):
+    app = host.locked(ttl_ms=6_000, lock_delay_ms=20_000)
+    agent = host.next_agent(Seen.DEAD)
+    agent.pass_ms(8_000)
+    assert agent.shown() == [agent.lease.nonce] * 5
+    again = agent.next_agent(Seen.DEAD)
+    again.pass_ms(11_900)
+    assert again.shown() == [again.lease.nonce] * 5
+    again.pass_ms(110)
+    assert again.shown() == [None] * 5
+    assert app.losses == again.heir.losses == []
+
+
+@pytest.mark.parametrize(
+    ("seen", "bound"), [(Seen.UNKNOWN, Bound.PROCESS), (Seen.ALIVE, Bound.CONNECTION)], ids=lambda one: one
+)
+def test_what_nobody_can_say_anything_of_is_left_to_its_deadline(seen: Seen, bound: Bound, host: Host):
+    """It is not renewed, and not released: its app may have it extended elsewhere, or be alive."""
+    app = host.locked(bound=bound)
+    agent = host.next_agent(seen)
+    assert agent.did is Taken.LEFT
+    agent.pass_until(app.held.deadline_ns - 1)
+    assert agent.locked().code == "TAKEN"
+    assert agent.asked(Extension) == agent.asked(Release) == []
+    agent.pass_ms(1)
+    assert agent.locks.held == 0
+    assert agent.asked(Release) == []
+
+
+def test_its_app_may_release_what_is_left_to_its_deadline(host: Host):
+    app = host.locked(bound=Bound.CONNECTION)
+    agent = host.next_agent()
+    assert agent.unlocked(app).code == "done"
+    assert agent.shown() == [None] * 5
+
+
+def test_a_release_that_no_quorum_has_confirmed_is_sent_again(host: Host, app: App):
+    host.slow()
+    host.unlock(app)
+    host.pass_ms(300)
+    agent = host.next_agent()
+    assert agent.shown() == [app.held.nonce] * 5
+    answering(agent)
+    assert agent.shown() == [None] * 5
+    agent.locked(b"another")  # what is done with is noted with what comes next
+    assert agent.next_agent().asked(Release) == []
+
+
+def test_a_release_is_not_sent_again_once_its_lease_is_over_everywhere(host: Host, app: App):
+    host.slow()
+    host.unlock(app)
+    host.time.now_ns = app.held.until_ns
+    assert host.next_agent().asked(Release) == []
+
+
+def test_an_agent_that_dies_while_it_takes_over_is_taken_over_too(host: Host, app: App):
+    """Some masters know it by its first nonce then, some by the next one."""
+    first = host.next_agent()
+    first.slow()
+    first.pass_ms(1)
+    first.fleet.arrive(0)
+    first.fleet.arrive(1)
+    second = first.next_agent()
+    assert second.shown() == [first.lease.nonce] * 2 + [app.held.nonce] * 3
+    answering(second)
+    assert second.lease.is_ours
+    assert second.shown() == [second.lease.nonce] * 5
+    third = answering(second.next_agent())
+    assert third.lease.before == (second.lease.nonce,)
+    assert third.shown() == [third.lease.nonce] * 5
+    assert third.lease.token == app.held.token
+
+
+def test_agents_that_die_one_after_the_other_leave_it_to_its_deadline_in_the_end(host: Host, app: App):
+    agent = host.next_agent()
+    for _ in range(30):
+        agent = agent.next_agent()
+    assert agent.did is Taken.LEFT
+
+
+def test_max_hold_is_kept(host: Host):
+    app = host.locked(ttl_ms=6_000, max_hold_ms=20_000)
+    host.pass_ms(12_000)
+    agent = host.next_agent()
+    agent.pass_ms(20_000)
+    assert len(agent.heir.losses) == 1
+    assert agent.heir.losses[0][0] <= app.held.hold_until_ns
+    assert max(agent.heir.renewals) <= app.held.hold_until_ns
+
+
+def test_what_was_lost_already_is_not_renewed(host: Host):
+    app = host.locked(ttl_ms=6_000)
+    host.break_off()
+    host.pass_until(app.held.lose_at_ns())
+    assert len(app.losses) == 1
+    agent = host.next_agent()
+    assert agent.did is Taken.LEFT
+    agent.pass_until(app.held.promised_ns)
+    assert agent.asked(Extension) == agent.asked(Release) == []
+    assert agent.at_rest()
+
+
+def test_what_the_host_stood_still_while_no_agent_was_there_comes_off_the_old_deadline(host: Host, app: App):
+    for master in host.fleet.masters:
+        master.ahead_us += 9_000_000
+    host.time.now_ns += 500 * MS
+    agent = answering(host.next_agent())
+    assert agent.lease.is_ours
+    assert agent.lease.hold_until_ns <= app.held.hold_until_ns - 9_000 * MS
+    for master in host.fleet.masters:
+        master.ahead_us += 9_900_000
+        master.store.leases[b"r"].expires_ms += 60_000  # however that comes: it proves nothing
+    again = answering(agent.next_agent())
+    assert not again.lease.is_ours
+    assert "stood still" in again.heir.losses[0][1]
+
+
+def test_where_it_is_not_known_for_how_long_the_host_stood_still_nothing_is_sure(host: Host, app: App):
+    host.fleet.clock_lows_ns = lambda: (1 << 62,) * 5
+    host.pass_ms(4_000)
+    agent = host.next_agent()
+    agent.pass_ms(8_000)
+    assert not agent.heir.renewals
+    assert len(agent.heir.losses) == 1
+
+
+def test_a_stale_journal_takes_nothing_from_who_holds_it_now(host: Host, app: App):
+    """An older copy of it, from before its holder has had it extended, or has given it back."""
+    old = host.journal
+    host.pass_ms(5_000)
+    agent = answering(host.next_agent(journal=old))
+    assert agent.lease.is_ours
+    unlocked = agent.journal
+    agent.unlocked(app)
+    next_one = agent.locked()
+    again = agent.next_agent(journal=unlocked)
+    again.pass_ms(1)
+    assert len(again.heir.losses) == 1
+    again.pass_ms(20_000)
+    assert again.asked(Release) == []
+    assert again.shown()[0] in (next_one.held.nonce, None)
+
+
+def test_a_master_that_was_away_when_it_was_taken_over_knows_it_by_its_new_nonce_soon(host: Host, app: App):
+    """And counts from the proof behind that: what the agent before had under way may have put it there."""
+    agent = host.next_agent()
+    agent.break_off(4)
+    answering(agent)
+    agent.come_back(4)
+    assert agent.shown()[4] == app.held.nonce
+    agent.pass_until(agent.lease.renew_at_ns() + MS)
+    assert agent.shown() == [agent.lease.nonce] * 5
+    assert not agent.lease.proven >> 4 & 1
+    agent.pass_until(agent.lease.renew_at_ns() + MS)
+    assert agent.lease.proven == 0b11111
+    agent.pass_until(agent.lease.renew_at_ns() + MS)
+    assert agent.asked(Extension)[-1].before == ()

@@ -126,6 +126,11 @@ class Connection:
         """How many its app has: with those of its other connections, where they belong to the process."""
         return len(self.leases) + (0 if self.process is None else len(self.process.leases))
 
+    @property
+    def in_question(self) -> bool:
+        """Something was written of which it isn't known whether it was read, and matters."""
+        return self._last is not None or bool(self._covered)
+
     def granted(self, lease: Lease) -> None:
         """A LOCK on this connection was granted."""
         self._untold[lease] = b""
@@ -152,7 +157,7 @@ class Connection:
 
     def writes(self, data: bytes) -> None:
         """This is written now, behind all that was before."""
-        if self._last is not None or self._covered:
+        if self.in_question:
             self._look_behind(self.port.delivery())
         if self._untold:
             self._write_untold(data)

@@ -118,7 +118,7 @@ class Session(asyncio.Protocol):
             self._transport = None
             return
         # While its file is there.
-        delivery = self._last_delivery(exc)
+        delivery = self._last_delivery(exc) if self.ties.in_question else Delivery.READ
         self._transport = None
         self.closing = True
         for task in self._tasks:

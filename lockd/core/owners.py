@@ -157,7 +157,7 @@ class Connection:
 
     def writes(self, data: bytes) -> None:
         """This is written now, behind all that was before."""
-        if self.in_question:
+        if self._last is not None or self._covered:
             self._look_behind(self.port.delivery())
         if self._untold:
             self._write_untold(data)
@@ -172,13 +172,14 @@ class Connection:
         # Else nothing that is written now is read: what was left stays what is known.
 
     def _write_untold(self, data: bytes) -> None:
-        told = [(lease, reply) for lease, reply in self._untold.items() if reply]
-        for lease, reply in told:
-            del self._untold[lease]
-            if data.endswith(reply):
-                self._last = lease
-            else:
-                self._covered[lease] = None
+        untold = self._untold
+        for lease, reply in tuple(untold.items()):
+            if reply:
+                del untold[lease]
+                if data.endswith(reply):
+                    self._last = lease
+                else:
+                    self._covered[lease] = None
 
     def closed(self, delivery: Delivery, *, cut_off: bool = False) -> Ends:
         """It has ended. cut_off: it was the agent that closed it, for being over a limit: its app may be

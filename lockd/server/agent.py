@@ -265,11 +265,14 @@ class Agent:
 
     def _raise_file_limit(self) -> None:
         """Each connection is an open file, and so is each process that has some, or holds what it locked on
-        one; without enough of them, accepting would fail over and over."""
+        one; without enough of them, accepting would fail over and over. Of those processes that find none
+        locks belong to their connections."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         if most != resource.RLIM_INFINITY:
-            self.quotas.open_files_most = self.shared.processes.most = (most - _SPARE_FILES) // 2
+            files, limit = most - _SPARE_FILES, self.current.config.limits.connections
+            self.quotas.open_files_most = files * 2 // 3
+            self.shared.processes.most = files - min(limit, files * 2 // 3)
         self.quotas.warn_of_few_files(self.log)
 
     # Time

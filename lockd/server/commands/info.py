@@ -28,8 +28,6 @@ class Info:
         self._locks = shared.locks
         self._quotas = shared.quotas
         self._shared = shared
-        self._processes = shared.processes
-        self._sessions = shared.sessions
         self._fleet = fleet
         self._metrics = metrics
         self._readings = readings
@@ -121,10 +119,10 @@ class Info:
 
         def steps() -> Iterator[None]:
             nonlocal unseen
-            for connection in list(self._sessions):
+            for connection in list(self._shared.sessions):
                 unseen += connection.ties.process is None
                 yield
-            for process in list(self._processes.all):
+            for process in list(self._shared.processes.all):
                 if sees_all or process.uid == peer.uid:
                     lines.append(_process_line(process))
                 yield

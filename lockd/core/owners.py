@@ -126,6 +126,11 @@ class Connection:
         """How many its app has: with those of its other connections, where they belong to the process."""
         return len(self.leases) + (0 if self.process is None else len(self.process.leases))
 
+    @property
+    def in_question(self) -> bool:
+        """Something was written of which it isn't known whether it was read, and matters."""
+        return self._last is not None or bool(self._covered)
+
     def granted(self, lease: Lease) -> None:
         """A LOCK on this connection was granted."""
         self._untold[lease] = b""
@@ -167,13 +172,14 @@ class Connection:
         # Else nothing that is written now is read: what was left stays what is known.
 
     def _write_untold(self, data: bytes) -> None:
-        told = [(lease, reply) for lease, reply in self._untold.items() if reply]
-        for lease, reply in told:
-            del self._untold[lease]
-            if data.endswith(reply):
-                self._last = lease
-            else:
-                self._covered[lease] = None
+        untold = self._untold
+        for lease, reply in tuple(untold.items()):
+            if reply:
+                del untold[lease]
+                if data.endswith(reply):
+                    self._last = lease
+                else:
+                    self._covered[lease] = None
 
     def closed(self, delivery: Delivery, *, cut_off: bool = False) -> Ends:
         """It has ended. cut_off: it was the agent that closed it, for being over a limit: its app may be

@@ -56,6 +56,9 @@ class Bound(StrEnum):
     CONNECTION = "connection"
     TTL = "ttl"
 
+    # That of enums is Python, and each reply asks for one.
+    __hash__ = str.__hash__
+
 
 def quorum_of(masters: int) -> int:
     """The least number of which any two sets share a master."""

@@ -248,12 +248,13 @@ class Agent:
 
     def _raise_file_limit(self) -> None:
         """Each connection is an open file, and so is each process that has some, or holds what it locked on
-        one; without enough of them, accepting would fail over and over."""
+        one; without enough of them, accepting would fail over and over. Of those processes that find none
+        locks belong to their connections."""
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         if most == resource.RLIM_INFINITY:
             return
-        limit, room = self.config.limits.connections, (most - _SPARE_FILES) // 2
+        limit, room = self.config.limits.connections, (most - _SPARE_FILES) * 2 // 3
         self.shared.processes.most = most - _SPARE_FILES - min(limit, room)
         if room < limit:
             self.quotas.lower_connections(room)

@@ -72,8 +72,12 @@ def has_ended(pidfd: int) -> bool:
 
 def start_ticks(pid: int) -> int:
     """When it began, in clock ticks since boot. OSError, ValueError or IndexError where /proc doesn't say."""
-    with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[19])
+    # Without a file object, which takes longer than all the rest.
+    file = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return int(os.read(file, 1024).rpartition(b")")[2].split()[19])
+    finally:
+        os.close(file)
 
 
 class Permissions:

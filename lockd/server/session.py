@@ -4,6 +4,7 @@
 import asyncio
 import socket
 from collections.abc import Callable, Coroutine
+from functools import partial
 from time import perf_counter_ns
 from typing import Any, Protocol, TypeVar
 
@@ -118,7 +119,7 @@ class Session(asyncio.Protocol):
             self._transport = None
             return
         # While its file is there.
-        delivery = self._last_delivery(exc)
+        delivery = self._last_delivery(exc) if self.ties.in_question else Delivery.READ
         self._transport = None
         self.closing = True
         for task in self._tasks:
@@ -138,10 +139,12 @@ class Session(asyncio.Protocol):
                 # Of thousands in one line that go together, each has the next one try.
                 shared.endings.add(self.peer.uid, lambda _until_ns: self._withdraw())
         self._end_leases(delivery)
-        # A detached lease keeps its session in mind, but that need not keep what it once read, nor what it
-        # was to be told.
-        self._parser = _DEAF
+        # A lease keeps its session in mind, but that need not keep what it once read, nor what it was to be
+        # told.
+        unread, self._parser = self._parser, _DEAF
         self.flow.close()
+        if unread.pending_bytes and not self.in_multi:
+            shared.endings.add(self.peer.uid, partial(self._run_unlocks, unread))
         shared.quotas.disconnected(self.peer.uid)
 
     def _end_leases(self, delivery: Delivery) -> None:
@@ -154,6 +157,19 @@ class Session(asyncio.Protocol):
             shared.endings.end(ends, *((self._cut_off,) if self._cut_off else ()))
         if process is not None and process.idle:
             shared.processes.forget(process)
+
+    def _run_unlocks(self, sent: requests.RequestParser, until_ns: int) -> bool:
+        """Of what its app had sent before it closed: it need not wait for the answer, and what it has given
+        back is no process's any more. A lane's job."""
+        try:
+            while (words := sent.next()) is not None:
+                if words[0].upper() == b"UNLOCK":
+                    self._commands.run(self, words)
+                if perf_counter_ns() >= until_ns:
+                    return True
+        except (requests.RequestTooLarge, requests.ProtocolError):
+            pass
+        return False
 
     def close(self, last_words: bytes = b"") -> None:
         """Close after what is written has gone out; a client that doesn't read is not waited for long."""

@@ -32,6 +32,10 @@ class AppProcess:
         )
         self._left: list[int] = []
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def _do(self, what: str, connection: int = 0, *words: str | int) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None

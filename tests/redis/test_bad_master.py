@@ -26,7 +26,7 @@ from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import State, highest_counters
-from lockd.core.values import Chance, Extended, RedlockParameters, Refusal
+from lockd.core.values import Bound, Chance, Extended, RedlockParameters, Refusal
 from lockd.dev.processes import LOOPBACK
 from lockd.masters import changes, scripts
 from lockd.masters.aside import Credentials, ask_as
@@ -64,6 +64,8 @@ class Asker:
     max_hold_ms = 60_000
     lock_delay_ms = 0
     owner = b"host 1 0"
+    pid = started = 1
+    bound = Bound.PROCESS
     value = b""
     give_up_ns: int | None = None
 

@@ -109,7 +109,7 @@ def test_interactive_redis_cli_connects_in_silence_hints_and_locks(cli: list[str
         before = screen.wait_for(rf"^(.*)redis [^>]*{PROMPT}")[1]
         assert before.strip() == "", f"printed at connect: {before!r}"
         screen.type("LOCK cli:tty ")
-        screen.wait_for(r"ttl-ms \[WAIT ms\] \[MAXHOLD ms\] \[DETACHED\] \[NOTIFY\]")
+        screen.wait_for(r"ttl-ms \[WAIT ms\] \[MAXHOLD ms\] \[DETACHED\|CONNECTION\] \[NOTIFY\]")
         screen.type("5000\r")
         token = screen.wait_for(rf'"token".*?"([0-9a-f]{{32}})".*deadline_ns.*{PROMPT}')[1]
         screen.type("unlock ")

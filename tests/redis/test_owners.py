@@ -12,8 +12,9 @@ import pytest
 
 from tests.harness.app import App
 from tests.harness.app_process import AppProcess, end
-from tests.harness.cluster import AS_IS, Cluster, running_cluster
+from tests.harness.cluster import AS_IS, Cluster
 from tests.harness.on_masters import MINUTE_MS
+from tests.harness.users import NOBODY, Connect, cluster_for_all_users
 from tests.harness.waiting import eventually
 
 Started = Callable[..., AppProcess]
@@ -48,7 +49,7 @@ class Watch:
 @pytest.fixture(scope="module")
 def shared(server_binary: Path) -> Iterator[Cluster]:
     tied = {"name": "tied", "match": "tied/*", "bound": "connection"}
-    with running_cluster(5, classes=[tied], defaults=AS_IS) as cluster:
+    with cluster_for_all_users(classes=[tied], defaults=AS_IS) as cluster:
         yield cluster
 
 
@@ -165,3 +166,17 @@ def test_of_an_app_that_cannot_be_seen_a_lock_lives_with_its_connection(
     assert app.lock(resource, MINUTE_MS)["bound"] == "connection"
     app.close()
     App(cluster).lock(resource, MINUTE_MS, "WAIT", 5_000)
+
+
+def test_doctor_is_told_who_is_connected_and_who_cannot_be_seen(
+    app: Started, shared: Cluster, connect: Connect, resource: str
+) -> None:
+    one = app()
+    one.lock(1, resource)
+    one.ask(2, "PING")
+    shown = shared.client().execute_command("INFO", "processes")
+    assert shown["unseen_connections"] == 0
+    assert shown[f"process_{one.pid}"] == {"uid": os.geteuid(), "connections": 2, "leases": 1}
+    others = connect(shared, NOBODY).ask("INFO", "processes").decode()
+    assert f"process_{one.pid}" not in others, "operators see all, others their own"
+    assert f"uid={NOBODY},connections=1,leases=0" in others

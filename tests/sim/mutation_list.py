@@ -75,6 +75,7 @@ WORLD = "tests/sim/world.py"
 ENTER = "lockd/guard/enter.py"
 LOSSES = "lockd/server/losses.py"
 SESSION = "lockd/server/session.py"
+OWNERS = "lockd/core/owners.py"
 TOKENS = "lockd/server/tokens.py"
 CLOCK = "lockd/clock.py"
 VOTES = "lockd/core/changes/votes.py"
@@ -748,8 +749,48 @@ MUTATIONS = (
         "an agent that stops gives back what is held",
         13,
         SESSION,
-        "        if not shared.stopped:\n            shared.endings.end",
-        "        if True:\n            shared.endings.end",
+        "        if not shared.stopped:\n            shared.endings",
+        "        if True:\n            shared.endings",
+        simulated=False,
+    ),
+    one(
+        "the end of a connection takes what belongs to its process",
+        13,
+        OWNERS,
+        "lease.holder.bound is Bound.PROCESS and self.process is not None:",
+        "False:",
+        simulated=False,
+    ),
+    one(
+        "what was granted and never told is kept",
+        13,
+        OWNERS,
+        "        return (*self._untold, *cut)\n",
+        "        return ()\n",
+        simulated=False,
+    ),
+    one(
+        "what somebody may believe in is given back",
+        13,
+        OWNERS,
+        "        return (*self._untold, *cut)\n",
+        "        return (*self._untold, *cut, *self._covered)\n",
+        simulated=False,
+    ),
+    one(
+        "a dead process is waited for until its connections were read to their end",
+        13,
+        OWNERS,
+        "{connection for connection in self.connections if connection.port.is_open}",
+        "set(self.connections)",
+        simulated=False,
+    ),
+    one(
+        "the death of an app takes the lock from its child",
+        13,
+        OWNERS,
+        "        return self.dead and not self.connections\n",
+        "        return self.dead\n",
         simulated=False,
     ),
     one(
@@ -763,8 +804,8 @@ MUTATIONS = (
         "the lock of a dead app waits for its TTL",
         13,
         LOCKS,
-        '            self._end(lease, "app gone", now_ns)\n\n    def cut_off',
-        "            pass\n\n    def cut_off",
+        '            self._end(lease, "app gone", now_ns)\n\n    def untold',
+        "            pass\n\n    def untold",
     ),
     one(
         "a grant is noted behind the reply",

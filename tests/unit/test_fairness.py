@@ -102,7 +102,7 @@ async def most_in_a_turn(agent: AnAgent, number: int) -> int:
 Ending = Callable[[Session], Any]
 ENDINGS: dict[str, Ending] = {
     "closed": lambda session: session.connection_lost(None),
-    "cut off": lambda session: (session.cut_off("unread_ms: it did not read"), session.connection_lost(None)),
+    "cut off": lambda session: (setattr(session, "_cut_off", "unread_ms"), session.connection_lost(None)),
 }
 
 
@@ -178,3 +178,18 @@ def test_timers_that_are_due_together_leave_the_loop_to_others_in_between(clock:
     while Agent._do_what_is_due(agent) is not None:
         pass
     assert len(done) == 1_000
+
+
+async def test_what_an_app_has_given_back_before_it_closed_is_given_back_also_in_a_crowd(
+    agent: AnAgent,
+) -> None:
+    """It belongs to its process, which lives on: the end of the connection gives back nothing."""
+    ran = list[list[bytes]]()
+    agent.commands.run = lambda _session, words: ran.append(words)
+    [session] = await agent.connected(1)
+    session.shared.crowd = Crowd(0)
+    session.data_received(PING + b"*3\r\n$6\r\nunlock\r\n$1\r\nr\r\n$1\r\nt\r\n" + PING)
+    session.connection_lost(None)
+    for _ in range(100):
+        await asyncio.sleep(0)
+    assert ran == [[b"unlock", b"r", b"t"]]

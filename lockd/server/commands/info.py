@@ -28,9 +28,7 @@ class Info:
         self._fingerprint = config.fingerprint()
         self._locks = shared.locks
         self._quotas = shared.quotas
-        self._permissions = shared.permissions
-        self._processes = shared.processes
-        self._sessions = shared.sessions
+        self._shared = shared
         self._fleet = fleet
         self._metrics = metrics
         self._readings = readings
@@ -115,14 +113,14 @@ class Info:
         """The section of INFO that says whose locks live with which process: to operators of all, to others
         of their own."""
         peer, lines = session.peer, list[str]()
-        sees_all, unseen = self._permissions.is_admin(peer), 0
+        sees_all, unseen = self._shared.permissions.is_admin(peer), 0
 
         def steps() -> Iterator[None]:
             nonlocal unseen
-            for connection in list(self._sessions):
+            for connection in list(self._shared.sessions):
                 unseen += connection.ties.process is None
                 yield
-            for process in list(self._processes.all):
+            for process in list(self._shared.processes.all):
                 if sees_all or process.uid == peer.uid:
                     lines.append(_process_line(process))
                 yield

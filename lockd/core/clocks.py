@@ -44,13 +44,13 @@ class ClockWatch:
 
     gained_ns: all that it has jumped forward, each time as much as that can have been. asked_from_ns: an
     answer to what was sent after that may tell that it did not jump by `asked_gain_ns`, as others did;
-    `NEVER_NS` once it told. jump: one that `Clocks` has not looked at yet. jumps: those that were not this
+    `NEVER_NS` once it told. low_ns: how far it is ahead of this host's, at least; NEVER_NS as long as it was
+    never heard. jump: one that `Clocks` has not looked at yet. jumps: those that were not this
     host's standing still.
     """
 
     __slots__ = (
         "_floor_ns",
-        "_low_ns",
         "asked_from_ns",
         "asked_gain_ns",
         "gained_ns",
@@ -58,6 +58,7 @@ class ClockWatch:
         "jumped_ns",
         "jumps",
         "last_jump_ns",
+        "low_ns",
         "offset_ns",
         "sampled_ns",
         "since_ns",
@@ -75,7 +76,7 @@ class ClockWatch:
         self.asked_from_ns = NEVER_NS
         self.asked_gain_ns = 0
         self._floor_ns = 0
-        self._low_ns = 0
+        self.low_ns = NEVER_NS
 
     def observe(self, sent_ns: int, received_ns: int, master_us: int) -> bool:
         """Take the time that came with an answer. True when it changes what `Clocks.distrust` says (a new
@@ -87,7 +88,7 @@ class ClockWatch:
             return True
         unseen_ns = received_ns - self.sampled_ns
         drift = unseen_ns * _DRIFT_PER_MILLE // 1000
-        floor, low = self._floor_ns + drift, self._low_ns - drift
+        floor, low = self._floor_ns + drift, self.low_ns - drift
         # Also after a gap: the watch begins anew, but what was known of the clock still bounds it.
         jumped, gap = lowest > floor + TOLERANCE_NS, unseen_ns > _GAP_NS
         told = sent_ns > self.asked_from_ns and (jumped or highest < low + self.asked_gain_ns)
@@ -104,13 +105,13 @@ class ClockWatch:
         # forgotten.
         if lowest > low or highest < low:
             low = lowest
-        self._floor_ns, self._low_ns, self.sampled_ns = floor, low, received_ns
+        self._floor_ns, self.low_ns, self.sampled_ns = floor, low, received_ns
         # Not the middle of this sample, which a slow answer makes wide, but of all that is known.
         self.offset_ns = (low + floor) >> 1
         return jumped or gap or told
 
     def _begin(self, lowest: int, highest: int, received_ns: int) -> None:
-        self._low_ns, self._floor_ns = lowest, highest
+        self.low_ns, self._floor_ns = lowest, highest
         self.offset_ns = (lowest + highest) >> 1
         self.since_ns = self.sampled_ns = received_ns
 
@@ -133,11 +134,6 @@ class ClockWatch:
         return self.sampled_ns >= 0
 
     @property
-    def low_ns(self) -> int:
-        """How far it is ahead of this host's, at least; NEVER_NS when it was never heard."""
-        return self._low_ns if self.is_known else NEVER_NS
-
-    @property
     def high_ns(self) -> int:
         """The same at most."""
         return self._floor_ns
@@ -156,7 +152,7 @@ class ClockWatch:
     def host_stood_still(self, gain: Gain) -> None:
         """It was not heard since, and will show the same."""
         self.gained_ns += gain.most_ns
-        self._low_ns += gain.least_ns
+        self.low_ns += gain.least_ns
         self._floor_ns += gain.most_ns
 
 

@@ -15,6 +15,7 @@ made up names leases that they don't show, and those can't be proven.
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Self
 from zlib import crc32
 
@@ -26,6 +27,7 @@ FORMAT = 1
 _HEAD = struct.Struct(">14sH")
 _FRAME = struct.Struct(">II")
 _LONGEST_FRAME = 1 << 20
+_MOST_WORDS = 256
 _SIZE = struct.Struct(">I")
 _UNTIL = struct.Struct(">q")
 _FIXED = struct.Struct(">qqqIQBB")
@@ -148,7 +150,13 @@ class Replayed:
 
 
 def _words(*words: bytes) -> bytes:
-    return b"".join([_SIZE.pack(len(word)) + word for word in words])
+    """How many, how long each is, and then they themselves."""
+    return _lengths(len(words)).pack(len(words), *map(len, words)) + b"".join(words)
+
+
+@cache
+def _lengths(count: int) -> struct.Struct:
+    return struct.Struct(f">{count + 1}I")
 
 
 def _framed(entries: bytes) -> bytes:
@@ -167,7 +175,9 @@ class Format:
 
     def moving(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> bytes:
         let_go_ns = _NEVER if lease.let_go_ns is None else lease.let_go_ns
-        flags = _LOST * (lease.standing is not Standing.HELD) | _UNPROVEN * (not lease.is_ours)
+        flags = 0 if lease.standing is Standing.HELD else _LOST
+        if not lease.is_ours:
+            flags |= _UNPROVEN
         return self._moving.pack(
             lease.t1_ns, lease.deadline_ns, lease.promised_ns, lease.until_ns, lease.hold_until_ns,
             lease.granted_ns, let_go_ns, lease.ttl_ms, lease.proofs, lease.proven, lease.gone.mask, flags,
@@ -178,13 +188,11 @@ class Format:
         holder = lease.holder
         fixed = _FIXED.pack(
             lease.fence, holder.max_hold_ms, holder.lock_delay_ms, holder.pid, holder.started,
-            _BOUND.index(holder.bound), holder.notify,
+            holder.bound is Bound.CONNECTION, holder.notify,
         )  # fmt: skip
         before = () if lease.is_ours else lease.before
-        words = _words(
-            lease.nonce, lease.resource, lease.token, holder.label.encode(), holder.owner, *before, b""
-        )
-        return b"H" + self.moving(lease, clock_lows_ns) + fixed + words
+        words = _words(lease.nonce, lease.resource, lease.token, holder.label.encode(), holder.owner, *before)
+        return b"".join((b"H", self.moving(lease, clock_lows_ns), fixed, words))
 
     def moved_in(self, held: bytes, moving: bytes) -> bytes:
         """The same entry, as it is now."""
@@ -193,8 +201,8 @@ class Format:
     def moved(self, nonce: bytes, moving: bytes) -> bytes:
         return b"M" + moving + _words(nonce)
 
-    def ending(self, ending: Ending) -> bytes:
-        return b"E" + _UNTIL.pack(ending.until_ns) + _words(ending.resource, *ending.nonces, b"")
+    def ending(self, resource: bytes, nonces: tuple[bytes, ...], until_ns: int) -> bytes:
+        return b"E" + _UNTIL.pack(until_ns) + _words(resource, *nonces)
 
     def done(self, nonce: bytes) -> bytes:
         return b"D" + _words(nonce)
@@ -208,13 +216,15 @@ class Format:
                 yield self._held(reading)
             elif kind == b"M":
                 now = self._moving_of(reading)
-                yield Moved(reading.word(), now)
+                (nonce,) = reading.words()
+                yield Moved(nonce, now)
             elif kind == b"E":
                 (until_ns,) = reading.numbers(_UNTIL)
                 resource, nonce, *before = reading.words()
                 yield Ending(resource, (nonce, *before), until_ns)
             elif kind == b"D":
-                yield Done(reading.word())
+                (nonce,) = reading.words()
+                yield Done(nonce)
             else:
                 raise ValueError(f"an entry of kind {kind!r}")
 
@@ -257,15 +267,11 @@ class _Reading:
     def numbers(self, kind: struct.Struct) -> tuple[int, ...]:
         return kind.unpack(self.take(kind.size))
 
-    def word(self) -> bytes:
-        return self.take(self.numbers(_SIZE)[0])
-
     def words(self) -> list[bytes]:
-        """Up to an empty one."""
-        words = []
-        while word := self.word():
-            words.append(word)
-        return words
+        (count,) = self.numbers(_SIZE)
+        if count > _MOST_WORDS:
+            raise ValueError(f"{count} words")
+        return [self.take(length) for length in self.numbers(struct.Struct(f">{count}I"))]
 
 
 def _frames(data: bytes, at: int) -> Iterator[bytes]:
@@ -300,10 +306,8 @@ def replay(data: bytes, ours: Origin) -> Replayed:
 
 
 def _origin(frame: bytes) -> Origin:
-    reading, words = _Reading(frame), []
     try:
-        while not reading.is_over:
-            words.append(reading.word().decode())
+        words = [word.decode() for word in _Reading(frame).words()]
         boot_id, pid_namespace, time_namespace, cluster, *masters = words
     except (struct.error, ValueError) as failure:
         raise Unreadable(f"it does not say whose it is: {failure}") from failure
@@ -355,11 +359,11 @@ class Ledger:
             self._put(lease.nonce, held, self._form.moved(lease.nonce, moving))
 
     def ending(self, lease: Lease) -> None:
-        ending = Ending(lease.resource, lease.nonces, lease.until_ns)
-        self._put(lease.nonce, self._form.ending(ending))
+        self._put(lease.nonce, self._form.ending(lease.resource, lease.nonces, lease.until_ns))
 
     def still_ending(self, ending: Ending) -> None:
-        self._put(ending.nonces[0], self._form.ending(ending))
+        entry = self._form.ending(ending.resource, ending.nonces, ending.until_ns)
+        self._put(ending.nonces[0], entry)
 
     def ended(self, nonce: bytes) -> None:
         entry = self._live.pop(nonce, None)

@@ -196,7 +196,7 @@ class Lease:
     @property
     def nonces(self) -> tuple[bytes, ...]:
         """All that masters may know it by."""
-        return (self.nonce, *self.before)
+        return (self.nonce,) if self.inherited is None else (self.nonce, *self.inherited.before)
 
     @property
     def mark(self) -> bytes:

@@ -1,0 +1,155 @@
+"""What an app sees through the Redis client of its language: each scene with each client that is on this machine.
+
+The README's table of clients says what each of them needs; the programs here are set as it says.
+"""
+
+from __future__ import annotations
+
+import secrets
+from concurrent.futures import Future
+
+import pytest
+
+from tests.clients.languages import Library
+from tests.clients.program import HASTY_MS, PATIENCE_S, Client, Program, Refused, Words, as_map
+from tests.harness.cluster import Cluster
+from tests.harness.waiting import eventually
+from tests.harness.wire import Wire, token_of
+
+TASKS = 3
+
+
+@pytest.fixture
+def resource(library: Library) -> str:
+    return f"{library.name}:{secrets.token_hex(4)}"
+
+
+def someone_waits(wire: Wire) -> None:
+    eventually(lambda: wire.info()["waiters"] != "0", PATIENCE_S, "it waits")
+
+
+def nobody_waits(wire: Wire) -> None:
+    eventually(lambda: wire.info()["waiters"] == "0", PATIENCE_S, "it waits no more")
+
+
+def is_free(wire: Wire, resource: str) -> None:
+    eventually(lambda: wire.ask("HOLDER", resource) is None, PATIENCE_S, "it is free")
+
+
+def test_it_locks_extends_and_unlocks(program: Program, resource: str) -> None:
+    client = program.client()
+    lease = client.lock(resource)
+    assert lease["bound"] == "process"
+    with pytest.raises(Refused, match="TAKEN retry-after="):
+        client.lock(resource)
+    extended = as_map(client.ask("EXTEND", resource, lease["token"], 9_000))
+    assert (extended["token"], extended["fence"]) == (lease["token"], lease["fence"])
+    assert int(extended["deadline_ns"]) > int(lease["deadline_ns"])
+    assert client.ask("UNLOCK", resource, lease["token"]) == ["1"]
+
+
+def test_it_waits_for_who_holds(program: Program, resource: str, wire: Wire) -> None:
+    token = token_of(wire.ask("LOCK", resource, 5_000))
+    waiting = program.client().begin("LOCK", resource, 5_000, "WAIT", 20_000)
+    someone_waits(wire)
+    assert wire.ask("UNLOCK", resource, token) == 1
+    lease = as_map(waiting.result(PATIENCE_S))
+    assert program.client().ask("UNLOCK", resource, lease["token"]) == ["1"]
+
+
+def test_tasks_on_one_client_take_turns(program: Program, resource: str) -> None:
+    """Each gives back what it holds while the others wait: on one connection, their WAITs are before its UNLOCK."""
+    if program.serial:
+        pytest.skip("its program has one task")
+    client = program.client()
+    waiting = [client.begin("LOCK", resource, 5_000, "WAIT", 20_000) for _ in range(TASKS)]
+    fences = []
+    while waiting:
+        eventually(lambda: any(one.done() for one in waiting), PATIENCE_S, "one of them holds it")
+        [granted] = [one for one in waiting if one.done()]
+        waiting.remove(granted)
+        lease = as_map(granted.result())
+        fences.append(int(lease["fence"]))
+        assert client.ask("UNLOCK", resource, lease["token"]) == ["1"]
+    assert fences == sorted(set(fences))
+
+
+def test_a_lock_outlives_its_connection_and_another_gives_it_back(
+    program: Program, resource: str, wire: Wire
+) -> None:
+    client = program.client()
+    lease = client.lock(resource)
+    client.drop()
+    with pytest.raises(Refused, match="TAKEN"):
+        client.lock(resource)
+    assert as_map(client.ask("EXTEND", resource, lease["token"], 9_000))["fence"] == lease["fence"]
+    assert client.ask("UNLOCK", resource, lease["token"]) == ["1"]
+
+
+def test_a_lock_ends_with_its_process(program: Program, resource: str, wire: Wire) -> None:
+    program.client().lock(resource)
+    program.kill()
+    is_free(wire, resource)
+
+
+def timed_out(client: Client, resource: str, *options: object) -> None:
+    with pytest.raises(Refused, match=r"(?!TIMEOUT|TAKEN|ERR)"):
+        client.lock(resource, "WAIT", 20_000, *options)
+
+
+def test_what_comes_after_a_time_out_is_nobody_s(
+    program: Program, library: Library, resource: str, wire: Wire
+) -> None:
+    """A client that closes the connection takes its LOCK back with it. One that goes on with it, for all others,
+    has to say so: by the name that it gave its request."""
+    token = token_of(wire.ask("LOCK", resource, 5_000))
+    client = program.client(HASTY_MS)
+    if library.shared:
+        timed_out(client, resource, "TOKEN", "my-own-name-of-it")
+        assert client.ask("UNLOCK", resource, "my-own-name-of-it") == ["1"]
+    else:
+        timed_out(client, resource)
+    nobody_waits(wire)
+    assert wire.ask("UNLOCK", resource, token) == 1
+    lease = client.lock(resource)
+    assert client.ask("UNLOCK", resource, lease["token"]) == ["1"]
+
+
+def test_a_transaction_is_refused_and_a_plain_pipeline_works(program: Program, resource: str) -> None:
+    client = program.client()
+    with pytest.raises(Refused):
+        client.transact("LOCK", resource, 5_000)
+    before, *lease, after = client.pipe("LOCK", resource, 5_000)
+    assert (before, after) == ("a", "b")
+    assert client.ask("UNLOCK", resource, as_map(lease)["token"]) == ["1"]
+
+
+def renewals(cluster: Cluster) -> float:
+    return cluster.metric("lockd_renewals_total", outcome="worked")
+
+
+def test_pushes_confuse_no_client(program: Program, resource: str, cluster: Cluster) -> None:
+    """They come between replies, or when nothing is asked, to who speaks RESP3. Some clients take that for
+    a broken connection and open another."""
+    client = program.client()
+    before = renewals(cluster)
+    lease = as_map(client.ask("LOCK", resource, 300, "NOTIFY"))
+    eventually(lambda: renewals(cluster) > before + 2, PATIENCE_S, "it was renewed")
+    for number in range(5):
+        assert client.ask("ECHO", number) == [str(number)]
+    assert client.ask("UNLOCK", resource, lease["token"]) == ["1"]
+
+
+def test_an_agent_s_restart_ends_no_lock(program: Program, resource: str, cluster: Cluster) -> None:
+    client = program.client()
+    lease = client.lock(resource)
+    cluster.agent.kill()
+    cluster.agent.start()
+    cluster.wait_voting(5)
+
+    def extended() -> dict[str, str]:
+        """Some clients say once that their connection is gone."""
+        return as_map(client.ask("EXTEND", resource, lease["token"], 9_000))
+
+    assert eventually(extended, PATIENCE_S, "it goes on", not_yet=(Refused,))["token"] == lease["token"]
+    assert client.ask("UNLOCK", resource, lease["token"]) == ["1"]

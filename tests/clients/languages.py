@@ -19,7 +19,7 @@ DEBIAN_S_GO = Path("/usr/share/gocode")
 
 @dataclass(frozen=True)
 class Library:
-    """A client. `made`: the command of its program, built in a folder; it skips the test where something is missing.
+    """A client. `made`: its program's command, built in a folder; it skips where something is missing.
     `shared`: all its commands go over one connection, which a time-out of its own does not close.
     `serial`: its program runs one command at a time."""
 
@@ -48,7 +48,7 @@ def _redis_py(_: Path) -> list[str | Path]:
 
 def _node(module: str, program: str) -> Callable[[Path], list[str | Path]]:
     def made(_: Path) -> list[str | Path]:
-        _needs(NODE_MODULES / module, f"{module} (make node)")
+        _needs(NODE_MODULES / module, module)
         return [_found("node"), PROGRAMS / program]
 
     return made

@@ -4,7 +4,7 @@
     TAG do CLIENT WORD…      a command
     TAG multi CLIENT WORD…   a transaction of that command
     TAG pipe CLIENT WORD…    ECHO a, that command and ECHO b, written at once
-    TAG drop CLIENT          its connections are closed, as pools do with old ones; the next command opens another
+    TAG drop CLIENT          its connections are closed, as pools do with old ones; the next opens another
 
 It answers `TAG + WORDS`, arrays and maps flattened, or `TAG - ERROR`, and need not answer in order.
 """
@@ -33,7 +33,9 @@ class Refused(Exception):
 class Program:
     """One that runs. `serial`: it runs a command when the one before is answered."""
 
-    def __init__(self, command: Sequence[str | Path], environment: dict[str, str], serial: bool = False) -> None:
+    def __init__(
+        self, command: Sequence[str | Path], environment: dict[str, str], serial: bool = False
+    ) -> None:
         self.serial = serial
         self._process = subprocess.Popen(
             [str(word) for word in command],

@@ -1,4 +1,4 @@
-"""What an app sees through the Redis client of its language: each scene with each client that is on this machine.
+"""What an app sees through the Redis client of its language: each scene with each that is on this machine.
 
 The README's table of clients says what each of them needs; the programs here are set as it says.
 """
@@ -99,8 +99,8 @@ def timed_out(client: Client, resource: str, *options: object) -> None:
 def test_what_comes_after_a_time_out_is_nobody_s(
     program: Program, library: Library, resource: str, wire: Wire
 ) -> None:
-    """A client that closes the connection takes its LOCK back with it. One that goes on with it, for all others,
-    has to say so: by the name that it gave its request."""
+    """A client that closes its connection takes its LOCK back with it. One whose connection goes on, for all
+    others, has to say so: by the name that it gave its request."""
     token = token_of(wire.ask("LOCK", resource, 5_000))
     client = program.client(HASTY_MS)
     if library.shared:

@@ -49,7 +49,7 @@ def test_it_locks_extends_and_unlocks(program: Program, resource: str) -> None:
 
 
 def test_it_waits_for_who_holds(program: Program, resource: str, wire: Wire) -> None:
-    token = token_of(wire.ask("LOCK", resource, 5_000))
+    token = token_of(wire.ask("LOCK", resource, 5_000, "CONNECTION"))
     waiting = program.client().begin("LOCK", resource, 5_000, "WAIT", 20_000)
     someone_waits(wire)
     assert wire.ask("UNLOCK", resource, token) == 1
@@ -101,7 +101,7 @@ def test_what_comes_after_a_time_out_is_nobody_s(
 ) -> None:
     """A client that closes its connection takes its LOCK back with it. One whose connection goes on, for all
     others, has to say so: by the name that it gave its request."""
-    token = token_of(wire.ask("LOCK", resource, 5_000))
+    token = token_of(wire.ask("LOCK", resource, 5_000, "CONNECTION"))
     client = program.client(HASTY_MS)
     if library.shared:
         timed_out(client, resource, "TOKEN", "my-own-name-of-it")

@@ -9,14 +9,14 @@ import pytest
 
 from tests.clients.languages import LIBRARIES, Library
 from tests.clients.program import Program
-from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.cluster import AS_IS, Cluster, running_cluster
 from tests.harness.waiting import eventually
 from tests.harness.wire import Wire
 
 
 @pytest.fixture(scope="module")
 def cluster(server_binary: Path) -> Iterator[Cluster]:
-    with running_cluster(5) as running:
+    with running_cluster(5, defaults=AS_IS) as running:
         yield running
 
 

@@ -104,8 +104,9 @@ def test_what_comes_after_a_time_out_is_nobody_s(
     token = token_of(wire.ask("LOCK", resource, 5_000, "CONNECTION"))
     client = program.client(HASTY_MS)
     if library.shared:
-        timed_out(client, resource, "TOKEN", "my-own-name-of-it")
-        assert client.ask("UNLOCK", resource, "my-own-name-of-it") == ["1"]
+        its_name = secrets.token_hex(16)
+        timed_out(client, resource, "TOKEN", its_name)
+        assert client.ask("UNLOCK", resource, its_name) == ["1"]
     else:
         timed_out(client, resource)
     nobody_waits(wire)

@@ -10,7 +10,7 @@ async function piped(pipeline, ...commands) {
 
 const verbs = {
   open(name, timeoutMs) {
-    clients[name] = new Redis(process.argv[2], { commandTimeout: Number(timeoutMs), autoResendUnfulfilledCommands: false });
+    clients[name] = new Redis(process.argv[2], { commandTimeout: Number(timeoutMs) });
     clients[name].on("error", () => {});
     return "OK";
   },

@@ -1,5 +1,6 @@
 /* hiredis: a context is a connection, for one caller at a time. */
 #include <hiredis/hiredis.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -56,6 +57,7 @@ static void answer(const char *tag, int which, int replies) {
 int main(int count, char **arguments) {
     char line[4096];
     setlinebuf(stdout);
+    signal(SIGPIPE, SIG_IGN); /* else a restart of the agent ends the program at its next command */
     while (count == 2 && fgets(line, sizeof line, stdin)) {
         const char *words[WORDS_MOST];
         int many = 0;

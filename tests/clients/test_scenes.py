@@ -140,9 +140,15 @@ def test_pushes_confuse_no_client(program: Program, resource: str, cluster: Clus
     assert client.ask("UNLOCK", resource, lease["token"]) == ["1"]
 
 
-def test_an_agent_s_restart_ends_no_lock(program: Program, resource: str, cluster: Cluster) -> None:
+def test_an_agent_s_restart_ends_no_lock(
+    program: Program, resource: str, cluster: Cluster, wire: Wire
+) -> None:
+    """Who waits is asked to wait again, by a client that retries, or hears of it and holds nothing."""
     client = program.client()
     lease = client.lock(resource)
+    waiting = program.client().begin("LOCK", resource, 5_000, "WAIT", 20_000) if not program.serial else None
+    if waiting:
+        someone_waits(wire)
     cluster.agent.kill()
     cluster.agent.start()
     cluster.wait_voting(5)
@@ -153,3 +159,5 @@ def test_an_agent_s_restart_ends_no_lock(program: Program, resource: str, cluste
 
     assert eventually(extended, PATIENCE_S, "it goes on", not_yet=(Refused,))["token"] == lease["token"]
     assert client.ask("UNLOCK", resource, lease["token"]) == ["1"]
+    if waiting and not waiting.exception(PATIENCE_S):
+        assert client.ask("UNLOCK", resource, as_map(waiting.result())["token"]) == ["1"]

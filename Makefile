@@ -28,7 +28,8 @@ ONE_AT_A_TIME := $(if $(shell command -v flock),flock $(VENV)/.created)
 
 # command:package, for each program of the distribution that the tests use; a test without its program is skipped. What
 # is no program is named by its path.
-APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc /usr/include/stdio.h:libc6-dev spin:spin mkfs.xfs:xfsprogs chromium:chromium
+APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc /usr/include/stdio.h:libc6-dev spin:spin mkfs.xfs:xfsprogs chromium:chromium \
+  /usr/include/hiredis/hiredis.h:libhiredis-dev /var/lib/dpkg/info/php-redis.list:php-cli,php-redis /var/lib/dpkg/info/ruby-redis.list:ruby,ruby-redis
 
 .DEFAULT_GOAL := help
 .PHONY: help dev venv test test-all ready ready-tests lab-image lint dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
@@ -178,11 +179,11 @@ $(TEST_STAMP): $(VENV)/.created pyproject.toml
 tools:
 	@tests/setup/tools.sh $(APT_TOOLS)
 
-# No Node.js: the tests of ioredis are skipped.
+# No Node.js: the tests of its clients are skipped.
 node: $(if $(and $(shell command -v node),$(shell command -v npm)),$(NODE_DIR)/.installed)
 
-$(NODE_DIR)/.installed:
-	@tests/setup/ioredis.sh $(NODE_DIR)
+$(NODE_DIR)/.installed: tests/setup/npm.sh
+	@tests/setup/npm.sh $(NODE_DIR)
 
 # A machine's own ones serve as well, in any mix.
 PROMETHEUS_PACKAGES := prometheus prometheus-alertmanager prometheus-node-exporter

@@ -1,18 +1,18 @@
-"""Every Redis client is a client of lockd: it connects without an error or an option, locks and unlocks."""
+"""redis-cli, and redis-py in each of its ways: they connect without an error or an option, lock and unlock.
+
+What all clients have in common is in tests/clients.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import os
 import re
 import shutil
 import subprocess
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,7 +26,6 @@ from tests.harness.wire import Wire, as_map
 from tests.redis.module_cluster import module_cluster
 
 TTL_MS = 5_000
-NODE_MODULES = Path(__file__).parents[1] / ".node" / "node_modules"
 TOKEN = re.compile(r"\b[0-9a-f]{32}\b")
 
 
@@ -185,18 +184,6 @@ def test_redis_py_locks_and_unlocks(
         assert client.client_id() > 0
 
 
-def test_a_redis_py_transaction_is_refused_in_whole(cluster: Cluster, protocol: int) -> None:
-    """Its pipelines are wrapped in MULTI unless one says otherwise."""
-    with redis.Redis(unix_socket_path=str(cluster.socket), protocol=protocol) as client:
-        pipeline = client.pipeline()
-        for number in range(3):
-            pipeline.execute_command("LOCK", f"py:multi:{number}", TTL_MS)
-        with pytest.raises(redis.ResponseError, match="there is no MULTI"):
-            pipeline.execute()
-        assert client.info()["leases"] == 0
-        assert lease_of(client.execute_command("LOCK", "py:multi:0", TTL_MS)), "the connection goes on"
-
-
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_a_pool_of_redis_py_loses_no_lock_and_no_command_by_another_s_loss(
     cluster: Cluster, options: dict[str, Any], caplog: pytest.LogCaptureFixture
@@ -248,40 +235,3 @@ def test_redis_py_asyncio_locks_and_unlocks(
 
     with without_a_warning(caplog):
         asyncio.run(locks_and_unlocks())
-
-
-# Others
-
-
-IOREDIS = """
-const Redis = require("ioredis");
-const redis = new Redis(process.argv[1]);
-redis.on("error", (error) => { console.error("error event:", error.message); });
-(async () => {
-  const flat = await redis.call("LOCK", "node:one", "5000");
-  const lease = {};
-  for (let i = 0; i < flat.length; i += 2) lease[flat[i]] = flat[i + 1];
-  const taken = await redis.call("LOCK", "node:one", "5000").catch((error) => error.message);
-  const piped = await redis.pipeline().ping().call("UNLOCK", "node:one", lease.token).echo("x").exec();
-  console.log(JSON.stringify({ lease, taken, piped, info: await redis.info("agent") }));
-  await redis.quit();
-})();
-"""
-
-
-def test_ioredis_locks_and_unlocks(cluster: Cluster) -> None:
-    node = shutil.which("node")
-    if node is None:
-        pytest.skip("no Node.js on this machine")
-    if not (NODE_MODULES / "ioredis").is_dir():
-        pytest.skip("ioredis is not installed: make node")
-    environ = {**os.environ, "NODE_PATH": str(NODE_MODULES)}
-    done = subprocess.run(
-        [node, "-e", IOREDIS, str(cluster.socket)], env=environ, capture_output=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, b"")
-    said = json.loads(done.stdout)
-    assert TOKEN.fullmatch(said["lease"]["token"])
-    assert said["taken"].startswith("TAKEN retry-after=")
-    assert said["piped"] == [[None, "PONG"], [None, 1], [None, "x"]]
-    assert "leases:0" in said["info"]

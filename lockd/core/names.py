@@ -10,7 +10,7 @@ from collections import OrderedDict, defaultdict
 
 from lockd.core.leases import Holder
 from lockd.core.validity import NS_PER_S
-from lockd.core.values import Extended, Refusal, Reply
+from lockd.core.values import Bound, Extended, Refusal, Reply
 
 REMEMBERED_NS = 60 * NS_PER_S
 OVERS_OF_A_USER = 5_000
@@ -18,8 +18,11 @@ OVERS_IN_ALL = 20_000
 
 
 def same_process(one: Holder, other: Holder) -> bool:
-    """Whether both requests are of one process. One that can't be seen may be any other."""
-    return one.pid != 0 and (one.pid, one.started) == (other.pid, other.started)
+    """Whether both requests are of one process. One that can't be seen may be any other, and what belongs to
+    a connection is not another one's."""
+    if one.bound is Bound.CONNECTION or not one.started:
+        return False
+    return (one.pid, one.started) == (other.pid, other.started)
 
 
 class Over:

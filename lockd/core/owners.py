@@ -153,21 +153,15 @@ class Connection:
             self._untold.pop(lease, None)
             self._covered.pop(lease, None)
 
-    def hands_on(self, lease: Lease, to: "Connection") -> bool:
-        """Its app has asked for it again, on another connection. What this one's end was to come to is the
-        other's from now on; while this one is open, either may tell of it, and neither gives it back. False:
-        it belongs to this one, and stays with it."""
-        if to is self:
-            return False
-        untold = self._ends.pop(lease, None) is not None
-        if lease in self.leases and not untold:
-            return False
-        self.named(lease)
-        if self.leases.pop(lease, lease) is None:
-            to.leases[lease] = None
-        if untold:
-            to._untold[lease] = b""
-        return True
+    def hands_on(self, lease: Lease, to: "Connection") -> None:
+        """Its app has asked for it again, and is told of it on another connection. What this one's end was to
+        come to is the other's from now on; while this one is open, either may tell of it, and neither gives
+        it back."""
+        if to is not self:
+            untold = self._ends.pop(lease, None) is not None
+            self.named(lease)
+            if untold:
+                to._untold[lease] = b""
 
     def ended(self, lease: Lease) -> None:
         """In whatever way: it counts for nothing any more."""

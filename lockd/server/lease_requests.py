@@ -91,9 +91,8 @@ class LockRequest(Place):
 
     def goes_to(self, session: Session, lease: Lease, notify: bool) -> None:
         """Its app has asked for it again, on this connection: there its news goes from now on."""
-        if self.session.ties.hands_on(lease, session.ties):
-            self.session = session
-            self.notify = self.notify or notify
+        self.session.ties.hands_on(lease, session.ties)
+        self.session, self.notify = session, self.notify or notify
 
     def _holds(self, lease: Lease) -> None:
         session = self.session

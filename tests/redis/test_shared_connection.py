@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.cluster import AS_IS, Cluster, running_cluster
 from tests.harness.waiting import eventually
 from tests.harness.wire import Wire, as_map, kind, token_of
 
@@ -22,7 +22,7 @@ TTL_MS, WAIT_MS = 5_000, 20_000
 
 @pytest.fixture(scope="module")
 def cluster(server_binary: Path) -> Iterator[Cluster]:
-    with running_cluster(3) as running:
+    with running_cluster(3, classes=[{"name": "named", "match": "named:*", **AS_IS}]) as running:
         yield running
 
 
@@ -124,15 +124,28 @@ NAME = "01JD3Q-printable:{any}"
 def test_a_lock_that_is_sent_again_on_another_connection_gets_its_lease(shared: Wire, other: Wire) -> None:
     """redis-py, Lettuce and others do that when a reply has been lost."""
     lease, again = (
-        as_map(wire.ask("LOCK", "shared:again", TTL_MS, "TOKEN", NAME)) for wire in (shared, other)
+        as_map(wire.ask("LOCK", "named:again", TTL_MS, "TOKEN", NAME)) for wire in (shared, other)
     )
     assert lease[b"token"] == NAME.encode()
     assert (again[b"token"], again[b"fence"]) == (lease[b"token"], lease[b"fence"])
-    assert as_map(other.ask("EXTEND", "shared:again", NAME, TTL_MS))[b"fence"] == lease[b"fence"]
-    assert other.ask("HOLDER", "shared:again") is not None
-    assert [wire.ask("UNLOCK", "shared:again", NAME) for wire in (other, shared)] == [1, 1]
-    assert other.ask("HOLDER", "shared:again") is None
-    assert kind(shared.ask("LOCK", "shared:again", TTL_MS, "TOKEN", NAME)) == "NOTHELD"
+    assert as_map(other.ask("EXTEND", "named:again", NAME, TTL_MS))[b"fence"] == lease[b"fence"]
+    assert other.ask("HOLDER", "named:again") is not None
+    assert [wire.ask("UNLOCK", "named:again", NAME) for wire in (other, shared)] == [1, 1]
+    assert other.ask("HOLDER", "named:again") is None
+    assert kind(shared.ask("LOCK", "named:again", TTL_MS, "TOKEN", NAME)) == "NOTHELD"
+
+
+def test_a_lease_that_was_told_on_another_connection_stays_when_the_first_ends_unread(
+    shared: Wire, other: Wire
+) -> None:
+    """Of that alone it would be given back: nobody would know of it."""
+    shared.send("LOCK", "named:unread", TTL_MS, "TOKEN", NAME)
+    eventually(lambda: other.ask("HOLDER", "named:unread"), 5, "it is held")
+    fence = as_map(other.ask("LOCK", "named:unread", TTL_MS, "TOKEN", NAME))[b"fence"]
+    shared.close()
+    eventually(lambda: other.info()["connected_clients"] == "1", 5, "its end is seen")
+    assert as_map(other.ask("EXTEND", "named:unread", NAME, TTL_MS))[b"fence"] == fence
+    assert other.ask("UNLOCK", "named:unread", NAME) == 1
 
 
 def test_who_gives_up_on_a_lock_withdraws_it_from_another_connection(

@@ -31,6 +31,7 @@ AT_ONCE = 4
 
 class ALease:
     holder = SimpleNamespace(owner=b"host 1 0")
+    shared = False
 
 
 class AnAgent(AroundSessions):

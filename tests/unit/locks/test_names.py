@@ -10,12 +10,14 @@ from lockd.core import names as names_module
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.release import Release
 from lockd.core.names import REMEMBERED_NS, Names
+from lockd.core.values import Bound
 from tests.harness.clocks import MS
 from tests.harness.fleet_model import App, Host
 
 NAME = b"job-4711"
 UID, OTHERS_UID = 0, 7
-OURS, UNSEEN = {"pid": 1, "started": 1}, {"pid": 0, "started": 0}
+OURS, UNSEEN = {"pid": 1, "started": 1}, {"pid": 1, "started": 0}
+TIED = {**OURS, "bound": Bound.CONNECTION}
 OF_ITS_NUMBER = {"pid": 1, "started": 2}
 
 
@@ -64,7 +66,9 @@ def test_of_two_that_wait_one_may_go_or_give_up_and_the_other_waits_on(host, app
 
 
 @pytest.mark.parametrize("waits", [False, True])
-@pytest.mark.parametrize(("first", "other"), [(OURS, {"pid": 2}), (OURS, OF_ITS_NUMBER), (UNSEEN, UNSEEN)])
+@pytest.mark.parametrize(
+    ("first", "other"), [(OURS, {"pid": 2}), (OURS, OF_ITS_NUMBER), (UNSEEN, UNSEEN), (TIED, TIED)]
+)
 def test_another_process_never_gets_it_nor_one_that_may_be_another(host, app, waits, first, other):
     if not waits:
         host.unlocked(app)

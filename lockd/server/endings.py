@@ -34,8 +34,9 @@ class Endings:
         if not ends:
             return
         if len(ends) <= AT_ONCE and self._crowd.has_room():
-            for lease, fate in ends.items():
-                self._end(lease, fate, doubt)
+            # What ends is taken out, also by its connection when it hears of that.
+            while ends:
+                self._end(*ends.popitem(), doubt)
             return
 
         def work(until_ns: int) -> bool:

@@ -91,7 +91,6 @@ def test_the_resource_is_held_in_the_block_and_free_after_it(client: AnyClient) 
     with client.lock("invoice:42", ttl=5) as lease:
         holder = client.holder("invoice:42")
         assert holder is not None
-        assert lease.token.startswith(holder["holder"])
         assert holder["pid"] == os.getpid()
         assert 4 < lease.remaining() <= 5
         assert not lease.lost
@@ -264,7 +263,7 @@ def test_a_block_whose_lease_was_lost_raises_at_its_end_or_keeps_its_own_error_w
 # Agents that die, hang and stop
 
 
-def test_a_killed_agent_is_noticed_at_once_and_its_lease_is_good_until_its_deadline_is_near(
+def test_a_killed_agent_that_none_comes_after_is_told_of_before_the_deadline(
     cluster: Cluster, new_client: NewClient
 ) -> None:
     losses = Losses()
@@ -272,40 +271,64 @@ def test_a_killed_agent_is_noticed_at_once_and_its_lease_is_good_until_its_deadl
     lease = client.acquire("orphan", ttl=3, on_lost=losses)
     cluster.agent.kill()
 
-    assert "closed the connection" in losses.wait(1)
-    assert losses.left_s[0] > 1.5
-    lease.check()
-    before = lease.remaining()
-    assert before > 1.5
+    assert "no other has gone on with it" in losses.wait(5)
+    assert 0.3 < losses.left_s[0] <= 0.6
     eventually(lambda: lease.lost, 5, "the lease counts as lost")
-    left_s = (lease.deadline_ns - boottime_ns()) / 1e9
-    assert 0.3 < left_s <= 0.6
-    with pytest.raises(LockLost, match="deadline is near"):
+    with pytest.raises(LockLost):
         lease.check()
-    with pytest.raises(LockLost, match="deadline is near"):
+    with pytest.raises(LockLost):
         lease.release()
     assert len(losses.reasons) == 1
 
 
-def test_a_lease_outlives_a_restart_of_its_agent_and_is_released_by_the_next(
-    cluster: Cluster, new_client: NewClient
+@pytest.mark.parametrize("end", ["kill", "terminate"])
+def test_a_lease_outlives_the_end_of_its_agent_and_the_next_one_renews_and_tells_of_it(
+    cluster: Cluster, new_client: NewClient, end: str
 ) -> None:
+    losses = Losses()
     client = new_client(cluster.socket)
     with client.lock("a"), client.lock("b"):
         pass
-    lease = client.acquire("kept", ttl=20)
-    cluster.agent.kill()
+    watched, plain = client.acquire("watched", ttl=3, on_lost=losses), client.acquire("plain", ttl=3)
+    granted_ns = plain.deadline_ns
+    getattr(cluster.agent, end)()
+    eventually(lambda: not cluster.agent.running, 10, "it has ended")
     cluster.agent.start()
     cluster.wait_voting(5)
 
-    with pytest.raises(AgentUnreachable):
-        lease.extend(20)
-    lease.check()
-    assert not free(client, "kept")
-    assert lease.release() is True
-    assert free(client, "kept")
+    eventually(lambda: boottime_ns() > granted_ns, 10, "what was granted is over")
+    for lease in (watched, plain):
+        lease.check()
+        lease.extend(3)
+        assert not free(client, str(lease.resource))
+    assert losses.reasons == []
+    take_away(cluster, "watched")
+    assert "force" in losses.wait(1)
+    assert plain.release() is True
+    assert free(client, "plain")
     with client.lock("a"), client.lock("b"), client.lock("c"):
         pass  # no connection of the killed agent is used again
+
+
+def test_a_wait_goes_on_at_the_next_agent_and_what_was_given_back_meanwhile_is_free(
+    cluster: Cluster, new_client: NewClient
+) -> None:
+    client = new_client(cluster.socket)
+    other = new_client(cluster.socket)
+    lease = other.acquire("wanted", ttl=20)
+    with ThreadPoolExecutor(1) as pool:
+        waits = pool.submit(client.acquire, "wanted", wait=60)
+        eventually(lambda: waiters(other, "wanted") == 1, 10, "it waits")
+        cluster.agent.kill()
+        assert lease.release() is False
+        cluster.agent.start()
+        assert waits.result(60).release() is True
+    wait_until_free(other, "wanted")
+
+
+def waiters(client: AnyClient, resource: str) -> int:
+    [row] = client.locks(resource, local=True)
+    return int(row["waiters"])
 
 
 def test_a_hanging_agent_is_noticed_before_the_deadline(cluster: Cluster, new_client: NewClient) -> None:
@@ -328,21 +351,20 @@ def test_a_hanging_agent_is_noticed_before_the_deadline(cluster: Cluster, new_cl
     assert len(losses.reasons) == 1
 
 
-def test_a_lease_whose_agent_hung_at_an_extension_was_given_up_and_says_so(
+def test_a_lease_whose_agent_hung_at_an_extension_is_what_it_was(
     cluster: Cluster, new_client: NewClient
 ) -> None:
-    losses = Losses()
     client = new_client(cluster.socket, timeout=0.3)
-    lease = client.acquire("hung", ttl=30, on_lost=losses)
+    lease = client.acquire("hung", ttl=30)
     cluster.agent.pause()
     with pytest.raises(AgentUnreachable):
         lease.extend(30)
 
-    assert "did not answer" in losses.wait(1)
-    with pytest.raises(LockLost, match="did not answer"):
-        lease.check()
+    lease.check()
     cluster.agent.resume()
-    wait_until_free(new_client(cluster.socket), "hung")
+    eventually(lambda: answers(client), 10, "the agent answers again")
+    lease.extend(30)
+    assert lease.release() is True
 
 
 def test_nothing_that_a_hanging_agent_was_asked_for_is_stranded_when_it_wakes_up(
@@ -358,16 +380,6 @@ def test_nothing_that_a_hanging_agent_was_asked_for_is_stranded_when_it_wakes_up
     cluster.agent.resume()
     for resource in ("hung", "late", "late-too"):
         wait_until_free(new_client(cluster.socket), resource)
-
-
-def test_an_agent_that_stops_leaves_the_lease(cluster: Cluster, new_client: NewClient) -> None:
-    losses = Losses()
-    client = new_client(cluster.socket)
-    lease = client.acquire("drained", ttl=10, on_lost=losses)
-    cluster.agent.terminate()
-    assert "closed the connection" in losses.wait()
-    assert losses.left_s[0] > 3
-    lease.check()
 
 
 def test_an_outage_has_a_reason_for_each_master_that_is_missing(

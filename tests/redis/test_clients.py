@@ -360,7 +360,10 @@ def test_nothing_that_a_hanging_agent_was_asked_for_is_stranded_when_it_wakes_up
         wait_until_free(new_client(cluster.socket), resource)
 
 
-def test_an_agent_that_stops_leaves_the_lease(cluster: Cluster, new_client: NewClient) -> None:
+def test_an_agent_that_stops_leaves_the_lease(
+    make_cluster: Callable[..., Cluster], new_client: NewClient
+) -> None:
+    cluster = make_cluster()
     losses = Losses()
     client = new_client(cluster.socket)
     lease = client.acquire("drained", ttl=10, on_lost=losses)

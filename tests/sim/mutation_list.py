@@ -81,6 +81,7 @@ CLOCK = "lockd/clock.py"
 VOTES = "lockd/core/changes/votes.py"
 UPGRADING = "lockd/core/changes/upgrading.py"
 RECOVERING = "lockd/core/changes/recovering.py"
+TAKE_OVER_LUA = "lockd/masters/scripts/take_over.lua"
 ACQUIRE_LUA, EXTEND_LUA, PROPOSE_LUA, RELEASE_LUA = (
     f"lockd/masters/scripts/{name}.lua" for name in ("acquire", "extend", "propose", "release")
 )
@@ -885,6 +886,15 @@ MUTATIONS = (
         TAKEOVER,
         "    lease.gone.mask = lease.gone.unsure = now.gone\n",
         "",
+        simulated=False,
+    ),
+    Mutation(
+        "what a master knew by its old nonce until now counts at once",
+        13,
+        (
+            Edit(SCRIPTS, "        if later and key.nonce != nonce:\n", "        if False:\n"),
+            Edit(TAKE_OVER_LUA, "if ARGV[5] == 'later' and nonce ~= ARGV[1] then", "if false then"),
+        ),
         simulated=False,
     ),
     one(

@@ -814,6 +814,7 @@ MUTATIONS = (
         LOCKS,
         "            self._journal.held(lease, self._masters.clock_lows_ns())\n",
         "            self.timers.at(now_ns, lambda _: self._journal.held(lease, self._masters.clock_lows_ns()))\n",
+        simulated=False,
     ),
     one(
         "a renewal is not noted",
@@ -870,6 +871,7 @@ MUTATIONS = (
         LOCKS,
         "        self._journal.held(lease, lease.inherited.clock_lows_ns)\n",
         "",
+        first_seed=113,
     ),
     one(
         "what is taken over is put back",
@@ -910,6 +912,7 @@ MUTATIONS = (
         TAKEOVER,
         "return Seen.ALIVE if started_of(held) == held.started else Seen.DEAD",
         "return Seen.ALIVE if started_of(held) is not None else Seen.DEAD",
+        first_seed=90,
     ),
     one(
         "the lock of a process that died without an agent is left to its deadline",

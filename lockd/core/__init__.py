@@ -23,6 +23,7 @@ code names where it serves them:
 11  A master whose clock jumped forward has no vote for a max TTL; where all did, this host stood still, and
     that comes off its leases.
 12  A holder learns of a loss before it is one.
-13  A dead app frees its locks (owners.py); an agent that stops leaves them to their deadline.
+13  A dead app frees its locks (owners.py); what living ones hold, the next agent on the host takes over
+    (journal.py, takeover.py).
 14  A master with settings that break a promise has no vote.
 """

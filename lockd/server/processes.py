@@ -68,26 +68,14 @@ class Processes:
         known = self._latest.get(pid)
         if known is not None and not self._has_ended(known):
             return known.started
-        try:
-            file = os.pidfd_open(pid)
-        except ProcessLookupError:
+        opened = _opened(pid)
+        if opened is None:
             return None
-        except OSError as failure:
-            raise CannotTell(str(failure)) from failure
-        try:
-            began = start_ticks(pid)
-        except (OSError, ValueError, IndexError) as failure:
-            dead = has_ended(file)
+        file, began = opened
+        if began == started:
+            self._watch(Process(pid, began, uid), file)
+        else:
             os.close(file)
-            if dead:
-                return None
-            raise CannotTell(str(failure)) from failure
-        # After the look at its start: it was at this process.
-        if has_ended(file) or began != started:
-            dead = has_ended(file)
-            os.close(file)
-            return None if dead else began
-        self._watch(Process(pid, began, uid), file)
         return began
 
     def living(self, pid: int, started: int) -> Process | None:
@@ -137,3 +125,22 @@ def _started(pid: int) -> int:
         return start_ticks(pid)
     except (OSError, ValueError, IndexError):
         return 0
+
+
+def _opened(pid: int) -> tuple[int, int] | None:
+    """A file for the process of that number, and when it began; None: there is none. Raises CannotTell."""
+    try:
+        file = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return None
+    except OSError as failure:
+        raise CannotTell(str(failure)) from failure
+    began = _started(pid)
+    # After the look at its start: it was at this process.
+    ended = has_ended(file)
+    if began and not ended:
+        return file, began
+    os.close(file)
+    if ended:
+        return None
+    raise CannotTell(f"/proc/{pid} does not say when it began")

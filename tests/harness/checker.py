@@ -304,6 +304,7 @@ def live_releases(history: Reading, _: Bounds) -> Iterable[Violation]:
     """Nothing that is held is taken from a master under its live holder. What was put back there, and no
     proof has counted yet, is held by nobody."""
     back_ns: dict[tuple[str, bytes], int] = {}
+    forgot_ns = {event.token: event.at_ns for event in history.all(Forgot)}
     for event in sorted((*history.all(Landed), *history.all(Removed)), key=lambda event: event.at_ns):
         if isinstance(event, Landed):
             if event.put_back:
@@ -311,6 +312,8 @@ def live_releases(history: Reading, _: Bounds) -> Iterable[Violation]:
             continue
         hold = history.holds.get(event.token)
         if hold is None or not hold.granted.at_ns <= event.at_ns < hold.ended_ns:
+            continue
+        if forgot_ns.get(event.token, event.at_ns) < event.at_ns:
             continue
         put_back_ns = back_ns.get((event.master, event.token))
         counted = put_back_ns is None or any(

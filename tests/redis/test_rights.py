@@ -299,7 +299,7 @@ def test_a_master_without_our_scripts_has_no_vote_until_somebody_loads_them(
     assert "systemctl reload lockd-master" in why
     with asking(master, "lockd_loader") as link:
         link.script_load(scripts.ACQUIRE.text.decode())
-    eventually(lambda: "scripts extend, put_back, release" in str(reasons(cluster)), what="one is there")
+    eventually(lambda: "scripts extend, take_over, put_back" in str(reasons(cluster)), what="one is there")
     formed(cluster)
     on_as(master, "lockd_admin", "SCRIPT", "FLUSH")
     assert App(cluster).refused("LOCK", "a", 1_000).startswith("NOQUORUM")

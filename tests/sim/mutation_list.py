@@ -82,6 +82,7 @@ CLOCK = "lockd/clock.py"
 VOTES = "lockd/core/changes/votes.py"
 UPGRADING = "lockd/core/changes/upgrading.py"
 RECOVERING = "lockd/core/changes/recovering.py"
+TAKE_OVER_LUA = "lockd/masters/scripts/take_over.lua"
 ACQUIRE_LUA, EXTEND_LUA, PROPOSE_LUA, RELEASE_LUA = (
     f"lockd/masters/scripts/{name}.lua" for name in ("acquire", "extend", "propose", "release")
 )
@@ -846,6 +847,7 @@ MUTATIONS = (
         LOCKS,
         "            self._journal.held(lease, self._masters.clock_lows_ns())\n",
         "            self.timers.at(now_ns, lambda _: self._journal.held(lease, self._masters.clock_lows_ns()))\n",
+        simulated=False,
     ),
     one(
         "a renewal is not noted",
@@ -902,6 +904,7 @@ MUTATIONS = (
         LOCKS,
         "        self._journal.held(lease, lease.inherited.clock_lows_ns)\n",
         "",
+        first_seed=113,
     ),
     one(
         "what is taken over is put back",
@@ -920,6 +923,15 @@ MUTATIONS = (
         "",
         simulated=False,
     ),
+    Mutation(
+        "what a master knew by its old nonce until now counts at once",
+        13,
+        (
+            Edit(SCRIPTS, "        if later and key.nonce != nonce:\n", "        if False:\n"),
+            Edit(TAKE_OVER_LUA, "if ARGV[5] == 'later' and nonce ~= ARGV[1] then", "if false then"),
+        ),
+        simulated=False,
+    ),
     one(
         "a process that can't be seen is dead",
         13,
@@ -933,6 +945,7 @@ MUTATIONS = (
         TAKEOVER,
         "return Seen.ALIVE if started_of(held) == held.started else Seen.DEAD",
         "return Seen.ALIVE if started_of(held) is not None else Seen.DEAD",
+        first_seed=90,
     ),
     one(
         "the lock of a process that died without an agent is left to its deadline",

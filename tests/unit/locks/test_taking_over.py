@@ -215,7 +215,7 @@ def test_a_release_that_no_quorum_has_confirmed_is_sent_again(host: Host, app: A
     host.slow()
     host.unlock(app)
     host.pass_ms(300)
-    agent = host.next_agent()
+    agent = host.next_agent(journal=host.ledger.whole())
     assert agent.shown() == [app.held.nonce] * 5
     answering(agent)
     assert agent.shown() == [None] * 5

@@ -1,0 +1,82 @@
+"""The journal's file: one agent's at a time, and never an old one where the new one can't be written."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from lockd.core.journal import replay
+from lockd.server import journal
+from lockd.server.journal import JournalFile, NotOurs, origin_of
+from tests.harness.fleet_model import cluster
+
+MASTERS = ("m1", "m2", "m3", "m4", "m5")
+LEASE = cluster().locked().held
+LOWS_NS = (0,) * 5
+
+
+def begun(folder: Path, said: list[str] | None = None) -> JournalFile:
+    told = said if said is not None else []
+    file = JournalFile(folder / "journal", origin_of("test", MASTERS), told.append)
+    file.take()
+    file.begin()
+    return file
+
+
+def held_in(file: JournalFile) -> set[bytes]:
+    return set(replay(file.path.read_bytes(), file.ledger.origin).held)
+
+
+def test_two_agents_never_use_one_at_a_time(tmp_path: Path):
+    first = begun(tmp_path)
+    second = JournalFile(first.path, first.ledger.origin, print)
+    with pytest.raises(NotOurs, match="another agent"):
+        second.take()
+    second.begin()
+    first.ledger.held(LEASE, LOWS_NS)
+    assert held_in(first) == {LEASE.nonce}
+    first.close()
+    assert replay(second.take(), first.ledger.origin).held
+
+
+def test_one_that_can_not_be_written_is_taken_away_said_once_and_tried_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    said: list[str] = []
+    file = begun(tmp_path, said)
+
+    def full(_file: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(journal.os, "write", full)
+        file.ledger.held(LEASE, LOWS_NS)
+        assert not file.path.exists()
+        file.look_after()
+    assert len(said) == 1
+    assert "No space" in file.trouble
+    file.look_after()
+    assert (file.trouble, held_in(file)) == ("", {LEASE.nonce})
+
+
+def test_a_record_that_is_taken_in_pieces_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    file, write = begun(tmp_path), os.write
+    monkeypatch.setattr(journal.os, "write", lambda to, data: write(to, data[:9]))
+    file.ledger.held(LEASE, LOWS_NS)
+    assert held_in(file) == {LEASE.nonce}
+
+
+def test_it_is_written_anew_when_it_has_grown_and_when_somebody_has_deleted_it(tmp_path: Path):
+    file = begun(tmp_path)
+    file.ledger.held(LEASE, LOWS_NS)
+    while file.path.stat().st_size <= 1 << 20:
+        file.ledger.moved(LEASE, LOWS_NS)
+    file.look_after()
+    assert file.path.stat().st_size == file.ledger.live_bytes
+    file.path.unlink()
+    file.look_after()
+    assert held_in(file) == {LEASE.nonce}
+    assert file.path.stat().st_mode & 0o777 == 0o600

@@ -62,7 +62,7 @@ def test_it_waits_for_who_holds(program: Program, resource: str, wire: Wire) -> 
 
 
 def test_tasks_on_one_client_take_turns(program: Program, resource: str, wire: Wire) -> None:
-    """All wait at once, and each gives back what it holds while others wait; on one connection, too, where
+    """All wait at once, and each gives back what it holds while others wait: on one connection, too, where
     the reply to that comes after theirs."""
     if program.serial:
         pytest.skip("its program has one task")

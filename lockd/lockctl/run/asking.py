@@ -21,12 +21,13 @@ _LOOK_AGAIN_S = 0.05
 def take(job: Job) -> tuple[JobConnection, JobLease]:
     """Lock the resource. Raises Refused or Unreachable; NotStarted when the answer came too late.
 
-    Where the agent stops meanwhile, the next one on this host is asked for the rest of the wait, and for a
-    few seconds in any case. By the same token: if it had been granted already, it is the same lease.
+    Where no agent is there, or it stops meanwhile, the next one on this host is asked for the rest of the
+    wait, and one that stops is waited for a few seconds in any case. By the same token: if it had been granted
+    already, it is the same lease.
     """
     until_ns = boottime_ns() + job.wait_ms * NS_PER_MS
     token = secrets.token_hex(16).encode()
-    connection = JobConnection(job.socket_path)
+    connection = _connected(job, until_ns)
     while True:
         try:
             return connection, _ask(connection, job, token, until_ns)
@@ -34,7 +35,9 @@ def take(job: Job) -> tuple[JobConnection, JobLease]:
             if not _stops(why, connection):
                 raise
             connection.close()
-            connection = _next_one(job, max(until_ns, boottime_ns() + int(ANSWER_WITHIN_S * 1e9)), why)
+            # One that stops may still listen for a moment.
+            time.sleep(_LOOK_AGAIN_S)
+            connection = _connected(job, max(until_ns, boottime_ns() + int(ANSWER_WITHIN_S * 1e9)))
 
 
 def _stops(why: Refused | Unreachable, connection: JobConnection) -> bool:
@@ -42,15 +45,15 @@ def _stops(why: Refused | Unreachable, connection: JobConnection) -> bool:
     return why.code == ErrorWord.DRAINING if isinstance(why, Refused) else not connection.open
 
 
-def _next_one(job: Job, until_ns: int, why: Refused | Unreachable) -> JobConnection:
-    """A connection to the agent that comes after the one that stops."""
-    while boottime_ns() < until_ns:
-        time.sleep(_LOOK_AGAIN_S)
+def _connected(job: Job, until_ns: int) -> JobConnection:
+    """To the agent that is there, or will be by then."""
+    while True:
         try:
             return JobConnection(job.socket_path)
-        except Unreachable as unreachable:
-            why = unreachable
-    raise why
+        except Unreachable:
+            if boottime_ns() >= until_ns:
+                raise
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def _ask(connection: JobConnection, job: Job, token: bytes, until_ns: int) -> JobLease:

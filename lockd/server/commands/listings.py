@@ -57,8 +57,9 @@ class Listings:
             (RESOURCE,),
             key_access=("RO", "access"),
             promise=(
-                "nil when free, else map: `resource`, `holder` (start of its nonce: what `FORCERELEASE` takes), "
-                "`host`, `pid`, `uid`, `ttl_ms`, `held_ms`, `masters`, `of`, `quorum`. `DENIED` where you may not look"
+                "nil when free, else map: `resource`, `holder` (start of its nonce, for `FORCERELEASE`), "
+                "`host`, `pid`, `uid`, `ttl_ms`, `held_ms`, `masters`, `of`, `quorum`. "
+                "`DENIED` where you may not look"
             ),
         )
     )

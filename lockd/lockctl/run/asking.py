@@ -8,7 +8,7 @@ import time
 from lockd.client.deadlines import AgentClock
 from lockd.clock import boottime_ns
 from lockd.core.errors import ErrorWord
-from lockd.core.validity import NS_PER_MS
+from lockd.core.validity import NS_PER_MS, NS_PER_S
 from lockd.lockctl.errors import Lost, NotStarted, Refused, Unreachable
 from lockd.lockctl.run.connection import ANSWER_WITHIN_S, JobConnection
 from lockd.lockctl.run.lease import Job, JobLease, term_margin_ns
@@ -22,22 +22,23 @@ def take(job: Job) -> tuple[JobConnection, JobLease]:
     """Lock the resource. Raises Refused or Unreachable; NotStarted when the answer came too late.
 
     Where no agent is there, or it stops meanwhile, the next one on this host is asked for the rest of the
-    wait, and one that stops is waited for a few seconds in any case. By the same token: if it had been granted
-    already, it is the same lease.
+    wait; behind one that stops there is a few seconds' time in any case. By the same token: if it had been
+    granted already, it is the same lease.
     """
     until_ns = boottime_ns() + job.wait_ms * NS_PER_MS
+    give_up_ns = until_ns + int(ANSWER_WITHIN_S * NS_PER_S)
     token = secrets.token_hex(16).encode()
     connection = _connected(job, until_ns)
     while True:
         try:
             return connection, _ask(connection, job, token, until_ns)
         except (Refused, Unreachable) as why:
-            if not _stops(why, connection):
+            if not _stops(why, connection) or boottime_ns() >= give_up_ns:
                 raise
             connection.close()
             # One that stops may still listen for a moment.
             time.sleep(_LOOK_AGAIN_S)
-            connection = _connected(job, max(until_ns, boottime_ns() + int(ANSWER_WITHIN_S * 1e9)))
+            connection = _connected(job, give_up_ns)
 
 
 def _stops(why: Refused | Unreachable, connection: JobConnection) -> bool:

@@ -130,7 +130,6 @@ class Agent:
             await self._stop.wait()
             await self._drain()
         finally:
-            signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
             await self._end()
 
     def _told_to_stop(self) -> None:

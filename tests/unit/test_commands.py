@@ -1,5 +1,6 @@
 """The table of commands: a descriptor stands with its handler, and what it says is what is done."""
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -170,3 +171,10 @@ def test_what_holds_for_a_command_is_read_from_its_descriptor(session: Session) 
     bringing_none = {b"UNLOCK", b"EXTEND", b"HELLO", b"AUTH", b"QUIT", b"MULTI", b"EXEC", b"DISCARD"}
     assert bringing_none <= commands.brings_no_loss
     assert not {b"LOCK", b"PING", b"HOLDER"} & commands.brings_no_loss
+
+
+def test_an_agent_that_stops_reads_no_configuration(session: Session) -> None:
+    session.peer.uid, session.shared.locks.draining = 0, True
+    assert run(session, b"RELOAD") is None
+    [(work, _)] = session.begun
+    assert asyncio.run(work(None)).startswith(b"-DRAINING ")

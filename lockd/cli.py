@@ -63,6 +63,28 @@ def check_config(file: Path, as_json: bool) -> None:
     _print_good(config, as_json)
 
 
+@main.command("check-journal")
+@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+def check_journal(file: Path) -> None:
+    """Say whether an agent of this version could take over what another has noted in FILE (its socket's path
+    and .journal): before it is put in that one's place.
+
+    Exit status 0: it could, or there is no such file; 1: it can't be read, and what is held would end at its
+    deadline; 2: the command line is wrong.
+    """
+    from lockd.core.journal import Unreadable, check_format
+
+    try:
+        check_format(file.read_bytes())
+    except FileNotFoundError:
+        click.echo(f"OK: there is no {file}, so nothing is to be taken over")
+    except (Unreadable, OSError) as why:
+        click.echo(f"{file}: {why}")
+        sys.exit(1)
+    else:
+        click.echo("OK: it can be read")
+
+
 @main.command()
 @click.option(
     "--dir",

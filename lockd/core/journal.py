@@ -290,14 +290,19 @@ def _frames(data: bytes, at: int) -> Iterator[bytes]:
         yield frame
 
 
-def replay(data: bytes, ours: Origin) -> Replayed:
-    """What is noted in this journal, as far as it can be read. Raises Unreadable when it is none of ours: of
-    another format, boot, namespace or cluster. Then nobody gets anything from it."""
+def check_format(data: bytes) -> None:
+    """Raises Unreadable when this version does not know how it reads."""
     if len(data) < _HEAD.size or not data.startswith(MAGIC):
         raise Unreadable("it is no journal of an agent")
     form = _HEAD.unpack_from(data)[1]
     if form != FORMAT:
-        raise Unreadable(f"it is of format {form}, and this agent reads {FORMAT}")
+        raise Unreadable(f"it is of format {form}, and this version reads {FORMAT}")
+
+
+def replay(data: bytes, ours: Origin) -> Replayed:
+    """What is noted in this journal, as far as it can be read. Raises Unreadable when it is none of ours: of
+    another format, boot, namespace or cluster. Then nobody gets anything from it."""
+    check_format(data)
     frames = _frames(data, _HEAD.size)
     differs = _origin(next(frames, b"")).other_than(ours)
     if differs is not None:

@@ -180,6 +180,24 @@ def test_agents_are_upgraded_one_host_first(cluster: Cluster, on: Any) -> None:
 
 
 @pytest.mark.thorough
+def test_a_version_that_can_not_take_over_what_is_held_is_refused_meanwhile(
+    cluster: Cluster, on: Any
+) -> None:
+    before = {name: on(name).file("/opt/lockd/current").linked_to for name in APPS}
+    journal = cluster.lab.source / "lockd/core/journal.py"
+    good = journal.read_text()
+    journal.write_text(good.replace("FORMAT = 1\n", "FORMAT = 2\n"))
+    try:
+        with holding(cluster.lab, "upgrade_lockd.yml to a version that can't read the journal") as held:
+            refused = play(cluster.lab, "upgrade_lockd.yml")
+    finally:
+        journal.write_text(good)
+    refused.must_stop_with("it is of format 1, and this version reads 2", "Nothing was changed here")
+    held.must_have_been_kept()
+    assert {name: on(name).file("/opt/lockd/current").linked_to for name in APPS} == before
+
+
+@pytest.mark.thorough
 def test_a_version_that_does_not_get_ready_is_taken_back(cluster: Cluster, on: Any) -> None:
     before = {name: on(name).file("/opt/lockd/current").linked_to for name in APPS}
     broken = cluster.lab.source / "lockd/server/agent.py"

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from lockd.cli import main
+from lockd.core.journal import MAGIC, Format, Origin
 
 GOOD = """\
 cluster: shop
@@ -45,6 +46,17 @@ def test_a_good_configuration_is_ok_and_warnings_follow_and_do_not_change_that(c
     assert status == 0
     assert output.startswith("OK")
     assert any(line.startswith("warning: ") for line in output.splitlines()[1:])
+
+
+def test_a_journal_of_this_format_could_be_taken_over_and_so_could_none(tmp_path: Path) -> None:
+    journal = tmp_path / "lockd.sock.journal"
+    assert lockd("check-journal", journal)[0] == 0
+    head = Format(3).head(Origin("boot", "pid:[1]", "time:[2]", "shop", ("m1", "m2", "m3")))
+    journal.write_bytes(head)
+    assert lockd("check-journal", journal) == (0, "OK: it can be read\n")
+    for other in (head.replace(MAGIC + b"\0\1", MAGIC + b"\0\2"), b"", b"something else"):
+        journal.write_bytes(other)
+        assert lockd("check-journal", journal)[0] == 1
 
 
 def test_every_problem_is_on_a_line_of_its_own_and_in_json_for_programs(config_path: Path) -> None:

@@ -441,7 +441,7 @@ class App(Process):
 
     def _unlock(self, held: Held) -> None:
         agent = self._agent_for(held)
-        if not agent.running:
+        if not agent.running and (agent is not self.agent or held.request.detached):
             self._forget(held)
             return
         request, token = held.request, held.lease.token

@@ -855,6 +855,7 @@ MUTATIONS = (
         LOCKS,
         '        lease.loss = ""\n        self._note(lease)\n',
         '        lease.loss = ""\n',
+        simulated=False,
     ),
     Mutation(
         "a release is sent before it is noted",

@@ -913,7 +913,7 @@ MUTATIONS = (
         TAKEOVER,
         "return Seen.ALIVE if started_of(held) == held.started else Seen.DEAD",
         "return Seen.ALIVE if started_of(held) is not None else Seen.DEAD",
-        first_seed=90,
+        first_seed=113,
     ),
     one(
         "the lock of a process that died without an agent is left to its deadline",

@@ -144,7 +144,6 @@ class Agent:
         finally:
             await self._end()
 
-
     # Starting
 
     async def _start(self, loop: asyncio.AbstractEventLoop) -> None:

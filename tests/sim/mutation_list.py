@@ -921,6 +921,7 @@ MUTATIONS = (
         TAKEOVER,
         "    if process is Seen.DEAD:\n        return Taken.FREED\n",
         "    if process is Seen.DEAD:\n        return Taken.LEFT\n",
+        first_seed=88,
     ),
     one(
         "max_hold begins anew with each agent",

@@ -960,6 +960,7 @@ MUTATIONS = (
         TAKEOVER,
         "    wanted = process is Seen.ALIVE and held.bound is Bound.PROCESS and not now.lost\n",
         "    wanted = False\n",
+        simulated=False,
     ),
     one(
         "what the host stood still without an agent is not counted",

@@ -66,6 +66,7 @@ class Asker:
     owner = b"host 1 0"
     pid = started = 1
     bound = Bound.PROCESS
+    named = False
     value = b""
     give_up_ns: int | None = None
 

@@ -946,7 +946,7 @@ MUTATIONS = (
         TAKEOVER,
         "return Seen.ALIVE if started_of(held) == held.started else Seen.DEAD",
         "return Seen.ALIVE if started_of(held) is not None else Seen.DEAD",
-        first_seed=90,
+        first_seed=113,
     ),
     one(
         "the lock of a process that died without an agent is left to its deadline",
@@ -954,6 +954,7 @@ MUTATIONS = (
         TAKEOVER,
         "    if process is Seen.DEAD:\n        return Taken.FREED\n",
         "    if process is Seen.DEAD:\n        return Taken.LEFT\n",
+        first_seed=88,
     ),
     one(
         "max_hold begins anew with each agent",
@@ -992,6 +993,7 @@ MUTATIONS = (
         TAKEOVER,
         "    wanted = process is Seen.ALIVE and held.bound is Bound.PROCESS and not now.lost\n",
         "    wanted = False\n",
+        simulated=False,
     ),
     one(
         "what the host stood still without an agent is not counted",

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import random
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -89,6 +91,13 @@ def test_interrupts_at_any_moment_leave_nothing_behind(client: Client) -> None:
                         pass
             gc.collect()
     wait_until_free(client, "any-moment")
+
+
+def test_a_program_that_ends_while_it_holds_ends_and_frees(client: Client, shared: Cluster) -> None:
+    script = "import sys, lockd; lease = lockd.Client(sys.argv[1]).acquire('left', ttl=30)"
+    done = subprocess.run([sys.executable, "-c", script, str(shared.socket)], timeout=30, check=False)
+    assert done.returncode == 0
+    wait_until_free(client, "left")
 
 
 def test_an_interrupted_extension_leaves_the_lease_what_it_was(client: Client, shared: Cluster) -> None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
 from threading import RLock, Thread
 
 from lockd.client.attempts import LOOK_AGAIN_S
@@ -32,14 +32,15 @@ class Resumer:
 
     def add(self, task: Callable[[], bool]) -> None:
         """True from `task`: it is done, or needs no doing any more."""
+        if sys.is_finalizing():
+            # No thread would run any more, and with the process all that it holds is free.
+            return
         with self._lock:
             self._tasks.append(task)
             if self._runs:
                 return
             self._runs = True
-            # At the interpreter's end none can be started: with the process everything is free.
-            with suppress(RuntimeError):
-                Thread(target=self._run, name="lockd resumer", daemon=True).start()
+        Thread(target=self._run, name="lockd resumer", daemon=True).start()
 
     def _run(self) -> None:
         while True:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.lab import inventory
 from tests.lab.host import Host
 from tests.lab.lab import APPS, Lab
 from tests.lab.load import PYTHON, USER
@@ -21,7 +22,7 @@ from tests.lab.waiting import until
 
 SOCKET = "/run/lockd/lockd.sock"
 LOCKCTL = "/opt/lockd/current/venv/bin/lockctl"
-TTL_MS = 10_000
+TTL_MS = inventory.MAX_TTL_MS
 HERE = Path(__file__).parent
 RUN = (
     "exec {lockctl} run --ttl {ttl}ms {resource} -- sh -c "
@@ -96,7 +97,8 @@ def holding(lab: Lab, while_: str) -> Iterator[Holding]:
         for holder in holders:
             holder.begin()
         for holder in holders:
-            until(lambda holder=holder: holder.said, f"{holder.resource} is held")
+            until(lambda holder=holder: holder.said, f"{holder.resource} is asked for")
+            assert holder.said[0].startswith("held "), holder.said
         for host in hosts:
             others = [holder.resource for holder in holders if holder.host is not host]
             (host.merged / "var/lib/lab-app/rival").unlink(missing_ok=True)

@@ -162,6 +162,8 @@ class AgentHost:
             "socket": {"path": str(self.socket)},
             "metrics": None,
             "max_ttl_ms": self._max_ttl_ms,
+            # All apps of a campaign are one process.
+            "defaults": {"bound": "connection"},
             "timeouts": {"connect_ms": 600, "dead_ms": 800},
         }
 

@@ -251,7 +251,7 @@ def test_an_agent_that_stops_leaves_a_reload_to_the_next(cluster: Cluster) -> No
     holder = Wire(own.socket)
     token_of(holder.ask("LOCK", "while:stopping", LONG_MS))
     os.kill(own.agent.pid, signal.SIGTERM)
-    eventually(lambda: "event=draining" in own.log_text(), what="it stops")
+    eventually(lambda: "event=stopping" in own.log_text(), what="it stops")
     os.kill(own.agent.pid, signal.SIGHUP)
     assert own.agent.wait(10)
     assert own.agent.exit_status == 0

@@ -148,7 +148,7 @@ class Heir:
     bound: Bound
     label: str
     notify: bool
-    detached = False
+    detached = named = False
     give_up_ns: int | None = None
     asked_ns = 0
 

@@ -101,6 +101,9 @@ def run_command(
     The agent renews the lease as long as COMMAND runs, up to --max-hold. COMMAND finds LOCKD_RESOURCE,
     LOCKD_TOKEN, LOCKD_FENCE and LOCKD_DEADLINE_NS (at its start, on CLOCK_BOOTTIME) in its environment.
 
+    An agent that is restarted, or killed, costs COMMAND nothing: the next one goes on with the lease. So does
+    a --wait.
+
     If the lease is lost, COMMAND and all that it has started, daemons too, get SIGTERM at once, and SIGKILL
     before the deadline of the lease: half a second before it, or a tenth of the TTL if that is less. SIGINT,
     SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 sent to lockctl are passed on to COMMAND's process group;

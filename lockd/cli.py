@@ -72,17 +72,14 @@ def check_journal(file: Path) -> None:
     Exit status 0: it could, or there is no such file; 1: it can't be read, and what is held would end at its
     deadline; 2: the command line is wrong.
     """
-    from lockd.core.journal import Unreadable, check_format
+    from lockd.server.journal import why_unreadable
 
-    try:
-        check_format(file.read_bytes())
-    except FileNotFoundError:
-        click.echo(f"OK: there is no {file}, so nothing is to be taken over")
-    except (Unreadable, OSError) as why:
+    if why := why_unreadable(file):
         click.echo(f"{file}: {why}")
         sys.exit(1)
-    else:
-        click.echo("OK: it can be read")
+    click.echo(
+        "OK: it can be read" if file.exists() else f"OK: there is no {file}, so nothing is to be taken over"
+    )
 
 
 @main.command()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from lockd.core.journal import Ledger, Origin
+from lockd.core.journal import Ledger, Origin, Unreadable, check_format
 
 _LEAST_BYTES = 1 << 20
 _MOST_BYTES = 1 << 30
@@ -29,6 +29,17 @@ def origin_of(cluster: str, masters: tuple[str, ...]) -> Origin:
     boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     pids, times = (os.readlink(f"/proc/self/ns/{kind}") for kind in ("pid", "time"))
     return Origin(boot_id, pids, times, cluster, masters)
+
+
+def why_unreadable(path: Path) -> str:
+    """Why this version could not take over what is noted there; '' if it could, or if nothing is there."""
+    try:
+        check_format(path.read_bytes())
+    except FileNotFoundError:
+        return ""
+    except (Unreadable, OSError) as why:
+        return str(why)
+    return ""
 
 
 class JournalFile:

@@ -34,7 +34,7 @@ from tests.harness.waiting import eventually
 from tests.harness.wire import PATIENCE_S, Bystander, Wire, as_map, request
 
 ERRORS = frozenset(map(str, ErrorWord)) | {"NOPROTO"}
-LEASE_KEYS = {b"token", b"fence", b"validity_ms", b"deadline_ns"}
+LEASE_KEYS = {b"token", b"fence", b"validity_ms", b"deadline_ns", b"bound"}
 CONNECTIONS = 6
 UNANSWERED_MOST = 40
 BURSTS = (*range(1, 13),) * 10 + (64, 65, 2_500)

@@ -19,7 +19,7 @@ from functools import cache
 from typing import Self
 from zlib import crc32
 
-from lockd.core.leases import Lease, Standing
+from lockd.core.leases import Lease, Standing, pid_and_uid
 from lockd.core.values import Bound
 
 MAGIC = b"lockd journal\n"
@@ -27,6 +27,7 @@ FORMAT = 1
 _HEAD = struct.Struct(">14sH")
 _FRAME = struct.Struct(">II")
 _LONGEST_FRAME = 1 << 20
+_LONGEST_UNTOLD = 1 << 16
 _MOST_WORDS = 256
 _SIZE = struct.Struct(">I")
 _UNTIL = struct.Struct(">q")
@@ -241,6 +242,9 @@ class Format:
         now = self._moving_of(reading)
         fence, max_hold_ms, lock_delay_ms, pid, started, bound, notify = reading.numbers(_FIXED)
         nonce, resource, token, label, owner, *before = reading.words()
+        pid_and_uid(owner)
+        if pid >> 31:
+            raise ValueError(f"pid {pid}")
         return Held(
             nonce, resource, token, label.decode(), owner, fence, max_hold_ms, lock_delay_ms, pid, started,
             _BOUND[bound], bool(notify), tuple(before), now,
@@ -375,6 +379,9 @@ class Ledger:
         if entry is not None:
             self.live_bytes -= _FRAME.size + len(entry)
             self._untold += self._form.done(nonce)
+            if len(self._untold) >= _LONGEST_UNTOLD:
+                untold, self._untold = self._untold, b""
+                self._write(_framed(untold))
 
     def _put(self, nonce: bytes, entry: bytes, change: bytes = b"") -> None:
         before = self._live.get(nonce)

@@ -54,6 +54,9 @@ _OVER = Refusal(ErrorWord.NOTHELD, "its token was unlocked before: each request 
 _ANOTHERS = Refusal(
     ErrorWord.ERR, "another process has a request of that token: each wants one that nobody else has"
 )
+_UNPROVEN = Refusal(
+    ErrorWord.NOQUORUM, "it is held by the journal of the agent before, and not proven yet: ask again"
+)
 NOT_HELD = Refusal(ErrorWord.NOTHELD, "no such lease: it ended, or the token is another's")
 
 
@@ -144,11 +147,13 @@ class Locks:
             self._refuse(holder, _OVER, now_ns)
         elif before and not same_process(before[0], holder):
             self._refuse(holder, _ANOTHERS, now_ns)
-        elif held is not None:
+        elif held is None or (not held.is_ours and holder.give_up_ns is not None):
+            return False
+        elif held.is_ours:
             held.shared = True
             holder.granted(held, now_ns)
         else:
-            return False
+            self._refuse(holder, _UNPROVEN, now_ns)
         return True
 
     def can_be_told(self, holder: Holder, now_ns: int) -> None:
@@ -600,9 +605,12 @@ class Locks:
             lease.inherited.proof = extension
         lease.prove(extension, sure_until_ns, cut_ns)
         lease.loss = ""
-        self._note(lease)
         if extension.reply is not None:
             lease.ttl_ms = max(lease.ttl_ms, extension.ttl_ms)
+        self._note(lease)
+        if lease.inherited is not None and lease.inherited.proof is extension:
+            self._share(self.queues[lease.resource], lease, now_ns)
+        if extension.reply is not None:
             extension.done(Extended(lease.token, lease.fence, lease.deadline_ns, lease.holder.bound))
         else:
             lease.holder.renewed(lease)
@@ -975,6 +983,9 @@ class Locks:
         queue.lease = lease
         self.held += 1
         assert lease.inherited is not None
+        if lease.inherited.goes_on:
+            # Asked once at least, also where its holder ought to have been told of a loss already.
+            lease.spared_until_ns = min(lease.deadline_ns, now_ns + 2 * self._timeout_ns)
         self._journal.held(lease, lease.inherited.clock_lows_ns)
         self._watcher.taken_over(lease)
         lease.timer = self.timers.at(now_ns, lambda at_ns: self._look_after(lease, at_ns))

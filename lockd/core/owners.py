@@ -153,6 +153,13 @@ class Connection:
             self._untold.pop(lease, None)
             self._covered.pop(lease, None)
 
+    def told_elsewhere(self, lease: Lease) -> None:
+        """Another connection has told of it: it is the process's, whatever becomes of its first reply."""
+        if lease.holder.bound is Bound.PROCESS:
+            self.named(lease)
+            if self._ends.get(lease) is not Fate.GONE:
+                self._ends.pop(lease, None)
+
     def hands_on(self, lease: Lease, to: "Connection") -> None:
         """Its app has asked for it again, and is told of it on another connection. What this one's end was to
         come to is the other's from now on; while this one is open, either may tell of it, and neither gives
@@ -160,6 +167,11 @@ class Connection:
         if to is not self:
             untold = self._ends.pop(lease, None) is not None
             self.named(lease)
+            mine, theirs = self.process, to.process
+            if mine is not theirs and mine and theirs and not mine.connections and lease in mine.leases:
+                # It was granted when its last connection had ended, and its process was forgotten.
+                mine.leases.discard(lease)
+                theirs.leases.add(lease)
             if untold:
                 to._untold[lease] = b""
 

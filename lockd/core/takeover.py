@@ -102,8 +102,13 @@ def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -
         before = (held.nonce, *held.before)
     lease = _as_it_was(Lease(grant, holder, held.fence, held.now.granted_ns), held)
     lease.inherited = Inherited(before, held.now.clock_lows_ns, goes_on=fate is not Taken.LEFT)
-    if locks.adopt(lease, now_ns) and fate is Taken.FREED and lease.let_go_ns is None:
+    if not locks.adopt(lease, now_ns):
+        return
+    if fate is Taken.FREED and lease.let_go_ns is None:
         locks.holder_gone(lease, now_ns)
+    elif held.now.lost and fate is Taken.LEFT:
+        # The connection that was to bring the news may have ended before it did.
+        holder.lost(lease, lease.loss)
 
 
 def _as_it_was(lease: Lease, held: Held) -> Lease:

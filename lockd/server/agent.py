@@ -208,7 +208,11 @@ class Agent:
             data = self.journal.take()
             return replay(data, self.journal.ledger.origin) if data else Replayed()
         except Unreadable as why:
-            self.log.error("journal_unread", why=str(why), kept_as=str(self.journal.set_aside()))
+            try:
+                kept_as = str(self.journal.set_aside())
+            except OSError as failure:
+                kept_as = f"nothing: {failure}"
+            self.log.error("journal_unread", why=str(why), kept_as=kept_as)
         except (NotOurs, OSError) as why:
             self.log.error("journal_unread", why=str(why), journal=str(self.journal.path))
         return Replayed()

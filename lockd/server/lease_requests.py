@@ -37,6 +37,7 @@ class LockRequest(Place):
         "ttl_ms",
         "value",
         "wait_ms",
+        "_usage",
     )
     asked_ns: int
     give_up_ns: int | None
@@ -89,6 +90,9 @@ class LockRequest(Place):
             self.session.ties.named(lease)
             self.session, self.notify = session, True
 
+    def told_elsewhere(self, lease: Lease) -> None:
+        self.session.ties.told_elsewhere(lease)
+
     def goes_to(self, session: Session, lease: Lease, notify: bool) -> None:
         """Its app has asked for it again, on this connection: there its news goes from now on."""
         self.session.ties.hands_on(lease, session.ties)
@@ -96,6 +100,7 @@ class LockRequest(Place):
 
     def _holds(self, lease: Lease) -> None:
         session = self.session
+        self._usage = session.usage
         session.shared.quotas.holds(session.usage)
         if session.shared.log.debug_on:
             self._log("granted", fence=lease.fence)
@@ -151,7 +156,7 @@ class LockRequest(Place):
         ties.ended(lease)
         if ties.process is not None and ties.process.idle:
             shared.processes.forget(ties.process)
-        shared.quotas.holds_no_more(self.session.usage)
+        shared.quotas.holds_no_more(self._usage)
 
 
 class UnlockOrExtend(LeaseCommand):
@@ -187,6 +192,9 @@ class UnlockOrExtend(LeaseCommand):
         if lost is not None:
             losses.told(self._session, self.lease)
             return replies.error(str(lost.refusal))
+        held = self._session.shared.locks.known(*self.lease)
+        if held is not None and isinstance(held.holder, LockRequest):
+            held.holder.told_elsewhere(held)
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
         return replies.lease(
             lease.token, lease.fence, validity_ms, lease.deadline_ns, lease.bound, self._session.protocol

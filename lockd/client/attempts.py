@@ -25,6 +25,7 @@ class Attempt:
     def __init__(self, resource: bytes, ttl: float, wait: float) -> None:
         self.resource = resource
         self.token = secrets.token_hex(16).encode()
+        self.in_doubt = False
         self._ttl_ms = to_ms(ttl, "ttl")
         self._until_s = time.monotonic() + to_ms(wait, "wait") / 1000
 
@@ -38,9 +39,9 @@ class Attempt:
         stopped = isinstance(failure, AgentUnreachable | Draining) and not getattr(failure, "hangs", False)
         return stopped and self.wait > LOOK_AGAIN_S
 
-    def may_be_granted_after(self, failure: BaseException) -> bool:
-        """Nobody has said that it was refused."""
-        return isinstance(failure, AgentUnreachable) or not isinstance(failure, LockdError)
+    def failed(self, failure: BaseException) -> None:
+        """In doubt for good once nobody has said that it was refused: a later refusal may be another's."""
+        self.in_doubt |= isinstance(failure, AgentUnreachable) or not isinstance(failure, LockdError)
 
     @property
     def lasts_until_ns(self) -> int:

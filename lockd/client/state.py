@@ -75,6 +75,11 @@ class LeaseView:
         self.deadline_ns = max(self.deadline_ns, self._clock.deadline_ns(reply, now_ns))
 
     @property
+    def may_last_until_ns(self) -> int:
+        """An agent may have renewed it a moment ago, and not said so yet, or not been heard."""
+        return max(self.deadline_ns, boottime_ns() + self.ttl_ms * NS_PER_MS)
+
+    @property
     def notice_ns(self) -> int:
         """How long before its deadline a lease that was not renewed is as good as lost: the agent's rule."""
         return min(self.ttl_ms * NS_PER_MS // 5, _LONGEST_NOTICE_NS)

@@ -71,7 +71,7 @@ class Lease(HeldLease):
         try:
             told = await self._give_back()
         except BaseException:
-            self._pool.give_back_later(self._view.key, self._view.token, self._view.deadline_ns)
+            self._pool.give_back_later(self._view.key, self._view.token, self._view.may_last_until_ns)
             raise
         if self._connection is not None:
             self._pool.put(self._connection)
@@ -88,7 +88,7 @@ class Lease(HeldLease):
             except LockdError as error:
                 failure = error
                 if isinstance(error, AgentUnreachable):
-                    self._pool.give_back_later(view.key, view.token, view.deadline_ns)
+                    self._pool.give_back_later(view.key, view.token, view.may_last_until_ns)
         return self._judge(lost_before, failure)
 
     async def _extend(self, ttl_ms: int) -> None:
@@ -163,18 +163,16 @@ class Lease(HeldLease):
         if self._over or self._pid != os.getpid() or self._connection is None:
             return
         warnings.warn(f"{self!r} was never released", ResourceWarning, stacklevel=2, source=self)
-        loop = self._pool.loop
+        view, loop = self._view, self._pool.loop
+        self._pool.give_back_later(view.key, view.token, view.may_last_until_ns)
         if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(_drop, self._pool, self._view, self._connection, self._listener)
+            loop.call_soon_threadsafe(_drop, self._connection, self._listener)
 
 
-def _drop(
-    pool: Pool, view: LeaseView, connection: AsyncAgentConnection, listener: asyncio.Task[None] | None
-) -> None:
+def _drop(connection: AsyncAgentConnection, listener: asyncio.Task[None] | None) -> None:
     if listener is not None:
         listener.cancel()
     connection.close()
-    pool.give_back_later(view.key, view.token, view.deadline_ns)
 
 
 def _listen(lease_ref: ref[Lease]) -> None:
@@ -203,6 +201,8 @@ async def _heed(lease_ref: ref[Lease], view: LeaseView, connection: AsyncAgentCo
                 if connection is None:
                     await asyncio.Future()
                 elif view.broken:
+                    if lease_ref() is None:
+                        return  # its app has dropped it, and it is given back
                     connection = await _resumed(lease_ref) or connection
                 elif not await connection.hear():
                     view.broken = True

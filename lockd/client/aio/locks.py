@@ -68,23 +68,28 @@ class Client:
         Cancelled, it leaves nothing locked, unless `detached` was granted just then: that ends at its `ttl`.
         """
         attempt = Attempt(requests.key_of(resource), ttl, wait)
-        while True:
-            request = requests.lock(
-                resource, ttl=ttl, wait=attempt.wait, max_hold=max_hold, detached=detached, clock=self._clock,
-                token=attempt.token,
-            )  # fmt: skip
-            try:
-                connection, view = await self._ask(request, attempt)
-            except LockdError as failure:
-                if not attempt.goes_on_after(failure):
-                    raise
-                await asyncio.sleep(LOOK_AGAIN_S)
-                continue
-            if detached:
-                self._pool.put(connection)
-                return Lease(self._pool, view, None, on_lost)
-            connection.pushes.view = view
-            return Lease(self._pool, view, connection, on_lost)
+        try:
+            while True:
+                request = requests.lock(
+                    resource, ttl=ttl, wait=attempt.wait, max_hold=max_hold, detached=detached,
+                    clock=self._clock, token=attempt.token,
+                )  # fmt: skip
+                try:
+                    connection, view = await self._ask(request, attempt)
+                except LockdError as failure:
+                    if not attempt.goes_on_after(failure):
+                        raise
+                    await asyncio.sleep(LOOK_AGAIN_S)
+                    continue
+                if detached:
+                    self._pool.put(connection)
+                    return Lease(self._pool, view, None, on_lost)
+                connection.pushes.view = view
+                return Lease(self._pool, view, connection, on_lost)
+        except BaseException:
+            if attempt.in_doubt:
+                self._pool.give_back_later(attempt.resource, attempt.token, attempt.lasts_until_ns)
+            raise
 
     async def _ask(
         self, request: Request[LeaseView], attempt: Attempt
@@ -94,8 +99,7 @@ class Client:
             return connection, await connection.request(request)
         except BaseException as failure:
             self._pool.put(connection)
-            if attempt.may_be_granted_after(failure) and not attempt.goes_on_after(failure):
-                self._pool.give_back_later(attempt.resource, attempt.token, attempt.lasts_until_ns)
+            attempt.failed(failure)
             raise
 
     async def holder(self, resource: str | bytes) -> dict[str, Any] | None:

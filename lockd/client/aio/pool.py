@@ -8,13 +8,10 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 from weakref import WeakSet
 
-from lockd.client import requests
-from lockd.client.attempts import LOOK_AGAIN_S
 from lockd.client.connection import AsyncAgentConnection
-from lockd.client.errors import AgentUnreachable, LockdError
 from lockd.client.forks import let_go, survive_forks
 from lockd.client.requests import Request
-from lockd.clock import boottime_ns
+from lockd.client.sync.pool import Pool as SyncPool
 
 T = TypeVar("T")
 
@@ -49,19 +46,8 @@ class Pool:
     def give_back_later(self, resource: bytes, token: bytes, until_ns: int) -> None:
         """What no agent was there to take back: the next one would go on with it, for nobody. Not past its
         deadline: then none does."""
-        self.start(self._give_back(resource, token, until_ns))
-
-    async def _give_back(self, resource: bytes, token: bytes, until_ns: int) -> None:
-        while True:
-            try:
-                await self.request(requests.unlock(resource, token))
-            except AgentUnreachable:
-                if boottime_ns() < until_ns:
-                    await asyncio.sleep(LOOK_AGAIN_S)
-                    continue
-            except LockdError:
-                """It is over, or was never granted."""
-            return
+        # By a thread: a loop that ends cancels its tasks, and the process may go on.
+        SyncPool(self.socket, self.timeout_s, 0).give_back_later(resource, token, until_ns)
 
     async def take(self) -> AsyncAgentConnection:
         """An idle connection, or a new one."""

@@ -49,6 +49,8 @@ class Lease(HeldLease):
         if gone := self._gone():
             raise self._lost(gone)
         with self._turn:
+            if gone := self._gone():
+                raise self._lost(gone)
             self._hear()
             self._extend(ttl_ms)
 
@@ -69,7 +71,7 @@ class Lease(HeldLease):
             try:
                 told = self._give_back()
             except BaseException:
-                self._pool.give_back_later(self._view.key, self._view.token, self._view.deadline_ns)
+                self._pool.give_back_later(self._view.key, self._view.token, self._view.may_last_until_ns)
                 raise
             if self._connection is not None:
                 self._pool.put(self._connection)
@@ -77,19 +79,22 @@ class Lease(HeldLease):
 
     def _give_back(self) -> bool:
         view, failure = self._view, None
+        self._hear()
         lost_before = view.why_lost(boottime_ns())
         try:
             self._ask(requests.unlock(view.key, view.token))
         except LockdError as error:
             failure = error
             if isinstance(error, AgentUnreachable):
-                self._pool.give_back_later(view.key, view.token, view.deadline_ns)
+                self._pool.give_back_later(view.key, view.token, view.may_last_until_ns)
         return self._judge(lost_before, failure)
 
     def _why_lost(self) -> str:
         if gone := self._gone():
             return gone
         with self._turn:
+            if gone := self._gone():
+                return gone
             self._hear()
             if self._view.stale(boottime_ns()):
                 with suppress(LockdError):
@@ -118,6 +123,8 @@ class Lease(HeldLease):
                     raise
         self._connection = self._pool.take()
         self._connection.pushes.view = self._view
+        if self._watch is not None:
+            watcher.moved(self._watch)
         return self._ask_over(self._connection, request)
 
     def _ask_over(self, connection: AgentConnection, request: Request[T]) -> T:
@@ -125,6 +132,8 @@ class Lease(HeldLease):
             return connection.request(request)
         finally:
             self._view.broken = not connection.is_connected
+            if self._view.broken and self._watch is not None:
+                watcher.broke(self._watch)
 
     def _hear(self) -> None:
         if self._connection is not None and not self._connection.hear():
@@ -179,4 +188,4 @@ class Lease(HeldLease):
         if self._connection is not None:
             warnings.warn(f"{self!r} was never released", ResourceWarning, stacklevel=2, source=self)
             self._connection.close()
-            self._pool.give_back_later(self._view.key, self._view.token, self._view.deadline_ns)
+            self._pool.give_back_later(self._view.key, self._view.token, self._view.may_last_until_ns)

@@ -87,23 +87,28 @@ class Client:
         Draining, ClockRefused; AgentUnreachable.
         """
         attempt = Attempt(requests.key_of(resource), ttl, wait)
-        while True:
-            request = requests.lock(
-                resource, ttl=ttl, wait=attempt.wait, max_hold=max_hold, detached=detached, clock=self._clock,
-                token=attempt.token,
-            )  # fmt: skip
-            try:
-                connection, view = self._ask(request, attempt)
-            except LockdError as failure:
-                if not attempt.goes_on_after(failure):
-                    raise
-                time.sleep(LOOK_AGAIN_S)
-                continue
-            if detached:
-                self._pool.put(connection)
-                return Lease(self._pool, view, None, on_lost)
-            connection.pushes.view = view
-            return Lease(self._pool, view, connection, on_lost)
+        try:
+            while True:
+                request = requests.lock(
+                    resource, ttl=ttl, wait=attempt.wait, max_hold=max_hold, detached=detached,
+                    clock=self._clock, token=attempt.token,
+                )  # fmt: skip
+                try:
+                    connection, view = self._ask(request, attempt)
+                except LockdError as failure:
+                    if not attempt.goes_on_after(failure):
+                        raise
+                    time.sleep(LOOK_AGAIN_S)
+                    continue
+                if detached:
+                    self._pool.put(connection)
+                    return Lease(self._pool, view, None, on_lost)
+                connection.pushes.view = view
+                return Lease(self._pool, view, connection, on_lost)
+        except BaseException:
+            if attempt.in_doubt:
+                self._pool.give_back_later(attempt.resource, attempt.token, attempt.lasts_until_ns)
+            raise
 
     def _ask(self, request: Request[LeaseView], attempt: Attempt) -> tuple[AgentConnection, LeaseView]:
         connection = self._pool.take()
@@ -111,8 +116,7 @@ class Client:
             return connection, connection.request(request)
         except BaseException as failure:
             self._pool.put(connection)
-            if attempt.may_be_granted_after(failure) and not attempt.goes_on_after(failure):
-                self._pool.give_back_later(attempt.resource, attempt.token, attempt.lasts_until_ns)
+            attempt.failed(failure)
             raise
 
     def holder(self, resource: str | bytes) -> dict[str, Any] | None:

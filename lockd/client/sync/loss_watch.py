@@ -101,6 +101,23 @@ class LossWatcher:
             self._listen_no_more(watch)
             return True
 
+    def moved(self, watch: WatchedLease) -> None:
+        """Its lease is heard of over another connection from now on."""
+        lease = watch.lease()
+        with self._lock:
+            self._listen_no_more(watch)
+            if lease is not None and watch in self._watches:
+                watch.file = lease.file
+                self._listen_to(watch)
+
+    def broke(self, watch: WatchedLease) -> None:
+        """Its lease's connection is closed."""
+        with self._lock:
+            if watch.resuming or watch not in self._watches:
+                return
+            watch.resuming = True
+        resumer.add(lambda: self._resume(watch))
+
     def _listen_to(self, watch: WatchedLease) -> None:
         if watch.file >= 0:
             self._by_file[watch.file] = watch
@@ -146,9 +163,8 @@ class LossWatcher:
             self.forget(watch)
             return
         lease.listen()
-        if lease.view.broken and not watch.resuming:
-            watch.resuming = True
-            resumer.add(lambda: self._resume(watch))
+        if lease.view.broken:
+            self.broke(watch)
         if reason := lease.view.due(boottime_ns()):
             self.tell(watch, reason)
 

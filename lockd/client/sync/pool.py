@@ -9,7 +9,7 @@ from weakref import WeakSet
 
 from lockd.client import requests
 from lockd.client.connection import AgentConnection
-from lockd.client.errors import AgentUnreachable, LockdError
+from lockd.client.errors import AgentUnreachable, Draining, LimitReached, LockdError
 from lockd.client.forks import let_go, survive_forks
 from lockd.client.requests import Request
 from lockd.client.sync.resumer import resumer
@@ -50,7 +50,7 @@ class Pool:
         def is_done() -> bool:
             try:
                 self.request(requests.unlock(resource, token))
-            except AgentUnreachable:
+            except (AgentUnreachable, LimitReached, Draining):
                 return boottime_ns() >= until_ns
             except LockdError:
                 """It is over, or was never granted."""

@@ -141,6 +141,25 @@ def test_a_lock_of_which_nobody_knows_whether_it_was_told_ends_at_its_deadline(
     watch.wait_until_free(resource)
 
 
+@pytest.mark.parametrize("by", ["its own app", "another"])
+def test_a_lock_that_was_extended_elsewhere_stays_when_the_first_reply_was_not_read(
+    app: Started, watch: Watch, connect: Connect, shared: Cluster, resource: str, by: str
+) -> None:
+    one = app()
+    one.send(1, "LOCK", resource, MINUTE_MS, "TOKEN", "named")
+    one.wait_unread(1)
+    other = one if by == "its own app" else app()
+    assert other.ask(2, "EXTEND", resource, "named", MINUTE_MS)
+    one.close(1)
+    one.ask(3, "PING")
+    eventually(lambda: connections_of(shared, one.pid) == (2 if other is one else 1), what="its end is seen")
+    assert watch.lease(resource)
+
+
+def connections_of(cluster: Cluster, pid: int) -> int:
+    return int(cluster.client().execute_command("INFO", "processes")[f"process_{pid}"]["connections"])
+
+
 def test_a_lock_with_connection_lives_as_long_as_that(app: Started, watch: Watch, resource: str) -> None:
     one = app()
     assert one.lock(1, resource, "CONNECTION")["bound"] == "connection"

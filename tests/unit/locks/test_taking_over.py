@@ -332,3 +332,48 @@ def test_a_master_that_was_away_when_it_was_taken_over_knows_it_by_its_new_nonce
     assert agent.lease.proven == 0b11111
     agent.pass_until(agent.lease.renew_at_ns() + MS)
     assert agent.asked(Extension)[-1].before == ()
+
+
+def test_one_that_is_found_shortly_before_its_deadline_is_asked_for_all_the_same(host: Host):
+    app = host.locked(ttl_ms=10_000)
+    host.time.now_ns = app.held.deadline_ns - 1_500 * MS
+    agent = answering(host.next_agent())
+    assert (agent.did, agent.lease.is_ours, agent.heir.losses) == (Taken.GOES_ON, True, [])
+
+
+@pytest.mark.parametrize("journal_is_old", [False, True])
+@pytest.mark.parametrize("wait_ms", [None, 60_000])
+def test_a_request_that_is_asked_again_is_not_granted_by_what_the_journal_says(
+    host: Host, journal_is_old: bool, wait_ms: int | None
+):
+    host.locked(value=b"name", named=True)
+    journal = host.journal
+    host.forget()
+    assert beside(host).locked().code == "granted"
+    agent = host.next_agent(journal=journal if journal_is_old else None)
+    again = agent.lock(value=b"name", named=True, wait_ms=wait_ms)
+    assert again.code == ("" if wait_ms else "NOQUORUM")
+    answering(agent)
+    assert again.code != "granted"
+
+
+def test_a_request_that_is_asked_again_gets_its_lease_when_that_is_proven(host: Host):
+    first = host.locked(value=b"name", named=True)
+    agent = host.next_agent()
+    again = agent.lock(value=b"name", named=True, wait_ms=60_000)
+    answering(agent)
+    assert (again.code, again.held.fence) == ("granted", first.held.fence)
+
+
+def test_a_longer_ttl_that_its_app_asked_for_lives_on(host: Host):
+    app = host.locked(ttl_ms=5_000)
+    host.extended(app, 30_000)
+    assert answering(host.next_agent()).lease.ttl_ms == 30_000
+
+
+def test_a_loss_is_told_once_more_by_the_next_agent_as_the_news_may_have_been_lost(host: Host):
+    app = host.locked(ttl_ms=6_000, notify=True)
+    host.break_off()
+    host.pass_until(app.held.lose_at_ns())
+    host.come_back()
+    assert answering(host.next_agent()).heir.losses

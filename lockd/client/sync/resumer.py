@@ -40,7 +40,11 @@ class Resumer:
             if self._runs:
                 return
             self._runs = True
-        Thread(target=self._run, name="lockd resumer", daemon=True).start()
+        try:
+            Thread(target=self._run, name="lockd resumer", daemon=True).start()
+        except RuntimeError:
+            # No more threads to be had: the next task tries to start one anew.
+            self._runs = False
 
     def _run(self) -> None:
         while True:

@@ -51,6 +51,7 @@ class JobConnection:
         try:
             self._socket.sendall(b"".join(map(_packed, commands)))
         except OSError as error:
+            self.open = False
             raise Unreachable(f"the connection to the agent broke: {_reason(error)}") from error
 
     def reply(self, within_s: float) -> Any:

@@ -32,11 +32,12 @@ class Leases:
         self._losses = shared.losses
         self._incidents = shared.incidents
 
-    def _ttl_ms(self, word: bytes, lock_class: LockClass) -> int:
+    def _ttl_ms(self, word: bytes, lock_class: LockClass, had_ms: int = 0) -> int:
+        """had_ms: as much a lease may have in any case, that was granted so."""
         return ms_in(
             word,
             "the ttl",
-            lock_class.max_ttl_ms or self._current.config.max_ttl_ms,
+            max(had_ms, lock_class.max_ttl_ms or self._current.config.max_ttl_ms),
             f"class '{lock_class.name}'",
             self._current.config.min_ttl_ms,
         )
@@ -152,7 +153,9 @@ class Leases:
     )
     def _extend(self, session: Session, words: list[bytes]) -> None:
         resource, token = words[1], token_in(words[2])
-        ttl_ms = self._ttl_ms(words[3], self._terms(resource, token))
+        known = self._locks.known(resource, token)
+        had_ms = known.ttl_ms if known is not None and isinstance(known.holder, Heir) else 0
+        ttl_ms = self._ttl_ms(words[3], self._terms(resource, token), had_ms)
         if any(word.upper() != b"NOTIFY" for word in words[4:]):
             raise Misused
         self._report_loss(session, "extend", resource, token)

@@ -28,7 +28,6 @@ from lockd import (
     Taken,
     WaitTimeout,
 )
-from lockd.clock import boottime_ns
 from tests.harness.clients import KINDS, AnyClient, Losses, free, take_away, wait_until_free
 from tests.harness.cluster import Cluster
 from tests.harness.users import by_another_user, in_child

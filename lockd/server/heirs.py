@@ -53,7 +53,10 @@ class Heir:
 
     def lost(self, lease: Lease, reason: str) -> None:
         self._shared.log.warning("lost", resource=self.resource, why=reason, pid=self.pid, uid=self.uid)
-        self._shared.losses.happened_to(self.process, self.uid, lease, reason)
+        if self._news is not None:
+            self._shared.losses.happened(self._news, lease, reason)
+        else:
+            self._shared.losses.happened_to(self.process, self.uid, lease, reason)
 
     def ended(self, lease: Lease) -> None:
         if self.process is not None:

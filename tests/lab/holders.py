@@ -26,7 +26,7 @@ TTL_MS = inventory.MAX_TTL_MS
 HERE = Path(__file__).parent
 RUN = (
     "exec {lockctl} run --ttl {ttl}ms {resource} -- sh -c "
-    "'trap \"exit 0\" TERM; echo held $LOCKD_FENCE; while :; do sleep 0.1; done'; "
+    "'exec 2>/dev/null; trap \"exit 0\" TERM; echo held $LOCKD_FENCE; while :; do sleep 0.1; done'; "
 )
 
 

@@ -708,7 +708,7 @@ MUTATIONS = (
             Edit(ENTER, "            dirt = without_foreign_data(guard, state, dirt)\n", ""),
             Edit(ENTER, "return Dirt(Reason.DATA_CHANGED, changed) if changed else None", "return None"),
         ),
-        first_seed=135,
+        first_seed=223,
     ),
     one(
         "a host's clock may be slewed at any rate",
@@ -716,7 +716,7 @@ MUTATIONS = (
         SLEWING,
         "if abs(self.ppm) <= MOST_PPM:",
         "if True:",
-        first_seed=15,
+        first_seed=149,
     ),
     one(
         "a fresh agent trusts any clock",
@@ -724,7 +724,7 @@ MUTATIONS = (
         CLOCKS,
         "        if abs(off_ns) <= self._allowance_ns:\n",
         "        if True:\n",
-        first_seed=852,
+        first_seed=21,
     ),
     one(
         "what a host stood still comes off no deadline",
@@ -739,7 +739,7 @@ MUTATIONS = (
         STANDSTILL,
         "if self.steady or len(self.jumped) < quorum:",
         "if len(self.jumped) < 1:",
-        first_seed=163,
+        first_seed=223,
     ),
     one(
         "a loss is told at the deadline",
@@ -841,6 +841,7 @@ MUTATIONS = (
         LOCKS,
         '            self._end(lease, "app gone", now_ns)\n\n    def untold',
         "            pass\n\n    def untold",
+        first_seed=19,
     ),
     one(
         "a grant is noted behind the reply",
@@ -947,7 +948,7 @@ MUTATIONS = (
         TAKEOVER,
         "return Seen.ALIVE if started_of(held) == held.started else Seen.DEAD",
         "return Seen.ALIVE if started_of(held) is not None else Seen.DEAD",
-        first_seed=113,
+        first_seed=88,
     ),
     one(
         "the lock of a process that died without an agent is left to its deadline",

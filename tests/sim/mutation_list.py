@@ -158,7 +158,7 @@ MUTATIONS = (
         LOCKS,
         "if now_ns >= self._ends_ns(attempt, cut_ns):",
         "if False:",
-        first_seed=223,
+        simulated=False,
     ),
     Mutation(
         "an extension shortens",
@@ -504,7 +504,7 @@ MUTATIONS = (
         MEMBERSHIP,
         "return self.was_replica or self.known",
         "return False",
-        first_seed=223,
+        simulated=False,
     ),
     one(
         "a promoted copy is forgotten when it is restarted",
@@ -708,7 +708,7 @@ MUTATIONS = (
             Edit(ENTER, "            dirt = without_foreign_data(guard, state, dirt)\n", ""),
             Edit(ENTER, "return Dirt(Reason.DATA_CHANGED, changed) if changed else None", "return None"),
         ),
-        first_seed=223,
+        simulated=False,
     ),
     one(
         "a host's clock may be slewed at any rate",
@@ -739,7 +739,7 @@ MUTATIONS = (
         STANDSTILL,
         "if self.steady or len(self.jumped) < quorum:",
         "if len(self.jumped) < 1:",
-        first_seed=223,
+        simulated=False,
     ),
     one(
         "a loss is told at the deadline",
@@ -907,7 +907,7 @@ MUTATIONS = (
         LOCKS,
         "        self._journal.held(lease, lease.inherited.clock_lows_ns)\n",
         "",
-        first_seed=113,
+        simulated=False,
     ),
     one(
         "what is taken over is put back",

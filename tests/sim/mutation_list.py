@@ -855,8 +855,8 @@ MUTATIONS = (
         "a renewal is not noted",
         13,
         LOCKS,
-        '        lease.loss = ""\n        self._note(lease)\n',
-        '        lease.loss = ""\n',
+        "        self._note(lease)\n        if lease.inherited is not None and lease.inherited.proof",
+        "        if lease.inherited is not None and lease.inherited.proof",
         simulated=False,
     ),
     Mutation(

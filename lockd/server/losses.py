@@ -103,10 +103,6 @@ class Losses:
         """A connection of it that wants to hear, and can."""
         return next((one for one in self._listening.get(process, ()) if one.hears), None)
 
-    def forget(self, process: Process) -> None:
-        """It is gone."""
-        self._before.pop(process, None)
-
     def _remember(self, uid: int, lost: LostLease) -> None:
         self._by_name[lost.name] = lost
         of_user = self._of_user[uid]

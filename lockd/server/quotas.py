@@ -97,8 +97,7 @@ class Quotas:
             return None
         return (
             "unknown_tokens_per_second: this agent does not know the lease, and asks the masters for "
-            f"{self._rate} "
-            "of them a second for each user: ask again in a moment"
+            f"{self._rate} of them a second for each user: ask again in a moment"
         )
 
     def keeping_most(self) -> Usage:
@@ -115,8 +114,11 @@ class Quotas:
         usage = self._users[uid]
         usage.connections -= 1
         self.all.connections -= 1
+        self._forget_if_unused(uid, usage)
+
+    def _forget_if_unused(self, uid: int, usage: Usage) -> None:
         if not (usage.connections or usage.leases or usage.waiters):
-            del self._users[uid]
+            self._users.pop(uid, None)
 
     def inherits(self, uid: int) -> Usage:
         """A lease of the agent before, of a user who may not have connected to this one yet."""
@@ -126,8 +128,7 @@ class Quotas:
 
     def gives_up(self, uid: int, usage: Usage) -> None:
         self.holds_no_more(usage)
-        if not (usage.connections or usage.leases or usage.waiters):
-            self._users.pop(uid, None)
+        self._forget_if_unused(uid, usage)
 
     def waits(self, usage: Usage) -> None:
         usage.waiters += 1

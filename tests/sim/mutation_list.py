@@ -413,6 +413,14 @@ MUTATIONS = (
         first_seed=16,
     ),
     one(
+        "upgrading keeps the counters that there are",
+        6,
+        UPGRADING,
+        "yield from ground.write(link, new.fields, counters)",
+        "yield from ground.write(link, new.fields)",
+        first_seed=223,
+    ),
+    one(
         "another machine gets no other number",
         8,
         ADMISSION,

@@ -681,7 +681,8 @@ class Locks:
             if now_ns < lease.spared_until_ns:
                 # It was asked when the clocks were not understood yet, and there is little time left. Not at
                 # once: where no master is up, that settles at once too, and would go round.
-                self._look_again(lease, now_ns + self._parameters.backoff_first_ms * NS_PER_MS)
+                again_ns = now_ns + self._parameters.backoff_first_ms * NS_PER_MS
+                self._look_again(lease, min(again_ns, lease.lose_at_ns()))
 
     def clocks_moved(self, now_ns: int) -> None:
         """Masters' clocks have gained on this host's: where a quorum's did, it stood still, or they were set.
@@ -985,7 +986,7 @@ class Locks:
         assert lease.inherited is not None
         if lease.inherited.goes_on:
             # Asked once at least, also where its holder ought to have been told of a loss already.
-            lease.spared_until_ns = min(lease.deadline_ns, now_ns + 2 * self._timeout_ns)
+            lease.spare(now_ns, 2 * self._timeout_ns)
         self._journal.held(lease, lease.inherited.clock_lows_ns)
         self._watcher.taken_over(lease)
         lease.timer = self.timers.at(now_ns, lambda at_ns: self._look_after(lease, at_ns))

@@ -259,7 +259,7 @@ class Lease:
         """A quorum went on with it. sure_until_ns: what is certain of its deadline until now; cut_ns: what is
         not certain of the new one."""
         proven_ns = deadline_ns(extension.t1_ns, extension.ttl_ms) - cut_ns
-        # That it may be held for less long than was thought (see `cut`) can have turned out since it was asked.
+        # That it may be held for less long can have turned out since this was asked (see `cut`).
         self.deadline_ns = min(max(sure_until_ns, proven_ns), self.hold_until_ns)
         self.cut_ns = cut_ns
         # What its holder was told before a cut it may believe in, whatever it was told since.

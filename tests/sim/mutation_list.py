@@ -153,7 +153,7 @@ MUTATIONS = (
         LEASES,
         "self.deadline_ns = deadline_ns(attempt.t1_ns, attempt.ttl_ms)",
         "self.deadline_ns = deadline_ns(now_ns, attempt.ttl_ms)",
-        first_seed=113,
+        first_seed=81,
     ),
     one(
         "reply not checked again",
@@ -161,7 +161,7 @@ MUTATIONS = (
         CAMPAIGNS,
         "if now_ns >= self._ends_ns(attempt, cut_ns):",
         "if False:",
-        simulated=False,
+        first_seed=382,
     ),
     Mutation(
         "an extension shortens",
@@ -174,14 +174,23 @@ MUTATIONS = (
             ),
             Edit(EXTEND_LUA, "if lasts_ms < ttl_ms then", "if true then"),
         ),
+        first_seed=3,
     ),
-    one("no release where no answer came", 3, ATTEMPT, "return self.asked & ~self.absent", "return self.yes"),
+    one(
+        "no release where no answer came",
+        3,
+        ATTEMPT,
+        "return self.asked & ~self.absent",
+        "return self.yes",
+        first_seed=3,
+    ),
     one(
         "no release at all after a failed try",
         3,
         CAMPAIGNS,
         "        if attempt.landed:\n",
         "        if False:\n",
+        first_seed=1,
     ),
     Mutation(
         "a release overtakes its acquire",
@@ -210,7 +219,7 @@ MUTATIONS = (
         INTRODUCTION,
         "        yield EndSession(old)\n",
         "        pass\n",
-        simulated=False,
+        first_seed=331,
     ),
     one(
         "what a broken connection owed is forgotten",
@@ -515,7 +524,6 @@ MUTATIONS = (
         MEMBERSHIP,
         "return self.was_replica or self.known",
         "return False",
-        simulated=False,
     ),
     one(
         "a promoted copy is forgotten when it is restarted",
@@ -719,7 +727,6 @@ MUTATIONS = (
             Edit(ENTER, "            dirt = without_foreign_data(guard, state, dirt)\n", ""),
             Edit(ENTER, "return Dirt(Reason.DATA_CHANGED, changed) if changed else None", "return None"),
         ),
-        simulated=False,
     ),
     one(
         "a host's clock may be slewed at any rate",
@@ -750,7 +757,31 @@ MUTATIONS = (
         STANDSTILL,
         "if self.steady or len(self.jumped) < quorum:",
         "if len(self.jumped) < 1:",
-        simulated=False,
+    ),
+    one(
+        "what turns out while it is renewed may be held for longer",
+        7,
+        LEASES,
+        "min(max(sure_until_ns, proven_ns), self.hold_until_ns)",
+        "max(sure_until_ns, proven_ns)",
+        first_seed=882,
+    ),
+    Mutation(
+        "who could not be spared is told behind the deadline",
+        12,
+        (
+            Edit(
+                LEASES,
+                "min(self.deadline_ns - _LEAST_NOTICE_NS, now_ns + patience_ns)",
+                "min(self.deadline_ns, now_ns + patience_ns)",
+            ),
+            Edit(
+                LOCKS,
+                "self._look_again(lease, min(again_ns, lease.lose_at_ns()))",
+                "self._look_again(lease, again_ns)",
+            ),
+        ),
+        first_seed=1224,
     ),
     one(
         "a loss is told at the deadline",
@@ -918,7 +949,6 @@ MUTATIONS = (
         LOCKS,
         "        self._journal.held(lease, lease.inherited.clock_lows_ns)\n",
         "",
-        simulated=False,
     ),
     one(
         "what is taken over is put back",

@@ -823,7 +823,7 @@ MUTATIONS = (
     one(
         "a lease that others were told of ends with the first one's connection",
         4,
-        SESSION,
+        OWNERS,
         "if not lease.shared:",
         "if True:",
         simulated=False,

@@ -11,8 +11,8 @@ from typing import Any, Protocol, TypeVar
 from lockd.clock import boottime_ns
 from lockd.core.flow import Flow, Place, WireReply
 from lockd.core.leases import Holder, Lease, owner_of
-from lockd.core.locks import BROKEN
 from lockd.core.owners import Connection, Delivery, came_too_late
+from lockd.core.refusals import BROKEN
 from lockd.server.buffers import UNCOUNTED_BYTES
 from lockd.server.deliveries import delivery_to, is_open
 from lockd.server.endings import AT_ONCE

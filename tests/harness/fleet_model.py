@@ -33,6 +33,7 @@ from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts
 from lockd.core.takeover import CannotTell, Seen, Taken, take_over
+from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.values import Bound, Chance, Extended, RedlockParameters, Refusal
 from tests.harness.clocks import MS
 from tests.harness.script_model import Store
@@ -645,11 +646,11 @@ def beside(host: Host, **parameters: int) -> Host:
 
 def break_tries_for(resource: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake of ours where it is found out what a try for this came to."""
-    tried = Locks._tried
+    tried = Campaigns._tried
 
-    def raising(self: Locks, attempt: Attempt, now_ns: int) -> None:
+    def raising(self: Campaigns, attempt: Attempt, now_ns: int) -> None:
         if attempt.resource == resource:
             raise ZeroDivisionError("a mistake of ours")
         tried(self, attempt, now_ns)
 
-    monkeypatch.setattr(Locks, "_tried", raising)
+    monkeypatch.setattr(Campaigns, "_tried", raising)

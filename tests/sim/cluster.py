@@ -141,7 +141,7 @@ class Cluster:
                 for resource in list(master.store.leases):
                     key = master.store.lease(resource, master.now_us())
                     if key is not None:
-                        self.world.note(Found(self.world.now_ns, master.name, resource, key.nonce))
+                        self.world.note(Found(self.world.now_ns, master.shown, resource, key.nonce))
         self.world.after(LOOK_NS, self._look)
 
     # Faults

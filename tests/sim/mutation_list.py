@@ -58,6 +58,9 @@ IDENTITIES = "lockd/core/identities.py"
 DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
 LOCKS = "lockd/core/locks.py"
+TVOTES, CAMPAIGNS, RENEWALS, RETURNS = (
+    f"lockd/core/tenures/{name}.py" for name in ("votes", "campaigns", "renewals", "returns")
+)
 NAMES = "lockd/core/names.py"
 TAKEOVER = "lockd/core/takeover.py"
 MEMBERSHIP = "lockd/core/membership.py"
@@ -87,7 +90,7 @@ ACQUIRE_LUA, EXTEND_LUA, PROPOSE_LUA, RELEASE_LUA = (
     f"lockd/masters/scripts/{name}.lua" for name in ("acquire", "extend", "propose", "release")
 )
 
-ANY_AGREE = Edit(LOCKS, "return (voters & self._masters.agreeing).bit_count() >= self._quorum", "return True")
+ANY_AGREE = Edit(TVOTES, "return (voters & self._masters.agreeing).bit_count() >= self.quorum", "return True")
 """When votes are counted, it is looked at once more who has a vote: both have to go."""
 
 MUTATIONS = (
@@ -155,7 +158,7 @@ MUTATIONS = (
     one(
         "reply not checked again",
         1,
-        LOCKS,
+        CAMPAIGNS,
         "if now_ns >= self._ends_ns(attempt, cut_ns):",
         "if False:",
         simulated=False,
@@ -176,7 +179,7 @@ MUTATIONS = (
     one(
         "no release at all after a failed try",
         3,
-        LOCKS,
+        CAMPAIGNS,
         "        if attempt.landed:\n",
         "        if False:\n",
     ),
@@ -248,9 +251,9 @@ MUTATIONS = (
     one(
         "the release of a try looks at its app's token",
         4,
-        LOCKS,
-        "            release = Release(\n                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=_nothing_more,\n            )  # fmt: skip\n",
-        "            release = Release(\n                attempt.resource, attempt.terms.value or attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=_nothing_more, by_app=True,\n            )  # fmt: skip\n",
+        CAMPAIGNS,
+        "            release = Release(\n                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=nothing_more,\n            )  # fmt: skip\n",
+        "            release = Release(\n                attempt.resource, attempt.terms.value or attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=nothing_more, by_app=True,\n            )  # fmt: skip\n",
         first_seed=3,
     ),
     Mutation(
@@ -288,20 +291,20 @@ MUTATIONS = (
                 "        if status == MISSING:\n            self.missing |= bit\n",
             ),
             Edit(
-                LOCKS,
+                RENEWALS,
                 "        self._watcher.renewed(lease, worked)\n",
                 "        self._put_back(lease, extension, now_ns)\n        self._watcher.renewed(lease, worked)\n",
             ),
-            Edit(LOCKS, "or extension is not lease.proof or lease.standing", "or lease.standing"),
-            Edit(LOCKS, "            self._take_back(lease, lease.gone, now_ns)\n", ""),
-            Edit(LOCKS, "        if lease.lost_by is Loss.GONE and lease", "        if False and lease"),
+            Edit(RENEWALS, "or extension is not lease.proof or lease.standing", "or lease.standing"),
+            Edit(RENEWALS, "            self._returns.take_back(lease, lease.gone, now_ns)\n", ""),
+            Edit(RENEWALS, "        if lease.lost_by is Loss.GONE and lease", "        if False and lease"),
         ),
         first_seed=852,
     ),
     one(
         "the largest fence of the votes, without a second round",
         6,
-        LOCKS,
+        CAMPAIGNS,
         "            if fence is None:\n                self._second_round(attempt, now_ns)",
         "            if fence is None:\n                self._grant(queue, attempt, max(attempt.fences), now_ns)",
     ),
@@ -408,6 +411,14 @@ MUTATIONS = (
             ),
         ),
         first_seed=16,
+    ),
+    one(
+        "upgrading keeps the counters that there are",
+        6,
+        UPGRADING,
+        "yield from ground.write(link, new.fields, counters)",
+        "yield from ground.write(link, new.fields)",
+        first_seed=223,
     ),
     one(
         "another machine gets no other number",
@@ -729,7 +740,7 @@ MUTATIONS = (
     one(
         "what a host stood still comes off no deadline",
         11,
-        LOCKS,
+        RENEWALS,
         "            if cut_ns > lease.cut_ns:\n",
         "            if False:\n",
     ),
@@ -799,7 +810,7 @@ MUTATIONS = (
     one(
         "one who can't be told yet is granted",
         1,
-        LOCKS,
+        CAMPAIGNS,
         "queue.joins(holder, give_up, ready=ready)",
         "queue.joins(holder, give_up, ready=True)",
         simulated=False,
@@ -831,22 +842,22 @@ MUTATIONS = (
     one(
         "a detached lease that ran out here is deleted",
         2,
-        LOCKS,
-        '        if lease.holder.detached:\n            self._over(lease, "expired", now_ns)\n            return\n',
+        RENEWALS,
+        '        if lease.holder.detached:\n            self._returns.over(lease, "expired", now_ns)\n            return\n',
         "",
     ),
     one(
         "the lock of a dead app waits for its TTL",
         13,
         LOCKS,
-        '            self._end(lease, "app gone", now_ns)\n\n    def untold',
+        '            self._returns.end(lease, "app gone", now_ns)\n\n    def untold',
         "            pass\n\n    def untold",
         first_seed=19,
     ),
     one(
         "a grant is noted behind the reply",
         13,
-        LOCKS,
+        RENEWALS,
         "            self._journal.held(lease, self._masters.clock_lows_ns())\n",
         "            self.timers.at(now_ns, lambda _: self._journal.held(lease, self._masters.clock_lows_ns()))\n",
         simulated=False,
@@ -854,8 +865,8 @@ MUTATIONS = (
     one(
         "a renewal is not noted",
         13,
-        LOCKS,
-        "        self._note(lease)\n        if lease.inherited is not None and lease.inherited.proof",
+        RENEWALS,
+        "        self.note(lease)\n        if lease.inherited is not None and lease.inherited.proof",
         "        if lease.inherited is not None and lease.inherited.proof",
         simulated=False,
     ),
@@ -864,12 +875,12 @@ MUTATIONS = (
         13,
         (
             Edit(
-                LOCKS,
+                RETURNS,
                 "        if not lease.holder.detached:\n            self._journal.ending(lease)\n        queue =",
                 "        queue =",
             ),
             Edit(
-                LOCKS,
+                RETURNS,
                 "        release.put_to(self._masters.release(release, lease.landed))\n",
                 "        release.put_to(self._masters.release(release, lease.landed))\n"
                 "        if not lease.holder.detached:\n            self._journal.ending(lease)\n",
@@ -888,7 +899,7 @@ MUTATIONS = (
     one(
         "a release counts as done whoever confirmed it",
         13,
-        LOCKS,
+        RETURNS,
         "            if release.is_confirmed:\n                self._journal.ended(lease.nonce)\n",
         "            self._journal.ended(lease.nonce)\n",
         simulated=False,
@@ -912,7 +923,7 @@ MUTATIONS = (
     one(
         "what is taken over is put back",
         13,
-        LOCKS,
+        RENEWALS,
         "        if lease.inherited is not None and lease.inherited.proof is extension:\n            return  # where the agent before had it is not known: "
         "what is missing may have been taken away\n",
         "",
@@ -984,7 +995,7 @@ MUTATIONS = (
     one(
         "what could not be proven is released at its deadline",
         13,
-        LOCKS,
+        RENEWALS,
         "        if lease.is_ours or lease.let_go_ns is not None:\n",
         "        if True:\n",
         simulated=False,
@@ -1000,7 +1011,7 @@ MUTATIONS = (
     one(
         "what the host stood still without an agent is not counted",
         11,
-        LOCKS,
+        RENEWALS,
         "        return NEVER_NS if gained_ns is None else gained_ns\n",
         "        return 0\n",
         simulated=False,

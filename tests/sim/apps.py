@@ -115,6 +115,8 @@ class Request:
             session.ties.granted(lease)
         elif isinstance(first, Request) and first is not self:
             first.goes_to(session, lease)
+        bound = Bound.TTL if self.detached else self.bound
+        self.app.world.note(h.Answered(self.app.world.now_ns, self.number, lease.nonce, bound))
         if not session.is_gone:
             self._answer(lease)
         elif first is self:
@@ -122,8 +124,6 @@ class Request:
 
     def _answer(self, lease: Lease) -> None:
         world = self.app.world
-        bound = Bound.TTL if self.detached else self.bound
-        world.note(h.Answered(world.now_ns, self.number, lease.nonce, bound))
         self.session.ties.tells(lease, lease.nonce)
         self.session.writes(lease.nonce)
         answered_ns = world.now_ns if lease.holder is self else None
@@ -257,6 +257,7 @@ class App(Process):
         self._next_number = next_number
         self._open: Request | None = None
         self._held: Held | None = None
+        self._thoughts = 0
         self._line = Line()
         self._socket: Socket | None = None
         self._unanswered: dict[bytes, tuple[bytes, bytes]] = {}
@@ -320,7 +321,8 @@ class App(Process):
 
     def _think(self) -> None:
         self._open = self._held = None
-        self.wake_after(self._rest_ns(), self._ask)
+        self._thoughts += 1
+        self.wake_after(self._rest_ns(), self._ask, self._thoughts)
 
     def _rest_ns(self) -> int:
         beat_ns = self._habits.beat_ms * MS
@@ -328,8 +330,8 @@ class App(Process):
             return beat_ns - self.world.now_ns % beat_ns + int(self.dice.uniform(0, 0.5) * MS)
         return int(self.dice.uniform(*self._habits.think_ms) * MS)
 
-    def _ask(self) -> None:
-        if self.retired:
+    def _ask(self, thoughts: int) -> None:
+        if self.retired or thoughts != self._thoughts:
             return
         if not self.agent.running:
             self._think()
@@ -341,6 +343,7 @@ class App(Process):
 
     def ask(self, request: Request) -> None:
         self._open = request
+        self._thoughts += 1
         request.socket = self.socket()
         self.world.note(
             h.Asked(
@@ -586,11 +589,18 @@ class App(Process):
     def _close_all(self) -> None:
         """By the kernel, at its death."""
         if self._socket is not None:
+            if self._open is not None:
+                self._hangs_up(self._socket, self._open)
             self._socket.is_open = False
             if (self._open is not None or self._held is not None) and self.agent.running:
                 self._tell(self.agent.sessions.ended, self._socket)
         if self.agent.running:
             self._tell(self.agent.sessions.process_died, self.pid, self.life)
+
+    def _hangs_up(self, socket: Socket, request: Request) -> None:
+        """It is closed, and that request has no answer yet that was read."""
+        if socket is request.socket and socket.wanted == 1:
+            self.world.note(h.HungUp(self.world.now_ns, request.number))
 
     def agent_gone(self) -> None:
         """The agent's socket was closed. What is held is held until its deadline; nobody renews it."""

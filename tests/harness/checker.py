@@ -472,7 +472,9 @@ def free_at_once(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             continue
         told = {event.master for event in back[token] if event.at_ns <= due_ns}
         if len(told) < bounds.quorum:
-            text = f"{token[:8].decode()} is nobody's since {ended_ns / 1e9:.6f}, and {len(told)} masters know"
+            text = (
+                f"{token[:8].decode()} is nobody's since {ended_ns / 1e9:.6f}, and {len(told)} masters know"
+            )
             yield Violation("free at once", due_ns, text)
 
 

@@ -94,7 +94,7 @@ class Agent(Owner):
         self._replayed = self._read_journal()
         ledger = self.journal.begin(self._origin)
         self.locks = Locks(RedlockParameters(len(listed)), self.fleet, _Unwatched(), chance, ledger)
-        self.sessions = Sessions(self, lambda: self.lag_ns())
+        self.sessions = Sessions(self)
         self._at_the_door: list[tuple[Line, Callable[..., None], tuple[Any, ...]]] | None = []
         """What apps say before it lets them in; None: it has."""
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()

@@ -139,9 +139,7 @@ class Cluster:
             there.loss = back.loss = shape.loss
         return Agent(world, index, clock, self.masters, paths, shape.max_ttl_ms)
 
-    def _app(
-        self, index: int, name: str = "app", habits: Habits | None = None, kind: type[App] = App
-    ) -> App:
+    def _app(self, index: int, name: str = "app", habits: Habits | None = None, kind: type[App] = App) -> App:
         agent = self.agents[index % self.plan.shape.busy_agents]
         elsewhere = [other for other in self.agents if other is not agent]
         return kind(

@@ -1,5 +1,5 @@
-"""Unix sockets between apps and their agent: what the kernel knows of each, and what the agent has at its end,
-where the rules of lockd/core/owners.py run."""
+"""Unix sockets between apps and their agent: what the kernel knows of each, and the agent's end of it, where
+the rules of lockd/core/owners.py run."""
 
 from __future__ import annotations
 
@@ -49,10 +49,11 @@ class AppProcess(Protocol):
 
 
 class Serving(Protocol):
-    """An agent."""
+    """An agent. lag_ns: how long what ends waits for its turn, as behind thousands that end together."""
 
     locks: Locks
     boot_ns: Callable[[], int]
+    lag_ns: Callable[[], int]
 
     @property
     def processes(self) -> Mapping[int, AppProcess]:
@@ -76,12 +77,10 @@ class Session:
 
 
 class Sessions:
-    """Of one agent, from its start to its end. lag_ns: how long what ends waits for its turn, as behind
-    thousands that end together."""
+    """Of one agent, from its start to its end."""
 
-    def __init__(self, agent: Serving, lag_ns: Callable[[], int]) -> None:
+    def __init__(self, agent: Serving) -> None:
         self._agent = agent
-        self._lag_ns = lag_ns
         self._of: dict[Socket, Session] = {}
         self._processes: dict[tuple[int, int], Process] = {}
 
@@ -149,7 +148,7 @@ class Sessions:
         agent.wake_after(0, lambda: came_too_late(lease, agent.locks, agent.boot_ns()))
 
     def _later(self, do: Callable[[], None]) -> None:
-        lag_ns = self._lag_ns()
+        lag_ns = self._agent.lag_ns()
         if lag_ns:
             self._agent.wake_after(lag_ns, do)
         else:

@@ -860,7 +860,7 @@ MUTATIONS = (
         13,
         RENEWALS,
         "            self._journal.held(lease, self._masters.clock_lows_ns())\n",
-        "            self.timers.at(now_ns, lambda _: self._journal.held(lease, self._masters.clock_lows_ns()))\n",
+        "            self._timers.at(now_ns, lambda _: self._journal.held(lease, self._masters.clock_lows_ns()))\n",
         simulated=False,
     ),
     one(

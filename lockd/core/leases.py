@@ -74,6 +74,8 @@ class Holder(Terms, Protocol):
 
 
 _LEAST_GAIN_NS = 5 * NS_PER_MS
+_LEAST_NOTICE_NS = 5 * NS_PER_MS
+"""Of a loss that may yet be averted."""
 
 
 class Standing(Enum):
@@ -239,20 +241,26 @@ class Lease:
         return ttl_ms if deadline_ns(now_ns, ttl_ms) > self.deadline_ns + _LEAST_GAIN_NS else 0
 
     def cut(self, cut_ns: int, now_ns: int, patience_ns: int) -> None:
-        """So much of what was reckoned at its last proof is not there (rule 11d). While it is valid, it may
-        still be renewed within `patience_ns`, also where its holder ought to have been told already."""
+        """So much of what was reckoned at its last proof is not there (rule 11d). It is spared for
+        `patience_ns`."""
         by_ns = cut_ns - self.cut_ns
         self.cut_ns = cut_ns
         self.deadline_ns -= by_ns
         self.hold_until_ns -= by_ns
         self.granted_ns -= by_ns
-        self.spared_until_ns = min(self.deadline_ns, now_ns + patience_ns)
+        self.spare(now_ns, patience_ns)
+
+    def spare(self, now_ns: int, patience_ns: int) -> None:
+        """It may be renewed within `patience_ns`, also where its holder ought to have been told already. Its
+        holder learns of a loss before the deadline all the same (rule 12)."""
+        self.spared_until_ns = min(self.deadline_ns - _LEAST_NOTICE_NS, now_ns + patience_ns)
 
     def prove(self, extension: Extension, sure_until_ns: int, cut_ns: int) -> None:
         """A quorum went on with it. sure_until_ns: what is certain of its deadline until now; cut_ns: what is
         not certain of the new one."""
         proven_ns = deadline_ns(extension.t1_ns, extension.ttl_ms) - cut_ns
-        self.deadline_ns = max(sure_until_ns, proven_ns)
+        # That it may be held for less long than was thought (see `cut`) can have turned out since it was asked.
+        self.deadline_ns = min(max(sure_until_ns, proven_ns), self.hold_until_ns)
         self.cut_ns = cut_ns
         # What its holder was told before a cut it may believe in, whatever it was told since.
         self.promised_ns = max(self.promised_ns, self.deadline_ns)

@@ -328,7 +328,7 @@ class Locks:
         assert lease.inherited is not None
         if lease.inherited.goes_on:
             # Asked once at least, also where its holder ought to have been told of a loss already.
-            lease.spared_until_ns = min(lease.deadline_ns, now_ns + 2 * self._votes.timeout_ns)
+            lease.spare(now_ns, 2 * self._votes.timeout_ns)
         self._journal.held(lease, lease.inherited.clock_lows_ns)
         self._watcher.taken_over(lease)
         lease.timer = self.timers.at(now_ns, lambda at_ns: self._renewals.look_after(lease, at_ns))

@@ -259,7 +259,8 @@ class Renewals:
             if now_ns < lease.spared_until_ns:
                 # It was asked when the clocks were not understood yet, and there is little time left. Not at
                 # once: where no master is up, that settles at once too, and would go round.
-                self.look_again(lease, now_ns + self._parameters.backoff_first_ms * NS_PER_MS)
+                again_ns = now_ns + self._parameters.backoff_first_ms * NS_PER_MS
+                self.look_again(lease, min(again_ns, lease.lose_at_ns()))
 
     def clocks_moved(self, now_ns: int) -> None:
         """Masters' clocks have gained on this host's: where a quorum's did, it stood still, or they were set.

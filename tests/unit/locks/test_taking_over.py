@@ -265,6 +265,18 @@ def test_max_hold_is_kept(host: Host):
     assert max(agent.heir.renewals) <= app.held.hold_until_ns
 
 
+def test_max_hold_is_kept_where_the_host_stood_still_while_no_agent_was_there(host: Host):
+    """How long that was turns out only when what was asked for until then is answered."""
+    app = host.locked(ttl_ms=6_000, max_hold_ms=8_000)
+    host.pass_ms(3_000)
+    for master in host.fleet.masters:
+        master.ahead_us += 500_000
+    agent = answering(host.next_agent())
+    assert agent.lease.is_ours
+    agent.pass_ms(8_000)
+    assert 0 < max(agent.heir.renewals) <= app.held.hold_until_ns - 500 * MS
+
+
 def test_what_was_lost_already_is_not_renewed(host: Host):
     app = host.locked(ttl_ms=6_000)
     host.break_off()

@@ -14,11 +14,12 @@ longer tells which of both was left. Such a lease is neither kept for nobody nor
 is renewed no more, and ends at its deadline (`Fate.IN_DOUBT`).
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import Enum, auto
 from typing import Protocol
 
 from lockd.core.leases import Lease
+from lockd.core.locks import Locks
 from lockd.core.values import Bound
 
 
@@ -44,6 +45,23 @@ class Fate(Enum):
 
 
 Ends = dict[Lease, Fate]
+
+
+def carry_out(fate: Fate, lease: Lease, locks: Locks, doubt: str, now_ns: int) -> None:
+    """doubt: why it ends, if its app may believe in it."""
+    if fate is Fate.GONE:
+        locks.holder_gone(lease, now_ns)
+    elif fate is Fate.UNTOLD:
+        locks.untold(lease, now_ns)
+    else:
+        locks.cut_off(lease, doubt, now_ns)
+
+
+def came_too_late(lease: Lease, locks: Locks, now_ns: int) -> None:
+    """It was granted to a LOCK whose connection had ended: nobody was told, unless another request of its
+    name was meanwhile. Not to be called inside the work of `locks`."""
+    if not lease.shared:
+        locks.untold(lease, now_ns)
 
 
 class Port(Protocol):
@@ -80,6 +98,12 @@ class Process:
     def is_over(self) -> bool:
         """Nobody is left who could believe in its leases."""
         return self.dead and not self.connections
+
+    def is_left(self, has_ended: Callable[[], bool]) -> None:
+        """A connection of it is ending. The end of its last one may be that of the process, of which nothing
+        was heard yet: the kernel is asked."""
+        if len(self.connections) == 1 and not self.dead and has_ended():
+            self.dead = True
 
     def died(self) -> Ends:
         """It is dead. In an ordinary death the kernel has closed its connections before: what of their end is

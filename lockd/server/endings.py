@@ -5,9 +5,9 @@ could be, and safe (rule 13)."""
 from time import perf_counter_ns
 
 from lockd.clock import boottime_ns
-from lockd.core.leases import Lease, pid_and_uid
+from lockd.core.leases import pid_and_uid
 from lockd.core.locks import Locks
-from lockd.core.owners import Ends, Fate
+from lockd.core.owners import Ends, carry_out
 from lockd.server.lanes import Crowd, Lane, LaneWork
 
 AT_ONCE = 4
@@ -34,14 +34,13 @@ class Endings:
         if not ends:
             return
         if len(ends) <= AT_ONCE and self._crowd.has_room():
-            # What ends is taken out, also by its connection when it hears of that.
             while ends:
-                self._end(*ends.popitem(), doubt)
+                self._end_one_of(ends, doubt)
             return
 
         def work(until_ns: int) -> bool:
             while ends:
-                self._end(*ends.popitem(), doubt)
+                self._end_one_of(ends, doubt)
                 if perf_counter_ns() >= until_ns:
                     break
             return bool(ends)
@@ -49,10 +48,7 @@ class Endings:
         _, uid = pid_and_uid(next(iter(ends)).holder.owner)
         self.add(uid, work)
 
-    def _end(self, lease: Lease, fate: Fate, doubt: str) -> None:
-        if fate is Fate.GONE:
-            self._locks.holder_gone(lease, boottime_ns())
-        elif fate is Fate.UNTOLD:
-            self._locks.untold(lease, boottime_ns())
-        else:
-            self._locks.cut_off(lease, doubt, boottime_ns())
+    def _end_one_of(self, ends: Ends, doubt: str) -> None:
+        """What ends is taken out, also by its connection when it hears of that."""
+        lease, fate = ends.popitem()
+        carry_out(fate, lease, self._locks, doubt, boottime_ns())

@@ -10,6 +10,7 @@ import os
 import select
 import socket
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from lockd.core.owners import Ends, Process
 from lockd.core.takeover import CannotTell
@@ -94,9 +95,8 @@ class Processes:
         return process.dead or has_ended(self._files[process])
 
     def left(self, process: Process) -> None:
-        """A connection of it is ending. If it is the last one, it may be the end of the process."""
-        if len(process.connections) == 1 and not process.dead and self._has_ended(process):
-            process.dead = True
+        """A connection of it is ending."""
+        process.is_left(partial(self._has_ended, process))
 
     def forget(self, process: Process) -> None:
         """It is idle, if it was not forgotten before."""

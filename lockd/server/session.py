@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeVar
 from lockd.clock import boottime_ns
 from lockd.core.flow import Flow, Place, WireReply
 from lockd.core.leases import Holder, Lease, owner_of
-from lockd.core.owners import Connection, Delivery
+from lockd.core.owners import Connection, Delivery, came_too_late
 from lockd.core.refusals import BROKEN
 from lockd.server.buffers import UNCOUNTED_BYTES
 from lockd.server.deliveries import delivery_to, is_open
@@ -217,13 +217,7 @@ class Session(asyncio.Protocol):
     def came_too_late(self, lease: Lease) -> None:
         """Granted when the connection was closed: nobody was told. Ended, but not inside core's work."""
         locks = self.shared.locks
-
-        def end() -> None:
-            # Another request of its name may have been told of it meanwhile.
-            if not lease.shared:
-                locks.untold(lease, boottime_ns())
-
-        asyncio.get_running_loop().call_soon(end)
+        asyncio.get_running_loop().call_soon(lambda: came_too_late(lease, locks, boottime_ns()))
 
     @property
     def is_open(self) -> bool:

@@ -57,6 +57,24 @@ class Granted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Answered(Event):
+    """The agent has answered this request with that lease; whether the app has read it is another matter.
+    bound: what it lives with."""
+
+    request: int
+    token: bytes
+    bound: str
+
+
+@dataclass(frozen=True, slots=True)
+class HungUp(Event):
+    """The app has closed the connection on which it asked, and had read no answer; nor was anything else
+    asked behind that."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
 class Refused(Event):
     """The app was told no. `code` is the first word of the error."""
 

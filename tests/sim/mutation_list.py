@@ -62,6 +62,7 @@ TVOTES, CAMPAIGNS, RENEWALS, RETURNS = (
     f"lockd/core/tenures/{name}.py" for name in ("votes", "campaigns", "renewals", "returns")
 )
 NAMES = "lockd/core/names.py"
+JOURNAL = "lockd/core/journal.py"
 TAKEOVER = "lockd/core/takeover.py"
 MEMBERSHIP = "lockd/core/membership.py"
 VALUES = "lockd/core/values.py"
@@ -865,7 +866,7 @@ MUTATIONS = (
     one(
         "a lease that others were told of ends with the first one's connection",
         4,
-        SESSION,
+        OWNERS,
         "if not lease.shared:",
         "if True:",
         simulated=False,
@@ -890,7 +891,7 @@ MUTATIONS = (
         13,
         RENEWALS,
         "            self._journal.held(lease, self._masters.clock_lows_ns())\n",
-        "            self.timers.at(now_ns, lambda _: self._journal.held(lease, self._masters.clock_lows_ns()))\n",
+        "            self._timers.at(now_ns, lambda _: self._journal.held(lease, self._masters.clock_lows_ns()))\n",
         simulated=False,
     ),
     one(
@@ -1095,5 +1096,159 @@ MUTATIONS = (
             ),
         ),
         first_seed=60,
+    ),
+    one(
+        "a lock_delay is not kept",
+        13,
+        LOCKS,
+        "        if lease.holder.lock_delay_ms and lease.standing is Standing.HELD:\n",
+        "        if False:\n",
+    ),
+    one(
+        "what belongs to a connection lives with its process",
+        13,
+        OWNERS,
+        "if lease.holder.bound is Bound.PROCESS and self.process is not None:",
+        "if self.process is not None:",
+    ),
+    one(
+        "a process ends with its last connection",
+        13,
+        OWNERS,
+        "        return self.dead and not self.connections\n",
+        "        return not self.connections\n",
+    ),
+    one(
+        "that its last connection ends says nothing of a process",
+        13,
+        OWNERS,
+        "if len(self.connections) == 1 and not self.dead and has_ended():",
+        "if False:",
+    ),
+    one(
+        "a grant that comes when its connection has ended is kept",
+        13,
+        OWNERS,
+        "    if not lease.shared:\n        locks.untold(lease, now_ns)\n",
+        "    pass\n",
+    ),
+    one(
+        "what was read is given back with its connection",
+        13,
+        OWNERS,
+        "cut = (self._last,) if delivery is Delivery.CUT and self._last is not None else ()",
+        "cut = (self._last,) if self._last is not None else ()",
+    ),
+    one(
+        "what nobody can tell to have been read is kept",
+        13,
+        OWNERS,
+        "        return (*self._covered, *maybe)\n",
+        "        return ()\n",
+    ),
+    one(
+        "what was told on another connection is given back for the first one",
+        4,
+        OWNERS,
+        "untold = self._ends.pop(lease, None) is not None",
+        "untold = lease in self._ends",
+    ),
+    one(
+        "what is told on another connection than the first needs not be read",
+        13,
+        OWNERS,
+        '                to._untold[lease] = b""\n',
+        "                pass\n",
+    ),
+    one(
+        "what was never told waits for its lock_delay",
+        13,
+        LOCKS,
+        "        if lease.standing is not Standing.OVER:\n            self._returns",
+        "        if lease.standing is not Standing.OVER:\n            self.holder_gone(lease, now_ns)\n            return\n            self._returns",
+    ),
+    one(
+        "who withdraws a request that waits does not",
+        4,
+        LOCKS,
+        "        waiting = self.names.waiting(resource, token)\n        # The last",
+        "        waiting: list[Holder] = []\n        # The last",
+    ),
+    one(
+        "a process that nobody can see is alive",
+        13,
+        TAKEOVER,
+        "wanted = process is Seen.ALIVE and",
+        "wanted = process is not Seen.DEAD and",
+    ),
+    one(
+        "what a connection had is taken over for its process",
+        13,
+        TAKEOVER,
+        "and held.bound is Bound.PROCESS and not now.lost",
+        "and not now.lost",
+    ),
+    one(
+        "what was lost is taken over",
+        13,
+        TAKEOVER,
+        "and held.bound is Bound.PROCESS and not now.lost",
+        "and held.bound is Bound.PROCESS",
+    ),
+    one(
+        "a process is known that began nobody knows when",
+        13,
+        TAKEOVER,
+        "    if held.pid == 0 or held.started == 0:\n",
+        "    if False:\n",
+    ),
+    one(
+        "a process that can't be opened is dead",
+        13,
+        "lockd/server/processes.py",
+        "        raise CannotTell(str(failure)) from failure\n",
+        "        return None\n",
+        simulated=False,
+    ),
+    one(
+        "a proof counts behind the old deadline",
+        2,
+        RENEWALS,
+        "worked = agreed and now_ns < self.sure_until_ns(lease)",
+        "worked = agreed",
+    ),
+    one(
+        "the release of what was taken over leaves its old nonces",
+        13,
+        RETURNS,
+        "settled=settled, patient=patient, reply=reply, before=lease.before,",
+        "settled=settled, patient=patient, reply=reply,",
+    ),
+    *(
+        one(
+            f"a journal of another {name} is believed",
+            13,
+            JOURNAL,
+            f'"{name}", ' if name != "masters" else ', "masters")',
+            "" if name != "masters" else ")",
+            simulated=False,
+        )
+        for name in ("boot_id", "pid_namespace", "time_namespace", "cluster", "masters")
+    ),
+    one(
+        "a journal of another format is read",
+        13,
+        JOURNAL,
+        "    if form != FORMAT:\n",
+        "    if False:\n",
+        simulated=False,
+    ),
+    one(
+        "a journal that can't be read is thrown away",
+        13,
+        "lockd/server/journal.py",
+        "        os.replace(self.path, aside)\n",
+        "        os.unlink(self.path)\n",
+        simulated=False,
     ),
 )

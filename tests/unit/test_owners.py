@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from lockd.core.owners import Connection, Delivery, Fate, Process
+from lockd.core.leases import Standing
+from lockd.core.owners import Connection, Delivery, Fate, Process, came_too_late, carry_out
 from lockd.core.values import Bound
+from tests.harness.fleet_model import cluster
 
 READ, UNREAD, CUT = Delivery
 UNTOLD, GONE, IN_DOUBT = Fate
@@ -173,3 +175,43 @@ def test_a_dead_process_believes_in_nothing_and_what_it_was_never_told_waits_for
     app.run(f"{LOCKED}, unread, grant b, tell b, send b")
     process.dead = True
     assert app.closed(CUT) == {"a": GONE, "b": UNTOLD}
+
+
+def test_the_end_of_its_last_connection_tells_of_a_death_that_nobody_has_heard_of() -> None:
+    process = Process(7, 1, 0)
+    first, second = App(process), App(process)
+    first.run(f"{LOCKED}, unread, send b")
+    process.is_left(lambda: True)
+    assert not process.dead, "another one may be a child's"
+    assert second.closed(READ) == {}
+    process.is_left(lambda: False)
+    assert not process.dead
+    process.is_left(lambda: True)
+    assert process.dead
+    assert first.closed(CUT) == {"a": GONE}, "nobody is left who could believe in it"
+
+
+@pytest.mark.parametrize(
+    ("fate", "standing", "loss"),
+    [(GONE, Standing.HELD, ""), (UNTOLD, Standing.OVER, ""), (IN_DOUBT, Standing.LOST, "nobody knows")],
+    ids=["for its lock_delay", "free at once", "to its deadline"],
+)
+def test_what_nobody_gives_back_ends_as_is_right_for_those_who_may_believe_in_it(
+    fate: Fate, standing: Standing, loss: str
+) -> None:
+    host = cluster()
+    lease = host.locked(lock_delay_ms=500).lease
+    assert lease is not None
+    carry_out(fate, lease, host.locks, "nobody knows", host.time.now_ns)
+    assert (lease.standing, lease.loss) == (standing, loss)
+    assert (lease.let_go_ns is not None) is (fate is GONE)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_what_comes_when_its_connection_has_ended_is_given_back_unless_another_was_told(shared: bool) -> None:
+    host = cluster()
+    lease = host.locked().lease
+    assert lease is not None
+    lease.shared = shared
+    came_too_late(lease, host.locks, host.time.now_ns)
+    assert (lease.standing is Standing.HELD) is shared

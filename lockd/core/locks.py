@@ -57,6 +57,7 @@ _ANOTHERS = Refusal(
 _UNPROVEN = Refusal(
     ErrorWord.NOQUORUM, "it is held by the journal of the agent before, and not proven yet: ask again"
 )
+_UNREAD = "its agent ended before the reply of its LOCK was known to be read, and nobody has named it since"
 NOT_HELD = Refusal(ErrorWord.NOTHELD, "no such lease: it ended, or the token is another's")
 
 
@@ -150,7 +151,6 @@ class Locks:
         elif held is None or (not held.is_ours and holder.give_up_ns is not None):
             return False
         elif held.is_ours:
-            held.shared = True
             holder.granted(held, now_ns)
         else:
             self._refuse(holder, _UNPROVEN, now_ns)
@@ -401,7 +401,6 @@ class Locks:
             self.timers.cancel(queue.leaves(holder))
             self.waiting -= 1
             self.names.waits_no_more(holder)
-            lease.shared = True
             holder.granted(lease, now_ns)
 
     def _keep_detached(self, lease: Lease, now_ns: int) -> None:
@@ -534,7 +533,9 @@ class Locks:
 
     def _renew(self, lease: Lease, now_ns: int) -> None:
         ttl_ms = lease.extension_ttl_ms(lease.ttl_ms, now_ns)
-        if ttl_ms and (lease.inherited is None or lease.inherited.goes_on):
+        if lease.inherited is not None and lease.inherited.goes_on and not lease.is_wanted:
+            lease.loss = _UNREAD
+        elif ttl_ms and lease.is_wanted:
             lease.extending = self._extension(lease, ttl_ms, now_ns, None)
 
     def _extension(self, lease: Lease, ttl_ms: int, now_ns: int, reply: Reply | None) -> Extension:
@@ -719,6 +720,8 @@ class Locks:
     def extend(self, resource: bytes, token: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
         """An app's own EXTEND, of a lease from this agent or another."""
         lease = self._find(resource, token, now_ns)
+        if lease is not None and not lease.told:
+            self.told(lease, now_ns)
         if lease is None:
             self._extend_unknown(resource, token, ttl_ms, reply, now_ns)
         elif lease.standing is not Standing.HELD or now_ns >= lease.deadline_ns:
@@ -990,6 +993,17 @@ class Locks:
         self._watcher.taken_over(lease)
         lease.timer = self.timers.at(now_ns, lambda at_ns: self._look_after(lease, at_ns))
         return True
+
+    def told(self, lease: Lease, now_ns: int) -> None:
+        """Its app is known to have read of it, or has named it: it is the app's, whatever becomes of this
+        agent (rule 13). This may come in the middle of other work: a reply that is written shows what was
+        read before."""
+        if lease.standing is Standing.HELD and not lease.holder.detached:
+            lease.told = True
+            self._journal.told(lease)
+            if lease.inherited is not None:
+                lease.loss = ""
+                self._look_again(lease, now_ns)
 
     def release_again(self, ending: Ending, now_ns: int) -> None:
         """What the agent before gave back, or was about to, without a quorum's word for it."""

@@ -31,6 +31,9 @@ class Taken(StrEnum):
 
     GOES_ON = "goes_on"
     """Its process is alive: it is to be proven."""
+    UNTOLD = "untold"
+    """The same, but nobody knows whether its app ever read of it: kept for as long as it lasts, and beyond
+    only when its app names it."""
     FREED = "freed"
     """Its process is dead."""
     LEFT = "left"
@@ -66,7 +69,9 @@ def fate_of(held: Held, process: Seen, now_ns: int) -> Taken:
     if now_ns >= now.promised_ns:
         return Taken.OVER
     wanted = process is Seen.ALIVE and held.bound is Bound.PROCESS and not now.lost
-    return Taken.GOES_ON if wanted and len(held.before) < _NONCES_MOST else Taken.LEFT
+    if not wanted or len(held.before) >= _NONCES_MOST:
+        return Taken.LEFT
+    return Taken.GOES_ON if now.told else Taken.UNTOLD
 
 
 def take_over(
@@ -102,6 +107,8 @@ def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -
         before = (held.nonce, *held.before)
     lease = _as_it_was(Lease(grant, holder, held.fence, held.now.granted_ns), held)
     lease.inherited = Inherited(before, held.now.clock_lows_ns, goes_on=fate is not Taken.LEFT)
+    # Who is dead was told or not: its lock_delay is kept.
+    lease.told = held.now.told or fate is Taken.FREED
     if not locks.adopt(lease, now_ns):
         return
     if fate is Taken.FREED and lease.let_go_ns is None:

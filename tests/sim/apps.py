@@ -15,6 +15,8 @@ from tests.harness.clocks import MS
 from tests.sim.agent import Agent
 from tests.sim.world import Process, World
 
+_SEEN_TO_READ_MS = 12
+
 
 class FenceStore:
     """The resource itself: it accepts a write only with a fence no smaller than all before it."""
@@ -309,7 +311,18 @@ class App(Process):
         )
         if unseen_ns:
             self._believe(held, unseen_ns)
+        self.wake_after(int(self.dice.uniform(0, _SEEN_TO_READ_MS) * MS), self._seen_to_read, held)
         self._use(held, self.world.now_ns + int(self.dice.uniform(*self._habits.hold_ms) * MS))
+
+    def _seen_to_read(self, held: Held) -> None:
+        """By its agent, which looks soon."""
+        agent = held.request.agent
+        if agent.life == held.agent_life and agent.running and not held.request.detached:
+            agent.take(self, self._is_known_to_have_read, agent, held.lease)
+
+    def _is_known_to_have_read(self, agent: Agent, lease: Lease) -> None:
+        agent.locks.told(lease, agent.boot_ns())
+        self.world.note(h.Read(self.world.now_ns, lease.nonce, agent.host))
 
     # Holding
 

@@ -36,6 +36,60 @@ def test_what_a_living_process_holds_goes_on_under_a_new_nonce_and_its_own_token
     assert (agent.shown(), agent.locks.held) == ([None] * 5, 0)
 
 
+UNREAD = "before the reply of its LOCK was known to be read"
+
+
+def test_what_nobody_is_known_to_have_read_of_is_kept_as_long_as_it_lasts_and_no_longer(host: Host):
+    """Its agent was killed between the record and the reply, or just behind that."""
+    app = host.locked(reads=False)
+    host.pass_ms(1_000)
+    first = answering(host.next_agent())
+    assert (first.did, first.lease.is_ours) == (Taken.UNTOLD, True)
+    assert first.shown() == [first.lease.nonce] * 5
+    agent = answering(first.next_agent())
+    assert agent.did is Taken.UNTOLD, "also for the one that comes after it"
+    assert agent.locked().code == "TAKEN"
+    agent.pass_until(app.held.deadline_ns - 1)
+    assert agent.shown() == [agent.lease.nonce] * 5
+    assert [UNREAD in why for _, why in agent.heir.losses] == [True]
+    assert max(agent.heir.renewals) <= app.held.deadline_ns
+    agent.pass_ms(1)
+    assert (agent.shown(), agent.at_rest()) == ([None] * 5, True)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_app_that_names_it_until_then_goes_on_with_it(host: Host, late: bool):
+    app = host.locked(reads=False)
+    agent = answering(host.next_agent())
+    agent.pass_ms(6_000 if late else 0)
+    assert agent.extended(app, 10_000).code == "done"
+    agent.pass_ms(60_000)
+    assert agent.heir.losses == []
+    again = answering(agent.next_agent())
+    assert again.did is Taken.GOES_ON
+    again.pass_ms(60_000)
+    assert again.heir.losses == []
+
+
+def test_an_app_that_is_found_to_have_read_of_it_from_the_next_agent_goes_on_with_it(host: Host):
+    host.locked(reads=False)
+    agent = answering(host.next_agent())
+    agent.pass_ms(5_000)
+    agent.locks.told(agent.lease, agent.time.now_ns)
+    agent.pass_ms(60_000)
+    assert agent.heir.losses == []
+
+
+def test_what_nobody_read_of_keeps_its_lock_delay_when_its_process_has_died(host: Host):
+    """It may have been read all the same."""
+    host.locked(reads=False, ttl_ms=6_000, lock_delay_ms=20_000)
+    agent = host.next_agent(Seen.DEAD)
+    agent.pass_ms(19_900)
+    assert agent.shown() == [agent.lease.nonce] * 5
+    agent.pass_ms(200)
+    assert agent.shown() == [None] * 5
+
+
 def test_its_app_extends_and_releases_it_by_its_token_also_before_it_is_proven(host: Host, app: App):
     agent = host.next_agent()
     assert agent.extended(app, 30_000).extended.deadline_ns > app.held.deadline_ns + 15_000 * MS

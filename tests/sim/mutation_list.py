@@ -845,6 +845,14 @@ MUTATIONS = (
         simulated=False,
     ),
     one(
+        "what has ended without an agent is told to nobody",
+        12,
+        TAKEOVER,
+        "        else:\n            _adopt(",
+        "        elif fate is not Taken.OVER:\n            _adopt(",
+        simulated=False,
+    ),
+    one(
         "what an app has read of is not noted",
         13,
         LOCKS,

@@ -10,7 +10,7 @@ from lockd.core.ballots.release import Release
 from lockd.core.takeover import Seen, Taken
 from lockd.core.values import Bound
 from tests.harness.clocks import MS
-from tests.harness.fleet_model import App, Host, Successor, beside
+from tests.harness.fleet_model import App, Host, Successor, beside, cluster
 
 
 def answering(agent: Successor) -> Successor:
@@ -423,6 +423,38 @@ def test_a_longer_ttl_that_its_app_asked_for_lives_on(host: Host):
     app = host.locked(ttl_ms=5_000)
     host.extended(app, 30_000)
     assert answering(host.next_agent()).lease.ttl_ms == 30_000
+
+
+@pytest.mark.parametrize(("seen", "bound"), [(Seen.ALIVE, Bound.PROCESS), (Seen.UNKNOWN, Bound.PROCESS)])
+def test_the_holder_of_what_has_ended_without_an_agent_is_told(seen: Seen, bound: Bound, host: Host):
+    app = host.locked(ttl_ms=2_000, bound=bound)
+    host.time.now_ns = app.held.promised_ns + MS
+    agent = answering(host.next_agent(seen))
+    assert agent.did is Taken.OVER
+    assert ["ended" in why for _, why in agent.heir.losses] == [True]
+    assert agent.heir.ends != []
+    assert agent.asked(Release) == agent.asked(Extension) == []
+    assert agent.at_rest()
+
+
+def test_what_ends_first_is_asked_for_first(host: Host):
+    ttls_ms = [30_000, 5_000, 20_000, 10_000]
+    for ttl_ms in ttls_ms:
+        host.locked(b"%d" % ttl_ms, ttl_ms=ttl_ms)
+    agent = host.next_agent()
+    agent.slow()
+    agent.pass_ms(1)
+    assert [int(asked.resource) for asked in agent.asked(Extension)] == sorted(ttls_ms)
+
+
+def test_a_journal_that_names_two_leases_of_one_resource_gives_its_holders_one(host: Host):
+    """What the other counted for is given up: its limits have room again."""
+    host.locked()
+    other = cluster()
+    other.locked(ttl_ms=20_000)
+    agent = host.next_agent(journal=host.journal + b"".join(other.written[1:]))
+    assert sorted(len(heir.ends) for heir in agent.heirs) == [0, 1]
+    assert agent.locks.held == 1
 
 
 def test_a_loss_is_told_once_more_by_the_next_agent_as_the_news_may_have_been_lost(host: Host):

@@ -85,6 +85,9 @@ class Journal(Protocol):
     def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
         """It was proven again, was lost, or its process has died."""
 
+    def told(self, lease: Lease) -> None:
+        """Its app is known to have read of it."""
+
     def ending(self, lease: Lease) -> None:
         """Its release is about to be sent."""
 

@@ -4,8 +4,8 @@ It is written before an app is told of its grant or its extension, and before a 
 survive the agent's death, not the host's, so it lies in memory (/run) and is never waited for.
 
     file    = magic, format, frame …          frame = length, CRC-32, entries: all of them count, or none
-    entries = H held (all of a lease) · M moved (what a renewal changes) · E ending (its release is under way)
-              D done (nobody has to do anything about it)
+    entries = H held (all of a lease) · M moved (what a renewal changes) · T told (its app has read of it)
+              E ending (its release is under way) · D done (nobody has to do anything about it)
 
 The first frame says whose it is. What follows a frame that is not whole was never acted upon, so what is
 before it is what the agent last did. Nothing in it is believed without the masters: a journal that is old or
@@ -27,13 +27,13 @@ FORMAT = 1
 _HEAD = struct.Struct(">14sH")
 _FRAME = struct.Struct(">II")
 _LONGEST_FRAME = 1 << 20
-_LONGEST_UNTOLD = 1 << 16
+_LONGEST_UNWRITTEN = 1 << 16
 _MOST_WORDS = 256
 _SIZE = struct.Struct(">I")
 _UNTIL = struct.Struct(">q")
 _FIXED = struct.Struct(">qqqIQBB")
 _BOUND = (Bound.PROCESS, Bound.CONNECTION)
-_LOST, _UNPROVEN = 1, 2
+_LOST, _UNPROVEN, _TOLD = 1, 2, 4
 _NEVER = -1
 """No time, where one may be missing."""
 
@@ -66,7 +66,7 @@ class Moving:
     """What a proof changes of a lease. proven, gone: masters, as bits. clock_lows_ns: how far the masters'
     clocks were ahead of CLOCK_BOOTTIME at least; NEVER_NS where that was not known. let_go_ns: None as long
     as its process is not known to be dead. lost: its holder was told so; unproven: it was taken over, and no
-    quorum had gone on with it yet."""
+    quorum had gone on with it yet; told: its app is known to have read of it."""
 
     t1_ns: int
     deadline_ns: int
@@ -81,6 +81,7 @@ class Moving:
     gone: int
     lost: bool
     unproven: bool
+    told: bool
     clock_lows_ns: tuple[int, ...]
 
 
@@ -121,11 +122,16 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     nonce: bytes
 
 
-Entry = Held | Moved | Ending | Done
+Entry = Held | Moved | Told | Ending | Done
 
 
 @dataclass(slots=True)
@@ -146,8 +152,13 @@ class Replayed:
             self.held.pop(entry.nonce, None)
             self.endings.pop(entry.nonce, None)
         elif (held := self.held.get(entry.nonce)) is not None:
-            before = held.before if entry.now.unproven else ()
-            self.held[entry.nonce] = replace(held, now=entry.now, before=before)
+            self.held[entry.nonce] = _changed(held, entry)
+
+
+def _changed(held: Held, entry: Moved | Told) -> Held:
+    if isinstance(entry, Told):
+        return replace(held, now=replace(held.now, told=True))
+    return replace(held, now=entry.now, before=held.before if entry.now.unproven else ())
 
 
 def _words(*words: bytes) -> bytes:
@@ -168,7 +179,7 @@ class Format:
     """How entries read, where there are so many masters."""
 
     def __init__(self, masters: int) -> None:
-        self._moving = struct.Struct(f">8qIHHB{masters}q")
+        self._moving = struct.Struct(f">B8qIHH{masters}q")
 
     def head(self, origin: Origin) -> bytes:
         words = (origin.boot_id, origin.pid_namespace, origin.time_namespace, origin.cluster, *origin.masters)
@@ -179,9 +190,11 @@ class Format:
         flags = 0 if lease.standing is Standing.HELD else _LOST
         if not lease.is_ours:
             flags |= _UNPROVEN
+        if lease.told:
+            flags |= _TOLD
         return self._moving.pack(
-            lease.t1_ns, lease.deadline_ns, lease.promised_ns, lease.until_ns, lease.hold_until_ns,
-            lease.granted_ns, let_go_ns, lease.ttl_ms, lease.proofs, lease.proven, lease.gone.mask, flags,
+            flags, lease.t1_ns, lease.deadline_ns, lease.promised_ns, lease.until_ns, lease.hold_until_ns,
+            lease.granted_ns, let_go_ns, lease.ttl_ms, lease.proofs, lease.proven, lease.gone.mask,
             *clock_lows_ns,
         )  # fmt: skip
 
@@ -202,6 +215,13 @@ class Format:
     def moved(self, nonce: bytes, moving: bytes) -> bytes:
         return b"M" + moving + _words(nonce)
 
+    def told_in(self, held: bytes) -> bytes:
+        """The same entry, of a lease of which its app has read."""
+        return held[:1] + bytes((held[1] | _TOLD,)) + held[2:]
+
+    def told(self, nonce: bytes) -> bytes:
+        return b"T" + _words(nonce)
+
     def ending(self, resource: bytes, nonces: tuple[bytes, ...], until_ns: int) -> bytes:
         return b"E" + _UNTIL.pack(until_ns) + _words(resource, *nonces)
 
@@ -219,6 +239,9 @@ class Format:
                 now = self._moving_of(reading)
                 (nonce,) = reading.words()
                 yield Moved(nonce, now)
+            elif kind == b"T":
+                (nonce,) = reading.words()
+                yield Told(nonce)
             elif kind == b"E":
                 (until_ns,) = reading.numbers(_UNTIL)
                 resource, nonce, *before = reading.words()
@@ -231,11 +254,12 @@ class Format:
 
     def _moving_of(self, reading: "_Reading") -> Moving:
         numbers = reading.numbers(self._moving)
-        t1, deadline, promised, until, hold_until, granted, let_go, ttl_ms, *more = numbers
-        proofs, proven, gone, flags, *lows_ns = more
+        flags, t1, deadline, promised, until, hold_until, granted, let_go, ttl_ms, *more = numbers
+        proofs, proven, gone, *lows_ns = more
         return Moving(
             t1, deadline, promised, until, hold_until, granted, None if let_go == _NEVER else let_go, ttl_ms,
-            proofs, proven, gone, bool(flags & _LOST), bool(flags & _UNPROVEN), tuple(lows_ns),
+            proofs, proven, gone, bool(flags & _LOST), bool(flags & _UNPROVEN), bool(flags & _TOLD),
+            tuple(lows_ns),
         )  # fmt: skip
 
     def _held(self, reading: "_Reading") -> Held:
@@ -349,12 +373,12 @@ class Ledger:
         self._form = Format(len(origin.masters))
         self._head = self._form.head(origin)
         self._live: dict[bytes, bytes] = {}
-        self._untold = b""
+        self._unwritten = b""
         self.live_bytes = len(self._head)
 
     def whole(self) -> bytes:
         """The journal written anew, with nothing that is over."""
-        self._untold = b""
+        self._unwritten = b""
         return self._head + b"".join(map(_framed, self._live.values()))
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
@@ -367,6 +391,11 @@ class Ledger:
             held = self._form.moved_in(before, moving)
             self._put(lease.nonce, held, self._form.moved(lease.nonce, moving))
 
+    def told(self, lease: Lease) -> None:
+        before = self._live.get(lease.nonce)
+        if before is not None:
+            self._put(lease.nonce, self._form.told_in(before), self._form.told(lease.nonce))
+
     def ending(self, lease: Lease) -> None:
         self._put(lease.nonce, self._form.ending(lease.resource, lease.nonces, lease.until_ns))
 
@@ -378,17 +407,19 @@ class Ledger:
         entry = self._live.pop(nonce, None)
         if entry is not None:
             self.live_bytes -= _FRAME.size + len(entry)
-            self._untold += self._form.done(nonce)
-            if len(self._untold) >= _LONGEST_UNTOLD:
-                untold, self._untold = self._untold, b""
-                self._write(_framed(untold))
+            self._unwritten += self._form.done(nonce)
+            if len(self._unwritten) >= _LONGEST_UNWRITTEN:
+                self._write_out(b"")
+
+    def _write_out(self, entry: bytes) -> None:
+        unwritten, self._unwritten = self._unwritten + entry, b""
+        self._write(_framed(unwritten))
 
     def _put(self, nonce: bytes, entry: bytes, change: bytes = b"") -> None:
         before = self._live.get(nonce)
         self.live_bytes += len(entry) + _FRAME.size if before is None else len(entry) - len(before)
         self._live[nonce] = entry
-        untold, self._untold = self._untold, b""
-        self._write(_framed(untold + (change or entry)))
+        self._write_out(change or entry)
 
 
 class Unkept:
@@ -397,6 +428,8 @@ class Unkept:
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None: ...
 
     def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None: ...
+
+    def told(self, lease: Lease) -> None: ...
 
     def ending(self, lease: Lease) -> None: ...
 

@@ -379,6 +379,7 @@ class Agent:
         if self._server is not None:
             self._server.close()
         left = self._held_by_apps()
+        self.shared.tellings.look_now()
         for session in list(self.shared.sessions):
             session.close()
         self.shared.hang_ups.stop(asyncio.get_running_loop())

@@ -42,6 +42,12 @@ class Heir:
     def refused(self, refusal: Refusal) -> None:
         """It asks for nothing."""
 
+    def asked_again(self, session: Session, lease: Lease, notify: bool) -> None:
+        """By its app, on this connection, which may be the first to tell of it."""
+        session.ties.tells_too(lease, None)
+        if notify:
+            self.hears_on(session, lease)
+
     def hears_on(self, session: Session, _lease: Lease) -> None:
         """Its app wants to hear of it on this connection."""
         if self.process is not None and session.ties.process is self.process:
@@ -60,7 +66,7 @@ class Heir:
 
     def ended(self, lease: Lease) -> None:
         if self.process is not None:
-            self.process.leases.discard(lease)
+            self.process.forgets(lease)
             if self.process.idle:
                 self._shared.processes.forget(self.process)
         self._shared.quotas.gives_up(self.uid, self._usage)

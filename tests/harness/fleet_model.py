@@ -457,10 +457,12 @@ class Host:
         self.locks.can_be_told(app, self.time.now_ns)
         self.fleet.settle()
 
-    def locked(self, resource: bytes = b"r", **wanted: Any) -> App:
-        """An app asks, and all masters that aren't slow answer."""
+    def locked(self, resource: bytes = b"r", *, reads: bool = True, **wanted: Any) -> App:
+        """An app asks, and all masters that aren't slow answer. reads: and it is known to have read that."""
         app = self.lock(resource, **wanted)
         self.fleet.settle()
+        if reads and app.lease is not None:
+            self.locks.told(app.lease, self.time.now_ns)
         return app
 
     def in_a_second_round(self, *voted: int, **wanted: Any) -> App:

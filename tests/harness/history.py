@@ -273,6 +273,14 @@ class TakenOver(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Read(Event):
+    """The agent of a host has learned that the app of this lease knows of its grant."""
+
+    token: bytes
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
 class Fault(Event):
     """Something was broken, or mended, on purpose."""
 

@@ -94,12 +94,38 @@ def test_what_was_taken_over_is_renewed_and_told_of_where_that_was_asked_for(
 ) -> None:
     one = app()
     granted = one.ask(1, "LOCK", resource, 3_000, "NOTIFY")
+    one.ask(1, "PING")
     restarted(cluster)
     eventually(lambda: boottime_ns() > granted[7])
     assert local(cluster, resource)["lost"] == 0
     one.ask(2, "LOCK", f"{resource}/to hear", TTL_MS, "NOTIFY")
     cluster.client().execute_command("FORCERELEASE", resource)
     assert "EXPIRED" in eventually(lambda: (said := str(one.ask(2, "PING"))) != "PONG" and said)
+
+
+def test_what_was_granted_just_before_the_kill_and_never_read_is_not_renewed(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one = app()
+    one.send(1, "LOCK", resource, 4_000)
+    one.wait_unread(1)
+    restarted(cluster, meanwhile=lambda: one.close(1))
+    assert cluster.metric("lockd_inherited_total", outcome="untold") == 1
+    assert App(cluster).refused("LOCK", resource, TTL_MS).startswith("TAKEN")
+    App(cluster).lock(resource, TTL_MS, "WAIT", 8_000)
+
+
+def test_who_names_what_was_granted_just_before_the_kill_keeps_it(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one = app()
+    one.send(1, "LOCK", resource, 3_000, "TOKEN", "mine")
+    one.wait_unread(1)
+    restarted(cluster, meanwhile=lambda: one.close(1))
+    granted = one.ask(2, "LOCK", resource, 3_000, "WAIT", 2_000, "TOKEN", "mine")
+    eventually(lambda: boottime_ns() > granted[granted.index("deadline_ns") + 1])
+    assert local(cluster, resource)["lost"] == 0
+    assert one.ask(3, "UNLOCK", resource, "mine") == 1
 
 
 def test_the_lock_of_who_died_meanwhile_is_free_at_once_or_after_its_lock_delay(
@@ -142,7 +168,8 @@ def test_limits_count_what_was_taken_over(
 
 
 def torn(data: bytes) -> bytes:
-    return data[:-7]
+    """In the middle of the lease's own record; what it was told of is a short one behind that."""
+    return data[:-100]
 
 
 def flipped(data: bytes) -> bytes:

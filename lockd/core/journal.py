@@ -13,7 +13,7 @@ made up names leases that they don't show, and those can't be proven.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Self
@@ -29,9 +29,10 @@ _FRAME = struct.Struct(">II")
 _LONGEST_FRAME = 1 << 20
 _LONGEST_UNTOLD = 1 << 16
 _MOST_WORDS = 256
-_SIZE = struct.Struct(">I")
-_UNTIL = struct.Struct(">q")
-_FIXED = struct.Struct(">qqqIQBB")
+_NUMBER = struct.Struct(">I")
+_TERMS = struct.Struct(">qqqIQBB")
+_SIZES = struct.Struct(">6I")
+_UNTIL = struct.Struct(">qIII")
 _BOUND = (Bound.PROCESS, Bound.CONNECTION)
 _LOST, _UNPROVEN = 1, 2
 _NEVER = -1
@@ -150,63 +151,85 @@ class Replayed:
             self.held[entry.nonce] = replace(held, now=entry.now, before=before)
 
 
-def _words(*words: bytes) -> bytes:
-    """How many, how long each is, and then they themselves."""
-    return _lengths(len(words)).pack(len(words), *map(len, words)) + b"".join(words)
+def _words(words: Sequence[bytes]) -> bytes:
+    """How long each is, and then they themselves."""
+    return _lengths(len(words)).pack(*map(len, words)) + b"".join(words)
 
 
 @cache
 def _lengths(count: int) -> struct.Struct:
-    return struct.Struct(f">{count + 1}I")
+    return struct.Struct(f">{count}I")
 
 
 def _framed(entries: bytes) -> bytes:
     return _FRAME.pack(len(entries), crc32(entries)) + entries
 
 
+def _after_kind(*parts: struct.Struct) -> struct.Struct:
+    """All numbers of an entry."""
+    return struct.Struct(">c" + "".join(part.format[1:] for part in parts))
+
+
+_ENDING = _after_kind(_UNTIL)
+_DONE = _after_kind(_NUMBER)
+
+
+def _moving(lease: Lease) -> tuple[int, ...]:
+    """The numbers of a `Moving`, in their order."""
+    let_go_ns = _NEVER if lease.let_go_ns is None else lease.let_go_ns
+    flags = 0 if lease.standing is Standing.HELD else _LOST
+    if not lease.is_ours:
+        flags |= _UNPROVEN
+    return (
+        lease.t1_ns, lease.deadline_ns, lease.promised_ns, lease.until_ns, lease.hold_until_ns,
+        lease.granted_ns, let_go_ns, lease.ttl_ms, lease.proofs, lease.proven, lease.gone.mask, flags,
+    )  # fmt: skip
+
+
 class Format:
-    """How entries read, where there are so many masters."""
+    """How entries read, where there are so many masters: first all their numbers, packed in one go, since it
+    is done for each grant; last of them, how long the words are that follow."""
 
     def __init__(self, masters: int) -> None:
         self._moving = struct.Struct(f">8qIHHB{masters}q")
+        self._moved = _after_kind(self._moving, _NUMBER)
+        self._held = _after_kind(self._moving, _TERMS, _SIZES)
 
     def head(self, origin: Origin) -> bytes:
         words = (origin.boot_id, origin.pid_namespace, origin.time_namespace, origin.cluster, *origin.masters)
-        return _HEAD.pack(MAGIC, FORMAT) + _framed(_words(*(word.encode() for word in words)))
-
-    def moving(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> bytes:
-        let_go_ns = _NEVER if lease.let_go_ns is None else lease.let_go_ns
-        flags = 0 if lease.standing is Standing.HELD else _LOST
-        if not lease.is_ours:
-            flags |= _UNPROVEN
-        return self._moving.pack(
-            lease.t1_ns, lease.deadline_ns, lease.promised_ns, lease.until_ns, lease.hold_until_ns,
-            lease.granted_ns, let_go_ns, lease.ttl_ms, lease.proofs, lease.proven, lease.gone.mask, flags,
-            *clock_lows_ns,
-        )  # fmt: skip
+        count = _NUMBER.pack(len(words))
+        return _HEAD.pack(MAGIC, FORMAT) + _framed(count + _words([word.encode() for word in words]))
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> bytes:
-        holder = lease.holder
-        fixed = _FIXED.pack(
+        holder, nonce, resource, token = lease.holder, lease.nonce, lease.resource, lease.token
+        owner, label = holder.owner, holder.label.encode()
+        before = () if lease.is_ours else lease.before
+        numbers = self._held.pack(
+            b"H", *_moving(lease), *clock_lows_ns,
             lease.fence, holder.max_hold_ms, holder.lock_delay_ms, holder.pid, holder.started,
             holder.bound is Bound.CONNECTION, holder.notify,
+            len(nonce), len(resource), len(token), len(label), len(owner), len(before),
         )  # fmt: skip
-        before = () if lease.is_ours else lease.before
-        words = _words(lease.nonce, lease.resource, lease.token, holder.label.encode(), holder.owner, *before)
-        return b"".join((b"H", self.moving(lease, clock_lows_ns), fixed, words))
+        words = nonce + resource + token + label + owner
+        return numbers + words + _words(before) if before else numbers + words
 
-    def moved_in(self, held: bytes, moving: bytes) -> bytes:
-        """The same entry, as it is now."""
-        return held[:1] + moving + held[1 + self._moving.size :]
+    def moved_in(self, held: bytes, moved: bytes) -> bytes:
+        """The first, as the second says that it is now."""
+        size = 1 + self._moving.size
+        return held[:1] + moved[1:size] + held[size:]
 
-    def moved(self, nonce: bytes, moving: bytes) -> bytes:
-        return b"M" + moving + _words(nonce)
+    def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> bytes:
+        nonce = lease.nonce
+        return self._moved.pack(b"M", *_moving(lease), *clock_lows_ns, len(nonce)) + nonce
 
     def ending(self, resource: bytes, nonces: tuple[bytes, ...], until_ns: int) -> bytes:
-        return b"E" + _UNTIL.pack(until_ns) + _words(resource, *nonces)
+        nonce, before = nonces[0], nonces[1:]
+        numbers = _ENDING.pack(b"E", until_ns, len(resource), len(nonce), len(before))
+        entry = numbers + resource + nonce
+        return entry + _words(before) if before else entry
 
     def done(self, nonce: bytes) -> bytes:
-        return b"D" + _words(nonce)
+        return _DONE.pack(b"D", len(nonce)) + nonce
 
     def entries(self, frame: bytes) -> Iterator[Entry]:
         """Raises struct.error or ValueError where one makes no sense."""
@@ -214,22 +237,20 @@ class Format:
         while not reading.is_over:
             kind = reading.take(1)
             if kind == b"H":
-                yield self._held(reading)
+                yield self._read_held(reading)
             elif kind == b"M":
-                now = self._moving_of(reading)
-                (nonce,) = reading.words()
-                yield Moved(nonce, now)
+                now = self._read_moving(reading)
+                yield Moved(reading.word(), now)
             elif kind == b"E":
-                (until_ns,) = reading.numbers(_UNTIL)
-                resource, nonce, *before = reading.words()
-                yield Ending(resource, (nonce, *before), until_ns)
+                until_ns, *sizes, before = reading.numbers(_UNTIL)
+                resource, nonce = map(reading.take, sizes)
+                yield Ending(resource, (nonce, *reading.words(before)), until_ns)
             elif kind == b"D":
-                (nonce,) = reading.words()
-                yield Done(nonce)
+                yield Done(reading.word())
             else:
                 raise ValueError(f"an entry of kind {kind!r}")
 
-    def _moving_of(self, reading: "_Reading") -> Moving:
+    def _read_moving(self, reading: "_Reading") -> Moving:
         numbers = reading.numbers(self._moving)
         t1, deadline, promised, until, hold_until, granted, let_go, ttl_ms, *more = numbers
         proofs, proven, gone, flags, *lows_ns = more
@@ -238,16 +259,17 @@ class Format:
             proofs, proven, gone, bool(flags & _LOST), bool(flags & _UNPROVEN), tuple(lows_ns),
         )  # fmt: skip
 
-    def _held(self, reading: "_Reading") -> Held:
-        now = self._moving_of(reading)
-        fence, max_hold_ms, lock_delay_ms, pid, started, bound, notify = reading.numbers(_FIXED)
-        nonce, resource, token, label, owner, *before = reading.words()
+    def _read_held(self, reading: "_Reading") -> Held:
+        now = self._read_moving(reading)
+        fence, max_hold_ms, lock_delay_ms, pid, started, bound, notify = reading.numbers(_TERMS)
+        *sizes, before = reading.numbers(_SIZES)
+        nonce, resource, token, label, owner = map(reading.take, sizes)
         pid_and_uid(owner)
         if pid >> 31:
             raise ValueError(f"pid {pid}")
         return Held(
             nonce, resource, token, label.decode(), owner, fence, max_hold_ms, lock_delay_ms, pid, started,
-            _BOUND[bound], bool(notify), tuple(before), now,
+            _BOUND[bound], bool(notify), tuple(reading.words(before)), now,
         )  # fmt: skip
 
 
@@ -271,11 +293,16 @@ class _Reading:
     def numbers(self, kind: struct.Struct) -> tuple[int, ...]:
         return kind.unpack(self.take(kind.size))
 
-    def words(self) -> list[bytes]:
-        (count,) = self.numbers(_SIZE)
+    def number(self) -> int:
+        return self.numbers(_NUMBER)[0]
+
+    def word(self) -> bytes:
+        return self.take(self.number())
+
+    def words(self, count: int) -> list[bytes]:
         if count > _MOST_WORDS:
             raise ValueError(f"{count} words")
-        return [self.take(length) for length in self.numbers(struct.Struct(f">{count}I"))]
+        return [self.take(length) for length in self.numbers(_lengths(count))]
 
 
 def _frames(data: bytes, at: int) -> Iterator[bytes]:
@@ -316,7 +343,8 @@ def replay(data: bytes, ours: Origin) -> Replayed:
 
 def _origin(frame: bytes) -> Origin:
     try:
-        words = [word.decode() for word in _Reading(frame).words()]
+        reading = _Reading(frame)
+        words = [word.decode() for word in reading.words(reading.number())]
         boot_id, pid_namespace, time_namespace, cluster, *masters = words
     except (struct.error, ValueError) as failure:
         raise Unreadable(f"it does not say whose it is: {failure}") from failure
@@ -363,9 +391,8 @@ class Ledger:
     def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
         before = self._live.get(lease.nonce)
         if before is not None:
-            moving = self._form.moving(lease, clock_lows_ns)
-            held = self._form.moved_in(before, moving)
-            self._put(lease.nonce, held, self._form.moved(lease.nonce, moving))
+            moved = self._form.moved(lease, clock_lows_ns)
+            self._put(lease.nonce, self._form.moved_in(before, moved), moved)
 
     def ending(self, lease: Lease) -> None:
         self._put(lease.nonce, self._form.ending(lease.resource, lease.nonces, lease.until_ns))
@@ -387,8 +414,9 @@ class Ledger:
         before = self._live.get(nonce)
         self.live_bytes += len(entry) + _FRAME.size if before is None else len(entry) - len(before)
         self._live[nonce] = entry
-        untold, self._untold = self._untold, b""
-        self._write(_framed(untold + (change or entry)))
+        entries = self._untold + (change or entry)
+        self._untold = b""
+        self._write(_framed(entries))
 
 
 class Unkept:

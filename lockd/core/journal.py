@@ -367,8 +367,9 @@ def _replayed(frames: Iterator[bytes], form: Format) -> Replayed:
 class Ledger:
     """core.interfaces.Journal: the last entry of each lease, and what is to be written of it.
 
-    write: appends to the journal. What is done with is written with the next record: if that is lost, a
-    release is sent that was not needed. live_bytes: how long a journal would be that was written anew.
+    write: appends to the journal. What is ending or done with is written with the next record, and what is
+    ending before its release goes out (`keep_up`). If what is done with is lost, a release is sent that was
+    not needed. live_bytes: how long a journal would be that was written anew.
     """
 
     def __init__(self, origin: Origin, write: Callable[[bytes], None]) -> None:
@@ -378,11 +379,12 @@ class Ledger:
         self._head = self._form.head(origin)
         self._live: dict[bytes, bytes] = {}
         self._untold = b""
+        self._is_due = False
         self.live_bytes = len(self._head)
 
     def whole(self) -> bytes:
         """The journal written anew, with nothing that is over."""
-        self._untold = b""
+        self._untold, self._is_due = b"", False
         return self._head + b"".join(map(_framed, self._live.values()))
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
@@ -395,27 +397,41 @@ class Ledger:
             self._put(lease.nonce, self._form.moved_in(before, moved), moved)
 
     def ending(self, lease: Lease) -> None:
-        self._put(lease.nonce, self._form.ending(lease.resource, lease.nonces, lease.until_ns))
+        entry = self._form.ending(lease.resource, lease.nonces, lease.until_ns)
+        self._live_is(lease.nonce, entry)
+        self._is_due = True
+        self._tell_later(entry)
 
     def still_ending(self, ending: Ending) -> None:
         entry = self._form.ending(ending.resource, ending.nonces, ending.until_ns)
         self._put(ending.nonces[0], entry)
 
+    def keep_up(self) -> None:
+        if self._is_due:
+            self._write_out(self._untold)
+
     def ended(self, nonce: bytes) -> None:
         entry = self._live.pop(nonce, None)
         if entry is not None:
             self.live_bytes -= _FRAME.size + len(entry)
-            self._untold += self._form.done(nonce)
-            if len(self._untold) >= _LONGEST_UNTOLD:
-                untold, self._untold = self._untold, b""
-                self._write(_framed(untold))
+            self._tell_later(self._form.done(nonce))
+
+    def _tell_later(self, entry: bytes) -> None:
+        self._untold += entry
+        if len(self._untold) >= _LONGEST_UNTOLD:
+            self._write_out(self._untold)
 
     def _put(self, nonce: bytes, entry: bytes, change: bytes = b"") -> None:
+        self._live_is(nonce, entry)
+        self._write_out(self._untold + (change or entry))
+
+    def _live_is(self, nonce: bytes, entry: bytes) -> None:
         before = self._live.get(nonce)
         self.live_bytes += len(entry) + _FRAME.size if before is None else len(entry) - len(before)
         self._live[nonce] = entry
-        entries = self._untold + (change or entry)
-        self._untold = b""
+
+    def _write_out(self, entries: bytes) -> None:
+        self._untold, self._is_due = b"", False
         self._write(_framed(entries))
 
 
@@ -431,3 +447,5 @@ class Unkept:
     def still_ending(self, ending: Ending) -> None: ...
 
     def ended(self, nonce: bytes) -> None: ...
+
+    def keep_up(self) -> None: ...

@@ -91,6 +91,7 @@ class Locks:
         self._watcher = watcher
         self._chance = chance
         self._journal: Journal = journal or Unkept()
+        masters.before_sending = self._journal.keep_up
         self._hints = FenceHints()
         self._running: deque[Ballot] = deque()
         self._sweep: Timer | None = None

@@ -152,6 +152,7 @@ class JournalFile:
 
     def close(self) -> None:
         """It stays for the next agent."""
+        self.ledger.keep_up()
         for file in (self._file, self._lock):
             if file is not None:
                 os.close(file)

@@ -13,7 +13,7 @@ made up names leases that they don't show, and those can't be proven.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Self
@@ -29,9 +29,10 @@ _FRAME = struct.Struct(">II")
 _LONGEST_FRAME = 1 << 20
 _LONGEST_UNWRITTEN = 1 << 16
 _MOST_WORDS = 256
-_SIZE = struct.Struct(">I")
-_UNTIL = struct.Struct(">q")
-_FIXED = struct.Struct(">qqqIQBB")
+_NUMBER = struct.Struct(">I")
+_TERMS = struct.Struct(">qqqIQBB")
+_SIZES = struct.Struct(">6I")
+_UNTIL = struct.Struct(">qIII")
 _BOUND = (Bound.PROCESS, Bound.CONNECTION)
 _LOST, _UNPROVEN, _TOLD = 1, 2, 4
 _NEVER = -1
@@ -161,72 +162,94 @@ def _changed(held: Held, entry: Moved | Told) -> Held:
     return replace(held, now=entry.now, before=held.before if entry.now.unproven else ())
 
 
-def _words(*words: bytes) -> bytes:
-    """How many, how long each is, and then they themselves."""
-    return _lengths(len(words)).pack(len(words), *map(len, words)) + b"".join(words)
+def _words(words: Sequence[bytes]) -> bytes:
+    """How long each is, and then they themselves."""
+    return _lengths(len(words)).pack(*map(len, words)) + b"".join(words)
 
 
 @cache
 def _lengths(count: int) -> struct.Struct:
-    return struct.Struct(f">{count + 1}I")
+    return struct.Struct(f">{count}I")
 
 
 def _framed(entries: bytes) -> bytes:
     return _FRAME.pack(len(entries), crc32(entries)) + entries
 
 
+def _after_kind(*parts: struct.Struct) -> struct.Struct:
+    """All numbers of an entry."""
+    return struct.Struct(">c" + "".join(part.format[1:] for part in parts))
+
+
+_ENDING = _after_kind(_UNTIL)
+_NAMING = _after_kind(_NUMBER)
+
+
+def _moving(lease: Lease) -> tuple[int, ...]:
+    """The numbers of a `Moving`, in their order."""
+    let_go_ns = _NEVER if lease.let_go_ns is None else lease.let_go_ns
+    flags = 0 if lease.standing is Standing.HELD else _LOST
+    if not lease.is_ours:
+        flags |= _UNPROVEN
+    if lease.told:
+        flags |= _TOLD
+    return (
+        flags, lease.t1_ns, lease.deadline_ns, lease.promised_ns, lease.until_ns, lease.hold_until_ns,
+        lease.granted_ns, let_go_ns, lease.ttl_ms, lease.proofs, lease.proven, lease.gone.mask,
+    )  # fmt: skip
+
+
 class Format:
-    """How entries read, where there are so many masters."""
+    """How entries read, where there are so many masters: first all their numbers, packed in one go, since it
+    is done for each grant; last of them, how long the words are that follow."""
 
     def __init__(self, masters: int) -> None:
         self._moving = struct.Struct(f">B8qIHH{masters}q")
+        self._moved = _after_kind(self._moving, _NUMBER)
+        self._held = _after_kind(self._moving, _TERMS, _SIZES)
 
     def head(self, origin: Origin) -> bytes:
         words = (origin.boot_id, origin.pid_namespace, origin.time_namespace, origin.cluster, *origin.masters)
-        return _HEAD.pack(MAGIC, FORMAT) + _framed(_words(*(word.encode() for word in words)))
-
-    def moving(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> bytes:
-        let_go_ns = _NEVER if lease.let_go_ns is None else lease.let_go_ns
-        flags = 0 if lease.standing is Standing.HELD else _LOST
-        if not lease.is_ours:
-            flags |= _UNPROVEN
-        if lease.told:
-            flags |= _TOLD
-        return self._moving.pack(
-            flags, lease.t1_ns, lease.deadline_ns, lease.promised_ns, lease.until_ns, lease.hold_until_ns,
-            lease.granted_ns, let_go_ns, lease.ttl_ms, lease.proofs, lease.proven, lease.gone.mask,
-            *clock_lows_ns,
-        )  # fmt: skip
+        count = _NUMBER.pack(len(words))
+        return _HEAD.pack(MAGIC, FORMAT) + _framed(count + _words([word.encode() for word in words]))
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> bytes:
-        holder = lease.holder
-        fixed = _FIXED.pack(
+        holder, nonce, resource, token = lease.holder, lease.nonce, lease.resource, lease.token
+        owner, label = holder.owner, holder.label.encode()
+        before = () if lease.is_ours else lease.before
+        numbers = self._held.pack(
+            b"H", *_moving(lease), *clock_lows_ns,
             lease.fence, holder.max_hold_ms, holder.lock_delay_ms, holder.pid, holder.started,
             holder.bound is Bound.CONNECTION, holder.notify,
+            len(nonce), len(resource), len(token), len(label), len(owner), len(before),
         )  # fmt: skip
-        before = () if lease.is_ours else lease.before
-        words = _words(lease.nonce, lease.resource, lease.token, holder.label.encode(), holder.owner, *before)
-        return b"".join((b"H", self.moving(lease, clock_lows_ns), fixed, words))
+        words = nonce + resource + token + label + owner
+        return numbers + words + _words(before) if before else numbers + words
 
-    def moved_in(self, held: bytes, moving: bytes) -> bytes:
-        """The same entry, as it is now."""
-        return held[:1] + moving + held[1 + self._moving.size :]
+    def moved_in(self, held: bytes, moved: bytes) -> bytes:
+        """The first, as the second says that it is now."""
+        size = 1 + self._moving.size
+        return held[:1] + moved[1:size] + held[size:]
 
-    def moved(self, nonce: bytes, moving: bytes) -> bytes:
-        return b"M" + moving + _words(nonce)
+    def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> bytes:
+        nonce = lease.nonce
+        return self._moved.pack(b"M", *_moving(lease), *clock_lows_ns, len(nonce)) + nonce
 
     def told_in(self, held: bytes) -> bytes:
         """The same entry, of a lease of which its app has read."""
         return held[:1] + bytes((held[1] | _TOLD,)) + held[2:]
 
     def told(self, nonce: bytes) -> bytes:
-        return b"T" + _words(nonce)
+        return _NAMING.pack(b"T", len(nonce)) + nonce
 
     def ending(self, resource: bytes, nonces: tuple[bytes, ...], until_ns: int) -> bytes:
-        return b"E" + _UNTIL.pack(until_ns) + _words(resource, *nonces)
+        nonce, before = nonces[0], nonces[1:]
+        numbers = _ENDING.pack(b"E", until_ns, len(resource), len(nonce), len(before))
+        entry = numbers + resource + nonce
+        return entry + _words(before) if before else entry
 
     def done(self, nonce: bytes) -> bytes:
-        return b"D" + _words(nonce)
+        return _NAMING.pack(b"D", len(nonce)) + nonce
 
     def entries(self, frame: bytes) -> Iterator[Entry]:
         """Raises struct.error or ValueError where one makes no sense."""
@@ -234,25 +257,22 @@ class Format:
         while not reading.is_over:
             kind = reading.take(1)
             if kind == b"H":
-                yield self._held(reading)
+                yield self._read_held(reading)
             elif kind == b"M":
-                now = self._moving_of(reading)
-                (nonce,) = reading.words()
-                yield Moved(nonce, now)
+                now = self._read_moving(reading)
+                yield Moved(reading.word(), now)
             elif kind == b"T":
-                (nonce,) = reading.words()
-                yield Told(nonce)
+                yield Told(reading.word())
             elif kind == b"E":
-                (until_ns,) = reading.numbers(_UNTIL)
-                resource, nonce, *before = reading.words()
-                yield Ending(resource, (nonce, *before), until_ns)
+                until_ns, *sizes, before = reading.numbers(_UNTIL)
+                resource, nonce = map(reading.take, sizes)
+                yield Ending(resource, (nonce, *reading.words(before)), until_ns)
             elif kind == b"D":
-                (nonce,) = reading.words()
-                yield Done(nonce)
+                yield Done(reading.word())
             else:
                 raise ValueError(f"an entry of kind {kind!r}")
 
-    def _moving_of(self, reading: "_Reading") -> Moving:
+    def _read_moving(self, reading: "_Reading") -> Moving:
         numbers = reading.numbers(self._moving)
         flags, t1, deadline, promised, until, hold_until, granted, let_go, ttl_ms, *more = numbers
         proofs, proven, gone, *lows_ns = more
@@ -262,16 +282,17 @@ class Format:
             tuple(lows_ns),
         )  # fmt: skip
 
-    def _held(self, reading: "_Reading") -> Held:
-        now = self._moving_of(reading)
-        fence, max_hold_ms, lock_delay_ms, pid, started, bound, notify = reading.numbers(_FIXED)
-        nonce, resource, token, label, owner, *before = reading.words()
+    def _read_held(self, reading: "_Reading") -> Held:
+        now = self._read_moving(reading)
+        fence, max_hold_ms, lock_delay_ms, pid, started, bound, notify = reading.numbers(_TERMS)
+        *sizes, before = reading.numbers(_SIZES)
+        nonce, resource, token, label, owner = map(reading.take, sizes)
         pid_and_uid(owner)
         if pid >> 31:
             raise ValueError(f"pid {pid}")
         return Held(
             nonce, resource, token, label.decode(), owner, fence, max_hold_ms, lock_delay_ms, pid, started,
-            _BOUND[bound], bool(notify), tuple(before), now,
+            _BOUND[bound], bool(notify), tuple(reading.words(before)), now,
         )  # fmt: skip
 
 
@@ -295,11 +316,16 @@ class _Reading:
     def numbers(self, kind: struct.Struct) -> tuple[int, ...]:
         return kind.unpack(self.take(kind.size))
 
-    def words(self) -> list[bytes]:
-        (count,) = self.numbers(_SIZE)
+    def number(self) -> int:
+        return self.numbers(_NUMBER)[0]
+
+    def word(self) -> bytes:
+        return self.take(self.number())
+
+    def words(self, count: int) -> list[bytes]:
         if count > _MOST_WORDS:
             raise ValueError(f"{count} words")
-        return [self.take(length) for length in self.numbers(struct.Struct(f">{count}I"))]
+        return [self.take(length) for length in self.numbers(_lengths(count))]
 
 
 def _frames(data: bytes, at: int) -> Iterator[bytes]:
@@ -340,7 +366,8 @@ def replay(data: bytes, ours: Origin) -> Replayed:
 
 def _origin(frame: bytes) -> Origin:
     try:
-        words = [word.decode() for word in _Reading(frame).words()]
+        reading = _Reading(frame)
+        words = [word.decode() for word in reading.words(reading.number())]
         boot_id, pid_namespace, time_namespace, cluster, *masters = words
     except (struct.error, ValueError) as failure:
         raise Unreadable(f"it does not say whose it is: {failure}") from failure
@@ -363,8 +390,9 @@ def _replayed(frames: Iterator[bytes], form: Format) -> Replayed:
 class Ledger:
     """core.interfaces.Journal: the last entry of each lease, and what is to be written of it.
 
-    write: appends to the journal. What is done with is written with the next record: if that is lost, a
-    release is sent that was not needed. live_bytes: how long a journal would be that was written anew.
+    write: appends to the journal. What is ending or done with is written with the next record, and what is
+    ending before its release goes out (`keep_up`). If what is done with is lost, a release is sent that was
+    not needed. live_bytes: how long a journal would be that was written anew.
     """
 
     def __init__(self, origin: Origin, write: Callable[[bytes], None]) -> None:
@@ -374,11 +402,12 @@ class Ledger:
         self._head = self._form.head(origin)
         self._live: dict[bytes, bytes] = {}
         self._unwritten = b""
+        self._is_due = False
         self.live_bytes = len(self._head)
 
     def whole(self) -> bytes:
         """The journal written anew, with nothing that is over."""
-        self._unwritten = b""
+        self._unwritten, self._is_due = b"", False
         return self._head + b"".join(map(_framed, self._live.values()))
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
@@ -387,9 +416,8 @@ class Ledger:
     def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
         before = self._live.get(lease.nonce)
         if before is not None:
-            moving = self._form.moving(lease, clock_lows_ns)
-            held = self._form.moved_in(before, moving)
-            self._put(lease.nonce, held, self._form.moved(lease.nonce, moving))
+            moved = self._form.moved(lease, clock_lows_ns)
+            self._put(lease.nonce, self._form.moved_in(before, moved), moved)
 
     def told(self, lease: Lease) -> None:
         before = self._live.get(lease.nonce)
@@ -397,29 +425,42 @@ class Ledger:
             self._put(lease.nonce, self._form.told_in(before), self._form.told(lease.nonce))
 
     def ending(self, lease: Lease) -> None:
-        self._put(lease.nonce, self._form.ending(lease.resource, lease.nonces, lease.until_ns))
+        entry = self._form.ending(lease.resource, lease.nonces, lease.until_ns)
+        self._live_is(lease.nonce, entry)
+        self._is_due = True
+        self._write_later(entry)
 
     def still_ending(self, ending: Ending) -> None:
         entry = self._form.ending(ending.resource, ending.nonces, ending.until_ns)
         self._put(ending.nonces[0], entry)
 
+    def keep_up(self) -> None:
+        if self._is_due:
+            self._write_out(self._unwritten)
+
     def ended(self, nonce: bytes) -> None:
         entry = self._live.pop(nonce, None)
         if entry is not None:
             self.live_bytes -= _FRAME.size + len(entry)
-            self._unwritten += self._form.done(nonce)
-            if len(self._unwritten) >= _LONGEST_UNWRITTEN:
-                self._write_out(b"")
+            self._write_later(self._form.done(nonce))
 
-    def _write_out(self, entry: bytes) -> None:
-        unwritten, self._unwritten = self._unwritten + entry, b""
-        self._write(_framed(unwritten))
+    def _write_later(self, entry: bytes) -> None:
+        self._unwritten += entry
+        if len(self._unwritten) >= _LONGEST_UNWRITTEN:
+            self._write_out(self._unwritten)
 
     def _put(self, nonce: bytes, entry: bytes, change: bytes = b"") -> None:
+        self._live_is(nonce, entry)
+        self._write_out(self._unwritten + (change or entry))
+
+    def _live_is(self, nonce: bytes, entry: bytes) -> None:
         before = self._live.get(nonce)
         self.live_bytes += len(entry) + _FRAME.size if before is None else len(entry) - len(before)
         self._live[nonce] = entry
-        self._write_out(change or entry)
+
+    def _write_out(self, entries: bytes) -> None:
+        self._unwritten, self._is_due = b"", False
+        self._write(_framed(entries))
 
 
 class Unkept:
@@ -436,3 +477,5 @@ class Unkept:
     def still_ending(self, ending: Ending) -> None: ...
 
     def ended(self, nonce: bytes) -> None: ...
+
+    def keep_up(self) -> None: ...

@@ -58,6 +58,7 @@ class Locks:
         self._watcher = watcher
         self._chance = chance
         self._journal: Journal = journal or Unkept()
+        masters.before_sending = self._journal.keep_up
         self._votes = Votes(parameters, masters, self.timers, self.broke)
         self._campaigns = Campaigns(
             parameters, masters, watcher, chance, self.timers, self._votes, self._keep

@@ -118,11 +118,14 @@ class JournalFile:
     def _append(self, record: bytes) -> None:
         if self._file is None:
             return
+        size = len(record)
         try:
-            _write(self._file, record)
+            written = os.write(self._file, record)
+            if written < size:
+                _write(self._file, record[written:])
         except OSError as failure:
             self._put_aside(str(failure))
-        self._bytes += len(record)
+        self._bytes += size
 
     def _put_aside(self, why: str) -> None:
         for path in (self.path, f"{self.path}.new"):
@@ -149,6 +152,7 @@ class JournalFile:
 
     def close(self) -> None:
         """It stays for the next agent."""
+        self.ledger.keep_up()
         for file in (self._file, self._lock):
             if file is not None:
                 os.close(file)

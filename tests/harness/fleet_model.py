@@ -219,6 +219,7 @@ class Fleet(core_fleet.Fleet[Link]):
 
     def flush_soon(self) -> None:
         """What is asked is on its way when a test looks."""
+        self.before_sending()
 
     def clocks_moved(self, now_ns: int) -> None:
         self.on_clocks_moved(now_ns)

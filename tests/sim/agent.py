@@ -245,6 +245,7 @@ class Agent(Owner):
 
     def _flush(self) -> None:
         outbox, self.outbox, self.has_to_say = self.outbox, [], False
+        self.fleet.before_sending()
         for link in self.fleet.links:
             outbox += link.sent()
         votes = False

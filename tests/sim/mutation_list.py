@@ -934,22 +934,12 @@ MUTATIONS = (
         "        if lease.inherited is not None and lease.inherited.proof",
         simulated=False,
     ),
-    Mutation(
+    one(
         "a release is sent before it is noted",
         13,
-        (
-            Edit(
-                RETURNS,
-                "        if not lease.holder.detached:\n            self._journal.ending(lease)\n        queue =",
-                "        queue =",
-            ),
-            Edit(
-                RETURNS,
-                "        release.put_to(self._masters.release(release, lease.landed))\n",
-                "        release.put_to(self._masters.release(release, lease.landed))\n"
-                "        if not lease.holder.detached:\n            self._journal.ending(lease)\n",
-            ),
-        ),
+        LOCKS,
+        "        masters.before_sending = self._journal.keep_up\n",
+        "",
         simulated=False,
     ),
     one(

@@ -178,11 +178,13 @@ def test_an_app_is_told_only_what_is_noted():
     app = Noting(host.time, ttl_ms=3_000)
     host.locks.lock(app, host.time.now_ns)
     host.pass_ms(1_500)
-    send = host.fleet.release
-    host.fleet.release = lambda release, masters: (
-        told.append(("released", release.word in replay(host.journal, host.origin).endings))
-        or send(release, masters)
-    )
+    send = host.fleet.flush_soon
+
+    def sends() -> None:
+        send()
+        told.append(("released", app.held.nonce in replay(host.journal, host.origin).endings))
+
+    host.fleet.flush_soon = sends
     host.unlocked(app)
     assert told == [("granted", True), ("renewed", True), ("released", True)]
 

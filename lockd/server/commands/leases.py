@@ -125,12 +125,14 @@ class Leases:
     def _unlock(self, session: Session, words: list[bytes]) -> None:
         resource, token = words[1], token_in(words[2])
         self._report_loss(session, "unlock", resource, token)
-        uid = session.peer.uid
-        if not self._locks.knows_request(uid, resource, token, boottime_ns()):
+        uid, locks = session.peer.uid, self._locks
+        if locks.known(resource, token) is None and not locks.knows_request(
+            uid, resource, token, boottime_ns()
+        ):
             self._check_unknown(session, "unlock", resource, token)
         session.at_once(
             UnlockOrExtend(session, "unlock", resource, token),
-            lambda reply: self._locks.unlock(resource, token, reply, boottime_ns(), uid=uid),
+            lambda reply: locks.unlock(resource, token, reply, boottime_ns(), uid=uid),
         )
 
     @COMMANDS(

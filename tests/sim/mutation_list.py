@@ -776,9 +776,9 @@ MUTATIONS = (
                 "min(self.deadline_ns, now_ns + patience_ns)",
             ),
             Edit(
-                LOCKS,
-                "self._look_again(lease, min(again_ns, lease.lose_at_ns()))",
-                "self._look_again(lease, again_ns)",
+                RENEWALS,
+                "self.look_again(lease, min(again_ns, lease.lose_at_ns()))",
+                "self.look_again(lease, again_ns)",
             ),
         ),
         first_seed=1224,

@@ -524,6 +524,7 @@ MUTATIONS = (
         MEMBERSHIP,
         "return self.was_replica or self.known",
         "return False",
+        first_seed=449,
     ),
     one(
         "a promoted copy is forgotten when it is restarted",
@@ -727,6 +728,7 @@ MUTATIONS = (
             Edit(ENTER, "            dirt = without_foreign_data(guard, state, dirt)\n", ""),
             Edit(ENTER, "return Dirt(Reason.DATA_CHANGED, changed) if changed else None", "return None"),
         ),
+        first_seed=269,
     ),
     one(
         "a host's clock may be slewed at any rate",
@@ -757,6 +759,7 @@ MUTATIONS = (
         STANDSTILL,
         "if self.steady or len(self.jumped) < quorum:",
         "if len(self.jumped) < 1:",
+        simulated=False,
     ),
     one(
         "what turns out while it is renewed may be held for longer",
@@ -949,6 +952,7 @@ MUTATIONS = (
         LOCKS,
         "        self._journal.held(lease, lease.inherited.clock_lows_ns)\n",
         "",
+        simulated=False,
     ),
     one(
         "what is taken over is put back",

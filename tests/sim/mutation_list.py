@@ -427,7 +427,7 @@ MUTATIONS = (
         UPGRADING,
         "yield from ground.write(link, new.fields, counters)",
         "yield from ground.write(link, new.fields)",
-        first_seed=223,
+        simulated=False,
     ),
     one(
         "another machine gets no other number",
@@ -952,7 +952,7 @@ MUTATIONS = (
         LOCKS,
         "        self._journal.held(lease, lease.inherited.clock_lows_ns)\n",
         "",
-        simulated=False,
+        first_seed=643,
     ),
     one(
         "what is taken over is put back",

@@ -428,7 +428,7 @@ MUTATIONS = (
         UPGRADING,
         "yield from ground.write(link, new.fields, counters)",
         "yield from ground.write(link, new.fields)",
-        first_seed=223,
+        simulated=False,
     ),
     one(
         "another machine gets no other number",
@@ -525,6 +525,7 @@ MUTATIONS = (
         MEMBERSHIP,
         "return self.was_replica or self.known",
         "return False",
+        first_seed=449,
     ),
     one(
         "a promoted copy is forgotten when it is restarted",
@@ -728,6 +729,7 @@ MUTATIONS = (
             Edit(ENTER, "            dirt = without_foreign_data(guard, state, dirt)\n", ""),
             Edit(ENTER, "return Dirt(Reason.DATA_CHANGED, changed) if changed else None", "return None"),
         ),
+        first_seed=269,
     ),
     one(
         "a host's clock may be slewed at any rate",
@@ -758,6 +760,7 @@ MUTATIONS = (
         STANDSTILL,
         "if self.steady or len(self.jumped) < quorum:",
         "if len(self.jumped) < 1:",
+        simulated=False,
     ),
     one(
         "what turns out while it is renewed may be held for longer",
@@ -777,9 +780,9 @@ MUTATIONS = (
                 "min(self.deadline_ns, now_ns + patience_ns)",
             ),
             Edit(
-                LOCKS,
-                "self._look_again(lease, min(again_ns, lease.lose_at_ns()))",
-                "self._look_again(lease, again_ns)",
+                RENEWALS,
+                "self.look_again(lease, min(again_ns, lease.lose_at_ns()))",
+                "self.look_again(lease, again_ns)",
             ),
         ),
         first_seed=1224,
@@ -972,6 +975,7 @@ MUTATIONS = (
         LOCKS,
         "        self._journal.held(lease, lease.inherited.clock_lows_ns)\n",
         "",
+        first_seed=643,
     ),
     one(
         "what is taken over is put back",

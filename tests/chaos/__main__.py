@@ -36,7 +36,12 @@ def main() -> int:
         print("nothing is left to inject", file=sys.stderr)
         return 2
     plan = Plan(
-        seconds=options.seconds, seed=options.seed, kinds=kinds, apps=options.apps, wrong=options.wrong
+        seconds=options.seconds,
+        seed=options.seed,
+        kinds=kinds,
+        apps=options.apps,
+        holders=options.holders,
+        wrong=options.wrong,
     )
     print(f"seed {plan.seed}: {', '.join(kinds)}", file=sys.stderr, flush=True)
     with short_folder() as folder:
@@ -81,6 +86,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000, help="of all that is chance")
     parser.add_argument("--only", type=_kinds, default=KINDS, metavar="KIND,…", help=", ".join(KINDS))
     parser.add_argument("--apps", type=some, default=Plan().apps, help="how many apps there are")
+    parser.add_argument("--holders", type=some, default=Plan().holders, help="processes on each host")
     parser.add_argument("--wrong", default="", choices=WRONGS, help="agents that are wrong on purpose")
     parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
     return parser.parse_args()

@@ -15,7 +15,7 @@ from lockd.clock import boottime_ns
 from tests.chaos.apps import App, Life, Wish
 from tests.chaos.ground import Ground, Terms, running_ground
 from tests.chaos.holders.nursery import KINDS as KINDS_OF_HOLDERS
-from tests.chaos.holders.nursery import holders
+from tests.chaos.holders.nursery import Nursery, holders
 from tests.chaos.holders.verdict import Circumstances, check_processes
 from tests.chaos.hosts import DELAYED, NotUp, until
 from tests.chaos.nemesis import KINDS, NEEDS_CLOCKS, NEEDS_DISKS, OF_AGENTS, Nemesis
@@ -30,7 +30,7 @@ from tests.harness.history import Calm, Ended, Event, Granted, Refused
 _SERVE_MS = 20_000
 _LEFTOVER_MS = 1_500
 _MS = 1_000_000
-_LONG_TTL_MS = 8_000
+_LONG_TTL_MS = 10_000
 """Where masters stay up nobody waits for a TTL; and an agent may be away for a while without any loss."""
 
 
@@ -74,6 +74,7 @@ class Scene:
         self._samplers = [Sampler(master, self.recorder) for master in ground.masters.values()]
         self._tasks: list[asyncio.Task[None]] = []
         self._living: list[asyncio.Task[None]] = []
+        self.nursery: Nursery | None = None
 
     def app(self, name: str, agent: str) -> App:
         return App(name, self.ground.agents[agent], self.recorder, self.store, self.strain)
@@ -88,8 +89,10 @@ class Scene:
     def hold(self, each: int, resources: Sequence[bytes], dice: Random, *kinds: str) -> None:
         """Have so many processes on each host hold locks, until `end`; of these kinds, or of all."""
         agents = list(self.ground.agents.values())
-        made = holders(each, agents, self.recorder, resources, dice, kinds or KINDS_OF_HOLDERS)
-        self.ground.holders = made
+        self.nursery = Nursery(self.ground.folder / "log" / "programs.log")
+        self.ground.holders = holders(
+            self.nursery, each, agents, self.recorder, resources, dice, kinds or KINDS_OF_HOLDERS
+        )
         loop = asyncio.get_running_loop()
         self._living = [loop.create_task(one.live()) for one in self.ground.holders.values()]
 
@@ -118,6 +121,8 @@ class Scene:
             await asyncio.wait(self._living, timeout=0.1)
         for task in self._living:
             task.result()
+        if self.nursery is not None:
+            self.nursery.close()
 
     def _bounds(self) -> Bounds:
         return Bounds(

@@ -7,17 +7,22 @@ notes what it then let go, as of before the kill.
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import socket
+import subprocess
 import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from lockd.clock import boottime_ns
 from tests.chaos.holders.notebook import Begot, Held, Notebook, Terms, read_line
+from tests.chaos.holders.program import FAILED
 from tests.chaos.holders.program import KINDS as PROGRAMS
 from tests.chaos.hosts import AgentHost, NotUp
 from tests.chaos.recorder import Recorder
@@ -39,6 +44,62 @@ echo $LOCKD_TOKEN $LOCKD_FENCE
 n=%d
 while [ $n -gt 0 ]; do read up _ < /proc/uptime; echo $up; n=$((n - 1)); sleep 0.1; done
 """
+
+
+class Known:
+    """A process, by a file of its own: its number may be another's one day."""
+
+    def __init__(self, pid: int) -> None:
+        self._file = -1
+        with suppress(ProcessLookupError):
+            self._file = os.pidfd_open(pid) if pid else -1
+
+    def signal(self, number: int) -> bool:
+        """False: there is none any more."""
+        try:
+            signal.pidfd_send_signal(self._file, number)
+        except OSError:
+            return False
+        return True
+
+    def close(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+        self._file = -1
+
+
+NOBODY = Known(0)
+
+
+class Nursery:
+    """One process that all the programs are forked from, so that each begins at once."""
+
+    def __init__(self, log: Path) -> None:
+        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with theirs, log.open("ab") as to:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "tests.chaos.holders.program"],
+                stdin=theirs,
+                stdout=to,
+                stderr=to,
+                cwd=_ROOT,
+                env=os.environ | {"PYTHONPATH": str(_ROOT)},
+                start_new_session=True,
+            )
+
+    async def begin(self, *words: Any) -> asyncio.StreamReader:
+        """A new program; what it writes. words: what `program.live` takes."""
+        ours, theirs = os.pipe()
+        socket.send_fds(self._socket, [json.dumps(words).encode()], [theirs])
+        os.close(theirs)
+        lines = asyncio.StreamReader()
+        protocol = asyncio.StreamReaderProtocol(lines)
+        await asyncio.get_running_loop().connect_read_pipe(lambda: protocol, os.fdopen(ours, "rb"))
+        return lines
+
+    def close(self) -> None:
+        self._socket.close()
+        self._process.wait()
 
 
 class Holder:
@@ -64,8 +125,8 @@ class Holder:
         self._resources = resources
         self._dice = dice
         self._first = number * _REQUESTS_EACH
-        self._process: asyncio.subprocess.Process | None = None
-        self._child = 0
+        self._process = NOBODY
+        self._child = NOBODY
         self._killed_ns = 0
         self._asked: set[int] = set()
 
@@ -78,7 +139,7 @@ class Holder:
         """Until `stopping`, and the last process has ended."""
         while not self.stopping:
             self.lives += 1
-            self._child, self._killed_ns = 0, 0
+            self._killed_ns = 0
             await self._one_life()
             await asyncio.sleep(self._dice.uniform(0.0, 0.3))
 
@@ -99,29 +160,12 @@ class Holder:
         self._signal(signal.SIGTERM)
 
     def _signal(self, number: int) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.send_signal(number)
-        elif self._child:
-            with suppress(ProcessLookupError):
-                os.kill(self._child, number)
-
-    async def _started(self, *command: str | Path) -> asyncio.StreamReader:
-        with (self._agent.socket.parent / "log" / f"{self._kind}.log").open("ab") as log:
-            self._process = await asyncio.create_subprocess_exec(
-                *command,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=log,
-                cwd=_ROOT,
-                env=os.environ | {"PYTHONPATH": str(_ROOT)},
-                start_new_session=True,
-            )
-        assert self._process.stdout is not None
-        return self._process.stdout
+        if not self._process.signal(number):
+            self._child.signal(number)
 
     def _take(self, event: Event) -> None:
         if isinstance(event, Begot):
-            self._child = event.pid
+            self._child = Known(event.pid)
             return
         self._recorder.note(event)
         if isinstance(event, Asked):
@@ -141,7 +185,9 @@ class Holder:
             self._take(Withdrawn(at_ns, request))
         for token in tuple(self.held):
             self._take(LetGo(at_ns, token, "died"))
-        self._process = None
+        for one in (self._process, self._child):
+            one.close()
+        self._process = self._child = NOBODY
 
     @abstractmethod
     async def _one_life(self) -> None: ...
@@ -150,23 +196,30 @@ class Holder:
 class Program(Holder):
     """One that speaks to the agent itself, and notes what it does."""
 
+    def __init__(self, nursery: Nursery, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._nursery = nursery
+
     async def _one_life(self) -> None:
-        first = self._first + self.lives * 1_000
-        terms = (self._agent.max_ttl_ms, self._agent.max_hold_ms)
-        lines = await self._started(
-            sys.executable, "-m", "tests.chaos.holders.program", self._kind, self.app, str(first),
-            str(self._agent.socket), str(self._dice.getrandbits(32)), *map(str, terms),
-            *(resource.decode() for resource in self._resources),
-        )  # fmt: skip
+        agent = self._agent
+        lines = await self._nursery.begin(
+            self._kind,
+            self.app,
+            self._first + self.lives * 1_000,
+            str(agent.socket),
+            self._dice.getrandbits(32),
+            agent.max_ttl_ms,
+            agent.max_hold_ms,
+            [resource.decode() for resource in self._resources],
+        )
+        self._process = Known(int(await lines.readline()))
         if self.stopping:
             self._signal(signal.SIGKILL)
         async for line in lines:
+            if line == FAILED:
+                raise NotUp(f"{self.app} failed: see programs.log")
             self._take(read_line(line))
-        assert self._process is not None
-        status = await self._process.wait()
         self._is_over()
-        if status != -signal.SIGKILL and not self.stopping:
-            raise NotUp(f"{self.app} ended with status {status}: see {self._kind}.log")
 
 
 class Command(Holder):
@@ -183,10 +236,15 @@ class Command(Holder):
         book = Notebook(self.app, self._first + self.lives, self._take)
         request = book.asks(terms)
         beats = int(dice.choice((1, 3, 10, 40)) * dice.uniform(0.5, 1.2)) or 1
-        lines = await self._started(
-            LOCKCTL, "--socket", self._agent.socket, "run", "--ttl", f"{terms.ttl_ms}ms",
-            "--wait", f"{terms.wait_ms}ms", terms.resource.decode(), "--", "sh", "-c", _BEATS % beats,
-        )  # fmt: skip
+        with (self._agent.socket.parent / "log" / "commands.log").open("ab") as log:
+            process = await asyncio.create_subprocess_exec(
+                LOCKCTL, "--socket", self._agent.socket, "run", "--ttl", f"{terms.ttl_ms}ms",
+                "--wait", f"{terms.wait_ms}ms", terms.resource.decode(), "--", "sh", "-c", _BEATS % beats,
+                stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE, stderr=log,
+                start_new_session=True,
+            )  # fmt: skip
+        self._process, lines = Known(process.pid), process.stdout
+        assert lines is not None
         held: Held | None = None
         first = (await lines.readline()).split()
         async for line in lines:
@@ -197,8 +255,7 @@ class Command(Holder):
                 self._take(Granted(at_ns, request, terms.resource, held.token, int(first[1]), at_ns))
             else:
                 self._take(Extended(at_ns, held.token, at_ns))
-        assert self._process is not None
-        self._ended(book, request, held, await self._process.wait())
+        self._ended(book, request, held, await process.wait())
 
     def _ended(self, book: Notebook, request: int, held: Held | None, status: int) -> None:
         """Its lock is free as soon as nothing of it runs any more: whether it gave it back, or was killed."""
@@ -212,6 +269,7 @@ class Command(Holder):
 
 
 def holders(
+    nursery: Nursery,
     each: int,
     agents: Sequence[AgentHost],
     recorder: Recorder,
@@ -223,8 +281,11 @@ def holders(
     made: dict[str, Holder] = {}
     for number in range(each * len(agents)):
         kind = kinds[(number // len(agents) + number) % len(kinds)]
-        agent = agents[number % len(agents)]
-        life = Command if kind == COMMAND else Program
-        one = life(kind, number + 1, agent, recorder, resources, Random(dice.random()))
+        agent, own = agents[number % len(agents)], Random(dice.random())
+        one = (
+            Command(kind, number + 1, agent, recorder, resources, own)
+            if kind == COMMAND
+            else Program(nursery, kind, number + 1, agent, recorder, resources, own)
+        )
         made[one.name] = one
     return made

@@ -1,7 +1,5 @@
 """A process that holds locks, in the way of one kind of client, until it is killed; it kills itself, too.
 
-    program.py KIND APP FIRST SOCKET SEED MAX_TTL_MS MAX_HOLD_MS RESOURCE…
-
 Its locks are bound to it, as is the rule. What happens to it goes to its standard output (`Notebook`).
 SIGTERM: it locks nothing more, and lives on, so that what is held then is held for nobody.
 """
@@ -9,16 +7,20 @@ SIGTERM: it locks nothing more, and lives on, so that what is held then is held 
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import select
 import signal
 import sys
 import time
+import traceback
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from random import Random
-from typing import Any
+from socket import recv_fds
+from socket import socket as Socket
+from typing import Any, NoReturn
 
 import hiredis
 import redis
@@ -35,6 +37,8 @@ _AWAY = (OSError, EOFError, redis.ConnectionError, redis.TimeoutError)
 """No agent is there just now, or it takes too long."""
 _UNLOCK_WITHIN_S = 10.0
 _LOOK_AGAIN_S = 0.1
+FAILED = b"failed\n"
+"""The last line of one that ended by a mistake of its own: its log says which."""
 
 
 class Life:
@@ -107,6 +111,9 @@ class Plain(Life):
     def stir(self) -> None:
         """What else it may do with its connections while it holds something."""
 
+    def start_afresh(self) -> None:
+        """Ask nothing more on a connection that may have ended."""
+
     def answered(self, request: int, terms: Terms, reply: Any) -> Held | None:
         if is_error(reply):
             self.book.was_refused(request, str(reply))
@@ -141,12 +148,13 @@ class Plain(Life):
         """Until somebody has answered. What an agent says behind one that gave no answer tells nothing: it
         may have been given back by then."""
         self.book.lets_go(held, "unlock")
+        self.start_afresh()
         in_doubt, end_s = False, time.monotonic() + _UNLOCK_WITHIN_S
         while time.monotonic() < end_s:
             try:
                 reply = self.ask("UNLOCK", held.resource, held.token)
-            except _AWAY:
-                in_doubt = True
+            except _AWAY as error:
+                in_doubt |= not _nobody_was_there(error)
             else:
                 if reply == 1:
                     self.book.note(Unlocked(boottime_ns(), held.token))
@@ -181,6 +189,9 @@ class Pool(Plain):
         if self.dice.random() < 0.3:
             self._redis.connection_pool.disconnect()
 
+    def start_afresh(self) -> None:
+        self._redis.connection_pool.disconnect()
+
     def lock(self, terms: Terms) -> Held | None:
         words = ["WAIT", terms.wait_ms] if terms.wait_ms else []
         request = self.book.asks(terms)
@@ -188,6 +199,7 @@ class Pool(Plain):
             reply = self.ask("LOCK", terms.resource, terms.ttl_ms, *words)
         except _AWAY:
             self.book.withdraws(request)
+            time.sleep(_LOOK_AGAIN_S)
             return None
         return self.answered(request, terms, reply)
 
@@ -211,6 +223,11 @@ class Impatient(Plain):
             self._wire = None
             raise
 
+    def start_afresh(self) -> None:
+        if self._wire is not None:
+            self._wire.close()
+            self._wire = None
+
     def _connected(self, patience_s: float) -> Wire:
         wire = Wire(self.socket)
         wire.socket.settimeout(patience_s)
@@ -228,18 +245,25 @@ class Impatient(Plain):
 
     def _try(self, terms: Terms, token: bytes) -> Any:
         """None: no answer was read."""
+        patience_s = self.dice.choice((0.005, 0.1, 0.6))
         try:
-            wire = self._connected(self.dice.choice((0.002, 0.004, 0.01, 0.6)))
+            wire = self._connected(patience_s)
         except OSError:
             time.sleep(_LOOK_AGAIN_S)
             return None
         self._left.append(wire)
         try:
-            return wire.ask("LOCK", terms.resource, terms.ttl_ms, "WAIT", 2_000, "TOKEN", token)
+            wire.send("LOCK", terms.resource, terms.ttl_ms, "WAIT", 2_000, "TOKEN", token)
+            if self.dice.random() < 0.3:
+                # Its patience ends just when the answer is there.
+                select.select([wire], [], [], patience_s)
+            else:
+                return wire.reply()
         except _AWAY:
-            if self.dice.random() < 0.5:
-                wire.close()
-            return None
+            pass
+        if self.dice.random() < 0.5:
+            wire.close()
+        return None
 
     def _answered(self, request: int, terms: Terms, reply: Any) -> Held | None:
         held = self.answered(request, terms, reply)
@@ -277,6 +301,7 @@ class Parent(Plain):
             reply = self._wire.ask("LOCK", terms.resource, terms.ttl_ms, *wait)
         except _AWAY:
             self.book.withdraws(request)
+            time.sleep(_LOOK_AGAIN_S)
             return None
         return self.answered(request, terms, reply)
 
@@ -346,6 +371,11 @@ class Library(Life):
             time.sleep(self.dice.uniform(0.02, 0.2))
 
 
+def _nobody_was_there(error: Exception) -> bool:
+    """So nothing was asked."""
+    return isinstance(error, FileNotFoundError | ConnectionRefusedError) or "connecting to" in str(error)
+
+
 def is_error(reply: Any) -> bool:
     return isinstance(reply, hiredis.ReplyError | redis.ResponseError)
 
@@ -358,13 +388,12 @@ KINDS: dict[str, Callable[..., Life]] = {
 }
 
 
-def main(
-    kind: str, app: str, first: str, socket: str, seed: str, max_ttl: str, max_hold: str, *resources: str
+def live(
+    kind: str, app: str, first: int, socket: str, seed: int, max_ttl: int, max_hold: int, resources: list[str]
 ) -> None:
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    book = Notebook(app, int(first), write_to(sys.stdout.fileno()))
+    book = Notebook(app, first, write_to(sys.stdout.fileno()))
     names = [resource.encode() for resource in resources]
-    life = KINDS[kind](book, socket, names, Random(int(seed)), int(max_ttl), int(max_hold))
+    life = KINDS[kind](book, socket, names, Random(seed), max_ttl, max_hold)
 
     def stop(*_: object) -> None:
         life.stopping = True
@@ -374,5 +403,39 @@ def main(
         life.run()
 
 
+def main() -> None:
+    """Become a new process for each message at standard input, as long as that is open: one says what `live`
+    takes, and brings the pipe for what is noted. Its first line is the number of the process."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    _dies_with_its_parent()
+    asked = Socket(fileno=sys.stdin.fileno())
+    while True:
+        message, files, _, _ = recv_fds(asked, 65_536, 1)
+        if not message:
+            return
+        if os.fork() == 0:
+            _become(json.loads(message), files[0], asked)
+        os.close(files[0])
+
+
+def _become(words: list[Any], pipe: int, asked: Socket) -> NoReturn:
+    try:
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        _dies_with_its_parent()
+        asked.close()
+        os.dup2(pipe, sys.stdout.fileno())
+        os.close(pipe)
+        os.write(sys.stdout.fileno(), b"%d\n" % os.getpid())
+        live(*words)
+    except BaseException:
+        traceback.print_exc()
+        os.write(sys.stdout.fileno(), FAILED)
+    os._exit(1)
+
+
+def _dies_with_its_parent() -> None:
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

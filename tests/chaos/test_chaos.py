@@ -82,7 +82,9 @@ def violated(
         wanted = Terms(agents=agents, **terms)
         async with scene(folder, binary, wanted, checks_fences) as made:
             await script(made)
-            return {violation.promise for violation in await made.end()}
+            broken = await made.end()
+            print(*broken, sep="\n")
+            return {violation.promise for violation in broken}
 
     return uvloop.run(play())
 
@@ -281,12 +283,12 @@ async def restarts(made: Scene) -> None:
 
 
 async def deaths(made: Scene) -> None:
-    """They are killed one after the other, and die by themselves."""
-    made.hold(5, [b"r0", b"r1", b"r2", b"r3", b"d0", b"d1", b"d2"], Random(1))
-    for name in list(made.ground.holders) * 2:
-        await until(lambda: len(made.held) >= 2, 30, "they hold something")
-        made.ground.holders[name].kill()
-    await asyncio.sleep(3)  # longer than all that may be late
+    """Each of them is killed while it holds something, twice."""
+    made.hold(5, [b"r0", b"r1", b"r2", b"d0", b"d1", b"d2"], Random(1))
+    for holder in [*made.ground.holders.values()] * 2:
+        await until(lambda holder=holder: holder.held, 60, "it holds something")  # type: ignore[misc]
+        holder.kill()
+    await asyncio.sleep(5)  # longer than all that may be late
 
 
 async def impatience(made: Scene) -> None:

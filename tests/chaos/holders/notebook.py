@@ -28,13 +28,14 @@ class Begot(Event):
 
 @dataclass(slots=True)
 class Held:
-    """A lease as a process knows it: nobody tells it of renewals that it doesn't ask for."""
+    """A lease as a process knows it: nobody tells it of renewals that it doesn't ask for. over: it does nothing more
+    with it, or may have given it back."""
 
     resource: bytes
     token: bytes
     deadline_ns: int
     ttl_ms: int
-    lost: bool = False
+    over: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ from tests.chaos.holders.program import FAILED
 from tests.chaos.holders.program import KINDS as PROGRAMS
 from tests.chaos.hosts import AgentHost, NotUp
 from tests.chaos.recorder import Recorder
-from tests.harness.history import Asked, Event, Extended, Granted, LetGo, Missed, Refused, Withdrawn
+from tests.harness.history import Asked, Event, Extended, Granted, LetGo, Missed, Refused, Unlocked, Withdrawn
 from tests.harness.lockctl import LOCKCTL
 
 COMMAND = "command"
@@ -43,6 +43,7 @@ _BEATS = """
 echo $LOCKD_TOKEN $LOCKD_FENCE
 n=%d
 while [ $n -gt 0 ]; do read up _ < /proc/uptime; echo $up; n=$((n - 1)); sleep 0.1; done
+echo over
 """
 
 
@@ -248,7 +249,10 @@ class Command(Holder):
         held: Held | None = None
         first = (await lines.readline()).split()
         async for line in lines:
-            at_ns = int(float(line.split()[0]) * 1e9)
+            if held is not None and line == b"over\n":
+                held.over = True
+                continue
+            at_ns = int(float(line) * 1e9)
             if held is None:
                 at_ns += _UPTIME_NS
                 held = Held(terms.resource, first[0], at_ns, terms.ttl_ms)
@@ -258,13 +262,17 @@ class Command(Holder):
         self._ended(book, request, held, await process.wait())
 
     def _ended(self, book: Notebook, request: int, held: Held | None, status: int) -> None:
-        """Its lock is free as soon as nothing of it runs any more: whether it gave it back, or was killed."""
+        """Nothing of it runs any more. Only lockctl's last word tells whether it has given its lock back."""
         if held is None and status in _REFUSALS:
             book.was_refused(request, _REFUSALS[status])
+        elif held is not None and status == -signal.SIGKILL:
+            book.lets_go(held, "left" if held.over else "died")
         elif held is not None:
-            if status == _LOST:
+            book.lets_go(held, "unlock")
+            if status == 0:
+                self._take(Unlocked(boottime_ns(), held.token))
+            elif status == _LOST:
                 self._take(Missed(boottime_ns(), held.token, "lockctl has ended its command"))
-            book.lets_go(held, "lost" if status == _LOST else "died")
         self._is_over()
 
 

@@ -95,7 +95,7 @@ class Plain(Life):
         if held is None:
             return
         self.hold(held)
-        if held.lost:
+        if held.over:
             return
         if self.dice.random() < 0.15:
             self.die(held)
@@ -123,7 +123,7 @@ class Plain(Life):
 
     def hold(self, held: Held) -> None:
         end_ns = boottime_ns() + int(self.seconds() * 1e9)
-        while boottime_ns() < end_ns and not held.lost:
+        while boottime_ns() < end_ns and not held.over:
             time.sleep(min(self.dice.uniform(0.02, 0.4), max(0.0, (end_ns - boottime_ns()) / 1e9)))
             self.stir()
             if self.dice.random() < 0.4:
@@ -142,7 +142,7 @@ class Plain(Life):
         if str(error).startswith(_GONE):
             self.book.note(Missed(boottime_ns(), held.token, str(error)))
             self.book.lets_go(held, "lost")
-            held.lost = True
+            held.over = True
 
     def unlock(self, held: Held) -> None:
         """Until somebody has answered. What an agent says behind one that gave no answer tells nothing: it

@@ -121,6 +121,13 @@ class Scene:
             await asyncio.wait(self._living, timeout=0.1)
         for task in self._living:
             task.result()
+
+    def close(self) -> None:
+        """Whatever has gone wrong: no process is left."""
+        for task in (*self._tasks, *self._living):
+            task.cancel()
+        for holder in self.ground.holders.values():
+            holder.kill()
         if self.nursery is not None:
             self.nursery.close()
 
@@ -156,8 +163,11 @@ async def scene(folder: Path, binary: Path, terms: Terms, checks_fences: bool = 
     """A formed cluster with watchers on it; all of it is gone afterwards."""
     async with running_ground(folder, binary, terms) as ground:
         made = Scene(ground, checks_fences)
-        await made.watch()
-        yield made
+        try:
+            await made.watch()
+            yield made
+        finally:
+            made.close()
 
 
 def terms_for(plan: Plan) -> Terms:
@@ -165,7 +175,7 @@ def terms_for(plan: Plan) -> Terms:
         agents=(plan.wrong,) * 3,
         clocks=any(kind in NEEDS_CLOCKS for kind in plan.kinds),
         disks=any(kind in NEEDS_DISKS for kind in plan.kinds),
-        max_ttl_ms=_LONG_TTL_MS if set(plan.kinds) <= set(OF_AGENTS) else Terms.max_ttl_ms,
+        max_ttl_ms=_LONG_TTL_MS if set(plan.kinds) <= set(OF_AGENTS) else Terms().max_ttl_ms,
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from lockd.client.aio.lease import Lease as AsyncLease
+from lockd.client.deadlines import AgentClock
 from lockd.client.errors import AgentUnreachable, Denied, LockdError, LockLost, NoQuorum
 from lockd.client.requests import Request
 from lockd.client.state import LeaseView
@@ -15,7 +16,6 @@ from lockd.client.sync import lease as sync_lease
 from lockd.client.sync.lease import Lease
 from lockd.clock import boottime_ns
 from tests.harness.clocks import S
-from tests.unit.test_client_state import view_of
 
 
 def lost() -> LockLost:
@@ -51,9 +51,8 @@ class AsyncPool(Pool):
 
 
 def valid_until(deadline_ns: int) -> LeaseView:
-    view = view_of()
-    view.deadline_ns = deadline_ns
-    return view
+    reply = {b"token": b"t" * 32, b"fence": 7, b"deadline_ns": deadline_ns, b"validity_ms": 10_000}
+    return LeaseView("job", b"job", 10_000, False, reply, AgentClock(), deadline_ns - 10 * S)
 
 
 ENDS = pytest.mark.parametrize(

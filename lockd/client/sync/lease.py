@@ -72,9 +72,10 @@ class Lease(HeldLease):
             if self._watch is not None:
                 watcher.forget(self._watch)
             lost_before, failure = self._give_back()
+            told = self._judge(lost_before, failure)
             if self._connection is not None:
                 self._pool.put(self._connection)
-            return self._judge(lost_before, failure)
+            return told
 
     def _give_back(self) -> tuple[str, LockdError | None]:
         """Why it was lost before, and how this failed, if so. What the agent was not told, it is later."""

@@ -48,9 +48,13 @@ class Heir:
         if notify:
             self.hears_on(session, lease)
 
+    def is_of(self, session: Session) -> bool:
+        """Whether its news may be told on this connection: of its process, as far as that is known."""
+        return self.process is None or session.ties.process is self.process
+
     def hears_on(self, session: Session, _lease: Lease) -> None:
         """Its app wants to hear of it on this connection."""
-        if self.process is not None and session.ties.process is self.process:
+        if self.process is not None:
             self._news, self.notify = session, True
 
     def renewed(self, lease: Lease) -> None:

@@ -81,13 +81,17 @@ class LockRequest(Place):
             first.asked_again(session, lease, self.notify)
         session.answer(self, partial(self._told, lease))
 
+    def is_of(self, session: Session) -> bool:
+        """Whether its news may be told on this connection: of its process, where it does not belong to the
+        other one alone."""
+        process = session.ties.process
+        shared = self.bound is not Bound.CONNECTION and process is not None
+        return session is self.session or (shared and process is self.session.ties.process)
+
     def hears_on(self, session: Session, lease: Lease) -> None:
         """Its app wants to hear of it on this connection. It has named it, so it was told of it."""
-        if session is self.session:
-            self.notify = True
-        elif self.bound is Bound.PROCESS and session.ties.process is self.session.ties.process:
-            self.was_named(lease)
-            self.session, self.notify = session, True
+        self.was_named(lease)
+        self.session, self.notify = session, True
 
     def was_named(self, lease: Lease) -> None:
         """Its app has named it."""

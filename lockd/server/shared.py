@@ -64,7 +64,7 @@ class Shared:
 
     def __post_init__(self) -> None:
         self.endings = Endings(self.locks, self.crowd)
-        self.processes = Processes(self.endings.end)
+        self.processes = Processes(self.endings.end, lambda: self.quotas.processes_most)
 
     @property
     def limits(self) -> Limits:

@@ -3,6 +3,7 @@ noted, spoilt in every way that a file can be."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 from collections.abc import Callable, Iterator
@@ -267,3 +268,22 @@ def test_a_journal_is_kept_short(cluster: Cluster, resource: str) -> None:
         client.ask("UNLOCK", name, client.lock(name, TTL_MS)["token"])
         if n % 1_000 == 999:
             eventually(lambda: path.stat().st_size < 1_500_000)
+
+
+def test_what_the_agent_left_whose_journal_was_in_use_is_taken_over_when_that_is_free(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one, path = app(), journal_of(cluster)
+    lease = one.lock(1, resource)
+    one.ask(1, "PING")
+    cluster.agent.kill()
+    with open(f"{path}.lock") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        cluster.agent.start()
+        cluster.wait_voting(5)
+        assert cluster.metric("lockd_journal_ok") == 0
+        assert "another agent is using it" in str(cluster.client().info("agent")["journal_trouble"])
+        assert local(cluster, resource) is None
+    assert eventually(lambda: local(cluster, resource))["fence"] == lease["fence"]
+    assert cluster.metric("lockd_journal_ok") == 1
+    assert one.ask(2, "UNLOCK", resource, lease["token"]) == 1

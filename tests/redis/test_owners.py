@@ -171,6 +171,24 @@ def test_a_lock_that_was_extended_elsewhere_stays_when_the_first_reply_was_not_r
     assert watch.lease(resource)
 
 
+def test_news_of_a_lock_are_for_who_has_locked_it(
+    app: Started, watch: Watch, shared: Cluster, resource: str
+) -> None:
+    one, other = app(), app()
+    token = one.lock(1, resource)["token"]
+    tied = one.lock(1, f"tied/{resource}")["token"]
+    assert other.ask(1, "EXTEND", resource, token, 30_000, "NOTIFY").startswith("ERR NOTIFY is for who has")
+    assert one.ask(2, "EXTEND", f"tied/{resource}", tied, 30_000, "NOTIFY").startswith(
+        "ERR NOTIFY is for who"
+    )
+    assert "token" in other.ask(1, "EXTEND", resource, token, 30_000)
+    assert "token" in one.ask(2, "EXTEND", resource, token, 30_000, "NOTIFY")
+    assert "token" in one.ask(1, "EXTEND", f"tied/{resource}", tied, 30_000, "NOTIFY")
+    shared.client().execute_command("FORCERELEASE", resource)
+    assert other.ask(1, "PING") == "PONG"
+    assert one.ask(2, "PING").startswith("EXPIRED")
+
+
 def connections_of(cluster: Cluster, pid: int) -> int:
     return int(cluster.client().execute_command("INFO", "processes")[f"process_{pid}"]["connections"])
 

@@ -13,6 +13,7 @@ import pytest
 
 from lockd.config.model import LockClass
 from lockd.core.leases import Lease
+from lockd.core.owners import Fate
 from lockd.core.timers import Timers
 from lockd.server import agent as agent_module
 from lockd.server import endings, lanes
@@ -205,3 +206,22 @@ async def test_what_an_app_has_given_back_before_it_closed_is_given_back_also_in
     for _ in range(100):
         await asyncio.sleep(0)
     assert ran == [[b"unlock", b"r", b"t"]]
+
+
+async def test_an_agent_that_stops_ends_before_that_what_is_nobodys(agent: AnAgent) -> None:
+    leases: Any = [ALease() for _ in range(500)]
+    agent.endings.end(dict.fromkeys(leases, Fate.UNTOLD))
+    assert agent.done == []
+    await agent.endings.finish(10)
+    assert len(agent.done) == 500
+    much = [True]
+
+    def work(until_ns: int) -> bool:
+        agent._clock.now_ns += BITE_NS
+        return bool(much)
+
+    agent.endings.add(1, work)
+    await agent.endings.finish(0.05)
+    assert agent.endings.busy, "not for long: what is left its process's end, or its deadline, frees"
+    much.clear()
+    await agent.endings.finish(10)

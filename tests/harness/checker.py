@@ -171,6 +171,18 @@ class Reading:
         keepers = [host for from_ns, host in self._keepers[token] if from_ns <= at_ns]
         return keepers[-1] if keepers else None
 
+    def never_read(self) -> Iterable[tuple[bytes, int, bool]]:
+        """The leases whose requests have all hung up before an answer was read; since when, and whether their
+        agent can know."""
+        hung_up = {event.request: event for event in self.all(HungUp)}
+        answers: dict[bytes, list[Answered]] = defaultdict(list)
+        for answered in self.all(Answered):
+            answers[answered.token].append(answered)
+        for token, of_token in answers.items():
+            if token not in self.holds and all(a.request in hung_up for a in of_token):
+                ends = [hung_up[a.request] for a in of_token]
+                yield token, max(e.at_ns for e in (*ends, *of_token)), all(e.alone for e in ends)
+
     def was_stopped(self, who: str, from_ns: int, to_ns: int) -> bool:
         """Whether that process was stopped at any time from then to then."""
         turns = [e for e in self.events if isinstance(e, Stopped | WentOn) and e.who == who]
@@ -488,13 +500,9 @@ def _of_the_dead(history: Reading, bounds: Bounds) -> Iterable[tuple[bytes, int,
 
 def _never_read(history: Reading) -> Iterable[tuple[bytes, int, int]]:
     """Each request that it was the answer to hung up before it was read."""
-    hung_up_ns = {event.request: event.at_ns for event in history.all(HungUp)}
-    answers: dict[bytes, list[Answered]] = defaultdict(list)
-    for answered in history.all(Answered):
-        answers[answered.token].append(answered)
-    for token, of_token in answers.items():
-        if token not in history.holds and all(a.request in hung_up_ns for a in of_token):
-            yield token, max(max(a.at_ns, hung_up_ns[a.request]) for a in of_token), 0
+    for token, since_ns, alone in history.never_read():
+        if alone:
+            yield token, since_ns, 0
 
 
 def _nothing_is_broken(history: Reading, bounds: Bounds, token: bytes, from_ns: int, to_ns: int) -> bool:
@@ -563,17 +571,21 @@ def unread(history: Reading, bounds: Bounds) -> Iterable[Violation]:
 
 
 def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """What belonged to a connection no later agent renews: it ended with its agent (rule 13)."""
+    """What belonged to a connection no later agent renews: it ended with its agent. Nor is renewed what nobody
+    can tell to have been read, when its connection has ended (rule 13)."""
     tries = {tried.token: tried for tried in history.all(Tried)}
     of_connections = {a.token for a in history.all(Answered) if a.bound == "connection"}
     longest_ms = max((asked.ttl_ms for asked in history.all(Asked)), default=0)
     most_ms = longest_ms + bounds.leftover_ms + bounds.under_way_ms
+    left_ns = {token: since_ns for token, since_ns, _ in history.never_read()}
+    for token in of_connections:
+        died_ns = history.died_ns.get(tries[token].host)
+        if died_ns is not None:
+            left_ns[token] = min(died_ns, left_ns.get(token, died_ns))
     for found in history.all(Found):
-        if found.token in of_connections:
-            died_ns = history.died_ns.get(tries[found.token].host)
-            if died_ns is not None and found.at_ns > died_ns + most_ms * MS:
-                text = f"{found.master} still shows what a connection had, whose agent is dead"
-                yield Violation("for nobody", found.at_ns, f"{text}: {tries[found.token]}")
+        if found.at_ns > left_ns.get(found.token, found.at_ns) + most_ms * MS:
+            text = f"{found.master} still shows what has ended with its connection: {tries[found.token]}"
+            yield Violation("for nobody", found.at_ns, text)
 
 
 def _first_taken_over(history: Reading) -> dict[bytes, int]:
@@ -681,8 +693,7 @@ def standstills(history: Reading, _: Bounds) -> Iterable[Violation]:
         really_ns = hold.deadline_ns
         until_ns = min(ended_ns.get(believes.token, believes.deadline_ns), believes.deadline_ns)
         stopped = any(history.was_stopped(who, known_ns, until_ns) for who in (believes.host, hold.asked.app))
-        # Until its deadline it may still be renewed, and the news has to get there.
-        if until_ns > (heard_ns := max(known_ns, really_ns) + _TELLING_NS) and not stopped:
+        if until_ns > (heard_ns := max(known_ns + _TELLING_NS, really_ns)) and not stopped:
             yield Violation(
                 "standstills", heard_ns, f"{hold} was relied upon to {until_ns / 1e9:.6f}: {believes}"
             )

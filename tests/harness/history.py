@@ -68,10 +68,11 @@ class Answered(Event):
 
 @dataclass(frozen=True, slots=True)
 class HungUp(Event):
-    """The app has closed the connection on which it asked, and had read no answer; nor was anything else
-    asked behind that."""
+    """The app has closed the connection on which it asked, and had read no answer. alone: nothing else was
+    asked there, so the agent can know."""
 
     request: int
+    alone: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,6 +92,8 @@ class Request:
         self.agent = app.agent
         self.socket: Socket
         self.session: Session
+        self.followed = False
+        """By another command on its connection, whose reply comes behind its own."""
         self.asked_ns = 0
         self.give_up_ns: int | None = None
 
@@ -130,6 +132,12 @@ class Request:
         self.app.hear(
             self.app.got, self, lease, lease.deadline_ns, answered_ns, unseen_ns, socket=self.socket
         )
+        self._answer_next()
+
+    def _answer_next(self) -> None:
+        if self.followed:
+            self.session.writes(b"next")
+            self.app.hear(_nothing_new, socket=self.socket)
 
     def asked_again(self, session: Session, lease: Lease) -> None:
         """By its app, on that connection."""
@@ -141,6 +149,7 @@ class Request:
         if not self.session.is_gone:
             self.session.writes(b"refused")
             self.app.hear(self.app.refused, self, refusal, socket=self.socket)
+            self._answer_next()
 
     def renewed(self, lease: Lease) -> None:
         self.app.hear(self.app.renewed, lease, lease.deadline_ns, self.agent.unseen_since_ns(lease.t1_ns))
@@ -151,6 +160,10 @@ class Request:
     def ended(self, lease: Lease) -> None:
         self.session.ties.ended(lease)
         self.agent.sessions.forget_idle(self.session.ties.process)
+
+
+def _nothing_new() -> None:
+    """The reply of a PING."""
 
 
 @dataclass(eq=False)
@@ -602,8 +615,8 @@ class App(Process):
 
     def _hangs_up(self, socket: Socket, request: Request) -> None:
         """It is closed, and that request has no answer yet that was read."""
-        if socket is request.socket and socket.wanted == 1:
-            self.world.note(h.HungUp(self.world.now_ns, request.number))
+        if socket is request.socket:
+            self.world.note(h.HungUp(self.world.now_ns, request.number, alone=socket.wanted == 1))
 
     def agent_gone(self) -> None:
         """The agent's socket was closed. What is held is held until its deadline; nobody renews it."""

@@ -70,6 +70,9 @@ class PoolApp(App):
 
     def ask(self, request: Request) -> None:
         super().ask(request)
+        if self._may(0.15):
+            request.followed = True
+            request.socket.wanted += 1
         if self._may(0.4):
             patience_ms = self._chance.uniform(*self._chance.choice(_PATIENCES_MS))
             self.wake_after(int(patience_ms * MS), self._times_out, request)

@@ -147,8 +147,11 @@ class Sessions:
             self.forget_idle(process)
 
     def forget_idle(self, process: Process | None) -> None:
+        """One that was forgotten before may have a lease that ends only now."""
         if process is not None and process.idle:
-            self._processes.pop((process.pid, process.started), None)
+            name = process.pid, process.started
+            if self._processes.get(name) is process:
+                del self._processes[name]
 
     # What ends
 

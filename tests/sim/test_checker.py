@@ -9,6 +9,7 @@ from tests.harness.clocks import MS
 from tests.harness.history import (
     Answered,
     Asked,
+    Began,
     Calm,
     Died,
     Ended,
@@ -314,3 +315,30 @@ class TestForNobody:
         seen = Found(5_000 * MS, "m1", R, A)
         told = Answered(5 * MS, 1, A, bound)
         assert broken(*self.TAKEN, told, Died(100 * MS, "h1"), seen) == promises
+
+
+class TestKept:
+    """What a living process was told of, over a restart of its agent."""
+
+    HELD = (
+        Fault(400 * MS, "   0.400 s  crash agent (m1, h1)"),
+        asked(0, 1, max_hold_ms=9_000),
+        Tried(0, R, A, 1_000, "h1.1"),
+        granted(5, 1, A, 10, 1_900, 0),
+        Died(500 * MS, "h1.1"),
+        Lost(1_850 * MS, A, 1_900 * MS),
+    )
+
+    @pytest.mark.parametrize(
+        ("began_ms", "trusts", "promises"),
+        [(600, True, ["kept"]), (1_700, True, []), (600, False, [])],
+        ids=["in time", "too late", "without a journal"],
+    )
+    def test_it_is_lost_although_the_next_agent_could_have_taken_it_over(
+        self, began_ms: int, trusts: bool, promises: list[str]
+    ):
+        assert nobodys(*self.HELD, Began(began_ms * MS, "h1.2", trusts)) == promises
+
+    def test_nothing_is_kept_where_masters_are_away(self):
+        away = Fault(450 * MS, "   0.450 s  isolate master (m1, h1)")
+        assert nobodys(*self.HELD, away, Began(600 * MS, "h1.2")) == []

@@ -38,12 +38,13 @@ class Leases:
 
     def _ttl_ms(self, word: bytes, lock_class: LockClass, had_ms: int = 0) -> int:
         """had_ms: as much a lease may have in any case, that was granted so."""
+        least_ms = self._current.config.min_ttl_ms
         return ms_in(
             word,
             "the ttl",
             max(had_ms, lock_class.max_ttl_ms or self._current.config.max_ttl_ms),
             f"class '{lock_class.name}'",
-            self._current.config.min_ttl_ms,
+            min(least_ms, had_ms or least_ms),
         )
 
     @COMMANDS(
@@ -160,7 +161,7 @@ class Leases:
     def _extend(self, session: Session, words: list[bytes]) -> None:
         resource, token = words[1], token_in(words[2])
         known = self._locks.known(resource, token)
-        had_ms = known.ttl_ms if known is not None and isinstance(known.holder, Heir) else 0
+        had_ms = 0 if known is None else known.ttl_ms
         ttl_ms = self._ttl_ms(words[3], self._terms(resource, token), had_ms)
         if any(word.upper() != b"NOTIFY" for word in words[4:]):
             raise Misused

@@ -321,11 +321,13 @@ class Locks:
 
     def adopt(self, lease: Lease, now_ns: int) -> bool:
         """A lease of the agent before is looked after from here on, if nothing else is held here under that
-        name; see takeover.py."""
-        if lease.resource in self.queues:
+        name; see takeover.py. Who waits for it goes on doing so: the other agent may have ended while this
+        one was at work."""
+        queue = self.queues.setdefault(lease.resource, Queue(lease.resource))
+        if queue.lease is not None:
             return False
-        queue = self.queues[lease.resource] = Queue(lease.resource)
         queue.lease = lease
+        self._campaigns.is_held(queue, lease, now_ns)
         self._returns.held += 1
         assert lease.inherited is not None
         if lease.inherited.goes_on:

@@ -113,6 +113,8 @@ def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -
     # Who is dead was told or not: its lock_delay is kept.
     lease.told = held.now.told or fate is Taken.FREED
     if not locks.adopt(lease, now_ns):
+        if not locks.knows(held.resource, held.token):
+            holder.lost(lease, "another lease of it is held on this host")
         holder.ended(lease)
     elif fate is Taken.FREED and lease.let_go_ns is None:
         locks.holder_gone(lease, now_ns)

@@ -144,6 +144,9 @@ class JournalFile:
             with suppress(OSError):
                 os.unlink(path)
         if self._file is not None:
+            # Where its folder may not be written to, it is emptied at least.
+            with suppress(OSError):
+                os.ftruncate(self._file, 0)
             os.close(self._file)
         self._file = None
         self.failures += 1

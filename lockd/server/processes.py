@@ -72,6 +72,8 @@ class Processes:
         when the one of that number began, None when there is none. Raises CannotTell."""
         known = self._latest.get(pid)
         if known is not None and not self._has_ended(known):
+            if not known.started:
+                raise CannotTell(f"/proc/{pid} did not say when it began")
             return known.started
         opened = _opened(pid)
         if opened is None:

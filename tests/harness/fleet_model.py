@@ -607,6 +607,10 @@ class Successor(Host):
     def __init__(self, before: Host, seen: Seen, journal: bytes) -> None:
         super().__init__(before.time, before.fleet.masters)
         self.heirs: list[App] = []
+        self.takes_over(journal, seen)
+
+    def takes_over(self, journal: bytes, seen: Seen = Seen.ALIVE) -> None:
+        """What is in this journal: late, where another agent has had it until now."""
         replayed = replay(journal, self.origin)
         self.taken = take_over(self.locks, replayed, lambda _: _started(seen), self._heir, self.time.now_ns)
 

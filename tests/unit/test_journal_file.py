@@ -62,6 +62,26 @@ def test_one_that_can_not_be_written_is_taken_away_said_once_and_tried_anew(
     assert (file.trouble, held_in(file)) == ("", {LEASE.nonce})
 
 
+def test_one_whose_folder_may_not_be_written_to_is_left_empty_and_not_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The next agent would believe it: it names leases that were given back since."""
+    file = begun(tmp_path)
+    file.ledger.held(LEASE, LOWS_NS)
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    for name in ("unlink", "rename"):
+        monkeypatch.setattr(journal.os, name, denied)
+    file.begin()
+    assert file.path.read_bytes() == b""
+    assert "Permission denied" in file.trouble
+    monkeypatch.undo()
+    file.begin()
+    assert (file.trouble, held_in(file)) == ("", {LEASE.nonce})
+
+
 def test_a_record_that_is_taken_in_pieces_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file, write = begun(tmp_path), os.write
     monkeypatch.setattr(journal.os, "write", lambda to, data: write(to, data[:9]))

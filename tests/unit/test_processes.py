@@ -14,9 +14,10 @@ import pytest
 
 from lockd.config.current import Current
 from lockd.core.owners import Connection, Delivery, Ends
+from lockd.core.takeover import CannotTell
 from lockd.server import processes as processes_module
 from lockd.server.deliveries import delivery_to, is_open
-from lockd.server.peer import Peer
+from lockd.server.peer import Peer, start_ticks
 from lockd.server.processes import Processes
 from lockd.server.quotas import Quotas
 from tests.harness.configs import a_config
@@ -98,6 +99,18 @@ def test_who_cannot_be_seen_or_is_dead_already_or_one_too_many_is_nobody(
     child.end()
     assert processes.of(child.connection, child.peer) is None
     assert list(processes.all) == []
+
+
+def test_of_one_that_is_known_and_that_proc_did_not_tell_of_nobody_can_say_whether_it_is_that_one(
+    processes: Processes, child: Child, monkeypatch: Any
+) -> None:
+    """A lease of it in a journal that this agent got late is not that of a dead one."""
+    with monkeypatch.context() as patch:
+        patch.setattr(processes_module, "start_ticks", lambda _pid: int("no files left"))
+        known = processes.of(child.connection, child.peer)
+    assert known is not None
+    with pytest.raises(CannotTell):
+        processes.adopt(child.pid, start_ticks(child.pid), 0)
 
 
 @pytest.mark.parametrize("pidfds_of_peers", [True, False])

@@ -97,6 +97,14 @@ class Campaigns:
         attempt.outcome = Ended.ABANDONED
         self._give_back(attempt, now_ns)
 
+    def is_held(self, queue: Queue, lease: Lease, now_ns: int) -> None:
+        """On this host, as it turned out: nothing more is tried for."""
+        self._timers.cancel(queue.rest)
+        queue.rest, queue.refusal, queue.tries = None, None, 0
+        if queue.attempt is not None:
+            self.abandon(queue, now_ns)
+        self._refuse_the_impatient(queue, held_here(lease, now_ns), now_ns, now_ns)
+
     def move_on(self, queue: Queue, now_ns: int) -> None:
         """Try for the next in line. With the last who is ready the campaign ends, and a queue that nobody
         stands in is forgotten."""

@@ -465,8 +465,55 @@ def test_a_journal_that_names_two_leases_of_one_resource_gives_its_holders_one(h
     other = cluster()
     other.locked(ttl_ms=20_000)
     agent = host.next_agent(journal=host.journal + b"".join(other.written[1:]))
-    assert sorted(len(heir.ends) for heir in agent.heirs) == [0, 1]
+    assert sorted((len(heir.ends), len(heir.losses)) for heir in agent.heirs) == [(0, 0), (1, 1)]
     assert agent.locks.held == 1
+
+
+def without_the_journal(host: Host) -> Successor:
+    """Another agent still has it."""
+    return host.next_agent(journal=host.written[0])
+
+
+@pytest.mark.parametrize("trying", [False, True], ids=["between two tries", "in a try"])
+def test_who_waits_for_what_is_taken_over_late_waits_for_its_holder(host: Host, app: App, trying: bool):
+    """The other agent ended while this one was at work. Its holder keeps what it was told that it has."""
+    agent = without_the_journal(host)
+    waiter = agent.locked(wait_ms=60_000)
+    agent.pass_ms(1_000)
+    if trying:
+        agent.slow()
+        while agent.locks.queues[b"r"].attempt is None:
+            agent.pass_ms(1)
+        hasty = agent.lock()
+    agent.takes_over(host.journal)
+    if trying:
+        assert hasty.code == "TAKEN"
+        agent.answer_all()
+    agent.pass_ms(30_000)
+    assert (agent.lease.fence, agent.heir.losses, waiter.code) == (app.held.fence, [], "")
+    agent.unlocked(app)
+    assert waiter.code == "granted"
+    assert agent.shown() == [waiter.held.nonce] * 5
+
+
+def test_who_had_what_another_has_by_the_time_of_a_late_take_over_is_told(host: Host, app: App):
+    agent = without_the_journal(host)
+    host.forget()
+    next_one = agent.locked()
+    agent.takes_over(host.journal)
+    assert (len(agent.heir.losses), len(agent.heir.ends)) == (1, 1)
+    agent.pass_ms(30_000)
+    assert (agent.lease, next_one.losses) == (next_one.held, [])
+
+
+def test_who_has_got_it_again_by_its_token_is_not_told_of_the_lease_before(host: Host):
+    """News of a token would be taken for that of the lease that has it now."""
+    host.locked(value=b"name", named=True)
+    agent = without_the_journal(host)
+    host.forget()
+    assert agent.locked(value=b"name", named=True).code == "granted"
+    agent.takes_over(host.journal)
+    assert (agent.heir.losses, len(agent.heir.ends)) == ([], 1)
 
 
 def test_a_loss_is_told_once_more_by_the_next_agent_as_the_news_may_have_been_lost(host: Host):

@@ -45,8 +45,7 @@ class Returns:
         """Give a lease back on every master that may have it, and let the next in line try."""
 
         def settled(release: Release, at_ns: int) -> None:
-            if release.is_confirmed:
-                self._journal.ended(lease.nonce)
+            self._owed_no_more(release, lease.nonce)
             if reply is not None:
                 _answer_release(release, at_ns)
 
@@ -63,6 +62,13 @@ class Returns:
         if reply is not None:
             self._votes.watch(release, self._timeout_ns)
         self.over(lease, why, now_ns)
+
+    def _owed_no_more(self, release: Release, nonce: bytes) -> None:
+        """From now on, or from when there can't be anything left to give back: it need not be noted."""
+        if release.is_confirmed:
+            self._journal.ended(nonce)
+        else:
+            self._timers.at(release.until_ns, lambda _now_ns: self._journal.ended(nonce))
 
     def over(self, lease: Lease, why: str, now_ns: int) -> None:
         lease.standing = Standing.OVER
@@ -98,8 +104,7 @@ class Returns:
         """What the agent before gave back, or was about to, without a quorum's word for it."""
 
         def settled(release: Release, _now_ns: int) -> None:
-            if release.is_confirmed:
-                self._journal.ended(ending.nonces[0])
+            self._owed_no_more(release, ending.nonces[0])
 
         self._journal.still_ending(ending)
         release = Release(

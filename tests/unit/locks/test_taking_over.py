@@ -284,6 +284,16 @@ def test_a_release_is_not_sent_again_once_its_lease_is_over_everywhere(host: Hos
     assert host.next_agent().asked(Release) == []
 
 
+def test_a_release_that_no_quorum_has_confirmed_is_noted_as_long_as_its_lease_may_last(host: Host, app: App):
+    """Not for ever: there is an outage now and then in the life of an agent."""
+    host.slow()
+    host.unlock(app)
+    host.pass_until(app.held.until_ns - 1)
+    assert host.next_agent(journal=host.ledger.whole()).asked(Release) != []
+    host.pass_ms(1)
+    assert host.ledger.whole() == cluster().ledger.whole()
+
+
 def test_an_agent_that_dies_while_it_takes_over_is_taken_over_too(host: Host, app: App):
     """Some masters know it by its first nonce then, some by the next one."""
     first = host.next_agent()

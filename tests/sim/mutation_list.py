@@ -998,8 +998,17 @@ MUTATIONS = (
         "what a master knew by its old nonce until now counts at once",
         13,
         (
-            Edit(SCRIPTS, "        if later and key.nonce != nonce:\n", "        if False:\n"),
-            Edit(TAKE_OVER_LUA, "if ARGV[5] == 'later' and nonce ~= ARGV[1] then", "if false then"),
+            Edit(SCRIPTS, "(there_ms is None or was", "(there_ms is not None and was"),
+            Edit(TAKE_OVER_LUA, "ARGV[5] == 'later' or there_ms", "ARGV[5] ~= 'later' and there_ms"),
+        ),
+        simulated=False,
+    ),
+    Mutation(
+        "what the agent before had under way counts for the next one, however late it landed",
+        13,
+        (
+            Edit(SCRIPTS, "(there_ms is None or was_there_ms < there_ms)", "there_ms is None"),
+            Edit(TAKE_OVER_LUA, " or there_ms < tonumber(ARGV[5]))", ")"),
         ),
         simulated=False,
     ),

@@ -14,7 +14,7 @@ from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.tenures.returns import Returns
 from lockd.core.tenures.votes import Votes
 from lockd.core.timers import Timers
-from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns
+from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns, drift_ns
 from lockd.core.values import Extended, RedlockParameters, Refusal, Reply
 
 
@@ -135,7 +135,7 @@ class Renewals:
             lease.resource, lease.nonce, ttl_ms=ttl_ms, mark=lease.mark, proof=lease.proof,
             gone=lease.gone, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + timeout_ns,
             settled=lambda ballot, at_ns: self._extended(lease, ballot, at_ns), reply=reply,
-            before=self._old_nonces(lease), token=lease.token, later=lease.is_ours,
+            before=self._old_nonces(lease), token=lease.token, there_ms=self._there_ms(lease, now_ns),
         )  # fmt: skip
         extension.missed = lambda ballot, at_ns: self._put_back(lease, ballot, at_ns)
         extension.gained_ns = self._masters.gained_ns()
@@ -148,6 +148,14 @@ class Renewals:
         """As long as some master may know it by one."""
         on_all = lease.is_ours and lease.proven.bit_count() == self._parameters.masters
         return () if on_all else lease.before
+
+    def _there_ms(self, lease: Lease, now_ns: int) -> int | None:
+        """Where one that was taken over counts it must have been for so long: what the agent before had under
+        way may lie in this host's kernel, and land after another's lease."""
+        if lease.is_ours:
+            return None
+        proven_ns = max(lease.t1_ns, lease.granted_ns) + self._timeout_ns + drift_ns(lease.ttl_ms)
+        return max(0, now_ns - proven_ns) // NS_PER_MS
 
     def _goes_on(self, lease: Lease, ballot: Extension | PutBack, ttl_ms: int, now_ns: int) -> None:
         """It may last this long on some master, whatever becomes of what was asked: a release is worth

@@ -216,6 +216,24 @@ def test_where_a_put_back_may_land_late_it_proves_nothing(host: Host):
     assert not agent.lease.is_ours
 
 
+def test_a_try_of_the_agent_before_that_lands_late_proves_nothing(host: Host):
+    """It lay in the kernel of its host, while it was taken away elsewhere and another had it."""
+    host.slow(3, 4)
+    app = host.locked()
+    late = [(master, *host.fleet.links[master].sent[0]) for master in (3, 4)]
+    host.pass_ms(1_000)
+    host.forget(0, 1)
+    other = beside(host)
+    other.unlocked(other.locked())
+    for master, attempt, digest in late:
+        host.fleet.masters[master].run(attempt, digest)
+    agent = answering(host.next_agent())
+    assert agent.shown() == [None, None] + [agent.lease.nonce] * 3
+    assert not agent.lease.is_ours
+    agent.pass_ms(10_000)
+    assert [at_ns < app.held.deadline_ns for at_ns, _ in agent.heir.losses] == [True]
+
+
 def test_the_lock_of_a_process_that_has_died_is_free_at_once(host: Host, app: App):
     agent = answering(host.next_agent(Seen.DEAD))
     assert agent.did is Taken.FREED

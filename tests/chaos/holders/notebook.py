@@ -28,8 +28,8 @@ class Begot(Event):
 
 @dataclass(slots=True)
 class Held:
-    """A lease as a process knows it, which hears of a renewal only when it asks for one. over: it does nothing
-    more with it, or may have given it back."""
+    """A lease as a process knows it, which hears of a renewal only when it asks for one. over: it does
+    nothing more with it, or may have given it back."""
 
     resource: bytes
     token: bytes

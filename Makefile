@@ -53,7 +53,7 @@ LOOKS := 'lint and types' '$(MAKE) -j2 lint lint-ansible'
 ifeq ($(strip $(ARGS)),)
 test: ## All but what takes longest: lint, types, tests, and as root the plays that matter most (ARGS='-k fence': those tests)
 	@$(PARTS) $(SET_UP) $(LOOKS) \
-	  'tests, simulator, models' 'LOCKD_SIM_SECONDS=15 LOCKD_SIM_MINUTES=12 $(SIDE_BY_SIDE) -m "not (thorough or alone)"' \
+	  'tests, simulator, models' 'LOCKD_SIM_SECONDS=30 LOCKD_SIM_MINUTES=12 $(SIDE_BY_SIDE) -m "not (thorough or alone)"' \
 	  'what needs the processor for itself' '$(ALONE)' \
 	  'playbooks, on real hosts' 'LOCKD_LAB_QUICK=1 $(IN_THE_LAB) -m "not thorough"'
 else

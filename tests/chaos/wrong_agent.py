@@ -11,8 +11,8 @@ from lockd.core import leases, owners, takeover
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks
-from lockd.core.locks import Locks
 from lockd.core.queues import Queue
+from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.validity import deadline_ns
 from lockd.core.values import RedlockParameters
 from lockd.server.journal import JournalFile
@@ -32,9 +32,9 @@ def _small_quorum() -> None:
 
 def _takes_away() -> None:
     """What was granted is released at once."""
-    granting = Locks._grant
+    granting = Campaigns._grant
 
-    def grant(self: Locks, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
+    def grant(self: Campaigns, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
         granting(self, queue, attempt, fence, now_ns)
         until_ns = now_ns + _MINUTE_NS
         release = Release(
@@ -47,7 +47,7 @@ def _takes_away() -> None:
         )
         release.put_to(self._masters.release(release, attempt.landed))
 
-    Locks._grant = grant  # type: ignore[method-assign]
+    Campaigns._grant = grant  # type: ignore[method-assign]
 
 
 def _tells_late() -> None:
@@ -57,12 +57,12 @@ def _tells_late() -> None:
 
 def _one_fence() -> None:
     """All leases of a resource get the same fence."""
-    granting = Locks._grant
+    granting = Campaigns._grant
 
-    def grant(self: Locks, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
+    def grant(self: Campaigns, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
         granting(self, queue, attempt, 1, now_ns)
 
-    Locks._grant = grant  # type: ignore[method-assign]
+    Campaigns._grant = grant  # type: ignore[method-assign]
 
 
 def _trusts_clocks() -> None:

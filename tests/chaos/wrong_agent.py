@@ -11,6 +11,7 @@ from lockd.core import leases, owners, takeover
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks
+from lockd.core.locks import Locks
 from lockd.core.queues import Queue
 from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.validity import deadline_ns

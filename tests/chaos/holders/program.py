@@ -275,11 +275,8 @@ class Impatient(Plain):
         self.book.withdraws(request)
         if self.dice.random() < 0.5:
             self.unlock(Held(terms.resource, token, 0, terms.ttl_ms))
-        open_at_once = sum(wire.fileno() >= 0 for wire in self._left)
         self._close_all()
-        # Two that were open at once may each have told of it: that one lasts for its max_hold.
-        if open_at_once < 2:
-            self.book.note(Abandoned(boottime_ns(), token, self.book.app))
+        self.book.note(Abandoned(boottime_ns(), token, self.book.app))
 
     def _close_all(self) -> None:
         while self._left:

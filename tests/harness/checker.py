@@ -551,8 +551,8 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
 
 
 def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """What belonged to a connection no later agent renews: it ended with its agent. Nor is renewed what nobody
-    can tell to have been read, when its connection has ended (rule 13)."""
+    """What belonged to a connection no later agent renews: it ended with its agent. Nor is anything renewed,
+    once its connection has ended, of which nobody can tell whether it was read (rule 13)."""
     tries = {tried.token: tried for tried in history.all(Tried)}
     of_connections = {a.token for a in history.all(Answered) if a.bound == "connection"}
     longest_ms = max((asked.ttl_ms for asked in history.all(Asked)), default=0)

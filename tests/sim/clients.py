@@ -16,7 +16,7 @@ from tests.sim.sockets import Line, Socket
 _MOST = 3
 _UID = 0
 _SAME = ("resource", "ttl_ms", "detached", "max_hold_ms", "value", "named", "wait_ms", "bound")
-_PATIENCES_MS = ((0.001, 0.1), (0.1, 3), (3, 60), (50, 2_000))
+_PATIENCES_MS = ((0.001, 0.1), (0.1, 2), (0.5, 1.5), (3, 60), (50, 2_000))
 
 
 class PoolApp(App):
@@ -64,7 +64,7 @@ class PoolApp(App):
 
     def _new_request(self) -> Request:
         request = super()._new_request()
-        if not request.detached and self._may(0.5):
+        if not request.detached and self._may(0.7):
             request.named, request.value = True, b"token %d" % request.number
         return request
 
@@ -84,7 +84,9 @@ class PoolApp(App):
         self.world.note(h.Withdrawn(self.world.now_ns, request.number))
         if self._may(0.6):
             self._close(request.socket, request)
-        what = self._chance.choice(("asks again", "withdraws", "withdraws", "leaves it"))
+        what = self._chance.choice(
+            ("asks again", "asks again", "asks again", "withdraws", "withdraws", "leaves it")
+        )
         if request.named and what == "asks again":
             self.ask(self._like(request))
             return

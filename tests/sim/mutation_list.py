@@ -774,7 +774,6 @@ MUTATIONS = (
         OWNERS,
         "lease.holder.bound is Bound.PROCESS and self.process is not None:",
         "False:",
-        simulated=False,
     ),
     one(
         "what was granted and never told is kept",
@@ -782,7 +781,6 @@ MUTATIONS = (
         OWNERS,
         "        return (*self._untold, *cut)\n",
         "        return ()\n",
-        simulated=False,
     ),
     one(
         "what somebody may believe in is given back",
@@ -790,7 +788,6 @@ MUTATIONS = (
         OWNERS,
         "        return (*self._untold, *cut)\n",
         "        return (*self._untold, *cut, *self._covered)\n",
-        simulated=False,
     ),
     one(
         "a dead process is waited for until its connections were read to their end",
@@ -806,7 +803,6 @@ MUTATIONS = (
         OWNERS,
         "        return self.dead and not self.connections\n",
         "        return self.dead\n",
-        simulated=False,
     ),
     one(
         "one who can't be told yet is granted",
@@ -869,7 +865,6 @@ MUTATIONS = (
         RENEWALS,
         "        self.note(lease)\n        if lease.inherited is not None and lease.inherited.proof",
         "        if lease.inherited is not None and lease.inherited.proof",
-        simulated=False,
     ),
     Mutation(
         "a release is sent before it is noted",
@@ -1094,6 +1089,7 @@ MUTATIONS = (
         OWNERS,
         "if len(self.connections) == 1 and not self.dead and has_ended():",
         "if False:",
+        simulated=False,
     ),
     one(
         "a grant that comes when its connection has ended is kept",
@@ -1115,6 +1111,7 @@ MUTATIONS = (
         OWNERS,
         "        return (*self._covered, *maybe)\n",
         "        return ()\n",
+        simulated=False,
     ),
     one(
         "what was told on another connection is given back for the first one",
@@ -1122,6 +1119,7 @@ MUTATIONS = (
         OWNERS,
         "untold = self._ends.pop(lease, None) is not None",
         "untold = lease in self._ends",
+        simulated=False,
     ),
     one(
         "what is told on another connection than the first needs not be read",
@@ -1129,6 +1127,7 @@ MUTATIONS = (
         OWNERS,
         '                to._untold[lease] = b""\n',
         "                pass\n",
+        simulated=False,
     ),
     one(
         "what was never told waits for its lock_delay",
@@ -1136,6 +1135,7 @@ MUTATIONS = (
         LOCKS,
         "        if lease.standing is not Standing.OVER:\n            self._returns",
         "        if lease.standing is not Standing.OVER:\n            self.holder_gone(lease, now_ns)\n            return\n            self._returns",
+        simulated=False,
     ),
     one(
         "who withdraws a request that waits does not",
@@ -1143,6 +1143,7 @@ MUTATIONS = (
         LOCKS,
         "        waiting = self.names.waiting(resource, token)\n        # The last",
         "        waiting: list[Holder] = []\n        # The last",
+        simulated=False,
     ),
     one(
         "a process that nobody can see is alive",
@@ -1150,6 +1151,7 @@ MUTATIONS = (
         TAKEOVER,
         "wanted = process is Seen.ALIVE and",
         "wanted = process is not Seen.DEAD and",
+        simulated=False,
     ),
     one(
         "what a connection had is taken over for its process",
@@ -1157,6 +1159,7 @@ MUTATIONS = (
         TAKEOVER,
         "and held.bound is Bound.PROCESS and not now.lost",
         "and not now.lost",
+        simulated=False,
     ),
     one(
         "what was lost is taken over",
@@ -1164,6 +1167,7 @@ MUTATIONS = (
         TAKEOVER,
         "and held.bound is Bound.PROCESS and not now.lost",
         "and held.bound is Bound.PROCESS",
+        simulated=False,
     ),
     one(
         "a process is known that began nobody knows when",
@@ -1171,6 +1175,7 @@ MUTATIONS = (
         TAKEOVER,
         "    if held.pid == 0 or held.started == 0:\n",
         "    if False:\n",
+        simulated=False,
     ),
     one(
         "a process that can't be opened is dead",
@@ -1186,6 +1191,7 @@ MUTATIONS = (
         RENEWALS,
         "worked = agreed and now_ns < self.sure_until_ns(lease)",
         "worked = agreed",
+        simulated=False,
     ),
     one(
         "the release of what was taken over leaves its old nonces",
@@ -1193,6 +1199,7 @@ MUTATIONS = (
         RETURNS,
         "settled=settled, patient=patient, reply=reply, before=lease.before,",
         "settled=settled, patient=patient, reply=reply,",
+        simulated=False,
     ),
     *(
         one(

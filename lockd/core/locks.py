@@ -58,6 +58,7 @@ class Locks:
         self._watcher = watcher
         self._chance = chance
         self._journal: Journal = journal or Unkept()
+        masters.before_sending = self._journal.keep_up
         self._votes = Votes(parameters, masters, self.timers, self.broke)
         self._campaigns = Campaigns(
             parameters, masters, watcher, chance, self.timers, self._votes, self._keep
@@ -145,7 +146,6 @@ class Locks:
         elif held is None or (not held.is_ours and holder.give_up_ns is not None):
             return False
         elif held.is_ours:
-            held.shared = True
             holder.granted(held, now_ns)
         else:
             self._campaigns.refuse(holder, UNPROVEN, now_ns)
@@ -170,6 +170,8 @@ class Locks:
     def extend(self, resource: bytes, token: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
         """An app's own EXTEND, of a lease from this agent or another."""
         lease = self._find(resource, token, now_ns)
+        if lease is not None and not lease.told:
+            self.told(lease, now_ns)
         if lease is None:
             self._renewals.extend_unknown(resource, token, ttl_ms, reply, now_ns)
         elif lease.standing is not Standing.HELD or now_ns >= lease.deadline_ns:
@@ -333,6 +335,17 @@ class Locks:
         self._watcher.taken_over(lease)
         lease.timer = self.timers.at(now_ns, lambda at_ns: self._renewals.look_after(lease, at_ns))
         return True
+
+    def told(self, lease: Lease, now_ns: int) -> None:
+        """Its app is known to have read of it, or has named it: it is the app's, whatever becomes of this
+        agent (rule 13). This may come in the middle of other work: a reply that is written shows what was
+        read before."""
+        if lease.standing is Standing.HELD and not lease.holder.detached:
+            lease.told = True
+            self._journal.told(lease)
+            if lease.inherited is not None:
+                lease.loss = ""
+                self._renewals.look_again(lease, now_ns)
 
     def broke(self, ballot: Ballot, now_ns: int) -> None:
         """This ballot raised where an answer was counted. Its request is refused, what it may have left is

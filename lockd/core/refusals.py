@@ -33,6 +33,7 @@ ANOTHERS = Refusal(
 UNPROVEN = Refusal(
     ErrorWord.NOQUORUM, "it is held by the journal of the agent before, and not proven yet: ask again"
 )
+UNREAD = "its agent ended before the reply of its LOCK was known to be read, and nobody has named it since"
 NOT_HELD = Refusal(ErrorWord.NOTHELD, "no such lease: it ended, or the token is another's")
 
 

@@ -2,6 +2,8 @@
 leave the loop to others in between. Until it is their turn they are held and renewed as before: later than
 could be, and safe (rule 13)."""
 
+import asyncio
+from contextlib import suppress
 from time import perf_counter_ns
 
 from lockd.clock import boottime_ns
@@ -11,6 +13,7 @@ from lockd.core.owners import Ends, carry_out
 from lockd.server.lanes import Crowd, Lane, LaneWork
 
 AT_ONCE = 4
+_LOOK_S = 0.005
 _UNREAD = "its connection ended before the reply of its LOCK was known to be read"
 
 
@@ -28,6 +31,13 @@ class Endings:
     def add(self, uid: int, job: LaneWork) -> None:
         """Have this done for that user, as soon as it is its turn."""
         self._lane.add(uid, job)
+
+    async def finish(self, within_s: float) -> None:
+        """Have what is left done now: later nobody does it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self.busy:  # noqa: ASYNC110  # once in an agent's life, and nothing else waits for it
+                    await asyncio.sleep(_LOOK_S)
 
     def end(self, ends: Ends, doubt: str = _UNREAD) -> None:
         """doubt: why those end that their apps may believe in."""

@@ -20,11 +20,11 @@ _AT_ONCE = 64
 
 
 class Processes:
-    """ended: what to do with the leases of one that has. most: so many at a time, since each is an open
-    file; of those beyond, leases belong to their connections."""
+    """ended: what to do with the leases of one that has. most: so many at a time as of now, since each is an
+    open file; of those beyond, leases belong to their connections. None: any number."""
 
-    def __init__(self, ended: Callable[[Ends], None], most: int = 1 << 30) -> None:
-        self.most = most
+    def __init__(self, ended: Callable[[Ends], None], most: Callable[[], int | None] = lambda: None) -> None:
+        self._most = most
         self._ended = ended
         self._epoll = select.epoll()
         self._latest: dict[int, Process] = {}
@@ -48,7 +48,11 @@ class Processes:
         known = self._latest.get(peer.pid)
         if known is not None and not self._has_ended(known):
             return known
-        return self._open(connection, peer) if peer.pid and len(self._files) < self.most else None
+        return self._open(connection, peer) if peer.pid and self._has_room() else None
+
+    def _has_room(self) -> bool:
+        most = self._most()
+        return most is None or len(self._files) < most
 
     def _open(self, connection: socket.socket, peer: Peer) -> Process | None:
         try:

@@ -37,6 +37,7 @@ from tests.harness.history import (
     LetGo,
     Lost,
     Moved,
+    Read,
     Refused,
     Removed,
     Slewed,
@@ -550,6 +551,25 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             yield Violation("for nobody", found.at_ns, f"{found.master} still shows what nobody has: {tried}")
 
 
+def unread(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """What nobody was told of, since its agent died just then, is renewed by none that comes after it
+    (rule 13)."""
+    if history.all(Believes):
+        return
+    first = _first_taken_over(history)
+    tries = {tried.token: tried for tried in history.all(Tried)}
+    landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
+    for found in history.all(Found):
+        tried = tries.get(found.token)
+        if tried is None or found.token in history.holds or found.token not in first:
+            continue
+        most_ms = tried.ttl_ms + bounds.give_back_ms + bounds.hold_slack_ms + bounds.leftover_ms
+        # What a dead agent had under way may land late.
+        began_ns = max(first[found.token], landed_ns.get((found.master, found.token), 0))
+        if found.at_ns > began_ns + (most_ms + bounds.under_way_ms) * MS:
+            yield Violation("for nobody", found.at_ns, f"{found.master} still shows what nobody got: {tried}")
+
+
 def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     """What belonged to a connection no later agent renews: it ended with its agent. Nor is anything renewed,
     once its connection has ended, of which nobody can tell whether it was read (rule 13)."""
@@ -568,23 +588,34 @@ def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation
             yield Violation("for nobody", found.at_ns, text)
 
 
+def _first_taken_over(history: Reading) -> dict[bytes, int]:
+    """When, by the first name of each."""
+    names: dict[bytes, bytes] = {}
+    first: dict[bytes, int] = {}
+    for event in history.all(TakenOver):
+        names[event.token] = name = names.get(event.before, event.before)
+        first.setdefault(name, event.at_ns)
+    return first
+
+
 _OF_AGENTS_ALONE = ("crash agent", "stop agent")
 _TAKING_OVER_MS = 700
 
 
 def kept(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """What a living process was told that it holds, it keeps when its agent dies and another begins, as long
-    as the masters answer (rule 13): up to its max_hold."""
+    """What a living process was told that it holds, and is known to have read, it keeps when its agent dies
+    and another begins, as long as the masters answer (rule 13): up to its max_hold."""
     of_agents = all(any(f"  {kind}" in e.what for kind in _OF_AGENTS_ALONE) for e in history.all(Fault))
     if not of_agents or not bounds.quorum:
         return
     tries = {tried.token: tried for tried in history.all(Tried)}
     excused = {lost.token for lost in history.all(Lost) if lost.excused}
+    read = {event.token for event in history.all(Read)}
     for lost in (*history.all(Lost), *history.all(Forgot)):
         hold = history.holds[lost.token]
         held_ms = (hold.deadline_ns - hold.granted.at_ns) / MS
         too_soon = held_ms + hold.asked.ttl_ms / 2 < (hold.asked.max_hold_ms or 0)
-        if not too_soon or not hold.asked.by_process or lost.token in excused:
+        if not too_soon or not hold.asked.by_process or lost.token in excused or lost.token not in read:
             continue
         began_ns = _known_again_ns(history, tries[lost.token].host, lost.at_ns)
         if began_ns is None:
@@ -695,6 +726,7 @@ CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
     max_hold,
     leftovers,
     for_nobody,
+    unread,
     left_to_its_deadline,
     free_at_once,
     lock_delays,

@@ -219,6 +219,7 @@ class Fleet(core_fleet.Fleet[Link]):
 
     def flush_soon(self) -> None:
         """What is asked is on its way when a test looks."""
+        self.before_sending()
 
     def clocks_moved(self, now_ns: int) -> None:
         self.on_clocks_moved(now_ns)
@@ -457,10 +458,12 @@ class Host:
         self.locks.can_be_told(app, self.time.now_ns)
         self.fleet.settle()
 
-    def locked(self, resource: bytes = b"r", **wanted: Any) -> App:
-        """An app asks, and all masters that aren't slow answer."""
+    def locked(self, resource: bytes = b"r", *, reads: bool = True, **wanted: Any) -> App:
+        """An app asks, and all masters that aren't slow answer. reads: and it is known to have read that."""
         app = self.lock(resource, **wanted)
         self.fleet.settle()
+        if reads and app.lease is not None:
+            self.locks.told(app.lease, self.time.now_ns)
         return app
 
     def in_a_second_round(self, *voted: int, **wanted: Any) -> App:

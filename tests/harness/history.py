@@ -124,6 +124,22 @@ class Unlocked(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Abandoned(Event):
+    """Whoever had asked for this has read no answer, has closed the connection, and won't ask again."""
+
+    token: bytes
+    app: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missed(Event):
+    """The holder named its lease, and was told that it isn't held any more."""
+
+    token: bytes
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
 class Lost(Event):
     """The agent told the holder that the lease can't be renewed: it ends at `deadline_ns` (rule 12).
     excused: that came late for a cause that no agent can do anything about, such as its process being
@@ -269,6 +285,14 @@ class TakenOver(Event):
     """The masters are asked to know the lease `before` by `token` from now on."""
 
     before: bytes
+    token: bytes
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Event):
+    """The agent of a host has learned that the app of this lease knows of its grant."""
+
     token: bytes
     host: str
 

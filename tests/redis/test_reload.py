@@ -256,3 +256,12 @@ def test_an_agent_that_stops_leaves_a_reload_to_the_next(cluster: Cluster) -> No
     assert own.agent.wait(10)
     assert own.agent.exit_status == 0
     assert reloads(own) == 0
+
+
+def test_no_hangup_signal_ends_an_agent_however_late_it_comes(cluster: Cluster) -> None:
+    own = cluster.add_agent()
+    pid = own.agent.pid
+    os.kill(pid, signal.SIGTERM)
+    while own.agent.running:
+        os.kill(pid, signal.SIGHUP)
+    assert own.agent.exit_status == 0

@@ -14,7 +14,7 @@ from lockd.core.slewing import Reading
 from lockd.core.takeover import CannotTell, take_over
 from lockd.core.values import Bound, Chance, RedlockParameters, Refusal
 from tests.harness.clocks import MS
-from tests.harness.history import Began, Died, InStep, Knows, Slewed, TakenOver
+from tests.harness.history import Began, Died, InStep, Knows, Read, Slewed, TakenOver
 from tests.sim.fleet import CLUSTER, Fleet
 from tests.sim.journal import Journal, Killed
 from tests.sim.link import Link, Owner
@@ -155,6 +155,11 @@ class Agent(Owner):
     def _heir(self, held: Held) -> Holder:
         return self.processes[held.pid].heir(held)
 
+    def told(self, lease: Lease) -> None:
+        """Its app is known to have read of it."""
+        self.locks.told(lease, self.boot_ns())
+        self.world.note(Read(self.world.now_ns, lease.nonce, self.host))
+
     def take(self, source: object, do: Callable[..., None], *what: Any) -> None:
         if self._at_the_door is not None and self.running and isinstance(source, Line):
             self._at_the_door.append((source, do, what))
@@ -240,6 +245,7 @@ class Agent(Owner):
 
     def _flush(self) -> None:
         outbox, self.outbox, self.has_to_say = self.outbox, [], False
+        self.fleet.before_sending()
         for link in self.fleet.links:
             outbox += link.sent()
         votes = False

@@ -115,19 +115,18 @@ class Request:
         self.agent.fleet.open_tries.discard(lease.nonce)
         if first is self and not self.detached:
             session.ties.granted(lease)
-        elif isinstance(first, Request) and first is not self:
-            first.goes_to(session, lease)
+        elif isinstance(first, Request | Heir) and first is not self and not session.is_gone:
+            first.asked_again(session, lease)
         bound = Bound.TTL if self.detached else self.bound
         self.app.world.note(h.Answered(self.app.world.now_ns, self.number, lease.nonce, bound))
         if not session.is_gone:
             self._answer(lease)
         elif first is self:
-            self.agent.sessions.came_too_late(lease)
+            self.agent.sessions.came_too_late(lease, session)
 
     def _answer(self, lease: Lease) -> None:
         world = self.app.world
-        self.session.ties.tells(lease, lease.nonce)
-        self.session.writes(lease.nonce)
+        self.session.grants(lease)
         answered_ns = world.now_ns if lease.holder is self else None
         unseen_ns = self.agent.unseen_since_ns(lease.t1_ns)
         self.app.hear(
@@ -140,9 +139,9 @@ class Request:
             self.session.writes(b"next")
             self.app.hear(_nothing_new, socket=self.socket)
 
-    def goes_to(self, session: Session, lease: Lease) -> None:
-        """Its app has asked for it again, on that connection."""
-        self.session.ties.hands_on(lease, session.ties)
+    def asked_again(self, session: Session, lease: Lease) -> None:
+        """By its app, on that connection."""
+        session.ties.tells_too(lease, self.session.ties)
         self.session = session
 
     def refused(self, refusal: Refusal) -> None:
@@ -194,6 +193,10 @@ class Heir:
     def refused(self, refusal: Refusal) -> None:
         raise AssertionError("it asks for nothing")
 
+    def asked_again(self, session: Session, lease: Lease) -> None:
+        """By its app, on that connection."""
+        session.ties.tells_too(lease, None)
+
     def renewed(self, lease: Lease) -> None:
         unseen_ns = self.app.agent.unseen_since_ns(lease.t1_ns)
         self.app.hear(self.app.renewed_by_token, lease.token, lease.deadline_ns, unseen_ns)
@@ -219,7 +222,7 @@ class Told:
         locks = self.app.agent.locks
         held = locks.known(self.resource, lease.token) if lease is not None and self.socket else None
         if held is not None and isinstance(held.holder, Request):
-            held.holder.session.ties.told_elsewhere(held)
+            held.holder.session.ties.named(held)
         self.hears(self.then, lease)
 
     def refused(self, refusal: Refusal) -> None:

@@ -154,7 +154,7 @@ MUTATIONS = (
         LEASES,
         "self.deadline_ns = deadline_ns(attempt.t1_ns, attempt.ttl_ms)",
         "self.deadline_ns = deadline_ns(now_ns, attempt.ttl_ms)",
-        first_seed=113,
+        first_seed=81,
     ),
     one(
         "reply not checked again",
@@ -162,7 +162,7 @@ MUTATIONS = (
         CAMPAIGNS,
         "if now_ns >= self._ends_ns(attempt, cut_ns):",
         "if False:",
-        simulated=False,
+        first_seed=382,
     ),
     Mutation(
         "an extension shortens",
@@ -175,14 +175,23 @@ MUTATIONS = (
             ),
             Edit(EXTEND_LUA, "if lasts_ms < ttl_ms then", "if true then"),
         ),
+        first_seed=3,
     ),
-    one("no release where no answer came", 3, ATTEMPT, "return self.asked & ~self.absent", "return self.yes"),
+    one(
+        "no release where no answer came",
+        3,
+        ATTEMPT,
+        "return self.asked & ~self.absent",
+        "return self.yes",
+        first_seed=3,
+    ),
     one(
         "no release at all after a failed try",
         3,
         CAMPAIGNS,
         "        if attempt.landed:\n",
         "        if False:\n",
+        first_seed=1,
     ),
     Mutation(
         "a release overtakes its acquire",
@@ -211,7 +220,7 @@ MUTATIONS = (
         INTRODUCTION,
         "        yield EndSession(old)\n",
         "        pass\n",
-        simulated=False,
+        first_seed=331,
     ),
     one(
         "what a broken connection owed is forgotten",
@@ -347,7 +356,7 @@ MUTATIONS = (
         "renewal without bound",
         7,
         LEASES,
-        "ttl_ms = min(wanted_ms, longest_ttl_ms(self.hold_until_ns - now_ns))",
+        "ttl_ms = min(wanted_ms, longest_ttl_ms(last_ns - now_ns))",
         "ttl_ms = wanted_ms",
     ),
     Mutation(
@@ -419,7 +428,7 @@ MUTATIONS = (
         UPGRADING,
         "yield from ground.write(link, new.fields, counters)",
         "yield from ground.write(link, new.fields)",
-        first_seed=223,
+        simulated=False,
     ),
     one(
         "another machine gets no other number",
@@ -516,7 +525,7 @@ MUTATIONS = (
         MEMBERSHIP,
         "return self.was_replica or self.known",
         "return False",
-        simulated=False,
+        first_seed=449,
     ),
     one(
         "a promoted copy is forgotten when it is restarted",
@@ -720,7 +729,7 @@ MUTATIONS = (
             Edit(ENTER, "            dirt = without_foreign_data(guard, state, dirt)\n", ""),
             Edit(ENTER, "return Dirt(Reason.DATA_CHANGED, changed) if changed else None", "return None"),
         ),
-        simulated=False,
+        first_seed=269,
     ),
     one(
         "a host's clock may be slewed at any rate",
@@ -752,6 +761,31 @@ MUTATIONS = (
         "if self.steady or len(self.jumped) < quorum:",
         "if len(self.jumped) < 1:",
         simulated=False,
+    ),
+    one(
+        "what turns out while it is renewed may be held for longer",
+        7,
+        LEASES,
+        "min(max(sure_until_ns, proven_ns), self.hold_until_ns)",
+        "max(sure_until_ns, proven_ns)",
+        first_seed=882,
+    ),
+    Mutation(
+        "who could not be spared is told behind the deadline",
+        12,
+        (
+            Edit(
+                LEASES,
+                "min(self.deadline_ns - _LEAST_NOTICE_NS, now_ns + patience_ns)",
+                "min(self.deadline_ns, now_ns + patience_ns)",
+            ),
+            Edit(
+                RENEWALS,
+                "self.look_again(lease, min(again_ns, lease.lose_at_ns()))",
+                "self.look_again(lease, again_ns)",
+            ),
+        ),
+        first_seed=1224,
     ),
     one(
         "a loss is told at the deadline",
@@ -829,11 +863,43 @@ MUTATIONS = (
         simulated=False,
     ),
     one(
-        "a lease that others were told of ends with the first one's connection",
+        "a lease that others may tell of ends with one of its connections",
         4,
         OWNERS,
-        "if not lease.shared:",
-        "if True:",
+        "        if telling.tellers or lease.inherited is not None:\n",
+        "        if lease.inherited is not None:\n",
+        simulated=False,
+    ),
+    one(
+        "what was asked for twice is kept when nobody has read of it",
+        13,
+        OWNERS,
+        "        telling.tellers.discard(self)\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "what nobody is known to have read of is renewed by the next agent",
+        13,
+        TAKEOVER,
+        "    lease.told = held.now.told or fate is Taken.FREED\n",
+        "    lease.told = True\n",
+        simulated=False,
+    ),
+    one(
+        "what has ended without an agent is told to nobody",
+        12,
+        TAKEOVER,
+        "        else:\n            _adopt(",
+        "        elif fate is not Taken.OVER:\n            _adopt(",
+        simulated=False,
+    ),
+    one(
+        "what an app has read of is not noted",
+        13,
+        LOCKS,
+        "            lease.told = True\n            self._journal.told(lease)\n",
+        "            lease.told = True\n",
         simulated=False,
     ),
     one(
@@ -866,22 +932,12 @@ MUTATIONS = (
         "        self.note(lease)\n        if lease.inherited is not None and lease.inherited.proof",
         "        if lease.inherited is not None and lease.inherited.proof",
     ),
-    Mutation(
+    one(
         "a release is sent before it is noted",
         13,
-        (
-            Edit(
-                RETURNS,
-                "        if not lease.holder.detached:\n            self._journal.ending(lease)\n        queue =",
-                "        queue =",
-            ),
-            Edit(
-                RETURNS,
-                "        release.put_to(self._masters.release(release, lease.landed))\n",
-                "        release.put_to(self._masters.release(release, lease.landed))\n"
-                "        if not lease.holder.detached:\n            self._journal.ending(lease)\n",
-            ),
-        ),
+        LOCKS,
+        "        masters.before_sending = self._journal.keep_up\n",
+        "",
         simulated=False,
     ),
     one(
@@ -914,7 +970,7 @@ MUTATIONS = (
         LOCKS,
         "        self._journal.held(lease, lease.inherited.clock_lows_ns)\n",
         "",
-        simulated=False,
+        first_seed=643,
     ),
     one(
         "what is taken over is put back",

@@ -9,8 +9,11 @@ from typing import Any, Protocol
 
 from lockd.core.leases import Holder, Lease
 from lockd.core.locks import Locks
-from lockd.core.owners import Connection, Delivery, Ends, Process, came_too_late, carry_out
+from lockd.core.owners import Connection, Delivery, Ends, Process, carry_out
+from tests.harness.clocks import MS
 
+_LOOKS_AFTER_NS = 5 * MS
+_LOOKS = 20
 _UNREAD = "its connection ended before its reply was read"
 
 
@@ -22,7 +25,7 @@ class Line:
 
 
 class Socket:
-    """core.owners.Port. pid, started: the process that has opened it. agent_life: which agent has the other
+    """pid, started: the process that has opened it. agent_life: which agent has the other
     end. unread: replies that were written, and not read yet; wanted: commands that have no reply yet that was
     read."""
 
@@ -59,21 +62,46 @@ class Serving(Protocol):
     def processes(self) -> Mapping[int, AppProcess]:
         """By pid."""
 
+    def told(self, lease: Lease) -> None:
+        """Its app is known to have read of it."""
+
     def wake_after(self, delay_ns: int, do: Callable[..., None], *what: Any) -> None: ...
 
 
 class Session:
-    """The agent's end of a socket."""
+    """core.owners.Port: the agent's end of a socket."""
 
-    def __init__(self, socket: Socket, process: Process | None) -> None:
+    def __init__(self, agent: Serving, socket: Socket, process: Process | None) -> None:
+        self._agent = agent
         self.socket = socket
-        self.ties = Connection(socket, process)
+        self.ties = Connection(self, process)
         self.waiting: dict[Holder, None] = {}
         self.is_gone = False
+
+    @property
+    def is_open(self) -> bool:
+        return self.socket.is_open
+
+    def delivery(self) -> Delivery:
+        return self.socket.delivery()
+
+    def told(self, lease: Lease) -> None:
+        self._agent.told(lease)
 
     def writes(self, reply: bytes) -> None:
         self.ties.writes(reply)
         self.socket.unread += 1
+
+    def grants(self, lease: Lease) -> None:
+        """Its reply. Whether that was read is looked at soon."""
+        self.ties.tells(lease, lease.nonce)
+        self.writes(lease.nonce)
+        self._agent.wake_after(_LOOKS_AFTER_NS, self._look, lease, _LOOKS)
+
+    def _look(self, lease: Lease, times: int) -> None:
+        if times and not (self.is_gone or lease.told):
+            self.ties.look()
+            self._agent.wake_after(_LOOKS_AFTER_NS, self._look, lease, times - 1)
 
 
 class Sessions:
@@ -87,7 +115,9 @@ class Sessions:
     def of(self, socket: Socket) -> Session:
         session = self._of.get(socket)
         if session is None:
-            session = self._of[socket] = Session(socket, self._process(socket.pid, socket.started))
+            session = self._of[socket] = Session(
+                self._agent, socket, self._process(socket.pid, socket.started)
+            )
         return session
 
     def open(self, socket: Socket) -> Session | None:
@@ -113,7 +143,7 @@ class Sessions:
         """One that was inherited."""
         process = self._processes.get((lease.holder.pid, lease.holder.started))
         if process is not None:
-            process.leases.discard(lease)
+            process.forgets(lease)
             self.forget_idle(process)
 
     def forget_idle(self, process: Process | None) -> None:
@@ -146,9 +176,8 @@ class Sessions:
         self._end(process.died())
         self.forget_idle(process)
 
-    def came_too_late(self, lease: Lease) -> None:
-        agent = self._agent
-        agent.wake_after(0, lambda: came_too_late(lease, agent.locks, agent.boot_ns()))
+    def came_too_late(self, lease: Lease, session: Session) -> None:
+        self._agent.wake_after(0, self._end_all, session.ties.came_too_late(lease))
 
     def _later(self, do: Callable[[], None]) -> None:
         lag_ns = self._agent.lag_ns()

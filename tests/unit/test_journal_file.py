@@ -80,3 +80,18 @@ def test_it_is_written_anew_when_it_has_grown_and_when_somebody_has_deleted_it(t
     file.look_after()
     assert held_in(file) == {LEASE.nonce}
     assert file.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_one_that_another_agent_has_says_so_and_is_had_as_soon_as_that_has_gone(tmp_path: Path):
+    first = begun(tmp_path)
+    second = JournalFile(first.path, first.ledger.origin, print)
+    for _ in range(2):
+        with pytest.raises(NotOurs):
+            second.take()
+        second.begin()
+        assert (second.is_ours(), second.trouble) == (False, "another agent is using it")
+    first.ledger.held(LEASE, LOWS_NS)
+    first.close()
+    assert replay(second.take(), first.ledger.origin).held
+    second.begin()
+    assert (second.is_ours(), second.trouble) == (True, "")

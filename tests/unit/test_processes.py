@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
+from lockd.config.current import Current
 from lockd.core.owners import Connection, Delivery, Ends
 from lockd.server import processes as processes_module
 from lockd.server.deliveries import delivery_to, is_open
 from lockd.server.peer import Peer
 from lockd.server.processes import Processes
+from lockd.server.quotas import Quotas
+from tests.harness.configs import a_config
 from tests.harness.waiting import until
 
 
@@ -89,9 +92,9 @@ def test_who_cannot_be_seen_or_is_dead_already_or_one_too_many_is_nobody(
     processes: Processes, child: Child
 ) -> None:
     assert processes.of(child.connection, Peer(0, 0, frozenset())) is None
-    processes.most = 0
+    processes._most = lambda: 0
     assert processes.of(child.connection, child.peer) is None
-    processes.most = 1
+    processes._most = lambda: 1
     child.end()
     assert processes.of(child.connection, child.peer) is None
     assert list(processes.all) == []
@@ -191,3 +194,13 @@ def test_what_was_written_is_known_to_be_read_or_not_by_who_has_closed_or_not(
         if ending is not None:
             ending(ours, its)
         assert (delivery_to(ours.fileno()), is_open(ours.fileno())) == (delivery, open_)
+
+
+def test_a_reload_that_lets_more_connections_in_leaves_files_for_so_many_less_processes() -> None:
+    current = Current(a_config(limits={"connections": 10}))
+    quotas = Quotas(current)
+    assert quotas.processes_most is None, "of a host without a limit to files"
+    quotas.open_files = 90
+    assert quotas.processes_most == 80
+    current.config = a_config(limits={"connections": 1_000})
+    assert quotas.processes_most == 30

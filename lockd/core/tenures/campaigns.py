@@ -236,7 +236,6 @@ class Campaigns:
             self._timers.cancel(queue.leaves(holder))
             self.waiting -= 1
             self.names.waits_no_more(holder)
-            lease.shared = True
             holder.granted(lease, now_ns)
 
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:

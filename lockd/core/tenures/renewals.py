@@ -9,7 +9,7 @@ from lockd.core.errors import ErrorWord
 from lockd.core.interfaces import Journal, Masters, Watcher
 from lockd.core.leases import Lease, Loss, Standing, on_masters
 from lockd.core.queues import Queue
-from lockd.core.refusals import NOT_HELD, expired
+from lockd.core.refusals import NOT_HELD, UNREAD, expired
 from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.tenures.returns import Returns
 from lockd.core.tenures.votes import Votes
@@ -123,7 +123,9 @@ class Renewals:
 
     def _renew(self, lease: Lease, now_ns: int) -> None:
         ttl_ms = lease.extension_ttl_ms(lease.ttl_ms, now_ns)
-        if ttl_ms and (lease.inherited is None or lease.inherited.goes_on):
+        if lease.inherited is not None and lease.inherited.goes_on and not lease.is_wanted:
+            lease.loss = UNREAD
+        elif ttl_ms and lease.is_wanted:
             lease.extending = self.extension(lease, ttl_ms, now_ns, None)
 
     def extension(self, lease: Lease, ttl_ms: int, now_ns: int, reply: Reply | None) -> Extension:

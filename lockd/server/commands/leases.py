@@ -20,6 +20,10 @@ _TTL = Argument("ttl-ms", "integer")
 _NOTIFY = Argument("notify", "pure-token", token="NOTIFY", optional=True)
 _BOUND = {b"DETACHED": Bound.TTL, b"CONNECTION": Bound.CONNECTION}
 _LEASE = "map: token, fence, validity_ms, deadline_ns (CLOCK_BOOTTIME of this host), bound"
+_OTHERS_NEWS = (
+    "ERR NOTIFY is for who has locked it: the lease is another process's, or another connection's. EXTEND it "
+    "without"
+)
 _SPARE = "connections: all are in use, and this one is for what operators ask"
 
 
@@ -125,12 +129,14 @@ class Leases:
     def _unlock(self, session: Session, words: list[bytes]) -> None:
         resource, token = words[1], token_in(words[2])
         self._report_loss(session, "unlock", resource, token)
-        uid = session.peer.uid
-        if not self._locks.knows_request(uid, resource, token, boottime_ns()):
+        uid, locks = session.peer.uid, self._locks
+        if locks.known(resource, token) is None and not locks.knows_request(
+            uid, resource, token, boottime_ns()
+        ):
             self._check_unknown(session, "unlock", resource, token)
         session.at_once(
             UnlockOrExtend(session, "unlock", resource, token),
-            lambda reply: self._locks.unlock(resource, token, reply, boottime_ns(), uid=uid),
+            lambda reply: locks.unlock(resource, token, reply, boottime_ns(), uid=uid),
         )
 
     @COMMANDS(
@@ -147,7 +153,7 @@ class Leases:
             brings_no_loss=True,
             promise=(
                 "as `LOCK`; never shortens. `fence` and `bound` are nil when another agent granted it. "
-                "`NOTIFY`: this connection gets its news from now on"
+                "`NOTIFY`: this connection gets its news from now on, if its process has locked it here"
             ),
         )
     )
@@ -169,10 +175,12 @@ class Leases:
 
     def _tell_here(self, session: Session, resource: bytes, token: bytes) -> None:
         """What becomes of it is told on this connection from now on, as to a LOCK with NOTIFY."""
-        session.notify()
         lease = self._locks.known(resource, token)
         if lease is not None and isinstance(lease.holder, LockRequest | Heir):
+            if not lease.holder.is_of(session):
+                raise BadRequest(_OTHERS_NEWS)
             lease.holder.hears_on(session, lease)
+        session.notify()
 
     def _terms(self, resource: bytes, token: bytes) -> LockClass:
         """The class of a lease, as it was when it was locked here: a reload takes nothing from holders."""

@@ -10,7 +10,7 @@ from lockd.core.ballots.release import Release
 from lockd.core.takeover import Seen, Taken
 from lockd.core.values import Bound
 from tests.harness.clocks import MS
-from tests.harness.fleet_model import App, Host, Successor, beside
+from tests.harness.fleet_model import App, Host, Successor, beside, cluster
 
 
 def answering(agent: Successor) -> Successor:
@@ -34,6 +34,60 @@ def test_what_a_living_process_holds_goes_on_under_a_new_nonce_and_its_own_token
     assert len(agent.heir.renewals) > 10
     assert agent.unlocked(app).code == "done"
     assert (agent.shown(), agent.locks.held) == ([None] * 5, 0)
+
+
+UNREAD = "before the reply of its LOCK was known to be read"
+
+
+def test_what_nobody_is_known_to_have_read_of_is_kept_as_long_as_it_lasts_and_no_longer(host: Host):
+    """Its agent was killed between the record and the reply, or just behind that."""
+    app = host.locked(reads=False)
+    host.pass_ms(1_000)
+    first = answering(host.next_agent())
+    assert (first.did, first.lease.is_ours) == (Taken.UNTOLD, True)
+    assert first.shown() == [first.lease.nonce] * 5
+    agent = answering(first.next_agent())
+    assert agent.did is Taken.UNTOLD, "also for the one that comes after it"
+    assert agent.locked().code == "TAKEN"
+    agent.pass_until(app.held.deadline_ns - 1)
+    assert agent.shown() == [agent.lease.nonce] * 5
+    assert [UNREAD in why for _, why in agent.heir.losses] == [True]
+    assert max(agent.heir.renewals) <= app.held.deadline_ns
+    agent.pass_ms(1)
+    assert (agent.shown(), agent.at_rest()) == ([None] * 5, True)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_app_that_names_it_until_then_goes_on_with_it(host: Host, late: bool):
+    app = host.locked(reads=False)
+    agent = answering(host.next_agent())
+    agent.pass_ms(6_000 if late else 0)
+    assert agent.extended(app, 10_000).code == "done"
+    agent.pass_ms(60_000)
+    assert agent.heir.losses == []
+    again = answering(agent.next_agent())
+    assert again.did is Taken.GOES_ON
+    again.pass_ms(60_000)
+    assert again.heir.losses == []
+
+
+def test_an_app_that_is_found_to_have_read_of_it_from_the_next_agent_goes_on_with_it(host: Host):
+    host.locked(reads=False)
+    agent = answering(host.next_agent())
+    agent.pass_ms(5_000)
+    agent.locks.told(agent.lease, agent.time.now_ns)
+    agent.pass_ms(60_000)
+    assert agent.heir.losses == []
+
+
+def test_what_nobody_read_of_keeps_its_lock_delay_when_its_process_has_died(host: Host):
+    """It may have been read all the same."""
+    host.locked(reads=False, ttl_ms=6_000, lock_delay_ms=20_000)
+    agent = host.next_agent(Seen.DEAD)
+    agent.pass_ms(19_900)
+    assert agent.shown() == [agent.lease.nonce] * 5
+    agent.pass_ms(200)
+    assert agent.shown() == [None] * 5
 
 
 def test_its_app_extends_and_releases_it_by_its_token_also_before_it_is_proven(host: Host, app: App):
@@ -381,6 +435,38 @@ def test_a_longer_ttl_that_its_app_asked_for_lives_on(host: Host):
     app = host.locked(ttl_ms=5_000)
     host.extended(app, 30_000)
     assert answering(host.next_agent()).lease.ttl_ms == 30_000
+
+
+@pytest.mark.parametrize(("seen", "bound"), [(Seen.ALIVE, Bound.PROCESS), (Seen.UNKNOWN, Bound.PROCESS)])
+def test_the_holder_of_what_has_ended_without_an_agent_is_told(seen: Seen, bound: Bound, host: Host):
+    app = host.locked(ttl_ms=2_000, bound=bound)
+    host.time.now_ns = app.held.promised_ns + MS
+    agent = answering(host.next_agent(seen))
+    assert agent.did is Taken.OVER
+    assert ["ended" in why for _, why in agent.heir.losses] == [True]
+    assert agent.heir.ends != []
+    assert agent.asked(Release) == agent.asked(Extension) == []
+    assert agent.at_rest()
+
+
+def test_what_ends_first_is_asked_for_first(host: Host):
+    ttls_ms = [30_000, 5_000, 20_000, 10_000]
+    for ttl_ms in ttls_ms:
+        host.locked(b"%d" % ttl_ms, ttl_ms=ttl_ms)
+    agent = host.next_agent()
+    agent.slow()
+    agent.pass_ms(1)
+    assert [int(asked.resource) for asked in agent.asked(Extension)] == sorted(ttls_ms)
+
+
+def test_a_journal_that_names_two_leases_of_one_resource_gives_its_holders_one(host: Host):
+    """What the other counted for is given up: its limits have room again."""
+    host.locked()
+    other = cluster()
+    other.locked(ttl_ms=20_000)
+    agent = host.next_agent(journal=host.journal + b"".join(other.written[1:]))
+    assert sorted(len(heir.ends) for heir in agent.heirs) == [0, 1]
+    assert agent.locks.held == 1
 
 
 def test_a_loss_is_told_once_more_by_the_next_agent_as_the_news_may_have_been_lost(host: Host):

@@ -43,6 +43,13 @@ class PoolApp(App):
             return self._pool[-1]
         return self._chance.choice(self._pool)
 
+    def _arrives_ns(self, socket: Socket | None) -> int:
+        """In order, on each."""
+        arrives_ns = super()._arrives_ns(socket)
+        if socket is not None:
+            arrives_ns = socket.last_arrives_ns = max(arrives_ns, socket.last_arrives_ns)
+        return arrives_ns
+
     def _close(self, socket: Socket, request: Request | None = None) -> None:
         """request: that was asked there, and has no answer yet that was read."""
         if not socket.is_open:

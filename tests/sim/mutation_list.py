@@ -946,7 +946,6 @@ MUTATIONS = (
         TAKEOVER,
         "        if now_ns < ending.until_ns:\n            locks.release_again(ending, now_ns)\n",
         "        pass\n",
-        simulated=False,
     ),
     one(
         "a release counts as done whoever confirmed it",
@@ -1058,7 +1057,6 @@ MUTATIONS = (
         TAKEOVER,
         "    wanted = process is Seen.ALIVE and held.bound is Bound.PROCESS and not now.lost\n",
         "    wanted = False\n",
-        simulated=False,
     ),
     one(
         "what the host stood still without an agent is not counted",
@@ -1151,8 +1149,8 @@ MUTATIONS = (
         "a grant that comes when its connection has ended is kept",
         13,
         OWNERS,
-        "    if not lease.shared:\n        locks.untold(lease, now_ns)\n",
-        "    pass\n",
+        "        self._leaves(lease, Fate.UNTOLD, ends)\n        self.carries_no_more(lease)\n",
+        "        self.carries_no_more(lease)\n",
     ),
     one(
         "what was read is given back with its connection",
@@ -1170,19 +1168,11 @@ MUTATIONS = (
         simulated=False,
     ),
     one(
-        "what was told on another connection is given back for the first one",
-        4,
-        OWNERS,
-        "untold = self._ends.pop(lease, None) is not None",
-        "untold = lease in self._ends",
-        simulated=False,
-    ),
-    one(
         "what is told on another connection than the first needs not be read",
         13,
         OWNERS,
-        '                to._untold[lease] = b""\n',
-        "                pass\n",
+        '            self._untold[lease] = b""\n',
+        "            pass\n",
         simulated=False,
     ),
     one(
@@ -1191,7 +1181,6 @@ MUTATIONS = (
         LOCKS,
         "        if lease.standing is not Standing.OVER:\n            self._returns",
         "        if lease.standing is not Standing.OVER:\n            self.holder_gone(lease, now_ns)\n            return\n            self._returns",
-        simulated=False,
     ),
     one(
         "who withdraws a request that waits does not",

@@ -177,7 +177,8 @@ class Reading:
         hung_up = {event.request: event for event in self.all(HungUp)}
         answers: dict[bytes, list[Answered]] = defaultdict(list)
         for answered in self.all(Answered):
-            answers[answered.token].append(answered)
+            if answered.bound != "ttl":
+                answers[answered.token].append(answered)
         for token, of_token in answers.items():
             if token not in self.holds and all(a.request in hung_up for a in of_token):
                 ends = [hung_up[a.request] for a in of_token]
@@ -552,17 +553,17 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
 
 
 def unread(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """What nobody is known to have read of, since its agent died just then, is renewed by none that comes
-    after it (rule 13)."""
+    """What nobody was told of, since its agent died just then, is renewed by none that comes after it
+    (rule 13). Who has read of it when he waited no more was told."""
     if history.all(Believes):
         return
-    read = {event.token for event in history.all(Read)}
     first = _first_taken_over(history)
+    told = {*history.holds, *(event.token for event in history.all(Read))}
     tries = {tried.token: tried for tried in history.all(Tried)}
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
     for found in history.all(Found):
         tried = tries.get(found.token)
-        if tried is None or found.token in history.holds or found.token not in first or found.token in read:
+        if tried is None or found.token in told or found.token not in first:
             continue
         most_ms = tried.ttl_ms + bounds.give_back_ms + bounds.hold_slack_ms + bounds.leftover_ms
         # What a dead agent had under way may land late.
@@ -572,8 +573,8 @@ def unread(history: Reading, bounds: Bounds) -> Iterable[Violation]:
 
 
 def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """What belonged to a connection no later agent renews: it ended with its agent. Nor is renewed what
-    nobody can tell to have been read, when its connection has ended (rule 13)."""
+    """What belonged to a connection no later agent renews: it ended with its agent. Nor is anything renewed,
+    once its connection has ended, of which nobody can tell whether it was read (rule 13)."""
     tries = {tried.token: tried for tried in history.all(Tried)}
     of_connections = {a.token for a in history.all(Answered) if a.bound == "connection"}
     longest_ms = max((asked.ttl_ms for asked in history.all(Asked)), default=0)

@@ -316,8 +316,10 @@ class App(Process):
     def hear(self, do: Callable[..., None], *what: Any, socket: Socket | None = None) -> None:
         """From the agent: arrives unless this app has died meanwhile. socket: on which it is read; None:
         news, which some connection of it brings."""
-        delay_ns = int(self.dice.uniform(0.02, 0.2) * MS)
-        self.world.after(delay_ns, self._heard, self.life, socket, do, what)
+        self.world.at(self._arrives_ns(socket), self._heard, self.life, socket, do, what)
+
+    def _arrives_ns(self, _socket: Socket | None) -> int:
+        return self.world.now_ns + int(self.dice.uniform(0.02, 0.2) * MS)
 
     def _heard(
         self, life: int, socket: Socket | None, do: Callable[..., None], what: tuple[Any, ...]

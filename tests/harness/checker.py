@@ -544,9 +544,11 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     longest_ms = max((asked.max_hold_ms or 0 for asked in history.all(Asked)), default=0)
     hold_ms = {a.token: history.asked[a.request].max_hold_ms or longest_ms for a in history.all(Answered)}
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
+    # Others extend those, who see their age on each master.
+    detached = {answered.token for answered in history.all(Answered) if answered.bound == "ttl"}
     for found in history.all(Found):
         tried = tries.get(found.token)
-        if tried is None:
+        if tried is None or found.token in detached:
             continue
         most_ms = hold_ms.get(found.token, longest_ms) + tried.ttl_ms
         most_ms += bounds.hold_slack_ms + bounds.leftover_ms + bounds.under_way_ms

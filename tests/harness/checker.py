@@ -439,8 +439,8 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             began_ns = landed_ns.get((found.master, found.token), tried.at_ns)
             dues_ns.append(began_ns + (tried.ttl_ms + bounds.leftover_ms) * MS)
         calm_ns = calm_since(found.at_ns)
-        # An agent that died meanwhile has forgotten what its tries owe. What processes held the next one knows,
-        # what belonged to a connection it leaves to its deadline.
+        # An agent that died meanwhile has forgotten what its tries owe. What processes held the next one
+        # knows, what belonged to a connection it leaves to its deadline.
         known_ns: int | None = 0
         if died_ns.get(tried.host, -1) >= tried.at_ns:
             next_knows = found.token in dead_ns and found.token in of_processes

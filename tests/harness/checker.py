@@ -429,6 +429,7 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     died_ns = {event.host: event.at_ns for event in history.all(Died)}
     calm_since = _calm_since(history)
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
+    of_processes = {a.token for a in history.all(Answered) if a.bound != "connection"}
     for found in history.all(Found):
         tried = tries.get(found.token)
         if tried is None or found.token not in over_ns:
@@ -438,10 +439,12 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             began_ns = landed_ns.get((found.master, found.token), tried.at_ns)
             dues_ns.append(began_ns + (tried.ttl_ms + bounds.leftover_ms) * MS)
         calm_ns = calm_since(found.at_ns)
-        # An agent that died meanwhile has forgotten what its tries owe; what was held the next one knows.
+        # An agent that died meanwhile has forgotten what its tries owe. What processes held the next one
+        # knows, what belonged to a connection it leaves to its deadline.
         known_ns: int | None = 0
         if died_ns.get(tried.host, -1) >= tried.at_ns:
-            known_ns = _known_again_ns(history, tried.host, found.at_ns) if found.token in dead_ns else None
+            next_knows = found.token in dead_ns and found.token in of_processes
+            known_ns = _known_again_ns(history, tried.host, found.at_ns) if next_knows else None
         if calm_ns is not None and known_ns is not None:
             dues_ns.append(max(calm_ns, over_ns[found.token], known_ns) + bounds.give_back_ms * MS)
         if dues_ns and found.at_ns > min(dues_ns):
@@ -541,9 +544,11 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     longest_ms = max((asked.max_hold_ms or 0 for asked in history.all(Asked)), default=0)
     hold_ms = {a.token: history.asked[a.request].max_hold_ms or longest_ms for a in history.all(Answered)}
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
+    # Others extend those, who see their age on each master.
+    detached = {answered.token for answered in history.all(Answered) if answered.bound == "ttl"}
     for found in history.all(Found):
         tried = tries.get(found.token)
-        if tried is None:
+        if tried is None or found.token in detached:
             continue
         most_ms = hold_ms.get(found.token, longest_ms) + tried.ttl_ms
         most_ms += bounds.hold_slack_ms + bounds.leftover_ms + bounds.under_way_ms

@@ -946,6 +946,7 @@ MUTATIONS = (
         TAKEOVER,
         "        if now_ns < ending.until_ns:\n            locks.release_again(ending, now_ns)\n",
         "        pass\n",
+        simulated=False,
     ),
     one(
         "a release counts as done whoever confirmed it",
@@ -1158,6 +1159,7 @@ MUTATIONS = (
         OWNERS,
         "cut = (self._last,) if delivery is Delivery.CUT and self._last is not None else ()",
         "cut = (self._last,) if self._last is not None else ()",
+        simulated=False,
     ),
     one(
         "what nobody can tell to have been read is kept",

@@ -95,3 +95,15 @@ def test_one_that_another_agent_has_says_so_and_is_had_as_soon_as_that_has_gone(
     assert replay(second.take(), first.ledger.origin).held
     second.begin()
     assert (second.is_ours(), second.trouble) == (True, "")
+
+
+def test_what_can_not_be_read_is_left_as_it_is_beside_the_new_one(tmp_path: Path):
+    newer = b"what a newer agent has written"
+    (tmp_path / "journal").write_bytes(newer)
+    (tmp_path / "journal").chmod(0o600)
+    file = JournalFile(tmp_path / "journal", origin_of("test", MASTERS), print)
+    assert file.take() == newer
+    aside = file.set_aside()
+    file.begin()
+    assert aside.read_bytes() == newer
+    assert held_in(file) == set()

@@ -368,8 +368,8 @@ class Locks:
             self._campaigns.move_on(queue, now_ns)
 
     def drain(self, now_ns: int) -> None:
-        """Grant nothing any more. What is held stays held: its holders are alive, and have it until its
-        deadline (rule 13)."""
+        """Grant nothing any more. What is held stays held: its holders are alive, and the next agent takes it
+        over (rule 13)."""
         self.draining = True
         for queue in list(self.queues.values()):
             for holder, timer in queue.waiters.items():

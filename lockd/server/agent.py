@@ -394,7 +394,7 @@ class Agent:
         return of_connections + sum(len(process.leases) for process in self.shared.processes.all)
 
     async def _end(self) -> None:
-        """What is still held stays held until its deadline: its holders are alive (rule 13)."""
+        """What is still held stays held: its holders are alive, and the next agent has it (rule 13)."""
         await self.shared.endings.finish(_ENDINGS_S)
         self.shared.stopped = True
         if self._server is not None:

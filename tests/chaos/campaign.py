@@ -140,6 +140,11 @@ class Scene:
             give_back_ms=self.ground.terms.max_ttl_ms + _LEFTOVER_MS,
         )
 
+    def broken(self) -> list[Violation]:
+        """What was violated until now."""
+        history = self.recorder.history()
+        return check(history, self._bounds()) + check_processes(history, self._circumstances())
+
     async def end(self) -> list[Violation]:
         """Nothing more is noted; what was violated."""
         await self._end_holders()
@@ -150,8 +155,7 @@ class Scene:
                 task.result()  # a watcher that failed has seen nothing since
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        history = self.recorder.history()
-        return check(history, self._bounds()) + check_processes(history, self._circumstances())
+        return self.broken()
 
     def _circumstances(self) -> Circumstances:
         quorum = len(self.ground.masters) // 2 + 1

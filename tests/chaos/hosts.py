@@ -119,7 +119,6 @@ class AgentHost:
     """An agent with a line of its own to each master. wrong: what is wrong with it on purpose; '' if nothing
     is."""
 
-    max_hold_ms = 12_000
     lock_delay_ms = 1_500
 
     def __init__(
@@ -136,6 +135,7 @@ class AgentHost:
         self.spoilt_ns: list[int] = []
         """When something was done to its journal."""
         self.max_ttl_ms = max_ttl_ms
+        self.max_hold_ms = max(12_000, max_ttl_ms * 3 // 2)
         self._config = folder / f"{name}.json"
         self.process = AgentProcess(self._config, self.socket, folder / "log" / f"{name}.log", name)
         if wrong:

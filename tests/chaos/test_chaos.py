@@ -271,15 +271,17 @@ def test_what_is_left_of_a_lease_that_looks_gone_keeps_others_out(folder: Path, 
 
 
 async def restarts(made: Scene) -> None:
-    """Processes hold locks; their agent is killed again and again, until one of them misses its lock."""
+    """Processes hold locks; their agent is killed again and again. One that is wrong until that is seen."""
     agent = made.ground.agents["a1"]
     made.hold(6, [b"r%d" % number for number in range(20)], Random(1))
-    for _ in range(3):
-        await until(lambda: len(made.held) >= 4, 30, "they hold something")
+    for number in range(12):
+        await until(lambda: len(made.held) >= 4, 60, "they hold something")
         await agent.kill()
         before = made.held
         await agent.start()
-        await until(lambda before=before: not before & made.held, 30, "each has named what it held")  # type: ignore[misc]
+        await until(lambda before=before: not before & made.held, 60, "each has named what it held")  # type: ignore[misc]
+        if made.broken() or (number >= 2 and not any(made.ground.terms.agents)):
+            return
 
 
 async def deaths(made: Scene) -> None:
@@ -308,7 +310,6 @@ async def impatience(made: Scene) -> None:
         ("", deaths, ""),
         ("none dead", deaths, "freed"),
         ("no lock delay", deaths, "lock delay"),
-        ("", impatience, ""),
         ("keeps untold", impatience, "abandoned"),
     ],
 )

@@ -177,7 +177,8 @@ class Reading:
         hung_up = {event.request: event for event in self.all(HungUp)}
         answers: dict[bytes, list[Answered]] = defaultdict(list)
         for answered in self.all(Answered):
-            answers[answered.token].append(answered)
+            if answered.bound != "ttl":
+                answers[answered.token].append(answered)
         for token, of_token in answers.items():
             if token not in self.holds and all(a.request in hung_up for a in of_token):
                 ends = [hung_up[a.request] for a in of_token]
@@ -428,6 +429,7 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     died_ns = {event.host: event.at_ns for event in history.all(Died)}
     calm_since = _calm_since(history)
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
+    of_processes = {a.token for a in history.all(Answered) if a.bound != "connection"}
     for found in history.all(Found):
         tried = tries.get(found.token)
         if tried is None or found.token not in over_ns:
@@ -437,10 +439,12 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             began_ns = landed_ns.get((found.master, found.token), tried.at_ns)
             dues_ns.append(began_ns + (tried.ttl_ms + bounds.leftover_ms) * MS)
         calm_ns = calm_since(found.at_ns)
-        # An agent that died meanwhile has forgotten what its tries owe; what was held the next one knows.
+        # An agent that died meanwhile has forgotten what its tries owe. What processes held the next one
+        # knows, what belonged to a connection it leaves to its deadline.
         known_ns: int | None = 0
         if died_ns.get(tried.host, -1) >= tried.at_ns:
-            known_ns = _known_again_ns(history, tried.host, found.at_ns) if found.token in dead_ns else None
+            next_knows = found.token in dead_ns and found.token in of_processes
+            known_ns = _known_again_ns(history, tried.host, found.at_ns) if next_knows else None
         if calm_ns is not None and known_ns is not None:
             dues_ns.append(max(calm_ns, over_ns[found.token], known_ns) + bounds.give_back_ms * MS)
         if dues_ns and found.at_ns > min(dues_ns):
@@ -540,9 +544,11 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     longest_ms = max((asked.max_hold_ms or 0 for asked in history.all(Asked)), default=0)
     hold_ms = {a.token: history.asked[a.request].max_hold_ms or longest_ms for a in history.all(Answered)}
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
+    # Others extend those, who see their age on each master.
+    detached = {answered.token for answered in history.all(Answered) if answered.bound == "ttl"}
     for found in history.all(Found):
         tried = tries.get(found.token)
-        if tried is None:
+        if tried is None or found.token in detached:
             continue
         most_ms = hold_ms.get(found.token, longest_ms) + tried.ttl_ms
         most_ms += bounds.hold_slack_ms + bounds.leftover_ms + bounds.under_way_ms
@@ -552,17 +558,17 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
 
 
 def unread(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """What nobody is known to have read of, since its agent died just then, is renewed by none that comes
-    after it (rule 13)."""
+    """What nobody was told of, since its agent died just then, is renewed by none that comes after it
+    (rule 13). Who has read of it when he waited no more was told."""
     if history.all(Believes):
         return
-    read = {event.token for event in history.all(Read)}
     first = _first_taken_over(history)
+    told = {*history.holds, *(event.token for event in history.all(Read))}
     tries = {tried.token: tried for tried in history.all(Tried)}
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
     for found in history.all(Found):
         tried = tries.get(found.token)
-        if tried is None or found.token in history.holds or found.token not in first or found.token in read:
+        if tried is None or found.token in told or found.token not in first:
             continue
         most_ms = tried.ttl_ms + bounds.give_back_ms + bounds.hold_slack_ms + bounds.leftover_ms
         # What a dead agent had under way may land late.
@@ -572,8 +578,8 @@ def unread(history: Reading, bounds: Bounds) -> Iterable[Violation]:
 
 
 def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """What belonged to a connection no later agent renews: it ended with its agent. Nor is renewed what
-    nobody can tell to have been read, when its connection has ended (rule 13)."""
+    """What belonged to a connection no later agent renews: it ended with its agent. Nor is anything renewed,
+    once its connection has ended, of which nobody can tell whether it was read (rule 13)."""
     tries = {tried.token: tried for tried in history.all(Tried)}
     of_connections = {a.token for a in history.all(Answered) if a.bound == "connection"}
     longest_ms = max((asked.ttl_ms for asked in history.all(Asked)), default=0)

@@ -155,7 +155,7 @@ class Request:
         self.app.hear(self.app.renewed, lease, lease.deadline_ns, self.agent.unseen_since_ns(lease.t1_ns))
 
     def lost(self, lease: Lease, reason: str) -> None:
-        self.app.hear(self.app.lost, lease)
+        self.app.hear(self.app.lost, lease, lease.deadline_ns)
 
     def ended(self, lease: Lease) -> None:
         self.session.ties.ended(lease)
@@ -202,7 +202,7 @@ class Heir:
         self.app.hear(self.app.renewed_by_token, lease.token, lease.deadline_ns, unseen_ns)
 
     def lost(self, lease: Lease, reason: str) -> None:
-        self.app.hear(self.app.lost_by_token, lease.token)
+        self.app.hear(self.app.lost_by_token, lease.token, lease.deadline_ns)
 
     def ended(self, lease: Lease) -> None:
         self.app.agent.sessions.lease_ended(lease)
@@ -316,8 +316,10 @@ class App(Process):
     def hear(self, do: Callable[..., None], *what: Any, socket: Socket | None = None) -> None:
         """From the agent: arrives unless this app has died meanwhile. socket: on which it is read; None:
         news, which some connection of it brings."""
-        delay_ns = int(self.dice.uniform(0.02, 0.2) * MS)
-        self.world.after(delay_ns, self._heard, self.life, socket, do, what)
+        self.world.at(self._arrives_ns(socket), self._heard, self.life, socket, do, what)
+
+    def _arrives_ns(self, _socket: Socket | None) -> int:
+        return self.world.now_ns + int(self.dice.uniform(0.02, 0.2) * MS)
 
     def _heard(
         self, life: int, socket: Socket | None, do: Callable[..., None], what: tuple[Any, ...]
@@ -516,11 +518,13 @@ class App(Process):
         if (held := self._held_as(token)) is not None:
             self.renewed(held.lease, deadline_ns, unseen_ns)
 
-    def lost_by_token(self, token: bytes) -> None:
+    def lost_by_token(self, token: bytes, proven_ns: int) -> None:
         if (held := self._held_as(token)) is not None:
-            self.lost(held.lease)
+            self.lost(held.lease, proven_ns)
 
-    def lost(self, lease: Lease) -> None:
+    def lost(self, lease: Lease, proven_ns: int) -> None:
+        """proven_ns: its deadline as its agent had it: an extension of which no reply was read may have moved
+        that."""
         held = self._held
         if held is None or held.lease is not lease:
             return
@@ -529,7 +533,8 @@ class App(Process):
         stopped_ns = max(self.resumed_ns, self.agent.resumed_ns)
         excused = stopped_ns > true_ns(held.deadline_ns) - request.ttl_ms * MS
         self.world.note(h.LetGo(now_ns, lease.nonce, "lost"))
-        self.world.note(h.Lost(now_ns, lease.nonce, true_ns(held.deadline_ns), excused))
+        deadline_ns = true_ns(max(held.deadline_ns, proven_ns))
+        self.world.note(h.Lost(now_ns, lease.nonce, deadline_ns, excused))
         agent = self.agent
         self._tell(lambda: agent.locks.forget(request.resource, lease.token, agent.boot_ns()))
         self._think()

@@ -16,7 +16,7 @@ from tests.sim.sockets import Line, Socket
 _MOST = 3
 _UID = 0
 _SAME = ("resource", "ttl_ms", "detached", "max_hold_ms", "value", "named", "wait_ms", "bound")
-_PATIENCES_MS = ((0.001, 0.1), (0.1, 3), (3, 60), (50, 2_000))
+_PATIENCES_MS = ((0.001, 0.1), (0.1, 2), (0.5, 1.5), (3, 60), (50, 2_000))
 
 
 class PoolApp(App):
@@ -43,6 +43,13 @@ class PoolApp(App):
             return self._pool[-1]
         return self._chance.choice(self._pool)
 
+    def _arrives_ns(self, socket: Socket | None) -> int:
+        """In order, on each."""
+        arrives_ns = super()._arrives_ns(socket)
+        if socket is not None:
+            arrives_ns = socket.last_arrives_ns = max(arrives_ns, socket.last_arrives_ns)
+        return arrives_ns
+
     def _close(self, socket: Socket, request: Request | None = None) -> None:
         """request: that was asked there, and has no answer yet that was read."""
         if not socket.is_open:
@@ -64,7 +71,7 @@ class PoolApp(App):
 
     def _new_request(self) -> Request:
         request = super()._new_request()
-        if not request.detached and self._may(0.5):
+        if not request.detached and self._may(0.7):
             request.named, request.value = True, b"token %d" % request.number
         return request
 
@@ -84,7 +91,9 @@ class PoolApp(App):
         self.world.note(h.Withdrawn(self.world.now_ns, request.number))
         if self._may(0.6):
             self._close(request.socket, request)
-        what = self._chance.choice(("asks again", "withdraws", "withdraws", "leaves it"))
+        what = self._chance.choice(
+            ("asks again", "asks again", "asks again", "withdraws", "withdraws", "leaves it")
+        )
         if request.named and what == "asks again":
             self.ask(self._like(request))
             return

@@ -808,7 +808,6 @@ MUTATIONS = (
         OWNERS,
         "lease.holder.bound is Bound.PROCESS and self.process is not None:",
         "False:",
-        simulated=False,
     ),
     one(
         "what was granted and never told is kept",
@@ -816,7 +815,6 @@ MUTATIONS = (
         OWNERS,
         "        return (*self._untold, *cut)\n",
         "        return ()\n",
-        simulated=False,
     ),
     one(
         "what somebody may believe in is given back",
@@ -824,7 +822,6 @@ MUTATIONS = (
         OWNERS,
         "        return (*self._untold, *cut)\n",
         "        return (*self._untold, *cut, *self._covered)\n",
-        simulated=False,
     ),
     one(
         "a dead process is waited for until its connections were read to their end",
@@ -840,7 +837,6 @@ MUTATIONS = (
         OWNERS,
         "        return self.dead and not self.connections\n",
         "        return self.dead\n",
-        simulated=False,
     ),
     one(
         "one who can't be told yet is granted",
@@ -935,7 +931,6 @@ MUTATIONS = (
         RENEWALS,
         "        self.note(lease)\n        if lease.inherited is not None and lease.inherited.proof",
         "        if lease.inherited is not None and lease.inherited.proof",
-        simulated=False,
     ),
     one(
         "a release is sent before it is noted",
@@ -1072,7 +1067,6 @@ MUTATIONS = (
         TAKEOVER,
         "    wanted = process is Seen.ALIVE and held.bound is Bound.PROCESS and not now.lost\n",
         "    wanted = False\n",
-        simulated=False,
     ),
     one(
         "what the host stood still without an agent is not counted",
@@ -1159,13 +1153,14 @@ MUTATIONS = (
         OWNERS,
         "if len(self.connections) == 1 and not self.dead and has_ended():",
         "if False:",
+        simulated=False,
     ),
     one(
         "a grant that comes when its connection has ended is kept",
         13,
         OWNERS,
-        "    if not lease.shared:\n        locks.untold(lease, now_ns)\n",
-        "    pass\n",
+        "        self._leaves(lease, Fate.UNTOLD, ends)\n        self.carries_no_more(lease)\n",
+        "        self.carries_no_more(lease)\n",
     ),
     one(
         "what was read is given back with its connection",
@@ -1173,6 +1168,7 @@ MUTATIONS = (
         OWNERS,
         "cut = (self._last,) if delivery is Delivery.CUT and self._last is not None else ()",
         "cut = (self._last,) if self._last is not None else ()",
+        simulated=False,
     ),
     one(
         "what nobody can tell to have been read is kept",
@@ -1180,20 +1176,15 @@ MUTATIONS = (
         OWNERS,
         "        return (*self._covered, *maybe)\n",
         "        return ()\n",
-    ),
-    one(
-        "what was told on another connection is given back for the first one",
-        4,
-        OWNERS,
-        "untold = self._ends.pop(lease, None) is not None",
-        "untold = lease in self._ends",
+        simulated=False,
     ),
     one(
         "what is told on another connection than the first needs not be read",
         13,
         OWNERS,
-        '                to._untold[lease] = b""\n',
-        "                pass\n",
+        '            self._untold[lease] = b""\n',
+        "            pass\n",
+        simulated=False,
     ),
     one(
         "what was never told waits for its lock_delay",
@@ -1208,6 +1199,7 @@ MUTATIONS = (
         LOCKS,
         "        waiting = self.names.waiting(resource, token)\n        # The last",
         "        waiting: list[Holder] = []\n        # The last",
+        simulated=False,
     ),
     one(
         "a process that nobody can see is alive",
@@ -1215,6 +1207,7 @@ MUTATIONS = (
         TAKEOVER,
         "wanted = process is Seen.ALIVE and",
         "wanted = process is not Seen.DEAD and",
+        simulated=False,
     ),
     one(
         "what a connection had is taken over for its process",
@@ -1222,6 +1215,7 @@ MUTATIONS = (
         TAKEOVER,
         "and held.bound is Bound.PROCESS and not now.lost",
         "and not now.lost",
+        simulated=False,
     ),
     one(
         "what was lost is taken over",
@@ -1229,6 +1223,7 @@ MUTATIONS = (
         TAKEOVER,
         "and held.bound is Bound.PROCESS and not now.lost",
         "and held.bound is Bound.PROCESS",
+        simulated=False,
     ),
     one(
         "a process is known that began nobody knows when",
@@ -1236,6 +1231,7 @@ MUTATIONS = (
         TAKEOVER,
         "    if held.pid == 0 or held.started == 0:\n",
         "    if False:\n",
+        simulated=False,
     ),
     one(
         "a process that can't be opened is dead",
@@ -1251,6 +1247,7 @@ MUTATIONS = (
         RENEWALS,
         "worked = agreed and now_ns < self.sure_until_ns(lease)",
         "worked = agreed",
+        simulated=False,
     ),
     one(
         "the release of what was taken over leaves its old nonces",
@@ -1258,6 +1255,7 @@ MUTATIONS = (
         RETURNS,
         "settled=settled, patient=patient, reply=reply, before=lease.before,",
         "settled=settled, patient=patient, reply=reply,",
+        simulated=False,
     ),
     *(
         one(

@@ -37,6 +37,7 @@ class Socket:
         self.is_open = True
         self.unread = 0
         self.wanted = 0
+        self.last_arrives_ns = 0
 
     def delivery(self) -> Delivery:
         if not self.unread:

@@ -25,6 +25,7 @@ from tests.harness.history import (
     LetGo,
     Lost,
     Moved,
+    Read,
     Refused,
     Removed,
     TakenOver,
@@ -325,6 +326,7 @@ class TestKept:
         asked(0, 1, max_hold_ms=9_000),
         Tried(0, R, A, 1_000, "h1.1"),
         granted(5, 1, A, 10, 1_900, 0),
+        Read(6 * MS, A, "h1.1"),
         Died(500 * MS, "h1.1"),
         Lost(1_850 * MS, A, 1_900 * MS),
     )

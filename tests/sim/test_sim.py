@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.harness.history import Asked, Granted, Landed, Lost
+from tests.harness.history import Answered, Asked, Granted, HungUp, Landed, Lost, TakenOver
 from tests.harness.history import Fault as Noted
 from tests.sim import __main__ as sim
 from tests.sim.__main__ import search
@@ -106,6 +106,23 @@ def test_every_kind_of_fault_is_made_and_leases_are_granted_and_lost_meanwhile()
     assert set(made) == set(Kind)
     assert events[Granted] > 1_000
     assert events[Lost] > 50
+
+
+@pytest.mark.thorough
+def test_clients_lose_replies_ask_again_by_their_token_and_outlive_their_agent():
+    seen: Counter[str] = Counter()
+    for plan in (plan for plan in map(draw, A_FEW) if plan.shape.pools):
+        history = run(plan).history
+        held = {event.token for event in history if isinstance(event, Granted)}
+        answers = Counter(event.token for event in history if isinstance(event, Answered))
+        hung_up = [event.alone for event in history if isinstance(event, HungUp)]
+        seen["hung up"] += hung_up.count(True)
+        seen["hung up behind other commands"] += hung_up.count(False)
+        seen["answered, and not read"] += sum(token not in held for token in answers)
+        seen["answered twice"] += sum(number > 1 for number in answers.values())
+        seen["taken over"] += sum(isinstance(event, TakenOver) for event in history)
+    assert len(seen) == 5
+    assert min(seen.values()) > 10, seen
 
 
 def without_a_guard(seed: int) -> Plan:

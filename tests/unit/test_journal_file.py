@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,41 @@ def test_one_that_another_agent_has_says_so_and_is_had_as_soon_as_that_has_gone(
     assert replay(second.take(), first.ledger.origin).held
     second.begin()
     assert (second.is_ours(), second.trouble) == (True, "")
+
+
+def test_what_can_not_be_read_is_left_as_it_is_beside_the_new_one(tmp_path: Path):
+    newer = b"what a newer agent has written"
+    (tmp_path / "journal").write_bytes(newer)
+    (tmp_path / "journal").chmod(0o600)
+    file = JournalFile(tmp_path / "journal", origin_of("test", MASTERS), print)
+    assert file.take() == newer
+    aside = file.set_aside()
+    file.begin()
+    assert aside.read_bytes() == newer
+    assert held_in(file) == set()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda path: path.chmod(0o640), "others may open it"),
+        (lambda path: os.chown(path, 65534, -1), "it belongs to uid 65534"),
+        (lambda path: os.link(path, path.with_name("theirs")), "no plain file"),
+        (lambda path: (path.unlink(), os.mkfifo(path, 0o600)), "no plain file"),
+    ],
+    ids=["open to others", "another user's", "another name", "a pipe"],
+)
+def test_what_somebody_else_may_have_written_is_not_read(
+    spoil: Callable[[Path], object], why: str, tmp_path: Path
+):
+    path = tmp_path / "journal"
+    path.write_bytes(b"")
+    path.chmod(0o600)
+    try:
+        spoil(path)
+    except PermissionError:
+        pytest.skip("only root can give a file away")
+    file = JournalFile(path, origin_of("test", MASTERS), print)
+    with pytest.raises(NotOurs, match=why):
+        file.take()
+    assert file.trouble

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -164,6 +165,29 @@ def test_the_last_connection_tells_of_a_death_before_it_was_heard_of(
     connections.pop().closed(Delivery.READ)
     processes.left(process)
     assert process.dead
+
+
+@pytest.mark.parametrize(
+    ("failure", "tells"),
+    [
+        (ProcessLookupError(), True),
+        (OSError(errno.EMFILE, "no more files"), False),
+        (PermissionError(), False),
+    ],
+    ids=["there is none", "no more files", "not permitted"],
+)
+def test_only_where_there_is_no_such_process_is_it_known_to_be_dead(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch, failure: OSError, tells: bool
+) -> None:
+    def fails(_pid: int) -> int:
+        raise failure
+
+    monkeypatch.setattr(processes_module.os, "pidfd_open", fails)
+    if tells:
+        assert processes.adopt(4711, 1, 0) is None
+    else:
+        with pytest.raises(CannotTell):
+            processes.adopt(4711, 1, 0)
 
 
 # What the kernel tells

@@ -192,7 +192,8 @@ class Leases:
 
     def _report_loss(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
         """Who names a lease that was lost is told why, on whatever connection, also when core has forgotten
-        it already; and it is given back."""
+        it already. Who unlocks it is done with it, and it is given back. Who extends it may rely on it until
+        he has read the reply, which may wait for long: nobody else gets it before its deadline (rule 12)."""
         lost = self._losses.of((resource, token))
         if lost is not None:
             if session.flow.places:
@@ -200,7 +201,8 @@ class Leases:
                 session.knows_of(lost.name)
             else:
                 self._losses.told(session, lost.name)
-            self._locks.forget(resource, token, boottime_ns())
+            if command == "unlock":
+                self._locks.forget(resource, token, boottime_ns())
             self._incidents.lease_refused(command, resource, lost.refusal)
             raise BadRequest(str(lost.refusal))
 

@@ -19,7 +19,9 @@ from functools import cache
 from typing import Self
 from zlib import crc32
 
+from lockd.core.identities import LONGEST_TTL_MS
 from lockd.core.leases import Lease, Standing, pid_and_uid
+from lockd.core.validity import NEVER_NS, NS_PER_MS
 from lockd.core.values import Bound
 
 MAGIC = b"lockd journal\n"
@@ -276,6 +278,11 @@ class Format:
         numbers = reading.numbers(self._moving)
         flags, t1, deadline, promised, until, hold_until, granted, let_go, ttl_ms, *more = numbers
         proofs, proven, gone, *lows_ns = more
+        _check_times(numbers[1:8] + tuple(lows_ns))
+        if max(deadline, promised) - t1 > LONGEST_TTL_MS * NS_PER_MS or not 0 < ttl_ms <= LONGEST_TTL_MS:
+            raise ValueError("a lease that lasts longer than any may")
+        if (proven | gone) >> len(lows_ns):
+            raise ValueError("masters that there are not")
         return Moving(
             t1, deadline, promised, until, hold_until, granted, None if let_go == _NEVER else let_go, ttl_ms,
             proofs, proven, gone, bool(flags & _LOST), bool(flags & _UNPROVEN), bool(flags & _TOLD),
@@ -288,12 +295,19 @@ class Format:
         *sizes, before = reading.numbers(_SIZES)
         nonce, resource, token, label, owner = map(reading.take, sizes)
         pid_and_uid(owner)
+        _check_times((max_hold_ms * NS_PER_MS, lock_delay_ms * NS_PER_MS))
         if pid >> 31:
             raise ValueError(f"pid {pid}")
         return Held(
             nonce, resource, token, label.decode(), owner, fence, max_hold_ms, lock_delay_ms, pid, started,
             _BOUND[bound], bool(notify), tuple(reading.words(before)), now,
         )  # fmt: skip
+
+
+def _check_times(times_ns: tuple[int, ...]) -> None:
+    """What is reckoned from them has to fit into a journal, too."""
+    if max(map(abs, times_ns)) > NEVER_NS:
+        raise ValueError("a time that no clock shows")
 
 
 class _Reading:

@@ -226,10 +226,13 @@ class Connection:
     def tells_too(self, lease: Lease, first: "Connection | None") -> None:
         """Its app has asked for it again, here, and is told of it on this connection as well as on the first.
         What the end of others was to come to is this one's from now on; as long as one of them may still tell
-        of it, no end of another gives it back. first: None where it was taken on a connection to the agent
-        before."""
+        of it, no end of another gives it back. What is DETACHED lasts whoever has read of it. first: None
+        where it was taken on a connection to the agent before."""
         mine = self.process
         if mine is None:
+            return
+        if lease.holder.bound is not Bound.PROCESS:
+            mine.is_told(lease)
             return
         if first is not None:
             self._takes_from_forgotten(lease, first.process, mine)
@@ -321,7 +324,7 @@ class Connection:
     def _leaves(self, lease: Lease, fate: Fate, ends: Ends) -> None:
         """What becomes of one that this connection has not told of, for all that is known."""
         process = self.process
-        if process is None or lease.holder.bound is not Bound.PROCESS:
+        if process is None or lease.holder.bound is Bound.CONNECTION:
             if fate is Fate.UNTOLD:
                 ends[lease] = fate
             return

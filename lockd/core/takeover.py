@@ -87,8 +87,10 @@ def take_over(
     for ending in replayed.endings.values():
         if now_ns < ending.until_ns:
             locks.release_again(ending, now_ns)
+    # No agent was told of a lease before it asked for it: who made that up gets nobody kept out.
+    true = (held for held in replayed.held.values() if held.now.t1_ns <= now_ns)
     # In the order in which they are asked for.
-    for held in sorted(replayed.held.values(), key=lambda held: held.now.deadline_ns):
+    for held in sorted(true, key=lambda held: held.now.deadline_ns):
         fate = fate_of(held, seen(held, started_of), now_ns)
         counts[fate] += 1
         if fate is Taken.FREED and (held.lock_delay_ms == 0 or now_ns >= held.now.promised_ns):

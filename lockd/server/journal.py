@@ -161,9 +161,12 @@ class JournalFile:
             self.begin()
 
     def _is_gone(self) -> bool:
-        """Somebody has cleared out /run."""
+        """Somebody has cleared out /run, or put another file there."""
         assert self._file is not None
-        return os.fstat(self._file).st_nlink == 0
+        try:
+            return not os.path.samestat(os.fstat(self._file), os.lstat(self.path))
+        except FileNotFoundError:
+            return True
 
     def close(self) -> None:
         """It stays for the next agent."""

@@ -201,9 +201,6 @@ class UnlockOrExtend(LeaseCommand):
         if lost is not None:
             losses.told(self._session, self.lease)
             return replies.error(str(lost.refusal))
-        held = self._session.shared.locks.known(*self.lease)
-        if held is not None and isinstance(held.holder, LockRequest):
-            held.holder.was_named(held)
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
         return replies.lease(
             lease.token, lease.fence, validity_ms, lease.deadline_ns, lease.bound, self._session.protocol

@@ -13,7 +13,7 @@ import pytest
 from tests.harness.app import App
 from tests.harness.app_process import AppProcess, end
 from tests.harness.cluster import AS_IS, Cluster
-from tests.harness.on_masters import MINUTE_MS
+from tests.harness.on_masters import MINUTE_MS, paused
 from tests.harness.users import NOBODY, Connect, cluster_for_all_users
 from tests.harness.waiting import eventually
 
@@ -169,6 +169,35 @@ def test_a_lock_that_was_extended_elsewhere_stays_when_the_first_reply_was_not_r
     one.ask(3, "PING")
     eventually(lambda: connections_of(shared, one.pid) == (2 if other is one else 1), what="its end is seen")
     assert watch.lease(resource)
+
+
+def test_a_lock_that_is_being_extended_elsewhere_stays_when_the_first_reply_was_not_read(
+    app: Started, watch: Watch, shared: Cluster, resource: str
+) -> None:
+    one = app()
+    one.send(1, "LOCK", resource, 30_000, "TOKEN", "named")
+    one.wait_unread(1)
+    one.ask(2, "PING")
+    with paused(shared.masters[1:]):
+        one.send(2, "EXTEND", resource, "named", MINUTE_MS)
+        one.close(1)
+        eventually(lambda: connections_of(shared, one.pid) == 1, what="its end is seen")
+    one.wait_unread(2)
+    assert "token" in one.ask(2, "PING"), "the reply of its EXTEND"
+    assert watch.lease(resource)
+
+
+def test_a_detached_lock_lasts_though_who_asks_for_it_again_reads_nothing(
+    app: Started, watch: Watch, shared: Cluster, resource: str
+) -> None:
+    one = app()
+    one.lock(1, resource, "DETACHED", "TOKEN", "named")
+    one.send(2, "LOCK", resource, 30_000, "DETACHED", "TOKEN", "named")
+    one.wait_unread(2)
+    one.close(2)
+    eventually(lambda: connections_of(shared, one.pid) == 1, what="its end is seen")
+    assert watch.lease(resource)["bound"] == "ttl"
+    assert one.ask(1, "UNLOCK", resource, "named") == 1
 
 
 def test_news_of_a_lock_are_for_who_has_locked_it(

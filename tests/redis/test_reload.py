@@ -281,3 +281,20 @@ def test_no_hangup_signal_ends_an_agent_however_late_it_comes(cluster: Cluster) 
     while own.agent.running:
         os.kill(pid, signal.SIGHUP)
     assert own.agent.exit_status == 0
+
+
+def test_a_file_that_can_not_be_read_to_its_end_keeps_no_agent_from_stopping(cluster: Cluster) -> None:
+    config = cluster.config_path.read_text()
+    cluster.config_path.unlink()
+    os.mkfifo(cluster.config_path)
+    try:
+        wire = Wire(cluster.socket)
+        wire.send("RELOAD")
+        assert Wire(cluster.socket).ask("PING") == b"PONG"
+        cluster.agent.stop()
+        assert cluster.agent.exit_status == 0
+    finally:
+        cluster.config_path.unlink()
+        cluster.config_path.write_text(config)
+        cluster.agent.start()
+        cluster.wait_voting(3)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockd.core.identities import LONGEST_TTL_MS
 from lockd.core.journal import FORMAT, MAGIC, Ledger, Replayed, Unreadable, replay
+from lockd.core.validity import NEVER_NS
 from lockd.core.values import Bound
 from tests.harness.clocks import MS
 from tests.harness.fleet_model import App, Host, cluster
@@ -125,6 +127,35 @@ def test_a_record_with_the_right_checksum_that_makes_no_sense_gives_nothing_else
     found = replay(forged, HOST.origin)
     if found.trouble is not None:
         assert state_of(found) == STATES[-1]
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"promised_ns": NEVER_NS - 1},
+        {"t1_ns": -NEVER_NS - 1},
+        {"until_ns": NEVER_NS + 1},
+        {"ttl_ms": 0},
+        {"ttl_ms": LONGEST_TTL_MS + 1},
+        {"lock_delay_ms": NEVER_NS},
+    ],
+    ids=lambda lie: next(iter(lie)),
+)
+def test_what_no_agent_can_have_noted_is_not_believed(lie: dict[str, int]):
+    host = cluster()
+    app = host.locked()
+    for name, value in lie.items():
+        setattr(app if name == "lock_delay_ms" else app.held, name, value)
+    host.ledger.held(app.held, (0,) * 5)
+    assert "makes no sense" in (replay(host.journal, host.origin).trouble or "")
+
+
+def test_masters_that_there_are_not_prove_nothing():
+    host = cluster()
+    app = host.locked()
+    app.held.gone.mask = 1 << 5
+    host.ledger.held(app.held, (0,) * 5)
+    assert "makes no sense" in (replay(host.journal, host.origin).trouble or "")
 
 
 @pytest.mark.parametrize(

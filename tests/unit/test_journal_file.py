@@ -103,6 +103,16 @@ def test_it_is_written_anew_when_it_has_grown_and_when_somebody_has_deleted_it(t
     assert file.path.stat().st_mode & 0o777 == 0o600
 
 
+def test_it_is_written_anew_when_somebody_has_moved_it_and_put_a_copy_there(tmp_path: Path):
+    file = begun(tmp_path)
+    copy = file.path.read_bytes()
+    file.path.rename(tmp_path / "moved")
+    file.path.write_bytes(copy)
+    file.look_after()
+    file.ledger.held(LEASE, LOWS_NS)
+    assert held_in(file) == {LEASE.nonce}
+
+
 def test_one_that_another_agent_has_says_so_and_is_had_as_soon_as_that_has_gone(tmp_path: Path):
     first = begun(tmp_path)
     second = JournalFile(first.path, first.ledger.origin, print)

@@ -207,6 +207,20 @@ def test_what_is_asked_for_again_before_it_was_given_back_is_given_back_if_need_
     assert other.closed(second) == ({} if second is READ else {"a": IN_DOUBT if doubt else UNTOLD})
 
 
+def test_what_is_detached_lasts_though_who_asks_for_it_again_reads_nothing() -> None:
+    process = Process(7, 1, 0)
+    app, other, gone = App(process), App(process), App(process)
+    lease = app.leases["a"] = other.leases["a"] = ALease("a", Bound.TTL)
+    other.ties.tells_too(lease, app.ties)
+    other.run("tell a, send a")
+    assert other.closed(CUT) == {}
+    gone.closed(READ)
+    ends = gone.ties.came_too_late(lease)
+    assert ends == {lease: UNTOLD}
+    app.ties.tells_too(lease, gone.ties)
+    assert ends == {}, "it is told of all the same"
+
+
 def test_what_both_ends_were_to_give_back_is_asked_for_a_third_time() -> None:
     first, second = asked_again(2)
     third = App(first.ties.process)

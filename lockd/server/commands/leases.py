@@ -169,6 +169,9 @@ class Leases:
         self._check_unknown(session, "extend", resource, token)
         if words[4:]:
             self._tell_here(session, resource, token)
+        if known is not None and isinstance(known.holder, LockRequest):
+            # Now, and not with the answer: its first connection may end before that.
+            known.holder.was_named(known)
         session.at_once(
             UnlockOrExtend(session, "extend", resource, token),
             lambda reply: self._locks.extend(resource, token, ttl_ms, reply, boottime_ns()),

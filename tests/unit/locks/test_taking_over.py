@@ -36,6 +36,14 @@ def test_what_a_living_process_holds_goes_on_under_a_new_nonce_and_its_own_token
     assert (agent.shown(), agent.locks.held) == ([None] * 5, 0)
 
 
+def test_what_was_asked_for_in_the_future_keeps_nobody_out(host: Host, app: App):
+    lease = app.held
+    lease.t1_ns = lease.deadline_ns = lease.promised_ns = host.time.now_ns + 3_600_000 * MS
+    host.ledger.moved(lease, (0,) * 5)
+    agent = host.next_agent()
+    assert (agent.taken, agent.locks.held) == ({}, 0)
+
+
 UNREAD = "before the reply of its LOCK was known to be read"
 
 

@@ -64,7 +64,7 @@ deadline."""
 
 def fate_of(held: Held, process: Seen, now_ns: int) -> Taken:
     now = held.now
-    if process is Seen.DEAD:
+    if process is Seen.DEAD and not now.outlived:
         return Taken.FREED
     if now_ns >= now.promised_ns:
         return Taken.OVER
@@ -114,6 +114,7 @@ def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -
     lease.inherited = Inherited(before, held.now.clock_lows_ns, goes_on=goes_on)
     # Who is dead was told or not: its lock_delay is kept.
     lease.told = held.now.told or fate is Taken.FREED
+    lease.outlived = held.now.outlived
     if not locks.adopt(lease, now_ns):
         if not locks.knows(held.resource, held.token):
             holder.lost(lease, "another lease of it is held on this host")

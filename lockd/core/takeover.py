@@ -93,7 +93,7 @@ def take_over(
     for held in sorted(true, key=lambda held: held.now.deadline_ns):
         fate = fate_of(held, seen(held, started_of), now_ns)
         counts[fate] += 1
-        if fate is Taken.FREED and (held.lock_delay_ms == 0 or now_ns >= held.now.promised_ns):
+        if fate is Taken.FREED and held.lock_delay_ms == 0:
             locks.release_again(Ending(held.resource, (held.nonce, *held.before), held.now.until_ns), now_ns)
         else:
             _adopt(locks, held, fate, holder_of(held), now_ns)

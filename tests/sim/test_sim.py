@@ -58,7 +58,8 @@ def test_a_session_lock_is_kept_up_to_its_max_hold_when_nothing_goes_wrong():
     ends = Counter[bool]()
     for seed in range(30):
         plan = draw(seed)
-        history = run(replace(plan, faults=(), shape=replace(plan.shape, loss=0))).history
+        # A pool may close a connection behind a reply of which nobody can tell whether it was read.
+        history = run(replace(plan, faults=(), shape=replace(plan.shape, loss=0, pools=False))).history
         asked = {event.request: event for event in history if isinstance(event, Asked)}
         granted = {event.token: event for event in history if isinstance(event, Granted)}
         for lost in (event for event in history if isinstance(event, Lost)):

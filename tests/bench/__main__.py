@@ -25,12 +25,12 @@ from tests.bench.ground import Ground, ground
 from tests.bench.peers import why_missing
 from tests.bench.report import Measurement
 from tests.bench.scenarios import CHART_CLIENTS, LONGEST_WAIT_S, SCENARIOS, Scenario, for_chart, why_not
-from tests.bench.special import Held, Memory, faults, held, memory
+from tests.bench.special import Held, Memory, Recalls, faults, held, memory, recalls
 
 _FOLDER = Path(".bench")
-_FAULTS, _HELD, _CHART = "faults", "held", "chart"
+_FAULTS, _HELD, _CHART, _RECALLS = "faults", "held", "chart", "recalls"
 _LIBRARIES = ("redis", "hiredis", "redlock-py", "pottery", "etcd3", "kazoo")
-_NAMES = (*SCENARIOS, _CHART, _FAULTS, _HELD)
+_NAMES = (*SCENARIOS, _CHART, _RECALLS, _FAULTS, _HELD)
 
 # What the reader of the results has to know.
 _SHOWN = "Shown are the medians over the rounds (slowest: of all)."
@@ -78,6 +78,7 @@ class Found:
     measurements: list[Measurement] = field(default_factory=list)
     held: list[Held] = field(default_factory=list)
     memory: Memory | None = None
+    recalls: Recalls | None = None
 
 
 def main() -> int:
@@ -88,7 +89,7 @@ def main() -> int:
         header = _header(plan, where)
         found = _measure_all(plan, where)
     rows = report.rows_of(found.measurements)
-    goals = report.goals_of(rows, found.held, found.memory)
+    goals = report.goals_of(rows, found.held, found.memory, found.recalls)
     text = report.markdown(header, rows, goals, plan.left_out, found.held)
     print("\n" + text)
     _keep(text, report.as_json(header, found.measurements, rows, goals, found.held))
@@ -140,7 +141,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     }
     return Plan(
         scenarios,
-        tuple(name for name in (_FAULTS, _HELD) if name in wanted and CLIENT in chosen),
+        tuple(_special(wanted, left_out)) if CLIENT in chosen else (),
         left_out,
         seconds=options.seconds or (0.4 if options.quick else 2.0),
         rounds=options.rounds or (1 if options.quick else 3),
@@ -159,6 +160,16 @@ def _scenarios(wanted: list[str], left_out: list[str]) -> Iterator[Scenario]:
             left_out.append(f"{one.name}: {why}")
         else:
             yield one
+
+
+def _special(wanted: list[str], left_out: list[str]) -> Iterator[str]:
+    for name in (_RECALLS, _FAULTS, _HELD):
+        if name in wanted:
+            why = why_not(SCENARIOS["1-kept"]) if name == _RECALLS else ""
+            if why:
+                left_out.append(f"{name}: {why}")
+            else:
+                yield name
 
 
 def _is_here(name: str, left_out: list[str]) -> bool:
@@ -219,6 +230,8 @@ def _measure_all(plan: Plan, where: Ground) -> Found:
                 one = _measure(name, contender, load, where, _clients(make, load, where))
                 _note(found, one, number, plan)
         where.have_agents(1)
+    if _RECALLS in plan.special:
+        found.recalls = recalls(where)
     if _FAULTS in plan.special:
         _measure_faults(found, plan, where)
     if _HELD in plan.special:

@@ -8,8 +8,8 @@ from math import log10
 
 Line = Sequence[tuple[float, float]]
 
-_WIDE, _HIGH = 720, 380
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 210, 40, 50
+_WIDE, _HIGH = 760, 380
+_LEFT, _RIGHT, _TOP, _BOTTOM = 70, 250, 40, 50
 _COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#999999", "#000000")
 
 

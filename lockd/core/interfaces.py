@@ -82,14 +82,17 @@ class Masters(Protocol):
 
 class Journal(Protocol):
     """What is noted of leases for the next agent on this host (rule 13), each at once; but for what is ending
-    or done with, which may be noted with what comes next, or by `keep_up`. One that is DETACHED is not:
-    masters know all of it. clock_lows_ns: as `Masters` has them."""
+    or done with, which may be noted with what comes next, or by `keep_up`. No lease that is DETACHED is
+    noted: the masters know all of it. clock_lows_ns: as `Masters` has them."""
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
         """It is about to be handed out, or to be taken over."""
 
     def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
         """It was proven again, was lost, or its process has died."""
+
+    def told(self, lease: Lease) -> None:
+        """Its app is known to have read of it."""
 
     def ending(self, lease: Lease) -> None:
         """Its release is about to be sent."""

@@ -4,8 +4,8 @@ It is written before an app is told of its grant or its extension, and before a 
 survive the agent's death, not the host's, so it lies in memory (/run) and is never waited for.
 
     file    = magic, format, frame …          frame = length, CRC-32, entries: all of them count, or none
-    entries = H held (all of a lease) · M moved (what a renewal changes) · E ending (its release is under way)
-              D done (nobody has to do anything about it)
+    entries = H held (all of a lease) · M moved (what a renewal changes) · T told (its app has read of it)
+              E ending (its release is under way) · D done (nobody has to do anything about it)
 
 The first frame says whose it is. What follows a frame that is not whole was never acted upon, so what is
 before it is what the agent last did. Nothing in it is believed without the masters: a journal that is old or
@@ -19,7 +19,9 @@ from functools import cache
 from typing import Self
 from zlib import crc32
 
+from lockd.core.identities import LONGEST_TTL_MS
 from lockd.core.leases import Lease, Standing, pid_and_uid
+from lockd.core.validity import NEVER_NS, NS_PER_MS
 from lockd.core.values import Bound
 
 MAGIC = b"lockd journal\n"
@@ -27,14 +29,14 @@ FORMAT = 1
 _HEAD = struct.Struct(">14sH")
 _FRAME = struct.Struct(">II")
 _LONGEST_FRAME = 1 << 20
-_LONGEST_UNTOLD = 1 << 16
+_LONGEST_UNWRITTEN = 1 << 16
 _MOST_WORDS = 256
 _NUMBER = struct.Struct(">I")
 _TERMS = struct.Struct(">qqqIQBB")
 _SIZES = struct.Struct(">6I")
 _UNTIL = struct.Struct(">qIII")
 _BOUND = (Bound.PROCESS, Bound.CONNECTION)
-_LOST, _UNPROVEN = 1, 2
+_LOST, _UNPROVEN, _TOLD = 1, 2, 4
 _NEVER = -1
 """No time, where one may be missing."""
 
@@ -67,7 +69,7 @@ class Moving:
     """What a proof changes of a lease. proven, gone: masters, as bits. clock_lows_ns: how far the masters'
     clocks were ahead of CLOCK_BOOTTIME at least; NEVER_NS where that was not known. let_go_ns: None as long
     as its process is not known to be dead. lost: its holder was told so; unproven: it was taken over, and no
-    quorum had gone on with it yet."""
+    quorum had gone on with it yet; told: its app is known to have read of it."""
 
     t1_ns: int
     deadline_ns: int
@@ -82,6 +84,7 @@ class Moving:
     gone: int
     lost: bool
     unproven: bool
+    told: bool
     clock_lows_ns: tuple[int, ...]
 
 
@@ -122,11 +125,16 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     nonce: bytes
 
 
-Entry = Held | Moved | Ending | Done
+Entry = Held | Moved | Told | Ending | Done
 
 
 @dataclass(slots=True)
@@ -147,8 +155,13 @@ class Replayed:
             self.held.pop(entry.nonce, None)
             self.endings.pop(entry.nonce, None)
         elif (held := self.held.get(entry.nonce)) is not None:
-            before = held.before if entry.now.unproven else ()
-            self.held[entry.nonce] = replace(held, now=entry.now, before=before)
+            self.held[entry.nonce] = _changed(held, entry)
+
+
+def _changed(held: Held, entry: Moved | Told) -> Held:
+    if isinstance(entry, Told):
+        return replace(held, now=replace(held.now, told=True))
+    return replace(held, now=entry.now, before=held.before if entry.now.unproven else ())
 
 
 def _words(words: Sequence[bytes]) -> bytes:
@@ -171,7 +184,7 @@ def _after_kind(*parts: struct.Struct) -> struct.Struct:
 
 
 _ENDING = _after_kind(_UNTIL)
-_DONE = _after_kind(_NUMBER)
+_NAMING = _after_kind(_NUMBER)
 
 
 def _moving(lease: Lease) -> tuple[int, ...]:
@@ -180,9 +193,11 @@ def _moving(lease: Lease) -> tuple[int, ...]:
     flags = 0 if lease.standing is Standing.HELD else _LOST
     if not lease.is_ours:
         flags |= _UNPROVEN
+    if lease.told:
+        flags |= _TOLD
     return (
-        lease.t1_ns, lease.deadline_ns, lease.promised_ns, lease.until_ns, lease.hold_until_ns,
-        lease.granted_ns, let_go_ns, lease.ttl_ms, lease.proofs, lease.proven, lease.gone.mask, flags,
+        flags, lease.t1_ns, lease.deadline_ns, lease.promised_ns, lease.until_ns, lease.hold_until_ns,
+        lease.granted_ns, let_go_ns, lease.ttl_ms, lease.proofs, lease.proven, lease.gone.mask,
     )  # fmt: skip
 
 
@@ -191,7 +206,7 @@ class Format:
     is done for each grant; last of them, how long the words are that follow."""
 
     def __init__(self, masters: int) -> None:
-        self._moving = struct.Struct(f">8qIHHB{masters}q")
+        self._moving = struct.Struct(f">B8qIHH{masters}q")
         self._moved = _after_kind(self._moving, _NUMBER)
         self._held = _after_kind(self._moving, _TERMS, _SIZES)
 
@@ -222,6 +237,13 @@ class Format:
         nonce = lease.nonce
         return self._moved.pack(b"M", *_moving(lease), *clock_lows_ns, len(nonce)) + nonce
 
+    def told_in(self, held: bytes) -> bytes:
+        """The same entry, of a lease of which its app has read."""
+        return held[:1] + bytes((held[1] | _TOLD,)) + held[2:]
+
+    def told(self, nonce: bytes) -> bytes:
+        return _NAMING.pack(b"T", len(nonce)) + nonce
+
     def ending(self, resource: bytes, nonces: tuple[bytes, ...], until_ns: int) -> bytes:
         nonce, before = nonces[0], nonces[1:]
         numbers = _ENDING.pack(b"E", until_ns, len(resource), len(nonce), len(before))
@@ -229,7 +251,7 @@ class Format:
         return entry + _words(before) if before else entry
 
     def done(self, nonce: bytes) -> bytes:
-        return _DONE.pack(b"D", len(nonce)) + nonce
+        return _NAMING.pack(b"D", len(nonce)) + nonce
 
     def entries(self, frame: bytes) -> Iterator[Entry]:
         """Raises struct.error or ValueError where one makes no sense."""
@@ -241,6 +263,8 @@ class Format:
             elif kind == b"M":
                 now = self._read_moving(reading)
                 yield Moved(reading.word(), now)
+            elif kind == b"T":
+                yield Told(reading.word())
             elif kind == b"E":
                 until_ns, *sizes, before = reading.numbers(_UNTIL)
                 resource, nonce = map(reading.take, sizes)
@@ -252,11 +276,17 @@ class Format:
 
     def _read_moving(self, reading: "_Reading") -> Moving:
         numbers = reading.numbers(self._moving)
-        t1, deadline, promised, until, hold_until, granted, let_go, ttl_ms, *more = numbers
-        proofs, proven, gone, flags, *lows_ns = more
+        flags, t1, deadline, promised, until, hold_until, granted, let_go, ttl_ms, *more = numbers
+        proofs, proven, gone, *lows_ns = more
+        _check_times(numbers[1:8] + tuple(lows_ns))
+        if max(deadline, promised) - t1 > LONGEST_TTL_MS * NS_PER_MS or not 0 < ttl_ms <= LONGEST_TTL_MS:
+            raise ValueError("a lease that lasts longer than any may")
+        if (proven | gone) >> len(lows_ns):
+            raise ValueError("masters that there are not")
         return Moving(
             t1, deadline, promised, until, hold_until, granted, None if let_go == _NEVER else let_go, ttl_ms,
-            proofs, proven, gone, bool(flags & _LOST), bool(flags & _UNPROVEN), tuple(lows_ns),
+            proofs, proven, gone, bool(flags & _LOST), bool(flags & _UNPROVEN), bool(flags & _TOLD),
+            tuple(lows_ns),
         )  # fmt: skip
 
     def _read_held(self, reading: "_Reading") -> Held:
@@ -265,12 +295,19 @@ class Format:
         *sizes, before = reading.numbers(_SIZES)
         nonce, resource, token, label, owner = map(reading.take, sizes)
         pid_and_uid(owner)
+        _check_times((max_hold_ms * NS_PER_MS, lock_delay_ms * NS_PER_MS))
         if pid >> 31:
             raise ValueError(f"pid {pid}")
         return Held(
             nonce, resource, token, label.decode(), owner, fence, max_hold_ms, lock_delay_ms, pid, started,
             _BOUND[bound], bool(notify), tuple(reading.words(before)), now,
         )  # fmt: skip
+
+
+def _check_times(times_ns: tuple[int, ...]) -> None:
+    """What is reckoned from them has to fit into a journal, too."""
+    if max(map(abs, times_ns)) > NEVER_NS:
+        raise ValueError("a time that no clock shows")
 
 
 class _Reading:
@@ -378,13 +415,13 @@ class Ledger:
         self._form = Format(len(origin.masters))
         self._head = self._form.head(origin)
         self._live: dict[bytes, bytes] = {}
-        self._untold = b""
+        self._unwritten = b""
         self._is_due = False
         self.live_bytes = len(self._head)
 
     def whole(self) -> bytes:
         """The journal written anew, with nothing that is over."""
-        self._untold, self._is_due = b"", False
+        self._unwritten, self._is_due = b"", False
         return self._head + b"".join(map(_framed, self._live.values()))
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
@@ -396,11 +433,16 @@ class Ledger:
             moved = self._form.moved(lease, clock_lows_ns)
             self._put(lease.nonce, self._form.moved_in(before, moved), moved)
 
+    def told(self, lease: Lease) -> None:
+        before = self._live.get(lease.nonce)
+        if before is not None:
+            self._put(lease.nonce, self._form.told_in(before), self._form.told(lease.nonce))
+
     def ending(self, lease: Lease) -> None:
         entry = self._form.ending(lease.resource, lease.nonces, lease.until_ns)
         self._live_is(lease.nonce, entry)
         self._is_due = True
-        self._tell_later(entry)
+        self._write_later(entry)
 
     def still_ending(self, ending: Ending) -> None:
         entry = self._form.ending(ending.resource, ending.nonces, ending.until_ns)
@@ -408,22 +450,22 @@ class Ledger:
 
     def keep_up(self) -> None:
         if self._is_due:
-            self._write_out(self._untold)
+            self._write_out(self._unwritten)
 
     def ended(self, nonce: bytes) -> None:
         entry = self._live.pop(nonce, None)
         if entry is not None:
             self.live_bytes -= _FRAME.size + len(entry)
-            self._tell_later(self._form.done(nonce))
+            self._write_later(self._form.done(nonce))
 
-    def _tell_later(self, entry: bytes) -> None:
-        self._untold += entry
-        if len(self._untold) >= _LONGEST_UNTOLD:
-            self._write_out(self._untold)
+    def _write_later(self, entry: bytes) -> None:
+        self._unwritten += entry
+        if len(self._unwritten) >= _LONGEST_UNWRITTEN:
+            self._write_out(self._unwritten)
 
     def _put(self, nonce: bytes, entry: bytes, change: bytes = b"") -> None:
         self._live_is(nonce, entry)
-        self._write_out(self._untold + (change or entry))
+        self._write_out(self._unwritten + (change or entry))
 
     def _live_is(self, nonce: bytes, entry: bytes) -> None:
         before = self._live.get(nonce)
@@ -431,7 +473,7 @@ class Ledger:
         self._live[nonce] = entry
 
     def _write_out(self, entries: bytes) -> None:
-        self._untold, self._is_due = b"", False
+        self._unwritten, self._is_due = b"", False
         self._write(_framed(entries))
 
 
@@ -441,6 +483,8 @@ class Unkept:
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None: ...
 
     def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None: ...
+
+    def told(self, lease: Lease) -> None: ...
 
     def ending(self, lease: Lease) -> None: ...
 

@@ -97,3 +97,7 @@ class Release(Ballot):
                 else ReleaseOutcome.NO_QUORUM,
                 now_ns,
             )
+
+
+def nothing_more(_release: Release, _now_ns: int) -> None:
+    """Nobody waits for this release."""

@@ -112,7 +112,7 @@ class Tally:
         granted = zip(self.whose[::2], self.whose[1::2], self.holds[::2], strict=True)
         given_up = zip(self.in_vain[::3], self.in_vain[1::3], self.in_vain[2::3], strict=True)
         return sorted(
-            bisect_left(begun, end_s) - bisect_right(begun, asked_s)
+            max(0, bisect_left(begun, end_s) - bisect_right(begun, asked_s))
             for who, asked_s, end_s in chain(granted, given_up)
             if who == client
         )

@@ -151,6 +151,7 @@ class Limits(_Section):
     leases_per_user: StrictInt = whole(50_000)
     waiters: StrictInt = whole(50_000)
     waiters_per_user: StrictInt = whole(20_000)
+    resources_per_lock: StrictInt = whole(64, 1, 1_000)
     resource_bytes: StrictInt = whole(512)
     request_bytes: StrictInt = whole(65_536)
     pipeline_bytes: StrictInt = whole(131_072)

@@ -101,7 +101,7 @@ class Connection:
     who has opened it, if that can be seen.
 
     _untold: granted, and their reply not written yet; what it will be, once it is composed. _last: the reply
-    of this one is the last thing that was written. _covered: something was written behind theirs while they
+    of these is the last thing that was written. _covered: something was written behind theirs while they
     might be unread. _ends: what its end is to come to, as far as that is not done yet.
     """
 
@@ -112,7 +112,7 @@ class Connection:
         self.process = process
         self.leases: dict[Lease, None] = {}
         self._untold: dict[Lease, bytes] = {}
-        self._last: Lease | None = None
+        self._last: tuple[Lease, ...] = ()
         self._covered: dict[Lease, None] = {}
         self._ends: Ends = {}
         if process is not None:
@@ -130,7 +130,7 @@ class Connection:
     @property
     def in_question(self) -> bool:
         """Something was written of which it isn't known whether it was read, and matters."""
-        return self._last is not None or bool(self._covered)
+        return bool(self._last or self._covered)
 
     def granted(self, lease: Lease) -> None:
         """A LOCK on this connection was granted."""
@@ -141,14 +141,14 @@ class Connection:
             self.leases[lease] = None
 
     def tells(self, lease: Lease, reply: bytes) -> None:
-        """Its reply is in what is written next."""
+        """Its reply is in what is written next. Others may have the same one."""
         if lease in self._untold:
             self._untold[lease] = reply
 
     def named(self, lease: Lease) -> None:
         """Its app has named it: it was told."""
-        if self._last is lease:
-            self._last = None
+        if lease in self._last:
+            self._last = tuple(other for other in self._last if other is not lease)
         else:
             self._untold.pop(lease, None)
             self._covered.pop(lease, None)
@@ -185,18 +185,18 @@ class Connection:
 
     def writes(self, data: bytes) -> None:
         """This is written now, behind all that was before."""
-        if self._last is not None or self._covered:
+        if self._last or self._covered:
             self._look_behind(self.port.delivery())
         if self._untold:
             self._write_untold(data)
 
     def _look_behind(self, delivery: Delivery) -> None:
         if delivery is Delivery.READ:
-            self._last = None
+            self._last = ()
             self._covered.clear()
-        elif delivery is Delivery.UNREAD and self._last is not None:
-            self._covered[self._last] = None
-            self._last = None
+        elif delivery is Delivery.UNREAD:
+            self._covered.update(dict.fromkeys(self._last))
+            self._last = ()
         # Else nothing that is written now is read: what was left stays what is known.
 
     def _write_untold(self, data: bytes) -> None:
@@ -205,7 +205,7 @@ class Connection:
             if reply:
                 del untold[lease]
                 if data.endswith(reply):
-                    self._last = lease
+                    self._last = (*self._last, lease)
                 else:
                     self._covered[lease] = None
 
@@ -226,9 +226,7 @@ class Connection:
     def _in_doubt(self, delivery: Delivery) -> Iterable[Lease]:
         if delivery is Delivery.READ:
             return ()
-        maybe = (self._last,) if delivery is Delivery.UNREAD and self._last is not None else ()
-        return (*self._covered, *maybe)
+        return (*self._covered, *(self._last if delivery is Delivery.UNREAD else ()))
 
     def _never_told(self, delivery: Delivery) -> Iterable[Lease]:
-        cut = (self._last,) if delivery is Delivery.CUT and self._last is not None else ()
-        return (*self._untold, *cut)
+        return (*self._untold, *(self._last if delivery is Delivery.CUT else ()))

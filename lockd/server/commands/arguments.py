@@ -35,3 +35,17 @@ def token_in(word: bytes) -> bytes:
     if not _TOKEN.match(word):
         raise BadRequest("ERR a token is 1 to 64 printable ASCII characters without spaces")
     return word
+
+
+_WITH_VALUE = frozenset((b"WAIT", b"MAXHOLD", b"TOKEN", b"SLOTS"))
+
+
+def resources_in(words: list[bytes]) -> list[bytes]:
+    """Those that a LOCK names: the first of its arguments, and all behind AND."""
+    at = 3
+    while at < len(words):
+        option = words[at].upper()
+        if option == b"AND":
+            return [words[1], *words[at + 1 :]]
+        at += 2 if option in _WITH_VALUE else 1
+    return [words[1]]

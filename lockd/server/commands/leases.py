@@ -6,9 +6,10 @@ from lockd.config.model import LockClass
 from lockd.core.errors import ErrorWord
 from lockd.core.values import Bound, Refusal
 from lockd.metrics.leases import LeaseMetrics
-from lockd.server.commands.arguments import BadRequest, Misused, ms_in, token_in
-from lockd.server.commands.command import RESOURCE, Argument, Command, Group
+from lockd.server.commands.arguments import BadRequest, Misused, ms_in, resources_in, token_in
+from lockd.server.commands.command import OTHERS, RESOURCE, Argument, Command, Group
 from lockd.server.heirs import Heir
+from lockd.server.joint_requests import JointRequest, Part, SeveralRequest
 from lockd.server.lease_requests import LockRequest, UnlockOrExtend
 from lockd.server.resp import replies
 from lockd.server.session import Session
@@ -47,9 +48,9 @@ class Leases:
             "lock",
             -3,
             "lock",
-            ("write", "noscript", "blocking"),
-            "Locks a resource: while the process lives, or the CONNECTION, up to MAXHOLD; or DETACHED.",
-            _LEASE,
+            ("write", "noscript", "blocking", "movablekeys"),
+            "Locks resources: while the process lives, or the CONNECTION, up to MAXHOLD; or DETACHED.",
+            f"{_LEASE}; with AND an array of them, each with its resource, in the order of their naming",
             (
                 RESOURCE,
                 _TTL,
@@ -66,11 +67,14 @@ class Leases:
                 ),
                 _NOTIFY,
                 Argument("token", token="TOKEN", optional=True),
+                OTHERS,
             ),
             key_access=("RW", "access", "insert"),
+            resources=resources_in,
             for_lockers=True,
             promise=(
-                "map: `token`, `fence`, `validity_ms`, `deadline_ns`, `bound`: `process`, `connection`, `ttl`"
+                "map: `token`, `fence`, `validity_ms`, `deadline_ns`, `bound`: `process`, `connection`, "
+                "`ttl`. With `AND` all or none: a list of such maps, each with its `resource`"
             ),
         )
     )
@@ -78,18 +82,53 @@ class Leases:
         resource = words[1]
         lock_class = self._current.config.class_of(resource)
         request = LockRequest(session, resource, lock_class, self._ttl_ms(words[2], lock_class))
-        _read_options(request, words[3:], lock_class)
-        if request.notify:
+        others = _read_options(request, words[3:], lock_class)
+        if others:
+            several = self._several(session, words, [resource, *others])
+            self._begin_in_turn(session, several, several.parts[0])
+        else:
+            self._begin_in_turn(session, request, request)
+
+    def _several(self, session: Session, words: list[bytes], resources: list[bytes]) -> SeveralRequest:
+        """Each has the options of all, as far as its class has them."""
+        config = self._current.config
+        most = config.limits.resources_per_lock
+        if len(resources) > most:
+            refusal = f"resources_per_lock: {len(resources)} are named, {most} may be"
+            self._incidents.limit_hit(refusal, session.peer)
+            raise BadRequest(f"LIMIT {refusal}")
+        if len(set(resources)) < len(resources):
+            twice = next(one for one in resources if resources.count(one) > 1)
+            raise BadRequest(
+                f"ERR '{twice.decode(errors='backslashreplace')}' is named twice: name each once"
+            )
+        several = SeveralRequest(session)
+        several.takes([self._part(several, words, one) for one in resources], config.min_validity_ms)
+        return several
+
+    def _part(self, whole: JointRequest, words: list[bytes], resource: bytes) -> Part:
+        lock_class = self._current.config.class_of(resource)
+        part = Part(whole, resource, lock_class, self._ttl_ms(words[2], lock_class))
+        _read_options(part, words[3:], lock_class)
+        return part
+
+    def _begin_in_turn(
+        self, session: Session, request: LockRequest | JointRequest, options: LockRequest
+    ) -> None:
+        """options: those of the request, or of all its parts."""
+        if options.notify:
             session.notify()
-        if not request.wait_ms or session.flow.is_turn_of_next:
+        if not options.wait_ms or session.flow.is_turn_of_next:
             session.in_turn(lambda _place: self._start_lock(session, request), request)
         else:
-            session.in_turn(lambda _place: self._locks.can_be_told(request, boottime_ns()), request)
+            session.in_turn(lambda _place: request.can_be_told(boottime_ns()), request)
             self._start_lock(session, request, ready=False)
 
-    def _start_lock(self, session: Session, request: LockRequest, *, ready: bool = True) -> None:
+    def _start_lock(
+        self, session: Session, request: LockRequest | JointRequest, *, ready: bool = True
+    ) -> None:
         no_room = session.is_spare and not session.finds_room()
-        refusal = _SPARE if no_room else self._quotas.refuse_lock(session.usage)
+        refusal = _SPARE if no_room else self._quotas.refuse_lock(session.usage, request.locks)
         if refusal is not None:
             self._incidents.limit_hit(refusal, session.peer)
             self._metrics.refused(request.label, Refusal(ErrorWord.LIMIT, refusal), 0)
@@ -98,11 +137,9 @@ class Leases:
                 # An app of root's: its pool would have this connection for the next LOCK, too.
                 session.end()
             return
-        request.begins(boottime_ns())
-        session.lock_starts(request)
-        self._locks.lock(request, request.asked_ns, ready=ready)
-        if request.named and request in session.waiting:
-            self._losses.begins_anew((request.resource, request.value))
+        request.begins(boottime_ns(), ready=ready)
+        for name in request.names if request in session.waiting else ():
+            self._losses.begins_anew(name)
 
     @COMMANDS(
         Command(
@@ -207,10 +244,12 @@ class Leases:
             raise BadRequest(f"LIMIT {refusal}")
 
 
-def _read_options(request: LockRequest, words: list[bytes], lock_class: LockClass) -> None:
+def _read_options(request: LockRequest, words: list[bytes], lock_class: LockClass) -> list[bytes]:
+    """Of a LOCK, or of a part of one. Returns the resources behind AND."""
     whose = f"class '{lock_class.name}'"
     options = iter(words)
     asked: Bound | None = None
+    others: list[bytes] = []
     for word in options:
         option = word.upper()
         if option == b"WAIT":
@@ -225,6 +264,10 @@ def _read_options(request: LockRequest, words: list[bytes], lock_class: LockClas
             request.notify = True
         elif option == b"TOKEN":
             request.value, request.named = token_in(next(options, b"")), True
+        elif option == b"AND":
+            others = list(options)
+            if not others:
+                raise Misused("ERR AND names no other resource:")
         else:
             quoted = word[:32].decode(errors="backslashreplace")
             raise Misused(f"ERR syntax error at '{quoted}':")
@@ -233,3 +276,6 @@ def _read_options(request: LockRequest, words: list[bytes], lock_class: LockClas
             f"ERR the ttl of {request.ttl_ms} ms is longer than the lease may be held: "
             f"{request.max_hold_ms} ms ({whose} or MAXHOLD)"
         )
+    if others and request.detached:
+        raise BadRequest("ERR DETACHED goes without AND: several are held, and renewed, for their process")
+    return others

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 
 from lockd.client.errors import AgentUnreachable, Draining, LockdError
 from lockd.client.requests import to_ms
@@ -19,11 +20,11 @@ LOOK_AGAIN_S = 0.1
 
 
 class Attempt:
-    """One call of `acquire`. token: what it is known by. resource: as on the wire. ttl and wait in seconds:
+    """One call of `acquire`. token: what it is known by. resources: as on the wire. ttl and wait in seconds:
     ValueError for what is no span of time."""
 
-    def __init__(self, resource: bytes, ttl: float, wait: float) -> None:
-        self.resource = resource
+    def __init__(self, resources: Sequence[bytes], ttl: float, wait: float) -> None:
+        self._resources = resources
         self.token = secrets.token_hex(16).encode()
         self.in_doubt = False
         self._ttl_ms = to_ms(ttl, "ttl")
@@ -42,6 +43,11 @@ class Attempt:
     def failed(self, failure: BaseException) -> None:
         """In doubt for good once nobody has said that it was refused: a later refusal may be another's."""
         self.in_doubt |= isinstance(failure, AgentUnreachable) or not isinstance(failure, LockdError)
+
+    @property
+    def names(self) -> list[tuple[bytes, bytes]]:
+        """By which all of it is withdrawn or given back."""
+        return [(resource, self.token) for resource in self._resources]
 
     @property
     def lasts_until_ns(self) -> int:

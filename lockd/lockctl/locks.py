@@ -55,11 +55,18 @@ class RunCommand(click.Command):
     """A command that runs another. What belongs to whom must be plain: a -- stands between them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        dashes = "--" in args
-        rest = super().parse_args(ctx, args)
-        if not dashes:
-            raise click.UsageError("put -- before the command: lockctl run RESOURCE -- COMMAND...", ctx)
+        at = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:at])
+        command = args[at + 1 :]
+        if not command:
+            raise click.UsageError(
+                f"put -- before the command: lockctl {self.name} RESOURCE -- COMMAND...", ctx
+            )
+        ctx.params["command"] = tuple(command)
         return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
 
 
 def duration_option(flag: str, default: str | None, text: str) -> Callable[[F], F]:
@@ -85,21 +92,24 @@ max_hold_option = duration_option(
 @ttl_option
 @wait_option
 @max_hold_option
-@click.argument("resource")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.argument("resources", nargs=-1, required=True, metavar="RESOURCE...")
 @click.pass_obj
 def run_command(
     agent: AgentClient,
     ttl_ms: int,
     wait_ms: int,
     max_hold_ms: int | None,
-    resource: str,
+    resources: tuple[str, ...],
     command: tuple[str, ...],
 ) -> int:
     """Run COMMAND while RESOURCE is locked, as flock(1) does with a file.
 
+    Of several resources all are locked or none; --wait is for the whole, and COMMAND ends with the first of
+    them that is lost.
+
     The agent renews the lease as long as COMMAND runs, up to --max-hold. COMMAND finds LOCKD_RESOURCE,
-    LOCKD_TOKEN, LOCKD_FENCE and LOCKD_DEADLINE_NS (at its start, on CLOCK_BOOTTIME) in its environment.
+    LOCKD_TOKEN, LOCKD_FENCE and LOCKD_DEADLINE_NS (at its start, on CLOCK_BOOTTIME) in its environment; of
+    a second resource LOCKD_RESOURCE_2 and LOCKD_FENCE_2, and so on.
 
     An agent that is restarted, or killed, costs COMMAND nothing: the next one goes on with the lease. So does
     a --wait.
@@ -114,7 +124,9 @@ def run_command(
     start for COMMAND (systemd-run, at, docker). What COMMAND leaves in the background when it ends goes on
     without the lock.
     """
-    return run(Job(agent.socket_path, os.fsencode(resource), ttl_ms, wait_ms, max_hold_ms, command))
+    return run(
+        Job(agent.socket_path, tuple(map(os.fsencode, resources)), ttl_ms, wait_ms, max_hold_ms, command)
+    )
 
 
 @click.command(short_help="Lock a resource for a fixed time and print the token.")

@@ -19,8 +19,8 @@ from lockd.client.attempts import LOOK_AGAIN_S, Attempt
 from lockd.client.connection import AsyncAgentConnection
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import LockdError
-from lockd.client.requests import LeaseOptions, Request, socket_path
-from lockd.client.state import LeaseView
+from lockd.client.requests import LeaseOptions, Request, Resource, Resources, socket_path
+from lockd.client.state import View
 
 
 class LockOptions(LeaseOptions, total=False):
@@ -46,7 +46,7 @@ class Client:
     def timeout(self) -> float:
         return self._pool.timeout_s
 
-    def lock(self, resource: str | bytes, **options: Unpack[LockOptions]) -> LockBlock:
+    def lock(self, resource: Resource | Resources, **options: Unpack[LockOptions]) -> LockBlock:
         """For `async with`: the resource is held while the block runs. Options: those of `acquire`.
 
         When the lease was lost meanwhile, the end of the block raises LockLost, unless the block had raised.
@@ -55,7 +55,7 @@ class Client:
 
     async def acquire(
         self,
-        resource: str | bytes,
+        resource: Resource | Resources,
         *,
         ttl: float = 10.0,
         wait: float = 0.0,
@@ -67,7 +67,7 @@ class Client:
 
         Cancelled, it leaves nothing locked, unless `detached` was granted just then: that ends at its `ttl`.
         """
-        attempt = Attempt(requests.key_of(resource), ttl, wait)
+        attempt = Attempt(requests.keys_of(resource), ttl, wait)
         try:
             while True:
                 request = requests.lock(
@@ -88,12 +88,10 @@ class Client:
                 return Lease(self._pool, view, connection, on_lost)
         except BaseException:
             if attempt.in_doubt:
-                self._pool.give_back_later(attempt.resource, attempt.token, attempt.lasts_until_ns)
+                self._pool.give_back_later(attempt.names, attempt.lasts_until_ns)
             raise
 
-    async def _ask(
-        self, request: Request[LeaseView], attempt: Attempt
-    ) -> tuple[AsyncAgentConnection, LeaseView]:
+    async def _ask(self, request: Request[View], attempt: Attempt) -> tuple[AsyncAgentConnection, View]:
         connection = await self._pool.take()
         try:
             return connection, await connection.request(request)
@@ -136,7 +134,7 @@ class LockBlock:
 
     __slots__ = ("_client", "_lease", "_options", "_resource")
 
-    def __init__(self, client: Client, resource: str | bytes, options: LockOptions) -> None:
+    def __init__(self, client: Client, resource: Resource | Resources, options: LockOptions) -> None:
         self._client = client
         self._resource = resource
         self._options = options

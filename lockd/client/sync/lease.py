@@ -14,7 +14,7 @@ from lockd.client import requests
 from lockd.client.connection import AgentConnection
 from lockd.client.errors import AgentUnreachable, LockdError, LockLost
 from lockd.client.requests import Request, to_ms
-from lockd.client.state import HeldLease, LeaseView
+from lockd.client.state import HeldLease, View, names_of
 from lockd.client.sync.loss_watch import WatchedLease, watcher
 from lockd.client.sync.pool import Pool
 from lockd.clock import boottime_ns
@@ -32,7 +32,7 @@ class Lease(HeldLease):
     __slots__ = ("__weakref__", "_connection", "_pool", "_turn", "_watch")
 
     def __init__(
-        self, pool: Pool, view: LeaseView, connection: AgentConnection | None, on_lost: OnLost | None
+        self, pool: Pool, view: View, connection: AgentConnection | None, on_lost: OnLost | None
     ) -> None:
         super().__init__(view)
         self._pool = pool
@@ -71,7 +71,7 @@ class Lease(HeldLease):
             try:
                 told = self._give_back()
             except BaseException:
-                self._pool.give_back_later(self._view.key, self._view.token, self._view.may_last_until_ns)
+                self._pool.give_back_later(names_of(self._view), self._view.may_last_until_ns)
                 raise
             if self._connection is not None:
                 self._pool.put(self._connection)
@@ -82,11 +82,11 @@ class Lease(HeldLease):
         self._hear()
         lost_before = view.why_lost(boottime_ns())
         try:
-            self._ask(requests.unlock(view.key, view.token))
+            self._ask(requests.unlock(*names_of(view)))
         except LockdError as error:
             failure = error
             if isinstance(error, AgentUnreachable):
-                self._pool.give_back_later(view.key, view.token, view.may_last_until_ns)
+                self._pool.give_back_later(names_of(view), view.may_last_until_ns)
         return self._judge(lost_before, failure)
 
     def _why_lost(self) -> str:
@@ -142,7 +142,7 @@ class Lease(HeldLease):
     # For its watcher
 
     @property
-    def view(self) -> LeaseView:
+    def view(self) -> View:
         return self._view
 
     @property
@@ -188,4 +188,4 @@ class Lease(HeldLease):
         if self._connection is not None:
             warnings.warn(f"{self!r} was never released", ResourceWarning, stacklevel=2, source=self)
             self._connection.close()
-            self._pool.give_back_later(self._view.key, self._view.token, self._view.may_last_until_ns)
+            self._pool.give_back_later(names_of(self._view), self._view.may_last_until_ns)

@@ -22,8 +22,8 @@ from lockd.client.attempts import LOOK_AGAIN_S, Attempt
 from lockd.client.connection import AgentConnection
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import LockdError
-from lockd.client.requests import LeaseOptions, Request, socket_path
-from lockd.client.state import LeaseView
+from lockd.client.requests import LeaseOptions, Request, Resource, Resources, socket_path
+from lockd.client.state import View
 from lockd.client.sync.lease import Lease, OnLost
 from lockd.client.sync.pool import Pool
 
@@ -56,7 +56,7 @@ class Client:
     def timeout(self) -> float:
         return self._pool.timeout_s
 
-    def lock(self, resource: str | bytes, **options: Unpack[LockOptions]) -> LockBlock:
+    def lock(self, resource: Resource | Resources, **options: Unpack[LockOptions]) -> LockBlock:
         """For `with`: the resource is held while the block runs. Options: those of `acquire`.
 
         When the lease was lost meanwhile, the end of the block raises LockLost, unless the block had raised.
@@ -65,7 +65,7 @@ class Client:
 
     def acquire(
         self,
-        resource: str | bytes,
+        resource: Resource | Resources,
         *,
         ttl: float = 10.0,
         wait: float = 0.0,
@@ -75,18 +75,18 @@ class Client:
     ) -> Lease:
         """Lock `resource` until the lease is released or its holder is gone. All times are in seconds.
 
-        ttl: after how long others get the resource when this host dies. While the lease is held, the agent
-        renews it again and again, but not beyond `max_hold` (None: that of its class).
-        wait: for how long to stand in line when another holds it.
-        detached: not renewed; it outlives this process and ends at its `ttl`.
-        on_lost: `on_lost(lease, reason)` is called once, in a thread of its own, before the deadline, when
-        the lease is lost or nobody is there to renew it any more; `lease.remaining()` says how much time is
-        left.
+        resource: a name; or a list of names: all of them or none, `wait` is for the whole, and the lease is
+        as good as the worst of theirs (`lease.fences` has the fence of each). ttl: after how long others get
+        the resource when this host dies. While the lease is held, the agent renews it again and again, but
+        not beyond `max_hold` (None: that of its class). wait: for how long to stand in line when another
+        holds it. detached: not renewed; it outlives this process and ends at its `ttl`. on_lost:
+        `on_lost(lease, reason)` is called once, in a thread of its own, before the deadline, when the lease
+        is lost or nobody is there to renew it any more; `lease.remaining()` says how much time is left.
 
         Raises Taken, or WaitTimeout after `wait`, when another holds it; NoQuorum, Denied, LimitReached,
         Draining, ClockRefused; AgentUnreachable.
         """
-        attempt = Attempt(requests.key_of(resource), ttl, wait)
+        attempt = Attempt(requests.keys_of(resource), ttl, wait)
         try:
             while True:
                 request = requests.lock(
@@ -107,10 +107,10 @@ class Client:
                 return Lease(self._pool, view, connection, on_lost)
         except BaseException:
             if attempt.in_doubt:
-                self._pool.give_back_later(attempt.resource, attempt.token, attempt.lasts_until_ns)
+                self._pool.give_back_later(attempt.names, attempt.lasts_until_ns)
             raise
 
-    def _ask(self, request: Request[LeaseView], attempt: Attempt) -> tuple[AgentConnection, LeaseView]:
+    def _ask(self, request: Request[View], attempt: Attempt) -> tuple[AgentConnection, View]:
         connection = self._pool.take()
         try:
             return connection, connection.request(request)
@@ -154,7 +154,7 @@ class LockBlock:
 
     __slots__ = ("_client", "_lease", "_options", "_resource")
 
-    def __init__(self, client: Client, resource: str | bytes, options: LockOptions) -> None:
+    def __init__(self, client: Client, resource: Resource | Resources, options: LockOptions) -> None:
         self._client = client
         self._resource = resource
         self._options = options

@@ -11,10 +11,10 @@ from lockd.core.validity import NS_PER_MS
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What `lockctl run` was asked for. max_hold_ms None: as long as the resource's class allows."""
+    """What `lockctl run` was asked for. max_hold_ms None: as long as the resources' classes allow."""
 
     socket_path: str
-    resource: bytes
+    resources: tuple[bytes, ...]
     ttl_ms: int
     wait_ms: int
     max_hold_ms: int | None
@@ -22,30 +22,48 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class JobLease:
-    """What the agent granted. `deadline_ns` is the one at the start, as our clock has it; `clock` says what
-    later ones are."""
+class Held:
+    """One resource of those that were granted. `deadline_ns` is the one at the start, as our clock has it."""
 
     resource: bytes
-    token: bytes
     fence: int
     deadline_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobLease:
+    """What the agent granted: all that was asked for, under one token. `clock` says what
+    later deadlines are."""
+
+    held: tuple[Held, ...]
+    token: bytes
     ttl_ms: int
     clock: AgentClock
 
     @property
-    def resumption(self) -> list[bytes]:
+    def deadline_ns(self) -> int:
+        """That of the first to end."""
+        return min(one.deadline_ns for one in self.held)
+
+    @property
+    def resumption(self) -> list[list[bytes]]:
         """What goes on with it on another connection, and has its news told there."""
-        return [b"EXTEND", self.resource, self.token, b"%d" % self.ttl_ms, b"NOTIFY"]
+        ttl = b"%d" % self.ttl_ms
+        return [[b"EXTEND", one.resource, self.token, ttl, b"NOTIFY"] for one in self.held]
+
+    @property
+    def release(self) -> list[list[bytes]]:
+        """What gives all of it back."""
+        return [[b"UNLOCK", one.resource, self.token] for one in self.held]
 
     def environment(self) -> dict[bytes, bytes]:
-        """What the command is told."""
-        return {
-            b"LOCKD_RESOURCE": self.resource,
-            b"LOCKD_TOKEN": self.token,
-            b"LOCKD_FENCE": b"%d" % self.fence,
-            b"LOCKD_DEADLINE_NS": b"%d" % self.deadline_ns,
-        }
+        """What the command is told. What is there of the second has a _2 behind its name, and so on."""
+        told = {b"LOCKD_TOKEN": self.token, b"LOCKD_DEADLINE_NS": b"%d" % self.deadline_ns}
+        for number, one in enumerate(self.held, 1):
+            behind = b"_%d" % number if number > 1 else b""
+            told[b"LOCKD_RESOURCE" + behind] = one.resource
+            told[b"LOCKD_FENCE" + behind] = b"%d" % one.fence
+        return told
 
 
 def term_margin_ns(ttl_ms: int) -> int:

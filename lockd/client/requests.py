@@ -40,6 +40,7 @@ class LeaseOptions(TypedDict, total=False):
     wait: float
     max_hold: float | None
     detached: bool
+    slots: int | None
 
 
 def lock(
@@ -49,6 +50,7 @@ def lock(
     wait: float,
     max_hold: float | None,
     detached: bool,
+    slots: int | None,
     clock: AgentClock,
     token: bytes,
 ) -> Request[View]:
@@ -57,6 +59,8 @@ def lock(
     keys, ttl_ms, wait_ms = keys_of(resource), to_ms(ttl, "ttl"), to_ms(wait, "wait")
     if detached and len(keys) > 1:
         raise ValueError("several are held, and renewed, for their process: detached goes with one resource")
+    if slots is not None and (slots < 1 or len(keys) > 1):
+        raise ValueError("slots is a number from 1 on, of one resource")
     kind = b"DETACHED" if detached else b"NOTIFY"
     words: tuple[bytes | int, ...] = (b"LOCK", keys[0], ttl_ms, kind, b"TOKEN", token)
     if wait_ms:
@@ -64,6 +68,8 @@ def lock(
     if max_hold is not None:
         words += (b"MAXHOLD", to_ms(max_hold, "max_hold"))
 
+    if slots is not None:
+        words += (b"SLOTS", slots)
     if len(keys) > 1:
         words += (b"AND", *keys[1:])
 

@@ -32,7 +32,8 @@ class LeaseView:
     """
 
     __slots__ = (
-        "_clock", "broken", "deadline_ns", "detached", "fence", "key", "loss", "resource", "token", "ttl_ms",
+        "_clock", "broken", "deadline_ns", "detached", "fence", "key", "loss", "resource", "slot", "token",
+        "ttl_ms",
     )  # fmt: skip
 
     def __init__(
@@ -47,7 +48,9 @@ class LeaseView:
     ) -> None:
         """reply: what the agent answered, and was read now."""
         self.resource = resource
-        self.key = key
+        self.key: bytes = reply.get(b"resource", key)
+        """As the agent knows it: a slot has a name of its own."""
+        self.slot: int | None = reply.get(b"slot")
         self.ttl_ms = ttl_ms
         self.detached = detached
         self.token: bytes = reply[b"token"]
@@ -279,6 +282,11 @@ class HeldLease:
         if failure is None or isinstance(failure, AgentUnreachable | NoQuorum | Draining):
             return failure is None
         raise failure
+
+    @property
+    def slot(self) -> int | None:
+        """Which slot it is, from 0 on; None where none was asked for."""
+        return self._view.parts[0].slot
 
     def __repr__(self) -> str:
         state = self._gone() or self._view.why_lost(boottime_ns()) or "held"

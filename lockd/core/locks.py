@@ -23,7 +23,7 @@ from lockd.core.fences import FenceHints, slot_of
 from lockd.core.interfaces import Journal, Masters, Watcher
 from lockd.core.journal import Ending, Unkept
 from lockd.core.leases import Holder, Lease, Loss, Standing, on_masters, pid_and_uid
-from lockd.core.names import Names, same_process
+from lockd.core.names import UNLOCKED, Names, same_process
 from lockd.core.queues import Queue
 from lockd.core.refusals import no_quorum
 from lockd.core.timers import Timer, Timers
@@ -50,7 +50,6 @@ _BEHIND_OTHERS = (
 )
 BROKEN = Refusal(ErrorWord.ERR, "the agent failed at this; its log says how")
 _WITHDRAWN = Refusal(ErrorWord.NOTHELD, "it was withdrawn: its token was unlocked before it was granted")
-_OVER = Refusal(ErrorWord.NOTHELD, "its token was unlocked before: each request wants a token of its own")
 _ANOTHERS = Refusal(
     ErrorWord.ERR, "another process has a request of that token: each wants one that nobody else has"
 )
@@ -144,7 +143,7 @@ class Locks:
         held = lease if lease is not None and _is_held(lease, now_ns) else None
         before = [held.holder] if held is not None else self.names.waiting(resource, token)
         if self.names.over(uid, resource, token, now_ns) is not None:
-            self._refuse(holder, _OVER, now_ns)
+            self._refuse(holder, UNLOCKED, now_ns)
         elif before and not same_process(before[0], holder):
             self._refuse(holder, _ANOTHERS, now_ns)
         elif held is None or (not held.is_ours and holder.give_up_ns is not None):
@@ -462,7 +461,8 @@ class Locks:
     def _refuse(self, holder: Holder, refusal: Refusal, now_ns: int) -> None:
         if holder.named:
             self.names.waits_no_more(holder)
-        self._watcher.refused(holder.label, refusal, now_ns - holder.asked_ns)
+        if holder.counted:
+            self._watcher.refused(holder.label, refusal, now_ns - holder.asked_ns)
         holder.refused(refusal)
 
     def _held_here(self, lease: Lease, now_ns: int) -> Refusal:

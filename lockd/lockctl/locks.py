@@ -92,6 +92,11 @@ max_hold_option = duration_option(
 @ttl_option
 @wait_option
 @max_hold_option
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    help="Lock one of so many equal slots of RESOURCE, whichever is free first.",
+)
 @click.argument("resources", nargs=-1, required=True, metavar="RESOURCE...")
 @click.pass_obj
 def run_command(
@@ -99,13 +104,15 @@ def run_command(
     ttl_ms: int,
     wait_ms: int,
     max_hold_ms: int | None,
+    slots: int | None,
     resources: tuple[str, ...],
     command: tuple[str, ...],
 ) -> int:
     """Run COMMAND while RESOURCE is locked, as flock(1) does with a file.
 
     Of several resources all are locked or none; --wait is for the whole, and COMMAND ends with the first of
-    them that is lost.
+    them that is lost. With --slots COMMAND runs as often at a time as there are slots: LOCKD_SLOT says which
+    it has, from 0 on, and LOCKD_RESOURCE is the slot's own name, RESOURCE:slot:0.
 
     The agent renews the lease as long as COMMAND runs, up to --max-hold. COMMAND finds LOCKD_RESOURCE,
     LOCKD_TOKEN, LOCKD_FENCE and LOCKD_DEADLINE_NS (at its start, on CLOCK_BOOTTIME) in its environment; of
@@ -124,9 +131,10 @@ def run_command(
     start for COMMAND (systemd-run, at, docker). What COMMAND leaves in the background when it ends goes on
     without the lock.
     """
-    return run(
-        Job(agent.socket_path, tuple(map(os.fsencode, resources)), ttl_ms, wait_ms, max_hold_ms, command)
-    )
+    if slots is not None and len(resources) > 1:
+        raise click.UsageError("--slots goes with one RESOURCE")
+    names = tuple(map(os.fsencode, resources))
+    return run(Job(agent.socket_path, names, ttl_ms, wait_ms, max_hold_ms, command, slots))
 
 
 @click.command(short_help="Lock a resource for a fixed time and print the token.")

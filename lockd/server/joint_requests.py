@@ -3,7 +3,8 @@ each lock that it stands in line for (core/several.py, core/slots.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Protocol
 
 from lockd.clock import boottime_ns
@@ -12,6 +13,8 @@ from lockd.core.errors import ErrorWord
 from lockd.core.flow import Place
 from lockd.core.leases import Holder, Lease, Standing
 from lockd.core.several import Several
+from lockd.core.slot_names import slot_number
+from lockd.core.slots import Slots
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Refusal
 from lockd.server.lease_requests import LockRequest, goes_to, tell_refused
@@ -128,11 +131,12 @@ class JointRequest(Place):
     def granted(self, leases: list[Lease], fresh: list[Lease], now_ns: int) -> None:
         session = self.session
         self._is_answered()
-        for part, lease in zip(self.parts, leases, strict=True):
+        notify = self.parts[0].notify
+        for lease in leases:
             if lease not in fresh:
-                goes_to(lease, session, notify=part.notify)
+                goes_to(lease, session, notify=notify)
             elif isinstance(lease.holder, LockRequest):
-                lease.holder.notify = lease.holder.notify or part.notify
+                lease.holder.notify = lease.holder.notify or notify
                 lease.holder.is_told_on(session, lease)
         if session.is_gone:
             self._comes_too_late(leases)
@@ -190,6 +194,71 @@ class SeveralRequest(JointRequest):
 
     def encoded(self, rows: list[dict[str, object]]) -> bytes:
         return replies.value(rows, self.session.protocol)
+
+
+class SlotPart(Part):
+    """One of many lines that a request stands in: none is a request of its own."""
+
+    __slots__ = ()
+    counted = False
+
+    def beside(self, resource: bytes) -> SlotPart:
+        """The same for another slot."""
+        other = copy(self)
+        other.resource = resource
+        return other
+
+
+class SlotsRequest(JointRequest):
+    """One of several equal locks. _tell: who counts its refusal."""
+
+    __slots__ = ("_asked_ns", "_places", "_resource", "_tell")
+
+    def __init__(self, session: Session, resource: bytes, tell: Callable[[str, Refusal, int], None]) -> None:
+        super().__init__(session)
+        self._resource = resource
+        self._tell = tell
+        self._asked_ns = 0
+
+    @property
+    def resource(self) -> bytes:
+        return self._resource
+
+    def takes(self, tries: Sequence[SlotPart], places: Sequence[SlotPart], first: int) -> None:
+        """As `Slots` has them, but in the order of their names. first: which is tried first."""
+        shared = self.session.shared
+        self.parts = tries
+        self._places = [*places[first:], *places[:first]]
+        self.parts_of_core = Slots(
+            shared.locks, shared.claims, self._resource, [*tries[first:], *tries[:first]], self._places, self
+        )
+
+    @property
+    def names(self) -> tuple[LeaseName, ...]:
+        value = self.parts[0].value
+        return tuple((part.resource, value) for part in self.parts) if value else ()
+
+    def begins(self, now_ns: int, *, ready: bool) -> None:
+        self._asked_ns = now_ns
+        for part in (*self.parts, *self._places):
+            part.asks(now_ns)
+        super().begins(now_ns, ready=ready)
+
+    def part_granted(self, part: Part, lease: Lease, now_ns: int) -> None:
+        self.parts_of_core.granted(part, lease, now_ns)
+
+    def part_ended(self, lease: Lease) -> None:
+        """It stands in the other lines all the same."""
+
+    def refused(self, refusal: Refusal) -> None:
+        self._tell(self.label, refusal, boottime_ns() - self._asked_ns)
+        super().refused(refusal)
+
+    def encoded(self, rows: list[dict[str, object]]) -> bytes:
+        [row] = rows
+        name = row["resource"]
+        assert isinstance(name, bytes)
+        return replies.value(row | {"slot": slot_number(name)}, self.session.protocol)
 
 
 def _row(lease: Lease, now_ns: int) -> dict[str, object]:

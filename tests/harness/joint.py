@@ -8,6 +8,8 @@ from typing import Any
 from lockd.core.claims import Claims
 from lockd.core.leases import Lease
 from lockd.core.several import Several
+from lockd.core.slot_names import slot_name
+from lockd.core.slots import Slots
 from lockd.core.values import Refusal
 from tests.harness.clocks import MS
 from tests.harness.fleet_model import App, Host
@@ -96,5 +98,29 @@ def several(
     whole = Joint(host, claims)
     parts = [whole.part(resource, **wanted) for resource in resources]
     whole.core = Several(host.locks, whole.claims, parts, whole, MIN_VALIDITY_MS * MS)
+    whole.begins(ready=ready)
+    return whole
+
+
+def slots(
+    host: Host,
+    number: int,
+    *,
+    claims: Claims | None = None,
+    first: int = 0,
+    ready: bool = True,
+    value: bytes = b"",
+    wait_ms: int | None = None,
+    **wanted: Any,
+) -> Joint:
+    """An app asks for one of so many slots of `r`, and all masters that aren't slow answer. first: the one
+    that is tried first."""
+    whole = Joint(host, claims)
+    order = [slot_name(b"r", (first + one) % number) for one in range(number)]
+    wanted |= {"value": value, "counted": False}
+    tries = [whole.part(name, **wanted) for name in order]
+    waits = {"wait_ms": wait_ms, "named": bool(value)}
+    places = [whole.part(name, **wanted | waits) for name in order] if wait_ms else []
+    whole.core = Slots(host.locks, whole.claims, b"r", tries, places, whole)
     whole.begins(ready=ready)
     return whole

@@ -70,7 +70,7 @@ class Request:
     over the socket."""
 
     detached = named = False
-    notify = True
+    notify = counted = True
     label = "sim"
     owner = b"sim 1 0"
 
@@ -149,6 +149,7 @@ class Heir:
     label: str
     notify: bool
     detached = named = False
+    counted = True
     give_up_ns: int | None = None
     asked_ns = 0
 

@@ -28,7 +28,7 @@ def words_of(request: Request[Any]) -> list[bytes]:
 
 
 def lock_of(resource: str | bytes | list[str] = "job", **options: Any) -> Request[Any]:
-    given: dict[str, Any] = {"ttl": 1.5, "wait": 0.0, "max_hold": None, "detached": False}
+    given: dict[str, Any] = {"ttl": 1.5, "wait": 0.0, "max_hold": None, "detached": False, "slots": None}
     given |= {"clock": AgentClock(), "token": TOKEN}
     return requests.lock(resource, **given | options)
 
@@ -49,6 +49,13 @@ def test_a_lock_asks_to_be_told_of_renewals_and_sends_every_option() -> None:
         *b"WAIT 20 MAXHOLD 60500".split(),
     ]
     assert request.wait_s == 0.02, "it may take that much longer than usual"
+
+
+def test_a_slot_is_extended_and_released_by_its_own_name() -> None:
+    request = lock_of("gpu", slots=3)
+    assert words_of(request)[-2:] == [b"SLOTS", b"3"]
+    view = request.decode(granted(boottime_ns() + S) | {b"resource": b"gpu:slot:2", b"slot": 2})
+    assert (view.resource, view.slot, names_of(view)) == ("gpu", 2, [(b"gpu:slot:2", TOKEN)])
 
 
 def test_of_several_each_is_extended_and_released_by_itself_and_all_are_asked_for_at_once() -> None:

@@ -61,6 +61,7 @@ class Client:
         wait: float = 0.0,
         max_hold: float | None = None,
         detached: bool = False,
+        slots: int | None = None,
         on_lost: OnLost | None = None,
     ) -> Lease:
         """As `lockd.Client.acquire`. `on_lost` is called in the event loop, and may be a coroutine function.
@@ -72,7 +73,7 @@ class Client:
             while True:
                 request = requests.lock(
                     resource, ttl=ttl, wait=attempt.wait, max_hold=max_hold, detached=detached,
-                    clock=self._clock, token=attempt.token,
+                    slots=slots, clock=self._clock, token=attempt.token,
                 )  # fmt: skip
                 try:
                     connection, view = await self._ask(request, attempt)

@@ -71,6 +71,7 @@ class Client:
         wait: float = 0.0,
         max_hold: float | None = None,
         detached: bool = False,
+        slots: int | None = None,
         on_lost: OnLost | None = None,
     ) -> Lease:
         """Lock `resource` until the lease is released or its holder is gone. All times are in seconds.
@@ -91,7 +92,7 @@ class Client:
             while True:
                 request = requests.lock(
                     resource, ttl=ttl, wait=attempt.wait, max_hold=max_hold, detached=detached,
-                    clock=self._clock, token=attempt.token,
+                    slots=slots, clock=self._clock, token=attempt.token,
                 )  # fmt: skip
                 try:
                     connection, view = self._ask(request, attempt)

@@ -64,6 +64,8 @@ def _ask(connection: JobConnection, job: Job, token: bytes, until_ns: int) -> Jo
         words += [b"WAIT", b"%d" % wait_ms]
     if job.max_hold_ms is not None:
         words += [b"MAXHOLD", b"%d" % job.max_hold_ms]
+    if job.slots is not None:
+        words += [b"SLOTS", b"%d" % job.slots]
     if len(job.resources) > 1:
         words += [b"AND", *job.resources[1:]]
     connection.send([b"HELLO", b"3"], words)
@@ -72,8 +74,9 @@ def _ask(connection: JobConnection, job: Job, token: bytes, until_ns: int) -> Jo
     clock, now_ns = AgentClock(), boottime_ns()
     replies = granted if len(job.resources) > 1 else [granted]
     held = tuple(
-        Held(resource, reply[b"fence"], clock.deadline_ns(reply, now_ns))
+        Held(reply.get(b"resource", resource), reply[b"fence"], deadline_ns, reply.get(b"slot"))
         for resource, reply in zip(job.resources, replies, strict=True)
+        for deadline_ns in [clock.deadline_ns(reply, now_ns)]
     )
     lease = JobLease(held, replies[0][b"token"], job.ttl_ms, clock)
     if now_ns >= lease.deadline_ns - term_margin_ns(lease.ttl_ms):

@@ -11,7 +11,8 @@ from lockd.core.validity import NS_PER_MS
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What `lockctl run` was asked for. max_hold_ms None: as long as the resources' classes allow."""
+    """What `lockctl run` was asked for. max_hold_ms None: as long as the resources' classes allow. slots: one
+    of so many equal locks of the resource; None: the resource itself."""
 
     socket_path: str
     resources: tuple[bytes, ...]
@@ -19,15 +20,18 @@ class Job:
     wait_ms: int
     max_hold_ms: int | None
     command: Sequence[str]
+    slots: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """One resource of those that were granted. `deadline_ns` is the one at the start, as our clock has it."""
+    """One resource of those that were granted, by its own name if it is a slot. `deadline_ns` is the one at
+    the start, as our clock has it."""
 
     resource: bytes
     fence: int
     deadline_ns: int
+    slot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,8 @@ class JobLease:
             behind = b"_%d" % number if number > 1 else b""
             told[b"LOCKD_RESOURCE" + behind] = one.resource
             told[b"LOCKD_FENCE" + behind] = b"%d" % one.fence
+            if one.slot is not None:
+                told[b"LOCKD_SLOT"] = b"%d" % one.slot
         return told
 
 

@@ -13,6 +13,7 @@ import click
 from lockd.lockctl.agent import ANSWER_WITHIN_S, AgentClient, Row
 from lockd.lockctl.printing import json_option, print_json
 from lockd.lockctl.run.job import run
+from lockd.lockctl.run.leading import lead
 from lockd.lockctl.run.lease import Job
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,6 +31,19 @@ Exit status: that of COMMAND, or
     127  COMMAND was not found
   128+n  COMMAND was ended by signal n
 But for 76 and 128+n, COMMAND was not started.
+"""
+
+
+_STATUSES_OF_LEAD = """\b
+Exit status: that of COMMAND, or
+     64  the command line is wrong
+     65  the agent finds the request wrong: a ttl or a wait that is too long, say
+     76  lost: the lease was lost and a signal said to end, both at a time
+     77  denied by the policy of the resource's class, or by a limit
+    126  COMMAND can't be executed
+    127  COMMAND was not found
+  128+n  COMMAND was ended by signal n
+While another leads, and where the agent is away or has no quorum, it goes on trying.
 """
 
 
@@ -135,6 +149,35 @@ def run_command(
         raise click.UsageError("--slots goes with one RESOURCE")
     names = tuple(map(os.fsencode, resources))
     return run(Job(agent.socket_path, names, ttl_ms, wait_ms, max_hold_ms, command, slots))
+
+
+@click.command(
+    "lead", cls=RunCommand, epilog=_STATUSES_OF_LEAD, short_help="Run a command where its leader is."
+)
+@ttl_option
+@duration_option("--wait", "60s", "How long to stand in line at a time; its class says how long at most.")
+@max_hold_option
+@click.argument("resource")
+@click.pass_obj
+def lead_command(
+    agent: AgentClient,
+    ttl_ms: int,
+    wait_ms: int,
+    max_hold_ms: int | None,
+    resource: str,
+    command: tuple[str, ...],
+) -> int:
+    """Run COMMAND while this host is the leader of RESOURCE; stand for leader while it is not.
+
+    Start it on every host that may lead: COMMAND runs on one of them at a time. It runs as under `lockctl
+    run`; LOCKD_FENCE is the term, which grows from each to the next. When the lease is lost, COMMAND and all
+    that it has started is ended before the deadline, and lockctl stands for leader again, and starts COMMAND
+    anew in its next term. When COMMAND ends by itself, so does lockctl, and another may lead.
+
+    A lease is lost at its class's max_hold at the latest, usually 1h: give leaders a class of their own with
+    a long one, see lockd.example.yml.
+    """
+    return lead(Job(agent.socket_path, (os.fsencode(resource),), ttl_ms, wait_ms, max_hold_ms, command))
 
 
 @click.command(short_help="Lock a resource for a fixed time and print the token.")

@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from lockd.client import requests
+from lockd.client.aio.leading import Deposed, Elected, Leadership
 from lockd.client.aio.lease import Lease, OnLost
 from lockd.client.aio.pool import Pool
 from lockd.client.attempts import LOOK_AGAIN_S, Attempt
@@ -69,6 +70,44 @@ class Client:
         Cancelled, it leaves nothing locked, unless `detached` was granted just then: that ends at its `ttl`.
         """
         attempt = Attempt(requests.keys_of(resource), ttl, wait)
+        return await self._acquire(
+            attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=detached, slots=slots
+        )
+
+    def lead(
+        self,
+        resource: Resource,
+        elected: Elected,
+        deposed: Deposed | None = None,
+        *,
+        ttl: float = 10.0,
+        wait: float = 30.0,
+        max_hold: float | None = None,
+    ) -> Leadership:
+        """As `lockd.Client.lead`, in a task of the running loop. Both may be coroutine functions; that of
+        `elected` is cancelled when `deposed` is called."""
+        key = requests.key_of(resource)
+
+        async def stand(on_lost: OnLost) -> Lease:
+            attempt = Attempt([key], ttl, wait)
+            return await self._acquire(
+                attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=False, slots=None
+            )
+
+        Attempt([key], ttl, wait)  # what makes no sense is said at once
+        return Leadership(stand, elected, deposed)
+
+    async def _acquire(
+        self,
+        attempt: Attempt,
+        resource: Resource | Resources,
+        on_lost: OnLost | None,
+        *,
+        ttl: float,
+        max_hold: float | None,
+        detached: bool,
+        slots: int | None,
+    ) -> Lease:
         try:
             while True:
                 request = requests.lock(

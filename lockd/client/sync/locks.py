@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -24,6 +25,7 @@ from lockd.client.deadlines import AgentClock
 from lockd.client.errors import LockdError
 from lockd.client.requests import LeaseOptions, Request, Resource, Resources, socket_path
 from lockd.client.state import View
+from lockd.client.sync.leading import Deposed, Elected, Leadership
 from lockd.client.sync.lease import Lease, OnLost
 from lockd.client.sync.pool import Pool
 
@@ -77,17 +79,69 @@ class Client:
         """Lock `resource` until the lease is released or its holder is gone. All times are in seconds.
 
         resource: a name; or a list of names: all of them or none, `wait` is for the whole, and the lease is
-        as good as the worst of theirs (`lease.fences` has the fence of each). ttl: after how long others get
-        the resource when this host dies. While the lease is held, the agent renews it again and again, but
-        not beyond `max_hold` (None: that of its class). wait: for how long to stand in line when another
-        holds it. detached: not renewed; it outlives this process and ends at its `ttl`. on_lost:
-        `on_lost(lease, reason)` is called once, in a thread of its own, before the deadline, when the lease
-        is lost or nobody is there to renew it any more; `lease.remaining()` says how much time is left.
+        as good as the worst of theirs (`lease.fences` has the fence of each).
+        ttl: after how long others get the resource when this host dies. While the lease is held, the agent
+        renews it again and again, but not beyond `max_hold` (None: that of its class).
+        wait: for how long to stand in line when another holds it.
+        detached: not renewed; it outlives this process and ends at its `ttl`.
+        slots: one of so many equal locks of the resource, whichever is free first; `lease.slot` says which.
+        on_lost: `on_lost(lease, reason)` is called once, in a thread of its own, before the deadline, when
+        the lease is lost or nobody is there to renew it any more; `lease.remaining()` says how much time is
+        left.
 
         Raises Taken, or WaitTimeout after `wait`, when another holds it; NoQuorum, Denied, LimitReached,
         Draining, ClockRefused; AgentUnreachable.
         """
         attempt = Attempt(requests.keys_of(resource), ttl, wait)
+        return self._acquire(
+            attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=detached, slots=slots
+        )
+
+    def lead(
+        self,
+        resource: Resource,
+        elected: Elected,
+        deposed: Deposed | None = None,
+        *,
+        ttl: float = 10.0,
+        wait: float = 30.0,
+        max_hold: float | None = None,
+    ) -> Leadership:
+        """Stand for leader from now on, in a thread of its own, until what is returned is closed.
+
+        elected: `elected(lease)` is called when this process becomes the leader; it may run for as long as it
+        is. `lease.fence` is the term: it grows from one to the next. What it raises ends the leadership.
+        deposed: `deposed(lease, reason)` is called once for each term, before its deadline; in another thread
+        where `elected` still runs: the work of a leader has to end before `lease.remaining()` is over. When
+        both have returned, it stands again. wait: for how long to stand in line at a time, as far as the
+        class allows. A term ends at `max_hold` at the latest (None: that of the class): a class of leaders
+        has a long one.
+        """
+        key = requests.key_of(resource)
+
+        def stand(attempt: Attempt, on_lost: OnLost) -> Lease:
+            return self._acquire(
+                attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=False, slots=None
+            )
+
+        return Leadership(stand, lambda: Attempt([key], ttl, wait), self._withdraw, elected, deposed)
+
+    def _withdraw(self, attempt: Attempt) -> None:
+        attempt.withdraw()
+        with suppress(LockdError):
+            self._pool.request(requests.unlock(*attempt.names))
+
+    def _acquire(
+        self,
+        attempt: Attempt,
+        resource: Resource | Resources,
+        on_lost: OnLost | None,
+        *,
+        ttl: float,
+        max_hold: float | None,
+        detached: bool,
+        slots: int | None,
+    ) -> Lease:
         try:
             while True:
                 request = requests.lock(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from contextlib import suppress
 
 from lockd.client.deadlines import AgentClock
 from lockd.clock import boottime_ns
@@ -80,6 +81,8 @@ def _ask(connection: JobConnection, job: Job, token: bytes, until_ns: int) -> Jo
     )
     lease = JobLease(held, replies[0][b"token"], job.ttl_ms, clock)
     if now_ns >= lease.deadline_ns - term_margin_ns(lease.ttl_ms):
+        with suppress(Unreachable):
+            connection.send(*lease.release)
         raise NotStarted("it was granted so late that its deadline is near, and the command was not started")
     return lease
 

@@ -77,6 +77,9 @@ ENTER = "lockd/guard/enter.py"
 LOSSES = "lockd/server/losses.py"
 SESSION = "lockd/server/session.py"
 OWNERS = "lockd/core/owners.py"
+CLAIMS = "lockd/core/claims.py"
+SEVERAL = "lockd/core/several.py"
+SLOTS = "lockd/core/slots.py"
 TOKENS = "lockd/server/tokens.py"
 CLOCK = "lockd/clock.py"
 VOTES = "lockd/core/changes/votes.py"
@@ -768,7 +771,7 @@ MUTATIONS = (
         "what was granted and never told is kept",
         13,
         OWNERS,
-        "        return (*self._untold, *cut)\n",
+        "        return (*self._untold, *(self._last if delivery is Delivery.CUT else ()))\n",
         "        return ()\n",
         simulated=False,
     ),
@@ -776,8 +779,8 @@ MUTATIONS = (
         "what somebody may believe in is given back",
         13,
         OWNERS,
-        "        return (*self._untold, *cut)\n",
-        "        return (*self._untold, *cut, *self._covered)\n",
+        "        return (*self._untold, *(self._last if delivery is Delivery.CUT else ()))\n",
+        "        return (*self._untold, *self._last, *self._covered)\n",
         simulated=False,
     ),
     one(
@@ -1054,5 +1057,101 @@ MUTATIONS = (
             ),
         ),
         first_seed=60,
+    ),
+    one(
+        "several taken in the order of asking",
+        13,
+        SEVERAL,
+        "self._left = sorted(parts, key=lambda part: part.resource, reverse=True)",
+        "self._left = list(reversed(parts))",
+        simulated=False,
+    ),
+    one(
+        "a refused list keeps what it has",
+        13,
+        SEVERAL,
+        "            if self._claims.leave(lease, self):\n                self._locks.untold(lease, now_ns)\n",
+        "            self._claims.leave(lease, self)\n",
+        simulated=False,
+    ),
+    one(
+        "a list whose app is gone keeps its place in line",
+        13,
+        SEVERAL,
+        "        if self._left:\n            self._locks.gone(self._left[-1], now_ns)\n        had",
+        "        had",
+        simulated=False,
+    ),
+    one(
+        "a list is handed out with a lost lease in it",
+        1,
+        SEVERAL,
+        "one.standing is not Standing.HELD or one.deadline_ns <= least_ns",
+        "one.deadline_ns <= least_ns",
+        simulated=False,
+    ),
+    one(
+        "a list is handed out with a lease that is nearly over",
+        1,
+        SEVERAL,
+        "one.standing is not Standing.HELD or one.deadline_ns <= least_ns",
+        "one.standing is not Standing.HELD",
+        simulated=False,
+    ),
+    one(
+        "a list that was withdrawn goes on",
+        4,
+        SEVERAL,
+        "            self._fail(_WITHDRAWN, now_ns)",
+        "            pass",
+        simulated=False,
+    ),
+    one(
+        "a lease of two requests of one name is given back by the first that goes",
+        4,
+        CLAIMS,
+        "        if not wanting:\n            del self._of[lease]\n        return not wanting",
+        "        self._of.pop(lease, None)\n        return True",
+        simulated=False,
+    ),
+    one(
+        "a lease that its app has is given back with a list's",
+        4,
+        CLAIMS,
+        "        if is_first or lease in self._of:\n            self._of",
+        "        if True:\n            self._of",
+        simulated=False,
+    ),
+    one(
+        "a slot that was granted too much is kept",
+        13,
+        SLOTS,
+        "            if self._claims.leave(lease, self):\n                self._locks.untold(lease, now_ns)",
+        "            self._claims.leave(lease, self)",
+        simulated=False,
+    ),
+    one(
+        "who has a slot keeps its place in the other lines",
+        13,
+        SLOTS,
+        "            if part is not None:\n                self._locks.gone(part, now_ns)",
+        "            pass",
+        simulated=False,
+    ),
+    one(
+        "a slot is granted to a token that was unlocked",
+        4,
+        SLOTS,
+        "        if not self._over and self._is_over(self._resource, now_ns):",
+        "        if False:",
+        simulated=False,
+    ),
+    one(
+        "of an unread reply only the last lease is given back",
+        13,
+        OWNERS,
+        "                    self._last = (*self._last, lease)",
+        "                    self._last = (lease,)",
+        simulated=False,
     ),
 )

@@ -30,6 +30,8 @@ ONE_AT_A_TIME := $(if $(shell command -v flock),flock $(VENV)/.created)
 # is no program is named by its path.
 APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc /usr/include/stdio.h:libc6-dev spin:spin mkfs.xfs:xfsprogs chromium:chromium \
   /usr/include/hiredis/hiredis.h:libhiredis-dev /var/lib/dpkg/info/php-redis.list:php-cli,php-redis /var/lib/dpkg/info/ruby-redis.list:ruby,ruby-redis
+# A library of Go, where there is a Go.
+APT_TOOLS += $(if $(shell command -v go),/usr/share/gocode/src/github.com/gomodule/redigo:golang-github-gomodule-redigo-dev)
 
 .DEFAULT_GOAL := help
 .PHONY: help dev venv test test-all ready ready-tests lab-image lint dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
@@ -53,7 +55,7 @@ LOOKS := 'lint and types' '$(MAKE) -j2 lint lint-ansible'
 ifeq ($(strip $(ARGS)),)
 test: ## All but what takes longest: lint, types, tests, and as root the plays that matter most (ARGS='-k fence': those tests)
 	@$(PARTS) $(SET_UP) $(LOOKS) \
-	  'tests, simulator, models' 'LOCKD_SIM_SECONDS=15 LOCKD_SIM_MINUTES=12 $(SIDE_BY_SIDE) -m "not (thorough or alone)"' \
+	  'tests, simulator, models' 'LOCKD_SIM_SECONDS=30 LOCKD_SIM_MINUTES=12 $(SIDE_BY_SIDE) -m "not (thorough or alone)"' \
 	  'what needs the processor for itself' '$(ALONE)' \
 	  'playbooks, on real hosts' 'LOCKD_LAB_QUICK=1 $(IN_THE_LAB) -m "not thorough"'
 else

@@ -85,9 +85,12 @@ def flaw_of(ballot: Ballot, reply: Any, most: int) -> Flaw | None:
     if reply.__class__ is not list:
         return Flaw.NONSENSE
     words = len(reply)
-    if not 3 <= words <= 4:
+    if words == 3:
+        status, value, master_us = reply
+    elif words == 4:
+        status, value, master_us, _ = reply
+    else:
         return Flaw.NONSENSE
-    status, value, master_us = reply if words == 3 else reply[:3]
     # By class: True is an int to isinstance.
     if not (status.__class__ is value.__class__ is master_us.__class__ is int and 0 < master_us < SANE_MOST):
         return Flaw.NONSENSE

@@ -59,7 +59,6 @@ class ClockWatch:
         "jumps",
         "last_jump_ns",
         "low_ns",
-        "offset_ns",
         "sampled_ns",
         "since_ns",
     )
@@ -68,7 +67,6 @@ class ClockWatch:
         self.sampled_ns = -1
         self.since_ns = 0
         self.jumped_ns: int | None = None
-        self.offset_ns = 0
         self.jumps = 0
         self.last_jump_ns = 0
         self.gained_ns = 0
@@ -106,13 +104,10 @@ class ClockWatch:
         if lowest > low or highest < low:
             low = lowest
         self._floor_ns, self.low_ns, self.sampled_ns = floor, low, received_ns
-        # Not the middle of this sample, which a slow answer makes wide, but of all that is known.
-        self.offset_ns = (low + floor) >> 1
         return jumped or gap or told
 
     def _begin(self, lowest: int, highest: int, received_ns: int) -> None:
         self.low_ns, self._floor_ns = lowest, highest
-        self.offset_ns = (lowest + highest) >> 1
         self.since_ns = self.sampled_ns = received_ns
 
     def _has_jumped(self, least_ns: int, most_ns: int, now_ns: int, gap: bool) -> None:
@@ -128,6 +123,12 @@ class ClockWatch:
         self.last_jump_ns = least_ns
         self.jumped_ns = now_ns
         self.gained_ns += most_ns
+
+    @property
+    def offset_ns(self) -> int:
+        """How far it is ahead of this host's: not the middle of the last sample, which a slow answer makes
+        wide, but of all that is known."""
+        return (self.low_ns + self._floor_ns) >> 1 if self.is_known else 0
 
     @property
     def is_known(self) -> bool:

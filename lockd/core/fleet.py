@@ -39,6 +39,10 @@ WEIGH_NS = 200 * NS_PER_MS
 AnyLink = TypeVar("AnyLink", bound=Link)
 
 
+def _nothing() -> None:
+    """No journal is kept."""
+
+
 class Fleet(Generic[AnyLink]):
     """core.interfaces.Masters, and the Listener of its links.
 
@@ -60,6 +64,7 @@ class Fleet(Generic[AnyLink]):
         self.trusted = 0
         self.fence_most = SANE_MOST
         self.looked = False
+        self.before_sending: Callable[[], None] = _nothing
         self._spell = speller
         self._gained_ns = clocks.gained_ns
         self._in_doubt = False

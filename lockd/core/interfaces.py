@@ -1,5 +1,6 @@
 """What core asks of the world: the masters, and who wants to know what happens. The apps are in leases.py."""
 
+from collections.abc import Callable
 from typing import Protocol
 
 from lockd.core.ballots.attempt import Attempt
@@ -16,7 +17,12 @@ class Masters(Protocol):
     """The fan-out over the masters. Each sending method returns the masters asked, as bits; every one of them
     answers its ballot once with `answered` or `unanswered`, or never: ballots have time limits of their own.
     To one master, what concerns one lease arrives in the order in which it was sent, also across a connection
-    that broke (rule 3)."""
+    that broke (rule 3).
+
+    before_sending: to be called before anything that was asked goes out.
+    """
+
+    before_sending: Callable[[], None]
 
     @property
     def agreeing(self) -> int:
@@ -75,15 +81,18 @@ class Masters(Protocol):
 
 
 class Journal(Protocol):
-    """What is noted of leases for the next agent on this host (rule 13), each at once; but for what is done
-    with, which may be noted with what comes next. No lease that is DETACHED is noted: the masters know all of
-    it. clock_lows_ns: as `Masters` has them."""
+    """What is noted of leases for the next agent on this host (rule 13), each at once; but for what is ending
+    or done with, which may be noted with what comes next, or by `keep_up`. No lease that is DETACHED is
+    noted: the masters know all of it. clock_lows_ns: as `Masters` has them."""
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
         """It is about to be handed out, or to be taken over."""
 
     def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
         """It was proven again, was lost, or its process has died."""
+
+    def told(self, lease: Lease) -> None:
+        """Its app is known to have read of it."""
 
     def ending(self, lease: Lease) -> None:
         """Its release is about to be sent."""
@@ -93,6 +102,9 @@ class Journal(Protocol):
 
     def ended(self, nonce: bytes) -> None:
         """Nothing has to be done about it any more."""
+
+    def keep_up(self) -> None:
+        """Releases are about to be sent: those that are not noted yet are."""
 
 
 class Watcher(Protocol):

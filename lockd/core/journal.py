@@ -4,8 +4,8 @@ It is written before an app is told of its grant or its extension, and before a 
 survive the agent's death, not the host's, so it lies in memory (/run) and is never waited for.
 
     file    = magic, format, frame …          frame = length, CRC-32, entries: all of them count, or none
-    entries = H held (all of a lease) · M moved (what a renewal changes) · E ending (its release is under way)
-              D done (nobody has to do anything about it)
+    entries = H held (all of a lease) · M moved (what a renewal changes) · T told (its app has read of it)
+              E ending (its release is under way) · D done (nobody has to do anything about it)
 
 The first frame says whose it is. What follows a frame that is not whole was never acted upon, so what is
 before it is what the agent last did. Nothing in it is believed without the masters: a journal that is old or
@@ -13,13 +13,15 @@ made up names leases that they don't show, and those can't be proven.
 """
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Self
 from zlib import crc32
 
+from lockd.core.identities import LONGEST_TTL_MS
 from lockd.core.leases import Lease, Standing, pid_and_uid
+from lockd.core.validity import NEVER_NS, NS_PER_MS
 from lockd.core.values import Bound
 
 MAGIC = b"lockd journal\n"
@@ -27,13 +29,14 @@ FORMAT = 1
 _HEAD = struct.Struct(">14sH")
 _FRAME = struct.Struct(">II")
 _LONGEST_FRAME = 1 << 20
-_LONGEST_UNTOLD = 1 << 16
+_LONGEST_UNWRITTEN = 1 << 16
 _MOST_WORDS = 256
-_SIZE = struct.Struct(">I")
-_UNTIL = struct.Struct(">q")
-_FIXED = struct.Struct(">qqqIQBB")
+_NUMBER = struct.Struct(">I")
+_TERMS = struct.Struct(">qqqIQBB")
+_SIZES = struct.Struct(">6I")
+_UNTIL = struct.Struct(">qIII")
 _BOUND = (Bound.PROCESS, Bound.CONNECTION)
-_LOST, _UNPROVEN = 1, 2
+_LOST, _UNPROVEN, _TOLD = 1, 2, 4
 _NEVER = -1
 """No time, where one may be missing."""
 
@@ -66,7 +69,7 @@ class Moving:
     """What a proof changes of a lease. proven, gone: masters, as bits. clock_lows_ns: how far the masters'
     clocks were ahead of CLOCK_BOOTTIME at least; NEVER_NS where that was not known. let_go_ns: None as long
     as its process is not known to be dead. lost: its holder was told so; unproven: it was taken over, and no
-    quorum had gone on with it yet."""
+    quorum had gone on with it yet; told: its app is known to have read of it."""
 
     t1_ns: int
     deadline_ns: int
@@ -81,6 +84,7 @@ class Moving:
     gone: int
     lost: bool
     unproven: bool
+    told: bool
     clock_lows_ns: tuple[int, ...]
 
 
@@ -121,11 +125,16 @@ class Moved:
 
 
 @dataclass(frozen=True, slots=True)
+class Told:
+    nonce: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
     nonce: bytes
 
 
-Entry = Held | Moved | Ending | Done
+Entry = Held | Moved | Told | Ending | Done
 
 
 @dataclass(slots=True)
@@ -146,67 +155,103 @@ class Replayed:
             self.held.pop(entry.nonce, None)
             self.endings.pop(entry.nonce, None)
         elif (held := self.held.get(entry.nonce)) is not None:
-            before = held.before if entry.now.unproven else ()
-            self.held[entry.nonce] = replace(held, now=entry.now, before=before)
+            self.held[entry.nonce] = _changed(held, entry)
 
 
-def _words(*words: bytes) -> bytes:
-    """How many, how long each is, and then they themselves."""
-    return _lengths(len(words)).pack(len(words), *map(len, words)) + b"".join(words)
+def _changed(held: Held, entry: Moved | Told) -> Held:
+    if isinstance(entry, Told):
+        return replace(held, now=replace(held.now, told=True))
+    return replace(held, now=entry.now, before=held.before if entry.now.unproven else ())
+
+
+def _words(words: Sequence[bytes]) -> bytes:
+    """How long each is, and then they themselves."""
+    return _lengths(len(words)).pack(*map(len, words)) + b"".join(words)
 
 
 @cache
 def _lengths(count: int) -> struct.Struct:
-    return struct.Struct(f">{count + 1}I")
+    return struct.Struct(f">{count}I")
 
 
 def _framed(entries: bytes) -> bytes:
     return _FRAME.pack(len(entries), crc32(entries)) + entries
 
 
+def _after_kind(*parts: struct.Struct) -> struct.Struct:
+    """All numbers of an entry."""
+    return struct.Struct(">c" + "".join(part.format[1:] for part in parts))
+
+
+_ENDING = _after_kind(_UNTIL)
+_NAMING = _after_kind(_NUMBER)
+
+
+def _moving(lease: Lease) -> tuple[int, ...]:
+    """The numbers of a `Moving`, in their order."""
+    let_go_ns = _NEVER if lease.let_go_ns is None else lease.let_go_ns
+    flags = 0 if lease.standing is Standing.HELD else _LOST
+    if not lease.is_ours:
+        flags |= _UNPROVEN
+    if lease.told:
+        flags |= _TOLD
+    return (
+        flags, lease.t1_ns, lease.deadline_ns, lease.promised_ns, lease.until_ns, lease.hold_until_ns,
+        lease.granted_ns, let_go_ns, lease.ttl_ms, lease.proofs, lease.proven, lease.gone.mask,
+    )  # fmt: skip
+
+
 class Format:
-    """How entries read, where there are so many masters."""
+    """How entries read, where there are so many masters: first all their numbers, packed in one go, since it
+    is done for each grant; last of them, how long the words are that follow."""
 
     def __init__(self, masters: int) -> None:
-        self._moving = struct.Struct(f">8qIHHB{masters}q")
+        self._moving = struct.Struct(f">B8qIHH{masters}q")
+        self._moved = _after_kind(self._moving, _NUMBER)
+        self._held = _after_kind(self._moving, _TERMS, _SIZES)
 
     def head(self, origin: Origin) -> bytes:
         words = (origin.boot_id, origin.pid_namespace, origin.time_namespace, origin.cluster, *origin.masters)
-        return _HEAD.pack(MAGIC, FORMAT) + _framed(_words(*(word.encode() for word in words)))
-
-    def moving(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> bytes:
-        let_go_ns = _NEVER if lease.let_go_ns is None else lease.let_go_ns
-        flags = 0 if lease.standing is Standing.HELD else _LOST
-        if not lease.is_ours:
-            flags |= _UNPROVEN
-        return self._moving.pack(
-            lease.t1_ns, lease.deadline_ns, lease.promised_ns, lease.until_ns, lease.hold_until_ns,
-            lease.granted_ns, let_go_ns, lease.ttl_ms, lease.proofs, lease.proven, lease.gone.mask, flags,
-            *clock_lows_ns,
-        )  # fmt: skip
+        count = _NUMBER.pack(len(words))
+        return _HEAD.pack(MAGIC, FORMAT) + _framed(count + _words([word.encode() for word in words]))
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> bytes:
-        holder = lease.holder
-        fixed = _FIXED.pack(
+        holder, nonce, resource, token = lease.holder, lease.nonce, lease.resource, lease.token
+        owner, label = holder.owner, holder.label.encode()
+        before = () if lease.is_ours else lease.before
+        numbers = self._held.pack(
+            b"H", *_moving(lease), *clock_lows_ns,
             lease.fence, holder.max_hold_ms, holder.lock_delay_ms, holder.pid, holder.started,
             holder.bound is Bound.CONNECTION, holder.notify,
+            len(nonce), len(resource), len(token), len(label), len(owner), len(before),
         )  # fmt: skip
-        before = () if lease.is_ours else lease.before
-        words = _words(lease.nonce, lease.resource, lease.token, holder.label.encode(), holder.owner, *before)
-        return b"".join((b"H", self.moving(lease, clock_lows_ns), fixed, words))
+        words = nonce + resource + token + label + owner
+        return numbers + words + _words(before) if before else numbers + words
 
-    def moved_in(self, held: bytes, moving: bytes) -> bytes:
-        """The same entry, as it is now."""
-        return held[:1] + moving + held[1 + self._moving.size :]
+    def moved_in(self, held: bytes, moved: bytes) -> bytes:
+        """The first, as the second says that it is now."""
+        size = 1 + self._moving.size
+        return held[:1] + moved[1:size] + held[size:]
 
-    def moved(self, nonce: bytes, moving: bytes) -> bytes:
-        return b"M" + moving + _words(nonce)
+    def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> bytes:
+        nonce = lease.nonce
+        return self._moved.pack(b"M", *_moving(lease), *clock_lows_ns, len(nonce)) + nonce
+
+    def told_in(self, held: bytes) -> bytes:
+        """The same entry, of a lease of which its app has read."""
+        return held[:1] + bytes((held[1] | _TOLD,)) + held[2:]
+
+    def told(self, nonce: bytes) -> bytes:
+        return _NAMING.pack(b"T", len(nonce)) + nonce
 
     def ending(self, resource: bytes, nonces: tuple[bytes, ...], until_ns: int) -> bytes:
-        return b"E" + _UNTIL.pack(until_ns) + _words(resource, *nonces)
+        nonce, before = nonces[0], nonces[1:]
+        numbers = _ENDING.pack(b"E", until_ns, len(resource), len(nonce), len(before))
+        entry = numbers + resource + nonce
+        return entry + _words(before) if before else entry
 
     def done(self, nonce: bytes) -> bytes:
-        return b"D" + _words(nonce)
+        return _NAMING.pack(b"D", len(nonce)) + nonce
 
     def entries(self, frame: bytes) -> Iterator[Entry]:
         """Raises struct.error or ValueError where one makes no sense."""
@@ -214,41 +259,55 @@ class Format:
         while not reading.is_over:
             kind = reading.take(1)
             if kind == b"H":
-                yield self._held(reading)
+                yield self._read_held(reading)
             elif kind == b"M":
-                now = self._moving_of(reading)
-                (nonce,) = reading.words()
-                yield Moved(nonce, now)
+                now = self._read_moving(reading)
+                yield Moved(reading.word(), now)
+            elif kind == b"T":
+                yield Told(reading.word())
             elif kind == b"E":
-                (until_ns,) = reading.numbers(_UNTIL)
-                resource, nonce, *before = reading.words()
-                yield Ending(resource, (nonce, *before), until_ns)
+                until_ns, *sizes, before = reading.numbers(_UNTIL)
+                resource, nonce = map(reading.take, sizes)
+                yield Ending(resource, (nonce, *reading.words(before)), until_ns)
             elif kind == b"D":
-                (nonce,) = reading.words()
-                yield Done(nonce)
+                yield Done(reading.word())
             else:
                 raise ValueError(f"an entry of kind {kind!r}")
 
-    def _moving_of(self, reading: "_Reading") -> Moving:
+    def _read_moving(self, reading: "_Reading") -> Moving:
         numbers = reading.numbers(self._moving)
-        t1, deadline, promised, until, hold_until, granted, let_go, ttl_ms, *more = numbers
-        proofs, proven, gone, flags, *lows_ns = more
+        flags, t1, deadline, promised, until, hold_until, granted, let_go, ttl_ms, *more = numbers
+        proofs, proven, gone, *lows_ns = more
+        _check_times(numbers[1:8] + tuple(lows_ns))
+        if max(deadline, promised) - t1 > LONGEST_TTL_MS * NS_PER_MS or not 0 < ttl_ms <= LONGEST_TTL_MS:
+            raise ValueError("a lease that lasts longer than any may")
+        if (proven | gone) >> len(lows_ns):
+            raise ValueError("masters that there are not")
         return Moving(
             t1, deadline, promised, until, hold_until, granted, None if let_go == _NEVER else let_go, ttl_ms,
-            proofs, proven, gone, bool(flags & _LOST), bool(flags & _UNPROVEN), tuple(lows_ns),
+            proofs, proven, gone, bool(flags & _LOST), bool(flags & _UNPROVEN), bool(flags & _TOLD),
+            tuple(lows_ns),
         )  # fmt: skip
 
-    def _held(self, reading: "_Reading") -> Held:
-        now = self._moving_of(reading)
-        fence, max_hold_ms, lock_delay_ms, pid, started, bound, notify = reading.numbers(_FIXED)
-        nonce, resource, token, label, owner, *before = reading.words()
+    def _read_held(self, reading: "_Reading") -> Held:
+        now = self._read_moving(reading)
+        fence, max_hold_ms, lock_delay_ms, pid, started, bound, notify = reading.numbers(_TERMS)
+        *sizes, before = reading.numbers(_SIZES)
+        nonce, resource, token, label, owner = map(reading.take, sizes)
         pid_and_uid(owner)
+        _check_times((max_hold_ms * NS_PER_MS, lock_delay_ms * NS_PER_MS))
         if pid >> 31:
             raise ValueError(f"pid {pid}")
         return Held(
             nonce, resource, token, label.decode(), owner, fence, max_hold_ms, lock_delay_ms, pid, started,
-            _BOUND[bound], bool(notify), tuple(before), now,
+            _BOUND[bound], bool(notify), tuple(reading.words(before)), now,
         )  # fmt: skip
+
+
+def _check_times(times_ns: tuple[int, ...]) -> None:
+    """What is reckoned from them has to fit into a journal, too."""
+    if max(map(abs, times_ns)) > NEVER_NS:
+        raise ValueError("a time that no clock shows")
 
 
 class _Reading:
@@ -271,11 +330,16 @@ class _Reading:
     def numbers(self, kind: struct.Struct) -> tuple[int, ...]:
         return kind.unpack(self.take(kind.size))
 
-    def words(self) -> list[bytes]:
-        (count,) = self.numbers(_SIZE)
+    def number(self) -> int:
+        return self.numbers(_NUMBER)[0]
+
+    def word(self) -> bytes:
+        return self.take(self.number())
+
+    def words(self, count: int) -> list[bytes]:
         if count > _MOST_WORDS:
             raise ValueError(f"{count} words")
-        return [self.take(length) for length in self.numbers(struct.Struct(f">{count}I"))]
+        return [self.take(length) for length in self.numbers(_lengths(count))]
 
 
 def _frames(data: bytes, at: int) -> Iterator[bytes]:
@@ -316,7 +380,8 @@ def replay(data: bytes, ours: Origin) -> Replayed:
 
 def _origin(frame: bytes) -> Origin:
     try:
-        words = [word.decode() for word in _Reading(frame).words()]
+        reading = _Reading(frame)
+        words = [word.decode() for word in reading.words(reading.number())]
         boot_id, pid_namespace, time_namespace, cluster, *masters = words
     except (struct.error, ValueError) as failure:
         raise Unreadable(f"it does not say whose it is: {failure}") from failure
@@ -339,8 +404,9 @@ def _replayed(frames: Iterator[bytes], form: Format) -> Replayed:
 class Ledger:
     """core.interfaces.Journal: the last entry of each lease, and what is to be written of it.
 
-    write: appends to the journal. What is done with is written with the next record: if that is lost, a
-    release is sent that was not needed. live_bytes: how long a journal would be that was written anew.
+    write: appends to the journal. What is ending or done with is written with the next record, and what is
+    ending before its release goes out (`keep_up`). If what is done with is lost, a release is sent that was
+    not needed. live_bytes: how long a journal would be that was written anew.
     """
 
     def __init__(self, origin: Origin, write: Callable[[bytes], None]) -> None:
@@ -349,12 +415,13 @@ class Ledger:
         self._form = Format(len(origin.masters))
         self._head = self._form.head(origin)
         self._live: dict[bytes, bytes] = {}
-        self._untold = b""
+        self._unwritten = b""
+        self._is_due = False
         self.live_bytes = len(self._head)
 
     def whole(self) -> bytes:
         """The journal written anew, with nothing that is over."""
-        self._untold = b""
+        self._unwritten, self._is_due = b"", False
         return self._head + b"".join(map(_framed, self._live.values()))
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
@@ -363,32 +430,51 @@ class Ledger:
     def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
         before = self._live.get(lease.nonce)
         if before is not None:
-            moving = self._form.moving(lease, clock_lows_ns)
-            held = self._form.moved_in(before, moving)
-            self._put(lease.nonce, held, self._form.moved(lease.nonce, moving))
+            moved = self._form.moved(lease, clock_lows_ns)
+            self._put(lease.nonce, self._form.moved_in(before, moved), moved)
+
+    def told(self, lease: Lease) -> None:
+        before = self._live.get(lease.nonce)
+        if before is not None:
+            self._put(lease.nonce, self._form.told_in(before), self._form.told(lease.nonce))
 
     def ending(self, lease: Lease) -> None:
-        self._put(lease.nonce, self._form.ending(lease.resource, lease.nonces, lease.until_ns))
+        entry = self._form.ending(lease.resource, lease.nonces, lease.until_ns)
+        self._live_is(lease.nonce, entry)
+        self._is_due = True
+        self._write_later(entry)
 
     def still_ending(self, ending: Ending) -> None:
         entry = self._form.ending(ending.resource, ending.nonces, ending.until_ns)
         self._put(ending.nonces[0], entry)
 
+    def keep_up(self) -> None:
+        if self._is_due:
+            self._write_out(self._unwritten)
+
     def ended(self, nonce: bytes) -> None:
         entry = self._live.pop(nonce, None)
         if entry is not None:
             self.live_bytes -= _FRAME.size + len(entry)
-            self._untold += self._form.done(nonce)
-            if len(self._untold) >= _LONGEST_UNTOLD:
-                untold, self._untold = self._untold, b""
-                self._write(_framed(untold))
+            self._write_later(self._form.done(nonce))
+
+    def _write_later(self, entry: bytes) -> None:
+        self._unwritten += entry
+        if len(self._unwritten) >= _LONGEST_UNWRITTEN:
+            self._write_out(self._unwritten)
 
     def _put(self, nonce: bytes, entry: bytes, change: bytes = b"") -> None:
+        self._live_is(nonce, entry)
+        self._write_out(self._unwritten + (change or entry))
+
+    def _live_is(self, nonce: bytes, entry: bytes) -> None:
         before = self._live.get(nonce)
         self.live_bytes += len(entry) + _FRAME.size if before is None else len(entry) - len(before)
         self._live[nonce] = entry
-        untold, self._untold = self._untold, b""
-        self._write(_framed(untold + (change or entry)))
+
+    def _write_out(self, entries: bytes) -> None:
+        self._unwritten, self._is_due = b"", False
+        self._write(_framed(entries))
 
 
 class Unkept:
@@ -398,8 +484,12 @@ class Unkept:
 
     def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None: ...
 
+    def told(self, lease: Lease) -> None: ...
+
     def ending(self, lease: Lease) -> None: ...
 
     def still_ending(self, ending: Ending) -> None: ...
 
     def ended(self, nonce: bytes) -> None: ...
+
+    def keep_up(self) -> None: ...

@@ -77,6 +77,8 @@ class Holder(Terms, Protocol):
 
 
 _LEAST_GAIN_NS = 5 * NS_PER_MS
+_LEAST_NOTICE_NS = 5 * NS_PER_MS
+"""Of a loss that may yet be averted."""
 
 
 class Standing(Enum):
@@ -121,7 +123,8 @@ class Lease:
     be gone. promised_ns: the latest end that its holder was ever told, and may still believe in.
     hold_until_ns: no renewal reaches beyond (rule 7). gone: masters that had it and lost it; landed: all that
     may have it, to be told of its release. cut_ns: what has come off its deadline since its last proof, since
-    this host stood still, or the masters' clocks were set (rule 11d).
+    this host stood still, or the masters' clocks were set (rule 11d). told: its app is known to have read of
+    it, or has named it (rule 13).
     nonce: what the masters know it by; token: what its app does. under_way: what is asked of it now.
     """
 
@@ -144,12 +147,12 @@ class Lease:
         "proof",
         "proofs",
         "resource",
-        "shared",
         "spared_until_ns",
         "standing",
         "t1_ns",
         "timer",
         "token",
+        "told",
         "ttl_ms",
         "under_way",
         "until_ns",
@@ -180,8 +183,7 @@ class Lease:
         self.extending: Extension | None = None
         self.under_way: tuple[Extension | PutBack, ...] = ()
         self.let_go_ns: int | None = None
-        self.shared = False
-        """More than one request was answered with it."""
+        self.told = False
         self.timer: Timer | None = None
         self.inherited: Inherited | None = None
 
@@ -190,6 +192,14 @@ class Lease:
         """This agent has had it granted or proven: nothing that it could not prove is renewed as a matter of
         course, or released but by the word of its app, or for one that is dead (rule 13)."""
         return self.inherited is None or self.inherited.proof is not None
+
+    @property
+    def is_wanted(self) -> bool:
+        """It is renewed as a matter of course. What was taken over, and its app is not known to have read of
+        it, is for nobody perhaps: it is had proven for no longer than it lasts in any case, and kept until
+        then for an app that names it (rule 13)."""
+        was = self.inherited
+        return was is None or (was.goes_on and (self.told or was.proof is None))
 
     @property
     def before(self) -> tuple[bytes, ...]:
@@ -236,26 +246,33 @@ class Lease:
 
     def extension_ttl_ms(self, wanted_ms: int, now_ns: int) -> int:
         """How much may be asked for now without passing max_hold (rule 7); 0 when that would gain nothing."""
-        ttl_ms = min(wanted_ms, longest_ttl_ms(self.hold_until_ns - now_ns))
+        last_ns = self.hold_until_ns if self.told or self.is_ours else self.deadline_ns
+        ttl_ms = min(wanted_ms, longest_ttl_ms(last_ns - now_ns))
         if not self.is_ours:
             return ttl_ms
         return ttl_ms if deadline_ns(now_ns, ttl_ms) > self.deadline_ns + _LEAST_GAIN_NS else 0
 
     def cut(self, cut_ns: int, now_ns: int, patience_ns: int) -> None:
-        """So much of what was reckoned at its last proof is not there (rule 11d). While it is valid, it may
-        still be renewed within `patience_ns`, also where its holder ought to have been told already."""
+        """So much of what was reckoned at its last proof is not there (rule 11d). It is spared for
+        `patience_ns`."""
         by_ns = cut_ns - self.cut_ns
         self.cut_ns = cut_ns
         self.deadline_ns -= by_ns
         self.hold_until_ns -= by_ns
         self.granted_ns -= by_ns
-        self.spared_until_ns = min(self.deadline_ns, now_ns + patience_ns)
+        self.spare(now_ns, patience_ns)
+
+    def spare(self, now_ns: int, patience_ns: int) -> None:
+        """It may be renewed within `patience_ns`, also where its holder ought to have been told already. Its
+        holder learns of a loss before the deadline all the same (rule 12)."""
+        self.spared_until_ns = min(self.deadline_ns - _LEAST_NOTICE_NS, now_ns + patience_ns)
 
     def prove(self, extension: Extension, sure_until_ns: int, cut_ns: int) -> None:
         """A quorum went on with it. sure_until_ns: what is certain of its deadline until now; cut_ns: what is
         not certain of the new one."""
         proven_ns = deadline_ns(extension.t1_ns, extension.ttl_ms) - cut_ns
-        self.deadline_ns = max(sure_until_ns, proven_ns)
+        # That it may be held for less long can have turned out since this was asked (see `cut`).
+        self.deadline_ns = min(max(sure_until_ns, proven_ns), self.hold_until_ns)
         self.cut_ns = cut_ns
         # What its holder was told before a cut it may believe in, whatever it was told since.
         self.promised_ns = max(self.promised_ns, self.deadline_ns)

@@ -213,7 +213,8 @@ class Link:
             if self._debts.is_quiet:
                 self.give_back_more(question[2])
         else:
-            self._put(question)
+            self._in_flight.append(question)
+            self.out += (question[1], _NOTHING)
         return True
 
     # Hearing
@@ -232,10 +233,10 @@ class Link:
         try:
             if is_error:
                 self._refused(question, payload, one_line(reply), now_ns)
-            elif kind in _VOTES:
-                return self._voted(question, payload, sent_ns, reply, now_ns)
             elif kind is Release:
                 self._released(question, payload, reply, now_ns)
+            elif kind in _VOTES:
+                return self._voted(question, payload, sent_ns, reply, now_ns)
             else:
                 question.take(reply)  # type: ignore[union-attr]  # it is no ballot
         except Nonsense:

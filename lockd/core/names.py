@@ -8,7 +8,6 @@ asks again, and hears it.
 
 from collections import OrderedDict, defaultdict
 
-from lockd.core.errors import ErrorWord
 from lockd.core.leases import Holder
 from lockd.core.validity import NS_PER_S
 from lockd.core.values import Bound, Extended, Refusal, Reply
@@ -16,7 +15,6 @@ from lockd.core.values import Bound, Extended, Refusal, Reply
 REMEMBERED_NS = 60 * NS_PER_S
 OVERS_OF_A_USER = 5_000
 OVERS_IN_ALL = 20_000
-UNLOCKED = Refusal(ErrorWord.NOTHELD, "its token was unlocked before: each request wants a token of its own")
 
 
 def same_process(one: Holder, other: Holder) -> bool:

@@ -3,7 +3,38 @@
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.errors import ErrorWord
 from lockd.core.interfaces import Masters
+from lockd.core.leases import Lease
+from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Refusal
+
+DRAINING = Refusal(
+    ErrorWord.DRAINING, "this agent is stopping and grants nothing any more: lock again when it is back"
+)
+SPLIT = Refusal(ErrorWord.TIMEOUT, "several try for it at the same moment, and none of them got it")
+SHIFTED = Refusal(ErrorWord.NOQUORUM, "the masters that vote changed while they were asked")
+UNCERTAIN = Refusal(
+    ErrorWord.CLOCK, "the masters' clocks seem to have jumped, or this host stood still: ask again"
+)
+TRIED_AGAIN = (SPLIT, SHIFTED, UNCERTAIN)
+"""What says of nobody that he holds it, nor of any master that it is missing: it is tried again, also for
+those that don't wait, for as long as one try may take."""
+BEHIND_OTHERS = (
+    "behind others of its connection, which are not answered yet, or their replies not read: a WAIT wants a "
+    "connection of its own"
+)
+BROKEN = Refusal(ErrorWord.ERR, "the agent failed at this; its log says how")
+WITHDRAWN = Refusal(ErrorWord.NOTHELD, "it was withdrawn: its token was unlocked before it was granted")
+UNLOCKED_BEFORE = Refusal(
+    ErrorWord.NOTHELD, "its token was unlocked before: each request wants a token of its own"
+)
+ANOTHERS = Refusal(
+    ErrorWord.ERR, "another process has a request of that token: each wants one that nobody else has"
+)
+UNPROVEN = Refusal(
+    ErrorWord.NOQUORUM, "it is held by the journal of the agent before, and not proven yet: ask again"
+)
+UNREAD = "its agent ended before the reply of its LOCK was known to be read, and nobody has named it since"
+NOT_HELD = Refusal(ErrorWord.NOTHELD, "no such lease: it ended, or the token is another's")
 
 
 def no_quorum(ballot: Ballot, masters: Masters, total: int) -> Refusal:
@@ -16,3 +47,14 @@ def no_quorum(ballot: Ballot, masters: Masters, total: int) -> Refusal:
         elif not (ballot.asked & voting) >> master & 1:
             reasons.append(masters.why_not(master))
     return Refusal(ErrorWord.NOQUORUM, " ".join(reasons) or "the answers came too late to be relied upon")
+
+
+def held_here(lease: Lease, now_ns: int) -> Refusal:
+    """It is held, on this host."""
+    left_ms = max(1, -(-(lease.deadline_ns - now_ns) // NS_PER_MS))
+    return Refusal(ErrorWord.TAKEN, f"retry-after={left_ms} held by another on this host", left_ms)
+
+
+def expired(lease: Lease) -> Refusal:
+    """It was held."""
+    return Refusal(ErrorWord.EXPIRED, lease.loss or "its validity has ended")

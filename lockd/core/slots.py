@@ -12,7 +12,7 @@ from lockd.core.claims import Claims, Whole
 from lockd.core.errors import ErrorWord, Kind
 from lockd.core.leases import Holder, Lease, Standing, pid_and_uid
 from lockd.core.locks import Locks
-from lockd.core.names import UNLOCKED
+from lockd.core.refusals import UNLOCKED_BEFORE
 from lockd.core.values import Refusal
 
 
@@ -52,7 +52,7 @@ class Slots:
     def begins(self, now_ns: int, *, ready: bool = True) -> None:
         """ready: as in `Locks.lock`."""
         if self._is_over(self._resource, now_ns):
-            self._fail(UNLOCKED, now_ns)
+            self._fail(UNLOCKED_BEFORE, now_ns)
         elif (known := self._known(now_ns)) is not None:
             self._places, self._in_line = [known], True
             self._ask(known, now_ns)
@@ -99,7 +99,7 @@ class Slots:
         part.named = bool(part.value)
         self._claims.add(lease, self, is_first=lease.holder is part)
         if not self._over and self._is_over(self._resource, now_ns):
-            self._fail(UNLOCKED, now_ns)
+            self._fail(UNLOCKED_BEFORE, now_ns)
         self._go_on_soon(now_ns)
         if self._over:
             self._surplus.append(lease)

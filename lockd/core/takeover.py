@@ -31,12 +31,15 @@ class Taken(StrEnum):
 
     GOES_ON = "goes_on"
     """Its process is alive: it is to be proven."""
+    UNTOLD = "untold"
+    """The same, but nobody knows whether its app ever read of it: kept for as long as it lasts, and beyond
+    only when its app names it."""
     FREED = "freed"
     """Its process is dead."""
     LEFT = "left"
     """To its deadline: nobody can say whether it is wanted, or how."""
     OVER = "over"
-    """Its deadline has passed."""
+    """Its deadline has passed: its holder is told."""
 
 
 class CannotTell(Exception):
@@ -66,7 +69,9 @@ def fate_of(held: Held, process: Seen, now_ns: int) -> Taken:
     if now_ns >= now.promised_ns:
         return Taken.OVER
     wanted = process is Seen.ALIVE and held.bound is Bound.PROCESS and not now.lost
-    return Taken.GOES_ON if wanted and len(held.before) < _NONCES_MOST else Taken.LEFT
+    if not wanted or len(held.before) >= _NONCES_MOST:
+        return Taken.LEFT
+    return Taken.GOES_ON if now.told else Taken.UNTOLD
 
 
 def take_over(
@@ -82,31 +87,40 @@ def take_over(
     for ending in replayed.endings.values():
         if now_ns < ending.until_ns:
             locks.release_again(ending, now_ns)
-    for held in replayed.held.values():
+    # No agent was told of a lease before it asked for it: who made that up gets nobody kept out.
+    true = (held for held in replayed.held.values() if held.now.t1_ns <= now_ns)
+    # In the order in which they are asked for.
+    for held in sorted(true, key=lambda held: held.now.deadline_ns):
         fate = fate_of(held, seen(held, started_of), now_ns)
         counts[fate] += 1
         if fate is Taken.FREED and (held.lock_delay_ms == 0 or now_ns >= held.now.promised_ns):
             locks.release_again(Ending(held.resource, (held.nonce, *held.before), held.now.until_ns), now_ns)
-        elif fate is not Taken.OVER:
+        else:
             _adopt(locks, held, fate, holder_of(held), now_ns)
     return counts
 
 
 def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -> None:
-    """One whose process is dead is to be proven too, for as long as its lock_delay keeps others out."""
-    if fate is Taken.LEFT:
+    """One whose process is dead is to be proven too, for as long as its lock_delay keeps others out. One that
+    is over ends at once, as it would have with its agent: with a word to its holder."""
+    goes_on = fate not in (Taken.LEFT, Taken.OVER)
+    if not goes_on:
         grant = locks.proof_before(holder, held.nonce, held.now.t1_ns, held.now.proven)
         before = held.before
     else:
         grant = locks.proof_before(holder, None, held.now.t1_ns, held.now.proven)
         before = (held.nonce, *held.before)
     lease = _as_it_was(Lease(grant, holder, held.fence, held.now.granted_ns), held)
-    lease.inherited = Inherited(before, held.now.clock_lows_ns, goes_on=fate is not Taken.LEFT)
+    lease.inherited = Inherited(before, held.now.clock_lows_ns, goes_on=goes_on)
+    # Who is dead was told or not: its lock_delay is kept.
+    lease.told = held.now.told or fate is Taken.FREED
     if not locks.adopt(lease, now_ns):
-        return
-    if fate is Taken.FREED and lease.let_go_ns is None:
+        if not locks.knows(held.resource, held.token):
+            holder.lost(lease, "another lease of it is held on this host")
+        holder.ended(lease)
+    elif fate is Taken.FREED and lease.let_go_ns is None:
         locks.holder_gone(lease, now_ns)
-    elif held.now.lost and fate is Taken.LEFT:
+    elif held.now.lost and not goes_on:
         # The connection that was to bring the news may have ended before it did.
         holder.lost(lease, lease.loss)
 

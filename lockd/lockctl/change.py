@@ -158,7 +158,8 @@ def cluster_upgrade(agent: AgentClient, writer: Writer, as_json: bool) -> None:
     """Bring identities of masters that an earlier version has written to the present format. For operators.
 
     All masters must be there. What is held stays held. It may be interrupted and done again: it is begun anew
-    then, and waits until nobody relies any more on what was locked meanwhile.
+    then, and waits until nobody relies any more on what was locked meanwhile. Fences go on an hour above the
+    masters' clocks.
     """
     _change_masters(agent, ["FORM", "UPGRADE", *writer.words()], "upgrading", as_json)
 

@@ -313,6 +313,9 @@ def check_agent(agent: AgentAnswer) -> list[Finding]:
         found.append(
             Finding("agent", Severity.WARNING, "it is stopping: it grants nothing", "start it again")
         )
+    if trouble := agent.info.get("journal_trouble", ""):
+        what = f"what is held is not noted for the agent after it: {trouble}"
+        found.append(Finding("agent", Severity.WARNING, what, "see LockdJournalNotKept.md before a restart"))
     what = f"answers in {agent.took_us / 1000:.1f} ms, version {agent.version}"
     return found or [Finding("agent", Severity.OK, what)]
 

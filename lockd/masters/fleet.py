@@ -78,6 +78,7 @@ class Fleet(fleet.Fleet[Link]):
 
     def _flush(self) -> None:
         self._flushes = False
+        self.before_sending()
         for link in self.links:
             link.flush()
 

@@ -111,7 +111,7 @@ def extend(extension: Extension) -> bytes:
             extension.ttl_ms,
             extension.mark,
             extension.token,
-            b"later" if extension.later else b"first",
+            b"later" if extension.there_ms is None else extension.there_ms,
             *extension.before,
         )
     return _for_any(

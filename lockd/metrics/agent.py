@@ -37,8 +37,9 @@ class AgentMetrics(Measured):
 
     journal_failures = counted("Times that the journal could not be written.", int)
     inherited = counted(
-        "Leases found in the journal of the agent before: gone on with (goes_on), freed, since their process "
-        "was dead (freed), left to their deadline (left), or over already (over).",
+        "Leases found in the journal of the agent before: gone on with (goes_on), kept for as long as they "
+        "last unless their app names them, since nobody knows whether it has read of them (untold), freed, "
+        "since their process was dead (freed), left to their deadline (left), or over already (over).",
         partial(Tally, Taken),
         by="outcome",
     )

@@ -56,6 +56,8 @@ _ALIVE_S = 2.0
 _SWITCH_S = 500e-6
 _SPARE_FILES = 64
 _FIRST_LOOK_S = 1.0
+_ENDINGS_S = 1.0
+_JOURNAL_AGAIN_S = 1.0
 # Timers are for what has to be done in time: their share of the loop is the largest.
 _BITES_OF_TIMERS = 4
 _TIMERS_AT_ONCE = 16
@@ -75,6 +77,8 @@ def serve(config: Config) -> int:
     except CannotServe as why:
         log.error("cannot_serve", why=str(why))
         return 1
+    finally:
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     return 0
 
 
@@ -120,6 +124,7 @@ class Agent:
         self._commands = Commands(current, self.shared, self.fleet, self.metrics, self._reload)
         self._socket = AppSocket(config.socket)
         self._socket_trouble = ""
+        self._journal_tried_s = 0.0
         self.metrics.agent.socket_trouble = self._socket.trouble
         self._server: asyncio.AbstractServer | None = None
 
@@ -140,7 +145,8 @@ class Agent:
             # A script's `&` has SIGINT ignored: a Ctrl-C is not for what runs in the background.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, self._stop.set)
-        loop.add_signal_handler(signal.SIGHUP, self._told_to_reload)
+        # Not by the loop, which would have it end the process from its own end on.
+        signal.signal(signal.SIGHUP, lambda *_: self._hung_up(loop))
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
         loop.set_exception_handler(lambda _loop, context: self._failed(context))
         await self._start(loop)
@@ -150,8 +156,12 @@ class Agent:
         finally:
             await self._end()
 
-    def _told_to_reload(self) -> None:
+    def _hung_up(self, loop: asyncio.AbstractEventLoop) -> None:
         """One that stops leaves it to the next."""
+        if not (self._stop.is_set() or loop.is_closed()):
+            loop.call_soon_threadsafe(self._reload_soon)
+
+    def _reload_soon(self) -> None:
         if not self._stop.is_set():
             self.shared.keep(asyncio.get_running_loop().create_task(self._reload_now()))
 
@@ -204,6 +214,8 @@ class Agent:
 
     def _read_journal(self) -> Replayed:
         """What can't be read is left alone, and said: a newer agent may have written it."""
+        self._journal_tried_s = time.monotonic()
+        before = self.journal.trouble
         try:
             data = self.journal.take()
             return replay(data, self.journal.ledger.origin) if data else Replayed()
@@ -214,7 +226,8 @@ class Agent:
                 kept_as = f"nothing: {failure}"
             self.log.error("journal_unread", why=str(why), kept_as=kept_as)
         except (NotOurs, OSError) as why:
-            self.log.error("journal_unread", why=str(why), journal=str(self.journal.path))
+            if str(why) != before:
+                self.log.error("journal_unread", why=str(why), journal=str(self.journal.path))
         return Replayed()
 
     def _take_over(self, replayed: Replayed) -> None:
@@ -274,9 +287,7 @@ class Agent:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
         if most != resource.RLIM_INFINITY:
-            files, limit = most - _SPARE_FILES, self.current.config.limits.connections
-            self.quotas.open_files_most = files * 2 // 3
-            self.shared.processes.most = files - min(limit, files * 2 // 3)
+            self.quotas.open_files = most - _SPARE_FILES
         self.quotas.warn_of_few_files(self.log)
 
     # Time
@@ -327,11 +338,20 @@ class Agent:
             self.fleet.look_at_own_clock(Reading(*slewed_by_now_ns()), boottime_ns())
             self.shared.buffers.cut_off_the_deaf(boottime_ns())
             await self._look_after_socket()
-            self.journal.look_after()
+            self._look_after_journal()
             self.log.flush()
             if watchdog_s is not None and self._beaten_s - barked_s >= watchdog_s / 2:
                 barked_s = self._beaten_s
                 self._notify.watchdog()
+
+    def _look_after_journal(self) -> None:
+        """While another agent has it, it is tried again and again: what that one leaves is taken over."""
+        if self.journal.is_ours():
+            self.journal.look_after()
+        elif self._beaten_s - self._journal_tried_s >= _JOURNAL_AGAIN_S:
+            replayed = self._read_journal()
+            if self.journal.is_ours():
+                self._take_over(replayed)
 
     async def _look_after_socket(self) -> None:
         """Have the file there that apps connect to. Who is connected goes on in any case."""
@@ -374,11 +394,13 @@ class Agent:
         return of_connections + sum(len(process.leases) for process in self.shared.processes.all)
 
     async def _end(self) -> None:
-        """What is still held stays held until its deadline: its holders are alive (rule 13)."""
+        """What is still held stays held: its holders are alive, and the next agent has it (rule 13)."""
+        await self.shared.endings.finish(_ENDINGS_S)
         self.shared.stopped = True
         if self._server is not None:
             self._server.close()
         left = self._held_by_apps()
+        self.shared.tellings.look_now()
         for session in list(self.shared.sessions):
             session.close()
         self.shared.hang_ups.stop(asyncio.get_running_loop())

@@ -2,15 +2,18 @@
 leave the loop to others in between. Until it is their turn they are held and renewed as before: later than
 could be, and safe (rule 13)."""
 
+import asyncio
+from contextlib import suppress
 from time import perf_counter_ns
 
 from lockd.clock import boottime_ns
-from lockd.core.leases import Lease, pid_and_uid
+from lockd.core.leases import pid_and_uid
 from lockd.core.locks import Locks
-from lockd.core.owners import Ends, Fate
+from lockd.core.owners import Ends, carry_out
 from lockd.server.lanes import Crowd, Lane, LaneWork
 
 AT_ONCE = 4
+_LOOK_S = 0.005
 _UNREAD = "its connection ended before the reply of its LOCK was known to be read"
 
 
@@ -29,19 +32,25 @@ class Endings:
         """Have this done for that user, as soon as it is its turn."""
         self._lane.add(uid, job)
 
+    async def finish(self, within_s: float) -> None:
+        """Have what is left done now: later nobody does it."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while self.busy:  # noqa: ASYNC110  # once in an agent's life, and nothing else waits for it
+                    await asyncio.sleep(_LOOK_S)
+
     def end(self, ends: Ends, doubt: str = _UNREAD) -> None:
         """doubt: why those end that their apps may believe in."""
         if not ends:
             return
         if len(ends) <= AT_ONCE and self._crowd.has_room():
-            # What ends is taken out, also by its connection when it hears of that.
             while ends:
-                self._end(*ends.popitem(), doubt)
+                self._end_one_of(ends, doubt)
             return
 
         def work(until_ns: int) -> bool:
             while ends:
-                self._end(*ends.popitem(), doubt)
+                self._end_one_of(ends, doubt)
                 if perf_counter_ns() >= until_ns:
                     break
             return bool(ends)
@@ -49,10 +58,7 @@ class Endings:
         _, uid = pid_and_uid(next(iter(ends)).holder.owner)
         self.add(uid, work)
 
-    def _end(self, lease: Lease, fate: Fate, doubt: str) -> None:
-        if fate is Fate.GONE:
-            self._locks.holder_gone(lease, boottime_ns())
-        elif fate is Fate.UNTOLD:
-            self._locks.untold(lease, boottime_ns())
-        else:
-            self._locks.cut_off(lease, doubt, boottime_ns())
+    def _end_one_of(self, ends: Ends, doubt: str) -> None:
+        """What ends is taken out, also by its connection when it hears of that."""
+        lease, fate = ends.popitem()
+        carry_out(fate, lease, self._locks, doubt, boottime_ns())

@@ -42,9 +42,19 @@ class Heir:
     def refused(self, refusal: Refusal) -> None:
         """It asks for nothing."""
 
+    def asked_again(self, session: Session, lease: Lease, notify: bool) -> None:
+        """By its app, on this connection, which may be the first to tell of it."""
+        session.ties.tells_too(lease, None)
+        if notify:
+            self.hears_on(session, lease)
+
+    def is_of(self, session: Session) -> bool:
+        """Whether its news may be told on this connection: of its process, as far as that is known."""
+        return self.process is None or session.ties.process is self.process
+
     def hears_on(self, session: Session, _lease: Lease) -> None:
         """Its app wants to hear of it on this connection."""
-        if self.process is not None and session.ties.process is self.process:
+        if self.process is not None:
             self._news, self.notify = session, True
 
     def renewed(self, lease: Lease) -> None:
@@ -60,7 +70,7 @@ class Heir:
 
     def ended(self, lease: Lease) -> None:
         if self.process is not None:
-            self.process.leases.discard(lease)
+            self.process.forgets(lease)
             if self.process.idle:
                 self._shared.processes.forget(self.process)
         self._shared.quotas.gives_up(self.uid, self._usage)

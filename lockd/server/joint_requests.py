@@ -16,8 +16,8 @@ from lockd.core.several import Several
 from lockd.core.slot_names import slot_number
 from lockd.core.slots import Slots
 from lockd.core.validity import NS_PER_MS
-from lockd.core.values import Refusal
-from lockd.server.lease_requests import LockRequest, goes_to, tell_refused
+from lockd.core.values import Bound, Refusal
+from lockd.server.lease_requests import LockRequest, asked_again, tell_refused
 from lockd.server.losses import LeaseName
 from lockd.server.resp import replies
 from lockd.server.session import Session
@@ -132,16 +132,17 @@ class JointRequest(Place):
         session = self.session
         self._is_answered()
         notify = self.parts[0].notify
-        for lease in leases:
-            if lease not in fresh:
-                goes_to(lease, session, notify=notify)
-            elif isinstance(lease.holder, LockRequest):
+        for lease in fresh:
+            if isinstance(lease.holder, LockRequest):
                 lease.holder.notify = lease.holder.notify or notify
                 lease.holder.is_told_on(session, lease)
         if session.is_gone:
-            self._comes_too_late(leases)
-        else:
-            session.answer(self, lambda: self._told(leases))
+            self._comes_too_late(fresh)
+            return
+        for lease in leases:
+            if lease not in fresh:
+                asked_again(lease, session, notify=notify)
+        session.answer(self, lambda: self._told(leases))
 
     def refused(self, refusal: Refusal) -> None:
         self._is_answered()
@@ -167,6 +168,8 @@ class JointRequest(Place):
         reply = self.encoded([_row(lease, now_ns) for lease in leases])
         for lease in leases:
             session.ties.tells(lease, reply)
+            if not lease.told and lease.holder.bound is Bound.PROCESS:
+                session.shared.tellings.begins(lease, session.ties)
         return reply
 
     def encoded(self, rows: list[dict[str, object]]) -> bytes:

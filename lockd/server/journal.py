@@ -55,9 +55,22 @@ class JournalFile:
         self._lock: int | None = None
         self._bytes = 0
 
+    def is_ours(self) -> bool:
+        """No other agent has it, or gets it as long as this one lives."""
+        return self._lock is not None
+
     def take(self) -> bytes:
         """Make it this agent's, as long as it lives, and read what the one before has left. Raises NotOurs,
         or OSError."""
+        try:
+            if self._lock is None:
+                self._lock = self._locked()
+            return self._read()
+        except (NotOurs, OSError) as why:
+            self.trouble = str(why)
+            raise
+
+    def _locked(self) -> int:
         lock = os.open(f"{self.path}.lock", os.O_CREAT | os.O_RDWR | _FLAGS, 0o600)
         try:
             _check(lock)
@@ -68,8 +81,7 @@ class JournalFile:
         except BaseException:
             os.close(lock)
             raise
-        self._lock = lock
-        return self._read()
+        return lock
 
     def _read(self) -> bytes:
         try:
@@ -118,17 +130,23 @@ class JournalFile:
     def _append(self, record: bytes) -> None:
         if self._file is None:
             return
+        size = len(record)
         try:
-            _write(self._file, record)
+            written = os.write(self._file, record)
+            if written < size:
+                _write(self._file, record[written:])
         except OSError as failure:
             self._put_aside(str(failure))
-        self._bytes += len(record)
+        self._bytes += size
 
     def _put_aside(self, why: str) -> None:
         for path in (self.path, f"{self.path}.new"):
             with suppress(OSError):
                 os.unlink(path)
         if self._file is not None:
+            # Where its folder may not be written to, it is emptied at least.
+            with suppress(OSError):
+                os.ftruncate(self._file, 0)
             os.close(self._file)
         self._file = None
         self.failures += 1
@@ -143,12 +161,16 @@ class JournalFile:
             self.begin()
 
     def _is_gone(self) -> bool:
-        """Somebody has cleared out /run."""
+        """Somebody has cleared out /run, or put another file there."""
         assert self._file is not None
-        return os.fstat(self._file).st_nlink == 0
+        try:
+            return not os.path.samestat(os.fstat(self._file), os.lstat(self.path))
+        except FileNotFoundError:
+            return True
 
     def close(self) -> None:
         """It stays for the next agent."""
+        self.ledger.keep_up()
         for file in (self._file, self._lock):
             if file is not None:
                 os.close(file)

@@ -98,33 +98,42 @@ class LockRequest(Place):
         if first is self:
             self.holds(lease)
             self.is_told_on(session, lease)
-        else:
-            goes_to(lease, session, notify=self.notify)
-        if not session.is_gone:
-            session.answer(self, partial(self._told, lease))
-        elif first is self:
-            session.came_too_late(lease)
+        if session.is_gone:
+            if first is self:
+                session.came_too_late(lease)
+            return
+        if first is not self:
+            asked_again(lease, session, notify=self.notify)
+        session.answer(self, partial(self._told, lease))
+
+    def is_of(self, session: Session) -> bool:
+        """Whether its news may be told on this connection: of its process, where it does not belong to the
+        other one alone."""
+        process = session.ties.process
+        shared = self.bound is not Bound.CONNECTION and process is not None
+        return session is self.session or (shared and process is self.session.ties.process)
 
     def hears_on(self, session: Session, lease: Lease) -> None:
         """Its app wants to hear of it on this connection. It has named it, so it was told of it."""
-        if session is self.session:
-            self.notify = True
-        elif self.bound is Bound.PROCESS and session.ties.process is self.session.ties.process:
-            self.session.ties.named(lease)
-            self.session, self.notify = session, True
+        self.was_named(lease)
+        self.session, self.notify = session, True
 
-    def told_elsewhere(self, lease: Lease) -> None:
-        self.session.ties.told_elsewhere(lease)
+    def was_named(self, lease: Lease) -> None:
+        """Its app has named it."""
+        self.session.ties.named(lease)
 
-    def goes_to(self, session: Session, lease: Lease, notify: bool) -> None:
-        """Its app has asked for it again, on this connection: there its news goes from now on."""
-        self.session.ties.hands_on(lease, session.ties)
+    def asked_again(self, session: Session, lease: Lease, notify: bool) -> None:
+        """By its app, on this connection: there its news goes from now on."""
+        session.ties.tells_too(lease, self.session.ties)
         self.session, self.notify = session, self.notify or notify
 
     def holds(self, lease: Lease) -> None:
         session = self.session
         self._usage = session.usage
         session.shared.quotas.holds(session.usage)
+        if self.named:
+            # The one before may have been lost while this one waited.
+            session.shared.losses.begins_anew((lease.resource, lease.token))
         if session.shared.log.debug_on:
             self._log("granted", fence=lease.fence)
 
@@ -146,6 +155,8 @@ class LockRequest(Place):
             lease.token, lease.fence, validity_ms, lease.deadline_ns, lease.holder.bound, session.protocol
         )
         session.ties.tells(lease, reply)
+        if not lease.told and lease.holder.bound is Bound.PROCESS:
+            session.shared.tellings.begins(lease, session.ties)
         return reply
 
     def refused(self, refusal: Refusal) -> None:
@@ -176,13 +187,10 @@ class LockRequest(Place):
         shared.quotas.holds_no_more(self._usage)
 
 
-def goes_to(lease: Lease, session: Session, *, notify: bool) -> None:
-    """It was granted to another request of the same name: on this connection its app is told of it, too."""
-    first = lease.holder
-    if isinstance(first, LockRequest):
-        first.goes_to(session, lease, notify)
-    elif isinstance(first, Heir) and notify:
-        first.hears_on(session, lease)
+def asked_again(lease: Lease, session: Session, *, notify: bool) -> None:
+    """It was granted to another request of the same name: its app is told of it on this connection, too."""
+    if isinstance(lease.holder, LockRequest | Heir):
+        lease.holder.asked_again(session, lease, notify)
 
 
 def tell_refused(session: Session, place: Place, resource: bytes, refusal: Refusal) -> None:
@@ -234,9 +242,6 @@ class UnlockOrExtend(LeaseCommand):
         if lost is not None:
             losses.told(self._session, self.lease)
             return replies.error(str(lost.refusal))
-        held = self._session.shared.locks.known(*self.lease)
-        if held is not None and isinstance(held.holder, LockRequest):
-            held.holder.told_elsewhere(held)
         validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
         return replies.lease(
             lease.token, lease.fence, validity_ms, lease.deadline_ns, lease.bound, self._session.protocol

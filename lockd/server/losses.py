@@ -17,16 +17,23 @@ _IN_ALL = 20_000
 _OBJECT_BYTES = 500
 """Of a loss, besides its text."""
 
+ProcessName = tuple[int, int]
+"""Its pid, and when it began."""
+
 LeaseName = tuple[bytes, bytes]
 """The resource, and the token: apps may choose that, and the same for several resources."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostLease:
+    """untold: the process that took it on a connection to the agent before, and has none yet that wants to
+    hear of it."""
+
     resource: bytes
     token: bytes
     reason: str
     deadline_ns: int
+    untold: ProcessName | None = None
 
     @property
     def name(self) -> LeaseName:
@@ -67,10 +74,11 @@ class Losses:
 
     def __init__(self) -> None:
         self._by_name: dict[LeaseName, LostLease] = {}
-        self._of_user: defaultdict[int, OrderedDict[LeaseName, None]] = defaultdict(OrderedDict)
+        self._of_user: defaultdict[int, OrderedDict[LeaseName, LostLease]] = defaultdict(OrderedDict)
         self._listening: dict[Process, dict[LossListener, None]] = {}
-        self._before: dict[Process, list[LostLease]] = {}
-        """Of leases that were taken over, until a connection of their process has said NOTIFY again."""
+        self._untold: dict[ProcessName, dict[LeaseName, LostLease]] = {}
+        """Of leases that were taken over, as long as they are remembered, until a connection of their process
+        has said NOTIFY again. It may be known anew by then."""
 
     def of(self, name: LeaseName) -> LostLease | None:
         """How this lease was lost, as far as that is remembered."""
@@ -89,15 +97,15 @@ class Losses:
 
     def happened_to(self, process: Process | None, uid: int, lease: Lease, reason: str) -> None:
         """A lease was lost that this process had taken on a connection to the agent before."""
-        lost = LostLease(lease.resource, lease.token, reason, lease.deadline_ns)
+        listener = None if process is None else self.listener_of(process)
+        waits = process is not None and lease.holder.notify and listener is None
+        whose = (process.pid, process.started) if process is not None and waits else None
+        lost = LostLease(lease.resource, lease.token, reason, lease.deadline_ns, whose)
         self._remember(uid, lost)
-        if process is None or not lease.holder.notify:
-            return
-        listener = self.listener_of(process)
-        if listener is not None:
+        if whose is not None:
+            self._untold.setdefault(whose, {})[lost.name] = lost
+        elif listener is not None and lease.holder.notify:
             listener.tell_lost(lost)
-        else:
-            self._before.setdefault(process, []).append(lost)
 
     def listener_of(self, process: Process) -> LossListener | None:
         """A connection of it that wants to hear, and can."""
@@ -106,25 +114,36 @@ class Losses:
     def _remember(self, uid: int, lost: LostLease) -> None:
         self._by_name[lost.name] = lost
         of_user = self._of_user[uid]
-        of_user[lost.name] = None
+        self._waits_no_more(of_user.get(lost.name))
+        of_user[lost.name] = lost
         if len(of_user) > _OF_A_USER:
             self._forget_one_of(uid)
         elif len(self._by_name) > _IN_ALL:
             self._forget_one_of(max(self._of_user, key=lambda user: len(self._of_user[user])))
 
     def _forget_one_of(self, uid: int) -> None:
-        name, _ = self._of_user[uid].popitem(last=False)
+        name, lost = self._of_user[uid].popitem(last=False)
         self._by_name.pop(name, None)
+        self._waits_no_more(lost)
         if not self._of_user[uid]:
             del self._of_user[uid]
+
+    def _waits_no_more(self, lost: LostLease | None) -> None:
+        """For a connection that wants to hear of it."""
+        if lost is not None and lost.untold is not None:
+            of_process = self._untold.get(lost.untold, {})
+            of_process.pop(lost.name, None)
+            if not of_process:
+                self._untold.pop(lost.untold, None)
 
     # Telling
 
     def listens(self, session: LossListener) -> None:
         """This connection has said NOTIFY."""
-        if session.ties.process is not None:
-            self._listening.setdefault(session.ties.process, {})[session] = None
-            for lost in self._before.pop(session.ties.process, ()):
+        process = session.ties.process
+        if process is not None:
+            self._listening.setdefault(process, {})[session] = None
+            for lost in self._untold.pop((process.pid, process.started), {}).values():
                 session.tell_lost(lost)
 
     def listens_no_more(self, session: LossListener, untold: list[LostLease]) -> None:

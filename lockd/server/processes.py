@@ -10,6 +10,7 @@ import os
 import select
 import socket
 from collections.abc import Callable, Iterable
+from functools import partial
 
 from lockd.core.owners import Ends, Process
 from lockd.core.takeover import CannotTell
@@ -19,11 +20,11 @@ _AT_ONCE = 64
 
 
 class Processes:
-    """ended: what to do with the leases of one that has. most: so many at a time, since each is an open
-    file; of those beyond, leases belong to their connections."""
+    """ended: what to do with the leases of one that has. most: so many at a time as of now, since each is an
+    open file; of those beyond, leases belong to their connections. None: any number."""
 
-    def __init__(self, ended: Callable[[Ends], None], most: int = 1 << 30) -> None:
-        self.most = most
+    def __init__(self, ended: Callable[[Ends], None], most: Callable[[], int | None] = lambda: None) -> None:
+        self._most = most
         self._ended = ended
         self._epoll = select.epoll()
         self._latest: dict[int, Process] = {}
@@ -47,7 +48,11 @@ class Processes:
         known = self._latest.get(peer.pid)
         if known is not None and not self._has_ended(known):
             return known
-        return self._open(connection, peer) if peer.pid and len(self._files) < self.most else None
+        return self._open(connection, peer) if peer.pid and self._has_room() else None
+
+    def _has_room(self) -> bool:
+        most = self._most()
+        return most is None or len(self._files) < most
 
     def _open(self, connection: socket.socket, peer: Peer) -> Process | None:
         try:
@@ -67,6 +72,8 @@ class Processes:
         when the one of that number began, None when there is none. Raises CannotTell."""
         known = self._latest.get(pid)
         if known is not None and not self._has_ended(known):
+            if not known.started:
+                raise CannotTell(f"/proc/{pid} did not say when it began")
             return known.started
         opened = _opened(pid)
         if opened is None:
@@ -94,9 +101,8 @@ class Processes:
         return process.dead or has_ended(self._files[process])
 
     def left(self, process: Process) -> None:
-        """A connection of it is ending. If it is the last one, it may be the end of the process."""
-        if len(process.connections) == 1 and not process.dead and self._has_ended(process):
-            process.dead = True
+        """A connection of it is ending."""
+        process.is_left(partial(self._has_ended, process))
 
     def forget(self, process: Process) -> None:
         """It is idle, if it was not forgotten before."""

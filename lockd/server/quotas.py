@@ -44,8 +44,8 @@ class Quotas:
     def __init__(self, current: Current) -> None:
         self._current = current
         self.all = Usage()
-        self.open_files_most: int | None = None
-        """So many connections may be open, whatever the limit says; None: no bound is known."""
+        self.open_files: int | None = None
+        """So many connections and processes may be open, whatever the limits say; None: no bound is known."""
         self._users: defaultdict[int, Usage] = defaultdict(Usage)
         self._rate = 0
         self._unknown_tokens = self._buckets()
@@ -67,7 +67,13 @@ class Quotas:
     @property
     def _connections(self) -> int:
         most = self._current.config.limits.connections
-        return most if self.open_files_most is None else min(most, self.open_files_most)
+        return most if self.open_files is None else min(most, self.open_files * 2 // 3)
+
+    @property
+    def processes_most(self) -> int | None:
+        """So many processes may be watched, each of which is an open file: what connections leave. None: no
+        bound is known."""
+        return None if self.open_files is None else self.open_files - self._connections
 
     def refuse_connection(self, uid: int, besides: int = 0) -> str | None:
         """besides: so many of this user, which are open, are not counted."""

@@ -2,11 +2,15 @@
 on, or none of it.
 
 What takes time, and what may fail, is done first, and in a thread of its own: the file is read and checked,
-users and groups are looked up. Then nothing is left that could go wrong half-way.
+users and groups are looked up. Then nothing is left that could go wrong half-way. A directory of users that
+does not answer ends a reload, and keeps no agent from stopping.
 """
 
 import asyncio
-from typing import NamedTuple
+from collections.abc import Callable
+from concurrent.futures import Future
+from threading import Thread
+from typing import NamedTuple, TypeVar
 
 from lockd.config.current import Current
 from lockd.config.model import Config, load
@@ -19,6 +23,9 @@ from lockd.server.log import EventLog
 from lockd.server.peer import Permissions
 from lockd.server.shared import Shared
 from lockd.server.systemd import Silence
+
+T = TypeVar("T")
+PATIENCE_S = 10.0
 
 
 class Outcome(NamedTuple):
@@ -82,7 +89,7 @@ class Reload:
     async def _load(self) -> tuple[Outcome, _Loaded | None]:
         """What comes of it, and what there is to adopt."""
         try:
-            loaded = await asyncio.to_thread(self._read)
+            loaded = await in_thread(self._read)
         except ConfigError as error:
             return Outcome("invalid", problems=tuple(map(str, error.problems))), None
         found = changes(self._current.config, loaded.config)
@@ -130,3 +137,25 @@ class Reload:
             return f"reload refused: a restart is needed for {', '.join(restart_needed)}"
         self._metrics.reload.worked()
         return f"serving with configuration {fingerprint}"
+
+
+async def in_thread(work: Callable[[], T], within_s: float = PATIENCE_S) -> T:
+    """What it comes to. Not in a thread of the loop's, whose end is waited for when that ends. Raises
+    ConfigError when it takes too long."""
+    future: Future[T] = Future()
+    Thread(target=_run, args=(work, future), daemon=True).start()
+    try:
+        async with asyncio.timeout(within_s):
+            return await asyncio.wrap_future(future)
+    except TimeoutError as late:
+        what = f"was not read, nor its users and groups looked up, within {within_s:g} s"
+        raise ConfigError([Problem("configuration", what, "see what holds that up")]) from late
+
+
+def _run(work: Callable[[], T], future: "Future[T]") -> None:
+    # From here on nobody cancels it: whoever waits no more hears nothing.
+    future.set_running_or_notify_cancel()
+    try:
+        future.set_result(work())
+    except BaseException as failure:
+        future.set_exception(failure)

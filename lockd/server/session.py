@@ -11,8 +11,9 @@ from typing import Any, Protocol, TypeVar
 from lockd.clock import boottime_ns
 from lockd.core.flow import Flow, Place, WireReply
 from lockd.core.leases import Lease, owner_of
-from lockd.core.locks import BROKEN
 from lockd.core.owners import Connection, Delivery
+from lockd.core.refusals import BROKEN
+from lockd.core.values import Bound
 from lockd.server.buffers import UNCOUNTED_BYTES
 from lockd.server.deliveries import delivery_to, is_open
 from lockd.server.endings import AT_ONCE
@@ -222,15 +223,16 @@ class Session(asyncio.Protocol):
         return self._transport is None
 
     def came_too_late(self, lease: Lease) -> None:
-        """Granted when the connection was closed: nobody was told. Ended, but not inside core's work."""
-        locks = self.shared.locks
+        """Granted when the connection was closed: nobody was told. Ended, but not inside core's work, and not
+        if another request of its name tells of it."""
+        ends = self.ties.came_too_late(lease)
+        asyncio.get_running_loop().call_soon(self.shared.endings.end, ends)
 
-        def end() -> None:
-            # Another request of its name may have been told of it meanwhile.
-            if not lease.shared:
-                locks.untold(lease, boottime_ns())
-
-        asyncio.get_running_loop().call_soon(end)
+    def told(self, lease: Lease) -> None:
+        """As `core.owners.Port` has it. What belongs to a connection does not outlive the agent in any
+        case."""
+        if lease.holder.bound is Bound.PROCESS:
+            self.shared.locks.told(lease, boottime_ns())
 
     @property
     def is_open(self) -> bool:

@@ -22,6 +22,7 @@ from lockd.server.peer import Permissions
 from lockd.server.processes import Processes
 from lockd.server.quotas import Quotas
 from lockd.server.spares import SpareConnections
+from lockd.server.tellings import Tellings
 
 _SERVED_AT_ONCE = 128
 
@@ -54,6 +55,7 @@ class Shared:
     claims: Claims = field(default_factory=Claims)
     spares: SpareConnections = field(default_factory=SpareConnections)
     crowd: Crowd = field(default_factory=lambda: Crowd(_SERVED_AT_ONCE))
+    tellings: Tellings = field(default_factory=Tellings)
     pipelines: Lane = field(default_factory=lambda: Lane(rests=0))
     endings: Endings = field(init=False)
     processes: Processes = field(init=False)
@@ -64,7 +66,7 @@ class Shared:
 
     def __post_init__(self) -> None:
         self.endings = Endings(self.locks, self.crowd)
-        self.processes = Processes(self.endings.end)
+        self.processes = Processes(self.endings.end, lambda: self.quotas.processes_most)
 
     @property
     def limits(self) -> Limits:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import redis
 
@@ -14,6 +15,7 @@ from tests.harness.cluster import Cluster
 from tests.harness.masters import running_masters, short_folder
 
 _MASTERS = 5
+_IN_MEMORY = Path("/dev/shm")
 
 
 class Ground:
@@ -56,8 +58,13 @@ def ground() -> Iterator[Ground]:
     binary = default_server()
     # A rewrite of a grown AOF would fall into the measurement of whoever is next.
     settings: dict[str, str | None] = {"auto-aof-rewrite-percentage": "0"}
-    with short_folder() as folder, running_masters(folder, _MASTERS, binary, settings) as masters:
-        cluster = Cluster(folder, masters, {"log_level": "warning"})
+    with (
+        short_folder() as folder,
+        _run_folder() as run,
+        running_masters(folder, _MASTERS, binary, settings) as masters,
+    ):
+        configured = {"log_level": "warning", "defaults": {"bound": "process"}}
+        cluster = Cluster(folder, masters, configured, run=run)
         try:
             cluster.agent.start()
             cluster.form()
@@ -65,6 +72,13 @@ def ground() -> Iterator[Ground]:
             yield Ground(cluster, flavour(binary))
         finally:
             cluster.close()
+
+
+@contextmanager
+def _run_folder() -> Iterator[Path]:
+    """In memory, as /run is: beside the masters' files the journal would wait for their fsyncs."""
+    with TemporaryDirectory(prefix="lockd-", dir=_IN_MEMORY if _IN_MEMORY.is_dir() else None) as name:
+        yield Path(name)
 
 
 def _cpu_s(pid: int) -> float:

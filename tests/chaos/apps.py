@@ -34,6 +34,7 @@ class Held:
     fence: int
     ttl_ms: int
     deadline_ns: int
+    detached: bool = False
     let_go: bool = False
 
     @property
@@ -58,7 +59,9 @@ class Wish:
             words += ["WAIT", self.wait_ms]
         if self.max_hold_ms is not None:
             words += ["MAXHOLD", self.max_hold_ms]
-        return words + ["DETACHED"] * self.detached + ["NOTIFY"] * self.notify
+        # All these apps are one process.
+        words.append("DETACHED" if self.detached else "CONNECTION")
+        return words + ["NOTIFY"] * self.notify
 
 
 class App:
@@ -76,6 +79,11 @@ class App:
         self._held: dict[bytes, Held] = {}
         self._asleep = False
 
+    @property
+    def app(self) -> str:
+        """As the history has it: it, and whose agent it asks."""
+        return f"{self.name}@{self._agent.name}"
+
     async def connect(self, protocol: int = 3) -> None:
         """Raises Disconnected."""
         self._connection = await Connection.to_socket(self._agent.socket, self._pushed)
@@ -89,11 +97,7 @@ class App:
         """None when it was refused. Raises Disconnected, and then nobody waits for the answer any more."""
         assert self._connection is not None
         request = self._recorder.next_request()
-        self._recorder.note(
-            Asked(
-                boottime_ns(), request, self.name, wish.resource, wish.ttl_ms, wish.wait_ms, wish.max_hold_ms
-            )
-        )
+        self._recorder.note(self._asks(wish, request))
         try:
             answer = await self._connection.ask(*wish.words())
         except (Disconnected, asyncio.CancelledError):
@@ -105,9 +109,15 @@ class App:
             return None
         return self._granted(wish, request, answer)
 
+    def _asks(self, wish: Wish, request: int) -> Asked:
+        now_ns, terms = boottime_ns(), (wish.ttl_ms, wish.wait_ms, wish.max_hold_ms)
+        return Asked(now_ns, request, self.app, wish.resource, *terms, by_process=False)
+
     def _granted(self, wish: Wish, request: int, answer: Answer) -> Held:
         lease = answer.lease
-        held = Held(wish.resource, lease[b"token"], lease[b"fence"], wish.ttl_ms, lease[b"deadline_ns"])
+        held = Held(
+            wish.resource, lease[b"token"], lease[b"fence"], wish.ttl_ms, lease[b"deadline_ns"], wish.detached
+        )
         self._recorder.note(
             Granted(answer.read_ns, request, held.resource, held.token, held.fence, held.deadline_ns)
         )
@@ -140,7 +150,7 @@ class App:
     def die(self) -> None:
         """Its process ends without a word. Its session locks end with the connection."""
         for held in list(self._held.values()):
-            self.let_go(held, "died", boottime_ns())
+            self.let_go(held, "left" if held.detached else "died", boottime_ns())
         self._held.clear()
         if self._connection is not None:
             self._connection.abort()

@@ -14,8 +14,11 @@ from typing import Any
 from lockd.clock import boottime_ns
 from tests.chaos.apps import App, Life, Wish
 from tests.chaos.ground import Ground, Terms, running_ground
-from tests.chaos.hosts import until
-from tests.chaos.nemesis import KINDS, NEEDS_CLOCKS, NEEDS_DISKS, Nemesis
+from tests.chaos.holders.nursery import KINDS as KINDS_OF_HOLDERS
+from tests.chaos.holders.nursery import Nursery, holders
+from tests.chaos.holders.verdict import Circumstances, check_processes
+from tests.chaos.hosts import DELAYED, NotUp, until
+from tests.chaos.nemesis import KINDS, NEEDS_CLOCKS, NEEDS_DISKS, OF_AGENTS, Nemesis
 from tests.chaos.recorder import Recorder
 from tests.chaos.store import Store
 from tests.chaos.strain import Strain
@@ -27,17 +30,20 @@ from tests.harness.history import Calm, Ended, Event, Granted, Refused
 _SERVE_MS = 20_000
 _LEFTOVER_MS = 1_500
 _MS = 1_000_000
+_LONG_TTL_MS = 10_000
+"""Where masters stay up nobody waits for a TTL; and an agent may be away for a while without any loss."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a campaign is. seconds: how long faults are injected; kinds: which; wrong: what is wrong with its
-    agents on purpose, '' for nothing."""
+    """What a campaign is. seconds: how long faults are injected; kinds: which; holders: how many processes on
+    each host; wrong: what is wrong with its agents on purpose, '' for nothing."""
 
     seconds: float = 60.0
     seed: int = 0
     kinds: tuple[str, ...] = KINDS
     apps: int = 24
+    holders: int = 4
     resources: int = 12
     pace_s: float = 0.8
     wrong: str = ""
@@ -67,6 +73,8 @@ class Scene:
         self.monitors = [Monitor(master, self.recorder) for master in ground.masters.values()]
         self._samplers = [Sampler(master, self.recorder) for master in ground.masters.values()]
         self._tasks: list[asyncio.Task[None]] = []
+        self._living: list[asyncio.Task[None]] = []
+        self.nursery: Nursery | None = None
 
     def app(self, name: str, agent: str) -> App:
         return App(name, self.ground.agents[agent], self.recorder, self.store, self.strain)
@@ -78,6 +86,51 @@ class Scene:
         self._tasks = [loop.create_task(run()) for run in runs]
         await until(lambda: all(one.reading for one in self.monitors), 30, "the monitors read along")
 
+    def hold(self, each: int, resources: Sequence[bytes], dice: Random, *kinds: str) -> None:
+        """Have so many processes on each host hold locks, until `end`; of these kinds, or of all."""
+        agents = list(self.ground.agents.values())
+        self.nursery = Nursery(self.ground.folder / "log" / "programs.log")
+        self.ground.holders = holders(
+            self.nursery, each, agents, self.recorder, resources, dice, kinds or KINDS_OF_HOLDERS
+        )
+        loop = asyncio.get_running_loop()
+        self._living = [loop.create_task(one.live()) for one in self.ground.holders.values()]
+
+    @property
+    def held(self) -> set[bytes]:
+        """By processes, as far as they have said."""
+        return set().union(*(holder.held for holder in self.ground.holders.values()))
+
+    @property
+    def grants_to_processes(self) -> int:
+        return sum(holder.grants for holder in self.ground.holders.values())
+
+    def stop_holding(self) -> None:
+        """They lock nothing more; those that don't end by themselves live on."""
+        for holder in self.ground.holders.values():
+            holder.stop()
+
+    async def _end_holders(self) -> None:
+        end_ns = boottime_ns() + 30_000 * _MS
+        self.stop_holding()
+        while not all(task.done() for task in self._living):
+            if boottime_ns() > end_ns:
+                raise NotUp("a holder can't be ended")
+            for holder in self.ground.holders.values():
+                holder.kill()
+            await asyncio.wait(self._living, timeout=0.1)
+        for task in self._living:
+            task.result()
+
+    def close(self) -> None:
+        """Whatever has gone wrong: no process is left."""
+        for task in (*self._tasks, *self._living):
+            task.cancel()
+        for holder in self.ground.holders.values():
+            holder.kill()
+        if self.nursery is not None:
+            self.nursery.close()
+
     def _bounds(self) -> Bounds:
         return Bounds(
             serve_ms=_SERVE_MS,
@@ -87,8 +140,14 @@ class Scene:
             give_back_ms=self.ground.terms.max_ttl_ms + _LEFTOVER_MS,
         )
 
+    def broken(self) -> list[Violation]:
+        """What was violated until now."""
+        history = self.recorder.history()
+        return check(history, self._bounds()) + check_processes(history, self._circumstances())
+
     async def end(self) -> list[Violation]:
         """Nothing more is noted; what was violated."""
+        await self._end_holders()
         await asyncio.sleep(0.5)  # for what is noted a little later
         self.recorder.note(Ended(boottime_ns()))
         for task in self._tasks:
@@ -96,7 +155,11 @@ class Scene:
                 task.result()  # a watcher that failed has seen nothing since
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        return check(self.recorder.history(), self._bounds())
+        return self.broken()
+
+    def _circumstances(self) -> Circumstances:
+        quorum = len(self.ground.masters) // 2 + 1
+        return Circumstances(self.ground.agents, self.recorder.troubles_ns, self.strain, quorum)
 
 
 @asynccontextmanager
@@ -104,8 +167,11 @@ async def scene(folder: Path, binary: Path, terms: Terms, checks_fences: bool = 
     """A formed cluster with watchers on it; all of it is gone afterwards."""
     async with running_ground(folder, binary, terms) as ground:
         made = Scene(ground, checks_fences)
-        await made.watch()
-        yield made
+        try:
+            await made.watch()
+            yield made
+        finally:
+            made.close()
 
 
 def terms_for(plan: Plan) -> Terms:
@@ -113,6 +179,7 @@ def terms_for(plan: Plan) -> Terms:
         agents=(plan.wrong,) * 3,
         clocks=any(kind in NEEDS_CLOCKS for kind in plan.kinds),
         disks=any(kind in NEEDS_DISKS for kind in plan.kinds),
+        max_ttl_ms=_LONG_TTL_MS if set(plan.kinds) <= set(OF_AGENTS) else Terms().max_ttl_ms,
     )
 
 
@@ -125,6 +192,7 @@ async def campaign(
         began_ns = boottime_ns()
         lives = _lives(made, plan, dice)
         living = [asyncio.create_task(life.run()) for life in lives]
+        made.hold(plan.holders, _resources_of_holders(plan), dice)
         nemesis = Nemesis(made.ground, made.recorder, plan.kinds, dice, plan.pace_s)
         telling = asyncio.create_task(_tell(made, nemesis, began_ns, progress))
         try:
@@ -132,7 +200,8 @@ async def campaign(
             made.recorder.note(Calm(boottime_ns()))
             for life in lives:
                 life.stopping = True
-            await _be_served(made, _resources(plan))
+            made.stop_holding()
+            await _be_served(made, sorted({*_resources(plan), *_resources_of_holders(plan)}))
             _, unfinished = await asyncio.wait(living, timeout=2 * _SERVE_MS / 1_000)
         finally:
             telling.cancel()
@@ -147,6 +216,13 @@ async def campaign(
 
 def _resources(plan: Plan) -> list[bytes]:
     return [b"r%d" % number for number in range(plan.resources)]
+
+
+def _resources_of_holders(plan: Plan) -> list[bytes]:
+    """Some that all want, some for themselves, and some that stay locked when their holder dies."""
+    shared = _resources(plan)[: plan.resources // 2]
+    own = [b"p%d" % number for number in range(plan.holders * 4)]
+    return [*shared, *own, *(b"%b%d" % (DELAYED.encode(), number) for number in range(3))]
 
 
 def _lives(made: Scene, plan: Plan, dice: Random) -> list[Life]:
@@ -206,6 +282,10 @@ def _counts(made: Scene) -> Counter[str]:
         tries=made.recorder.tries,
         writes=made.store.accepted,
         writes_refused=made.store.refused,
+        **{"grants to processes": made.grants_to_processes},
+        lives=sum(holder.lives for holder in made.ground.holders.values()),
+        missed=kinds["Missed"],
+        taken_over=made.recorder.takings_over,
     )
 
 

@@ -10,7 +10,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import ClassVar
 
+from lockd.clock import boottime_ns
 from tests.chaos.ground import Ground
+from tests.chaos.holders import journals
 from tests.chaos.proxy import Way
 
 Lines = tuple[tuple[str, str], ...]
@@ -293,3 +295,72 @@ class PauseAgent(AgentFault):
 
     async def mend(self, ground: Ground) -> None:
         ground.agents[self.agent].resume()
+
+
+@dataclass(frozen=True, slots=True)
+class RestartAgent(AgentFault):
+    """As an upgrade does it: stopped, and the next one started at once."""
+
+    kind = "agent-restart"
+
+    async def inject(self, ground: Ground) -> None:
+        await ground.agents[self.agent].stop()
+
+
+@dataclass(frozen=True, slots=True)
+class SpoilJournal(AgentFault):
+    """kill -9, and the next agent finds a journal that is torn, old (`age_s`), or none."""
+
+    kind = "journal"
+    way: str
+    seed: int
+    age_s: float
+
+    async def inject(self, ground: Ground) -> None:
+        agent = ground.agents[self.agent]
+        if self.way == "stale":
+            journals.keep_a_copy(agent.journal)
+            await asyncio.sleep(self.age_s)
+        await agent.kill()
+        agent.spoilt_ns.append(boottime_ns())
+        journals.spoil(agent.journal, self.way, self.seed)
+
+
+@dataclass(frozen=True, slots=True)
+class HolderFault(Fault):
+    """Something that befalls processes which hold locks."""
+
+    holders: tuple[str, ...]
+
+    @property
+    def targets(self) -> frozenset[str]:
+        return frozenset(self.holders)
+
+
+@dataclass(frozen=True, slots=True)
+class KillHolders(HolderFault):
+    """kill -9: what they hold is free at once, or after its lock_delay. Others begin in their places."""
+
+    kind = "holder-kill"
+
+    async def inject(self, ground: Ground) -> None:
+        for name in self.holders:
+            ground.holders[name].kill()
+
+    async def mend(self, ground: Ground) -> None:
+        """Their hosts do."""
+
+
+@dataclass(frozen=True, slots=True)
+class PauseHolders(HolderFault):
+    """SIGSTOP: they are alive, and keep what they hold."""
+
+    kind = "holder-pause"
+
+    async def inject(self, ground: Ground) -> None:
+        for name in self.holders:
+            ground.holders[name].pause()
+
+    async def mend(self, ground: Ground) -> None:
+        for name in self.holders:
+            ground.holders[name].resume()

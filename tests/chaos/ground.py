@@ -11,6 +11,7 @@ from pathlib import Path
 from lockd.clock import boottime_ns
 from lockd.core.validity import settle_ns
 from lockd.dev.processes import LocalMaster, free_ports
+from tests.chaos.holders.nursery import Holder
 from tests.chaos.hosts import AgentHost, MasterHost, NotUp
 from tests.chaos.proxy import Line
 from tests.chaos.wire import Disconnected
@@ -45,6 +46,7 @@ class Ground:
     def __init__(self, folder: Path, binary: Path, terms: Terms) -> None:
         self.folder = folder
         self.terms = terms
+        self.holders: dict[str, Holder] = {}
         ports = free_ports(terms.masters)
         hosts = [_master(folder, binary, terms, f"m{i}", port) for i, port in enumerate(ports, 1)]
         self.masters = {host.name: host for host in hosts}

@@ -23,6 +23,8 @@ from tests.harness.disks import Disk
 from tests.harness.wire import as_map
 
 _ROOT = Path(__file__).parents[2]
+DELAYED = "d"
+"""How resources begin that stay locked for a while after their holder has died."""
 
 
 class NotUp(Exception):
@@ -117,6 +119,8 @@ class AgentHost:
     """An agent with a line of its own to each master. wrong: what is wrong with it on purpose; '' if nothing
     is."""
 
+    lock_delay_ms = 1_500
+
     def __init__(
         self, name: str, folder: Path, masters: list[MasterHost], max_ttl_ms: int, wrong: str = ""
     ) -> None:
@@ -126,9 +130,14 @@ class AgentHost:
         self.up_since_ns = 0
         self.stopped_ns: list[tuple[int, int | None]] = []
         """When its process stood still, from and until."""
+        self.away_ns: list[tuple[int, int | None]] = []
+        """When there was none, or it stood still, from and until."""
+        self.spoilt_ns: list[int] = []
+        """When something was done to its journal."""
+        self.max_ttl_ms = max_ttl_ms
+        self.max_hold_ms = max(12_000, max_ttl_ms * 3 // 2)
         self._config = folder / f"{name}.json"
         self.process = AgentProcess(self._config, self.socket, folder / "log" / f"{name}.log", name)
-        self._max_ttl_ms = max_ttl_ms
         if wrong:
             python, _, _, *arguments = self.process.command
             self.process.command = (python, "-m", "tests.chaos.wrong_agent", wrong, *arguments)
@@ -150,6 +159,7 @@ class AgentHost:
                 await asyncio.sleep(0.03)
             else:
                 self.up_since_ns = boottime_ns()
+                self._is_back()
                 return
         raise NotUp(f"{self.name} does not answer:\n{self.process.log_tail()}")
 
@@ -161,9 +171,11 @@ class AgentHost:
             ],
             "socket": {"path": str(self.socket)},
             "metrics": None,
-            "max_ttl_ms": self._max_ttl_ms,
-            # All apps of a campaign are one process.
-            "defaults": {"bound": "connection"},
+            "max_ttl_ms": self.max_ttl_ms,
+            "defaults": {"max_hold_ms": self.max_hold_ms},
+            "classes": [
+                {"name": "delayed", "match": f"{DELAYED}*", "lock_delay_ms": self.lock_delay_ms},
+            ],
             "timeouts": {"connect_ms": 600, "dead_ms": 800},
         }
 
@@ -178,21 +190,37 @@ class AgentHost:
         finally:
             connection.abort()
 
+    @property
+    def journal(self) -> Path:
+        return self.socket.with_name(f"{self.socket.name}.journal")
+
     async def kill(self) -> None:
+        self._is_away()
         await asyncio.to_thread(self.process.kill)
 
     async def stop(self) -> None:
         """SIGTERM: it drains."""
+        self._is_away()
         await asyncio.to_thread(self.process.stop)
 
     def pause(self) -> None:
         self.stopped_ns.append((boottime_ns(), None))
+        self._is_away()
         self.process.pause()
 
     def resume(self) -> None:
         self.process.resume()
         since_ns, _ = self.stopped_ns.pop()
         self.stopped_ns.append((since_ns, boottime_ns()))
+        self._is_back()
+
+    def _is_away(self) -> None:
+        self.away_ns.append((boottime_ns(), None))
+
+    def _is_back(self) -> None:
+        if self.away_ns:
+            since_ns, _ = self.away_ns.pop()
+            self.away_ns.append((since_ns, boottime_ns()))
 
     def stood_still(self, from_ns: int, until_ns: int) -> bool:
         """Whether its process was stopped at any time in between."""

@@ -19,6 +19,7 @@ from lockd.clock import boottime_ns
 from tests.chaos import faults
 from tests.chaos.faults import Fault, Lines
 from tests.chaos.ground import Ground
+from tests.chaos.holders import journals
 from tests.chaos.hosts import NotUp
 from tests.chaos.proxy import BOTH, Way
 from tests.chaos.recorder import Recorder
@@ -30,12 +31,18 @@ _WATCHED_NS = 2_500_000_000
 _WATCHED_MOST_NS = 120_000_000_000
 _MEANWHILE = 0.3
 """How often another fault begins while those whose turn it is can't: not always, or they never could."""
-_AT_ONCE = (faults.Reset, faults.ComeLate)
+_AT_ONCE = (faults.Reset, faults.ComeLate, faults.KillHolders)
 
 KINDS = (
     "kill", "stop", "wipe", "pause", "power", "disk", "clock",
-    "cut", "delay", "reset", "late", "agent-kill", "agent-stop", "agent-pause",
+    "cut", "delay", "reset", "late", "agent-kill", "agent-stop", "agent-pause", "agent-restart",
+    "journal", "holder-kill", "holder-pause",
 )  # fmt: skip
+OF_AGENTS = (
+    "agent-kill", "agent-stop", "agent-pause", "agent-restart", "journal", "holder-kill", "holder-pause",
+)  # fmt: skip
+"""The masters, and what leads to them, are well meanwhile."""
+NEEDS_HOLDERS = ("holder-kill", "holder-pause")
 NEEDS_DISKS = ("power", "disk")
 NEEDS_CLOCKS = ("clock",)
 
@@ -47,6 +54,7 @@ class Draw:
         self._dice = dice
         self._masters = tuple(ground.masters)
         self._agents = tuple(ground.agents)
+        self._holders = tuple(ground.holders)
         self._makers: dict[str, Callable[[], Fault]] = {
             "kill": lambda: faults.Kill(self._some_masters()),
             "stop": lambda: faults.Stop(self._some_masters()),
@@ -66,6 +74,15 @@ class Draw:
             "agent-kill": lambda: faults.KillAgent(dice.choice(self._agents)),
             "agent-stop": lambda: faults.StopAgent(dice.choice(self._agents)),
             "agent-pause": lambda: faults.PauseAgent(dice.choice(self._agents)),
+            "agent-restart": lambda: faults.RestartAgent(dice.choice(self._agents)),
+            "journal": lambda: faults.SpoilJournal(
+                dice.choice(self._agents),
+                dice.choice(tuple(journals.WAYS)),
+                dice.getrandbits(32),
+                dice.uniform(0.1, 3.0),
+            ),
+            "holder-kill": lambda: faults.KillHolders(self._some(self._holders, 3)),
+            "holder-pause": lambda: faults.PauseHolders(self._some(self._holders, 3)),
         }
 
     def fault(self, kind: str) -> Fault:
@@ -181,6 +198,8 @@ class Nemesis:
         if isinstance(fault, faults.StepClock):
             await self._watched(fault)
         self._note("begins", fault)
+        if fault.kind not in OF_AGENTS:
+            self._recorder.troubled(1)
         await fault.inject(self._ground)
         self.injected[fault.kind] += 1
         self._jumped_if(isinstance(fault, faults.StepClock) and fault.by_ns > 0)
@@ -189,6 +208,8 @@ class Nemesis:
             self._note("is mended", fault)
             await fault.mend(self._ground)
             self._jumped_if(isinstance(fault, faults.StepClock) and fault.by_ns < 0)
+        if fault.kind not in OF_AGENTS:
+            self._recorder.troubled(-1)
         self._note("is over", fault)
         self._over(fault)
 
@@ -196,11 +217,12 @@ class Nemesis:
         """As long as the dice say, or until the run ends; and until it may be mended."""
         if isinstance(fault, faults.StepClock) and fault.by_ns > 0:
             return
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._time_is_up.wait(), self._draw.seconds())
+        if not isinstance(fault, faults.RestartAgent):
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._time_is_up.wait(), self._draw.seconds())
         if isinstance(fault, faults.StepClock):
             await self._watched(fault)
-        elif isinstance(fault, faults.KillAgent | faults.StopAgent):
+        elif isinstance(fault, faults.AgentFault) and not isinstance(fault, faults.PauseAgent):
             while (left_ns := self._jumped_ns + self._settle_ns - boottime_ns()) > 0:  # noqa: ASYNC110
                 await asyncio.sleep(left_ns / 1e9)  # and look again: another may have jumped meanwhile
 

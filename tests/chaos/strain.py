@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -13,8 +13,8 @@ from lockd.clock import boottime_ns
 from tests.chaos.hosts import AgentHost
 
 _BEAT_S = 0.05
+_BEAT_NS = int(_BEAT_S * 1e9)
 _DISKS = "disks"
-_KEEP_NS = 10_000_000_000
 
 
 class Strain:
@@ -25,14 +25,12 @@ class Strain:
     def __init__(self, agents: Iterable[AgentHost]) -> None:
         self._agents = {agent.name: agent for agent in agents}
         self._waited: dict[str, tuple[int, int]] = {}
-        self._kept: dict[str, deque[tuple[int, int]]] = {
-            name: deque() for name in (*self._agents, "", _DISKS)
-        }
+        self._kept: dict[str, list[tuple[int, int]]] = {name: [] for name in (*self._agents, "", _DISKS)}
         self._disks_us: int | None = None
 
     async def run(self) -> None:
         while True:
-            planned_ns = boottime_ns() + int(_BEAT_S * 1e9)
+            planned_ns = boottime_ns() + _BEAT_NS
             await asyncio.sleep(_BEAT_S)
             now_ns = boottime_ns()
             late_ns = max(0, now_ns - planned_ns)
@@ -44,18 +42,16 @@ class Strain:
 
     def waited_ns(self, agent: str, from_ns: int, until_ns: int) -> int:
         """For how long that agent and this process were kept from running in that time."""
-        return sum(
-            waited_ns
-            for name in (agent, "", _DISKS)
-            for at_ns, waited_ns in self._kept[name]
-            if from_ns <= at_ns <= until_ns + 2 * int(_BEAT_S * 1e9)
-        )
+        return sum(self._of(name, from_ns, until_ns + 2 * _BEAT_NS) for name in (agent, "", _DISKS))
+
+    def _of(self, name: str, from_ns: int, until_ns: int) -> int:
+        kept = self._kept[name]
+        meanwhile = kept[bisect_left(kept, (from_ns, 0)) : bisect_right(kept, (until_ns, 1 << 62))]
+        return sum(waited_ns for _, waited_ns in meanwhile)
 
     def _keep(self, name: str, now_ns: int, waited_ns: int) -> None:
-        kept = self._kept[name]
-        kept.append((now_ns, waited_ns))
-        while kept[0][0] < now_ns - _KEEP_NS:
-            kept.popleft()
+        if waited_ns:
+            self._kept[name].append((now_ns, waited_ns))
 
     def _disks_kept_waiting_ns(self) -> int:
         try:

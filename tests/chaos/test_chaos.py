@@ -7,6 +7,7 @@ import asyncio
 import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -25,14 +26,17 @@ from tests.chaos.report import as_text, keep
 from tests.chaos.wire import Connection, Disconnected
 from tests.harness.clock_shim import build
 from tests.harness.disks import why_no_disks
-from tests.harness.history import Event, Lost
+from tests.harness.history import Abandoned, Event, Lost
 from tests.harness.masters import running_masters
 
 MIXES = {
     "masters and agents": ("kill", "stop", "wipe", "pause", "agent-kill", "agent-stop", "agent-pause"),
     "network and clocks": ("cut", "delay", "reset", "late", "clock"),
     "disks": ("power", "disk"),
-}
+    "agents with holders": (
+        "agent-kill", "agent-stop", "agent-restart", "journal", "holder-kill", "holder-pause",
+    ),
+}  # fmt: skip
 LONG_MS = 30_000
 RESOURCE = b"r"
 
@@ -56,9 +60,10 @@ def test_no_promise_is_broken_under(mix: str, folder: Path, server_binary: Path)
         pytest.skip(why_no_disks())
     if "clock" in kinds:
         build(folder)  # skips where it can't be
-    outcome = fight(folder, server_binary, Plan(seconds=2, seed=1, kinds=kinds, pace_s=0.4))
+    plan = Plan(seconds=2, seed=1, kinds=kinds, apps=12, holders=2, pace_s=0.4)
+    outcome = fight(folder, server_binary, plan)
     assert set(outcome.injected) == set(kinds)
-    for what in ("grants", "refusals", "released", "tries", "writes"):
+    for what in ("grants", "refusals", "released", "tries", "writes", "grants to processes"):
         assert outcome.counts[what] > 0, what
 
 
@@ -77,7 +82,9 @@ def violated(
         wanted = Terms(agents=agents, **terms)
         async with scene(folder, binary, wanted, checks_fences) as made:
             await script(made)
-            return {violation.promise for violation in await made.end()}
+            broken = await made.end()
+            print(*broken, sep="\n")
+            return {violation.promise for violation in broken}
 
     return uvloop.run(play())
 
@@ -258,6 +265,59 @@ def test_what_is_left_of_a_lease_that_looks_gone_keeps_others_out(folder: Path, 
 
     found = violated(folder, server_binary, jump, "", "", clocks=True, max_ttl_ms=8_000)
     assert found == set()
+
+
+# What lives with a process
+
+
+async def restarts(made: Scene) -> None:
+    """Processes hold locks; their agent is killed again and again. One that is wrong until that is seen."""
+    agent = made.ground.agents["a1"]
+    made.hold(6, [b"r%d" % number for number in range(20)], Random(1))
+    for number in range(12):
+        await until(lambda: len(made.held) >= 4, 60, "they hold something")
+        await agent.kill()
+        before = made.held
+        await agent.start()
+        await until(lambda before=before: not before & made.held, 60, "each has named what it held")  # type: ignore[misc]
+        if made.broken() or (number >= 2 and not any(made.ground.terms.agents)):
+            return
+
+
+async def deaths(made: Scene) -> None:
+    """Each of them is killed while it holds something, twice."""
+    made.hold(5, [b"r0", b"r1", b"r2", b"d0", b"d1", b"d2"], Random(1))
+    for holder in [*made.ground.holders.values()] * 2:
+        await until(lambda holder=holder: holder.held, 60, "it holds something")  # type: ignore[misc]
+        holder.kill()
+    await asyncio.sleep(5)  # longer than all that may be late
+
+
+async def impatience(made: Scene) -> None:
+    """They give up before they are answered."""
+    made.hold(6, [b"r%d" % number for number in range(40)], Random(1), "impatient")
+    events = made.recorder.events
+    await until(lambda: sum(isinstance(event, Abandoned) for event in events) > 12, 60, "they give up")
+    await asyncio.sleep(3)  # longer than all that may be late
+
+
+@pytest.mark.parametrize(
+    ("wrong", "script", "promise"),
+    [
+        ("", restarts, ""),
+        ("no journal", restarts, "kept"),
+        ("all dead", restarts, "live releases"),
+        ("", deaths, ""),
+        ("none dead", deaths, "freed"),
+        ("no lock delay", deaths, "lock delay"),
+        ("keeps untold", impatience, "abandoned"),
+    ],
+)
+def test_what_is_wrong_with_the_locks_of_processes_is_found(
+    wrong: str, script: Script, promise: str, folder: Path, server_binary: Path
+) -> None:
+    found = violated(folder, server_binary, script, wrong, max_ttl_ms=8_000)
+    assert promise in found if promise else found == set()
 
 
 # The proxy is part of the proof

@@ -15,7 +15,7 @@ from lockd.clock import boottime_ns
 from lockd.dev.processes import LOOPBACK
 from lockd.masters import scripts
 from tests.chaos.hosts import MasterHost
-from tests.chaos.recorder import Recorder
+from tests.chaos.recorder import Recorder, Try
 from tests.chaos.wire import Connection, Disconnected
 from tests.harness.history import Found, Removed
 
@@ -65,11 +65,17 @@ class Monitor:
     def _script(self, words: list[bytes]) -> None:
         digest = words[1]
         if digest == scripts.ACQUIRE.digest:
-            self._recorder.tried(words[3].removeprefix(scripts.LEASE_PREFIX), words[5], int(words[7]))
+            resource, token = words[3].removeprefix(scripts.LEASE_PREFIX), words[6].partition(b" =")[2]
+            seen = Try(resource, boottime_ns(), int(words[7]), int(words[9]), token)
+            self._recorder.tried(words[5], seen)
         elif digest == scripts.EXTEND.digest:
             self._recorder.extended(words[4])
+        elif digest == scripts.TAKE_OVER.digest:
+            *_, first, _electorate = words
+            self._recorder.taken_over(first, words[4])
         elif digest == scripts.RELEASE.digest:
-            self._releasing = words[4]
+            # The last is what it was known by first, unless it is its app's token that it is named by.
+            self._releasing = words[4] if words[-1] == b"app" else words[-1]
 
 
 class Sampler:

@@ -15,6 +15,7 @@ from typing import TypeVar
 from lockd.core.fences import slot_of
 from tests.harness.clocks import MS
 from tests.harness.history import (
+    Answered,
     Asked,
     Began,
     Believes,
@@ -29,12 +30,14 @@ from tests.harness.history import (
     Found,
     GivenBack,
     Granted,
+    HungUp,
     InStep,
     Knows,
     Landed,
     LetGo,
     Lost,
     Moved,
+    Read,
     Refused,
     Removed,
     Slewed,
@@ -60,7 +63,9 @@ class Bounds:
     that long still. under_way_ms: so long may a message be lost and sent again when nothing is broken.
     shared_ms: what the masters said so long ago may be said to others who ask, and a lease may be there for
     so long after its holder let it go. settled_ms: how long agents take to begin. quorum: how many masters
-    make one; 0 where they are not all heard at all times.
+    make one; 0 where they are not all heard at all times. lock_delay_ms: so long what a dead app had is kept
+    from others. at_once_ms: within this, and its lock_delay, a quorum of the masters is told of what is
+    nobody's any more; 0 where no history says that.
     """
 
     serve_ms: int
@@ -72,6 +77,8 @@ class Bounds:
     shared_ms: int = 300
     settled_ms: int = 500
     quorum: int = 0
+    lock_delay_ms: int = 0
+    at_once_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +158,31 @@ class Reading:
             hold = self.holds.get(let_go.token)
             if hold is not None and hold.let_go_ns is None:
                 hold.let_go_ns = let_go.at_ns
+        self._keepers: dict[bytes, list[tuple[int, str]]] = defaultdict(list)
+        for one in (*self.all(Tried), *self.all(TakenOver)):
+            self._keepers[one.token].append((one.at_ns, one.host))
+        self.died_ns = {event.host: event.at_ns for event in self.all(Died)}
         self.believes: dict[bytes, list[Believes]] = defaultdict(list)
         for believes in self.all(Believes):
             self.believes[believes.token].append(believes)
+
+    def keeper_of(self, token: bytes, at_ns: int) -> str | None:
+        """Which agent looks after that lease then."""
+        keepers = [host for from_ns, host in self._keepers[token] if from_ns <= at_ns]
+        return keepers[-1] if keepers else None
+
+    def never_read(self) -> Iterable[tuple[bytes, int, bool]]:
+        """The leases whose requests have all hung up before an answer was read; since when, and whether their
+        agent can know."""
+        hung_up = {event.request: event for event in self.all(HungUp)}
+        answers: dict[bytes, list[Answered]] = defaultdict(list)
+        for answered in self.all(Answered):
+            if answered.bound != "ttl":
+                answers[answered.token].append(answered)
+        for token, of_token in answers.items():
+            if token not in self.holds and all(a.request in hung_up for a in of_token):
+                ends = [hung_up[a.request] for a in of_token]
+                yield token, max(e.at_ns for e in (*ends, *of_token)), all(e.alone for e in ends)
 
     def was_stopped(self, who: str, from_ns: int, to_ns: int) -> bool:
         """Whether that process was stopped at any time from then to then."""
@@ -195,8 +224,8 @@ def _by_first_names(events: list[Event]) -> list[Event]:
     if not first:
         return events
     return [
-        replace(event, token=first[event.token])
-        if isinstance(event, Landed | GivenBack | Removed | Found) and event.token in first
+        replace(event, token=first[token])  # type: ignore[call-arg]  # it has one
+        if (token := getattr(event, "token", None)) in first
         else event
         for event in events
     ]
@@ -400,6 +429,7 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     died_ns = {event.host: event.at_ns for event in history.all(Died)}
     calm_since = _calm_since(history)
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
+    of_processes = {a.token for a in history.all(Answered) if a.bound != "connection"}
     for found in history.all(Found):
         tried = tries.get(found.token)
         if tried is None or found.token not in over_ns:
@@ -409,10 +439,12 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             began_ns = landed_ns.get((found.master, found.token), tried.at_ns)
             dues_ns.append(began_ns + (tried.ttl_ms + bounds.leftover_ms) * MS)
         calm_ns = calm_since(found.at_ns)
-        # An agent that died meanwhile has forgotten what its tries owe; what was held the next one knows.
+        # An agent that died meanwhile has forgotten what its tries owe. What processes held the next one
+        # knows, what belonged to a connection it leaves to its deadline.
         known_ns: int | None = 0
         if died_ns.get(tried.host, -1) >= tried.at_ns:
-            known_ns = _known_again_ns(history, tried.host, found.at_ns) if found.token in dead_ns else None
+            next_knows = found.token in dead_ns and found.token in of_processes
+            known_ns = _known_again_ns(history, tried.host, found.at_ns) if next_knows else None
         if calm_ns is not None and known_ns is not None:
             dues_ns.append(max(calm_ns, over_ns[found.token], known_ns) + bounds.give_back_ms * MS)
         if dues_ns and found.at_ns > min(dues_ns):
@@ -442,22 +474,135 @@ def _life(host: str) -> int:
     return int(host.partition(".")[2] or 0)
 
 
+def free_at_once(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """What a process or a connection had that has ended is given back at once, or after its lock_delay; and
+    at once what an app never read of (rule 13). A quorum hears of that within a bound, while nothing is
+    broken and the agent lives that has to say it."""
+    if not (bounds.at_once_ms and bounds.quorum):
+        return
+    back: dict[bytes, list[GivenBack]] = defaultdict(list)
+    for event in history.all(GivenBack):
+        back[event.token].append(event)
+    for token, ended_ns, delay_ms in (*_of_the_dead(history, bounds), *_never_read(history)):
+        due_ns = ended_ns + (delay_ms + bounds.at_once_ms) * MS
+        if not _nothing_is_broken(history, bounds, token, ended_ns, due_ns):
+            continue
+        told = {event.master for event in back[token] if event.at_ns <= due_ns}
+        if len(told) < bounds.quorum:
+            text = (
+                f"{token[:8].decode()} is nobody's since {ended_ns / 1e9:.6f}, and {len(told)} masters know"
+            )
+            yield Violation("free at once", due_ns, text)
+
+
+def _of_the_dead(history: Reading, bounds: Bounds) -> Iterable[tuple[bytes, int, int]]:
+    for let_go in history.all(LetGo):
+        hold = history.holds.get(let_go.token)
+        if let_go.why == "died" and hold is not None and let_go.at_ns < hold.deadline_ns:
+            yield let_go.token, let_go.at_ns, bounds.lock_delay_ms
+
+
+def _never_read(history: Reading) -> Iterable[tuple[bytes, int, int]]:
+    """Each request that it was the answer to hung up before it was read."""
+    for token, since_ns, alone in history.never_read():
+        if alone:
+            yield token, since_ns, 0
+
+
+def _nothing_is_broken(history: Reading, bounds: Bounds, token: bytes, from_ns: int, to_ns: int) -> bool:
+    """For long enough before, and until then; and the agent lives that looks after that lease."""
+    keeper = history.keeper_of(token, from_ns)
+    if keeper is None or history.died_ns.get(keeper, to_ns + 1) <= to_ns:
+        return False
+    calm_ns = max((e.at_ns for e in history.all(Calm) if e.at_ns <= from_ns), default=0)
+    if from_ns < calm_ns + bounds.give_back_ms * MS:
+        return False
+    return not any(calm_ns <= e.at_ns <= to_ns for e in history.all(Fault))
+
+
+def lock_delays(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """Nobody gets what a dead process had before its lock_delay is over, or its deadline (rule 13)."""
+    if not bounds.lock_delay_ms:
+        return
+    died_ns = {event.token: event.at_ns for event in history.all(LetGo) if event.why == "died"}
+    for holds in history.holds_by(lambda resource: resource):
+        for hold in (hold for hold in holds if hold.token in died_ns):
+            at_ns = died_ns[hold.token]
+            until_ns = min(at_ns + bounds.lock_delay_ms * MS, hold.deadline_ns)
+            for other in holds:
+                if at_ns < other.granted.at_ns < until_ns:
+                    text = f"{other} was granted within the lock_delay of {hold}"
+                    yield Violation("lock delay", other.granted.at_ns, text)
+
+
 def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """What nobody was told of, since its agent died just then, is renewed no longer than anybody may hold
-    something (rule 13)."""
-    if history.all(Believes) or not history.all(TakenOver):
+    """Whatever became of who asked for it, nothing is renewed for longer than he may hold it; what nobody was
+    told of, since its agent died just then, for no longer than anybody may (rule 13)."""
+    if history.all(Believes):
         return
     tries = {tried.token: tried for tried in history.all(Tried)}
     longest_ms = max((asked.max_hold_ms or 0 for asked in history.all(Asked)), default=0)
+    hold_ms = {a.token: history.asked[a.request].max_hold_ms or longest_ms for a in history.all(Answered)}
+    landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
+    # Others extend those, who see their age on each master.
+    detached = {answered.token for answered in history.all(Answered) if answered.bound == "ttl"}
+    for found in history.all(Found):
+        tried = tries.get(found.token)
+        if tried is None or found.token in detached:
+            continue
+        most_ms = hold_ms.get(found.token, longest_ms) + tried.ttl_ms
+        most_ms += bounds.hold_slack_ms + bounds.leftover_ms + bounds.under_way_ms
+        # What a dead agent had under way may land late.
+        if found.at_ns > landed_ns.get((found.master, found.token), tried.at_ns) + most_ms * MS:
+            yield Violation("for nobody", found.at_ns, f"{found.master} still shows what nobody has: {tried}")
+
+
+def unread(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """What nobody was told of, since its agent died just then, is renewed by none that comes after it
+    (rule 13). Who has read of it when he waited no more was told."""
+    if history.all(Believes):
+        return
+    first = _first_taken_over(history)
+    told = {*history.holds, *(event.token for event in history.all(Read))}
+    tries = {tried.token: tried for tried in history.all(Tried)}
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
     for found in history.all(Found):
         tried = tries.get(found.token)
-        if tried is None or found.token in history.holds:
+        if tried is None or found.token in told or found.token not in first:
             continue
-        most_ms = longest_ms + tried.ttl_ms + bounds.hold_slack_ms + bounds.leftover_ms + bounds.under_way_ms
+        most_ms = tried.ttl_ms + bounds.give_back_ms + bounds.hold_slack_ms + bounds.leftover_ms
         # What a dead agent had under way may land late.
-        if found.at_ns > landed_ns.get((found.master, found.token), tried.at_ns) + most_ms * MS:
+        began_ns = max(first[found.token], landed_ns.get((found.master, found.token), 0))
+        if found.at_ns > began_ns + (most_ms + bounds.under_way_ms) * MS:
             yield Violation("for nobody", found.at_ns, f"{found.master} still shows what nobody got: {tried}")
+
+
+def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """What belonged to a connection no later agent renews: it ended with its agent. Nor is anything renewed,
+    once its connection has ended, of which nobody can tell whether it was read (rule 13)."""
+    tries = {tried.token: tried for tried in history.all(Tried)}
+    of_connections = {a.token for a in history.all(Answered) if a.bound == "connection"}
+    longest_ms = max((asked.ttl_ms for asked in history.all(Asked)), default=0)
+    most_ms = longest_ms + bounds.leftover_ms + bounds.under_way_ms
+    left_ns = {token: since_ns for token, since_ns, _ in history.never_read()}
+    for token in of_connections:
+        died_ns = history.died_ns.get(tries[token].host)
+        if died_ns is not None:
+            left_ns[token] = min(died_ns, left_ns.get(token, died_ns))
+    for found in history.all(Found):
+        if found.at_ns > left_ns.get(found.token, found.at_ns) + most_ms * MS:
+            text = f"{found.master} still shows what has ended with its connection: {tries[found.token]}"
+            yield Violation("for nobody", found.at_ns, text)
+
+
+def _first_taken_over(history: Reading) -> dict[bytes, int]:
+    """When, by the first name of each."""
+    names: dict[bytes, bytes] = {}
+    first: dict[bytes, int] = {}
+    for event in history.all(TakenOver):
+        names[event.token] = name = names.get(event.before, event.before)
+        first.setdefault(name, event.at_ns)
+    return first
 
 
 _OF_AGENTS_ALONE = ("crash agent", "stop agent")
@@ -465,18 +610,19 @@ _TAKING_OVER_MS = 700
 
 
 def kept(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """What a living process was told that it holds, it keeps when its agent dies and another begins, as long
-    as the masters answer (rule 13): up to its max_hold."""
+    """What a living process was told that it holds, and is known to have read, it keeps when its agent dies
+    and another begins, as long as the masters answer (rule 13): up to its max_hold."""
     of_agents = all(any(f"  {kind}" in e.what for kind in _OF_AGENTS_ALONE) for e in history.all(Fault))
     if not of_agents or not bounds.quorum:
         return
     tries = {tried.token: tried for tried in history.all(Tried)}
     excused = {lost.token for lost in history.all(Lost) if lost.excused}
+    read = {event.token for event in history.all(Read)}
     for lost in (*history.all(Lost), *history.all(Forgot)):
         hold = history.holds[lost.token]
         held_ms = (hold.deadline_ns - hold.granted.at_ns) / MS
         too_soon = held_ms + hold.asked.ttl_ms / 2 < (hold.asked.max_hold_ms or 0)
-        if not too_soon or not hold.asked.by_process or lost.token in excused:
+        if not too_soon or not hold.asked.by_process or lost.token in excused or lost.token not in read:
             continue
         began_ns = _known_again_ns(history, tries[lost.token].host, lost.at_ns)
         if began_ns is None:
@@ -587,6 +733,10 @@ CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
     max_hold,
     leftovers,
     for_nobody,
+    unread,
+    left_to_its_deadline,
+    free_at_once,
+    lock_delays,
     kept,
     overtaking,
     tokens,

@@ -77,16 +77,22 @@ class AgentProcess(Child):
 class Cluster:
     """Masters, one agent over them, and ways to talk to it; made by the fixtures `cluster`, `make_cluster`.
 
-    More agents over the same masters: `add_agent`.
+    More agents over the same masters: `add_agent`. run: where the socket is, and the journal, if not in
+    `folder` with all else.
     """
 
     def __init__(
-        self, folder: Path, masters: list[LocalMaster], overrides: dict[str, Any], name: str = "agent"
+        self,
+        folder: Path,
+        masters: list[LocalMaster],
+        overrides: dict[str, Any],
+        name: str = "agent",
+        run: Path | None = None,
     ) -> None:
         self.folder = folder
         self.masters = masters
         self.name = name
-        self.socket = folder / f"{name}.sock"
+        self.socket = (run or folder) / f"{name}.sock"
         self.config_path = folder / f"{name}.yml"
         self.metrics_port = self._free_port()
         self._overrides = overrides

@@ -33,6 +33,7 @@ from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts
 from lockd.core.takeover import CannotTell, Seen, Taken, take_over
+from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.values import Bound, Chance, Extended, RedlockParameters, Refusal
 from tests.harness.clocks import MS
 from tests.harness.script_model import Store
@@ -218,6 +219,7 @@ class Fleet(core_fleet.Fleet[Link]):
 
     def flush_soon(self) -> None:
         """What is asked is on its way when a test looks."""
+        self.before_sending()
 
     def clocks_moved(self, now_ns: int) -> None:
         self.on_clocks_moved(now_ns)
@@ -457,10 +459,12 @@ class Host:
         self.locks.can_be_told(app, self.time.now_ns)
         self.fleet.settle()
 
-    def locked(self, resource: bytes = b"r", **wanted: Any) -> App:
-        """An app asks, and all masters that aren't slow answer."""
+    def locked(self, resource: bytes = b"r", *, reads: bool = True, **wanted: Any) -> App:
+        """An app asks, and all masters that aren't slow answer. reads: and it is known to have read that."""
         app = self.lock(resource, **wanted)
         self.fleet.settle()
+        if reads and app.lease is not None:
+            self.locks.told(app.lease, self.time.now_ns)
         return app
 
     def in_a_second_round(self, *voted: int, **wanted: Any) -> App:
@@ -604,6 +608,10 @@ class Successor(Host):
     def __init__(self, before: Host, seen: Seen, journal: bytes) -> None:
         super().__init__(before.time, before.fleet.masters)
         self.heirs: list[App] = []
+        self.takes_over(journal, seen)
+
+    def takes_over(self, journal: bytes, seen: Seen = Seen.ALIVE) -> None:
+        """What is in this journal: late, where another agent has had it until now."""
         replayed = replay(journal, self.origin)
         self.taken = take_over(self.locks, replayed, lambda _: _started(seen), self._heir, self.time.now_ns)
 
@@ -646,11 +654,11 @@ def beside(host: Host, **parameters: int) -> Host:
 
 def break_tries_for(resource: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A mistake of ours where it is found out what a try for this came to."""
-    tried = Locks._tried
+    tried = Campaigns._tried
 
-    def raising(self: Locks, attempt: Attempt, now_ns: int) -> None:
+    def raising(self: Campaigns, attempt: Attempt, now_ns: int) -> None:
         if attempt.resource == resource:
             raise ZeroDivisionError("a mistake of ours")
         tried(self, attempt, now_ns)
 
-    monkeypatch.setattr(Locks, "_tried", raising)
+    monkeypatch.setattr(Campaigns, "_tried", raising)

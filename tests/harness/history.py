@@ -57,6 +57,25 @@ class Granted(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Answered(Event):
+    """The agent has answered this request with that lease; whether the app has read it is another matter.
+    bound: what it lives with."""
+
+    request: int
+    token: bytes
+    bound: str
+
+
+@dataclass(frozen=True, slots=True)
+class HungUp(Event):
+    """The app has closed the connection on which it asked, and had read no answer. alone: nothing else was
+    asked there, so the agent can know."""
+
+    request: int
+    alone: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Refused(Event):
     """The app was told no. `code` is the first word of the error."""
 
@@ -102,6 +121,22 @@ class Unlocked(Event):
     """Its UNLOCK was answered: it is given back."""
 
     token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Abandoned(Event):
+    """Whoever had asked for this has read no answer, has closed the connection, and won't ask again."""
+
+    token: bytes
+    app: str
+
+
+@dataclass(frozen=True, slots=True)
+class Missed(Event):
+    """The holder named its lease, and was told that it isn't held any more."""
+
+    token: bytes
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,6 +285,14 @@ class TakenOver(Event):
     """The masters are asked to know the lease `before` by `token` from now on."""
 
     before: bytes
+    token: bytes
+    host: str
+
+
+@dataclass(frozen=True, slots=True)
+class Read(Event):
+    """The agent of a host has learned that the app of this lease knows of its grant."""
+
     token: bytes
     host: str
 

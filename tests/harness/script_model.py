@@ -132,7 +132,7 @@ class Store:
             words = (ballot.resource, ballot.nonce, ballot.ttl_ms, electorate, ballot.text, ballot.age_ms)
             return self.put_back(*words, now_us)
         extend = self.take_over if ballot.before else self.extend
-        more = (ballot.token, ballot.before, ballot.later) if ballot.before else ()
+        more = (ballot.token, ballot.before, ballot.there_ms) if ballot.before else ()
         return extend(ballot.resource, ballot.word, ballot.ttl_ms, electorate, ballot.mark, now_us, *more)
 
     def acquire(
@@ -216,9 +216,9 @@ class Store:
         now_us: int,
         token: bytes,
         before: Sequence[bytes],
-        later: bool,
+        there_ms: int | None,
     ) -> Answer:
-        """later: it was proven by its new nonce already."""
+        """there_ms: None where it was proven by its new nonce already."""
         if self.electorate != electorate:
             return -1, 0
         if ttl_ms > self.max_ttl_ms:
@@ -232,7 +232,8 @@ class Store:
         found = _TEXT.fullmatch(key.text)
         assert found is not None
         terms, marked = key.text[found.start(2) : found.end(3) + len(found[4])], found[5]
-        if later and key.nonce != nonce:
+        was_there_ms = (now_us - int(found[2])) / 1000
+        if key.nonce != nonce and (there_ms is None or was_there_ms < there_ms):
             marked = mark[1:]
         put_back = b"" if marked is None else b" p" + marked
         key.text = b"%b %b%b =%b" % (nonce, terms, put_back, token)

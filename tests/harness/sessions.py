@@ -31,6 +31,7 @@ class AroundSessions(SimpleNamespace):
             limits=Limits(), quotas=quotas, buffers=Buffers(current, quotas), hang_ups=HangUps(),
             losses=Losses(), claims=Claims(), spares=SpareConnections(), sessions=set(), stopped=False,
             host=b"host", next_session_id=count(1).__next__,
+            tellings=SimpleNamespace(begins=lambda *_: None),
             log=SimpleNamespace(debug_on=False, warning=lambda *_, **__: None), **more,
         )  # fmt: skip
         self.endings = Endings(more.get("locks"), self.crowd)  # type: ignore[arg-type]

@@ -47,8 +47,7 @@ class Holder:
 
     @property
     def said(self) -> list[str]:
-        path = self.host.merged / f"var/lib/lab-app/{self.kind}"
-        return path.read_text().splitlines() if path.exists() else []
+        return said_by(self.host, self.kind)
 
     def command(self) -> list[str]:
         arguments = [SOCKET, self.resource, str(TTL_MS)]
@@ -63,8 +62,8 @@ class Holder:
         start(self.host, self.unit, self.kind, self.command())
 
     def end(self) -> None:
-        """SIGTERM, and wait until it has ended."""
-        self.host.run("systemctl", "stop", self.unit)
+        """SIGTERM, and wait until it has ended; one that has ended by itself is no unit any more."""
+        stop(self.host, self.unit)
 
     @property
     def kept(self) -> bool:
@@ -108,8 +107,8 @@ def holding(lab: Lab, while_: str) -> Iterator[Holding]:
         yield result
     finally:
         for host in hosts:
-            host.run("systemctl", "stop", "lab-rival.service")
-            result.granted_to_rivals += (host.merged / "var/lib/lab-app/rival").read_text().splitlines()
+            stop(host, "lab-rival.service")
+            result.granted_to_rivals += said_by(host, "rival")
         for holder in holders:
             holder.end()
         result.ended = [f"{holder.resource}: {holder.said}" for holder in holders if not holder.kept]
@@ -122,6 +121,16 @@ def start(host: Host, unit: str, name: str, command: Sequence[str]) -> None:
         f"--property=StandardOutput=append:/var/lib/lab-app/{name}",
         f"--property=StandardError=append:/var/lib/lab-app/{name}", "--property=KillMode=mixed", *command,
     )  # fmt: skip
+
+
+def stop(host: Host, unit: str) -> None:
+    no_such_unit = 5
+    host.run("sh", "-c", f"systemctl stop {unit} || [ $? = {no_such_unit} ]")
+
+
+def said_by(host: Host, name: str) -> list[str]:
+    path = host.merged / f"var/lib/lab-app/{name}"
+    return path.read_text().splitlines() if path.exists() else []
 
 
 def _bring(host: Host) -> None:

@@ -166,3 +166,10 @@ def test_check_mode_shows_what_would_be_done_and_does_nothing(lab: Lab) -> None:
         "/etc/chrony/chrony.conf",
     ):
         assert not (lab.host("m1").merged / path.lstrip("/")).exists(), path
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("tag", ["lockd", "monitoring"])
+def test_check_mode_of_a_part_shows_what_would_be_done(lab: Lab, tag: str) -> None:
+    played = play(lab, "site.yml", "--check", "--tags", tag).must_work()
+    assert played.changed["a1" if tag == "lockd" else "mon1"] > 0

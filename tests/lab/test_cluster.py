@@ -40,6 +40,23 @@ def test_check_mode_on_what_is_finished_finds_nothing_to_do(cluster: Cluster) ->
     assert checked.changed_hosts == [], checked.output[-5000:]
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--check", "--tags", "lockd"),
+        ("--check", "--tags", "run"),
+        ("--check", "--skip-tags", "install"),
+        ("--tags", "configure"),
+        ("--tags", "run"),
+    ],
+)
+def test_a_part_of_what_is_finished_finds_nothing_to_do(cluster: Cluster, words: tuple[str, ...]) -> None:
+    """All other tags: test_tags.py."""
+    played = play(cluster.lab, "site.yml", *words).must_work()
+    assert played.changed_hosts == [], played.output[-5000:]
+
+
 @pytest.mark.parametrize("host", ["m1", "m5"])
 def test_the_stock_service_is_masked_and_ours_runs(cluster: Cluster, on: Any, host: str) -> None:
     assert on(host).service("redis-server").is_masked

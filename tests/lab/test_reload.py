@@ -11,6 +11,7 @@ import pytest
 
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
+from tests.lab.holders import holding
 from tests.lab.lab import APPS
 from tests.lab.load import at_work
 from tests.lab.plays import Played, play
@@ -70,7 +71,9 @@ def test_another_class_is_reloaded_and_no_holder_notices(
     # As a play that was interrupted when all was written.
     configured(cluster, RELOADED, "--tags", "lockd", "--skip-tags", "run")
     assert on("a1").run("lockctl lock reloaded:new --ttl 5s").rc == 0
-    played = configured(cluster, RELOADED, "--tags", "lockd")
+    with holding(cluster.lab, "site.yml with another class, which is reloaded") as held:
+        played = configured(cluster, RELOADED, "--tags", "lockd")
+    held.must_have_been_kept()
     assert set(played.changed_hosts) == set(APPS)
     assert pids(on) == before
     assert held_by(on) == holder
@@ -81,7 +84,9 @@ def test_another_class_is_reloaded_and_no_holder_notices(
         assert [one["verdict"] for one in checks if one["check"] in ("configuration", "reload")] == ["ok"]
     assert memory_high(on) > memory
     assert play(cluster.lab, "site.yml", "--tags", "lockd", inventory_name="configured").changed_hosts == []
-    configured(cluster, RESTARTED, "--tags", "lockd")
+    with holding(cluster.lab, "site.yml with another time-out, which takes a restart") as held:
+        configured(cluster, RESTARTED, "--tags", "lockd")
+    held.must_have_been_kept()
     assert set(before).isdisjoint(pids(on))
     assert on("a1").run("lockctl reload --check").rc == 0
 

@@ -19,7 +19,7 @@ from tests.harness.clock_shim import Clock
 from tests.harness.disks import Disk, why_no_disks
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
-from tests.lab.holders import LOCKCTL, holding
+from tests.lab.holders import LOCKCTL, SOCKET, holding, said_by
 from tests.lab.host import mounts_below
 from tests.lab.lab import ADDRESSES, APPS, MASTER_SOCKET, MASTERS
 from tests.lab.load import at_work
@@ -107,6 +107,23 @@ def test_an_agent_that_is_killed_ends_no_lock(cluster: Cluster, on: Any) -> None
                 until(lambda name=name, before=before: agent_pid(on, name) not in (0, before), "the next one")
                 until(lambda name=name: on(name).run(f"{LOCKCTL} ping").rc == 0, "it answers")
     held.must_have_been_kept()
+
+
+@pytest.mark.thorough
+def test_what_the_next_agent_finds_no_journal_of_is_lost_and_seen_to_be(cluster: Cluster, on: Any) -> None:
+    """Who holds and who tries for it would notice: so the tests with holders do."""
+    name, other = APPS
+    with holding(cluster.lab, f"a restart of the agent of {name} without its journal") as held:
+        lost = [one for one in held.holders if one.host.name == name]
+        without = f"systemctl stop lockd; rm {SOCKET}.journal; systemctl start lockd"
+        on(name).check_output(without)
+        rival = cluster.lab.host(other)
+        granted = {f"GOT {one.resource}" for one in lost}
+        until(lambda: granted <= set(said_by(rival, "rival")), "the others get them")
+    assert [one.kept for one in held.holders] == [one not in lost for one in held.holders]
+    assert len(held.ended) == len(lost) == 3
+    with pytest.raises(AssertionError):
+        held.must_have_been_kept()
 
 
 def agent_pid(on: Any, name: str) -> int:

@@ -474,7 +474,7 @@ async def test_a_mistake_where_an_answer_is_counted_is_that_requests_alone(
         await world.works()
 
 
-@pytest.mark.parametrize("name", ["Locks._proven", "_answer_release"])
+@pytest.mark.parametrize("name", ["renewals.Renewals._proven", "returns._answer_release"])
 async def test_a_mistake_in_an_extension_or_a_release_is_answered_too(
     monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
@@ -483,8 +483,8 @@ async def test_a_mistake_in_an_extension_or_a_release_is_answered_too(
 
     async with beside_a_bad_master() as world:
         lease = await world.lock()
-        monkeypatch.setattr(f"lockd.core.locks.{name}", raising)
-        refusal = await (world.unlock(lease) if name == "_answer_release" else world.extend(lease))
+        monkeypatch.setattr(f"lockd.core.tenures.{name}", raising)
+        refusal = await (world.unlock(lease) if name == "returns._answer_release" else world.extend(lease))
         assert refusal.code == "ERR"
         monkeypatch.undo()
         assert [world.gauge.connects[m] for m in range(5)] == [1] * 5

@@ -3,6 +3,7 @@ noted, spoilt in every way that a file can be."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import struct
 from collections.abc import Callable, Iterator
@@ -94,12 +95,38 @@ def test_what_was_taken_over_is_renewed_and_told_of_where_that_was_asked_for(
 ) -> None:
     one = app()
     granted = one.ask(1, "LOCK", resource, 3_000, "NOTIFY")
+    one.ask(1, "PING")
     restarted(cluster)
     eventually(lambda: boottime_ns() > granted[7])
     assert local(cluster, resource)["lost"] == 0
     one.ask(2, "LOCK", f"{resource}/to hear", TTL_MS, "NOTIFY")
     cluster.client().execute_command("FORCERELEASE", resource)
     assert "EXPIRED" in eventually(lambda: (said := str(one.ask(2, "PING"))) != "PONG" and said)
+
+
+def test_what_was_granted_just_before_the_kill_and_never_read_is_not_renewed(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one = app()
+    one.send(1, "LOCK", resource, 4_000)
+    one.wait_unread(1)
+    restarted(cluster, meanwhile=lambda: one.close(1))
+    assert cluster.metric("lockd_inherited_total", outcome="untold") == 1
+    assert App(cluster).refused("LOCK", resource, TTL_MS).startswith("TAKEN")
+    App(cluster).lock(resource, TTL_MS, "WAIT", 8_000)
+
+
+def test_who_names_what_was_granted_just_before_the_kill_keeps_it(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one = app()
+    one.send(1, "LOCK", resource, 3_000, "TOKEN", "mine")
+    one.wait_unread(1)
+    restarted(cluster, meanwhile=lambda: one.close(1))
+    granted = one.ask(2, "LOCK", resource, 3_000, "WAIT", 2_000, "TOKEN", "mine")
+    eventually(lambda: boottime_ns() > granted[granted.index("deadline_ns") + 1])
+    assert local(cluster, resource)["lost"] == 0
+    assert one.ask(3, "UNLOCK", resource, "mine") == 1
 
 
 def test_the_lock_of_who_died_meanwhile_is_free_at_once_or_after_its_lock_delay(
@@ -142,7 +169,8 @@ def test_limits_count_what_was_taken_over(
 
 
 def torn(data: bytes) -> bytes:
-    return data[:-7]
+    """In the middle of the lease's own record; what it was told of is a short one behind that."""
+    return data[:-100]
 
 
 def flipped(data: bytes) -> bytes:
@@ -240,3 +268,22 @@ def test_a_journal_is_kept_short(cluster: Cluster, resource: str) -> None:
         client.ask("UNLOCK", name, client.lock(name, TTL_MS)["token"])
         if n % 1_000 == 999:
             eventually(lambda: path.stat().st_size < 1_500_000)
+
+
+def test_what_the_agent_left_whose_journal_was_in_use_is_taken_over_when_that_is_free(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    one, path = app(), journal_of(cluster)
+    lease = one.lock(1, resource)
+    one.ask(1, "PING")
+    cluster.agent.kill()
+    with open(f"{path}.lock") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        cluster.agent.start()
+        cluster.wait_voting(5)
+        assert cluster.metric("lockd_journal_ok") == 0
+        assert "another agent is using it" in str(cluster.client().info("agent")["journal_trouble"])
+        assert local(cluster, resource) is None
+    assert eventually(lambda: local(cluster, resource))["fence"] == lease["fence"]
+    assert cluster.metric("lockd_journal_ok") == 1
+    assert one.ask(2, "UNLOCK", resource, lease["token"]) == 1

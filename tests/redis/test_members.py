@@ -336,7 +336,6 @@ def in_old_format(*masters: LocalMaster) -> None:
 def test_identities_of_an_earlier_format_are_told_apart_and_brought_up_to_date(formed: Cluster) -> None:
     app = App(formed)
     lease = app.lock("a", MAX_TTL_MS, "DETACHED")
-    counters = [on(master, "HGETALL", FENCES) for master in formed.masters]
     in_old_format(*formed.masters)
     look_again(formed)
     assert {one["state"] for one in formed.master_states()} == {"other_format"}
@@ -348,9 +347,9 @@ def test_identities_of_an_earlier_format_are_told_apart_and_brought_up_to_date(f
     assert form(formed, "UPGRADE")["status"] == "already"
     assert {identity_on(master).cluster for master in formed.masters} == {"test"}
     assert len({identity_on(master).cluster_id for master in formed.masters}) == 1
-    assert [on(master, "HGETALL", FENCES) for master in formed.masters] == counters
-    assert App(formed).lock("b", 500)["fence"] > 0
-    assert lease["fence"] > 0
+    # Nobody knows whether each has all that it had: they go on above that.
+    assert all(int(on(master, "HGET", FENCES, slot_of(b"a"))) > lease["fence"] for master in formed.masters)
+    assert App(formed).lock("a", 500)["fence"] > lease["fence"]
 
 
 def test_an_identity_of_a_later_format_is_left_alone(formed: Cluster) -> None:

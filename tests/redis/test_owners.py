@@ -13,7 +13,7 @@ import pytest
 from tests.harness.app import App
 from tests.harness.app_process import AppProcess, end
 from tests.harness.cluster import AS_IS, Cluster
-from tests.harness.on_masters import MINUTE_MS
+from tests.harness.on_masters import MINUTE_MS, paused
 from tests.harness.users import NOBODY, Connect, cluster_for_all_users
 from tests.harness.waiting import eventually
 
@@ -141,6 +141,21 @@ def test_a_lock_of_which_nobody_knows_whether_it_was_told_ends_at_its_deadline(
     watch.wait_until_free(resource)
 
 
+def test_what_was_asked_for_twice_and_never_read_is_given_back_with_the_last_of_its_connections(
+    app: Started, watch: Watch, shared: Cluster, resource: str
+) -> None:
+    """A client that has timed out, and asks again with its TOKEN on another connection."""
+    one = app()
+    for connection in (1, 2):
+        one.send(connection, "LOCK", resource, 30_000, "TOKEN", "named")
+        one.wait_unread(connection)
+    one.close(1)
+    eventually(lambda: connections_of(shared, one.pid) == 1, what="its end is seen")
+    assert watch.lease(resource), "the other may read it"
+    one.close(2)
+    watch.wait_until_free(resource)
+
+
 @pytest.mark.parametrize("by", ["its own app", "another"])
 def test_a_lock_that_was_extended_elsewhere_stays_when_the_first_reply_was_not_read(
     app: Started, watch: Watch, connect: Connect, shared: Cluster, resource: str, by: str
@@ -154,6 +169,53 @@ def test_a_lock_that_was_extended_elsewhere_stays_when_the_first_reply_was_not_r
     one.ask(3, "PING")
     eventually(lambda: connections_of(shared, one.pid) == (2 if other is one else 1), what="its end is seen")
     assert watch.lease(resource)
+
+
+def test_a_lock_that_is_being_extended_elsewhere_stays_when_the_first_reply_was_not_read(
+    app: Started, watch: Watch, shared: Cluster, resource: str
+) -> None:
+    one = app()
+    one.send(1, "LOCK", resource, 30_000, "TOKEN", "named")
+    one.wait_unread(1)
+    one.ask(2, "PING")
+    with paused(shared.masters[1:]):
+        one.send(2, "EXTEND", resource, "named", MINUTE_MS)
+        one.close(1)
+        eventually(lambda: connections_of(shared, one.pid) == 1, what="its end is seen")
+    one.wait_unread(2)
+    assert "token" in one.ask(2, "PING"), "the reply of its EXTEND"
+    assert watch.lease(resource)
+
+
+def test_a_detached_lock_lasts_though_who_asks_for_it_again_reads_nothing(
+    app: Started, watch: Watch, shared: Cluster, resource: str
+) -> None:
+    one = app()
+    one.lock(1, resource, "DETACHED", "TOKEN", "named")
+    one.send(2, "LOCK", resource, 30_000, "DETACHED", "TOKEN", "named")
+    one.wait_unread(2)
+    one.close(2)
+    eventually(lambda: connections_of(shared, one.pid) == 1, what="its end is seen")
+    assert watch.lease(resource)["bound"] == "ttl"
+    assert one.ask(1, "UNLOCK", resource, "named") == 1
+
+
+def test_news_of_a_lock_are_for_who_has_locked_it(
+    app: Started, watch: Watch, shared: Cluster, resource: str
+) -> None:
+    one, other = app(), app()
+    token = one.lock(1, resource)["token"]
+    tied = one.lock(1, f"tied/{resource}")["token"]
+    assert other.ask(1, "EXTEND", resource, token, 30_000, "NOTIFY").startswith("ERR NOTIFY is for who has")
+    assert one.ask(2, "EXTEND", f"tied/{resource}", tied, 30_000, "NOTIFY").startswith(
+        "ERR NOTIFY is for who"
+    )
+    assert "token" in other.ask(1, "EXTEND", resource, token, 30_000)
+    assert "token" in one.ask(2, "EXTEND", resource, token, 30_000, "NOTIFY")
+    assert "token" in one.ask(1, "EXTEND", f"tied/{resource}", tied, 30_000, "NOTIFY")
+    shared.client().execute_command("FORCERELEASE", resource)
+    assert other.ask(1, "PING") == "PONG"
+    assert one.ask(2, "PING").startswith("EXPIRED")
 
 
 def connections_of(cluster: Cluster, pid: int) -> int:

@@ -97,6 +97,22 @@ def test_a_hangup_signal_brings_classes_that_count_for_new_locks_and_takes_nothi
     assert cluster.agent.pid == pid
 
 
+def test_a_lease_is_extended_by_what_it_was_granted_for_though_that_is_too_short_or_too_long_now(
+    cluster: Cluster,
+) -> None:
+    short_ms, wire = 6_000, Wire(cluster.socket)
+    held = {ms: token_of(wire.ask("LOCK", f"own:{ms}", ms)) for ms in (short_ms, LONG_MS)}
+    reload(cluster, min_ttl_ms=short_ms + 1, classes=[a_class("own", max_ttl_ms=short_ms + 2)])
+    assert [kind(wire.ask("LOCK", "own:new", ms)) for ms in held] == ["ERR", "ERR"]
+    assert [token_of(wire.ask("EXTEND", f"own:{ms}", held[ms], ms)) for ms in held] == list(held.values())
+    cluster.agent.kill()
+    cluster.agent.start()
+    cluster.wait_voting(3)
+    wire = Wire(cluster.socket)
+    assert [token_of(wire.ask("EXTEND", f"own:{ms}", held[ms], ms)) for ms in held] == list(held.values())
+    assert kind(wire.ask("EXTEND", f"own:{LONG_MS}", held[LONG_MS], LONG_MS + 1)) == "ERR"
+
+
 def test_who_may_not_lock_any_more_keeps_and_extends_what_he_holds(
     cluster: Cluster, connect: Connect
 ) -> None:
@@ -256,3 +272,29 @@ def test_an_agent_that_stops_leaves_a_reload_to_the_next(cluster: Cluster) -> No
     assert own.agent.wait(10)
     assert own.agent.exit_status == 0
     assert reloads(own) == 0
+
+
+def test_no_hangup_signal_ends_an_agent_however_late_it_comes(cluster: Cluster) -> None:
+    own = cluster.add_agent()
+    pid = own.agent.pid
+    os.kill(pid, signal.SIGTERM)
+    while own.agent.running:
+        os.kill(pid, signal.SIGHUP)
+    assert own.agent.exit_status == 0
+
+
+def test_a_file_that_can_not_be_read_to_its_end_keeps_no_agent_from_stopping(cluster: Cluster) -> None:
+    config = cluster.config_path.read_text()
+    cluster.config_path.unlink()
+    os.mkfifo(cluster.config_path)
+    try:
+        wire = Wire(cluster.socket)
+        wire.send("RELOAD")
+        assert Wire(cluster.socket).ask("PING") == b"PONG"
+        cluster.agent.stop()
+        assert cluster.agent.exit_status == 0
+    finally:
+        cluster.config_path.unlink()
+        cluster.config_path.write_text(config)
+        cluster.agent.start()
+        cluster.wait_voting(3)

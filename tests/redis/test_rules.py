@@ -488,6 +488,27 @@ def test_rule_12_a_holder_learns_of_a_loss_before_its_deadline(hosts: Hosts, res
     )
 
 
+def test_rule_12_who_is_told_of_a_loss_when_he_extends_has_it_until_its_deadline(
+    hosts: Hosts, resource: str
+) -> None:
+    """His reply may wait behind others': until he has read it, he relies on what he was told before."""
+    app, shared = App(hosts.here), App(hosts.here)
+    app.lock(f"{resource}/first", 30_000)
+    lease = shared.lock(resource, 5_000)
+    with paused(hosts.masters[:3]):
+        eventually(lambda: _is_lost(hosts.here, resource), 15, "it is lost")
+    shared.send("LOCK", f"{resource}/first", 30_000, "WAIT", 60_000)
+    shared.send("EXTEND", resource, lease["token"], 5_000)
+    App(hosts.there).lock(resource, 5_000, "WAIT", 20_000)
+    assert boottime_ns() > lease["deadline_ns"]
+    assert not shared.answered
+
+
+def _is_lost(here: Cluster, resource: str) -> bool:
+    [row] = App(here, protocol=3).ask("LOCKS", resource, "LOCAL")
+    return bool(row["lost"])
+
+
 def _refused_ping(app: App) -> str | None:
     app.send("PING")
     reply = app.reply()

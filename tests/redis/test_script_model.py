@@ -111,12 +111,12 @@ def extension(resource: bytes, word: bytes, ttl_ms: int, mark: bytes = b"") -> E
 
 
 def take_over(
-    resource: bytes, nonces: tuple[bytes, ...], ttl_ms: int, proofs: int, token: bytes, later: bool
+    resource: bytes, nonces: tuple[bytes, ...], ttl_ms: int, proofs: int, token: bytes, there_ms: int | None
 ) -> Extension:
     mark = b"p%d" % proofs
     nonce, *before = nonces
     return an_extension(
-        resource, nonce, ttl_ms=ttl_ms, mark=mark, token=token, before=tuple(before), later=later
+        resource, nonce, ttl_ms=ttl_ms, mark=mark, token=token, before=tuple(before), there_ms=there_ms
     )
 
 
@@ -439,7 +439,7 @@ class ModelAgainstScripts(RuleBasedStateMachine):
 
     @rule(
         moment=moments, resource=resources, nonces=befores, proofs=proofs, ttl_ms=ttls_ms, token=words,
-        later=st.booleans(), electorate=electorates,
+        there_ms=st.none() | st.sampled_from([0, 1, 50, 5_000]), electorate=electorates,
     )  # fmt: skip
     def take_over(
         self,
@@ -449,11 +449,11 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         proofs: int,
         ttl_ms: int,
         token: bytes,
-        later: bool,
+        there_ms: int | None,
         electorate: bytes,
     ) -> None:
         self.both.wait_for(moment, resource)
-        self.both.vote(take_over(resource, nonces, ttl_ms, proofs, token, later), electorate)
+        self.both.vote(take_over(resource, nonces, ttl_ms, proofs, token, there_ms), electorate)
 
     @rule(
         moment=ends | moments,

@@ -12,14 +12,15 @@ from lockd.core.leases import Holder, Lease
 from lockd.core.locks import Locks
 from lockd.core.slewing import Reading
 from lockd.core.takeover import CannotTell, take_over
-from lockd.core.values import Chance, RedlockParameters, Refusal
+from lockd.core.values import Bound, Chance, RedlockParameters, Refusal
 from tests.harness.clocks import MS
-from tests.harness.history import Began, Died, InStep, Knows, Slewed, TakenOver
+from tests.harness.history import Began, Died, InStep, Knows, Read, Slewed, TakenOver
 from tests.sim.fleet import CLUSTER, Fleet
 from tests.sim.journal import Journal, Killed
 from tests.sim.link import Link, Owner
 from tests.sim.master import HANG_UP, Master
 from tests.sim.network import Connection, Path
+from tests.sim.sockets import AppProcess, Line, Sessions
 from tests.sim.world import Clock, World
 
 CERTAIN_NS = 100 * MS
@@ -31,11 +32,8 @@ _SLEWING_SEEN_NS = 11_000 * MS
 """What is slewed beyond the limit for so long is known: see lockd/core/slewing.py."""
 
 
-class AppProcess(Protocol):
-    """What an agent sees of an app, and has for it."""
-
-    life: int
-    running: bool
+class App(AppProcess, Protocol):
+    """What an agent has for an app."""
 
     def heir(self, held: Held) -> Holder:
         """Who is told of a lease that was taken over."""
@@ -75,11 +73,13 @@ class Agent(Owner):
         """By its configuration, from its next start on."""
         self._slewed_since_ns: int | None = None
         self.journal = Journal()
-        self.processes: dict[int, AppProcess] = {}
+        self.processes: dict[int, App] = {}
         """By pid: they go on when it dies."""
         self.sees_processes = True
         self.trusts = True
         self.on_kill: Callable[[], None] = self.crash
+        self.lag_ns: Callable[[], int] = lambda: 0
+        """For how long what an app leaves behind waits for its turn to end."""
         self.start()
 
     def start(self) -> None:
@@ -94,7 +94,8 @@ class Agent(Owner):
         self._replayed = self._read_journal()
         ledger = self.journal.begin(self._origin)
         self.locks = Locks(RedlockParameters(len(listed)), self.fleet, _Unwatched(), chance, ledger)
-        self._at_the_door: list[tuple[object, Callable[..., None], tuple[Any, ...]]] | None = []
+        self.sessions = Sessions(self)
+        self._at_the_door: list[tuple[Line, Callable[..., None], tuple[Any, ...]]] | None = []
         """What apps say before it lets them in; None: it has."""
         self.locks.wall_ahead_ns = self.clock.wall_ahead_ns()
         self.locks.timers.sooner = self._set_alarm
@@ -136,6 +137,8 @@ class Agent(Owner):
             lease = queue.lease
             if lease is not None and lease.inherited is not None and lease.inherited.goes_on:
                 self.world.note(TakenOver(self.world.now_ns, lease.before[0], lease.nonce, self.host))
+            if lease is not None and lease.holder.bound is Bound.PROCESS:
+                self.sessions.inherits(lease)
         self.world.note(Began(self.world.now_ns, self.host, self.trusts and not self._replayed.trouble))
         self.sees_processes = self.trusts = True
         for source, do, what in door:
@@ -152,14 +155,13 @@ class Agent(Owner):
     def _heir(self, held: Held) -> Holder:
         return self.processes[held.pid].heir(held)
 
-    def process_died(self, pid: int, started: int) -> None:
-        for queue in list(self.locks.queues.values()):
-            lease = queue.lease
-            if lease is not None and (lease.holder.pid, lease.holder.started) == (pid, started):
-                self.locks.holder_gone(lease, self.boot_ns())
+    def told(self, lease: Lease) -> None:
+        """Its app is known to have read of it."""
+        self.locks.told(lease, self.boot_ns())
+        self.world.note(Read(self.world.now_ns, lease.nonce, self.host))
 
     def take(self, source: object, do: Callable[..., None], *what: Any) -> None:
-        if self._at_the_door is not None and self.running and source in self.processes.values():
+        if self._at_the_door is not None and self.running and isinstance(source, Line):
             self._at_the_door.append((source, do, what))
             return
         try:
@@ -243,6 +245,7 @@ class Agent(Owner):
 
     def _flush(self) -> None:
         outbox, self.outbox, self.has_to_say = self.outbox, [], False
+        self.fleet.before_sending()
         for link in self.fleet.links:
             outbox += link.sent()
         votes = False

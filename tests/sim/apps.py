@@ -13,6 +13,7 @@ from lockd.core.values import Extended as Renewal
 from tests.harness import history as h
 from tests.harness.clocks import MS
 from tests.sim.agent import Agent
+from tests.sim.sockets import Line, Session, Socket
 from tests.sim.world import Process, World
 
 
@@ -66,8 +67,7 @@ class Held:
 
 
 class Request:
-    """core.leases.Holder and core.values.Reply, as a session has them for its app. Its answers go to the app
-    over the socket."""
+    """core.leases.Holder, as a session has it for its app. Its answers go to the app over the socket."""
 
     detached = named = False
     notify = counted = True
@@ -90,45 +90,80 @@ class Request:
         self.bound = Bound.CONNECTION if number % 8 == 0 else Bound.PROCESS
         self.wait_ms = int(dice.uniform(10, 4_000)) if dice.random() < habits.waits else None
         self.agent = app.agent
-        self.agent_life = app.agent.life
+        self.socket: Socket
+        self.session: Session
+        self.followed = False
+        """By another command on its connection, whose reply comes behind its own."""
         self.asked_ns = 0
         self.give_up_ns: int | None = None
-        self.lease: Lease | None = None
 
     def arrive(self) -> None:
         """At the agent."""
-        self.agent_life = self.agent.life
+        session = self.session = self.agent.sessions.of(self.socket)
+        process = session.ties.process
+        self.started = 0 if process is None else process.started
+        self.bound = session.ties.bound(self.bound)
+        session.waiting[self] = None
         now_ns = self.asked_ns = self.agent.boot_ns()
         self.ttl_ms = min(self.ttl_ms, self.agent.max_ttl_ms)
         self.give_up_ns = None if self.wait_ms is None else now_ns + self.wait_ms * MS
         self.agent.locks.lock(self, now_ns)
 
-    def hang_up(self) -> None:
-        """The app's connection is closed. One that was started since knows nothing of it."""
-        if self.agent_life != self.agent.life:
-            return
-        now_ns = self.agent.boot_ns()
-        if self.lease is None:
-            self.agent.locks.gone(self, now_ns)
-        elif not self.detached:
-            self.agent.locks.holder_gone(self.lease, now_ns)
-
     def granted(self, lease: Lease, now_ns: int) -> None:
-        self.lease = lease
+        session, first = self.session, lease.holder
+        session.waiting.pop(self, None)
         self.agent.fleet.open_tries.discard(lease.nonce)
+        if first is self and not self.detached:
+            session.ties.granted(lease)
+        elif isinstance(first, Request | Heir) and first is not self and not session.is_gone:
+            first.asked_again(session, lease)
+        bound = Bound.TTL if self.detached else self.bound
+        self.app.world.note(h.Answered(self.app.world.now_ns, self.number, lease.nonce, bound))
+        if not session.is_gone:
+            self._answer(lease)
+        elif first is self:
+            self.agent.sessions.came_too_late(lease, session)
+
+    def _answer(self, lease: Lease) -> None:
+        world = self.app.world
+        self.session.grants(lease)
+        answered_ns = world.now_ns if lease.holder is self else None
         unseen_ns = self.agent.unseen_since_ns(lease.t1_ns)
-        self.app.hear(self.app.got, self, lease, lease.deadline_ns, self.app.world.now_ns, unseen_ns)
+        self.app.hear(
+            self.app.got, self, lease, lease.deadline_ns, answered_ns, unseen_ns, socket=self.socket
+        )
+        self._answer_next()
+
+    def _answer_next(self) -> None:
+        if self.followed:
+            self.session.writes(b"next")
+            self.app.hear(_nothing_new, socket=self.socket)
+
+    def asked_again(self, session: Session, lease: Lease) -> None:
+        """By its app, on that connection."""
+        session.ties.tells_too(lease, self.session.ties)
+        self.session = session
 
     def refused(self, refusal: Refusal) -> None:
-        self.app.hear(self.app.refused, self, refusal)
+        self.session.waiting.pop(self, None)
+        if not self.session.is_gone:
+            self.session.writes(b"refused")
+            self.app.hear(self.app.refused, self, refusal, socket=self.socket)
+            self._answer_next()
 
     def renewed(self, lease: Lease) -> None:
-        self.app.hear(self.app.renewed, self, lease.deadline_ns, self.agent.unseen_since_ns(lease.t1_ns))
+        self.app.hear(self.app.renewed, lease, lease.deadline_ns, self.agent.unseen_since_ns(lease.t1_ns))
 
     def lost(self, lease: Lease, reason: str) -> None:
-        self.app.hear(self.app.lost, self, lease)
+        self.app.hear(self.app.lost, lease, lease.deadline_ns)
 
-    def ended(self, lease: Lease) -> None: ...
+    def ended(self, lease: Lease) -> None:
+        self.session.ties.ended(lease)
+        self.agent.sessions.forget_idle(self.session.ties.process)
+
+
+def _nothing_new() -> None:
+    """The reply of a PING."""
 
 
 @dataclass(eq=False)
@@ -159,28 +194,48 @@ class Heir:
     def refused(self, refusal: Refusal) -> None:
         raise AssertionError("it asks for nothing")
 
+    def asked_again(self, session: Session, lease: Lease) -> None:
+        """By its app, on that connection."""
+        session.ties.tells_too(lease, None)
+
     def renewed(self, lease: Lease) -> None:
         unseen_ns = self.app.agent.unseen_since_ns(lease.t1_ns)
         self.app.hear(self.app.renewed_by_token, lease.token, lease.deadline_ns, unseen_ns)
 
     def lost(self, lease: Lease, reason: str) -> None:
-        self.app.hear(self.app.lost_by_token, lease.token)
+        self.app.hear(self.app.lost_by_token, lease.token, lease.deadline_ns)
 
-    def ended(self, lease: Lease) -> None: ...
+    def ended(self, lease: Lease) -> None:
+        self.app.agent.sessions.lease_ended(lease)
 
 
 @dataclass(slots=True)
 class Told:
-    """core.values.Reply: where the answer to an UNLOCK or EXTEND goes."""
+    """core.values.Reply: where the answer to an UNLOCK or EXTEND goes. socket: on which its own agent was
+    asked; resource: of an EXTEND."""
 
     app: App
     then: Callable[[Renewal | None], None] = field(default=lambda _: None)
+    socket: Socket | None = None
+    resource: bytes = b""
 
     def done(self, lease: Renewal | None) -> None:
-        self.app.hear(self.then, lease)
+        locks = self.app.agent.locks
+        held = locks.known(self.resource, lease.token) if lease is not None and self.socket else None
+        if held is not None and isinstance(held.holder, Request):
+            held.holder.session.ties.named(held)
+        self.hears(self.then, lease)
 
     def refused(self, refusal: Refusal) -> None:
-        self.app.hear(self.then, None)
+        self.hears(self.then, None)
+
+    def hears(self, do: Callable[..., None], *what: Any) -> None:
+        if self.socket is not None:
+            session = self.app.agent.sessions.open(self.socket)
+            if session is None:
+                return
+            session.writes(b"told")
+        self.app.hear(do, *what, socket=self.socket)
 
 
 @dataclass(slots=True)
@@ -190,10 +245,10 @@ class Freed(Told):
     nonce: bytes = b""
 
     def done(self, lease: Renewal | None) -> None:
-        self.app.hear(self.app.unlocked, self.nonce)
+        self.hears(self.app.unlocked, self.nonce)
 
     def refused(self, refusal: Refusal) -> None:
-        self.app.hear(self.app.not_unlocked, self.nonce, refusal)
+        self.hears(self.app.not_unlocked, self.nonce, refusal)
 
 
 class App(Process):
@@ -219,7 +274,9 @@ class App(Process):
         self._next_number = next_number
         self._open: Request | None = None
         self._held: Held | None = None
-        self._last_sent_ns = 0
+        self._thoughts = 0
+        self._line = Line()
+        self._socket: Socket | None = None
         self._unanswered: dict[bytes, tuple[bytes, bytes]] = {}
         """UNLOCKs, by the lease: they are asked again when the agent is back."""
         self.pid = len(agent.processes) + 1
@@ -228,30 +285,63 @@ class App(Process):
 
     # Its socket
 
-    def _tell(self, do: Callable[..., None], *what: Any, agent: Agent | None = None) -> None:
+    def socket(self) -> Socket:
+        """One to its agent that is open, for what is asked next."""
+        socket = self._socket
+        if socket is None or not self._reaches(socket):
+            socket = self._socket = self._connect(self._line)
+        return socket
+
+    def _reaches(self, socket: Socket) -> bool:
+        return socket.is_open and socket.agent_life == self.agent.life
+
+    def _connect(self, line: Line) -> Socket:
+        return Socket(self.pid, self.life, self.agent.life, line)
+
+    def _tell(
+        self, do: Callable[..., None], *what: Any, agent: Agent | None = None, line: Line | None = None
+    ) -> None:
         """In order, with the small delay that a socket has."""
-        when_ns = max(self.world.now_ns + int(self.dice.uniform(0.02, 0.2) * MS), self._last_sent_ns)
-        self._last_sent_ns = when_ns
+        line = line or self._line
+        when_ns = max(self.world.now_ns + int(self.dice.uniform(0.02, 0.2) * MS), line.last_sent_ns)
+        line.last_sent_ns = when_ns
         to = agent or self.agent
-        self.world.at(when_ns, self._reach, to, to.life, do, what)
+        self.world.at(when_ns, self._reach, to, to.life, line, do, what)
 
-    def _reach(self, agent: Agent, life: int, do: Callable[..., None], what: tuple[Any, ...]) -> None:
+    def _reach(
+        self, agent: Agent, life: int, line: Line, do: Callable[..., None], what: tuple[Any, ...]
+    ) -> None:
         if life == agent.life:
-            agent.take(self, do, *what)
+            agent.take(line, do, *what)
 
-    def hear(self, do: Callable[..., None], *what: Any) -> None:
-        """From the agent: arrives unless this app has died meanwhile."""
-        self.world.after(int(self.dice.uniform(0.02, 0.2) * MS), self._heard, self.life, do, what)
+    def hear(self, do: Callable[..., None], *what: Any, socket: Socket | None = None) -> None:
+        """From the agent: arrives unless this app has died meanwhile. socket: on which it is read; None:
+        news, which some connection of it brings."""
+        self.world.at(self._arrives_ns(socket), self._heard, self.life, socket, do, what)
 
-    def _heard(self, life: int, do: Callable[..., None], what: tuple[Any, ...]) -> None:
+    def _arrives_ns(self, _socket: Socket | None) -> int:
+        return self.world.now_ns + int(self.dice.uniform(0.02, 0.2) * MS)
+
+    def _heard(
+        self, life: int, socket: Socket | None, do: Callable[..., None], what: tuple[Any, ...]
+    ) -> None:
         if life == self.life:
-            self.take("agent", do, *what)
+            self.take(self._line, self._reads, socket, do, what)
+
+    def _reads(self, socket: Socket | None, do: Callable[..., None], what: tuple[Any, ...]) -> None:
+        if socket is not None:
+            if not socket.is_open:
+                return
+            socket.unread -= 1
+            socket.wanted -= 1
+        do(*what)
 
     # Asking
 
     def _think(self) -> None:
         self._open = self._held = None
-        self.wake_after(self._rest_ns(), self._ask)
+        self._thoughts += 1
+        self.wake_after(self._rest_ns(), self._ask, self._thoughts)
 
     def _rest_ns(self) -> int:
         beat_ns = self._habits.beat_ms * MS
@@ -259,16 +349,21 @@ class App(Process):
             return beat_ns - self.world.now_ns % beat_ns + int(self.dice.uniform(0, 0.5) * MS)
         return int(self.dice.uniform(*self._habits.think_ms) * MS)
 
-    def _ask(self) -> None:
-        if self.retired:
+    def _ask(self, thoughts: int) -> None:
+        if self.retired or thoughts != self._thoughts:
             return
         if not self.agent.running:
             self._think()
             return
-        self.ask(Request(self, self._next_number(), self.dice.choice(self._habits.resources), self._habits))
+        self.ask(self._new_request())
+
+    def _new_request(self) -> Request:
+        return Request(self, self._next_number(), self.dice.choice(self._habits.resources), self._habits)
 
     def ask(self, request: Request) -> None:
         self._open = request
+        self._thoughts += 1
+        request.socket = self.socket()
         self.world.note(
             h.Asked(
                 self.world.now_ns,
@@ -281,7 +376,11 @@ class App(Process):
                 request.bound is Bound.PROCESS and not request.detached,
             )
         )
-        self._tell(request.arrive)
+        self._ask_on(request.socket, request.arrive)
+
+    def _ask_on(self, socket: Socket, do: Callable[..., None], *what: Any) -> None:
+        socket.wanted += 1
+        self._tell(do, *what, line=socket.line)
 
     def refused(self, request: Request, refusal: Refusal) -> None:
         if request is not self._open:
@@ -289,7 +388,9 @@ class App(Process):
         self.world.note(h.Refused(self.world.now_ns, request.number, refusal.code, refusal.text))
         self._think()
 
-    def got(self, request: Request, lease: Lease, deadline_ns: int, answered_ns: int, unseen_ns: int) -> None:
+    def got(
+        self, request: Request, lease: Lease, deadline_ns: int, answered_ns: int | None, unseen_ns: int
+    ) -> None:
         if request is not self._open:
             return
         true_ns = self.agent.clock.true_ns
@@ -343,10 +444,20 @@ class App(Process):
             return
         token, request = held.lease.token, held.request
         ttl_ms = min(self.dice.choice(self._habits.ttls_ms), agent.max_ttl_ms)
-        told = Told(self, lambda renewal: self._extended(held, agent, renewal))
-        self._tell(
-            lambda: agent.locks.extend(request.resource, token, ttl_ms, told, agent.boot_ns()), agent=agent
-        )
+        told = Told(self, lambda renewal: self._extended(held, agent, renewal), resource=request.resource)
+        self._command(agent, told, agent.locks.extend, request.resource, token, ttl_ms)
+
+    def _command(self, agent: Agent, told: Told, do: Callable[..., None], *what: Any) -> None:
+        """Its own agent is asked on a socket to it."""
+        if agent is not self.agent:
+            self._tell(lambda: do(*what, told, agent.boot_ns()), agent=agent)
+            return
+        socket = told.socket = self.socket()
+        self._ask_on(socket, self._arrives, socket, do, what, told)
+
+    def _arrives(self, socket: Socket, do: Callable[..., None], what: tuple[Any, ...], told: Told) -> None:
+        self.agent.sessions.of(socket)
+        do(*what, told, self.agent.boot_ns())
 
     def _agent_for(self, held: Held) -> Agent:
         """Its own, or, for what others may be asked for, at times another one."""
@@ -364,11 +475,11 @@ class App(Process):
                 self.world.note(h.Extended(self.world.now_ns, held.lease.nonce, deadline_ns))
                 return
             unseen_ns = agent.unseen_since_ns(held.lease.t1_ns)
-            self.renewed(held.request, renewal.deadline_ns, unseen_ns)
+            self.renewed(held.lease, renewal.deadline_ns, unseen_ns)
 
-    def renewed(self, request: Request, deadline_ns: int, unseen_ns: int) -> None:
+    def renewed(self, lease: Lease, deadline_ns: int, unseen_ns: int) -> None:
         held = self._held
-        if held is None or held.request is not request:
+        if held is None or held.lease is not lease:
             return
         held.deadline_ns = max(held.deadline_ns, deadline_ns)
         true_ns = self.agent.clock.true_ns(deadline_ns) - unseen_ns
@@ -406,21 +517,25 @@ class App(Process):
 
     def renewed_by_token(self, token: bytes, deadline_ns: int, unseen_ns: int) -> None:
         if (held := self._held_as(token)) is not None:
-            self.renewed(held.request, deadline_ns, unseen_ns)
+            self.renewed(held.lease, deadline_ns, unseen_ns)
 
-    def lost_by_token(self, token: bytes) -> None:
+    def lost_by_token(self, token: bytes, proven_ns: int) -> None:
         if (held := self._held_as(token)) is not None:
-            self.lost(held.request, held.lease)
+            self.lost(held.lease, proven_ns)
 
-    def lost(self, request: Request, lease: Lease) -> None:
+    def lost(self, lease: Lease, proven_ns: int) -> None:
+        """proven_ns: its deadline as its agent had it: an extension of which no reply was read may have moved
+        that."""
         held = self._held
-        if held is None or held.request is not request:
+        if held is None or held.lease is not lease:
             return
+        request = held.request
         now_ns, true_ns = self.world.now_ns, self.agent.clock.true_ns
         stopped_ns = max(self.resumed_ns, self.agent.resumed_ns)
         excused = stopped_ns > true_ns(held.deadline_ns) - request.ttl_ms * MS
         self.world.note(h.LetGo(now_ns, lease.nonce, "lost"))
-        self.world.note(h.Lost(now_ns, lease.nonce, true_ns(held.deadline_ns), excused))
+        deadline_ns = true_ns(max(held.deadline_ns, proven_ns))
+        self.world.note(h.Lost(now_ns, lease.nonce, deadline_ns, excused))
         agent = self.agent
         self._tell(lambda: agent.locks.forget(request.resource, lease.token, agent.boot_ns()))
         self._think()
@@ -450,7 +565,7 @@ class App(Process):
         told = Freed(self, nonce=held.lease.nonce)
         if agent is self.agent:
             self._unanswered[held.lease.nonce] = request.resource, token
-        self._tell(lambda: agent.locks.unlock(request.resource, token, told, agent.boot_ns()), agent=agent)
+        self._command(agent, told, agent.locks.unlock, request.resource, token)
         if agent is not self.agent and self.dice.random() < self._habits.lags:
             self.world.after(int(self.dice.uniform(0, 8_000) * MS), self._extend_late, held)
         self._think()
@@ -458,10 +573,8 @@ class App(Process):
     def agent_is_back(self) -> None:
         """As clients do, it asks again what was not answered."""
         for nonce, (resource, token) in self._unanswered.items():
-            self._tell(self.agent_unlocks, resource, token, Freed(self, nonce=nonce))
-
-    def agent_unlocks(self, resource: bytes, token: bytes, told: Freed) -> None:
-        self.agent.locks.unlock(resource, token, told, self.agent.boot_ns())
+            told = Freed(self, nonce=nonce)
+            self._command(self.agent, told, self.agent.locks.unlock, resource, token)
 
     def not_unlocked(self, nonce: bytes, refusal: Refusal) -> None:
         """It ended already, or masters are away: then it is told, and asks no more."""
@@ -476,29 +589,40 @@ class App(Process):
         own, request = self.agent, held.request
         ttl_ms = min(self.dice.choice(self._habits.ttls_ms), own.max_ttl_ms)
         if own is request.agent and own.running:
-            told = Told(self, lambda renewal: self._extended(held, own, renewal))
-            self._tell(
-                lambda: own.locks.extend(request.resource, held.lease.token, ttl_ms, told, own.boot_ns())
-            )
+            told = Told(self, lambda renewal: self._extended(held, own, renewal), resource=request.resource)
+            self._command(own, told, own.locks.extend, request.resource, held.lease.token, ttl_ms)
 
     def killed(self) -> None:
         """The app dies, whatever it was doing; its connection is closed. Another takes its place."""
-        now_ns = self.world.now_ns
-        request = self._open
-        if request is not None:
-            self.world.note(h.Withdrawn(now_ns, request.number))
+        if self._open is not None:
+            self.world.note(h.Withdrawn(self.world.now_ns, self._open.number))
         elif self._held is not None:
-            request = self._held.request
-            why = "left" if request.detached else "died"
-            self.world.note(h.LetGo(now_ns, self._held.lease.nonce, why))
-        if request is not None and self.agent.running:
-            self._tell(request.hang_up)
-        if self.agent.running:
-            self._tell(self.agent.process_died, self.pid, self.life)
+            self._dies_holding(self._held)
+        self._close_all()
         self._unanswered.clear()
         self.die()
         self.running = True
         self._think()
+
+    def _dies_holding(self, held: Held) -> None:
+        why = "left" if held.request.detached else "died"
+        self.world.note(h.LetGo(self.world.now_ns, held.lease.nonce, why))
+
+    def _close_all(self) -> None:
+        """By the kernel, at its death."""
+        if self._socket is not None:
+            if self._open is not None:
+                self._hangs_up(self._socket, self._open)
+            self._socket.is_open = False
+            if (self._open is not None or self._held is not None) and self.agent.running:
+                self._tell(self.agent.sessions.ended, self._socket)
+        if self.agent.running:
+            self._tell(self.agent.sessions.process_died, self.pid, self.life)
+
+    def _hangs_up(self, socket: Socket, request: Request) -> None:
+        """It is closed, and that request has no answer yet that was read."""
+        if socket is request.socket:
+            self.world.note(h.HungUp(self.world.now_ns, request.number, alone=socket.wanted == 1))
 
     def agent_gone(self) -> None:
         """The agent's socket was closed. What is held is held until its deadline; nobody renews it."""

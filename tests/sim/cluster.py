@@ -3,6 +3,7 @@ again."""
 
 from __future__ import annotations
 
+import random
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -17,6 +18,7 @@ from tests.harness.history import Fault as Noted
 from tests.harness.script_model import Store
 from tests.sim.agent import Agent
 from tests.sim.apps import App, FenceStore, Habits, Request
+from tests.sim.clients import PoolApp
 from tests.sim.fleet import first_identity
 from tests.sim.journal import Dies, Spoilt
 from tests.sim.master import Master
@@ -32,9 +34,16 @@ RESTART_NS = 200 * MS
 _COPIES = 10
 GIVE_BACK_MS = 2_500
 """Once all is mended: connect anew after the longest back-off, and ask what is owed."""
+AT_ONCE_MS = 100
+"""With what lags at the agent."""
 MIN_VALIDITY_MS = 9
 """lockd's 10 ms by the agent's clock, which may be slow."""
 LEFTOVER_MS = 50
+
+
+def _lag_of(dice: random.Random) -> Callable[[], int]:
+    """Mostly what ends does so at once."""
+    return lambda: int(dice.random() * _LAGS_MOST_NS) if dice.random() < 0.3 else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,7 @@ _OF_AGENTS = (
 )  # fmt: skip
 """What happens also while the host of the master that a fault names stands still."""
 
+_LAGS_MOST_NS = 30 * MS
 _OF_OLD_FORMAT = ("cluster", "name", "max_ttl_ms")
 _ONE_SLOT = (b"r0", b"r2953", b"r3335")
 """Resources that share a fence counter, so that they get in each other's way."""
@@ -95,7 +105,11 @@ class Cluster:
             self.habits = replace(
                 self.habits, beat_ms=shape.beat_ms, hold_ms=(1, 30), detached=0, dies=0, waits=0.2
             )
-        self.apps = [self._app(i) for i in range(shape.apps)]
+        if shape.pools:
+            self.habits = replace(self.habits, max_holds_ms=(2_000, 6_000, 12_000), hold_ms=(5, 8_000))
+            for agent in self.agents:
+                agent.lag_ns = _lag_of(world.dice(f"{agent.name}, what lags"))
+        self.apps = [self._app(i, kind=PoolApp if shape.pools else App) for i in range(shape.apps)]
         self._used = shape.formed
         self._mends: list[Callable[[], None]] = []
         self._settled_ns = [0] * shape.masters
@@ -125,10 +139,10 @@ class Cluster:
             there.loss = back.loss = shape.loss
         return Agent(world, index, clock, self.masters, paths, shape.max_ttl_ms)
 
-    def _app(self, index: int, name: str = "app", habits: Habits | None = None) -> App:
+    def _app(self, index: int, name: str = "app", habits: Habits | None = None, kind: type[App] = App) -> App:
         agent = self.agents[index % self.plan.shape.busy_agents]
         elsewhere = [other for other in self.agents if other is not agent]
-        return App(
+        return kind(
             self.world, f"{name}{index + 1}", agent, elsewhere, habits or self.habits, self.store,
             self.next_number,
         )  # fmt: skip
@@ -141,7 +155,7 @@ class Cluster:
                 for resource in list(master.store.leases):
                     key = master.store.lease(resource, master.now_us())
                     if key is not None:
-                        self.world.note(Found(self.world.now_ns, master.name, resource, key.nonce))
+                        self.world.note(Found(self.world.now_ns, master.shown, resource, key.nonce))
         self.world.after(LOOK_NS, self._look)
 
     # Faults
@@ -546,6 +560,8 @@ class Cluster:
             hold_slack_ms=20 + self.plan.most_slewed_ms,
             min_validity_ms=MIN_VALIDITY_MS,
             quorum=0 if self.plan.shape.loss else self.plan.shape.masters // 2 + 1,
+            lock_delay_ms=self.plan.shape.lock_delay_ms,
+            at_once_ms=AT_ONCE_MS,
         )
         violations = check(world.history, bounds)
         return Outcome(self.plan, world.history, violations, world.now_ns / S, world.handled)

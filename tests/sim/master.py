@@ -68,6 +68,11 @@ class Master(Process):
             self._sync()
 
     @property
+    def shown(self) -> str:
+        """Which machine an event is from, in histories: one that took another's place is another."""
+        return self.name if self.machine == 1 else f"{self.name}.{self.machine}"
+
+    @property
     def run_id(self) -> str:
         return f"{self.name} {self.machine} {self.life}"
 
@@ -160,19 +165,19 @@ class Master(Process):
             return self._release(ballot, host, now_us)
         status, value, *holder_nonce = self.store.vote(ballot, electorate, now_us)
         if isinstance(ballot, Attempt) and status == YES:
-            self.world.note(Landed(self.world.now_ns, self.name, ballot.nonce, host))
+            self.world.note(Landed(self.world.now_ns, self.shown, ballot.nonce, host))
         elif isinstance(ballot, PutBack) and status == PUT_BACK:
-            self.world.note(Landed(self.world.now_ns, self.name, ballot.nonce, host, put_back=True))
+            self.world.note(Landed(self.world.now_ns, self.shown, ballot.nonce, host, put_back=True))
         return [status, value, now_us, *holder_nonce]
 
     def _release(self, release: Release, host: str, now_us: int) -> int:
         key = self.store.lease(release.resource, now_us)
-        self.world.note(GivenBack(self.world.now_ns, self.name, release.word, host))
+        self.world.note(GivenBack(self.world.now_ns, self.shown, release.word, host))
         gone = self.store.release(
             release.resource, release.word, now_us, by_app=release.by_app, before=release.before
         )
         if gone and key is not None:
-            self.world.note(Removed(self.world.now_ns, self.name, key.nonce))
+            self.world.note(Removed(self.world.now_ns, self.shown, key.nonce))
         return gone
 
     def _facts(self) -> MasterFacts:

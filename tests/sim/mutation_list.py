@@ -58,7 +58,11 @@ IDENTITIES = "lockd/core/identities.py"
 DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
 LOCKS = "lockd/core/locks.py"
+TVOTES, CAMPAIGNS, RENEWALS, RETURNS = (
+    f"lockd/core/tenures/{name}.py" for name in ("votes", "campaigns", "renewals", "returns")
+)
 NAMES = "lockd/core/names.py"
+JOURNAL = "lockd/core/journal.py"
 TAKEOVER = "lockd/core/takeover.py"
 MEMBERSHIP = "lockd/core/membership.py"
 VALUES = "lockd/core/values.py"
@@ -90,7 +94,7 @@ ACQUIRE_LUA, EXTEND_LUA, PROPOSE_LUA, RELEASE_LUA = (
     f"lockd/masters/scripts/{name}.lua" for name in ("acquire", "extend", "propose", "release")
 )
 
-ANY_AGREE = Edit(LOCKS, "return (voters & self._masters.agreeing).bit_count() >= self._quorum", "return True")
+ANY_AGREE = Edit(TVOTES, "return (voters & self._masters.agreeing).bit_count() >= self.quorum", "return True")
 """When votes are counted, it is looked at once more who has a vote: both have to go."""
 
 MUTATIONS = (
@@ -153,15 +157,15 @@ MUTATIONS = (
         LEASES,
         "self.deadline_ns = deadline_ns(attempt.t1_ns, attempt.ttl_ms)",
         "self.deadline_ns = deadline_ns(now_ns, attempt.ttl_ms)",
-        first_seed=113,
+        first_seed=81,
     ),
     one(
         "reply not checked again",
         1,
-        LOCKS,
+        CAMPAIGNS,
         "if now_ns >= self._ends_ns(attempt, cut_ns):",
         "if False:",
-        simulated=False,
+        first_seed=382,
     ),
     Mutation(
         "an extension shortens",
@@ -174,14 +178,23 @@ MUTATIONS = (
             ),
             Edit(EXTEND_LUA, "if lasts_ms < ttl_ms then", "if true then"),
         ),
+        first_seed=3,
     ),
-    one("no release where no answer came", 3, ATTEMPT, "return self.asked & ~self.absent", "return self.yes"),
+    one(
+        "no release where no answer came",
+        3,
+        ATTEMPT,
+        "return self.asked & ~self.absent",
+        "return self.yes",
+        first_seed=3,
+    ),
     one(
         "no release at all after a failed try",
         3,
-        LOCKS,
+        CAMPAIGNS,
         "        if attempt.landed:\n",
         "        if False:\n",
+        first_seed=1,
     ),
     Mutation(
         "a release overtakes its acquire",
@@ -210,7 +223,7 @@ MUTATIONS = (
         INTRODUCTION,
         "        yield EndSession(old)\n",
         "        pass\n",
-        simulated=False,
+        first_seed=331,
     ),
     one(
         "what a broken connection owed is forgotten",
@@ -251,9 +264,9 @@ MUTATIONS = (
     one(
         "the release of a try looks at its app's token",
         4,
-        LOCKS,
-        "            release = Release(\n                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=_nothing_more,\n            )  # fmt: skip\n",
-        "            release = Release(\n                attempt.resource, attempt.terms.value or attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=_nothing_more, by_app=True,\n            )  # fmt: skip\n",
+        CAMPAIGNS,
+        "            release = Release(\n                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=nothing_more,\n            )  # fmt: skip\n",
+        "            release = Release(\n                attempt.resource, attempt.terms.value or attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=nothing_more, by_app=True,\n            )  # fmt: skip\n",
         first_seed=3,
     ),
     Mutation(
@@ -291,20 +304,20 @@ MUTATIONS = (
                 "        if status == MISSING:\n            self.missing |= bit\n",
             ),
             Edit(
-                LOCKS,
+                RENEWALS,
                 "        self._watcher.renewed(lease, worked)\n",
                 "        self._put_back(lease, extension, now_ns)\n        self._watcher.renewed(lease, worked)\n",
             ),
-            Edit(LOCKS, "or extension is not lease.proof or lease.standing", "or lease.standing"),
-            Edit(LOCKS, "            self._take_back(lease, lease.gone, now_ns)\n", ""),
-            Edit(LOCKS, "        if lease.lost_by is Loss.GONE and lease", "        if False and lease"),
+            Edit(RENEWALS, "or extension is not lease.proof or lease.standing", "or lease.standing"),
+            Edit(RENEWALS, "            self._returns.take_back(lease, lease.gone, now_ns)\n", ""),
+            Edit(RENEWALS, "        if lease.lost_by is Loss.GONE and lease", "        if False and lease"),
         ),
         first_seed=852,
     ),
     one(
         "the largest fence of the votes, without a second round",
         6,
-        LOCKS,
+        CAMPAIGNS,
         "            if fence is None:\n                self._second_round(attempt, now_ns)",
         "            if fence is None:\n                self._grant(queue, attempt, max(attempt.fences), now_ns)",
     ),
@@ -346,7 +359,7 @@ MUTATIONS = (
         "renewal without bound",
         7,
         LEASES,
-        "ttl_ms = min(wanted_ms, longest_ttl_ms(self.hold_until_ns - now_ns))",
+        "ttl_ms = min(wanted_ms, longest_ttl_ms(last_ns - now_ns))",
         "ttl_ms = wanted_ms",
     ),
     Mutation(
@@ -411,6 +424,14 @@ MUTATIONS = (
             ),
         ),
         first_seed=16,
+    ),
+    one(
+        "upgrading keeps the counters that there are",
+        6,
+        UPGRADING,
+        "yield from ground.write(link, new.fields, counters)",
+        "yield from ground.write(link, new.fields)",
+        simulated=False,
     ),
     one(
         "another machine gets no other number",
@@ -507,7 +528,7 @@ MUTATIONS = (
         MEMBERSHIP,
         "return self.was_replica or self.known",
         "return False",
-        simulated=False,
+        first_seed=449,
     ),
     one(
         "a promoted copy is forgotten when it is restarted",
@@ -711,7 +732,7 @@ MUTATIONS = (
             Edit(ENTER, "            dirt = without_foreign_data(guard, state, dirt)\n", ""),
             Edit(ENTER, "return Dirt(Reason.DATA_CHANGED, changed) if changed else None", "return None"),
         ),
-        simulated=False,
+        first_seed=269,
     ),
     one(
         "a host's clock may be slewed at any rate",
@@ -732,7 +753,7 @@ MUTATIONS = (
     one(
         "what a host stood still comes off no deadline",
         11,
-        LOCKS,
+        RENEWALS,
         "            if cut_ns > lease.cut_ns:\n",
         "            if False:\n",
     ),
@@ -743,6 +764,31 @@ MUTATIONS = (
         "if self.steady or len(self.jumped) < quorum:",
         "if len(self.jumped) < 1:",
         simulated=False,
+    ),
+    one(
+        "what turns out while it is renewed may be held for longer",
+        7,
+        LEASES,
+        "min(max(sure_until_ns, proven_ns), self.hold_until_ns)",
+        "max(sure_until_ns, proven_ns)",
+        first_seed=882,
+    ),
+    Mutation(
+        "who could not be spared is told behind the deadline",
+        12,
+        (
+            Edit(
+                LEASES,
+                "min(self.deadline_ns - _LEAST_NOTICE_NS, now_ns + patience_ns)",
+                "min(self.deadline_ns, now_ns + patience_ns)",
+            ),
+            Edit(
+                RENEWALS,
+                "self.look_again(lease, min(again_ns, lease.lose_at_ns()))",
+                "self.look_again(lease, again_ns)",
+            ),
+        ),
+        first_seed=1224,
     ),
     one(
         "a loss is told at the deadline",
@@ -765,7 +811,6 @@ MUTATIONS = (
         OWNERS,
         "lease.holder.bound is Bound.PROCESS and self.process is not None:",
         "False:",
-        simulated=False,
     ),
     one(
         "what was granted and never told is kept",
@@ -773,7 +818,6 @@ MUTATIONS = (
         OWNERS,
         "        return (*self._untold, *(self._last if delivery is Delivery.CUT else ()))\n",
         "        return ()\n",
-        simulated=False,
     ),
     one(
         "what somebody may believe in is given back",
@@ -781,7 +825,6 @@ MUTATIONS = (
         OWNERS,
         "        return (*self._untold, *(self._last if delivery is Delivery.CUT else ()))\n",
         "        return (*self._untold, *self._last, *self._covered)\n",
-        simulated=False,
     ),
     one(
         "a dead process is waited for until its connections were read to their end",
@@ -797,12 +840,11 @@ MUTATIONS = (
         OWNERS,
         "        return self.dead and not self.connections\n",
         "        return self.dead\n",
-        simulated=False,
     ),
     one(
         "one who can't be told yet is granted",
         1,
-        LOCKS,
+        CAMPAIGNS,
         "queue.joins(holder, give_up, ready=ready)",
         "queue.joins(holder, give_up, ready=True)",
         simulated=False,
@@ -824,60 +866,81 @@ MUTATIONS = (
         simulated=False,
     ),
     one(
-        "a lease that others were told of ends with the first one's connection",
+        "a lease that others may tell of ends with one of its connections",
         4,
-        SESSION,
-        "if not lease.shared:",
-        "if True:",
+        OWNERS,
+        "        if telling.tellers or lease.inherited is not None:\n",
+        "        if lease.inherited is not None:\n",
+        simulated=False,
+    ),
+    one(
+        "what was asked for twice is kept when nobody has read of it",
+        13,
+        OWNERS,
+        "        telling.tellers.discard(self)\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "what nobody is known to have read of is renewed by the next agent",
+        13,
+        TAKEOVER,
+        "    lease.told = held.now.told or fate is Taken.FREED\n",
+        "    lease.told = True\n",
+        simulated=False,
+    ),
+    one(
+        "what has ended without an agent is told to nobody",
+        12,
+        TAKEOVER,
+        "        else:\n            _adopt(",
+        "        elif fate is not Taken.OVER:\n            _adopt(",
+        simulated=False,
+    ),
+    one(
+        "what an app has read of is not noted",
+        13,
+        LOCKS,
+        "            lease.told = True\n            self._journal.told(lease)\n",
+        "            lease.told = True\n",
         simulated=False,
     ),
     one(
         "a detached lease that ran out here is deleted",
         2,
-        LOCKS,
-        '        if lease.holder.detached:\n            self._over(lease, "expired", now_ns)\n            return\n',
+        RENEWALS,
+        '        if lease.holder.detached:\n            self._returns.over(lease, "expired", now_ns)\n            return\n',
         "",
     ),
     one(
         "the lock of a dead app waits for its TTL",
         13,
         LOCKS,
-        '            self._end(lease, "app gone", now_ns)\n\n    def untold',
+        '            self._returns.end(lease, "app gone", now_ns)\n\n    def untold',
         "            pass\n\n    def untold",
         first_seed=19,
     ),
     one(
         "a grant is noted behind the reply",
         13,
-        LOCKS,
+        RENEWALS,
         "            self._journal.held(lease, self._masters.clock_lows_ns())\n",
-        "            self.timers.at(now_ns, lambda _: self._journal.held(lease, self._masters.clock_lows_ns()))\n",
+        "            self._timers.at(now_ns, lambda _: self._journal.held(lease, self._masters.clock_lows_ns()))\n",
         simulated=False,
     ),
     one(
         "a renewal is not noted",
         13,
-        LOCKS,
-        "        self._note(lease)\n        if lease.inherited is not None and lease.inherited.proof",
+        RENEWALS,
+        "        self.note(lease)\n        if lease.inherited is not None and lease.inherited.proof",
         "        if lease.inherited is not None and lease.inherited.proof",
-        simulated=False,
     ),
-    Mutation(
+    one(
         "a release is sent before it is noted",
         13,
-        (
-            Edit(
-                LOCKS,
-                "        if not lease.holder.detached:\n            self._journal.ending(lease)\n        queue =",
-                "        queue =",
-            ),
-            Edit(
-                LOCKS,
-                "        release.put_to(self._masters.release(release, lease.landed))\n",
-                "        release.put_to(self._masters.release(release, lease.landed))\n"
-                "        if not lease.holder.detached:\n            self._journal.ending(lease)\n",
-            ),
-        ),
+        LOCKS,
+        "        masters.before_sending = self._journal.keep_up\n",
+        "",
         simulated=False,
     ),
     one(
@@ -891,7 +954,7 @@ MUTATIONS = (
     one(
         "a release counts as done whoever confirmed it",
         13,
-        LOCKS,
+        RETURNS,
         "            if release.is_confirmed:\n                self._journal.ended(lease.nonce)\n",
         "            self._journal.ended(lease.nonce)\n",
         simulated=False,
@@ -910,12 +973,12 @@ MUTATIONS = (
         LOCKS,
         "        self._journal.held(lease, lease.inherited.clock_lows_ns)\n",
         "",
-        simulated=False,
+        first_seed=643,
     ),
     one(
         "what is taken over is put back",
         13,
-        LOCKS,
+        RENEWALS,
         "        if lease.inherited is not None and lease.inherited.proof is extension:\n            return  # where the agent before had it is not known: "
         "what is missing may have been taken away\n",
         "",
@@ -933,8 +996,17 @@ MUTATIONS = (
         "what a master knew by its old nonce until now counts at once",
         13,
         (
-            Edit(SCRIPTS, "        if later and key.nonce != nonce:\n", "        if False:\n"),
-            Edit(TAKE_OVER_LUA, "if ARGV[5] == 'later' and nonce ~= ARGV[1] then", "if false then"),
+            Edit(SCRIPTS, "(there_ms is None or was", "(there_ms is not None and was"),
+            Edit(TAKE_OVER_LUA, "ARGV[5] == 'later' or there_ms", "ARGV[5] ~= 'later' and there_ms"),
+        ),
+        simulated=False,
+    ),
+    Mutation(
+        "what the agent before had under way counts for the next one, however late it landed",
+        13,
+        (
+            Edit(SCRIPTS, "(there_ms is None or was_there_ms < there_ms)", "there_ms is None"),
+            Edit(TAKE_OVER_LUA, " or there_ms < tonumber(ARGV[5]))", ")"),
         ),
         simulated=False,
     ),
@@ -987,7 +1059,7 @@ MUTATIONS = (
     one(
         "what could not be proven is released at its deadline",
         13,
-        LOCKS,
+        RENEWALS,
         "        if lease.is_ours or lease.let_go_ns is not None:\n",
         "        if True:\n",
         simulated=False,
@@ -998,12 +1070,11 @@ MUTATIONS = (
         TAKEOVER,
         "    wanted = process is Seen.ALIVE and held.bound is Bound.PROCESS and not now.lost\n",
         "    wanted = False\n",
-        simulated=False,
     ),
     one(
         "what the host stood still without an agent is not counted",
         11,
-        LOCKS,
+        RENEWALS,
         "        return NEVER_NS if gained_ns is None else gained_ns\n",
         "        return 0\n",
         simulated=False,
@@ -1057,6 +1128,164 @@ MUTATIONS = (
             ),
         ),
         first_seed=60,
+    ),
+    one(
+        "a lock_delay is not kept",
+        13,
+        LOCKS,
+        "        if lease.holder.lock_delay_ms and lease.standing is Standing.HELD:\n",
+        "        if False:\n",
+    ),
+    one(
+        "what belongs to a connection lives with its process",
+        13,
+        OWNERS,
+        "if lease.holder.bound is Bound.PROCESS and self.process is not None:",
+        "if self.process is not None:",
+    ),
+    one(
+        "a process ends with its last connection",
+        13,
+        OWNERS,
+        "        return self.dead and not self.connections\n",
+        "        return not self.connections\n",
+    ),
+    one(
+        "that its last connection ends says nothing of a process",
+        13,
+        OWNERS,
+        "if len(self.connections) == 1 and not self.dead and has_ended():",
+        "if False:",
+        simulated=False,
+    ),
+    one(
+        "a grant that comes when its connection has ended is kept",
+        13,
+        OWNERS,
+        "        self._leaves(lease, Fate.UNTOLD, ends)\n        self.carries_no_more(lease)\n",
+        "        self.carries_no_more(lease)\n",
+    ),
+    one(
+        "what was read is given back with its connection",
+        13,
+        OWNERS,
+        "*(self._last if delivery is Delivery.CUT else ())",
+        "*self._last",
+        simulated=False,
+    ),
+    one(
+        "what nobody can tell to have been read is kept",
+        13,
+        OWNERS,
+        "        return (*self._covered, *(self._last if delivery is Delivery.UNREAD else ()))\n",
+        "        return ()\n",
+        simulated=False,
+    ),
+    one(
+        "what is told on another connection than the first needs not be read",
+        13,
+        OWNERS,
+        '            self._untold[lease] = b""\n',
+        "            pass\n",
+        simulated=False,
+    ),
+    one(
+        "what was never told waits for its lock_delay",
+        13,
+        LOCKS,
+        "        if lease.standing is not Standing.OVER:\n            self._returns",
+        "        if lease.standing is not Standing.OVER:\n            self.holder_gone(lease, now_ns)\n            return\n            self._returns",
+    ),
+    one(
+        "who withdraws a request that waits does not",
+        4,
+        LOCKS,
+        "        waiting = self.names.waiting(resource, token)\n        # The last",
+        "        waiting: list[Holder] = []\n        # The last",
+        simulated=False,
+    ),
+    one(
+        "a process that nobody can see is alive",
+        13,
+        TAKEOVER,
+        "wanted = process is Seen.ALIVE and",
+        "wanted = process is not Seen.DEAD and",
+        simulated=False,
+    ),
+    one(
+        "what a connection had is taken over for its process",
+        13,
+        TAKEOVER,
+        "and held.bound is Bound.PROCESS and not now.lost",
+        "and not now.lost",
+        simulated=False,
+    ),
+    one(
+        "what was lost is taken over",
+        13,
+        TAKEOVER,
+        "and held.bound is Bound.PROCESS and not now.lost",
+        "and held.bound is Bound.PROCESS",
+        simulated=False,
+    ),
+    one(
+        "a process is known that began nobody knows when",
+        13,
+        TAKEOVER,
+        "    if held.pid == 0 or held.started == 0:\n",
+        "    if False:\n",
+        simulated=False,
+    ),
+    one(
+        "a process that can't be opened is dead",
+        13,
+        "lockd/server/processes.py",
+        "        raise CannotTell(str(failure)) from failure\n",
+        "        return None\n",
+        simulated=False,
+    ),
+    one(
+        "a proof counts behind the old deadline",
+        2,
+        RENEWALS,
+        "worked = agreed and now_ns < self.sure_until_ns(lease)",
+        "worked = agreed",
+        simulated=False,
+    ),
+    one(
+        "the release of what was taken over leaves its old nonces",
+        13,
+        RETURNS,
+        "settled=settled, patient=patient, reply=reply, before=lease.before,",
+        "settled=settled, patient=patient, reply=reply,",
+        simulated=False,
+    ),
+    *(
+        one(
+            f"a journal of another {name} is believed",
+            13,
+            JOURNAL,
+            f'"{name}", ' if name != "masters" else ', "masters")',
+            "" if name != "masters" else ")",
+            simulated=False,
+        )
+        for name in ("boot_id", "pid_namespace", "time_namespace", "cluster", "masters")
+    ),
+    one(
+        "a journal of another format is read",
+        13,
+        JOURNAL,
+        "    if form != FORMAT:\n",
+        "    if False:\n",
+        simulated=False,
+    ),
+    one(
+        "a journal that can't be read is thrown away",
+        13,
+        "lockd/server/journal.py",
+        "        os.replace(self.path, aside)\n",
+        "        os.unlink(self.path)\n",
+        simulated=False,
     ),
     one(
         "several taken in the order of asking",

@@ -75,7 +75,7 @@ class Operator:
         if self._recovers:
             return partial(recover, known=known)
         if any(link.state is State.OTHER_FORMAT or link.taken for link in fleet.links):
-            return upgrade
+            return partial(upgrade, known=known)
         return partial(form, unused=self._unused, known=known)
 
     def _is_seen_to(self, agent: Agent, link: Link) -> bool:

@@ -120,6 +120,8 @@ class Shape:
     """They are of the format that had no admission numbers, and so is who takes a master's place."""
     operators: int = 1
     forgets: float = 0.1
+    pools: bool = False
+    """Apps have several connections, and clients that time out, ask again and recycle them."""
 
     @property
     def max_ttl_ms(self) -> int:
@@ -255,6 +257,7 @@ def draw(seed: int) -> Plan:
         shape = replace(shape, loss=0, formed=True)
         faults = []
     faults += _of_journals(dice, shape)
+    shape = replace(shape, pools=random.Random(f"clients {seed}").random() < 0.3)
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_ms)))
 
 

@@ -7,22 +7,28 @@ import pytest
 from tests.harness.checker import Bounds, check
 from tests.harness.clocks import MS
 from tests.harness.history import (
+    Answered,
     Asked,
+    Began,
     Calm,
     Died,
     Ended,
     Event,
     Extended,
     Failed,
+    Fault,
     Found,
     GivenBack,
     Granted,
+    HungUp,
     Landed,
     LetGo,
     Lost,
     Moved,
+    Read,
     Refused,
     Removed,
+    TakenOver,
     Tried,
     Withdrawn,
     Wrote,
@@ -240,3 +246,101 @@ def test_a_grant_has_to_leave_its_holder_some_time(answered_ms, promises):
 def test_a_loss_is_told_before_the_deadline(at_ms, excused, promises):
     grant = (asked(0, 1), granted(5, 1, A, 10, 900, 0))
     assert broken(*grant, Lost(at_ms * MS, A, 900 * MS, excused)) == promises
+
+
+NOBODYS = Bounds(
+    serve_ms=1_000, leftover_ms=50, give_back_ms=300, quorum=2, lock_delay_ms=200, at_once_ms=100
+)
+
+
+def nobodys(*events: Event) -> list[str]:
+    return [violation.promise for violation in check(events, NOBODYS)]
+
+
+def given_back(at_ms: int, *masters: str) -> list[Event]:
+    return [GivenBack(at_ms * MS, master, A, "h1") for master in masters]
+
+
+class TestFreeAtOnce:
+    """What belongs to nobody any more."""
+
+    HELD = (asked(1_000, 1), Tried(1_000 * MS, R, A, 1_000, "h1"), granted(1_005, 1, A, 10, 1_900, 1_000))
+    DIED = (*HELD, LetGo(1_100 * MS, A, "died"), Ended(9_000 * MS))
+    ANSWERED = (*HELD[:2], Answered(1_005 * MS, 1, A, "process"), Ended(9_000 * MS))
+
+    def test_a_quorum_has_to_hear_of_a_death_once_the_lock_delay_is_over(self):
+        assert nobodys(*self.DIED, *given_back(1_390, "m1", "m2")) == []
+        assert nobodys(*self.DIED, *given_back(1_390, "m1")) == ["free at once"]
+        assert nobodys(*self.DIED, *given_back(1_410, "m1", "m2")) == ["free at once"]
+
+    def test_what_was_never_read_waits_for_no_lock_delay(self):
+        hung_up = HungUp(1_050 * MS, 1)
+        assert nobodys(*self.ANSWERED, hung_up, *given_back(1_140, "m1", "m2")) == []
+        assert nobodys(*self.ANSWERED, hung_up) == ["free at once"]
+
+    def test_unless_it_was_asked_for_again(self):
+        again = (asked(1_040, 2), Answered(1_041 * MS, 2, A, "process"))
+        assert nobodys(*self.ANSWERED, *again, HungUp(1_050 * MS, 1)) == []
+
+    def test_nothing_is_asked_of_an_agent_that_has_died_or_of_masters_that_may_be_away(self):
+        assert nobodys(*self.DIED, Died(1_200 * MS, "h1")) == []
+        assert nobodys(*self.DIED, Fault(1_200 * MS, "cut path")) == []
+        assert nobodys(*self.DIED, TakenOver(1_050 * MS, A, B, "h1.2"), Died(1_200 * MS, "h1.2")) == []
+
+    def test_it_may_be_given_back_by_the_nonce_of_the_agent_that_took_it_over(self):
+        taken_over = (Died(1_020 * MS, "h1"), TakenOver(1_050 * MS, A, B, "h1.2"))
+        back = [GivenBack(1_390 * MS, master, B, "h1.2") for master in ("m1", "m2")]
+        assert nobodys(*self.DIED, *taken_over) == ["free at once"]
+        assert nobodys(*self.DIED, *taken_over, *back) == []
+
+    @pytest.mark.parametrize(("at_ms", "promises"), [(1_250, ["lock delay"]), (1_350, [])])
+    def test_nobody_gets_it_within_its_lock_delay(self, at_ms: int, promises: list[str]):
+        next_one = (asked(1_210, 2), granted(at_ms, 2, B, 20, 2_100, at_ms - 5))
+        assert nobodys(*self.DIED, *given_back(1_290, "m1", "m2"), *next_one) == promises
+
+
+class TestForNobody:
+    TAKEN = (asked(0, 1, max_hold_ms=2_000), Tried(0, R, A, 1_000, "h1"), Landed(1 * MS, "m1", A, "h1"))
+
+    @pytest.mark.parametrize(("seen_ms", "promises"), [(6_040, []), (6_060, ["for nobody"])])
+    def test_what_nobody_has_is_renewed_for_no_longer_than_it_may_be_held(
+        self, seen_ms: int, promises: list[str]
+    ):
+        seen = Found(seen_ms * MS, "m1", R, A)
+        assert broken(*self.TAKEN, Answered(5 * MS, 1, A, "process"), seen) == promises
+
+    @pytest.mark.parametrize(("bound", "promises"), [("process", []), ("connection", ["for nobody"])])
+    def test_what_a_connection_had_is_not_renewed_when_its_agent_is_dead(
+        self, bound: str, promises: list[str]
+    ):
+        seen = Found(5_000 * MS, "m1", R, A)
+        told = Answered(5 * MS, 1, A, bound)
+        assert broken(*self.TAKEN, told, Died(100 * MS, "h1"), seen) == promises
+
+
+class TestKept:
+    """What a living process was told of, over a restart of its agent."""
+
+    HELD = (
+        Fault(400 * MS, "   0.400 s  crash agent (m1, h1)"),
+        asked(0, 1, max_hold_ms=9_000),
+        Tried(0, R, A, 1_000, "h1.1"),
+        granted(5, 1, A, 10, 1_900, 0),
+        Read(6 * MS, A, "h1.1"),
+        Died(500 * MS, "h1.1"),
+        Lost(1_850 * MS, A, 1_900 * MS),
+    )
+
+    @pytest.mark.parametrize(
+        ("began_ms", "trusts", "promises"),
+        [(600, True, ["kept"]), (1_700, True, []), (600, False, [])],
+        ids=["in time", "too late", "without a journal"],
+    )
+    def test_it_is_lost_although_the_next_agent_could_have_taken_it_over(
+        self, began_ms: int, trusts: bool, promises: list[str]
+    ):
+        assert nobodys(*self.HELD, Began(began_ms * MS, "h1.2", trusts)) == promises
+
+    def test_nothing_is_kept_where_masters_are_away(self):
+        away = Fault(450 * MS, "   0.450 s  isolate master (m1, h1)")
+        assert nobodys(*self.HELD, away, Began(600 * MS, "h1.2")) == []

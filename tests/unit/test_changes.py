@@ -30,6 +30,7 @@ from lockd.core.changes.steps import (
 )
 from lockd.core.changes.upgrading import upgrade
 from lockd.core.clocks import Clocks
+from lockd.core.fences import CLOCKS_APART_US, SLOTS
 from lockd.core.fleet import Fleet
 from lockd.core.identities import Identity, voting_together
 from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts, State
@@ -42,6 +43,7 @@ SETTLED_NS = settle_ns(MAX_TTL_MS)
 WALL_US = 1_700_000_000_000_000
 UNUSED = partial(form, unused=True, known={})
 RECOVER = partial(recover, known={})
+UPGRADE = partial(upgrade, known={})
 
 _ids = count(1)
 
@@ -415,12 +417,12 @@ def of_old_format(masters: int) -> list[Machine]:
 def test_identities_of_an_earlier_format_are_upgraded_when_what_was_granted_by_them_is_over() -> None:
     machines = of_old_format(5)
     agent = Agent(machines)
-    assert agent.ends(upgrade) == "waiting"
+    assert agent.ends(UPGRADE) == "waiting"
     agent.passes(SETTLED_NS)
-    assert agent.ends(upgrade) == "upgraded"
+    assert agent.ends(UPGRADE) == "upgraded"
     assert votes_together(machines) == 5
-    assert all(machine.store.counters == {5: WALL_US} for machine in machines)
-    assert agent.ends(upgrade) == "already"
+    assert all(machine.store.counters[5] > WALL_US for machine in machines)
+    assert agent.ends(UPGRADE) == "already"
 
 
 def test_wherever_upgrading_is_broken_off_there_is_a_way_on() -> None:
@@ -429,9 +431,9 @@ def test_wherever_upgrading_is_broken_off_there_is_a_way_on() -> None:
     ways = set()
     for done in range(40):
         machines = of_old_format(5)
-        steps = asked_again(Agent(machines), upgrade)
+        steps = asked_again(Agent(machines), UPGRADE)
         left_over = [next(steps, None) for _ in range(done)]
-        *_, how = asked_again(Agent(machines), upgrade)
+        *_, how = asked_again(Agent(machines), UPGRADE)
         if votes_together(machines) < 3:
             ways.add(how)
             *_, how = asked_again(Agent(machines), RECOVER)
@@ -445,6 +447,23 @@ def test_wherever_upgrading_is_broken_off_there_is_a_way_on() -> None:
     }  # fmt: skip
 
 
+def test_what_was_blank_when_its_vote_was_taken_is_upgraded_with_counters_above_all() -> None:
+    """Beginning anew was broken off, anywhere; the same agent is told to upgrade."""
+    ways = set()
+    for done in range(40):
+        machines = with_most_wiped()
+        ahead = machines[0].store.counters[5] = WALL_US + 2 * CLOCKS_APART_US
+        agent = Agent(machines)
+        for _ in islice(asked_again(agent, RECOVER), done):
+            pass
+        *_, how = asked_again(agent, UPGRADE)
+        ways.add(how)
+        if how == "upgraded":
+            assert all(machine.store.counters[5] >= ahead for machine in machines)
+            assert all(len(machine.store.counters) == SLOTS for machine in machines)
+    assert {"upgraded", "already"} <= ways
+
+
 def test_two_machines_of_one_name_find_no_two_quorums_when_they_are_upgraded() -> None:
     """Upgrading was broken off, anywhere; the machine that was put in one's place before looks like it."""
     for first, replaced in product(range(14), range(3)):
@@ -452,7 +471,7 @@ def test_two_machines_of_one_name_find_no_two_quorums_when_they_are_upgraded() -
         new = of_old_format(3)[replaced]
         agents = Agent(old), Agent([new if n == replaced else machine for n, machine in enumerate(old)])
         resource = Resource()
-        works = [asked_again(agent, upgrade) for agent in agents]
+        works = [asked_again(agent, UPGRADE) for agent in agents]
         for agent, steps in ((0, first), (1, 40), (0, 40)):
             for _ in range(steps):
                 resource.goes_on(works[agent], *agents)

@@ -13,6 +13,7 @@ import pytest
 
 from lockd.config.model import LockClass
 from lockd.core.leases import Lease
+from lockd.core.owners import Fate
 from lockd.core.timers import Timers
 from lockd.server import agent as agent_module
 from lockd.server import endings, lanes
@@ -31,7 +32,6 @@ AT_ONCE = 4
 
 class ALease:
     holder = SimpleNamespace(owner=b"host 1 0")
-    shared = False
 
 
 class AnAgent(AroundSessions):
@@ -144,7 +144,7 @@ async def test_many_that_wait_and_close_together_leave_the_loop_to_others_in_bet
 async def test_what_is_granted_to_one_who_is_gone_already_is_ended_if_nobody_else_was_told(
     agent: AnAgent, shared: bool
 ) -> None:
-    [session] = await agent.connected(1)
+    session, other = await agent.connected(2)
     of_class = LockClass(name="a", match="*")
     request = LockRequest(session, b"late", of_class, 1_000)
     request.asks(0)
@@ -154,7 +154,10 @@ async def test_what_is_granted_to_one_who_is_gone_already_is_ended_if_nobody_els
     attempt: Any = SimpleNamespace(resource=b"late", nonce=b"0" * 32, ttl_ms=1_000, t1_ns=0, landed=0)
     lease = Lease(attempt, request, 1, 0)
     request.granted(lease, 0)
-    lease.shared = shared  # with another request of its name
+    if shared:
+        again = LockRequest(other, b"late", of_class, 1_000)
+        other.flow.begin(again)
+        again.granted(lease, 0)
     assert agent.done == [], "core is in the middle of its work"
     for _ in range(3):
         await asyncio.sleep(0)
@@ -203,3 +206,22 @@ async def test_what_an_app_has_given_back_before_it_closed_is_given_back_also_in
     for _ in range(100):
         await asyncio.sleep(0)
     assert ran == [[b"unlock", b"r", b"t"]]
+
+
+async def test_an_agent_that_stops_ends_before_that_what_is_nobodys(agent: AnAgent) -> None:
+    leases: Any = [ALease() for _ in range(500)]
+    agent.endings.end(dict.fromkeys(leases, Fate.UNTOLD))
+    assert agent.done == []
+    await agent.endings.finish(10)
+    assert len(agent.done) == 500
+    much = [True]
+
+    def work(until_ns: int) -> bool:
+        agent._clock.now_ns += BITE_NS
+        return bool(much)
+
+    agent.endings.add(1, work)
+    await agent.endings.finish(0.05)
+    assert agent.endings.busy, "not for long: what is left its process's end, or its deadline, frees"
+    much.clear()
+    await agent.endings.finish(10)

@@ -10,7 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from lockd.core.identities import LONGEST_TTL_MS
 from lockd.core.journal import FORMAT, MAGIC, Ledger, Replayed, Unreadable, replay
+from lockd.core.validity import NEVER_NS
 from lockd.core.values import Bound
 from tests.harness.clocks import MS
 from tests.harness.fleet_model import App, Host, cluster
@@ -56,7 +58,7 @@ def test_all_of_a_lease_is_read_as_it_was_noted():
         lease.until_ns, lease.hold_until_ns, lease.granted_ns,
     )  # fmt: skip
     assert (now.ttl_ms, now.proofs, now.proven, now.gone) == (5_000, 1, 0b00111, 0)
-    assert (now.let_go_ns, now.lost, now.unproven, held.before) == (None, False, False, ())
+    assert (now.let_go_ns, now.lost, now.unproven, now.told, held.before) == (None, False, False, True, ())
     assert now.clock_lows_ns == pytest.approx(host.fleet.clock_lows_ns(), abs=MS, rel=0)
 
 
@@ -118,13 +120,42 @@ def test_a_bit_that_has_flipped_is_noticed(at: int, bit: int):
 @settings(max_examples=300)
 @given(
     entries=st.binary(max_size=300)
-    | st.tuples(st.sampled_from([b"H", b"M", b"E", b"D"]), st.binary(max_size=300)).map(b"".join)
+    | st.tuples(st.sampled_from([b"H", b"M", b"T", b"E", b"D"]), st.binary(max_size=300)).map(b"".join)
 )
 def test_a_record_with_the_right_checksum_that_makes_no_sense_gives_nothing_else(entries: bytes):
     forged = WHOLE + struct.pack(">II", len(entries), crc32(entries)) + entries
     found = replay(forged, HOST.origin)
     if found.trouble is not None:
         assert state_of(found) == STATES[-1]
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"promised_ns": NEVER_NS - 1},
+        {"t1_ns": -NEVER_NS - 1},
+        {"until_ns": NEVER_NS + 1},
+        {"ttl_ms": 0},
+        {"ttl_ms": LONGEST_TTL_MS + 1},
+        {"lock_delay_ms": NEVER_NS},
+    ],
+    ids=lambda lie: next(iter(lie)),
+)
+def test_what_no_agent_can_have_noted_is_not_believed(lie: dict[str, int]):
+    host = cluster()
+    app = host.locked()
+    for name, value in lie.items():
+        setattr(app if name == "lock_delay_ms" else app.held, name, value)
+    host.ledger.held(app.held, (0,) * 5)
+    assert "makes no sense" in (replay(host.journal, host.origin).trouble or "")
+
+
+def test_masters_that_there_are_not_prove_nothing():
+    host = cluster()
+    app = host.locked()
+    app.held.gone.mask = 1 << 5
+    host.ledger.held(app.held, (0,) * 5)
+    assert "makes no sense" in (replay(host.journal, host.origin).trouble or "")
 
 
 @pytest.mark.parametrize(
@@ -151,12 +182,12 @@ def test_what_is_no_journal_of_this_format_is_not_read(data: bytes, why: str):
 
 def test_what_is_done_with_is_written_with_the_next_record():
     host = cluster()
-    app = host.locked()
+    app = host.locked(reads=False)
     before = len(host.written)
     host.unlocked(app)
     assert len(host.written) == before + 1
     assert replay(host.journal, host.origin).endings
-    host.locked(b"another")
+    host.locked(b"another", reads=False)
     assert len(host.written) == before + 2
     assert not replay(host.journal, host.origin).endings
 
@@ -178,13 +209,44 @@ def test_an_app_is_told_only_what_is_noted():
     app = Noting(host.time, ttl_ms=3_000)
     host.locks.lock(app, host.time.now_ns)
     host.pass_ms(1_500)
-    send = host.fleet.release
-    host.fleet.release = lambda release, masters: (
-        told.append(("released", release.word in replay(host.journal, host.origin).endings))
-        or send(release, masters)
-    )
+    send = host.fleet.flush_soon
+
+    def sends() -> None:
+        send()
+        told.append(("released", app.held.nonce in replay(host.journal, host.origin).endings))
+
+    host.fleet.flush_soon = sends
     host.unlocked(app)
     assert told == [("granted", True), ("renewed", True), ("released", True)]
+
+
+def test_whether_an_app_has_read_of_its_lease_is_noted_once_and_stays_noted():
+    host = cluster()
+    app = host.locked(ttl_ms=3_000, reads=False)
+    nonce, [unread] = app.held.nonce, replay(host.journal, host.origin).held.values()
+    assert not unread.now.told
+    before = len(host.written)
+    host.locks.told(app.held, host.time.now_ns)
+    assert len(host.written) == before + 1
+    assert len(host.written[-1]) < 60
+    read = replace(unread, now=replace(unread.now, told=True))
+    assert replay(host.journal, host.origin).held == {nonce: read}
+    host.pass_ms(2_000)
+    for journal in (host.journal, host.ledger.whole()):
+        assert replay(journal, host.origin).held[nonce].now.told
+
+
+def test_of_what_is_over_by_then_nothing_is_noted():
+    host = cluster()
+    apps = [host.locked(b"r%d" % n, reads=False) for n in range(2)]
+    host.slow()
+    host.unlock(apps[0])
+    before = len(host.written)
+    for app in apps:
+        host.locks.told(app.held, host.time.now_ns)
+    found = replay(host.journal, host.origin)
+    assert len(host.written) == before + 1
+    assert (len(found.endings), [held.now.told for held in found.held.values()]) == (1, [True])
 
 
 def test_a_detached_lease_is_not_noted():

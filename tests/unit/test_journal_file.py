@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -62,6 +63,26 @@ def test_one_that_can_not_be_written_is_taken_away_said_once_and_tried_anew(
     assert (file.trouble, held_in(file)) == ("", {LEASE.nonce})
 
 
+def test_one_whose_folder_may_not_be_written_to_is_left_empty_and_not_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The next agent would believe it: it names leases that were given back since."""
+    file = begun(tmp_path)
+    file.ledger.held(LEASE, LOWS_NS)
+
+    def denied(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    for name in ("unlink", "rename"):
+        monkeypatch.setattr(journal.os, name, denied)
+    file.begin()
+    assert file.path.read_bytes() == b""
+    assert "Permission denied" in file.trouble
+    monkeypatch.undo()
+    file.begin()
+    assert (file.trouble, held_in(file)) == ("", {LEASE.nonce})
+
+
 def test_a_record_that_is_taken_in_pieces_is_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     file, write = begun(tmp_path), os.write
     monkeypatch.setattr(journal.os, "write", lambda to, data: write(to, data[:9]))
@@ -80,3 +101,66 @@ def test_it_is_written_anew_when_it_has_grown_and_when_somebody_has_deleted_it(t
     file.look_after()
     assert held_in(file) == {LEASE.nonce}
     assert file.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_it_is_written_anew_when_somebody_has_moved_it_and_put_a_copy_there(tmp_path: Path):
+    file = begun(tmp_path)
+    copy = file.path.read_bytes()
+    file.path.rename(tmp_path / "moved")
+    file.path.write_bytes(copy)
+    file.look_after()
+    file.ledger.held(LEASE, LOWS_NS)
+    assert held_in(file) == {LEASE.nonce}
+
+
+def test_one_that_another_agent_has_says_so_and_is_had_as_soon_as_that_has_gone(tmp_path: Path):
+    first = begun(tmp_path)
+    second = JournalFile(first.path, first.ledger.origin, print)
+    for _ in range(2):
+        with pytest.raises(NotOurs):
+            second.take()
+        second.begin()
+        assert (second.is_ours(), second.trouble) == (False, "another agent is using it")
+    first.ledger.held(LEASE, LOWS_NS)
+    first.close()
+    assert replay(second.take(), first.ledger.origin).held
+    second.begin()
+    assert (second.is_ours(), second.trouble) == (True, "")
+
+
+def test_what_can_not_be_read_is_left_as_it_is_beside_the_new_one(tmp_path: Path):
+    newer = b"what a newer agent has written"
+    (tmp_path / "journal").write_bytes(newer)
+    (tmp_path / "journal").chmod(0o600)
+    file = JournalFile(tmp_path / "journal", origin_of("test", MASTERS), print)
+    assert file.take() == newer
+    aside = file.set_aside()
+    file.begin()
+    assert aside.read_bytes() == newer
+    assert held_in(file) == set()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "why"),
+    [
+        (lambda path: path.chmod(0o640), "others may open it"),
+        (lambda path: os.chown(path, 65534, -1), "it belongs to uid 65534"),
+        (lambda path: os.link(path, path.with_name("theirs")), "no plain file"),
+        (lambda path: (path.unlink(), os.mkfifo(path, 0o600)), "no plain file"),
+    ],
+    ids=["open to others", "another user's", "another name", "a pipe"],
+)
+def test_what_somebody_else_may_have_written_is_not_read(
+    spoil: Callable[[Path], object], why: str, tmp_path: Path
+):
+    path = tmp_path / "journal"
+    path.write_bytes(b"")
+    path.chmod(0o600)
+    try:
+        spoil(path)
+    except PermissionError:
+        pytest.skip("only root can give a file away")
+    file = JournalFile(path, origin_of("test", MASTERS), print)
+    with pytest.raises(NotOurs, match=why):
+        file.take()
+    assert file.trouble

@@ -166,3 +166,14 @@ def test_a_master_that_is_loading_its_data_is_asked_nothing_more() -> None:
     with pytest.raises(StopIteration) as end:
         steps.send(MasterFacts("run", "test", "master", 0, None, {}, loading=True))
     assert (end.value.value, link.introduced) == (False, False)
+
+
+async def test_what_has_to_be_noted_is_noted_before_anything_goes_out() -> None:
+    fleet, done = a_fleet(), []
+    fleet.before_sending = lambda: done.append("noted")
+    for link in fleet.links:
+        link.flush = lambda: done.append("sent")  # type: ignore[method-assign]
+    fleet.flush_soon()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert done == ["noted", "sent", "sent", "sent"]

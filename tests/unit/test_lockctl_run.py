@@ -40,7 +40,7 @@ class ScriptedAgent:
     that it was sent.
 
     grants_ms: the validity of the lease. ahead_ns: how far its clock is ahead of ours. pushes: what follows
-    the grant. unlock: its answer to an UNLOCK. closes_after: the command after which it closes, once.
+    the grant. unlock: its answer to an UNLOCK. closes_after: commands after which it closes, in this order.
     """
 
     def __init__(self, path: Path) -> None:
@@ -50,7 +50,7 @@ class ScriptedAgent:
         self.pushes = b""
         self.unlock = b":1\r\n"
         self.extend: bytes | None = None
-        self.closes_after = b""
+        self.closes_after: list[bytes] = []
         self.asked: list[list[bytes]] = []
         self.granted_ns = 0
         self.hung_up = threading.Event()
@@ -75,8 +75,8 @@ class ScriptedAgent:
             while words := reader.gets():
                 self.asked.append(words)
                 link.sendall(self._answer(words[0]))
-                if words[0] == self.closes_after:
-                    self.closes_after = b""
+                if self.closes_after[:1] == [words[0]]:
+                    del self.closes_after[0]
                     return
 
     def _answer(self, command: bytes) -> bytes:
@@ -144,10 +144,26 @@ def test_it_asks_for_a_session_lock_and_the_news_of_it(agent: ScriptedAgent) -> 
 
 def test_the_next_agent_is_asked_to_go_on_with_the_lease_and_told_of_its_end(agent: ScriptedAgent) -> None:
     agent.grants_ms = 2_000
-    agent.closes_after = b"LOCK"
+    agent.closes_after = [b"LOCK"]
     assert run(agent, "--ttl", "2s", "r", "--", "sleep", "1").returncode == 0
     assert [words[0] for words in agent.asked] == [b"HELLO", b"LOCK", b"HELLO", b"EXTEND", b"UNLOCK"]
     assert agent.asked[3] == [b"EXTEND", b"r", TOKEN, b"2000", b"NOTIFY"]
+
+
+@pytest.mark.parametrize(
+    ("closes_after", "asked"),
+    [
+        # An agent that is killed lets in for a moment, when it has closed what was open already.
+        ([b"LOCK", b"HELLO"], [b"HELLO", b"HELLO", b"EXTEND"]),
+        ([b"LOCK", b"EXTEND"], [b"HELLO", b"EXTEND", b"HELLO", b"EXTEND"]),
+    ],
+)
+def test_an_agent_that_closes_at_once_again_is_not_waited_for_but_the_next_one_asked(
+    agent: ScriptedAgent, closes_after: list[bytes], asked: list[bytes]
+) -> None:
+    agent.closes_after = closes_after
+    assert run(agent, "--ttl", "5s", "r", "--", "sleep", "1").returncode == 0
+    assert [words[0] for words in agent.asked] == [b"HELLO", b"LOCK", *asked, b"UNLOCK"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +177,7 @@ def test_a_next_agent_that_does_not_go_on_with_it_ends_the_command_before_the_de
     agent: ScriptedAgent, answer: bytes, told: str
 ) -> None:
     agent.grants_ms = 2_000
-    agent.closes_after = b"LOCK"
+    agent.closes_after = [b"LOCK"]
     agent.extend = answer
     done = run(agent, "--ttl", "2s", "r", "--", "sleep", "30")
     assert (done.returncode, told in done.stderr) == (76, True), done
@@ -169,7 +185,7 @@ def test_a_next_agent_that_does_not_go_on_with_it_ends_the_command_before_the_de
 
 
 def test_a_wait_goes_on_with_the_next_agent_by_the_same_token(agent: ScriptedAgent) -> None:
-    agent.closes_after = b"HELLO"
+    agent.closes_after = [b"HELLO"]
     assert run(agent, "--wait", "20s", "r", "--", "true").returncode == 0
     locks = [words for words in agent.asked if words[0] == b"LOCK"]
     assert {words[5] for words in locks} == {locks[-1][5]}
@@ -438,7 +454,7 @@ def test_a_lockctl_that_is_killed_frees_the_lock_when_all_of_them_are_gone(
 def test_a_lockctl_that_is_killed_frees_the_lock_at_the_next_agent_only_when_all_of_them_are_gone(
     agent: ScriptedAgent, folder: Path, way: str
 ) -> None:
-    agent.closes_after = b"LOCK"
+    agent.closes_after = [b"LOCK"]
     with running(agent, "r", "--", *family(way, folder)) as lockctl:
         assert agent.hung_up.wait(60)
         eventually(lambda: agent.asked[-1][0] == b"EXTEND", 60, "the next one goes on with it")

@@ -107,6 +107,40 @@ def test_processes_that_cannot_be_told_apart_neither_hear_nor_know_what_another_
     assert (b"a" in told.knows, other.knows, other.told) == (True, [], [])
 
 
+def lose_of_before(losses: Losses, process: Process, token: bytes, *, notify: bool = True) -> None:
+    """Of a lease that was taken over."""
+    lease: Any = SimpleNamespace(
+        resource=b"r", token=token, deadline_ns=5, holder=SimpleNamespace(notify=notify)
+    )
+    losses.happened_to(process, 1, lease, "it is gone")
+
+
+def test_what_was_lost_before_its_process_came_back_is_told_when_that_wants_to_hear() -> None:
+    """It had neither connections nor leases left, so it is known anew."""
+    losses = Losses()
+    for token in (b"a", b"b"):
+        lose_of_before(losses, FIRST, token)
+    lose_of_before(losses, FIRST, b"c", notify=False)
+    stranger, first, second = Connection(ANOTHER_OF_ITS_NUMBER), Connection(Process(7, 100, 1)), Connection()
+    heard(losses, stranger, first, second)
+    assert (stranger.told, first.told, second.told) == ([], [b"a", b"b"], [])
+    lose_of_before(losses, FIRST, b"d")
+    assert second.told == [b"d"]
+
+
+def test_of_processes_that_never_come_back_no_more_is_kept_than_is_remembered_of_their_user() -> None:
+    losses = Losses()
+    for number in range(2_500):
+        lose_of_before(losses, Process(number + 1, 1, 1), b"%d" % number)
+    assert len(losses._untold) == 1_000
+    for _ in range(3):
+        lose_of_before(losses, FIRST, b"again")
+    assert len(losses._untold) == 1_000
+    last = Connection(Process(2_500, 1, 1))
+    heard(losses, last)
+    assert last.told == [b"2499"]
+
+
 def test_of_processes_that_are_gone_nothing_is_kept() -> None:
     losses = Losses()
     for pid in range(1, 10):

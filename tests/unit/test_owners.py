@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from lockd.core.owners import Connection, Delivery, Fate, Process
+from lockd.core.leases import Standing
+from lockd.core.owners import Connection, Delivery, Fate, Process, carry_out
 from lockd.core.values import Bound
+from tests.harness.fleet_model import cluster
 
 READ, UNREAD, CUT = Delivery
 UNTOLD, GONE, IN_DOUBT = Fate
@@ -19,6 +21,8 @@ class ALease:
 
     def __init__(self, name: str, bound: Bound = Bound.PROCESS) -> None:
         self.reply = name.encode()
+        self.told = False
+        self.inherited = None
         self.holder = SimpleNamespace(bound=bound)
 
 
@@ -30,17 +34,22 @@ class App:
         self.is_open = True
         self.ties = Connection(self, process)
         self.leases: dict[str, Any] = {}
+        self.known: list[str] = []
+        """Of which the agent was told that the app has read."""
 
     def delivery(self) -> Delivery:
         return self.now
+
+    def told(self, lease: Any) -> None:
+        self.known.append(lease.reply.decode())
 
     def lease(self, name: str) -> Any:
         bound = self.ties.bound(Bound.CONNECTION if name.startswith("tied") else Bound.PROCESS)
         return self.leases.setdefault(name, ALease(name, bound))
 
     def run(self, steps: str) -> None:
-        """grant X · tell X (composed; X+Y: both by one reply) · send X (or any word) · end X · read, unread,
-        cut: what the kernel says from now on."""
+        """grant X · tell X (composed; X+Y: both by one reply) · send X (or any word) · end X · look · read,
+        unread, cut: what the kernel says from now on."""
         for step in steps.split(", "):
             what, _, name = step.partition(" ")
             if what == "grant":
@@ -50,6 +59,8 @@ class App:
                     self.ties.tells(self.lease(one), name.encode())
             elif what == "send":
                 self.ties.writes(name.encode())
+            elif what == "look":
+                self.ties.look()
             elif what == "end":
                 self.ties.ended(self.lease(name))
             else:
@@ -113,30 +124,190 @@ def test_a_connection_that_ends_leaves_its_process_what_it_was_told_of(
 
 
 @pytest.mark.parametrize(
-    ("steps", "first", "fates"),
+    ("steps", "known"),
     [
-        # The end of the first connection was to give it back, and has not yet: the other's does, if need be.
-        (LOCKED, CUT, {CUT: {"a": UNTOLD}, READ: {}}),
-        # Its app knows of it, or may hear of it on the first, which is open.
-        (LOCKED, READ, {CUT: {}, READ: {}}),
-        (f"{LOCKED}, unread", None, {CUT: {}, READ: {}}),
+        (f"{LOCKED}, look", ["a"]),
+        (f"{LOCKED}, unread, look", []),
+        (f"{LOCKED}, unread, look, look, read, look, look", ["a"]),
+        (f"{LOCKED}, unread, send push, look, read, look", ["a"]),
+        (f"{LOCKED}, read, send push", ["a"]),
+        (f"{LOCKED}, end a, look", []),
+        ("grant a, tell a, look", []),
     ],
 )
+def test_a_look_at_a_connection_says_what_its_app_has_read_of(steps: str, known: list[str]) -> None:
+    app = App(Process(7, 1, 0))
+    app.run(steps)
+    assert app.known == known
+    assert [lease.told for lease in app.leases.values()] == [bool(known)]
+    assert (app.closed(CUT) == {}) == (app.known == ["a"] or ", end" in steps)
+
+
+def test_a_look_that_finds_nothing_read_does_not_count_as_something_behind_the_reply() -> None:
+    app = App(Process(7, 1, 0))
+    app.run(f"{LOCKED}, unread, look")
+    assert app.closed(CUT) == {"a": UNTOLD}
+
+
+def test_the_end_of_a_connection_tells_what_was_read_of_it() -> None:
+    app = App(Process(7, 1, 0))
+    app.run(LOCKED)
+    app.closed(READ)
+    assert app.known == ["a"]
+
+
+def asked_again(number: int) -> list[App]:
+    """That many connections of a process, each of which tells of one lease."""
+    process = Process(7, 1, 0)
+    first, *others = apps = [App(process) for _ in range(number)]
+    first.run(LOCKED)
+    for other in others:
+        other.leases = first.leases
+        other.ties.tells_too(first.lease("a"), first.ties)
+        other.run("tell a, send a")
+    return apps
+
+
+BOTH_WAYS = pytest.mark.parametrize("turned", [False, True])
+
+
+@BOTH_WAYS
+@pytest.mark.parametrize(
+    ("one", "two", "fates"),
+    [
+        (CUT, CUT, {"a": UNTOLD}),
+        (UNREAD, UNREAD, {"a": IN_DOUBT}),
+        (CUT, UNREAD, {"a": IN_DOUBT}),
+        (READ, CUT, {}),
+        (CUT, READ, {}),
+        (READ, UNREAD, {}),
+    ],
+)
+def test_what_several_connections_tell_of_is_given_back_when_all_ended_and_none_was_read(
+    one: Delivery, two: Delivery, fates: dict[str, Fate], turned: bool
+) -> None:
+    first, second = reversed(asked_again(2)) if turned else asked_again(2)
+    assert first.closed(one) == {}, "the other may tell of it"
+    assert second.closed(two) == fates
+
+
+@BOTH_WAYS
+def test_what_one_of_several_connections_has_told_of_no_end_of_another_gives_back(turned: bool) -> None:
+    first, second, third = reversed(asked_again(3)) if turned else asked_again(3)
+    second.run("look")
+    assert [app.closed(CUT) for app in (first, second, third)] == [{}] * 3
+    assert second.known == ["a"]
+
+
+@pytest.mark.parametrize("doubt", [False, True])
 @pytest.mark.parametrize("second", [CUT, READ])
-def test_what_an_app_asks_for_again_on_another_connection_is_given_back_only_where_neither_told_of_it(
-    steps: str, first: Delivery | None, fates: dict[Delivery, dict[str, Fate]], second: Delivery
+def test_what_is_asked_for_again_before_it_was_given_back_is_given_back_if_need_be_by_the_next_end(
+    doubt: bool, second: Delivery
 ) -> None:
     process = Process(7, 1, 0)
     app, other = App(process), App(process)
-    app.run(steps)
-    ends = None if first is None else app.ties.closed(first)
-    app.ties.hands_on(app.lease("a"), other.ties)
+    app.run(LOCKED)
+    ends = app.ties.closed(UNREAD if doubt else CUT)
+    other.ties.tells_too(app.lease("a"), app.ties)
     assert not ends, "what was still to be ended is not"
     other.leases = app.leases
     other.run("tell a, send a")
-    assert other.closed(second) == fates[second]
-    if first is None:
-        assert app.closed(CUT) == {}
+    assert other.closed(second) == ({} if second is READ else {"a": IN_DOUBT if doubt else UNTOLD})
+
+
+def test_what_is_detached_lasts_though_who_asks_for_it_again_reads_nothing() -> None:
+    process = Process(7, 1, 0)
+    app, other, gone = App(process), App(process), App(process)
+    lease = app.leases["a"] = other.leases["a"] = ALease("a", Bound.TTL)
+    other.ties.tells_too(lease, app.ties)
+    other.run("tell a, send a")
+    assert other.closed(CUT) == {}
+    gone.closed(READ)
+    ends = gone.ties.came_too_late(lease)
+    assert ends == {lease: UNTOLD}
+    app.ties.tells_too(lease, gone.ties)
+    assert ends == {}, "it is told of all the same"
+
+
+def test_what_both_ends_were_to_give_back_is_asked_for_a_third_time() -> None:
+    first, second = asked_again(2)
+    third = App(first.ties.process)
+    first.closed(CUT)
+    ends = second.ties.closed(CUT)
+    third.ties.tells_too(first.lease("a"), second.ties)
+    assert not ends
+    third.leases = first.leases
+    assert third.closed(CUT) == {"a": UNTOLD}
+
+
+def test_what_is_granted_when_its_connection_has_ended_is_given_back_unless_another_tells_of_it() -> None:
+    process = Process(7, 1, 0)
+    gone, other = App(process), App(process)
+    gone.closed(READ)
+    lease = gone.lease("a")
+    gone.ties.granted(lease)
+    ends = gone.ties.came_too_late(lease)
+    assert ends == {lease: UNTOLD}
+    other.ties.tells_too(lease, gone.ties)
+    assert not ends
+    other.leases = gone.leases
+    assert other.closed(CUT) == {"a": UNTOLD}
+
+
+def test_what_was_granted_to_a_process_that_was_forgotten_belongs_to_it_as_it_is_known_now() -> None:
+    """Its last connection had ended; it has opened another, and asks again."""
+    forgotten, now = Process(7, 1, 0), Process(7, 1, 0)
+    gone = App(forgotten)
+    gone.closed(READ)
+    lease = gone.lease("a")
+    gone.ties.granted(lease)
+    ends = gone.ties.came_too_late(lease)
+    other = App(now)
+    other.ties.tells_too(lease, gone.ties)
+    assert (ends, forgotten.idle, now.leases) == ({}, True, {lease})
+
+
+def test_an_app_that_names_its_lease_was_told_whatever_was_to_end_it() -> None:
+    process = Process(7, 1, 0)
+    app = App(process)
+    app.run(LOCKED)
+    ends = app.ties.closed(CUT)
+    app.ties.named(app.lease("a"))
+    assert (ends, app.known) == ({}, ["a"])
+
+
+def test_a_dead_process_names_nothing_any_more() -> None:
+    """Somebody else has its token."""
+    process = Process(7, 1, 0)
+    app = App(process)
+    app.run(LOCKED)
+    process.dead = True
+    ends = app.ties.closed(UNREAD)
+    app.ties.named(app.lease("a"))
+    assert ends == {app.lease("a"): GONE}
+
+
+def test_of_what_the_agent_before_may_have_told_no_end_of_a_connection_gives_anything_back() -> None:
+    app = App(Process(7, 1, 0))
+    lease = app.lease("a")
+    lease.inherited = "from the agent before"
+    app.ties.tells_too(lease, None)
+    app.run("tell a, send a")
+    assert app.closed(CUT) == {}
+    other = App(app.ties.process)
+    other.leases = app.leases
+    other.ties.tells_too(lease, None)
+    other.run("tell a, send a, look")
+    assert other.known == ["a"]
+
+
+def test_nothing_is_kept_of_what_is_over() -> None:
+    for apps in (asked_again(3), asked_again(1)):
+        process = apps[0].ties.process
+        apps[0].run("end a")
+        assert process is not None
+        assert (process.leases, process.tellings) == (set(), {})
+        assert not any(app.ties.in_question for app in apps)
 
 
 def test_what_belongs_to_a_connection_that_was_cut_off_its_app_may_believe_in() -> None:
@@ -181,3 +352,33 @@ def test_a_dead_process_believes_in_nothing_and_what_it_was_never_told_waits_for
     app.run(f"{LOCKED}, unread, grant b, tell b, send b")
     process.dead = True
     assert app.closed(CUT) == {"a": GONE, "b": UNTOLD}
+
+
+def test_the_end_of_its_last_connection_tells_of_a_death_that_nobody_has_heard_of() -> None:
+    process = Process(7, 1, 0)
+    first, second = App(process), App(process)
+    first.run(f"{LOCKED}, unread, send b")
+    process.is_left(lambda: True)
+    assert not process.dead, "another one may be a child's"
+    assert second.closed(READ) == {}
+    process.is_left(lambda: False)
+    assert not process.dead
+    process.is_left(lambda: True)
+    assert process.dead
+    assert first.closed(CUT) == {"a": GONE}, "nobody is left who could believe in it"
+
+
+@pytest.mark.parametrize(
+    ("fate", "standing", "loss"),
+    [(GONE, Standing.HELD, ""), (UNTOLD, Standing.OVER, ""), (IN_DOUBT, Standing.LOST, "nobody knows")],
+    ids=["for its lock_delay", "free at once", "to its deadline"],
+)
+def test_what_nobody_gives_back_ends_as_is_right_for_those_who_may_believe_in_it(
+    fate: Fate, standing: Standing, loss: str
+) -> None:
+    host = cluster()
+    lease = host.locked(lock_delay_ms=500).lease
+    assert lease is not None
+    carry_out(fate, lease, host.locks, "nobody knows", host.time.now_ns)
+    assert (lease.standing, lease.loss) == (standing, loss)
+    assert (lease.let_go_ns is not None) is (fate is GONE)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -12,11 +13,15 @@ from typing import Any
 
 import pytest
 
+from lockd.config.current import Current
 from lockd.core.owners import Connection, Delivery, Ends
+from lockd.core.takeover import CannotTell
 from lockd.server import processes as processes_module
 from lockd.server.deliveries import delivery_to, is_open
-from lockd.server.peer import Peer
+from lockd.server.peer import Peer, start_ticks
 from lockd.server.processes import Processes
+from lockd.server.quotas import Quotas
+from tests.harness.configs import a_config
 from tests.harness.waiting import until
 
 
@@ -89,12 +94,24 @@ def test_who_cannot_be_seen_or_is_dead_already_or_one_too_many_is_nobody(
     processes: Processes, child: Child
 ) -> None:
     assert processes.of(child.connection, Peer(0, 0, frozenset())) is None
-    processes.most = 0
+    processes._most = lambda: 0
     assert processes.of(child.connection, child.peer) is None
-    processes.most = 1
+    processes._most = lambda: 1
     child.end()
     assert processes.of(child.connection, child.peer) is None
     assert list(processes.all) == []
+
+
+def test_of_one_that_is_known_and_that_proc_did_not_tell_of_nobody_can_say_whether_it_is_that_one(
+    processes: Processes, child: Child, monkeypatch: Any
+) -> None:
+    """A lease of it in a journal that this agent got late is not that of a dead one."""
+    with monkeypatch.context() as patch:
+        patch.setattr(processes_module, "start_ticks", lambda _pid: int("no files left"))
+        known = processes.of(child.connection, child.peer)
+    assert known is not None
+    with pytest.raises(CannotTell):
+        processes.adopt(child.pid, start_ticks(child.pid), 0)
 
 
 @pytest.mark.parametrize("pidfds_of_peers", [True, False])
@@ -150,6 +167,29 @@ def test_the_last_connection_tells_of_a_death_before_it_was_heard_of(
     assert process.dead
 
 
+@pytest.mark.parametrize(
+    ("failure", "tells"),
+    [
+        (ProcessLookupError(), True),
+        (OSError(errno.EMFILE, "no more files"), False),
+        (PermissionError(), False),
+    ],
+    ids=["there is none", "no more files", "not permitted"],
+)
+def test_only_where_there_is_no_such_process_is_it_known_to_be_dead(
+    processes: Processes, monkeypatch: pytest.MonkeyPatch, failure: OSError, tells: bool
+) -> None:
+    def fails(_pid: int) -> int:
+        raise failure
+
+    monkeypatch.setattr(processes_module.os, "pidfd_open", fails)
+    if tells:
+        assert processes.adopt(4711, 1, 0) is None
+    else:
+        with pytest.raises(CannotTell):
+            processes.adopt(4711, 1, 0)
+
+
 # What the kernel tells
 
 Ends_ = Callable[[socket.socket, socket.socket], object]
@@ -191,3 +231,13 @@ def test_what_was_written_is_known_to_be_read_or_not_by_who_has_closed_or_not(
         if ending is not None:
             ending(ours, its)
         assert (delivery_to(ours.fileno()), is_open(ours.fileno())) == (delivery, open_)
+
+
+def test_a_reload_that_lets_more_connections_in_leaves_files_for_so_many_less_processes() -> None:
+    current = Current(a_config(limits={"connections": 10}))
+    quotas = Quotas(current)
+    assert quotas.processes_most is None, "of a host without a limit to files"
+    quotas.open_files = 90
+    assert quotas.processes_most == 80
+    current.config = a_config(limits={"connections": 1_000})
+    assert quotas.processes_most == 30

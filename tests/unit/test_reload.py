@@ -3,6 +3,8 @@ counted for classes that come and go."""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from itertools import count
 from typing import Any
 
@@ -11,10 +13,12 @@ from prometheus_client import generate_latest
 
 from lockd.config.current import Current
 from lockd.config.model import Config
+from lockd.config.problems import ConfigError
 from lockd.config.reload import RELOADED, RESTARTED, SETTINGS, Changes, changes
 from lockd.core.validity import NS_PER_S
 from lockd.metrics.collector import Metrics
 from lockd.server.peer import Peer, Permissions
+from lockd.server.reload import in_thread
 from tests.harness.clocks import MS
 from tests.harness.configs import a_config
 from tests.harness.leases import a_lease
@@ -84,3 +88,13 @@ def test_leases_of_a_class_that_was_removed_are_shown_to_operators_only() -> Non
     somebody, root = (Peer(1, uid, frozenset()) for uid in (1_000, 0))
     assert permissions.may_see(somebody, "other")
     assert [permissions.may_see(peer, "gone") for peer in (somebody, root)] == [False, True]
+
+
+def test_what_takes_too_long_to_look_up_is_no_reload_and_keeps_nobody_from_ending() -> None:
+    go_on = threading.Event()
+    with pytest.raises(ConfigError, match=r"within 0\.01 s"):
+        asyncio.run(in_thread(go_on.wait, within_s=0.01))
+    go_on.set()
+    assert asyncio.run(in_thread(lambda: "read")) == "read"
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(in_thread(lambda: 1 // 0))

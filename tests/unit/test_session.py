@@ -269,6 +269,23 @@ def test_a_lease_that_two_requests_share_is_one_and_is_told_to_each_as_it_is_by_
         end.end()
 
 
+def test_a_request_that_waits_while_the_lease_of_its_name_is_lost_is_not_taken_for_that_one():
+    """It could be neither extended nor given back: who names it would be told of the loss of the other."""
+    host = cluster()
+    session, transport = connected(host)
+    lock(session, host, b"name")
+    host.fleet.settle()
+    [first] = session.ties.process.leases if session.ties.process else session.ties.leases
+    host.time.now_ns = first.promised_ns
+    lock(session, host, b"name")
+    host.pass_ms(1)
+    [again] = session.ties.process.leases if session.ties.process else session.ties.leases
+    assert again.fence > first.fence
+    assert "renewed" in first.loss
+    assert session.shared.losses.of((R, b"name")) is None
+    transport.end()
+
+
 async def test_who_reads_two_listings_late_ends_the_turns_of_both():
     """A turn is one for all users."""
     session, transport = connected(cluster())

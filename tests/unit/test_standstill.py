@@ -351,6 +351,19 @@ def test_nobody_else_has_it_while_a_holder_has_not_been_told(host):
     assert app.held.standing is Standing.LOST
 
 
+def test_who_could_not_be_spared_learns_of_that_before_its_deadline(host):
+    app = host.locked(ttl_ms=10_000)
+    stand_still(host, 9_500)
+    for master in EVERYONE:
+        host.fleet.probe(master)
+    told_ns, deadline_ns = app.held.spared_until_ns, app.held.deadline_ns
+    assert host.time.now_ns < told_ns
+    host.break_off()
+    host.pass_ms(2_000)
+    assert [at_ns for at_ns, _ in app.losses] == [told_ns]
+    assert told_ns < deadline_ns
+
+
 def test_what_nobody_can_be_asked_for_is_not_asked_for_round_and_round(host):
     """While little time is left it is tried again and again, and with no master up each try is over at
     once."""

@@ -16,7 +16,7 @@ from lockd.client import requests
 from lockd.client.aio.pool import Pool
 from lockd.client.attempts import LOOK_AGAIN_S
 from lockd.client.connection import AsyncAgentConnection
-from lockd.client.errors import AgentUnreachable, LockdError, LockLost
+from lockd.client.errors import AgentUnreachable, LockdError, LockLost, NoQuorum
 from lockd.client.requests import Request, to_ms
 from lockd.client.state import LONGEST_SLEEP_S, HeldLease, View, names_of
 from lockd.clock import boottime_ns
@@ -67,29 +67,29 @@ class Lease(HeldLease):
         if self._gone():
             return False
         self._over = True
-        # No shield, which costs a task: when this is cancelled, another does it.
-        try:
-            told = await self._give_back()
-        except BaseException:
-            self._pool.give_back_later(names_of(self._view), self._view.may_last_until_ns)
-            raise
+        lost_before, failure = await self._give_back()
+        told = self._judge(lost_before, failure)
         if self._connection is not None:
             self._pool.put(self._connection)
         return told
 
-    async def _give_back(self) -> bool:
-        failure = None
-        view = self._view
-        async with self._turn:
-            await self._stop_listening()
-            lost_before = view.why_lost(boottime_ns())
-            try:
+    async def _give_back(self) -> tuple[str, LockdError | None]:
+        """Why it was lost before, and how this failed, if so. What the agent was not told, it is later."""
+        view, lost_before = self._view, ""
+        # No shield, which costs a task: when this is cancelled, another does it.
+        try:
+            async with self._turn:
+                await self._stop_listening()
+                lost_before = view.why_lost(boottime_ns())
                 await self._ask(requests.unlock(*names_of(view)))
-            except LockdError as error:
-                failure = error
-                if isinstance(error, AgentUnreachable):
-                    self._pool.give_back_later(names_of(view), view.may_last_until_ns)
-        return self._judge(lost_before, failure)
+        except (LockLost, NoQuorum) as failure:
+            return lost_before, failure
+        except BaseException as failure:
+            self._pool.give_back_later(names_of(view), view.may_last_until_ns)
+            if not isinstance(failure, LockdError):
+                raise
+            return lost_before, failure
+        return lost_before, None
 
     async def _extend(self, ttl_ms: int) -> None:
         view = self._view

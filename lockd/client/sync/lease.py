@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from lockd.client import requests
 from lockd.client.connection import AgentConnection
-from lockd.client.errors import AgentUnreachable, LockdError, LockLost
+from lockd.client.errors import AgentUnreachable, LockdError, LockLost, NoQuorum
 from lockd.client.requests import Request, to_ms
 from lockd.client.state import HeldLease, View, names_of
 from lockd.client.sync.loss_watch import WatchedLease, watcher
@@ -21,6 +21,8 @@ from lockd.clock import boottime_ns
 
 T = TypeVar("T")
 OnLost = Callable[["Lease", str], object]
+_RESTS = 4
+"""An agent that hung is left alone for so many times as long as it was waited for."""
 
 
 class Lease(HeldLease):
@@ -29,7 +31,7 @@ class Lease(HeldLease):
     What it says of itself is up to date: it takes in what the agent sent, and asks when that was long ago.
     """
 
-    __slots__ = ("__weakref__", "_connection", "_pool", "_turn", "_watch")
+    __slots__ = ("__weakref__", "_connection", "_hangs_until_ns", "_pool", "_turn", "_watch")
 
     def __init__(
         self, pool: Pool, view: View, connection: AgentConnection | None, on_lost: OnLost | None
@@ -37,6 +39,7 @@ class Lease(HeldLease):
         super().__init__(view)
         self._pool = pool
         self._connection = connection
+        self._hangs_until_ns = 0
         self._turn = Lock()
         self._watch: WatchedLease | None = None
         if on_lost is not None:
@@ -68,26 +71,27 @@ class Lease(HeldLease):
             self._over = True
             if self._watch is not None:
                 watcher.forget(self._watch)
-            try:
-                told = self._give_back()
-            except BaseException:
-                self._pool.give_back_later(names_of(self._view), self._view.may_last_until_ns)
-                raise
+            lost_before, failure = self._give_back()
+            told = self._judge(lost_before, failure)
             if self._connection is not None:
                 self._pool.put(self._connection)
             return told
 
-    def _give_back(self) -> bool:
-        view, failure = self._view, None
-        self._hear()
-        lost_before = view.why_lost(boottime_ns())
+    def _give_back(self) -> tuple[str, LockdError | None]:
+        """Why it was lost before, and how this failed, if so. What the agent was not told, it is later."""
+        view, lost_before = self._view, ""
         try:
+            self._hear()
+            lost_before = view.why_lost(boottime_ns())
             self._ask(requests.unlock(*names_of(view)))
-        except LockdError as error:
-            failure = error
-            if isinstance(error, AgentUnreachable):
-                self._pool.give_back_later(names_of(view), view.may_last_until_ns)
-        return self._judge(lost_before, failure)
+        except (LockLost, NoQuorum) as failure:
+            return lost_before, failure
+        except BaseException as failure:
+            self._pool.give_back_later(names_of(view), view.may_last_until_ns)
+            if not isinstance(failure, LockdError):
+                raise
+            return lost_before, failure
+        return lost_before, None
 
     def _why_lost(self) -> str:
         if gone := self._gone():
@@ -97,9 +101,20 @@ class Lease(HeldLease):
                 return gone
             self._hear()
             if self._view.stale(boottime_ns()):
-                with suppress(LockdError):
-                    self._extend(self._view.ttl_ms)
+                self._ask_how_it_is()
             return self._view.why_lost(boottime_ns())
+
+    def _ask_how_it_is(self) -> None:
+        """Not over and over: each time an agent that hangs would keep the app for the whole time-out."""
+        if boottime_ns() < self._hangs_until_ns:
+            return
+        try:
+            self._extend(self._view.ttl_ms)
+        except AgentUnreachable as failure:
+            if failure.hangs:
+                self._hangs_until_ns = boottime_ns() + int(self._pool.timeout_s * _RESTS * 1e9)
+        except LockdError:
+            """What is known of it counts."""
 
     def _extend(self, ttl_ms: int) -> None:
         view = self._view

@@ -31,8 +31,9 @@ class Extension(Ballot):
     there it may be put back, once this has proven it (rule 2). missed: told of those that say so afterwards.
 
     before: where its agent has taken it over from another, the nonces that it may have there. Each master
-    changes those into `word`, and writes behind it the `token` that its app has (rule 13). later: it was
-    proven since; where it still has an old one, that counts from the next proof on.
+    changes those into `word`, and writes behind it the `token` that its app has (rule 13). there_ms: it was
+    proven so long ago, and where it came later, by what the agent before had under way, it counts from the
+    next proof on; None: it was proven since, and that is so wherever it still has an old one.
     """
 
     __slots__ = (
@@ -42,13 +43,13 @@ class Extension(Ballot):
         "confirmed",
         "gone",
         "held_out",
-        "later",
         "mark",
         "missed",
         "missing",
         "others",
         "proof",
         "resource",
+        "there_ms",
         "token",
         "ttl_ms",
         "word",
@@ -70,14 +71,14 @@ class Extension(Ballot):
         reply: Reply | None = None,
         before: tuple[bytes, ...] = (),
         token: bytes = b"",
-        later: bool = False,
+        there_ms: int | None = 0,
     ) -> None:
         super().__init__(t1_ns, until_ns, settled, reply)
         self.resource = resource
         self.word = word
         self.before = before
         self.token = token
-        self.later = later
+        self.there_ms = there_ms
         self.ttl_ms = ttl_ms
         self.mark = mark
         self.proof = proof

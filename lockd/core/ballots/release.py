@@ -88,7 +88,7 @@ class Release(Ballot):
         return self.deleted + self.missing + self.unknown >= self._quorum
 
     def weigh(self, now_ns: int) -> None:
-        if self.is_confirmed or not self.pending:
+        if not self.pending or self.is_confirmed:
             self.settle(
                 ReleaseOutcome.DELETED
                 if self.deleted
@@ -97,3 +97,7 @@ class Release(Ballot):
                 else ReleaseOutcome.NO_QUORUM,
                 now_ns,
             )
+
+
+def nothing_more(_release: Release, _now_ns: int) -> None:
+    """Nobody waits for this release."""

@@ -1,9 +1,20 @@
-"""Making masters a new cluster, in which nothing that was admitted to another counts."""
+"""Making masters a new cluster, in which nothing that was admitted to another counts.
+
+Where a quorum may have lost its data, nobody knows what the last fences were (rule 6). But fences are
+microseconds of clocks: one is given at most as far ahead of the masters' clocks as a host's clock may be
+before the masters' is taken instead (fences.py), and by the time that all leases are over, those clocks have
+gone on. So all counters begin above that, and above what the masters show that still have theirs.
+
+It is not above all earlier fences where a counter was further ahead than that and no master is left that
+shows it (somebody wrote it there, or 15,000 grants a second shared it for long), nor where the clocks of most
+masters were set back since.
+"""
 
 from collections.abc import Mapping, Sequence
 
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import NO_COUNTERS, Progress, Steps
+from lockd.core.fences import CLOCKS_APART_US, SLOTS, largest_known
 from lockd.core.identities import Identity, Members
 from lockd.core.link import Link
 from lockd.core.membership import wait_for_blank
@@ -32,6 +43,18 @@ def write_all(
         new = first_identity(ground, link, cluster_id, max_ttl_ms)
         yield from ground.write(link, {**new.fields, **more}, counters)
     yield from ground.look_again()
+
+
+def counters_above_all(
+    ground: Ground, links: Sequence[Link], known: Mapping[int, int]
+) -> Steps[dict[int, int]]:
+    """What the counters of all masters begin with, by slot. links: those that have data. known: what this
+    agent has seen of counters. What can't be right is not taken over. Raises NotPossible."""
+    readings = yield from ground.counters_of(links)
+    clocks, now_ns = ground.fleet.clocks, ground.now_ns()
+    floor = clocks.median_us(now_ns) + CLOCKS_APART_US
+    begin_with = [dict.fromkeys(range(SLOTS), floor), known, *readings]
+    return largest_known(begin_with, clocks.largest_sane_fence(now_ns))
 
 
 def wait_for(ground: Ground, silent_since_ns: Sequence[int | None], max_ttl_ms: int) -> Progress:

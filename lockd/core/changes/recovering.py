@@ -1,23 +1,15 @@
 """Beginning a cluster anew around the masters that are left of it, after a quorum lost their data (rule 8):
 the votes of all are taken first (votes.py).
 
-What the last fences were, only a quorum could say (rule 6). But fences are microseconds of clocks: one is
-given at most as far ahead of the masters' clocks as a host's clock may be before the masters' is taken
-instead (fences.py), and by the time that all leases are over, those clocks have gone on. So all counters
-begin above that, and above what the masters show that still have theirs.
-
-It is not above all earlier fences where a counter was further ahead than that and no master is left that
-shows it (somebody wrote it there, or 15,000 grants a second shared it for long), nor where the clocks of most
-masters were set back since.
+What the last fences were, only a quorum could say: all counters go on above what they can be (founding.py).
 """
 
 from collections.abc import Mapping, Sequence
 
-from lockd.core.changes.founding import write_all
+from lockd.core.changes.founding import counters_above_all, write_all
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import NotPossible, Progress, Steps
 from lockd.core.changes.votes import have_all_votes, take_vote, take_votes, wait_until_silent
-from lockd.core.fences import CLOCKS_APART_US, SLOTS, largest_known
 from lockd.core.link import Link
 from lockd.core.membership import State
 
@@ -43,7 +35,7 @@ def recover(ground: Ground, known: Mapping[int, int]) -> Steps[Progress]:
     if (wait := wait_until_silent(ground, links, identities)).remaining_ms:
         return wait
     max_ttl_ms = max(of.max_ttl_ms for of in identities)
-    counters = yield from _counters(ground, left, known)
+    counters = yield from counters_above_all(ground, left, known)
     # The blank ones' too: somebody else may have written an id on them meanwhile.
     for link in blank:
         yield from take_vote(ground, link, max_ttl_ms)
@@ -70,18 +62,3 @@ def _refuse_where_not_needed(ground: Ground, left: Sequence[Link], blank: Sequen
             f"{agreeing} masters have their data, that is a quorum: admit the blank ones "
             f"({ground.names(blank)}) one by one (lockctl master admit)"
         )
-
-
-def _counters(ground: Ground, left: Sequence[Link], known: Mapping[int, int]) -> Steps[dict[int, int]]:
-    clocks, now_ns = ground.fleet.clocks, ground.now_ns()
-    readings = yield from ground.counters_of(left)
-    return counters_after_loss(
-        [known, *readings], clocks.median_us(now_ns), clocks.largest_sane_fence(now_ns)
-    )
-
-
-def counters_after_loss(readings: Sequence[Mapping[int, int]], masters_us: int, most: int) -> dict[int, int]:
-    """The counters that all masters begin with, by slot. readings: of those that still have theirs;
-    masters_us: the median of the masters' clocks. What can't be right (above most) is not taken over."""
-    floor = masters_us + CLOCKS_APART_US
-    return largest_known([dict.fromkeys(range(SLOTS), floor), *readings], most)

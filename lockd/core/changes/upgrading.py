@@ -3,11 +3,15 @@
 That format had no admission numbers: two machines of one name look alike in it. So upgrading that was broken
 off is not gone on with by its id, but begun anew, as forming is; and the votes of all are taken first
 (votes.py).
+
+What has data here may have been blank a moment ago: beginning the cluster anew, or forming it, takes votes by
+writing an identity, and may have been broken off then. So all fence counters go on above whatever was given
+before, as they do where a cluster is begun anew (founding.py).
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from lockd.core.changes.founding import first_identity
+from lockd.core.changes.founding import counters_above_all, first_identity
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import NotPossible, Progress, Steps
 from lockd.core.changes.votes import have_all_votes, take_votes, wait_until_silent
@@ -19,9 +23,9 @@ _NOTHING_CHANGED = (
 )
 
 
-def upgrade(ground: Ground) -> Steps[Progress]:
+def upgrade(ground: Ground, known: Mapping[int, int]) -> Steps[Progress]:
     """All masters must be there. A max TTL is waited out: agents of before may have been granted leases until
-    just now. Raises NotPossible."""
+    just now. known: what this agent has seen of fence counters. Raises NotPossible."""
     ground.heed_own_clock()
     yield from ground.look_again()
     links = sorted(ground.links, key=ground.name)
@@ -32,9 +36,10 @@ def upgrade(ground: Ground) -> Steps[Progress]:
     yield from take_votes(ground, links)
     if (wait := wait_until_silent(ground, links, identities)).remaining_ms:
         return wait
+    counters = yield from counters_above_all(ground, links, known)
     if (wait := (yield from have_all_votes(ground, links, identities))).remaining_ms:
         return wait
-    yield from _write(ground, links)
+    yield from _write(ground, links, counters)
     return Progress("upgraded")
 
 
@@ -68,11 +73,12 @@ def _is_older(link: Link) -> bool:
     return link.state is State.OTHER_FORMAT and link.identity is not None and link.identity.is_older
 
 
-def _write(ground: Ground, links: Sequence[Link]) -> Steps[None]:
-    """Each keeps its max TTL and its counters."""
+def _write(ground: Ground, links: Sequence[Link], counters: Mapping[int, int]) -> Steps[None]:
+    """Each keeps its max TTL."""
     cluster_id = ground.new_id()
     for link in links:
         identity = ground.identity_of(link)
         assert identity is not None
-        yield from ground.write(link, first_identity(ground, link, cluster_id, identity.max_ttl_ms).fields)
+        new = first_identity(ground, link, cluster_id, identity.max_ttl_ms)
+        yield from ground.write(link, new.fields, counters)
     yield from ground.look_again()

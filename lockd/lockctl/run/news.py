@@ -71,7 +71,10 @@ class LeaseNews:
         for reply in replies:
             self._answered(reply)
         now_ns = boottime_ns()
-        if self._resuming and now_ns >= self._again_ns:
+        if self._resuming and not self.connection.open:
+            # One that is killed, or stops, still lets in for a moment: that was the one before.
+            self._ask_again_soon(now_ns)
+        elif self._resuming and now_ns >= self._again_ns:
             self.connection.close()
         if not self.connection.open and self.loss is None and now_ns >= self._again_ns:
             self._resume(now_ns)
@@ -88,17 +91,20 @@ class LeaseNews:
             self.loss = push[3].decode(errors="replace")
 
     def _resume(self, now_ns: int) -> None:
-        self._again_ns = now_ns + _ASK_AGAIN_NS
-        self._unresumed = []
         try:
             self.connection = self.connection.anew()
             self.inherit(self.connection.fileno())
             self.connection.send([b"HELLO", b"3"], *self._lease.resumption, within_s=0)
         except Unreachable:
-            self.connection.close()
+            self._ask_again_soon(now_ns)
             return
         self._unresumed = list(self._deadlines_ns)
         self._again_ns = now_ns + _ANSWERS_WITHIN_NS
+
+    def _ask_again_soon(self, now_ns: int) -> None:
+        self.connection.close()
+        self._unresumed = []
+        self._again_ns = now_ns + _ASK_AGAIN_NS
 
     def _answered(self, reply: Any) -> None:
         """By the next agent: to our HELLO, or to what goes on with the lease."""
@@ -108,8 +114,9 @@ class LeaseNews:
                 self.loss = f"the agent was started anew, and does not have it: {refused.text}"
             else:
                 # It can't say for now.
-                self.connection.close()
-                self._again_ns = boottime_ns() + _ASK_AGAIN_NS
-        elif b"deadline_ns" in reply:
+                self._ask_again_soon(boottime_ns())
+        elif self._unresumed and b"deadline_ns" in reply:
             resource = self._unresumed.pop(0)
             self._deadlines_ns[resource] = self._lease.clock.deadline_ns(reply, boottime_ns())
+            if not self._unresumed:
+                self._again_ns = 0

@@ -2,13 +2,14 @@
 --
 -- KEYS  1 the lease
 -- ARGV  1 the nonce that it has from now on  2 ttl_ms  3 the mark of the last proof that is known of ("pN")
---       4 the token that its app has  5 "first", or "later" when it was proven under its new nonce already
+--       4 the token that its app has  5 how many ms ago it was proven last, or "later" when it was proven under its new nonce
+--         already
 --       6 ... the nonces that it may have here  last: electorate
 -- Returns {status, value, time_us}
 --    1 extended, and known by its new nonce only     value = the ttl
---    2 the same, but it was put back since that proof: another may have held the resource in between; or, later, it had its
---      old nonce until now: what the agent before still had under way may have put it there. It has this proof's mark then,
---      and counts from the next one on
+--    2 the same, but it was put back since that proof: another may have held the resource in between; or it had its old nonce
+--      until now, and came there since that proof, or, later, at all: what the agent before still had under way may have put
+--      it there. It has this proof's mark then, and counts from the next one on
 --    0 held by another     value = how many ms until that one expires here     3 missing
 --   -1 no identity, or not this electorate     -2 ttl above this master's ceiling
 -- What the agent before had under way names the old nonce, and misses from then on; so does another agent that takes the
@@ -34,7 +35,8 @@ for i = 6, #ARGV - 1 do mine = mine or nonce == ARGV[i] end
 if not (nonce and mine) then return {0, lasts_ms, now_us} end
 
 local mark = string.match(rest, '^ p(%d+)')
-if ARGV[5] == 'later' and nonce ~= ARGV[1] then mark = string.sub(ARGV[3], 2) end
+local there_ms = (now_us - string.match(terms, '%d+')) / 1000
+if nonce ~= ARGV[1] and (ARGV[5] == 'later' or there_ms < tonumber(ARGV[5])) then mark = string.sub(ARGV[3], 2) end
 local put_back = mark and ' p' .. mark or ''
 if lasts_ms < ttl_ms then lasts_ms = ttl_ms end
 call('SET', KEYS[1], ARGV[1] .. terms .. put_back .. ' =' .. ARGV[4], 'PX', lasts_ms)

@@ -91,6 +91,7 @@ class Info:
                 "draining": int(self._locks.draining),
                 "canary_failures": canary.failures,
                 "canary_trouble": canary.code,
+                "journal_trouble": self._metrics.agent.journal_trouble(),
                 **self._metrics.leases.totals(),
             },
         }

@@ -33,6 +33,10 @@ _TTL = Argument("ttl-ms", "integer")
 _NOTIFY = Argument("notify", "pure-token", token="NOTIFY", optional=True)
 _BOUND = {b"DETACHED": Bound.TTL, b"CONNECTION": Bound.CONNECTION}
 _LEASE = "map: token, fence, validity_ms, deadline_ns (CLOCK_BOOTTIME of this host), bound"
+_OTHERS_NEWS = (
+    "ERR NOTIFY is for who has locked it: the lease is another process's, or another connection's. EXTEND it "
+    "without"
+)
 _SPARE = "connections: all are in use, and this one is for what operators ask"
 
 
@@ -47,12 +51,13 @@ class Leases:
 
     def _ttl_ms(self, word: bytes, lock_class: LockClass, had_ms: int = 0) -> int:
         """had_ms: as much a lease may have in any case, that was granted so."""
+        least_ms = self._current.config.min_ttl_ms
         return ms_in(
             word,
             "the ttl",
             max(had_ms, lock_class.max_ttl_ms or self._current.config.max_ttl_ms),
             f"class '{lock_class.name}'",
-            self._current.config.min_ttl_ms,
+            min(least_ms, had_ms or least_ms),
         )
 
     @COMMANDS(
@@ -221,7 +226,9 @@ class Leases:
         uid, token = session.peer.uid, token_in(words[2])
         resource = self._named(uid, words[1], token)
         self._report_loss(session, "unlock", resource, token)
-        if not self._locks.knows_request(uid, resource, token, boottime_ns()):
+        if self._locks.known(resource, token) is None and not self._locks.knows_request(
+            uid, resource, token, boottime_ns()
+        ):
             self._check_unknown(session, "unlock", resource, token)
         session.at_once(
             UnlockOrExtend(session, "unlock", resource, token),
@@ -242,7 +249,7 @@ class Leases:
             brings_no_loss=True,
             promise=(
                 "as `LOCK`; never shortens. `fence` and `bound` are nil when another agent granted it. "
-                "`NOTIFY`: this connection gets its news from now on"
+                "`NOTIFY`: this connection gets its news from now on, if its process has locked it here"
             ),
         )
     )
@@ -250,7 +257,7 @@ class Leases:
         token = token_in(words[2])
         resource = self._named(session.peer.uid, words[1], token)
         known = self._locks.known(resource, token)
-        had_ms = known.ttl_ms if known is not None and isinstance(known.holder, Heir) else 0
+        had_ms = 0 if known is None else known.ttl_ms
         ttl_ms = self._ttl_ms(words[3], self._terms(resource, token), had_ms)
         if any(word.upper() != b"NOTIFY" for word in words[4:]):
             raise Misused
@@ -258,6 +265,9 @@ class Leases:
         self._check_unknown(session, "extend", resource, token)
         if words[4:]:
             self._tell_here(session, resource, token)
+        if known is not None and isinstance(known.holder, LockRequest):
+            # Now, and not with the answer: its first connection may end before that.
+            known.holder.was_named(known)
         session.at_once(
             UnlockOrExtend(session, "extend", resource, token),
             lambda reply: self._locks.extend(resource, token, ttl_ms, reply, boottime_ns()),
@@ -274,17 +284,19 @@ class Leases:
 
     def _is_known(self, uid: int, resource: bytes, token: bytes) -> bool:
         return (
-            self._locks.knows(resource, token)
+            self._locks.known(resource, token) is not None
             or self._losses.of((resource, token)) is not None
             or self._locks.knows_request(uid, resource, token, boottime_ns())
         )
 
     def _tell_here(self, session: Session, resource: bytes, token: bytes) -> None:
         """What becomes of it is told on this connection from now on, as to a LOCK with NOTIFY."""
-        session.notify()
         lease = self._locks.known(resource, token)
         if lease is not None and isinstance(lease.holder, LockRequest | Heir):
+            if not lease.holder.is_of(session):
+                raise BadRequest(_OTHERS_NEWS)
             lease.holder.hears_on(session, lease)
+        session.notify()
 
     def _terms(self, resource: bytes, token: bytes) -> LockClass:
         """The class of a lease, as it was when it was locked here: a reload takes nothing from holders."""
@@ -295,7 +307,8 @@ class Leases:
 
     def _report_loss(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
         """Who names a lease that was lost is told why, on whatever connection, also when core has forgotten
-        it already; and it is given back."""
+        it already. Who unlocks it is done with it, and it is given back. Who extends it may rely on it until
+        he has read the reply, which may wait for long: nobody else gets it before its deadline (rule 12)."""
         lost = self._losses.of((resource, token))
         if lost is not None:
             if session.flow.places:
@@ -303,7 +316,8 @@ class Leases:
                 session.knows_of(lost.name)
             else:
                 self._losses.told(session, lost.name)
-            self._locks.forget(resource, token, boottime_ns())
+            if command == "unlock":
+                self._locks.forget(resource, token, boottime_ns())
             self._incidents.lease_refused(command, resource, lost.refusal)
             raise BadRequest(str(lost.refusal))
 

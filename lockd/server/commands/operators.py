@@ -173,7 +173,7 @@ class Operators:
             b"": partial(form, unused=False, known=known),
             b"UNUSED": partial(form, unused=True, known=known),
             b"RECOVER": partial(recover, known=known),
-            b"UPGRADE": upgrade,
+            b"UPGRADE": partial(upgrade, known=known),
         }
         what = " ".join(word for word in ("form", how.decode().lower()) if word)
         return await self._change(session, what, change[how], writer)

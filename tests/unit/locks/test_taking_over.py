@@ -10,7 +10,7 @@ from lockd.core.ballots.release import Release
 from lockd.core.takeover import Seen, Taken
 from lockd.core.values import Bound
 from tests.harness.clocks import MS
-from tests.harness.fleet_model import App, Host, Successor, beside
+from tests.harness.fleet_model import App, Host, Successor, beside, cluster
 
 
 def answering(agent: Successor) -> Successor:
@@ -34,6 +34,68 @@ def test_what_a_living_process_holds_goes_on_under_a_new_nonce_and_its_own_token
     assert len(agent.heir.renewals) > 10
     assert agent.unlocked(app).code == "done"
     assert (agent.shown(), agent.locks.held) == ([None] * 5, 0)
+
+
+def test_what_was_asked_for_in_the_future_keeps_nobody_out(host: Host, app: App):
+    lease = app.held
+    lease.t1_ns = lease.deadline_ns = lease.promised_ns = host.time.now_ns + 3_600_000 * MS
+    host.ledger.moved(lease, (0,) * 5)
+    agent = host.next_agent()
+    assert (agent.taken, agent.locks.held) == ({}, 0)
+
+
+UNREAD = "before the reply of its LOCK was known to be read"
+
+
+def test_what_nobody_is_known_to_have_read_of_is_kept_as_long_as_it_lasts_and_no_longer(host: Host):
+    """Its agent was killed between the record and the reply, or just behind that."""
+    app = host.locked(reads=False)
+    host.pass_ms(1_000)
+    first = answering(host.next_agent())
+    assert (first.did, first.lease.is_ours) == (Taken.UNTOLD, True)
+    assert first.shown() == [first.lease.nonce] * 5
+    agent = answering(first.next_agent())
+    assert agent.did is Taken.UNTOLD, "also for the one that comes after it"
+    assert agent.locked().code == "TAKEN"
+    agent.pass_until(app.held.deadline_ns - 1)
+    assert agent.shown() == [agent.lease.nonce] * 5
+    assert [UNREAD in why for _, why in agent.heir.losses] == [True]
+    assert max(agent.heir.renewals) <= app.held.deadline_ns
+    agent.pass_ms(1)
+    assert (agent.shown(), agent.at_rest()) == ([None] * 5, True)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_app_that_names_it_until_then_goes_on_with_it(host: Host, late: bool):
+    app = host.locked(reads=False)
+    agent = answering(host.next_agent())
+    agent.pass_ms(6_000 if late else 0)
+    assert agent.extended(app, 10_000).code == "done"
+    agent.pass_ms(60_000)
+    assert agent.heir.losses == []
+    again = answering(agent.next_agent())
+    assert again.did is Taken.GOES_ON
+    again.pass_ms(60_000)
+    assert again.heir.losses == []
+
+
+def test_an_app_that_is_found_to_have_read_of_it_from_the_next_agent_goes_on_with_it(host: Host):
+    host.locked(reads=False)
+    agent = answering(host.next_agent())
+    agent.pass_ms(5_000)
+    agent.locks.told(agent.lease, agent.time.now_ns)
+    agent.pass_ms(60_000)
+    assert agent.heir.losses == []
+
+
+def test_what_nobody_read_of_keeps_its_lock_delay_when_its_process_has_died(host: Host):
+    """It may have been read all the same."""
+    host.locked(reads=False, ttl_ms=6_000, lock_delay_ms=20_000)
+    agent = host.next_agent(Seen.DEAD)
+    agent.pass_ms(19_900)
+    assert agent.shown() == [agent.lease.nonce] * 5
+    agent.pass_ms(200)
+    assert agent.shown() == [None] * 5
 
 
 def test_its_app_extends_and_releases_it_by_its_token_also_before_it_is_proven(host: Host, app: App):
@@ -162,6 +224,24 @@ def test_where_a_put_back_may_land_late_it_proves_nothing(host: Host):
     assert not agent.lease.is_ours
 
 
+def test_a_try_of_the_agent_before_that_lands_late_proves_nothing(host: Host):
+    """It lay in the kernel of its host, while it was taken away elsewhere and another had it."""
+    host.slow(3, 4)
+    app = host.locked()
+    late = [(master, *host.fleet.links[master].sent[0]) for master in (3, 4)]
+    host.pass_ms(1_000)
+    host.forget(0, 1)
+    other = beside(host)
+    other.unlocked(other.locked())
+    for master, attempt, digest in late:
+        host.fleet.masters[master].run(attempt, digest)
+    agent = answering(host.next_agent())
+    assert agent.shown() == [None, None] + [agent.lease.nonce] * 3
+    assert not agent.lease.is_ours
+    agent.pass_ms(10_000)
+    assert [at_ns < app.held.deadline_ns for at_ns, _ in agent.heir.losses] == [True]
+
+
 def test_the_lock_of_a_process_that_has_died_is_free_at_once(host: Host, app: App):
     agent = answering(host.next_agent(Seen.DEAD))
     assert agent.did is Taken.FREED
@@ -230,6 +310,16 @@ def test_a_release_is_not_sent_again_once_its_lease_is_over_everywhere(host: Hos
     assert host.next_agent().asked(Release) == []
 
 
+def test_a_release_that_no_quorum_has_confirmed_is_noted_as_long_as_its_lease_may_last(host: Host, app: App):
+    """Not for ever: there is an outage now and then in the life of an agent."""
+    host.slow()
+    host.unlock(app)
+    host.pass_until(app.held.until_ns - 1)
+    assert host.next_agent(journal=host.ledger.whole()).asked(Release) != []
+    host.pass_ms(1)
+    assert host.ledger.whole() == cluster().ledger.whole()
+
+
 def test_an_agent_that_dies_while_it_takes_over_is_taken_over_too(host: Host, app: App):
     """Some masters know it by its first nonce then, some by the next one."""
     first = host.next_agent()
@@ -263,6 +353,18 @@ def test_max_hold_is_kept(host: Host):
     assert len(agent.heir.losses) == 1
     assert agent.heir.losses[0][0] <= app.held.hold_until_ns
     assert max(agent.heir.renewals) <= app.held.hold_until_ns
+
+
+def test_max_hold_is_kept_where_the_host_stood_still_while_no_agent_was_there(host: Host):
+    """How long that was turns out only when what was asked for until then is answered."""
+    app = host.locked(ttl_ms=6_000, max_hold_ms=8_000)
+    host.pass_ms(3_000)
+    for master in host.fleet.masters:
+        master.ahead_us += 500_000
+    agent = answering(host.next_agent())
+    assert agent.lease.is_ours
+    agent.pass_ms(8_000)
+    assert 0 < max(agent.heir.renewals) <= app.held.hold_until_ns - 500 * MS
 
 
 def test_what_was_lost_already_is_not_renewed(host: Host):
@@ -369,6 +471,85 @@ def test_a_longer_ttl_that_its_app_asked_for_lives_on(host: Host):
     app = host.locked(ttl_ms=5_000)
     host.extended(app, 30_000)
     assert answering(host.next_agent()).lease.ttl_ms == 30_000
+
+
+@pytest.mark.parametrize(("seen", "bound"), [(Seen.ALIVE, Bound.PROCESS), (Seen.UNKNOWN, Bound.PROCESS)])
+def test_the_holder_of_what_has_ended_without_an_agent_is_told(seen: Seen, bound: Bound, host: Host):
+    app = host.locked(ttl_ms=2_000, bound=bound)
+    host.time.now_ns = app.held.promised_ns + MS
+    agent = answering(host.next_agent(seen))
+    assert agent.did is Taken.OVER
+    assert ["ended" in why for _, why in agent.heir.losses] == [True]
+    assert agent.heir.ends != []
+    assert agent.asked(Release) == agent.asked(Extension) == []
+    assert agent.at_rest()
+
+
+def test_what_ends_first_is_asked_for_first(host: Host):
+    ttls_ms = [30_000, 5_000, 20_000, 10_000]
+    for ttl_ms in ttls_ms:
+        host.locked(b"%d" % ttl_ms, ttl_ms=ttl_ms)
+    agent = host.next_agent()
+    agent.slow()
+    agent.pass_ms(1)
+    assert [int(asked.resource) for asked in agent.asked(Extension)] == sorted(ttls_ms)
+
+
+def test_a_journal_that_names_two_leases_of_one_resource_gives_its_holders_one(host: Host):
+    """What the other counted for is given up: its limits have room again."""
+    host.locked()
+    other = cluster()
+    other.locked(ttl_ms=20_000)
+    agent = host.next_agent(journal=host.journal + b"".join(other.written[1:]))
+    assert sorted((len(heir.ends), len(heir.losses)) for heir in agent.heirs) == [(0, 0), (1, 1)]
+    assert agent.locks.held == 1
+
+
+def without_the_journal(host: Host) -> Successor:
+    """Another agent still has it."""
+    return host.next_agent(journal=host.written[0])
+
+
+@pytest.mark.parametrize("trying", [False, True], ids=["between two tries", "in a try"])
+def test_who_waits_for_what_is_taken_over_late_waits_for_its_holder(host: Host, app: App, trying: bool):
+    """The other agent ended while this one was at work. Its holder keeps what it was told that it has."""
+    agent = without_the_journal(host)
+    waiter = agent.locked(wait_ms=60_000)
+    agent.pass_ms(1_000)
+    if trying:
+        agent.slow()
+        while agent.locks.queues[b"r"].attempt is None:
+            agent.pass_ms(1)
+        hasty = agent.lock()
+    agent.takes_over(host.journal)
+    if trying:
+        assert hasty.code == "TAKEN"
+        agent.answer_all()
+    agent.pass_ms(30_000)
+    assert (agent.lease.fence, agent.heir.losses, waiter.code) == (app.held.fence, [], "")
+    agent.unlocked(app)
+    assert waiter.code == "granted"
+    assert agent.shown() == [waiter.held.nonce] * 5
+
+
+def test_who_had_what_another_has_by_the_time_of_a_late_take_over_is_told(host: Host, app: App):
+    agent = without_the_journal(host)
+    host.forget()
+    next_one = agent.locked()
+    agent.takes_over(host.journal)
+    assert (len(agent.heir.losses), len(agent.heir.ends)) == (1, 1)
+    agent.pass_ms(30_000)
+    assert (agent.lease, next_one.losses) == (next_one.held, [])
+
+
+def test_who_has_got_it_again_by_its_token_is_not_told_of_the_lease_before(host: Host):
+    """News of a token would be taken for that of the lease that has it now."""
+    host.locked(value=b"name", named=True)
+    agent = without_the_journal(host)
+    host.forget()
+    assert agent.locked(value=b"name", named=True).code == "granted"
+    agent.takes_over(host.journal)
+    assert (agent.heir.losses, len(agent.heir.ends)) == ([], 1)
 
 
 def test_a_loss_is_told_once_more_by_the_next_agent_as_the_news_may_have_been_lost(host: Host):

@@ -147,7 +147,7 @@ def test_a_busy_agent_keeps_no_timers_of_the_past(host):
         host.unlocked(host.locked(b"r%d" % (turn % 7)))
         host.pass_ms(1)
     assert len(host.locks.timers._heap) < 1_000
-    assert len(host.locks._running) < 1_000
+    assert len(host.locks._votes.running) < 1_000
     host.pass_ms(1_000)
     assert host.at_rest()
-    assert not host.locks._running
+    assert not host.locks._votes.running

@@ -1,0 +1,302 @@
+"""The campaign of a host for a resource: one at a time, for the first in line, until somebody is granted it
+or nobody wants it any more."""
+
+from collections.abc import Callable
+
+from lockd.core.ballots.attempt import Attempt, AttemptOutcome
+from lockd.core.ballots.ballot import Ended
+from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
+from lockd.core.ballots.release import Release, nothing_more
+from lockd.core.errors import ErrorWord
+from lockd.core.fences import FenceHints, slot_of
+from lockd.core.interfaces import Masters, Watcher
+from lockd.core.leases import Holder, Lease
+from lockd.core.names import Names
+from lockd.core.queues import Queue
+from lockd.core.refusals import BEHIND_OTHERS, SPLIT, TRIED_AGAIN, UNCERTAIN, held_here, no_quorum
+from lockd.core.tenures.votes import Votes
+from lockd.core.timers import Timers
+from lockd.core.validity import NS_PER_MS, deadline_ns
+from lockd.core.values import Chance, RedlockParameters, Refusal
+
+
+class Campaigns:
+    """Of all resources that somebody on this host waits for. waiting: how many do.
+
+    granted: has a lease kept from now on; its holder is told behind that.
+    """
+
+    def __init__(
+        self,
+        parameters: RedlockParameters,
+        masters: Masters,
+        watcher: Watcher,
+        chance: Chance,
+        timers: Timers,
+        votes: Votes,
+        granted: Callable[[Queue, Lease, int], None],
+    ) -> None:
+        self.queues: dict[bytes, Queue] = {}
+        self.names = Names()
+        self.hints = FenceHints()
+        self.waiting = 0
+        self.wall_ahead_ns = 0
+        self._parameters = parameters
+        self._min_validity_ns = parameters.min_validity_ms * NS_PER_MS
+        self._masters = masters
+        self._watcher = watcher
+        self._chance = chance
+        self._timers = timers
+        self._votes = votes
+        self._quorum = votes.quorum
+        self._timeout_ns = votes.timeout_ns
+        self._granted = granted
+
+    def joins(self, queue: Queue, holder: Holder, now_ns: int, *, ready: bool) -> None:
+        """It waits in line from now on, or comes into the next try."""
+        give_up = None
+        if holder.give_up_ns is not None:
+            give_up = self._timers.at(holder.give_up_ns, lambda at_ns: self._give_up(queue, holder, at_ns))
+        queue.joins(holder, give_up, ready=ready)
+        self.waiting += 1
+        if holder.named:
+            self.names.waits(holder)
+        if ready and queue.idle:
+            self.try_next(queue, now_ns)
+
+    def _give_up(self, queue: Queue, holder: Holder, now_ns: int) -> None:
+        refusal = queue.refusal
+        waited_ms = (now_ns - holder.asked_ns) // NS_PER_MS
+        if queue.passes_over(holder):
+            # Neither a holder nor masters kept it from being granted, as far as it came.
+            refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms {BEHIND_OTHERS}")
+        elif queue.lease is not None or (refusal is not None and refusal.code is ErrorWord.TAKEN):
+            refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, it is still held by another")
+        elif refusal in TRIED_AGAIN:
+            refusal = Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
+        elif refusal is None and queue.attempt is not None:
+            refusal = no_quorum(queue.attempt, self._masters, self._parameters.masters)
+        self.refuse(
+            holder, refusal or Refusal(ErrorWord.NOQUORUM, f"waited {waited_ms} ms without an answer"), now_ns
+        )
+        self.leave(queue, holder, now_ns)
+
+    def leave(self, queue: Queue, holder: Holder, now_ns: int) -> None:
+        self._timers.cancel(queue.leaves(holder))
+        self.waiting -= 1
+        if queue.tried_for is holder:
+            self.abandon(queue, now_ns)
+        self.move_on(queue, now_ns)
+
+    def abandon(self, queue: Queue, now_ns: int) -> None:
+        """Nobody wants what this attempt may still bring: it is given back wherever it may have landed
+        (rule 3)."""
+        attempt = queue.attempt
+        assert attempt is not None
+        queue.attempt = queue.tried_for = None
+        attempt.outcome = Ended.ABANDONED
+        self._give_back(attempt, now_ns)
+
+    def is_held(self, queue: Queue, lease: Lease, now_ns: int) -> None:
+        """On this host, as it turned out: nothing more is tried for."""
+        self._timers.cancel(queue.rest)
+        queue.rest, queue.refusal, queue.tries = None, None, 0
+        if queue.attempt is not None:
+            self.abandon(queue, now_ns)
+        self._refuse_the_impatient(queue, held_here(lease, now_ns), now_ns, now_ns)
+
+    def move_on(self, queue: Queue, now_ns: int) -> None:
+        """Try for the next in line. With the last who is ready the campaign ends, and a queue that nobody
+        stands in is forgotten."""
+        if queue.first() is None:
+            self._timers.cancel(queue.rest)
+            queue.rest = None
+            if queue.idle:
+                queue.tries, queue.refusal = 0, None
+                if not queue.waiters:
+                    del self.queues[queue.resource]
+        elif queue.idle:
+            self.try_next(queue, now_ns)
+
+    def try_next(self, queue: Queue, now_ns: int) -> None:
+        holder = queue.first()
+        assert holder is not None
+        queue.tries += 1
+        voting = self._masters.voting()
+        if voting.bit_count() < self._quorum:
+            self._turned_down(queue, self._no_voters(voting), now_ns)
+            return
+        timeout_ns = min(self._timeout_ns, holder.ttl_ms * NS_PER_MS // 2)
+        queue.tried_for = holder
+        attempt = queue.attempt = Attempt(
+            holder, queue.resource, nonce=self._chance.nonce(), ttl_ms=holder.ttl_ms,
+            hint=self._hint(queue.resource, now_ns), quorum=self._quorum, t1_ns=now_ns,
+            until_ns=now_ns + timeout_ns, settled=self._tried,
+        )  # fmt: skip
+        attempt.gained_ns = self._masters.gained_ns()
+        attempt.put_to(self._masters.acquire(attempt))
+        self._votes.watch(attempt, timeout_ns)
+
+    def _no_voters(self, voting: int) -> Refusal:
+        reasons = " ".join(
+            self._masters.why_not(m) for m in range(self._parameters.masters) if not voting >> m & 1
+        )
+        only_clocks = (voting | self._masters.barred_by_clock()).bit_count() >= self._quorum
+        if only_clocks and self._masters.clocks_in_doubt:
+            return UNCERTAIN
+        return Refusal(ErrorWord.CLOCK if only_clocks else ErrorWord.NOQUORUM, reasons)
+
+    def _hint(self, resource: bytes, now_ns: int) -> int:
+        wall_us = (now_ns + self.wall_ahead_ns) // 1000
+        return self.hints.next(slot_of(resource), wall_us, self._masters.clock_us(now_ns))
+
+    def _tried(self, attempt: Attempt, now_ns: int) -> None:
+        queue = self.queues[attempt.resource]
+        masters_us = self._masters.clock_us(now_ns)
+        # Mostly they have all named the same.
+        for value in set(attempt.fences):
+            self.hints.saw(attempt.slot, value, masters_us)
+        if attempt.agreed and self._votes.agree_now(attempt.yes):
+            fence = attempt.agreed_fence()
+            if fence is None:
+                self._second_round(attempt, now_ns)
+            else:
+                self._grant(queue, attempt, fence, now_ns)
+            return
+        if attempt.outcome is AttemptOutcome.TAKEN:
+            retry_ms = attempt.retry_after_ms()
+            refusal = Refusal(ErrorWord.TAKEN, f"retry-after={retry_ms} held by another", retry_ms)
+        elif attempt.outcome is AttemptOutcome.SPLIT:
+            refusal = SPLIT
+        else:
+            refusal = self._votes.no_quorum(attempt, attempt.yes)
+        self._failed(queue, attempt, refusal, now_ns)
+
+    def _second_round(self, attempt: Attempt, now_ns: int) -> None:
+        """The masters named different fences: have one accepted by a quorum (rule 6)."""
+        self._watcher.fence_round()
+        timeout_ns = min(self._timeout_ns, attempt.ttl_ms * NS_PER_MS // 2)
+        proposal = FenceRound(
+            attempt, self._hint(attempt.resource, now_ns), quorum=self._quorum, t1_ns=now_ns,
+            until_ns=now_ns + timeout_ns, settled=self._proposed,
+        )  # fmt: skip
+        proposal.gained_ns = attempt.gained_ns
+        proposal.put_to(self._masters.propose(proposal))
+        self._votes.watch(proposal, timeout_ns)
+
+    def _proposed(self, proposal: FenceRound, now_ns: int) -> None:
+        attempt = proposal.attempt
+        queue = self.queues.get(attempt.resource)
+        if queue is None or queue.attempt is not attempt:
+            return
+        masters_us = self._masters.clock_us(now_ns)
+        self.hints.saw(attempt.slot, proposal.value, masters_us)
+        self.hints.saw_counter(attempt.slot, proposal.highest, masters_us)
+        if proposal.agreed and self._votes.agree_now(proposal.acceptors):
+            self._grant(queue, attempt, proposal.value, now_ns)
+        elif proposal.outcome is FenceOutcome.OUTBID and now_ns < self._ends_ns(attempt, 0):
+            self._second_round(attempt, now_ns)
+        else:
+            self._failed(queue, attempt, self._votes.no_quorum(proposal, proposal.acceptors), now_ns)
+
+    def _ends_ns(self, attempt: Attempt, cut_ns: int) -> int:
+        """Until then what it brought may be handed out: it can be relied upon for a while yet."""
+        return deadline_ns(attempt.t1_ns, attempt.ttl_ms) - cut_ns - self._min_validity_ns
+
+    def _too_late(self, attempt: Attempt, now_ns: int) -> Refusal:
+        """Where only a doubt about the clocks makes it so, those that can end it are asked (rule 11d)."""
+        if now_ns < self._ends_ns(attempt, 0):
+            return UNCERTAIN
+        late_ms = (now_ns - attempt.t1_ns) // NS_PER_MS
+        return Refusal(
+            ErrorWord.NOQUORUM, f"the masters took {late_ms} ms, too long for a ttl of {attempt.ttl_ms} ms"
+        )
+
+    def _grant(self, queue: Queue, attempt: Attempt, fence: int, now_ns: int) -> None:
+        # Rule 1, at the instant of answering. What this host stood still since it was asked for comes off it
+        # (rule 11d).
+        cut_ns = self._masters.suspected_cut_ns(attempt.gained_ns, attempt.yes)
+        if now_ns >= self._ends_ns(attempt, cut_ns):
+            self._failed(queue, attempt, self._too_late(attempt, now_ns), now_ns)
+            return
+        holder = queue.tried_for
+        assert holder is not None
+        self._timers.cancel(queue.leaves(holder))
+        self.waiting -= 1
+        queue.attempt = queue.tried_for = None
+        queue.tries = 0
+        queue.refusal = None
+        lease = Lease(attempt, holder, fence, now_ns, cut_ns)
+        self._granted(queue, lease, now_ns)
+        self._watcher.granted(lease, now_ns - holder.asked_ns)
+        holder.granted(lease, now_ns)
+        if holder.named:
+            self.share(queue, lease, now_ns)
+        if holder.detached:
+            self._turned_down(queue, held_here(lease, now_ns), now_ns)
+        elif queue.waiters:
+            self._refuse_the_impatient(queue, held_here(lease, now_ns), now_ns, now_ns)
+
+    def share(self, queue: Queue, lease: Lease, now_ns: int) -> None:
+        """All requests of its name get it."""
+        self.names.waits_no_more(lease.holder)
+        for holder in self.names.waiting(lease.resource, lease.token):
+            self._timers.cancel(queue.leaves(holder))
+            self.waiting -= 1
+            self.names.waits_no_more(holder)
+            holder.granted(lease, now_ns)
+
+    def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
+        """What the try left is given back before any back-off (rule 3)."""
+        queue.attempt = queue.tried_for = None
+        self._give_back(attempt, now_ns)
+        self._turned_down(queue, refusal, now_ns)
+
+    def _give_back(self, attempt: Attempt, now_ns: int) -> None:
+        if attempt.landed:
+            until_ns = attempt.t1_ns + attempt.ttl_ms * NS_PER_MS
+            release = Release(
+                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,
+                settled=nothing_more,
+            )  # fmt: skip
+            release.put_to(self._masters.release(release, attempt.landed))
+
+    def _turned_down(self, queue: Queue, refusal: Refusal, now_ns: int) -> None:
+        queue.refusal = refusal
+        again_ns = now_ns + self._back_off_ns(queue.tries, refusal)
+        one_try_ago_ns = again_ns - self._timeout_ns
+        self._refuse_the_impatient(
+            queue, refusal, now_ns, one_try_ago_ns if refusal in TRIED_AGAIN else now_ns
+        )
+        if queue.first() is not None:
+            queue.rest = self._timers.at(again_ns, lambda at_ns: self.rested(queue, at_ns))
+        else:
+            self.move_on(queue, now_ns)
+
+    def rested(self, queue: Queue, now_ns: int) -> None:
+        queue.rest = None
+        self.try_next(queue, now_ns)
+
+    def _back_off_ns(self, tries: int, refusal: Refusal) -> int:
+        """Exponential, jittered so that two hosts don't meet again and again, and not beyond what the holder
+        has left."""
+        parameters = self._parameters
+        most_ms = min(parameters.backoff_most_ms, parameters.backoff_first_ms << min(tries, 16))
+        wait_ns = int(most_ms * NS_PER_MS * (0.5 + self._chance.jitter()))
+        if refusal.code is ErrorWord.TAKEN:
+            wait_ns = min(wait_ns, int((refusal.retry_after_ms + 1 + self._chance.jitter()) * NS_PER_MS))
+        return wait_ns
+
+    def _refuse_the_impatient(self, queue: Queue, refusal: Refusal, now_ns: int, asked_until_ns: int) -> None:
+        """Those in line that don't wait share the outcome of the try that they came into."""
+        for holder in [w for w in queue.waiters if w.give_up_ns is None and w.asked_ns <= asked_until_ns]:
+            queue.leaves(holder)
+            self.waiting -= 1
+            self.refuse(holder, refusal, now_ns)
+
+    def refuse(self, holder: Holder, refusal: Refusal, now_ns: int) -> None:
+        if holder.named:
+            self.names.waits_no_more(holder)
+        if holder.counted:
+            self._watcher.refused(holder.label, refusal, now_ns - holder.asked_ns)
+        holder.refused(refusal)

@@ -1,0 +1,153 @@
+"""Leases are given back, to the masters and to the next in line."""
+
+from lockd.core.ballots.ballot import Ended
+from lockd.core.ballots.gone import Gone
+from lockd.core.ballots.release import Release, ReleaseOutcome, nothing_more
+from lockd.core.errors import ErrorWord
+from lockd.core.interfaces import Journal, Masters, Watcher
+from lockd.core.journal import Ending
+from lockd.core.leases import Lease, Standing
+from lockd.core.refusals import NOT_HELD, no_quorum
+from lockd.core.tenures.campaigns import Campaigns
+from lockd.core.tenures.votes import Votes
+from lockd.core.timers import Timers
+from lockd.core.values import RedlockParameters, Refusal, Reply
+
+
+class Returns:
+    """held: how many leases there are. detached: by resource and token; they are in nobody's way here:
+    another host may have extended or released them, so for these it is the masters who say whether their
+    resource is free."""
+
+    def __init__(
+        self,
+        parameters: RedlockParameters,
+        masters: Masters,
+        watcher: Watcher,
+        journal: Journal,
+        timers: Timers,
+        votes: Votes,
+        campaigns: Campaigns,
+    ) -> None:
+        self.detached: dict[tuple[bytes, bytes], Lease] = {}
+        self.held = 0
+        self._parameters = parameters
+        self._masters = masters
+        self._watcher = watcher
+        self._journal = journal
+        self._timers = timers
+        self._votes = votes
+        self._quorum = votes.quorum
+        self._timeout_ns = votes.timeout_ns
+        self._campaigns = campaigns
+
+    def end(self, lease: Lease, why: str, now_ns: int, reply: Reply | None = None) -> None:
+        """Give a lease back on every master that may have it, and let the next in line try."""
+
+        def settled(release: Release, at_ns: int) -> None:
+            self._owed_no_more(release, lease.nonce)
+            if reply is not None:
+                _answer_release(release, at_ns)
+
+        if not lease.holder.detached:
+            self._journal.ending(lease)
+        queue = self._campaigns.queues.get(lease.resource)
+        # Of leases of which many may end at once: behind what apps ask now, and that is somebody in line.
+        patient = why in ("app gone", "expired") and not (queue is not None and queue.waiters)
+        release = Release(
+            lease.resource, lease.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=lease.until_ns,
+            settled=settled, patient=patient, reply=reply, before=lease.before,
+        )  # fmt: skip
+        release.put_to(self._masters.release(release, lease.landed))
+        if reply is not None:
+            self._votes.watch(release, self._timeout_ns)
+        self.over(lease, why, now_ns)
+
+    def _owed_no_more(self, release: Release, nonce: bytes) -> None:
+        """From now on, or from when there can't be anything left to give back: it need not be noted."""
+        if release.is_confirmed:
+            self._journal.ended(nonce)
+        else:
+            self._timers.at(release.until_ns, lambda _now_ns: self._journal.ended(nonce))
+
+    def over(self, lease: Lease, why: str, now_ns: int) -> None:
+        lease.standing = Standing.OVER
+        self.ask_no_more(lease, now_ns)
+        self._timers.cancel(lease.timer)
+        self.held -= 1
+        self._watcher.released(lease, why, now_ns)
+        lease.holder.ended(lease)
+        queue = self._campaigns.queues.get(lease.resource)
+        if lease.holder.detached:
+            del self.detached[lease.resource, lease.token]
+            if queue is not None and queue.rest is not None:
+                self._timers.cancel(queue.rest)
+                self._campaigns.rested(queue, now_ns)
+        elif queue is not None:
+            queue.lease = None
+            if queue.waiters:
+                # They have waited for a holder, not for masters; one whose wait ends in a moment is told so.
+                queue.refusal = Refusal(
+                    ErrorWord.TAKEN, "retry-after=1 held by another on this host until now", 1
+                )
+            self._campaigns.move_on(queue, now_ns)
+
+    def ask_no_more(self, lease: Lease, now_ns: int) -> None:
+        """Nothing goes on with it from here: what is under way is not asked again, should its connection
+        break or its script be gone, and who waits for it is told now."""
+        under_way, lease.under_way = lease.under_way, ()
+        for ballot in under_way:
+            if ballot.outcome is None:
+                ballot.settle(Ended.ABANDONED, now_ns)
+
+    def release_again(self, ending: Ending, now_ns: int) -> None:
+        """What the agent before gave back, or was about to, without a quorum's word for it."""
+
+        def settled(release: Release, _now_ns: int) -> None:
+            self._owed_no_more(release, ending.nonces[0])
+
+        self._journal.still_ending(ending)
+        release = Release(
+            ending.resource, ending.nonces[0], quorum=self._quorum, t1_ns=now_ns, until_ns=ending.until_ns,
+            settled=settled, patient=True, before=ending.nonces[1:],
+        )  # fmt: skip
+        release.put_to(self._masters.release(release, (1 << self._parameters.masters) - 1))
+
+    def release_unknown(self, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
+        def settled(release: Release, _now_ns: int) -> None:
+            if release.deleted:
+                release.done(None)
+            elif release.outcome is ReleaseOutcome.NOT_THERE:
+                release.refused(NOT_HELD)
+            else:
+                release.refused(no_quorum(release, self._masters, self._parameters.masters))
+
+        # Nothing is kept for masters that are away: whether it is there isn't known, they forget it by its
+        # TTL, and what is late could hit the next lease for which an app chose the same token.
+        release = Release(
+            resource, token, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
+            settled=settled, by_app=True, reply=reply,
+        )  # fmt: skip
+        release.put_to(self._masters.release(release, (1 << self._parameters.masters) - 1))
+        self._votes.watch(release, self._timeout_ns)
+
+    def take_back(self, lease: Lease, gone: Gone, now_ns: int) -> None:
+        """It turned out to be gone: where it was put back since it was last proven it keeps others out for
+        nobody. Where it always was it stays, see `_not_proven`."""
+        if gone.back:
+            release = Release(
+                lease.resource, lease.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=lease.until_ns,
+                settled=nothing_more,
+            )  # fmt: skip
+            masters, gone.back = gone.back, 0
+            release.put_to(self._masters.release(release, masters))
+
+
+def _answer_release(release: Release, _now_ns: int) -> None:
+    """A release that found the lease nowhere means that it was not held all the time: the app must know."""
+    if release.outcome is ReleaseOutcome.NOT_THERE:
+        release.refused(
+            Refusal(ErrorWord.EXPIRED, "no master had it any more: removed by force, or data was lost")
+        )
+    else:
+        release.done(None)

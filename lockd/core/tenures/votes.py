@@ -1,0 +1,89 @@
+"""What is asked of the masters settles in time, and counts while those that said it vote together."""
+
+from collections import deque
+from collections.abc import Callable
+
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.ballot import Ballot
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceRound
+from lockd.core.interfaces import Masters
+from lockd.core.refusals import SHIFTED, UNCERTAIN, no_quorum
+from lockd.core.timers import Timer, Timers
+from lockd.core.validity import NS_PER_MS
+from lockd.core.values import RedlockParameters, Refusal
+
+_TIMED_OUT_AT_ONCE = 16
+"""When all masters stand still, all that was asked times out together: what else is due wants its turn in
+between."""
+
+
+class Votes:
+    """The ballots of one agent. broke: told of one that raised where its time was up."""
+
+    def __init__(
+        self,
+        parameters: RedlockParameters,
+        masters: Masters,
+        timers: Timers,
+        broke: Callable[[Ballot, int], None],
+    ) -> None:
+        self.quorum = parameters.quorum
+        self.timeout_ns = parameters.master_timeout_ms * NS_PER_MS
+        self.running: deque[Ballot] = deque()
+        self._of = parameters.masters
+        self._masters = masters
+        self._timers = timers
+        self._broke = broke
+        self._sweep: Timer | None = None
+
+    def watch(self, ballot: Ballot, timeout_ns: int) -> None:
+        """See to it that a ballot settles in time (rule 5). Nearly all have the same limit, so a queue does
+        for those."""
+        if not ballot.pending:
+            # Nobody was asked: it is settled at once, but not before its owner knows of it.
+            timeout_ns = 0
+        if timeout_ns < self.timeout_ns:
+            self._timers.at(ballot.t1_ns + timeout_ns, lambda at_ns: self._time_out(ballot, at_ns))
+            return
+        self.running.append(ballot)
+        if self._sweep is None:
+            self._sweep = self._timers.at(ballot.t1_ns + timeout_ns, self._sweep_up)
+
+    def _sweep_up(self, now_ns: int) -> None:
+        running, self._sweep = self.running, None
+        try:
+            for _ in range(_TIMED_OUT_AT_ONCE):
+                if not running or running[0].t1_ns + self.timeout_ns > now_ns:
+                    break
+                self._time_out(running.popleft(), now_ns)
+            while running and running[0].outcome is not None:
+                running.popleft()
+        finally:
+            # Also after a mistake of ours: the others' time goes on.
+            if running and self._sweep is None:
+                due_ns = max(now_ns, running[0].t1_ns + self.timeout_ns)
+                self._sweep = self._timers.at(due_ns, self._sweep_up)
+
+    def _time_out(self, ballot: Ballot, now_ns: int) -> None:
+        try:
+            ballot.time_out(now_ns)
+        except Exception:
+            self._broke(ballot, now_ns)
+            raise
+
+    def agree_now(self, voters: int) -> bool:
+        """Rule 8, when votes are counted: a quorum of these vote together with one another still. One may
+        have answered before this agent learned that another machine was admitted in its place, and the
+        others after."""
+        return (voters & self._masters.agreeing).bit_count() >= self.quorum
+
+    def no_quorum(self, ballot: Attempt | FenceRound | Extension, voters: int) -> Refusal:
+        """Why no quorum has agreed. No fault of the masters' where they changed meanwhile, or where their
+        clocks have moved, which is understood in a moment (rule 11d)."""
+        if ballot.agreed and not self.agree_now(voters):
+            return SHIFTED
+        may_vote = self._masters.voting() | self._masters.barred_by_clock()
+        if ballot.gained_ns is not self._masters.gained_ns() and may_vote.bit_count() >= self.quorum:
+            return UNCERTAIN
+        return no_quorum(ballot, self._masters, self._of)

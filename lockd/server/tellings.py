@@ -1,0 +1,84 @@
+"""Which grants were read: looked at soon after each reply, so that the next agent knows of it too, should
+this one be killed (rule 13).
+
+What was given back by then costs no look. An app that does not read is looked at again more seldom, and of
+many such only some at a time.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Protocol
+
+from lockd.core.leases import Lease, Standing
+
+_SOON_S = 0.005
+_LATER_S = 0.1
+_MOST = 200
+
+
+class Teller(Protocol):
+    """A connection on which a grant was told."""
+
+    def look(self) -> None:
+        """Whether it was read."""
+
+
+_Telling = tuple[Lease, Teller]
+
+
+class Tellings:
+    def __init__(self) -> None:
+        self._later = _Round(_LATER_S, self._look)
+        self._soon = _Round(_SOON_S, self._look)
+
+    def begins(self, lease: Lease, teller: Teller) -> None:
+        """A reply that says so is about to be written there."""
+        self._soon.add((lease, teller))
+
+    def look_now(self) -> None:
+        """At all: nobody will look later."""
+        self._look((*self._soon.all, *self._later.all))
+
+    def _look(self, tellings: Iterable[_Telling]) -> None:
+        for lease, teller in tellings:
+            if _is_open(lease):
+                teller.look()
+                if _is_open(lease):
+                    self._later.add((lease, teller))
+
+
+def _is_open(lease: Lease) -> bool:
+    return lease.standing is Standing.HELD and not lease.told
+
+
+class _Round:
+    """What is looked at together, some time after it came. The first of them wakes it."""
+
+    def __init__(self, delay_s: float, look: Callable[[Iterable[_Telling]], None]) -> None:
+        self._delay_s = delay_s
+        self._look = look
+        self._tellings: deque[_Telling] = deque()
+        self._is_awake = False
+
+    def add(self, telling: _Telling) -> None:
+        self._tellings.append(telling)
+        if not self._is_awake:
+            self._wait()
+
+    def _wait(self) -> None:
+        self._is_awake = True
+        asyncio.get_running_loop().call_later(self._delay_s, self._ring)
+
+    def _ring(self) -> None:
+        due = [self._tellings.popleft() for _ in range(min(_MOST, len(self._tellings)))]
+        try:
+            self._look(due)
+        finally:
+            self._is_awake = False
+            if self._tellings:
+                self._wait()
+
+    @property
+    def all(self) -> list[_Telling]:
+        return list(self._tellings)

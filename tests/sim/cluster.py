@@ -93,7 +93,7 @@ class Cluster:
             for number in range(shape.operators)
         ]
         self.store = FenceStore(world, store_checks_fences)
-        self.next_number = count(1).__next__
+        self._numbers = count(1)
         self.habits = Habits(
             resources=_ONE_SLOT[: shape.resources],
             ttls_ms=shape.ttls_ms,
@@ -144,7 +144,7 @@ class Cluster:
         elsewhere = [other for other in self.agents if other is not agent]
         return kind(
             self.world, f"{name}{index + 1}", agent, elsewhere, habits or self.habits, self.store,
-            self.next_number,
+            self._numbers.__next__,
         )  # fmt: skip
 
     def _look(self) -> None:
@@ -575,7 +575,7 @@ class Cluster:
             for resource in self.habits.resources:
                 app = self._app(index, f"probe {resource.decode()} ", quick)
                 app.retired = True
-                request = Request(app, self.next_number(), resource, quick)
+                request = Request(app, self._numbers.__next__(), resource, quick)
                 request.wait_ms = self.serve_ms
                 app.ask(request)
 

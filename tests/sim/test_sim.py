@@ -19,7 +19,6 @@ from tests.harness.history import Fault as Noted
 from tests.sim import __main__ as sim
 from tests.sim.__main__ import search
 from tests.sim.cluster import Cluster, Outcome, run
-from tests.sim.joint_apps import with_joint_apps
 from tests.sim.mutation_list import MUTATIONS, Mutation
 from tests.sim.mutations import copy_to, hunt
 from tests.sim.plan import Fault, Kind, Plan, draw
@@ -214,21 +213,3 @@ def test_a_rule_that_is_taken_out_is_missed(mutation: Mutation):
     if found.promise is None and MINUTES < ALL_MINUTES:
         pytest.skip("none of the first seeds finds it: `make test-all` tries more")
     assert found.promise is not None
-
-
-NOT_OF_WHAT_WAITS = ("leftovers", "for nobody", "taken")
-"""What a list has while it waits for the rest is renewed, and no app was told of it: to the checker nobody
-has it."""
-
-
-@pytest.mark.parametrize("seeds", [range(25), pytest.param(range(25, 150), marks=pytest.mark.thorough)])
-def test_apps_that_lock_lists_and_slots_break_no_promise_either(seeds: range):
-    told: Counter[str] = Counter()
-    for seed in seeds:
-        outcome = with_joint_apps(Cluster(draw(seed))).run()
-        broken = [v for v in outcome.violations if v.promise not in NOT_OF_WHAT_WAITS]
-        assert not broken, f"seed {seed}: {broken[0]}"
-        asked = {event.request: event.app for event in outcome.history if isinstance(event, Asked)}
-        told.update(asked[event.request][:4] for event in outcome.history if isinstance(event, Granted))
-    assert told["crew"] > 100
-    assert told["slot"] > 100

@@ -36,7 +36,7 @@ _TERMS = struct.Struct(">qqqIQBB")
 _SIZES = struct.Struct(">6I")
 _UNTIL = struct.Struct(">qIII")
 _BOUND = (Bound.PROCESS, Bound.CONNECTION)
-_LOST, _UNPROVEN, _TOLD = 1, 2, 4
+_LOST, _UNPROVEN, _TOLD, _OUTLIVED = 1, 2, 4, 8
 _NEVER = -1
 """No time, where one may be missing."""
 
@@ -69,7 +69,8 @@ class Moving:
     """What a proof changes of a lease. proven, gone: masters, as bits. clock_lows_ns: how far the masters'
     clocks were ahead of CLOCK_BOOTTIME at least; NEVER_NS where that was not known. let_go_ns: None as long
     as its process is not known to be dead. lost: its holder was told so; unproven: it was taken over, and no
-    quorum had gone on with it yet; told: its app is known to have read of it."""
+    quorum had gone on with it yet; told: its app is known to have read of it;
+    outlived: its process is dead, and a child goes on with it."""
 
     t1_ns: int
     deadline_ns: int
@@ -85,6 +86,7 @@ class Moving:
     lost: bool
     unproven: bool
     told: bool
+    outlived: bool
     clock_lows_ns: tuple[int, ...]
 
 
@@ -195,6 +197,8 @@ def _moving(lease: Lease) -> tuple[int, ...]:
         flags |= _UNPROVEN
     if lease.told:
         flags |= _TOLD
+    if lease.outlived:
+        flags |= _OUTLIVED
     return (
         flags, lease.t1_ns, lease.deadline_ns, lease.promised_ns, lease.until_ns, lease.hold_until_ns,
         lease.granted_ns, let_go_ns, lease.ttl_ms, lease.proofs, lease.proven, lease.gone.mask,
@@ -286,6 +290,7 @@ class Format:
         return Moving(
             t1, deadline, promised, until, hold_until, granted, None if let_go == _NEVER else let_go, ttl_ms,
             proofs, proven, gone, bool(flags & _LOST), bool(flags & _UNPROVEN), bool(flags & _TOLD),
+            bool(flags & _OUTLIVED),
             tuple(lows_ns),
         )  # fmt: skip
 

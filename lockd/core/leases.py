@@ -124,7 +124,7 @@ class Lease:
     hold_until_ns: no renewal reaches beyond (rule 7). gone: masters that had it and lost it; landed: all that
     may have it, to be told of its release. cut_ns: what has come off its deadline since its last proof, since
     this host stood still, or the masters' clocks were set (rule 11d). told: its app is known to have read of
-    it, or has named it (rule 13).
+    it, or has named it; outlived: its process is dead, and a child goes on with it (rule 13).
     nonce: what the masters know it by; token: what its app does. under_way: what is asked of it now.
     """
 
@@ -143,6 +143,7 @@ class Lease:
         "loss",
         "lost_by",
         "nonce",
+        "outlived",
         "promised_ns",
         "proof",
         "proofs",
@@ -184,6 +185,7 @@ class Lease:
         self.under_way: tuple[Extension | PutBack, ...] = ()
         self.let_go_ns: int | None = None
         self.told = False
+        self.outlived = False
         self.timer: Timer | None = None
         self.inherited: Inherited | None = None
 

@@ -349,6 +349,13 @@ class Locks:
                 lease.loss = ""
                 self._renewals.look_again(lease, now_ns)
 
+    def outlived(self, lease: Lease, now_ns: int) -> None:
+        """Its process is dead, and a child goes on with it. The next agent can't see the child, so it leaves
+        the lease to its deadline (rule 13)."""
+        if lease.standing is Standing.HELD and not lease.outlived:
+            lease.outlived = True
+            self._renewals.note(lease)
+
     def broke(self, ballot: Ballot, now_ns: int) -> None:
         """This ballot raised where an answer was counted. Its request is refused, what it may have left is
         given back, and it counts nothing more; everybody else goes on."""

@@ -74,6 +74,9 @@ class Port(Protocol):
     def told(self, lease: Lease) -> None:
         """Its app is known to have read of it, or to know of it otherwise."""
 
+    def outlived(self, lease: Lease) -> None:
+        """Its process is dead, and somebody goes on with it: a child, on a connection that is open."""
+
 
 class Telling:
     """Of a lease that several connections were to tell of, or that is given back since none has.
@@ -132,6 +135,13 @@ class Process:
         still to be read need not be waited for."""
         self.dead = True
         self.connections = {connection for connection in self.connections if connection.port.is_open}
+        for connection in self.connections:
+            for lease in connection.leases:
+                connection.port.outlived(lease)
+        if self.connections:
+            port = next(iter(self.connections)).port
+            for lease in self.leases:
+                port.outlived(lease)
         return self.ends()
 
     def ends(self) -> Ends:
@@ -195,6 +205,8 @@ class Connection:
             self.process.leases.add(lease)
         else:
             self.leases[lease] = None
+        if self.process is not None and self.process.dead:
+            self.port.outlived(lease)
 
     def tells(self, lease: Lease, reply: bytes) -> None:
         """Its reply is in what is written next. Others may have the same one."""

@@ -64,7 +64,7 @@ deadline."""
 
 def fate_of(held: Held, process: Seen, now_ns: int) -> Taken:
     now = held.now
-    if process is Seen.DEAD:
+    if process is Seen.DEAD and not now.outlived:
         return Taken.FREED
     if now_ns >= now.promised_ns:
         return Taken.OVER
@@ -93,7 +93,7 @@ def take_over(
     for held in sorted(true, key=lambda held: held.now.deadline_ns):
         fate = fate_of(held, seen(held, started_of), now_ns)
         counts[fate] += 1
-        if fate is Taken.FREED and (held.lock_delay_ms == 0 or now_ns >= held.now.promised_ns):
+        if fate is Taken.FREED and held.lock_delay_ms == 0:
             locks.release_again(Ending(held.resource, (held.nonce, *held.before), held.now.until_ns), now_ns)
         else:
             _adopt(locks, held, fate, holder_of(held), now_ns)
@@ -114,6 +114,7 @@ def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -
     lease.inherited = Inherited(before, held.now.clock_lows_ns, goes_on=goes_on)
     # Who is dead was told or not: its lock_delay is kept.
     lease.told = held.now.told or fate is Taken.FREED
+    lease.outlived = held.now.outlived
     if not locks.adopt(lease, now_ns):
         if not locks.knows(held.resource, held.token):
             holder.lost(lease, "another lease of it is held on this host")

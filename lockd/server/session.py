@@ -234,6 +234,10 @@ class Session(asyncio.Protocol):
         if lease.holder.bound is Bound.PROCESS:
             self.shared.locks.told(lease, boottime_ns())
 
+    def outlived(self, lease: Lease) -> None:
+        """As `core.owners.Port` has it."""
+        self.shared.locks.outlived(lease, boottime_ns())
+
     @property
     def is_open(self) -> bool:
         """As `core.owners.Port` has it."""

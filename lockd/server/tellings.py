@@ -1,13 +1,14 @@
 """Which grants were read: looked at soon after each reply, so that the next agent knows of it too, should
 this one be killed (rule 13).
 
-What was given back by then costs no look. An app that does not read is looked at again more seldom, and of
-many such only some at a time.
+What was given back by then costs no look. A connection whose app does not read is looked at again more
+seldom, and of many such only some at a time, in turn: whatever one holds unread, others wait for one look at
+it.
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import islice
 from typing import Protocol
 
 from lockd.core.leases import Lease, Standing
@@ -24,7 +25,7 @@ class Teller(Protocol):
         """Whether it was read."""
 
 
-_Telling = tuple[Lease, Teller]
+_Telling = tuple[Teller, list[Lease]]
 
 
 class Tellings:
@@ -34,18 +35,19 @@ class Tellings:
 
     def begins(self, lease: Lease, teller: Teller) -> None:
         """A reply that says so is about to be written there."""
-        self._soon.add((lease, teller))
+        self._soon.add(teller, (lease,))
 
     def look_now(self) -> None:
         """At all: nobody will look later."""
         self._look((*self._soon.all, *self._later.all))
 
     def _look(self, tellings: Iterable[_Telling]) -> None:
-        for lease, teller in tellings:
-            if _is_open(lease):
+        for teller, leases in tellings:
+            if any(map(_is_open, leases)):
                 teller.look()
-                if _is_open(lease):
-                    self._later.add((lease, teller))
+                still = [lease for lease in leases if _is_open(lease)]
+                if still:
+                    self._later.add(teller, still)
 
 
 def _is_open(lease: Lease) -> bool:
@@ -58,11 +60,11 @@ class _Round:
     def __init__(self, delay_s: float, look: Callable[[Iterable[_Telling]], None]) -> None:
         self._delay_s = delay_s
         self._look = look
-        self._tellings: deque[_Telling] = deque()
+        self._tellings: dict[Teller, list[Lease]] = {}
         self._is_awake = False
 
-    def add(self, telling: _Telling) -> None:
-        self._tellings.append(telling)
+    def add(self, teller: Teller, leases: Iterable[Lease]) -> None:
+        self._tellings.setdefault(teller, []).extend(leases)
         if not self._is_awake:
             self._wait()
 
@@ -71,7 +73,7 @@ class _Round:
         asyncio.get_running_loop().call_later(self._delay_s, self._ring)
 
     def _ring(self) -> None:
-        due = [self._tellings.popleft() for _ in range(min(_MOST, len(self._tellings)))]
+        due = [(teller, self._tellings.pop(teller)) for teller in list(islice(self._tellings, _MOST))]
         try:
             self._look(due)
         finally:
@@ -81,4 +83,4 @@ class _Round:
 
     @property
     def all(self) -> list[_Telling]:
-        return list(self._tellings)
+        return list(self._tellings.items())

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lockd.core.leases import Lease
 from lockd.core.values import Bound
 from tests.harness import history as h
 from tests.harness.clocks import MS
@@ -27,7 +28,7 @@ class PoolApp(App):
         self._chance = world.dice(f"{name} of {agent.name}, its client")
         self._pool: list[Socket] = []
         self._again: Request | None = None
-        self._children: dict[Socket, bytes] = {}
+        self._children: dict[Socket, Lease] = {}
         """By the connection that each has open: the lease that it goes on with."""
         super().__init__(*what)
 
@@ -117,8 +118,10 @@ class PoolApp(App):
         request = self._open
         super().agent_gone()
         self._again = request if request is not None and request.named else None
-        for socket, nonce in list(self._children.items()):
-            self._child_ends(socket, nonce)
+        for socket, lease in list(self._children.items()):
+            if not lease.outlived:
+                # Of the death of its parent no agent has known.
+                self._child_ends(socket)
 
     def agent_is_back(self) -> None:
         super().agent_is_back()
@@ -147,13 +150,16 @@ class PoolApp(App):
         if request.detached or request.bound is Bound.CONNECTION or not pool or self._may(0.6):
             super()._dies_holding(held)
             return
-        socket, nonce = self._chance.choice(pool), held.lease.nonce
+        socket = self._chance.choice(pool)
         self._pool.remove(socket)
-        self._children[socket] = nonce
-        self.world.after(int(self._chance.uniform(1, 1_500) * MS), self._child_ends, socket, nonce)
+        self._children[socket] = held.lease
+        self.world.after(int(self._chance.uniform(1, 1_500) * MS), self._child_ends, socket)
 
-    def _child_ends(self, socket: Socket, nonce: bytes) -> None:
-        """It had a connection of its parent open, and went on with what that held."""
-        if self._children.pop(socket, None) is not None:
-            self.world.note(h.LetGo(self.world.now_ns, nonce, "died"))
+    def _child_ends(self, socket: Socket) -> None:
+        """It had a connection of its parent open, and went on with what that held; by now, perhaps, with
+        nothing but its deadline."""
+        lease = self._children.pop(socket, None)
+        if lease is not None:
+            knows = not lease.outlived or (self._reaches(socket) and self.agent.running)
+            self.world.note(h.LetGo(self.world.now_ns, lease.nonce, "died" if knows else "left"))
             self._close(socket)

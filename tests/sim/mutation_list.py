@@ -890,6 +890,22 @@ MUTATIONS = (
         simulated=False,
     ),
     one(
+        "what a child goes on with is free when the agent dies",
+        13,
+        TAKEOVER,
+        "    if process is Seen.DEAD and not now.outlived:\n",
+        "    if process is Seen.DEAD:\n",
+        simulated=False,
+    ),
+    one(
+        "that a child goes on with it is not noted",
+        13,
+        OWNERS,
+        "            for lease in self.leases:\n                port.outlived(lease)\n",
+        "            pass\n",
+        simulated=False,
+    ),
+    one(
         "what has ended without an agent is told to nobody",
         12,
         TAKEOVER,

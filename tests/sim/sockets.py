@@ -89,6 +89,9 @@ class Session:
     def told(self, lease: Lease) -> None:
         self._agent.told(lease)
 
+    def outlived(self, lease: Lease) -> None:
+        self._agent.locks.outlived(lease, self._agent.boot_ns())
+
     def writes(self, reply: bytes) -> None:
         self.ties.writes(reply)
         self.socket.unread += 1

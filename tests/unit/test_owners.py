@@ -36,12 +36,16 @@ class App:
         self.leases: dict[str, Any] = {}
         self.known: list[str] = []
         """Of which the agent was told that the app has read."""
+        self.left_to_others: list[str] = []
 
     def delivery(self) -> Delivery:
         return self.now
 
     def told(self, lease: Any) -> None:
         self.known.append(lease.reply.decode())
+
+    def outlived(self, lease: Any) -> None:
+        self.left_to_others.append(lease.reply.decode())
 
     def lease(self, name: str) -> Any:
         bound = self.ties.bound(Bound.CONNECTION if name.startswith("tied") else Bound.PROCESS)
@@ -382,3 +386,26 @@ def test_what_nobody_gives_back_ends_as_is_right_for_those_who_may_believe_in_it
     carry_out(fate, lease, host.locks, "nobody knows", host.time.now_ns)
     assert (lease.standing, lease.loss) == (standing, loss)
     assert (lease.let_go_ns is not None) is (fate is GONE)
+
+
+def test_what_a_child_goes_on_with_outlives_its_process() -> None:
+    """On each connection that it has open; what it locks there from then on, too."""
+    process = Process(7, 1, 0)
+    parents, childs = App(process), App(process)
+    parents.run("grant a, tell a, send a, grant tied, tell tied, send tied")
+    childs.run("grant b, tell b, send b, grant tied to it, tell tied to it, send tied to it")
+    parents.is_open = False
+    assert process.died() == {}
+    assert sorted(childs.left_to_others) == ["a", "b", "tied to it"]
+    assert parents.left_to_others == [], "it ends with its connection"
+    childs.run("grant c")
+    assert childs.left_to_others[-1] == "c"
+
+
+def test_who_dies_and_leaves_no_connection_leaves_nothing_to_others() -> None:
+    process = Process(7, 1, 0)
+    app = App(process)
+    app.run(LOCKED)
+    app.is_open = False
+    assert set(process.died().values()) == {GONE}
+    assert app.left_to_others == []

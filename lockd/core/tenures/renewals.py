@@ -114,6 +114,8 @@ class Renewals:
         lease.timer = self._timers.at(when_ns, lambda at_ns: self.look_after(lease, at_ns))
 
     def _why_not_renewed(self, lease: Lease, now_ns: int) -> tuple[Loss, str]:
+        if not lease.is_wanted and lease.loss:
+            return Loss.NOT_RENEWED, lease.loss
         if now_ns < lease.lose_at_ns() + lease.missing_ns:
             gone_s = lease.missing_ns / 1e9
             return Loss.CLOCKS, f"{gone_s:.3f} s of it are gone: this host stood still, or clocks were set"

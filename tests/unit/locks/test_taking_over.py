@@ -558,3 +558,20 @@ def test_a_loss_is_told_once_more_by_the_next_agent_as_the_news_may_have_been_lo
     host.pass_until(app.held.lose_at_ns())
     host.come_back()
     assert answering(host.next_agent()).heir.losses
+
+
+def test_what_a_child_goes_on_with_is_left_to_its_deadline_when_the_agent_dies_too(host: Host):
+    """Its process is dead, and nobody can see the child, who may rely on it until then."""
+    app = host.locked()
+    host.locks.outlived(app.held, host.time.now_ns)
+    host.pass_ms(3_000)
+    deadline_ns = app.held.deadline_ns
+    agent = answering(host.next_agent(Seen.DEAD))
+    assert agent.did is Taken.LEFT
+    again = answering(agent.next_agent(Seen.DEAD))
+    assert again.did is Taken.LEFT, "also for the one that comes after it"
+    again.pass_until(deadline_ns - 1)
+    assert again.locked().code == "TAKEN"
+    again.pass_ms(200)
+    assert again.asked(Extension) == []
+    assert again.locked().lease is not None

@@ -248,3 +248,20 @@ def test_they_outlive_their_agent_as_any_lease_does(
             again = [as_map(one)["resource"] for one in eventually(asked_again, what="it has proven both")]
             assert again == ["a", "b"]
             assert [app.ask(2, "UNLOCK", one, "t") for one in again] == [1, 1]
+
+
+def test_what_it_had_when_its_agent_was_killed_is_renewed_for_nobody(
+    make_cluster: Callable[..., Cluster],
+) -> None:
+    """Its process lives, and was told of none of it."""
+    cluster = make_cluster(3, defaults=AS_IS)
+    with AppProcess(cluster.socket) as app, Wire(cluster.socket) as other:
+        other.ask("LOCK", "b", 60_000, "DETACHED")
+        app.send(1, "LOCK", "a", 1_500, "WAIT", WAIT_MS, "AND", "b")
+        eventually(lambda: is_held(other, "a"), what="it has the first")
+        cluster.agent.kill()
+        cluster.agent.start()
+        cluster.wait_voting(3)
+        assert app.ask(2, "PING") == "PONG"
+        with Wire(cluster.socket) as next_one:
+            eventually(lambda: not is_held(next_one, "a"), what="it has ended")

@@ -80,8 +80,8 @@ class Holding:
     granted_to_rivals: list[str]
 
     def must_have_been_kept(self) -> None:
-        assert self.ended == []
-        assert self.granted_to_rivals == []
+        assert not self.ended, "; ".join(self.ended)
+        assert not self.granted_to_rivals, "; ".join(self.granted_to_rivals)
 
 
 @contextmanager

@@ -87,7 +87,7 @@ preview: tools prometheus $(TEST_STAMP) ## Pictures of the dashboards by Grafana
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/preview/requirements.txt
 	$(BIN)/python -m tests.preview $(ARGS)
 
-bench: $(BENCH_STAMP) ## lockd beside redlock-py, pottery and redis-py's Lock (ARGS='--quick'; kept in .bench/)
+bench: $(BENCH_STAMP) ## lockd beside redlock-py, pottery, redis-py's Lock, etcd and ZooKeeper (ARGS='--quick'; kept in .bench/)
 	$(BIN)/python -m tests.bench $(ARGS)
 
 $(BENCH_STAMP): $(TEST_STAMP) tests/bench/requirements.txt

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Taken,
         WaitTimeout,
     )
+    from lockd.client.sync.leading import Leadership
     from lockd.client.sync.lease import Lease
     from lockd.client.sync.locks import Client
 
@@ -36,6 +37,7 @@ __all__ = [
     "ClockRefused",
     "Denied",
     "Draining",
+    "Leadership",
     "Lease",
     "LimitReached",
     "LockLost",
@@ -47,7 +49,7 @@ __all__ = [
     "__version__",
 ]
 
-_ROOMS = {"Client": "sync.locks", "Lease": "sync.lease"}
+_ROOMS = {"Client": "sync.locks", "Leadership": "sync.leading", "Lease": "sync.lease"}
 
 
 def __getattr__(name: str) -> Any:

@@ -7,7 +7,8 @@ An example:
             await ledger.write(..., fence=lease.fence)
 """
 
+from lockd.client.aio.leading import Leadership
 from lockd.client.aio.lease import Lease
 from lockd.client.aio.locks import Client, LockBlock, LockOptions
 
-__all__ = ["Client", "Lease", "LockBlock", "LockOptions"]
+__all__ = ["Client", "Leadership", "Lease", "LockBlock", "LockOptions"]

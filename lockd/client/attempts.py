@@ -8,22 +8,46 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 
-from lockd.client.errors import AgentUnreachable, Draining, LockdError
+from lockd.client.errors import (
+    AgentUnreachable,
+    ClockRefused,
+    Draining,
+    LimitReached,
+    LockdError,
+    LockLost,
+    NoQuorum,
+    Taken,
+    WaitTimeout,
+)
 from lockd.client.requests import to_ms
 from lockd.clock import boottime_ns
 from lockd.core.validity import NS_PER_MS
 
 LOOK_AGAIN_S = 0.1
 """How often it is looked whether an agent is there again."""
+_REST_S = 1.0
+_NO_REFUSAL_FOR_GOOD = (
+    AgentUnreachable, ClockRefused, Draining, LimitReached, LockLost, NoQuorum, Taken, WaitTimeout,
+)  # fmt: skip
+
+
+def rest_after(failure: LockdError) -> float | None:
+    """Who stands for leader: how many seconds to rest before the next try. None: there is no use in one."""
+    if not isinstance(failure, _NO_REFUSAL_FOR_GOOD):
+        return None
+    if isinstance(failure, WaitTimeout):
+        return 0.0
+    return min(_REST_S, failure.retry_after) if isinstance(failure, Taken) else _REST_S
 
 
 class Attempt:
-    """One call of `acquire`. token: what it is known by. resource: as on the wire. ttl and wait in seconds:
+    """One call of `acquire`. token: what it is known by. resources: as on the wire. ttl and wait in seconds:
     ValueError for what is no span of time."""
 
-    def __init__(self, resource: bytes, ttl: float, wait: float) -> None:
-        self.resource = resource
+    def __init__(self, resources: Sequence[bytes], ttl: float, wait: float) -> None:
+        self._resources = resources
         self.token = secrets.token_hex(16).encode()
         self.in_doubt = False
         self._ttl_ms = to_ms(ttl, "ttl")
@@ -42,6 +66,15 @@ class Attempt:
     def failed(self, failure: BaseException) -> None:
         """In doubt for good once nobody has said that it was refused: a later refusal may be another's."""
         self.in_doubt |= isinstance(failure, AgentUnreachable) or not isinstance(failure, LockdError)
+
+    def withdraw(self) -> None:
+        """Nobody wants it any more: no agent is asked again."""
+        self._until_s = time.monotonic()
+
+    @property
+    def names(self) -> list[tuple[bytes, bytes]]:
+        """By which all of it is withdrawn or given back."""
+        return [(resource, self.token) for resource in self._resources]
 
     @property
     def lasts_until_ns(self) -> int:

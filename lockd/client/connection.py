@@ -16,7 +16,7 @@ from redis.connection import UnixDomainSocketConnection
 from redis.exceptions import RedisError, ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from lockd.client.errors import AgentUnreachable, error_from
+from lockd.client.errors import AgentUnreachable, LockLost, error_from
 from lockd.client.requests import HELLO, Request
 from lockd.client.state import PushReceiver
 
@@ -70,7 +70,7 @@ class AgentConnection(UnixDomainSocketConnection):
                 raise RedisError("the connection is closed")
             self.settled = False
             self.send_packed_command((request.packed,), check_health=False)  # type: ignore[no-untyped-call]
-            reply = self._read(request.wait_s)
+            reply = self._read(request.wait_s) if request.replies == 1 else self._read_all(request)
             self.settled = True
             return request.decode(reply)
         except ResponseError as refusal:
@@ -79,6 +79,16 @@ class AgentConnection(UnixDomainSocketConnection):
         except BaseException as failure:
             self.close()
             _raise_as_ours(failure, self.path)
+
+    def _read_all(self, request: Request[T]) -> list[Any]:
+        """Of several commands. Where one has failed, the others have run all the same."""
+        replies: list[Any] = []
+        for _ in range(request.replies):
+            try:
+                replies.append(self._read(request.wait_s))
+            except ResponseError as refusal:
+                replies.append(refusal)
+        return _all_good(replies)
 
     def _read(self, wait_s: float) -> Any:
         # A wait of its own costs system calls: most requests do with the connection's.
@@ -157,13 +167,24 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
                 raise RedisError("the connection is closed")
             async with asyncio.timeout(self.timeout_s + request.wait_s):
                 await self.send_packed_command(request.packed, check_health=False)
-                reply = await self.read_response()
+                one = request.replies == 1
+                reply = await (self.read_response() if one else self._read_all(request.replies))
             return request.decode(reply)
         except ResponseError as refusal:
             raise error_from(str(refusal)) from None
         except BaseException as failure:
             self.close()
             _raise_as_ours(failure, self.path)
+
+    async def _read_all(self, number: int) -> list[Any]:
+        """Of several commands. Where one has failed, the others have run all the same."""
+        replies: list[Any] = []
+        for _ in range(number):
+            try:
+                replies.append(await self.read_response())
+            except ResponseError as refusal:
+                replies.append(refusal)
+        return _all_good(replies)
 
     async def hear(self) -> bool:
         """Wait for the next push. False when the agent has closed. When cancelled, nothing gets lost."""
@@ -179,6 +200,14 @@ class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
             return bool(self.is_connected and not await self.can_read())
         except RedisError:
             return False
+
+
+def _all_good(replies: list[Any]) -> list[Any]:
+    """Or the error that says most: that a lease was lost."""
+    errors = [reply for reply in replies if isinstance(reply, ResponseError)]
+    if errors:
+        raise next((one for one in errors if isinstance(error_from(str(one)), LockLost)), errors[0])
+    return replies
 
 
 def _greet(sock: socket.socket) -> None:

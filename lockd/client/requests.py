@@ -6,27 +6,31 @@ Each request comes with what makes something of its reply, so a client carries b
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Generic, NamedTuple, TypedDict, TypeVar
 
 from hiredis import pack_command
 
 from lockd.client.deadlines import AgentClock
-from lockd.client.state import LeaseView
+from lockd.client.state import LeaseView, LeaseViews, View, names_of
 from lockd.clock import boottime_ns
 from lockd.config.socket import DEFAULT_SOCKET
 
 T = TypeVar("T")
+Resource = str | bytes
+Resources = Sequence[Resource]
 Row = dict[str, Any]
 
 
 class Request(NamedTuple, Generic[T]):
     """packed: as it goes over the wire. decode: what an app gets of a reply that was read just now. wait_s:
-    how long the agent may take beyond its usual time."""
+    how long the agent may take beyond its usual time. replies: so many commands it is; decode gets a list of
+    theirs, if they are more than one."""
 
     packed: bytes
     decode: Callable[[Any], T]
     wait_s: float = 0.0
+    replies: int = 1
 
 
 class LeaseOptions(TypedDict, total=False):
@@ -36,48 +40,70 @@ class LeaseOptions(TypedDict, total=False):
     wait: float
     max_hold: float | None
     detached: bool
+    slots: int | None
 
 
 def lock(
-    resource: str | bytes,
+    resource: Resource | Resources,
     *,
     ttl: float,
     wait: float,
     max_hold: float | None,
     detached: bool,
+    slots: int | None,
     clock: AgentClock,
     token: bytes,
-) -> Request[LeaseView]:
+) -> Request[View]:
     """A session lock asks for its renewals to be pushed; a detached one has none. token: what the request is
     known by, also to an agent that is asked again."""
-    key, ttl_ms, wait_ms = key_of(resource), to_ms(ttl, "ttl"), to_ms(wait, "wait")
+    keys, ttl_ms, wait_ms = keys_of(resource), to_ms(ttl, "ttl"), to_ms(wait, "wait")
+    if detached and len(keys) > 1:
+        raise ValueError("several are held, and renewed, for their process: detached goes with one resource")
+    if slots is not None and (slots < 1 or len(keys) > 1):
+        raise ValueError("slots is a number from 1 on, of one resource")
     kind = b"DETACHED" if detached else b"NOTIFY"
-    words: tuple[bytes | int, ...] = (b"LOCK", key, ttl_ms, kind, b"TOKEN", token)
+    words: tuple[bytes | int, ...] = (b"LOCK", keys[0], ttl_ms, kind, b"TOKEN", token)
     if wait_ms:
         words += (b"WAIT", wait_ms)
     if max_hold is not None:
         words += (b"MAXHOLD", to_ms(max_hold, "max_hold"))
 
-    def granted(reply: dict[bytes, Any]) -> LeaseView:
-        return LeaseView(resource, key, ttl_ms, detached, reply, clock, boottime_ns())
+    if slots is not None:
+        words += (b"SLOTS", slots)
+    if len(keys) > 1:
+        words += (b"AND", *keys[1:])
+
+    def view_of(one: Resource, reply: dict[bytes, Any]) -> LeaseView:
+        return LeaseView(one, key_of(one), ttl_ms, detached, reply, clock, boottime_ns())
+
+    def granted(reply: Any) -> View:
+        if isinstance(resource, str | bytes):
+            return view_of(resource, reply)
+        replies = reply if len(keys) > 1 else [reply]
+        return LeaseViews(resource, tuple(map(view_of, resource, replies)))
 
     return Request(_packed(*words), granted, wait)
 
 
-def unlock(resource: bytes, token: bytes) -> Request[None]:
-    """Also withdraws what was asked for by that token, and is not to be granted any more."""
-    return Request(_packed(b"UNLOCK", resource, token), _done)
+def unlock(*names: tuple[bytes, bytes]) -> Request[None]:
+    """names: a resource and a token each. Also withdraws what was asked for by that token, and is not to be
+    granted any more."""
+    packed = b"".join(_packed(b"UNLOCK", *name) for name in names)
+    return Request(packed, _done, replies=len(names))
 
 
-def extend(view: LeaseView, ttl_ms: int) -> Request[None]:
+def extend(view: View, ttl_ms: int) -> Request[None]:
     """The view knows of it once the reply is decoded. Of a session lock, the connection gets its news from
     then on."""
 
-    def extended(reply: dict[bytes, Any]) -> None:
-        view.extended(ttl_ms, reply, boottime_ns())
+    def extended(reply: Any) -> None:
+        now_ns = boottime_ns()
+        for part, its in zip(view.parts, reply if len(view.parts) > 1 else [reply], strict=True):
+            part.extended(ttl_ms, its, now_ns)
 
-    words = (b"EXTEND", view.key, view.token, ttl_ms)
-    return Request(_packed(*words) if view.detached else _packed(*words, b"NOTIFY"), extended)
+    notify = () if view.detached else (b"NOTIFY",)
+    words = [(b"EXTEND", *name, ttl_ms, *notify) for name in names_of(view)]
+    return Request(b"".join(_packed(*each) for each in words), extended, replies=len(words))
 
 
 def holder(resource: str | bytes) -> Request[Row | None]:
@@ -105,6 +131,14 @@ def key_of(resource: str | bytes) -> bytes:
     if isinstance(resource, bytes):
         return resource
     raise TypeError(f"a resource is a str or bytes, not {type(resource).__name__}")
+
+
+def keys_of(resource: Resource | Resources) -> list[bytes]:
+    """The same of all. ValueError for none."""
+    names = [resource] if isinstance(resource, str | bytes) else resource
+    if not names:
+        raise ValueError("no resource is named")
+    return [key_of(name) for name in names]
 
 
 def to_ms(seconds: float, name: str) -> int:

@@ -7,6 +7,7 @@ deadline that it heard of, as its own clock has it (client/deadlines.py).
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from lockd.client.deadlines import AgentClock
@@ -31,7 +32,8 @@ class LeaseView:
     """
 
     __slots__ = (
-        "_clock", "broken", "deadline_ns", "detached", "fence", "key", "loss", "resource", "token", "ttl_ms",
+        "_clock", "broken", "deadline_ns", "detached", "fence", "key", "loss", "resource", "slot", "token",
+        "ttl_ms",
     )  # fmt: skip
 
     def __init__(
@@ -46,7 +48,9 @@ class LeaseView:
     ) -> None:
         """reply: what the agent answered, and was read now."""
         self.resource = resource
-        self.key = key
+        self.key: bytes = reply.get(b"resource", key)
+        """As the agent knows it: a slot has a name of its own."""
+        self.slot: int | None = reply.get(b"slot")
         self.ttl_ms = ttl_ms
         self.detached = detached
         self.token: bytes = reply[b"token"]
@@ -56,12 +60,19 @@ class LeaseView:
         self.broken = False
         self.loss = ""
 
+    @property
+    def parts(self) -> tuple[LeaseView, ...]:
+        """The leases that it is of: see LeaseViews."""
+        return (self,)
+
     def hear(self, push: list[Any]) -> None:
         """A push of the agent's. Those about an earlier lease of the same connection don't count."""
         kind = push[0]
-        if kind == b"renewed" and push[2] == self.token:
+        if push[1:3] != [self.key, self.token]:
+            return
+        if kind == b"renewed":
             self.deadline_ns = max(self.deadline_ns, self._clock.here_ns(push[3]))
-        elif kind == b"lost" and push[2] == self.token:
+        elif kind == b"lost":
             self.lose(push[3].decode(errors="replace"))
             self.deadline_ns = self._clock.here_ns(push[4])
 
@@ -119,19 +130,94 @@ class LeaseView:
         return ""
 
 
+class LeaseViews:
+    """Several leases that were granted together, as one: as good as the worst of them. As LeaseView."""
+
+    __slots__ = ("parts", "resource")
+    detached = False
+
+    def __init__(self, resources: Sequence[str | bytes], parts: tuple[LeaseView, ...]) -> None:
+        self.resource = resources
+        self.parts = parts
+
+    @property
+    def ttl_ms(self) -> int:
+        return max(part.ttl_ms for part in self.parts)
+
+    @property
+    def token(self) -> bytes:
+        """One for all: it was chosen here."""
+        return self.parts[0].token
+
+    @property
+    def deadline_ns(self) -> int:
+        return min(part.deadline_ns for part in self.parts)
+
+    @property
+    def may_last_until_ns(self) -> int:
+        return max(part.may_last_until_ns for part in self.parts)
+
+    @property
+    def alarm_ns(self) -> int:
+        return min(part.alarm_ns for part in self.parts)
+
+    @property
+    def loss(self) -> str:
+        return self._first(lambda part: part.loss)
+
+    @property
+    def broken(self) -> bool:
+        return self.parts[0].broken
+
+    @broken.setter
+    def broken(self, broken: bool) -> None:
+        for part in self.parts:
+            part.broken = broken
+
+    def hear(self, push: list[Any]) -> None:
+        for part in self.parts:
+            part.hear(push)
+
+    def lose(self, reason: str) -> None:
+        self.parts[0].lose(reason)
+
+    def due(self, now_ns: int) -> str:
+        return self._first(lambda part: part.due(now_ns))
+
+    def stale(self, now_ns: int) -> bool:
+        return not self.loss and any(part.stale(now_ns) for part in self.parts)
+
+    def why_lost(self, now_ns: int) -> str:
+        return self._first(lambda part: part.why_lost(now_ns))
+
+    def _first(self, reason_of: Callable[[LeaseView], str]) -> str:
+        """The first reason that there is, and whose it is."""
+        found = ((part, reason_of(part)) for part in self.parts)
+        return next((f"{reason} ({part.resource!r})" for part, reason in found if reason), "")
+
+
+View = LeaseView | LeaseViews
+
+
+def names_of(view: View) -> list[tuple[bytes, bytes]]:
+    """Its leases, as the agent knows them: each by resource and token."""
+    return [(part.key, part.token) for part in view.parts]
+
+
 class HeldLease:
-    """A resource that this process holds, by whichever client. In a forked child it holds nothing."""
+    """A resource that this process holds, or several that it locked together, by whichever client. In a
+    forked child it holds nothing."""
 
     __slots__ = ("_over", "_pid", "_view")
 
-    def __init__(self, view: LeaseView) -> None:
+    def __init__(self, view: View) -> None:
         self._view = view
         self._pid = os.getpid()
         self._over = False
 
     @property
-    def resource(self) -> str | bytes:
-        """The name that was locked, as it was given."""
+    def resource(self) -> str | bytes | Sequence[str | bytes]:
+        """What was locked, as it was given."""
         return self._view.resource
 
     @property
@@ -141,8 +227,15 @@ class HeldLease:
 
     @property
     def fence(self) -> int:
-        """In which order: larger than that of any earlier lease of the resource."""
-        return self._view.fence
+        """In which order: larger than that of any earlier lease of the resource. Of several, each has its
+        own: ValueError, see `fences`."""
+        [(_, fence)] = self.fences.items()
+        return fence
+
+    @property
+    def fences(self) -> dict[str | bytes, int]:
+        """By resource."""
+        return {part.resource: part.fence for part in self._view.parts}
 
     @property
     def deadline_ns(self) -> int:
@@ -190,9 +283,15 @@ class HeldLease:
             return failure is None
         raise failure
 
+    @property
+    def slot(self) -> int | None:
+        """Which slot it is, from 0 on; None where none was asked for."""
+        return self._view.parts[0].slot
+
     def __repr__(self) -> str:
         state = self._gone() or self._view.why_lost(boottime_ns()) or "held"
-        return f"<Lease of {self._view.resource!r}, fence {self._view.fence}: {state}>"
+        fences = ", ".join(str(part.fence) for part in self._view.parts)
+        return f"<Lease of {self._view.resource!r}, fence {fences}: {state}>"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a lease can't be pickled: it lives in the process that has its connection")
@@ -204,7 +303,7 @@ class PushReceiver:
     __slots__ = ("view",)
 
     def __init__(self) -> None:
-        self.view: LeaseView | None = None
+        self.view: View | None = None
 
     def hear(self, push: list[Any]) -> None:
         if self.view is not None:

@@ -57,6 +57,7 @@ from lockd.config.problems import ConfigError, Schema, refused_at
 from lockd.config.socket import DEFAULT_SOCKET
 from lockd.config.yaml import RefusedValue, document_in
 from lockd.core.identities import LONGEST_TTL_MS
+from lockd.core.slot_names import resource_of
 from lockd.core.validity import DAY_MS
 from lockd.core.values import Bound, quorum_of
 
@@ -151,6 +152,8 @@ class Limits(_Section):
     leases_per_user: StrictInt = whole(50_000)
     waiters: StrictInt = whole(50_000)
     waiters_per_user: StrictInt = whole(20_000)
+    resources_per_lock: StrictInt = whole(64, 1, 1_000)
+    slots: StrictInt = whole(64, 1, 1_000)
     resource_bytes: StrictInt = whole(512)
     request_bytes: StrictInt = whole(65_536)
     pipeline_bytes: StrictInt = whole(131_072)
@@ -241,10 +244,15 @@ class Config(_Section):
     @cached_property
     def find_class(self) -> Callable[[bytes], LockClass]:
         """The same without remembering: for many resources that nobody is about to lock. Linear in the name
-        for each class, whatever its glob."""
+        for each class, whatever its glob. A slot is of the class of its resource."""
         matchers = [(matcher(one.match.encode("utf-8", "surrogateescape")), one) for one in self.classes]
         other = self.other
-        return lambda resource: next((one for matches, one in matchers if matches(resource)), other)
+
+        def find(name: bytes) -> LockClass:
+            resource = resource_of(name)
+            return next((one for matches, one in matchers if matches(resource)), other)
+
+        return find
 
     def password(self) -> str | None:
         """The masters' password, read anew from its file each time; ConfigError when that can't be done."""

@@ -59,6 +59,9 @@ class Holder(Terms, Protocol):
     """Its `value` names this request: core/names.py."""
     notify: bool
     """It wants to hear of a loss."""
+    counted: bool
+    """A refusal of it is the answer to a request. Else it is one of many that a request stands in line by
+    (core/slots.py)."""
 
     def granted(self, lease: "Lease", now_ns: int) -> None:
         """One of another holder, if both requests have the same name."""

@@ -168,7 +168,7 @@ class Connection:
     who has opened it, if that can be seen.
 
     _untold: granted, and their reply not written yet; what it will be, once it is composed. _last: the reply
-    of this one is the last thing that was written. _covered: something was written behind theirs while they
+    of these is the last thing that was written. _covered: something was written behind theirs while they
     might be unread.
     """
 
@@ -179,7 +179,7 @@ class Connection:
         self.process = process
         self.leases: dict[Lease, None] = {}
         self._untold: dict[Lease, bytes] = {}
-        self._last: Lease | None = None
+        self._last: tuple[Lease, ...] = ()
         self._covered: dict[Lease, None] = {}
         if process is not None:
             process.connections.add(self)
@@ -196,7 +196,7 @@ class Connection:
     @property
     def in_question(self) -> bool:
         """Something was written of which it isn't known whether it was read, and matters."""
-        return self._last is not None or bool(self._covered)
+        return bool(self._last or self._covered)
 
     def granted(self, lease: Lease) -> None:
         """A LOCK on this connection was granted."""
@@ -209,7 +209,7 @@ class Connection:
             self.port.outlived(lease)
 
     def tells(self, lease: Lease, reply: bytes) -> None:
-        """Its reply is in what is written next."""
+        """Its reply is in what is written next. Others may have the same one."""
         if lease in self._untold:
             self._untold[lease] = reply
 
@@ -227,13 +227,13 @@ class Connection:
 
     def carries_no_more(self, lease: Lease) -> None:
         """Whether its reply here was read does not matter."""
-        if self._last is lease:
-            self._last = None
+        if lease in self._last:
+            self._last = tuple(other for other in self._last if other is not lease)
         self._untold.pop(lease, None)
         self._covered.pop(lease, None)
 
     def _carries(self, lease: Lease) -> bool:
-        return lease is self._last or lease in self._untold or lease in self._covered
+        return lease in self._last or lease in self._untold or lease in self._covered
 
     def tells_too(self, lease: Lease, first: "Connection | None") -> None:
         """Its app has asked for it again, here, and is told of it on this connection as well as on the first.
@@ -273,28 +273,28 @@ class Connection:
 
     def writes(self, data: bytes) -> None:
         """This is written now, behind all that was before."""
-        if self._last is not None or self._covered:
+        if self._last or self._covered:
             self._look_behind(self.port.delivery())
         if self._untold:
             self._write_untold(data)
 
     def look(self) -> None:
         """At what was written last, if it matters whether that was read."""
-        if self._last is not None or self._covered:
+        if self._last or self._covered:
             self._look_behind(self.port.delivery(), is_written=False)
 
     def _look_behind(self, delivery: Delivery, *, is_written: bool = True) -> None:
         """is_written: something comes behind it now."""
         if delivery is Delivery.READ:
             self._all_read()
-        elif delivery is Delivery.UNREAD and is_written and self._last is not None:
-            self._covered[self._last] = None
-            self._last = None
+        elif delivery is Delivery.UNREAD and is_written:
+            self._covered.update(dict.fromkeys(self._last))
+            self._last = ()
         # Else nothing that is written now is read: what was left stays what is known.
 
     def _all_read(self) -> None:
-        read = (*self._covered, *(() if self._last is None else (self._last,)))
-        self._last = None
+        read = (*self._covered, *self._last)
+        self._last = ()
         self._covered.clear()
         for lease in read:
             self._is_told(lease)
@@ -305,7 +305,7 @@ class Connection:
             if reply:
                 del untold[lease]
                 if data.endswith(reply):
-                    self._last = lease
+                    self._last = (*self._last, lease)
                 else:
                     self._covered[lease] = None
 
@@ -323,7 +323,7 @@ class Connection:
             self._leaves(lease, Fate.IN_DOUBT, ends)
         for lease in self._never_told(delivery):
             self._leaves(lease, Fate.UNTOLD, ends)
-        self._untold, self._last, self._covered = {}, None, {}
+        self._untold, self._last, self._covered = {}, (), {}
         return ends
 
     def came_too_late(self, lease: Lease) -> Ends:
@@ -354,9 +354,7 @@ class Connection:
             telling.ends = ends
 
     def _in_doubt(self, delivery: Delivery) -> Iterable[Lease]:
-        maybe = (self._last,) if delivery is Delivery.UNREAD and self._last is not None else ()
-        return (*self._covered, *maybe)
+        return (*self._covered, *(self._last if delivery is Delivery.UNREAD else ()))
 
     def _never_told(self, delivery: Delivery) -> Iterable[Lease]:
-        cut = (self._last,) if delivery is Delivery.CUT and self._last is not None else ()
-        return (*self._untold, *cut)
+        return (*self._untold, *(self._last if delivery is Delivery.CUT else ()))

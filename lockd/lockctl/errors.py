@@ -30,7 +30,10 @@ class Refused(Exception):
 
 
 class Lost(Exception):
-    """The lease was lost; the text says why. What was started under it has been ended."""
+    """The lease was lost; the text says why. What was started under it has been ended. told_to_end: a signal
+    had told it to end as well."""
+
+    told_to_end = False
 
 
 class NotStarted(Lost):

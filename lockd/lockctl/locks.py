@@ -13,6 +13,7 @@ import click
 from lockd.lockctl.agent import ANSWER_WITHIN_S, AgentClient, Row
 from lockd.lockctl.printing import json_option, print_json
 from lockd.lockctl.run.job import run
+from lockd.lockctl.run.leading import lead
 from lockd.lockctl.run.lease import Job
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -30,6 +31,19 @@ Exit status: that of COMMAND, or
     127  COMMAND was not found
   128+n  COMMAND was ended by signal n
 But for 76 and 128+n, COMMAND was not started.
+"""
+
+
+_STATUSES_OF_LEAD = """\b
+Exit status: that of COMMAND, or
+     64  the command line is wrong
+     65  the agent finds the request wrong: a ttl or a wait that is too long, say
+     76  lost: the lease was lost and a signal said to end, both at a time
+     77  denied by the policy of the resource's class, or by a limit
+    126  COMMAND can't be executed
+    127  COMMAND was not found
+  128+n  COMMAND was ended by signal n
+While another leads, and where the agent is away or has no quorum, it goes on trying.
 """
 
 
@@ -55,11 +69,18 @@ class RunCommand(click.Command):
     """A command that runs another. What belongs to whom must be plain: a -- stands between them."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        dashes = "--" in args
-        rest = super().parse_args(ctx, args)
-        if not dashes:
-            raise click.UsageError("put -- before the command: lockctl run RESOURCE -- COMMAND...", ctx)
+        at = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:at])
+        command = args[at + 1 :]
+        if not command:
+            raise click.UsageError(
+                f"put -- before the command: lockctl {self.name} RESOURCE -- COMMAND...", ctx
+            )
+        ctx.params["command"] = tuple(command)
         return rest
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        return [*super().collect_usage_pieces(ctx), "-- COMMAND..."]
 
 
 def duration_option(flag: str, default: str | None, text: str) -> Callable[[F], F]:
@@ -85,21 +106,31 @@ max_hold_option = duration_option(
 @ttl_option
 @wait_option
 @max_hold_option
-@click.argument("resource")
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND...")
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    help="Lock one of so many equal slots of RESOURCE, whichever is free first.",
+)
+@click.argument("resources", nargs=-1, required=True, metavar="RESOURCE...")
 @click.pass_obj
 def run_command(
     agent: AgentClient,
     ttl_ms: int,
     wait_ms: int,
     max_hold_ms: int | None,
-    resource: str,
+    slots: int | None,
+    resources: tuple[str, ...],
     command: tuple[str, ...],
 ) -> int:
     """Run COMMAND while RESOURCE is locked, as flock(1) does with a file.
 
+    Of several resources all are locked or none; --wait is for the whole, and COMMAND ends with the first of
+    them that is lost. With --slots COMMAND runs as often at a time as there are slots: LOCKD_SLOT says which
+    it has, from 0 on, and LOCKD_RESOURCE is the slot's own name, RESOURCE:slot:0.
+
     The agent renews the lease as long as COMMAND runs, up to --max-hold. COMMAND finds LOCKD_RESOURCE,
-    LOCKD_TOKEN, LOCKD_FENCE and LOCKD_DEADLINE_NS (at its start, on CLOCK_BOOTTIME) in its environment.
+    LOCKD_TOKEN, LOCKD_FENCE and LOCKD_DEADLINE_NS (at its start, on CLOCK_BOOTTIME) in its environment; of
+    a second resource LOCKD_RESOURCE_2 and LOCKD_FENCE_2, and so on.
 
     An agent that is restarted, or killed, costs COMMAND nothing: the next one goes on with the lease. So does
     a --wait.
@@ -114,7 +145,39 @@ def run_command(
     start for COMMAND (systemd-run, at, docker). What COMMAND leaves in the background when it ends goes on
     without the lock.
     """
-    return run(Job(agent.socket_path, os.fsencode(resource), ttl_ms, wait_ms, max_hold_ms, command))
+    if slots is not None and len(resources) > 1:
+        raise click.UsageError("--slots goes with one RESOURCE")
+    names = tuple(map(os.fsencode, resources))
+    return run(Job(agent.socket_path, names, ttl_ms, wait_ms, max_hold_ms, command, slots))
+
+
+@click.command(
+    "lead", cls=RunCommand, epilog=_STATUSES_OF_LEAD, short_help="Run a command where its leader is."
+)
+@ttl_option
+@duration_option("--wait", "60s", "How long to stand in line at a time; its class says how long at most.")
+@max_hold_option
+@click.argument("resource")
+@click.pass_obj
+def lead_command(
+    agent: AgentClient,
+    ttl_ms: int,
+    wait_ms: int,
+    max_hold_ms: int | None,
+    resource: str,
+    command: tuple[str, ...],
+) -> int:
+    """Run COMMAND while this host is the leader of RESOURCE; stand for leader while it is not.
+
+    Start it on every host that may lead: COMMAND runs on one of them at a time. It runs as under `lockctl
+    run`; LOCKD_FENCE is the term, which grows from each to the next. When the lease is lost, COMMAND and all
+    that it has started is ended before the deadline, and lockctl stands for leader again, and starts COMMAND
+    anew in its next term. When COMMAND ends by itself, so does lockctl, and another may lead.
+
+    A lease is lost at its class's max_hold at the latest, usually 1h: give leaders a class of their own with
+    a long one, see lockd.example.yml.
+    """
+    return lead(Job(agent.socket_path, (os.fsencode(resource),), ttl_ms, wait_ms, max_hold_ms, command))
 
 
 @click.command(short_help="Lock a resource for a fixed time and print the token.")

@@ -19,7 +19,7 @@ from lockd.lockctl.agent import AgentClient
 from lockd.lockctl.change import cluster, force_release, master, reload
 from lockd.lockctl.errors import CannotExecute, Lost, Refused, Unreachable
 from lockd.lockctl.failures import ExitStatus, report
-from lockd.lockctl.locks import extend, lock, run_command, unlock
+from lockd.lockctl.locks import extend, lead_command, lock, run_command, unlock
 from lockd.lockctl.top import top
 from lockd.lockctl.view import doctor, holder, locks, masters, ping
 
@@ -87,7 +87,7 @@ def main(ctx: click.Context, socket_path: str) -> None:
 
 
 for _command in (
-    *(run_command, lock, unlock, extend),
+    *(run_command, lead_command, lock, unlock, extend),
     *(holder, locks, masters, top, ping, doctor),
     *(force_release, cluster, master, reload),
 ):

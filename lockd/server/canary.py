@@ -36,6 +36,7 @@ class _Song:
     bound = Bound.CONNECTION
     value = b""
     named = False
+    counted = True
     give_up_ns: int | None = None
 
     def __init__(self, resource: bytes, owner: bytes, ttl_ms: int, now_ns: int) -> None:

@@ -14,7 +14,7 @@ class Heir:
     be seen. _news: the connection that has asked for its news."""
 
     detached = False
-    named = True
+    named = counted = True
     give_up_ns: int | None = None
     asked_ns = 0
 

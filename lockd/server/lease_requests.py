@@ -10,6 +10,7 @@ from lockd.core.leases import Lease, Standing
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Bound, Extended, Refusal
 from lockd.server.heirs import Heir
+from lockd.server.losses import LeaseName
 from lockd.server.resp import replies
 from lockd.server.session import LeaseCommand, Session
 
@@ -41,6 +42,9 @@ class LockRequest(Place):
     )
     asked_ns: int
     give_up_ns: int | None
+    counted = True
+    locks = 1
+    """So many it is for."""
 
     def __init__(self, session: Session, resource: bytes, lock_class: LockClass, ttl_ms: int) -> None:
         super().__init__()
@@ -62,23 +66,44 @@ class LockRequest(Place):
         self.started = 0 if process is None else process.started
         self.bound = session.ties.bound(lock_class.bound)
 
-    def begins(self, now_ns: int) -> None:
-        """It is its turn on its connection, or its wait for that begins."""
+    def asks(self, now_ns: int) -> None:
+        """Its wait begins."""
         self.asked_ns = now_ns
         self.give_up_ns = now_ns + self.wait_ms * NS_PER_MS if self.wait_ms else None
+
+    def begins(self, now_ns: int, *, ready: bool) -> None:
+        """It is its turn on its connection, or its wait for that begins."""
+        self.asks(now_ns)
+        self.session.lock_starts(self)
+        self.session.shared.locks.lock(self, now_ns, ready=ready)
+
+    def can_be_told(self, now_ns: int) -> None:
+        """Its turn has come."""
+        self.session.shared.locks.can_be_told(self, now_ns)
+
+    @property
+    def names(self) -> tuple[LeaseName, ...]:
+        """By which its lease will be known, if its app has named it."""
+        return ((self.resource, self.value),) if self.named else ()
+
+    def gone(self, now_ns: int) -> None:
+        """As `session.Waiting` has it."""
+        self.session.shared.locks.gone(self, now_ns)
+        self.session.lock_answered(self)
 
     def granted(self, lease: Lease, now_ns: int) -> None:
         session = self.session
         session.lock_answered(self)
         first = lease.holder
         if first is self:
-            self._holds(lease)
+            self.holds(lease)
+            self.is_told_on(session, lease)
         if session.is_gone:
             if first is self:
                 session.came_too_late(lease)
             return
-        if first is not self and isinstance(first, LockRequest | Heir):
-            first.asked_again(session, lease, self.notify)
+        if first is not self:
+            asked_again(lease, session, notify=self.notify)
         session.answer(self, partial(self._told, lease))
 
     def is_of(self, session: Session) -> bool:
@@ -102,7 +127,7 @@ class LockRequest(Place):
         session.ties.tells_too(lease, self.session.ties)
         self.session, self.notify = session, self.notify or notify
 
-    def _holds(self, lease: Lease) -> None:
+    def holds(self, lease: Lease) -> None:
         session = self.session
         self._usage = session.usage
         session.shared.quotas.holds(session.usage)
@@ -111,6 +136,10 @@ class LockRequest(Place):
             session.shared.losses.begins_anew((lease.resource, lease.token))
         if session.shared.log.debug_on:
             self._log("granted", fence=lease.fence)
+
+    def is_told_on(self, session: Session, lease: Lease) -> None:
+        """Its app is told of it on this connection, for the first time."""
+        self.session = session
         if not self.detached:
             session.ties.granted(lease)
 
@@ -131,16 +160,8 @@ class LockRequest(Place):
         return reply
 
     def refused(self, refusal: Refusal) -> None:
-        session = self.session
-        session.lock_answered(self)
-        if refusal.code.kind is Kind.UNAVAILABLE:
-            peer = session.peer
-            session.shared.log.warning(
-                "refused", resource=self.resource, why=str(refusal), pid=peer.pid, uid=peer.uid
-            )
-        elif session.shared.log.debug_on:
-            self._log("refused", why=str(refusal))
-        session.answer(self, replies.error(str(refusal)))
+        self.session.lock_answered(self)
+        tell_refused(self.session, self, self.resource, refusal)
 
     def renewed(self, lease: Lease) -> None:
         if self.notify:
@@ -154,9 +175,7 @@ class LockRequest(Place):
         self.session.shared.losses.happened(self.session, lease, reason)
 
     def _log(self, event: str, **more: object) -> None:
-        """Lease events with who and what: at debug, since a busy host has thousands a second."""
-        peer = self.session.peer
-        self.session.shared.log.debug(event, resource=self.resource, pid=peer.pid, uid=peer.uid, **more)
+        _log(self.session, event, self.resource, **more)
 
     def ended(self, lease: Lease) -> None:
         if self.session.shared.log.debug_on:
@@ -166,6 +185,28 @@ class LockRequest(Place):
         if ties.process is not None and ties.process.idle:
             shared.processes.forget(ties.process)
         shared.quotas.holds_no_more(self._usage)
+
+
+def asked_again(lease: Lease, session: Session, *, notify: bool) -> None:
+    """It was granted to another request of the same name: its app is told of it on this connection, too."""
+    if isinstance(lease.holder, LockRequest | Heir):
+        lease.holder.asked_again(session, lease, notify)
+
+
+def tell_refused(session: Session, place: Place, resource: bytes, refusal: Refusal) -> None:
+    """A LOCK ends with this error."""
+    if refusal.code.kind is Kind.UNAVAILABLE:
+        peer = session.peer
+        session.shared.log.warning("refused", resource=resource, why=str(refusal), pid=peer.pid, uid=peer.uid)
+    elif session.shared.log.debug_on:
+        _log(session, "refused", resource, why=str(refusal))
+    session.answer(place, replies.error(str(refusal)))
+
+
+def _log(session: Session, event: str, resource: bytes, **more: object) -> None:
+    """Lease events with who and what: at debug, since a busy host has thousands a second."""
+    peer = session.peer
+    session.shared.log.debug(event, resource=resource, pid=peer.pid, uid=peer.uid, **more)
 
 
 class UnlockOrExtend(LeaseCommand):

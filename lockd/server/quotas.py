@@ -84,17 +84,18 @@ class Quotas:
             return f"connections_per_user: uid {uid} has {limits.connections_per_user} open"
         return None
 
-    def refuse_lock(self, usage: Usage) -> str | None:
-        """Every LOCK counts as a waiter until it is answered, and may become a lease."""
+    def refuse_lock(self, usage: Usage, locks: int = 1) -> str | None:
+        """Every LOCK counts as a waiter until it is answered, and may become a lease; one of several
+        resources, or that stands in the lines of several slots, as so many."""
         limits, everybody = self._current.config.limits, self.all
-        if everybody.waiters >= limits.waiters:
-            return f"waiters: {limits.waiters} are waiting"
-        if usage.waiters >= limits.waiters_per_user:
-            return f"waiters_per_user: {limits.waiters_per_user} of this user are waiting"
-        if everybody.leases + everybody.waiters >= limits.leases:
-            return f"leases: {limits.leases} are held"
-        if usage.leases + usage.waiters >= limits.leases_per_user:
-            return f"leases_per_user: {limits.leases_per_user} are held by this user"
+        if everybody.waiters + locks > limits.waiters:
+            return f"waiters: {limits.waiters} may wait"
+        if usage.waiters + locks > limits.waiters_per_user:
+            return f"waiters_per_user: {limits.waiters_per_user} of this user may wait"
+        if everybody.leases + everybody.waiters + locks > limits.leases:
+            return f"leases: {limits.leases} may be held"
+        if usage.leases + usage.waiters + locks > limits.leases_per_user:
+            return f"leases_per_user: {limits.leases_per_user} may be held by this user"
         return None
 
     def refuse_unknown_token(self, uid: int, now_ns: int) -> str | None:
@@ -136,13 +137,13 @@ class Quotas:
         self.holds_no_more(usage)
         self._forget_if_unused(uid, usage)
 
-    def waits(self, usage: Usage) -> None:
-        usage.waiters += 1
-        self.all.waiters += 1
+    def waits(self, usage: Usage, locks: int = 1) -> None:
+        usage.waiters += locks
+        self.all.waiters += locks
 
-    def waits_no_more(self, usage: Usage) -> None:
-        usage.waiters -= 1
-        self.all.waiters -= 1
+    def waits_no_more(self, usage: Usage, locks: int = 1) -> None:
+        usage.waiters -= locks
+        self.all.waiters -= locks
 
     def holds(self, usage: Usage) -> None:
         usage.leases += 1

@@ -10,7 +10,7 @@ from typing import Any, Protocol, TypeVar
 
 from lockd.clock import boottime_ns
 from lockd.core.flow import Flow, Place, WireReply
-from lockd.core.leases import Holder, Lease, owner_of
+from lockd.core.leases import Lease, owner_of
 from lockd.core.owners import Connection, Delivery
 from lockd.core.refusals import BROKEN
 from lockd.core.values import Bound
@@ -46,6 +46,13 @@ class LeaseCommand(Place):
     lease: LeaseName
 
 
+class Waiting(Protocol):
+    """A LOCK that has no answer yet."""
+
+    def gone(self, now_ns: int) -> None:
+        """It is not granted any more: nobody would be told, and nobody would end it."""
+
+
 class Runner(Protocol):
     """The commands, to a connection that has read one. brings_no_loss: those that are run also while it has
     to be told of a loss."""
@@ -69,7 +76,7 @@ class Session(asyncio.Protocol):
         self.name = b""
         self.id = shared.next_session_id()
         self.ties: Connection
-        self.waiting: set[Holder] = set()
+        self.waiting: set[Waiting] = set()
         self.closing = False
         self.peer: Peer
         self.owner = b""
@@ -274,12 +281,9 @@ class Session(asyncio.Protocol):
             self.close(replies.error(f"LIMIT {limit}"))
 
     def _withdraw(self, until_ns: int | None = None) -> bool:
-        """LOCKs that still wait are not granted any more: nobody would be told, and nobody would end them. A
-        lane's job, too."""
+        """LOCKs that still wait. A lane's job, too."""
         while self.waiting:
-            request = next(iter(self.waiting))
-            self.shared.locks.gone(request, boottime_ns())
-            self.lock_answered(request)
+            next(iter(self.waiting)).gone(boottime_ns())
             if until_ns is not None and perf_counter_ns() >= until_ns:
                 break
         return bool(self.waiting)
@@ -461,15 +465,17 @@ class Session(asyncio.Protocol):
         if self._hung_up:
             self.hung_up()
 
-    def lock_starts(self, request: Holder) -> None:
+    def lock_starts(self, request: Waiting, locks: int = 1) -> None:
+        """locks: in so many lines it stands, or will."""
         self.waiting.add(request)
-        self.shared.quotas.waits(self.usage)
+        self.shared.quotas.waits(self.usage, locks)
         if self._hung_up:
             asyncio.get_running_loop().call_soon(self.hung_up)
 
-    def lock_answered(self, request: Holder) -> None:
+    def lock_answered(self, request: Waiting, locks: int = 1) -> None:
+        """locks: so many of them were left."""
         self.waiting.discard(request)
-        self.shared.quotas.waits_no_more(self.usage)
+        self.shared.quotas.waits_no_more(self.usage, locks)
 
     def later(
         self, work: Callable[[Place], Coroutine[Any, Any, bytes | None]], *, finish: bool = False

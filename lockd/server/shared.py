@@ -8,6 +8,7 @@ from typing import Protocol
 
 from lockd.config.current import Current
 from lockd.config.model import Limits
+from lockd.core.claims import Claims
 from lockd.core.locks import Locks
 from lockd.core.owners import Connection as Ties
 from lockd.server.buffers import Buffers
@@ -51,6 +52,7 @@ class Shared:
     log: EventLog
     hang_ups: HangUps = field(default_factory=HangUps)
     losses: Losses = field(default_factory=Losses)
+    claims: Claims = field(default_factory=Claims)
     spares: SpareConnections = field(default_factory=SpareConnections)
     crowd: Crowd = field(default_factory=lambda: Crowd(_SERVED_AT_ONCE))
     tellings: Tellings = field(default_factory=Tellings)

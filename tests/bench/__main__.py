@@ -1,7 +1,7 @@
-"""`make bench`: lockd beside the libraries it replaces, on the same five masters, in one run.
+"""`make bench`: lockd beside the libraries it replaces and other lock services, in one run.
 
 Rounds go A B C D, A B C D, … so that whatever else the machine does hits all of them alike; shown are the
-medians over the rounds. Results are printed and kept in .bench/bench-results.md and .json.
+medians over the rounds. Results are printed and kept in .bench/: bench-results.md, .json, and charts as SVG.
 """
 
 from __future__ import annotations
@@ -13,22 +13,24 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from tests.bench import report
-from tests.bench.contenders import BASELINES, CLIENT, CONTENDERS, NEEDS, Make
-from tests.bench.driver import Load, Meanwhile, run
+from tests.bench.contenders import BASELINES, CLIENT, CONTENDERS, NEEDS, PEERS, Make
+from tests.bench.driver import Load, Tally, run
 from tests.bench.ground import Ground, ground
-from tests.bench.report import AT_THE_STOP, STOPPED, WHOLE, Measurement
+from tests.bench.peers import why_missing
+from tests.bench.report import Measurement
+from tests.bench.scenarios import CHART_CLIENTS, LONGEST_WAIT_S, SCENARIOS, Scenario, for_chart, why_not
+from tests.bench.special import Held, Memory, Recalls, faults, held, memory, recalls
 
 _FOLDER = Path(".bench")
-_LONGEST_WAIT_S = 1.0
-_STOP = "stop"
-_LIBRARIES = ("redis", "hiredis", "redlock-py", "pottery")
-_SCENARIOS = ("1-free", "16-free", "64-free", "16-contended", "64-contended", _STOP)
+_FAULTS, _HELD, _CHART, _RECALLS = "faults", "held", "chart", "recalls"
+_LIBRARIES = ("redis", "hiredis", "redlock-py", "pottery", "etcd3", "kazoo")
+_NAMES = (*SCENARIOS, _CHART, _RECALLS, _FAULTS, _HELD)
 
 # What the reader of the results has to know.
 _SHOWN = "Shown are the medians over the rounds (slowest: of all)."
@@ -37,45 +39,63 @@ _CLIENTS = (
     " client costs all of them more CPU."
 )
 _TERMS = (
-    "A pair is an acquire and a release; TTL 10 s. CPU is per pair: of the clients, of the agent, of all"
-    " masters together. Free: each client has a resource of its own. Contended: all want the same one and"
-    " wait for {wait_s:g} s at most (redlock-py: asked again until then); waits count as times of acquire,"
-    " also those given up. One client alone has nobody to contend with, so it is measured once."
+    "A pair is an acquire and a release; TTL 10 s. CPU is per pair: of the clients, of all agents, of all"
+    " servers together. free: each client has a resource of its own; new: another one each time; kept: its"
+    " own, of a class that keeps tenures. contended: all want the same one and wait for {wait_s:g} s at most"
+    " (redlock-py: asked again until then); waits count as times of acquire, also those given up."
+    " five-hosts: 20 of those, over five agents. three-and-one: three apps on one host and one on another,"
+    " each holding it for 10 ms. One client alone has nobody to contend with, so it is measured once."
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is measured: contenders by name in each scenario, rounds, and seconds for each measurement."""
+    """What is measured: contenders by name in each scenario, rounds, and seconds for each measurement.
+    special: what is no scenario of clients alone. left_out: what is not measured, and why."""
 
     scenarios: dict[str, dict[str, Make]]
+    special: tuple[str, ...]
+    left_out: list[str]
     seconds: float
     rounds: int
     processes: int
+    leases: tuple[int, ...]
 
     @property
     def wait_s(self) -> float:
-        return min(_LONGEST_WAIT_S, self.seconds)
+        return min(LONGEST_WAIT_S, self.seconds)
 
-    def load_of(self, scenario: str) -> Load:
-        clients, _, kind = scenario.partition("-")
-        contended = kind == "contended"
-        return Load(int(clients), contended, self.seconds, self.wait_s if contended else 0.0, self.processes)
+    @property
+    def peers(self) -> list[str]:
+        taking_part = {name for contenders in self.scenarios.values() for name in contenders}
+        return [peer for name, peer in PEERS.items() if name in taking_part]
+
+
+@dataclass(slots=True)
+class Found:
+    """What was measured."""
+
+    measurements: list[Measurement] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    memory: Memory | None = None
+    recalls: Recalls | None = None
 
 
 def main() -> int:
     options = _options()
     plan = _plan(options)
     begun_s = time.monotonic()
-    with ground() as where:
+    with ground(plan.peers) as where:
         header = _header(plan, where)
-        measurements = list(_measure_all(plan, where))
-    rows = report.rows_of(measurements)
-    goals = report.goals_of(rows)
-    text = report.markdown(header, rows, goals)
+        found = _measure_all(plan, where)
+    rows = report.rows_of(found.measurements)
+    goals = report.goals_of(rows, found.held, found.memory, found.recalls)
+    text = report.markdown(header, rows, goals, plan.left_out, found.held)
     print("\n" + text)
-    _keep(text, report.as_json(header, measurements, rows, goals))
-    print(f"{time.monotonic() - begun_s:.0f} s; kept in {_FOLDER}/bench-results.md and .json")
+    _keep(text, report.as_json(header, found.measurements, rows, goals, found.held))
+    for name, picture in report.charts(rows, found.held).items():
+        (_FOLDER / name).write_text(picture)
+    print(f"{time.monotonic() - begun_s:.0f} s; kept in {_FOLDER}/bench-results.md and .json, charts beside")
     return 0
 
 
@@ -84,7 +104,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.bench", description=first_line)
     parser.add_argument("--seconds", type=float, help="for each measurement (default 2, with --quick 0.4)")
     parser.add_argument("--rounds", type=int, help="default 3, with --quick 1")
-    parser.add_argument("--quick", action="store_true", help="less than a minute; good for its order only")
+    parser.add_argument("--quick", action="store_true", help="a few minutes; good for its order only")
     parser.add_argument(
         "--processes",
         type=int,
@@ -95,7 +115,7 @@ def _options() -> argparse.Namespace:
         "--only",
         default="",
         metavar="WORDS",
-        help=f"comma-separated: scenarios ({', '.join(_SCENARIOS)}) and parts of names "
+        help=f"comma-separated: scenarios ({', '.join(_NAMES)}) and parts of names "
         f"({', '.join((*CONTENDERS, *BASELINES))})",
     )
     return parser.parse_args()
@@ -103,37 +123,63 @@ def _options() -> argparse.Namespace:
 
 def _plan(options: argparse.Namespace) -> Plan:
     words = [word.strip().lower() for word in options.only.split(",") if word.strip()]
-    names = [word for word in words if word not in _SCENARIOS]
-    scenarios = [word for word in _SCENARIOS if word in words] or list(_SCENARIOS)
+    names = [word for word in words if word not in _NAMES]
+    wanted = [word for word in _NAMES if word in words] or list(_NAMES)
     known = CONTENDERS | BASELINES
     for word in names:
         if not any(word in name.lower() for name in known):
             sys.exit(f"--only: nothing is called '{word}'")
+    left_out: list[str] = []
     chosen = {
         name: make
         for name, make in known.items()
-        if _installed(name) and (not names or any(word in name.lower() for word in names))
+        if (not names or any(word in name.lower() for word in names)) and _is_here(name, left_out)
+    }
+    scenarios = {
+        one.name: {name: make for name, make in chosen.items() if name in one.takes_part}
+        for one in _scenarios(wanted, left_out)
     }
     return Plan(
-        {scenario: {n: m for n, m in chosen.items() if _takes_part(n, scenario)} for scenario in scenarios},
+        scenarios,
+        tuple(_special(wanted, left_out)) if CLIENT in chosen else (),
+        left_out,
         seconds=options.seconds or (0.4 if options.quick else 2.0),
         rounds=options.rounds or (1 if options.quick else 3),
         processes=options.processes,
+        leases=(10, 100, 1_000, 10_000) if options.quick else (10, 100, 1_000, 10_000, 100_000),
     )
 
 
-def _takes_part(name: str, scenario: str) -> bool:
-    if name in BASELINES:
-        return scenario == "1-free"
-    return scenario != _STOP or name == CLIENT
+def _scenarios(wanted: list[str], left_out: list[str]) -> Iterator[Scenario]:
+    ones = [SCENARIOS[name] for name in wanted if name in SCENARIOS]
+    if _CHART in wanted:
+        ones += [one for one in map(for_chart, CHART_CLIENTS) if one not in ones]
+    for one in ones:
+        why = why_not(one)
+        if why:
+            left_out.append(f"{one.name}: {why}")
+        else:
+            yield one
 
 
-def _installed(name: str) -> bool:
+def _special(wanted: list[str], left_out: list[str]) -> Iterator[str]:
+    for name in (_RECALLS, _FAULTS, _HELD):
+        if name in wanted:
+            why = why_not(SCENARIOS["1-kept"]) if name == _RECALLS else ""
+            if why:
+                left_out.append(f"{name}: {why}")
+            else:
+                yield name
+
+
+def _is_here(name: str, left_out: list[str]) -> bool:
     needed = NEEDS.get(name)
-    if needed is None or importlib.util.find_spec(needed) is not None:
-        return True
-    print(f"{name} is not installed and left out (make bench installs it)", file=sys.stderr)
-    return False
+    why = why_missing(PEERS[name]) if name in PEERS else ""
+    if needed is not None and importlib.util.find_spec(needed) is None:
+        why = f"{needed} is not installed (make bench installs it)"
+    if why:
+        left_out.append(f"{name}: {why}")
+    return not why
 
 
 def _header(plan: Plan, where: Ground) -> list[str]:
@@ -171,42 +217,60 @@ def _cpu_model() -> str:
 # Measuring
 
 
-def _measure_all(plan: Plan, where: Ground) -> Iterator[Measurement]:
-    for scenario, contenders in plan.scenarios.items():
+def _measure_all(plan: Plan, where: Ground) -> Found:
+    found = Found()
+    for why in plan.left_out:
+        print(f"left out: {why}", flush=True)
+    for name, contenders in plan.scenarios.items():
+        scenario = SCENARIOS.get(name) or for_chart(int(name.partition("-")[0]))
+        where.have_agents(scenario.agents)
+        load = scenario.load(plan.seconds, plan.processes)
         for number in range(1, plan.rounds + 1):
-            for name, make in contenders.items():
-                measured = (
-                    _measure_stop(plan, where, name, make)
-                    if scenario == _STOP
-                    else [_measure(scenario, name, make, plan.load_of(scenario), where)]
-                )
-                for one in measured:
-                    _show(one, number, plan.rounds)
-                    yield one
+            for contender, make in contenders.items():
+                one = _measure(name, contender, load, where, _clients(make, load, where))
+                _note(found, one, number, plan)
+        where.have_agents(1)
+    if _RECALLS in plan.special:
+        found.recalls = recalls(where)
+    if _FAULTS in plan.special:
+        _measure_faults(found, plan, where)
+    if _HELD in plan.special:
+        found.memory = memory(where)
+        where.restart_agent()
+        for at in held(plan.leases, plan.seconds, plan.processes, where):
+            print(
+                f"{at.leases:,} held: {at.pairs_us:.0f} µs per pair, {at.lease_kib:.2f} KiB each", flush=True
+            )
+            found.held.append(at)
+    return found
+
+
+def _clients(make: Make, load: Load, where: Ground) -> Callable[[], Tally]:
+    return lambda: run(make, where.addresses, load)
+
+
+def _measure_faults(found: Found, plan: Plan, where: Ground) -> None:
+    load = SCENARIOS["16-free"].load(plan.seconds, plan.processes)
+    for number in range(1, plan.rounds + 1):
+        for name, long, work in faults(load, CONTENDERS[CLIENT], where):
+            _note(found, _measure(name, CLIENT, long, where, work), number, plan)
 
 
 def _measure(
-    scenario: str, name: str, make: Make, load: Load, where: Ground, meanwhile: Meanwhile = ()
+    scenario: str, contender: str, load: Load, where: Ground, work: Callable[[], Tally]
 ) -> Measurement:
-    agent_s, masters_s = where.agent_cpu_s(), where.masters_cpu_s()
-    tally = run(make, where.addresses, load, meanwhile)
-    agent_s, masters_s = where.agent_cpu_s() - agent_s, where.masters_cpu_s() - masters_s
-    if scenario in _SCENARIOS:
+    peer = PEERS.get(contender)
+    agents_s, servers_s = where.agents_cpu_s(), where.servers_cpu_s(peer)
+    tally = work()
+    agents_s, servers_s = where.agents_cpu_s() - agents_s, where.servers_cpu_s(peer) - servers_s
+    if scenario in SCENARIOS:
         where.tidy()
-    return Measurement.of(scenario, name, load, tally, agent_s, masters_s)
+    return Measurement.of(scenario, contender, load, tally, agents_s, servers_s)
 
 
-def _measure_stop(plan: Plan, where: Ground, name: str, make: Make) -> Iterator[Measurement]:
-    """16 clients, free: with five masters, while one of them is stopped (SIGSTOP), and without that one."""
-    load = replace(plan.load_of("16-free"), seconds=2 * plan.seconds)
-    yield _measure(WHOLE, name, make, load, where)
-    try:
-        yield _measure(AT_THE_STOP, name, make, load, where, ((load.seconds / 4, where.victim.pause),))
-        where.without_victim()
-        yield _measure(STOPPED, name, make, load, where)
-    finally:
-        where.victim.resume()
-    where.whole()
+def _note(found: Found, one: Measurement, number: int, plan: Plan) -> None:
+    found.measurements.append(one)
+    _show(one, number, plan.rounds)
 
 
 def _show(one: Measurement, number: int, rounds: int) -> None:

@@ -12,7 +12,8 @@ import importlib
 import socket
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import hiredis
@@ -21,6 +22,7 @@ from redis.lock import Lock
 
 from lockd import Client, Taken, WaitTimeout
 from lockd.dev.processes import LOOPBACK
+from tests.bench.peers import ETCD, ZOOKEEPER
 
 TTL_S = 10
 TTL_MS = TTL_S * 1000
@@ -28,10 +30,17 @@ TTL_MS = TTL_S * 1000
 
 @dataclass(frozen=True, slots=True)
 class Addresses:
-    """Where the agent and the masters listen. The libraries for one Redis use the first master."""
+    """Where the agent of a host and the masters listen. The libraries for one Redis use the first master.
+    others: agents of other hosts. peers: the members of etcd and ZooKeeper, by name."""
 
     socket: str
     ports: Sequence[int]
+    others: Sequence[str] = ()
+    peers: dict[str, list[int]] = field(default_factory=dict)
+
+    def on(self, host: int) -> Addresses:
+        """As they are for a client on this host."""
+        return self if host == 0 else replace(self, socket=self.others[host - 1])
 
 
 class Contender(Protocol):
@@ -85,6 +94,9 @@ class RawLink:
         """The reply; an error is returned, not raised."""
         self.send(request)
         return self.hear()
+
+    def close(self) -> None:
+        self._link.close()
 
     def send(self, request: bytes) -> None:
         self._link.sendall(request)
@@ -174,6 +186,74 @@ class RedisPyLock:
         held.release()
 
 
+class Etcd:
+    """One lease for each client, kept while it runs, and one transaction for each lock: what etcd's own
+    client for Go does, and the most that can be had of it. The lock of the client for Python takes a new
+    lease each time."""
+
+    def __init__(self, addresses: Addresses, wait_s: float) -> None:
+        library: Any = importlib.import_module("etcd3")
+        ports = addresses.peers[ETCD]
+        self._late = library.exceptions.WatchTimedOut
+        self._etcd = library.client(LOOPBACK, ports[id(self) // 64 % len(ports)])
+        self._lease = self._etcd.lease(TTL_S)
+        self._good_until_s = time.monotonic() + TTL_S / 3
+        self._wait_s = wait_s
+
+    def acquire(self, resource: str) -> Any:
+        until_s = time.monotonic() + self._wait_s
+        self._keep_lease()
+        etcd, key = self._etcd, f"/{resource}"
+        while True:
+            mine, answers = etcd.transaction(
+                compare=[etcd.transactions.create(key) == 0],
+                success=[etcd.transactions.put(key, b"x" * 32, lease=self._lease)],
+                failure=[etcd.transactions.get(key)],
+            )
+            if mine:
+                return key
+            left_s = until_s - time.monotonic()
+            if left_s <= 0:
+                return None
+            [[(_, seen)]] = answers
+            with suppress(self._late):
+                etcd.watch_once(key, left_s, start_revision=seen.response_header.revision + 1)
+
+    def _keep_lease(self) -> None:
+        if time.monotonic() > self._good_until_s:
+            self._lease.refresh()
+            self._good_until_s = time.monotonic() + TTL_S / 3
+
+    def release(self, held: Any) -> None:
+        self._etcd.delete(held)
+
+
+class ZooKeeper:
+    """kazoo's lock recipe. It has no TTL: what is held ends with its session."""
+
+    def __init__(self, addresses: Addresses, wait_s: float) -> None:
+        library: Any = importlib.import_module("kazoo.client")
+        self._late = importlib.import_module("kazoo.exceptions").LockTimeout
+        hosts = ",".join(f"{LOOPBACK}:{port}" for port in addresses.peers[ZOOKEEPER])
+        self._kazoo = library.KazooClient(hosts=hosts, timeout=TTL_S)
+        self._kazoo.start(timeout=30)
+        self._wait_s = wait_s
+        self._locks: dict[str, Any] = {}
+
+    def acquire(self, resource: str) -> Any:
+        lock = self._locks.get(resource)
+        if lock is None:
+            lock = self._locks[resource] = self._kazoo.Lock(f"/{resource}")
+        try:
+            worked = lock.acquire(timeout=self._wait_s) if self._wait_s else lock.acquire(blocking=False)
+        except self._late:
+            return None
+        return lock if worked else None
+
+    def release(self, held: Any) -> None:
+        held.release()
+
+
 class PlainSet:
     """No lock: the one command that any lock on one master has to wait for. The key is deleted by DEL."""
 
@@ -206,6 +286,7 @@ def packed(*words: bytes | str | int) -> bytes:
 
 CLIENT, RAW = "lockd (lockd.Client)", "lockd (raw socket)"
 REDLOCK_PY, POTTERY, REDIS_PY = "redlock-py", "pottery Redlock", "redis-py Lock (1 master)"
+ETCD_3, ZOOKEEPER_3 = "etcd (3 members, etcd3)", "ZooKeeper (3 members, kazoo)"
 PLAIN_SET, RAW_SET = "plain SET (redis-py)", "plain SET (raw socket)"
 
 CONTENDERS: dict[str, Make] = {
@@ -214,7 +295,11 @@ CONTENDERS: dict[str, Make] = {
     REDLOCK_PY: RedlockPy,
     POTTERY: Pottery,
     REDIS_PY: RedisPyLock,
+    ETCD_3: Etcd,
+    ZOOKEEPER_3: ZooKeeper,
 }
+PEERS = {ETCD_3: ETCD, ZOOKEEPER_3: ZOOKEEPER}
+"""Contenders with servers of their own, by tests/bench/peers.py's names."""
 BASELINES: dict[str, Make] = {PLAIN_SET: PlainSet, RAW_SET: RawSet}
 
 # Distributions beside redis-py that a contender needs, by the module to import.

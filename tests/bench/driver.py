@@ -14,9 +14,12 @@ import multiprocessing
 import threading
 import time
 from array import array
-from collections.abc import Callable, Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from enum import Enum
+from itertools import chain, count, pairwise, repeat
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
@@ -27,26 +30,54 @@ _HEAD_START_S = 0.05
 _WARM_UP_S = 30.0
 
 
+class Wants(Enum):
+    """What each client locks: one of its own again and again, a new one each time, or all the same."""
+
+    OWN = "own"
+    NEW = "new"
+    SAME = "same"
+
+
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is asked of a library: how many clients for how long, on one resource or each on its own."""
+    """What is asked of a library: how many clients for how long, and what of. hold_s: each holds it for so
+    long. hosts: on which agent's host each client is, all on the first one when none is said. kept: what they
+    lock is of the class that keeps tenures."""
 
     clients: int
-    contended: bool
+    wants: Wants
     seconds: float
     wait_s: float = 0.0
     processes: int = 1
+    hold_s: float = 0.0
+    hosts: tuple[int, ...] = ()
+    kept: bool = False
 
-    def resource_of(self, client: int) -> str:
-        return "bench:contended" if self.contended else f"bench:free:{client}"
+    @property
+    def contended(self) -> bool:
+        return self.wants is Wants.SAME
+
+    def host_of(self, client: int) -> int:
+        return self.hosts[client] if self.hosts else 0
+
+    def resources_of(self, client: int) -> Iterator[str]:
+        """What it locks, one after the other."""
+        if self.wants is Wants.NEW:
+            return map(f"bench:new:{client}:{time.monotonic_ns():x}:{{}}".format, count())
+        own = f"bench:{'kept' if self.kept else 'free'}:{client}"
+        return repeat("bench:contended" if self.contended else own)
 
 
 @dataclass(slots=True)
 class Tally:
-    """What some clients did. Times in seconds; `holds`: begin and end of each, in turn (CLOCK_MONOTONIC)."""
+    """What some clients did. Times in seconds; `holds`: begin and end of each, in turn (CLOCK_MONOTONIC);
+    `whose`: the client, and when it asked for that. in_vain: the client, begin and end of each wait that was
+    given up."""
 
     acquires_s: array[float] = field(default_factory=lambda: array("d"))
     holds: array[float] = field(default_factory=lambda: array("d"))
+    whose: array[float] = field(default_factory=lambda: array("d"))
+    in_vain: array[float] = field(default_factory=lambda: array("d"))
     pairs: int = 0
     pairs_in_time: int = 0
     given_up: int = 0
@@ -57,6 +88,8 @@ class Tally:
     def add(self, other: Tally) -> None:
         self.acquires_s.extend(other.acquires_s)
         self.holds.extend(other.holds)
+        self.whose.extend(other.whose)
+        self.in_vain.extend(other.in_vain)
         self.pairs += other.pairs
         self.pairs_in_time += other.pairs_in_time
         self.given_up += other.given_up
@@ -68,6 +101,21 @@ class Tally:
         """How often two held the same resource at once, given that all of them locked the same."""
         spans = sorted(zip(self.holds[::2], self.holds[1::2], strict=True))
         return sum(later[0] < earlier[1] for earlier, later in pairwise(spans))
+
+    def grants_of(self) -> Counter[int]:
+        """How many each client got."""
+        return Counter(map(int, self.whose[::2]))
+
+    def turns_waited(self, client: int) -> list[int]:
+        """For each wait of this one, how many others got it meanwhile."""
+        begun = sorted(self.holds[::2])
+        granted = zip(self.whose[::2], self.whose[1::2], self.holds[::2], strict=True)
+        given_up = zip(self.in_vain[::3], self.in_vain[1::3], self.in_vain[2::3], strict=True)
+        return sorted(
+            max(0, bisect_left(begun, end_s) - bisect_right(begun, asked_s))
+            for who, asked_s, end_s in chain(granted, given_up)
+            if who == client
+        )
 
 
 Meanwhile = Sequence[tuple[float, Callable[[], None]]]
@@ -128,7 +176,7 @@ def _hear(link: Connection, within_s: float) -> Tally:
 
 def _work(make: Make, addresses: Addresses, load: Load, clients: range, link: Connection) -> None:
     try:
-        contenders = [make(addresses, load.wait_s) for _ in clients]
+        contenders = [make(addresses.on(load.host_of(client)), load.wait_s) for client in clients]
         for client, contender in zip(clients, contenders, strict=True):
             _warm_up(contender, f"bench:warm-up:{client}")
     except Exception as failure:
@@ -139,12 +187,12 @@ def _work(make: Make, addresses: Addresses, load: Load, clients: range, link: Co
     end_s = begin_s + load.seconds
     tallies = [Tally() for _ in clients]
     threads = [
-        threading.Thread(target=_drive, args=(contender, load.resource_of(client), begin_s, end_s, tally))
+        threading.Thread(target=_drive, args=(contender, load, client, begin_s, end_s, tally))
         for client, contender, tally in zip(clients, contenders, tallies, strict=True)
     ]
     cpu_s = time.process_time()
     if len(threads) == 1:
-        _drive(contenders[0], load.resource_of(clients[0]), begin_s, end_s, tallies[0])
+        _drive(contenders[0], load, clients[0], begin_s, end_s, tallies[0])
     else:
         for thread in threads:
             thread.start()
@@ -163,21 +211,26 @@ def _warm_up(contender: Contender, resource: str) -> None:
     contender.release(held)
 
 
-def _drive(contender: Contender, resource: str, begin_s: float, end_s: float, tally: Tally) -> None:
-    clock = time.monotonic
+def _drive(contender: Contender, load: Load, client: int, begin_s: float, end_s: float, tally: Tally) -> None:
+    clock, hold_s = time.monotonic, load.hold_s
     acquire, release = contender.acquire, contender.release
-    took, holds = tally.acquires_s.append, tally.holds.append
+    took, holds, whose = tally.acquires_s.append, tally.holds.append, tally.whose.append
+    next_resource = load.resources_of(client).__next__
     _sleep_until(begin_s)
     now_s = clock()
     while now_s < end_s:
+        asked_s = now_s
         try:
-            held = acquire(resource)
+            held = acquire(next_resource())
             held_s = clock()
             took(held_s - now_s)
             if held is None:
                 tally.given_up += 1
+                tally.in_vain.extend((client, asked_s, held_s))
                 now_s = held_s
                 continue
+            if hold_s:
+                time.sleep(hold_s)
             freed_s = clock()
             release(held)
             now_s = clock()
@@ -188,6 +241,8 @@ def _drive(contender: Contender, resource: str, begin_s: float, end_s: float, ta
             continue
         holds(held_s)
         holds(freed_s)
+        whose(client)
+        whose(asked_s)
         tally.pairs += 1
         tally.pairs_in_time += now_s <= end_s
 

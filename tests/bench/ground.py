@@ -2,37 +2,62 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import redis
 
-from lockd.dev.processes import LOOPBACK, LocalMaster, default_server, flavour
+from lockd.config.model import LockClass
+from lockd.dev.processes import LOOPBACK, LocalMaster, default_server, flavour, server_version
 from tests.bench.contenders import Addresses
+from tests.bench.peers import Peers, running_peers
 from tests.harness.cluster import Cluster
 from tests.harness.masters import running_masters, short_folder
+from tests.harness.waiting import eventually
 
 _MASTERS = 5
 _IN_MEMORY = Path("/dev/shm")
+MAX_TTL_S = 3600
 
 
 class Ground:
     """The masters and the agent while they run."""
 
-    def __init__(self, cluster: Cluster, server: str) -> None:
+    def __init__(self, cluster: Cluster, peers: Peers, server: str) -> None:
         self.cluster = cluster
         self.server = server
-        self.addresses = Addresses(str(cluster.socket), [master.port for master in cluster.masters])
+        self._peers = peers
+        self._others: list[Cluster] = []
+        self._addresses = Addresses(
+            str(cluster.socket), [master.port for master in cluster.masters], peers=peers.ports
+        )
         self._redises = [redis.Redis(LOOPBACK, master.port) for master in cluster.masters]
 
-    def agent_cpu_s(self) -> float:
-        return _cpu_s(self.cluster.agent.pid)
+    @property
+    def addresses(self) -> Addresses:
+        return replace(self._addresses, others=[str(other.socket) for other in self._others])
 
-    def masters_cpu_s(self) -> float:
-        """Of all masters together."""
-        return sum(_cpu_s(master.pid) for master in self.cluster.masters)
+    def have_agents(self, count: int) -> None:
+        """So many, each on a host of its own."""
+        while len(self._others) > count - 1:
+            self._others.pop().agent.stop()
+        while len(self._others) < count - 1:
+            other = self.cluster.add_agent()
+            other.wait_voting(_MASTERS)
+            self._others.append(other)
+
+    def agents_cpu_s(self) -> float:
+        """Of all agents together."""
+        return sum(_cpu_s(cluster.agent.pid) for cluster in (self.cluster, *self._others))
+
+    def servers_cpu_s(self, peer: str | None) -> float:
+        """Of all masters together, or of all members of a peer."""
+        servers = self.cluster.masters if peer is None else self._peers.members[peer]
+        return sum(_cpu_s(server.pid) for server in servers)
 
     def tidy(self) -> None:
         """Remove what the last library left on the masters; lockd's own is lockd's."""
@@ -40,6 +65,21 @@ class Ground:
             left = [key for key in master.scan_iter(count=1000) if not key.startswith(b"lockd:")]
             if left:
                 master.unlink(*left)
+
+    def restart_agent(self) -> None:
+        """With nothing held."""
+        self.cluster.agent.kill()
+        Path(f"{self.cluster.socket}.journal").unlink(missing_ok=True)
+        for master in self._redises:
+            left = list(master.scan_iter("lockd:lease:*", count=10_000))
+            for first in range(0, len(left), 1_000):
+                master.unlink(*left[first : first + 1_000])
+        self.cluster.agent.start()
+        self.cluster.wait_voting(_MASTERS, within_s=30.0)
+
+    def wait_for_waiters(self, count: int) -> None:
+        with redis.Redis(unix_socket_path=str(self.cluster.socket), retry=None) as agent:
+            eventually(lambda: int(agent.info()["waiters"]) >= count, 30.0, f"{count} wait")
 
     @property
     def victim(self) -> LocalMaster:
@@ -54,24 +94,45 @@ class Ground:
 
 
 @contextmanager
-def ground() -> Iterator[Ground]:
+def ground(peers: Sequence[str] = ()) -> Iterator[Ground]:
+    """peers: those of tests/bench/peers.py that are to run beside."""
     binary = default_server()
-    # A rewrite of a grown AOF would fall into the measurement of whoever is next.
+    # A rewrite of a grown AOF would fall into the measurement of whoever is next. Who is slow is kept busy by
+    # DEBUG SLEEP.
     settings: dict[str, str | None] = {"auto-aof-rewrite-percentage": "0"}
+    if server_version(binary)[1] >= 7:
+        settings["enable-debug-command"] = "local"
     with (
         short_folder() as folder,
         _run_folder() as run,
         running_masters(folder, _MASTERS, binary, settings) as masters,
+        running_peers(peers, folder) as beside,
     ):
-        configured = {"log_level": "warning", "defaults": {"bound": "process"}}
-        cluster = Cluster(folder, masters, configured, run=run)
+        cluster = Cluster(folder, masters, _configured(), run=run)
         try:
             cluster.agent.start()
             cluster.form()
             cluster.wait_voting(_MASTERS)
-            yield Ground(cluster, flavour(binary))
+            yield Ground(cluster, beside, flavour(binary))
         finally:
             cluster.close()
+
+
+def _configured() -> dict[str, Any]:
+    """As hosts have it, but for what would fall into some measurement only; room for many leases."""
+    configured: dict[str, Any] = {
+        "log_level": "warning",
+        "max_ttl_ms": MAX_TTL_S * 1000,
+        "defaults": {"bound": "process"},
+        "limits": {
+            "leases": 200_000, "leases_per_user": 200_000,
+            "waiters": 20_000, "waiters_per_user": 20_000,
+            "connections": 20_000, "connections_per_user": 20_000,
+        },
+    }  # fmt: skip
+    if "keep_ms" in LockClass.model_fields:
+        configured["classes"] = [{"name": "kept", "match": "bench:kept:*", "keep_ms": 100}]
+    return configured
 
 
 @contextmanager

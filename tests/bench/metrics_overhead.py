@@ -29,8 +29,9 @@ from lockd.metrics.collector import Metrics
 from lockd.metrics.leases import LeaseMetrics
 from lockd.metrics.masters import MasterMetrics
 from tests.bench.contenders import LockdRaw
-from tests.bench.driver import Load, run
+from tests.bench.driver import Load, Wants, run
 from tests.bench.ground import Ground
+from tests.bench.peers import Peers
 from tests.harness.cluster import PATIENT, Cluster
 from tests.harness.masters import running_masters, short_folder
 
@@ -101,11 +102,11 @@ def agents() -> Iterator[dict[str, Cluster]]:
 
 def us_per_pair(cluster: Cluster, load: Load) -> float:
     """The agent's CPU for each lock and unlock, in µs."""
-    ground = Ground(cluster, "")
-    before_s = ground.agent_cpu_s()
+    ground = Ground(cluster, Peers(), "")
+    before_s = ground.agents_cpu_s()
     tally = run(LockdRaw, ground.addresses, load)
     assert not tally.failed, tally.failure
-    return 1e6 * (ground.agent_cpu_s() - before_s) / tally.pairs
+    return 1e6 * (ground.agents_cpu_s() - before_s) / tally.pairs
 
 
 def counting_us(pairs: int = 50_000) -> float:
@@ -132,7 +133,7 @@ def counting_us(pairs: int = 50_000) -> float:
 @click.option("--clients", default=16, show_default=True)
 def main(rounds: int, seconds: float, clients: int) -> None:
     """Measure, and print a line for each round."""
-    load = Load(clients, contended=False, seconds=seconds, processes=2)
+    load = Load(clients, Wants.OWN, seconds, processes=2)
     costs: dict[str, list[float]] = {WITH: [], WITHOUT: []}
     with agents() as both:
         for number in range(1, rounds + 1):

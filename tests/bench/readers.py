@@ -24,8 +24,9 @@ import redis
 
 from lockd.dev.processes import LOOPBACK, free_ports
 from tests.bench.contenders import LockdRaw
-from tests.bench.driver import Load, run
+from tests.bench.driver import Load, Wants, run
 from tests.bench.ground import Ground
+from tests.bench.peers import Peers
 from tests.harness.cluster import Cluster, running_cluster
 
 _FORK = multiprocessing.get_context("fork")
@@ -135,9 +136,9 @@ def _numbers(_context: object, _parameter: object, text: str) -> Sequence[int]:
 @click.option("--seconds", default=3.0, show_default=True)
 def main(readers: Sequence[int], page: str, leases: int, classes: int, clients: int, seconds: float) -> None:
     """Measure, and print a line for each number of readers."""
-    load = Load(clients, contended=False, seconds=seconds)
+    load = Load(clients, Wants.OWN, seconds)
     with agent(leases, classes) as cluster:
-        ground = Ground(cluster, "")
+        ground = Ground(cluster, Peers(), "")
         url = f"http://{LOOPBACK}:{cluster.metrics_port}{page}"
         with urllib.request.urlopen(url, timeout=60) as reply:
             body = reply.read()

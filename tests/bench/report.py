@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from tests.bench.charts import Line, chart
 from tests.bench.contenders import CLIENT, PLAIN_SET, POTTERY, RAW, RAW_SET, REDIS_PY, REDLOCK_PY
 from tests.bench.driver import Load, Tally
+from tests.bench.scenarios import CHART_CLIENTS, FIVE_HOSTS, LONE
+from tests.bench.special import AT_THE_STOP, SLOW, STOPPED, WHOLE, Held, Memory, Recalls
 
-WHOLE, AT_THE_STOP, STOPPED = "all five run", "one is stopped meanwhile", "one was stopped before"
+GRANTS_BEFORE_TENURES = 848.0
+"""A second, of one resource that 16 clients of one host want: each a round over five masters, on 2 CPUs."""
+CPU_BEFORE_TENURES = {"16-new": 0.37, "64-new": 0.24}
+"""CPU of client, agent and masters per pair, then, as a part of redlock-py's in the same run."""
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """How one contender did in one scenario. Times of `acquire` in ms, CPU in µs per pair."""
+    """How one contender did in one scenario. Times of `acquire` in ms, CPU in µs per pair. shares: the most
+    grants that one client got, divided by the fewest; host_shares: the same of hosts. lone_turns: how many
+    turns of others the lone client waited at p99; lone_share: its grants, by the mean of the others'."""
 
     scenario: str
     contender: str
@@ -30,6 +38,17 @@ class Figures:
     failed: int
     failure: str
     overlaps: int
+    shares: float
+    host_shares: float
+    turns_p99: float
+    lone_turns: float
+    lone_share: float
+
+    @property
+    def cpu_us(self) -> float:
+        """Of all that work for it."""
+        agents_us = self.agent_us if self.contender in (CLIENT, RAW) else 0.0
+        return self.client_us + agents_us + self.masters_us
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +75,32 @@ class Measurement(Figures):
             tally.failed,
             tally.failure,
             tally.overlaps() if load.contended else 0,
+            *_fairness(load, tally),
         )
+
+
+def _fairness(load: Load, tally: Tally) -> tuple[float, float, float, float, float]:
+    if not (load.contended and tally.pairs):
+        return 0.0, 0.0, 0.0, 0.0, 0.0
+    of_client = tally.grants_of()
+    clients = [of_client[client] for client in range(load.clients)]
+    of_host = [0] * (max(load.hosts, default=0) + 1)
+    for client, grants in enumerate(clients):
+        of_host[load.host_of(client)] += grants
+    turns = sorted(turn for client in range(load.clients) for turn in tally.turns_waited(client))
+    lone = (0.0, 0.0)
+    if load.clients == LONE + 1 and load.hosts:
+        mean = sum(clients[:LONE]) / LONE or 1.0
+        lone = _p99(tally.turns_waited(LONE)), clients[LONE] / mean
+    return _unevenness(clients), _unevenness(of_host), _p99(turns), *lone
+
+
+def _unevenness(grants: Sequence[int]) -> float:
+    return max(grants) / min(grants) if min(grants) else float("inf")
+
+
+def _p99(turns: Sequence[int]) -> float:
+    return float(turns[len(turns) * 99 // 100]) if turns else float("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +128,11 @@ class Row(Figures):
             sum(one.failed for one in rounds),
             next((one.failure for one in rounds if one.failure), ""),
             sum(one.overlaps for one in rounds),
+            middle("shares"),
+            middle("host_shares"),
+            middle("turns_p99"),
+            middle("lone_turns"),
+            middle("lone_share"),
             len(rounds),
         )
 
@@ -97,6 +146,7 @@ class Goal:
     limit: float
     at_least: bool
     judged: bool = True
+    unit: str = "x"
 
     @property
     def reached(self) -> bool | None:
@@ -123,19 +173,113 @@ def rows_of(measurements: Iterable[Measurement]) -> Rows:
     return {key: Row.over(several) for key, several in rounds.items()}
 
 
-def goals_of(rows: Rows) -> list[Goal]:
-    goals = []
+def goals_of(
+    rows: Rows,
+    held: Sequence[Held] = (),
+    memory: Memory | None = None,
+    recalls: Recalls | None = None,
+) -> list[Goal]:
+    return [
+        *_goals_alone(rows), *_goals_new(rows), *_goals_kept(rows), *_goals_of_recalls(recalls),
+        *_goals_contended(rows), *_goals_of_hosts(rows), *_goals_at_faults(rows),
+        *_goals_of_scale(held, memory),
+    ]  # fmt: skip
+
+
+def _goals_alone(rows: Rows) -> Iterator[Goal]:
     for ours, judged in ((CLIENT, True), (RAW, False)):
         for other, factor in ((REDLOCK_PY, 8.0), (POTTERY, 8.0), (REDIS_PY, 1.5)):
             got = _ratio(rows, "pairs_per_s", ("16-free", ours), ("16-free", other))
-            goals.append(Goal(f"16 clients, free: {ours} / {other}, pairs", got, factor, True, judged))
+            yield Goal(f"16 clients, free: {ours} / {other}, pairs", got, factor, True, judged)
     for ours, other, judged in ((CLIENT, PLAIN_SET, True), (RAW, RAW_SET, False), (CLIENT, RAW_SET, False)):
         got = _ratio(rows, "p50_ms", ("1-free", ours), ("1-free", other))
-        goals.append(Goal(f"1 client: {ours} / {other}, p50", got, 2.0, False, judged))
-    for scenario, when in ((AT_THE_STOP, "the stop included"), (STOPPED, "steady")):
+        yield Goal(f"1 client: {ours} / {other}, p50", got, 2.0, False, judged)
+
+
+def _goals_new(rows: Rows) -> Iterator[Goal]:
+    for name in ("16-new", "64-new"):
+        for other, factor in ((REDLOCK_PY, 4.0), (POTTERY, 10.0)):
+            got = _ratio(rows, "pairs_per_s", (name, CLIENT), (name, other))
+            yield Goal(f"{name}: {CLIENT} / {other}, pairs", got, factor, True)
+        cpu = _ratio(rows, "cpu_us", (name, CLIENT), (name, REDLOCK_PY))
+        yield Goal(f"{name}: {CLIENT} / {REDLOCK_PY}, CPU of all per pair", cpu, 0.3, False)
+        before = None if cpu is None else cpu / CPU_BEFORE_TENURES[name]
+        yield Goal(f"{name}: the same, now / before tenures", before, 0.8, False)
+
+
+def _goals_kept(rows: Rows) -> Iterator[Goal]:
+    got = _ratio(rows, "p50_ms", ("1-kept", CLIENT), ("1-kept", PLAIN_SET))
+    yield Goal(f"1-kept: {CLIENT} / {PLAIN_SET}, p50", got, 0.5, False)
+    for other, factor in ((REDIS_PY, 3.0), (REDLOCK_PY, 20.0)):
+        got = _ratio(rows, "pairs_per_s", ("16-kept", CLIENT), ("16-kept", other))
+        yield Goal(f"16-kept: {CLIENT} / {other}, pairs", got, factor, True)
+
+
+def _goals_of_recalls(recalls: Recalls | None) -> Iterator[Goal]:
+    """What another host keeps, and nobody uses, is had at once."""
+    granted, trips = (recalls.granted, recalls.p99_ms / recalls.round_trip_ms) if recalls else (None, None)
+    yield Goal("a LOCK without WAIT of what another host keeps: granted", granted, 1.0, True, unit="of 1")
+    yield Goal("the same: p99, in round trips to a master", trips, 4.0, False, unit="trips")
+
+
+def _goals_contended(rows: Rows) -> Iterator[Goal]:
+    name = "16-contended"
+    for other, factor in ((REDLOCK_PY, 40.0), (REDIS_PY, 5.0)):
+        got = _ratio(rows, "pairs_per_s", (name, CLIENT), (name, other))
+        yield Goal(f"{name}: {CLIENT} / {other}, pairs", got, factor, True)
+    for ours in (CLIENT, RAW):
+        now = _figure(rows, name, ours, "pairs_per_s")
+        got = None if now is None else now / GRANTS_BEFORE_TENURES
+        what = f"{name}: {ours} / {GRANTS_BEFORE_TENURES:.0f} a second, before tenures"
+        yield Goal(what, got, 10.0, True, ours == RAW)
+    yield Goal(f"{name}: shares of clients, most / fewest", _figure(rows, name, CLIENT, "shares"), 1.1, False)
+
+
+def _goals_of_hosts(rows: Rows) -> Iterator[Goal]:
+    name = "five-hosts"
+    got = _ratio(rows, "pairs_per_s", (name, CLIENT), (name, REDLOCK_PY))
+    yield Goal(f"{name}: {CLIENT} / {REDLOCK_PY}, pairs", got, 3.0, True)
+    yield Goal(
+        f"{name}: grants of agents, most / fewest", _figure(rows, name, CLIENT, "host_shares"), 1.3, False
+    )
+    turns, most = _figure(rows, name, CLIENT, "turns_p99"), 2.0 * len(FIVE_HOSTS)
+    yield Goal(f"{name}: p99 of a wait, in turns of others", turns, most, False, unit="turns")
+    name = "three-and-one"
+    turns = _figure(rows, name, CLIENT, "lone_turns")
+    yield Goal(f"{name}: p99 of the lone one's wait, in turns", turns, 3.0, False, unit="turns")
+    yield Goal(
+        f"{name}: grants, the lone one / another", _figure(rows, name, CLIENT, "lone_share"), 0.5, True
+    )
+
+
+def _goals_at_faults(rows: Rows) -> Iterator[Goal]:
+    for scenario, when in (
+        (AT_THE_STOP, "stopped meanwhile"),
+        (STOPPED, "stopped before"),
+        (SLOW, "100 ms slow"),
+    ):
         got = _ratio(rows, "p99_ms", (scenario, CLIENT), (WHOLE, CLIENT))
-        goals.append(Goal(f"one master stopped, {when}: {CLIENT} / with all five, p99", got, 1.5, False))
-    return goals
+        yield Goal(f"one master {when}: {CLIENT} / with all five, p99", got, 1.2, False)
+
+
+def _goals_of_scale(held: Sequence[Held], memory: Memory | None) -> Iterator[Goal]:
+    idle, waiter = (memory.idle_connection, memory.waiter) if memory else (None, None)
+    yield Goal("an idle connection", idle, 8.0, False, unit="KiB")
+    yield Goal("a held lease", held[-1].lease_kib if held else None, 2.0, False, unit="KiB")
+    yield Goal("a LOCK that waits, besides its connection", waiter, 2.0, False, unit="KiB")
+    costs = [one.pairs_us for one in held]
+    got = max(costs) / min(costs) if costs else None
+    what = (
+        f"agent CPU per pair with {held[0].leases} to {held[-1].leases:,} held"
+        if held
+        else "agent CPU while much is held"
+    )
+    yield Goal(f"{what}, most / least", got, 1.15 / 0.85, False)
+
+
+def _figure(rows: Rows, scenario: str, contender: str, name: str) -> float | None:
+    row = rows.get((scenario, contender))
+    return None if row is None else float(getattr(row, name))
 
 
 def _ratio(rows: Rows, name: str, ours: tuple[str, str], other: tuple[str, str]) -> float | None:
@@ -151,13 +295,56 @@ _HEAD = (
 )  # fmt: skip
 
 
-def markdown(header: Sequence[str], rows: Rows, goals: Sequence[Goal]) -> str:
+def markdown(
+    header: Sequence[str],
+    rows: Rows,
+    goals: Sequence[Goal],
+    left_out: Sequence[str] = (),
+    held: Sequence[Held] = (),
+) -> str:
     parts = ["# Benchmark", *header]
+    if left_out:
+        parts.append("Left out:\n\n" + "\n".join(f"* {why}" for why in left_out))
     for scenario in dict.fromkeys(scenario for scenario, _ in rows):
         those = [row for row in rows.values() if row.scenario == scenario]
         parts.append(f"## {scenario}\n\n" + table([_HEAD, *(_cells(row, rows) for row in those)]))
+    if held:
+        parts.append("## While so many leases are held\n\n" + table([_HELD_HEAD, *map(_held_cells, held)]))
     parts.append("## Goals\n\n" + table([("", "ratio", "goal", ""), *(_goal_cells(goal) for goal in goals)]))
     return "\n\n".join(parts) + "\n"
+
+
+_HELD_HEAD = ("", "agent µs per pair of others", "KiB for each")
+
+
+def _held_cells(one: Held) -> tuple[str, ...]:
+    return f"{one.leases:,}", f"{one.pairs_us:.0f}", f"{one.lease_kib:.2f}"
+
+
+def charts(rows: Rows, held: Sequence[Held]) -> dict[str, str]:
+    """Pictures by file name, of what was measured."""
+    drawn = {}
+    for name, title, up, of in (
+        ("throughput", "Pairs a second, each client its own resource", "pairs/s", "pairs_per_s"),
+        ("latency", "Acquire, each client its own resource", "p50, ms", "p50_ms"),
+    ):
+        lines = _over_clients(rows, of)
+        if lines:
+            drawn[f"{name}.svg"] = chart(title, "clients", up, lines, log_up=True)
+    if held:
+        line = [(float(one.leases), one.pairs_us) for one in held]
+        title = "CPU of the agent per pair of 16 other clients"
+        drawn["held.svg"] = chart(title, "leases held", "µs per pair", {"agent": line})
+    return drawn
+
+
+def _over_clients(rows: Rows, of: str) -> dict[str, Line]:
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for clients in CHART_CLIENTS:
+        for (scenario, contender), row in rows.items():
+            if scenario == f"{clients}-free":
+                lines.setdefault(contender, []).append((float(clients), float(getattr(row, of))))
+    return {name: line for name, line in lines.items() if len(line) > 1}
 
 
 def _cells(row: Row, rows: Rows) -> tuple[str, ...]:
@@ -182,14 +369,18 @@ def _remarks(row: Row) -> str:
         remarks.append(f"{row.given_up} gave up waiting")
     if row.failed:
         remarks.append(f"{row.failed} failed ({row.failure[:60]})")
+    if row.shares:
+        remarks.append(f"shares {row.shares:.2f}, waits {row.turns_p99:.0f} turns at p99")
+    if row.lone_turns:
+        remarks.append(f"the lone one {row.lone_turns:.0f} turns, {row.lone_share:.2f} of another's grants")
     if row.overlaps:
         remarks.append(f"HELD BY TWO AT ONCE {row.overlaps} times")
     return ", ".join(remarks)
 
 
 def _goal_cells(goal: Goal) -> tuple[str, ...]:
-    got = "" if goal.got is None else f"{goal.got:.2f} x"
-    return goal.what, got, f"{'≥' if goal.at_least else '≤'} {goal.limit:g} x", goal.result
+    got = "" if goal.got is None else f"{goal.got:.2f} {goal.unit}"
+    return goal.what, got, f"{'≥' if goal.at_least else '≤'} {goal.limit:.3g} {goal.unit}", goal.result
 
 
 def table(lines: Sequence[Sequence[str]]) -> str:
@@ -209,11 +400,16 @@ def table(lines: Sequence[Sequence[str]]) -> str:
 
 
 def as_json(
-    header: Sequence[str], measurements: Sequence[Measurement], rows: Rows, goals: Sequence[Goal]
+    header: Sequence[str],
+    measurements: Sequence[Measurement],
+    rows: Rows,
+    goals: Sequence[Goal],
+    held: Sequence[Held] = (),
 ) -> dict[str, Any]:
     return {
         "header": list(header),
         "rows": [asdict(row) for row in rows.values()],
         "goals": [asdict(goal) | {"reached": goal.reached} for goal in goals],
         "rounds": [asdict(one) for one in measurements],
+        "held": [asdict(one) for one in held],
     }

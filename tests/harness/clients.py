@@ -66,7 +66,11 @@ class Awaited:
         said = self._driver.call(lambda: method(*arguments, **options))
         if inspect.iscoroutine(said):
             said = self._driver.run(said)
-        return Awaited(said, self._driver) if isinstance(said, (aio.LockBlock, aio.Lease)) else said
+        return (
+            Awaited(said, self._driver)
+            if isinstance(said, (aio.LockBlock, aio.Lease, aio.Leadership))
+            else said
+        )
 
     def __enter__(self) -> Awaited:
         entered = self._ask(self._asynchronous.__aenter__)

@@ -298,6 +298,7 @@ class App:
     started: int = 1
     bound: Bound = Bound.PROCESS
     notify: bool = False
+    counted: bool = True
     lease: Lease | None = None
     refusal: Refusal | None = None
     answers: list[Lease | Refusal] = field(default_factory=list)

@@ -8,6 +8,7 @@ from typing import Any
 
 from lockd.config.current import Current
 from lockd.config.model import Limits
+from lockd.core.claims import Claims
 from lockd.server.buffers import Buffers
 from lockd.server.endings import Endings
 from lockd.server.hangups import HangUps
@@ -28,8 +29,8 @@ class AroundSessions(SimpleNamespace):
         more.setdefault("crowd", Crowd(1 << 30))
         super().__init__(
             limits=Limits(), quotas=quotas, buffers=Buffers(current, quotas), hang_ups=HangUps(),
-            losses=Losses(), spares=SpareConnections(), sessions=set(), stopped=False, host=b"host",
-            next_session_id=count(1).__next__,
+            losses=Losses(), claims=Claims(), spares=SpareConnections(), sessions=set(), stopped=False,
+            host=b"host", next_session_id=count(1).__next__,
             tellings=SimpleNamespace(begins=lambda *_: None),
             log=SimpleNamespace(debug_on=False, warning=lambda *_, **__: None), **more,
         )  # fmt: skip

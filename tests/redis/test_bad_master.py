@@ -65,6 +65,7 @@ class Asker:
     lock_delay_ms = 0
     owner = b"host 1 0"
     pid = started = 1
+    counted = True
     bound = Bound.PROCESS
     named = False
     value = b""

@@ -219,6 +219,23 @@ def test_the_command_is_told_what_it_holds(cluster: Cluster) -> None:
     assert before_ns < int(told["LOCKD_DEADLINE_NS"]) < boottime_ns() + 20_000 * MS
 
 
+def test_a_command_runs_while_several_are_locked_and_ends_when_one_of_them_is_lost(
+    cluster: Cluster, start: Start, tmp_path: Path
+) -> None:
+    script = f"env | grep LOCKD_RES | sort > {tmp_path}/env; touch {tmp_path}/up; exec sleep 60"
+    running = start("several:b", "several:a", "--", "sh", "-c", script)
+    eventually((tmp_path / "up").exists, what="it runs")
+    refused = finish(cluster, "several:c", "several:a", "--", "true")
+    assert (refused.returncode, "'several:a'" in refused.stderr) == (TAKEN, True)
+    assert is_free(cluster, "several:c")
+    assert (tmp_path / "env").read_text().split() == [
+        "LOCKD_RESOURCE=several:b", "LOCKD_RESOURCE_2=several:a"
+    ]  # fmt: skip
+    cluster.client().execute_command("FORCERELEASE", "several:a")
+    assert running.end(5) == LOST
+    eventually(lambda: is_free(cluster, "several:b"), what="the other is free, too")
+
+
 def test_the_command_inherits_no_file_of_ours_but_the_lifeline(cluster: Cluster) -> None:
     done = finish(cluster, "files", "--", "sh", "-c", "readlink /proc/$$/fd/*")
     links = done.stdout.splitlines()
@@ -344,7 +361,7 @@ def test_a_command_outlives_the_end_of_its_agent_and_the_next_one_knows_when_it_
 ) -> None:
     up, done = tmp_path / "up", tmp_path / "done"
     script = f"touch {up}; until [ -e {done} ]; do sleep 0.05; done; exit 7"
-    running = start("--ttl", "30s", "agent-restarted", "--", "sh", "-c", script)
+    running = start("--ttl", "30s", "agent-restarted", "beside-it", "--", "sh", "-c", script)
     eventually(up.exists, 10, "it runs")
     waiting = start("--ttl", "30s", "--wait", "60s", "agent-restarted", "--", "true")
     for _ in range(2):

@@ -70,7 +70,7 @@ class Request:
     """core.leases.Holder, as a session has it for its app. Its answers go to the app over the socket."""
 
     detached = named = False
-    notify = True
+    notify = counted = True
     label = "sim"
     owner = b"sim 1 0"
 
@@ -184,6 +184,7 @@ class Heir:
     label: str
     notify: bool
     detached = named = False
+    counted = True
     give_up_ns: int | None = None
     asked_ns = 0
 

@@ -191,7 +191,7 @@ def test_the_fence_is_what_a_quorum_named_by_votes_that_count(named, fence):
     for master, value in enumerate(named):
         ballot.answered(master, 1, value, True, 1)
     ballot.answered(4, 1, 7, False, 1)
-    assert (ballot.agreed_fence(), ballot.fences) == (fence, named)
+    assert (ballot.agreed_fence(), list(ballot.fences)) == (fence, named)
 
 
 @pytest.mark.parametrize(("left_ms", "after_ms"), [([900, 100, 500], 500), ([0, 0, 0], 1)])

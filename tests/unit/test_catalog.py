@@ -84,10 +84,12 @@ class TestAnswers:
         [lock] = catalog.command_info(["LOCK"])
         name, arity, flags, first, last, step, acl, tips, keys, subcommands = lock
         assert (name, arity, first, last, step) == ("lock", -3, 1, 1, 1)
-        assert flags == ReplySet(["write", "noscript", "blocking"])
+        assert flags == ReplySet(["write", "noscript", "blocking", "movablekeys"])
         assert acl == ReplySet(["@write", "@blocking", "@slow"])
         assert tips == ReplySet()
         assert keys[0]["begin_search"] == {"type": "index", "spec": {"index": 1}}
+        assert keys[1]["begin_search"] == {"type": "keyword", "spec": {"keyword": "AND", "startfrom": 3}}
+        assert keys[1]["find_keys"] == {"type": "range", "spec": {"lastkey": -1, "keystep": 1, "limit": 0}}
         assert subcommands == []
 
     def test_info_lists_the_subcommands_of_a_container(self):
@@ -148,7 +150,10 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("words", "error"),
         [
-            ([b"getkeys"], "ERR COMMAND GETKEYS is not answered: a resource is always the first argument"),
+            (
+                [b"getkeys"],
+                "ERR COMMAND GETKEYS is not answered: resources are the first argument and all behind AND",
+            ),
             ([b"nosuch"], "ERR unknown subcommand 'nosuch'. Try COMMAND [COUNT | DOCS | INFO | LIST]"),
             ([b"a\r\n-X"], "ERR unknown subcommand 'a  -X'. Try COMMAND [COUNT | DOCS | INFO | LIST]"),
             ([b"count", b"x"], "ERR wrong number of arguments for 'command|count' command"),

@@ -16,7 +16,7 @@ import lockd.aio
 from lockd.client import aio, requests, sync
 from lockd.client.deadlines import AgentClock
 from lockd.client.requests import Request, key_of, socket_path, to_ms
-from lockd.client.state import LeaseView
+from lockd.client.state import names_of
 from lockd.clock import boottime_ns
 from tests.harness.clocks import S
 
@@ -27,8 +27,8 @@ def words_of(request: Request[Any]) -> list[bytes]:
     return request.packed.split(b"\r\n")[2::2]
 
 
-def lock_of(resource: str | bytes = "job", **options: Any) -> Request[LeaseView]:
-    given: dict[str, Any] = {"ttl": 1.5, "wait": 0.0, "max_hold": None, "detached": False}
+def lock_of(resource: str | bytes | list[str] = "job", **options: Any) -> Request[Any]:
+    given: dict[str, Any] = {"ttl": 1.5, "wait": 0.0, "max_hold": None, "detached": False, "slots": None}
     given |= {"clock": AgentClock(), "token": TOKEN}
     return requests.lock(resource, **given | options)
 
@@ -51,10 +51,25 @@ def test_a_lock_asks_to_be_told_of_renewals_and_sends_every_option() -> None:
     assert request.wait_s == 0.02, "it may take that much longer than usual"
 
 
+def test_a_slot_is_extended_and_released_by_its_own_name() -> None:
+    request = lock_of("gpu", slots=3)
+    assert words_of(request)[-2:] == [b"SLOTS", b"3"]
+    view = request.decode(granted(boottime_ns() + S) | {b"resource": b"gpu:slot:2", b"slot": 2})
+    assert (view.resource, view.slot, names_of(view)) == ("gpu", 2, [(b"gpu:slot:2", TOKEN)])
+
+
+def test_of_several_each_is_extended_and_released_by_itself_and_all_are_asked_for_at_once() -> None:
+    request = lock_of(["b", "a"], wait=1)
+    assert words_of(request)[-4:] == [b"WAIT", b"1000", b"AND", b"a"]
+    view = request.decode([granted(boottime_ns() + 9 * S), granted(boottime_ns() + S)])
+    assert view.deadline_ns <= boottime_ns() + S, "it is as good as the worst"
+    assert [requests.unlock(*names_of(view)).replies, requests.extend(view, 20).replies] == [2, 2]
+
+
 def test_requests_have_the_words_of_the_wire_and_a_lease_is_named_by_its_token() -> None:
     view = lock_of(b"\xff").decode(granted(boottime_ns() + S))
     expected: list[tuple[Request[Any], list[bytes]]] = [
-        (requests.unlock(view.key, view.token), [b"UNLOCK", b"\xff", TOKEN]),
+        (requests.unlock((view.key, view.token)), [b"UNLOCK", b"\xff", TOKEN]),
         (requests.extend(view, 20), [b"EXTEND", b"\xff", TOKEN, b"20", b"NOTIFY"]),
         (requests.holder("job"), [b"HOLDER", b"job"]),
         (requests.locks("job:*", local=False), [b"LOCKS", b"job:*"]),

@@ -87,7 +87,7 @@ def test_the_package_exports_the_client_and_every_error() -> None:
     assert lockd.Client is locks.Client
     assert lockd.Lease is lease.Lease
     errors = {name: kind for name, kind in vars(client_errors).items() if is_error(kind)}
-    assert {"Client", "Lease", "__version__", *errors} == set(lockd.__all__)
+    assert {"Client", "Leadership", "Lease", "__version__", *errors} == set(lockd.__all__)
     for name, error in errors.items():
         assert getattr(lockd, name) is error
 

@@ -131,7 +131,7 @@ async def test_many_that_wait_and_close_together_leave_the_loop_to_others_in_bet
 ) -> None:
     sessions = await agent.connected(connections)
     for session in sessions * waiters:
-        session.lock_starts(object())  # type: ignore[arg-type]
+        session.lock_starts(LockRequest(session, b"r", LockClass(name="a", match="*"), 1_000))
     for session in sessions:
         session.connection_lost(None)
     assert len(agent.done) <= AT_ONCE
@@ -147,7 +147,7 @@ async def test_what_is_granted_to_one_who_is_gone_already_is_ended_if_nobody_els
     session, other = await agent.connected(2)
     of_class = LockClass(name="a", match="*")
     request = LockRequest(session, b"late", of_class, 1_000)
-    request.begins(0)
+    request.asks(0)
     session.lock_starts(request)
     session.shared.crowd = Crowd(0)  # it is one of many: its end comes later
     session.connection_lost(None)

@@ -96,8 +96,8 @@ def test_run_takes_its_options_before_the_dashes_and_the_command_after_them(
     assert type_("--socket /s run r --ttl 5 --wait 1m --max-hold 2h -- ls --ttl -- x").exit_code == 0
     type_("run r -- true")
     assert jobs == [
-        Job("/s", b"r", 5000, 60_000, 7_200_000, ("ls", "--ttl", "--", "x")),
-        Job("/run/lockd/lockd.sock", b"r", 30_000, 0, None, ("true",)),
+        Job("/s", (b"r",), 5000, 60_000, 7_200_000, ("ls", "--ttl", "--", "x")),
+        Job("/run/lockd/lockd.sock", (b"r",), 30_000, 0, None, ("true",)),
     ]
 
 

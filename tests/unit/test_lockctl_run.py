@@ -562,7 +562,7 @@ def test_who_runs_as_another_user_is_named_and_holds_nothing_up(
         os.dup2(writer, 2)
         become(65_534)
         try:
-            job.run(Job(str(agent.path), b"r", 2_000, 0, None, ["sh", "-c", script]))
+            job.run(Job(str(agent.path), (b"r",), 2_000, 0, None, ["sh", "-c", script]))
         except Lost:
             os._exit(76)
         os._exit(1)

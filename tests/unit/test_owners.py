@@ -52,14 +52,15 @@ class App:
         return self.leases.setdefault(name, ALease(name, bound))
 
     def run(self, steps: str) -> None:
-        """grant X · tell X (composed) · send X (or any word) · end X · look · read, unread, cut: what the
-        kernel says from now on."""
+        """grant X · tell X (composed; X+Y: both by one reply) · send X (or any word) · end X · look · read,
+        unread, cut: what the kernel says from now on."""
         for step in steps.split(", "):
             what, _, name = step.partition(" ")
             if what == "grant":
                 self.ties.granted(self.lease(name))
             elif what == "tell":
-                self.ties.tells(self.lease(name), name.encode())
+                for one in name.split("+"):
+                    self.ties.tells(self.lease(one), name.encode())
             elif what == "send":
                 self.ties.writes(name.encode())
             elif what == "look":
@@ -75,6 +76,7 @@ class App:
 
 
 LOCKED = "grant a, tell a, send a"
+SEVERAL = "grant a, grant b, tell a+b, send a+b"
 
 
 @pytest.mark.parametrize(
@@ -99,6 +101,12 @@ LOCKED = "grant a, tell a, send a"
         (f"{LOCKED}, unread, grant b, tell b, send b", CUT, {"a": IN_DOUBT, "b": UNTOLD}),
         (f"{LOCKED}, read, grant b, tell b, send b", CUT, {"b": UNTOLD}),
         ("grant a, tell a, grant b, tell b, send ab", CUT, {"a": IN_DOUBT, "b": UNTOLD}),
+        # Of several with one reply.
+        (f"{SEVERAL}", CUT, {"a": UNTOLD, "b": UNTOLD}),
+        (f"{SEVERAL}", UNREAD, {"a": IN_DOUBT, "b": IN_DOUBT}),
+        (f"{SEVERAL}, unread, send push", CUT, {"a": IN_DOUBT, "b": IN_DOUBT}),
+        (f"{SEVERAL}", READ, {}),
+        (f"{SEVERAL}, end a", CUT, {"b": UNTOLD}),
         # What was given back is nobody's.
         (f"{LOCKED}, end a", CUT, {}),
         (f"{LOCKED}, unread, send push, end a", CUT, {}),

@@ -98,9 +98,7 @@ def lock(session: Session, host: Host, name: bytes = b"") -> None:
     request = LockRequest(session, R, lock_class, 10_000)  # type: ignore[arg-type]
     request.wait_ms, request.value, request.named = 60_000, name, bool(name)
     session.flow.begin(request)
-    request.begins(now_ns)
-    session.lock_starts(request)
-    host.locks.lock(request, now_ns)
+    request.begins(now_ns, ready=True)
 
 
 def test_a_lock_that_waits_when_its_connection_is_cut_off_is_not_granted_any_more():

@@ -18,7 +18,7 @@ from lockd.client.attempts import LOOK_AGAIN_S
 from lockd.client.connection import AsyncAgentConnection
 from lockd.client.errors import AgentUnreachable, LockdError, LockLost, NoQuorum
 from lockd.client.requests import Request, to_ms
-from lockd.client.state import LONGEST_SLEEP_S, HeldLease, LeaseView
+from lockd.client.state import LONGEST_SLEEP_S, HeldLease, View, names_of
 from lockd.clock import boottime_ns
 
 # Most leases are short: nobody need listen to those, and no task is made.
@@ -38,7 +38,7 @@ class Lease(HeldLease):
     __slots__ = ("__weakref__", "_connection", "_listener", "_on_lost", "_pool", "_timer", "_turn")
 
     def __init__(
-        self, pool: Pool, view: LeaseView, connection: AsyncAgentConnection | None, on_lost: OnLost | None
+        self, pool: Pool, view: View, connection: AsyncAgentConnection | None, on_lost: OnLost | None
     ) -> None:
         super().__init__(view)
         self._pool = pool
@@ -81,11 +81,11 @@ class Lease(HeldLease):
             async with self._turn:
                 await self._stop_listening()
                 lost_before = view.why_lost(boottime_ns())
-                await self._ask(requests.unlock(view.key, view.token))
+                await self._ask(requests.unlock(*names_of(view)))
         except (LockLost, NoQuorum) as failure:
             return lost_before, failure
         except BaseException as failure:
-            self._pool.give_back_later(view.key, view.token, view.may_last_until_ns)
+            self._pool.give_back_later(names_of(view), view.may_last_until_ns)
             if not isinstance(failure, LockdError):
                 raise
             return lost_before, failure
@@ -164,7 +164,7 @@ class Lease(HeldLease):
             return
         warnings.warn(f"{self!r} was never released", ResourceWarning, stacklevel=2, source=self)
         view, loop = self._view, self._pool.loop
-        self._pool.give_back_later(view.key, view.token, view.may_last_until_ns)
+        self._pool.give_back_later(names_of(view), view.may_last_until_ns)
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(_drop, self._connection, self._listener)
 
@@ -183,7 +183,7 @@ def _listen(lease_ref: ref[Lease]) -> None:
         lease._listener = asyncio.get_running_loop().create_task(work)
 
 
-async def _heed(lease_ref: ref[Lease], view: LeaseView, connection: AsyncAgentConnection | None) -> None:
+async def _heed(lease_ref: ref[Lease], view: View, connection: AsyncAgentConnection | None) -> None:
     """Take in pushes until the lease is lost or the task is cancelled; tell its holder when that is due."""
     told = False
     while True:

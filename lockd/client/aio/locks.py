@@ -13,14 +13,15 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from lockd.client import requests
+from lockd.client.aio.leading import Deposed, Elected, Leadership
 from lockd.client.aio.lease import Lease, OnLost
 from lockd.client.aio.pool import Pool
 from lockd.client.attempts import LOOK_AGAIN_S, Attempt
 from lockd.client.connection import AsyncAgentConnection
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import LockdError
-from lockd.client.requests import LeaseOptions, Request, socket_path
-from lockd.client.state import LeaseView
+from lockd.client.requests import LeaseOptions, Request, Resource, Resources, socket_path
+from lockd.client.state import View
 
 
 class LockOptions(LeaseOptions, total=False):
@@ -46,7 +47,7 @@ class Client:
     def timeout(self) -> float:
         return self._pool.timeout_s
 
-    def lock(self, resource: str | bytes, **options: Unpack[LockOptions]) -> LockBlock:
+    def lock(self, resource: Resource | Resources, **options: Unpack[LockOptions]) -> LockBlock:
         """For `async with`: the resource is held while the block runs. Options: those of `acquire`.
 
         When the lease was lost meanwhile, the end of the block raises LockLost, unless the block had raised.
@@ -55,24 +56,63 @@ class Client:
 
     async def acquire(
         self,
-        resource: str | bytes,
+        resource: Resource | Resources,
         *,
         ttl: float = 10.0,
         wait: float = 0.0,
         max_hold: float | None = None,
         detached: bool = False,
+        slots: int | None = None,
         on_lost: OnLost | None = None,
     ) -> Lease:
         """As `lockd.Client.acquire`. `on_lost` is called in the event loop, and may be a coroutine function.
 
         Cancelled, it leaves nothing locked, unless `detached` was granted just then: that ends at its `ttl`.
         """
-        attempt = Attempt(requests.key_of(resource), ttl, wait)
+        attempt = Attempt(requests.keys_of(resource), ttl, wait)
+        return await self._acquire(
+            attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=detached, slots=slots
+        )
+
+    def lead(
+        self,
+        resource: Resource,
+        elected: Elected,
+        deposed: Deposed | None = None,
+        *,
+        ttl: float = 10.0,
+        wait: float = 30.0,
+        max_hold: float | None = None,
+    ) -> Leadership:
+        """As `lockd.Client.lead`, in a task of the running loop. Both may be coroutine functions; that of
+        `elected` is cancelled when `deposed` is called."""
+        key = requests.key_of(resource)
+
+        async def stand(on_lost: OnLost) -> Lease:
+            attempt = Attempt([key], ttl, wait)
+            return await self._acquire(
+                attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=False, slots=None
+            )
+
+        Attempt([key], ttl, wait)  # what makes no sense is said at once
+        return Leadership(stand, elected, deposed)
+
+    async def _acquire(
+        self,
+        attempt: Attempt,
+        resource: Resource | Resources,
+        on_lost: OnLost | None,
+        *,
+        ttl: float,
+        max_hold: float | None,
+        detached: bool,
+        slots: int | None,
+    ) -> Lease:
         try:
             while True:
                 request = requests.lock(
                     resource, ttl=ttl, wait=attempt.wait, max_hold=max_hold, detached=detached,
-                    clock=self._clock, token=attempt.token,
+                    slots=slots, clock=self._clock, token=attempt.token,
                 )  # fmt: skip
                 try:
                     connection, view = await self._ask(request, attempt)
@@ -88,12 +128,10 @@ class Client:
                 return Lease(self._pool, view, connection, on_lost)
         except BaseException:
             if attempt.in_doubt:
-                self._pool.give_back_later(attempt.resource, attempt.token, attempt.lasts_until_ns)
+                self._pool.give_back_later(attempt.names, attempt.lasts_until_ns)
             raise
 
-    async def _ask(
-        self, request: Request[LeaseView], attempt: Attempt
-    ) -> tuple[AsyncAgentConnection, LeaseView]:
+    async def _ask(self, request: Request[View], attempt: Attempt) -> tuple[AsyncAgentConnection, View]:
         connection = await self._pool.take()
         try:
             return connection, await connection.request(request)
@@ -136,7 +174,7 @@ class LockBlock:
 
     __slots__ = ("_client", "_lease", "_options", "_resource")
 
-    def __init__(self, client: Client, resource: str | bytes, options: LockOptions) -> None:
+    def __init__(self, client: Client, resource: Resource | Resources, options: LockOptions) -> None:
         self._client = client
         self._resource = resource
         self._options = options

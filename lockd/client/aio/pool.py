@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, TypeVar
 from weakref import WeakSet
 
@@ -43,11 +43,11 @@ class Pool:
         finally:
             self.put(connection)
 
-    def give_back_later(self, resource: bytes, token: bytes, until_ns: int) -> None:
+    def give_back_later(self, names: Iterable[tuple[bytes, bytes]], until_ns: int) -> None:
         """What no agent was there to take back: the next one would go on with it, for nobody. Not past its
-        deadline: then none does."""
+        deadline: then none does. names: as `requests.unlock`."""
         # By a thread: a loop that ends cancels its tasks, and the process may go on.
-        SyncPool(self.socket, self.timeout_s, 0).give_back_later(resource, token, until_ns)
+        SyncPool(self.socket, self.timeout_s, 0).give_back_later(names, until_ns)
 
     async def take(self) -> AsyncAgentConnection:
         """An idle connection, or a new one."""

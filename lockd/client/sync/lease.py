@@ -14,7 +14,7 @@ from lockd.client import requests
 from lockd.client.connection import AgentConnection
 from lockd.client.errors import AgentUnreachable, LockdError, LockLost, NoQuorum
 from lockd.client.requests import Request, to_ms
-from lockd.client.state import HeldLease, LeaseView
+from lockd.client.state import HeldLease, View, names_of
 from lockd.client.sync.loss_watch import WatchedLease, watcher
 from lockd.client.sync.pool import Pool
 from lockd.clock import boottime_ns
@@ -34,7 +34,7 @@ class Lease(HeldLease):
     __slots__ = ("__weakref__", "_connection", "_hangs_until_ns", "_pool", "_turn", "_watch")
 
     def __init__(
-        self, pool: Pool, view: LeaseView, connection: AgentConnection | None, on_lost: OnLost | None
+        self, pool: Pool, view: View, connection: AgentConnection | None, on_lost: OnLost | None
     ) -> None:
         super().__init__(view)
         self._pool = pool
@@ -83,11 +83,11 @@ class Lease(HeldLease):
         try:
             self._hear()
             lost_before = view.why_lost(boottime_ns())
-            self._ask(requests.unlock(view.key, view.token))
+            self._ask(requests.unlock(*names_of(view)))
         except (LockLost, NoQuorum) as failure:
             return lost_before, failure
         except BaseException as failure:
-            self._pool.give_back_later(view.key, view.token, view.may_last_until_ns)
+            self._pool.give_back_later(names_of(view), view.may_last_until_ns)
             if not isinstance(failure, LockdError):
                 raise
             return lost_before, failure
@@ -157,7 +157,7 @@ class Lease(HeldLease):
     # For its watcher
 
     @property
-    def view(self) -> LeaseView:
+    def view(self) -> View:
         return self._view
 
     @property
@@ -203,4 +203,4 @@ class Lease(HeldLease):
         if self._connection is not None:
             warnings.warn(f"{self!r} was never released", ResourceWarning, stacklevel=2, source=self)
             self._connection.close()
-            self._pool.give_back_later(self._view.key, self._view.token, self._view.may_last_until_ns)
+            self._pool.give_back_later(names_of(self._view), self._view.may_last_until_ns)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Unpack
 
@@ -22,8 +23,9 @@ from lockd.client.attempts import LOOK_AGAIN_S, Attempt
 from lockd.client.connection import AgentConnection
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import LockdError
-from lockd.client.requests import LeaseOptions, Request, socket_path
-from lockd.client.state import LeaseView
+from lockd.client.requests import LeaseOptions, Request, Resource, Resources, socket_path
+from lockd.client.state import View
+from lockd.client.sync.leading import Deposed, Elected, Leadership
 from lockd.client.sync.lease import Lease, OnLost
 from lockd.client.sync.pool import Pool
 
@@ -56,7 +58,7 @@ class Client:
     def timeout(self) -> float:
         return self._pool.timeout_s
 
-    def lock(self, resource: str | bytes, **options: Unpack[LockOptions]) -> LockBlock:
+    def lock(self, resource: Resource | Resources, **options: Unpack[LockOptions]) -> LockBlock:
         """For `with`: the resource is held while the block runs. Options: those of `acquire`.
 
         When the lease was lost meanwhile, the end of the block raises LockLost, unless the block had raised.
@@ -65,20 +67,24 @@ class Client:
 
     def acquire(
         self,
-        resource: str | bytes,
+        resource: Resource | Resources,
         *,
         ttl: float = 10.0,
         wait: float = 0.0,
         max_hold: float | None = None,
         detached: bool = False,
+        slots: int | None = None,
         on_lost: OnLost | None = None,
     ) -> Lease:
         """Lock `resource` until the lease is released or its holder is gone. All times are in seconds.
 
+        resource: a name; or a list of names: all of them or none, `wait` is for the whole, and the lease is
+        as good as the worst of theirs (`lease.fences` has the fence of each).
         ttl: after how long others get the resource when this host dies. While the lease is held, the agent
         renews it again and again, but not beyond `max_hold` (None: that of its class).
         wait: for how long to stand in line when another holds it.
         detached: not renewed; it outlives this process and ends at its `ttl`.
+        slots: one of so many equal locks of the resource, whichever is free first; `lease.slot` says which.
         on_lost: `on_lost(lease, reason)` is called once, in a thread of its own, before the deadline, when
         the lease is lost or nobody is there to renew it any more; `lease.remaining()` says how much time is
         left.
@@ -86,12 +92,61 @@ class Client:
         Raises Taken, or WaitTimeout after `wait`, when another holds it; NoQuorum, Denied, LimitReached,
         Draining, ClockRefused; AgentUnreachable.
         """
-        attempt = Attempt(requests.key_of(resource), ttl, wait)
+        attempt = Attempt(requests.keys_of(resource), ttl, wait)
+        return self._acquire(
+            attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=detached, slots=slots
+        )
+
+    def lead(
+        self,
+        resource: Resource,
+        elected: Elected,
+        deposed: Deposed | None = None,
+        *,
+        ttl: float = 10.0,
+        wait: float = 30.0,
+        max_hold: float | None = None,
+    ) -> Leadership:
+        """Stand for leader from now on, in a thread of its own, until what is returned is closed.
+
+        elected: `elected(lease)` is called when this process becomes the leader; it may run for as long as it
+        is. `lease.fence` is the term: it grows from one to the next. What it raises ends the leadership.
+        deposed: `deposed(lease, reason)` is called once for each term, before its deadline; in another thread
+        where `elected` still runs: the work of a leader has to end before `lease.remaining()` is over. When
+        both have returned, it stands again. wait: for how long to stand in line at a time, as far as the
+        class allows. A term ends at `max_hold` at the latest (None: that of the class): a class of leaders
+        has a long one.
+        """
+        key = requests.key_of(resource)
+
+        def stand(attempt: Attempt, on_lost: OnLost) -> Lease:
+            return self._acquire(
+                attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=False, slots=None
+            )
+
+        return Leadership(stand, lambda: Attempt([key], ttl, wait), self._withdraw, elected, deposed)
+
+    def _withdraw(self, attempt: Attempt) -> None:
+        attempt.withdraw()
+        with suppress(LockdError):
+            self._pool.request(requests.unlock(*attempt.names))
+
+    def _acquire(
+        self,
+        attempt: Attempt,
+        resource: Resource | Resources,
+        on_lost: OnLost | None,
+        *,
+        ttl: float,
+        max_hold: float | None,
+        detached: bool,
+        slots: int | None,
+    ) -> Lease:
         try:
             while True:
                 request = requests.lock(
                     resource, ttl=ttl, wait=attempt.wait, max_hold=max_hold, detached=detached,
-                    clock=self._clock, token=attempt.token,
+                    slots=slots, clock=self._clock, token=attempt.token,
                 )  # fmt: skip
                 try:
                     connection, view = self._ask(request, attempt)
@@ -107,10 +162,10 @@ class Client:
                 return Lease(self._pool, view, connection, on_lost)
         except BaseException:
             if attempt.in_doubt:
-                self._pool.give_back_later(attempt.resource, attempt.token, attempt.lasts_until_ns)
+                self._pool.give_back_later(attempt.names, attempt.lasts_until_ns)
             raise
 
-    def _ask(self, request: Request[LeaseView], attempt: Attempt) -> tuple[AgentConnection, LeaseView]:
+    def _ask(self, request: Request[View], attempt: Attempt) -> tuple[AgentConnection, View]:
         connection = self._pool.take()
         try:
             return connection, connection.request(request)
@@ -154,7 +209,7 @@ class LockBlock:
 
     __slots__ = ("_client", "_lease", "_options", "_resource")
 
-    def __init__(self, client: Client, resource: str | bytes, options: LockOptions) -> None:
+    def __init__(self, client: Client, resource: Resource | Resources, options: LockOptions) -> None:
         self._client = client
         self._resource = resource
         self._options = options

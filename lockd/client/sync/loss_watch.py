@@ -16,7 +16,7 @@ from typing import Any, Protocol
 from weakref import ref
 
 from lockd.client.forks import survive_forks
-from lockd.client.state import LONGEST_SLEEP_S, LeaseView
+from lockd.client.state import LONGEST_SLEEP_S, View
 from lockd.client.sync.resumer import resumer
 from lockd.clock import boottime_ns
 
@@ -27,7 +27,7 @@ class Watchable(Protocol):
     """A lease, to its watcher."""
 
     @property
-    def view(self) -> LeaseView: ...
+    def view(self) -> View: ...
 
     @property
     def file(self) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from typing import TypeVar
 from weakref import WeakSet
 
@@ -43,20 +45,20 @@ class Pool:
         finally:
             self.put(connection)
 
-    def give_back_later(self, resource: bytes, token: bytes, until_ns: int) -> None:
+    def give_back_later(self, names: Iterable[tuple[bytes, bytes]], until_ns: int) -> None:
         """What no agent was there to take back: the next one would go on with it, for nobody. Not past its
-        deadline: then none does."""
+        deadline: then none does. names: as `requests.unlock`."""
+        for name in names:
+            resumer.add(partial(self._is_given_back, name, until_ns))
 
-        def is_done() -> bool:
-            try:
-                self.request(requests.unlock(resource, token))
-            except (AgentUnreachable, LimitReached, Draining):
-                return boottime_ns() >= until_ns
-            except LockdError:
-                """It is over, or was never granted."""
-            return True
-
-        resumer.add(is_done)
+    def _is_given_back(self, name: tuple[bytes, bytes], until_ns: int) -> bool:
+        try:
+            self.request(requests.unlock(name))
+        except (AgentUnreachable, LimitReached, Draining):
+            return boottime_ns() >= until_ns
+        except LockdError:
+            """It is over, or was never granted."""
+        return True
 
     def take(self) -> AgentConnection:
         """An idle connection, or a new one."""

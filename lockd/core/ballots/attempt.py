@@ -67,9 +67,10 @@ class Attempt(Ballot):
         self.yes = 0
         self.yes_count = 0
         self.absent = 0
-        self.taken_ms: list[int] = []
-        self.holder_nonces: list[bytes] = []
-        self.fences: list[int] = []
+        # As small as can be: the lease that it is granted keeps it as its proof.
+        self.taken_ms: tuple[int, ...] = ()
+        self.holder_nonces: tuple[bytes, ...] = ()
+        self.fences: tuple[int, ...] = ()
 
     def answered(
         self, master: int, status: int, value: int, counts: bool, now_ns: int, holder_nonce: bytes = b""
@@ -82,12 +83,13 @@ class Attempt(Ballot):
             else:
                 self.yes |= bit
                 self.yes_count += 1
-                self.fences.append(value)
+                named = self.fences
+                self.fences = (*named, named[0] if named and named[0] == value else value)
         else:
             self.absent |= bit
             if status == OTHERS and counts:
-                self.taken_ms.append(value)
-                self.holder_nonces.append(holder_nonce)
+                self.taken_ms += (value,)
+                self.holder_nonces += (holder_nonce,)
             else:
                 self.silent[master] = REFUSALS.get(status, "its vote does not count")
         if self.outcome is None:

@@ -297,5 +297,6 @@ class Campaigns:
     def refuse(self, holder: Holder, refusal: Refusal, now_ns: int) -> None:
         if holder.named:
             self.names.waits_no_more(holder)
-        self._watcher.refused(holder.label, refusal, now_ns - holder.asked_ns)
+        if holder.counted:
+            self._watcher.refused(holder.label, refusal, now_ns - holder.asked_ns)
         holder.refused(refusal)

@@ -46,6 +46,7 @@ class Votes:
         if timeout_ns < self.timeout_ns:
             self._timers.at(ballot.t1_ns + timeout_ns, lambda at_ns: self._time_out(ballot, at_ns))
             return
+        self._forget_settled()
         self.running.append(ballot)
         if self._sweep is None:
             self._sweep = self._timers.at(ballot.t1_ns + timeout_ns, self._sweep_up)
@@ -57,13 +58,18 @@ class Votes:
                 if not running or running[0].t1_ns + self.timeout_ns > now_ns:
                     break
                 self._time_out(running.popleft(), now_ns)
-            while running and running[0].outcome is not None:
-                running.popleft()
+            self._forget_settled()
         finally:
             # Also after a mistake of ours: the others' time goes on.
             if running and self._sweep is None:
                 due_ns = max(now_ns, running[0].t1_ns + self.timeout_ns)
                 self._sweep = self._timers.at(due_ns, self._sweep_up)
+
+    def _forget_settled(self) -> None:
+        """Else thousands, and all that they name, would be kept in mind for as long as masters may take."""
+        running = self.running
+        while running and running[0].outcome is not None:
+            running.popleft()
 
     def _time_out(self, ballot: Ballot, now_ns: int) -> None:
         try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from contextlib import suppress
 
 from lockd.client.deadlines import AgentClock
 from lockd.clock import boottime_ns
@@ -11,7 +12,7 @@ from lockd.core.errors import ErrorWord
 from lockd.core.validity import NS_PER_MS, NS_PER_S
 from lockd.lockctl.errors import Lost, NotStarted, Refused, Unreachable
 from lockd.lockctl.run.connection import ANSWER_WITHIN_S, JobConnection
-from lockd.lockctl.run.lease import Job, JobLease, term_margin_ns
+from lockd.lockctl.run.lease import Held, Job, JobLease, term_margin_ns
 from lockd.lockctl.run.news import LeaseNews
 from lockd.lockctl.run.terminal import say
 
@@ -59,18 +60,29 @@ def _connected(job: Job, until_ns: int) -> JobConnection:
 
 def _ask(connection: JobConnection, job: Job, token: bytes, until_ns: int) -> JobLease:
     wait_ms = max(0, until_ns - boottime_ns()) // NS_PER_MS
-    words = [b"LOCK", job.resource, b"%d" % job.ttl_ms, b"NOTIFY", b"TOKEN", token]
+    words = [b"LOCK", job.resources[0], b"%d" % job.ttl_ms, b"NOTIFY", b"TOKEN", token]
     if wait_ms:
         words += [b"WAIT", b"%d" % wait_ms]
     if job.max_hold_ms is not None:
         words += [b"MAXHOLD", b"%d" % job.max_hold_ms]
+    if job.slots is not None:
+        words += [b"SLOTS", b"%d" % job.slots]
+    if len(job.resources) > 1:
+        words += [b"AND", *job.resources[1:]]
     connection.send([b"HELLO", b"3"], words)
     connection.reply(ANSWER_WITHIN_S)
     granted = connection.reply(wait_ms / 1000 + ANSWER_WITHIN_S)
     clock, now_ns = AgentClock(), boottime_ns()
-    deadline_ns = clock.deadline_ns(granted, now_ns)
-    lease = JobLease(job.resource, granted[b"token"], granted[b"fence"], deadline_ns, job.ttl_ms, clock)
+    replies = granted if len(job.resources) > 1 else [granted]
+    held = tuple(
+        Held(reply.get(b"resource", resource), reply[b"fence"], deadline_ns, reply.get(b"slot"))
+        for resource, reply in zip(job.resources, replies, strict=True)
+        for deadline_ns in [clock.deadline_ns(reply, now_ns)]
+    )
+    lease = JobLease(held, replies[0][b"token"], job.ttl_ms, clock)
     if now_ns >= lease.deadline_ns - term_margin_ns(lease.ttl_ms):
+        with suppress(Unreachable):
+            connection.send(*lease.release)
         raise NotStarted("it was granted so late that its deadline is near, and the command was not started")
     return lease
 
@@ -79,8 +91,8 @@ def release(news: LeaseNews, lease: JobLease) -> None:
     """Give the lease back. Raises Lost when it was over before the command was."""
     try:
         connection = news.connection_for_release()
-        connection.send([b"UNLOCK", lease.resource, lease.token])
-        connection.reply(ANSWER_WITHIN_S)
+        connection.send(*lease.release)
+        connection.replies(len(lease.held), ANSWER_WITHIN_S)
     except Refused as refused:
         if refused.code in (ErrorWord.EXPIRED, ErrorWord.NOTHELD):
             raise Lost(f"the command had ended, but its lease perhaps before it: {refused.text}") from refused

@@ -63,6 +63,17 @@ class JobConnection:
             raise Refused.by(str(answer), self._asked)
         return answer
 
+    def replies(self, number: int, within_s: float) -> None:
+        """So many are good. Raises as `reply`, when all have come; of several errors the last."""
+        refused: Refused | None = None
+        for _ in range(number):
+            try:
+                self.reply(within_s)
+            except Refused as one:
+                refused = one
+        if refused is not None:
+            raise refused
+
     def arrived(self) -> tuple[list[list[Any]], list[Any]]:
         """The pushes and the replies that have come since the last time, without waiting. `open` is False
         once the agent has closed."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 
 from lockd.lockctl.errors import CannotExecute, Lost
 from lockd.lockctl.run.asking import release, take
@@ -25,8 +26,11 @@ from lockd.lockctl.run.supervisor import CtrlC, Supervisor
 from lockd.lockctl.run.terminal import Terminal, controlling_terminal, in_a_pipeline
 
 
-def run(job: Job) -> int:
-    """Run the command while its resource is locked. Returns its exit status, 128 + n when signal n ended it.
+def run(job: Job, *, goes_on: bool = False) -> int:
+    """Run the command while its resources are locked. Returns its exit status, 128 + n when signal n ended
+    it.
+
+    goes_on: this process does, so what was lost is given back, if nothing is left that may believe in it.
 
     Raises Refused, Unreachable and CannotExecute when it was not started, Lost when it was ended with its
     lease. A Ctrl-C that ended the command ends this process too, as it would have without lockctl.
@@ -47,7 +51,12 @@ def run(job: Job) -> int:
         raise
     command.let_go()
     if supervisor.loss is not None:
-        raise Lost(supervisor.loss)
+        if goes_on and command.gone:
+            with suppress(Lost):
+                release(news, lease)
+        lost = Lost(supervisor.loss)
+        lost.told_to_end = supervisor.told_to_end
+        raise lost
     release(news, lease)
     if not os.WIFSIGNALED(status):
         return os.waitstatus_to_exitcode(status)

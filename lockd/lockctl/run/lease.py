@@ -11,41 +11,65 @@ from lockd.core.validity import NS_PER_MS
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What `lockctl run` was asked for. max_hold_ms None: as long as the resource's class allows."""
+    """What `lockctl run` was asked for. max_hold_ms None: as long as the resources' classes allow. slots: one
+    of so many equal locks of the resource; None: the resource itself."""
 
     socket_path: str
-    resource: bytes
+    resources: tuple[bytes, ...]
     ttl_ms: int
     wait_ms: int
     max_hold_ms: int | None
     command: Sequence[str]
+    slots: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """One resource of those that were granted, by its own name if it is a slot. `deadline_ns` is the one at
+    the start, as our clock has it."""
+
+    resource: bytes
+    fence: int
+    deadline_ns: int
+    slot: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class JobLease:
-    """What the agent granted. `deadline_ns` is the one at the start, as our clock has it; `clock` says what
-    later ones are."""
+    """What the agent granted: all that was asked for, under one token. `clock` says what
+    later deadlines are."""
 
-    resource: bytes
+    held: tuple[Held, ...]
     token: bytes
-    fence: int
-    deadline_ns: int
     ttl_ms: int
     clock: AgentClock
 
     @property
-    def resumption(self) -> list[bytes]:
+    def deadline_ns(self) -> int:
+        """That of the first to end."""
+        return min(one.deadline_ns for one in self.held)
+
+    @property
+    def resumption(self) -> list[list[bytes]]:
         """What goes on with it on another connection, and has its news told there."""
-        return [b"EXTEND", self.resource, self.token, b"%d" % self.ttl_ms, b"NOTIFY"]
+        ttl = b"%d" % self.ttl_ms
+        return [[b"EXTEND", one.resource, self.token, ttl, b"NOTIFY"] for one in self.held]
+
+    @property
+    def release(self) -> list[list[bytes]]:
+        """What gives all of it back."""
+        return [[b"UNLOCK", one.resource, self.token] for one in self.held]
 
     def environment(self) -> dict[bytes, bytes]:
-        """What the command is told."""
-        return {
-            b"LOCKD_RESOURCE": self.resource,
-            b"LOCKD_TOKEN": self.token,
-            b"LOCKD_FENCE": b"%d" % self.fence,
-            b"LOCKD_DEADLINE_NS": b"%d" % self.deadline_ns,
-        }
+        """What the command is told. What is there of the second has a _2 behind its name, and so on."""
+        told = {b"LOCKD_TOKEN": self.token, b"LOCKD_DEADLINE_NS": b"%d" % self.deadline_ns}
+        for number, one in enumerate(self.held, 1):
+            behind = b"_%d" % number if number > 1 else b""
+            told[b"LOCKD_RESOURCE" + behind] = one.resource
+            told[b"LOCKD_FENCE" + behind] = b"%d" % one.fence
+            if one.slot is not None:
+                told[b"LOCKD_SLOT"] = b"%d" % one.slot
+        return told
 
 
 def term_margin_ns(ttl_ms: int) -> int:

@@ -25,8 +25,8 @@ _ANSWERS_WITHIN_NS = 2_000 * NS_PER_MS
 
 
 class LeaseNews:
-    """deadline_ns: until when it is good, as last told, on our clock. loss: why it is lost, None while it is
-    not. connection: the one that is open, or was.
+    """deadline_ns: until when all of it is good, as last told, on our clock. loss: why it, or a part of it,
+    is lost, None while it is not. connection: the one that is open, or was.
 
     inherit: gets the file of each new one before anything is asked there. Who ends what the command has
     started when we are killed has to keep it open until then.
@@ -36,11 +36,20 @@ class LeaseNews:
 
     def __init__(self, connection: JobConnection, lease: JobLease) -> None:
         self.connection = connection
-        self.deadline_ns = lease.deadline_ns
         self.loss: str | None = None
         self._lease = lease
-        self._resuming = False
+        self._deadlines_ns = {one.resource: one.deadline_ns for one in lease.held}
+        self._unresumed: list[bytes] = []
+        """Those that the next agent was asked about, in the order of its answers."""
         self._again_ns = 0
+
+    @property
+    def deadline_ns(self) -> int:
+        return min(self._deadlines_ns.values())
+
+    @property
+    def _resuming(self) -> bool:
+        return bool(self._unresumed)
 
     @property
     def due_ns(self) -> int:
@@ -71,28 +80,30 @@ class LeaseNews:
             self._resume(now_ns)
 
     def _hear(self, push: list[Any]) -> None:
-        if push[2] != self._lease.token:
+        kind, resource, token = push[:3]
+        if token != self._lease.token or resource not in self._deadlines_ns:
             return
-        if push[0] == b"renewed":
-            self.deadline_ns = self._lease.clock.here_ns(push[3])
-        elif push[0] == b"lost":
-            self.deadline_ns = min(self.deadline_ns, self._lease.clock.here_ns(push[4]))
+        if kind == b"renewed":
+            self._deadlines_ns[resource] = self._lease.clock.here_ns(push[3])
+        elif kind == b"lost":
+            deadline_ns = self._lease.clock.here_ns(push[4])
+            self._deadlines_ns[resource] = min(self._deadlines_ns[resource], deadline_ns)
             self.loss = push[3].decode(errors="replace")
 
     def _resume(self, now_ns: int) -> None:
         try:
             self.connection = self.connection.anew()
             self.inherit(self.connection.fileno())
-            self.connection.send([b"HELLO", b"3"], self._lease.resumption, within_s=0)
+            self.connection.send([b"HELLO", b"3"], *self._lease.resumption, within_s=0)
         except Unreachable:
             self._ask_again_soon(now_ns)
             return
-        self._resuming = True
+        self._unresumed = list(self._deadlines_ns)
         self._again_ns = now_ns + _ANSWERS_WITHIN_NS
 
     def _ask_again_soon(self, now_ns: int) -> None:
         self.connection.close()
-        self._resuming = False
+        self._unresumed = []
         self._again_ns = now_ns + _ASK_AGAIN_NS
 
     def _answered(self, reply: Any) -> None:
@@ -104,7 +115,8 @@ class LeaseNews:
             else:
                 # It can't say for now.
                 self._ask_again_soon(boottime_ns())
-        elif b"deadline_ns" in reply:
-            self._resuming = False
-            self._again_ns = 0
-            self.deadline_ns = self._lease.clock.deadline_ns(reply, boottime_ns())
+        elif self._unresumed and b"deadline_ns" in reply:
+            resource = self._unresumed.pop(0)
+            self._deadlines_ns[resource] = self._lease.clock.deadline_ns(reply, boottime_ns())
+            if not self._unresumed:
+                self._again_ns = 0

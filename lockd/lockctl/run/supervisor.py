@@ -22,6 +22,7 @@ _LOOK_UP_MS = 500
 # How often to look at those that are to end, and how often to kill them who may fork meanwhile.
 _ENDING_MS = 20
 _KILL_AGAIN_MS = 2
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _JOB_STOPS = (signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
@@ -37,6 +38,7 @@ class Supervisor:
     """Watches over a command and its lease until the command has ended, with its lease at the latest.
 
     loss: why the lease was lost, None while it is good. interrupted: whom the last SIGINT has reached.
+    told_to_end: a signal has come that ends commands.
     """
 
     def __init__(
@@ -54,6 +56,7 @@ class Supervisor:
         self._command = command
         self._terminal = terminal
         self._signals = signals
+        self.told_to_end = False
         self._killing = False
         self._killed = Sent(reached=1)
         self._given_up = False
@@ -164,6 +167,7 @@ class Supervisor:
 
     def _forward(self, numbers: bytes) -> None:
         for number in numbers:
+            self.told_to_end = self.told_to_end or number in _ENDS
             if number == signal.SIGINT:
                 self.interrupted = CtrlC.JOB if self._terminal.ours() else CtrlC.US
             if number in FORWARDED and (self._status is None or self.loss is not None):

@@ -1,6 +1,7 @@
 """The words of a request, as what they stand for."""
 
 import re
+from typing import NamedTuple
 
 _NUMBER = re.compile(rb"[0-9]{1,18}\Z")
 _TOKEN = re.compile(rb"[!-~]{1,64}\Z")
@@ -35,3 +36,43 @@ def token_in(word: bytes) -> bytes:
     if not _TOKEN.match(word):
         raise BadRequest("ERR a token is 1 to 64 printable ASCII characters without spaces")
     return word
+
+
+_WITH_VALUE = frozenset((b"WAIT", b"MAXHOLD", b"TOKEN"))
+
+
+class LockWords(NamedTuple):
+    """The arguments of a LOCK: behind the ttl its options, and what has it stand in more than one line."""
+
+    options: list[bytes]
+    slots: bytes | None
+    others: list[bytes] | None
+    """The resources behind AND."""
+
+    @classmethod
+    def of(cls, words: list[bytes]) -> "LockWords":
+        options, slots, at = list[bytes](), None, 3
+        while at < len(words):
+            word = words[at].upper()
+            if word == b"AND":
+                return cls(options, slots, words[at + 1 :])
+            step = 2 if word in _WITH_VALUE or word == b"SLOTS" else 1
+            if word == b"SLOTS":
+                slots = words[at + 1] if at + 1 < len(words) else b""
+            else:
+                options += words[at : at + step]
+            at += step
+        return cls(options, slots, None)
+
+
+def resources_in(words: list[bytes]) -> list[bytes]:
+    """Those that a LOCK names."""
+    return [words[1]] if len(words) == 3 else [words[1], *(LockWords.of(words).others or ())]
+
+
+def number_in(word: bytes, name: str) -> int:
+    """From 1 on, as a client writes it."""
+    if not _NUMBER.match(word) or not int(word):
+        quoted = word[:32].decode(errors="backslashreplace")
+        raise BadRequest(f"ERR {name} must be a whole number from 1 on, not '{quoted}'")
+    return int(word)

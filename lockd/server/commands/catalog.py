@@ -9,7 +9,7 @@ from functools import cache, partial
 
 from lockd.config.globs import PATTERN_BYTES_MOST, matcher
 from lockd.server.commands import connection, info, leases, listings, operators, reload
-from lockd.server.commands.command import Argument, Command, Group, arity_error
+from lockd.server.commands.command import OTHERS, Argument, Command, Group, arity_error
 from lockd.server.commands.readings import Readings
 from lockd.server.resp import replies
 from lockd.server.resp.replies import ReplySet, SimpleString
@@ -71,7 +71,7 @@ def _info(command: Command) -> list[object]:
         key,
         _simple_strings(_acl_categories(command)),
         ReplySet(),
-        ReplySet([_key_specification(command)] if key else []),
+        ReplySet(_key_specifications(command)),
         [_info(subcommand) for subcommand in command.subcommands],
     ]
 
@@ -94,12 +94,21 @@ def _acl_categories(command: Command) -> list[str]:
     return [*categories, "@connection"] if command.group == "connection" else categories
 
 
-def _key_specification(command: Command) -> dict[str, object]:
-    """The first argument, and only that, is a key."""
+def _key_specifications(command: Command) -> list[dict[str, object]]:
+    """The first argument, and with OTHERS all that come last."""
+    if not command.key_access:
+        return []
+    first = _keys_from(command, "index", {"index": 1}, last=0)
+    if OTHERS not in command.arguments:
+        return [first]
+    return [first, _keys_from(command, "keyword", {"keyword": OTHERS.token, "startfrom": 3}, last=-1)]
+
+
+def _keys_from(command: Command, how: str, where: dict[str, object], last: int) -> dict[str, object]:
     return {
         "flags": _simple_strings(command.key_access),
-        "begin_search": {"type": "index", "spec": {"index": 1}},
-        "find_keys": {"type": "range", "spec": {"lastkey": 0, "keystep": 1, "limit": 0}},
+        "begin_search": {"type": how, "spec": where},
+        "find_keys": {"type": "range", "spec": {"lastkey": last, "keystep": 1, "limit": 0}},
     }
 
 
@@ -128,7 +137,7 @@ def _argument_docs(argument: Argument) -> dict[str, object]:
     if argument.type not in ("block", "oneof", "pure-token"):
         docs["display_text"] = argument.name
     if argument.type == "key":
-        docs["key_spec_index"] = 0
+        docs["key_spec_index"] = argument.key_spec
     if argument.token:
         docs["token"] = argument.token
     flags = [flag for flag in ("optional", "multiple") if getattr(argument, flag)]
@@ -251,7 +260,9 @@ def answer(words: Sequence[bytes], protocol: int) -> bytes:
     texts = [word.decode("utf-8", "replace") for word in words]
     subcommand = find(f"command|{texts[0]}")
     if texts[0].lower() in ("getkeys", "getkeysandflags"):
-        return replies.error("ERR COMMAND GETKEYS is not answered: a resource is always the first argument")
+        return replies.error(
+            "ERR COMMAND GETKEYS is not answered: resources are the first argument and all behind AND"
+        )
     if subcommand is None:
         return replies.error(f"ERR unknown subcommand '{texts[0][:128]}'. Try {_BY_NAME['command'].usage()}")
     if not subcommand.accepts(len(words) + 1):

@@ -50,20 +50,25 @@ class Checks:
             raise BadRequest(f"{_FOR_OPERATORS} ({why_not})")
 
     def _names_resource(self, session: Session, command: Command, words: list[bytes]) -> None:
-        size, most = len(words[1]), self._current.config.limits.resource_bytes
-        if not size:
-            raise BadRequest("ERR the resource is empty: give it a name")
-        if size > most:
-            refusal = f"resource_bytes: the resource has {size} bytes, it may have {most}"
-            self._incidents.limit_hit(refusal, session.peer)
-            raise BadRequest(f"LIMIT {refusal}")
+        most = self._current.config.limits.resource_bytes
+        for size in map(len, command.resources(words)):
+            if not size:
+                raise BadRequest("ERR the resource is empty: give it a name")
+            if size > most:
+                refusal = f"resource_bytes: the resource has {size} bytes, it may have {most}"
+                self._incidents.limit_hit(refusal, session.peer)
+                raise BadRequest(f"LIMIT {refusal}")
 
     def _is_not_reserved(self, session: Session, command: Command, words: list[bytes]) -> None:
-        if words[1].startswith(RESERVED):
+        if any(resource.startswith(RESERVED) for resource in command.resources(words)):
             raise BadRequest("DENIED resources that begin with 'lockd:canary:' are the agents' own")
 
     def _may_lock(self, session: Session, command: Command, words: list[bytes]) -> None:
-        resource, peer = words[1], session.peer
+        for resource in command.resources(words):
+            self._may_lock_one(session, command, words, resource)
+
+    def _may_lock_one(self, session: Session, command: Command, words: list[bytes], resource: bytes) -> None:
+        peer = session.peer
         lock_class = self._current.config.class_of(resource)
         if self._shared.permissions.may_lock(peer, lock_class) or self._holds(peer, command, words):
             return

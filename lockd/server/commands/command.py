@@ -23,7 +23,8 @@ class Argument:
     """One argument, or with `arguments` a group of them: a "block" takes all, "oneof" a single one of them.
 
     `type` is a word of Redis: key, string, integer, pattern, pure-token (its token is all of it), block or
-    oneof. `token` is the fixed word that comes before the value.
+    oneof. `token` is the fixed word that comes before the value. key_spec: which of the command's key
+    specifications finds it, if it is a key.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Argument:
     optional: bool = False
     multiple: bool = False
     arguments: tuple["Argument", ...] = ()
+    key_spec: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,10 @@ class Command:
     What has the flag `admin` is for operators only, what is `for_lockers` for those who may lock in the class
     of its resource.
 
-    in_order: it waits until all before it are answered, since it changes how replies are written, or ends
-    them. ends_multi: it is run also in a MULTI. brings_no_loss: it is run also while its connection has a
-    loss to be told of. listed: COMMAND tells of it. promise: the README's words for its reply, in Markdown;
-    none where it is as in Redis.
+    resources: of its words, the resources that it names: each is checked. in_order: it waits until all before
+    it are answered, since it changes how replies are written, or ends them. ends_multi: it is run also in a
+    MULTI. brings_no_loss: it is run also while its connection has a loss to be told of. listed: COMMAND tells
+    of it. promise: the README's words for its reply, in Markdown; none where it is as in Redis.
     """
 
     name: str
@@ -57,6 +59,7 @@ class Command:
     reply: str
     arguments: tuple[Argument, ...] = ()
     key_access: tuple[str, ...] = ()
+    resources: Callable[[list[bytes]], list[bytes]] = lambda words: words[1:2]
     subcommands: tuple["Command", ...] = ()
     for_lockers: bool = False
     in_order: bool = False
@@ -83,6 +86,8 @@ class Command:
 
 RESOURCE = Argument("resource", "key")
 """It comes first, and is the key."""
+OTHERS = Argument("resource", "key", token="AND", optional=True, multiple=True, key_spec=1)
+"""They come last, and are keys as well."""
 
 
 def _subcommand_usage(command: Command) -> list[str]:

@@ -1,14 +1,27 @@
 """LOCK, UNLOCK and EXTEND."""
 
+from random import randrange
+from typing import NoReturn
+
 from lockd.clock import boottime_ns
 from lockd.config.current import Current
 from lockd.config.model import LockClass
 from lockd.core.errors import ErrorWord
+from lockd.core.slot_names import slot_name
 from lockd.core.values import Bound, Refusal
 from lockd.metrics.leases import LeaseMetrics
-from lockd.server.commands.arguments import BadRequest, Misused, ms_in, token_in
-from lockd.server.commands.command import RESOURCE, Argument, Command, Group
+from lockd.server.commands.arguments import (
+    BadRequest,
+    LockWords,
+    Misused,
+    ms_in,
+    number_in,
+    resources_in,
+    token_in,
+)
+from lockd.server.commands.command import OTHERS, RESOURCE, Argument, Command, Group
 from lockd.server.heirs import Heir
+from lockd.server.joint_requests import JointRequest, Part, SeveralRequest, SlotPart, SlotsRequest
 from lockd.server.lease_requests import LockRequest, UnlockOrExtend
 from lockd.server.resp import replies
 from lockd.server.session import Session
@@ -52,9 +65,9 @@ class Leases:
             "lock",
             -3,
             "lock",
-            ("write", "noscript", "blocking"),
-            "Locks a resource: while the process lives, or the CONNECTION, up to MAXHOLD; or DETACHED.",
-            _LEASE,
+            ("write", "noscript", "blocking", "movablekeys"),
+            "Locks resources: while the process lives, or the CONNECTION, up to MAXHOLD; or DETACHED.",
+            f"{_LEASE}; with SLOTS also resource and slot; with AND an array of them, each with its resource",
             (
                 RESOURCE,
                 _TTL,
@@ -71,11 +84,16 @@ class Leases:
                 ),
                 _NOTIFY,
                 Argument("token", token="TOKEN", optional=True),
+                Argument("n", "integer", token="SLOTS", optional=True),
+                OTHERS,
             ),
             key_access=("RW", "access", "insert"),
+            resources=resources_in,
             for_lockers=True,
             promise=(
-                "map: `token`, `fence`, `validity_ms`, `deadline_ns`, `bound`: `process`, `connection`, `ttl`"
+                "map: `token`, `fence`, `validity_ms`, `deadline_ns`, `bound`: `process`, `connection`, "
+                "`ttl`. With `AND` all or none: a list of such maps, each with its `resource`. With `SLOTS` "
+                "also `resource`, the slot's own name, and `slot`, from 0 to n - 1"
             ),
         )
     )
@@ -83,18 +101,97 @@ class Leases:
         resource = words[1]
         lock_class = self._current.config.class_of(resource)
         request = LockRequest(session, resource, lock_class, self._ttl_ms(words[2], lock_class))
-        _read_options(request, words[3:], lock_class)
-        if request.notify:
+        if len(words) > 3:
+            options, slots, others = LockWords.of(words)
+            _read_options(request, options, lock_class)
+            if others is not None and slots is not None:
+                raise BadRequest("ERR SLOTS goes without AND: lock one after the other")
+            if others is not None:
+                several = self._several(session, request, options, others)
+                self._begin_in_turn(session, several, request)
+                return
+            if slots is not None:
+                self._begin_in_turn(session, self._slots(session, request, options, slots), request)
+                return
+        self._begin_in_turn(session, request, request)
+
+    def _several(
+        self, session: Session, first: LockRequest, options: list[bytes], others: list[bytes]
+    ) -> SeveralRequest:
+        """first: what a LOCK of the first resource alone would be. Each has its options, as far as its class
+        has them."""
+        config, resources = self._current.config, [first.resource, *others]
+        most = config.limits.resources_per_lock
+        if not others:
+            raise Misused("ERR AND names no other resource:")
+        if first.detached:
+            raise BadRequest(
+                "ERR DETACHED goes without AND: several are held, and renewed, for their process"
+            )
+        if len(resources) > most:
+            self._refuse_limit(session, f"resources_per_lock: {len(resources)} are named, {most} may be")
+        if len(set(resources)) < len(resources):
+            twice = next(one for one in resources if resources.count(one) > 1)
+            raise BadRequest(
+                f"ERR '{twice.decode(errors='backslashreplace')}' is named twice: name each once"
+            )
+        several = SeveralRequest(session)
+        several.takes(
+            [self._part(several, first.ttl_ms, options, one) for one in resources], config.min_validity_ms
+        )
+        return several
+
+    def _part(self, whole: JointRequest, ttl_ms: int, options: list[bytes], resource: bytes) -> Part:
+        lock_class = self._current.config.class_of(resource)
+        part = Part(whole, resource, lock_class, self._ttl_ms(b"%d" % ttl_ms, lock_class))
+        _read_options(part, options, lock_class)
+        return part
+
+    def _slots(self, session: Session, of: LockRequest, options: list[bytes], slots: bytes) -> SlotsRequest:
+        """of: what a LOCK of the resource itself would be."""
+        number, limits = number_in(slots, "SLOTS"), self._current.config.limits
+        if number > limits.slots:
+            self._refuse_limit(session, f"slots: {number} are asked for, {limits.slots} may be")
+        size = len(slot_name(of.resource, number - 1))
+        if size > limits.resource_bytes:
+            most = limits.resource_bytes
+            self._refuse_limit(session, f"resource_bytes: a slot's name has {size} bytes, it may have {most}")
+        request = SlotsRequest(session, of.resource, self._metrics.refused)
+        tries, places = (self._lines(request, of, options, number, waits=waits) for waits in (False, True))
+        request.takes(tries, places if of.wait_ms else [], randrange(number))
+        return request
+
+    def _lines(
+        self, whole: SlotsRequest, of: LockRequest, options: list[bytes], number: int, *, waits: bool
+    ) -> list[SlotPart]:
+        """One for each slot. Only those that wait have the name of the request: see `Slots`."""
+        first = SlotPart(whole, slot_name(of.resource, 0), of.lock_class, of.ttl_ms)
+        _read_options(first, options, of.lock_class)
+        if not waits:
+            first.wait_ms, first.named = 0, False
+        return [first, *(first.beside(slot_name(of.resource, one)) for one in range(1, number))]
+
+    def _refuse_limit(self, session: Session, refusal: str) -> NoReturn:
+        self._incidents.limit_hit(refusal, session.peer)
+        raise BadRequest(f"LIMIT {refusal}")
+
+    def _begin_in_turn(
+        self, session: Session, request: LockRequest | JointRequest, options: LockRequest
+    ) -> None:
+        """options: those of the request, or of all its parts."""
+        if options.notify:
             session.notify()
-        if not request.wait_ms or session.flow.is_turn_of_next:
+        if not options.wait_ms or session.flow.is_turn_of_next:
             session.in_turn(lambda _place: self._start_lock(session, request), request)
         else:
-            session.in_turn(lambda _place: self._locks.can_be_told(request, boottime_ns()), request)
+            session.in_turn(lambda _place: request.can_be_told(boottime_ns()), request)
             self._start_lock(session, request, ready=False)
 
-    def _start_lock(self, session: Session, request: LockRequest, *, ready: bool = True) -> None:
+    def _start_lock(
+        self, session: Session, request: LockRequest | JointRequest, *, ready: bool = True
+    ) -> None:
         no_room = session.is_spare and not session.finds_room()
-        refusal = _SPARE if no_room else self._quotas.refuse_lock(session.usage)
+        refusal = _SPARE if no_room else self._quotas.refuse_lock(session.usage, request.locks)
         if refusal is not None:
             self._incidents.limit_hit(refusal, session.peer)
             self._metrics.refused(request.label, Refusal(ErrorWord.LIMIT, refusal), 0)
@@ -103,11 +200,9 @@ class Leases:
                 # An app of root's: its pool would have this connection for the next LOCK, too.
                 session.end()
             return
-        request.begins(boottime_ns())
-        session.lock_starts(request)
-        self._locks.lock(request, request.asked_ns, ready=ready)
-        if request.named and request in session.waiting:
-            self._losses.begins_anew((request.resource, request.value))
+        request.begins(boottime_ns(), ready=ready)
+        for name in request.names if request in session.waiting else ():
+            self._losses.begins_anew(name)
 
     @COMMANDS(
         Command(
@@ -128,16 +223,16 @@ class Leases:
         )
     )
     def _unlock(self, session: Session, words: list[bytes]) -> None:
-        resource, token = words[1], token_in(words[2])
+        uid, token = session.peer.uid, token_in(words[2])
+        resource = self._named(uid, words[1], token)
         self._report_loss(session, "unlock", resource, token)
-        uid, locks = session.peer.uid, self._locks
-        if locks.known(resource, token) is None and not locks.knows_request(
+        if self._locks.known(resource, token) is None and not self._locks.knows_request(
             uid, resource, token, boottime_ns()
         ):
             self._check_unknown(session, "unlock", resource, token)
         session.at_once(
             UnlockOrExtend(session, "unlock", resource, token),
-            lambda reply: locks.unlock(resource, token, reply, boottime_ns(), uid=uid),
+            lambda reply: self._locks.unlock(resource, token, reply, boottime_ns(), uid=uid),
         )
 
     @COMMANDS(
@@ -159,7 +254,8 @@ class Leases:
         )
     )
     def _extend(self, session: Session, words: list[bytes]) -> None:
-        resource, token = words[1], token_in(words[2])
+        token = token_in(words[2])
+        resource = self._named(session.peer.uid, words[1], token)
         known = self._locks.known(resource, token)
         had_ms = 0 if known is None else known.ttl_ms
         ttl_ms = self._ttl_ms(words[3], self._terms(resource, token), had_ms)
@@ -175,6 +271,22 @@ class Leases:
         session.at_once(
             UnlockOrExtend(session, "extend", resource, token),
             lambda reply: self._locks.extend(resource, token, ttl_ms, reply, boottime_ns()),
+        )
+
+    def _named(self, uid: int, resource: bytes, token: bytes) -> bytes:
+        """The slot of this resource that the token is of, if it is known here of one, and of nothing else."""
+        if not self._is_known(uid, resource, token):
+            for number in range(self._current.config.limits.slots):
+                name = slot_name(resource, number)
+                if self._is_known(uid, name, token):
+                    return name
+        return resource
+
+    def _is_known(self, uid: int, resource: bytes, token: bytes) -> bool:
+        return (
+            self._locks.known(resource, token) is not None
+            or self._losses.of((resource, token)) is not None
+            or self._locks.knows_request(uid, resource, token, boottime_ns())
         )
 
     def _tell_here(self, session: Session, resource: bytes, token: bytes) -> None:

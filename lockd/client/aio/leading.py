@@ -1,0 +1,134 @@
+"""`client.lead(...)` for asyncio programs: as sync/leading.py, in a task of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from inspect import isawaitable
+from types import TracebackType
+from typing import Any
+
+from lockd.client.aio.lease import Lease
+from lockd.client.attempts import rest_after
+from lockd.client.errors import LockdError
+
+Elected = Callable[[Lease], object]
+Deposed = Callable[[Lease, str], object]
+Stand = Callable[[Callable[[Lease, str], object]], Awaitable[Lease]]
+"""Ask for the lease; who is told of its loss."""
+
+RESIGNED = "it was given up here"
+
+
+class Leadership:
+    """Begins to stand for leader when it is made. In a forked child it leads nothing.
+
+    trouble: why there is no lease yet, by the last try; '' while there is nothing to say.
+    """
+
+    def __init__(self, stand: Stand, elected: Elected, deposed: Deposed | None) -> None:
+        self._stand = stand
+        self._elected = elected
+        self._deposed = deposed
+        self._lease: Lease | None = None
+        self.trouble = ""
+        self._work: asyncio.Task[None] | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process is the leader now, for certain."""
+        return self._lease is not None and not self._lease.lost
+
+    @property
+    def term(self) -> int | None:
+        """The fence of the lease that it leads by; None while it does not."""
+        return self._lease.fence if self._lease is not None and not self._lease.lost else None
+
+    async def wait(self) -> None:
+        """Until it has ended. Raises what ended it, if that was not `aclose`: a refusal for good (Denied, a
+        wrong option), or what a callback raised."""
+        await asyncio.wait([self._task])
+        if not self._task.cancelled():
+            self._task.result()
+
+    async def aclose(self) -> None:
+        """Stand no more. A leader is deposed first, and the lease is given back when `deposed` and `elected`
+        have ended: then this returns, too, but where one of them has called it. Raises as `wait`."""
+        self._task.cancel()
+        if not self._calls(asyncio.current_task()):
+            await self.wait()
+
+    def _calls(self, task: asyncio.Task[object] | None) -> bool:
+        """Whether this task runs a callback."""
+        return task is self._task or task is self._work
+
+    async def _run(self) -> None:
+        while True:
+            lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            lease = await self._campaign(lost)
+            await self._serve(lease, lost)
+
+    async def _campaign(self, lost: asyncio.Future[str]) -> Lease:
+        def is_lost(_lease: Lease, reason: str) -> None:
+            if not lost.done():
+                lost.set_result(reason)
+
+        while True:
+            try:
+                return await self._stand(is_lost)
+            except LockdError as failure:
+                rest_s = rest_after(failure)
+                if rest_s is None:
+                    raise
+                self.trouble = str(failure)
+                await asyncio.sleep(rest_s)
+
+    async def _serve(self, lease: Lease, lost: asyncio.Future[str]) -> None:
+        """For a term. When this is cancelled it is over."""
+        self.trouble = ""
+        if lost.done():
+            # Before anybody was elected.
+            with suppress(LockdError):
+                await lease.release()
+            return
+        self._lease = lease
+        self._work = work = asyncio.create_task(self._lead(lease))
+        try:
+            ends: list[asyncio.Future[Any]] = [work, lost]
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                work.result()
+                # Not the future itself, which would be cancelled together with us.
+                await asyncio.wait([lost])
+        finally:
+            work.cancel()
+            self._lease = None
+            try:
+                await _called(self._deposed, lease, lost.result() if lost.done() else RESIGNED)
+            finally:
+                await asyncio.wait([work])
+                with suppress(LockdError):
+                    await lease.release()
+
+    async def _lead(self, lease: Lease) -> None:
+        await _called(self._elected, lease)
+
+    async def __aenter__(self) -> Leadership:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            await self.aclose()
+        except BaseException as failure:
+            if error is None:
+                raise
+            error.add_note(str(failure))
+
+
+async def _called(callback: Callable[..., object] | None, *arguments: object) -> None:
+    if callback is not None and isawaitable(result := callback(*arguments)):
+        await result

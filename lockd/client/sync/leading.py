@@ -1,0 +1,179 @@
+"""`client.lead(...)`: standing for leader until it is closed, in a thread of its own.
+
+    stand ─▶ granted ─▶ elected(lease) ──── lost ─▶ deposed(lease, why), before the deadline ─▶ give back ─┐
+      ▲                        └────────── closed ─▶ deposed(lease, why) ─▶ give back ─▶ end              │
+      └───────────────────────────────────────────────────────────────────────────────────────────────────┘
+
+A term is a lease: its fence is its number, and larger than that of every term before. Nobody else is elected
+before the deadline of a term that its leader was told of, or before `deposed` has returned where it gives
+way.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Event, Lock, Thread
+from types import TracebackType
+
+from lockd.client.attempts import Attempt, rest_after
+from lockd.client.errors import LockdError
+from lockd.client.sync.lease import Lease
+
+Elected = Callable[[Lease], object]
+Deposed = Callable[[Lease, str], object]
+Stand = Callable[[Attempt, Callable[[Lease, str], object]], Lease]
+"""Ask for the lease by that attempt; who is told of its loss."""
+
+RESIGNED = "it was given up here"
+
+
+class _Term:
+    """One lease of the leader's. led: `elected` has it. deposing: `deposed` is called, or was. done: that has
+    returned."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.led = self.deposing = False
+        self.lost = ""
+        self.done = Event()
+
+
+class Leadership:
+    """Begins to stand for leader when it is made. Threads may share it; in a forked child it leads nothing.
+
+    trouble: why there is no lease yet, by the last try; '' while there is nothing to say.
+    """
+
+    def __init__(
+        self, stand: Stand, new_attempt: Callable[[], Attempt], withdraw: Callable[[Attempt], object],
+        elected: Elected, deposed: Deposed | None,
+    ) -> None:  # fmt: skip
+        self._stand = stand
+        self._new_attempt = new_attempt
+        self._withdraw = withdraw
+        self._elected = elected
+        self._deposed = deposed or _nothing
+        self._attempt = new_attempt()
+        self._closing = Event()
+        self._woken = Event()
+        self._lease: Lease | None = None
+        self._deposing: Thread | None = None
+        self._failure: BaseException | None = None
+        self.trouble = ""
+        self._thread = Thread(target=self._run, name="lockd leadership", daemon=True)
+        self._thread.start()
+
+    @property
+    def leading(self) -> bool:
+        """Whether this process is the leader now, for certain."""
+        lease = self._lease
+        return lease is not None and not lease.lost
+
+    @property
+    def term(self) -> int | None:
+        """The fence of the lease that it leads by; None while it does not."""
+        lease = self._lease
+        return lease.fence if lease is not None and not lease.lost else None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Until it has ended, for `timeout` seconds at most: whether it has. Raises what ended it, if that
+        was not `close`: a refusal for good (Denied, a wrong option), or what `elected` raised."""
+        self._thread.join(timeout)
+        if self._failure is not None:
+            raise self._failure
+        return not self._thread.is_alive()
+
+    def close(self) -> None:
+        """Stand no more. A leader is deposed first, and the lease is given back when `deposed` and `elected`
+        have returned: then this returns, too, but where one of them has called it. Raises as `wait`."""
+        self._closing.set()
+        self._woken.set()
+        if self._lease is None:
+            self._withdraw(self._attempt)
+        if threading.current_thread() not in (self._thread, self._deposing):
+            self.wait()
+
+    def _run(self) -> None:
+        try:
+            while not self._closing.is_set():
+                term = _Term()
+                lease = self._campaign(term)
+                if lease is not None:
+                    self._serve(lease, term)
+        except BaseException as failure:
+            # Also told of where nobody waits.
+            self._failure = failure
+            threading.excepthook(threading.ExceptHookArgs((type(failure), failure, None, self._thread)))
+
+    def _campaign(self, term: _Term) -> Lease | None:
+        """Until there is a lease, or nobody wants it any more."""
+        while not self._closing.is_set():
+            try:
+                return self._stand(self._attempt, lambda lease, why: self._is_lost(lease, term, why))
+            except LockdError as failure:
+                rest_s = rest_after(failure)
+                if rest_s is None:
+                    raise
+                self.trouble = str(failure)
+                self._woken.wait(rest_s)
+                self._attempt = self._new_attempt()
+        return None
+
+    def _serve(self, lease: Lease, term: _Term) -> None:
+        self.trouble = ""
+        try:
+            with term.lock:
+                term.led = not term.lost and not self._closing.is_set()
+            if term.led:
+                self._lease = lease
+                self._elected(lease)
+                self._woken.wait()
+        finally:
+            if term.led:
+                self._depose(lease, term, RESIGNED)
+                term.done.wait()
+            self._lease = None
+            with suppress(LockdError):
+                lease.release()
+            self._attempt = self._new_attempt()
+            if not self._closing.is_set():
+                self._woken.clear()
+
+    def _is_lost(self, lease: Lease, term: _Term, reason: str) -> None:
+        """Called in a thread of its own: `elected` may run for as long as the term."""
+        with term.lock:
+            term.lost = reason
+        if term.led:
+            self._depose(lease, term, reason)
+            self._woken.set()
+
+    def _depose(self, lease: Lease, term: _Term, reason: str) -> None:
+        """Once for each term."""
+        with term.lock:
+            first, term.deposing = not term.deposing, True
+        if first:
+            self._deposing = threading.current_thread()
+            try:
+                self._deposed(lease, reason)
+            finally:
+                self._deposing = None
+                term.done.set()
+
+    def __enter__(self) -> Leadership:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.close()
+        except BaseException as failure:
+            if error is None:
+                raise
+            error.add_note(str(failure))
+
+
+def _nothing(_lease: Lease, _reason: str) -> None:
+    """Nobody wants to be told."""

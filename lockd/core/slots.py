@@ -1,0 +1,180 @@
+"""One of n equal locks, whichever is free first.
+
+Each slot is a lock like any other, so it is as sound as that: not a semaphore, whose holders several masters
+would have to count alike. One slot after the other is tried, as without a wait. When all are taken, the
+request stands in the lines of all, and has the first that is freed; in each it has kept its place since it
+came. What it is granted beside that, since two were freed at once, is given back: no slot is held for nobody.
+"""
+
+from collections.abc import Sequence
+
+from lockd.core.claims import Claims, Whole
+from lockd.core.errors import ErrorWord, Kind
+from lockd.core.leases import Holder, Lease, Standing, pid_and_uid
+from lockd.core.locks import Locks
+from lockd.core.refusals import UNLOCKED_BEFORE
+from lockd.core.values import Refusal
+
+
+class Slots:
+    """One such request.
+
+    tries: who would hold each slot, and doesn't wait for it, in the order in which they are to be tried.
+    places: the same with the wait, in the same order; none where it doesn't wait. What they are told comes
+    here. None of them is counted as a request of its own (`Holder.counted`), and only the places have its
+    name (TOKEN), as that is one request's: of the rest the one that is granted gets it.
+    """
+
+    def __init__(
+        self,
+        locks: Locks,
+        claims: Claims,
+        resource: bytes,
+        tries: Sequence[Holder],
+        places: Sequence[Holder],
+        whole: Whole,
+    ) -> None:
+        self._locks = locks
+        self._claims = claims
+        self._resource = resource
+        self._tries = tries
+        self._left = list(reversed(tries))
+        """Those that are still to be tried: the last is the next."""
+        self._places = places
+        self._whole = whole
+        self._trying: Holder | None = None
+        self._in_line = False
+        self._refusals: list[Refusal] = []
+        self._surplus: list[Lease] = []
+        self._over = False
+        self._scheduled = False
+
+    def begins(self, now_ns: int, *, ready: bool = True) -> None:
+        """ready: as in `Locks.lock`."""
+        if self._is_over(self._resource, now_ns):
+            self._fail(UNLOCKED_BEFORE, now_ns)
+        elif (known := self._known(now_ns)) is not None:
+            self._places, self._in_line = [known], True
+            self._ask(known, now_ns)
+        else:
+            for place in self._places:
+                self._ask(place, now_ns, ready=False)
+            if ready and not self._refusals:
+                self._try_next(now_ns)
+
+    def _is_over(self, name: bytes, now_ns: int) -> bool:
+        """Its token was unlocked, by the name of the resource or that of a slot."""
+        part = self._tries[0]
+        _, uid = pid_and_uid(part.owner)
+        return bool(part.value) and self._locks.names.over(uid, name, part.value, now_ns) is not None
+
+    def _known(self, now_ns: int) -> Holder | None:
+        """That for the slot which a request of its name has already, or has given back: what is to be said of
+        that `Locks` knows."""
+        for part in self._places or self._tries:
+            lease = self._locks.known(part.resource, part.value) if part.value else None
+            held = lease is not None and lease.standing is Standing.HELD
+            if held or self._is_over(part.resource, now_ns):
+                part.named = True
+                return part
+        return None
+
+    def _ask(self, part: Holder, now_ns: int, *, ready: bool = True) -> None:
+        part.asked_ns = now_ns
+        self._locks.lock(part, now_ns, ready=ready)
+
+    def can_be_told(self, now_ns: int) -> None:
+        """What it comes to could be told at once from now on."""
+        if not (self._over or self._in_line or self._trying):
+            self._try_next(now_ns)
+
+    def gone(self, now_ns: int) -> None:
+        """Its app is gone: nobody would be told."""
+        self._over = True
+        self._leave(now_ns)
+
+    # What its parts are told
+
+    def granted(self, part: Holder, lease: Lease, now_ns: int) -> None:
+        part.named = bool(part.value)
+        self._claims.add(lease, self, is_first=lease.holder is part)
+        if not self._over and self._is_over(self._resource, now_ns):
+            self._fail(UNLOCKED_BEFORE, now_ns)
+        self._go_on_soon(now_ns)
+        if self._over:
+            self._surplus.append(lease)
+        else:
+            self._over = True
+            fresh = [lease] if self._claims.hand_out(lease) else []
+            self._whole.granted([lease], fresh, now_ns)
+
+    def refused(self, part: Holder, refusal: Refusal, now_ns: int) -> None:
+        if not self._over:
+            if part is not self._trying and not self._in_line:
+                # Its wait has ended before all were tried.
+                self._in_line, self._refusals = True, []
+            self._refusals.append(refusal)
+            self._go_on_soon(now_ns)
+
+    def lost(self, lease: Lease, now_ns: int) -> None:
+        """What it has too much is given back in any case."""
+
+    def ended(self, lease: Lease, now_ns: int) -> None:
+        """As above."""
+
+    # How it goes on
+
+    def _fail(self, refusal: Refusal, now_ns: int) -> None:
+        self._over = True
+        self._whole.refused(refusal)
+        self._go_on_soon(now_ns)
+
+    def _go_on_soon(self, now_ns: int) -> None:
+        """Not in the middle of what `Locks` is at, and behind the other waits that end now."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._locks.timers.at(now_ns, self._go_on)
+
+    def _go_on(self, now_ns: int) -> None:
+        self._scheduled = False
+        if self._over:
+            self._leave(now_ns)
+        elif self._in_line or self._refusals[-1].code.kind not in (Kind.CONTENDED, Kind.UNAVAILABLE):
+            self._fail(self._why_not(), now_ns)
+        elif self._left and self._refusals[-1].code.kind is Kind.CONTENDED:
+            self._try_next(now_ns)
+        elif self._places:
+            self._stand_in_line(now_ns)
+        else:
+            self._fail(self._why_not(), now_ns)
+
+    def _try_next(self, now_ns: int) -> None:
+        self._trying = self._left.pop()
+        self._ask(self._trying, now_ns)
+
+    def _stand_in_line(self, now_ns: int) -> None:
+        self._trying, self._in_line, self._refusals = None, True, []
+        for place in self._places:
+            self._locks.can_be_told(place, now_ns)
+
+    def _why_not(self) -> Refusal:
+        """Where one was in doubt, it is not said that all are taken. The waits in all lines end together:
+        that masters were asked in one at that moment is no outage."""
+        refusals = self._refusals
+        if self._in_line:
+            return next((one for one in refusals if one.code.kind is Kind.CONTENDED), refusals[-1])
+        if any(one.code is not ErrorWord.TAKEN for one in refusals):
+            return next(one for one in reversed(refusals) if one.code is not ErrorWord.TAKEN)
+        retry_ms = min(one.retry_after_ms for one in refusals)
+        text = f"retry-after={retry_ms} all {len(self._tries)} slots are held by others"
+        return Refusal(ErrorWord.TAKEN, text, retry_ms)
+
+    def _leave(self, now_ns: int) -> None:
+        """All lines, and what it has too much."""
+        for part in (self._trying, *self._places):
+            if part is not None:
+                self._locks.gone(part, now_ns)
+        surplus, self._surplus = self._surplus, []
+        for lease in surplus:
+            if self._claims.leave(lease, self):
+                self._locks.untold(lease, now_ns)

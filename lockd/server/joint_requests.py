@@ -1,0 +1,275 @@
+"""A LOCK of several resources, or of one of several slots: one place in the order of replies, and a part for
+each lock that it stands in line for (core/several.py, core/slots.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from copy import copy
+from typing import Protocol
+
+from lockd.clock import boottime_ns
+from lockd.config.model import LockClass
+from lockd.core.errors import ErrorWord
+from lockd.core.flow import Place
+from lockd.core.leases import Holder, Lease, Standing
+from lockd.core.several import Several
+from lockd.core.slot_names import slot_number
+from lockd.core.slots import Slots
+from lockd.core.validity import NS_PER_MS
+from lockd.core.values import Bound, Refusal
+from lockd.server.lease_requests import LockRequest, asked_again, tell_refused
+from lockd.server.losses import LeaseName
+from lockd.server.resp import replies
+from lockd.server.session import Session
+
+
+class Parts(Protocol):
+    """What core makes of a request with parts: `Several` or `Slots`."""
+
+    def begins(self, now_ns: int, *, ready: bool = True) -> None: ...
+
+    def can_be_told(self, now_ns: int) -> None: ...
+
+    def gone(self, now_ns: int) -> None: ...
+
+    def granted(self, part: Holder, lease: Lease, now_ns: int) -> None: ...
+
+    def refused(self, part: Holder, refusal: Refusal, now_ns: int) -> None: ...
+
+
+class Part(LockRequest):
+    """Of a request. It has no place in the order of replies by itself, and its lease is the app's only when
+    the whole is answered."""
+
+    __slots__ = ("whole",)
+
+    def __init__(self, whole: JointRequest, resource: bytes, lock_class: LockClass, ttl_ms: int) -> None:
+        super().__init__(whole.session, resource, lock_class, ttl_ms)
+        self.whole = whole
+
+    def granted(self, lease: Lease, now_ns: int) -> None:
+        if lease.holder is self:
+            self.holds(lease)
+        self.whole.part_granted(self, lease, now_ns)
+
+    def refused(self, refusal: Refusal) -> None:
+        self.whole.parts_of_core.refused(self, refusal, boottime_ns())
+
+    def lost(self, lease: Lease, reason: str) -> None:
+        if not self.session.shared.claims.lost(lease, boottime_ns()):
+            super().lost(lease, reason)
+
+    def ended(self, lease: Lease) -> None:
+        super().ended(lease)
+        self.whole.part_ended(lease)
+        self.session.shared.claims.ended(lease, boottime_ns())
+
+
+class JointRequest(Place):
+    """Core's `Whole`. parts: those that it is answered with. parts_of_core: what becomes of them.
+
+    _waits: for so many locks it counts as a waiter now.
+    """
+
+    __slots__ = ("_answered", "_waits", "parts", "parts_of_core", "session")
+    parts_of_core: Parts
+
+    def __init__(self, session: Session) -> None:
+        super().__init__()
+        self.session = session
+        self.parts: Sequence[Part] = ()
+        self._waits = 0
+        self._answered = False
+
+    @property
+    def resource(self) -> bytes:
+        """Under which it is logged and counted."""
+        return self.parts[0].resource
+
+    @property
+    def label(self) -> str:
+        return self.parts[0].label
+
+    @property
+    def names(self) -> tuple[LeaseName, ...]:
+        """By which its leases will be known, if its app has named it."""
+        return tuple(name for part in self.parts for name in part.names)
+
+    @property
+    def locks(self) -> int:
+        """So many it stands in line for, one after the other or at once."""
+        return len(self.parts)
+
+    def begins(self, now_ns: int, *, ready: bool) -> None:
+        """It is its turn on its connection, or its wait for that begins."""
+        self._waits = self.locks
+        self.session.lock_starts(self, self._waits)
+        self.parts_of_core.begins(now_ns, ready=ready)
+
+    def can_be_told(self, now_ns: int) -> None:
+        if not self._answered:
+            self.parts_of_core.can_be_told(now_ns)
+
+    def gone(self, now_ns: int) -> None:
+        """As `session.Waiting` has it."""
+        self._is_answered()
+        self.parts_of_core.gone(now_ns)
+
+    def part_granted(self, part: Part, lease: Lease, now_ns: int) -> None:
+        """It is counted as a lease now."""
+        self._counts_waits(-1)
+        self.parts_of_core.granted(part, lease, now_ns)
+
+    def part_ended(self, lease: Lease) -> None:
+        self._counts_waits(1)
+
+    def _counts_waits(self, locks: int) -> None:
+        if not self._answered:
+            self._waits += locks
+            self.session.shared.quotas.waits(self.session.usage, locks)
+
+    def granted(self, leases: list[Lease], fresh: list[Lease], now_ns: int) -> None:
+        session = self.session
+        self._is_answered()
+        notify = self.parts[0].notify
+        for lease in fresh:
+            if isinstance(lease.holder, LockRequest):
+                lease.holder.notify = lease.holder.notify or notify
+                lease.holder.is_told_on(session, lease)
+        if session.is_gone:
+            self._comes_too_late(fresh)
+            return
+        for lease in leases:
+            if lease not in fresh:
+                asked_again(lease, session, notify=notify)
+        session.answer(self, lambda: self._told(leases))
+
+    def refused(self, refusal: Refusal) -> None:
+        self._is_answered()
+        tell_refused(self.session, self, self.resource, refusal)
+
+    def _is_answered(self) -> None:
+        self.session.lock_answered(self, self._waits)
+        self._waits, self._answered = 0, True
+
+    def _comes_too_late(self, leases: list[Lease]) -> None:
+        for lease in leases:
+            self.session.came_too_late(lease)
+
+    def _told(self, leases: list[Lease]) -> bytes:
+        """Composed when it is written, with the leases as they then are: all of them, or none."""
+        session = self.session
+        lost = next((lease for lease in leases if lease.standing is not Standing.HELD), None)
+        if lost is not None:
+            self._comes_too_late(leases)
+            session.shared.losses.told(session, (lost.resource, lost.token))
+            return replies.error(str(Refusal(ErrorWord.EXPIRED, lost.loss or "it ended before it was told")))
+        now_ns = boottime_ns()
+        reply = self.encoded([_row(lease, now_ns) for lease in leases])
+        for lease in leases:
+            session.ties.tells(lease, reply)
+            if not lease.told and lease.holder.bound is Bound.PROCESS:
+                session.shared.tellings.begins(lease, session.ties)
+        return reply
+
+    def encoded(self, rows: list[dict[str, object]]) -> bytes:
+        """What is told of them. rows: one for each."""
+        raise NotImplementedError
+
+
+class SeveralRequest(JointRequest):
+    """All of several resources, or none."""
+
+    __slots__ = ()
+
+    def takes(self, parts: Sequence[Part], min_validity_ms: int) -> None:
+        """Of these resources, in the order in which they were asked for."""
+        shared = self.session.shared
+        self.parts = parts
+        self.parts_of_core = Several(
+            shared.locks, shared.claims, parts, self, min_validity_ns=min_validity_ms * NS_PER_MS
+        )
+
+    def begins(self, now_ns: int, *, ready: bool) -> None:
+        for part in self.parts:
+            part.asks(now_ns)
+        super().begins(now_ns, ready=ready)
+
+    def encoded(self, rows: list[dict[str, object]]) -> bytes:
+        return replies.value(rows, self.session.protocol)
+
+
+class SlotPart(Part):
+    """One of many lines that a request stands in: none is a request of its own."""
+
+    __slots__ = ()
+    counted = False
+
+    def beside(self, resource: bytes) -> SlotPart:
+        """The same for another slot."""
+        other = copy(self)
+        other.resource = resource
+        return other
+
+
+class SlotsRequest(JointRequest):
+    """One of several equal locks. _tell: who counts its refusal."""
+
+    __slots__ = ("_asked_ns", "_places", "_resource", "_tell")
+
+    def __init__(self, session: Session, resource: bytes, tell: Callable[[str, Refusal, int], None]) -> None:
+        super().__init__(session)
+        self._resource = resource
+        self._tell = tell
+        self._asked_ns = 0
+
+    @property
+    def resource(self) -> bytes:
+        return self._resource
+
+    def takes(self, tries: Sequence[SlotPart], places: Sequence[SlotPart], first: int) -> None:
+        """As `Slots` has them, but in the order of their names. first: which is tried first."""
+        shared = self.session.shared
+        self.parts = tries
+        self._places = [*places[first:], *places[:first]]
+        self.parts_of_core = Slots(
+            shared.locks, shared.claims, self._resource, [*tries[first:], *tries[:first]], self._places, self
+        )
+
+    @property
+    def names(self) -> tuple[LeaseName, ...]:
+        value = self.parts[0].value
+        return tuple((part.resource, value) for part in self.parts) if value else ()
+
+    def begins(self, now_ns: int, *, ready: bool) -> None:
+        self._asked_ns = now_ns
+        for part in (*self.parts, *self._places):
+            part.asks(now_ns)
+        super().begins(now_ns, ready=ready)
+
+    def part_granted(self, part: Part, lease: Lease, now_ns: int) -> None:
+        self.parts_of_core.granted(part, lease, now_ns)
+
+    def part_ended(self, lease: Lease) -> None:
+        """It stands in the other lines all the same."""
+
+    def refused(self, refusal: Refusal) -> None:
+        self._tell(self.label, refusal, boottime_ns() - self._asked_ns)
+        super().refused(refusal)
+
+    def encoded(self, rows: list[dict[str, object]]) -> bytes:
+        [row] = rows
+        name = row["resource"]
+        assert isinstance(name, bytes)
+        return replies.value(row | {"slot": slot_number(name)}, self.session.protocol)
+
+
+def _row(lease: Lease, now_ns: int) -> dict[str, object]:
+    return {
+        "resource": lease.resource,
+        "token": lease.token,
+        "fence": lease.fence,
+        "validity_ms": max(0, (lease.deadline_ns - now_ns) // NS_PER_MS),
+        "deadline_ns": lease.deadline_ns,
+        "bound": lease.holder.bound.value,
+    }

@@ -1,0 +1,229 @@
+"""One of n equal locks, whichever is free first."""
+
+from __future__ import annotations
+
+import pytest
+
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.claims import Claims
+from lockd.core.leases import Standing
+from lockd.core.slot_names import resource_of, slot_name, slot_number
+from tests.harness.fleet_model import Answer, Host, beside
+from tests.harness.joint import Joint, slots
+
+ALL = [slot_name(b"r", number) for number in range(5)]
+
+
+def unlock(host: Host, whole: Joint, token: bytes = b"") -> None:
+    [lease] = whole.leases
+    host.locks.unlock(lease.resource, token or lease.token, Answer(), host.time.now_ns, uid=0)
+    host.pass_ms(20)
+
+
+def slot_of(whole: Joint) -> int:
+    [lease] = whole.leases
+    return slot_number(lease.resource)
+
+
+def nothing_is_left(host: Host) -> bool:
+    host.pass_ms(300)
+    return host.at_rest() and all(host.shown(name) == [None] * 5 for name in ALL)
+
+
+def test_a_slot_has_a_name_that_says_whose_it_is():
+    assert slot_name(b"gpu", 2) == b"gpu:slot:2"
+    assert resource_of(b"gpu:slot:2") == resource_of(b"gpu:slot:2:slot:7") == b"gpu"
+    for name in (b"gpu", b"gpu:slot:", b"gpu:slot:x", b":slot:1", b"gpu:slot:-1"):
+        assert resource_of(name) == name
+
+
+def test_as_many_hold_one_each_as_there_are_and_the_next_is_told_that_all_are_taken(host):
+    holders = [slots(host, 3) for _ in range(3)]
+    assert {slot_of(holder) for holder in holders} == {0, 1, 2}
+    late = slots(host, 3)
+    assert late.code == "TAKEN"
+    assert "all 3 slots" in late.refusal.text
+    assert late.refusal.retry_after_ms > 0
+    assert host.locks.held == 3
+
+
+def test_the_slots_of_another_host_count_as_well(host):
+    other = beside(host)
+    assert {slot_of(slots(one, 2)) for one in (host, other)} == {0, 1}
+    assert [slots(one, 2).code for one in (host, other)] == ["TAKEN", "TAKEN"]
+
+
+def test_one_is_asked_for_at_a_time_and_no_more_than_needed(host):
+    host.slow()
+    slots(host, 5, first=3, wait_ms=60_000)
+    assert [ballot.resource for ballot in host.asked(Attempt)] == [ALL[3]]
+    host.answer_all()
+    host.pass_ms(300)
+    assert len(host.asked(Attempt)) == 1
+    assert host.locks.waiting == 0
+
+
+def test_waiters_have_the_first_that_is_freed_in_the_order_in_which_they_came(host):
+    holders = [slots(host, 3) for _ in range(3)]
+    first, second = (slots(host, 3, wait_ms=60_000, first=start) for start in (2, 0))
+    unlock(host, holders[1])
+    assert (first.code, second.code) == ("granted", "")
+    assert slot_of(first) == slot_of(holders[1])
+    unlock(host, holders[0])
+    assert slot_of(second) == slot_of(holders[0])
+    assert (host.locks.waiting, host.locks.held) == (0, 3)
+
+
+def test_who_comes_later_and_does_not_wait_overtakes_nobody(host):
+    holders = [slots(host, 2) for _ in range(2)]
+    waiting = slots(host, 2, wait_ms=60_000)
+    host.slow()
+    [lease] = holders[0].leases
+    host.locks.unlock(lease.resource, lease.token, Answer(), host.time.now_ns)
+    hasty = slots(host, 2)
+    host.answer_all()
+    host.pass_ms(10)
+    assert (waiting.code, hasty.code) == ("granted", "TAKEN")
+
+
+def test_of_two_that_are_freed_at_once_one_is_given_back_and_goes_to_the_next(host):
+    holders = [slots(host, 2) for _ in range(2)]
+    first = slots(host, 2, wait_ms=60_000)
+    second = slots(host, 2, wait_ms=60_000)
+    host.slow()
+    for holder in holders:
+        [lease] = holder.leases
+        host.locks.unlock(lease.resource, lease.token, Answer(), host.time.now_ns)
+    host.answer()  # both tries are for the first
+    host.answer_all()
+    host.pass_ms(20)
+    assert (first.code, second.code) == ("granted", "granted")
+    assert host.locks.held == 2, "no slot is held for nobody"
+
+
+def test_what_is_freed_elsewhere_is_had_too(host):
+    other = beside(host)
+    held = slots(other, 1)
+    waiting = slots(host, 1, wait_ms=60_000)
+    unlock(other, held)
+    host.pass_ms(200)
+    assert waiting.code == "granted"
+
+
+def test_the_wait_is_for_the_whole_and_is_counted_once(host):
+    for _ in range(3):
+        slots(host, 3)
+    whole = slots(host, 3, wait_ms=500)
+    host.pass_ms(500)
+    assert whole.code == "TIMEOUT"
+    assert host.locks.waiting == 0
+    assert host.watched.count("refused", "TIMEOUT") == 0, (
+        "its parts are no requests: the whole is counted by who asked"
+    )
+    assert len([event for event in host.watched.events if event[0] == "refused"]) == 0
+
+
+def test_an_outage_is_no_contention_and_with_a_wait_it_is_tried_again(host):
+    host.slow()
+    hasty, patient = slots(host, 3), slots(host, 3, wait_ms=5_000)
+    host.pass_ms(260)
+    assert (hasty.code, patient.code) == ("NOQUORUM", "")
+    host.answer_all()
+    host.pass_ms(500)
+    assert patient.code == "granted"
+
+
+@pytest.mark.parametrize("wait_ms", [None, 60_000])
+def test_an_app_that_goes_leaves_nothing_in_whatever_line_it_stands(host, wait_ms):
+    holders = [slots(host, 2) for _ in range(2)] if wait_ms else []
+    host.slow()
+    whole = slots(host, 2, wait_ms=wait_ms)
+    whole.gone()
+    host.answer_all()
+    for holder in holders:
+        unlock(host, holder)
+    assert whole.answers == []
+    assert nothing_is_left(host)
+
+
+def test_one_that_comes_behind_others_of_its_connection_keeps_its_place_and_holds_nothing_before(host):
+    [holder] = [slots(host, 1)]
+    passed_over = slots(host, 1, wait_ms=60_000, ready=False)
+    host.pass_ms(1)
+    later = slots(host, 1, wait_ms=60_000)
+    passed_over.core.can_be_told(host.time.now_ns)
+    host.pass_ms(0)
+    unlock(host, holder)
+    assert (passed_over.code, later.code) == ("granted", "")
+    behind = slots(host, 2, wait_ms=60_000, ready=False)
+    host.pass_ms(1_000)
+    assert behind.code == "", "a slot is free, but nobody could be told"
+
+
+def test_an_agent_that_stops_refuses_it_once(host):
+    slots(host, 1)
+    waiting = slots(host, 1, wait_ms=60_000)
+    host.locks.drain(host.time.now_ns)
+    host.pass_ms(0)
+    assert waiting.code == "DRAINING"
+    assert slots(host, 3, wait_ms=1_000).code == "DRAINING"
+
+
+# By its name
+
+
+def test_asked_again_by_its_token_it_is_the_same_slot(host):
+    claims = Claims()
+    first = slots(host, 3, value=b"mine", claims=claims)
+    again = slots(host, 3, value=b"mine", claims=claims, first=2)
+    waits = slots(host, 3, value=b"mine", claims=claims, wait_ms=1_000)
+    assert first.leases == again.leases == waits.leases
+    assert (len(first.fresh), again.fresh, host.locks.held) == (1, [], 1)
+
+
+def test_two_of_one_token_that_wait_get_the_same_slot(host):
+    holder, claims = slots(host, 1), Claims()
+    one, other = (slots(host, 1, value=b"mine", claims=claims, wait_ms=60_000) for _ in range(2))
+    unlock(host, holder)
+    assert one.leases == other.leases
+    assert host.locks.held == 1
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_an_unlock_of_its_token_withdraws_it_from_all_lines(host, number):
+    holders = [slots(host, 2) for _ in range(2)]
+    waiting = slots(host, 2, value=b"mine", wait_ms=60_000)
+    host.locks.unlock(ALL[number], b"mine", Answer(), host.time.now_ns, uid=0)
+    host.pass_ms(0)
+    assert (waiting.code, host.locks.waiting) == ("NOTHELD", 0)
+    for holder in holders:
+        unlock(host, holder)
+    assert nothing_is_left(host)
+
+
+@pytest.mark.parametrize("name", [b"r", ALL[1]])
+def test_a_token_that_was_unlocked_gets_no_slot_any_more(host, name):
+    host.locks.unlock(name, b"mine", Answer(), host.time.now_ns, uid=0)
+    host.pass_ms(300)
+    assert slots(host, 2, value=b"mine").code == "NOTHELD"
+    assert slots(host, 2, value=b"mine", wait_ms=1_000).code == "NOTHELD"
+    assert host.locks.held == 0
+
+
+def test_a_token_that_is_unlocked_while_a_slot_is_tried_for_gets_none(host):
+    host.slow()
+    whole = slots(host, 2, value=b"mine")
+    host.locks.unlock(b"r", b"mine", Answer(), host.time.now_ns, uid=0)
+    host.answer_all()
+    host.pass_ms(10)
+    assert whole.code == "NOTHELD"
+    assert host.locks.held == 0
+
+
+def test_a_slot_is_a_lease_as_any_other_and_is_lost_as_one(host):
+    whole = slots(host, 2, ttl_ms=1_000)
+    [lease] = whole.leases
+    host.pass_ms(10_000)
+    assert lease.standing is Standing.HELD
+    host.locks.take_away(lease.resource, [lease.nonce], "an operator wanted it", host.time.now_ns)
+    assert len(lease.holder.losses) == 1

@@ -264,7 +264,9 @@ def pour(wire: Wire, data: bytes, times: int) -> None:
 def thousand_leases(connect: Callable[..., Wire]) -> None:
     wire = connect()
     for start in range(0, 1_000, 250):
-        wire.send_raw(b"".join(request("LOCK", f"bad:many:{start + n}", 60_000) for n in range(250)))
+        wire.send_raw(
+            b"".join(request("LOCK", f"bad:many:{start + n}", 60_000, "WAIT", 10_000) for n in range(250))
+        )
         for _ in range(250):
             token_of(wire.reply())
 

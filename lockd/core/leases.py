@@ -1,6 +1,7 @@
 """A lease: what an app holds, and what this agent knows of it."""
 
 from enum import Enum, StrEnum
+from functools import lru_cache
 from typing import Protocol
 
 from lockd.core.ballots.attempt import Attempt
@@ -30,6 +31,7 @@ def owner_of(host: bytes, pid: int, uid: int) -> bytes:
     return b"%b %d %d" % (host, pid, uid)
 
 
+@lru_cache(4_096)
 def pid_and_uid(owner: bytes) -> tuple[int, int]:
     """Of the process that `owner_of` has named."""
     _, pid, uid = owner.split(b" ")

@@ -39,6 +39,7 @@ def token_in(word: bytes) -> bytes:
 
 
 _WITH_VALUE = frozenset((b"WAIT", b"MAXHOLD", b"TOKEN"))
+_JOINING = frozenset((b"AND", b"SLOTS"))
 
 
 class LockWords(NamedTuple):
@@ -51,6 +52,8 @@ class LockWords(NamedTuple):
 
     @classmethod
     def of(cls, words: list[bytes]) -> "LockWords":
+        if not _may_stand_in_more_lines(words):
+            return cls(words[3:], None, None)
         options, slots, at = list[bytes](), None, 3
         while at < len(words):
             word = words[at].upper()
@@ -65,9 +68,19 @@ class LockWords(NamedTuple):
         return cls(options, slots, None)
 
 
+def _may_stand_in_more_lines(words: list[bytes]) -> bool:
+    """Nearly no LOCK does, and each is asked."""
+    for word in words[3:]:  # noqa: SIM110  a generator takes three times as long
+        if word.upper() in _JOINING:
+            return True
+    return False
+
+
 def resources_in(words: list[bytes]) -> list[bytes]:
     """Those that a LOCK names."""
-    return [words[1]] if len(words) == 3 else [words[1], *(LockWords.of(words).others or ())]
+    if not _may_stand_in_more_lines(words):
+        return [words[1]]
+    return [words[1], *(LockWords.of(words).others or ())]
 
 
 def number_in(word: bytes, name: str) -> int:

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from lockd.core.leases import Lease, Standing
 
-_SOON_S = 0.005
+_SOON_S = 0.02
 _LATER_S = 0.1
 _MOST = 200
 

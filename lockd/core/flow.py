@@ -20,6 +20,7 @@ read from again. So that holds which liveness rests on:
 from collections import deque
 from collections.abc import Callable
 from typing import Protocol
+from mypy_extensions import mypyc_attr
 
 WireReply = bytes | Callable[[], bytes]
 """What goes out on the wire; or what makes it, when it is written."""
@@ -57,6 +58,7 @@ class Port(Protocol):
         """Its reply; None when it took a place, and the reply comes later."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Place:
     """Of a command, in the order of the replies. begin: what to do when its turn comes, if that is not past,
     or was never waited for. One that waits for its turn may be answered before."""

@@ -122,8 +122,7 @@ class Locks:
             if queue.lease is not None:
                 self._refuse(holder, self._held_here(queue.lease, now_ns), now_ns)
                 return
-            if queue.rest is not None and queue.refusal not in (None, *_TRIED_AGAIN):
-                assert queue.refusal is not None
+            if queue.rest is not None and queue.refusal is not None and queue.refusal not in _TRIED_AGAIN:
                 self._refuse(holder, queue.refusal, now_ns)
                 return
             queue.joins(holder, None, ready=True)

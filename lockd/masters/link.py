@@ -62,7 +62,7 @@ def _in_words(failure: Exception) -> str:
     return str(failure) or repr(failure)
 
 
-class Link(link.Link, asyncio.Protocol):
+class Link(link.Link):
     """The link to one master. Its questions are bytes."""
 
     def __init__(
@@ -83,7 +83,7 @@ class Link(link.Link, asyncio.Protocol):
         self._config = config
         self._voted_after = voted_after
         self._probed_after = probed_after
-        self._transport: asyncio.Transport | None = None
+        self._transport: Any = None
         self._reader = hiredis.Reader(notEnoughData=UNFINISHED)
         self._framing = Framing()
         self._unfinished_bytes = 0
@@ -125,7 +125,7 @@ class Link(link.Link, asyncio.Protocol):
     # Hearing
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]  # uvloop's transports don't derive from asyncio's
+        self._transport = transport
         self._reader = hiredis.Reader(notEnoughData=UNFINISHED)
         self._framing = Framing()
         self._unfinished_bytes = 0
@@ -182,6 +182,13 @@ class Link(link.Link, asyncio.Protocol):
         if not self._lags and self._transport is not None and not self.is_dropped:
             self._transport.resume_reading()
 
+    def eof_received(self) -> bool | None:
+        return None
+
+    def pause_writing(self) -> None: ...
+
+    def resume_writing(self) -> None: ...
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._lags = False
@@ -210,7 +217,7 @@ class Link(link.Link, asyncio.Protocol):
         self.connects(boottime_ns())
         loop = asyncio.get_running_loop()
         await loop.create_connection(
-            lambda: self,
+            lambda: self,  # type: ignore
             self.master.host,
             self.master.port,
             ssl=handshake.tls_context(self._config),

@@ -56,7 +56,7 @@ class Runner(Protocol):
     def waits_for_all_before(self, words: list[bytes]) -> bool: ...
 
 
-class Session(asyncio.Protocol):
+class Session:
     """A connection: what core/flow.py says is done."""
 
     def __init__(self, shared: Shared, commands: Runner) -> None:
@@ -78,7 +78,7 @@ class Session(asyncio.Protocol):
         self.is_spare = False
         self._untold: dict[LeaseName, LostLease] = {}
         self._parser = requests.RequestParser(limits.request_bytes)
-        self._transport: asyncio.Transport | None = None
+        self._transport: Any = None
         self.kept_bytes = 0
         self._untold_bytes = 0
         self._cut_off = ""
@@ -91,7 +91,7 @@ class Session(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         shared = self.shared
-        self._transport = transport  # type: ignore[assignment]  # uvloop's transports don't derive from asyncio's
+        self._transport = transport
         assert self._transport is not None
         try:
             connection = transport.get_extra_info("socket")
@@ -277,6 +277,9 @@ class Session(asyncio.Protocol):
             if until_ns is not None and perf_counter_ns() >= until_ns:
                 break
         return bool(self.waiting)
+
+    def eof_received(self) -> bool | None:
+        return None
 
     def pause_writing(self) -> None:
         """Not all of what was written was taken."""

@@ -399,8 +399,8 @@ def _replayed(frames: Iterator[bytes], form: Format) -> Replayed:
         for frame in frames:
             for entry in list(form.entries(frame)):
                 replayed.take(entry)
-    except Unreadable as failure:
-        replayed.trouble = str(failure)
+    except Unreadable as torn:
+        replayed.trouble = str(torn)
     except (struct.error, ValueError, IndexError) as failure:
         replayed.trouble = f"a record makes no sense: {failure}"
     return replayed

@@ -10,6 +10,7 @@ time; what is to be done goes out through `Masters` and `Holder`. A lease lives 
 
 from collections.abc import Collection
 
+from lockd.build import mypyc_attr
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import Ballot, Ended
 from lockd.core.ballots.fence_round import FenceRound
@@ -40,6 +41,7 @@ from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Chance, Extended, RedlockParameters, Refusal, Reply
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Locks:
     """All the resources that somebody on this host holds or waits for."""
 
@@ -125,9 +127,9 @@ class Locks:
             if queue.lease is not None:
                 self._campaigns.refuse(holder, held_here(queue.lease, now_ns), now_ns)
                 return
-            if queue.rest is not None and queue.refusal not in (None, *TRIED_AGAIN):
-                assert queue.refusal is not None
-                self._campaigns.refuse(holder, queue.refusal, now_ns)
+            refusal = queue.refusal
+            if queue.rest is not None and refusal is not None and refusal not in TRIED_AGAIN:
+                self._campaigns.refuse(holder, refusal, now_ns)
                 return
         self._campaigns.joins(queue, holder, now_ns, ready=ready)
 

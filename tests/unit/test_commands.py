@@ -10,7 +10,11 @@ from lockd.config.current import Current
 from lockd.core.flow import Place
 from lockd.server.commands import catalog
 from lockd.server.commands.table import Commands
+from lockd.server.losses import Losses
+from lockd.server.quotas import Quotas
 from tests.harness.configs import a_config
+from tests.harness.fleet_model import cluster
+from tests.harness.real_fleet import a_fleet
 
 CURRENT = Current(a_config())
 
@@ -22,10 +26,9 @@ class Session(SimpleNamespace):
         told = ("operator_denied", "denied", "lease_refused", "limit_hit")
         incidents = SimpleNamespace(**dict.fromkeys(told, lambda *_: None))
         permissions = SimpleNamespace(is_admin=lambda peer: peer.uid == 0)
-        locks = SimpleNamespace(known=lambda *_: None, draining=False)
         shared = SimpleNamespace(
-            current=CURRENT, incidents=incidents, permissions=permissions, locks=locks, quotas=None,
-            losses=None, host=b"web1", log=None, processes=None, sessions=(),
+            current=CURRENT, incidents=incidents, permissions=permissions, locks=cluster().locks,
+            quotas=Quotas(CURRENT), losses=Losses(), host=b"web1", log=None, processes=None, sessions=(),
         )  # fmt: skip
         peer = SimpleNamespace(pid=7, uid=1000)
         super().__init__(
@@ -44,7 +47,7 @@ class Session(SimpleNamespace):
 
 def commands_for(session: Session) -> Commands:
     metrics = SimpleNamespace(leases=SimpleNamespace(refused=lambda *_: None), agent=None)
-    return Commands(CURRENT, session.shared, None, metrics, reloading=None)  # type: ignore[arg-type]
+    return Commands(CURRENT, session.shared, a_fleet(), metrics, reloading=None)  # type: ignore[arg-type]
 
 
 def run(session: Session, *words: bytes) -> bytes | None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
-from typing import Any
 
-from lockd.core.leases import Standing
+from lockd.core.leases import Lease
 from lockd.server.tellings import Tellings
+from tests.harness.leases import a_lease
 
 
 class ATeller:
-    def __init__(self, *leases: Any, reads: bool) -> None:
+    def __init__(self, *leases: Lease, reads: bool) -> None:
         self.leases = leases
         self.reads = reads
         self.looks = 0
@@ -22,8 +21,8 @@ class ATeller:
             lease.told = self.reads
 
 
-def some_leases(count: int) -> list[Any]:
-    return [SimpleNamespace(standing=Standing.HELD, told=False) for _ in range(count)]
+def some_leases(count: int) -> list[Lease]:
+    return [a_lease() for _ in range(count)]
 
 
 def test_who_leaves_thousands_unread_is_looked_at_as_seldom_as_who_leaves_one() -> None:

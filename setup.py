@@ -45,7 +45,7 @@ def compiled() -> list[Extension]:
 
     # Types are checked by `make lint`, with all that lockd needs at hand: here they are only used.
     words = ["--config-file=", "--ignore-missing-imports", *hot()]
-    return mypycify(words, opt_level="1", multi_file=True, group_name="lockd")
+    return mypycify(words, opt_level="1", debug_level="0", multi_file=True, group_name="lockd")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,6 @@ HOT = (
     "lockd/masters/link.py",
     "lockd/masters/scripts.py",
     "lockd/metrics/counts.py",
-    "lockd/server/buffers.py",
     "lockd/server/commands/arguments.py",
     "lockd/server/commands/checks.py",
     "lockd/server/commands/command.py",

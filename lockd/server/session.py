@@ -8,6 +8,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any, Protocol, TypeVar
 
+from lockd.build import mypyc_attr
 from lockd.clock import boottime_ns
 from lockd.core.flow import Flow, Place, WireReply
 from lockd.core.leases import Lease, owner_of
@@ -65,6 +66,7 @@ class Runner(Protocol):
     def waits_for_all_before(self, words: list[bytes]) -> bool: ...
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Session:
     """A connection: what core/flow.py says is done."""
 

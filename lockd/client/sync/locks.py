@@ -166,11 +166,9 @@ class Client:
             raise
 
     def _ask(self, request: Request[View], attempt: Attempt) -> tuple[AgentConnection, View]:
-        connection = self._pool.take()
         try:
-            return connection, connection.request(request)
+            return self._pool.ask(request)
         except BaseException as failure:
-            self._pool.put(connection)
             attempt.failed(failure)
             raise
 

@@ -7,6 +7,7 @@ from lockd.clock import boottime_ns
 from lockd.config.current import Current
 from lockd.config.model import LockClass
 from lockd.core.errors import ErrorWord
+from lockd.core.leases import Standing
 from lockd.core.slot_names import slot_name
 from lockd.core.values import Bound, Refusal
 from lockd.metrics.leases import LeaseMetrics
@@ -223,13 +224,13 @@ class Leases:
         )
     )
     def _unlock(self, session: Session, words: list[bytes]) -> None:
-        uid, token = session.peer.uid, token_in(words[2])
-        resource = self._named(uid, words[1], token)
-        self._report_loss(session, "unlock", resource, token)
-        if self._locks.known(resource, token) is None and not self._locks.knows_request(
-            uid, resource, token, boottime_ns()
-        ):
-            self._check_unknown(session, "unlock", resource, token)
+        uid, resource, token = session.peer.uid, words[1], token_in(words[2])
+        lease = self._locks.known(resource, token)
+        if lease is None or lease.standing is not Standing.HELD:
+            resource = self._named(uid, resource, token)
+            self._report_loss(session, "unlock", resource, token)
+            if not self._is_known(uid, resource, token):
+                self._check_unknown(session, "unlock", resource, token)
         session.at_once(
             UnlockOrExtend(session, "unlock", resource, token),
             lambda reply: self._locks.unlock(resource, token, reply, boottime_ns(), uid=uid),

@@ -9,15 +9,14 @@ from typing import Protocol
 
 from lockd.clock import boottime_ns
 from lockd.config.model import LockClass
-from lockd.core.errors import ErrorWord
 from lockd.core.flow import Place
 from lockd.core.leases import Holder, Lease, Standing
 from lockd.core.several import Several
 from lockd.core.slot_names import slot_number
 from lockd.core.slots import Slots
-from lockd.core.validity import NS_PER_MS
-from lockd.core.values import Bound, Refusal
-from lockd.server.lease_requests import LockRequest, asked_again, tell_refused
+from lockd.core.validity import NS_PER_MS, left_ms
+from lockd.core.values import Refusal
+from lockd.server.lease_requests import LockRequest, asked_again, tell_refused, told_expired
 from lockd.server.losses import LeaseName
 from lockd.server.resp import replies
 from lockd.server.session import Session
@@ -162,14 +161,11 @@ class JointRequest(Place):
         lost = next((lease for lease in leases if lease.standing is not Standing.HELD), None)
         if lost is not None:
             self._comes_too_late(leases)
-            session.shared.losses.told(session, (lost.resource, lost.token))
-            return replies.error(str(Refusal(ErrorWord.EXPIRED, lost.loss or "it ended before it was told")))
+            return told_expired(session, lost)
         now_ns = boottime_ns()
         reply = self.encoded([_row(lease, now_ns) for lease in leases])
         for lease in leases:
-            session.ties.tells(lease, reply)
-            if not lease.told and lease.holder.bound is Bound.PROCESS:
-                session.shared.tellings.begins(lease, session.ties)
+            session.shared.tellings.begins(lease, session.ties, reply)
         return reply
 
     def encoded(self, rows: list[dict[str, object]]) -> bytes:
@@ -269,7 +265,7 @@ def _row(lease: Lease, now_ns: int) -> dict[str, object]:
         "resource": lease.resource,
         "token": lease.token,
         "fence": lease.fence,
-        "validity_ms": max(0, (lease.deadline_ns - now_ns) // NS_PER_MS),
+        "validity_ms": left_ms(lease.deadline_ns, now_ns),
         "deadline_ns": lease.deadline_ns,
         "bound": lease.holder.bound.value,
     }

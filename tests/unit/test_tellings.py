@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from lockd.core.leases import Standing
+from lockd.core.values import Bound
 from lockd.server.tellings import Tellings
 
 
@@ -16,6 +17,9 @@ class ATeller:
         self.reads = reads
         self.looks = 0
 
+    def tells(self, lease: Any, reply: bytes) -> None:
+        """What it is isn't looked at here."""
+
     def look(self) -> None:
         self.looks += 1
         for lease in self.leases:
@@ -23,7 +27,8 @@ class ATeller:
 
 
 def some_leases(count: int) -> list[Any]:
-    return [SimpleNamespace(standing=Standing.HELD, told=False) for _ in range(count)]
+    holder = SimpleNamespace(bound=Bound.PROCESS)
+    return [SimpleNamespace(standing=Standing.HELD, told=False, holder=holder) for _ in range(count)]
 
 
 def test_who_leaves_thousands_unread_is_looked_at_as_seldom_as_who_leaves_one() -> None:
@@ -32,7 +37,7 @@ def test_who_leaves_thousands_unread_is_looked_at_as_seldom_as_who_leaves_one() 
         deaf, late = ATeller(*some_leases(5_000), reads=False), ATeller(own, reads=False)
         for teller in (deaf, late):
             for lease in teller.leases:
-                tellings.begins(lease, teller)
+                tellings.begins(lease, teller, b"")
         while not late.looks:  # noqa: ASYNC110
             await asyncio.sleep(0)
         late.reads = True

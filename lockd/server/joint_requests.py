@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from typing import Protocol
 
 from lockd.clock import boottime_ns
 from lockd.config.model import LockClass
+from lockd.core.claims import Joint
 from lockd.core.flow import Place
-from lockd.core.leases import Holder, Lease, Standing
+from lockd.core.leases import Lease, Standing
 from lockd.core.several import Several
 from lockd.core.slot_names import slot_number
 from lockd.core.slots import Slots
@@ -20,20 +20,6 @@ from lockd.server.lease_requests import LockRequest, asked_again, tell_refused, 
 from lockd.server.losses import LeaseName
 from lockd.server.resp import replies
 from lockd.server.session import Session
-
-
-class Parts(Protocol):
-    """What core makes of a request with parts: `Several` or `Slots`."""
-
-    def begins(self, now_ns: int, *, ready: bool = True) -> None: ...
-
-    def can_be_told(self, now_ns: int) -> None: ...
-
-    def gone(self, now_ns: int) -> None: ...
-
-    def granted(self, part: Holder, lease: Lease, now_ns: int) -> None: ...
-
-    def refused(self, part: Holder, refusal: Refusal, now_ns: int) -> None: ...
 
 
 class Part(LockRequest):
@@ -71,7 +57,7 @@ class JointRequest(Place):
     """
 
     __slots__ = ("_answered", "_waits", "parts", "parts_of_core", "session")
-    parts_of_core: Parts
+    parts_of_core: Joint
 
     def __init__(self, session: Session) -> None:
         super().__init__()

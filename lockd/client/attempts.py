@@ -6,7 +6,6 @@ more is withdrawn by that token. Else it could be granted, and renewed, for nobo
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Sequence
 
@@ -22,6 +21,7 @@ from lockd.client.errors import (
     WaitTimeout,
 )
 from lockd.client.requests import to_ms
+from lockd.client.tokens import tokens
 from lockd.clock import boottime_ns
 from lockd.core.validity import NS_PER_MS
 
@@ -48,7 +48,7 @@ class Attempt:
 
     def __init__(self, resources: Sequence[bytes], ttl: float, wait: float) -> None:
         self._resources = resources
-        self.token = secrets.token_hex(16).encode()
+        self.token = tokens.next()
         self.in_doubt = False
         self._ttl_ms = to_ms(ttl, "ttl")
         self._until_s = time.monotonic() + to_ms(wait, "wait") / 1000

@@ -1342,8 +1342,8 @@ MUTATIONS = (
         "a refused list keeps what it has",
         13,
         SEVERAL,
-        "            if self._claims.leave(lease, self):\n                self._locks.untold(lease, now_ns)\n",
-        "            self._claims.leave(lease, self)\n",
+        "        self._give_back(reversed(had.values()), now_ns)\n",
+        "",
         simulated=False,
     ),
     one(
@@ -1398,8 +1398,8 @@ MUTATIONS = (
         "a slot that was granted too much is kept",
         13,
         SLOTS,
-        "            if self._claims.leave(lease, self):\n                self._locks.untold(lease, now_ns)",
-        "            self._claims.leave(lease, self)",
+        "        self._give_back(surplus, now_ns)\n",
+        "",
         simulated=False,
     ),
     one(

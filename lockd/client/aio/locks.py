@@ -13,13 +13,14 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from lockd.client import requests
-from lockd.client.aio.leading import Deposed, Elected, Leadership
+from lockd.client.aio.leading import Leadership
 from lockd.client.aio.lease import Lease, OnLost
 from lockd.client.aio.pool import Pool
 from lockd.client.attempts import LOOK_AGAIN_S, Attempt
 from lockd.client.connection import AsyncAgentConnection
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import LockdError
+from lockd.client.leading import Deposed, Elected
 from lockd.client.requests import LeaseOptions, Request, Resource, Resources, socket_path
 from lockd.client.state import View
 
@@ -77,8 +78,8 @@ class Client:
     def lead(
         self,
         resource: Resource,
-        elected: Elected,
-        deposed: Deposed | None = None,
+        elected: Elected[Lease],
+        deposed: Deposed[Lease] | None = None,
         *,
         ttl: float = 10.0,
         wait: float = 30.0,

@@ -23,9 +23,10 @@ from lockd.client.attempts import LOOK_AGAIN_S, Attempt
 from lockd.client.connection import AgentConnection
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import LockdError
+from lockd.client.leading import Deposed, Elected
 from lockd.client.requests import LeaseOptions, Request, Resource, Resources, socket_path
 from lockd.client.state import View
-from lockd.client.sync.leading import Deposed, Elected, Leadership
+from lockd.client.sync.leading import Leadership
 from lockd.client.sync.lease import Lease, OnLost
 from lockd.client.sync.pool import Pool
 
@@ -100,8 +101,8 @@ class Client:
     def lead(
         self,
         resource: Resource,
-        elected: Elected,
-        deposed: Deposed | None = None,
+        elected: Elected[Lease],
+        deposed: Deposed[Lease] | None = None,
         *,
         ttl: float = 10.0,
         wait: float = 30.0,
@@ -166,11 +167,9 @@ class Client:
             raise
 
     def _ask(self, request: Request[View], attempt: Attempt) -> tuple[AgentConnection, View]:
-        connection = self._pool.take()
         try:
-            return connection, connection.request(request)
+            return self._pool.ask(request)
         except BaseException as failure:
-            self._pool.put(connection)
             attempt.failed(failure)
             raise
 

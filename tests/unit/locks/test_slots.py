@@ -9,18 +9,18 @@ from lockd.core.claims import Claims
 from lockd.core.leases import Standing
 from lockd.core.slot_names import resource_of, slot_name, slot_number
 from tests.harness.fleet_model import Answer, Host, beside
-from tests.harness.joint import Joint, slots
+from tests.harness.joint import JointApp, slots
 
 ALL = [slot_name(b"r", number) for number in range(5)]
 
 
-def unlock(host: Host, whole: Joint, token: bytes = b"") -> None:
+def unlock(host: Host, whole: JointApp, token: bytes = b"") -> None:
     [lease] = whole.leases
     host.locks.unlock(lease.resource, token or lease.token, Answer(), host.time.now_ns, uid=0)
     host.pass_ms(20)
 
 
-def slot_of(whole: Joint) -> int:
+def slot_of(whole: JointApp) -> int:
     [lease] = whole.leases
     return slot_number(lease.resource)
 

@@ -68,6 +68,7 @@ endif
 test-all: ## What CI runs: every test, every rule taken out, the longer search, every play
 	@$(PARTS) $(SET_UP) $(LOOKS) \
 	  'tests, simulator, models' '$(SIDE_BY_SIDE) -m "not alone"' \
+	  'the same agent, compiled' '$(MAKE) test-compiled' \
 	  'what needs the processor for itself' '$(ALONE)' \
 	  'playbooks, on real hosts' '$(IN_THE_LAB)'
 

@@ -15,7 +15,7 @@ class ATeller:
         self.reads = reads
         self.looks = 0
 
-    def tells(self, lease: Any, reply: bytes) -> None:
+    def tells(self, lease: Lease, reply: bytes) -> None:
         """What it is isn't looked at here."""
 
     def look(self) -> None:

@@ -47,10 +47,10 @@ class Attempt:
     ValueError for what is no span of time."""
 
     def __init__(self, resources: Sequence[bytes], ttl: float, wait: float) -> None:
-        self._resources = resources
+        self.resources = resources
         self.token = tokens.next()
         self.in_doubt = False
-        self._ttl_ms = to_ms(ttl, "ttl")
+        self.ttl_ms = to_ms(ttl, "ttl")
         self._until_s = time.monotonic() + to_ms(wait, "wait") / 1000
 
     @property
@@ -74,9 +74,9 @@ class Attempt:
     @property
     def names(self) -> list[tuple[bytes, bytes]]:
         """By which all of it is withdrawn or given back."""
-        return [(resource, self.token) for resource in self._resources]
+        return [(resource, self.token) for resource in self.resources]
 
     @property
     def lasts_until_ns(self) -> int:
         """On CLOCK_BOOTTIME: what was granted until now, and is renewed by nobody, has ended then."""
-        return boottime_ns() + self._ttl_ms * NS_PER_MS
+        return boottime_ns() + self.ttl_ms * NS_PER_MS

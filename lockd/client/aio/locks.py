@@ -72,7 +72,7 @@ class Client:
         """
         attempt = Attempt(requests.keys_of(resource), ttl, wait)
         return await self._acquire(
-            attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=detached, slots=slots
+            attempt, resource, on_lost, max_hold=max_hold, detached=detached, slots=slots
         )
 
     def lead(
@@ -92,7 +92,7 @@ class Client:
         async def stand(on_lost: OnLost) -> Lease:
             attempt = Attempt([key], ttl, wait)
             return await self._acquire(
-                attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=False, slots=None
+                attempt, resource, on_lost, max_hold=max_hold, detached=False, slots=None
             )
 
         Attempt([key], ttl, wait)  # what makes no sense is said at once
@@ -104,7 +104,6 @@ class Client:
         resource: Resource | Resources,
         on_lost: OnLost | None,
         *,
-        ttl: float,
         max_hold: float | None,
         detached: bool,
         slots: int | None,
@@ -112,8 +111,8 @@ class Client:
         try:
             while True:
                 request = requests.lock(
-                    resource, ttl=ttl, wait=attempt.wait, max_hold=max_hold, detached=detached,
-                    slots=slots, clock=self._clock, token=attempt.token,
+                    resource, attempt.resources, ttl_ms=attempt.ttl_ms, wait=attempt.wait, max_hold=max_hold,
+                    detached=detached, slots=slots, clock=self._clock, token=attempt.token,
                 )  # fmt: skip
                 try:
                     connection, view = await self._ask(request, attempt)

@@ -94,9 +94,7 @@ class Client:
         Draining, ClockRefused; AgentUnreachable.
         """
         attempt = Attempt(requests.keys_of(resource), ttl, wait)
-        return self._acquire(
-            attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=detached, slots=slots
-        )
+        return self._acquire(attempt, resource, on_lost, max_hold=max_hold, detached=detached, slots=slots)
 
     def lead(
         self,
@@ -121,9 +119,7 @@ class Client:
         key = requests.key_of(resource)
 
         def stand(attempt: Attempt, on_lost: OnLost) -> Lease:
-            return self._acquire(
-                attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=False, slots=None
-            )
+            return self._acquire(attempt, resource, on_lost, max_hold=max_hold, detached=False, slots=None)
 
         return Leadership(stand, lambda: Attempt([key], ttl, wait), self._withdraw, elected, deposed)
 
@@ -138,7 +134,6 @@ class Client:
         resource: Resource | Resources,
         on_lost: OnLost | None,
         *,
-        ttl: float,
         max_hold: float | None,
         detached: bool,
         slots: int | None,
@@ -146,8 +141,8 @@ class Client:
         try:
             while True:
                 request = requests.lock(
-                    resource, ttl=ttl, wait=attempt.wait, max_hold=max_hold, detached=detached,
-                    slots=slots, clock=self._clock, token=attempt.token,
+                    resource, attempt.resources, ttl_ms=attempt.ttl_ms, wait=attempt.wait, max_hold=max_hold,
+                    detached=detached, slots=slots, clock=self._clock, token=attempt.token,
                 )  # fmt: skip
                 try:
                     connection, view = self._ask(request, attempt)

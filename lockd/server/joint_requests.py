@@ -4,7 +4,6 @@ each lock that it stands in line for (core/several.py, core/slots.py)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
 
 from lockd.clock import boottime_ns
 from lockd.config.model import LockClass
@@ -186,12 +185,6 @@ class SlotPart(Part):
 
     __slots__ = ()
     counted = False
-
-    def beside(self, resource: bytes) -> SlotPart:
-        """The same for another slot."""
-        other = copy(self)
-        other.resource = resource
-        return other
 
 
 class SlotsRequest(JointRequest):

@@ -165,11 +165,14 @@ class Leases:
         self, whole: SlotsRequest, of: LockRequest, options: list[bytes], number: int, *, waits: bool
     ) -> list[SlotPart]:
         """One for each slot. Only those that wait have the name of the request: see `Slots`."""
-        first = SlotPart(whole, slot_name(of.resource, 0), of.lock_class, of.ttl_ms)
-        _read_options(first, options, of.lock_class)
-        if not waits:
-            first.wait_ms, first.named = 0, False
-        return [first, *(first.beside(slot_name(of.resource, one)) for one in range(1, number))]
+        lines = [
+            SlotPart(whole, slot_name(of.resource, one), of.lock_class, of.ttl_ms) for one in range(number)
+        ]
+        for line in lines:
+            _read_options(line, options, of.lock_class)
+            if not waits:
+                line.wait_ms, line.named = 0, False
+        return lines
 
     def _refuse_limit(self, session: Session, refusal: str) -> NoReturn:
         self._incidents.limit_hit(refusal, session.peer)

@@ -43,7 +43,7 @@ def compiled() -> list[Extension]:
     from mypyc.build import mypycify
 
     # Types are checked by `make lint`, with all that lockd needs at hand: here they are only used.
-    words = ["--config-file=", "--ignore-missing-imports", *hot()]
+    words = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent", *hot()]
     return mypycify(words, opt_level="1", debug_level="0", multi_file=True, group_name="lockd")
 
 

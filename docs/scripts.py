@@ -2,7 +2,8 @@
 
     python -m docs.scripts   (make scripts-docs)
 
-docs/libraries/ has the scripts of libraries verbatim, as they are sent: a folder for each library and version.
+docs/libraries/ has the scripts of libraries verbatim, as they are sent: a folder for each library and
+version.
 """
 
 from __future__ import annotations
@@ -27,24 +28,25 @@ HEAD = """# Scripts that are recognised
 
 Made from the code by `make scripts-docs`; a test checks that it is current. Don't edit it.
 
-Lock code sends Lua scripts to Redis: compare the value, then delete. lockd reads a script, and never runs it: what
-would it do with its key, and answer, if the key is {states}?
-When that is one of these operations, in each of these states, the script *is* that operation, however it is
-written. (The agent does not take `EVAL` yet: this is what it will go by.)
+Lock code sends Lua scripts to Redis: compare the value, then delete. lockd reads a script, and never runs
+it: what would it do with its key, and answer, if the key is {states}? When that is one of these
+operations, in each of these states, the script *is* that operation, however it is written. (The agent does
+not take `EVAL` yet: this is what it will go by.)
 
 """
 RULES = """
-A script that does one thing more is not that operation. Nothing is guessed: what can't be followed to its end is
-not recognised.
+A script that does one thing more is not that operation. Nothing is guessed: what can't be followed to its
+end is not recognised.
 
-- What it answers goes with the operation: 1 or 0, OK or nil, an error, what is left. So do the places of key,
-  value and TTL in `KEYS` and `ARGV`, and whether the TTL is in seconds or milliseconds. A value or a TTL may also
-  stand in the script itself.
+- What it answers goes with the operation: 1 or 0, OK or nil, an error, what is left. So do the places of
+  key, value and TTL in `KEYS` and `ARGV`, and whether the TTL is in seconds or milliseconds. A value or a
+  TTL may also stand in the script itself.
 - It may ask {conditions} things at most of what comes with it (`ARGV[3] == "0"`, `tonumber(ARGV[2]) > 0`,
   `if ARGV[2]`). Then it is an operation for each answer, and each has to be one.
 - Of several keys: `for … in ipairs(KEYS)` and `for i = 1, #KEYS`, when it is done with *{all}*,
   or with *{each}*.
-- Beside the lock it may wake those who wait when it deletes: one item in a list, or a message that is published.
+- Beside the lock it may wake those who wait when it deletes: one item in a list, or a message that is
+  published.
 - `redis.pcall` is `redis.call` where the command can't fail, or where its answer is returned at once.
 
 Commands that are followed: {commands}.
@@ -52,13 +54,13 @@ Functions: {functions}.
 Statements: `local`, assignments, `if`, `for` over all keys, `do`, `return`.
 At most {bytes} bytes, {tokens} words and signs, {nested} levels, {steps} steps in all.
 
-`lockctl script FILE` says what a script is taken for, and asks no agent (`-`: it is read from the input; `--json`
-for programs). The exit status is 1 for one that is not recognised, with its normal form.
+`lockctl script FILE` says what a script is taken for, and asks no agent (`-`: it is read from the input;
+`--json` for programs). The exit status is 1 for one that is not recognised, with its normal form.
 
 ## Libraries
 
-Their scripts as they are in the registries. Own: found with the script's value. Replies are by what the key was
-found as.
+Their scripts as they are in the registries. Own: found with the script's value. Replies are by what the
+key was found as.
 
 """
 

@@ -77,12 +77,13 @@ class Keyspace:
     """The keys of one reading.
 
     list_key: the key that is a list, whatever it was before. value: the script's own, which is learnt from
-    what the script compares and sets.
+    what the script compares and sets. asked: all TTLs of commands, done or not: Redis reads each first.
     """
 
     def __init__(self, keys: Mapping[Place, Found], list_key: Place | None) -> None:
         self.keys = {place: Key(found) for place, found in keys.items()}
         self.value: Source | None = None
+        self.asked: set[Ttl] = set()
         self._list_key = list_key
         self._pushed: list[tuple[bytes, Source | Ttl | None]] = []
         self._published: list[Signal] = []
@@ -157,7 +158,7 @@ class Keyspace:
         if name == b"LPUSH":
             said = as_source(_exactly(1, words, "LPUSH")[0], "what is pushed")
         elif name in (b"EXPIRE", b"PEXPIRE"):
-            said = _ttl(_exactly(1, words, _named(name))[0], _UNITS[name])
+            said = self._ttl(_exactly(1, words, _named(name))[0], _UNITS[name])
             name = b"EXPIRE"
         elif name == b"LTRIM" and [as_source(word, "a limit") for word in words] != [b"0", b"0"]:
             raise NotRecognisedError("its list keeps more than one item")
@@ -165,6 +166,11 @@ class Keyspace:
             _exactly(0, words, "DEL")
         self._pushed.append((name, said))
         return Unused.RESULT
+
+    def _ttl(self, value: Value, unit: Unit) -> Ttl:
+        ttl = _ttl(value, unit)
+        self.asked.add(ttl)
+        return ttl
 
     def _get(self, key: Key, words: list[Value]) -> Value:
         _exactly(0, words, "GET")
@@ -203,7 +209,7 @@ class Keyspace:
         return self._set_ttl(key, words, Unit.MS)
 
     def _set_ttl(self, key: Key, words: list[Value], unit: Unit) -> Value:
-        ttl = _ttl(_exactly(1, words, "EXPIRE")[0], unit)
+        ttl = self._ttl(_exactly(1, words, "EXPIRE")[0], unit)
         if key.whose is None:
             return 0
         key.changes(Change.TTL, ttl)
@@ -222,16 +228,17 @@ class Keyspace:
 
     def _psetex(self, key: Key, words: list[Value]) -> Value:
         ttl, value = _exactly(2, words, "PSETEX")
-        return self._set_to(key, value, _ttl(ttl, Unit.MS), only_if=key.whose)
+        return self._set_to(key, value, self._ttl(ttl, Unit.MS), only_if=key.whose)
 
     def _setex(self, key: Key, words: list[Value]) -> Value:
         ttl, value = _exactly(2, words, "SETEX")
-        return self._set_to(key, value, _ttl(ttl, Unit.SECONDS), only_if=key.whose)
+        return self._set_to(key, value, self._ttl(ttl, Unit.SECONDS), only_if=key.whose)
 
     def _set(self, key: Key, words: list[Value]) -> Value:
         if not words:
             raise NotRecognisedError("SET without a value")
         options = _SetOptions(words[1:])
+        self.asked |= {options.ttl} - {None}
         is_there = key.whose is not None
         if options.must_be_there is not None and options.must_be_there is not is_there:
             self._learn(as_source(words[0], "the value"))

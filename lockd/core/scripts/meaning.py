@@ -41,12 +41,14 @@ _FOUND = {
 
 @dataclass(frozen=True, slots=True)
 class Meaning:
-    """key: the only one, or the first. outcomes: in the order of State."""
+    """key: the only one, or the first. outcomes: in the order of State. asked: all TTLs that a command had,
+    whether or not it changed anything."""
 
     key: Place
     value: Source | None
     keys: Keys
     outcomes: tuple[Outcome, ...]
+    asked: frozenset[Ttl]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,7 @@ class _Reading:
     signal: Signal | None
     value: Source | None
     counts_keys: bool
+    asked: frozenset[Ttl]
 
     def changes(self) -> list[tuple[Change, Ttl | None]]:
         return [(key.change, key.ttl) for key in self.keys]
@@ -86,7 +89,8 @@ class Reader:
         every = [reading for of_state in readings.values() for reading in of_state]
         counts_keys = any(reading.counts_keys for reading in every)
         keys = self._keys_of_many(key, outcomes) if counts_keys else Keys.ONE
-        return Meaning(key, _only_value(every), keys, tuple(outcomes.values()))
+        asked = frozenset(ttl for reading in every for ttl in reading.asked)
+        return Meaning(key, _only_value(every), keys, tuple(outcomes.values()), asked)
 
     def _first_key(self) -> Place:
         """Found out by not telling it of any."""
@@ -106,8 +110,15 @@ class Reader:
             if not places:
                 raise
             raise NotRecognisedError(f"it is of {touched.place}, too") from None
-        keys = tuple(keyspace.keys.values())
-        return _Reading(found, keys, returned, keyspace.signal(), keyspace.value, evaluation.counts_keys)
+        return _Reading(
+            found,
+            tuple(keyspace.keys.values()),
+            returned,
+            keyspace.signal(),
+            keyspace.value,
+            evaluation.counts_keys,
+            frozenset(keyspace.asked),
+        )
 
     # Several keys
 

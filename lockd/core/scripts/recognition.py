@@ -22,6 +22,7 @@ from lockd.core.scripts.operations import (
     NotRecognised,
     Operation,
     Outcome,
+    Place,
     Recognised,
     State,
 )
@@ -73,7 +74,24 @@ def _operation(meaning: Meaning) -> Operation:
     _check_signals(outcomes, kind)
     if kind is Kind.READ and meaning.keys is not Keys.ONE:
         raise NotRecognisedError("it changes nothing, of several keys")
-    return Operation(kind, meaning.key, meaning.value, meaning.keys, meaning.outcomes)
+    operation = Operation(kind, meaning.key, meaning.value, meaning.keys, meaning.outcomes)
+    _check_strings(operation, meaning)
+    return operation
+
+
+def _check_strings(operation: Operation, meaning: Meaning) -> None:
+    """Key, value and TTL are strings of their own; and a TTL that comes to nothing is an error where it is none,
+    so nothing but what is set is asked for."""
+    signal = operation.signal
+    ttls = {outcome.ttl for outcome in operation.outcomes} | {signal.ttl if signal else None}
+    if not meaning.asked <= ttls:
+        raise NotRecognisedError("it has a TTL that it doesn't set")
+    sources = [operation.key, operation.value, *{ttl.source for ttl in ttls if ttl}]
+    sources += [signal.pushed_to] if signal else []
+    places = [source for source in sources if isinstance(source, Place)]
+    is_shared = operation.keys is not Keys.ONE and any(place.words == "KEYS" for place in places[1:])
+    if is_shared or len(set(places)) < len(places):
+        raise NotRecognisedError("one string is two things")
 
 
 def _kind(outcomes: dict[State, Outcome]) -> Kind | None:

@@ -1,7 +1,7 @@
 """A recognised script against a real Redis: does it do and answer what its operation says?
 
-Each key is put into a state, the script is run by EVAL, and its reply and all that is stored are compared with
-the operation's outcome. Times to live are far apart, so that no test depends on how fast a machine is.
+Each key is put into a state, the script is run by EVAL, and its reply and all that is stored are compared
+with the operation's outcome. Times to live are far apart: no test depends on how fast a machine is.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from lockd.core.scripts.operations import (
     Operation,
     Outcome,
     Place,
+    Question,
     Recognised,
     Reply,
     Signal,
@@ -34,7 +35,6 @@ from lockd.core.scripts.operations import (
     Special,
     State,
     Status,
-    Test,
     Ttl,
     Unit,
 )
@@ -76,7 +76,7 @@ def words_for(script: bytes, case: Case, count: int) -> Words | None:
     for place in places | set(roles) | {condition.place for condition in case.when}:
         asked = [condition for condition in case.when if condition.place == place]
         text = _fitting(asked, roles.get(place, b"spare %d" % place.number))
-        if text is None and any(condition.test is not Test.GIVEN for condition in asked):
+        if text is None and any(condition.question is not Question.GIVEN for condition in asked):
             return None
         if text is not None:
             texts[place] = text
@@ -99,9 +99,9 @@ def _roles(operation: Operation) -> dict[Place, bytes]:
 
 
 def _fitting(conditions: Sequence[Condition], wanted: bytes) -> bytes | None:
-    if any(condition.test is Test.GIVEN and not condition.holds for condition in conditions):
+    if any(condition.question is Question.GIVEN and not condition.holds for condition in conditions):
         return None
-    asked = [condition for condition in conditions if condition.test is not Test.GIVEN]
+    asked = [condition for condition in conditions if condition.question is not Question.GIVEN]
     operands = [b"%d" % one.operand if isinstance(one.operand, int) else one.operand for one in asked]
     for text in (wanted, *operands, *_OTHER_TEXTS):
         if all(_is_met(condition, text) for condition in asked):
@@ -212,7 +212,7 @@ class Trial:
 
     def _wrong_beside(self, keys: Sequence[bytes], each: Sequence[Outcome], words: Words) -> Iterator[str]:
         signal = each[0].signal
-        stored = {bytes(key) for key in self._redis.keys()} - set(keys)
+        stored = set(self._redis.keys()) - set(keys)
         lists = {words.of(signal.pushed_to)} if signal is not None and signal.pushed_to else set()
         if stored != lists:
             yield f"it leaves {stored}, not {lists}"

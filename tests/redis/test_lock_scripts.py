@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from docs.scripts import library_scripts
 from lockd.core.scripts.operations import Recognised
 from lockd.core.scripts.recognition import recognise
-from lockd.dev.processes import LocalMaster
 from tests.harness.lock_scripts import OTHERS, RELEASES, mutants
 from tests.harness.masters import running_masters, short_folder
 from tests.harness.script_trials import Trial
@@ -38,24 +37,26 @@ DISTINCT = {recognise(script): name for name, script in reversed(SCRIPTS.items()
 """One of each meaning."""
 
 
-def trial_of(master: LocalMaster) -> Trial:
-    return Trial(redis.Redis("127.0.0.1", master.port))
+@contextmanager
+def trial_on(server: Path) -> Iterator[Trial]:
+    with ExitStack() as stack:
+        folder = stack.enter_context(short_folder())
+        [master] = stack.enter_context(running_masters(folder, 1, server))
+        yield stack.enter_context(closing(Trial(redis.Redis("127.0.0.1", master.port))))
 
 
 @pytest.fixture(scope="module")
 def trial(any_server: Path) -> Iterator[Trial]:
     """On each flavour of server in turn."""
-    with short_folder() as folder, running_masters(folder, 1, any_server) as [master]:
-        with closing(trial_of(master)) as trial:
-            yield trial
+    with trial_on(any_server) as trial:
+        yield trial
 
 
 @pytest.fixture(scope="module")
 def one_trial(server_binary: Path) -> Iterator[Trial]:
     """On the usual one."""
-    with short_folder() as folder, running_masters(folder, 1, server_binary) as [master]:
-        with closing(trial_of(master)) as trial:
-            yield trial
+    with trial_on(server_binary) as trial:
+        yield trial
 
 
 def wrong(trial: Trial, script: bytes) -> list[str]:

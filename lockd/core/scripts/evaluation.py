@@ -8,22 +8,14 @@ key to the next but a count: what they do with three keys they do with any numbe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from lockd.core.scripts.comparisons import Assumed, Comparisons
 from lockd.core.scripts.errors import NotRecognisedError
+from lockd.core.scripts.functions import FUNCTIONS, only, product, total
 from lockd.core.scripts.keyspace import Keyspace
-from lockd.core.scripts.operations import (
-    Condition,
-    ErrorReply,
-    Left,
-    Listed,
-    Place,
-    Reply,
-    Special,
-    Status,
-    Test,
-)
+from lockd.core.scripts.operations import ErrorReply, Place, Question, Status
 from lockd.core.scripts.syntax import (
     Assignment,
     Binary,
@@ -50,28 +42,14 @@ from lockd.core.scripts.values import (
     Items,
     KeyNumber,
     KeysInTurn,
-    Later,
     Library,
-    Number,
-    Unused,
     Value,
-    Whose,
     Words,
     is_whole,
 )
 
-MOST_STEPS = 100_000
+MOST_STEPS = 20_000
 """Of all readings of a script together."""
-
-Assumed = dict[tuple[Place, Test, bytes | int], bool]
-
-
-class UndecidedError(Exception):
-    """It depends on a condition of which nothing is assumed yet."""
-
-    def __init__(self, place: Place, test: Test, operand: bytes | int) -> None:
-        super().__init__(str(Condition(place, test, operand)))
-        self.asked = (place, test, operand)
 
 
 @dataclass(slots=True)
@@ -117,6 +95,7 @@ class Evaluation:
     def __init__(self, keyspace: Keyspace, count: int, assumed: Assumed, steps: Steps) -> None:
         self._keyspace = keyspace
         self._count = count
+        self._comparisons = Comparisons(keyspace, assumed)
         self._assumed = assumed
         self._steps = steps
         self._scopes: list[dict[bytes, Value]] = []
@@ -189,7 +168,7 @@ class Evaluation:
 
     def _do_first(self, branches: tuple[tuple[Expression, Block], ...]) -> None:
         for condition, block in branches:
-            if self._is_true(self._value(condition)):
+            if self._comparisons.is_true(self._value(condition)):
                 self._do_block(block, {})
                 return
 
@@ -269,7 +248,7 @@ class Evaluation:
 
     def _given(self, place: Place) -> Value:
         """nil where it was found that it isn't there."""
-        return place if self._assumed.get((place, Test.GIVEN, b""), True) else None
+        return place if self._assumed.get((place, Question.GIVEN, b""), True) else None
 
     def _table(self, table: Table) -> Value:
         values = tuple(self._value(item) for item in table.items)
@@ -283,30 +262,14 @@ class Evaluation:
 
     # Operators
 
-    def _is_true(self, value: Value) -> bool:
-        """Only nil and false are not."""
-        if isinstance(value, Place):
-            return self._holds(value, Test.GIVEN)
-        if isinstance(value, Number):
-            raise NotRecognisedError(f"it asks whether {value.place} is a number")
-        if isinstance(value, Unused):
-            raise NotRecognisedError("it asks for more than the lock")
-        return value is not None and value is not False
-
-    def _holds(self, place: Place, test: Test, operand: bytes | int = b"") -> bool:
-        asked = (place, test, operand)
-        if asked not in self._assumed:
-            raise UndecidedError(*asked)
-        return self._assumed[asked]
-
     def _chosen(self, expression: Binary) -> Value:
         left = self._value(expression.left)
-        is_left = self._is_true(left) is (expression.operator == b"or")
+        is_left = self._comparisons.is_true(left) is (expression.operator == b"or")
         return left if is_left else self._value(expression.right)
 
     def _unary(self, operator: bytes, operand: Value) -> Value:
         if operator == b"not":
-            return not self._is_true(operand)
+            return not self._comparisons.is_true(operand)
         if operator == b"#" and operand is Words.KEYS:
             self.counts_keys = True
             return Counted(self._count)
@@ -316,83 +279,14 @@ class Evaluation:
 
     def _binary(self, operator: bytes, left: Value, right: Value) -> Value:
         if operator in (b"==", b"~="):
-            return self._are_equal(left, right) is (operator == b"==")
+            return self._comparisons.are_equal(left, right) is (operator == b"==")
         if operator in (b"<", b">", b"<=", b">="):
-            return self._is_less(operator, left, right)
+            return self._comparisons.is_less(operator, left, right)
         if operator == b"+":
-            return _sum(left, right)
+            return total(left, right)
         if operator == b"*":
-            return _product(left, right)
+            return product(left, right)
         raise NotRecognisedError(f"{operator.decode()} is in no operation")
-
-    def _are_equal(self, left: Value, right: Value) -> bool:
-        if isinstance(left, Whose):
-            left, right = right, left
-        if isinstance(right, Whose):
-            return self._is_stored(left, right)
-        if isinstance(right, Place | Number | Left):
-            left, right = right, left
-        if isinstance(left, Place):
-            return self._is_place(left, right)
-        if isinstance(left, Number) and is_whole(right) and left.factor == 1:
-            return self._holds(left.place, Test.IS_NUMBER, right)
-        if isinstance(left, Left) and is_whole(right) and right < 0:
-            return False
-        if isinstance(left, Status) or isinstance(right, Status):
-            return self._is_status(left, right)
-        if _is_plain(left) and _is_plain(right):
-            return type(left) is type(right) and left == right
-        raise NotRecognisedError("it compares what can't be compared here")
-
-    def _is_stored(self, other: Value, whose: Whose) -> bool:
-        """A string is never equal to what is none."""
-        if isinstance(other, bytes | Place):
-            return self._keyspace.is_own(whose, other)
-        if other is None or isinstance(other, bool | int):
-            return False
-        raise NotRecognisedError("it compares what is stored with what is not known")
-
-    def _is_place(self, place: Place, other: Value) -> bool:
-        if isinstance(other, bytes):
-            return self._holds(place, Test.IS, other)
-        if other is None:
-            return not self._holds(place, Test.GIVEN)
-        if isinstance(other, bool | int):
-            return False
-        raise NotRecognisedError(f"it compares {place} with what is not known")
-
-    def _is_status(self, left: Value, right: Value) -> bool:
-        """A status is a table in Lua, which no string is equal to."""
-        if _is_plain(left) or _is_plain(right):
-            return False
-        raise NotRecognisedError("it compares a status with what is not known")
-
-    def _is_less(self, operator: bytes, left: Value, right: Value) -> bool:
-        """All four of them, as `<`, or not `>`."""
-        if operator in (b">", b">="):
-            return self._is_less({b">": b"<", b">=": b"<="}[operator], right, left)
-        if operator == b"<=":
-            return not self._is_smaller(right, left)
-        return self._is_smaller(left, right)
-
-    def _is_smaller(self, left: Value, right: Value) -> bool:
-        if isinstance(left, int) and isinstance(right, int) and is_whole(left) and is_whole(right):
-            return left < right
-        if isinstance(left, Number) and is_whole(right) and left.factor == 1:
-            return self._holds(left.place, Test.BELOW, right)
-        if isinstance(right, Number) and is_whole(left) and right.factor == 1:
-            return self._holds(right.place, Test.ABOVE, left)
-        if isinstance(left, Left) and is_whole(right):
-            return not self._is_left_at_least(left, right)
-        if isinstance(right, Left) and is_whole(left):
-            return self._is_left_at_least(right, left + 1)
-        raise NotRecognisedError("it compares sizes that are not known")
-
-    def _is_left_at_least(self, left: Left, number: int) -> bool:
-        """It is never below 0."""
-        if number > 1:
-            raise NotRecognisedError("it compares what is left with something else than 0")
-        return number < 1 or self._keyspace.is_above_zero(left)
 
     # Calls
 
@@ -408,7 +302,7 @@ class Evaluation:
             return self._keyspace.run(arguments)
         if not is_result_used:
             raise NotRecognisedError(f"{function.value} for nothing")
-        return _FUNCTIONS[function](_only(arguments, function))
+        return FUNCTIONS[function](only(arguments, function))
 
 
 def _check_never_fails(arguments: list[Value]) -> None:
@@ -416,100 +310,3 @@ def _check_never_fails(arguments: list[Value]) -> None:
     name = arguments[0] if arguments else None
     if not isinstance(name, bytes) or name.upper() not in NEVER_FAIL:
         raise NotRecognisedError("redis.pcall goes on where the command fails")
-
-
-def _only(arguments: list[Value], function: Function) -> Value:
-    if len(arguments) != 1:
-        raise NotRecognisedError(f"{function.value} with {len(arguments)} arguments")
-    return arguments[0]
-
-
-def _to_number(value: Value) -> Value:
-    if isinstance(value, Place):
-        return Number(value)
-    if isinstance(value, bytes) and value.isdigit() and len(value) < 16:
-        return int(value)
-    if is_whole(value) or isinstance(value, Left | Number | Later | Counted):
-        return value
-    raise NotRecognisedError("tonumber of what may be none")
-
-
-def _to_string(value: Value) -> Value:
-    if isinstance(value, Place | bytes):
-        return value
-    raise NotRecognisedError("tostring of what is no string")
-
-
-def _to_status(value: Value) -> Value:
-    if isinstance(value, bytes):
-        return Status(value)
-    raise NotRecognisedError("a status that is not in the script")
-
-
-def _to_error(value: Value) -> Value:
-    if isinstance(value, bytes):
-        return ErrorReply(value)
-    raise NotRecognisedError("an error that is not in the script")
-
-
-def _to_keys_in_turn(value: Value) -> Value:
-    if value is Words.KEYS:
-        return KeysInTurn()
-    raise NotRecognisedError("a loop that is not over all KEYS")
-
-
-_FUNCTIONS: dict[Function, Callable[[Value], Value]] = {
-    Function.TONUMBER: _to_number,
-    Function.TOSTRING: _to_string,
-    Function.STATUS_REPLY: _to_status,
-    Function.ERROR_REPLY: _to_error,
-    Function.IPAIRS: _to_keys_in_turn,
-}
-
-
-def _is_plain(value: Value) -> bool:
-    """Whether all is known of it."""
-    return value is None or isinstance(value, bool | int | bytes)
-
-
-def _sum(left: Value, right: Value) -> Value:
-    """Of what is left and a number: Lua takes strings for numbers here."""
-    if isinstance(right, Left):
-        left, right = right, left
-    number = Number(right) if isinstance(right, Place) else right
-    if isinstance(left, Left) and isinstance(number, Number):
-        return Later(left, number)
-    raise NotRecognisedError("a sum of something else than what is left and a number")
-
-
-def _product(left: Value, right: Value) -> Value:
-    """A number of seconds, in milliseconds."""
-    if is_whole(left):
-        left, right = right, left
-    number = Number(left) if isinstance(left, Place) else left
-    if isinstance(number, Number) and number.factor == 1 and is_whole(right) and right == 1000:
-        return Number(number.place, 1000)
-    raise NotRecognisedError("a product of something else than seconds and 1000")
-
-
-def as_reply(value: Value) -> Reply:
-    """As Redis makes it of Lua's values."""
-    if value is None or value is False:
-        return Special.NIL
-    if isinstance(value, bool):
-        return 1
-    if isinstance(value, Whose):
-        return Special.STORED
-    if isinstance(value, Counted):
-        return Special.KEYS
-    if isinstance(value, Items):
-        return _as_list(value)
-    if isinstance(value, int | bytes | Place | Left | Status | ErrorReply):
-        return value
-    raise NotRecognisedError("it returns what can't be known here")
-
-
-def _as_list(items: Items) -> Listed:
-    if any(value is None for value in items.values):
-        raise NotRecognisedError("a list that ends at its first nil")
-    return Listed(tuple(as_reply(value) for value in items.values))

@@ -10,8 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
+from lockd.core.scripts.comparisons import Assumed
 from lockd.core.scripts.errors import NotRecognisedError
-from lockd.core.scripts.evaluation import Assumed, Evaluation, Steps, as_reply
+from lockd.core.scripts.evaluation import Evaluation, Steps
+from lockd.core.scripts.functions import as_reply
 from lockd.core.scripts.keyspace import Found, Key, Keyspace, Remaining, TouchedError
 from lockd.core.scripts.operations import (
     Change,

@@ -222,7 +222,7 @@ class Operation:
         return next((outcome.signal for outcome in self.outcomes if outcome.signal), None)
 
 
-class Test(Enum):
+class Question(Enum):
     """What a script may ask of a string that comes with it, before it decides what to do."""
 
     GIVEN = "is given"
@@ -237,23 +237,23 @@ _NUMBER = re.compile(rb"-?[0-9]{1,15}(\.[0-9]{1,15})?")
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """`place` is asked for that, and this is the answer."""
+    """`place` is asked this, and `holds` is the answer."""
 
     place: Place
-    test: Test
+    question: Question
     operand: bytes | int = b""
     holds: bool = True
 
     def __str__(self) -> str:
-        operand = "" if self.test is Test.GIVEN else f" {_operand_text(self.operand)}"
-        return f"{'' if self.holds else 'not: '}{self.place} {self.test.value}{operand}"
+        operand = "" if self.question is Question.GIVEN else f" {_operand_text(self.operand)}"
+        return f"{'' if self.holds else 'not: '}{self.place} {self.question.value}{operand}"
 
     def is_met(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> bool:
         """Raises ValueError where the script would fail, or may: what is compared as a number is none."""
         text = self.place.of(keys, arguments)
-        if self.test is Test.GIVEN:
+        if self.question is Question.GIVEN:
             return (text is not None) is self.holds
-        if self.test is Test.IS:
+        if self.question is Question.IS:
             return (text == self.operand) is self.holds
         if text is None or not _NUMBER.fullmatch(text):
             raise ValueError(f"{self.place} is not a number")
@@ -261,9 +261,9 @@ class Condition:
 
     def _compares(self, number: float) -> bool:
         assert isinstance(self.operand, int)
-        if self.test is Test.IS_NUMBER:
+        if self.question is Question.IS_NUMBER:
             return number == self.operand
-        return number > self.operand if self.test is Test.ABOVE else number < self.operand
+        return number > self.operand if self.question is Question.ABOVE else number < self.operand
 
 
 def _operand_text(operand: bytes | int) -> str:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lockd.core.scripts.comparisons import Assumed, UndecidedError
 from lockd.core.scripts.errors import NotRecognisedError
-from lockd.core.scripts.evaluation import Assumed, Steps, UndecidedError
+from lockd.core.scripts.evaluation import Steps
 from lockd.core.scripts.meaning import Meaning, Reader
 from lockd.core.scripts.normal_form import normal_form
 from lockd.core.scripts.operations import (
@@ -80,8 +81,8 @@ def _operation(meaning: Meaning) -> Operation:
 
 
 def _check_strings(operation: Operation, meaning: Meaning) -> None:
-    """Key, value and TTL are strings of their own; and a TTL that comes to nothing is an error where it is none,
-    so nothing but what is set is asked for."""
+    """Key, value and TTL are strings of their own. Redis reads a TTL before it looks at the key, so that one
+    which is never set could still be an error."""
     signal = operation.signal
     ttls = {outcome.ttl for outcome in operation.outcomes} | {signal.ttl if signal else None}
     if not meaning.asked <= ttls:

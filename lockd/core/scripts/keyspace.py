@@ -238,7 +238,7 @@ class Keyspace:
         if not words:
             raise NotRecognisedError("SET without a value")
         options = _SetOptions(words[1:])
-        self.asked |= {options.ttl} - {None}
+        self.asked |= {options.ttl} if options.ttl else set()
         is_there = key.whose is not None
         if options.must_be_there is not None and options.must_be_there is not is_there:
             self._learn(as_source(words[0], "the value"))

@@ -272,6 +272,24 @@ def test_a_script_that_does_something_else_or_more_is_not_recognised(name: str) 
     assert taken.why
 
 
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("overwrites", "it overwrites another's value"),
+        ("a loop in a loop", "a loop in a loop"),
+        ("counts from 1", "it counts what are not keys"),
+        ("a counter beside", "INCR is no command of any operation"),
+        ("deletes two keys", "it is of KEYS[2], too"),
+        ("the value is the TTL, too", "one string is two things"),
+        ("deletes only what has a TTL", "what it does is no operation: free: nothing, own: deleted"),
+    ],
+)
+def test_why_it_is_none_is_said(name: str, why: str) -> None:
+    taken = recognise(NO_OPERATIONS[name].encode())
+    assert isinstance(taken, NotRecognised)
+    assert taken.why.startswith(why)
+
+
 PLAIN = {
     "release": RELEASES["redis.io"],
     "extend": OTHERS["compare and expire, in seconds"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockd.core.scripts.errors import NotRecognisedError
 from lockd.core.scripts.keyspace import Keyspace
 from lockd.core.scripts.operations import Condition, Left, Place, Question, Status
-from lockd.core.scripts.values import Number, Unused, Value, Whose, is_whole
+from lockd.core.scripts.values import Number, Value, Whose, is_whole
 
 Assumed = dict[tuple[Place, Question, bytes | int], bool]
 
@@ -31,8 +31,6 @@ class Comparisons:
             return self.holds(value, Question.GIVEN)
         if isinstance(value, Number):
             raise NotRecognisedError(f"it asks whether {value.place} is a number")
-        if isinstance(value, Unused):
-            raise NotRecognisedError("it asks for more than the lock")
         return value is not None and value is not False
 
     def holds(self, place: Place, test: Question, operand: bytes | int = b"") -> bool:

@@ -3,7 +3,7 @@ answered by a Keyspace.
 
 What decides and isn't known is asked of the strings that come with the script (Condition): one answer is
 assumed, and then, in a reading of its own, the other. Loops are over all KEYS, and nothing goes on from one
-key to the next but a count: what they do with three keys they do with any number.
+key to the next but a count: what they do with two keys they do with any number.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ from lockd.core.scripts.values import (
     is_whole,
 )
 
-MOST_STEPS = 20_000
-"""Of all readings of a script together."""
+MOST_STEPS = 6_000
+"""Of all readings of a script together. Those of libraries take 1,300 at most."""
 
 
 @dataclass(slots=True)

@@ -125,14 +125,13 @@ class Reader:
     # Several keys
 
     def _keys_of_many(self, first: Place, outcomes: Mapping[State, Outcome]) -> Keys:
-        """What is so with two keys and with three, in all states, is so with any number of them: a loop does
-        the same with each, and nothing goes on from one to the next but a count."""
+        """What is so with two keys, in all states, is so with any number of them: a loop does the same with
+        each, and nothing goes on from one to the next but a count, or the end of the script."""
         if first != Place("KEYS", 1) or all(outcome.change is Change.NONE for outcome in outcomes.values()):
             raise NotRecognisedError("it is of several keys, and no change of them")
         readings = [
             (self._read_in(states), [outcomes[state] for state in states])
-            for count in (2, 3)
-            for states in product(State, repeat=count)
+            for states in product(State, repeat=2)
         ]
         for keys, is_so in ((Keys.ALL, _is_of_all), (Keys.EACH, _is_of_each)):
             if all(is_so(reading, each) and reading.signal is None for reading, each in readings):

@@ -73,8 +73,6 @@ def _operation(meaning: Meaning) -> Operation:
     if kind is None:
         raise NotRecognisedError(f"what it does is no operation: {_told(outcomes)}")
     _check_signals(outcomes, kind)
-    if kind is Kind.READ and meaning.keys is not Keys.ONE:
-        raise NotRecognisedError("it changes nothing, of several keys")
     operation = Operation(kind, meaning.key, meaning.value, meaning.keys, meaning.outcomes)
     _check_strings(operation, meaning)
     return operation

@@ -81,7 +81,7 @@ class Library(Enum):
 
 
 class Unused(Enum):
-    """A result that depends on what is none of the lock's: it may be thrown away, and no more."""
+    """A number that depends on what is none of the lock's: it is not nil, and no more is known."""
 
     RESULT = "result"
 

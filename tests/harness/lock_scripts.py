@@ -193,6 +193,8 @@ NO_OPERATIONS = {
     "sets another value than it compares": "if redis.call('exists', KEYS[1]) == 0 then return redis.call('set', KEYS[1], ARGV[2], 'PX', ARGV[3]) elseif redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[3]) end return 0",
     "deletes what has no TTL, extends the rest": "if redis.call('get', KEYS[1]) == ARGV[1] then if redis.call('pttl', KEYS[1]) < 0 then return redis.call('del', KEYS[1]) end return redis.call('pexpire', KEYS[1], ARGV[2]) end return 0",
     "Lua takes no such statement": "(redis.call('del', KEYS[1])) return 1",
+    "spares a key by its name": "local n = 0 for i, key in ipairs(KEYS) do if key ~= 'main' and redis.call('get', key) == ARGV[1] then redis.call('del', key) n = n + 1 end end return n",
+    "asks whether there is a second key": "local n = 0 for i, key in ipairs(KEYS) do if KEYS[2] and redis.call('get', key) == ARGV[1] then redis.call('del', key) n = n + 1 end end return n",
     "looks at all keys": "for i, key in ipairs(KEYS) do redis.call('get', key) end return 1",
     "nothing": "",
     "a constant": "return 1",

@@ -200,6 +200,9 @@ class Operation:
 
     value: None when none is compared or set. With several keys, `key` is the first of them, the outcomes are
     those of each, and the reply of all together is Special.KEYS where that is the reply of one.
+
+    It is so where all its places are given, keys and the signal's list are different strings, and a TTL is a
+    whole number above 0. Elsewhere Redis may find an error, or something else: so whoever does it asks first.
     """
 
     kind: Kind

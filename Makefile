@@ -36,7 +36,7 @@ APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc
 APT_TOOLS += $(if $(shell command -v go),/usr/share/gocode/src/github.com/gomodule/redigo:golang-github-gomodule-redigo-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
+.PHONY: help dev venv test test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs scripts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -135,6 +135,9 @@ readme: $(TEST_STAMP) ## The tables of commands and errors in README.md, from th
 
 alerts-docs: $(TEST_STAMP) ## alerts/METRICS.md, from the code
 	$(BIN)/python -m alerts.metrics_page > alerts/METRICS.md.new && mv alerts/METRICS.md.new alerts/METRICS.md
+
+scripts-docs: $(TEST_STAMP) ## docs/scripts.md: which Lua scripts of apps are recognised, from the code
+	$(BIN)/python -m docs.scripts
 
 lab: lab-tools $(LAB_STAMP) ## As root: eight real hosts on this machine, then site.yml on them (ARGS='--check --diff'); see tests/lab
 	$(LAB_VENV)/bin/python -m tests.lab up

@@ -456,6 +456,9 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     calm = calm_since(history)
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
     of_processes = {a.token for a in history.all(Answered) if a.bound != "connection"}
+    back: dict[bytes, list[GivenBack]] = defaultdict(list)
+    for event in history.all(GivenBack):
+        back[event.token].append(event)
     for found in history.all(Found):
         tried = tries.get(found.token)
         if tried is None or found.token not in over_ns:
@@ -469,7 +472,13 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         # knows, what belonged to a connection it leaves to its deadline.
         known_ns: int | None = 0
         if died_ns.get(tried.host, -1) >= tried.at_ns:
-            next_knows = found.token in dead_ns and found.token in of_processes
+            told = {event.master for event in back[found.token] if event.at_ns <= found.at_ns}
+            # What a quorum has given back an agent owes the rest; the next one does not know of that.
+            settled = len(told) >= (bounds.quorum or 1) and any(
+                over_ns[found.token] < at_ns <= found.at_ns and _name_of(host) == _name_of(tried.host)
+                for host, at_ns in died_ns.items()
+            )
+            next_knows = found.token in dead_ns and found.token in of_processes and not settled
             known_ns = _known_again_ns(history, tried.host, found.at_ns) if next_knows else None
         if calm_ns is not None and known_ns is not None:
             dues_ns.append(max(calm_ns, over_ns[found.token], known_ns) + bounds.give_back_ms * MS)
@@ -512,7 +521,7 @@ def free_at_once(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     ends = *_of_the_dead(history, bounds), *_never_read(history), *_claimed_for_nobody(history)
     for token, ended_ns, delay_ms in ends:
         due_ns = ended_ns + (delay_ms + bounds.at_once_ms) * MS
-        if not nothing_is_broken(history, bounds, token, ended_ns, due_ns):
+        if not _nothing_is_broken(history, bounds, token, ended_ns, due_ns):
             continue
         told = {event.master for event in back[token] if event.at_ns <= due_ns}
         if len(told) < bounds.quorum:
@@ -548,7 +557,7 @@ def _claimed_for_nobody(history: Reading) -> Iterable[tuple[bytes, int, int]]:
             yield token, max(max(one.at_ns, over_ns[one.request]) for one in of_token), 0
 
 
-def nothing_is_broken(history: Reading, bounds: Bounds, token: bytes, from_ns: int, to_ns: int) -> bool:
+def _nothing_is_broken(history: Reading, bounds: Bounds, token: bytes, from_ns: int, to_ns: int) -> bool:
     """For long enough before, and until then; and the agent lives that looks after that lease."""
     keeper = history.keeper_of(token, from_ns)
     if keeper is None or history.died_ns.get(keeper, to_ns + 1) <= to_ns:

@@ -6,7 +6,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from lockd.core.validity import NEVER_NS
-from tests.harness.checker import CHECKS, Bounds, Reading, Violation, calm_since, nothing_is_broken
+from tests.harness.checker import (
+    CHECKS,
+    Bounds,
+    Reading,
+    Violation,
+    calm_since,
+)
 from tests.harness.clocks import MS
 from tests.harness.history import (
     Answered,
@@ -60,21 +66,27 @@ def taken_back(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     claims = {event.request: event for event in history.all(Claimed)}
     for request, since_ns in back_ns.items():
         claimed, due_ns = claims.get(request), since_ns + bounds.at_once_ms * MS
-        if claimed is None or not bounds.quorum or over_ns.get(request, NEVER_NS) <= due_ns:
+        if claimed is None or over_ns.get(request, NEVER_NS) <= due_ns:
             continue
-        if claimed.at_ns < since_ns and nothing_is_broken(history, bounds, claimed.token, since_ns, due_ns):
+        if claimed.at_ns < since_ns and _is_awake(history, claimed.token, since_ns, due_ns):
             yield Violation("taken back", due_ns, f"it goes on since {since_ns / 1e9:.6f}: {claimed}")
+
+
+def _is_awake(history: Reading, token: bytes, from_ns: int, to_ns: int) -> bool:
+    """The agent that looks after that lease then: whatever becomes of masters, it knows of its own."""
+    agent = history.keeper_of(token, to_ns)
+    if agent is None or history.died_ns.get(agent, NEVER_NS) <= to_ns:
+        return False
+    return not history.was_stopped(agent.partition(".")[0], from_ns, to_ns)
 
 
 def in_line_no_more(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     """For a request that is over nothing is tried any more (rule 13)."""
-    if not (bounds.at_once_ms and bounds.quorum):
-        return
     over_ns = history.over_ns(*_ENDS)
     for claimed in history.all(Claimed):
         since_ns = over_ns.get(claimed.request, claimed.at_ns)
         late = claimed.at_ns > since_ns + bounds.at_once_ms * MS
-        if late and nothing_is_broken(history, bounds, claimed.token, since_ns, claimed.at_ns):
+        if late and _is_awake(history, claimed.token, since_ns, claimed.at_ns):
             text = f"its request was over since {since_ns / 1e9:.6f}: {claimed}"
             yield Violation("for nobody", claimed.at_ns, text)
 

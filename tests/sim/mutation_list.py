@@ -1350,16 +1350,26 @@ MUTATIONS = (
         "a list whose app is gone keeps its place in line",
         13,
         SEVERAL,
-        "        if self._left:\n            self._locks.gone(self._left[-1], now_ns)\n        had",
-        "        had",
+        "        self._over = True\n        self._give_all_back(now_ns)\n\n",
+        "        self._over = True\n        left, self._left = self._left, []\n"
+        "        self._give_all_back(now_ns)\n        self._left = left\n\n",
         simulated=False,
     ),
-    one(
+    Mutation(
         "a list is handed out with a lost lease in it",
         1,
-        SEVERAL,
-        "one.standing is not Standing.HELD or one.deadline_ns <= least_ns",
-        "one.deadline_ns <= least_ns",
+        (
+            Edit(
+                SEVERAL,
+                "lost(self, lease: Lease, now_ns: int) -> None:\n        self._go_on_soon(now_ns)",
+                "lost(self, lease: Lease, now_ns: int) -> None:\n        pass",
+            ),
+            Edit(
+                SEVERAL,
+                "one.standing is not Standing.HELD or one.deadline_ns <= least_ns",
+                "one.deadline_ns <= least_ns",
+            ),
+        ),
         simulated=False,
     ),
     one(

@@ -591,6 +591,8 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     tries = {tried.token: tried for tried in history.all(Tried)}
     longest_ms = max((asked.max_hold_ms or 0 for asked in history.all(Asked)), default=0)
     hold_ms = {a.token: history.asked[a.request].max_hold_ms or longest_ms for a in history.all(Answered)}
+    # It may have been extended to another TTL than it was tried for.
+    longest_ttl_ms = max((asked.ttl_ms for asked in history.all(Asked)), default=0)
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
     # Others extend those, who see their age on each master.
     detached = {answered.token for answered in history.all(Answered) if answered.bound == "ttl"}
@@ -598,7 +600,7 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         tried = tries.get(found.token)
         if tried is None or found.token in detached:
             continue
-        most_ms = hold_ms.get(found.token, longest_ms) + tried.ttl_ms
+        most_ms = hold_ms.get(found.token, longest_ms) + longest_ttl_ms
         most_ms += bounds.hold_slack_ms + bounds.leftover_ms + bounds.under_way_ms
         # What a dead agent had under way may land late.
         if found.at_ns > landed_ns.get((found.master, found.token), tried.at_ns) + most_ms * MS:
@@ -637,8 +639,11 @@ def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation
         died_ns = history.died_ns.get(tries[token].host)
         if died_ns is not None:
             left_ns[token] = min(died_ns, left_ns.get(token, died_ns))
+    # What a dead agent had under way may land late.
+    landed_ns = {(e.master, e.token): e.at_ns for e in history.all(Landed) if not e.put_back}
     for found in history.all(Found):
-        if found.at_ns > left_ns.get(found.token, found.at_ns) + most_ms * MS:
+        since_ns = left_ns.get(found.token, found.at_ns)
+        if found.at_ns > max(since_ns, landed_ns.get((found.master, found.token), 0)) + most_ms * MS:
             text = f"{found.master} still shows what has ended with its connection: {tries[found.token]}"
             yield Violation("for nobody", found.at_ns, text)
 

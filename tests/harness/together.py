@@ -17,6 +17,7 @@ from tests.harness.clocks import MS
 from tests.harness.history import (
     Answered,
     Asked,
+    Began,
     Claimed,
     Declined,
     Fault,
@@ -77,6 +78,8 @@ def _is_awake(history: Reading, token: bytes, from_ns: int, to_ns: int) -> bool:
     agent = history.keeper_of(token, to_ns)
     if agent is None or history.died_ns.get(agent, NEVER_NS) <= to_ns:
         return False
+    if not any(began.host == agent and began.at_ns <= from_ns for began in history.all(Began)):
+        return False
     return not history.was_stopped(agent.partition(".")[0], from_ns, to_ns)
 
 
@@ -106,12 +109,23 @@ def whichever_is_free(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         calm_ns = calm(answer.at_ns) if faults_ns and faults_ns[0] <= answer.at_ns else 0
         if calm_ns is None:
             continue
-        from_ns = max(asked.at_ns, calm_ns + bounds.serve_ms * MS)
+        from_ns = max(asked.at_ns, _all_serve_ns(history, calm_ns))
         for name in asked.among:
             free_ns = _longest_gap_ns(had[name], from_ns, answer.at_ns)
             if free_ns > FREE_MOST_MS * MS:
                 text = f"{name.decode()} was free for {free_ns / MS:.0f} ms: {asked} got {answer}"
                 yield Violation("whichever is free", answer.at_ns, text)
+
+
+def _all_serve_ns(history: Reading, since_ns: int) -> int:
+    """When the last of the agents that ever tried had granted something, from then on."""
+    host_of = {tried.token: tried.host.partition(".")[0] for tried in history.all(Tried)}
+    first_ns = dict.fromkeys(host_of.values(), NEVER_NS)
+    for answered in history.all(Answered):
+        host = host_of.get(answered.token, "")
+        if answered.at_ns >= since_ns and host in first_ns:
+            first_ns[host] = min(first_ns[host], answered.at_ns)
+    return max(first_ns.values(), default=NEVER_NS)
 
 
 def _had(history: Reading, resource: bytes) -> Iterator[tuple[int, int]]:

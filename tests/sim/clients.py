@@ -135,6 +135,11 @@ class PoolApp(App):
                 # Of the death of its parent no agent has known.
                 self._child_ends(socket)
 
+    def journal_is_spoilt(self) -> None:
+        """That its parent was dead, and it goes on, may be what is missing."""
+        for socket in list(self._children):
+            self._child_ends(socket)
+
     def agent_is_back(self) -> None:
         super().agent_is_back()
         request, self._again = self._again, None

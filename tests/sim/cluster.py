@@ -459,6 +459,9 @@ class Cluster:
             agent.journal.spoil(how, agent.dice.random)
             agent.trusts = False
             agent.sees_processes = how is not Spoilt.PROCESSES_UNSEEN
+            for app in self.apps:
+                if app.agent is agent and isinstance(app, PoolApp):
+                    app.journal_is_spoilt()
         return start
 
     def stop_agent(self, fault: Fault) -> Callable[[], None] | None:
@@ -586,15 +589,31 @@ class Cluster:
                 request.wait_ms = self.serve_ms
                 app.ask(request)
             if self.plan.shape.joint:
-                self._probe_together(index, quick)
+                self._probe_lists(index, quick)
+        if self.plan.shape.joint:
+            self._probe_slots(quick)
 
-    def _probe_together(self, index: int, quick: Habits) -> None:
-        """Lists that overlap, each in another order, and more that want a slot than there are."""
-        for number, wanted in enumerate((*in_turn(_ONE_SLOT), 2, 2, 2)):
-            app = self._app(index, f"probe of several {number}, ", quick, JointApp)
-            assert isinstance(app, JointApp)
-            app.retired = app.patient = True
+    def _probe_lists(self, index: int, quick: Habits) -> None:
+        """They overlap, and each is in another order."""
+        for number, wanted in enumerate(in_turn(_ONE_SLOT)):
+            app = self._joint_probe(index, f"probe of a list {number}, ", quick)
             app.ask_patiently(wanted, self.serve_ms)
+
+    def _probe_slots(self, quick: Habits) -> None:
+        """Of two one is held for long, and who waits comes before the other is free."""
+        for held_ms in (1_500, 4_000):
+            habits = replace(quick, hold_ms=(held_ms, held_ms), max_holds_ms=(6_000,))
+            app = self._joint_probe(0, f"probe of a slot for {held_ms} ms ", habits)
+            app.ask_patiently(2, self.serve_ms)
+        for number in range(3):
+            app = self._joint_probe(0, f"probe of slots {number}, ", quick)
+            self.world.after(1 * S, app.ask_patiently, 2, 2_500)
+
+    def _joint_probe(self, index: int, name: str, habits: Habits) -> JointApp:
+        app = self._app(index, name, habits, JointApp)
+        assert isinstance(app, JointApp)
+        app.retired = app.patient = True
+        return app
 
 
 _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {

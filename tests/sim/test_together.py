@@ -11,6 +11,7 @@ from tests.harness.clocks import MS
 from tests.harness.history import (
     Answered,
     Asked,
+    Began,
     Calm,
     Claimed,
     Declined,
@@ -25,6 +26,7 @@ from tests.harness.history import (
     Removed,
     TakenBack,
     Tried,
+    Withdrawn,
 )
 from tests.harness.together import ALL_CHECKS
 
@@ -34,7 +36,8 @@ SLOTS = (b"s:slot:0", b"s:slot:1")
 
 
 def broken(*events: Event) -> list[str]:
-    return [violation.promise for violation in check((*events, Ended(99_000 * MS)), BOUNDS, ALL_CHECKS)]
+    history = Began(0, "h1"), *events, Ended(99_000 * MS)
+    return [violation.promise for violation in check(history, BOUNDS, ALL_CHECKS)]
 
 
 def part(at_ms: int, request: int, resource: bytes, wait_ms: int | None = None) -> Asked:
@@ -102,6 +105,12 @@ class TestClaimed:
         at_once = (*had(b"b", B, 605, 691), Claimed(690 * MS, 2, B))
         assert "for nobody" not in broken(*self.HAS, *gone, *at_once)
 
+    def test_what_its_agent_hears_of_only_when_it_begins_was_not_known_before(self):
+        gone = (HungUp(605 * MS, 1), HungUp(605 * MS, 2), *self.answered(610))
+        later = (*had(b"b", B, 700, 720), Claimed(710 * MS, 2, B))
+        elsewhere = [replace(event, host="h2") if isinstance(event, Tried) else event for event in later]
+        assert "for nobody" not in broken(*self.HAS, *gone, *elsewhere, Began(701 * MS, "h2"))
+
     def test_a_list_of_which_something_was_unlocked_goes_on(self):
         back = (TakenBack(700 * MS, 1), TakenBack(700 * MS, 2))
         late = (Declined(900 * MS, 1), Declined(900 * MS, 2), *self.answered(901))
@@ -137,7 +146,12 @@ class TestWhicheverIsFree:
     """All masters are calm, and somebody waits for a slot."""
 
     WAITS = (for_a_slot(2_000, 1, wait_ms=3_000), refused(5_000, 1, "TIMEOUT"))
-    FIRST = had(SLOTS[0], A, 1_900, 9_000)
+    FIRST = (
+        Asked(1_900 * MS, 9, "another", SLOTS[0], 1_000),
+        *had(SLOTS[0], A, 1_900, 9_000),
+        Answered(1_902 * MS, 9, A, "process"),
+        Withdrawn(1_902 * MS, 9),
+    )
 
     @pytest.mark.parametrize(("freed_ms", "promises"), [(3_900, ["whichever is free"]), (4_100, [])])
     def test_one_is_free_for_long(self, freed_ms: int, promises: list[str]):
@@ -150,7 +164,10 @@ class TestWhicheverIsFree:
     def test_nothing_is_asked_while_something_is_broken_or_has_just_been(self):
         second, fault = had(SLOTS[1], B, 1_900, 3_900), Fault(1_950 * MS, "cut path")
         assert broken(*self.WAITS, *self.FIRST, *second, fault) == []
-        assert broken(*self.WAITS, *self.FIRST, *second, fault, Calm(3_500 * MS)) == []
+        after_it = (*self.WAITS, *self.FIRST, *second, fault, Calm(3_500 * MS))
+        assert broken(*after_it) == []
+        assert broken(*after_it, Answered(4_100 * MS, 9, A, "process")) == []
+        assert broken(*after_it, Answered(3_600 * MS, 9, A, "process")) == ["whichever is free"]
 
 
 class TestServed:

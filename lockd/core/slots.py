@@ -13,6 +13,7 @@ from lockd.core.errors import ErrorWord, Kind
 from lockd.core.leases import Holder, Lease, Standing, pid_and_uid
 from lockd.core.locks import Locks
 from lockd.core.refusals import UNLOCKED_BEFORE
+from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Refusal
 
 
@@ -94,12 +95,16 @@ class Slots(Joint):
             self._succeed([lease], now_ns)
 
     def refused(self, part: Holder, refusal: Refusal, now_ns: int) -> None:
-        if not self._over:
-            if part is not self._trying and not self._in_line:
-                # Its wait has ended before all were tried.
-                self._in_line, self._refusals = True, []
-            self._refusals.append(refusal)
-            self._go_on_soon(now_ns)
+        if self._over:
+            return
+        if part is not self._trying and not self._in_line:
+            # Its wait has ended before all were tried.
+            if self._trying is not None and refusal.code is ErrorWord.TIMEOUT:
+                self._fail(self._why_no_more(part, now_ns), now_ns)
+                return
+            self._in_line, self._refusals = True, []
+        self._refusals.append(refusal)
+        self._go_on_soon(now_ns)
 
     def lost(self, lease: Lease, now_ns: int) -> None:
         """What it has too much is given back in any case."""
@@ -137,6 +142,13 @@ class Slots(Joint):
         retry_ms = min(one.retry_after_ms for one in refusals)
         text = f"retry-after={retry_ms} all {len(self._tries)} slots are held by others"
         return Refusal(ErrorWord.TAKEN, text, retry_ms)
+
+    def _why_no_more(self, part: Holder, now_ns: int) -> Refusal:
+        """In the middle of a try, of which no master has said yet that it is held."""
+        waited_ms = (now_ns - part.asked_ns) // NS_PER_MS
+        if self._refusals:
+            return Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, those that were tried are still held")
+        return Refusal(ErrorWord.NOQUORUM, f"waited {waited_ms} ms without an answer")
 
     def _leave(self, now_ns: int) -> None:
         """All lines, and what it has too much."""

@@ -267,7 +267,10 @@ class Agent(Owner):
     def resumed(self) -> None:
         self.resumed_ns = self.world.now_ns
         # First what it was about to say when it was stopped.
-        self._flush()
+        try:
+            self._flush()
+        except Killed:
+            self.on_kill()
 
     # What it can know of a standstill of its host
 

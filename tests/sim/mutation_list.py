@@ -350,7 +350,7 @@ MUTATIONS = (
             Edit(SCRIPTS, "        if value <= counter:\n            return 0, counter\n", ""),
             Edit(PROPOSE_LUA, "if proposed <= counter then return {0, counter, now_us} end\n", ""),
         ),
-        first_seed=38,
+        first_seed=11,
     ),
     Mutation(
         "a vote doesn't move the counter",
@@ -501,7 +501,7 @@ MUTATIONS = (
             Edit(VOTES, "link.taken is None or ground.shows", "link.taken is not None and ground.shows"),
             Edit(VOTES, "[_silent_since_ns(link) for", "[_silent_since_ns(link) or 0 for"),
         ),
-        first_seed=33,
+        first_seed=38,
     ),
     Mutation(
         "no votes are taken before upgrading",
@@ -548,7 +548,7 @@ MUTATIONS = (
         MEMBERSHIP,
         "was_replica or self.known",
         "was_replica",
-        first_seed=4,
+        first_seed=325,
     ),
     one(
         "admission copies from one master only",
@@ -1052,7 +1052,7 @@ MUTATIONS = (
         TAKEOVER,
         "    except CannotTell:\n        return Seen.UNKNOWN\n",
         "    except CannotTell:\n        return Seen.DEAD\n",
-        first_seed=4,
+        first_seed=6,
     ),
     one(
         "a process is known by its pid",
@@ -1336,7 +1336,7 @@ MUTATIONS = (
         SEVERAL,
         "self._left = sorted(parts, key=lambda part: part.resource, reverse=True)",
         "self._left = list(reversed(parts))",
-        simulated=False,
+        first_seed=1,
     ),
     one(
         "a refused list keeps what it has",
@@ -1344,23 +1344,33 @@ MUTATIONS = (
         SEVERAL,
         "        self._give_back(reversed(had.values()), now_ns)\n",
         "",
-        simulated=False,
+        first_seed=1,
     ),
     one(
         "a list whose app is gone keeps its place in line",
         13,
         SEVERAL,
-        "        if self._left:\n            self._locks.gone(self._left[-1], now_ns)\n        had",
-        "        had",
-        simulated=False,
+        "        self._over = True\n        self._give_all_back(now_ns)\n\n",
+        "        self._over = True\n        left, self._left = self._left, []\n"
+        "        self._give_all_back(now_ns)\n        self._left = left\n\n",
+        first_seed=1,
     ),
-    one(
+    Mutation(
         "a list is handed out with a lost lease in it",
         1,
-        SEVERAL,
-        "one.standing is not Standing.HELD or one.deadline_ns <= least_ns",
-        "one.deadline_ns <= least_ns",
-        simulated=False,
+        (
+            Edit(
+                SEVERAL,
+                "lost(self, lease: Lease, now_ns: int) -> None:\n        self._go_on_soon(now_ns)",
+                "lost(self, lease: Lease, now_ns: int) -> None:\n        pass",
+            ),
+            Edit(
+                SEVERAL,
+                "one.standing is not Standing.HELD or one.deadline_ns <= least_ns",
+                "one.deadline_ns <= least_ns",
+            ),
+        ),
+        first_seed=15,
     ),
     one(
         "a list is handed out with a lease that is nearly over",
@@ -1370,13 +1380,26 @@ MUTATIONS = (
         "one.standing is not Standing.HELD",
         simulated=False,
     ),
+    Mutation(
+        "a list is answered as soon as it has something",
+        1,
+        (
+            Edit(
+                SEVERAL,
+                "        elif self._left:\n            self._ask",
+                "        elif not self._had:\n            self._ask",
+            ),
+            Edit(SEVERAL, "for part in self._asked]", "for part in self._asked if part in self._had]"),
+        ),
+        first_seed=1,
+    ),
     one(
         "a list that was withdrawn goes on",
         4,
         SEVERAL,
         "            self._fail(_WITHDRAWN, now_ns)",
         "            pass",
-        simulated=False,
+        first_seed=234,
     ),
     one(
         "a lease of two requests of one name is given back by the first that goes",
@@ -1392,7 +1415,7 @@ MUTATIONS = (
         CLAIMS,
         "        if is_first or lease in self._of:\n            self._of",
         "        if True:\n            self._of",
-        simulated=False,
+        first_seed=1,
     ),
     one(
         "a slot that was granted too much is kept",
@@ -1408,7 +1431,15 @@ MUTATIONS = (
         SLOTS,
         "            if part is not None:\n                self._locks.gone(part, now_ns)",
         "            pass",
-        simulated=False,
+        first_seed=1,
+    ),
+    one(
+        "who waits for a slot stands in one line alone",
+        5,
+        SLOTS,
+        "        for place in self._places:\n            self._locks.can_be_told",
+        "        for place in self._places[:1]:\n            self._locks.can_be_told",
+        first_seed=1,
     ),
     one(
         "a slot is granted to a token that was unlocked",
@@ -1416,7 +1447,7 @@ MUTATIONS = (
         SLOTS,
         "        if not self._over and self._is_over(self._resource, now_ns):",
         "        if False:",
-        simulated=False,
+        first_seed=38,
     ),
     one(
         "of an unread reply only the last lease is given back",
@@ -1424,6 +1455,6 @@ MUTATIONS = (
         OWNERS,
         "                    self._last = (*self._last, lease)",
         "                    self._last = (lease,)",
-        simulated=False,
+        first_seed=83,
     ),
 )

@@ -122,6 +122,8 @@ class Shape:
     forgets: float = 0.1
     pools: bool = False
     """Apps have several connections, and clients that time out, ask again and recycle them."""
+    joint: bool = False
+    """Some apps lock several resources together, or one of several slots."""
 
     @property
     def max_ttl_ms(self) -> int:
@@ -258,6 +260,7 @@ def draw(seed: int) -> Plan:
         faults = []
     faults += _of_journals(dice, shape)
     shape = replace(shape, pools=random.Random(f"clients {seed}").random() < 0.3)
+    shape = replace(shape, joint=random.Random(f"lists and slots {seed}").random() < 0.2)
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_ms)))
 
 

@@ -133,6 +133,27 @@ def test_an_outage_is_no_contention_and_with_a_wait_it_is_tried_again(host):
     assert patient.code == "granted"
 
 
+def test_a_wait_that_ends_while_one_is_tried_ends_with_what_is_known(host):
+    host.slow()
+    unheard = slots(host, 3, wait_ms=100)
+    host.pass_ms(101)
+    assert (unheard.code, unheard.refusal.text) == ("NOQUORUM", "waited 100 ms without an answer")
+    host.answer_all()
+    slots(host, 2)
+    host.slow()
+    one_is_held = slots(host, 2, wait_ms=100)
+    host.pass_ms(101)
+    assert one_is_held.code == "TIMEOUT"
+    assert "those that were tried are still held" in one_is_held.refusal.text
+
+
+def test_a_wait_that_ends_behind_others_of_its_connection_says_so(host):
+    whole = slots(host, 3, wait_ms=100, ready=False)
+    host.pass_ms(101)
+    assert whole.code == "TIMEOUT"
+    assert "behind others of its connection" in whole.refusal.text
+
+
 @pytest.mark.parametrize("wait_ms", [None, 60_000])
 def test_an_app_that_goes_leaves_nothing_in_whatever_line_it_stands(host, wait_ms):
     holders = [slots(host, 2) for _ in range(2)] if wait_ms else []

@@ -744,7 +744,7 @@ def _name(event: Lost) -> str:
 
 def standstills(history: Reading, _: Bounds) -> Iterable[Violation]:
     """A holder whose host stood still is told as soon as its agent knows: it relies on nothing that was over
-    meanwhile (rule 11d)."""
+    meanwhile (rule 11d). Not by an agent that died before it had to: nobody else knows."""
     ended_ns = {event.token: event.at_ns for event in (*history.all(Forgot), *history.all(LetGo))}
     for believes in history.all(Believes):
         hold, known_ns = history.holds.get(believes.token), history.known_at_ns(believes)
@@ -753,7 +753,11 @@ def standstills(history: Reading, _: Bounds) -> Iterable[Violation]:
         really_ns = hold.deadline_ns
         until_ns = min(ended_ns.get(believes.token, believes.deadline_ns), believes.deadline_ns)
         stopped = any(history.was_stopped(who, known_ns, until_ns) for who in (believes.host, hold.asked.app))
-        if until_ns > (heard_ns := max(known_ns + _TELLING_NS, really_ns)) and not stopped:
+        died = any(
+            event.host.partition(".")[0] == believes.host and known_ns <= event.at_ns < really_ns
+            for event in history.all(Died)
+        )
+        if until_ns > (heard_ns := max(known_ns + _TELLING_NS, really_ns)) and not (stopped or died):
             yield Violation(
                 "standstills", heard_ns, f"{hold} was relied upon to {until_ns / 1e9:.6f}: {believes}"
             )

@@ -1350,9 +1350,8 @@ MUTATIONS = (
         "a list whose app is gone keeps its place in line",
         13,
         SEVERAL,
-        "        self._over = True\n        self._give_all_back(now_ns)\n\n",
-        "        self._over = True\n        left, self._left = self._left, []\n"
-        "        self._give_all_back(now_ns)\n        self._left = left\n\n",
+        "        if self._left:\n            self._locks.gone(",
+        "        if self._left and not self._over:\n            self._locks.gone(",
         first_seed=1,
     ),
     Mutation(

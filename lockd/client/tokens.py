@@ -7,7 +7,8 @@ from itertools import count
 
 from lockd.clock import boottime_ns
 
-_COUNT_BITS, _TIME_BITS = 24, 40
+_COUNT_MASK, _TIME_MASK = (1 << 24) - 1, (1 << 40) - 1
+"""Six and ten digits."""
 
 
 class Tokens:
@@ -20,11 +21,10 @@ class Tokens:
         self.begin_anew()
 
     def begin_anew(self) -> None:
-        self._prefix = os.urandom(8).hex()
+        self._prefix = os.urandom(8).hex().encode()
 
     def next(self) -> bytes:
-        number = next(self._count) % (1 << _COUNT_BITS) << _TIME_BITS | boottime_ns() % (1 << _TIME_BITS)
-        return f"{self._prefix}{number:016x}".encode()
+        return b"%b%06x%010x" % (self._prefix, next(self._count) & _COUNT_MASK, boottime_ns() & _TIME_MASK)
 
 
 tokens = Tokens()

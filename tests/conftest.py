@@ -93,9 +93,12 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> object:
 @pytest.fixture(autouse=True)
 def _signals_as_before() -> Iterator[None]:
     """A test that calls a program's `main` has that program's handlers in this process. Left there, the
-    guard's raise its Interrupted in whatever is run next."""
+    guard's raise its Interrupted in whatever is run next; and what an agent that did not begin has blocked
+    (SIGHUP) would be so in all programs that later tests start."""
     before = [(number, signal.getsignal(number)) for number in _ENDING]
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
     yield
+    signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     for number, handler in before:
         signal.signal(number, handler)
 

@@ -75,7 +75,7 @@ def test_two_clusters_from_one_template_never_accept_each_other(make_cluster: Ma
     entries[0]["address"] = theirs.masters[0].address
     muddled = ours.add_agent(masters=entries)
     muddled.wait_voting(2)
-    assert state_of(muddled, "m1") == "foreign"
+    eventually(lambda: state_of(muddled, "m1") == "foreign", what="it is known to be another cluster's")
     on(theirs.masters[0], "DEL", FENCES)
     App(muddled).lock("a", 5_000)
     assert holding([theirs.masters[0]], "a") == []

@@ -48,13 +48,15 @@ before = ending()
 def test_one():
     assert main(["check", "--config", "/nonexistent/guard.conf"]) == 78
     assert ending() != before
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
 
 def test_other():
     assert ending() == before
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, ()) == set()
 """
 
 
-def test_what_a_program_catches_that_a_test_ran_is_caught_no_more_in_the_next(tmp_path: Path) -> None:
+def test_what_a_program_catches_or_blocks_that_a_test_ran_is_so_no_more_in_the_next(tmp_path: Path) -> None:
     (tmp_path / "test_two.py").write_text(ONE_AFTER_THE_OTHER)
     options = ["-q", "-c", os.devnull, "-p", "tests.conftest", "-p", "no:cacheprovider"]
     done = run(sys.executable, "-m", "pytest", *options, tmp_path)

@@ -19,8 +19,6 @@ DEV_STAMP := $(VENV)/.installed$(if $(SERVER),,-dev-server)
 TEST_STAMP := $(VENV)/.installed-test
 # The sources with .so files beside them must not lie where simulator and mutations take them from.
 COMPILED := build/compiled
-# What is compiled behaves otherwise where types do, not where sockets do: in CI, what comes nearest to the hot path.
-COMPILED_TESTS := -m 'not alone' tests/unit $(addprefix tests/redis/test_,$(addsuffix .py,journal limits link metrics owners rules several shared_connection slots unread wire))
 BENCH_STAMP := $(VENV)/.installed-bench
 
 # Ansible and its linter are 600 MB in 25,000 files, and nothing else needs them: they have an environment of their own.
@@ -70,7 +68,6 @@ endif
 test-all: ## What CI runs: every test, every rule taken out, the longer search, every play
 	@$(PARTS) $(SET_UP) $(LOOKS) \
 	  'tests, simulator, models' '$(SIDE_BY_SIDE) -m "not alone"' \
-	  'the same agent, compiled' '$(MAKE) test-compiled ARGS="$(COMPILED_TESTS)"' \
 	  'what needs the processor for itself' '$(ALONE)' \
 	  'playbooks, on real hosts' '$(IN_THE_LAB)'
 

@@ -64,7 +64,7 @@ _BOUNDS: dict[type[Ballot], dict[int, tuple[int, int]]] = {
         NO_IDENTITY: _ZERO, TTL_TOO_LONG: _UNUSED, MISCOUNTS: _UNUSED,
     },
     FenceRound: {
-        YES: _FENCE, OTHERS: _FENCE,
+        YES: _FENCE, OTHERS: _FENCE, MISSING: _ZERO,
         NO_IDENTITY: _ZERO, MISCOUNTS: _UNUSED, TOO_FAR_AHEAD: _ZERO,
     },
     Extension: {

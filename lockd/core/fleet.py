@@ -145,6 +145,14 @@ class Fleet(Generic[AnyLink]):
     def gained_since_ns(self, clock_lows_ns: tuple[int, ...]) -> int | None:
         return self.clocks.gained_since_ns(clock_lows_ns)
 
+    def stand(self, proven: int, t1_ns: int, now_ns: int) -> bool:
+        candidates = proven & self.voters.voting & self.voters.agreeing
+        standing = 0
+        for link in self._up:
+            if candidates & link.bit and link.stands_since(t1_ns, now_ns):
+                standing += 1
+        return standing >= self.clocks.quorum
+
     def acquire(self, attempt: Attempt) -> int:
         return self._ask_all(attempt, self._spell.acquire(attempt))
 

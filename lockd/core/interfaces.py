@@ -9,7 +9,7 @@ from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.journal import Ending
-from lockd.core.leases import Lease
+from lockd.core.leases import Lease, Tenure
 from lockd.core.values import Refusal
 
 
@@ -66,6 +66,10 @@ class Masters(Protocol):
         """What the clocks of a quorum have gained at most since they were as noted then, by an agent before
         this one: so long this host may have stood still meanwhile (rule 11d). None: that can't be known."""
 
+    def stand(self, proven: int, t1_ns: int, now_ns: int) -> bool:
+        """Whether a quorum of these, which said so when they were asked then, still have a vote, on the
+        connection that they had then, and have answered something just now."""
+
     def acquire(self, attempt: Attempt) -> int: ...
 
     def propose(self, fence_round: FenceRound) -> int: ...
@@ -86,7 +90,8 @@ class Journal(Protocol):
     noted: the masters know all of it. clock_lows_ns: as `Masters` has them."""
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
-        """It is about to be handed out, or to be taken over."""
+        """It is about to be handed out, or to be taken over. If there was one before it under the same
+        tenure, that one is over."""
 
     def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
         """It was proven again, was lost, or its process has died."""
@@ -94,8 +99,8 @@ class Journal(Protocol):
     def told(self, lease: Lease) -> None:
         """Its app is known to have read of it."""
 
-    def ending(self, lease: Lease) -> None:
-        """Its release is about to be sent."""
+    def ending(self, tenure: Tenure) -> None:
+        """Its release is about to be sent, or it is nobody's just now."""
 
     def still_ending(self, ending: Ending) -> None:
         """The release of a lease of the agent before is about to be sent once more."""

@@ -40,6 +40,8 @@ _LEFT_ALONE_MOST_NS = 30_000 * NS_PER_MS
 _NOTHING = b""
 """What goes out behind that which is no vote."""
 
+RECENT_NS = 100 * NS_PER_MS
+"""A master that has answered something within that stands by what it said before."""
 LOOK_NS = 50 * NS_PER_MS
 """How often `look` is to be called."""
 PROBE_NS = 1_000 * NS_PER_MS
@@ -151,6 +153,7 @@ class Link:
         self._session: tuple[str, int] | None = None
         self._session_began = False
         self._heard_ns = 0
+        self._introduced_ns = 0
         self._tries = 0
         self._offences = 0
         self._offended_ns = 0
@@ -414,6 +417,7 @@ class Link:
         asked."""
         assert self._session_began, "what lies in the old connection may run after what is asked now (rule 3)"
         self.introduced = True
+        self._introduced_ns = now_ns
         self._tries = 0
         self.judge_again(now_ns)  # the others may have become known meanwhile
         self._listener.introduced(self)
@@ -520,6 +524,10 @@ class Link:
     def waits_ns(self, now_ns: int) -> int:
         """For how long the oldest question waits for its answer."""
         return now_ns - self._in_flight[0][2] if self._in_flight else 0
+
+    def stands_since(self, t1_ns: int, now_ns: int) -> bool:
+        """It is the connection on which was asked then, and its master has answered something just now."""
+        return self.introduced and self._introduced_ns <= t1_ns and now_ns - self._heard_ns <= RECENT_NS
 
     def look_if_alive(self, now_ns: int) -> None:
         """It was stalled, and has answered something."""

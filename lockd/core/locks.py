@@ -8,15 +8,16 @@ time; what is to be done goes out through `Masters` and `Holder`. A lease lives 
               └── rest ◀─┴─▶ Release on all that may have it             └─▶ lost: its holder is told in time
 """
 
-from collections.abc import Collection
+from collections.abc import Set
 
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import Ballot, Ended
+from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.errors import ErrorWord
 from lockd.core.interfaces import Journal, Masters, Watcher
 from lockd.core.journal import Ending, Unkept
-from lockd.core.leases import Holder, Lease, Loss, Standing, pid_and_uid
+from lockd.core.leases import Holder, Lease, Loss, Standing, Tenure, pid_and_uid
 from lockd.core.names import same_process
 from lockd.core.queues import Queue
 from lockd.core.refusals import (
@@ -32,6 +33,7 @@ from lockd.core.refusals import (
     held_here,
 )
 from lockd.core.tenures.campaigns import Campaigns
+from lockd.core.tenures.handing_on import HandingOn
 from lockd.core.tenures.renewals import Renewals
 from lockd.core.tenures.returns import Returns
 from lockd.core.tenures.votes import Votes
@@ -61,17 +63,31 @@ class Locks:
         masters.before_sending = self._journal.keep_up
         self._votes = Votes(parameters, masters, self.timers, self.broke)
         self._campaigns = Campaigns(
-            parameters, masters, watcher, chance, self.timers, self._votes, self._keep
+            parameters, masters, watcher, chance, self.timers, self._votes, self._keep, self._put_down
         )
         self.queues = self._campaigns.queues
         self.names = self._campaigns.names
         of_all = parameters, masters, watcher, self._journal, self.timers, self._votes, self._campaigns
-        self._returns = Returns(*of_all)
+        self._returns = Returns(*of_all, self._hands_on)
         self.detached = self._returns.detached
-        self._renewals = Renewals(*of_all, self._returns)
+        self._renewals = Renewals(*of_all, self._returns, self._was_asked)
+        self._handing_on = HandingOn(*of_all, self._returns, self._renewals)
+
+    # What one of them wants of those that are made behind it
 
     def _keep(self, queue: Queue, lease: Lease, now_ns: int) -> None:
         self._renewals.granted(queue, lease, now_ns)
+
+    def _put_down(self, queue: Queue, now_ns: int) -> None:
+        self._handing_on.put_down(queue, now_ns)
+
+    def _hands_on(self, lease: Lease, why: str, now_ns: int, reply: Reply | None) -> bool:
+        return not self.draining and self._handing_on.hands_on(lease, why, now_ns, reply)
+
+    def _was_asked(self, tenure: Tenure, extension: Extension, worked: bool, now_ns: int) -> None:
+        self._handing_on.was_asked(tenure, extension, worked, now_ns)
+
+    # What is told of it
 
     @property
     def held(self) -> int:
@@ -181,7 +197,7 @@ class Locks:
         else:
             ask_ms = lease.extension_ttl_ms(ttl_ms, now_ns)
             if ask_ms:
-                self._renewals.extension(lease, ask_ms, now_ns, reply)
+                self._renewals.extension(lease.tenure, ask_ms, now_ns, reply)
             elif now_ns < (sure_until_ns := self._renewals.sure_until_ns(lease)):
                 reply.done(Extended(lease.token, lease.fence, sure_until_ns, lease.holder.bound))
             else:
@@ -255,13 +271,15 @@ class Locks:
         if lease.standing is Standing.HELD:
             self._renewals.lose(lease, Loss.CUT_OFF, reason, now_ns)
 
-    def take_away(self, resource: bytes, nonces: Collection[bytes], reason: str, now_ns: int) -> None:
+    def take_away(self, resource: bytes, nonces: Set[bytes], reason: str, now_ns: int) -> None:
         """An operator releases leases by force, as the masters name them: their holder, if it is on this
         host, is told."""
         queue = self.queues.get(resource)
         leases = [lease for lease in self.detached.values() if lease.resource == resource]
         if queue is not None and queue.lease is not None:
             leases.append(queue.lease)
+        elif queue is not None and queue.tenure is not None and not nonces.isdisjoint(queue.tenure.nonces):
+            self._put_down(queue, now_ns)
         for lease in leases:
             if any(nonce in nonces for nonce in lease.nonces):
                 if lease.standing is Standing.HELD:
@@ -326,14 +344,16 @@ class Locks:
         queue = self.queues.setdefault(lease.resource, Queue(lease.resource))
         if queue.lease is not None:
             return False
-        queue.lease = lease
+        queue.tenure, queue.lease = lease.tenure, lease
+        lease.tenure.lease = lease
         self._campaigns.is_held(queue, lease, now_ns)
         self._returns.held += 1
-        assert lease.inherited is not None
-        if lease.inherited.goes_on:
+        inherited = lease.tenure.inherited
+        assert inherited is not None
+        if inherited.goes_on:
             # Asked once at least, also where its holder ought to have been told of a loss already.
             lease.spare(now_ns, 2 * self._votes.timeout_ns)
-        self._journal.held(lease, lease.inherited.clock_lows_ns)
+        self._journal.held(lease, inherited.clock_lows_ns)
         self._watcher.taken_over(lease)
         lease.timer = self.timers.at(now_ns, lambda at_ns: self._renewals.look_after(lease, at_ns))
         return True
@@ -361,6 +381,7 @@ class Locks:
         given back, and it counts nothing more; everybody else goes on."""
         ballot.outcome = Ended.BROKEN
         ballot.refused(BROKEN)
+        self._handing_on.broke(ballot, now_ns)
         attempt = ballot.attempt if isinstance(ballot, FenceRound) else ballot
         if not isinstance(attempt, Attempt):
             return

@@ -9,27 +9,32 @@ from collections import OrderedDict
 from operator import attrgetter
 
 from lockd.core.ballots.attempt import Attempt
-from lockd.core.leases import Holder, Lease
+from lockd.core.ballots.ballot import Ballot
+from lockd.core.leases import Holder, Lease, Tenure
 from lockd.core.timers import Timer
-from lockd.core.values import Refusal
+from lockd.core.values import Refusal, Reply
 
 _ARRIVAL = attrgetter("asked_ns")
 
 
 class Queue:
-    """One resource on this host: its lease if it is held here, else the campaign for the first in line.
+    """One resource on this host: its tenure if there is one, else the campaign for the first in line.
 
-    At most one of `lease`, `attempt` and `rest` is set: it is held here, being tried for, or left alone until
-    the next try. There is no attempt and no rest but for one that is ready.
+    At most one of `tenure`, `attempt` and `rest` is set: it is held here, being tried for, or left alone
+    until the next try. There is no attempt and no rest but for one that is ready. lease: who has it under the
+    tenure; None while that is handed on, and `asked` what the masters are asked before.
     """
 
     __slots__ = (
+        "asked",
         "attempt",
         "lease",
         "ready",
         "refusal",
         "resource",
         "rest",
+        "returning",
+        "tenure",
         "tried_for",
         "tries",
         "waiters",
@@ -41,7 +46,11 @@ class Queue:
         self.waiters: OrderedDict[Holder, Timer | None] = OrderedDict()
         self.ready: list[Holder] = []
         """Those of them that are not passed over, in the order in which they came."""
+        self.tenure: Tenure | None = None
         self.lease: Lease | None = None
+        self.asked: Ballot | None = None
+        self.returning: Reply | None = None
+        """Who has given the last lease back, and is to hear whether it was held all the time."""
         self.attempt: Attempt | None = None
         self.tried_for: Holder | None = None
         """Whose attempt it is."""
@@ -51,7 +60,7 @@ class Queue:
 
     @property
     def idle(self) -> bool:
-        return self.lease is None and self.attempt is None and self.rest is None
+        return self.tenure is None and self.attempt is None and self.rest is None
 
     def oldest(self) -> Holder | None:
         """Who came first, ready or not."""

@@ -80,7 +80,7 @@ def acquire(attempt: Attempt) -> bytes:
         LEASE_PREFIX + attempt.resource,
         FENCES_KEY,
         attempt.nonce,
-        on_masters(attempt.terms),
+        on_masters(attempt.terms, attempt.shown),
         attempt.ttl_ms,
         attempt.slot,
         attempt.hint,
@@ -89,14 +89,17 @@ def acquire(attempt: Attempt) -> bytes:
 
 
 def propose(fence_round: FenceRound) -> bytes:
+    tenure = (LEASE_PREFIX + fence_round.resource,) if fence_round.nonce else ()
     return _for_any(
         b"EVALSHA",
         PROPOSE.digest,
-        b"1",
+        b"%d" % (1 + len(tenure)),
         FENCES_KEY,
+        *tenure,
         fence_round.slot,
         fence_round.value,
-        BLOCK,
+        fence_round.size,
+        fence_round.nonce,
     )
 
 
@@ -122,6 +125,7 @@ def extend(extension: Extension) -> bytes:
         extension.word,
         extension.ttl_ms,
         extension.mark,
+        *((b"hide",) if extension.hides else ()),
     )
 
 

@@ -218,7 +218,9 @@ class Agent:
         before = self.journal.trouble
         try:
             data = self.journal.take()
-            return replay(data, self.journal.ledger.origin) if data else Replayed()
+            if not data:
+                return Replayed()
+            return replay(data, self.journal.ledger.origin, is_last=self.journal.is_last)
         except Unreadable as why:
             try:
                 kept_as = str(self.journal.set_aside())

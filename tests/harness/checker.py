@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from lockd.core.fences import slot_of
+from lockd.core.validity import NEVER_NS
 from tests.harness.clocks import MS
 from tests.harness.history import (
     Answered,
@@ -26,10 +27,12 @@ from tests.harness.history import (
     Extended,
     Failed,
     Fault,
+    Forced,
     Forgot,
     Found,
     GivenBack,
     Granted,
+    Handed,
     HungUp,
     InStep,
     Knows,
@@ -108,6 +111,10 @@ class Hold:
         return self.granted.token
 
     @property
+    def tenure(self) -> bytes:
+        return tenure_of(self.granted.token)
+
+    @property
     def began_ns(self) -> int:
         """When the try began, or at least when it can't have been before."""
         return self.asked.at_ns if self.granted.tried_ns is None else self.granted.tried_ns
@@ -138,6 +145,11 @@ class Hold:
 E = TypeVar("E", bound=Event)
 
 
+def tenure_of(token: bytes) -> bytes:
+    """What the masters know a lease by, given its name in a history."""
+    return token[:32]
+
+
 class Reading:
     """A history, sorted into what the checks ask for."""
 
@@ -148,6 +160,28 @@ class Reading:
             self._by_kind[type(event)].append(event)
         self.asked = {event.request: event for event in self.all(Asked)}
         self.holds = {g.token: Hold(g, self.asked[g.request]) for g in self.all(Granted)}
+        self._follow_holds()
+        self.under: dict[bytes, list[Hold]] = defaultdict(list)
+        """By tenure."""
+        for hold in self.holds.values():
+            self.under[hold.tenure].append(hold)
+        self.forced_ns: dict[bytes, int] = {}
+        for forced in self.all(Forced):
+            self.forced_ns.setdefault(forced.token, forced.at_ns)
+        self._keepers: dict[bytes, list[tuple[int, str]]] = defaultdict(list)
+        for one in (*self.all(Tried), *self.all(TakenOver)):
+            self._keepers[one.token].append((one.at_ns, one.host))
+        self.handed: dict[bytes, list[Handed]] = defaultdict(list)
+        """By tenure, in their order."""
+        for handed in self.all(Handed):
+            self.handed[tenure_of(handed.token)].append(handed)
+        self.died_ns = {event.host: event.at_ns for event in self.all(Died)}
+        self.believes: dict[bytes, list[Believes]] = defaultdict(list)
+        for believes in self.all(Believes):
+            self.believes[believes.token].append(believes)
+
+    def _follow_holds(self) -> None:
+        """What became of each."""
         for extended in self.all(Extended):
             if extended.token in self.holds:
                 self.holds[extended.token].extensions.append(extended)
@@ -158,18 +192,22 @@ class Reading:
             hold = self.holds.get(let_go.token)
             if hold is not None and hold.let_go_ns is None:
                 hold.let_go_ns = let_go.at_ns
-        self._keepers: dict[bytes, list[tuple[int, str]]] = defaultdict(list)
-        for one in (*self.all(Tried), *self.all(TakenOver)):
-            self._keepers[one.token].append((one.at_ns, one.host))
-        self.died_ns = {event.host: event.at_ns for event in self.all(Died)}
-        self.believes: dict[bytes, list[Believes]] = defaultdict(list)
-        for believes in self.all(Believes):
-            self.believes[believes.token].append(believes)
 
     def keeper_of(self, token: bytes, at_ns: int) -> str | None:
         """Which agent looks after that lease then."""
-        keepers = [host for from_ns, host in self._keepers[token] if from_ns <= at_ns]
+        keepers = [host for from_ns, host in self._keepers[tenure_of(token)] if from_ns <= at_ns]
         return keepers[-1] if keepers else None
+
+    def is_last(self, token: bytes) -> bool:
+        """Its tenure is handed on to nobody behind that lease."""
+        handed = self.handed[tenure_of(token)]
+        return not handed or handed[-1].token == token
+
+    def handed_on_ns(self, token: bytes) -> int:
+        """When its tenure was, behind that lease."""
+        handed = self.handed[tenure_of(token)]
+        place = next((at for at, one in enumerate(handed) if one.token == token), len(handed))
+        return handed[place + 1].at_ns if place + 1 < len(handed) else NEVER_NS
 
     def never_read(self) -> Iterable[tuple[bytes, int, bool]]:
         """The leases whose requests have all hung up before an answer was read; since when, and whether their
@@ -216,23 +254,26 @@ class Reading:
 
 
 def _by_first_names(events: list[Event]) -> list[Event]:
-    """A lease that was taken over is the same one, by whatever nonce the masters know it."""
+    """A tenure that was taken over is the same one, by whatever nonce the masters know it."""
     first: dict[bytes, bytes] = {}
     for event in events:
         if isinstance(event, TakenOver):
             first[event.token] = first.get(event.before, event.before)
     if not first:
         return events
-    return [
-        replace(event, token=first[token])  # type: ignore[call-arg]  # it has one
-        if (token := getattr(event, "token", None)) in first
-        else event
-        for event in events
-    ]
+    return [_by_first_name(event, first) for event in events]
+
+
+def _by_first_name(event: Event, first: Mapping[bytes, bytes]) -> Event:
+    token = getattr(event, "token", None)
+    if token is None or tenure_of(token) not in first:
+        return event
+    return replace(event, token=first[tenure_of(token)] + token[32:])  # type: ignore[call-arg]  # it has one
 
 
 def exclusion(history: Reading, _: Bounds) -> Iterable[Violation]:
-    """No two leases of one resource are valid at once, by true time; and no lease has two holders."""
+    """No two leases of one resource are valid at once, by true time; and no lease has two holders. What was
+    taken away by force excludes nobody."""
     first: dict[bytes, Granted] = {}
     for granted in history.all(Granted):
         before = first.setdefault(granted.token, granted)
@@ -241,9 +282,12 @@ def exclusion(history: Reading, _: Bounds) -> Iterable[Violation]:
     for holds in history.holds_by(lambda resource: resource):
         last: Hold | None = None
         for hold in holds:
-            if last is not None and hold.granted.at_ns < min(last.ended_ns, hold.ended_ns):
+            forced_ns = history.forced_ns.get(hold.tenure, NEVER_NS)
+            if last is not None and hold.granted.at_ns < min(
+                last.ended_ns, hold.ended_ns, forced_ns, history.forced_ns.get(last.tenure, NEVER_NS)
+            ):
                 yield Violation("exclusion", hold.granted.at_ns, f"{hold} was granted while {last} was valid")
-            if last is None or hold.ended_ns > last.ended_ns:
+            if forced_ns == NEVER_NS and (last is None or hold.ended_ns > last.ended_ns):
                 last = hold
 
 
@@ -258,6 +302,13 @@ def fences(history: Reading, _: Bounds) -> Iterable[Violation]:
                 yield Violation("fences", hold.granted.at_ns, f"{hold} and {twin} have the same fence")
     for holds in history.holds_by(lambda resource: resource):
         yield from _out_of_order(holds)
+    handed: dict[bytes, Hold] = {}
+    for hold in history.holds.values():
+        before = handed.setdefault(hold.tenure, hold)
+        if before is not hold and hold.granted.fence <= before.granted.fence:
+            at_ns = hold.granted.at_ns
+            yield Violation("fences", at_ns, f"{hold} was handed on by {before}, its fence is no larger")
+        handed[hold.tenure] = hold
 
 
 def _out_of_order(holds: Sequence[Hold]) -> Iterable[Violation]:
@@ -339,14 +390,15 @@ def live_releases(history: Reading, _: Bounds) -> Iterable[Violation]:
             if event.put_back:
                 back_ns[event.master, event.token] = event.at_ns
             continue
-        hold = history.holds.get(event.token)
-        if hold is None or not hold.granted.at_ns <= event.at_ns < hold.ended_ns:
+        holds = history.under.get(event.token, ())
+        hold = next((one for one in holds if one.granted.at_ns <= event.at_ns < one.ended_ns), None)
+        if hold is None or history.forced_ns.get(event.token, NEVER_NS) <= event.at_ns:
             continue
-        if forgot_ns.get(event.token, event.at_ns) < event.at_ns:
+        if forgot_ns.get(hold.token, event.at_ns) < event.at_ns:
             continue
         put_back_ns = back_ns.get((event.master, event.token))
         counted = put_back_ns is None or any(
-            put_back_ns < told.at_ns <= event.at_ns for told in hold.extensions
+            put_back_ns < told.at_ns <= event.at_ns for one in holds for told in one.extensions
         )
         if counted:
             yield Violation("live releases", event.at_ns, f"{hold} was released on {event.master}")
@@ -355,7 +407,9 @@ def live_releases(history: Reading, _: Bounds) -> Iterable[Violation]:
 def comebacks(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     """What was given back, by whatever agent, comes back nowhere: only what was under way then may still
     land."""
-    unlocked_ns = {event.token: event.at_ns for event in history.all(Unlocked)}
+    unlocked_ns = {
+        tenure_of(event.token): event.at_ns for event in history.all(Unlocked) if history.is_last(event.token)
+    }
     calm_since = _calm_since(history)
     for landed in history.all(Landed):
         free_ns = unlocked_ns.get(landed.token)
@@ -417,6 +471,19 @@ def max_hold(history: Reading, bounds: Bounds) -> Iterable[Violation]:
                 text = f"{hold} was promised to {told.deadline_ns / 1e9:.6f}"
                 yield Violation("max hold", told.at_ns, text)
                 break
+    yield from _handed_on_too_late(history, bounds)
+
+
+def _handed_on_too_late(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """A tenure that is older than its next holder may hold anything is handed on no more (rule 7)."""
+    tries = {tried.token: tried for tried in history.all(Tried)}
+    for hold in history.holds.values():
+        tried, most_ms = tries.get(hold.tenure), hold.asked.max_hold_ms
+        if tried is None or most_ms is None or hold.granted.answered_ns is None:
+            continue
+        late_ns = hold.granted.answered_ns - tried.at_ns - (most_ms + bounds.hold_slack_ms) * MS
+        if late_ns > history.unknown_standstill_ns(hold, hold.granted.at_ns) + hold.granted.unseen_ns:
+            yield Violation("max hold", hold.granted.at_ns, f"{hold} was handed on under {tried}")
 
 
 def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
@@ -424,7 +491,11 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     the session lock of an app that died (rule 13). In any case it is gone within its TTL."""
     tries = {tried.token: tried for tried in history.all(Tried)}
     failed_ns = {event.token: event.at_ns for event in history.all(Failed)}
-    dead_ns = {event.token: event.at_ns for event in history.all(LetGo) if event.why == "died"}
+    dead_ns = {
+        tenure_of(event.token): event.at_ns
+        for event in history.all(LetGo)
+        if event.why == "died" and history.is_last(event.token)
+    }
     over_ns = failed_ns | dead_ns
     died_ns = {event.host: event.at_ns for event in history.all(Died)}
     calm_since = _calm_since(history)
@@ -487,8 +558,8 @@ def free_at_once(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         due_ns = ended_ns + (delay_ms + bounds.at_once_ms) * MS
         if not _nothing_is_broken(history, bounds, token, ended_ns, due_ns):
             continue
-        told = {event.master for event in back[token] if event.at_ns <= due_ns}
-        if len(told) < bounds.quorum:
+        told = {event.master for event in back[tenure_of(token)] if event.at_ns <= due_ns}
+        if len(told) < bounds.quorum and history.handed_on_ns(token) > due_ns:
             text = (
                 f"{token[:8].decode()} is nobody's since {ended_ns / 1e9:.6f}, and {len(told)} masters know"
             )
@@ -530,7 +601,7 @@ def lock_delays(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             at_ns = died_ns[hold.token]
             until_ns = min(at_ns + bounds.lock_delay_ms * MS, hold.deadline_ns)
             for other in holds:
-                if at_ns < other.granted.at_ns < until_ns:
+                if at_ns < other.granted.at_ns < min(until_ns, history.forced_ns.get(hold.tenure, NEVER_NS)):
                     text = f"{other} was granted within the lock_delay of {hold}"
                     yield Violation("lock delay", other.granted.at_ns, text)
 
@@ -542,7 +613,12 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         return
     tries = {tried.token: tried for tried in history.all(Tried)}
     longest_ms = max((asked.max_hold_ms or 0 for asked in history.all(Asked)), default=0)
-    hold_ms = {a.token: history.asked[a.request].max_hold_ms or longest_ms for a in history.all(Answered)}
+    hold_ms: dict[bytes, int] = {}
+    answered_ns: dict[bytes, int] = {}
+    for answered in history.all(Answered):
+        tenure, most_ms = tenure_of(answered.token), history.asked[answered.request].max_hold_ms or longest_ms
+        hold_ms[tenure] = max(hold_ms.get(tenure, 0), most_ms)
+        answered_ns[tenure] = answered.at_ns
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
     # Others extend those, who see their age on each master.
     detached = {answered.token for answered in history.all(Answered) if answered.bound == "ttl"}
@@ -550,10 +626,12 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         tried = tries.get(found.token)
         if tried is None or found.token in detached:
             continue
-        most_ms = hold_ms.get(found.token, longest_ms) + tried.ttl_ms
+        # Where it isn't known who had it: as long as it may be handed on, and the last one may hold it.
+        most_ms = hold_ms.get(found.token, 2 * longest_ms) + tried.ttl_ms
         most_ms += bounds.hold_slack_ms + bounds.leftover_ms + bounds.under_way_ms
         # What a dead agent had under way may land late.
-        if found.at_ns > landed_ns.get((found.master, found.token), tried.at_ns) + most_ms * MS:
+        since_ns = landed_ns.get((found.master, found.token), tried.at_ns)
+        if found.at_ns > max(since_ns, answered_ns.get(found.token, 0)) + most_ms * MS:
             yield Violation("for nobody", found.at_ns, f"{found.master} still shows what nobody has: {tried}")
 
 
@@ -563,7 +641,7 @@ def unread(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     if history.all(Believes):
         return
     first = _first_taken_over(history)
-    told = {*history.holds, *(event.token for event in history.all(Read))}
+    told = {*history.under, *(tenure_of(event.token) for event in history.all(Read))}
     tries = {tried.token: tried for tried in history.all(Tried)}
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
     for found in history.all(Found):
@@ -584,11 +662,14 @@ def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation
     of_connections = {a.token for a in history.all(Answered) if a.bound == "connection"}
     longest_ms = max((asked.ttl_ms for asked in history.all(Asked)), default=0)
     most_ms = longest_ms + bounds.leftover_ms + bounds.under_way_ms
-    left_ns = {token: since_ns for token, since_ns, _ in history.never_read()}
-    for token in of_connections:
-        died_ns = history.died_ns.get(tries[token].host)
+    left_ns = {
+        tenure_of(token): since_ns for token, since_ns, _ in history.never_read() if history.is_last(token)
+    }
+    for token in filter(history.is_last, of_connections):
+        tenure = tenure_of(token)
+        died_ns = history.died_ns.get(tries[tenure].host)
         if died_ns is not None:
-            left_ns[token] = min(died_ns, left_ns.get(token, died_ns))
+            left_ns[tenure] = min(died_ns, left_ns.get(tenure, died_ns))
     for found in history.all(Found):
         if found.at_ns > left_ns.get(found.token, found.at_ns) + most_ms * MS:
             text = f"{found.master} still shows what has ended with its connection: {tries[found.token]}"
@@ -618,13 +699,15 @@ def kept(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     tries = {tried.token: tried for tried in history.all(Tried)}
     excused = {lost.token for lost in history.all(Lost) if lost.excused}
     read = {event.token for event in history.all(Read)}
+    forced = {hold.token for tenure in history.forced_ns for hold in history.under[tenure]}
     for lost in (*history.all(Lost), *history.all(Forgot)):
         hold = history.holds[lost.token]
         held_ms = (hold.deadline_ns - hold.granted.at_ns) / MS
         too_soon = held_ms + hold.asked.ttl_ms / 2 < (hold.asked.max_hold_ms or 0)
-        if not too_soon or not hold.asked.by_process or lost.token in excused or lost.token not in read:
+        known = lost.token in read and lost.token not in excused | forced
+        if not too_soon or not hold.asked.by_process or not known:
             continue
-        began_ns = _known_again_ns(history, tries[lost.token].host, lost.at_ns)
+        began_ns = _known_again_ns(history, tries[hold.tenure].host, lost.at_ns)
         if began_ns is None:
             continue
         told_ns = [e.deadline_ns for e in (hold.granted, *hold.extensions) if e.at_ns < began_ns]
@@ -661,6 +744,11 @@ def tokens(history: Reading, _: Bounds) -> Iterable[Violation]:
         before = first.setdefault(tried.token, tried)
         if before is not tried:
             yield Violation("tokens", tried.at_ns, f"{tried} has the token of {before}")
+    named: dict[bytes, Granted] = {}
+    for granted in history.all(Granted):
+        if granted.secret and (granted.secret in first or granted.secret in named):
+            yield Violation("tokens", granted.at_ns, f"{granted} has the token of another, or of a tenure")
+        named[granted.secret] = granted
 
 
 def validity(history: Reading, bounds: Bounds) -> Iterable[Violation]:
@@ -716,8 +804,15 @@ def slewing(history: Reading, _: Bounds) -> Iterable[Violation]:
     for slewed in history.all(Slewed):
         to_ns = next((e.at_ns for e in ended if e.host == slewed.host and e.at_ns >= slewed.at_ns), 1 << 62)
         for granted in history.all(Granted):
-            by = tried.get(granted.token)
-            if by is not None and by.host == slewed.host and slewed.at_ns < by.at_ns < granted.at_ns < to_ns:
+            by = tried.get(tenure_of(granted.token))
+            if by is None or by.host != slewed.host:
+                continue
+            began_ns = granted.tried_ns if granted.tried_ns is not None else by.at_ns
+            # Behind what it was asked for before; or handed on since.
+            answered_ns = granted.answered_ns or 0
+            is_first = history.handed[by.token][:1] in ([], [Handed(answered_ns, granted.token)])
+            handed_on = by.at_ns < slewed.at_ns < answered_ns and not is_first
+            if slewed.at_ns < began_ns < granted.at_ns < to_ns or (handed_on and answered_ns < to_ns):
                 yield Violation("slewing", granted.at_ns, f"{granted}: {slewed}")
 
 

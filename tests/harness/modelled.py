@@ -147,15 +147,18 @@ class ModelledMaster:
             nonce, terms, ttl, slot, hint, _, electorate = words
             vote = store.acquire(resource, nonce, terms, int(ttl), int(slot), int(hint), electorate, now_us)
         elif digest == scripts.PROPOSE.digest:
-            slot, value, _, electorate = words
-            vote = store.propose(int(slot), int(value), electorate, now_us)
+            slot, value, size, nonce, electorate = words
+            tenure = (keys[1][len(scripts.LEASE_PREFIX) :], nonce) if len(keys) > 1 else None
+            vote = store.propose(int(slot), int(value), electorate, now_us, size=int(size), tenure=tenure)
         elif digest == scripts.EXTEND.digest:
-            word, ttl, mark, electorate = words
-            vote = store.extend(resource, word, int(ttl), electorate, mark, now_us)
+            word, ttl, mark, *hide, electorate = words
+            vote = store.extend(resource, word, int(ttl), electorate, mark, now_us, bool(hide))
         elif digest == scripts.TAKE_OVER.digest:
             word, ttl, mark, token, when, *before, electorate = words
-            later = when == b"later"
-            vote = store.take_over(resource, word, int(ttl), electorate, mark, now_us, token, before, later)
+            there_ms = None if when == b"later" else int(when)
+            vote = store.take_over(
+                resource, word, int(ttl), electorate, mark, now_us, token, before, there_ms
+            )
         elif digest == scripts.PUT_BACK.digest:
             nonce, ttl, text, age, electorate = words
             vote = store.put_back(resource, nonce, int(ttl), electorate, text, int(age), now_us)

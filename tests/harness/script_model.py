@@ -119,7 +119,7 @@ class Store:
             return self.acquire(
                 ballot.resource,
                 ballot.nonce,
-                on_masters(ballot.terms),
+                on_masters(ballot.terms, ballot.shown),
                 ballot.ttl_ms,
                 slot_of(ballot.resource),
                 ballot.hint,
@@ -127,12 +127,15 @@ class Store:
                 now_us,
             )
         if isinstance(ballot, FenceRound):
-            return self.propose(slot_of(ballot.resource), ballot.value, electorate, now_us)
+            tenure = (ballot.resource, ballot.nonce) if ballot.nonce else None
+            return self.propose(
+                slot_of(ballot.resource), ballot.value, electorate, now_us, size=ballot.size, tenure=tenure
+            )
         if isinstance(ballot, PutBack):
             words = (ballot.resource, ballot.nonce, ballot.ttl_ms, electorate, ballot.text, ballot.age_ms)
             return self.put_back(*words, now_us)
         extend = self.take_over if ballot.before else self.extend
-        more = (ballot.token, ballot.before, ballot.there_ms) if ballot.before else ()
+        more = (ballot.token, ballot.before, ballot.there_ms) if ballot.before else (ballot.hides,)
         return extend(ballot.resource, ballot.word, ballot.ttl_ms, electorate, ballot.mark, now_us, *more)
 
     def acquire(
@@ -168,10 +171,24 @@ class Store:
         self.counters[slot] = last
         return 1, fence
 
-    def propose(self, slot: int, value: int, electorate: bytes, now_us: int) -> Answer:
+    def propose(
+        self,
+        slot: int,
+        value: int,
+        electorate: bytes,
+        now_us: int,
+        *,
+        size: int = BLOCK,
+        tenure: tuple[bytes, bytes] | None = None,
+    ) -> Answer:
+        """tenure: for whose next block it is, as resource and nonce."""
         if self.electorate != electorate:
             return -1, 0
-        last = value + BLOCK - 1
+        if tenure is not None:
+            key = self.lease(tenure[0], now_us)
+            if key is None or key.nonce != tenure[1]:
+                return 3, 0
+        last = value + size - 1
         counter = self.counters.get(slot, 0)
         if counter > now_us + COUNTER_AHEAD_US or counter >= SANE_MOST:
             return -3, 0
@@ -183,9 +200,17 @@ class Store:
         return 1, value
 
     def extend(
-        self, resource: bytes, word: bytes, ttl_ms: int, electorate: bytes, mark: bytes, now_us: int
+        self,
+        resource: bytes,
+        word: bytes,
+        ttl_ms: int,
+        electorate: bytes,
+        mark: bytes,
+        now_us: int,
+        hides: bool = False,
     ) -> Answer:
-        """mark: of its last proof, when its own agent asks by its nonce; b'': by its app's token."""
+        """mark: of its last proof, when its own agent asks by its nonce; b'': by its app's token. hides: that
+        token is shown no more."""
         if self.electorate != electorate:
             return -1, 0
         if ttl_ms > self.max_ttl_ms:
@@ -203,6 +228,10 @@ class Store:
                 return 4, 0
             ttl_ms = min(ttl_ms, left_ms)
         key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)
+        if hides:
+            found = _TEXT.fullmatch(key.text)
+            assert found is not None
+            key.text = key.text[: found.end(4)] + (b" p" + marked if marked else b"")
         was_put_back = marked != b"" and (not mark or int(marked) >= int(mark[1:]))
         return 2 if was_put_back else 1, min(key.expires_ms - now_ms, ttl_ms)
 
@@ -236,7 +265,8 @@ class Store:
         if key.nonce != nonce and (there_ms is None or was_there_ms < there_ms):
             marked = mark[1:]
         put_back = b"" if marked is None else b" p" + marked
-        key.text = b"%b %b%b =%b" % (nonce, terms, put_back, token)
+        shown = b" =" + token if token else b""
+        key.text = b"%b %b%b%b" % (nonce, terms, put_back, shown)
         key.expires_ms = max(now_ms + ttl_ms, key.expires_ms)
         return 2 if marked is not None and int(marked) >= int(mark[1:]) else 1, ttl_ms
 

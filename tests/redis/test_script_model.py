@@ -36,7 +36,7 @@ from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.identities import Identity, Members
-from lockd.core.leases import Lease, on_masters
+from lockd.core.leases import Tenure, on_masters
 from lockd.dev.processes import LOOPBACK, LocalMaster, server_version
 from lockd.masters import scripts
 from tests.harness.ballots import a_fence_round, a_put_back, a_release, an_attempt, an_extension
@@ -99,15 +99,19 @@ TERMS = [
 
 
 def attempt(resource: bytes, nonce: bytes, terms: Terms, ttl_ms: int = 1_000, hint: int = 1) -> Attempt:
-    return an_attempt(terms.app(resource), resource, nonce=nonce, ttl_ms=ttl_ms, hint=hint)
+    return an_attempt(
+        terms.app(resource), resource, nonce=nonce, ttl_ms=ttl_ms, hint=hint, shown=terms.app(resource).value
+    )
 
 
-def fence_round(resource: bytes, value: int) -> FenceRound:
-    return a_fence_round(value, attempt(resource, NONCES[0], TERMS[0]))
+def fence_round(resource: bytes, value: int, nonce: bytes = b"", size: int = BLOCK) -> FenceRound:
+    return a_fence_round(value, attempt(resource, NONCES[0], TERMS[0]), nonce=nonce, size=size)
 
 
-def extension(resource: bytes, word: bytes, ttl_ms: int, mark: bytes = b"") -> Extension:
-    return an_extension(resource, word, ttl_ms=ttl_ms, mark=mark)
+def extension(
+    resource: bytes, word: bytes, ttl_ms: int, mark: bytes = b"", *, hides: bool = False
+) -> Extension:
+    return an_extension(resource, word, ttl_ms=ttl_ms, mark=mark, hides=hides)
 
 
 def take_over(
@@ -125,9 +129,9 @@ def put_back(
 ) -> PutBack:
     """How the agent has a lease put back that was proven so often."""
     asked = attempt(resource, nonce, terms)
-    lease = Lease(asked, asked.terms, fence=1, now_ns=0)
-    lease.proofs = proofs
-    text = on_masters(asked.terms, lease.mark)
+    tenure = Tenure(asked)
+    tenure.proofs = proofs
+    text = on_masters(asked.terms, asked.shown, tenure.mark)
     return a_put_back(resource, nonce, ttl_ms=ttl_ms, text=text, age_ms=age_ms)
 
 
@@ -409,6 +413,16 @@ class ModelAgainstScripts(RuleBasedStateMachine):
     def propose(self, resource: bytes, value: int, electorate: bytes) -> None:
         self.both.vote(fence_round(resource, value), electorate)
 
+    @rule(
+        moment=moments, resource=resources, nonce=nonces, value=fences, size=st.sampled_from((64, 1024)),
+        electorate=electorates,
+    )  # fmt: skip
+    def ask_for_the_next_block(
+        self, moment: Moment, resource: bytes, nonce: bytes, value: int, size: int, electorate: bytes
+    ) -> None:
+        self.both.wait_for(moment, resource)
+        self.both.vote(fence_round(resource, value, nonce, size), electorate)
+
     @rule(resource=resources, above=st.integers(-1, 2))
     def propose_near_the_counter(self, resource: bytes, above: int) -> None:
         counter = self.both.model.counters.get(slot_of(resource), 0)
@@ -429,13 +443,21 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         nonce=nonces,
         proofs=proofs,
         ttl_ms=ttls_ms,
+        hides=st.booleans(),
         electorate=electorates,
     )
     def extend_as_its_own_agent(
-        self, moment: Moment, resource: bytes, nonce: bytes, proofs: int, ttl_ms: int, electorate: bytes
+        self,
+        moment: Moment,
+        resource: bytes,
+        nonce: bytes,
+        proofs: int,
+        ttl_ms: int,
+        hides: bool,
+        electorate: bytes,
     ) -> None:
         self.both.wait_for(moment, resource)
-        self.both.vote(extension(resource, nonce, ttl_ms, b"p%d" % proofs), electorate)
+        self.both.vote(extension(resource, nonce, ttl_ms, b"p%d" % proofs, hides=hides), electorate)
 
     @rule(
         moment=moments, resource=resources, nonces=befores, proofs=proofs, ttl_ms=ttls_ms, token=words,

@@ -32,6 +32,11 @@ _SLEWING_SEEN_NS = 11_000 * MS
 """What is slewed beyond the limit for so long is known: see lockd/core/slewing.py."""
 
 
+def name_of(lease: Lease) -> bytes:
+    """In histories, of this lease alone: its token may be its app's own, for all of its leases."""
+    return lease.nonce if lease.holder.detached else b"%b %d" % (lease.nonce, lease.fence)
+
+
 class App(AppProcess, Protocol):
     """What an agent has for an app."""
 
@@ -116,7 +121,8 @@ class Agent(Owner):
 
     def _read_journal(self) -> Replayed:
         try:
-            replayed = replay(self.journal.data, self._origin)
+            journal = self.journal
+            replayed = replay(journal.data, self._origin, is_last=journal.seal.fits(journal.data))
         except Unreadable:
             replayed = Replayed()
             self.trusts = self.trusts and not self.journal.data
@@ -135,8 +141,9 @@ class Agent(Owner):
         self.journal.write_anew()
         for queue in self.locks.queues.values():
             lease = queue.lease
-            if lease is not None and lease.inherited is not None and lease.inherited.goes_on:
-                self.world.note(TakenOver(self.world.now_ns, lease.before[0], lease.nonce, self.host))
+            inherited = None if lease is None else lease.inherited
+            if lease is not None and inherited is not None and inherited.goes_on:
+                self.world.note(TakenOver(self.world.now_ns, inherited.before[0], lease.nonce, self.host))
             if lease is not None and lease.holder.bound is Bound.PROCESS:
                 self.sessions.inherits(lease)
         self.world.note(Began(self.world.now_ns, self.host, self.trusts and not self._replayed.trouble))
@@ -158,7 +165,7 @@ class Agent(Owner):
     def told(self, lease: Lease) -> None:
         """Its app is known to have read of it."""
         self.locks.told(lease, self.boot_ns())
-        self.world.note(Read(self.world.now_ns, lease.nonce, self.host))
+        self.world.note(Read(self.world.now_ns, name_of(lease), self.host))
 
     def take(self, source: object, do: Callable[..., None], *what: Any) -> None:
         if self._at_the_door is not None and self.running and isinstance(source, Line):
@@ -267,7 +274,10 @@ class Agent(Owner):
     def resumed(self) -> None:
         self.resumed_ns = self.world.now_ns
         # First what it was about to say when it was stopped.
-        self._flush()
+        try:
+            self._flush()
+        except Killed:
+            self.on_kill()
 
     # What it can know of a standstill of its host
 
@@ -313,6 +323,16 @@ class Agent(Owner):
             if link.connection is not None:
                 link.connection.agent_listens = False
                 link.connection.send((HANG_UP, None))
+
+    def force_release(self, resource: bytes, nonces: set[bytes]) -> None:
+        """As an operator on this host has it done: here first, and then on every master."""
+        now_ns = self.boot_ns()
+        self.locks.take_away(resource, nonces, "released by force", now_ns)
+        for nonce in nonces:
+            release = Release(
+                resource, nonce, quorum=1, t1_ns=now_ns, until_ns=now_ns, settled=lambda *_: None
+            )
+            release.put_to(self.fleet.release(release, (1 << len(self.listed)) - 1))
 
     def drain(self) -> None:
         """SIGTERM, its first half: nothing more is granted."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockd.core.journal import Held as JournalEntry
@@ -12,7 +12,7 @@ from lockd.core.values import Bound, Refusal
 from lockd.core.values import Extended as Renewal
 from tests.harness import history as h
 from tests.harness.clocks import MS
-from tests.sim.agent import Agent
+from tests.sim.agent import Agent, name_of
 from tests.sim.sockets import Line, Session, Socket
 from tests.sim.world import Process, World
 
@@ -64,6 +64,8 @@ class Held:
     fence: int
     deadline_ns: int
     agent_life: int
+    name: bytes
+    """Of this lease alone, in histories: its token may be the app's own, for all of its leases."""
 
 
 class Request:
@@ -114,24 +116,34 @@ class Request:
         session.waiting.pop(self, None)
         self.agent.fleet.open_tries.discard(lease.nonce)
         if first is self and not self.detached:
+            self.app.world.note(h.Handed(self.app.world.now_ns, name_of(lease)))
             session.ties.granted(lease)
         elif isinstance(first, Request | Heir) and first is not self and not session.is_gone:
             first.asked_again(session, lease)
         bound = Bound.TTL if self.detached else self.bound
-        self.app.world.note(h.Answered(self.app.world.now_ns, self.number, lease.nonce, bound))
+        self.app.world.note(h.Answered(self.app.world.now_ns, self.number, name_of(lease), bound))
         if not session.is_gone:
             self._answer(lease)
         elif first is self:
             self.agent.sessions.came_too_late(lease, session)
 
     def _answer(self, lease: Lease) -> None:
-        world = self.app.world
+        world, agent = self.app.world, self.agent
         self.session.grants(lease)
-        answered_ns = world.now_ns if lease.holder is self else None
-        unseen_ns = self.agent.unseen_since_ns(lease.t1_ns)
-        self.app.hear(
-            self.app.got, self, lease, lease.deadline_ns, answered_ns, unseen_ns, socket=self.socket
+        unseen_ns = agent.unseen_since_ns(lease.t1_ns)
+        granted = h.Granted(
+            world.now_ns,
+            self.number,
+            self.resource,
+            name_of(lease),
+            lease.fence,
+            lease.deadline_ns,
+            agent.clock.true_ns(lease.t1_ns),
+            world.now_ns if lease.holder is self else None,
+            unseen_ns,
+            b"" if self.value or self.detached else lease.token,
         )
+        self.app.hear(self.app.got, self, lease, granted, socket=self.socket)
         self._answer_next()
 
     def _answer_next(self) -> None:
@@ -242,13 +254,13 @@ class Told:
 class Freed(Told):
     """The answer to an UNLOCK of that lease."""
 
-    nonce: bytes = b""
+    name: bytes = b""
 
     def done(self, lease: Renewal | None) -> None:
-        self.hears(self.app.unlocked, self.nonce)
+        self.hears(self.app.unlocked, self.name)
 
     def refused(self, refusal: Refusal) -> None:
-        self.hears(self.app.not_unlocked, self.nonce, refusal)
+        self.hears(self.app.not_unlocked, self.name, refusal)
 
 
 class App(Process):
@@ -388,29 +400,16 @@ class App(Process):
         self.world.note(h.Refused(self.world.now_ns, request.number, refusal.code, refusal.text))
         self._think()
 
-    def got(
-        self, request: Request, lease: Lease, deadline_ns: int, answered_ns: int | None, unseen_ns: int
-    ) -> None:
+    def got(self, request: Request, lease: Lease, granted: h.Granted) -> None:
         if request is not self._open:
             return
-        true_ns = self.agent.clock.true_ns
         self._open = None
-        self._held = held = Held(request, lease, lease.fence, deadline_ns, self.agent.life)
-        self.world.note(
-            h.Granted(
-                self.world.now_ns,
-                request.number,
-                request.resource,
-                lease.nonce,
-                lease.fence,
-                true_ns(deadline_ns) - unseen_ns,
-                true_ns(lease.t1_ns),
-                answered_ns,
-                unseen_ns,
-            )
-        )
-        if unseen_ns:
-            self._believe(held, unseen_ns)
+        deadline_ns = granted.deadline_ns
+        self._held = held = Held(request, lease, lease.fence, deadline_ns, self.agent.life, granted.token)
+        true_ns = self.agent.clock.true_ns(deadline_ns) - granted.unseen_ns
+        self.world.note(replace(granted, at_ns=self.world.now_ns, deadline_ns=true_ns))
+        if granted.unseen_ns:
+            self._believe(held, granted.unseen_ns)
         self._use(held, self.world.now_ns + int(self.dice.uniform(*self._habits.hold_ms) * MS))
 
     # Holding
@@ -430,9 +429,7 @@ class App(Process):
             return
         # Some writes are under way for seconds: those the fence has to stop.
         late_ms = self.dice.uniform(500, 4_000) if self.dice.random() < 0.03 else self.dice.uniform(0.1, 5)
-        self.world.after(
-            int(late_ms * MS), self._store.write, held.request.resource, held.lease.nonce, held.fence
-        )
+        self.world.after(int(late_ms * MS), self._store.write, held.request.resource, held.name, held.fence)
         if self.dice.random() < self._habits.extends:
             self._extend(held)
         self.wake_after(int(self.dice.uniform(5, 400) * MS), self._use, held, until_ns)
@@ -472,7 +469,7 @@ class App(Process):
             deadline_ns = agent.clock.true_ns(renewal.deadline_ns) - agent.unseen_ns
             if agent is not self.agent:
                 # Told on the other host's clock; what an app makes of it on its own: nothing is added.
-                self.world.note(h.Extended(self.world.now_ns, held.lease.nonce, deadline_ns))
+                self.world.note(h.Extended(self.world.now_ns, held.name, deadline_ns))
                 return
             unseen_ns = agent.unseen_since_ns(held.lease.t1_ns)
             self.renewed(held.lease, renewal.deadline_ns, unseen_ns)
@@ -483,7 +480,7 @@ class App(Process):
             return
         held.deadline_ns = max(held.deadline_ns, deadline_ns)
         true_ns = self.agent.clock.true_ns(deadline_ns) - unseen_ns
-        self.world.note(h.Extended(self.world.now_ns, held.lease.nonce, true_ns))
+        self.world.note(h.Extended(self.world.now_ns, held.name, true_ns))
         if unseen_ns:
             self._believe(held, unseen_ns)
 
@@ -492,7 +489,7 @@ class App(Process):
         if self._held is not None:
             held, agent = self._held, self.agent
             deadline_ns = agent.clock.true_ns(held.deadline_ns) - agent.unseen_since_ns(held.lease.t1_ns)
-            self.world.note(h.Moved(self.world.now_ns, held.lease.nonce, deadline_ns))
+            self.world.note(h.Moved(self.world.now_ns, held.name, deadline_ns))
 
     def host_stood_still(self, for_ns: int) -> None:
         if self._held is not None:
@@ -502,9 +499,7 @@ class App(Process):
         """What it holds seems to last for longer than it does."""
         if held.agent_life == self.agent.life:
             deadline_ns = self.agent.clock.true_ns(held.deadline_ns)
-            self.world.note(
-                h.Believes(self.world.now_ns, held.lease.nonce, self.agent.name, for_ns, deadline_ns)
-            )
+            self.world.note(h.Believes(self.world.now_ns, held.name, self.agent.name, for_ns, deadline_ns))
 
     def heir(self, held: JournalEntry) -> Heir:
         return Heir(
@@ -533,9 +528,9 @@ class App(Process):
         now_ns, true_ns = self.world.now_ns, self.agent.clock.true_ns
         stopped_ns = max(self.resumed_ns, self.agent.resumed_ns)
         excused = stopped_ns > true_ns(held.deadline_ns) - request.ttl_ms * MS
-        self.world.note(h.LetGo(now_ns, lease.nonce, "lost"))
+        self.world.note(h.LetGo(now_ns, held.name, "lost"))
         deadline_ns = true_ns(max(held.deadline_ns, proven_ns))
-        self.world.note(h.Lost(now_ns, lease.nonce, deadline_ns, excused))
+        self.world.note(h.Lost(now_ns, held.name, deadline_ns, excused))
         agent = self.agent
         self._tell(lambda: agent.locks.forget(request.resource, lease.token, agent.boot_ns()))
         self._think()
@@ -552,7 +547,7 @@ class App(Process):
             self._unlock(held)
 
     def _forget(self, held: Held) -> None:
-        self.world.note(h.Forgot(self.world.now_ns, held.lease.nonce))
+        self.world.note(h.Forgot(self.world.now_ns, held.name))
         self._think()
 
     def _unlock(self, held: Held) -> None:
@@ -561,10 +556,10 @@ class App(Process):
             self._forget(held)
             return
         request, token = held.request, held.lease.token
-        self.world.note(h.LetGo(self.world.now_ns, held.lease.nonce, "unlock"))
-        told = Freed(self, nonce=held.lease.nonce)
+        self.world.note(h.LetGo(self.world.now_ns, held.name, "unlock"))
+        told = Freed(self, name=held.name)
         if agent is self.agent:
-            self._unanswered[held.lease.nonce] = request.resource, token
+            self._unanswered[held.name] = request.resource, token
         self._command(agent, told, agent.locks.unlock, request.resource, token)
         if agent is not self.agent and self.dice.random() < self._habits.lags:
             self.world.after(int(self.dice.uniform(0, 8_000) * MS), self._extend_late, held)
@@ -572,17 +567,17 @@ class App(Process):
 
     def agent_is_back(self) -> None:
         """As clients do, it asks again what was not answered."""
-        for nonce, (resource, token) in self._unanswered.items():
-            told = Freed(self, nonce=nonce)
+        for name, (resource, token) in self._unanswered.items():
+            told = Freed(self, name=name)
             self._command(self.agent, told, self.agent.locks.unlock, resource, token)
 
-    def not_unlocked(self, nonce: bytes, refusal: Refusal) -> None:
+    def not_unlocked(self, name: bytes, refusal: Refusal) -> None:
         """It ended already, or masters are away: then it is told, and asks no more."""
-        self._unanswered.pop(nonce, None)
+        self._unanswered.pop(name, None)
 
-    def unlocked(self, nonce: bytes) -> None:
-        self._unanswered.pop(nonce, None)
-        self.world.note(h.Unlocked(self.world.now_ns, nonce))
+    def unlocked(self, name: bytes) -> None:
+        self._unanswered.pop(name, None)
+        self.world.note(h.Unlocked(self.world.now_ns, name))
 
     def _extend_late(self, held: Held) -> None:
         """A part of the app that has not heard of the UNLOCK asks its own agent, which has not either."""
@@ -606,7 +601,7 @@ class App(Process):
 
     def _dies_holding(self, held: Held) -> None:
         why = "left" if held.request.detached else "died"
-        self.world.note(h.LetGo(self.world.now_ns, held.lease.nonce, why))
+        self.world.note(h.LetGo(self.world.now_ns, held.name, why))
 
     def _close_all(self) -> None:
         """By the kernel, at its death."""

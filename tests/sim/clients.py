@@ -11,6 +11,7 @@ from lockd.core.leases import Lease
 from lockd.core.values import Bound
 from tests.harness import history as h
 from tests.harness.clocks import MS
+from tests.sim.agent import name_of
 from tests.sim.apps import App, Held, Request, Told
 from tests.sim.sockets import Line, Socket
 
@@ -141,7 +142,7 @@ class PoolApp(App):
         request = held.request
         tied = request.bound is Bound.CONNECTION and not request.detached
         if tied and socket is request.socket and self._reaches(socket):
-            self.world.note(h.LetGo(self.world.now_ns, held.lease.nonce, "died"))
+            self.world.note(h.LetGo(self.world.now_ns, held.name, "died"))
             self._think()
         self._close(socket)
 
@@ -161,5 +162,5 @@ class PoolApp(App):
         lease = self._children.pop(socket, None)
         if lease is not None:
             knows = not lease.outlived or (self._reaches(socket) and self.agent.running)
-            self.world.note(h.LetGo(self.world.now_ns, lease.nonce, "died" if knows else "left"))
+            self.world.note(h.LetGo(self.world.now_ns, name_of(lease), "died" if knows else "left"))
             self._close(socket)

@@ -13,7 +13,7 @@ from lockd.core.fences import SANE_MOST, slot_of
 from lockd.core.validity import settle_ns
 from tests.harness.checker import Bounds, Violation, check
 from tests.harness.clocks import MS, S
-from tests.harness.history import Calm, Ended, Event, Found
+from tests.harness.history import Calm, Ended, Event, Forced, Found
 from tests.harness.history import Fault as Noted
 from tests.harness.script_model import Store
 from tests.sim.agent import Agent
@@ -98,6 +98,7 @@ class Cluster:
             resources=_ONE_SLOT[: shape.resources],
             ttls_ms=shape.ttls_ms,
             think_ms=shape.think_ms,
+            hold_ms=shape.hold_ms,
             lock_delay_ms=shape.lock_delay_ms,
             forgets=shape.forgets,
         )
@@ -109,6 +110,10 @@ class Cluster:
             self.habits = replace(self.habits, max_holds_ms=(2_000, 6_000, 12_000), hold_ms=(5, 8_000))
             for agent in self.agents:
                 agent.lag_ns = _lag_of(world.dice(f"{agent.name}, what lags"))
+        if shape.crowded:
+            self.habits = replace(
+                self.habits, hold_ms=shape.hold_ms, waits=0.9, detached=0.05, dies=0.03, extends=0.1
+            )
         self.apps = [self._app(i, kind=PoolApp if shape.pools else App) for i in range(shape.apps)]
         self._used = shape.formed
         self._mends: list[Callable[[], None]] = []
@@ -519,6 +524,18 @@ class Cluster:
 
         return mend
 
+    def force_release(self, fault: Fault) -> None:
+        """An operator on that host takes what the masters show from whoever has it."""
+        agent = self.agents[fault.agent]
+        if not agent.running or agent.host_stands_still or agent.still:
+            return
+        for resource in self.habits.resources:
+            shown = [key for m in self.masters if (key := m.store.lease(resource, m.now_us())) is not None]
+            nonces = {key.nonce for key in shown}
+            for nonce in nonces:
+                self.world.note(Forced(self.world.now_ns, nonce))
+            agent.take(None, agent.force_release, resource, nonces)
+
     def pause_app(self, fault: Fault) -> Callable[[], None]:
         app = self._app_of(fault)
         app.pause()
@@ -617,6 +634,7 @@ _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.KILL_APP: Cluster.kill_app,
     Kind.CRASH_WRITING: Cluster.crash_writing,
     Kind.SPOIL_JOURNAL: Cluster.spoil_journal,
+    Kind.FORCE_RELEASE: Cluster.force_release,
 }
 
 

@@ -58,8 +58,8 @@ IDENTITIES = "lockd/core/identities.py"
 DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
 LOCKS = "lockd/core/locks.py"
-TVOTES, CAMPAIGNS, RENEWALS, RETURNS = (
-    f"lockd/core/tenures/{name}.py" for name in ("votes", "campaigns", "renewals", "returns")
+TVOTES, CAMPAIGNS, RENEWALS, RETURNS, HANDING_ON = (
+    f"lockd/core/tenures/{name}.py" for name in ("votes", "campaigns", "renewals", "returns", "handing_on")
 )
 NAMES = "lockd/core/names.py"
 JOURNAL = "lockd/core/journal.py"
@@ -312,12 +312,16 @@ MUTATIONS = (
             ),
             Edit(
                 RENEWALS,
-                "        self._watcher.renewed(lease, worked)\n",
-                "        self._put_back(lease, extension, now_ns)\n        self._watcher.renewed(lease, worked)\n",
+                "            self._watcher.renewed(lease, worked)\n",
+                "            self._put_back(tenure, extension, now_ns)\n            self._watcher.renewed(lease, worked)\n",
             ),
-            Edit(RENEWALS, "or extension is not lease.proof or lease.standing", "or lease.standing"),
-            Edit(RENEWALS, "            self._returns.take_back(lease, lease.gone, now_ns)\n", ""),
-            Edit(RENEWALS, "        if lease.lost_by is Loss.GONE and lease", "        if False and lease"),
+            Edit(RENEWALS, "or extension is not tenure.proof or not tenure.is_held", "or not tenure.is_held"),
+            Edit(RENEWALS, "            self._returns.take_back(tenure, tenure.gone, now_ns)\n", ""),
+            Edit(
+                RENEWALS,
+                "lease is not None and lease.lost_by is Loss.GONE and",
+                "False and lease is not None and",
+            ),
         ),
         simulated=False,
     ),
@@ -408,8 +412,8 @@ MUTATIONS = (
             ),
             Edit(
                 SCRIPTS,
-                "        if self.electorate != electorate:\n            return -1, 0\n        last = value",
-                "        last = value",
+                "        if self.electorate != electorate:\n            return -1, 0\n        if tenure is not None",
+                "        if tenure is not None",
             ),
             Edit(
                 ACQUIRE_LUA,
@@ -766,7 +770,7 @@ MUTATIONS = (
         "what a host stood still comes off no deadline",
         11,
         RENEWALS,
-        "            if cut_ns > lease.cut_ns:\n",
+        "            if cut_ns > tenure.cut_ns:\n",
         "            if False:\n",
         first_seed=52,
     ),
@@ -782,8 +786,8 @@ MUTATIONS = (
         "what turns out while it is renewed may be held for longer",
         7,
         LEASES,
-        "min(max(sure_until_ns, proven_ns), self.hold_until_ns)",
-        "max(sure_until_ns, proven_ns)",
+        "min(self.tenure.deadline_ns, proven_ns, self.hold_until_ns)",
+        "min(self.tenure.deadline_ns, proven_ns)",
         simulated=False,
     ),
     Mutation(
@@ -967,8 +971,8 @@ MUTATIONS = (
         "a renewal is not noted",
         13,
         RENEWALS,
-        "        self.note(lease)\n        if lease.inherited is not None and lease.inherited.proof",
-        "        if lease.inherited is not None and lease.inherited.proof",
+        "        self.note(lease)\n        if tenure.inherited is not None and tenure.inherited.proof",
+        "        if tenure.inherited is not None and tenure.inherited.proof",
         first_seed=205,
     ),
     one(
@@ -1007,7 +1011,7 @@ MUTATIONS = (
         "the nonce of an agent that takes over is noted once it is proven",
         13,
         LOCKS,
-        "        self._journal.held(lease, lease.inherited.clock_lows_ns)\n",
+        "        self._journal.held(lease, inherited.clock_lows_ns)\n",
         "",
         simulated=False,
     ),
@@ -1015,7 +1019,7 @@ MUTATIONS = (
         "what is taken over is put back",
         13,
         RENEWALS,
-        "        if lease.inherited is not None and lease.inherited.proof is extension:\n            return  # where the agent before had it is not known: "
+        "        if tenure.inherited is not None and tenure.inherited.proof is extension:\n            return  # where the agent before had it is not known: "
         "what is missing may have been taken away\n",
         "",
         simulated=False,
@@ -1024,7 +1028,7 @@ MUTATIONS = (
         "where a lease may have been put back since its last proof counts for the next agent",
         13,
         TAKEOVER,
-        "    lease.gone.mask = lease.gone.unsure = now.gone\n",
+        "    tenure.gone.mask = tenure.gone.unsure = now.gone\n",
         "",
         simulated=False,
     ),
@@ -1074,8 +1078,8 @@ MUTATIONS = (
         "max_hold begins anew with each agent",
         13,
         TAKEOVER,
-        "    lease.hold_until_ns, lease.until_ns = now.hold_until_ns, now.until_ns\n",
-        "    lease.until_ns = now.until_ns\n",
+        "    lease.hold_until_ns = now.hold_until_ns\n",
+        "",
     ),
     one(
         "a lock_delay begins anew with each agent",
@@ -1166,6 +1170,126 @@ MUTATIONS = (
             ),
         ),
         first_seed=60,
+    ),
+    Mutation(
+        "a lease is handed on past the end of its tenure",
+        1,
+        (
+            Edit(
+                LEASES,
+                "self.deadline_ns = min(tenure.deadline_ns, deadline_ns(began_ns, holder.ttl_ms))",
+                "self.deadline_ns = deadline_ns(began_ns, holder.ttl_ms)",
+            ),
+            Edit(
+                HANDING_ON,
+                "        if now_ns >= min(tenure.deadline_ns - wanted_ns, ends_ns - self._min_validity_ns):\n            return False\n",
+                "",
+            ),
+        ),
+        first_seed=43,
+    ),
+    one(
+        "a tenure is handed on whether its last proof stands or not",
+        11,
+        HANDING_ON,
+        "        return self._nothing_has_happened(tenure, now_ns)\n",
+        "        return True\n",
+        first_seed=121,
+    ),
+    one(
+        "one token for all leases of a tenure",
+        4,
+        CAMPAIGNS,
+        "token = holder.value or self._chance.nonce()",
+        "token = holder.value or tenure.nonce",
+        first_seed=5,
+    ),
+    Mutation(
+        "a lease is handed on while masters show the token of the first one",
+        4,
+        (
+            Edit(
+                HANDING_ON,
+                "if tenure.shown or now_ns - tenure",
+                "if now_ns - tenure",
+            ),
+        ),
+        simulated=False,
+    ),
+    one(
+        "a fence is given twice under a tenure",
+        6,
+        LEASES,
+        "        fence, self.fences = self.fences[0], self.fences[1:]\n        return fence\n",
+        "        return self.fences[0]\n",
+        first_seed=5,
+    ),
+    one(
+        "a tenure that is taken over goes on with its block",
+        6,
+        TAKEOVER,
+        "    now = held.now\n    tenure.began_ns",
+        "    now = held.now\n    tenure.has_block(held.fence)\n    tenure.began_ns",
+        first_seed=31,
+    ),
+    one(
+        "a block outlives its tenure",
+        6,
+        CAMPAIGNS,
+        "        tenure.has_block(fence)\n",
+        "        left = vars(self).setdefault('left', {})\n"
+        "        tenure.fences = left.get(queue.resource) or range(fence, fence + 64)\n"
+        "        left[queue.resource] = tenure.fences[1:]\n",
+        first_seed=5,
+    ),
+    Mutation(
+        "the next block of a tenure is had without its token",
+        6,
+        (
+            Edit(
+                SCRIPTS,
+                "            if key is None or key.nonce != tenure[1]:\n                return 3, 0\n",
+                "            pass\n",
+            ),
+            Edit(
+                PROPOSE_LUA,
+                "if KEYS[2] and string.sub(call('GET', KEYS[2]) or '', 1, 32) ~= ARGV[4] then return {3, 0, now_us} end\n",
+                "",
+            ),
+        ),
+        simulated=False,
+    ),
+    one(
+        "a tenure is handed on however old it is",
+        7,
+        HANDING_ON,
+        "        too_old = now_ns >= tenure.began_ns + holder.max_hold_ms * NS_PER_MS\n",
+        "        too_old = False\n",
+        first_seed=5,
+    ),
+    one(
+        "what was taken away by force elsewhere is handed on for as long as it lasts",
+        6,
+        HANDING_ON,
+        "if tenure.shown or now_ns - tenure.t1_ns > PROVEN_LATELY_NS:",
+        "if tenure.shown:",
+        simulated=False,
+    ),
+    one(
+        "what is nobody's for a moment is noted as the last one's",
+        13,
+        HANDING_ON,
+        "        self._journal.ending(tenure)\n        queue.asked",
+        "        queue.asked",
+        simulated=False,
+    ),
+    one(
+        "a journal is believed as far as it can be read",
+        13,
+        TAKEOVER,
+        "    if not replayed.is_whole:\n",
+        "    if False:\n",
+        first_seed=134,
     ),
     one(
         "a lock_delay is not kept",
@@ -1291,15 +1415,15 @@ MUTATIONS = (
         "a proof counts behind the old deadline",
         2,
         RENEWALS,
-        "worked = agreed and now_ns < self.sure_until_ns(lease)",
-        "worked = agreed",
+        "return agreed and now_ns < self._sure_until_ns(tenure)",
+        "return agreed",
         simulated=False,
     ),
     one(
         "the release of what was taken over leaves its old nonces",
         13,
         RETURNS,
-        "settled=settled, patient=patient, reply=reply, before=lease.before,",
+        "settled=settled, patient=patient, reply=reply, before=tenure.before,",
         "settled=settled, patient=patient, reply=reply,",
         simulated=False,
     ),

@@ -59,6 +59,7 @@ class Kind(StrEnum):
     KILL_APP = "kill app"
     CRASH_WRITING = "crash agent at its journal"
     SPOIL_JOURNAL = "crash agent and spoil its journal"
+    FORCE_RELEASE = "release by force at agent"
 
 
 GRAVE = (
@@ -75,6 +76,7 @@ GRAVE = (
 
 _ONLY_IN_SCENES = (Kind.WIPE_SOME, Kind.CHANGE_MAX_TTL)
 OF_JOURNALS = (Kind.CRASH_WRITING, Kind.SPOIL_JOURNAL)
+_DRAWN_APART = (*OF_JOURNALS, Kind.FORCE_RELEASE)
 _FOR_A_GUARD = (Kind.STEP_MASTER, Kind.RESTORE_MASTER, Kind.STAND_STILL_MASTER)
 
 
@@ -112,6 +114,9 @@ class Shape:
     lock_delay_ms: int
     think_ms: tuple[int, int]
     chaos_ms: int
+    hold_ms: tuple[int, int] = (5, 3_000)
+    crowded: bool = False
+    """Many on each host want the same, for a moment each."""
     beat_ms: int = 0
     """When set, all apps ask together, as often as that, as what cron starts on many hosts does."""
     formed: bool = True
@@ -258,7 +263,32 @@ def draw(seed: int) -> Plan:
         faults = []
     faults += _of_journals(dice, shape)
     shape = replace(shape, pools=random.Random(f"clients {seed}").random() < 0.3)
+    dice = random.Random(f"tenures {seed}")
+    if dice.random() < 0.4 and theme.scene is None:
+        shape, more = _crowded(dice, shape)
+        faults += more
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_ms)))
+
+
+def _crowded(dice: random.Random, shape: Shape) -> tuple[Shape, list[Fault]]:
+    """Many on each host want the same, for a moment: it is handed on. At times somebody takes it away."""
+    crowded = replace(
+        shape,
+        apps=dice.choice((3, 4, 6)) * shape.busy_agents,
+        resources=1,
+        think_ms=dice.choice(((0, 20), (0, 100), (50, 500))),
+        hold_ms=dice.choice(((1, 10), (1, 100), (5, 600))),
+        beat_ms=0,
+        crowded=True,
+    )
+    faults = []
+    every_ms = dice.choice((0, 0, 1_000, 4_000))
+    at_ms = 2_000
+    while every_ms and (at_ms := at_ms + int(dice.expovariate(1 / every_ms))) < crowded.chaos_ms:
+        if at_ms % ROUND_MS < QUIET_FROM_MS:
+            agent = dice.randrange(shape.agents)
+            faults.append(Fault(at_ms, Kind.FORCE_RELEASE, dice.randrange(shape.masters), agent, 100))
+    return crowded, faults
 
 
 def _of_journals(dice: random.Random, shape: Shape) -> Iterator[Fault]:
@@ -314,7 +344,7 @@ def _shape(dice: random.Random, theme: Theme) -> Shape:
 
 
 def _faults(dice: random.Random, theme: Theme, shape: Shape) -> Iterator[Fault]:
-    others = [kind for kind in Kind if kind not in OF_JOURNALS]
+    others = [kind for kind in Kind if kind not in _DRAWN_APART]
     drawn = [kind for kind in others if kind in theme.kinds or dice.random() < theme.others]
     kinds = [kind for kind in drawn if kind not in _ONLY_IN_SCENES]
     if shape.guarding.synced_ms:

@@ -98,8 +98,8 @@ class Session:
 
     def grants(self, lease: Lease) -> None:
         """Its reply. Whether that was read is looked at soon."""
-        self.ties.tells(lease, lease.nonce)
-        self.writes(lease.nonce)
+        self.ties.tells(lease, lease.token)
+        self.writes(lease.token)
         self._agent.wake_after(_LOOKS_AFTER_NS, self._look, lease, _LOOKS)
 
     def _look(self, lease: Lease, times: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lockd.config.model import LockClass
-from lockd.core.leases import Lease
+from lockd.core.leases import Lease, Tenure
 from lockd.core.owners import Fate
 from lockd.core.timers import Timers
 from lockd.server import agent as agent_module
@@ -151,8 +151,10 @@ async def test_what_is_granted_to_one_who_is_gone_already_is_ended_if_nobody_els
     session.lock_starts(request)
     session.shared.crowd = Crowd(0)  # it is one of many: its end comes later
     session.connection_lost(None)
-    attempt: Any = SimpleNamespace(resource=b"late", nonce=b"0" * 32, ttl_ms=1_000, t1_ns=0, landed=0)
-    lease = Lease(attempt, request, 1, 0)
+    attempt: Any = SimpleNamespace(
+        resource=b"late", nonce=b"0" * 32, ttl_ms=1_000, t1_ns=0, landed=0, terms=None, shown=b""
+    )
+    lease = Lease(Tenure(attempt), request, b"1" * 32, 1, began_ns=0, now_ns=0)
     request.granted(lease, 0)
     if shared:
         again = LockRequest(other, b"late", of_class, 1_000)

@@ -23,8 +23,9 @@ class AttemptOutcome(Enum):
 class Attempt(Ballot):
     """One try to get a lease: the first round of Redlock, with the masters' proposals for the fence.
 
-    nonce: what tells this try from every other one (rule 4). holder_nonces: those that the masters show which
-    refuse it, with how long each lasts there in `taken_ms`.
+    nonce: what tells this try from every other one (rule 4). token: what its app is to name its lease by;
+    shown: the same where the masters show it behind the nonce. holder_nonces: those that the masters show
+    which refuse it, with how long each lasts there in `taken_ms`.
     """
 
     __slots__ = (
@@ -35,9 +36,11 @@ class Attempt(Ballot):
         "holder_nonces",
         "nonce",
         "resource",
+        "shown",
         "slot",
         "taken_ms",
         "terms",
+        "token",
         "ttl_ms",
         "yes",
         "yes_count",
@@ -55,12 +58,16 @@ class Attempt(Ballot):
         t1_ns: int,
         until_ns: int,
         settled: "Callable[[Attempt, int], None]",
+        token: bytes = b"",
+        shown: bytes = b"",
     ) -> None:
         super().__init__(t1_ns, until_ns, settled)
         self.terms = terms
         self.resource = resource
         self.slot = slot_of(resource)
         self.nonce = nonce
+        self.token = token or nonce
+        self.shown = shown
         self.ttl_ms = ttl_ms
         self.hint = hint
         self._quorum = quorum

@@ -10,7 +10,7 @@ from lockd.core.ballots.release import Release, nothing_more
 from lockd.core.errors import ErrorWord
 from lockd.core.fences import FenceHints, slot_of
 from lockd.core.interfaces import Masters, Watcher
-from lockd.core.leases import Holder, Lease
+from lockd.core.leases import Holder, Lease, Tenure
 from lockd.core.names import Names
 from lockd.core.queues import Queue
 from lockd.core.refusals import BEHIND_OTHERS, SPLIT, TRIED_AGAIN, UNCERTAIN, held_here, no_quorum
@@ -23,7 +23,8 @@ from lockd.core.values import Chance, RedlockParameters, Refusal
 class Campaigns:
     """Of all resources that somebody on this host waits for. waiting: how many do.
 
-    granted: has a lease kept from now on; its holder is told behind that.
+    granted: has a lease kept from now on; its holder is told behind that. unwanted: told of a tenure that is
+    nobody's just now, and that nobody waits for any more.
     """
 
     def __init__(
@@ -35,6 +36,7 @@ class Campaigns:
         timers: Timers,
         votes: Votes,
         granted: Callable[[Queue, Lease, int], None],
+        unwanted: Callable[[Queue, int], None],
     ) -> None:
         self.queues: dict[bytes, Queue] = {}
         self.names = Names()
@@ -51,6 +53,7 @@ class Campaigns:
         self._quorum = votes.quorum
         self._timeout_ns = votes.timeout_ns
         self._granted = granted
+        self._unwanted = unwanted
 
     def joins(self, queue: Queue, holder: Holder, now_ns: int, *, ready: bool) -> None:
         """It waits in line from now on, or comes into the next try."""
@@ -70,7 +73,7 @@ class Campaigns:
         if queue.passes_over(holder):
             # Neither a holder nor masters kept it from being granted, as far as it came.
             refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms {BEHIND_OTHERS}")
-        elif queue.lease is not None or (refusal is not None and refusal.code is ErrorWord.TAKEN):
+        elif queue.tenure is not None or (refusal is not None and refusal.code is ErrorWord.TAKEN):
             refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, it is still held by another")
         elif refusal in TRIED_AGAIN:
             refusal = Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
@@ -111,7 +114,9 @@ class Campaigns:
         if queue.first() is None:
             self._timers.cancel(queue.rest)
             queue.rest = None
-            if queue.idle:
+            if queue.tenure is not None and queue.lease is None:
+                self._unwanted(queue, now_ns)
+            elif queue.idle:
                 queue.tries, queue.refusal = 0, None
                 if not queue.waiters:
                     del self.queues[queue.resource]
@@ -128,10 +133,13 @@ class Campaigns:
             return
         timeout_ns = min(self._timeout_ns, holder.ttl_ms * NS_PER_MS // 2)
         queue.tried_for = holder
+        token = holder.value or (b"" if holder.detached else self._chance.nonce())
+        # Where others wait it will be handed on.
+        shown = token if holder.detached or len(queue.waiters) == 1 else b""
         attempt = queue.attempt = Attempt(
             holder, queue.resource, nonce=self._chance.nonce(), ttl_ms=holder.ttl_ms,
-            hint=self._hint(queue.resource, now_ns), quorum=self._quorum, t1_ns=now_ns,
-            until_ns=now_ns + timeout_ns, settled=self._tried,
+            hint=self.hint(queue.resource, now_ns), quorum=self._quorum, t1_ns=now_ns,
+            until_ns=now_ns + timeout_ns, settled=self._tried, token=token, shown=shown,
         )  # fmt: skip
         attempt.gained_ns = self._masters.gained_ns()
         attempt.put_to(self._masters.acquire(attempt))
@@ -146,7 +154,8 @@ class Campaigns:
             return UNCERTAIN
         return Refusal(ErrorWord.CLOCK if only_clocks else ErrorWord.NOQUORUM, reasons)
 
-    def _hint(self, resource: bytes, now_ns: int) -> int:
+    def hint(self, resource: bytes, now_ns: int) -> int:
+        """For a fence above all that is known of."""
         wall_us = (now_ns + self.wall_ahead_ns) // 1000
         return self.hints.next(slot_of(resource), wall_us, self._masters.clock_us(now_ns))
 
@@ -177,8 +186,8 @@ class Campaigns:
         self._watcher.fence_round()
         timeout_ns = min(self._timeout_ns, attempt.ttl_ms * NS_PER_MS // 2)
         proposal = FenceRound(
-            attempt, self._hint(attempt.resource, now_ns), quorum=self._quorum, t1_ns=now_ns,
-            until_ns=now_ns + timeout_ns, settled=self._proposed,
+            attempt.resource, self.hint(attempt.resource, now_ns), attempt=attempt, quorum=self._quorum,
+            t1_ns=now_ns, until_ns=now_ns + timeout_ns, settled=self._proposed,
         )  # fmt: skip
         proposal.gained_ns = attempt.gained_ns
         proposal.put_to(self._masters.propose(proposal))
@@ -186,18 +195,23 @@ class Campaigns:
 
     def _proposed(self, proposal: FenceRound, now_ns: int) -> None:
         attempt = proposal.attempt
+        assert attempt is not None
         queue = self.queues.get(attempt.resource)
         if queue is None or queue.attempt is not attempt:
             return
-        masters_us = self._masters.clock_us(now_ns)
-        self.hints.saw(attempt.slot, proposal.value, masters_us)
-        self.hints.saw_counter(attempt.slot, proposal.highest, masters_us)
+        self.saw(proposal, now_ns)
         if proposal.agreed and self._votes.agree_now(proposal.acceptors):
             self._grant(queue, attempt, proposal.value, now_ns)
         elif proposal.outcome is FenceOutcome.OUTBID and now_ns < self._ends_ns(attempt, 0):
             self._second_round(attempt, now_ns)
         else:
             self._failed(queue, attempt, self._votes.no_quorum(proposal, proposal.acceptors), now_ns)
+
+    def saw(self, proposal: FenceRound, now_ns: int) -> None:
+        """What counters have come to, by what masters said to it."""
+        masters_us = self._masters.clock_us(now_ns)
+        self.hints.saw(proposal.slot, proposal.value, masters_us, proposal.size)
+        self.hints.saw_counter(proposal.slot, proposal.highest, masters_us)
 
     def _ends_ns(self, attempt: Attempt, cut_ns: int) -> int:
         """Until then what it brought may be handed out: it can be relied upon for a while yet."""
@@ -221,20 +235,35 @@ class Campaigns:
             return
         holder = queue.tried_for
         assert holder is not None
+        queue.attempt = queue.tried_for = None
+        tenure = Tenure(attempt, cut_ns)
+        tenure.has_block(fence)
+        lease = Lease(
+            tenure, holder, attempt.token, tenure.next_fence(), began_ns=tenure.began_ns, now_ns=now_ns
+        )
+        self.grants(queue, lease, now_ns)
+        if holder.detached:
+            self._turned_down(queue, held_here(lease, now_ns), now_ns)
+
+    def next_lease(self, tenure: Tenure, holder: Holder, now_ns: int) -> Lease:
+        """With a token of its own, which no other lease nor the tenure has, and with a fence that none before
+        it had."""
+        token = holder.value or self._chance.nonce()
+        return Lease(tenure, holder, token, tenure.next_fence(), began_ns=now_ns, now_ns=now_ns)
+
+    def grants(self, queue: Queue, lease: Lease, now_ns: int) -> None:
+        """To whom it was wanted for, and to all that share it."""
+        holder = lease.holder
         self._timers.cancel(queue.leaves(holder))
         self.waiting -= 1
-        queue.attempt = queue.tried_for = None
         queue.tries = 0
         queue.refusal = None
-        lease = Lease(attempt, holder, fence, now_ns, cut_ns)
         self._granted(queue, lease, now_ns)
         self._watcher.granted(lease, now_ns - holder.asked_ns)
         holder.granted(lease, now_ns)
         if holder.named:
             self.share(queue, lease, now_ns)
-        if holder.detached:
-            self._turned_down(queue, held_here(lease, now_ns), now_ns)
-        elif queue.waiters:
+        if queue.waiters and not holder.detached:
             self._refuse_the_impatient(queue, held_here(lease, now_ns), now_ns, now_ns)
 
     def share(self, queue: Queue, lease: Lease, now_ns: int) -> None:

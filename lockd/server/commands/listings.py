@@ -58,7 +58,8 @@ class Listings:
             key_access=("RO", "access"),
             promise=(
                 "nil when free, else map: `resource`, `holder` (start of its nonce, for `FORCERELEASE`), "
-                "`host`, `pid`, `uid`, `ttl_ms`, `held_ms`, `masters`, `of`, `quorum`. "
+                "`host`, `pid`, `uid` (of another host: who had it first, where it is handed on), "
+                "`ttl_ms`, `held_ms`, `masters`, `of`, `quorum`. "
                 "`DENIED` where you may not look"
             ),
         )
@@ -130,7 +131,7 @@ class Listings:
         label = self._label_of(resource)
         if not (
             self._shared.permissions.may_see(peer, label)
-            or (best is not None and self._is_own(peer, best[0]))
+            or (best is not None and self._is_own(peer, resource, best[0]))
         ):
             self._incidents.denied(peer, resource, label)
             return replies.error(f"DENIED uid {peer.uid} may not see leases of the class '{label}'")
@@ -144,7 +145,8 @@ class Listings:
 
         def wanted(resource: bytes, copy: survey.Copy) -> bool:
             return matches(resource) and (
-                self._shared.permissions.may_see(peer, self._label_of(resource)) or self._is_own(peer, copy)
+                self._shared.permissions.may_see(peer, self._label_of(resource))
+                or self._is_own(peer, resource, copy)
             )
 
         async with self._readings.surveys.slot(peer.uid):
@@ -165,20 +167,29 @@ class Listings:
         """The class of a resource on the masters. Not by `class_of`, which remembers what is locked here."""
         return CANARY if resource.startswith(RESERVED) else self._current.config.find_class(resource).name
 
-    def _is_own(self, peer: Peer, copy: survey.Copy) -> bool:
+    def _is_own(self, peer: Peer, resource: bytes, copy: survey.Copy) -> bool:
         """A lease of this user on this host: elsewhere the same number may be somebody else's."""
-        return copy.uid == peer.uid and copy.host == self._host
+        return copy.host == self._host and self._whose(resource, copy)[1] == peer.uid
+
+    def _whose(self, resource: bytes, copy: survey.Copy) -> tuple[int, int]:
+        """Its pid and uid. Of a tenure of this host: whoever has it now. Masters know who had it first."""
+        queue = self._locks.queues.get(resource)
+        lease = queue.lease if queue is not None else None
+        if lease is not None and copy.nonce in lease.nonces:
+            return pid_and_uid(lease.holder.owner)
+        return copy.pid, copy.uid
 
     def _row(self, resource: bytes, copies: list[survey.Copy]) -> dict[str, Any]:
         first = copies[0]
         lasts = sorted((copy.ttl_ms for copy in copies), reverse=True)
         quorum = len(copies) >= self._quorum
+        pid, uid = self._whose(resource, first)
         return {
             "resource": resource,
             "holder": first.nonce[:8],
             "host": first.host,
-            "pid": first.pid,
-            "uid": first.uid,
+            "pid": pid,
+            "uid": uid,
             # It has a quorum until so many copies have run out that one is missing.
             "ttl_ms": lasts[self._quorum - 1] if quorum else lasts[0],
             "held_ms": max(copy.held_ms for copy in copies),

@@ -1,0 +1,188 @@
+"""Leases of one host follow each other under one tenure, with no round trip between."""
+
+from lockd.core.ballots.ballot import Ballot
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
+from lockd.core.fences import NEXT_BLOCK
+from lockd.core.interfaces import Journal, Masters, Watcher
+from lockd.core.leases import Holder, Lease, Standing, Tenure
+from lockd.core.queues import Queue
+from lockd.core.tenures.campaigns import Campaigns
+from lockd.core.tenures.renewals import Renewals
+from lockd.core.tenures.returns import Returns
+from lockd.core.tenures.votes import Votes
+from lockd.core.timers import Timers
+from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns
+from lockd.core.values import RedlockParameters, Reply
+
+PROVEN_LATELY_NS = 1_000 * NS_PER_MS
+"""For no longer than this behind its last proof a tenure is handed on without asking: so soon it is noticed
+that it was taken away by force, through another agent."""
+
+
+class HandingOn:
+    """What a tenure is for. Exclusion between hosts is the tenure's; within the host it is the queue's: one
+    lease is over before the next one is given.
+
+    It is handed on without asking only while the tenure's last proof stands: a clock that jumped, a host that
+    stood still, a force-release or a master that was restarted stops that until the next proof.
+    """
+
+    def __init__(
+        self,
+        parameters: RedlockParameters,
+        masters: Masters,
+        watcher: Watcher,
+        journal: Journal,
+        timers: Timers,
+        votes: Votes,
+        campaigns: Campaigns,
+        returns: Returns,
+        renewals: Renewals,
+    ) -> None:
+        self._masters = masters
+        self._watcher = watcher
+        self._journal = journal
+        self._votes = votes
+        self._quorum = votes.quorum
+        self._timeout_ns = votes.timeout_ns
+        self._min_validity_ns = parameters.min_validity_ms * NS_PER_MS
+        self._campaigns = campaigns
+        self._returns = returns
+        self._renewals = renewals
+
+    def hands_on(self, lease: Lease, why: str, now_ns: int, reply: Reply | None) -> bool:
+        """Whether the next in line has the resource now, or will behind a proof: else its tenure is to be
+        given back. What was lost, or has run out, is not handed on."""
+        queue = self._campaigns.queues.get(lease.resource)
+        if queue is None or queue.lease is not lease or not self._may_be_handed_on(queue, lease, why, now_ns):
+            return False
+        self._returns.lease_over(lease, why, now_ns)
+        queue.lease = lease.tenure.lease = None
+        queue.returning = reply
+        self._go_on(queue, now_ns, proven=False)
+        return True
+
+    def _may_be_handed_on(self, queue: Queue, lease: Lease, why: str, now_ns: int) -> bool:
+        holder = queue.first()
+        if holder is None or why not in ("released", "app gone") or lease.standing is not Standing.HELD:
+            return False
+        return self._may_have(holder, lease.tenure, now_ns)
+
+    def _may_have(self, holder: Holder, tenure: Tenure, now_ns: int) -> bool:
+        """A DETACHED lease is on the masters itself. A tenure that is older than its class holds anything is
+        handed on no more (rule 7)."""
+        too_old = now_ns >= tenure.began_ns + holder.max_hold_ms * NS_PER_MS
+        return tenure.is_ours and not holder.detached and not too_old and now_ns < tenure.deadline_ns
+
+    def _go_on(self, queue: Queue, now_ns: int, *, proven: bool) -> None:
+        """Nobody has it just now. proven: it was, a moment ago; it is not asked a second time."""
+        tenure, holder = queue.tenure, queue.first()
+        assert tenure is not None
+        if holder is None or not self._may_have(holder, tenure, now_ns):
+            self.put_down(queue, now_ns)
+        elif not self._stands(tenure, holder, now_ns):
+            if proven:
+                self.put_down(queue, now_ns)
+            else:
+                self._ask_again(queue, tenure, holder, now_ns)
+        elif not tenure.fences:
+            self._ask_for_fences(queue, tenure, now_ns)
+        else:
+            self._hand_to(queue, tenure, holder, now_ns)
+
+    def _stands(self, tenure: Tenure, holder: Holder, now_ns: int) -> bool:
+        """It is what its last proof said that it is, and for long enough: two thirds of the TTL that is
+        wanted are left of it (else it would be renewed at once), and no less than is ever handed out
+        (rule 1)."""
+        wanted_ns = holder.ttl_ms * NS_PER_MS * 2 // 3 - drift_ns(holder.ttl_ms)
+        ends_ns = min(tenure.deadline_ns, deadline_ns(now_ns, holder.ttl_ms))
+        if now_ns >= min(tenure.deadline_ns - wanted_ns, ends_ns - self._min_validity_ns):
+            return False
+        if tenure.shown or now_ns - tenure.t1_ns > PROVEN_LATELY_NS:
+            return False
+        return self._nothing_has_happened(tenure, now_ns)
+
+    def _nothing_has_happened(self, tenure: Tenure, now_ns: int) -> bool:
+        """No clock has jumped nor this host stood still, as far as can be known, and the masters that proved
+        it are there as they were."""
+        if self._masters.clocks_in_doubt or tenure.gained_ns is not self._masters.gained_ns():
+            return False
+        return self._masters.stand(tenure.proven & ~tenure.gone.mask, tenure.t1_ns, now_ns)
+
+    def _hand_to(self, queue: Queue, tenure: Tenure, holder: Holder, now_ns: int) -> None:
+        lease = self._campaigns.next_lease(tenure, holder, now_ns)
+        self._campaigns.grants(queue, lease, now_ns)
+        self._answer(queue)
+
+    def _answer(self, queue: Queue) -> None:
+        """Who gave the last one back held it all the time."""
+        reply, queue.returning = queue.returning, None
+        if reply is not None:
+            reply.done(None)
+
+    # Asking the masters
+
+    def _ask_again(self, queue: Queue, tenure: Tenure, holder: Holder, now_ns: int) -> None:
+        """The last lease is over: should this agent die now, the next one gives the tenure back."""
+        tenure.may_last(holder.ttl_ms, now_ns)
+        self._journal.ending(tenure)
+        queue.asked = self._renewals.extension(tenure, holder.ttl_ms, now_ns, hides=bool(tenure.shown))
+
+    def was_asked(self, tenure: Tenure, extension: Extension, worked: bool, now_ns: int) -> None:
+        """What the masters said of a tenure that nobody has just now."""
+        queue = self._campaigns.queues.get(tenure.resource)
+        if queue is None or queue.tenure is not tenure or queue.asked is not extension:
+            return
+        queue.asked = None
+        if worked:
+            self._go_on(queue, now_ns, proven=True)
+        else:
+            self.put_down(queue, now_ns)
+
+    def _ask_for_fences(self, queue: Queue, tenure: Tenure, now_ns: int) -> None:
+        """The next block, from masters that show this tenure (rule 6)."""
+        self._journal.ending(tenure)
+        self._watcher.fence_round()
+        proposal = FenceRound(
+            tenure.resource, self._campaigns.hint(tenure.resource, now_ns), nonce=tenure.nonce,
+            size=NEXT_BLOCK, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
+            settled=lambda ballot, at_ns: self._proposed(queue, ballot, at_ns),
+        )  # fmt: skip
+        proposal.gained_ns = self._masters.gained_ns()
+        queue.asked = proposal
+        proposal.put_to(self._masters.propose(proposal))
+        self._votes.watch(proposal, self._timeout_ns)
+
+    def _proposed(self, queue: Queue, proposal: FenceRound, now_ns: int) -> None:
+        tenure = queue.tenure
+        if queue.asked is not proposal or tenure is None:
+            return
+        queue.asked = None
+        self._campaigns.saw(proposal, now_ns)
+        if proposal.agreed and self._votes.agree_now(proposal.acceptors):
+            tenure.has_block(proposal.value, proposal.size)
+            self._go_on(queue, now_ns, proven=False)
+        elif proposal.outcome is FenceOutcome.OUTBID:
+            self._go_on(queue, now_ns, proven=False)
+        else:
+            self.put_down(queue, now_ns)
+
+    # Giving it back
+
+    def put_down(self, queue: Queue, now_ns: int) -> None:
+        """Nobody has it, and nobody is to have it under this tenure: the next in line tries."""
+        tenure = queue.tenure
+        assert tenure is not None
+        assert queue.lease is None
+        reply, queue.returning, queue.asked = queue.returning, None, None
+        tenure.is_over = True
+        self._returns.release(tenure, now_ns, reply, patient=reply is None and not queue.waiters)
+        self._returns.ask_no_more(tenure, now_ns)
+        self._returns.tenure_over(queue, now_ns)
+
+    def broke(self, ballot: Ballot, now_ns: int) -> None:
+        """A mistake of ours where its answers were counted."""
+        for queue in list(self._campaigns.queues.values()):
+            if queue.asked is ballot:
+                self.put_down(queue, now_ns)

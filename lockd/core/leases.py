@@ -79,6 +79,8 @@ class Holder(Terms, Protocol):
         """The lease is over, in whatever way: it no longer counts for anything."""
 
 
+TURN_GRANTS = 16
+"""So many leases follow at most, once another host waits."""
 _LEAST_GAIN_NS = 5 * NS_PER_MS
 _LEAST_NOTICE_NS = 5 * NS_PER_MS
 """Of a loss that may yet be averted."""
@@ -119,6 +121,20 @@ class Inherited:
         self.proof: Extension | None = None
 
 
+class Turn:
+    """What is left of a host's turn, since it was recalled: it hands on until a time, and so many leases at
+    most."""
+
+    __slots__ = ("ends_ns", "grants")
+
+    def __init__(self, ends_ns: int, grants: int = TURN_GRANTS) -> None:
+        self.ends_ns = ends_ns
+        self.grants = grants
+
+    def is_over(self, now_ns: int) -> bool:
+        return now_ns >= self.ends_ns or self.grants <= 0
+
+
 class Tenure:
     """What the masters see of a host that has a resource: one token, one block of fences, renewed like a
     lease. Apps of the host get leases under it, one after the other. A DETACHED lease has one to itself, and
@@ -133,6 +149,7 @@ class Tenure:
     proof, since this host stood still, or the masters' clocks were set (rule 11d). under_way: what is asked
     of it now. fences: those of its block that are left.
     lease: who has the resource now; None while it is handed on. is_over: it is given back.
+    turn: since another host waits for it, what is left of this one's; None: nobody is known to.
     """
 
     __slots__ = (
@@ -153,6 +170,7 @@ class Tenure:
         "shown",
         "t1_ns",
         "terms",
+        "turn",
         "under_way",
         "until_ns",
     )
@@ -177,6 +195,7 @@ class Tenure:
         self.fences = range(0)
         self.lease: Lease | None = None
         self.inherited: Inherited | None = None
+        self.turn: Turn | None = None
 
     def has_block(self, first: int, size: int = BLOCK) -> None:
         """A quorum has reserved these fences for it (rule 6)."""

@@ -271,6 +271,13 @@ class Locks:
         if lease.standing is Standing.HELD:
             self._renewals.lose(lease, Loss.CUT_OFF, reason, now_ns)
 
+    def recalled(self, resource: bytes, nonce: bytes, now_ns: int) -> None:
+        """A master says that another host waits for the tenure of that nonce. It may be late, wrong or said
+        twice: what it brings about is never more than that the tenure is given back earlier."""
+        queue = self.queues.get(resource)
+        if queue is not None and queue.tenure is not None and nonce in queue.tenure.nonces:
+            self._handing_on.recalled(queue, now_ns)
+
     def take_away(self, resource: bytes, nonces: Set[bytes], reason: str, now_ns: int) -> None:
         """An operator releases leases by force, as the masters name them: their holder, if it is on this
         host, is told."""

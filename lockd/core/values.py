@@ -74,6 +74,7 @@ class RedlockParameters:
     master_timeout_ms: int = 250
     backoff_first_ms: int = 4
     backoff_most_ms: int = 100
+    turn_ms: int = 10
 
     @property
     def quorum(self) -> int:

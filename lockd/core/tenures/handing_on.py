@@ -5,7 +5,7 @@ from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
 from lockd.core.fences import NEXT_BLOCK
 from lockd.core.interfaces import Journal, Masters, Watcher
-from lockd.core.leases import Holder, Lease, Standing, Tenure
+from lockd.core.leases import Holder, Lease, Standing, Tenure, Turn
 from lockd.core.queues import Queue
 from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.tenures.renewals import Renewals
@@ -47,6 +47,7 @@ class HandingOn:
         self._quorum = votes.quorum
         self._timeout_ns = votes.timeout_ns
         self._min_validity_ns = parameters.min_validity_ms * NS_PER_MS
+        self._turn_ns = parameters.turn_ms * NS_PER_MS
         self._campaigns = campaigns
         self._returns = returns
         self._renewals = renewals
@@ -71,7 +72,9 @@ class HandingOn:
 
     def _may_have(self, holder: Holder, tenure: Tenure, now_ns: int) -> bool:
         """A DETACHED lease is on the masters itself. A tenure that is older than its class holds anything is
-        handed on no more (rule 7)."""
+        handed on no more (rule 7), nor is one whose turn is over."""
+        if tenure.turn is not None and tenure.turn.is_over(now_ns):
+            return False
         too_old = now_ns >= tenure.began_ns + holder.max_hold_ms * NS_PER_MS
         return tenure.is_ours and not holder.detached and not too_old and now_ns < tenure.deadline_ns
 
@@ -111,6 +114,8 @@ class HandingOn:
         return self._masters.stand(tenure.proven & ~tenure.gone.mask, tenure.t1_ns, now_ns)
 
     def _hand_to(self, queue: Queue, tenure: Tenure, holder: Holder, now_ns: int) -> None:
+        if tenure.turn is not None:
+            tenure.turn.grants -= 1
         lease = self._campaigns.next_lease(tenure, holder, now_ns)
         self._campaigns.grants(queue, lease, now_ns)
         self._answer(queue)
@@ -169,6 +174,16 @@ class HandingOn:
             self.put_down(queue, now_ns)
 
     # Giving it back
+
+    def recalled(self, queue: Queue, now_ns: int) -> None:
+        """Another host waits for it. What nobody has is given back at once; else it is handed on until this
+        host's turn is over, which begins with the first recall. How often it is recalled means nothing."""
+        tenure = queue.tenure
+        assert tenure is not None
+        if queue.lease is None and queue.asked is None:
+            self.put_down(queue, now_ns)
+        elif tenure.turn is None:
+            tenure.turn = Turn(now_ns + self._turn_ns)
 
     def put_down(self, queue: Queue, now_ns: int) -> None:
         """Nobody has it, and nobody is to have it under this tenure: the next in line tries."""

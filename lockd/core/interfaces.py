@@ -10,6 +10,7 @@ from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.journal import Ending
 from lockd.core.leases import Lease, Tenure
+from lockd.core.queues import KeptEnd
 from lockd.core.values import Refusal
 
 
@@ -129,3 +130,9 @@ class Watcher(Protocol):
     def renewed(self, lease: Lease, worked: bool) -> None: ...
 
     def fence_round(self) -> None: ...
+
+    def handed_on(self, lease: Lease) -> None:
+        """It is about to be granted under the tenure of the one before."""
+
+    def kept_no_more(self, label: str, why: KeptEnd, for_ns: int) -> None:
+        """A tenure of this class stayed for so long, though nobody had it."""

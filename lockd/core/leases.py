@@ -50,6 +50,8 @@ class Holder(Terms, Protocol):
     label: str
     ttl_ms: int
     lock_delay_ms: int
+    keep_ms: int
+    """For so long its tenure may stay when nobody has it any more; 0: not at all."""
     give_up_ns: int | None
     """When its WAIT ends; None: it doesn't wait."""
     asked_ns: int
@@ -81,6 +83,9 @@ class Holder(Terms, Protocol):
 
 TURN_GRANTS = 16
 """So many leases follow at most, once another host waits."""
+_PROVEN_LATELY_NS = 1_000 * NS_PER_MS
+"""For no longer than this behind its last proof a tenure is handed on or kept without asking: so soon it is
+noticed that it was taken away by force, through another agent."""
 _LEAST_GAIN_NS = 5 * NS_PER_MS
 _LEAST_NOTICE_NS = 5 * NS_PER_MS
 """Of a loss that may yet be averted."""
@@ -243,6 +248,9 @@ class Tenure:
     def gained_ns(self) -> tuple[int, ...]:
         """What the masters' clocks had gained when it was last proven."""
         return self.proof.gained_ns
+
+    def was_proven_lately(self, now_ns: int) -> bool:
+        return now_ns - self.t1_ns <= _PROVEN_LATELY_NS
 
     def cut(self, cut_ns: int) -> int:
         """So much of what was reckoned at its last proof is not there (rule 11d). Returns how much more that

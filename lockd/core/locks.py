@@ -34,6 +34,7 @@ from lockd.core.refusals import (
 )
 from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.tenures.handing_on import HandingOn
+from lockd.core.tenures.keeping import Keeping
 from lockd.core.tenures.renewals import Renewals
 from lockd.core.tenures.returns import Returns
 from lockd.core.tenures.votes import Votes
@@ -63,26 +64,38 @@ class Locks:
         masters.before_sending = self._journal.keep_up
         self._votes = Votes(parameters, masters, self.timers, self.broke)
         self._campaigns = Campaigns(
-            parameters, masters, watcher, chance, self.timers, self._votes, self._keep, self._put_down
-        )
+            parameters, masters, watcher, chance, self.timers, self._votes, self._holds, self._put_down,
+            self._wanted_again,
+        )  # fmt: skip
         self.queues = self._campaigns.queues
         self.names = self._campaigns.names
         of_all = parameters, masters, watcher, self._journal, self.timers, self._votes, self._campaigns
         self._returns = Returns(*of_all, self._hands_on)
         self.detached = self._returns.detached
         self._renewals = Renewals(*of_all, self._returns, self._was_asked)
-        self._handing_on = HandingOn(*of_all, self._returns, self._renewals)
+        self._keeping = Keeping(
+            watcher, self._journal, self.timers, self._campaigns, self._returns, self._put_down
+        )
+        self._handing_on = HandingOn(*of_all, self._returns, self._renewals, self._keeping)
 
     # What one of them wants of those that are made behind it
 
-    def _keep(self, queue: Queue, lease: Lease, now_ns: int) -> None:
+    def _holds(self, queue: Queue, lease: Lease, now_ns: int) -> None:
         self._renewals.granted(queue, lease, now_ns)
 
     def _put_down(self, queue: Queue, now_ns: int) -> None:
         self._handing_on.put_down(queue, now_ns)
 
+    def _wanted_again(self, queue: Queue, now_ns: int) -> None:
+        self._handing_on.wanted_again(queue, now_ns)
+
     def _hands_on(self, lease: Lease, why: str, now_ns: int, reply: Reply | None) -> bool:
-        return not self.draining and self._handing_on.hands_on(lease, why, now_ns, reply)
+        if self.draining:
+            return False
+        again = self._keeping.is_wanted_again(lease, why, now_ns)
+        if self._handing_on.hands_on(lease, why, now_ns, reply):
+            return True
+        return again and self._keeping.keeps(lease, now_ns, reply)
 
     def _was_asked(self, tenure: Tenure, extension: Extension, worked: bool, now_ns: int) -> None:
         self._handing_on.was_asked(tenure, extension, worked, now_ns)
@@ -112,6 +125,7 @@ class Locks:
     def clocks_moved(self, now_ns: int) -> None:
         """Masters' clocks have gained on this host's (rule 11d)."""
         self._renewals.clocks_moved(now_ns)
+        self._keeping.give_back(now_ns)
 
     def release_again(self, ending: Ending, now_ns: int) -> None:
         """What the agent before gave back, or was about to, without a quorum's word for it."""
@@ -172,8 +186,7 @@ class Locks:
         queue = self.queues.get(holder.resource)
         if queue is not None and queue.passes_over(holder):
             queue.becomes_ready(holder)
-            if queue.idle:
-                self._campaigns.try_next(queue, now_ns)
+            self._campaigns.wake(queue, now_ns)
 
     def gone(self, holder: Holder, now_ns: int) -> None:
         """The app of a waiting LOCK is gone: it is dropped, and what was tried for it given back."""
@@ -348,6 +361,9 @@ class Locks:
         """A lease of the agent before is looked after from here on, if nothing else is held here under that
         name; see takeover.py. Who waits for it goes on doing so: the other agent may have ended while this
         one was at work."""
+        queue = self.queues.get(lease.resource)
+        if queue is not None and queue.kept is not None:
+            self._put_down(queue, now_ns)
         queue = self.queues.setdefault(lease.resource, Queue(lease.resource))
         if queue.lease is not None:
             return False
@@ -415,7 +431,14 @@ class Locks:
             queue.ready.clear()
             if queue.attempt is not None:
                 self._campaigns.abandon(queue, now_ns)
-            self._campaigns.move_on(queue, now_ns)
+            if queue.kept is not None:
+                self._put_down(queue, now_ns)
+            else:
+                self._campaigns.move_on(queue, now_ns)
+
+    def keep_no_longer(self, now_ns: int) -> None:
+        """What is kept is given back in a moment: for how long anything may be was set anew."""
+        self._keeping.give_back(now_ns)
 
 
 def _is_held(lease: Lease, now_ns: int) -> bool:

@@ -6,6 +6,8 @@ keep their places, and are passed over until they are ready.
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
+from dataclasses import dataclass
+from enum import StrEnum
 from operator import attrgetter
 
 from lockd.core.ballots.attempt import Attempt
@@ -17,17 +19,42 @@ from lockd.core.values import Refusal, Reply
 _ARRIVAL = attrgetter("asked_ns")
 
 
+class KeptEnd(StrEnum):
+    """Why a tenure is kept no longer."""
+
+    LOCKED = "locked"
+    """Somebody on this host wants it."""
+    TIME = "time"
+    RECALLED = "recalled"
+    GIVEN_BACK = "given_back"
+    """By force, for a DETACHED lease, as its agent stops or has another configuration, or as clocks have
+    moved."""
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """That a tenure is, though nobody has it: since when, of which class, and whose the last lease was
+    (core/tenures/keeping.py). timer: for how long at most."""
+
+    since_ns: int
+    label: str
+    owner: bytes
+    timer: Timer | None = None
+
+
 class Queue:
     """One resource on this host: its tenure if there is one, else the campaign for the first in line.
 
     At most one of `tenure`, `attempt` and `rest` is set: it is held here, being tried for, or left alone
     until the next try. There is no attempt and no rest but for one that is ready. lease: who has it under the
-    tenure; None while that is handed on, and `asked` what the masters are asked before.
+    tenure; None while that is handed on, and `asked` what the masters are asked before; or while it is
+    `kept`, for whoever may want it next.
     """
 
     __slots__ = (
         "asked",
         "attempt",
+        "kept",
         "lease",
         "ready",
         "refusal",
@@ -49,6 +76,7 @@ class Queue:
         self.tenure: Tenure | None = None
         self.lease: Lease | None = None
         self.asked: Ballot | None = None
+        self.kept: Kept | None = None
         self.returning: Reply | None = None
         """Who has given the last lease back, and is to hear whether it was held all the time."""
         self.attempt: Attempt | None = None

@@ -41,8 +41,9 @@ Block = tuple[int, int, bytes]
 
 @dataclass(slots=True)
 class Names:
-    """By what leases were known: apps have a token of each, the masters the nonce of the tenure that it is under.
-    Here a lease has one name, of both, that begins with the nonce. by_token: tries, as far as masters show tokens."""
+    """By what leases were known: apps have a token of each, masters the nonce of the tenure that it is under.
+    Here a lease has one name, of both, that begins with the nonce. by_token: tries, as far as masters show
+    tokens."""
 
     of_leases: dict[bytes, bytes] = field(default_factory=dict)
     tenures: set[bytes] = field(default_factory=set)
@@ -173,7 +174,8 @@ class Recorder:
 
 
 def _renamed(event: Event, names: Names) -> Iterable[Event]:
-    """Who gives up a request that he has named, gives up each try for it, unless others have what came of it."""
+    """Who gives up a request that he has named, gives up each try for it, unless others have what came of
+    it."""
     token = getattr(event, "token", None)
     if token is None or isinstance(event, Removed):
         yield event

@@ -32,6 +32,7 @@ from lockd.core.journal import Held, Ledger, Origin, replay
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts
+from lockd.core.queues import KeptEnd
 from lockd.core.takeover import CannotTell, Seen, Taken, take_over
 from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.values import Bound, Chance, Extended, RedlockParameters, Refusal
@@ -289,6 +290,7 @@ class App:
     wait_ms: int | None = None
     max_hold_ms: int = 3_600_000
     lock_delay_ms: int = 0
+    keep_ms: int = 0
     detached: bool = False
     value: bytes = b""
     named: bool = False
@@ -405,6 +407,12 @@ class Watched:
 
     def fence_round(self) -> None:
         self.events.append(("fence round",))
+
+    def handed_on(self, lease: Lease) -> None:
+        self.events.append(("handed on", lease.token))
+
+    def kept_no_more(self, label: str, why: KeptEnd, for_ns: int) -> None:
+        self.events.append(("kept no more", why))
 
     def count(self, *event: object) -> int:
         return self.events.count(event)

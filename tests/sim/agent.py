@@ -10,6 +10,7 @@ from lockd.core.fleet import WEIGH_NS
 from lockd.core.journal import Held, Origin, Replayed, Unreadable, replay
 from lockd.core.leases import Holder, Lease
 from lockd.core.locks import Locks
+from lockd.core.queues import KeptEnd
 from lockd.core.slewing import Reading
 from lockd.core.takeover import CannotTell, take_over
 from lockd.core.values import Bound, Chance, RedlockParameters, Refusal
@@ -355,3 +356,7 @@ class _Unwatched:
     def renewed(self, lease: Lease, worked: bool) -> None: ...
 
     def fence_round(self) -> None: ...
+
+    def handed_on(self, lease: Lease) -> None: ...
+
+    def kept_no_more(self, label: str, why: KeptEnd, for_ns: int) -> None: ...

@@ -1271,7 +1271,7 @@ MUTATIONS = (
         "what was taken away by force elsewhere is handed on for as long as it lasts",
         6,
         HANDING_ON,
-        "if tenure.shown or now_ns - tenure.t1_ns > PROVEN_LATELY_NS:",
+        "if tenure.shown or not tenure.was_proven_lately(now_ns):",
         "if tenure.shown:",
         simulated=False,
     ),

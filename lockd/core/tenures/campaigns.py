@@ -24,7 +24,7 @@ class Campaigns:
     """Of all resources that somebody on this host waits for. waiting: how many do.
 
     granted: has a lease kept from now on; its holder is told behind that. unwanted: told of a tenure that is
-    nobody's just now, and that nobody waits for any more.
+    nobody's just now, and that nobody waits for any more; wanted_again: of one that was kept.
     """
 
     def __init__(
@@ -37,6 +37,7 @@ class Campaigns:
         votes: Votes,
         granted: Callable[[Queue, Lease, int], None],
         unwanted: Callable[[Queue, int], None],
+        wanted_again: Callable[[Queue, int], None],
     ) -> None:
         self.queues: dict[bytes, Queue] = {}
         self.names = Names()
@@ -54,6 +55,7 @@ class Campaigns:
         self._timeout_ns = votes.timeout_ns
         self._granted = granted
         self._unwanted = unwanted
+        self._wanted_again = wanted_again
 
     def joins(self, queue: Queue, holder: Holder, now_ns: int, *, ready: bool) -> None:
         """It waits in line from now on, or comes into the next try."""
@@ -64,7 +66,14 @@ class Campaigns:
         self.waiting += 1
         if holder.named:
             self.names.waits(holder)
-        if ready and queue.idle:
+        if ready:
+            self.wake(queue, now_ns)
+
+    def wake(self, queue: Queue, now_ns: int) -> None:
+        """There is one who is ready in line."""
+        if queue.kept is not None:
+            self._wanted_again(queue, now_ns)
+        elif queue.idle:
             self.try_next(queue, now_ns)
 
     def _give_up(self, queue: Queue, holder: Holder, now_ns: int) -> None:
@@ -114,7 +123,7 @@ class Campaigns:
         if queue.first() is None:
             self._timers.cancel(queue.rest)
             queue.rest = None
-            if queue.tenure is not None and queue.lease is None:
+            if queue.tenure is not None and queue.lease is None and queue.kept is None:
                 self._unwanted(queue, now_ns)
             elif queue.idle:
                 queue.tries, queue.refusal = 0, None

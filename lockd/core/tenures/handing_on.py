@@ -6,18 +6,15 @@ from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
 from lockd.core.fences import NEXT_BLOCK
 from lockd.core.interfaces import Journal, Masters, Watcher
 from lockd.core.leases import Holder, Lease, Standing, Tenure, Turn
-from lockd.core.queues import Queue
+from lockd.core.queues import KeptEnd, Queue
 from lockd.core.tenures.campaigns import Campaigns
+from lockd.core.tenures.keeping import Keeping
 from lockd.core.tenures.renewals import Renewals
 from lockd.core.tenures.returns import Returns
 from lockd.core.tenures.votes import Votes
 from lockd.core.timers import Timers
 from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns
 from lockd.core.values import RedlockParameters, Reply
-
-PROVEN_LATELY_NS = 1_000 * NS_PER_MS
-"""For no longer than this behind its last proof a tenure is handed on without asking: so soon it is noticed
-that it was taken away by force, through another agent."""
 
 
 class HandingOn:
@@ -39,6 +36,7 @@ class HandingOn:
         campaigns: Campaigns,
         returns: Returns,
         renewals: Renewals,
+        keeping: Keeping,
     ) -> None:
         self._masters = masters
         self._watcher = watcher
@@ -51,6 +49,7 @@ class HandingOn:
         self._campaigns = campaigns
         self._returns = returns
         self._renewals = renewals
+        self._keeping = keeping
 
     def hands_on(self, lease: Lease, why: str, now_ns: int, reply: Reply | None) -> bool:
         """Whether the next in line has the resource now, or will behind a proof: else its tenure is to be
@@ -63,6 +62,11 @@ class HandingOn:
         queue.returning = reply
         self._go_on(queue, now_ns, proven=False)
         return True
+
+    def wanted_again(self, queue: Queue, now_ns: int) -> None:
+        """What was kept."""
+        self._keeping.no_more(queue, KeptEnd.LOCKED, now_ns)
+        self._go_on(queue, now_ns, proven=False)
 
     def _may_be_handed_on(self, queue: Queue, lease: Lease, why: str, now_ns: int) -> bool:
         holder = queue.first()
@@ -102,7 +106,7 @@ class HandingOn:
         ends_ns = min(tenure.deadline_ns, deadline_ns(now_ns, holder.ttl_ms))
         if now_ns >= min(tenure.deadline_ns - wanted_ns, ends_ns - self._min_validity_ns):
             return False
-        if tenure.shown or now_ns - tenure.t1_ns > PROVEN_LATELY_NS:
+        if tenure.shown or not tenure.was_proven_lately(now_ns):
             return False
         return self._nothing_has_happened(tenure, now_ns)
 
@@ -117,6 +121,7 @@ class HandingOn:
         if tenure.turn is not None:
             tenure.turn.grants -= 1
         lease = self._campaigns.next_lease(tenure, holder, now_ns)
+        self._watcher.handed_on(lease)
         self._campaigns.grants(queue, lease, now_ns)
         self._answer(queue)
 
@@ -137,7 +142,12 @@ class HandingOn:
     def was_asked(self, tenure: Tenure, extension: Extension, worked: bool, now_ns: int) -> None:
         """What the masters said of a tenure that nobody has just now."""
         queue = self._campaigns.queues.get(tenure.resource)
-        if queue is None or queue.tenure is not tenure or queue.asked is not extension:
+        if queue is None or queue.tenure is not tenure:
+            return
+        if queue.kept is not None and not worked:
+            # Its app had asked for that.
+            self.put_down(queue, now_ns)
+        if queue.asked is not extension:
             return
         queue.asked = None
         if worked:
@@ -180,6 +190,8 @@ class HandingOn:
         host's turn is over, which begins with the first recall. How often it is recalled means nothing."""
         tenure = queue.tenure
         assert tenure is not None
+        if queue.kept is not None:
+            self._keeping.no_more(queue, KeptEnd.RECALLED, now_ns)
         if queue.lease is None and queue.asked is None:
             self.put_down(queue, now_ns)
         elif tenure.turn is None:
@@ -190,6 +202,8 @@ class HandingOn:
         tenure = queue.tenure
         assert tenure is not None
         assert queue.lease is None
+        if queue.kept is not None:
+            self._keeping.no_more(queue, KeptEnd.GIVEN_BACK, now_ns)
         reply, queue.returning, queue.asked = queue.returning, None, None
         tenure.is_over = True
         self._returns.release(tenure, now_ns, reply, patient=reply is None and not queue.waiters)

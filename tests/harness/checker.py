@@ -67,8 +67,9 @@ class Bounds:
     shared_ms: what the masters said so long ago may be said to others who ask, and a lease may be there for
     so long after its holder let it go. settled_ms: how long agents take to begin. quorum: how many masters
     make one; 0 where they are not all heard at all times. lock_delay_ms: so long what a dead app had is kept
-    from others. at_once_ms: within this, and its lock_delay, a quorum of the masters is told of what is
-    nobody's any more; 0 where no history says that.
+    from others. keep_ms: so long a tenure may stay when nobody has it any more. at_once_ms: within this, and
+    its lock_delay, a quorum of the masters is told of what is nobody's any more; 0 where no history says
+    that.
     """
 
     serve_ms: int
@@ -81,6 +82,7 @@ class Bounds:
     settled_ms: int = 500
     quorum: int = 0
     lock_delay_ms: int = 0
+    keep_ms: int = 0
     at_once_ms: int = 0
 
 
@@ -606,6 +608,30 @@ def lock_delays(history: Reading, bounds: Bounds) -> Iterable[Violation]:
                     yield Violation("lock delay", other.granted.at_ns, text)
 
 
+def given_back(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """What its holder has given back, and nobody of its host had after him, is gone from the masters at once,
+    or after its keep_ms: nothing is renewed that nobody has."""
+    tries = {tried.token: tried for tried in history.all(Tried)}
+    detached = {answered.token for answered in history.all(Answered) if answered.bound == "ttl"}
+    unlocked_ns = {
+        tenure_of(event.token): event.at_ns
+        for event in history.all(Unlocked)
+        if event.token not in detached and history.is_last(event.token)
+    }
+    calm_since = _calm_since(history)
+    for found in history.all(Found):
+        free_ns, calm_ns = unlocked_ns.get(found.token), calm_since(found.at_ns)
+        if free_ns is None or calm_ns is None or found.token not in tries:
+            continue
+        tried = tries[found.token]
+        if any(e.at_ns >= tried.at_ns for e in history.all(Died) if _name_of(e.host) == _name_of(tried.host)):
+            continue
+        late_ms = (found.at_ns - max(free_ns + bounds.keep_ms * MS, calm_ns)) // MS
+        if late_ms > bounds.give_back_ms:
+            text = f"{found.master} still shows {late_ms} ms later what was given back: {tried}"
+            yield Violation("given back", found.at_ns, text)
+
+
 def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     """Whatever became of who asked for it, nothing is renewed for longer than he may hold it; what nobody was
     told of, since its agent died just then, for no longer than anybody may (rule 13)."""
@@ -659,7 +685,7 @@ def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation
     """What belonged to a connection no later agent renews: it ended with its agent. Nor is anything renewed,
     once its connection has ended, of which nobody can tell whether it was read (rule 13)."""
     tries = {tried.token: tried for tried in history.all(Tried)}
-    of_connections = {a.token for a in history.all(Answered) if a.bound == "connection"}
+    of_connections = {a.token: a.at_ns for a in history.all(Answered) if a.bound == "connection"}
     longest_ms = max((asked.ttl_ms for asked in history.all(Asked)), default=0)
     most_ms = longest_ms + bounds.leftover_ms + bounds.under_way_ms
     left_ns = {
@@ -667,7 +693,8 @@ def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation
     }
     for token in filter(history.is_last, of_connections):
         tenure = tenure_of(token)
-        died_ns = history.died_ns.get(tries[tenure].host)
+        # Its tenure may have begun with an agent before that.
+        died_ns = history.died_ns.get(history.keeper_of(token, of_connections[token]) or "")
         if died_ns is not None:
             left_ns[tenure] = min(died_ns, left_ns.get(tenure, died_ns))
     for found in history.all(Found):
@@ -827,6 +854,7 @@ CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
     taken,
     max_hold,
     leftovers,
+    given_back,
     for_nobody,
     unread,
     left_to_its_deadline,

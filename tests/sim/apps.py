@@ -53,6 +53,7 @@ class Habits:
     lags: float = 0.3
     """Extends once more what another host has given back for it."""
     lock_delay_ms: int = 0
+    keep_ms: int = 0
 
 
 @dataclass(slots=True)
@@ -85,6 +86,7 @@ class Request:
         self.detached = dice.random() < habits.detached
         self.max_hold_ms = max(self.ttl_ms, dice.choice(habits.max_holds_ms))
         self.lock_delay_ms = habits.lock_delay_ms
+        self.keep_ms = habits.keep_ms
         # Not the one of the agent before: a release by the app's token may be late, as in Redis.
         chooses = dice.random() < habits.chooses
         self.value = f"{app.name}'s, on {app.agent.host}".encode() if chooses else b""
@@ -198,7 +200,7 @@ class Heir:
     detached = named = False
     counted = True
     give_up_ns: int | None = None
-    asked_ns = 0
+    asked_ns = keep_ms = 0
 
     def granted(self, lease: Lease, now_ns: int) -> None:
         raise AssertionError("it was, by another agent")

@@ -100,6 +100,7 @@ class Cluster:
             think_ms=shape.think_ms,
             hold_ms=shape.hold_ms,
             lock_delay_ms=shape.lock_delay_ms,
+            keep_ms=shape.keep_ms,
             forgets=shape.forgets,
         )
         if shape.beat_ms:
@@ -110,7 +111,7 @@ class Cluster:
             self.habits = replace(self.habits, max_holds_ms=(2_000, 6_000, 12_000), hold_ms=(5, 8_000))
             for agent in self.agents:
                 agent.lag_ns = _lag_of(world.dice(f"{agent.name}, what lags"))
-        if shape.crowded:
+        if shape.crowded or shape.keep_ms:
             self.habits = replace(
                 self.habits, hold_ms=shape.hold_ms, waits=0.9, detached=0.05, dies=0.03, extends=0.1
             )
@@ -579,6 +580,7 @@ class Cluster:
             quorum=0 if self.plan.shape.loss else self.plan.shape.masters // 2 + 1,
             lock_delay_ms=self.plan.shape.lock_delay_ms,
             at_once_ms=AT_ONCE_MS,
+            keep_ms=self.plan.shape.keep_ms,
         )
         violations = check(world.history, bounds)
         return Outcome(self.plan, world.history, violations, world.now_ns / S, world.handled)

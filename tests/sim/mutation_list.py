@@ -58,8 +58,9 @@ IDENTITIES = "lockd/core/identities.py"
 DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
 LOCKS = "lockd/core/locks.py"
-TVOTES, CAMPAIGNS, RENEWALS, RETURNS, HANDING_ON = (
-    f"lockd/core/tenures/{name}.py" for name in ("votes", "campaigns", "renewals", "returns", "handing_on")
+TVOTES, CAMPAIGNS, RENEWALS, RETURNS, HANDING_ON, KEEPING = (
+    f"lockd/core/tenures/{name}.py"
+    for name in ("votes", "campaigns", "renewals", "returns", "handing_on", "keeping")
 )
 NAMES = "lockd/core/names.py"
 JOURNAL = "lockd/core/journal.py"
@@ -1281,6 +1282,81 @@ MUTATIONS = (
         HANDING_ON,
         "        self._journal.ending(tenure)\n        queue.asked",
         "        queue.asked",
+        simulated=False,
+    ),
+    one(
+        "a tenure is kept past its validity",
+        7,
+        KEEPING,
+        "            tenure.deadline_ns,\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "a tenure is kept for longer than it may be held",
+        7,
+        KEEPING,
+        "            tenure.began_ns + holder.max_hold_ms * NS_PER_MS,\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "a tenure that nobody has is renewed",
+        7,
+        LOCKS,
+        "            watcher, self._journal, self.timers, self._campaigns, self._returns, self._put_down\n",
+        "            watcher, self._journal, self.timers, self._campaigns, self._returns,\n"
+        "            lambda queue, now_ns: queue.tenure and self._renewals.extension(queue.tenure, 1_000, now_ns),\n",
+        simulated=False,
+    ),
+    one(
+        "what was DETACHED is kept",
+        7,
+        KEEPING,
+        "if not holder.keep_ms or holder.detached:",
+        "if not holder.keep_ms:",
+        simulated=False,
+    ),
+    one(
+        "what was kept is handed on, whether its proof stands or not",
+        1,
+        HANDING_ON,
+        "        self._keeping.no_more(queue, KeptEnd.LOCKED, now_ns)\n        self._go_on(queue, now_ns, proven=False)\n",
+        "        self._keeping.no_more(queue, KeptEnd.LOCKED, now_ns)\n"
+        "        self._hand_to(queue, queue.tenure, queue.first(), now_ns)\n",
+        simulated=False,
+    ),
+    one(
+        "what is kept is noted as the last one's",
+        13,
+        KEEPING,
+        "        self._journal.ending(tenure)\n        self._journal.keep_up()\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "that it is kept is noted only with what comes next",
+        13,
+        KEEPING,
+        "        self._journal.ending(tenure)\n        self._journal.keep_up()\n",
+        "        self._journal.ending(tenure)\n",
+        simulated=False,
+    ),
+    one(
+        "what another host waits for is kept",
+        7,
+        KEEPING,
+        'if why != "released" or lease.tenure.turn is not None:',
+        'if why != "released":',
+        simulated=False,
+    ),
+    one(
+        "an agent that stops leaves what it kept",
+        13,
+        LOCKS,
+        "            if queue.kept is not None:\n                self._put_down(queue, now_ns)\n            else:\n"
+        "                self._campaigns.move_on",
+        "            if queue.kept is None:\n                self._campaigns.move_on",
         simulated=False,
     ),
     one(

@@ -125,6 +125,7 @@ class Shape:
     """They are of the format that had no admission numbers, and so is who takes a master's place."""
     operators: int = 1
     forgets: float = 0.1
+    keep_ms: int = 0
     pools: bool = False
     """Apps have several connections, and clients that time out, ask again and recycle them."""
 
@@ -267,6 +268,9 @@ def draw(seed: int) -> Plan:
     if dice.random() < 0.4 and theme.scene is None:
         shape, more = _crowded(dice, shape)
         faults += more
+    dice = random.Random(f"keeps {seed}")
+    if dice.random() < 0.3 and theme.scene is None:
+        shape = _keeping(dice, shape)
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_ms)))
 
 
@@ -289,6 +293,21 @@ def _crowded(dice: random.Random, shape: Shape) -> tuple[Shape, list[Fault]]:
             agent = dice.randrange(shape.agents)
             faults.append(Fault(at_ms, Kind.FORCE_RELEASE, dice.randrange(shape.masters), agent, 100))
     return crowded, faults
+
+
+def _keeping(dice: random.Random, shape: Shape) -> Shape:
+    """Tenures stay for a while; where it is not crowded, few on each host lock the same again and again."""
+    keeping = replace(shape, keep_ms=dice.choice((20, 100, 1_000, 20_000)))
+    if shape.crowded:
+        return keeping
+    return replace(
+        keeping,
+        apps=dice.choice((1, 2)) * shape.busy_agents,
+        resources=dice.choice((1, 1, 3)),
+        think_ms=dice.choice(((0, 10), (0, 100), (0, 400))),
+        hold_ms=dice.choice(((1, 10), (1, 100), (1, 1_500))),
+        beat_ms=0,
+    )
 
 
 def _of_journals(dice: random.Random, shape: Shape) -> Iterator[Fault]:

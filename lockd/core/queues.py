@@ -33,12 +33,13 @@ class KeptEnd(StrEnum):
 
 @dataclass(slots=True, eq=False)
 class Kept:
-    """That a tenure is, though nobody has it: since when, of which class, and whose the last lease was
-    (core/tenures/keeping.py). timer: for how long at most."""
+    """That a tenure is, though nobody has it: since when, and of which class, whose and with what fence the
+    last lease was (core/tenures/keeping.py). timer: for how long at most."""
 
     since_ns: int
     label: str
     owner: bytes
+    fence: int
     timer: Timer | None = None
 
 

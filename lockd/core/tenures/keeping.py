@@ -74,7 +74,8 @@ class Keeping:
         del self._unlocked_ns[lease.resource]
         self._journal.ending(tenure)
         self._journal.keep_up()
-        self._is_kept(queue, Kept(now_ns, lease.holder.label, lease.holder.owner), until_ns)
+        kept = Kept(now_ns, lease.holder.label, lease.holder.owner, lease.fence)
+        self._is_kept(queue, kept, until_ns)
         if reply is not None:
             reply.done(None)
         return True

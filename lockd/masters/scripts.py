@@ -85,6 +85,9 @@ def acquire(attempt: Attempt) -> bytes:
         attempt.slot,
         attempt.hint,
         BLOCK,
+        attempt.place,
+        attempt.waited_us,
+        attempt.grace_ms,
     )
 
 
@@ -154,7 +157,7 @@ def identify(
 
 
 def release(ballot: Release) -> bytes:
-    more = (b"app",) if ballot.by_app else ballot.before
+    more = (ballot.how.value,) if ballot.how.value else ballot.before
     return command(b"EVALSHA", RELEASE.digest, b"1", LEASE_PREFIX + ballot.resource, ballot.word, *more)
 
 

@@ -174,7 +174,7 @@ class Master(Process):
         key = self.store.lease(release.resource, now_us)
         self.world.note(GivenBack(self.world.now_ns, self.shown, release.word, host))
         gone = self.store.release(
-            release.resource, release.word, now_us, by_app=release.by_app, before=release.before
+            release.resource, release.word, now_us, how=release.how.value, before=release.before
         )
         if gone and key is not None:
             self.world.note(Removed(self.world.now_ns, self.shown, key.nonce))

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from lockd.core.ballots.ballot import Ended
 from lockd.core.ballots.gone import Gone
-from lockd.core.ballots.release import Release, ReleaseOutcome, nothing_more
+from lockd.core.ballots.release import How, Release, ReleaseOutcome, nothing_more
 from lockd.core.errors import ErrorWord
 from lockd.core.interfaces import Journal, Masters, Watcher
 from lockd.core.journal import Ending
@@ -155,7 +155,7 @@ class Returns:
         # TTL, and what is late could hit the next lease for which an app chose the same token.
         release = Release(
             resource, token, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
-            settled=settled, by_app=True, reply=reply,
+            settled=settled, how=How.BY_APP, reply=reply,
         )  # fmt: skip
         release.put_to(self._masters.release(release, (1 << self._parameters.masters) - 1))
         self._votes.watch(release, self._timeout_ns)

@@ -278,6 +278,8 @@ class Locks:
             self.recalled(notice.resource, notice.word, now_ns)
         elif notice.kind is Kind.TURN:
             self._campaigns.told(notice.word, notice.resource, master, notice.wait_ms, now_ns)
+        elif notice.kind is Kind.HELD:
+            self._campaigns.is_next(notice.word, notice.resource, master, now_ns)
         else:
             queue = self._queue_with(notice.resource, notice.word)
             if queue is not None:

@@ -21,6 +21,8 @@ class Kind(Enum):
     """The tenure of that nonce was taken away here by force."""
     TURN = b"turn"
     """It is the turn of that agent, now or once `wait_ms` are over."""
+    HELD = b"held"
+    """It has been granted to another, and that agent is next."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ class Refusal:
 
     code: ErrorWord
     text: str
-    retry_after_ms: int = 0
+    retry_after_ms: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"{self.code} {self.text}"
@@ -78,7 +78,7 @@ class RedlockParameters:
     master_timeout_ms: int = 250
     backoff_first_ms: int = 4
     backoff_most_ms: int = 100
-    turn_tried_first_ms: int = 50
+    turn_tried_first_ms: int = 100
     turn_tried_most_ms: int = 1_000
     turn_ms: int = 10
 

@@ -37,7 +37,7 @@ from lockd.core.takeover import CannotTell, Seen, Taken, take_over
 from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.values import Bound, Chance, Extended, RedlockParameters, Refusal
 from tests.harness.clocks import MS
-from tests.harness.script_model import Store
+from tests.harness.script_model import Store, own_of
 
 START_NS = 1_000_000 * MS
 """Virtual time begins here: some minutes after boot."""
@@ -121,7 +121,12 @@ class Master:
         now_us = self.now_us
         if isinstance(ballot, Release):
             return self.store.release(
-                ballot.resource, ballot.word, now_us, how=ballot.how.value, before=ballot.before
+                ballot.resource,
+                ballot.word,
+                now_us,
+                how=ballot.how.value,
+                before=ballot.before,
+                own=own_of(ballot),
             )
         assert isinstance(ballot, Attempt | FenceRound | Extension | PutBack)
         status, value, *holder_nonce = self.store.vote(ballot, members_digest, now_us)

@@ -143,8 +143,10 @@ class ModelledMaster:
         if digest == scripts.RELEASE.digest:
             word, *before = words
             named = [how.value for how in How if how.value]
-            how, before = (before[0], []) if before and before[0] in named else (b"", before)
-            return store.release(resource, word, now_us, how=how, before=before)
+            how, *own = before if before and before[0] in named else [b""]
+            before = [] if how else before
+            place = (own[0], int(own[1])) if own else None
+            return store.release(resource, word, now_us, how=how, before=before, own=place)
         if digest == scripts.ACQUIRE.digest:
             nonce, terms, ttl, slot, hint, _, place, waited, grace, electorate = words
             vote = store.acquire(

@@ -16,6 +16,7 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import How, Release
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import on_masters
 
@@ -25,6 +26,11 @@ _RESERVED = b"reserved "
 
 Answer = tuple[int, int] | tuple[int, int, bytes]
 """Status and value, as the scripts return them in front of their time; and the nonce behind it, if any."""
+
+
+def own_of(release: Release) -> tuple[bytes, int] | None:
+    """The place that the host leaves with this release, and its grace."""
+    return (release.place, release.grace_ms) if release.how is How.TURN else None
 
 
 @dataclass(slots=True)
@@ -91,12 +97,12 @@ class Line:
     renewed anything for as long as a place lives."""
 
     places: dict[bytes, Place] = field(default_factory=dict)
-    recalled_us: int | None = None
+    recalled: tuple[int, bytes] | None = None
     expires_ms: int = 0
 
     def stored(self) -> dict[bytes, bytes]:
         texts = {name: place.text() for name, place in self.places.items()}
-        return texts if self.recalled_us is None else texts | {b"recalled": b"%d" % self.recalled_us}
+        return texts if self.recalled is None else texts | {b"recalled": b"%d %b" % self.recalled}
 
 
 @dataclass(slots=True)
@@ -265,7 +271,7 @@ class Store:
         return line, {name: one for name, one in line.places.items() if name != place}
 
     def _tidy(self, resource: bytes, line: Line) -> None:
-        if not line.places and line.recalled_us is None:
+        if not line.places and line.recalled is None:
             self.lines.pop(resource, None)
 
     def _written(self, resource: bytes, line: Line, now_us: int) -> None:
@@ -273,7 +279,7 @@ class Store:
         self.lines[resource] = line
 
     def _recall(self, resource: bytes, line: Line, host: bytes, nonce: bytes, now_us: int) -> None:
-        line.recalled_us = now_us
+        line.recalled = now_us, nonce
         self._written(resource, line, now_us)
         self.published.append((host, b"recall %b %b" % (nonce, resource)))
 
@@ -288,7 +294,8 @@ class Store:
         if len(others) < PLACES and not (mine and mine.ends_us - now_us > LIVES_US // 2):
             line.places[name] = place
             self._written(resource, line, now_us)
-        lately = line.recalled_us is not None and 0 <= now_us - line.recalled_us < RECALLS_US
+        recalled_us, whom = line.recalled or (0, b"")
+        lately = whom == key.nonce and 0 <= now_us - recalled_us < RECALLS_US
         if key.host is not None and not lately:
             self._recall(resource, line, key.host, key.nonce, now_us)
 
@@ -298,11 +305,18 @@ class Store:
         self._tidy(resource, line)
         if others:
             self._recall(resource, line, name.partition(b" ")[0], nonce, now_us)
+            host, agent = min(others, key=lambda one: (others[one].began_us, one)).split(b" ")
+            self.published.append((host, b"held %b %b" % (agent, resource)))
 
-    def _goes_to_the_first(self, resource: bytes, now_us: int) -> None:
-        """What was deleted: it is reserved for the grace of who waits for the longest."""
+    def _goes_to_the_first(self, resource: bytes, now_us: int, own: tuple[bytes, int] | None) -> None:
+        """What was deleted: it is reserved for the grace of who waits for the longest. own: the place and
+        grace of the host whose turn it was."""
         line = self.line(resource, now_us)
         living = {name: one for name, one in line.places.items() if one.lives(now_us)}
+        if own is not None and len(living) < PLACES:
+            place, grace_ms = own
+            living[place] = line.places[place] = Place(now_us, now_us + LIVES_US, grace_ms)
+            self._written(resource, line, now_us)
         first, *behind = sorted(living, key=lambda name: (living[name].began_us, name)) or [b""]
         if not first:
             del self.leases[resource]
@@ -446,16 +460,18 @@ class Store:
         *,
         how: bytes = b"",
         before: Sequence[bytes] = (),
+        own: tuple[bytes, int] | None = None,
     ) -> int:
         """word: its nonce, or, by an "app", the token that it has, or, to "pass" it on, the place for which
-        it is reserved; before: nonces that it had earlier."""
+        it is reserved; before: nonces that it had earlier; own: place and grace of a host whose "turn" it
+        was."""
         key = self.lease(resource, now_us)
         if key is None or key.named(how) not in (word, *before):
             return 0
         if how == b"try":
             del self.leases[resource]
         else:
-            self._goes_to_the_first(resource, now_us)
+            self._goes_to_the_first(resource, now_us, own)
         if how == b"forced" and key.host is not None:
             self.published.append((key.host, b"gone %b %b" % (word, resource)))
         return 1

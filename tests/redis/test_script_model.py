@@ -43,7 +43,7 @@ from tests.harness.ballots import a_fence_round, a_put_back, a_release, an_attem
 from tests.harness.clock_shim import Clock
 from tests.harness.fleet_model import App, Time
 from tests.harness.masters import running_masters, short_folder
-from tests.harness.script_model import Store
+from tests.harness.script_model import Store, own_of
 from tests.harness.wire import as_map
 
 EXAMPLES = int(os.environ.get("LOCKD_EXAMPLES", "60"))
@@ -298,7 +298,7 @@ class Both:
             if lease is None:
                 return
             begins_us = lease.expires_ms * 1_000
-            if moment.of_what == "end of hold":
+            if moment.of_what == "end of hold" and lease.reserved is None:
                 granted_us, max_hold_ms, _, _ = lease.fields()
                 begins_us = granted_us + max_hold_ms * 1_000
         self.pass_us(begins_us + moment.later_us - self.now_us)
@@ -320,7 +320,7 @@ class Both:
 
     def release(self, ballot: Release) -> None:
         [deleted] = self.real.ask(scripts.release(ballot))
-        known = {"how": ballot.how.value, "before": ballot.before}
+        known: dict[str, Any] = {"how": ballot.how.value, "before": ballot.before, "own": own_of(ballot)}
         assert self.model.release(ballot.resource, ballot.word, self.now_us, **known) == deleted
 
     def identify(self, expected: str, fields: dict[str, str], counters: dict[int, int]) -> None:
@@ -465,6 +465,14 @@ class ModelAgainstScripts(RuleBasedStateMachine):
     @rule(resource=resources, how=st.sampled_from([How.TRY, How.FORCED]), nonce=nonces)
     def release_of_a_try_or_by_force(self, resource: bytes, how: How, nonce: bytes) -> None:
         self.both.release(release(resource, nonce, how=how))
+
+    @rule(resource=resources, nonce=nonces, place=places, grace_ms=st.sampled_from([0, 7, 9_000]))
+    def release_at_the_end_of_a_turn(
+        self, resource: bytes, nonce: bytes, place: bytes, grace_ms: int
+    ) -> None:
+        ballot = release(resource, nonce, how=How.TURN)
+        ballot.place, ballot.grace_ms = place or b"host 1c", grace_ms
+        self.both.release(ballot)
 
     @rule(resource=resources, place=places)
     def pass_on(self, resource: bytes, place: bytes) -> None:
@@ -641,5 +649,9 @@ def test_a_full_line_drops_who_came_last_and_nobody_for_one_who_came_later(any_s
             both.vote(tried)
             both.pass_us(1_000)
             both.compare()
+        after = release(RESOURCES[0], NONCES[0], how=How.TURN)
+        after.place = b"host 70"
+        both.release(after)
+        both.compare()
         line = both.model.line(RESOURCES[0], both.now_us)
-        assert sorted(int(name.split()[1]) for name in line.places) == [*range(22), *range(50, 60)]
+        assert sorted(int(name.split()[1]) for name in line.places) == [*range(22), *range(51, 60)]

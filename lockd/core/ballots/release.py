@@ -28,6 +28,8 @@ class How(Enum):
     """A try that failed, by its nonce: whoever waits for the resource is not told, nor loses his place."""
     PASS = b"pass"
     """What is reserved for this agent, by its place: it is the next one's turn."""
+    TURN = b"turn"
+    """A tenure of a host that waits for its next turn, under the place that it has then."""
     FORCED = b"forced"
     """A tenure that an operator takes away: its agent is told."""
 
@@ -39,7 +41,8 @@ class Release(Ballot):
     word: what the lease has to be known by: its nonce, so that what is late for one try can't delete the next
     one's lease whatever token their app uses (rule 4), or what `how` says.
     before: nonces that it had with agents before, where masters may still know it by those (rule 13).
-    patient: nobody waits for it; what apps ask now goes first.
+    patient: nobody waits for it; what apps ask now goes first. place, grace_ms: of a host that waits for its
+    next turn.
     asked_again: the masters that were asked on a connection that broke, and may have done it then: that one
     of them doesn't have it now means nothing.
     """
@@ -49,9 +52,11 @@ class Release(Ballot):
         "asked_again",
         "before",
         "deleted",
+        "grace_ms",
         "how",
         "missing",
         "patient",
+        "place",
         "resource",
         "unknown",
         "word",
@@ -75,6 +80,8 @@ class Release(Ballot):
         self.resource = resource
         self.word = word
         self.how = how
+        self.place = b""
+        self.grace_ms = 0
         self.before = before
         self.patient = patient
         self._quorum = quorum
@@ -101,7 +108,7 @@ class Release(Ballot):
         """It is kept for a master that is away. What an app gives back that this agent knows nothing of
         isn't: that master may never have had it, and what is late could hit the next lease for which an app
         chose the same token. Nor is a turn, which is over in a moment."""
-        return self.how in (How.TENURE, How.TRY)
+        return self.how in (How.TENURE, How.TURN, How.TRY)
 
     @property
     def is_confirmed(self) -> bool:

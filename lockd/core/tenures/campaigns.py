@@ -2,6 +2,7 @@
 or nobody wants it any more."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from lockd.core.ballots.attempt import Attempt, AttemptOutcome
 from lockd.core.ballots.ballot import Ended
@@ -19,7 +20,7 @@ from lockd.core.tenures.places import AnswerTime, Place
 from lockd.core.tenures.votes import Votes
 from lockd.core.timers import Timers
 from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns
-from lockd.core.values import Chance, RedlockParameters, Refusal
+from lockd.core.values import Chance, RedlockParameters, Refusal, Terms
 
 
 class Campaigns:
@@ -158,11 +159,23 @@ class Campaigns:
             if not any(waiter.give_up_ns is not None for waiter in queue.waiters):
                 return
             queue.place = Place(now_ns)
-        queue.place.told, queue.place.hastened = 0, False
-        self._waits_as = attempt.terms.owner.partition(b" ")[0] + b" " + self._agent
-        attempt.place = self._waits_as
+        queue.place.tries()
+        attempt.place = self._waits_as = self._name_of(attempt.terms)
         attempt.waited_us = queue.place.waited_us(now_ns)
         attempt.grace_ms = self._answer_time.grace_ms
+
+    def _name_of(self, terms: Terms) -> bytes:
+        """Of this agent, where it waits."""
+        return terms.owner.partition(b" ")[0] + b" " + self._agent
+
+    def waits_for_next_turn(self, queue: Queue, release: Release, now_ns: int) -> None:
+        """Its turn is over, and others here wait: it leaves its place with what it gives back, and is told
+        when it is first. Should nobody else wait, that is at once."""
+        queue.place = Place(now_ns)
+        assert queue.tenure is not None
+        release.how = How.TURN
+        release.place = self._waits_as = self._name_of(queue.tenure.terms)
+        release.grace_ms = self._answer_time.grace_ms
 
     def told(self, agent: bytes, resource: bytes, master: int, wait_ms: int, now_ns: int) -> None:
         """It is the turn of that agent, by this master's word: now, or when that is over."""
@@ -176,7 +189,19 @@ class Campaigns:
             return
         place.told |= 1 << master
         if queue.rest is not None:
-            self._rest_no_longer(queue, self._tries_at_ns(place, wait_ms, now_ns), now_ns)
+            self._rest_no_longer(queue, self._tries_at_ns(place, wait_ms, now_ns))
+
+    def is_next(self, agent: bytes, resource: bytes, master: int, now_ns: int) -> None:
+        """By this master's word another was granted it, and that agent comes behind it: who was told to try
+        when a grace is over rests until it is told anew."""
+        queue = self.queues.get(resource)
+        if agent != self._agent or queue is None or queue.place is None or queue.rest is None:
+            return
+        queue.place.held |= 1 << master
+        if queue.place.held.bit_count() == self._quorum:
+            self._timers.cancel(queue.rest)
+            queue.place.tries()
+            self._rests(queue, now_ns + self._jittered_ns(self._parameters.turn_tried_first_ms))
 
     def _passes_on(self, resource: bytes, master: int, now_ns: int) -> None:
         """Nobody here wants it any more: the next one need not wait until this one's grace is over."""
@@ -196,7 +221,7 @@ class Campaigns:
         place.hastened = True
         return now_ns + wait_ms * NS_PER_MS + self._jittered_ns(self._parameters.backoff_first_ms)
 
-    def _rest_no_longer(self, queue: Queue, until_ns: int, now_ns: int) -> None:
+    def _rest_no_longer(self, queue: Queue, until_ns: int) -> None:
         if until_ns < queue.rest_until_ns:
             self._timers.cancel(queue.rest)
             self._rests(queue, until_ns)
@@ -237,7 +262,9 @@ class Campaigns:
             retry_ms = attempt.retry_after_ms()
             refusal = Refusal(ErrorWord.TAKEN, f"retry-after={retry_ms} held by another", retry_ms)
         elif attempt.outcome is AttemptOutcome.SPLIT:
-            refusal = RESERVED if attempt.reserved_ms else SPLIT
+            refusal = (
+                replace(RESERVED, retry_after_ms=attempt.retry_after_ms()) if attempt.reserved_ms else SPLIT
+            )
         else:
             refusal = self._votes.no_quorum(attempt, attempt.yes)
         self._failed(queue, attempt, refusal, now_ns)
@@ -367,6 +394,12 @@ class Campaigns:
         else:
             self.move_on(queue, now_ns)
 
+    def rests_until_told(self, queue: Queue, now_ns: int) -> None:
+        """It has left its place with what it gave back, and it is another host's turn."""
+        queue.refusal, queue.refused_ns = RESERVED, now_ns
+        self._refuse_the_impatient(queue, RESERVED, now_ns, now_ns - self._timeout_ns)
+        self._rests(queue, now_ns + self._jittered_ns(self._parameters.turn_tried_first_ms))
+
     def rested(self, queue: Queue, now_ns: int) -> None:
         queue.rest = None
         self.try_next(queue, now_ns)
@@ -377,8 +410,10 @@ class Campaigns:
         parameters, tries, place = self._parameters, min(queue.tries, 16), queue.place
         if place is not None and place.told.bit_count() >= self._quorum:
             return 0
+        if refusal == RESERVED:
+            return int((refusal.retry_after_ms + 1 + 4 * self._chance.jitter()) * NS_PER_MS)
         if place is not None and refusal.code is ErrorWord.TAKEN:
-            most_ms = min(parameters.turn_tried_most_ms, parameters.turn_tried_first_ms << tries - 1)
+            most_ms = min(parameters.turn_tried_most_ms, parameters.turn_tried_first_ms << max(tries - 1, 0))
         else:
             most_ms = min(parameters.backoff_most_ms, parameters.backoff_first_ms << tries)
         wait_ns = self._jittered_ns(most_ms)

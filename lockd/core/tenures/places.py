@@ -15,15 +15,20 @@ LEAST_GRACE_MS = 5
 class Place:
     """Since when this host waits for a resource; after a turn that begins anew.
 
-    told: the masters that said since the last try that its turn has come or comes, as bits. hastened: one
-    try was made sooner by fewer than a quorum of them.
+    told: the masters that said since the last try that its turn has come or comes, as bits; held: those that
+    said later that another was granted it. hastened: one try was made sooner by fewer than a quorum of them.
     """
 
-    __slots__ = ("hastened", "since_ns", "told")
+    __slots__ = ("hastened", "held", "since_ns", "told")
 
     def __init__(self, since_ns: int) -> None:
         self.since_ns = since_ns
-        self.told = 0
+        self.told = self.held = 0
+        self.hastened = False
+
+    def tries(self) -> None:
+        """What was said before is done with."""
+        self.told = self.held = 0
         self.hastened = False
 
     def waited_us(self, now_ns: int) -> int:

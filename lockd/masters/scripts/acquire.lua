@@ -12,8 +12,8 @@
 --   -1 no identity, or not this electorate     -2 ttl above this master's ceiling (value = the ceiling in ms)
 --   -3 the fence counter is wrong: a day ahead of this clock, at 2^52, or no number
 -- Who waits and is refused leaves its place here: by this clock less how long it has waited, so that clocks of hosts
--- order nothing. Whoever has the resource while others wait is told so: once in 20 ms, and last of all, as a notice that
--- can't be given must not undo what was done.
+-- order nothing. Whoever has the resource while others wait is told so, once in 20 ms, and the one who is next then, that
+-- it is held; last of all, as a notice that can't be given must not undo what was done.
 -- time_us is read first: Redis decides what has expired by a time that it froze before the script began, so a clock jump
 -- that ended a key early is seen in it (rule 11c).
 -- The identity is no KEY: agents may only read it, and Redis takes for granted that a script writes to all its KEYS. Nor
@@ -42,38 +42,41 @@ local place, resource = ARGV[7], string.sub(KEYS[1], 13)
 local places = 'lockd:places:' .. resource
 local lives_us = 4000000
 
--- Who else waits here: how many, and the one that came last. Those that nobody renews any more are forgotten.
+-- Who else waits here: how many, and those that came first and last. Those that nobody renews any more are forgotten.
 local function others()
-  local count, youngest, youngest_us, mine_until_us, recalled_us = 0, nil, -1, nil, 0
+  local count, oldest, youngest, oldest_us, youngest_us, mine_until_us, recalled = 0, nil, nil, nil, nil, nil, ''
   local flat = call('HGETALL', places)
   for i = 1, #flat, 2 do
     local began, ends = string.match(flat[i + 1], '^(%d+) (%d+) %d+$')
     local ends_us, began_us = tonumber(ends), tonumber(began)
     if flat[i] == 'recalled' then
-      recalled_us = tonumber(flat[i + 1])
+      recalled = flat[i + 1]
     elseif not ends or ends_us <= now_us or ends_us > now_us + lives_us then
       call('HDEL', places, flat[i])
     elseif flat[i] == place then
       mine_until_us = ends_us
     else
       count = count + 1
-      if began_us > youngest_us or (began_us == youngest_us and flat[i] > youngest) then
+      if not youngest or began_us > youngest_us or (began_us == youngest_us and flat[i] > youngest) then
         youngest, youngest_us = flat[i], began_us
+      end
+      if not oldest or began_us < oldest_us or (began_us == oldest_us and flat[i] < oldest) then
+        oldest, oldest_us = flat[i], began_us
       end
     end
   end
-  return count, youngest, youngest_us, mine_until_us, recalled_us
+  return count, oldest, youngest, youngest_us, mine_until_us, recalled
 end
 
 local function recall(holder, nonce)
-  call('HSET', places, 'recalled', string.format('%.0f', now_us))
+  call('HSET', places, 'recalled', string.format('%.0f ', now_us) .. nonce)
   call('PEXPIRE', places, lives_us / 1000)
   redis.pcall('PUBLISH', 'lockd:host:' .. holder, 'recall ' .. nonce .. ' ' .. resource)
 end
 
 -- Renewed at half its life: not each refusal is written to the disk. Where all 32 are taken, the youngest goes.
 local function wait_in_line(holder, nonce)
-  local count, youngest, youngest_us, mine_until_us, recalled_us = others()
+  local count, _, youngest, youngest_us, mine_until_us, recalled = others()
   local began_us = now_us - ARGV[8]
   if count >= 32 and began_us < youngest_us then
     call('HDEL', places, youngest)
@@ -83,7 +86,9 @@ local function wait_in_line(holder, nonce)
     call('HSET', places, place, string.format('%.0f %.0f ', began_us, now_us + lives_us) .. ARGV[9])
     call('PEXPIRE', places, lives_us / 1000)
   end
-  local lately = recalled_us <= now_us and now_us - recalled_us < 20000
+  local recalled_us, whom = string.match(recalled, '^(%d+) (.*)$')
+  local ago_us = now_us - (recalled_us or 0)
+  local lately = whom == nonce and ago_us >= 0 and ago_us < 20000
   if holder and not lately then recall(holder, nonce) end
 end
 
@@ -114,8 +119,12 @@ if not call('SET', KEYS[1], lease, 'NX', 'PX', ARGV[3]) then
 end
 call('HSET', KEYS[2], ARGV[4], string.format('%.0f', last))
 if place ~= '' then
-  local count, _, _, mine_until_us = others()
+  local count, oldest, _, _, mine_until_us = others()
   if mine_until_us then call('HDEL', places, place) end
-  if count > 0 then recall(string.match(place, '^%S+'), ARGV[1]) end
+  if count > 0 then
+    recall(string.match(place, '^%S+'), ARGV[1])
+    local host, agent = string.match(oldest, '^(%S+) (.*)$')
+    redis.pcall('PUBLISH', 'lockd:host:' .. host, 'held ' .. agent .. ' ' .. resource)
+  end
 end
 return {1, fence, now_us}

@@ -3,8 +3,9 @@
 -- KEYS  1 the lease
 -- ARGV  1 nonce of the try that it came from; with "app" behind it, the token that its app has (rule 4); with "pass", the
 --         place for which it is reserved ("HOST AGENT", see acquire.lua): its turn has come, and it wants nothing
---       2 "app"; "pass"; "try": it is of a try that failed; "forced"; or ... nonces that it had before an agent took it
---         over from another (rule 13)
+--       2 "app"; "pass"; "try": it is of a try that failed; "forced"; "turn": its host has had its turn, and waits for
+--         the next one; or ... nonces that it had before an agent took it over from another (rule 13)
+--       3 the place of that host   4 the grace that it takes, in ms
 -- Returns {1 deleted, 0 not there or not ours}
 -- What is deleted goes to whoever waits for the longest: the resource is reserved for its grace, it is told so, and the
 -- one behind it when that ends. Not by a try that failed: somebody else has it, or nobody has, and they try anyway.
@@ -20,7 +21,7 @@ if how == 'app' then
 elseif how == 'pass' then
   word = string.match(lease, '^reserved (.*)$')
 end
-local one = how == 'app' or how == 'pass' or how == 'try' or how == 'forced'
+local one = how == 'app' or how == 'pass' or how == 'try' or how == 'forced' or how == 'turn'
 local mine = false
 for i = 1, one and 1 or #ARGV do mine = mine or word == ARGV[i] end
 if not mine then return 0 end
@@ -29,25 +30,39 @@ if how == 'try' then return call('DEL', KEYS[1]) end
 local resource = string.sub(KEYS[1], 13)
 local places = 'lockd:places:' .. resource
 local flat = call('HGETALL', places)
-local now = #flat > 0 and call('TIME') or {0, 0}
+local now = (how == 'turn' or #flat > 0) and call('TIME') or {0, 0}
 local now_us = now[1] * 1000000 + now[2]
-local first, second
-for i = 1, #flat, 2 do
-  local host, agent = string.match(flat[i], '^(%S+) (%S+)$')
-  local began, ends, grace = string.match(flat[i + 1], '^(%d+) (%d+) (%d+)$')
-  if host and ends and tonumber(ends) > now_us and tonumber(ends) <= now_us + 4000000 then
-    local one_there = {began_us = tonumber(began), place = flat[i], host = host, agent = agent, grace_ms = tonumber(grace)}
-    local function is_before(other)
-      if not other then return true end
-      if one_there.began_us ~= other.began_us then return one_there.began_us < other.began_us end
-      return one_there.place < other.place
-    end
-    if is_before(first) then
-      first, second = one_there, first
-    elseif is_before(second) then
-      second = one_there
-    end
+local first, second, count = nil, nil, 0
+
+local function is_before(one_there, other)
+  if not other then return true end
+  if one_there.began_us ~= other.began_us then return one_there.began_us < other.began_us end
+  return one_there.place < other.place
+end
+
+local function waits(place, began_us, grace_ms)
+  local host, agent = string.match(place, '^(%S+) (%S+)$')
+  local one_there = {place = place, host = host, agent = agent, began_us = began_us, grace_ms = grace_ms}
+  count = count + 1
+  if is_before(one_there, first) then
+    first, second = one_there, first
+  elseif is_before(one_there, second) then
+    second = one_there
   end
+end
+
+for i = 1, #flat, 2 do
+  local began, ends, grace = string.match(flat[i + 1], '^(%d+) (%d+) (%d+)$')
+  -- See acquire.lua.
+  if ends and tonumber(ends) > now_us and tonumber(ends) <= now_us + 4000000 then
+    waits(flat[i], tonumber(began), tonumber(grace))
+  end
+end
+-- It is the youngest: where all places are taken, it has none.
+if how == 'turn' and count < 32 then
+  waits(ARGV[3], now_us, tonumber(ARGV[4]))
+  call('HSET', places, ARGV[3], string.format('%.0f %.0f ', now_us, now_us + 4000000) .. ARGV[4])
+  call('PEXPIRE', places, 4000)
 end
 
 if not first then

@@ -16,6 +16,7 @@ from lockd.core.ballots.ballot import (
     NO_IDENTITY,
     OTHERS,
     PUT_BACK,
+    RESERVED,
     TOO_FAR_AHEAD,
     TTL_TOO_LONG,
     YES,
@@ -26,6 +27,7 @@ from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
 from lockd.core.identities import LONGEST_TTL_MS
+from lockd.core.notices import LONGEST_GRACE_MS
 
 
 class Nonsense(Exception):
@@ -54,13 +56,14 @@ NONCE_CHARS = 32
 """128 bits, as hex digits."""
 _FENCE = (1, SANE_MOST)
 _TTL_MS = (0, LONGEST_TTL_MS)
+_GRACE_MS = (0, LONGEST_GRACE_MS)
 _ZERO = (0, 0)
 _UNUSED = (-(1 << 63), 1 << 63)
 """Nothing rests on the value: it may honestly be odd where a clock was set back."""
 
 _BOUNDS: dict[type[Ballot], dict[int, tuple[int, int]]] = {
     Attempt: {
-        YES: _FENCE, OTHERS: _TTL_MS,
+        YES: _FENCE, OTHERS: _TTL_MS, RESERVED: _GRACE_MS,
         NO_IDENTITY: _ZERO, TTL_TOO_LONG: _UNUSED, MISCOUNTS: _UNUSED,
     },
     FenceRound: {

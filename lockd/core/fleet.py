@@ -14,6 +14,7 @@ from lockd.core.fences import SANE_MOST
 from lockd.core.identities import Identity
 from lockd.core.link import Link
 from lockd.core.membership import Configured, MasterFacts, OtherMaster, State, judge, longest_possible_ttl_ms
+from lockd.core.notices import Notice
 from lockd.core.slewing import Reading, Slewing
 from lockd.core.validity import NS_PER_MS
 from lockd.core.voters import Voters
@@ -99,6 +100,10 @@ class Fleet(Generic[AnyLink]):
 
     def nonsense(self, link: AnyLink) -> None:
         """This master has talked some."""
+
+    def noticed(self, link: AnyLink, notice: Notice, now_ns: int) -> None:
+        """This master says so, unasked."""
+        raise NotImplementedError
 
     def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:
         """A ballot failed by a mistake of ours."""

@@ -154,13 +154,15 @@ class Tenure:
     proof, since this host stood still, or the masters' clocks were set (rule 11d). under_way: what is asked
     of it now. fences: those of its block that are left.
     lease: who has the resource now; None while it is handed on. is_over: it is given back.
-    turn: since another host waits for it, what is left of this one's; None: nobody is known to.
+    turn: since another host waits for it, what is left of this one's; None: nobody is known to. doubted_ns:
+    it was said then that it was taken away by force.
     """
 
     __slots__ = (
         "began_ns",
         "cut_ns",
         "deadline_ns",
+        "doubted_ns",
         "extending",
         "fences",
         "gone",
@@ -201,6 +203,12 @@ class Tenure:
         self.lease: Lease | None = None
         self.inherited: Inherited | None = None
         self.turn: Turn | None = None
+        self.doubted_ns = -1
+
+    def is_recalled(self, now_ns: int, turn_ms: int) -> None:
+        """Another host waits for it. Its turn ends so long behind the first time that this is said."""
+        if self.turn is None:
+            self.turn = Turn(now_ns + turn_ms * NS_PER_MS)
 
     def has_block(self, first: int, size: int = BLOCK) -> None:
         """A quorum has reserved these fences for it (rule 6)."""

@@ -29,6 +29,7 @@ from lockd.core.debts import Debts, is_debt
 from lockd.core.fences import is_right_counter, largest_sane, slot_of
 from lockd.core.identities import FORMAT, Identity
 from lockd.core.membership import BY_OTHERS, MasterFacts, State
+from lockd.core.notices import Notice, read
 from lockd.core.validity import NS_PER_MS
 
 _VOTES = frozenset((Attempt, FenceRound, Extension, PutBack))
@@ -103,6 +104,8 @@ class Listener(Protocol):
     def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None: ...
 
     def weigh(self, now_ns: int) -> None: ...
+
+    def noticed(self, link: Any, notice: Notice, now_ns: int) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +252,13 @@ class Link:
             # nobody else's ballot.
             self._broke(question, failure, now_ns)
         return 0
+
+    def noticed(self, payload: object, now_ns: int) -> None:
+        """What its master says unasked. Raises Nonsense, as `heard` does."""
+        notice = read(payload)
+        if notice is None:
+            raise Nonsense("it gives a notice that is none")
+        self._listener.noticed(self, notice, now_ns)
 
     def _voted(self, ballot: Any, payload: Any, sent_ns: int, reply: Any, now_ns: int) -> int:
         listener = self._listener

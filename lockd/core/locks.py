@@ -19,6 +19,7 @@ from lockd.core.interfaces import Journal, Masters, Watcher
 from lockd.core.journal import Ending, Unkept
 from lockd.core.leases import Holder, Lease, Loss, Standing, Tenure, pid_and_uid
 from lockd.core.names import same_process
+from lockd.core.notices import Kind, Notice
 from lockd.core.queues import Queue
 from lockd.core.refusals import (
     ANOTHERS,
@@ -284,12 +285,34 @@ class Locks:
         if lease.standing is Standing.HELD:
             self._renewals.lose(lease, Loss.CUT_OFF, reason, now_ns)
 
+    def noticed(self, master: int, notice: Notice, now_ns: int) -> None:
+        """A master says so unasked. It may be late, wrong or said twice."""
+        if notice.kind is Kind.RECALL:
+            self.recalled(notice.resource, notice.word, now_ns)
+        elif notice.kind is Kind.TURN:
+            self._campaigns.told(notice.word, notice.resource, master, notice.wait_ms, now_ns)
+        elif notice.kind is Kind.HELD:
+            self._campaigns.is_next(notice.word, notice.resource, master, now_ns)
+        else:
+            queue = self._queue_with(notice.resource, notice.word)
+            if queue is not None:
+                self._handing_on.doubted(queue, now_ns)
+
     def recalled(self, resource: bytes, nonce: bytes, now_ns: int) -> None:
-        """A master says that another host waits for the tenure of that nonce. It may be late, wrong or said
-        twice: what it brings about is never more than that the tenure is given back earlier."""
-        queue = self.queues.get(resource)
-        if queue is not None and queue.tenure is not None and nonce in queue.tenure.nonces:
+        """A master says that another host waits for the tenure of that nonce, or for what is being tried for
+        under it: that brings about no more than that it is given back earlier."""
+        queue = self._queue_with(resource, nonce)
+        if queue is not None:
             self._handing_on.recalled(queue, now_ns)
+        elif (waiting := self.queues.get(resource)) and waiting.attempt and waiting.attempt.nonce == nonce:
+            waiting.attempt.recalled = True
+
+    def _queue_with(self, resource: bytes, nonce: bytes) -> Queue | None:
+        """The one whose tenure the masters know by that nonce."""
+        queue = self.queues.get(resource)
+        if queue is None or queue.tenure is None or nonce not in queue.tenure.nonces:
+            return None
+        return queue
 
     def take_away(self, resource: bytes, nonces: Set[bytes], reason: str, now_ns: int) -> None:
         """An operator releases leases by force, as the masters name them: their holder, if it is on this

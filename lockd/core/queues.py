@@ -13,6 +13,7 @@ from operator import attrgetter
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.leases import Holder, Lease, Tenure
+from lockd.core.tenures.places import Place
 from lockd.core.timers import Timer
 from lockd.core.values import Refusal, Reply
 
@@ -57,10 +58,13 @@ class Queue:
         "attempt",
         "kept",
         "lease",
+        "place",
         "ready",
         "refusal",
+        "refused_ns",
         "resource",
         "rest",
+        "rest_until_ns",
         "returning",
         "tenure",
         "tried_for",
@@ -84,8 +88,12 @@ class Queue:
         self.tried_for: Holder | None = None
         """Whose attempt it is."""
         self.rest: Timer | None = None
+        self.rest_until_ns = 0
+        self.place: Place | None = None
+        """Among the hosts that wait for it; None: nobody here waits, or it is this host's turn."""
         self.tries = 0
         self.refusal: Refusal | None = None
+        self.refused_ns = 0
 
     @property
     def idle(self) -> bool:

@@ -12,7 +12,7 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
-from lockd.core.ballots.release import Release
+from lockd.core.ballots.release import How, Release
 from lockd.core.fences import BLOCK
 from lockd.core.leases import on_masters
 
@@ -85,6 +85,9 @@ def acquire(attempt: Attempt) -> bytes:
         attempt.slot,
         attempt.hint,
         BLOCK,
+        attempt.place,
+        attempt.waited_us,
+        attempt.grace_ms,
     )
 
 
@@ -154,7 +157,9 @@ def identify(
 
 
 def release(ballot: Release) -> bytes:
-    more = (b"app",) if ballot.by_app else ballot.before
+    more: tuple[bytes | int, ...] = (ballot.how.value,) if ballot.how.value else ballot.before
+    if ballot.how is How.TURN:
+        more += (ballot.place, ballot.grace_ms)
     return command(b"EVALSHA", RELEASE.digest, b"1", LEASE_PREFIX + ballot.resource, ballot.word, *more)
 
 

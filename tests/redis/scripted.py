@@ -46,10 +46,13 @@ class Scripted:
         electorate: str = ELECTORATE,
         resource: str = RESOURCE,
         max_hold_ms: int = 3_600_000,
+        place: str = "",
+        waited_us: int = 0,
+        grace_ms: int = 0,
     ) -> list[int]:
         keys = [lease_key(resource), scripts.FENCES_KEY]
-        words = (token, f"{max_hold_ms} {OWNER}", ttl_ms, SLOT, hint, BLOCK, electorate)
-        return self.run(scripts.ACQUIRE, keys, *words)
+        words = (token, f"{max_hold_ms} {OWNER}", ttl_ms, SLOT, hint, BLOCK)
+        return self.run(scripts.ACQUIRE, keys, *words, place, waited_us, grace_ms, electorate)
 
     def extend(self, token: str = MINE, ttl_ms: int = 5_000, mark: str = "") -> list[int]:
         return self.run(scripts.EXTEND, [lease_key()], token, ttl_ms, mark, ELECTORATE)

@@ -115,6 +115,13 @@ def test_an_agent_works_and_is_never_refused(make_guarded: MakeCluster, any_serv
     assert app.ask("UNLOCK", "a", lease["token"]) == 1
     app.lock("b", 1_000, "DETACHED")
     assert app.ask("FORCERELEASE", "b") == 1
+    held = app.lock("c", 1_000, "DETACHED")
+    waiting = App(cluster)
+    waiting.send("LOCK", "c", 1_000, "WAIT", 10_000)
+    eventually(lambda: on_as(master, "lockd_admin", "HLEN", "lockd:places:c"), 5, "it has left its place")
+    assert app.ask("UNLOCK", "c", held["token"]) == 1
+    assert waiting.locked()["token"]
+    assert len(on_as(master, "lockd_admin", "PUBSUB", "CHANNELS")) == 1
     assert on_as(master, "lockd_admin", "ACL", "LOG") == []
 
 

@@ -17,7 +17,7 @@ from lockd.core.membership import REQUIRED_SETTINGS, Copying, MasterFacts
 from lockd.core.validity import settle_ns
 from tests.harness.clocks import MS
 from tests.harness.history import GivenBack, Landed, Removed
-from tests.harness.script_model import Store
+from tests.harness.script_model import Store, own_of
 from tests.sim.network import Connection
 from tests.sim.world import Clock, Process, World
 
@@ -174,7 +174,12 @@ class Master(Process):
         key = self.store.lease(release.resource, now_us)
         self.world.note(GivenBack(self.world.now_ns, self.shown, release.word, host))
         gone = self.store.release(
-            release.resource, release.word, now_us, by_app=release.by_app, before=release.before
+            release.resource,
+            release.word,
+            now_us,
+            how=release.how.value,
+            before=release.before,
+            own=own_of(release),
         )
         if gone and key is not None:
             self.world.note(Removed(self.world.now_ns, self.shown, key.nonce))

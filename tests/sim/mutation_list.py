@@ -274,7 +274,7 @@ MUTATIONS = (
         4,
         CAMPAIGNS,
         "            release = Release(\n                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=nothing_more,\n            )  # fmt: skip\n",
-        "            release = Release(\n                attempt.resource, attempt.terms.value or attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=nothing_more, by_app=True,\n            )  # fmt: skip\n",
+        "            release = Release(\n                attempt.resource, attempt.terms.value or attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=nothing_more, how=How.BY_APP,\n            )  # fmt: skip\n",
         simulated=False,
     ),
     Mutation(

@@ -5,7 +5,7 @@ from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
 from lockd.core.fences import NEXT_BLOCK
 from lockd.core.interfaces import Journal, Masters, Watcher
-from lockd.core.leases import Holder, Lease, Standing, Tenure, Turn
+from lockd.core.leases import Holder, Lease, Standing, Tenure
 from lockd.core.queues import KeptEnd, Queue
 from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.tenures.keeping import Keeping
@@ -45,7 +45,7 @@ class HandingOn:
         self._quorum = votes.quorum
         self._timeout_ns = votes.timeout_ns
         self._min_validity_ns = parameters.min_validity_ms * NS_PER_MS
-        self._turn_ns = parameters.turn_ms * NS_PER_MS
+        self._turn_ms = parameters.turn_ms
         self._campaigns = campaigns
         self._returns = returns
         self._renewals = renewals
@@ -114,6 +114,8 @@ class HandingOn:
         """No clock has jumped nor this host stood still, as far as can be known, and the masters that proved
         it are there as they were."""
         if self._masters.clocks_in_doubt or tenure.gained_ns is not self._masters.gained_ns():
+            return False
+        if tenure.doubted_ns >= tenure.t1_ns:
             return False
         return self._masters.stand(tenure.proven & ~tenure.gone.mask, tenure.t1_ns, now_ns)
 
@@ -194,8 +196,17 @@ class HandingOn:
             self._keeping.no_more(queue, KeptEnd.RECALLED, now_ns)
         if queue.lease is None and queue.asked is None:
             self.put_down(queue, now_ns)
-        elif tenure.turn is None:
-            tenure.turn = Turn(now_ns + self._turn_ns)
+        else:
+            tenure.is_recalled(now_ns, self._turn_ms)
+
+    def doubted(self, queue: Queue, now_ns: int) -> None:
+        """It is said that it was taken away by force: nobody else gets it without a proof of later, and
+        whoever has it is to know soon."""
+        tenure = queue.tenure
+        assert tenure is not None
+        tenure.doubted_ns = now_ns
+        if queue.lease is not None and queue.lease.standing is Standing.HELD:
+            self._renewals.look_again(queue.lease, now_ns)
 
     def put_down(self, queue: Queue, now_ns: int) -> None:
         """Nobody has it, and nobody is to have it under this tenure: the next in line tries."""

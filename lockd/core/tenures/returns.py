@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from lockd.core.ballots.ballot import Ended
 from lockd.core.ballots.gone import Gone
-from lockd.core.ballots.release import Release, ReleaseOutcome, nothing_more
+from lockd.core.ballots.release import How, Release, ReleaseOutcome, nothing_more
 from lockd.core.errors import ErrorWord
 from lockd.core.interfaces import Journal, Masters, Watcher
 from lockd.core.journal import Ending
@@ -76,9 +76,18 @@ class Returns:
             tenure.resource, tenure.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=tenure.until_ns,
             settled=settled, patient=patient, reply=reply, before=tenure.before,
         )  # fmt: skip
+        self._leave_place(release, tenure, now_ns)
         release.put_to(self._masters.release(release, tenure.landed))
         if reply is not None:
             self._votes.watch(release, self._timeout_ns)
+
+    def _leave_place(self, release: Release, tenure: Tenure, now_ns: int) -> None:
+        """Where other hosts wait, and somebody here."""
+        queue = self._campaigns.queues.get(tenure.resource)
+        if tenure.turn is None or tenure.before or queue is None or queue.tenure is not tenure:
+            return
+        if queue.first() is not None and any(one.give_up_ns is not None for one in queue.waiters):
+            self._campaigns.waits_for_next_turn(queue, release, now_ns)
 
     def _owed_no_more(self, release: Release, nonce: bytes) -> None:
         """From now on, or from when there can't be anything left to give back: it need not be noted."""
@@ -119,7 +128,10 @@ class Returns:
             queue.refusal = Refusal(
                 ErrorWord.TAKEN, "retry-after=1 held by another on this host until now", 1
             )
-        self._campaigns.move_on(queue, now_ns)
+        if queue.place is not None:
+            self._campaigns.rests_until_told(queue, now_ns)
+        else:
+            self._campaigns.move_on(queue, now_ns)
 
     def ask_no_more(self, tenure: Tenure, now_ns: int) -> None:
         """Nothing goes on with it from here: what is under way is not asked again, should its connection
@@ -155,7 +167,7 @@ class Returns:
         # TTL, and what is late could hit the next lease for which an app chose the same token.
         release = Release(
             resource, token, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
-            settled=settled, by_app=True, reply=reply,
+            settled=settled, how=How.BY_APP, reply=reply,
         )  # fmt: skip
         release.put_to(self._masters.release(release, (1 << self._parameters.masters) - 1))
         self._votes.watch(release, self._timeout_ns)

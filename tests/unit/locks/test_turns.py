@@ -28,7 +28,7 @@ def test_until_its_turn_is_over_a_host_hands_on_and_then_gives_back():
     host.time.now_ns += 1 * MS
     host.unlock(second)
     assert (third.code, len(host.asked(Release))) == ("", 1)
-    host.fleet.settle()
+    host.pass_ms(1)
     assert third.held.nonce != first.held.nonce, "it has tried like everybody else"
 
 
@@ -38,7 +38,8 @@ def test_a_turn_begins_with_the_first_recall_however_often_it_is_said():
     for _ in range(3):
         recall(host, first)
         host.time.now_ns += 4 * MS
-    host.unlocked(first)
+    host.unlock(first)
+    host.pass_ms(1)
     assert second.held.nonce != first.held.nonce
 
 
@@ -48,6 +49,7 @@ def test_in_its_turn_a_host_gives_so_many_leases_at_most():
     recall(host, line[0])
     for app in line[:-1]:
         host.unlocked(app)
+    host.pass_ms(1)
     assert len({app.held.nonce for app in line[:-1]}) == 1
     assert line[-1].held.nonce != line[0].held.nonce
 

@@ -204,6 +204,16 @@ KEPT_ENDS = lines(
     silence="nothing is kept",
     colors={"locked": GREEN, "time": ORANGE, "recalled": p.BLUE, "given_back": YELLOW},
 )
+ASKED_BACK = lines(
+    "Asked of other hosts",
+    "LOCKs without WAIT that met a tenure of another host, of classes with keep_ms, by what came of that."
+    " silent: its agent did not answer, dead or cut off perhaps, and nobody gets it before its TTL.",
+    [ask(f"sum by (end) ({per_second('lockd_recall_seconds_count', OF_CLASS)})", "{{end}}")],
+    axis=Axis("ops"),
+    drawn=STACKED,
+    silence="nothing is kept",
+    colors={"given_back": GREEN, "in_use": p.BLUE, "silent": RED},
+)
 MARGIN = lines(
     "Validity left at release, lowest 1 %",
     "How near to the deadline apps give back. Near 0 some come too late: give them a longer TTL, or shorter"
@@ -251,7 +261,7 @@ BOARD = dashboard(
         (7, [(8, WAIT_P50), (8, WAIT_P99), (8, SLOW)]),
         (7, [(8, GAVE_UP), (8, HOLDS), (8, GRANTS)]),
         (7, [(8, HELD), (8, MARGIN), (8, RENEWALS)]),
-        (7, [(8, HAND_OFFS), (8, KEPT), (8, KEPT_ENDS)]),
+        (7, [(6, HAND_OFFS), (6, KEPT), (6, KEPT_ENDS), (6, ASKED_BACK)]),
         (7, [(6, LOSSES), (6, REFUSALS), (6, LEASE_REFUSALS), (6, RELEASES)]),
     ],
     also=[CLASS_VARIABLE],

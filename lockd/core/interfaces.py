@@ -11,6 +11,7 @@ from lockd.core.ballots.release import Release
 from lockd.core.journal import Ending
 from lockd.core.leases import Lease, Tenure
 from lockd.core.queues import KeptEnd
+from lockd.core.tenures.places import RecallEnd
 from lockd.core.values import Refusal
 
 
@@ -133,6 +134,9 @@ class Watcher(Protocol):
 
     def handed_on(self, lease: Lease) -> None:
         """It is about to be granted under the tenure of the one before."""
+
+    def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None:
+        """What came of a LOCK without WAIT that met another host's tenure."""
 
     def kept_no_more(self, label: str, why: KeptEnd, for_ns: int) -> None:
         """A tenure of this class stayed for so long, though nobody had it."""

@@ -156,7 +156,7 @@ class Locks:
             if queue.lease is not None:
                 self._campaigns.refuse(holder, held_here(queue.lease, now_ns), now_ns)
                 return
-            if queue.rest is not None and queue.refusal not in (None, *TRIED_AGAIN):
+            if queue.rest is not None and not queue.recall and queue.refusal not in (None, *TRIED_AGAIN):
                 assert queue.refusal is not None
                 self._campaigns.refuse(holder, queue.refusal, now_ns)
                 return
@@ -291,6 +291,12 @@ class Locks:
             self.recalled(notice.resource, notice.word, now_ns)
         elif notice.kind is Kind.TURN:
             self._campaigns.told(notice.word, notice.resource, master, notice.wait_ms, now_ns)
+        elif notice.kind is Kind.ASK:
+            queue = self._queue_with(notice.resource, notice.word)
+            if queue is not None:
+                self._handing_on.asked_for(queue, notice.asker, master, now_ns)
+        elif notice.kind in (Kind.FREED, Kind.USED):
+            self._campaigns.was_told(notice, master, now_ns)
         elif notice.kind is Kind.HELD:
             self._campaigns.is_next(notice.word, notice.resource, master, now_ns)
         else:

@@ -23,16 +23,23 @@ class Kind(Enum):
     """It is the turn of that agent, now or once `wait_ms` are over."""
     HELD = b"held"
     """It has been granted to another, and that agent is next."""
+    ASK = b"ask"
+    """An agent that doesn't wait asks for the tenure of that nonce, in case nobody has it."""
+    FREED = b"freed"
+    """What that agent asked for was given back."""
+    USED = b"used"
+    """What that agent asked for is in use."""
 
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """word: a nonce, or the name that an agent waits under."""
+    """word: a nonce, or the name that an agent waits under. asker: host and agent that want an answer."""
 
     kind: Kind
     word: bytes
     resource: bytes
     wait_ms: int = 0
+    asker: bytes = b""
 
 
 def channel_of(host: bytes) -> bytes:
@@ -50,6 +57,12 @@ def read(payload: object) -> Notice | None:
     except ValueError:
         return None
     name, _, rest = rest.partition(b" ")
+    if kind is Kind.ASK:
+        host, _, rest = rest.partition(b" ")
+        agent, there, resource = rest.partition(b" ")
+        if not (host and agent and there):
+            return None
+        return Notice(kind, name, resource, asker=b"%b %b" % (host, agent))
     if kind is not Kind.TURN:
         return Notice(kind, name, rest)
     wait, there, resource = rest.partition(b" ")

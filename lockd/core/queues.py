@@ -13,7 +13,7 @@ from operator import attrgetter
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.leases import Holder, Lease, Tenure
-from lockd.core.tenures.places import Place
+from lockd.core.tenures.places import Place, Recall
 from lockd.core.timers import Timer
 from lockd.core.values import Refusal, Reply
 
@@ -60,6 +60,7 @@ class Queue:
         "lease",
         "place",
         "ready",
+        "recall",
         "refusal",
         "refused_ns",
         "resource",
@@ -91,6 +92,8 @@ class Queue:
         self.rest_until_ns = 0
         self.place: Place | None = None
         """Among the hosts that wait for it; None: nobody here waits, or it is this host's turn."""
+        self.recall: Recall | None = None
+        """Under way for those that don't wait, while nobody does."""
         self.tries = 0
         self.refusal: Refusal | None = None
         self.refused_ns = 0

@@ -81,6 +81,7 @@ class RedlockParameters:
     turn_tried_first_ms: int = 100
     turn_tried_most_ms: int = 1_000
     turn_ms: int = 10
+    recall_ms: int = 50
 
     @property
     def quorum(self) -> int:

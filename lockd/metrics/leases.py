@@ -12,6 +12,7 @@ from lockd.core.errors import ErrorWord, Kind, Of
 from lockd.core.interfaces import Watcher
 from lockd.core.leases import Lease, Loss
 from lockd.core.queues import KeptEnd
+from lockd.core.tenures.places import RecallEnd
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Refusal
 from lockd.metrics.agent import AgentMetrics
@@ -118,6 +119,12 @@ class ClassCounts(Measured):
     hand_offs = counted(
         "Leases granted under the tenure of the one before on this host, mostly with no round trip.", int
     )
+    recall_seconds = timed(
+        "From a LOCK without WAIT, of a class with keep_ms, that met another host's tenure to what came of "
+        "that: given back, in use, or silent, since no answer came in time.",
+        partial(histograms, RecallEnd, _KEPT_S),
+        by="end",
+    )
     kept_seconds = timed(
         "For how long tenures stayed when nobody had them (keep_ms), by what ended that: locked here once "
         "more, time, recalled for another host, or given back for another reason.",
@@ -204,6 +211,9 @@ class LeaseMetrics(Watcher):
 
     def handed_on(self, lease: Lease) -> None:
         self._of[lease.holder.label].hand_offs += 1
+
+    def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None:
+        self._of[label].recall_seconds[end].observe(took_ns)
 
     def kept_no_more(self, label: str, why: KeptEnd, for_ns: int) -> None:
         self._of[label].kept_seconds[why].observe(for_ns)

@@ -36,6 +36,7 @@ from lockd.core.notices import Notice
 from lockd.core.queues import KeptEnd
 from lockd.core.takeover import CannotTell, Seen, Taken, take_over
 from lockd.core.tenures.campaigns import Campaigns
+from lockd.core.tenures.places import RecallEnd
 from lockd.core.values import Bound, Chance, Extended, RedlockParameters, Refusal
 from tests.harness.clocks import MS
 from tests.harness.script_model import Store, own_of
@@ -448,6 +449,9 @@ class Watched:
 
     def handed_on(self, lease: Lease) -> None:
         self.events.append(("handed on", lease.token))
+
+    def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None:
+        self.events.append(("asked back", end))
 
     def kept_no_more(self, label: str, why: KeptEnd, for_ns: int) -> None:
         self.events.append(("kept no more", why))

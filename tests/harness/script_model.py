@@ -16,7 +16,7 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
-from lockd.core.ballots.release import How, Release
+from lockd.core.ballots.release import Release
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import on_masters
 
@@ -29,8 +29,8 @@ Answer = tuple[int, int] | tuple[int, int, bytes]
 
 
 def own_of(release: Release) -> tuple[bytes, int] | None:
-    """The place that the host leaves with this release, and its grace."""
-    return (release.place, release.grace_ms) if release.how is How.TURN else None
+    """The place that the host leaves with this release, or of who is told something, and its grace."""
+    return (release.place, release.grace_ms) if release.place else None
 
 
 @dataclass(slots=True)
@@ -192,7 +192,8 @@ class Store:
                 ballot.hint,
                 electorate,
                 now_us,
-                place=ballot.place,
+                place=b"" if ballot.asks else ballot.place,
+                asker=ballot.place if ballot.asks else b"",
                 waited_us=ballot.waited_us,
                 grace_ms=ballot.grace_ms,
             )
@@ -220,6 +221,7 @@ class Store:
         now_us: int,
         *,
         place: bytes = b"",
+        asker: bytes = b"",
         waited_us: int = 0,
         grace_ms: int = 0,
     ) -> Answer:
@@ -244,6 +246,8 @@ class Store:
                 mine = Place(now_us - waited_us, now_us + LIVES_US, grace_ms)
                 self._wait_in_line(resource, place, mine, key)
             left_ms = key.expires_ms - now_ms
+            if asker and key.host is not None and key.text.split(b" ")[2] == b"0":
+                self.published.append((key.host, b"ask %b %b %b" % (key.nonce, asker, resource)))
             return (0, left_ms, key.nonce) if key.reserved is None else (5, left_ms)
         else:
             key.expires_ms = now_ms + ttl_ms
@@ -465,6 +469,11 @@ class Store:
         """word: its nonce, or, by an "app", the token that it has, or, to "pass" it on, the place for which
         it is reserved; before: nonces that it had earlier; own: place and grace of a host whose "turn" it
         was."""
+        if how in (b"freed", b"used"):
+            assert own is not None
+            host, agent = own[0].split(b" ")
+            self.published.append((host, b"%b %b %b" % (how, agent, resource)))
+            return 0
         key = self.lease(resource, now_us)
         if key is None or key.named(how) not in (word, *before):
             return 0

@@ -12,7 +12,7 @@ import pytest
 from tests.harness.cluster import Cluster, running_cluster
 from tests.harness.lockctl import lockctl
 from tests.harness.waiting import eventually
-from tests.harness.wire import Wire, as_map, token_of
+from tests.harness.wire import Wire, as_map, kind, token_of
 
 TTL_MS, LONG_MS, SHORT_MS = 20_000, 10_000, 50
 CLASSES = [
@@ -30,6 +30,20 @@ def running(server_binary: Any) -> Iterator[Cluster]:
 @pytest.fixture
 def wire(running: Cluster) -> Iterator[Wire]:
     with Wire(running.socket) as wire:
+        yield wire
+
+
+@pytest.fixture(scope="module")
+def other(running: Cluster) -> Cluster:
+    """A second agent of the same masters."""
+    other = running.add_agent()
+    other.wait_voting(5)
+    return other
+
+
+@pytest.fixture
+def another(other: Cluster) -> Iterator[Wire]:
+    with Wire(other.socket) as wire:
         yield wire
 
 
@@ -101,6 +115,19 @@ def test_an_operator_takes_it_away(running: Cluster, wire: Wire) -> None:
     keep(wire, "kept:forced")
     assert lockctl(running, "force-release", "--yes", "kept:forced").returncode == 0
     assert holder(wire, "kept:forced") == {}
+
+
+def test_another_host_that_does_not_wait_gets_what_is_only_kept(wire: Wire, another: Wire) -> None:
+    keep(wire, "kept:wanted")
+    lease = as_map(another.ask("LOCK", "kept:wanted", TTL_MS))
+    assert kind(wire.ask("LOCK", "kept:wanted", TTL_MS)) == "TAKEN"
+    assert another.ask("UNLOCK", "kept:wanted", lease[b"token"]) == 1
+
+
+def test_another_host_that_waits_gets_what_is_only_kept(wire: Wire, another: Wire) -> None:
+    keep(wire, "kept:waited")
+    lease = as_map(another.ask("LOCK", "kept:waited", TTL_MS, "WAIT", LONG_MS // 2))
+    assert another.ask("UNLOCK", "kept:waited", lease[b"token"]) == 1
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

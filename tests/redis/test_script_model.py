@@ -442,6 +442,7 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         place=places,
         waited_us=st.sampled_from([0, 1, 500, 1_000_000, 100_000_000]),
         grace_ms=st.sampled_from([0, 7, 250, 9_000]),
+        asks=st.booleans(),
     )
     def acquire(
         self,
@@ -455,11 +456,13 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         place: bytes,
         waited_us: int,
         grace_ms: int,
+        asks: bool,
     ) -> None:
         self.both.wait_for(moment, resource)
         tried = attempt(
             resource, nonce, terms, ttl_ms, hint, place=place, waited_us=waited_us, grace_ms=grace_ms
         )
+        tried.asks = asks and place != b""
         self.both.vote(tried, electorate)
 
     @rule(resource=resources, how=st.sampled_from([How.TRY, How.FORCED]), nonce=nonces)
@@ -472,6 +475,12 @@ class ModelAgainstScripts(RuleBasedStateMachine):
     ) -> None:
         ballot = release(resource, nonce, how=How.TURN)
         ballot.place, ballot.grace_ms = place or b"host 1c", grace_ms
+        self.both.release(ballot)
+
+    @rule(resource=resources, how=st.sampled_from([How.FREED, How.USED]), place=places)
+    def answer(self, resource: bytes, how: How, place: bytes) -> None:
+        ballot = release(resource, b"", how=how)
+        ballot.place = place or b"host 1c"
         self.both.release(ballot)
 
     @rule(resource=resources, place=places)

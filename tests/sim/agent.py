@@ -13,6 +13,7 @@ from lockd.core.locks import Locks
 from lockd.core.queues import KeptEnd
 from lockd.core.slewing import Reading
 from lockd.core.takeover import CannotTell, take_over
+from lockd.core.tenures.places import RecallEnd
 from lockd.core.values import Bound, Chance, RedlockParameters, Refusal
 from tests.harness.clocks import MS
 from tests.harness.history import Began, Died, InStep, Knows, Read, Slewed, TakenOver
@@ -358,5 +359,7 @@ class _Unwatched:
     def fence_round(self) -> None: ...
 
     def handed_on(self, lease: Lease) -> None: ...
+
+    def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None: ...
 
     def kept_no_more(self, label: str, why: KeptEnd, for_ns: int) -> None: ...

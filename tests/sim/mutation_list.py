@@ -1351,6 +1351,22 @@ MUTATIONS = (
         simulated=False,
     ),
     one(
+        "what is only kept is not given back to who asks for it",
+        1,
+        HANDING_ON,
+        "        if queue.kept is None:\n            self._returns.answers(",
+        "        if queue.kept is None or asker:\n            self._returns.answers(",
+        simulated=False,
+    ),
+    one(
+        "what one master says was given back is tried for",
+        5,
+        CAMPAIGNS,
+        "if queue.rest is not None and (recall.in_use or recall.freed.bit_count() >= self._quorum):",
+        "if queue.rest is not None and (recall.in_use or recall.freed):",
+        simulated=False,
+    ),
+    one(
         "an agent that stops leaves what it kept",
         13,
         LOCKS,

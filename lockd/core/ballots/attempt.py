@@ -30,12 +30,14 @@ class Attempt(Ballot):
     have reserved it that refuse it since it is another host's turn.
 
     place: what its host waits under, for waited_us already, and the grace_ms that it takes; b'': nobody
-    waits. recalled: others wait for it before it is even granted.
+    waits. asks: nobody waits, and whoever has it is asked under that place whether it only keeps it.
+    recalled: others wait for it before it is even granted.
     """
 
     __slots__ = (
         "_quorum",
         "absent",
+        "asks",
         "fences",
         "grace_ms",
         "hint",
@@ -90,7 +92,7 @@ class Attempt(Ballot):
         self.reserved_ms: tuple[int, ...] = ()
         self.place = b""
         self.waited_us = self.grace_ms = 0
-        self.recalled = False
+        self.asks = self.recalled = False
         self.fences: tuple[int, ...] = ()
 
     def answered(

@@ -30,6 +30,10 @@ class How(Enum):
     """What is reserved for this agent, by its place: it is the next one's turn."""
     TURN = b"turn"
     """A tenure of a host that waits for its next turn, under the place that it has then."""
+    FREED = b"freed"
+    """Nothing: who has asked for it, by the place, is told that it was given back before."""
+    USED = b"used"
+    """Nothing: who has asked for it is told that it is in use."""
     FORCED = b"forced"
     """A tenure that an operator takes away: its agent is told."""
 

@@ -13,10 +13,10 @@ from lockd.core.fences import FenceHints, slot_of
 from lockd.core.interfaces import Masters, Watcher
 from lockd.core.leases import Holder, Lease, Tenure
 from lockd.core.names import Names
-from lockd.core.notices import LONGEST_GRACE_MS
+from lockd.core.notices import LONGEST_GRACE_MS, Kind, Notice
 from lockd.core.queues import Queue
 from lockd.core.refusals import BEHIND_OTHERS, RESERVED, SPLIT, TRIED_AGAIN, UNCERTAIN, held_here, no_quorum
-from lockd.core.tenures.places import AnswerTime, Place
+from lockd.core.tenures.places import AnswerTime, Place, Recall, RecallEnd
 from lockd.core.tenures.votes import Votes
 from lockd.core.timers import Timers
 from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns
@@ -133,7 +133,7 @@ class Campaigns:
             if queue.tenure is not None and queue.lease is None and queue.kept is None:
                 self._unwanted(queue, now_ns)
             elif queue.idle:
-                queue.tries, queue.refusal, queue.place = 0, None, None
+                queue.tries, queue.refusal, queue.place, queue.recall = 0, None, None, None
                 if not queue.waiters:
                     del self.queues[queue.resource]
         elif queue.idle:
@@ -166,12 +166,64 @@ class Campaigns:
         """Where somebody waits. A single try leaves no place: nobody would be there when its turn comes."""
         if queue.place is None:
             if not any(waiter.give_up_ns is not None for waiter in queue.waiters):
+                self._asks_for_it(queue, attempt, now_ns)
                 return
             queue.place = Place(now_ns)
+        queue.recall = None
         queue.place.tries()
         attempt.place = self._waits_as = self._name_of(attempt.terms)
         attempt.waited_us = queue.place.waited_us(now_ns)
         attempt.grace_ms = self._answer_time.grace_ms
+
+    def _asks_for_it(self, queue: Queue, attempt: Attempt, now_ns: int) -> None:
+        """Where tenures of its class are kept, whoever has it is asked whether it is in use."""
+        assert queue.tried_for is not None
+        if not queue.tried_for.keep_ms:
+            return
+        if queue.recall is None:
+            queue.recall = Recall(now_ns, now_ns + self._parameters.recall_ms * NS_PER_MS)
+        elif now_ns >= queue.recall.until_ns:
+            return
+        queue.recall.freed = 0
+        attempt.asks = True
+        attempt.place = self._waits_as = self._name_of(attempt.terms)
+
+    def was_told(self, notice: Notice, master: int, now_ns: int) -> None:
+        """By whoever has what was asked for: it is tried for again when a quorum of the masters says that it
+        was given back, and refused when one says that it is in use."""
+        queue = self.queues.get(notice.resource)
+        recall = None if queue is None else queue.recall
+        if queue is None or recall is None or notice.word != self._agent:
+            return
+        if notice.kind is Kind.USED:
+            recall.in_use = True
+        else:
+            recall.freed |= 1 << master
+        if queue.rest is not None and (recall.in_use or recall.freed.bit_count() >= self._quorum):
+            self._timers.cancel(queue.rest)
+            queue.rest = None
+            if recall.in_use:
+                assert queue.refusal is not None
+                self._turned_down(queue, queue.refusal, now_ns)
+            else:
+                self.try_next(queue, now_ns)
+
+    def _awaits_answer(self, queue: Queue, refusal: Refusal, now_ns: int) -> bool:
+        """Who has it was asked, and has not answered yet."""
+        recall = queue.recall
+        if recall is None:
+            return False
+        recall.refused = refusal.code is ErrorWord.TAKEN
+        if recall.refused and not recall.in_use and now_ns < recall.until_ns:
+            return True
+        self._recall_ends(queue, RecallEnd.IN_USE if recall.in_use else RecallEnd.SILENT, now_ns)
+        return False
+
+    def _recall_ends(self, queue: Queue, end: RecallEnd, now_ns: int) -> None:
+        recall, queue.recall = queue.recall, None
+        holder = queue.first()
+        if recall is not None and recall.refused and holder is not None:
+            self._watcher.asked_back(holder.label, end, now_ns - recall.since_ns)
 
     def _name_of(self, terms: Terms) -> bytes:
         """Of this agent, where it waits."""
@@ -354,6 +406,7 @@ class Campaigns:
     def grants(self, queue: Queue, lease: Lease, now_ns: int) -> None:
         """To whom it was wanted for, and to all that share it."""
         holder = lease.holder
+        self._recall_ends(queue, RecallEnd.GIVEN_BACK, now_ns)
         self._timers.cancel(queue.leaves(holder))
         self.waiting -= 1
         queue.tries = 0
@@ -393,6 +446,11 @@ class Campaigns:
 
     def _turned_down(self, queue: Queue, refusal: Refusal, now_ns: int) -> None:
         queue.refusal, queue.refused_ns = refusal, now_ns
+        if self._awaits_answer(queue, refusal, now_ns):
+            assert queue.recall is not None
+            freed = queue.recall.freed.bit_count() >= self._quorum
+            self._rests(queue, now_ns if freed else queue.recall.until_ns)
+            return
         again_ns = now_ns + self._back_off_ns(queue, refusal)
         one_try_ago_ns = again_ns - self._timeout_ns
         self._refuse_the_impatient(

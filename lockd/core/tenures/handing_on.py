@@ -3,6 +3,7 @@
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
+from lockd.core.ballots.release import How
 from lockd.core.fences import NEXT_BLOCK
 from lockd.core.interfaces import Journal, Masters, Watcher
 from lockd.core.leases import Holder, Lease, Standing, Tenure
@@ -198,6 +199,16 @@ class HandingOn:
             self.put_down(queue, now_ns)
         else:
             tenure.is_recalled(now_ns, self._turn_ms)
+
+    def asked_for(self, queue: Queue, asker: bytes, master: int, now_ns: int) -> None:
+        """By who doesn't wait: what is only kept is given back, and that one told of it behind the release;
+        what is in use stays so."""
+        if queue.kept is None:
+            self._returns.answers(queue.resource, asker, How.USED, 1 << master, now_ns)
+            return
+        self._keeping.no_more(queue, KeptEnd.RECALLED, now_ns)
+        self.put_down(queue, now_ns)
+        self._returns.answers(queue.resource, asker, How.FREED, self._returns.all_masters, now_ns)
 
     def doubted(self, queue: Queue, now_ns: int) -> None:
         """It is said that it was taken away by force: nobody else gets it without a proof of later, and

@@ -6,6 +6,9 @@ for it; a host tries when so many masters have told it that it can have a quorum
 no more than the back-off that stands behind them.
 """
 
+from dataclasses import dataclass
+from enum import StrEnum
+
 from lockd.core.notices import LONGEST_GRACE_MS
 from lockd.core.validity import NS_PER_MS
 
@@ -33,6 +36,27 @@ class Place:
 
     def waited_us(self, now_ns: int) -> int:
         return (now_ns - self.since_ns) // 1_000
+
+
+class RecallEnd(StrEnum):
+    """What came of asking whoever has a tenure whether it only keeps it."""
+
+    GIVEN_BACK = "given_back"
+    IN_USE = "in_use"
+    SILENT = "silent"
+    """Nobody answered in time: its agent is dead or cut off, perhaps."""
+
+
+@dataclass(slots=True)
+class Recall:
+    """For whom doesn't wait: until when the answer of whoever has it is waited for. refused: somebody has it.
+    freed: the masters that say that it was given back, as bits; in_use: one says that it is not."""
+
+    since_ns: int
+    until_ns: int
+    refused: bool = False
+    freed: int = 0
+    in_use: bool = False
 
 
 class AnswerTime:

@@ -38,6 +38,7 @@ class Returns:
     ) -> None:
         self.detached: dict[tuple[bytes, bytes], Lease] = {}
         self.held = 0
+        self.all_masters = (1 << parameters.masters) - 1
         self._parameters = parameters
         self._masters = masters
         self._watcher = watcher
@@ -152,7 +153,16 @@ class Returns:
             ending.resource, ending.nonces[0], quorum=self._quorum, t1_ns=now_ns, until_ns=ending.until_ns,
             settled=settled, patient=True, before=ending.nonces[1:],
         )  # fmt: skip
-        release.put_to(self._masters.release(release, (1 << self._parameters.masters) - 1))
+        release.put_to(self._masters.release(release, self.all_masters))
+
+    def answers(self, resource: bytes, asker: bytes, how: How, masters: int, now_ns: int) -> None:
+        """To an agent that has asked for a tenure, by way of these masters."""
+        release = Release(
+            resource, b"", quorum=1, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns, settled=nothing_more,
+            how=how,
+        )  # fmt: skip
+        release.place = asker
+        release.put_to(self._masters.release(release, masters))
 
     def release_unknown(self, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
         def settled(release: Release, _now_ns: int) -> None:
@@ -169,7 +179,7 @@ class Returns:
             resource, token, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
             settled=settled, how=How.BY_APP, reply=reply,
         )  # fmt: skip
-        release.put_to(self._masters.release(release, (1 << self._parameters.masters) - 1))
+        release.put_to(self._masters.release(release, self.all_masters))
         self._votes.watch(release, self._timeout_ns)
 
     def take_back(self, tenure: Tenure, gone: Gone, now_ns: int) -> None:

@@ -3,7 +3,8 @@
 -- KEYS  1 the lease   2 the fence counters (hash)
 -- ARGV  1 nonce of the try  2 "max_hold_ms owner" (0: extended by its own agent only) and " =token" where the app
 --         chose one  3 ttl_ms  4 fence slot  5 fence hint  6 fence block size
---       7 the place that its host waits under, "HOST AGENT", or "": nobody there waits  8 for how long it has, in us
+--       7 the place that its host waits under, "HOST AGENT", or "": nobody there waits  8 for how long it has, in us; or "asks": nobody
+--         there waits, and who has the resource is asked under that name whether it only keeps it
 --       9 the grace that it takes, in ms  last: electorate
 -- Returns {status, value, time_us}, and with status 0 a fourth
 --    1 granted             value = the first fence of the block reserved
@@ -38,7 +39,8 @@ local last = fence + block
 -- As a 'not': it is true of what is no number (nan), too.
 if not (last <= now_us + 86400000000 and last < 4503599627370496) then return {-3, 0, now_us} end
 
-local place, resource = ARGV[7], string.sub(KEYS[1], 13)
+local asks = ARGV[8] == 'asks'
+local place, resource = asks and '' or ARGV[7], string.sub(KEYS[1], 13)
 local places = 'lockd:places:' .. resource
 local lives_us = 4000000
 
@@ -114,6 +116,11 @@ if not call('SET', KEYS[1], lease, 'NX', 'PX', ARGV[3]) then
     end
     if place ~= '' then wait_in_line(string.match(shown, '^%S+ %d+ %d+ (%S+) '), nonce) end
     if reserved then return {5, lasts_ms, now_us} end
+    -- What is DETACHED is not kept: nobody would answer.
+    local keeper = asks and string.match(shown, '^%S+ %d+ 0 (%S+) ')
+    if keeper then
+      redis.pcall('PUBLISH', 'lockd:host:' .. keeper, 'ask ' .. nonce .. ' ' .. ARGV[7] .. ' ' .. resource)
+    end
     return {0, lasts_ms, now_us, nonce}
   end
 end

@@ -4,16 +4,22 @@
 -- ARGV  1 nonce of the try that it came from; with "app" behind it, the token that its app has (rule 4); with "pass", the
 --         place for which it is reserved ("HOST AGENT", see acquire.lua): its turn has come, and it wants nothing
 --       2 "app"; "pass"; "try": it is of a try that failed; "forced"; "turn": its host has had its turn, and waits for
---         the next one; or ... nonces that it had before an agent took it over from another (rule 13)
---       3 the place of that host   4 the grace that it takes, in ms
+--         the next one; "freed", "used": nothing is given back, and who has asked for it is told that it was given back
+--         before, or is in use; or ... nonces that it had before an agent took it over from another (rule 13)
+--       3 the place of that host, or of who has asked   4 the grace that it takes, in ms
 -- Returns {1 deleted, 0 not there or not ours}
 -- What is deleted goes to whoever waits for the longest: the resource is reserved for its grace, it is told so, and the
 -- one behind it when that ends. Not by a try that failed: somebody else has it, or nobody has, and they try anyway.
 
 local call = redis.call
+local how, resource = ARGV[2], string.sub(KEYS[1], 13)
+if how == 'freed' or how == 'used' then
+  local host, agent = string.match(ARGV[3], '^(%S+) (%S+)$')
+  redis.pcall('PUBLISH', 'lockd:host:' .. host, how .. ' ' .. agent .. ' ' .. resource)
+  return 0
+end
 local lease = call('GET', KEYS[1])
 if not lease then return 0 end
-local how = ARGV[2]
 local word = string.sub(lease, 1, 32)
 if how == 'app' then
   word = string.match(lease, '^%S+ %d+ %d+ %S+ %d+ %d+ =(.*)$')
@@ -27,7 +33,6 @@ for i = 1, one and 1 or #ARGV do mine = mine or word == ARGV[i] end
 if not mine then return 0 end
 if how == 'try' then return call('DEL', KEYS[1]) end
 
-local resource = string.sub(KEYS[1], 13)
 local places = 'lockd:places:' .. resource
 local flat = call('HGETALL', places)
 local now = (how == 'turn' or #flat > 0) and call('TIME') or {0, 0}

@@ -84,6 +84,8 @@ class Cluster:
             Master(world, i, Clock(world, shape.drifts_ppm[i], shape.master_offs_ns[i]), shape.guarding)
             for i in range(shape.masters)
         ]
+        for master in self.masters:
+            master.notices = shape.notices
         for master in self.masters if shape.formed else ():
             self._introduce(master)
             master.disk_is_in_sync()
@@ -159,7 +161,7 @@ class Cluster:
             if master.running and not master.stepped_back:
                 for resource in list(master.store.leases):
                     key = master.store.lease(resource, master.now_us())
-                    if key is not None:
+                    if key is not None and key.reserved is None:
                         self.world.note(Found(self.world.now_ns, master.shown, resource, key.nonce))
         self.world.after(LOOK_NS, self._look)
 
@@ -327,6 +329,7 @@ class Cluster:
         new = self.masters[old.index] = Master(
             self.world, old.index, old.clock, self.plan.shape.guarding, old.machine + 1
         )
+        new.notices = old.notices
         if self.plan.shape.old_format:
             self._introduce(new)
         for agent in of:
@@ -531,7 +534,7 @@ class Cluster:
             return
         for resource in self.habits.resources:
             shown = [key for m in self.masters if (key := m.store.lease(resource, m.now_us())) is not None]
-            nonces = {key.nonce for key in shown}
+            nonces = {key.nonce for key in shown if key.reserved is None}
             for nonce in nonces:
                 self.world.note(Forced(self.world.now_ns, nonce))
             agent.take(None, agent.force_release, resource, nonces)

@@ -125,6 +125,8 @@ class Shape:
     """They are of the format that had no admission numbers, and so is who takes a master's place."""
     operators: int = 1
     forgets: float = 0.1
+    notices: float = 0.0
+    """How likely a notice of a master is lost, and late, and said twice, and made up."""
     pools: bool = False
     """Apps have several connections, and clients that time out, ask again and recycle them."""
 

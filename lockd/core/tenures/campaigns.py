@@ -145,6 +145,8 @@ class Campaigns:
         holder = queue.first()
         assert holder is not None
         queue.tries += 1
+        if queue.place is not None:
+            queue.place.tries()
         voting = self._masters.voting()
         if voting.bit_count() < self._quorum:
             self._turned_down(queue, self._no_voters(voting), now_ns)
@@ -170,7 +172,6 @@ class Campaigns:
             if not any(waiter.give_up_ns is not None for waiter in queue.waiters):
                 return
             queue.place = Place(now_ns)
-        queue.place.tries()
         attempt.place = self._waits_as = self._name_of(attempt.terms)
         attempt.waited_us = queue.place.waited_us(now_ns)
         attempt.grace_ms = self._answer_time.grace_ms

@@ -386,6 +386,7 @@ class App(Process):
                 request.wait_ms,
                 request.max_hold_ms,
                 request.bound is Bound.PROCESS and not request.detached,
+                self.agent.name,
             )
         )
         self._ask_on(request.socket, request.arrive)

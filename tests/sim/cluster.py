@@ -39,6 +39,13 @@ AT_ONCE_MS = 100
 MIN_VALIDITY_MS = 9
 """lockd's 10 ms by the agent's clock, which may be slow."""
 LEFTOVER_MS = 50
+IDLE_MS = 2_000
+"""The longest back-off, and what tries take: nobody waits for longer while nobody holds."""
+TURN_MS = 150
+"""With what it takes to be told of a recall, and for a try that began before."""
+LOST_TURN_MS = 4_000
+"""The same where it may take several tries until one is."""
+TURNS = 4
 
 
 def _lag_of(dice: random.Random) -> Callable[[], int]:
@@ -112,7 +119,12 @@ class Cluster:
             self.habits = replace(self.habits, max_holds_ms=(2_000, 6_000, 12_000), hold_ms=(5, 8_000))
             for agent in self.agents:
                 agent.lag_ns = _lag_of(world.dice(f"{agent.name}, what lags"))
-        if shape.crowded:
+        if shape.taking_turns:
+            self.habits = replace(
+                self.habits, hold_ms=shape.hold_ms, waits=1, detached=0.02, dies=0.01, extends=0, forgets=0,
+                chooses=0,
+            )  # fmt: skip
+        elif shape.crowded:
             self.habits = replace(
                 self.habits, hold_ms=shape.hold_ms, waits=0.9, detached=0.05, dies=0.03, extends=0.1
             )
@@ -582,9 +594,18 @@ class Cluster:
             quorum=0 if self.plan.shape.loss else self.plan.shape.masters // 2 + 1,
             lock_delay_ms=self.plan.shape.lock_delay_ms,
             at_once_ms=AT_ONCE_MS,
+            **self._bounds_of_turns(),
         )
         violations = check(world.history, bounds)
         return Outcome(self.plan, world.history, violations, world.now_ns / S, world.handled)
+
+    def _bounds_of_turns(self) -> dict[str, int]:
+        shape = self.plan.shape
+        if not shape.taking_turns:
+            return {}
+        if shape.notices:
+            return {"idle_ms": IDLE_MS, "turn_ms": LOST_TURN_MS}
+        return {"idle_ms": IDLE_MS, "turn_ms": TURN_MS, "turns": TURNS}
 
     def _probe(self) -> None:
         """Somebody on each host wants each resource once more, and has patience."""

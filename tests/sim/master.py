@@ -111,17 +111,14 @@ class Master(Process):
             answer = self._run(question, host, *more)
             self._give_notice()
             return answer
-        if kind == "subscribe":
-            return None
         if kind == "connect":
             return self._numbers
         if kind == "facts":
             return self._facts()
-        if kind == "kill":
-            old = self._connections.get(more[0])
-            if old is not None:
-                self._close(old)
+        if kind == "subscribe":
             return None
+        if kind == "kill":
+            return self._kill(more[0])
         if kind == "field":
             return self.store.identity.get(more[0])
         if kind in ("copied", "identify") and self.refusing:
@@ -137,6 +134,11 @@ class Master(Process):
             return dict(self.store.counters)
         assert kind == "identify", kind
         return self.store.identify(*more)
+
+    def _kill(self, number: int) -> None:
+        old = self._connections.get(number)
+        if old is not None:
+            self._close(old)
 
     # Notices
 
@@ -160,7 +162,7 @@ class Master(Process):
     def _lie(self, published: list[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
         """Of the right form."""
         host, notice = self.dice.choice(published)
-        kind, _, rest = notice.partition(b" ")
+        _, _, rest = notice.partition(b" ")
         word, _, rest = rest.partition(b" ")
         resource = rest.rpartition(b" ")[2]
         key = self.store.lease(resource, self.now_us())

@@ -158,8 +158,10 @@ class Locks:
                 return
             if queue.rest is not None and not queue.recall and queue.refusal not in (None, *TRIED_AGAIN):
                 assert queue.refusal is not None
-                self._campaigns.refuse(holder, queue.refusal, now_ns)
-                return
+                if now_ns < queue.refused_ns + self._parameters.backoff_most_ms * NS_PER_MS:
+                    self._campaigns.refuse(holder, queue.refusal, now_ns)
+                    return
+            self._campaigns.rests_no_longer(queue, now_ns)
         self._campaigns.joins(queue, holder, now_ns, ready=ready)
 
     def _is_known(self, holder: Holder, now_ns: int) -> bool:

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TypeVar
 
 from lockd.core.fences import slot_of
@@ -70,6 +71,9 @@ class Bounds:
     from others. keep_ms: so long a tenure may stay when nobody has it any more. at_once_ms: within this, and
     its lock_delay, a quorum of the masters is told of what is nobody's any more; 0 where no history says
     that.
+    idle_ms: nobody waits for longer while nobody holds. turn_ms: so long a host hands on once another waits.
+    turns: of each other host that one may see come and go while it waits. All three 0 where anything may be
+    broken.
     """
 
     serve_ms: int
@@ -84,6 +88,9 @@ class Bounds:
     lock_delay_ms: int = 0
     keep_ms: int = 0
     at_once_ms: int = 0
+    idle_ms: int = 0
+    turn_ms: int = 0
+    turns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -754,6 +761,108 @@ def _calm_since(history: Reading) -> Callable[[int], int | None]:
     return since
 
 
+def _undisturbed(history: Reading, from_ns: int, to_ns: int) -> bool:
+    """No agent has died shortly before, nor until then."""
+    return not any(from_ns - _DEAD_FOR_NS < died.at_ns <= to_ns for died in history.all(Died))
+
+
+_DEAD_FOR_NS = 5_000 * MS
+"""After that nothing is left of what it had, and the next one has looked around."""
+
+
+def agent_of(host: str) -> str:
+    """Of whom it is a life."""
+    return host.partition(".")[0]
+
+
+def _waits(history: Reading) -> Iterable[tuple[Asked, int]]:
+    """The requests that waited, and until when."""
+    answered = {e.request: e.at_ns for e in reversed(history.events) if isinstance(e, Granted | Refused)}
+    for asked in history.all(Asked):
+        if asked.wait_ms is not None:
+            yield asked, answered.get(asked.request, asked.at_ns + asked.wait_ms * MS)
+
+
+def idle(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """Nobody waits for long while nobody holds."""
+    if not bounds.idle_ms:
+        return
+    most_ns = bounds.idle_ms * MS
+    for holds in history.holds_by(lambda resource: resource):
+        spans = _together((hold.granted.at_ns, _left_ns(history, hold)) for hold in holds)
+        free = [(0, spans[0][0]), *((a[1], b[0]) for a, b in pairwise(spans)), (spans[-1][1], NEVER_NS)]
+        for asked, until_ns in _waits(history):
+            if asked.resource != holds[0].granted.resource:
+                continue
+            for free_ns, taken_ns in free:
+                from_ns, to_ns = max(free_ns, asked.at_ns), min(taken_ns, until_ns)
+                if to_ns - from_ns > most_ns and _undisturbed(history, from_ns, to_ns):
+                    text = f"{asked} waits, and nobody holds since {free_ns / 1e9:.6f}"
+                    yield Violation("idle", from_ns + most_ns, text)
+
+
+def _left_ns(history: Reading, hold: Hold) -> int:
+    """When masters were told, or its tenure ended by itself."""
+    given_back = hold.let_go_ns is not None and hold.asked.by_process
+    return hold.ended_ns if given_back else hold.deadline_ns
+
+
+def _together(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those that overlap are one."""
+    merged: list[tuple[int, int]] = []
+    for from_ns, to_ns in sorted(spans):
+        if merged and from_ns <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], to_ns)
+        else:
+            merged.append((from_ns, to_ns))
+    return merged
+
+
+def recalls(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """While another host waits, a tenure is handed on for its turn only."""
+    if not bounds.turn_ms:
+        return
+    hosts = {tried.token: tried for tried in history.all(Tried)}
+    for asked, until_ns in _waits(history):
+        for tenure, handed in history.handed.items():
+            tried = hosts.get(tenure)
+            if (
+                not handed
+                or tried is None
+                or tried.resource != asked.resource
+                or agent_of(tried.host) == asked.host
+            ):
+                continue
+            due_ns = max(asked.at_ns, handed[0].at_ns) + bounds.turn_ms * MS
+            late = [one for one in handed[1:] if due_ns < one.at_ns < until_ns]
+            if late and _undisturbed(history, asked.at_ns, late[0].at_ns):
+                text = f"{late[0]} of {tried.host} while {asked} waits"
+                yield Violation("recalls", late[0].at_ns, text)
+
+
+def turns(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """While a host waits, each other one has so many turns at most."""
+    if not bounds.turns:
+        return
+    tried_by = {tried.token: tried for tried in history.all(Tried)}
+    began: dict[tuple[bytes, str], list[int]] = defaultdict(list)
+    for tenure, handed in history.handed.items():
+        if handed and tenure in tried_by:
+            tried = tried_by[tenure]
+            began[tried.resource, agent_of(tried.host)].append(handed[0].at_ns)
+    for asked, until_ns in _waits(history):
+        own = [at for at in began[asked.resource, asked.host] if at <= until_ns]
+        # In a turn of its host others of its line come first.
+        from_ns = max([asked.at_ns, *(at for at in own if at < until_ns)])
+        for (resource, other), begun in list(began.items()):
+            if resource != asked.resource or other == asked.host:
+                continue
+            seen = [at for at in begun if from_ns < at < until_ns]
+            if len(seen) > bounds.turns and _undisturbed(history, from_ns, until_ns):
+                text = f"{other} had {len(seen)} turns since {from_ns / 1e9:.6f} while {asked} waits"
+                yield Violation("turns", seen[bounds.turns], text)
+
+
 def overtaking(history: Reading, _: Bounds) -> Iterable[Violation]:
     """On no master a release overtakes what its own agent asked before (rule 3): that would stay there. After
     a break both may be asked once more, in their order."""
@@ -861,6 +970,9 @@ CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
     free_at_once,
     lock_delays,
     kept,
+    idle,
+    recalls,
+    turns,
     overtaking,
     tokens,
     validity,

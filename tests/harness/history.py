@@ -37,6 +37,8 @@ class Asked(Event):
     max_hold_ms: int | None = None
     by_process: bool = True
     """The lock lives with its process, not with its connection."""
+    host: str = ""
+    """Whose agent it asks, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from lockd.core.ballots.release import Release
+from lockd.core.ballots.release import How, Release
 from lockd.core.fleet import WEIGH_NS
 from lockd.core.journal import Held, Origin, Replayed, Unreadable, replay
 from lockd.core.leases import Holder, Lease
@@ -62,6 +62,7 @@ class Agent(Owner):
     ) -> None:
         super().__init__(world, f"agent{index + 1}")
         self.clock = clock
+        self.known_as = self.name.encode()
         self.boot_ns = clock.boot_ns
         self.outbox: list[tuple[Connection, Any]] = []
         """Connections that are given up; what is asked lies at the links."""
@@ -332,8 +333,9 @@ class Agent(Owner):
         self.locks.take_away(resource, nonces, "released by force", now_ns)
         for nonce in nonces:
             release = Release(
-                resource, nonce, quorum=1, t1_ns=now_ns, until_ns=now_ns, settled=lambda *_: None
-            )
+                resource, nonce, quorum=1, t1_ns=now_ns, until_ns=now_ns, settled=lambda *_: None,
+                how=How.FORCED,
+            )  # fmt: skip
             release.put_to(self.fleet.release(release, (1 << len(self.listed)) - 1))
 
     def drain(self) -> None:

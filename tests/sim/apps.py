@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockd.core.journal import Held as JournalEntry
-from lockd.core.leases import Lease
+from lockd.core.leases import Lease, owner_of
 from lockd.core.values import Bound, Refusal
 from lockd.core.values import Extended as Renewal
 from tests.harness import history as h
@@ -75,7 +75,6 @@ class Request:
     detached = named = False
     notify = counted = True
     label = "sim"
-    owner = b"sim 1 0"
 
     def __init__(self, app: App, number: int, resource: bytes, habits: Habits) -> None:
         dice = app.dice
@@ -94,6 +93,7 @@ class Request:
         self.bound = Bound.CONNECTION if number % 8 == 0 else Bound.PROCESS
         self.wait_ms = int(dice.uniform(10, 4_000)) if dice.random() < habits.waits else None
         self.agent = app.agent
+        self.owner = owner_of(app.agent.known_as, 1, 0)
         self.socket: Socket
         self.session: Session
         self.followed = False
@@ -388,6 +388,7 @@ class App(Process):
                 request.wait_ms,
                 request.max_hold_ms,
                 request.bound is Bound.PROCESS and not request.detached,
+                self.agent.name,
             )
         )
         self._ask_on(request.socket, request.arrive)

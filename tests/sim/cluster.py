@@ -39,6 +39,13 @@ AT_ONCE_MS = 100
 MIN_VALIDITY_MS = 9
 """lockd's 10 ms by the agent's clock, which may be slow."""
 LEFTOVER_MS = 50
+IDLE_MS = 2_000
+"""The longest back-off, and what tries take: nobody waits for longer while nobody holds."""
+TURN_MS = 150
+"""With what it takes to be told of a recall, and for a try that began before."""
+LOST_TURN_MS = 4_000
+"""The same where it may take several tries until one is."""
+TURNS = 4
 
 
 def _lag_of(dice: random.Random) -> Callable[[], int]:
@@ -84,6 +91,8 @@ class Cluster:
             Master(world, i, Clock(world, shape.drifts_ppm[i], shape.master_offs_ns[i]), shape.guarding)
             for i in range(shape.masters)
         ]
+        for master in self.masters:
+            master.notices = shape.notices
         for master in self.masters if shape.formed else ():
             self._introduce(master)
             master.disk_is_in_sync()
@@ -111,7 +120,17 @@ class Cluster:
             self.habits = replace(self.habits, max_holds_ms=(2_000, 6_000, 12_000), hold_ms=(5, 8_000))
             for agent in self.agents:
                 agent.lag_ns = _lag_of(world.dice(f"{agent.name}, what lags"))
-        if shape.crowded or shape.keep_ms:
+        if shape.taking_turns:
+            self.habits = replace(
+                self.habits, hold_ms=shape.hold_ms, waits=1, detached=0.02, dies=0.01, extends=0, forgets=0,
+                chooses=0,
+            )  # fmt: skip
+        elif shape.keep_ms and not shape.crowded:
+            self.habits = replace(
+                self.habits, hold_ms=shape.hold_ms, waits=0.5, detached=0.03, dies=0.02, extends=0.05,
+                forgets=0.01,
+            )  # fmt: skip
+        elif shape.crowded:
             self.habits = replace(
                 self.habits, hold_ms=shape.hold_ms, waits=0.9, detached=0.05, dies=0.03, extends=0.1
             )
@@ -147,6 +166,11 @@ class Cluster:
 
     def _app(self, index: int, name: str = "app", habits: Habits | None = None, kind: type[App] = App) -> App:
         agent = self.agents[index % self.plan.shape.busy_agents]
+        if habits is None and self.plan.shape.keep_ms:
+            # The one of its host mostly, and at times what another host keeps.
+            all_of_them = self.habits.resources
+            own = all_of_them[index % self.plan.shape.busy_agents % len(all_of_them)]
+            habits = replace(self.habits, resources=(*([own] * 12), *all_of_them))
         elsewhere = [other for other in self.agents if other is not agent]
         return kind(
             self.world, f"{name}{index + 1}", agent, elsewhere, habits or self.habits, self.store,
@@ -160,7 +184,7 @@ class Cluster:
             if master.running and not master.stepped_back:
                 for resource in list(master.store.leases):
                     key = master.store.lease(resource, master.now_us())
-                    if key is not None:
+                    if key is not None and key.reserved is None:
                         self.world.note(Found(self.world.now_ns, master.shown, resource, key.nonce))
         self.world.after(LOOK_NS, self._look)
 
@@ -328,6 +352,7 @@ class Cluster:
         new = self.masters[old.index] = Master(
             self.world, old.index, old.clock, self.plan.shape.guarding, old.machine + 1
         )
+        new.notices = old.notices
         if self.plan.shape.old_format:
             self._introduce(new)
         for agent in of:
@@ -532,7 +557,7 @@ class Cluster:
             return
         for resource in self.habits.resources:
             shown = [key for m in self.masters if (key := m.store.lease(resource, m.now_us())) is not None]
-            nonces = {key.nonce for key in shown}
+            nonces = {key.nonce for key in shown if key.reserved is None}
             for nonce in nonces:
                 self.world.note(Forced(self.world.now_ns, nonce))
             agent.take(None, agent.force_release, resource, nonces)
@@ -581,9 +606,18 @@ class Cluster:
             lock_delay_ms=self.plan.shape.lock_delay_ms,
             at_once_ms=AT_ONCE_MS,
             keep_ms=self.plan.shape.keep_ms,
+            **self._bounds_of_turns(),
         )
         violations = check(world.history, bounds)
         return Outcome(self.plan, world.history, violations, world.now_ns / S, world.handled)
+
+    def _bounds_of_turns(self) -> dict[str, int]:
+        shape = self.plan.shape
+        if not shape.taking_turns:
+            return {}
+        if shape.notices:
+            return {"idle_ms": IDLE_MS, "turn_ms": LOST_TURN_MS}
+        return {"idle_ms": IDLE_MS, "turn_ms": TURN_MS, "turns": TURNS}
 
     def _probe(self) -> None:
         """Somebody on each host wants each resource once more, and has patience."""

@@ -1307,7 +1307,7 @@ MUTATIONS = (
         "            watcher, self._journal, self.timers, self._campaigns, self._returns, self._put_down\n",
         "            watcher, self._journal, self.timers, self._campaigns, self._returns,\n"
         "            lambda queue, now_ns: queue.tenure and self._renewals.extension(queue.tenure, 1_000, now_ns),\n",
-        simulated=False,
+        first_seed=1,
     ),
     one(
         "what was DETACHED is kept",
@@ -1324,7 +1324,7 @@ MUTATIONS = (
         "        self._keeping.no_more(queue, KeptEnd.LOCKED, now_ns)\n        self._go_on(queue, now_ns, proven=False)\n",
         "        self._keeping.no_more(queue, KeptEnd.LOCKED, now_ns)\n"
         "        self._hand_to(queue, queue.tenure, queue.first(), now_ns)\n",
-        simulated=False,
+        first_seed=1,
     ),
     one(
         "what is kept is noted as the last one's",
@@ -1348,6 +1348,15 @@ MUTATIONS = (
         KEEPING,
         'if why != "released" or lease.tenure.turn is not None:',
         'if why != "released":',
+        simulated=False,
+    ),
+    one(
+        "a recall has nothing given back that is only kept",
+        7,
+        HANDING_ON,
+        "        if queue.kept is not None:\n            self._keeping.no_more(queue, KeptEnd.RECALLED, now_ns)\n"
+        "        if queue.lease is None and queue.asked is None:\n",
+        "        if queue.lease is None and queue.asked is None and queue.kept is None:\n",
         simulated=False,
     ),
     one(

@@ -15,12 +15,23 @@ from lockd.core.leases import Holder, Lease, Tenure
 from lockd.core.names import Names
 from lockd.core.notices import LONGEST_GRACE_MS, Kind, Notice
 from lockd.core.queues import Queue
-from lockd.core.refusals import BEHIND_OTHERS, RESERVED, SPLIT, TRIED_AGAIN, UNCERTAIN, held_here, no_quorum
+from lockd.core.refusals import (
+    BEHIND_OTHERS,
+    RESERVED,
+    SHIFTED,
+    SPLIT,
+    TRIED_AGAIN,
+    UNCERTAIN,
+    held_here,
+    no_quorum,
+)
 from lockd.core.tenures.places import AnswerTime, Place, Recall, RecallEnd
 from lockd.core.tenures.votes import Votes
 from lockd.core.timers import Timers
 from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns
 from lockd.core.values import Chance, RedlockParameters, Refusal, Terms
+
+_SOON_TRIED_AGAIN = (SPLIT, SHIFTED, UNCERTAIN)
 
 
 class Campaigns:
@@ -143,6 +154,8 @@ class Campaigns:
         holder = queue.first()
         assert holder is not None
         queue.tries += 1
+        if queue.place is not None:
+            queue.place.tries()
         voting = self._masters.voting()
         if voting.bit_count() < self._quorum:
             self._turned_down(queue, self._no_voters(voting), now_ns)
@@ -170,7 +183,6 @@ class Campaigns:
                 return
             queue.place = Place(now_ns)
         queue.recall = None
-        queue.place.tries()
         attempt.place = self._waits_as = self._name_of(attempt.terms)
         attempt.waited_us = queue.place.waited_us(now_ns)
         attempt.grace_ms = self._answer_time.grace_ms
@@ -281,6 +293,12 @@ class Campaigns:
             return NEVER_NS
         place.hastened = True
         return now_ns + wait_ms * NS_PER_MS + self._jittered_ns(self._parameters.backoff_first_ms)
+
+    def rests_no_longer(self, queue: Queue, now_ns: int) -> None:
+        """Somebody comes who doesn't wait. Who rests until he is told may do so for longer than a refusal is
+        true."""
+        if queue.rest is not None and queue.place is not None and queue.refusal not in _SOON_TRIED_AGAIN:
+            self._rest_no_longer(queue, now_ns)
 
     def _rest_no_longer(self, queue: Queue, until_ns: int) -> None:
         if until_ns < queue.rest_until_ns:

@@ -51,7 +51,7 @@ def read(payload: object) -> Notice | None:
         return None
     name, _, rest = rest.partition(b" ")
     if kind is not Kind.TURN:
-        return Notice(kind, name, rest)
+        return Notice(kind, name, rest) if name and rest else None
     wait, there, resource = rest.partition(b" ")
     if not (there and wait.isdigit() and len(wait) <= 3 and int(wait) <= LONGEST_GRACE_MS):
         return None

@@ -29,5 +29,6 @@ code names where it serves them:
 14  A master with settings that break a promise has no vote.
 
 What the masters see of a host is its tenure of a resource; its apps get leases under that, one after the
-other (tenures). It is handed on without asking only while its last proof stands.
+other (tenures). It is handed on without asking only while its last proof stands. While other hosts wait,
+turns go round (tenures/places.py, notices.py): no safety rests on that.
 """

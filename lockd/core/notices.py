@@ -64,7 +64,7 @@ def read(payload: object) -> Notice | None:
             return None
         return Notice(kind, name, resource, asker=b"%b %b" % (host, agent))
     if kind is not Kind.TURN:
-        return Notice(kind, name, rest)
+        return Notice(kind, name, rest) if name and rest else None
     wait, there, resource = rest.partition(b" ")
     if not (there and wait.isdigit() and len(wait) <= 3 and int(wait) <= LONGEST_GRACE_MS):
         return None

@@ -112,12 +112,16 @@ class Master:
         """What the script of this ballot answers: to a vote status, value, time_us, and the nonce that
         refuses it."""
         answer = self._answer(ballot, members_digest)
+        self.deliver()
+        return answer
+
+    def deliver(self) -> None:
+        """Its notices are on their way."""
         published, self.store.published = self.store.published, []
         for host, notice in published:
             for of_host, link in self.notifies:
                 if of_host == host:
                     link.replies.append(Push(notice))
-        return answer
 
     def _answer(self, ballot: Ballot, members_digest: bytes) -> Any:
         now_us = self.now_us

@@ -134,6 +134,11 @@ class Agent(Owner):
     def looked_at_all(self) -> None:
         self.wake_after(0, self.let_in)
 
+    @property
+    def lets_in(self) -> bool:
+        """What the agent before held is taken over."""
+        return self._at_the_door is None
+
     def let_in(self) -> None:
         """The first look at the masters is over, or has taken long enough."""
         if self._at_the_door is None:

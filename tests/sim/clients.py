@@ -148,7 +148,9 @@ class PoolApp(App):
 
     def _dies_holding(self, held: Held) -> None:
         request, pool = held.request, [socket for socket in self._pool if self._reaches(socket)]
-        if request.detached or request.bound is Bound.CONNECTION or not pool or self._may(0.6):
+        # An agent that has not let in anybody yet takes over what living processes had: it knows no child.
+        unknown = not pool or not self.agent.lets_in
+        if request.detached or request.bound is Bound.CONNECTION or unknown or self._may(0.6):
             super()._dies_holding(held)
             return
         socket = self._chance.choice(pool)

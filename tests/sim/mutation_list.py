@@ -62,6 +62,7 @@ TVOTES, CAMPAIGNS, RENEWALS, RETURNS, HANDING_ON, KEEPING = (
     f"lockd/core/tenures/{name}.py"
     for name in ("votes", "campaigns", "renewals", "returns", "handing_on", "keeping")
 )
+PLACES = "lockd/core/tenures/places.py"
 NAMES = "lockd/core/names.py"
 JOURNAL = "lockd/core/journal.py"
 TAKEOVER = "lockd/core/takeover.py"
@@ -112,11 +113,11 @@ MUTATIONS = (
         "what others hold is cut short",
         9,
         (
-            Edit(SCRIPTS, "now_ms + self.longest_ttl_ms)", "now_ms + self.longest_ttl_ms // 8)"),
+            Edit(SCRIPTS, "longest_ms = self.longest_ttl_ms if", "longest_ms = self.longest_ttl_ms // 8 if"),
             Edit(
                 ACQUIRE_LUA,
-                "local longest_ms = math.max(ceiling_ms, tonumber(identity[3] or 0))",
-                "local longest_ms = math.max(ceiling_ms, tonumber(identity[3] or 0)) / 8",
+                "reserved and 250 or math.max(ceiling_ms, tonumber(identity[3] or 0))",
+                "reserved and 250 or math.max(ceiling_ms, tonumber(identity[3] or 0)) / 8",
             ),
         ),
     ),
@@ -263,17 +264,17 @@ MUTATIONS = (
         (
             Edit(
                 SCRIPTS,
-                "        if key is None or (key.fields()[3] if by_app else key.nonce) not in (word, *before):\n            return 0\n",
+                "        if key is None or key.named(how) not in (word, *before):\n            return 0\n",
                 "        if key is None:\n            return 0\n",
             ),
-            Edit(RELEASE_LUA, "if word == ARGV[i] then", "if true then"),
+            Edit(RELEASE_LUA, "mine = mine or word == ARGV[i]", "mine = true"),
         ),
     ),
     one(
         "the release of a try looks at its app's token",
         4,
         CAMPAIGNS,
-        "            release = Release(\n                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=nothing_more,\n            )  # fmt: skip\n",
+        "            release = Release(\n                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=nothing_more, how=how,\n            )  # fmt: skip\n",
         "            release = Release(\n                attempt.resource, attempt.terms.value or attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=nothing_more, how=How.BY_APP,\n            )  # fmt: skip\n",
         simulated=False,
     ),
@@ -284,12 +285,12 @@ MUTATIONS = (
             Edit(
                 SCRIPTS,
                 "        elif key.nonce != nonce:",
-                "        elif key.fields()[3] != (terms.partition(b' =')[2] or nonce):",
+                "        elif key.reserved is not None or key.fields()[3] != (terms.partition(b' =')[2] or nonce):",
             ),
             Edit(
                 ACQUIRE_LUA,
-                "  if nonce ~= ARGV[1] then",
-                "  local theirs = string.match(call('GET', KEYS[1]), ' (=.*)$')\n  if nonce ~= ARGV[1] and (not theirs or theirs ~= string.match(ARGV[2], ' (=.*)$')) then",
+                "  elseif nonce == ARGV[1] then",
+                "  elseif (string.match(shown, ' (=.*)$') or nonce) == (string.match(ARGV[2], ' (=.*)$') or ARGV[1]) then",
             ),
         ),
         first_seed=89,
@@ -363,8 +364,8 @@ MUTATIONS = (
         (
             Edit(
                 SCRIPTS,
-                "        self.counters[slot] = last\n        return 1, fence",
-                "        return 1, fence",
+                "        self.counters[slot] = last\n        if place:",
+                "        if place:",
             ),
             Edit(ACQUIRE_LUA, "call('HSET', KEYS[2], ARGV[4], string.format('%.0f', last))\n", ""),
         ),
@@ -1649,6 +1650,155 @@ MUTATIONS = (
         OWNERS,
         "                    self._last = (*self._last, lease)",
         "                    self._last = (lease,)",
+        simulated=False,
+    ),
+    one(
+        "a recall ignored",
+        13,
+        LOCKS,
+        "        if queue is not None:\n            self._handing_on.recalled(queue, now_ns)\n        elif",
+        "        if queue is not None:\n            pass\n        elif",
+    ),
+    one(
+        "a turn without end",
+        13,
+        LEASES,
+        "        return now_ns >= self.ends_ns or self.grants <= 0",
+        "        return False",
+    ),
+    Mutation(
+        "a place that never expires",
+        13,
+        (
+            Edit(SCRIPTS, "return now_us < self.ends_us <= now_us + LIVES_US", "return True"),
+            Edit(ACQUIRE_LUA, "not ends or ends_us <= now_us or ends_us > now_us + lives_us", "not ends"),
+            Edit(
+                RELEASE_LUA,
+                "if ends and tonumber(ends) > now_us and tonumber(ends) <= now_us + 4000000 then",
+                "if ends then",
+            ),
+        ),
+        simulated=False,
+    ),
+    one(
+        "a failed try that takes the first place",
+        13,
+        CAMPAIGNS,
+        "How.TENURE if attempt.agreed else How.TRY",
+        "How.TENURE",
+        simulated=False,
+    ),
+    Mutation(
+        "a release that deleted nothing takes the first place",
+        13,
+        (
+            Edit(
+                SCRIPTS,
+                "        if key is None or key.named(how) not in (word, *before):\n            return 0\n",
+                "        if key is None or key.named(how) not in (word, *before):\n"
+                "            if key is None and how != b'try':\n"
+                "                self.leases[resource] = Key(b'', 0)\n"
+                "                self._goes_to_the_first(resource, now_us, own)\n"
+                "            return 0\n",
+            ),
+            Edit(
+                RELEASE_LUA,
+                "if not lease then return 0 end",
+                "if not lease then lease = ARGV[1] .. ' 0 0 nobody ' end",
+            ),
+        ),
+        simulated=False,
+    ),
+    Mutation(
+        "a grace that never ends",
+        13,
+        (
+            Edit(SCRIPTS, "now_us // 1000 + grace_ms)", "now_us // 1000 + 3_600_000)"),
+            Edit(
+                SCRIPTS,
+                "longest_ms = self.longest_ttl_ms if",
+                "longest_ms = 3_600_000 if key.reserved else self.longest_ttl_ms if",
+            ),
+            Edit(
+                RELEASE_LUA,
+                "'reserved ' .. first.place, 'PX', grace_ms",
+                "'reserved ' .. first.place, 'PX', 3600000",
+            ),
+            Edit(ACQUIRE_LUA, "reserved and 250 or", "reserved and 3600000 or"),
+        ),
+    ),
+    one(
+        "places by the hosts' clocks",
+        13,
+        CAMPAIGNS,
+        "attempt.waited_us = queue.place.waited_us(now_ns)",
+        "attempt.waited_us = max(0, self._masters.clock_us(now_ns) - (queue.place.since_ns + self.wall_ahead_ns) // 1_000)",
+    ),
+    Mutation(
+        "a full set that drops the oldest",
+        13,
+        (
+            Edit(
+                SCRIPTS,
+                "youngest = max(others, key=lambda one: (others[one].began_us, one))",
+                "youngest = min(others, key=lambda one: (others[one].began_us, one))",
+            ),
+            Edit(
+                SCRIPTS,
+                "            if place.began_us < others[youngest].began_us:\n",
+                "            if True:\n",
+            ),
+            Edit(
+                ACQUIRE_LUA,
+                "if count >= 32 and began_us < youngest_us then\n    call('HDEL', places, youngest)",
+                "if count >= 32 then\n    call('HDEL', places, oldest)",
+            ),
+            Edit(
+                ACQUIRE_LUA,
+                "local count, _, youngest, youngest_us, mine_until_us, recalled = others()",
+                "local count, oldest, youngest, youngest_us, mine_until_us, recalled = others()",
+            ),
+        ),
+        simulated=False,
+    ),
+    one(
+        "who is told and wants nothing keeps it",
+        13,
+        CAMPAIGNS,
+        "                self._passes_on(resource, master, now_ns)\n",
+        "                pass\n",
+        simulated=False,
+    ),
+    one(
+        "one master's word is a turn",
+        13,
+        CAMPAIGNS,
+        "        if place.told.bit_count() >= self._quorum:\n            place.hastened",
+        "        if place.told:\n            place.hastened",
+        simulated=False,
+    ),
+    one(
+        "a turn is tried for over and over while no master votes",
+        13,
+        CAMPAIGNS,
+        "        if queue.place is not None:\n            queue.place.tries()\n        voting",
+        "        voting",
+        simulated=False,
+    ),
+    one(
+        "handed on although it is said to be gone",
+        13,
+        HANDING_ON,
+        "        if tenure.doubted_ns > tenure.t1_ns:\n            return False\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "a LOCK without WAIT leaves a place",
+        13,
+        CAMPAIGNS,
+        "            if not any(waiter.give_up_ns is not None for waiter in queue.waiters):\n                return\n",
+        "",
         simulated=False,
     ),
 )

@@ -20,6 +20,7 @@ from tests.harness.history import (
     Found,
     GivenBack,
     Granted,
+    Handed,
     HungUp,
     Landed,
     LetGo,
@@ -344,3 +345,51 @@ class TestKept:
     def test_nothing_is_kept_where_masters_are_away(self):
         away = Fault(450 * MS, "   0.450 s  isolate master (m1, h1)")
         assert nobodys(*self.HELD, away, Began(600 * MS, "h1.2")) == []
+
+
+TURNS = Bounds(1_000, 50, 300, idle_ms=100, turn_ms=50, turns=2)
+
+
+def of_turns(*events: Event) -> list[str]:
+    promises = ("idle", "recalls", "turns")
+    return [violation.promise for violation in check(events, TURNS) if violation.promise in promises]
+
+
+def wants(at_ms: int, request: int, host: str, wait_ms: int = 5_000) -> Asked:
+    return Asked(at_ms * MS, request, f"app{request}", R, 1_000, wait_ms, None, host=host)
+
+
+def had(request: int, host: str, from_ms: int, to_ms: int, fence: int) -> list[Event]:
+    """A tenure of that host, for one lease."""
+    token = b"%032d" % request
+    return [
+        wants(from_ms - 2, request, host),
+        Tried((from_ms - 2) * MS, R, token, 1_000, f"{host}.1"),
+        Handed((from_ms - 1) * MS, token + b" 1"),
+        Granted(from_ms * MS, request, R, token + b" 1", fence, (from_ms + 900) * MS, (from_ms - 2) * MS),
+        LetGo(to_ms * MS, token + b" 1", "unlock"),
+    ]
+
+
+@pytest.mark.parametrize(("granted_ms", "promises"), [(190, []), (210, ["idle"])])
+def test_nobody_waits_for_long_while_nobody_holds(granted_ms: int, promises: list[str]) -> None:
+    waiting = wants(50, 9, "h2")
+    got = Granted(granted_ms * MS, 9, R, B + b" 1", 20, 2_000 * MS, 50 * MS)
+    assert of_turns(*had(1, "h1", 10, 100, 10), waiting, got) == promises
+
+
+@pytest.mark.parametrize(("at_ms", "promises"), [(99, []), (101, ["recalls"])])
+def test_a_recall_is_heeded_within_a_turn(at_ms: int, promises: list[str]) -> None:
+    first = had(1, "h1", 10, 95, 10)
+    token = b"%032d" % 1
+    handed_on = Handed(at_ms * MS, token + b" 2")
+    got = Granted(160 * MS, 9, R, B + b" 1", 20, 2_000 * MS, 50 * MS)
+    assert of_turns(*first, wants(50, 9, "h2"), handed_on, got) == promises
+    assert of_turns(*first, wants(50, 9, "h1"), handed_on, got) == [], "it waits for its own host"
+
+
+@pytest.mark.parametrize(("turns", "promises"), [(2, []), (3, ["turns"])])
+def test_no_host_is_overtaken_without_bound(turns: int, promises: list[str]) -> None:
+    others = [event for n in range(turns) for event in had(n + 1, "h1", 20 + 20 * n, 30 + 20 * n, 10 + n)]
+    got = Granted(150 * MS, 9, R, B + b" 1", 90, 2_000 * MS, 10 * MS)
+    assert of_turns(wants(10, 9, "h2"), *others, got) == promises

@@ -274,7 +274,7 @@ class Campaigns:
         if queue.place.held.bit_count() == self._quorum:
             self._timers.cancel(queue.rest)
             queue.place.tries()
-            self._rests(queue, now_ns + self._jittered_ns(self._parameters.turn_tried_first_ms))
+            self._rests_until_told(queue, now_ns)
 
     def _passes_on(self, resource: bytes, master: int, now_ns: int) -> None:
         """Nobody here wants it any more: the next one need not wait until this one's grace is over."""
@@ -288,6 +288,7 @@ class Campaigns:
         """At once when a quorum has told it. By fewer only a little sooner than it would, and once: others
         may be silent, or those wrong."""
         if place.told.bit_count() >= self._quorum:
+            place.hastened = False
             return now_ns + int(wait_ms * NS_PER_MS * (1 + self._chance.jitter() / 8))
         if place.hastened:
             return NEVER_NS
@@ -483,7 +484,11 @@ class Campaigns:
         """It has left its place with what it gave back, and it is another host's turn."""
         queue.refusal, queue.refused_ns = RESERVED, now_ns
         self._refuse_the_impatient(queue, RESERVED, now_ns, now_ns - self._timeout_ns)
-        self._rests(queue, now_ns + self._jittered_ns(self._parameters.turn_tried_first_ms))
+        self._rests_until_told(queue, now_ns)
+
+    def _rests_until_told(self, queue: Queue, now_ns: int) -> None:
+        """A quorum has its place, and knows who has the resource."""
+        self._rests(queue, now_ns + self._jittered_ns(4 * self._parameters.turn_tried_first_ms))
 
     def rested(self, queue: Queue, now_ns: int) -> None:
         queue.rest = None

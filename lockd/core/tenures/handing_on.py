@@ -116,7 +116,7 @@ class HandingOn:
         it are there as they were."""
         if self._masters.clocks_in_doubt or tenure.gained_ns is not self._masters.gained_ns():
             return False
-        if tenure.doubted_ns >= tenure.t1_ns:
+        if tenure.doubted_ns > tenure.t1_ns:
             return False
         return self._masters.stand(tenure.proven & ~tenure.gone.mask, tenure.t1_ns, now_ns)
 

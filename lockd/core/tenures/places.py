@@ -19,7 +19,8 @@ class Place:
     """Since when this host waits for a resource; after a turn that begins anew.
 
     told: the masters that said since the last try that its turn has come or comes, as bits; held: those that
-    said later that another was granted it. hastened: one try was made sooner by fewer than a quorum of them.
+    said later that another was granted it. hastened: one try was made sooner by fewer than a quorum of them,
+    since the last turn that a quorum told of.
     """
 
     __slots__ = ("hastened", "held", "since_ns", "told")
@@ -32,7 +33,6 @@ class Place:
     def tries(self) -> None:
         """What was said before is done with."""
         self.told = self.held = 0
-        self.hastened = False
 
     def waited_us(self, now_ns: int) -> int:
         return (now_ns - self.since_ns) // 1_000

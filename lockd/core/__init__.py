@@ -15,7 +15,8 @@ code names where it serves them:
  5  Own deadlines: a slow or dead master costs no request anything.
  6  Fences are unique and ordered, even if mutual exclusion fails. A tenure's next block comes from masters
     that show it, and dies with it.
- 7  The number of renewals is bounded by max_hold. A tenure that is older is handed on no more.
+ 7  The number of renewals is bounded by max_hold. A tenure that is older is handed on no more; one that
+    nobody has may be kept for a while, and is never renewed (tenures/keeping.py).
  8  A blank master, one that shows another identity or other members, and a copy of one have no vote. Who is
     admitted gets a number of its own, which the others know first (identities.py, admission.py, changes).
     An id that two masters share is only written where the votes of all of them were taken before (changes).

@@ -36,6 +36,7 @@ from lockd.core.refusals import (
 from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.tenures.handing_on import HandingOn
 from lockd.core.tenures.keeping import Keeping
+from lockd.core.tenures.means import Means
 from lockd.core.tenures.renewals import Renewals
 from lockd.core.tenures.returns import Returns
 from lockd.core.tenures.votes import Votes
@@ -70,14 +71,12 @@ class Locks:
         )  # fmt: skip
         self.queues = self._campaigns.queues
         self.names = self._campaigns.names
-        of_all = parameters, masters, watcher, self._journal, self.timers, self._votes, self._campaigns
-        self._returns = Returns(*of_all, self._hands_on)
+        means = Means(parameters, masters, watcher, self._journal, self.timers, self._votes, self._campaigns)
+        self._returns = Returns(means, self._hands_on)
         self.detached = self._returns.detached
-        self._renewals = Renewals(*of_all, self._returns, self._was_asked)
-        self._keeping = Keeping(
-            watcher, self._journal, self.timers, self._campaigns, self._returns, self._put_down
-        )
-        self._handing_on = HandingOn(*of_all, self._returns, self._renewals, self._keeping)
+        self._renewals = Renewals(means, self._returns, self._was_asked)
+        self._keeping = Keeping(means, self._returns, self._put_down)
+        self._handing_on = HandingOn(means, self._returns, self._renewals, self._keeping)
 
     # What one of them wants of those that are made behind it
 

@@ -1305,9 +1305,9 @@ MUTATIONS = (
         "a tenure that nobody has is renewed",
         7,
         LOCKS,
-        "            watcher, self._journal, self.timers, self._campaigns, self._returns, self._put_down\n",
-        "            watcher, self._journal, self.timers, self._campaigns, self._returns,\n"
-        "            lambda queue, now_ns: queue.tenure and self._renewals.extension(queue.tenure, 1_000, now_ns),\n",
+        "        self._keeping = Keeping(means, self._returns, self._put_down)\n",
+        "        self._keeping = Keeping(means, self._returns, lambda queue, now_ns:\n"
+        "            queue.tenure and self._renewals.extension(queue.tenure, 1_000, now_ns))\n",
         first_seed=1,
     ),
     one(

@@ -5,17 +5,14 @@ from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
 from lockd.core.ballots.release import How
 from lockd.core.fences import NEXT_BLOCK
-from lockd.core.interfaces import Journal, Masters, Watcher
 from lockd.core.leases import Holder, Lease, Standing, Tenure
 from lockd.core.queues import KeptEnd, Queue
-from lockd.core.tenures.campaigns import Campaigns
 from lockd.core.tenures.keeping import Keeping
+from lockd.core.tenures.means import Means
 from lockd.core.tenures.renewals import Renewals
 from lockd.core.tenures.returns import Returns
-from lockd.core.tenures.votes import Votes
-from lockd.core.timers import Timers
 from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns
-from lockd.core.values import RedlockParameters, Reply
+from lockd.core.values import Reply
 
 
 class HandingOn:
@@ -28,26 +25,20 @@ class HandingOn:
 
     def __init__(
         self,
-        parameters: RedlockParameters,
-        masters: Masters,
-        watcher: Watcher,
-        journal: Journal,
-        timers: Timers,
-        votes: Votes,
-        campaigns: Campaigns,
+        means: Means,
         returns: Returns,
         renewals: Renewals,
         keeping: Keeping,
     ) -> None:
-        self._masters = masters
-        self._watcher = watcher
-        self._journal = journal
-        self._votes = votes
-        self._quorum = votes.quorum
-        self._timeout_ns = votes.timeout_ns
-        self._min_validity_ns = parameters.min_validity_ms * NS_PER_MS
-        self._turn_ms = parameters.turn_ms
-        self._campaigns = campaigns
+        self._masters = means.masters
+        self._watcher = means.watcher
+        self._journal = means.journal
+        self._votes = means.votes
+        self._quorum = means.votes.quorum
+        self._timeout_ns = means.votes.timeout_ns
+        self._min_validity_ns = means.parameters.min_validity_ms * NS_PER_MS
+        self._turn_ms = means.parameters.turn_ms
+        self._campaigns = means.campaigns
         self._returns = returns
         self._renewals = renewals
         self._keeping = keeping

@@ -10,12 +10,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
 
-from lockd.core.interfaces import Journal, Watcher
 from lockd.core.leases import Lease, Standing
 from lockd.core.queues import Kept, KeptEnd, Queue
-from lockd.core.tenures.campaigns import Campaigns
+from lockd.core.tenures.means import Means
 from lockd.core.tenures.returns import Returns
-from lockd.core.timers import Timers
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Reply
 
@@ -28,20 +26,17 @@ class Keeping:
 
     def __init__(
         self,
-        watcher: Watcher,
-        journal: Journal,
-        timers: Timers,
-        campaigns: Campaigns,
+        means: Means,
         returns: Returns,
         gives_back: Callable[[Queue, int], None],
     ) -> None:
         self.count = 0
         self._unlocked_ns: OrderedDict[bytes, int] = OrderedDict()
         """When, by resource, and the last of them last; of those that may be kept, and are not."""
-        self._watcher = watcher
-        self._journal = journal
-        self._timers = timers
-        self._campaigns = campaigns
+        self._watcher = means.watcher
+        self._journal = means.journal
+        self._timers = means.timers
+        self._campaigns = means.campaigns
         self._returns = returns
         self._gives_back = gives_back
 

@@ -8,16 +8,13 @@ from lockd.core.ballots.extension import Extension, ExtensionOutcome
 from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.errors import ErrorWord
-from lockd.core.interfaces import Journal, Masters, Watcher
 from lockd.core.leases import Lease, Loss, Standing, Tenure, on_masters
 from lockd.core.queues import Queue
 from lockd.core.refusals import NOT_HELD, UNREAD, expired
-from lockd.core.tenures.campaigns import Campaigns
+from lockd.core.tenures.means import Means
 from lockd.core.tenures.returns import Returns
-from lockd.core.tenures.votes import Votes
-from lockd.core.timers import Timers
 from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns, drift_ns
-from lockd.core.values import Extended, RedlockParameters, Refusal, Reply
+from lockd.core.values import Extended, Refusal, Reply
 
 
 class Renewals:
@@ -25,25 +22,19 @@ class Renewals:
 
     def __init__(
         self,
-        parameters: RedlockParameters,
-        masters: Masters,
-        watcher: Watcher,
-        journal: Journal,
-        timers: Timers,
-        votes: Votes,
-        campaigns: Campaigns,
+        means: Means,
         returns: Returns,
         asked: Callable[[Tenure, Extension, bool, int], None],
     ) -> None:
-        self._parameters = parameters
-        self._masters = masters
-        self._watcher = watcher
-        self._journal = journal
-        self._timers = timers
-        self._votes = votes
-        self._quorum = votes.quorum
-        self._timeout_ns = votes.timeout_ns
-        self._campaigns = campaigns
+        self._parameters = means.parameters
+        self._masters = means.masters
+        self._watcher = means.watcher
+        self._journal = means.journal
+        self._timers = means.timers
+        self._votes = means.votes
+        self._quorum = means.votes.quorum
+        self._timeout_ns = means.votes.timeout_ns
+        self._campaigns = means.campaigns
         self._returns = returns
         self._asked = asked
 

@@ -6,15 +6,12 @@ from lockd.core.ballots.ballot import Ended
 from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.release import How, Release, ReleaseOutcome, nothing_more
 from lockd.core.errors import ErrorWord
-from lockd.core.interfaces import Journal, Masters, Watcher
 from lockd.core.journal import Ending
 from lockd.core.leases import Lease, Standing, Tenure
 from lockd.core.queues import Queue
 from lockd.core.refusals import NOT_HELD, expired, no_quorum
-from lockd.core.tenures.campaigns import Campaigns
-from lockd.core.tenures.votes import Votes
-from lockd.core.timers import Timers
-from lockd.core.values import RedlockParameters, Refusal, Reply
+from lockd.core.tenures.means import Means
+from lockd.core.values import Refusal, Reply
 
 
 class Returns:
@@ -27,27 +24,21 @@ class Returns:
 
     def __init__(
         self,
-        parameters: RedlockParameters,
-        masters: Masters,
-        watcher: Watcher,
-        journal: Journal,
-        timers: Timers,
-        votes: Votes,
-        campaigns: Campaigns,
+        means: Means,
         hands_on: Callable[[Lease, str, int, Reply | None], bool],
     ) -> None:
         self.detached: dict[tuple[bytes, bytes], Lease] = {}
         self.held = 0
-        self.all_masters = (1 << parameters.masters) - 1
-        self._parameters = parameters
-        self._masters = masters
-        self._watcher = watcher
-        self._journal = journal
-        self._timers = timers
-        self._votes = votes
-        self._quorum = votes.quorum
-        self._timeout_ns = votes.timeout_ns
-        self._campaigns = campaigns
+        self.all_masters = (1 << means.parameters.masters) - 1
+        self._parameters = means.parameters
+        self._masters = means.masters
+        self._watcher = means.watcher
+        self._journal = means.journal
+        self._timers = means.timers
+        self._votes = means.votes
+        self._quorum = means.votes.quorum
+        self._timeout_ns = means.votes.timeout_ns
+        self._campaigns = means.campaigns
         self._hands_on = hands_on
 
     def end(self, lease: Lease, why: str, now_ns: int, reply: Reply | None = None) -> None:

@@ -634,6 +634,8 @@ def given_back(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         if free_ns is None or calm_ns is None or found.token not in tries:
             continue
         tried = tries[found.token]
+        if not tried.host:
+            continue  # whether its agent lives isn't known
         if any(e.at_ns >= tried.at_ns for e in history.all(Died) if _name_of(e.host) == _name_of(tried.host)):
             continue
         late_ms = (found.at_ns - max(free_ns + bounds.keep_ms * MS, calm_ns)) // MS

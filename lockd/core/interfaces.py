@@ -135,6 +135,9 @@ class Watcher(Protocol):
     def handed_on(self, lease: Lease) -> None:
         """It is about to be granted under the tenure of the one before."""
 
+    def turn_begins(self, label: str) -> None:
+        """Another host waits for what is in use here: this one's turn ends soon."""
+
     def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None:
         """What came of a LOCK without WAIT that met another host's tenure."""
 

@@ -119,6 +119,7 @@ class ClassCounts(Measured):
     hand_offs = counted(
         "Leases granted under the tenure of the one before on this host, mostly with no round trip.", int
     )
+    turns = counted("Turns of this host, while others waited for what was in use here.", int)
     recall_seconds = timed(
         "From a LOCK without WAIT, of a class with keep_ms, that met another host's tenure to what came of "
         "that: given back, in use, or silent, since no answer came in time.",
@@ -211,6 +212,9 @@ class LeaseMetrics(Watcher):
 
     def handed_on(self, lease: Lease) -> None:
         self._of[lease.holder.label].hand_offs += 1
+
+    def turn_begins(self, label: str) -> None:
+        self._of[label].turns += 1
 
     def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None:
         self._of[label].recall_seconds[end].observe(took_ns)

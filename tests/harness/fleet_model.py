@@ -454,6 +454,9 @@ class Watched:
     def handed_on(self, lease: Lease) -> None:
         self.events.append(("handed on", lease.token))
 
+    def turn_begins(self, label: str) -> None:
+        self.events.append(("turn begins",))
+
     def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None:
         self.events.append(("asked back", end))
 

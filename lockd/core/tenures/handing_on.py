@@ -187,9 +187,11 @@ class HandingOn:
         if queue.kept is not None:
             self._keeping.no_more(queue, KeptEnd.RECALLED, now_ns)
         if queue.lease is None and queue.asked is None:
-            self.put_down(queue, now_ns)
-        else:
+            self.put_down(queue, now_ns, is_wanted=True)
+        elif tenure.turn is None:
             tenure.is_recalled(now_ns, self._turn_ms)
+            if (holder := queue.lease.holder if queue.lease is not None else queue.first()) is not None:
+                self._watcher.turn_begins(holder.label)
 
     def asked_for(self, queue: Queue, asker: bytes, master: int, now_ns: int) -> None:
         """By who doesn't wait: what is only kept is given back, and that one told of it behind the release;
@@ -198,7 +200,7 @@ class HandingOn:
             self._returns.answers(queue.resource, asker, How.USED, 1 << master, now_ns)
             return
         self._keeping.no_more(queue, KeptEnd.RECALLED, now_ns)
-        self.put_down(queue, now_ns)
+        self.put_down(queue, now_ns, is_wanted=True)
         self._returns.answers(queue.resource, asker, How.FREED, self._returns.all_masters, now_ns)
 
     def doubted(self, queue: Queue, now_ns: int) -> None:
@@ -210,8 +212,9 @@ class HandingOn:
         if queue.lease is not None and queue.lease.standing is Standing.HELD:
             self._renewals.look_again(queue.lease, now_ns)
 
-    def put_down(self, queue: Queue, now_ns: int) -> None:
-        """Nobody has it, and nobody is to have it under this tenure: the next in line tries."""
+    def put_down(self, queue: Queue, now_ns: int, *, is_wanted: bool = False) -> None:
+        """Nobody has it, and nobody is to have it under this tenure: the next in line tries. is_wanted: by
+        another host."""
         tenure = queue.tenure
         assert tenure is not None
         assert queue.lease is None
@@ -219,7 +222,8 @@ class HandingOn:
             self._keeping.no_more(queue, KeptEnd.GIVEN_BACK, now_ns)
         reply, queue.returning, queue.asked = queue.returning, None, None
         tenure.is_over = True
-        self._returns.release(tenure, now_ns, reply, patient=reply is None and not queue.waiters)
+        patient = reply is None and not queue.waiters and not is_wanted
+        self._returns.release(tenure, now_ns, reply, patient=patient)
         self._returns.ask_no_more(tenure, now_ns)
         self._returns.tenure_over(queue, now_ns)
 

@@ -99,9 +99,9 @@ def _had_to_be_kept(hold: Hold, until_ns: int, around: Circumstances) -> bool:
 
 
 def freed(history: Reading, around: Circumstances) -> Iterable[Violation]:
-    """What a process has given back, or is dead, is free at once, or after its keep_ms or lock_delay; where its agent
-    was away just then, as soon as the next one is there. Unless the next in line has it, under the same
-    tenure."""
+    """What a process has given back, or is dead, is free at once, or after its keep_ms or lock_delay; where
+    its agent was away just then, as soon as the next one is there. Unless the next in line has it, under the
+    same tenure."""
     over: dict[bytes, LetGo | Unlocked] = {e.token: e for e in history.all(LetGo) if e.why == "died"}
     over |= {event.token: event for event in history.all(Unlocked)}
     last_ns = _shown_by_quorums(history, around.quorum)

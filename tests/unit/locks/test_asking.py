@@ -3,7 +3,7 @@
 import pytest
 
 from lockd.core.ballots.attempt import Attempt
-from lockd.core.notices import Kind, Notice
+from lockd.core.notices import Kind, Notice, read
 from lockd.core.queues import KeptEnd
 from lockd.core.tenures.places import RecallEnd
 from tests.harness.fleet_model import App, Host, beside
@@ -175,3 +175,12 @@ def test_an_ask_for_another_tenure_has_nothing_given_back(host: Host):
     keeps(host)
     host.locks.noticed(0, Notice(Kind.ASK, b"0" * 32, b"r", asker=b"host 12345678"), host.time.now_ns)
     assert host.locks.queues[b"r"].kept is not None
+
+
+@pytest.mark.parametrize("text", [b"ask 1", b"ask 1 host", b"ask 1 host agent", b"ask 1  agent r"])
+def test_an_ask_without_an_asker_is_none(text: bytes):
+    assert read(text) is None
+
+
+def test_an_ask_names_who_asks_and_what():
+    assert read(b"ask 12 host agent a b") == Notice(Kind.ASK, b"12", b"a b", asker=b"host agent")

@@ -211,6 +211,14 @@ def test_it_is_given_back_at_once(kept: Host, how: str):
     assert kept.watched.count("kept no more", KeptEnd.RECALLED) == (how == "recalled")
 
 
+def test_what_is_recalled_is_given_back_before_what_nobody_waits_for(kept: Host):
+    """As is what ends with its time: it lets others go first."""
+    nonce = kept.shown()[0]
+    assert nonce is not None
+    kept.locks.recalled(b"r", nonce, kept.time.now_ns)
+    assert [release.patient for release in kept.asked(Release)] == [False]
+
+
 def test_a_recall_of_another_tenure_means_nothing(kept: Host):
     kept.locks.recalled(b"r", b"0" * 32, kept.time.now_ns)
     assert is_kept(kept)

@@ -363,3 +363,11 @@ def test_what_is_no_notice_of_ours_is_none(payload: object):
 def test_a_resource_may_be_of_any_bytes():
     assert read(b"turn 1a 7 a b\r\n\x00") == Notice(Kind.TURN, b"1a", b"a b\r\n\x00", 7)
     assert read(b"recall 1a  ") == Notice(Kind.RECALL, b"1a", b" ")
+
+
+def test_a_turn_is_counted_once_however_often_it_is_recalled():
+    host = cluster()
+    first, _ = in_line(host, 2)
+    for _ in range(3):
+        recall(host, first)
+    assert host.watched.count("turn begins") == 1

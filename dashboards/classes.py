@@ -186,6 +186,13 @@ HAND_OFFS = lines(
     ],
     axis=Axis("percentunit", most=1),
 )
+TURNS = lines(
+    "Turns",
+    "How often another host waited for what was in use: its host hands on a moment more, and gives it back.",
+    [ask(rate_by_class("lockd_turns_total"), "{{class}}")],
+    axis=Axis("ops"),
+    silence="no host waits for another",
+)
 KEPT = lines(
     "Kept for nobody",
     "Tenures that stay with a host though nobody has them, of classes with keep_ms. When their agent dies or"
@@ -261,7 +268,7 @@ BOARD = dashboard(
         (7, [(8, WAIT_P50), (8, WAIT_P99), (8, SLOW)]),
         (7, [(8, GAVE_UP), (8, HOLDS), (8, GRANTS)]),
         (7, [(8, HELD), (8, MARGIN), (8, RENEWALS)]),
-        (7, [(6, HAND_OFFS), (6, KEPT), (6, KEPT_ENDS), (6, ASKED_BACK)]),
+        (7, [(5, HAND_OFFS), (5, TURNS), (4, KEPT), (5, KEPT_ENDS), (5, ASKED_BACK)]),
         (7, [(6, LOSSES), (6, REFUSALS), (6, LEASE_REFUSALS), (6, RELEASES)]),
     ],
     also=[CLASS_VARIABLE],

@@ -244,8 +244,11 @@ class Session(asyncio.Protocol):
         return self._transport is not None and is_open(self._file)
 
     def delivery(self) -> Delivery:
-        """As `core.owners.Port` has it."""
-        return Delivery.UNREAD if self.flow.clogged_bytes else delivery_to(self._file)
+        """As `core.owners.Port` has it. Who has read of its end has taken the error that says whether all was
+        read before: from then on only `connection_lost` knows."""
+        assert self._transport is not None
+        unknown = self.flow.clogged_bytes or self._transport.is_closing()
+        return Delivery.UNREAD if unknown else delivery_to(self._file)
 
     def _last_delivery(self, exc: Exception | None) -> Delivery:
         """At its end. What uvloop or the kernel did not take is gone with it."""

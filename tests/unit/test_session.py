@@ -10,6 +10,7 @@ import pytest
 
 from lockd.config.model import Limits
 from lockd.core.flow import Place
+from lockd.core.owners import Delivery
 from lockd.core.values import Bound
 from lockd.server.lease_requests import LockRequest, UnlockOrExtend
 from lockd.server.session import AHEAD_MOST, READINGS_MOST, Session
@@ -62,6 +63,17 @@ class Transport:
     def close(self) -> None:
         self.closed = True
 
+    def is_closing(self) -> bool:
+        return self.closed or self.aborted
+
+    def app_closes(self) -> None:
+        """With all unread that was written; its reset is read, and told of in a moment."""
+        self.socket.sendall(b"unread")
+        self._app.close()
+        with pytest.raises(ConnectionResetError):
+            self.socket.recv(1)
+        self.closed = True
+
     def end(self) -> None:
         self.socket.close()
         self._app.close()
@@ -90,6 +102,14 @@ def connected(host: Host) -> tuple[Session, Any]:
     session, transport = Session(around(host), commands), Transport()  # type: ignore[arg-type]
     session.connection_made(transport)  # type: ignore[arg-type]
     return session, transport
+
+
+def test_between_the_reset_of_a_connection_and_its_end_nothing_counts_as_read() -> None:
+    """The kernel tells of that error once, and has thrown away what was not read."""
+    session, transport = connected(cluster())
+    transport.app_closes()
+    assert session.delivery() is Delivery.UNREAD
+    transport.end()
 
 
 def lock(session: Session, host: Host, name: bytes = b"") -> None:

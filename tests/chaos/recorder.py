@@ -177,8 +177,10 @@ def _renamed(event: Event, names: Names) -> Iterable[Event]:
     """Who gives up a request that he has named, gives up each try for it, unless others have what came of
     it."""
     token = getattr(event, "token", None)
-    if token is None or isinstance(event, Removed):
+    if token is None:
         yield event
+    elif isinstance(event, Removed):
+        yield replace(event, token=names.of(event.token)[:32])
     elif token in names.of_leases:
         yield replace(event, token=names.of(token))  # type: ignore[call-arg]  # it has one
         if isinstance(event, Granted):

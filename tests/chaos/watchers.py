@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from lockd.clock import boottime_ns
+from lockd.core.ballots.release import How
 from lockd.dev.processes import LOOPBACK
 from lockd.masters import scripts
 from tests.chaos.hosts import MasterHost
@@ -20,6 +21,8 @@ from tests.chaos.wire import Connection, Disconnected
 from tests.harness.history import Found, Removed
 
 _WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"')
+_RESERVED = b"reserved "
+_HOWS = [how.value for how in How]
 _FROM = re.compile(rb"\[\d+ ([^\]]+)\]")
 _AGAIN_S = 0.02
 _LOOK_S = 0.2
@@ -65,12 +68,12 @@ class Monitor:
             self._script(words, asked_by[1])
         elif asked_by[1] != b"lua":
             return
-        elif words[0] == b"DEL" and self._releasing is not None:
-            # The release script deletes only what is there, and theirs.
+        elif _is_removal(words) and self._releasing is not None:
+            # The release script takes away only what is there, and theirs.
             self.releases += 1
             self._recorder.note(Removed(read_ns, self._master.name, self._releasing))
             self._releasing = None
-        elif words[0] == b"HSET" and self._reserving is not None:
+        elif words[:2] == [b"HSET", scripts.FENCES_KEY] and self._reserving is not None:
             nonce, size = self._reserving
             self._recorder.reserved(self._master.name, nonce, int(words[3]), size)
 
@@ -91,8 +94,21 @@ class Monitor:
             *_, first, _electorate = words
             self._recorder.taken_over(first, words[4])
         elif digest == scripts.RELEASE.digest:
-            # The last is what it was known by first, unless it is its app's token that it is named by.
-            self._releasing = words[4] if words[-1] == b"app" else words[-1]
+            self._releasing = _released(words[4:])
+
+
+def _is_removal(words: list[bytes]) -> bool:
+    """Of a lease: it is free, or kept for whoever waits."""
+    return words[0] == b"DEL" or (words[0] == b"SET" and words[2].startswith(_RESERVED))
+
+
+def _released(words: list[bytes]) -> bytes | None:
+    """By what the lease was known first that a release with these arguments gives back, or by its app's
+    token."""
+    how = How(words[1]) if words[1:] and words[1] in _HOWS else How.TENURE
+    if how in (How.PASS, How.FREED, How.USED):
+        return None
+    return words[-1] if how is How.TENURE else words[0]
 
 
 class Sampler:
@@ -123,5 +139,7 @@ class Sampler:
             return  # still loading
         found = page.value[1]
         for key, lease in zip(found[::3], found[1::3], strict=True):
+            if lease.startswith(_RESERVED):
+                continue
             resource, token = key.removeprefix(scripts.LEASE_PREFIX), lease[:32]
             self._recorder.found(Found(asked_ns, self._master.name, resource, token))

@@ -124,6 +124,7 @@ def test_how_long_a_host_waits_counts_and_not_what_its_clock_shows_nor_when_it_a
     one, two, three = hosts
     for master in one.fleet.masters:
         master.store.lines.clear()
+    two.locks.wall_ahead_ns += 600_000 * MS
     for host in (three, two):  # each once more, the younger one first
         host.pass_ms(500)
     one.unlocked(one.holding)

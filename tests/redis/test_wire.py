@@ -21,7 +21,8 @@ TTL_MS = 5_000
 NO_TOKEN = "0" * 32
 LEASE = [b"token", b"fence", b"validity_ms", b"deadline_ns", b"bound"]
 HOLDER = [
-    b"resource", b"holder", b"host", b"pid", b"uid", b"ttl_ms", b"held_ms", b"masters", b"of", b"quorum",
+    b"resource", b"holder", b"host", b"pid", b"uid", b"kept", b"ttl_ms", b"held_ms", b"masters", b"of",
+    b"quorum",
 ]  # fmt: skip
 LOCAL = {
     b"resource", b"holder", b"class", b"pid", b"uid", b"fence", b"ttl_ms", b"held_ms", b"masters", b"of",

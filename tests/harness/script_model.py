@@ -317,6 +317,8 @@ class Store:
         grace of the host whose turn it was."""
         line = self.line(resource, now_us)
         living = {name: one for name, one in line.places.items() if one.lives(now_us)}
+        if own is not None:
+            living.pop(own[0], None)
         if own is not None and len(living) < PLACES:
             place, grace_ms = own
             living[place] = line.places[place] = Place(now_us, now_us + LIVES_US, grace_ms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from copy import copy
 from typing import Any
 
 import redis
@@ -30,6 +31,15 @@ class Scripted:
         self.redis = redis.Redis("127.0.0.1", master.port, decode_responses=True, retry=None)
         for script in scripts.ALL:
             self.redis.script_load(script.text.decode())
+
+    def as_user(self, name: str, password: str) -> Scripted:
+        """The same master, asked by another user of it."""
+        other = copy(self)
+        port = self.redis.connection_pool.connection_kwargs["port"]
+        other.redis = redis.Redis(
+            "127.0.0.1", port, decode_responses=True, retry=None, username=name, password=password
+        )
+        return other
 
     def reset(self) -> None:
         self.redis.flushall()

@@ -45,9 +45,11 @@ local places = 'lockd:places:' .. resource
 local lives_us = 4000000
 
 -- Who else waits here: how many, and those that came first and last. Those that nobody renews any more are forgotten.
+-- Nothing where the agent's user may not ask that yet: it votes all the same.
 local function others()
   local count, oldest, youngest, oldest_us, youngest_us, mine_until_us, recalled = 0, nil, nil, nil, nil, nil, ''
-  local flat = call('HGETALL', places)
+  local flat = redis.pcall('HGETALL', places)
+  if flat.err then return nil end
   for i = 1, #flat, 2 do
     local began, ends = string.match(flat[i + 1], '^(%d+) (%d+) %d+$')
     local ends_us, began_us = tonumber(ends), tonumber(began)
@@ -79,6 +81,7 @@ end
 -- Renewed at half its life: not each refusal is written to the disk. Where all 32 are taken, the youngest goes.
 local function wait_in_line(holder, nonce)
   local count, _, youngest, youngest_us, mine_until_us, recalled = others()
+  if not count then return end
   local began_us = now_us - ARGV[8]
   if count >= 32 and began_us < youngest_us then
     call('HDEL', places, youngest)
@@ -128,7 +131,7 @@ call('HSET', KEYS[2], ARGV[4], string.format('%.0f', last))
 if place ~= '' then
   local count, oldest, _, _, mine_until_us = others()
   if mine_until_us then call('HDEL', places, place) end
-  if count > 0 then
+  if count and count > 0 then
     recall(string.match(place, '^%S+'), ARGV[1])
     local host, agent = string.match(oldest, '^(%S+) (.*)$')
     redis.pcall('PUBLISH', 'lockd:host:' .. host, 'held ' .. agent .. ' ' .. resource)

@@ -34,7 +34,8 @@ if not mine then return 0 end
 if how == 'try' then return call('DEL', KEYS[1]) end
 
 local places = 'lockd:places:' .. resource
-local flat = call('HGETALL', places)
+local flat = redis.pcall('HGETALL', places)
+if flat.err then flat, how = {}, how ~= 'turn' and how end
 local now = (how == 'turn' or #flat > 0) and call('TIME') or {0, 0}
 local now_us = now[1] * 1000000 + now[2]
 local first, second, count = nil, nil, 0
@@ -58,7 +59,10 @@ end
 
 for i = 1, #flat, 2 do
   local began, ends, grace = string.match(flat[i + 1], '^(%d+) (%d+) (%d+)$')
-  -- See acquire.lua.
+  -- See acquire.lua. Its own begins anew.
+  if how == 'turn' and flat[i] == ARGV[3] then
+    ends = nil
+  end
   if ends and tonumber(ends) > now_us and tonumber(ends) <= now_us + 4000000 then
     waits(flat[i], tonumber(began), tonumber(grace))
   end

@@ -1212,8 +1212,8 @@ MUTATIONS = (
         (
             Edit(
                 HANDING_ON,
-                "if tenure.shown or now_ns - tenure",
-                "if now_ns - tenure",
+                "if tenure.shown or not tenure.was_proven_lately(now_ns):",
+                "if not tenure.was_proven_lately(now_ns):",
             ),
         ),
         simulated=False,
@@ -1797,7 +1797,8 @@ MUTATIONS = (
         "a LOCK without WAIT leaves a place",
         13,
         CAMPAIGNS,
-        "            if not any(waiter.give_up_ns is not None for waiter in queue.waiters):\n                return\n",
+        "            if not any(waiter.give_up_ns is not None for waiter in queue.waiters):\n"
+        "                self._asks_for_it(queue, attempt, now_ns)\n                return\n",
         "",
         simulated=False,
     ),

@@ -612,7 +612,8 @@ def lock_delays(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             if history.was_stopped(hold.asked.app, hold.granted.at_ns, at_ns):
                 continue
             until_ns = min(at_ns + bounds.lock_delay_ms * MS, hold.deadline_ns)
-            for other in holds:
+            # What was over when its app heard of it was given to it before.
+            for other in (other for other in holds if other.ended_ns > other.granted.at_ns):
                 if at_ns < other.granted.at_ns < min(until_ns, history.forced_ns.get(hold.tenure, NEVER_NS)):
                     text = f"{other} was granted within the lock_delay of {hold}"
                     yield Violation("lock delay", other.granted.at_ns, text)

@@ -1658,6 +1658,7 @@ MUTATIONS = (
         LOCKS,
         "        if queue is not None:\n            self._handing_on.recalled(queue, now_ns)\n        elif",
         "        if queue is not None:\n            pass\n        elif",
+        first_seed=9,
     ),
     one(
         "a turn without end",
@@ -1665,6 +1666,7 @@ MUTATIONS = (
         LEASES,
         "        return now_ns >= self.ends_ns or self.grants <= 0",
         "        return False",
+        first_seed=9,
     ),
     Mutation(
         "a place that never expires",
@@ -1733,6 +1735,7 @@ MUTATIONS = (
         CAMPAIGNS,
         "attempt.waited_us = queue.place.waited_us(now_ns)",
         "attempt.waited_us = max(0, self._masters.clock_us(now_ns) - (queue.place.since_ns + self.wall_ahead_ns) // 1_000)",
+        first_seed=154,
     ),
     Mutation(
         "a full set that drops the oldest",

@@ -174,6 +174,21 @@ def test_a_single_try_leaves_no_place():
     assert not any(master.store.lines for master in host.fleet.masters)
 
 
+@pytest.mark.parametrize(("after_ms", "tries"), [(5, 0), (120, 1)])
+def test_who_does_not_wait_is_refused_by_what_was_true_just_now_or_by_another_try(
+    hosts: list[Host], after_ms: int, tries: int
+):
+    """Beside one who waits until he is told."""
+    _, two, _ = hosts
+    two.pass_ms(350)
+    last_ns = two.asked(Attempt)[-1].t1_ns
+    two.pass_until(last_ns + after_ms * MS)
+    before = len(two.asked(Attempt))
+    impatient = two.lock()
+    two.pass_ms(1)
+    assert (impatient.code, len(two.asked(Attempt)) - before) == ("TAKEN", tries)
+
+
 def test_a_try_that_fails_gives_back_what_it_got_and_tells_nobody():
     host = cluster()
     beside(host).locked()

@@ -17,6 +17,8 @@ PROMETHEUS_DIR := tests/.prometheus
 SERVER := $(shell command -v redis-server || command -v valkey-server)
 DEV_STAMP := $(VENV)/.installed$(if $(SERVER),,-dev-server)
 TEST_STAMP := $(VENV)/.installed-test
+# The sources with .so files beside them must not lie where simulator and mutations take them from.
+COMPILED := build/compiled
 BENCH_STAMP := $(VENV)/.installed-bench
 
 # Ansible and its linter are 600 MB in 25,000 files, and nothing else needs them: they have an environment of their own.
@@ -34,7 +36,7 @@ APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc
 APT_TOOLS += $(if $(shell command -v go),/usr/share/gocode/src/github.com/gomodule/redigo:golang-github-gomodule-redigo-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test test-all ready ready-tests lab-image lint dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
+.PHONY: help dev venv test test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs scripts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -66,6 +68,7 @@ endif
 test-all: ## What CI runs: every test, every rule taken out, the longer search, every play
 	@$(PARTS) $(SET_UP) $(LOOKS) \
 	  'tests, simulator, models' '$(SIDE_BY_SIDE) -m "not alone"' \
+	  'the same agent, compiled' '$(MAKE) test-compiled' \
 	  'what needs the processor for itself' '$(ALONE)' \
 	  'playbooks, on real hosts' '$(IN_THE_LAB)'
 
@@ -80,6 +83,14 @@ lint: $(TEST_STAMP) ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 
+compiled: $(TEST_STAMP) ## A wheel of the same sources, faster, for this Python and machine (mypyc; gcc, Python.h): build/compiled/*.whl
+	@tests/setup/compiled.sh $(CURDIR)/$(BIN)/python $(CURDIR)/$(COMPILED)
+
+# Where it can't be built, that was said.
+test-compiled: compiled ## tests/unit and tests/redis with the agent compiled (ARGS='tests/unit -k fence': those)
+	@[ ! -e $(COMPILED) ] || { cd $(COMPILED)/tree && LOCKD_COMPILED=1 PYTHONPATH=$(CURDIR)/$(COMPILED)/tree \
+	  $(CURDIR)/$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal $(or $(ARGS),tests/unit tests/redis); }
+
 dashboards: $(TEST_STAMP) ## dashboards/*.json, from their builder
 	$(BIN)/python -m dashboards
 
@@ -87,8 +98,10 @@ preview: tools prometheus $(TEST_STAMP) ## Pictures of the dashboards by Grafana
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/preview/requirements.txt
 	$(BIN)/python -m tests.preview $(ARGS)
 
-bench: $(BENCH_STAMP) ## lockd beside redlock-py, pottery, redis-py's Lock, etcd and ZooKeeper (ARGS='--quick'; kept in .bench/)
-	$(BIN)/python -m tests.bench $(ARGS)
+# The agent as hosts have it: compiled, where it can be.
+bench: $(BENCH_STAMP) compiled ## lockd beside redlock-py, pottery, redis-py's Lock, etcd and ZooKeeper (ARGS='--quick'; kept in .bench/)
+	@mkdir -p .bench; [ ! -d $(COMPILED)/tree ] || { cd $(COMPILED)/tree && ln -sfn $(CURDIR)/.bench .bench; }; \
+	  $(CURDIR)/$(BIN)/python -m tests.bench $(ARGS)
 
 $(BENCH_STAMP): $(TEST_STAMP) tests/bench/requirements.txt
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r tests/bench/requirements.txt
@@ -124,6 +137,9 @@ readme: $(TEST_STAMP) ## The tables of commands and errors in README.md, from th
 
 alerts-docs: $(TEST_STAMP) ## alerts/METRICS.md, from the code
 	$(BIN)/python -m alerts.metrics_page > alerts/METRICS.md.new && mv alerts/METRICS.md.new alerts/METRICS.md
+
+scripts-docs: $(TEST_STAMP) ## docs/scripts.md: which Lua scripts of apps are recognised, from the code
+	$(BIN)/python -m docs.scripts
 
 lab: lab-tools $(LAB_STAMP) ## As root: eight real hosts on this machine, then site.yml on them (ARGS='--check --diff'); see tests/lab
 	$(LAB_VENV)/bin/python -m tests.lab up

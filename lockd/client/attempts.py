@@ -6,7 +6,6 @@ more is withdrawn by that token. Else it could be granted, and renewed, for nobo
 
 from __future__ import annotations
 
-import secrets
 import time
 from collections.abc import Sequence
 
@@ -22,6 +21,7 @@ from lockd.client.errors import (
     WaitTimeout,
 )
 from lockd.client.requests import to_ms
+from lockd.client.tokens import tokens
 from lockd.clock import boottime_ns
 from lockd.core.validity import NS_PER_MS
 
@@ -47,10 +47,10 @@ class Attempt:
     ValueError for what is no span of time."""
 
     def __init__(self, resources: Sequence[bytes], ttl: float, wait: float) -> None:
-        self._resources = resources
-        self.token = secrets.token_hex(16).encode()
+        self.resources = resources
+        self.token = tokens.next()
         self.in_doubt = False
-        self._ttl_ms = to_ms(ttl, "ttl")
+        self.ttl_ms = to_ms(ttl, "ttl")
         self._until_s = time.monotonic() + to_ms(wait, "wait") / 1000
 
     @property
@@ -74,9 +74,9 @@ class Attempt:
     @property
     def names(self) -> list[tuple[bytes, bytes]]:
         """By which all of it is withdrawn or given back."""
-        return [(resource, self.token) for resource in self._resources]
+        return [(resource, self.token) for resource in self.resources]
 
     @property
     def lasts_until_ns(self) -> int:
         """On CLOCK_BOOTTIME: what was granted until now, and is renewed by nobody, has ended then."""
-        return boottime_ns() + self._ttl_ms * NS_PER_MS
+        return boottime_ns() + self.ttl_ms * NS_PER_MS

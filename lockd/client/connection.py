@@ -38,6 +38,7 @@ class AgentConnection(UnixDomainSocketConnection):
         self.timeout_s = timeout_s
         self.settled = True
         """False while a reply is to come, and for good when it did not: what comes next could be it."""
+        self._was_good = False
         self.pushes = PushReceiver()
         self._get_parser().set_pubsub_push_handler(self.pushes.hear)  # type: ignore[union-attr]
 
@@ -65,20 +66,30 @@ class AgentConnection(UnixDomainSocketConnection):
 
     def request(self, request: Request[T]) -> T:
         """What comes of a request. If no reply comes, whatever the cause, it closes itself."""
+        self._send(request.packed)
         try:
-            if not self.is_connected:
-                raise RedisError("the connection is closed")
-            self.settled = False
-            self.send_packed_command((request.packed,), check_health=False)  # type: ignore[no-untyped-call]
             reply = self._read(request.wait_s) if request.replies == 1 else self._read_all(request)
-            self.settled = True
+            self.settled = self._was_good = True
             return request.decode(reply)
         except ResponseError as refusal:
-            self.settled = True
+            self.settled = self._was_good = True
             raise error_from(str(refusal)) from None
         except BaseException as failure:
             self.close()
             _raise_as_ours(failure, self.path)
+
+    def _send(self, packed: bytes) -> None:
+        # Whether it is still open need not be asked before: a local socket whose other end is closed takes
+        # nothing, and says so.
+        try:
+            if not self.is_connected:
+                raise RedisError("the connection is closed")
+            self.settled = False
+            self.send_packed_command((packed,), check_health=False)  # type: ignore[no-untyped-call]
+        except BaseException as failure:
+            self.close()
+            is_closed = isinstance(failure.__context__, BrokenPipeError)
+            _raise_as_ours(failure, self.path, unsent=is_closed and self._was_good)
 
     def _read_all(self, request: Request[T]) -> list[Any]:
         """Of several commands. Where one has failed, the others have run all the same."""
@@ -104,13 +115,6 @@ class AgentConnection(UnixDomainSocketConnection):
         except RedisError:
             self.close()
         return self.is_connected
-
-    def idles(self) -> bool:
-        """True when it is open and nothing is left to read: good for the next request."""
-        try:
-            return self.is_connected and not self.can_read()
-        except RedisError:
-            return False
 
 
 class AsyncAgentConnection(AsyncUnixDomainSocketConnection):
@@ -226,7 +230,7 @@ async def _welcomed_async(connection: AsyncAgentConnection) -> None:
     await connection.read_response()
 
 
-def _raise_as_ours(failure: BaseException, path: str) -> NoReturn:
+def _raise_as_ours(failure: BaseException, path: str, *, unsent: bool = False) -> NoReturn:
     """A failure of the connection as ours; what is none, such as KeyboardInterrupt, as it is."""
     if isinstance(failure, ResponseError):
         raise error_from(str(failure)) from failure
@@ -234,4 +238,5 @@ def _raise_as_ours(failure: BaseException, path: str) -> NoReturn:
         raise failure
     error = AgentUnreachable(f"no answer from lockd at {path}: {failure or 'it took too long'}")
     error.hangs = isinstance(failure, RedisTimeoutError | TimeoutError)
+    error.unsent = unsent
     raise error from failure

@@ -15,9 +15,12 @@ class AgentUnreachable(LockdError):
     """No agent answers at the socket: it is not running, was stopped, or hangs.
 
     `hangs`: it took the request and gave no answer in time, so what became of the request is not known.
+    `unsent`: the connection had been good before, and was closed when the request was to be sent: not a byte
+    of it has reached an agent.
     """
 
     hangs: bool = False
+    unsent: bool = False
 
 
 class Taken(LockdError):

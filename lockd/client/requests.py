@@ -45,8 +45,9 @@ class LeaseOptions(TypedDict, total=False):
 
 def lock(
     resource: Resource | Resources,
+    keys: Sequence[bytes],
     *,
-    ttl: float,
+    ttl_ms: int,
     wait: float,
     max_hold: float | None,
     detached: bool,
@@ -54,9 +55,9 @@ def lock(
     clock: AgentClock,
     token: bytes,
 ) -> Request[View]:
-    """A session lock asks for its renewals to be pushed; a detached one has none. token: what the request is
-    known by, also to an agent that is asked again."""
-    keys, ttl_ms, wait_ms = keys_of(resource), to_ms(ttl, "ttl"), to_ms(wait, "wait")
+    """A session lock asks for its renewals to be pushed; a detached one has none. keys: of the resource.
+    token: what the request is known by, also to an agent that is asked again."""
+    wait_ms = to_ms(wait, "wait")
     if detached and len(keys) > 1:
         raise ValueError("several are held, and renewed, for their process: detached goes with one resource")
     if slots is not None and (slots < 1 or len(keys) > 1):
@@ -88,7 +89,7 @@ def lock(
 def unlock(*names: tuple[bytes, bytes]) -> Request[None]:
     """names: a resource and a token each. Also withdraws what was asked for by that token, and is not to be
     granted any more."""
-    packed = b"".join(_packed(b"UNLOCK", *name) for name in names)
+    packed = b"".join([_packed(b"UNLOCK", *name) for name in names])
     return Request(packed, _done, replies=len(names))
 
 

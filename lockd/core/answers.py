@@ -54,14 +54,14 @@ class Flaw(StrEnum):
 
 NONCE_CHARS = 32
 """128 bits, as hex digits."""
-_FENCE = (1, SANE_MOST)
-_TTL_MS = (0, LONGEST_TTL_MS)
-_GRACE_MS = (0, LONGEST_GRACE_MS)
-_ZERO = (0, 0)
-_UNUSED = (-(1 << 63), 1 << 63)
+_FENCE = range(1, SANE_MOST + 1)
+_TTL_MS = range(LONGEST_TTL_MS + 1)
+_GRACE_MS = range(LONGEST_GRACE_MS + 1)
+_ZERO = range(1)
+_UNUSED = range(-(1 << 63), 1 << 63)
 """Nothing rests on the value: it may honestly be odd where a clock was set back."""
 
-_BOUNDS: dict[type[Ballot], dict[int, tuple[int, int]]] = {
+_BOUNDS: dict[type[Ballot], dict[int, range]] = {
     Attempt: {
         YES: _FENCE, OTHERS: _TTL_MS, RESERVED: _GRACE_MS,
         NO_IDENTITY: _ZERO, TTL_TOO_LONG: _UNUSED, MISCOUNTS: _UNUSED,
@@ -78,7 +78,7 @@ _BOUNDS: dict[type[Ballot], dict[int, tuple[int, int]]] = {
         YES: _UNUSED, PUT_BACK: _TTL_MS, OTHERS: _UNUSED, NO_IDENTITY: _ZERO, TTL_TOO_LONG: _UNUSED,
     },
 }  # fmt: skip
-"""By status, the value that may come with it (lockd/masters/scripts/*.lua say what it is)."""
+"""By status, the values that may come with it (lockd/masters/scripts/*.lua say what it is)."""
 
 
 def flaw_of(ballot: Ballot, reply: Any, most: int) -> Flaw | None:
@@ -109,7 +109,7 @@ def flaw_of(ballot: Ballot, reply: Any, most: int) -> Flaw | None:
     if bounds is _FENCE:
         sane = 0 < value <= most and value <= master_us + COUNTER_AHEAD_US
         return None if sane else Flaw.MISCOUNTS
-    if not bounds[0] <= value <= bounds[1]:
+    if value not in bounds:
         return Flaw.NONSENSE
     return Flaw.MISCOUNTS if status == MISCOUNTS else None
 

@@ -11,6 +11,7 @@ surely as a large one.
 from collections.abc import Sequence
 from statistics import median
 
+from lockd.build import mypyc_attr
 from lockd.core.fences import SANE_MOST, largest_sane
 from lockd.core.standstill import Doubt, Gain
 from lockd.core.validity import DRIFT_FLOOR_NS, NEVER_NS, NS_PER_MS, settle_ns
@@ -39,6 +40,7 @@ class Jump:
         self.since_ns = since_ns
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class ClockWatch:
     """One master's clock as this agent sees it.
 

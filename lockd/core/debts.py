@@ -12,6 +12,7 @@ asking again is of a try or lease that nobody has given back yet.
 """
 
 from collections import deque
+from typing import Any
 
 from lockd.core.ballots.ballot import Ballot
 from lockd.core.ballots.release import Release
@@ -21,7 +22,7 @@ AT_ONCE = 64
 _LOOKED_AT = 4 * AT_ONCE
 MOST = 100_000
 
-WireBallot = tuple[Ballot, bytes]
+WireBallot = tuple[Ballot, Any]
 """A ballot, and how it reads on the wire."""
 
 
@@ -47,14 +48,14 @@ class Debts:
     def owed(self) -> int:
         return len(self._kept) + len(self._due)
 
-    def keep(self, ballot: Ballot, payload: bytes) -> None:
+    def keep(self, ballot: Ballot, payload: Any) -> None:
         """It was not answered, or with an error: for the next time."""
         if not is_debt(ballot):
             self._votes.append((ballot, payload))
         elif self.owed < self._most:
             self._kept.append((ballot, payload))
 
-    def add(self, release: Release, payload: bytes) -> None:
+    def add(self, release: Release, payload: Any) -> None:
         """To be asked now, behind what apps ask."""
         if self.owed < self._most:
             self._due.append((release, payload))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, Protocol, TypeVar
 
+from lockd.build import mypyc_attr
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import Ballot, bits
 from lockd.core.ballots.extension import Extension
@@ -44,6 +45,7 @@ def _nothing() -> None:
     """No journal is kept."""
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Fleet(Generic[AnyLink]):
     """core.interfaces.Masters, and the Listener of its links.
 

@@ -455,10 +455,10 @@ def _replayed(frames: Iterator[bytes], form: Format) -> Replayed:
         for frame in frames:
             for entry in list(form.entries(frame)):
                 replayed.take(entry)
-    except _Torn as failure:
-        replayed.trouble = str(failure)
-    except Unreadable as failure:
-        replayed.trouble, replayed.is_whole = str(failure), False
+    except _Torn as torn:
+        replayed.trouble = str(torn)
+    except Unreadable as unreadable:
+        replayed.trouble, replayed.is_whole = str(unreadable), False
     except (struct.error, ValueError, IndexError) as failure:
         replayed.trouble, replayed.is_whole = f"a record makes no sense: {failure}", False
     return replayed

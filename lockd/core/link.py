@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from lockd.build import mypyc_attr
 from lockd.core.admission import Elsewhere, Numbered
 from lockd.core.answers import Flaw, Nonsense, flaw_of, is_of_release, one_line
 from lockd.core.ballots.attempt import Attempt
@@ -116,6 +117,7 @@ class Patience:
     dead_ns: int
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Link:
     """One master. `state` and `reason` say what it is to us; only an `up` one is asked for votes.
 

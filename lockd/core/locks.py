@@ -10,6 +10,7 @@ time; what is to be done goes out through `Masters` and `Holder`. A lease lives 
 
 from collections.abc import Set
 
+from lockd.build import mypyc_attr
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import Ballot, Ended
 from lockd.core.ballots.extension import Extension
@@ -45,6 +46,7 @@ from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Chance, Extended, RedlockParameters, Refusal, Reply
 
 
+@mypyc_attr(allow_interpreted_subclasses=True)
 class Locks:
     """All the resources that somebody on this host holds or waits for."""
 
@@ -155,11 +157,12 @@ class Locks:
             if queue.lease is not None:
                 self._campaigns.refuse(holder, held_here(queue.lease, now_ns), now_ns)
                 return
-            if queue.rest is not None and not queue.recall and queue.refusal not in (None, *TRIED_AGAIN):
-                assert queue.refusal is not None
-                if now_ns < queue.refused_ns + self._parameters.backoff_most_ms * NS_PER_MS:
-                    self._campaigns.refuse(holder, queue.refusal, now_ns)
-                    return
+            refusal = queue.refusal
+            lately = now_ns < queue.refused_ns + self._parameters.backoff_most_ms * NS_PER_MS
+            rests = queue.rest is not None and not queue.recall and lately
+            if rests and refusal is not None and refusal not in TRIED_AGAIN:
+                self._campaigns.refuse(holder, refusal, now_ns)
+                return
             self._campaigns.rests_no_longer(queue, now_ns)
         self._campaigns.joins(queue, holder, now_ns, ready=ready)
 

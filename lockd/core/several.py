@@ -10,7 +10,7 @@ begins anew, within its wait.
 
 from collections.abc import Sequence
 
-from lockd.core.claims import Claims, Whole
+from lockd.core.claims import Claims, Joint, Whole
 from lockd.core.errors import ErrorWord
 from lockd.core.leases import Holder, Lease, Loss, Standing
 from lockd.core.locks import Locks
@@ -22,45 +22,32 @@ _WITHDRAWN = Refusal(
 _WORD_OF_LOSS = {Loss.NOT_RENEWED: ErrorWord.NOQUORUM, Loss.CLOCKS: ErrorWord.CLOCK, None: ErrorWord.NOQUORUM}
 
 
-class Several:
+class Several(Joint):
     """One such request.
 
-    parts: who holds each, in the order in which they were asked for; what they are told comes here until the
-    whole is answered. min_validity_ns: a lease is handed out only while it may be relied upon for longer.
+    parts: who holds each, in the order in which they were asked for. min_validity_ns: a lease is handed out
+    only while it may be relied upon for longer.
     """
 
     def __init__(
         self, locks: Locks, claims: Claims, parts: Sequence[Holder], whole: Whole, min_validity_ns: int
     ) -> None:
-        self._locks = locks
-        self._claims = claims
-        self._whole = whole
+        super().__init__(locks, claims, whole)
         self._asked = parts
         self._left = sorted(parts, key=lambda part: part.resource, reverse=True)
         """Those that it has no lease of: the last is the next."""
         self._min_validity_ns = min_validity_ns
         self._had: dict[Holder, Lease] = {}
         self._ready = True
-        self._over = False
-        self._scheduled = False
 
     def begins(self, now_ns: int, *, ready: bool = True) -> None:
-        """ready: as in `Locks.lock`."""
         self._ready = ready
         self._ask_for_next(now_ns)
 
     def can_be_told(self, now_ns: int) -> None:
-        """What it comes to could be told at once from now on."""
         self._ready = True
         if self._left:
             self._locks.can_be_told(self._left[-1], now_ns)
-
-    def gone(self, now_ns: int) -> None:
-        """Its app is gone: nobody would be told."""
-        self._over = True
-        self._give_all_back(now_ns)
-
-    # What its parts are told
 
     def granted(self, part: Holder, lease: Lease, now_ns: int) -> None:
         self._left.remove(part)
@@ -80,32 +67,13 @@ class Several:
             # Neither lost nor given back by us: its app has named it.
             self._fail(_WITHDRAWN, now_ns)
 
-    # How it goes on
-
-    def _fail(self, refusal: Refusal, now_ns: int) -> None:
-        if not self._over:
-            self._over = True
-            self._whole.refused(refusal)
-            self._go_on_soon(now_ns)
-
-    def _go_on_soon(self, now_ns: int) -> None:
-        """Not in the middle of what `Locks` is at."""
-        if not self._scheduled:
-            self._scheduled = True
-            self._locks.timers.at(now_ns, self._go_on)
-
-    def _go_on(self, now_ns: int) -> None:
-        self._scheduled = False
-        if self._over:
-            self._give_all_back(now_ns)
-        elif (spoilt := self._spoilt(now_ns)) is not None:
+    def _take_step(self, now_ns: int) -> None:
+        if (spoilt := self._spoilt(now_ns)) is not None:
             self._begin_anew(spoilt, now_ns)
         elif self._left:
             self._ask_for_next(now_ns)
         else:
-            self._over = True
-            leases = [self._had[part] for part in self._asked]
-            self._whole.granted(leases, [one for one in leases if self._claims.hand_out(one)], now_ns)
+            self._succeed([self._had[part] for part in self._asked], now_ns)
 
     def _ask_for_next(self, now_ns: int) -> None:
         part = self._left[-1]
@@ -127,7 +95,7 @@ class Several:
 
     def _begin_anew(self, spoilt: Lease, now_ns: int) -> None:
         """Where it doesn't wait, one try is all there is."""
-        self._give_all_back(now_ns)
+        self._leave(now_ns)
         if self._asked[0].give_up_ns is not None:
             self._ask_for_next(now_ns)
             return
@@ -135,12 +103,10 @@ class Several:
         word = _WORD_OF_LOSS.get(spoilt.lost_by, ErrorWord.TIMEOUT)
         self._fail(Refusal(word, f"what was granted first was lost before the last was: {why}"), now_ns)
 
-    def _give_all_back(self, now_ns: int) -> None:
-        """What it has, and its place in the line of the next."""
+    def _leave(self, now_ns: int) -> None:
+        """The line of the next, and all that it has."""
         if self._left:
             self._locks.gone(self._left[-1], now_ns)
         had, self._had = self._had, {}
-        for part, lease in reversed(had.items()):
-            self._left.append(part)
-            if self._claims.leave(lease, self):
-                self._locks.untold(lease, now_ns)
+        self._left += reversed(had)
+        self._give_back(reversed(had.values()), now_ns)

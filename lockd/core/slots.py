@@ -8,21 +8,22 @@ came. What it is granted beside that, since two were freed at once, is given bac
 
 from collections.abc import Sequence
 
-from lockd.core.claims import Claims, Whole
+from lockd.core.claims import Claims, Joint, Whole
 from lockd.core.errors import ErrorWord, Kind
 from lockd.core.leases import Holder, Lease, Standing, pid_and_uid
 from lockd.core.locks import Locks
 from lockd.core.refusals import UNLOCKED_BEFORE
+from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Refusal
 
 
-class Slots:
+class Slots(Joint):
     """One such request.
 
     tries: who would hold each slot, and doesn't wait for it, in the order in which they are to be tried.
-    places: the same with the wait, in the same order; none where it doesn't wait. What they are told comes
-    here. None of them is counted as a request of its own (`Holder.counted`), and only the places have its
-    name (TOKEN), as that is one request's: of the rest the one that is granted gets it.
+    places: the same with the wait, in the same order; none where it doesn't wait. None of them is counted as
+    a request of its own (`Holder.counted`), and only the places have its name (TOKEN), as that is one
+    request's: of the rest the one that is granted gets it.
     """
 
     def __init__(
@@ -34,23 +35,18 @@ class Slots:
         places: Sequence[Holder],
         whole: Whole,
     ) -> None:
-        self._locks = locks
-        self._claims = claims
+        super().__init__(locks, claims, whole)
         self._resource = resource
         self._tries = tries
         self._left = list(reversed(tries))
         """Those that are still to be tried: the last is the next."""
         self._places = places
-        self._whole = whole
         self._trying: Holder | None = None
         self._in_line = False
         self._refusals: list[Refusal] = []
         self._surplus: list[Lease] = []
-        self._over = False
-        self._scheduled = False
 
     def begins(self, now_ns: int, *, ready: bool = True) -> None:
-        """ready: as in `Locks.lock`."""
         if self._is_over(self._resource, now_ns):
             self._fail(UNLOCKED_BEFORE, now_ns)
         elif (known := self._known(now_ns)) is not None:
@@ -84,16 +80,8 @@ class Slots:
         self._locks.lock(part, now_ns, ready=ready)
 
     def can_be_told(self, now_ns: int) -> None:
-        """What it comes to could be told at once from now on."""
         if not (self._over or self._in_line or self._trying):
             self._try_next(now_ns)
-
-    def gone(self, now_ns: int) -> None:
-        """Its app is gone: nobody would be told."""
-        self._over = True
-        self._leave(now_ns)
-
-    # What its parts are told
 
     def granted(self, part: Holder, lease: Lease, now_ns: int) -> None:
         part.named = bool(part.value)
@@ -104,17 +92,19 @@ class Slots:
         if self._over:
             self._surplus.append(lease)
         else:
-            self._over = True
-            fresh = [lease] if self._claims.hand_out(lease) else []
-            self._whole.granted([lease], fresh, now_ns)
+            self._succeed([lease], now_ns)
 
     def refused(self, part: Holder, refusal: Refusal, now_ns: int) -> None:
-        if not self._over:
-            if part is not self._trying and not self._in_line:
-                # Its wait has ended before all were tried.
-                self._in_line, self._refusals = True, []
-            self._refusals.append(refusal)
-            self._go_on_soon(now_ns)
+        if self._over:
+            return
+        if part is not self._trying and not self._in_line:
+            # Its wait has ended before all were tried.
+            if self._trying is not None and refusal.code is ErrorWord.TIMEOUT:
+                self._fail(self._why_no_more(part, now_ns), now_ns)
+                return
+            self._in_line, self._refusals = True, []
+        self._refusals.append(refusal)
+        self._go_on_soon(now_ns)
 
     def lost(self, lease: Lease, now_ns: int) -> None:
         """What it has too much is given back in any case."""
@@ -122,24 +112,8 @@ class Slots:
     def ended(self, lease: Lease, now_ns: int) -> None:
         """As above."""
 
-    # How it goes on
-
-    def _fail(self, refusal: Refusal, now_ns: int) -> None:
-        self._over = True
-        self._whole.refused(refusal)
-        self._go_on_soon(now_ns)
-
-    def _go_on_soon(self, now_ns: int) -> None:
-        """Not in the middle of what `Locks` is at, and behind the other waits that end now."""
-        if not self._scheduled:
-            self._scheduled = True
-            self._locks.timers.at(now_ns, self._go_on)
-
-    def _go_on(self, now_ns: int) -> None:
-        self._scheduled = False
-        if self._over:
-            self._leave(now_ns)
-        elif self._in_line or self._refusals[-1].code.kind not in (Kind.CONTENDED, Kind.UNAVAILABLE):
+    def _take_step(self, now_ns: int) -> None:
+        if self._in_line or self._refusals[-1].code.kind not in (Kind.CONTENDED, Kind.UNAVAILABLE):
             self._fail(self._why_not(), now_ns)
         elif self._left and self._refusals[-1].code.kind is Kind.CONTENDED:
             self._try_next(now_ns)
@@ -169,12 +143,17 @@ class Slots:
         text = f"retry-after={retry_ms} all {len(self._tries)} slots are held by others"
         return Refusal(ErrorWord.TAKEN, text, retry_ms)
 
+    def _why_no_more(self, part: Holder, now_ns: int) -> Refusal:
+        """In the middle of a try, of which no master has said yet that it is held."""
+        waited_ms = (now_ns - part.asked_ns) // NS_PER_MS
+        if self._refusals:
+            return Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, those that were tried are still held")
+        return Refusal(ErrorWord.NOQUORUM, f"waited {waited_ms} ms without an answer")
+
     def _leave(self, now_ns: int) -> None:
         """All lines, and what it has too much."""
         for part in (self._trying, *self._places):
             if part is not None:
                 self._locks.gone(part, now_ns)
         surplus, self._surplus = self._surplus, []
-        for lease in surplus:
-            if self._claims.leave(lease, self):
-                self._locks.untold(lease, now_ns)
+        self._give_back(surplus, now_ns)

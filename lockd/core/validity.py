@@ -21,6 +21,12 @@ def deadline_ns(t1_ns: int, ttl_ms: int) -> int:
     return t1_ns + ttl_ms * NS_PER_MS - drift_ns(ttl_ms)
 
 
+def left_ms(deadline_ns: int, now_ns: int) -> int:
+    """What is said of a deadline, in whole milliseconds: 0 once it has come."""
+    left = (deadline_ns - now_ns) // NS_PER_MS
+    return left if left > 0 else 0
+
+
 def longest_ttl_ms(span_ns: int) -> int:
     """The largest TTL whose deadline comes no later than `span_ns` after its T1; 0 when there is none
     (rule 7)."""

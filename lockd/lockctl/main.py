@@ -20,6 +20,7 @@ from lockd.lockctl.change import cluster, force_release, master, reload
 from lockd.lockctl.errors import CannotExecute, Lost, Refused, Unreachable
 from lockd.lockctl.failures import ExitStatus, report
 from lockd.lockctl.locks import extend, lead_command, lock, run_command, unlock
+from lockd.lockctl.script import script
 from lockd.lockctl.top import top
 from lockd.lockctl.view import doctor, holder, locks, masters, ping
 
@@ -28,7 +29,7 @@ Exit status:
    0  done
    1  no: the resource is free (holder, force-release), nothing is held with
       this token (unlock, extend), not confirmed; doctor: there are warnings;
-      reload --check: the agent runs with other settings
+      reload --check: the agent runs with other settings; script: not recognised
    2  doctor: there are failures
   64  the command line is wrong
   65  the agent finds the request wrong, or impossible now; reload: refused
@@ -90,5 +91,6 @@ for _command in (
     *(run_command, lead_command, lock, unlock, extend),
     *(holder, locks, masters, top, ping, doctor),
     *(force_release, cluster, master, reload),
+    script,
 ):
     main.add_command(_command)

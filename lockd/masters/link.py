@@ -25,6 +25,7 @@ from lockd.masters import handshake, replies, scripts
 from lockd.masters.failures import MasterError, Unfit
 from lockd.masters.framing import DELETED, LONGEST_BYTES, UNFINISHED, Framing, is_one_vote
 from lockd.masters.scripts import command
+from lockd.transport import Transport, for_loop
 
 HEARD_AT_ONCE = 64
 """So many answers of one master are heard in a turn of the event loop: each may be what an app waits for, and
@@ -62,7 +63,7 @@ def _in_words(failure: Exception) -> str:
     return str(failure) or repr(failure)
 
 
-class Link(link.Link, asyncio.Protocol):
+class Link(link.Link):
     """The link to one master. Its questions are bytes."""
 
     def __init__(
@@ -85,7 +86,7 @@ class Link(link.Link, asyncio.Protocol):
         self._config = config
         self._voted_after = voted_after
         self._probed_after = probed_after
-        self._transport: asyncio.Transport | None = None
+        self._transport: Transport | None = None
         self._reader = hiredis.Reader(notEnoughData=UNFINISHED)
         self._framing = Framing()
         self._unfinished_bytes = 0
@@ -128,8 +129,8 @@ class Link(link.Link, asyncio.Protocol):
 
     # Hearing
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport  # type: ignore[assignment]  # uvloop's transports don't derive from asyncio's
+    def connection_made(self, transport: Transport) -> None:
+        self._transport = transport
         self._reader = hiredis.Reader(notEnoughData=UNFINISHED)
         self._framing = Framing()
         self._unfinished_bytes = 0
@@ -198,6 +199,15 @@ class Link(link.Link, asyncio.Protocol):
         if not self._lags and self._transport is not None and not self.is_dropped:
             self._transport.resume_reading()
 
+    def eof_received(self) -> None:
+        """It is closed then."""
+
+    def pause_writing(self) -> None:
+        """Of no matter: what it does not take in time costs it its vote."""
+
+    def resume_writing(self) -> None:
+        """Nor this."""
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._transport = None
         self._lags = False
@@ -226,7 +236,7 @@ class Link(link.Link, asyncio.Protocol):
         self.connects(boottime_ns())
         loop = asyncio.get_running_loop()
         await loop.create_connection(
-            lambda: self,
+            for_loop(lambda: self),
             self.master.host,
             self.master.port,
             ssl=handshake.tls_context(self._config),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from lockd import __version__
+from lockd.build import build
 from lockd.config.current import Current
 from lockd.config.model import Config, LockClass
 from lockd.metrics.families import Measured, gauge, info
@@ -23,9 +24,9 @@ class ConfigMetrics(Measured):
     def _config(self) -> Config:
         return self._current.config
 
-    @info("The version of the agent.")
+    @info("The version of the agent, and whether what each lock passes through is compiled or interpreted.")
     def build(self) -> dict[str, str]:
-        return {"version": __version__}
+        return {"version": __version__, "build": build()}
 
     @info(
         "The configuration in use; two agents with one fingerprint have the same, but for secrets and for "

@@ -9,7 +9,6 @@ from prometheus_client.core import Metric
 
 from lockd.config.model import Config
 from lockd.core.errors import ErrorWord, Kind, Of
-from lockd.core.interfaces import Watcher
 from lockd.core.leases import Lease, Loss
 from lockd.core.queues import KeptEnd
 from lockd.core.tenures.places import RecallEnd
@@ -153,8 +152,8 @@ class _ByClass(dict[str, ClassCounts]):
         return self["other"]
 
 
-class LeaseMetrics(Watcher):
-    """Core tells it what happens."""
+class LeaseMetrics:
+    """`core.interfaces.Watcher`: core tells it what happens."""
 
     def __init__(self, agent: AgentMetrics, now_ns: Callable[[], int]) -> None:
         self._agent = agent

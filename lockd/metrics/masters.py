@@ -7,7 +7,6 @@ from functools import partial
 
 from prometheus_client.core import Metric
 
-from lockd.masters.fleet import Gauge
 from lockd.metrics.counts import Tally, histograms
 from lockd.metrics.families import Measured, collected, counted, timed
 
@@ -42,8 +41,8 @@ class MasterCounts(Measured):
     )
 
 
-class MasterMetrics(Gauge):
-    """The links tell it what happens, by their number."""
+class MasterMetrics:
+    """`masters.fleet.Gauge`: the links tell it what happens, by their number."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._of = [(name, MasterCounts()) for name in names]

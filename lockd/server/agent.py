@@ -51,6 +51,7 @@ from lockd.server.session import Session
 from lockd.server.shared import Shared
 from lockd.server.systemd import notifier, watchdog_interval_s
 from lockd.server.tokens import fresh_token
+from lockd.transport import for_loop
 
 _BEAT_S = 0.25
 _ALIVE_S = 2.0
@@ -265,7 +266,7 @@ class Agent:
     async def _let_in(self, listening: socket.socket) -> asyncio.AbstractServer:
         loop = asyncio.get_running_loop()
         return await loop.create_unix_server(
-            partial(Session, self.shared, self._commands), sock=listening, backlog=BACKLOG
+            for_loop(partial(Session, self.shared, self._commands)), sock=listening, backlog=BACKLOG
         )
 
     def _start_metrics(self) -> "http_server.Server | None":

@@ -4,37 +4,21 @@ each lock that it stands in line for (core/several.py, core/slots.py)."""
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from copy import copy
-from typing import Protocol
 
 from lockd.clock import boottime_ns
 from lockd.config.model import LockClass
-from lockd.core.errors import ErrorWord
+from lockd.core.claims import Joint
 from lockd.core.flow import Place
-from lockd.core.leases import Holder, Lease, Standing
+from lockd.core.leases import Lease, Standing
 from lockd.core.several import Several
 from lockd.core.slot_names import slot_number
 from lockd.core.slots import Slots
-from lockd.core.validity import NS_PER_MS
-from lockd.core.values import Bound, Refusal
-from lockd.server.lease_requests import LockRequest, asked_again, tell_refused
+from lockd.core.validity import NS_PER_MS, left_ms
+from lockd.core.values import Refusal
+from lockd.server.lease_requests import LockRequest, asked_again, tell_refused, told_expired
 from lockd.server.losses import LeaseName
 from lockd.server.resp import replies
 from lockd.server.session import Session
-
-
-class Parts(Protocol):
-    """What core makes of a request with parts: `Several` or `Slots`."""
-
-    def begins(self, now_ns: int, *, ready: bool = True) -> None: ...
-
-    def can_be_told(self, now_ns: int) -> None: ...
-
-    def gone(self, now_ns: int) -> None: ...
-
-    def granted(self, part: Holder, lease: Lease, now_ns: int) -> None: ...
-
-    def refused(self, part: Holder, refusal: Refusal, now_ns: int) -> None: ...
 
 
 class Part(LockRequest):
@@ -72,7 +56,7 @@ class JointRequest(Place):
     """
 
     __slots__ = ("_answered", "_waits", "parts", "parts_of_core", "session")
-    parts_of_core: Parts
+    parts_of_core: Joint
 
     def __init__(self, session: Session) -> None:
         super().__init__()
@@ -162,14 +146,11 @@ class JointRequest(Place):
         lost = next((lease for lease in leases if lease.standing is not Standing.HELD), None)
         if lost is not None:
             self._comes_too_late(leases)
-            session.shared.losses.told(session, (lost.resource, lost.token))
-            return replies.error(str(Refusal(ErrorWord.EXPIRED, lost.loss or "it ended before it was told")))
+            return told_expired(session, lost)
         now_ns = boottime_ns()
         reply = self.encoded([_row(lease, now_ns) for lease in leases])
         for lease in leases:
-            session.ties.tells(lease, reply)
-            if not lease.told and lease.holder.bound is Bound.PROCESS:
-                session.shared.tellings.begins(lease, session.ties)
+            session.shared.tellings.begins(lease, session.ties, reply)
         return reply
 
     def encoded(self, rows: list[dict[str, object]]) -> bytes:
@@ -204,12 +185,6 @@ class SlotPart(Part):
 
     __slots__ = ()
     counted = False
-
-    def beside(self, resource: bytes) -> SlotPart:
-        """The same for another slot."""
-        other = copy(self)
-        other.resource = resource
-        return other
 
 
 class SlotsRequest(JointRequest):
@@ -269,7 +244,7 @@ def _row(lease: Lease, now_ns: int) -> dict[str, object]:
         "resource": lease.resource,
         "token": lease.token,
         "fence": lease.fence,
-        "validity_ms": max(0, (lease.deadline_ns - now_ns) // NS_PER_MS),
+        "validity_ms": left_ms(lease.deadline_ns, now_ns),
         "deadline_ns": lease.deadline_ns,
         "bound": lease.holder.bound.value,
     }

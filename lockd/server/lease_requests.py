@@ -7,7 +7,7 @@ from lockd.config.model import LockClass
 from lockd.core.errors import ErrorWord, Kind
 from lockd.core.flow import Place, WireReply
 from lockd.core.leases import Lease, Standing
-from lockd.core.validity import NS_PER_MS
+from lockd.core.validity import NS_PER_MS, left_ms
 from lockd.core.values import Bound, Extended, Refusal
 from lockd.server.heirs import Heir
 from lockd.server.losses import LeaseName
@@ -150,15 +150,12 @@ class LockRequest(Place):
         read."""
         session = self.session
         if lease.standing is not Standing.HELD:
-            session.shared.losses.told(session, (lease.resource, lease.token))
-            return replies.error(str(Refusal(ErrorWord.EXPIRED, lease.loss or "it ended before it was told")))
-        validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
+            return told_expired(session, lease)
+        validity_ms = left_ms(lease.deadline_ns, boottime_ns())
         reply = replies.lease(
             lease.token, lease.fence, validity_ms, lease.deadline_ns, lease.holder.bound, session.protocol
         )
-        session.ties.tells(lease, reply)
-        if not lease.told and lease.holder.bound is Bound.PROCESS:
-            session.shared.tellings.begins(lease, session.ties)
+        session.shared.tellings.begins(lease, session.ties, reply)
         return reply
 
     def refused(self, refusal: Refusal) -> None:
@@ -193,6 +190,13 @@ def asked_again(lease: Lease, session: Session, *, notify: bool) -> None:
     """It was granted to another request of the same name: its app is told of it on this connection, too."""
     if isinstance(lease.holder, LockRequest | Heir):
         lease.holder.asked_again(session, lease, notify)
+
+
+def told_expired(session: Session, lease: Lease) -> bytes:
+    """The reply in place of its grant, which its app never read of. From then on its process knows of the
+    loss."""
+    session.shared.losses.told(session, (lease.resource, lease.token))
+    return replies.error(str(Refusal(ErrorWord.EXPIRED, lease.loss or "it ended before it was told")))
 
 
 def tell_refused(session: Session, place: Place, resource: bytes, refusal: Refusal) -> None:
@@ -244,7 +248,7 @@ class UnlockOrExtend(LeaseCommand):
         if lost is not None:
             losses.told(self._session, self.lease)
             return replies.error(str(lost.refusal))
-        validity_ms = max(0, (lease.deadline_ns - boottime_ns()) // NS_PER_MS)
+        validity_ms = left_ms(lease.deadline_ns, boottime_ns())
         return replies.lease(
             lease.token, lease.fence, validity_ms, lease.deadline_ns, lease.bound, self._session.protocol
         )

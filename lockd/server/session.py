@@ -8,6 +8,7 @@ from functools import partial
 from time import perf_counter_ns
 from typing import Any, Protocol, TypeVar
 
+from lockd.build import mypyc_attr
 from lockd.clock import boottime_ns
 from lockd.core.flow import Flow, Place, WireReply
 from lockd.core.leases import Lease, owner_of
@@ -22,6 +23,7 @@ from lockd.server.namespaces import why_not_here
 from lockd.server.peer import Peer
 from lockd.server.resp import replies, requests
 from lockd.server.shared import Shared
+from lockd.transport import Transport
 
 L = TypeVar("L", bound="LeaseCommand")
 
@@ -64,7 +66,8 @@ class Runner(Protocol):
     def waits_for_all_before(self, words: list[bytes]) -> bool: ...
 
 
-class Session(asyncio.Protocol):
+@mypyc_attr(allow_interpreted_subclasses=True)
+class Session:
     """A connection: what core/flow.py says is done."""
 
     def __init__(self, shared: Shared, commands: Runner) -> None:
@@ -86,7 +89,7 @@ class Session(asyncio.Protocol):
         self.is_spare = False
         self._untold: dict[LeaseName, LostLease] = {}
         self._parser = requests.RequestParser(limits.request_bytes)
-        self._transport: asyncio.Transport | None = None
+        self._transport: Transport | None = None
         self.kept_bytes = 0
         self._untold_bytes = 0
         self._cut_off = ""
@@ -97,10 +100,9 @@ class Session(asyncio.Protocol):
 
     # The connection
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+    def connection_made(self, transport: Transport) -> None:
         shared = self.shared
-        self._transport = transport  # type: ignore[assignment]  # uvloop's transports don't derive from asyncio's
-        assert self._transport is not None
+        self._transport = transport
         try:
             connection = transport.get_extra_info("socket")
             self.peer = Peer.of(connection)
@@ -122,7 +124,7 @@ class Session(asyncio.Protocol):
         self.owner = owner_of(shared.host, self.peer.pid, self.peer.uid)
         self.ties = Connection(self, shared.processes.of(connection, self.peer))
         # From the first byte on that the kernel doesn't take, `pause_writing` is called: it is counted.
-        self._transport.set_write_buffer_limits(high=0)
+        transport.set_write_buffer_limits(high=0)
         shared.sessions.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -290,6 +292,9 @@ class Session(asyncio.Protocol):
             if until_ns is not None and perf_counter_ns() >= until_ns:
                 break
         return bool(self.waiting)
+
+    def eof_received(self) -> None:
+        """It is closed then."""
 
     def pause_writing(self) -> None:
         """Not all of what was written was taken."""

@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Protocol
 
 from lockd.core.leases import Lease, Standing
+from lockd.core.values import Bound
 
 _SOON_S = 0.02
 _LATER_S = 0.1
@@ -20,6 +21,9 @@ _MOST = 200
 
 class Teller(Protocol):
     """A connection on which a grant was told."""
+
+    def tells(self, lease: Lease, reply: bytes) -> None:
+        """Its reply is in what is written next."""
 
     def look(self) -> None:
         """Whether it was read."""
@@ -33,9 +37,12 @@ class Tellings:
         self._later = _Round(_LATER_S, self._look)
         self._soon = _Round(_SOON_S, self._look)
 
-    def begins(self, lease: Lease, teller: Teller) -> None:
-        """A reply that says so is about to be written there."""
-        self._soon.add(teller, (lease,))
+    def begins(self, lease: Lease, teller: Teller, reply: bytes) -> None:
+        """This reply says so, and is about to be written there. To the next agent only what is a process's
+        matters."""
+        teller.tells(lease, reply)
+        if not lease.told and lease.holder.bound is Bound.PROCESS:
+            self._soon.add(teller, (lease,))
 
     def look_now(self) -> None:
         """At all: nobody will look later."""

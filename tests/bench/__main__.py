@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
+from lockd.build import build
 from tests.bench import report
 from tests.bench.contenders import BASELINES, CLIENT, CONTENDERS, NEEDS, PEERS, Make
 from tests.bench.driver import Load, Tally, run
@@ -189,6 +190,7 @@ def _header(plan: Plan, where: Ground) -> list[str]:
         f"{os.cpu_count()} CPUs ({_cpu_model()})",
         f"Linux {platform.release()}",
         f"Python {platform.python_version()}",
+        f"the agent is {build()}",
         f"{where.server}: five masters, appendfsync always, all on this machine",
         *(f"{name} {version(name)}" for name in _LIBRARIES if _is_there(name)),
         f"load before {busy:.1f}{' (BUSY: take the order, not the numbers)' if busy > 1 else ''}",

@@ -22,6 +22,8 @@ from tests.harness.history import (
     Began,
     Believes,
     Calm,
+    Claimed,
+    Declined,
     Died,
     Ended,
     Event,
@@ -46,6 +48,7 @@ from tests.harness.history import (
     Removed,
     Slewed,
     Stopped,
+    TakenBack,
     TakenOver,
     Tried,
     Unlocked,
@@ -231,6 +234,19 @@ class Reading:
                 ends = [hung_up[a.request] for a in of_token]
                 yield token, max(e.at_ns for e in (*ends, *of_token)), all(e.alone for e in ends)
 
+    def wanted(self, asked: Asked) -> Sequence[bytes]:
+        """All that was asked for together with this, or each that would do."""
+        if asked.whole:
+            return [one.resource for one in self.asked.values() if one.whole == asked.whole]
+        return asked.among or (asked.resource,)
+
+    def over_ns(self, *ends: type[Answered | Declined | HungUp | TakenBack]) -> dict[int, int]:
+        """When each request came to the first of such ends."""
+        over_ns: dict[int, int] = {}
+        for event in (event for kind in ends for event in self.all(kind)):
+            over_ns[event.request] = min(event.at_ns, over_ns.get(event.request, event.at_ns))
+        return over_ns
+
     def was_stopped(self, who: str, from_ns: int, to_ns: int) -> bool:
         """Whether that process was stopped at any time from then to then."""
         turns = [e for e in self.events if isinstance(e, Stopped | WentOn) and e.who == who]
@@ -381,8 +397,13 @@ def served(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             asked = history.asked[refused.request]
             if (asked.wait_ms or 0) < bounds.serve_ms or asked.at_ns < calm.at_ns:
                 continue
+            wanted, since_ns = history.wanted(asked), asked.at_ns
+            if asked.whole:
+                # Of a list each part is held for a moment: who waits for one, for half of the time, and sees
+                # nobody have it, waits for who waits for another.
+                since_ns = (asked.at_ns + refused.at_ns) // 2
             others_had_it = refused.code == "TIMEOUT" and any(
-                hold.asked.resource == asked.resource and asked.at_ns < hold.granted.at_ns < refused.at_ns
+                hold.granted.resource in wanted and since_ns < hold.granted.at_ns < refused.at_ns
                 for hold in history.holds.values()
             )
             if not others_had_it:
@@ -419,10 +440,10 @@ def comebacks(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     unlocked_ns = {
         tenure_of(event.token): event.at_ns for event in history.all(Unlocked) if history.is_last(event.token)
     }
-    calm_since = _calm_since(history)
+    calm = calm_since(history)
     for landed in history.all(Landed):
         free_ns = unlocked_ns.get(landed.token)
-        calm_ns = calm_since(landed.at_ns)
+        calm_ns = calm(landed.at_ns)
         if free_ns is None or calm_ns is None:
             continue
         late_ms = (landed.at_ns - max(free_ns, calm_ns)) // MS
@@ -451,18 +472,23 @@ def taken(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         if broken_ns is not None and broken_ns <= refused.at_ns:
             break
         since_ns = asked.at_ns - bounds.shared_ms * MS
-        if any(
-            hold.began_ns <= refused.at_ns
-            and since_ns <= (hold.deadline_ns if hold.token in left else hold.ended_ns)
-            for hold in holds.get(asked.resource, ())
-        ):
-            continue
-        on: dict[bytes, set[str]] = defaultdict(set)
-        for event in landed[asked.resource]:
-            gone_ns = removed_ns.get((event.master, event.token), refused.at_ns)
-            if event.at_ns <= refused.at_ns and since_ns <= gone_ns:
-                on[event.token].add(event.master)
-        if max(map(len, on.values()), default=0) < bounds.quorum:
+
+        def was_had(resource: bytes, since_ns: int = since_ns, refused: Refused = refused) -> bool:
+            if any(
+                hold.began_ns <= refused.at_ns
+                and since_ns <= (hold.deadline_ns if hold.token in left else hold.ended_ns)
+                for hold in holds.get(resource, ())
+            ):
+                return True
+            on: dict[bytes, set[str]] = defaultdict(set)
+            for event in landed[resource]:
+                gone_ns = removed_ns.get((event.master, event.token), refused.at_ns)
+                if event.at_ns <= refused.at_ns and since_ns <= gone_ns:
+                    on[event.token].add(event.master)
+            return max(map(len, on.values()), default=0) >= bounds.quorum
+
+        of_each = (all if asked.among else any)(map(was_had, history.wanted(asked)))
+        if not of_each:
             yield Violation("taken", refused.at_ns, f"nobody had it: {asked} got {refused}")
 
 
@@ -507,9 +533,12 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     }
     over_ns = failed_ns | dead_ns
     died_ns = {event.host: event.at_ns for event in history.all(Died)}
-    calm_since = _calm_since(history)
+    calm = calm_since(history)
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
     of_processes = {a.token for a in history.all(Answered) if a.bound != "connection"}
+    back: dict[bytes, list[GivenBack]] = defaultdict(list)
+    for event in history.all(GivenBack):
+        back[event.token].append(event)
     for found in history.all(Found):
         tried = tries.get(found.token)
         if tried is None or found.token not in over_ns:
@@ -518,12 +547,18 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         if found.token in failed_ns:
             began_ns = landed_ns.get((found.master, found.token), tried.at_ns)
             dues_ns.append(began_ns + (tried.ttl_ms + bounds.leftover_ms) * MS)
-        calm_ns = calm_since(found.at_ns)
+        calm_ns = calm(found.at_ns)
         # An agent that died meanwhile has forgotten what its tries owe. What processes held the next one
         # knows, what belonged to a connection it leaves to its deadline.
         known_ns: int | None = 0
         if died_ns.get(tried.host, -1) >= tried.at_ns:
-            next_knows = found.token in dead_ns and found.token in of_processes
+            told = {event.master for event in back[found.token] if event.at_ns <= found.at_ns}
+            # What a quorum has given back an agent owes the rest; the next one does not know of that.
+            settled = len(told) >= (bounds.quorum or 1) and any(
+                over_ns[found.token] < at_ns <= found.at_ns and _name_of(host) == _name_of(tried.host)
+                for host, at_ns in died_ns.items()
+            )
+            next_knows = found.token in dead_ns and found.token in of_processes and not settled
             known_ns = _known_again_ns(history, tried.host, found.at_ns) if next_knows else None
         if calm_ns is not None and known_ns is not None:
             dues_ns.append(max(calm_ns, over_ns[found.token], known_ns) + bounds.give_back_ms * MS)
@@ -563,7 +598,8 @@ def free_at_once(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     back: dict[bytes, list[GivenBack]] = defaultdict(list)
     for event in history.all(GivenBack):
         back[event.token].append(event)
-    for token, ended_ns, delay_ms in (*_of_the_dead(history, bounds), *_never_read(history)):
+    ends = *_of_the_dead(history, bounds), *_never_read(history), *_claimed_for_nobody(history)
+    for token, ended_ns, delay_ms in ends:
         due_ns = ended_ns + (delay_ms + bounds.at_once_ms) * MS
         if not _nothing_is_broken(history, bounds, token, ended_ns, due_ns):
             continue
@@ -587,6 +623,18 @@ def _never_read(history: Reading) -> Iterable[tuple[bytes, int, int]]:
     for token, since_ns, alone in history.never_read():
         if alone:
             yield token, since_ns, 0
+
+
+def _claimed_for_nobody(history: Reading) -> Iterable[tuple[bytes, int, int]]:
+    """Each request that it was granted to is over, and was not answered with it."""
+    claims: dict[bytes, list[Claimed]] = defaultdict(list)
+    for claimed in history.all(Claimed):
+        claims[claimed.token].append(claimed)
+    answered = {event.token for event in history.all(Answered)}
+    over_ns = history.over_ns(Answered, Declined, HungUp, TakenBack)
+    for token, of_token in claims.items():
+        if token not in answered and all(claimed.request in over_ns for claimed in of_token):
+            yield token, max(max(one.at_ns, over_ns[one.request]) for one in of_token), 0
 
 
 def _nothing_is_broken(history: Reading, bounds: Bounds, token: bytes, from_ns: int, to_ns: int) -> bool:
@@ -629,9 +677,9 @@ def given_back(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         for event in history.all(Unlocked)
         if event.token not in detached and history.is_last(event.token)
     }
-    calm_since = _calm_since(history)
+    calm = calm_since(history)
     for found in history.all(Found):
-        free_ns, calm_ns = unlocked_ns.get(found.token), calm_since(found.at_ns)
+        free_ns, calm_ns = unlocked_ns.get(found.token), calm(found.at_ns)
         if free_ns is None or calm_ns is None or found.token not in tries:
             continue
         tried = tries[found.token]
@@ -658,6 +706,8 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         tenure, most_ms = tenure_of(answered.token), history.asked[answered.request].max_hold_ms or longest_ms
         hold_ms[tenure] = max(hold_ms.get(tenure, 0), most_ms)
         answered_ns[tenure] = answered.at_ns
+    # It may have been extended to another TTL than it was tried for.
+    longest_ttl_ms = max((asked.ttl_ms for asked in history.all(Asked)), default=0)
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
     # Others extend those, who see their age on each master.
     detached = {answered.token for answered in history.all(Answered) if answered.bound == "ttl"}
@@ -666,7 +716,7 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         if tried is None or found.token in detached:
             continue
         # Where it isn't known who had it: as long as it may be handed on, and the last one may hold it.
-        most_ms = hold_ms.get(found.token, 2 * longest_ms) + tried.ttl_ms
+        most_ms = hold_ms.get(found.token, 2 * longest_ms) + longest_ttl_ms
         most_ms += bounds.hold_slack_ms + bounds.leftover_ms + bounds.under_way_ms
         # What a dead agent had under way may land late.
         since_ns = landed_ns.get((found.master, found.token), tried.at_ns)
@@ -710,11 +760,11 @@ def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation
         died_ns = history.died_ns.get(history.keeper_of(token, of_connections[token]) or "")
         if died_ns is not None:
             left_ns[tenure] = min(died_ns, left_ns.get(tenure, died_ns))
-    landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
+    # What a dead agent had under way may land late.
+    landed_ns = {(e.master, e.token): e.at_ns for e in history.all(Landed) if not e.put_back}
     for found in history.all(Found):
-        # What a dead agent had under way may land late.
-        since_ns = max(left_ns.get(found.token, found.at_ns), landed_ns.get((found.master, found.token), 0))
-        if found.at_ns > since_ns + most_ms * MS:
+        since_ns = left_ns.get(found.token, found.at_ns)
+        if found.at_ns > max(since_ns, landed_ns.get((found.master, found.token), 0)) + most_ms * MS:
             text = f"{found.master} still shows what has ended with its connection: {tries[found.token]}"
             yield Violation("for nobody", found.at_ns, text)
 
@@ -745,7 +795,7 @@ def kept(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     forced = {hold.token for tenure in history.forced_ns for hold in history.under[tenure]}
     for lost in (*history.all(Lost), *history.all(Forgot)):
         hold = history.holds[lost.token]
-        held_ms = (hold.deadline_ns - hold.granted.at_ns) / MS
+        held_ms = (hold.deadline_ns - hold.began_ns) / MS
         too_soon = held_ms + hold.asked.ttl_ms / 2 < (hold.asked.max_hold_ms or 0)
         known = lost.token in read and lost.token not in excused | forced
         if not too_soon or not hold.asked.by_process or not known:
@@ -759,7 +809,7 @@ def kept(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             yield Violation("kept", lost.at_ns, f"{hold} was lost, although its agent was back in time")
 
 
-def _calm_since(history: Reading) -> Callable[[int], int | None]:
+def calm_since(history: Reading) -> Callable[[int], int | None]:
     """Tells since when nothing was broken at a time; None: something was."""
     turns = sorted((e.at_ns, type(e) is Calm) for e in (*history.all(Calm), *history.all(Fault)))
 
@@ -924,7 +974,7 @@ def _name(event: Lost) -> str:
 
 def standstills(history: Reading, _: Bounds) -> Iterable[Violation]:
     """A holder whose host stood still is told as soon as its agent knows: it relies on nothing that was over
-    meanwhile (rule 11d)."""
+    meanwhile (rule 11d). Not by an agent that died before it had to: nobody else knows."""
     ended_ns = {event.token: event.at_ns for event in (*history.all(Forgot), *history.all(LetGo))}
     for believes in history.all(Believes):
         hold, known_ns = history.holds.get(believes.token), history.known_at_ns(believes)
@@ -933,7 +983,11 @@ def standstills(history: Reading, _: Bounds) -> Iterable[Violation]:
         really_ns = hold.deadline_ns
         until_ns = min(ended_ns.get(believes.token, believes.deadline_ns), believes.deadline_ns)
         stopped = any(history.was_stopped(who, known_ns, until_ns) for who in (believes.host, hold.asked.app))
-        if until_ns > (heard_ns := max(known_ns + _TELLING_NS, really_ns)) and not stopped:
+        died = any(
+            event.host.partition(".")[0] == believes.host and known_ns <= event.at_ns < really_ns
+            for event in history.all(Died)
+        )
+        if until_ns > (heard_ns := max(known_ns + _TELLING_NS, really_ns)) and not (stopped or died):
             yield Violation(
                 "standstills", heard_ns, f"{hold} was relied upon to {until_ns / 1e9:.6f}: {believes}"
             )
@@ -961,7 +1015,8 @@ def slewing(history: Reading, _: Bounds) -> Iterable[Violation]:
                 yield Violation("slewing", granted.at_ns, f"{granted}: {slewed}")
 
 
-CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
+Check = Callable[[Reading, Bounds], Iterable[Violation]]
+CHECKS: tuple[Check, ...] = (
     exclusion,
     fences,
     stale_writes,
@@ -991,8 +1046,8 @@ CHECKS: tuple[Callable[[Reading, Bounds], Iterable[Violation]], ...] = (
 )
 
 
-def check(events: Iterable[Event], bounds: Bounds) -> list[Violation]:
+def check(events: Iterable[Event], bounds: Bounds, checks: Sequence[Check] = CHECKS) -> list[Violation]:
     """All that was violated, in the order of time."""
     history = Reading(events)
-    found = [violation for one in CHECKS for violation in one(history, bounds)]
+    found = [violation for one in checks for violation in one(history, bounds)]
     return sorted(found, key=lambda violation: violation.at_ns)

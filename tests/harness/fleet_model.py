@@ -178,7 +178,7 @@ class Link(core_link.Link):
 
     def come_up(self) -> None:
         """A new connection: first what the last one left unanswered, in its order, if it is worth it."""
-        self.connects(self._now_ns)
+        self.connects(self._now_ns())
         self._follow(introduction.introduce(self, 1, self._now_ns))
         self.probe()
 

@@ -39,6 +39,10 @@ class Asked(Event):
     """The lock lives with its process, not with its connection."""
     host: str = ""
     """Whose agent it asks, where that is known."""
+    whole: int = 0
+    """Those with the same number are asked for together: all of them, or none."""
+    among: tuple[bytes, ...] = ()
+    """It is for one of these, whichever is free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,36 @@ class Answered(Event):
     request: int
     token: bytes
     bound: str
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed(Event):
+    """The agent has that lease for this request, which has no answer yet: it is for more than one, or for
+    another one."""
+
+    request: int
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class LostUntold(Event):
+    """Lost, while no request that it was granted to had an answer."""
+
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Declined(Event):
+    """The agent has said no to this request; whether the app has read it is another matter."""
+
+    request: int
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBack(Event):
+    """An UNLOCK of this request by its name has come to its agent: it is over."""
+
+    request: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lockd.core.claims import Claims
+from lockd.core.claims import Claims, Joint
 from lockd.core.leases import Lease
 from lockd.core.several import Several
 from lockd.core.slot_names import slot_name
@@ -20,7 +20,7 @@ MIN_VALIDITY_MS = 10
 class PartApp(App):
     """One part: what it is told goes to the request, as on the server."""
 
-    whole: Joint
+    whole: JointApp
 
     def granted(self, lease: Lease, now_ns: int) -> None:
         super().granted(lease, now_ns)
@@ -39,10 +39,10 @@ class PartApp(App):
         self.whole.claims.ended(lease, self.time.now_ns)
 
 
-class Joint:
+class JointApp:
     """core.claims.Whole: one app's request, and all that it was answered."""
 
-    core: Any
+    core: Joint
 
     def __init__(self, host: Host, claims: Claims | None = None) -> None:
         self.host = host
@@ -93,9 +93,9 @@ class Joint:
 
 def several(
     host: Host, resources: Sequence[bytes], *, claims: Claims | None = None, ready: bool = True, **wanted: Any
-) -> Joint:
+) -> JointApp:
     """An app asks for several, and all masters that aren't slow answer."""
-    whole = Joint(host, claims)
+    whole = JointApp(host, claims)
     parts = [whole.part(resource, **wanted) for resource in resources]
     whole.core = Several(host.locks, whole.claims, parts, whole, MIN_VALIDITY_MS * MS)
     whole.begins(ready=ready)
@@ -112,10 +112,10 @@ def slots(
     value: bytes = b"",
     wait_ms: int | None = None,
     **wanted: Any,
-) -> Joint:
+) -> JointApp:
     """An app asks for one of so many slots of `r`, and all masters that aren't slow answer. first: the one
     that is tried first."""
-    whole = Joint(host, claims)
+    whole = JointApp(host, claims)
     order = [slot_name(b"r", (first + one) % number) for one in range(number)]
     wanted |= {"value": value, "counted": False}
     tries = [whole.part(name, **wanted) for name in order]

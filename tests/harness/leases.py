@@ -1,19 +1,36 @@
-"""A lease as those see it who only look: metrics, and the status page."""
+"""A lease that nobody was asked for: for those who only look at one."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
-from lockd.core.leases import Standing
-from tests.harness.clocks import MS
+from lockd.core.leases import Lease, Tenure
+from lockd.core.values import Bound
+from tests.harness.ballots import an_attempt
 
 
-def a_lease(label: str = "jobs", **more: Any) -> Any:
-    """Granted at 0 for ten seconds, and on three masters, unless `more` says otherwise."""
-    known = {
-        "granted_ns": 0, "t1_ns": 0, "deadline_ns": 9_898 * MS, "ttl_ms": 10_000, "standing": Standing.HELD,
-        "proven": 0b111, "lost_by": None, "resource": b"r", "fence": 7,
-        "holder": SimpleNamespace(label=label, owner=b"web1 4711 33", detached=False),
-    }  # fmt: skip
-    return SimpleNamespace(**(known | more))
+def a_lease(
+    label: str = "jobs",
+    *,
+    resource: bytes = b"r",
+    token: bytes = b"t",
+    bound: Bound = Bound.PROCESS,
+    granted_ns: int = 0,
+    fence: int = 7,
+    proven: int = 0b111,
+    notify: bool = True,
+    **more: Any,
+) -> Lease:
+    """Asked for at 0, for ten seconds, and on three masters, unless `more` says otherwise."""
+    attempt = an_attempt(resource=resource, ttl_ms=10_000)
+    attempt.yes = proven
+    holder: Any = SimpleNamespace(
+        label=label, owner=b"web1 4711 33", value=token, bound=bound, detached=False, max_hold_ms=3_600_000,
+        ttl_ms=10_000,
+        notify=notify,
+    )  # fmt: skip
+    lease = Lease(Tenure(attempt), holder, token, fence, began_ns=0, now_ns=granted_ns)
+    for name, value in more.items():
+        setattr(lease if name in Lease.__slots__ else lease.tenure, name, value)
+    return lease

@@ -31,7 +31,7 @@ class AroundSessions(SimpleNamespace):
             limits=Limits(), quotas=quotas, buffers=Buffers(current, quotas), hang_ups=HangUps(),
             losses=Losses(), claims=Claims(), spares=SpareConnections(), sessions=set(), stopped=False,
             host=b"host", next_session_id=count(1).__next__,
-            tellings=SimpleNamespace(begins=lambda *_: None),
+            tellings=SimpleNamespace(begins=lambda lease, ties, reply: ties.tells(lease, reply)),
             log=SimpleNamespace(debug_on=False, warning=lambda *_, **__: None), **more,
         )  # fmt: skip
         self.endings = Endings(more.get("locks"), self.crowd)  # type: ignore[arg-type]

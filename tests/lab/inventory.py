@@ -25,6 +25,8 @@ VARIABLES: Mapping[str, Any] = {
     "time_sync_servers": [GATEWAY],
     # There is no package of it in a distribution, and the lab has no way out.
     "grafana_enabled": False,
+    # Two minutes for each version that a test makes: one of them is.
+    "lockd_compiled": False,
 }
 
 

@@ -176,7 +176,7 @@ class Lab:
     def _copy_source(self) -> None:
         caches = shutil.ignore_patterns("__pycache__")
         shutil.copytree(REPOSITORY / "lockd", self.source / "lockd", ignore=caches)
-        for name in ("pyproject.toml", "README.md"):
+        for name in ("pyproject.toml", "setup.py", "README.md"):
             shutil.copy2(REPOSITORY / name, self.source / name)
 
     def environment(self) -> Mapping[str, str]:

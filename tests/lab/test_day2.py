@@ -163,6 +163,9 @@ def until_it_is_held_then_kill(host: Host) -> None:
     host.kill()
 
 
+INSTALLED_BUILD = "/opt/lockd/current/venv/bin/python -c 'from lockd.build import build; print(build())'"
+
+
 def has_next_version(on: Any, host: str) -> bool:
     return NEXT_VERSION_SUFFIX in on(host).package("redis-server").version
 
@@ -172,8 +175,9 @@ def test_agents_are_upgraded_one_host_first(cluster: Cluster, on: Any) -> None:
     before = on("a1").file("/opt/lockd/current").linked_to
     (cluster.lab.source / "lockd/new.py").write_text('"""Something that the old version did not have."""\n')
     with holding(cluster.lab, "upgrade_lockd.yml") as held:
-        play_under_load(cluster, "upgrade_lockd.yml")
+        play_under_load(cluster, "upgrade_lockd.yml", "-e", "lockd_compiled=true")
     held.must_have_been_kept()
+    assert on("a1").check_output(INSTALLED_BUILD) == "compiled"
     after = {on(name).file("/opt/lockd/current").linked_to for name in APPS}
     assert len(after) == 1
     assert before not in after

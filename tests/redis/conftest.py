@@ -14,6 +14,8 @@ from tests.harness.clock_shim import Clock
 from tests.harness.cluster import AS_IS, Cluster, running_cluster
 from tests.harness.masters import KNOWN_FLAVOURS, running_masters, short_folder
 from tests.harness.users import Connect, connecting
+from tests.harness.waiting import eventually
+from tests.harness.wire import Wire
 from tests.redis.scripted import Scripted
 
 
@@ -90,6 +92,27 @@ def connect() -> Iterator[Connect]:
     """`connect(cluster, uid, *gids)`: a connection of that user, with these groups besides its own."""
     with ExitStack() as stack:
         yield connecting(stack)
+
+
+@pytest.fixture
+def connect_here(cluster: Cluster) -> Iterator[Connect]:
+    """`connect_here(protocol=2)`: a new connection to the agent of `cluster`, closed after the test. Then
+    nothing is held or waited for."""
+    with ExitStack() as stack:
+        yield lambda protocol=2: stack.enter_context(Wire(cluster.socket, protocol))
+    with Wire(cluster.socket) as last:
+        eventually(lambda: last.info()["leases"] == last.info()["waiters"] == "0", 5, "nothing is left")
+
+
+@pytest.fixture
+def wire(connect_here: Connect) -> Wire:
+    return connect_here()
+
+
+@pytest.fixture
+def other(connect_here: Connect) -> Wire:
+    """Another connection."""
+    return connect_here()
 
 
 @pytest.fixture(scope="module")

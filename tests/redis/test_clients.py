@@ -310,6 +310,19 @@ def test_a_lease_outlives_the_end_of_its_agent_and_the_next_one_renews_and_tells
         pass  # no connection of the killed agent is used again
 
 
+def test_idle_connections_to_an_agent_that_has_ended_cost_no_request_that_comes_after(
+    cluster: Cluster, new_client: NewClient
+) -> None:
+    client = new_client(cluster.socket)
+    with client.lock("a"), client.lock("b"), client.lock("c"):
+        pass
+    cluster.agent.kill()
+    cluster.agent.start()
+    cluster.wait_voting(5)
+    with client.lock("a"):
+        assert client.ping() < 5
+
+
 def test_a_wait_goes_on_at_the_next_agent_and_what_was_given_back_meanwhile_is_free(
     cluster: Cluster, new_client: NewClient
 ) -> None:

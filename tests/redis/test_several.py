@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.harness.app_process import AppProcess
-from tests.harness.cluster import AS_IS, Cluster, running_cluster
+from tests.harness.cluster import AS_IS, Cluster
 from tests.harness.users import DAEMON, Connect, cluster_for_all_users
 from tests.harness.waiting import eventually
 from tests.harness.wire import Wire, as_map, kind
+from tests.redis.module_cluster import module_cluster
 
 TTL_MS, WAIT_MS = 5_000, 20_000
 CLASSES = [
@@ -20,36 +21,7 @@ CLASSES = [
     {"name": "roots", "match": "roots:*", **AS_IS, "users": ["root"]},
 ]
 
-
-@pytest.fixture(scope="module")
-def cluster(server_binary: Path) -> Iterator[Cluster]:
-    with running_cluster(3, classes=CLASSES, limits={"resources_per_lock": 4}, defaults=AS_IS) as running:
-        yield running
-
-
-@pytest.fixture
-def connect_here(cluster: Cluster) -> Iterator[Callable[..., Wire]]:
-    wires: list[Wire] = []
-
-    def new(protocol: int = 2) -> Wire:
-        wires.append(Wire(cluster.socket, protocol))
-        return wires[-1]
-
-    yield new
-    for wire in wires:
-        wire.close()
-    with Wire(cluster.socket) as last:
-        eventually(lambda: last.info()["leases"] == last.info()["waiters"] == "0", 5, "nothing is left")
-
-
-@pytest.fixture
-def wire(connect_here: Callable[..., Wire]) -> Wire:
-    return connect_here()
-
-
-@pytest.fixture
-def other(connect_here: Callable[..., Wire]) -> Wire:
-    return connect_here()
+cluster = module_cluster(3, classes=CLASSES, limits={"resources_per_lock": 4}, defaults=AS_IS)
 
 
 def several(reply: Any) -> list[dict[bytes, Any]]:
@@ -71,7 +43,7 @@ def waiters(wire: Wire, number: int) -> None:
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_each_has_a_map_with_its_resource_in_the_order_of_asking_and_is_a_lease_of_its_own(
-    connect_here: Callable[..., Wire], protocol: int
+    connect_here: Connect, protocol: int
 ) -> None:
     wire = connect_here(protocol)
     reply = wire.ask("LOCK", "b", TTL_MS, "MAXHOLD", 60_000, "AND", "a", "c")
@@ -104,9 +76,7 @@ def test_all_or_none_and_the_wait_is_for_the_whole(wire: Wire, other: Wire) -> N
         unlock(wire, lease)
 
 
-def test_a_connection_that_ends_while_it_waits_gives_all_back(
-    connect_here: Callable[..., Wire], other: Wire
-) -> None:
+def test_a_connection_that_ends_while_it_waits_gives_all_back(connect_here: Connect, other: Wire) -> None:
     """As that of a client does that has timed out."""
     holder = as_map(other.ask("LOCK", "b", TTL_MS))
     waiting = connect_here()
@@ -149,8 +119,11 @@ def test_what_is_written_behind_an_unread_reply_leaves_none_of_them_to_be_taken_
         app.send(1, "PING")
         app.wait_unread(1, before)
         app.close(1)
-        listed = [as_map(one) for one in wire.ask("LOCKS", "short:*", "LOCAL")]
-        assert {row[b"lost"] for row in listed} <= {1}
+
+        def lost() -> set[object]:
+            return {as_map(one)[b"lost"] for one in wire.ask("LOCKS", "short:*", "LOCAL")}
+
+        eventually(lambda: lost() <= {1}, what="none is renewed")
         eventually(lambda: not wire.ask("LOCKS", "short:*", "LOCAL"), what="they end at their deadlines")
 
 
@@ -167,7 +140,7 @@ def test_an_unlock_of_its_token_withdraws_it(wire: Wire, other: Wire, named: str
 
 
 def test_asked_again_by_its_token_on_another_connection_it_is_the_same_and_the_first_may_go(
-    connect_here: Callable[..., Wire], other: Wire
+    connect_here: Connect, other: Wire
 ) -> None:
     holder = as_map(other.ask("LOCK", "b", TTL_MS))
     words = ("LOCK", "a", TTL_MS, "WAIT", WAIT_MS, "TOKEN", "again", "AND", "b")
@@ -186,9 +159,7 @@ def test_asked_again_by_its_token_on_another_connection_it_is_the_same_and_the_f
         unlock(second, lease)
 
 
-def test_each_of_them_that_is_lost_is_told_of_with_its_resource(
-    connect_here: Callable[..., Wire], other: Wire
-) -> None:
+def test_each_of_them_that_is_lost_is_told_of_with_its_resource(connect_here: Connect, other: Wire) -> None:
     wire = connect_here(3)
     leases = several(wire.ask("LOCK", "a", TTL_MS, "NOTIFY", "AND", "b"))
     other.ask("FORCERELEASE", "b")

@@ -8,48 +8,24 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.harness.cluster import AS_IS, Cluster, running_cluster
+from tests.harness.cluster import AS_IS, Cluster
+from tests.harness.users import Connect
 from tests.harness.waiting import eventually
 from tests.harness.wire import Wire, as_map, kind, token_of
+from tests.redis.module_cluster import module_cluster
 
 TTL_MS, WAIT_MS = 5_000, 20_000
 
-
-@pytest.fixture(scope="module")
-def cluster(server_binary: Path) -> Iterator[Cluster]:
-    with running_cluster(3, classes=[{"name": "named", "match": "named:*", **AS_IS}]) as running:
-        yield running
+cluster = module_cluster(3, classes=[{"name": "named", "match": "named:*", **AS_IS}])
 
 
 @pytest.fixture
-def connect(cluster: Cluster) -> Iterator[Callable[[], Wire]]:
-    wires: list[Wire] = []
-
-    def new() -> Wire:
-        wires.append(Wire(cluster.socket))
-        return wires[-1]
-
-    yield new
-    for wire in wires:
-        wire.close()
-    with Wire(cluster.socket) as last:
-        eventually(lambda: last.info()["leases"] == last.info()["waiters"] == "0", 5, "nothing is left")
-
-
-@pytest.fixture
-def shared(connect: Callable[[], Wire]) -> Wire:
+def shared(connect_here: Connect) -> Wire:
     """The one connection of an app."""
-    return connect()
-
-
-@pytest.fixture
-def other(connect: Callable[[], Wire]) -> Wire:
-    return connect()
+    return connect_here()
 
 
 def lock(wire: Wire, resource: str) -> None:
@@ -75,13 +51,13 @@ def test_many_tasks_that_want_one_resource_each_get_their_turn(shared: Wire) -> 
 
 
 def test_what_is_free_is_not_granted_before_it_can_be_told_and_others_get_it(
-    shared: Wire, other: Wire, connect: Callable[[], Wire]
+    shared: Wire, other: Wire, connect_here: Connect
 ) -> None:
     token = token_of(other.ask("LOCK", "shared:held", TTL_MS))
     lock(shared, "shared:held")
     lock(shared, "shared:free")
     waiters(other, 2)
-    free = token_of(connect().ask("LOCK", "shared:free", TTL_MS))
+    free = token_of(connect_here().ask("LOCK", "shared:free", TTL_MS))
     assert other.ask("UNLOCK", "shared:held", token) == 1
     mine = token_of(shared.reply())
     assert other.info()["waiters"] == "1"
@@ -149,13 +125,13 @@ def test_a_lease_that_was_told_on_another_connection_stays_when_the_first_ends_u
 
 
 def test_who_gives_up_on_a_lock_withdraws_it_from_another_connection(
-    shared: Wire, other: Wire, connect: Callable[[], Wire]
+    shared: Wire, other: Wire, connect_here: Connect
 ) -> None:
     """redis-rs waits for 500 ms, whatever was asked."""
     token = token_of(other.ask("LOCK", "shared:late", TTL_MS))
     shared.send("LOCK", "shared:late", TTL_MS, "WAIT", WAIT_MS, "TOKEN", NAME)
     waiters(other, 1)
-    assert connect().ask("UNLOCK", "shared:late", NAME) == 1
+    assert connect_here().ask("UNLOCK", "shared:late", NAME) == 1
     assert kind(shared.reply()) == "NOTHELD"
     assert other.ask("UNLOCK", "shared:late", token) == 1
     assert other.ask("HOLDER", "shared:late") is None

@@ -29,29 +29,6 @@ CLASSES = [
 cluster = module_cluster(3, classes=CLASSES, limits={"slots": 8}, defaults=AS_IS)
 
 
-@pytest.fixture
-def connect_here(cluster: Cluster) -> Iterator[Callable[..., Wire]]:
-    wires: list[Wire] = []
-
-    def new(protocol: int = 2) -> Wire:
-        wires.append(Wire(cluster.socket, protocol))
-        return wires[-1]
-
-    yield new
-    for wire in wires:
-        wire.close()
-
-
-@pytest.fixture
-def wire(connect_here: Callable[..., Wire]) -> Wire:
-    return connect_here()
-
-
-@pytest.fixture
-def other(connect_here: Callable[..., Wire]) -> Wire:
-    return connect_here()
-
-
 def slot(reply: Any) -> dict[bytes, Any]:
     assert isinstance(reply, list | dict), reply
     return as_map(reply)
@@ -67,7 +44,7 @@ def held(wire: Wire, resource: str) -> list[bytes]:
 
 @pytest.mark.parametrize("protocol", [2, 3])
 def test_the_reply_says_which_slot_and_its_name_which_is_of_its_resources_class(
-    connect_here: Callable[..., Wire], wire: Wire, protocol: int
+    connect_here: Connect, wire: Wire, protocol: int
 ) -> None:
     asker = connect_here(protocol)
     leases = [slot(asker.ask("LOCK", "gpu", TTL_MS, "SLOTS", 2)) for _ in range(2)]
@@ -87,9 +64,7 @@ def test_the_reply_says_which_slot_and_its_name_which_is_of_its_resources_class(
     assert held(wire, "gpu") == []
 
 
-def test_waiters_get_what_is_freed_first_in_their_order(
-    connect_here: Callable[..., Wire], wire: Wire
-) -> None:
+def test_waiters_get_what_is_freed_first_in_their_order(connect_here: Connect, wire: Wire) -> None:
     holders = [slot(wire.ask("LOCK", "order", TTL_MS, "SLOTS", 3)) for _ in range(3)]
     waiting = [connect_here() for _ in range(3)]
     for number, one in enumerate(waiting):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lockd import __version__
 from lockd.clock import boottime_ns
-from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.cluster import Cluster
+from tests.harness.users import Connect
 from tests.harness.waiting import eventually
 from tests.harness.wire import Wire, as_map, kind, request
+from tests.redis.module_cluster import module_cluster
 
 MASTERS = 5
 TTL_MS = 5_000
@@ -33,27 +33,7 @@ MASTER = [
     b"max_ttl_ms",
 ]  # fmt: skip
 
-
-@pytest.fixture(scope="module")
-def cluster(server_binary: Path) -> Iterator[Cluster]:
-    with running_cluster(MASTERS) as running:
-        yield running
-
-
-@pytest.fixture
-def connect(cluster: Cluster) -> Iterator[Callable[..., Wire]]:
-    """`connect(protocol=2)`: a new connection, closed after the test. Then nothing is held or waited for."""
-    wires: list[Wire] = []
-
-    def new(protocol: int = 2) -> Wire:
-        wires.append(Wire(cluster.socket, protocol))
-        return wires[-1]
-
-    yield new
-    for wire in wires:
-        wire.close()
-    with Wire(cluster.socket) as last:
-        eventually(lambda: last.info()["leases"] == last.info()["waiters"] == "0", 5, "nothing is left")
+cluster = module_cluster(MASTERS)
 
 
 @pytest.fixture(params=[2, 3], ids=["RESP2", "RESP3"])
@@ -62,14 +42,8 @@ def protocol(request: pytest.FixtureRequest) -> int:
 
 
 @pytest.fixture
-def wire(connect: Callable[..., Wire], protocol: int) -> Wire:
-    return connect(protocol)
-
-
-@pytest.fixture
-def other(connect: Callable[..., Wire]) -> Wire:
-    """Another app."""
-    return connect()
+def wire(connect_here: Connect, protocol: int) -> Wire:
+    return connect_here(protocol)
 
 
 def lock(wire: Wire, resource: str | bytes, *options: str | int, ttl_ms: int = TTL_MS) -> dict[bytes, Any]:
@@ -182,8 +156,8 @@ def test_quit_answers_all_that_came_before_it(wire: Wire) -> None:
 # Losses and renewals
 
 
-def test_a_loss_is_pushed_to_resp3(connect: Callable[..., Wire], other: Wire) -> None:
-    wire = connect(3)
+def test_a_loss_is_pushed_to_resp3(connect_here: Connect, other: Wire) -> None:
+    wire = connect_here(3)
     lease = lock(wire, "wire:lost", "NOTIFY")
     other.ask("FORCERELEASE", "wire:lost")
     [what, resource, token, reason, deadline_ns] = wire.push()
@@ -210,26 +184,26 @@ def test_a_loss_is_an_error_on_the_next_command_of_resp2_which_is_not_run(wire: 
 
 
 def test_without_notify_nobody_is_told_who_does_not_name_the_lease(
-    connect: Callable[..., Wire], other: Wire, protocol: int
+    connect_here: Connect, other: Wire, protocol: int
 ) -> None:
     """A pool has the connection: its next command is another's."""
-    wire = connect(protocol)
+    wire = connect_here(protocol)
     token = lock(wire, "wire:untold")[b"token"]
     assert other.ask("FORCERELEASE", "wire:untold")
     assert wire.ask("PING") == b"PONG"
     assert wire.ask("UNLOCK", "wire:mine", lock(wire, "wire:mine")[b"token"]) == 1
     assert not wire.pushes
-    for asked in (wire, connect(protocol), wire):
+    for asked in (wire, connect_here(protocol), wire):
         refusal = asked.ask("UNLOCK", "wire:untold", token)
         assert str(refusal).startswith("EXPIRED the lease of 'wire:untold' was lost: released by force")
-    assert "by force" in str(connect().ask("EXTEND", "wire:untold", token, TTL_MS))
+    assert "by force" in str(connect_here().ask("EXTEND", "wire:untold", token, TTL_MS))
     assert kind(other.ask("UNLOCK", "wire:untold:not", token)) == "NOTHELD"
 
 
 def test_what_is_held_is_given_back_and_extended_while_a_loss_is_to_be_told(
-    connect: Callable[..., Wire], other: Wire
+    connect_here: Connect, other: Wire
 ) -> None:
-    wire = connect(2)
+    wire = connect_here(2)
     held = lock(wire, "wire:held")[b"token"]
     lock(wire, "wire:one", "NOTIFY")
     other.ask("FORCERELEASE", "wire:one")
@@ -240,9 +214,9 @@ def test_what_is_held_is_given_back_and_extended_while_a_loss_is_to_be_told(
 
 
 def test_a_loss_is_told_on_another_connection_of_the_process_when_its_own_has_ended(
-    connect: Callable[..., Wire], other: Wire
+    connect_here: Connect, other: Wire
 ) -> None:
-    its_own, another = connect(2), connect(3)
+    its_own, another = connect_here(2), connect_here(3)
     lock(another, "wire:another", "NOTIFY")
     token = lock(its_own, "wire:ends", "DETACHED", "NOTIFY")[b"token"]
     its_own.close()
@@ -253,8 +227,8 @@ def test_a_loss_is_told_on_another_connection_of_the_process_when_its_own_has_en
     assert not another.pushes
 
 
-def test_renewals_are_pushed_with_notify_in_resp3_and_nowhere_else(connect: Callable[..., Wire]) -> None:
-    told, quiet, resp2 = connect(3), connect(3), connect(2)
+def test_renewals_are_pushed_with_notify_in_resp3_and_nowhere_else(connect_here: Connect) -> None:
+    told, quiet, resp2 = connect_here(3), connect_here(3), connect_here(2)
     lock(quiet, "wire:quiet", ttl_ms=100)
     lock(resp2, "wire:notify2", "NOTIFY", ttl_ms=100)
     lease = lock(told, "wire:notify", "NOTIFY", ttl_ms=300)
@@ -365,8 +339,8 @@ def test_small_talk_is_answered_as_redis_does(wire: Wire) -> None:
         assert kind(wire.ask(*words)) == "ERR"
 
 
-def test_hello_agrees_on_a_protocol(connect: Callable[..., Wire]) -> None:
-    wire = connect()
+def test_hello_agrees_on_a_protocol(connect_here: Connect) -> None:
+    wire = connect_here()
     assert as_sent(wire, "HELLO").startswith(b"*14\r\n$6\r\nserver\r\n$5\r\nlockd\r\n")
     assert as_sent(wire, "HELLO", 3).startswith(b"%7\r\n")
     assert as_sent(wire, "HELLO", 2).startswith(b"*14\r\n")

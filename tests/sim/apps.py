@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,9 +56,9 @@ class Habits:
     keep_ms: int = 0
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class Held:
-    """What an app has in hand."""
+    """A lease that an app has in hand."""
 
     request: Request
     lease: Lease
@@ -69,10 +69,52 @@ class Held:
     """Of this lease alone, in histories: its token may be the app's own, for all of its leases."""
 
 
-class Request:
-    """core.leases.Holder, as a session has it for its app. Its answers go to the app over the socket."""
+class Wanted:
+    """What an app asks for with one command. Its answer goes to the app over the socket that it was asked
+    on."""
 
-    detached = named = False
+    app: App
+    agent: Agent
+    socket: Socket
+    session: Session
+    named = False
+    """It has a token by which its app knows it."""
+    followed = False
+    """By another command on its connection, whose reply comes behind its own."""
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        """By which histories know it: one for each lease that it is for."""
+        raise NotImplementedError
+
+    def asked(self) -> Iterable[h.Asked]:
+        raise NotImplementedError
+
+    def arrive(self) -> None:
+        """At the agent."""
+        raise NotImplementedError
+
+    def gone(self, now_ns: int) -> None:
+        """Nobody waits for its answer any more."""
+        raise NotImplementedError
+
+    def refused(self, refusal: Refusal) -> None:
+        self.session.waiting.pop(self, None)
+        if not self.session.is_gone:
+            self.session.writes(b"refused")
+            self.app.hear(self.app.refused, self, refusal, socket=self.socket)
+            self.answer_next()
+
+    def answer_next(self) -> None:
+        if self.followed:
+            self.session.writes(b"next")
+            self.app.hear(_nothing_new, socket=self.socket)
+
+
+class Request(Wanted):
+    """core.leases.Holder, as a session has it for its app."""
+
+    detached = False
     notify = counted = True
     label = "sim"
 
@@ -94,24 +136,39 @@ class Request:
         self.wait_ms = int(dice.uniform(10, 4_000)) if dice.random() < habits.waits else None
         self.agent = app.agent
         self.owner = owner_of(app.agent.known_as, 1, 0)
-        self.socket: Socket
-        self.session: Session
-        self.followed = False
-        """By another command on its connection, whose reply comes behind its own."""
         self.asked_ns = 0
         self.give_up_ns: int | None = None
 
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return (self.number,)
+
+    def asked(self) -> Iterable[h.Asked]:
+        by_process = self.bound is Bound.PROCESS and not self.detached
+        yield h.Asked(
+            self.app.world.now_ns, self.number, self.app.name, self.resource, self.ttl_ms, self.wait_ms,
+            self.max_hold_ms, by_process, self.agent.name,
+        )  # fmt: skip
+
     def arrive(self) -> None:
-        """At the agent."""
-        session = self.session = self.agent.sessions.of(self.socket)
+        session = self.agent.sessions.of(self.socket)
+        session.waiting[self] = None
+        now_ns = self.agent.boot_ns()
+        self.asks(session, now_ns)
+        self.agent.locks.lock(self, now_ns)
+
+    def asks(self, session: Session, now_ns: int) -> None:
+        """Its wait begins."""
         process = session.ties.process
+        self.session = session
         self.started = 0 if process is None else process.started
         self.bound = session.ties.bound(self.bound)
-        session.waiting[self] = None
-        now_ns = self.asked_ns = self.agent.boot_ns()
+        self.asked_ns = now_ns
         self.ttl_ms = min(self.ttl_ms, self.agent.max_ttl_ms)
         self.give_up_ns = None if self.wait_ms is None else now_ns + self.wait_ms * MS
-        self.agent.locks.lock(self, now_ns)
+
+    def gone(self, now_ns: int) -> None:
+        self.agent.locks.gone(self, now_ns)
 
     def granted(self, lease: Lease, now_ns: int) -> None:
         session, first = self.session, lease.holder
@@ -130,40 +187,31 @@ class Request:
             self.agent.sessions.came_too_late(lease, session)
 
     def _answer(self, lease: Lease) -> None:
-        world, agent = self.app.world, self.agent
         self.session.grants(lease)
-        unseen_ns = agent.unseen_since_ns(lease.t1_ns)
-        granted = h.Granted(
-            world.now_ns,
+        granted = self.grant_of(lease, lease.t1_ns, is_fresh=lease.holder is self)
+        self.app.hear(self.app.got, self, lease, granted, socket=self.socket)
+        self.answer_next()
+
+    def grant_of(self, lease: Lease, tried_ns: int, *, is_fresh: bool) -> h.Granted:
+        """What its reply says. is_fresh: its app is told of it for the first time."""
+        now_ns, agent = self.app.world.now_ns, self.agent
+        return h.Granted(
+            now_ns,
             self.number,
             self.resource,
             name_of(lease),
             lease.fence,
             lease.deadline_ns,
-            agent.clock.true_ns(lease.t1_ns),
-            world.now_ns if lease.holder is self else None,
-            unseen_ns,
+            agent.clock.true_ns(tried_ns),
+            now_ns if is_fresh else None,
+            agent.unseen_since_ns(lease.t1_ns),
             b"" if self.value or self.detached else lease.token,
         )
-        self.app.hear(self.app.got, self, lease, granted, socket=self.socket)
-        self._answer_next()
-
-    def _answer_next(self) -> None:
-        if self.followed:
-            self.session.writes(b"next")
-            self.app.hear(_nothing_new, socket=self.socket)
 
     def asked_again(self, session: Session, lease: Lease) -> None:
         """By its app, on that connection."""
         session.ties.tells_too(lease, self.session.ties)
         self.session = session
-
-    def refused(self, refusal: Refusal) -> None:
-        self.session.waiting.pop(self, None)
-        if not self.session.is_gone:
-            self.session.writes(b"refused")
-            self.app.hear(self.app.refused, self, refusal, socket=self.socket)
-            self._answer_next()
 
     def renewed(self, lease: Lease) -> None:
         self.app.hear(self.app.renewed, lease, lease.deadline_ns, self.agent.unseen_since_ns(lease.t1_ns))
@@ -197,8 +245,8 @@ class Heir:
     bound: Bound
     label: str
     notify: bool
-    detached = named = False
-    counted = True
+    detached = False
+    named = counted = True
     give_up_ns: int | None = None
     asked_ns = keep_ms = 0
 
@@ -214,10 +262,10 @@ class Heir:
 
     def renewed(self, lease: Lease) -> None:
         unseen_ns = self.app.agent.unseen_since_ns(lease.t1_ns)
-        self.app.hear(self.app.renewed_by_token, lease.token, lease.deadline_ns, unseen_ns)
+        self.app.hear(self.app.renewed_by_name, lease.resource, lease.token, lease.deadline_ns, unseen_ns)
 
     def lost(self, lease: Lease, reason: str) -> None:
-        self.app.hear(self.app.lost_by_token, lease.token, lease.deadline_ns)
+        self.app.hear(self.app.lost_by_name, lease.resource, lease.token, lease.deadline_ns)
 
     def ended(self, lease: Lease) -> None:
         self.app.agent.sessions.lease_ended(lease)
@@ -232,12 +280,16 @@ class Told:
     then: Callable[[Renewal | None], None] = field(default=lambda _: None)
     socket: Socket | None = None
     resource: bytes = b""
+    unseen_ns: int = 0
+    """For how much longer it says that it lasts: nobody could know, when it was said."""
 
     def done(self, lease: Renewal | None) -> None:
         locks = self.app.agent.locks
         held = locks.known(self.resource, lease.token) if lease is not None and self.socket else None
-        if held is not None and isinstance(held.holder, Request):
-            held.holder.session.ties.named(held)
+        if held is not None:
+            self.unseen_ns = self.app.agent.unseen_since_ns(held.t1_ns)
+            if isinstance(held.holder, Request):
+                held.holder.session.ties.named(held)
         self.hears(self.then, lease)
 
     def refused(self, refusal: Refusal) -> None:
@@ -266,7 +318,7 @@ class Freed(Told):
 
 
 class App(Process):
-    """One app: it has at most one request open or one lease in hand."""
+    """One app: it has at most one request open, or in hand what one request was for."""
 
     def __init__(
         self,
@@ -286,8 +338,8 @@ class App(Process):
         self._habits = habits
         self._store = store
         self._next_number = next_number
-        self._open: Request | None = None
-        self._held: Held | None = None
+        self._open: Wanted | None = None
+        self._hands: list[Held] = []
         self._thoughts = 0
         self._line = Line()
         self._socket: Socket | None = None
@@ -353,7 +405,7 @@ class App(Process):
     # Asking
 
     def _think(self) -> None:
-        self._open = self._held = None
+        self._open, self._hands = None, []
         self._thoughts += 1
         self.wake_after(self._rest_ns(), self._ask, self._thoughts)
 
@@ -371,58 +423,64 @@ class App(Process):
             return
         self.ask(self._new_request())
 
-    def _new_request(self) -> Request:
+    def _new_request(self) -> Wanted:
+        return self._plain_request()
+
+    def _plain_request(self) -> Request:
         return Request(self, self._next_number(), self.dice.choice(self._habits.resources), self._habits)
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: Wanted) -> None:
         self._open = request
         self._thoughts += 1
         request.socket = self.socket()
-        self.world.note(
-            h.Asked(
-                self.world.now_ns,
-                request.number,
-                self.name,
-                request.resource,
-                request.ttl_ms,
-                request.wait_ms,
-                request.max_hold_ms,
-                request.bound is Bound.PROCESS and not request.detached,
-                self.agent.name,
-            )
-        )
+        for asked in request.asked():
+            self.world.note(asked)
         self._ask_on(request.socket, request.arrive)
 
     def _ask_on(self, socket: Socket, do: Callable[..., None], *what: Any) -> None:
         socket.wanted += 1
         self._tell(do, *what, line=socket.line)
 
-    def refused(self, request: Request, refusal: Refusal) -> None:
+    def refused(self, request: Wanted, refusal: Refusal) -> None:
         if request is not self._open:
             return
-        self.world.note(h.Refused(self.world.now_ns, request.number, refusal.code, refusal.text))
+        for number in request.numbers:
+            self.world.note(h.Refused(self.world.now_ns, number, refusal.code, refusal.text))
         self._think()
+
+    def _waits_no_more(self, request: Wanted) -> None:
+        for number in request.numbers:
+            self.world.note(h.Withdrawn(self.world.now_ns, number))
 
     def got(self, request: Request, lease: Lease, granted: h.Granted) -> None:
         if request is not self._open:
             return
+        held = self.takes(request, lease, granted)
+        self._use(held, self._use_until_ns())
+
+    def _use_until_ns(self) -> int:
+        return self.world.now_ns + int(self.dice.uniform(*self._habits.hold_ms) * MS)
+
+    def takes(self, request: Request, lease: Lease, granted: h.Granted) -> Held:
+        """In hand."""
         self._open = None
         deadline_ns = granted.deadline_ns
-        self._held = held = Held(request, lease, lease.fence, deadline_ns, self.agent.life, granted.token)
+        held = Held(request, lease, lease.fence, deadline_ns, self.agent.life, granted.token)
+        self._hands.append(held)
         true_ns = self.agent.clock.true_ns(deadline_ns) - granted.unseen_ns
         self.world.note(replace(granted, at_ns=self.world.now_ns, deadline_ns=true_ns))
         if granted.unseen_ns:
             self._believe(held, granted.unseen_ns)
-        self._use(held, self.world.now_ns + int(self.dice.uniform(*self._habits.hold_ms) * MS))
+        return held
 
     # Holding
 
     def _sure(self, held: Held) -> bool:
         """Every use of a lease begins with this."""
-        return held is self._held and self.agent.boot_ns() < held.deadline_ns
+        return held in self._hands and self.agent.boot_ns() < held.deadline_ns
 
     def _use(self, held: Held, until_ns: int) -> None:
-        if held is not self._held:
+        if held not in self._hands:
             return
         if not self._sure(held):
             self._forget(held)
@@ -444,7 +502,7 @@ class App(Process):
             return
         token, request = held.lease.token, held.request
         ttl_ms = min(self.dice.choice(self._habits.ttls_ms), agent.max_ttl_ms)
-        told = Told(self, lambda renewal: self._extended(held, agent, renewal), resource=request.resource)
+        told = self._to_be_extended(held, agent)
         self._command(agent, told, agent.locks.extend, request.resource, token, ttl_ms)
 
     def _command(self, agent: Agent, told: Told, do: Callable[..., None], *what: Any) -> None:
@@ -467,19 +525,24 @@ class App(Process):
             return self.dice.choice(self._elsewhere)
         return self.agent
 
-    def _extended(self, held: Held, agent: Agent, renewal: Renewal | None) -> None:
+    def _to_be_extended(self, held: Held, agent: Agent) -> Told:
+        told = Told(self, resource=held.request.resource)
+        told.then = lambda renewal: self._extended(held, agent, renewal, told.unseen_ns)
+        return told
+
+    def _extended(self, held: Held, agent: Agent, renewal: Renewal | None, unseen_ns: int) -> None:
         if renewal is not None:
             deadline_ns = agent.clock.true_ns(renewal.deadline_ns) - agent.unseen_ns
             if agent is not self.agent:
                 # Told on the other host's clock; what an app makes of it on its own: nothing is added.
                 self.world.note(h.Extended(self.world.now_ns, held.name, deadline_ns))
                 return
-            unseen_ns = agent.unseen_since_ns(held.lease.t1_ns)
+            unseen_ns = max(unseen_ns, agent.unseen_since_ns(held.lease.t1_ns))
             self.renewed(held.lease, renewal.deadline_ns, unseen_ns)
 
     def renewed(self, lease: Lease, deadline_ns: int, unseen_ns: int) -> None:
-        held = self._held
-        if held is None or held.lease is not lease:
+        held = self._held_as(lease)
+        if held is None:
             return
         held.deadline_ns = max(held.deadline_ns, deadline_ns)
         true_ns = self.agent.clock.true_ns(deadline_ns) - unseen_ns
@@ -489,14 +552,14 @@ class App(Process):
 
     def clock_goes_otherwise(self) -> None:
         """Its host's clock is slewed from now on, or not any more: the deadline comes sooner, or later."""
-        if self._held is not None:
-            held, agent = self._held, self.agent
+        agent = self.agent
+        for held in self._hands:
             deadline_ns = agent.clock.true_ns(held.deadline_ns) - agent.unseen_since_ns(held.lease.t1_ns)
             self.world.note(h.Moved(self.world.now_ns, held.name, deadline_ns))
 
     def host_stood_still(self, for_ns: int) -> None:
-        if self._held is not None:
-            self._believe(self._held, for_ns)
+        for held in self._hands:
+            self._believe(held, for_ns)
 
     def _believe(self, held: Held, for_ns: int) -> None:
         """What it holds seems to last for longer than it does."""
@@ -510,22 +573,26 @@ class App(Process):
             held.token, held.pid, held.started, held.bound, held.label, held.notify,
         )  # fmt: skip
 
-    def _held_as(self, token: bytes) -> Held | None:
-        return self._held if self._held is not None and self._held.lease.token == token else None
+    def _held_as(self, lease: Lease) -> Held | None:
+        return next((held for held in self._hands if held.lease is lease), None)
 
-    def renewed_by_token(self, token: bytes, deadline_ns: int, unseen_ns: int) -> None:
-        if (held := self._held_as(token)) is not None:
+    def _held_by_name(self, resource: bytes, token: bytes) -> Held | None:
+        name = resource, token
+        return next((held for held in self._hands if (held.lease.resource, held.lease.token) == name), None)
+
+    def renewed_by_name(self, resource: bytes, token: bytes, deadline_ns: int, unseen_ns: int) -> None:
+        if (held := self._held_by_name(resource, token)) is not None:
             self.renewed(held.lease, deadline_ns, unseen_ns)
 
-    def lost_by_token(self, token: bytes, proven_ns: int) -> None:
-        if (held := self._held_as(token)) is not None:
+    def lost_by_name(self, resource: bytes, token: bytes, proven_ns: int) -> None:
+        if (held := self._held_by_name(resource, token)) is not None:
             self.lost(held.lease, proven_ns)
 
     def lost(self, lease: Lease, proven_ns: int) -> None:
         """proven_ns: its deadline as its agent had it: an extension of which no reply was read may have moved
         that."""
-        held = self._held
-        if held is None or held.lease is not lease:
+        held = self._held_as(lease)
+        if held is None:
             return
         request = held.request
         now_ns, true_ns = self.world.now_ns, self.agent.clock.true_ns
@@ -536,9 +603,17 @@ class App(Process):
         self.world.note(h.Lost(now_ns, held.name, deadline_ns, excused))
         agent = self.agent
         self._tell(lambda: agent.locks.forget(request.resource, lease.token, agent.boot_ns()))
-        self._think()
+        self._lets_go(held)
 
     # Letting go
+
+    def _lets_go(self, held: Held) -> None:
+        """What it has together with this one is of no use without it."""
+        self._hands.remove(held)
+        if self._hands:
+            self._unlock(self._hands[0])
+        else:
+            self._think()
 
     def _finish(self, held: Held) -> None:
         luck = self.dice.random()
@@ -551,7 +626,7 @@ class App(Process):
 
     def _forget(self, held: Held) -> None:
         self.world.note(h.Forgot(self.world.now_ns, held.name))
-        self._think()
+        self._lets_go(held)
 
     def _unlock(self, held: Held) -> None:
         agent = self._agent_for(held)
@@ -566,7 +641,7 @@ class App(Process):
         self._command(agent, told, agent.locks.unlock, request.resource, token)
         if agent is not self.agent and self.dice.random() < self._habits.lags:
             self.world.after(int(self.dice.uniform(0, 8_000) * MS), self._extend_late, held)
-        self._think()
+        self._lets_go(held)
 
     def agent_is_back(self) -> None:
         """As clients do, it asks again what was not answered."""
@@ -587,24 +662,25 @@ class App(Process):
         own, request = self.agent, held.request
         ttl_ms = min(self.dice.choice(self._habits.ttls_ms), own.max_ttl_ms)
         if own is request.agent and own.running:
-            told = Told(self, lambda renewal: self._extended(held, own, renewal), resource=request.resource)
+            told = self._to_be_extended(held, own)
             self._command(own, told, own.locks.extend, request.resource, held.lease.token, ttl_ms)
 
     def killed(self) -> None:
         """The app dies, whatever it was doing; its connection is closed. Another takes its place."""
         if self._open is not None:
-            self.world.note(h.Withdrawn(self.world.now_ns, self._open.number))
-        elif self._held is not None:
-            self._dies_holding(self._held)
+            self._waits_no_more(self._open)
+        elif self._hands:
+            self._dies_holding()
         self._close_all()
         self._unanswered.clear()
         self.die()
         self.running = True
         self._think()
 
-    def _dies_holding(self, held: Held) -> None:
-        why = "left" if held.request.detached else "died"
-        self.world.note(h.LetGo(self.world.now_ns, held.name, why))
+    def _dies_holding(self) -> None:
+        for held in self._hands:
+            why = "left" if held.request.detached else "died"
+            self.world.note(h.LetGo(self.world.now_ns, held.name, why))
 
     def _close_all(self) -> None:
         """By the kernel, at its death."""
@@ -612,20 +688,20 @@ class App(Process):
             if self._open is not None:
                 self._hangs_up(self._socket, self._open)
             self._socket.is_open = False
-            if (self._open is not None or self._held is not None) and self.agent.running:
+            if (self._open is not None or self._hands) and self.agent.running:
                 self._tell(self.agent.sessions.ended, self._socket)
         if self.agent.running:
             self._tell(self.agent.sessions.process_died, self.pid, self.life)
 
-    def _hangs_up(self, socket: Socket, request: Request) -> None:
+    def _hangs_up(self, socket: Socket, request: Wanted) -> None:
         """It is closed, and that request has no answer yet that was read."""
-        if socket is request.socket:
-            self.world.note(h.HungUp(self.world.now_ns, request.number, alone=socket.wanted == 1))
+        for number in request.numbers if socket is request.socket else ():
+            self.world.note(h.HungUp(self.world.now_ns, number, alone=socket.wanted == 1))
 
     def agent_gone(self) -> None:
         """The agent's socket was closed. What is held is held until its deadline; nobody renews it."""
         if self._open is not None:
-            self.world.note(h.Withdrawn(self.world.now_ns, self._open.number))
+            self._waits_no_more(self._open)
             self._think()
 
     def resumed(self) -> None:

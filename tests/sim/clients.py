@@ -5,32 +5,35 @@ What they draw is drawn beside what other apps draw, so that runs without them s
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
-from lockd.core.leases import Lease
+from lockd.core.leases import Lease, Standing
 from lockd.core.values import Bound
 from tests.harness import history as h
 from tests.harness.clocks import MS
 from tests.sim.agent import name_of
-from tests.sim.apps import App, Held, Request, Told
+from tests.sim.apps import App, Held, Request, Told, Wanted
 from tests.sim.sockets import Line, Socket
 
 _MOST = 3
-_UID = 0
+UID = 0
 _SAME = ("resource", "ttl_ms", "detached", "max_hold_ms", "value", "named", "wait_ms", "bound")
-_PATIENCES_MS = ((0.001, 0.1), (0.1, 2), (0.5, 1.5), (3, 60), (50, 2_000))
 
 
 class PoolApp(App):
-    """A process with several connections. It has at most one request open, or one lease in hand."""
+    """A process with several connections."""
+
+    patient = False
+    patiences_ms: Sequence[tuple[float, float]] = ((0.001, 0.1), (0.1, 2), (0.5, 1.5), (3, 60), (50, 2_000))
 
     def __init__(self, *what: Any) -> None:
         world, name, agent = what[:3]
         self._chance = world.dice(f"{name} of {agent.name}, its client")
         self._pool: list[Socket] = []
-        self._again: Request | None = None
-        self._children: dict[Socket, Lease] = {}
-        """By the connection that each has open: the lease that it goes on with."""
+        self._again: Wanted | None = None
+        self._children: dict[Socket, list[Lease]] = {}
+        """By the connection that each has open: the leases that it goes on with."""
         super().__init__(*what)
 
     def _may(self, chance: float) -> bool:
@@ -52,7 +55,7 @@ class PoolApp(App):
             arrives_ns = socket.last_arrives_ns = max(arrives_ns, socket.last_arrives_ns)
         return arrives_ns
 
-    def _close(self, socket: Socket, request: Request | None = None) -> None:
+    def _close(self, socket: Socket, request: Wanted | None = None) -> None:
         """request: that was asked there, and has no answer yet that was read."""
         if not socket.is_open:
             return
@@ -71,26 +74,26 @@ class PoolApp(App):
 
     # Asking
 
-    def _new_request(self) -> Request:
-        request = super()._new_request()
+    def _plain_request(self) -> Request:
+        request = super()._plain_request()
         if not request.detached and self._may(0.7):
             request.named, request.value = True, b"token %d" % request.number
         return request
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: Wanted) -> None:
         super().ask(request)
         if self._may(0.15):
             request.followed = True
             request.socket.wanted += 1
-        if self._may(0.4):
-            patience_ms = self._chance.uniform(*self._chance.choice(_PATIENCES_MS))
+        if not self.patient and self._may(0.4):
+            patience_ms = self._chance.uniform(*self._chance.choice(self.patiences_ms))
             self.wake_after(int(patience_ms * MS), self._times_out, request)
 
-    def _times_out(self, request: Request) -> None:
+    def _times_out(self, request: Wanted) -> None:
         """Its client waits for that answer no more."""
         if request is not self._open:
             return
-        self.world.note(h.Withdrawn(self.world.now_ns, request.number))
+        self._waits_no_more(request)
         if self._may(0.6):
             self._close(request.socket, request)
         what = self._chance.choice(
@@ -100,15 +103,24 @@ class PoolApp(App):
             self.ask(self._like(request))
             return
         if request.named and what == "withdraws" and self.agent.running:
-            self._command(self.agent, Told(self), self._withdraw, request.resource, request.value)
+            self._gives_up(request)
         self._think()
 
-    def _withdraw(self, resource: bytes, token: bytes, told: Told, now_ns: int) -> None:
-        self.agent.locks.unlock(resource, token, told, now_ns, uid=_UID)
+    def _gives_up(self, request: Wanted) -> None:
+        """It has a name, by which it is withdrawn or given back."""
+        assert isinstance(request, Request)
+        self._command(self.agent, Told(self), self._withdraw, request.resource, request.value)
 
-    def _like(self, request: Request) -> Request:
+    def _withdraw(self, resource: bytes, token: bytes, told: Told, now_ns: int) -> None:
+        self.agent.locks.unlock(resource, token, told, now_ns, uid=UID)
+
+    def _like(self, request: Wanted) -> Wanted:
         """The same once more, by the same name."""
-        again = super()._new_request()
+        assert isinstance(request, Request)
+        return self._plain_like(request)
+
+    def _plain_like(self, request: Request) -> Request:
+        again = super()._plain_request()
         for name in _SAME:
             setattr(again, name, getattr(request, name))
         return again
@@ -119,22 +131,27 @@ class PoolApp(App):
         request = self._open
         super().agent_gone()
         self._again = request if request is not None and request.named else None
-        for socket, lease in list(self._children.items()):
-            if not lease.outlived:
+        for socket, leases in list(self._children.items()):
+            if not any(lease.outlived for lease in leases):
                 # Of the death of its parent no agent has known.
                 self._child_ends(socket)
+
+    def journal_is_spoilt(self) -> None:
+        """That its parent was dead, and it goes on, may be what is missing."""
+        for socket in list(self._children):
+            self._child_ends(socket)
 
     def agent_is_back(self) -> None:
         super().agent_is_back()
         request, self._again = self._again, None
-        if request is not None and not self.retired and self._open is None and self._held is None:
+        if request is not None and not self.retired and self._open is None and not self._hands:
             self.ask(self._like(request))
 
     # Holding
 
     def _use(self, held: Held, until_ns: int) -> None:
         super()._use(held, until_ns)
-        if held is self._held and self._pool and self._may(0.2):
+        if held in self._hands and self._pool and self._may(0.2):
             self._recycle(held, self._chance.choice(self._pool))
 
     def _recycle(self, held: Held, socket: Socket) -> None:
@@ -142,27 +159,31 @@ class PoolApp(App):
         request = held.request
         tied = request.bound is Bound.CONNECTION and not request.detached
         if tied and socket is request.socket and self._reaches(socket):
-            self.world.note(h.LetGo(self.world.now_ns, held.name, "died"))
+            for one in self._hands:
+                self.world.note(h.LetGo(self.world.now_ns, one.name, "died"))
             self._think()
         self._close(socket)
 
-    def _dies_holding(self, held: Held) -> None:
-        request, pool = held.request, [socket for socket in self._pool if self._reaches(socket)]
+    def _dies_holding(self) -> None:
+        request, pool = self._hands[0].request, [socket for socket in self._pool if self._reaches(socket)]
         # An agent that has not let in anybody yet takes over what living processes had: it knows no child.
         unknown = not pool or not self.agent.lets_in
         if request.detached or request.bound is Bound.CONNECTION or unknown or self._may(0.6):
-            super()._dies_holding(held)
+            super()._dies_holding()
             return
         socket = self._chance.choice(pool)
         self._pool.remove(socket)
-        self._children[socket] = held.lease
+        self._children[socket] = [held.lease for held in self._hands]
         self.world.after(int(self._chance.uniform(1, 1_500) * MS), self._child_ends, socket)
 
     def _child_ends(self, socket: Socket) -> None:
         """It had a connection of its parent open, and went on with what that held; by now, perhaps, with
         nothing but its deadline."""
-        lease = self._children.pop(socket, None)
-        if lease is not None:
-            knows = not lease.outlived or (self._reaches(socket) and self.agent.running)
+        leases = self._children.pop(socket, ())
+        for lease in leases:
+            # What was lost its parent was told of: that is kept from nobody.
+            lost = lease.standing is Standing.LOST
+            knows = not lost and (not lease.outlived or (self._reaches(socket) and self.agent.running))
             self.world.note(h.LetGo(self.world.now_ns, name_of(lease), "died" if knows else "left"))
+        if leases:
             self._close(socket)

@@ -16,10 +16,12 @@ from tests.harness.clocks import MS, S
 from tests.harness.history import Calm, Ended, Event, Forced, Found
 from tests.harness.history import Fault as Noted
 from tests.harness.script_model import Store
+from tests.harness.together import ALL_CHECKS
 from tests.sim.agent import Agent
 from tests.sim.apps import App, FenceStore, Habits, Request
 from tests.sim.clients import PoolApp
 from tests.sim.fleet import first_identity
+from tests.sim.joint import JointApp, in_turn
 from tests.sim.journal import Dies, Spoilt
 from tests.sim.master import Master
 from tests.sim.max_ttl import ChangeMaxTtl
@@ -74,6 +76,8 @@ _OF_AGENTS = (
 
 _LAGS_MOST_NS = 30 * MS
 _OF_OLD_FORMAT = ("cluster", "name", "max_ttl_ms")
+_JOINT_APPS = 2
+"""On each host."""
 _ONE_SLOT = (b"r0", b"r2953", b"r3335")
 """Resources that share a fence counter, so that they get in each other's way."""
 
@@ -135,6 +139,9 @@ class Cluster:
                 self.habits, hold_ms=shape.hold_ms, waits=0.9, detached=0.05, dies=0.03, extends=0.1
             )
         self.apps = [self._app(i, kind=PoolApp if shape.pools else App) for i in range(shape.apps)]
+        for i in range(_JOINT_APPS * shape.busy_agents if shape.joint else 0):
+            habits = replace(self.habits, resources=_ONE_SLOT, chooses=0, detached=0.1)
+            self.apps.append(self._app(i, "joint app", habits, JointApp))
         self._used = shape.formed
         self._mends: list[Callable[[], None]] = []
         self._settled_ns = [0] * shape.masters
@@ -483,6 +490,9 @@ class Cluster:
             agent.journal.spoil(how, agent.dice.random)
             agent.trusts = False
             agent.sees_processes = how is not Spoilt.PROCESSES_UNSEEN
+            for app in self.apps:
+                if app.agent is agent and isinstance(app, PoolApp):
+                    app.journal_is_spoilt()
         return start
 
     def stop_agent(self, fault: Fault) -> Callable[[], None] | None:
@@ -608,7 +618,7 @@ class Cluster:
             keep_ms=self.plan.shape.keep_ms,
             **self._bounds_of_turns(),
         )
-        violations = check(world.history, bounds)
+        violations = check(world.history, bounds, ALL_CHECKS)
         return Outcome(self.plan, world.history, violations, world.now_ns / S, world.handled)
 
     def _bounds_of_turns(self) -> dict[str, int]:
@@ -631,6 +641,32 @@ class Cluster:
                 request = Request(app, self._numbers.__next__(), resource, quick)
                 request.wait_ms = self.serve_ms
                 app.ask(request)
+            if self.plan.shape.joint:
+                self._probe_lists(index, quick)
+        if self.plan.shape.joint:
+            self._probe_slots(quick)
+
+    def _probe_lists(self, index: int, quick: Habits) -> None:
+        """They overlap, and each is in another order."""
+        for number, wanted in enumerate(in_turn(_ONE_SLOT)):
+            app = self._joint_probe(index, f"probe of a list {number}, ", quick)
+            app.ask_patiently(wanted, self.serve_ms)
+
+    def _probe_slots(self, quick: Habits) -> None:
+        """Of two one is held for long, and who waits comes before the other is free."""
+        for held_ms in (1_500, 4_000):
+            habits = replace(quick, hold_ms=(held_ms, held_ms), max_holds_ms=(6_000,))
+            app = self._joint_probe(0, f"probe of a slot for {held_ms} ms ", habits)
+            app.ask_patiently(2, self.serve_ms)
+        for number in range(3):
+            app = self._joint_probe(0, f"probe of slots {number}, ", quick)
+            self.world.after(1 * S, app.ask_patiently, 2, 2_500)
+
+    def _joint_probe(self, index: int, name: str, habits: Habits) -> JointApp:
+        app = self._app(index, name, habits, JointApp)
+        assert isinstance(app, JointApp)
+        app.retired = app.patient = True
+        return app
 
 
 _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {

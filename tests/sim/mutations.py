@@ -87,7 +87,7 @@ def _in_a_child(command: list[str], folder: str) -> tuple[int, str, str]:
 def copy_to(folder: Path) -> None:
     """What a run needs of the sources."""
     for part in ("lockd", "tests/harness", "tests/sim"):
-        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", "*.so"))
 
 
 def row(found: Found) -> str:

@@ -132,6 +132,8 @@ class Shape:
     """How likely a notice of a master is lost, and late, and said twice, and made up."""
     pools: bool = False
     """Apps have several connections, and clients that time out, ask again and recycle them."""
+    joint: bool = False
+    """Some apps lock several resources together, or one of several slots."""
 
     @property
     def max_ttl_ms(self) -> int:
@@ -278,6 +280,7 @@ def draw(seed: int) -> Plan:
     dice = random.Random(f"keeps {seed}")
     if dice.random() < 0.3 and theme.scene is None:
         shape = _keeping(dice, shape)
+    shape = replace(shape, joint=random.Random(f"lists and slots {seed}").random() < 0.2)
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_ms)))
 
 

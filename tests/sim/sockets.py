@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Protocol
 
-from lockd.core.leases import Holder, Lease
+from lockd.core.claims import Claims
+from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.owners import Connection, Delivery, Ends, Process, carry_out
 from tests.harness.clocks import MS
@@ -69,6 +70,13 @@ class Serving(Protocol):
     def wake_after(self, delay_ns: int, do: Callable[..., None], *what: Any) -> None: ...
 
 
+class Waiting(Protocol):
+    """A request that has no answer yet."""
+
+    def gone(self, now_ns: int) -> None:
+        """Nobody waits for it any more."""
+
+
 class Session:
     """core.owners.Port: the agent's end of a socket."""
 
@@ -76,7 +84,7 @@ class Session:
         self._agent = agent
         self.socket = socket
         self.ties = Connection(self, process)
-        self.waiting: dict[Holder, None] = {}
+        self.waiting: dict[Waiting, None] = {}
         self.is_gone = False
 
     @property
@@ -96,11 +104,14 @@ class Session:
         self.ties.writes(reply)
         self.socket.unread += 1
 
-    def grants(self, lease: Lease) -> None:
-        """Its reply. Whether that was read is looked at soon."""
-        self.ties.tells(lease, lease.token)
-        self.writes(lease.token)
-        self._agent.wake_after(_LOOKS_AFTER_NS, self._look, lease, _LOOKS)
+    def grants(self, *leases: Lease) -> None:
+        """Their reply. Whether that was read is looked at soon."""
+        reply = b"".join(lease.token for lease in leases)
+        for lease in leases:
+            self.ties.tells(lease, reply)
+        self.writes(reply)
+        for lease in leases:
+            self._agent.wake_after(_LOOKS_AFTER_NS, self._look, lease, _LOOKS)
 
     def _look(self, lease: Lease, times: int) -> None:
         if times and not (self.is_gone or lease.told):
@@ -113,6 +124,7 @@ class Sessions:
 
     def __init__(self, agent: Serving) -> None:
         self._agent = agent
+        self.claims = Claims()
         self._of: dict[Socket, Session] = {}
         self._processes: dict[tuple[int, int], Process] = {}
 
@@ -193,7 +205,7 @@ class Sessions:
     def _withdraw(self, session: Session) -> None:
         while session.waiting:
             request, _ = session.waiting.popitem()
-            self._agent.locks.gone(request, self._agent.boot_ns())
+            request.gone(self._agent.boot_ns())
 
     def _end(self, ends: Ends) -> None:
         if ends:

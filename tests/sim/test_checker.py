@@ -10,6 +10,7 @@ from tests.harness.history import (
     Answered,
     Asked,
     Began,
+    Believes,
     Calm,
     Died,
     Ended,
@@ -22,6 +23,7 @@ from tests.harness.history import (
     Granted,
     Handed,
     HungUp,
+    Knows,
     Landed,
     LetGo,
     Lost,
@@ -239,6 +241,18 @@ def test_a_token_that_is_used_twice():
 def test_a_grant_has_to_leave_its_holder_some_time(answered_ms, promises):
     grant = Granted(895 * MS, 1, R, A, 10, 900 * MS, 0, answered_ms * MS)
     assert broken(asked(0, 1), grant) == promises
+
+
+@pytest.mark.parametrize(
+    ("died_ms", "promises"),
+    [(None, ["standstills"]), (700, []), (950, ["standstills"])],
+    ids=["by its agent", "nobody is there to tell", "it died when that was due"],
+)
+def test_what_was_over_while_its_host_stood_still_is_told(died_ms: int | None, promises: list[str]) -> None:
+    stood_still = (Believes(400 * MS, A, "h1", 100 * MS, 1_000 * MS), Knows(410 * MS, "h1"))
+    died = () if died_ms is None else (Died(died_ms * MS, "h1.2"),)
+    taken = (asked(0, 1), granted(5, 1, A, 10, until_ms=900, tried_ms=0))
+    assert broken(*taken, *stood_still, *died) == promises
 
 
 @pytest.mark.parametrize(

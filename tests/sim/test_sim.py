@@ -14,7 +14,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.harness.history import Answered, Asked, Granted, HungUp, Landed, Lost, TakenOver
+from tests.harness.history import (
+    Answered,
+    Asked,
+    Claimed,
+    Granted,
+    HungUp,
+    Landed,
+    Lost,
+    LostUntold,
+    TakenBack,
+    TakenOver,
+)
 from tests.harness.history import Fault as Noted
 from tests.sim import __main__ as sim
 from tests.sim.__main__ import search
@@ -59,7 +70,8 @@ def test_a_session_lock_is_kept_up_to_its_max_hold_when_nothing_goes_wrong():
     for seed in range(30):
         plan = draw(seed)
         # A pool may close a connection behind a reply of which nobody can tell whether it was read.
-        history = run(replace(plan, faults=(), shape=replace(plan.shape, loss=0, pools=False))).history
+        shape = replace(plan.shape, loss=0, pools=False, joint=False)
+        history = run(replace(plan, faults=(), shape=shape)).history
         asked = {event.request: event for event in history if isinstance(event, Asked)}
         granted = {event.token: event for event in history if isinstance(event, Granted)}
         for lost in (event for event in history if isinstance(event, Lost)):
@@ -124,6 +136,29 @@ def test_clients_lose_replies_ask_again_by_their_token_and_outlive_their_agent()
         seen["taken over"] += sum(isinstance(event, TakenOver) for event in history)
     assert len(seen) == 5
     assert min(seen.values()) > 10, seen
+
+
+@pytest.mark.thorough
+def test_apps_lock_lists_and_slots_and_lose_take_back_and_share_what_they_wait_with():
+    seen: Counter[str] = Counter()
+    for plan in (plan for plan in map(draw, A_FEW) if plan.shape.joint):
+        history = run(plan).history
+        asked = {event.request: event for event in history if isinstance(event, Asked)}
+        lists = {number for number, event in asked.items() if event.whole}
+        granted = [event.request for event in history if isinstance(event, Granted)]
+        claimed = {(event.request, event.token) for event in history if isinstance(event, Claimed)}
+        answered = {(event.request, event.token) for event in history if isinstance(event, Answered)}
+        sharing = Counter(token for number, token in claimed if number in lists)
+        seen["of a list"] += sum(number in lists for number in granted)
+        seen["a slot"] += sum(bool(asked[number].among) for number in granted)
+        seen["given back, as the rest was not had"] += len(
+            {one for one in claimed if one[0] in lists} - answered
+        )
+        seen["had by two requests of one name"] += sum(number > 1 for number in sharing.values())
+        seen["lost while the rest was waited for"] += sum(isinstance(event, LostUntold) for event in history)
+        seen["taken back"] += sum(isinstance(event, TakenBack) for event in history)
+    assert len(seen) == 6
+    assert min(seen.values()) > 5, seen
 
 
 def without_a_guard(seed: int) -> Plan:

@@ -64,9 +64,10 @@ class Machine:
         return MasterFacts(self.run_id, "test", "master", keys, self.identity, REQUIRED_SETTINGS)
 
 
-class Link(core_link.Link):
-    timeout_ns, dead_ns = 250 * MS, 2_000 * MS
+PATIENCE = core_link.Patience(250 * MS, 2_000 * MS)
 
+
+class Link(core_link.Link):
     def hang_up(self) -> None: ...
     def look_closer(self) -> None: ...
     def give_back_soon(self) -> None: ...
@@ -77,7 +78,10 @@ class Masters(Fleet[Link]):
         clocks = Clocks(len(names), max_ttl_ms=MAX_TTL_MS, allowance_ms=100)
         nothing: Any = None
         super().__init__(
-            Configured("test", names), clocks, nothing, lambda i: Link(i, self, clocks.watches[i], Link, str)
+            Configured("test", names),
+            clocks,
+            nothing,
+            lambda i: Link(i, self, clocks.watches[i], PATIENCE, str.encode),
         )
 
     def flush_soon(self) -> None: ...
@@ -114,7 +118,7 @@ class Agent:
 
     def begin(self, change: Callable[[Ground], Steps[Progress]]) -> Steps[Progress]:
         new_id = lambda: f"{next(_ids):032x}"  # noqa: E731
-        return change(Ground(self.fleet, MAX_TTL_MS, Link.dead_ns, lambda: self.now_ns, new_id))
+        return change(Ground(self.fleet, MAX_TTL_MS, PATIENCE.dead_ns, lambda: self.now_ns, new_id))
 
     def do(self, step: Step) -> Any:
         """Its links look by themselves after each step too. Raises NotPossible."""

@@ -8,29 +8,32 @@ import pytest
 
 from lockd.config.current import Current
 from lockd.core.flow import Place
+from lockd.server import session as session_module
 from lockd.server.commands import catalog
 from lockd.server.commands.table import Commands
+from lockd.server.losses import Losses
+from lockd.server.quotas import Quotas
 from tests.harness.configs import a_config
+from tests.harness.fleet_model import cluster
+from tests.harness.real_fleet import a_fleet
 
 CURRENT = Current(a_config())
 
 
-class Session(SimpleNamespace):
+class Session(session_module.Session):
     """A connection that writes down what is begun on it."""
 
-    def __init__(self, **more: object) -> None:
+    def __init__(self) -> None:
         told = ("operator_denied", "denied", "lease_refused", "limit_hit")
         incidents = SimpleNamespace(**dict.fromkeys(told, lambda *_: None))
         permissions = SimpleNamespace(is_admin=lambda peer: peer.uid == 0)
-        locks = SimpleNamespace(known=lambda *_: None, draining=False)
-        shared = SimpleNamespace(
-            current=CURRENT, incidents=incidents, permissions=permissions, locks=locks, quotas=None,
-            losses=None, host=b"web1", log=None, processes=None, sessions=(),
+        self.shared = SimpleNamespace(  # type: ignore[assignment]
+            current=CURRENT, incidents=incidents, permissions=permissions, locks=cluster().locks,
+            quotas=Quotas(CURRENT), losses=Losses(), host=b"web1", log=None, processes=None, sessions=(),
         )  # fmt: skip
-        peer = SimpleNamespace(pid=7, uid=1000)
-        super().__init__(
-            in_multi=False, name=b"", id=3, protocol=2, leases=(), peer=peer, shared=shared, begun=[], **more
-        )
+        self.peer = SimpleNamespace(pid=7, uid=1000)  # type: ignore[assignment]
+        self.in_multi, self.name, self.id, self.protocol = False, b"", 3, 2
+        self.begun: list[tuple[Any, bool]] = []
 
     def later(self, work: Any, *, finish: bool = False) -> None:
         self.begun.append((work, finish))
@@ -44,7 +47,7 @@ class Session(SimpleNamespace):
 
 def commands_for(session: Session) -> Commands:
     metrics = SimpleNamespace(leases=SimpleNamespace(refused=lambda *_: None), agent=None)
-    return Commands(CURRENT, session.shared, None, metrics, reloading=None)  # type: ignore[arg-type]
+    return Commands(CURRENT, session.shared, a_fleet(), metrics, reloading=None)  # type: ignore[arg-type]
 
 
 def run(session: Session, *words: bytes) -> bytes | None:

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from lockd.config.model import LockClass
-from lockd.core.leases import Lease, Tenure
+from lockd.core.leases import Holder, Lease, Tenure
+from lockd.core.locks import Locks
 from lockd.core.owners import Fate
 from lockd.core.timers import Timers
 from lockd.server import agent as agent_module
@@ -23,15 +24,32 @@ from lockd.server.endings import Endings
 from lockd.server.lanes import BITE_NS, Crowd, Lane
 from lockd.server.lease_requests import LockRequest
 from lockd.server.session import Session
+from tests.harness.ballots import an_attempt
 from tests.harness.clocks import Clock
+from tests.harness.leases import a_lease
 from tests.harness.sessions import AroundSessions
 
 PING = b"*1\r\n$4\r\nPING\r\n"
 AT_ONCE = 4
 
 
-class ALease:
-    holder = SimpleNamespace(owner=b"host 1 0")
+class CountedLocks(Locks):
+    """What core would do at the end of a lease or of a LOCK that waits is only counted."""
+
+    def __init__(self, ended: Callable[[], None]) -> None:
+        self._ended = ended
+
+    def untold(self, lease: Lease, now_ns: int) -> None:
+        self._ended()
+
+    def holder_gone(self, lease: Lease, now_ns: int) -> None:
+        self._ended()
+
+    def cut_off(self, lease: Lease, reason: str, now_ns: int) -> None:
+        self._ended()
+
+    def gone(self, holder: Holder, now_ns: int) -> None:
+        self._ended()
 
 
 class AnAgent(AroundSessions):
@@ -45,11 +63,8 @@ class AnAgent(AroundSessions):
         self.done = list[str]()
         self.links = list[socket.socket]()
         self._clock = clock
-        self.locks = SimpleNamespace(
-            holder_gone=self._ends, untold=self._ends, gone=self._ends,
-            cut_off=lambda *about: self._ends(*about[::2]),
-        )  # fmt: skip
-        self.endings = Endings(self.locks, self.crowd, rests=0)  # type: ignore[arg-type]
+        self.locks = CountedLocks(lambda: self._took_a_while("ended"))
+        self.endings = Endings(self.locks, self.crowd, rests=0)
         self.commands = SimpleNamespace(run=self._run)
 
     async def connected(self, number: int) -> list[Session]:
@@ -60,9 +75,6 @@ class AnAgent(AroundSessions):
             _, session = await loop.connect_accepted_socket(partial(Session, self, self.commands), its)  # type: ignore[arg-type]
             sessions.append(session)
         return sessions
-
-    def _ends(self, _lease: object, _now_ns: int) -> None:
-        self._took_a_while("ended")
 
     def _run(self, _session: Session, _words: list[bytes]) -> bytes:
         self._took_a_while("ran")
@@ -114,7 +126,7 @@ async def test_many_leases_that_end_together_leave_the_loop_to_others_in_between
 ) -> None:
     sessions = await agent.connected(connections)
     for session in sessions:
-        session.ties.leases = {ALease(): None for _ in range(leases)}  # type: ignore[misc]
+        session.ties.leases = {a_lease(): None for _ in range(leases)}
     for session in sessions:
         ENDINGS[ending](session)
     number = connections * leases
@@ -151,10 +163,7 @@ async def test_what_is_granted_to_one_who_is_gone_already_is_ended_if_nobody_els
     session.lock_starts(request)
     session.shared.crowd = Crowd(0)  # it is one of many: its end comes later
     session.connection_lost(None)
-    attempt: Any = SimpleNamespace(
-        resource=b"late", nonce=b"0" * 32, ttl_ms=1_000, t1_ns=0, landed=0, terms=None, shown=b""
-    )
-    lease = Lease(Tenure(attempt), request, b"1" * 32, 1, began_ns=0, now_ns=0)
+    lease = Lease(Tenure(an_attempt(resource=b"late")), request, b"1" * 32, 1, began_ns=0, now_ns=0)
     request.granted(lease, 0)
     if shared:
         again = LockRequest(other, b"late", of_class, 1_000)
@@ -211,7 +220,7 @@ async def test_what_an_app_has_given_back_before_it_closed_is_given_back_also_in
 
 
 async def test_an_agent_that_stops_ends_before_that_what_is_nobodys(agent: AnAgent) -> None:
-    leases: Any = [ALease() for _ in range(500)]
+    leases = [a_lease() for _ in range(500)]
     agent.endings.end(dict.fromkeys(leases, Fate.UNTOLD))
     assert agent.done == []
     await agent.endings.finish(10)

@@ -17,16 +17,18 @@ TESTS = Path(__file__).parents[1]
 LOCKD = TESTS.parent / "lockd"
 
 MAY_USE: dict[str, set[str]] = {
+    "build": set(),
+    "transport": set(),
     "clock": set(),
     "text": set(),
     "health": set(),
     "guard": set(),
-    "core": set(),
+    "core": {"build"},
     "config": {"core"},
-    "masters": {"core", "config", "clock"},
-    "metrics": {"core", "config", "clock", "masters", "lockd"},
+    "masters": {"core", "config", "clock", "transport"},
+    "metrics": {"core", "config", "clock", "masters", "lockd", "build"},
     "http": {"core", "config", "metrics", "health", "text", "lockd"},
-    "server": {"core", "config", "clock", "masters", "metrics", "http", "lockd"},
+    "server": {"core", "config", "clock", "masters", "metrics", "http", "lockd", "build", "transport"},
     "client": {"clock", "config", "core"},
     "lockctl": {"core", "config", "clock", "client", "health", "text", "lockd"},
     "dev": {"config", "core", "lockctl"},

@@ -170,10 +170,13 @@ def test_a_master_that_is_loading_its_data_is_asked_nothing_more() -> None:
 
 
 async def test_what_has_to_be_noted_is_noted_before_anything_goes_out() -> None:
-    fleet, done = a_fleet(), []
+    fleet, done = a_fleet(), list[str]()
     fleet.before_sending = lambda: done.append("noted")
     for link in fleet.links:
-        link.flush = lambda: done.append("sent")  # type: ignore[method-assign]
+        transport = Transport()
+        transport.write = lambda _data: done.append("sent")  # type: ignore[method-assign]
+        link.connection_made(transport)
+        link.out.append(b"...")
     fleet.flush_soon()
     for _ in range(3):
         await asyncio.sleep(0)

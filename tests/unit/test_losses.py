@@ -5,9 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from lockd.core.owners import Connection as Ties
 from lockd.core.owners import Process
 from lockd.server import losses as losses_module
 from lockd.server.losses import LeaseName, Losses, LostLease
+from tests.harness.leases import a_lease
 
 FIRST = Process(7, 100, 1)
 ANOTHER_OF_ITS_NUMBER = Process(7, 200, 1)
@@ -18,10 +20,8 @@ class Connection(SimpleNamespace):
 
     def __init__(self, process: Process | None = FIRST, uid: int = 1, *, notifies: bool = True) -> None:
         """Of nobody who can be seen, or of a process."""
-        super().__init__(
-            peer=SimpleNamespace(uid=uid), ties=SimpleNamespace(process=process), notifies=notifies,
-            open=True, told=[], knows=[],
-        )  # fmt: skip
+        super().__init__(peer=SimpleNamespace(uid=uid), notifies=notifies, open=True, told=[], knows=[])
+        self.ties = Ties(self, process)  # type: ignore[arg-type]
 
     __hash__ = object.__hash__
 
@@ -37,8 +37,7 @@ class Connection(SimpleNamespace):
 
 
 def lose(losses: Losses, connection: Any, token: bytes) -> None:
-    lease: Any = SimpleNamespace(resource=b"r", token=token, deadline_ns=5)
-    losses.happened(connection, lease, "it is gone")
+    losses.happened(connection, a_lease(token=token), "it is gone")
 
 
 def heard(losses: Losses, *connections: Any) -> None:
@@ -109,10 +108,7 @@ def test_processes_that_cannot_be_told_apart_neither_hear_nor_know_what_another_
 
 def lose_of_before(losses: Losses, process: Process, token: bytes, *, notify: bool = True) -> None:
     """Of a lease that was taken over."""
-    lease: Any = SimpleNamespace(
-        resource=b"r", token=token, deadline_ns=5, holder=SimpleNamespace(notify=notify)
-    )
-    losses.happened_to(process, 1, lease, "it is gone")
+    losses.happened_to(process, 1, a_lease(token=token, notify=notify), "it is gone")
 
 
 def test_what_was_lost_before_its_process_came_back_is_told_when_that_wants_to_hear() -> None:

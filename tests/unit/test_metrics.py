@@ -16,6 +16,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 
 from lockd import __version__
+from lockd.build import build
 from lockd.config.current import Current
 from lockd.config.model import Config
 from lockd.core.clocks import Clocks
@@ -132,7 +133,7 @@ def test_the_agent_says_what_it_is_and_how_it_is_configured(metrics: Metrics, co
     shows(
         metrics,
         {
-            f"build_info{{version={__version__}}}": 1,
+            f"build_info{{build={build()},version={__version__}}}": 1,
             f"config_info{{cluster=shop,fingerprint={config.fingerprint()}}}": 1,
             "masters": 3, "quorum": 2, "max_ttl_seconds": 60, "master_timeout_seconds": 0.25,
             "clock_skew_allowance_seconds": 0.1, "canary_interval_seconds": 10,

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
-from lockd.core.leases import Standing
+from lockd.core.leases import Inherited, Lease, Standing
 from lockd.core.owners import Connection, Delivery, Fate, Process, carry_out
 from lockd.core.values import Bound
 from tests.harness.fleet_model import cluster
+from tests.harness.leases import a_lease
 
 READ, UNREAD, CUT = Delivery
 UNTOLD, GONE, IN_DOUBT = Fate
-
-
-class ALease:
-    """As much of one as its owner needs; it is told by the reply that its name is."""
-
-    def __init__(self, name: str, bound: Bound = Bound.PROCESS) -> None:
-        self.reply = name.encode()
-        self.told = False
-        self.inherited = None
-        self.holder = SimpleNamespace(bound=bound)
 
 
 class App:
@@ -33,7 +21,7 @@ class App:
         self.now = READ
         self.is_open = True
         self.ties = Connection(self, process)
-        self.leases: dict[str, Any] = {}
+        self.leases: dict[str, Lease] = {}
         self.known: list[str] = []
         """Of which the agent was told that the app has read."""
         self.left_to_others: list[str] = []
@@ -41,15 +29,16 @@ class App:
     def delivery(self) -> Delivery:
         return self.now
 
-    def told(self, lease: Any) -> None:
-        self.known.append(lease.reply.decode())
+    def told(self, lease: Lease) -> None:
+        self.known.append(lease.token.decode())
 
-    def outlived(self, lease: Any) -> None:
-        self.left_to_others.append(lease.reply.decode())
+    def outlived(self, lease: Lease) -> None:
+        self.left_to_others.append(lease.token.decode())
 
-    def lease(self, name: str) -> Any:
+    def lease(self, name: str) -> Lease:
+        """It is told by the reply that its name is."""
         bound = self.ties.bound(Bound.CONNECTION if name.startswith("tied") else Bound.PROCESS)
-        return self.leases.setdefault(name, ALease(name, bound))
+        return self.leases.setdefault(name, a_lease(token=name.encode(), bound=bound))
 
     def run(self, steps: str) -> None:
         """grant X · tell X (composed; X+Y: both by one reply) · send X (or any word) · end X · look · read,
@@ -222,7 +211,7 @@ def test_what_is_asked_for_again_before_it_was_given_back_is_given_back_if_need_
 def test_what_is_detached_lasts_though_who_asks_for_it_again_reads_nothing() -> None:
     process = Process(7, 1, 0)
     app, other, gone = App(process), App(process), App(process)
-    lease = app.leases["a"] = other.leases["a"] = ALease("a", Bound.TTL)
+    lease = app.leases["a"] = other.leases["a"] = a_lease(token=b"a", bound=Bound.TTL)
     other.ties.tells_too(lease, app.ties)
     other.run("tell a, send a")
     assert other.closed(CUT) == {}
@@ -294,7 +283,7 @@ def test_a_dead_process_names_nothing_any_more() -> None:
 def test_of_what_the_agent_before_may_have_told_no_end_of_a_connection_gives_anything_back() -> None:
     app = App(Process(7, 1, 0))
     lease = app.lease("a")
-    lease.inherited = "from the agent before"
+    lease.inherited = Inherited((), (), goes_on=True)
     app.ties.tells_too(lease, None)
     app.run("tell a, send a")
     assert app.closed(CUT) == {}

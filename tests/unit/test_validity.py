@@ -3,7 +3,15 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns, longest_ttl_ms, notice_ns, settle_ns
+from lockd.core.validity import (
+    NS_PER_MS,
+    deadline_ns,
+    drift_ns,
+    left_ms,
+    longest_ttl_ms,
+    notice_ns,
+    settle_ns,
+)
 
 TTLS = st.integers(1, 86_400_000)
 
@@ -23,6 +31,11 @@ def test_the_longest_ttl_for_a_span_is_the_longest(span_ns):
     ttl_ms = longest_ttl_ms(span_ns)
     assert ttl_ms == 0 or (ttl_ms > 0 and deadline_ns(0, ttl_ms) <= span_ns)
     assert deadline_ns(0, ttl_ms + 1) > span_ns
+
+
+def test_what_is_left_is_told_in_whole_milliseconds_and_is_never_less_than_nothing():
+    assert left_ms(7 * NS_PER_MS, 5 * NS_PER_MS + 1) == 1
+    assert left_ms(5 * NS_PER_MS, 5 * NS_PER_MS) == left_ms(5 * NS_PER_MS, 6 * NS_PER_MS + 1) == 0
 
 
 @given(TTLS)

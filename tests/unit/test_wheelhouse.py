@@ -84,6 +84,7 @@ def lock_of(folder: Path, wheel: Path) -> Path:
 ASKED = {
     wheelhouse.LOCK: PROJECT["project"]["dependencies"],
     wheelhouse.BUILD_LOCK: PROJECT["build-system"]["requires"],
+    wheelhouse.COMPILED_LOCK: PROJECT["project"]["optional-dependencies"]["compiled"],
 }
 
 
@@ -97,7 +98,7 @@ def test_a_lock_satisfies_what_lockd_and_its_build_ask_for(lock: Path, host: tup
         [exactly] = locked[canonicalize_name(wanted.name)].specifier
         assert exactly.operator == "=="
         assert wanted.specifier.contains(exactly.version), wanted
-    assert lock == wheelhouse.LOCK or len(locked) == len(ASKED[lock])
+    assert lock != wheelhouse.BUILD_LOCK or len(locked) == len(ASKED[lock])
 
 
 @pytest.mark.parametrize("lock", ASKED, ids=lambda lock: lock.name)
@@ -156,7 +157,7 @@ def test_a_changed_tool_of_the_build_is_refused_before_it_runs(
     make_wheel(index, "setuptools", "99.0", code=f"open({str(ran)!r}, 'w')")
     monkeypatch.setattr(wheelhouse, "BUILD_LOCK", lock)
     with pytest.raises(SystemExit, match="find out why"):
-        wheelhouse.build_own(REPOSITORY, tmp_path, tmp_path / "wheels")
+        wheelhouse.build_own(REPOSITORY, tmp_path, tmp_path / "wheels", compiled=False)
     assert not ran.exists()
 
 
@@ -224,7 +225,7 @@ class Controller:
         monkeypatch.setattr(
             wheelhouse,
             "build_own",
-            lambda _source, _folder, wheels: make_wheel(wheels, "lockd", "1", "", *self.asks),
+            lambda _source, _folder, wheels, _compiled: make_wheel(wheels, "lockd", "1", "", *self.asks),
         )
 
     def kept(self) -> list[Path]:
@@ -251,6 +252,45 @@ def test_the_wheels_of_a_version_are_kept_and_given_again_when_they_are_still_wh
     pack(Path(said["archive"]), {"evil-1.0-py3-none-any.whl": b""})
     with pytest.raises(SystemExit, match=r"evil-1\.0.* is not what"):
         wheelhouse.main()
+
+
+HERE = (wheelhouse.this_python(), os.uname().machine)
+
+
+@pytest.mark.parametrize(
+    ("host", "glibc", "lacks", "can"),
+    [
+        (HERE, "2.36", "", True),
+        (HERE, "2.40", "", True),
+        (HERE, "2.4", "", False),  # older, though it reads larger
+        (HERE, "", "", False),  # another C library
+        (("3.99", HERE[1]), "2.36", "", False),
+        ((HERE[0], "z80"), "2.36", "", False),
+        (HERE, "2.36", "compiler", False),
+        (HERE, "2.36", "headers", False),
+    ],
+)
+def test_a_controller_compiles_for_hosts_on_which_that_runs(
+    host: tuple[str, str], glibc: str, lacks: str, can: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cc", "Python.h"):
+        (tmp_path / name).touch(mode=0o755)
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setenv("PATH", "/nowhere" if lacks == "compiler" else str(tmp_path))
+    include = "/nowhere" if lacks == "headers" else str(tmp_path)
+    monkeypatch.setattr(wheelhouse.sysconfig, "get_path", lambda _name: include)
+    monkeypatch.setattr(wheelhouse.platform, "libc_ver", lambda: ("glibc", "2.36"))
+    assert wheelhouse.can_compile(*host, glibc) is can
+
+
+def test_hosts_for_which_it_compiles_get_wheels_of_their_own(
+    controller: Controller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their version is another one: by it a host knows what it has."""
+    assert wheelhouse.main() == 0
+    monkeypatch.setattr(wheelhouse, "can_compile", lambda *_host: True)
+    assert wheelhouse.main() == 0
+    assert len(controller.kept()) == 2
 
 
 def test_nothing_is_built_in_a_folder_that_others_may_write_to(controller: Controller) -> None:
@@ -331,10 +371,15 @@ def test_a_host_asks_no_index(host: Host) -> None:
 
 
 def test_the_version_changes_with_each_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = {wheelhouse.fingerprint(REPOSITORY, "3.11", "x86_64")}
-    for name in ("LOCK", "BUILD_LOCK"):
+    def fingerprints() -> set[str]:
+        return {wheelhouse.fingerprint(REPOSITORY, "3.11", "x86_64", compiled) for compiled in (False, True)}
+
+    before = fingerprints()
+    for name, changed in {"LOCK": 2, "BUILD_LOCK": 1, "COMPILED_LOCK": 1}.items():
         other = tmp_path / name
         other.write_text(json.dumps(name))
         monkeypatch.setattr(wheelhouse, name, other)
-        before.add(wheelhouse.fingerprint(REPOSITORY, "3.11", "x86_64"))
-    assert len(before) == 3
+        now = fingerprints()
+        assert len(now - before) == changed, name
+        before |= now
+    assert len(before) == 6

@@ -12,39 +12,20 @@ from typing import Any
 from lockd.client.aio.lease import Lease
 from lockd.client.attempts import rest_after
 from lockd.client.errors import LockdError
+from lockd.client.leading import RESIGNED, Deposed, Elected, Leader
 
-Elected = Callable[[Lease], object]
-Deposed = Callable[[Lease, str], object]
 Stand = Callable[[Callable[[Lease, str], object]], Awaitable[Lease]]
 """Ask for the lease; who is told of its loss."""
 
-RESIGNED = "it was given up here"
 
+class Leadership(Leader[Lease]):
+    """Begins to stand for leader when it is made. In a forked child it leads nothing."""
 
-class Leadership:
-    """Begins to stand for leader when it is made. In a forked child it leads nothing.
-
-    trouble: why there is no lease yet, by the last try; '' while there is nothing to say.
-    """
-
-    def __init__(self, stand: Stand, elected: Elected, deposed: Deposed | None) -> None:
+    def __init__(self, stand: Stand, elected: Elected[Lease], deposed: Deposed[Lease] | None) -> None:
+        super().__init__(elected, deposed)
         self._stand = stand
-        self._elected = elected
-        self._deposed = deposed
-        self._lease: Lease | None = None
-        self.trouble = ""
         self._work: asyncio.Task[None] | None = None
         self._task = asyncio.get_running_loop().create_task(self._run())
-
-    @property
-    def leading(self) -> bool:
-        """Whether this process is the leader now, for certain."""
-        return self._lease is not None and not self._lease.lost
-
-    @property
-    def term(self) -> int | None:
-        """The fence of the lease that it leads by; None while it does not."""
-        return self._lease.fence if self._lease is not None and not self._lease.lost else None
 
     async def wait(self) -> None:
         """Until it has ended. Raises what ended it, if that was not `aclose`: a refusal for good (Denied, a
@@ -129,6 +110,6 @@ class Leadership:
             error.add_note(str(failure))
 
 
-async def _called(callback: Callable[..., object] | None, *arguments: object) -> None:
-    if callback is not None and isawaitable(result := callback(*arguments)):
+async def _called(callback: Callable[..., object], *arguments: object) -> None:
+    if isawaitable(result := callback(*arguments)):
         await result

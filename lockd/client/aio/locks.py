@@ -13,13 +13,14 @@ from types import TracebackType
 from typing import Any, Unpack
 
 from lockd.client import requests
-from lockd.client.aio.leading import Deposed, Elected, Leadership
+from lockd.client.aio.leading import Leadership
 from lockd.client.aio.lease import Lease, OnLost
 from lockd.client.aio.pool import Pool
 from lockd.client.attempts import LOOK_AGAIN_S, Attempt
 from lockd.client.connection import AsyncAgentConnection
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import LockdError
+from lockd.client.leading import Deposed, Elected
 from lockd.client.requests import LeaseOptions, Request, Resource, Resources, socket_path
 from lockd.client.state import View
 
@@ -71,14 +72,14 @@ class Client:
         """
         attempt = Attempt(requests.keys_of(resource), ttl, wait)
         return await self._acquire(
-            attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=detached, slots=slots
+            attempt, resource, on_lost, max_hold=max_hold, detached=detached, slots=slots
         )
 
     def lead(
         self,
         resource: Resource,
-        elected: Elected,
-        deposed: Deposed | None = None,
+        elected: Elected[Lease],
+        deposed: Deposed[Lease] | None = None,
         *,
         ttl: float = 10.0,
         wait: float = 30.0,
@@ -91,7 +92,7 @@ class Client:
         async def stand(on_lost: OnLost) -> Lease:
             attempt = Attempt([key], ttl, wait)
             return await self._acquire(
-                attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=False, slots=None
+                attempt, resource, on_lost, max_hold=max_hold, detached=False, slots=None
             )
 
         Attempt([key], ttl, wait)  # what makes no sense is said at once
@@ -103,7 +104,6 @@ class Client:
         resource: Resource | Resources,
         on_lost: OnLost | None,
         *,
-        ttl: float,
         max_hold: float | None,
         detached: bool,
         slots: int | None,
@@ -111,8 +111,8 @@ class Client:
         try:
             while True:
                 request = requests.lock(
-                    resource, ttl=ttl, wait=attempt.wait, max_hold=max_hold, detached=detached,
-                    slots=slots, clock=self._clock, token=attempt.token,
+                    resource, attempt.resources, ttl_ms=attempt.ttl_ms, wait=attempt.wait, max_hold=max_hold,
+                    detached=detached, slots=slots, clock=self._clock, token=attempt.token,
                 )  # fmt: skip
                 try:
                     connection, view = await self._ask(request, attempt)

@@ -19,14 +19,11 @@ from types import TracebackType
 
 from lockd.client.attempts import Attempt, rest_after
 from lockd.client.errors import LockdError
+from lockd.client.leading import RESIGNED, Deposed, Elected, Leader
 from lockd.client.sync.lease import Lease
 
-Elected = Callable[[Lease], object]
-Deposed = Callable[[Lease, str], object]
 Stand = Callable[[Attempt, Callable[[Lease, str], object]], Lease]
 """Ask for the lease by that attempt; who is told of its loss."""
-
-RESIGNED = "it was given up here"
 
 
 class _Term:
@@ -40,42 +37,25 @@ class _Term:
         self.done = Event()
 
 
-class Leadership:
-    """Begins to stand for leader when it is made. Threads may share it; in a forked child it leads nothing.
-
-    trouble: why there is no lease yet, by the last try; '' while there is nothing to say.
-    """
+class Leadership(Leader[Lease]):
+    """Begins to stand for leader when it is made. Threads may share it. In a forked child it leads
+    nothing."""
 
     def __init__(
         self, stand: Stand, new_attempt: Callable[[], Attempt], withdraw: Callable[[Attempt], object],
-        elected: Elected, deposed: Deposed | None,
+        elected: Elected[Lease], deposed: Deposed[Lease] | None,
     ) -> None:  # fmt: skip
+        super().__init__(elected, deposed)
         self._stand = stand
         self._new_attempt = new_attempt
         self._withdraw = withdraw
-        self._elected = elected
-        self._deposed = deposed or _nothing
         self._attempt = new_attempt()
         self._closing = Event()
         self._woken = Event()
-        self._lease: Lease | None = None
         self._deposing: Thread | None = None
         self._failure: BaseException | None = None
-        self.trouble = ""
         self._thread = Thread(target=self._run, name="lockd leadership", daemon=True)
         self._thread.start()
-
-    @property
-    def leading(self) -> bool:
-        """Whether this process is the leader now, for certain."""
-        lease = self._lease
-        return lease is not None and not lease.lost
-
-    @property
-    def term(self) -> int | None:
-        """The fence of the lease that it leads by; None while it does not."""
-        lease = self._lease
-        return lease.fence if lease is not None and not lease.lost else None
 
     def wait(self, timeout: float | None = None) -> bool:
         """Until it has ended, for `timeout` seconds at most: whether it has. Raises what ended it, if that
@@ -173,7 +153,3 @@ class Leadership:
             if error is None:
                 raise
             error.add_note(str(failure))
-
-
-def _nothing(_lease: Lease, _reason: str) -> None:
-    """Nobody wants to be told."""

@@ -81,7 +81,8 @@ class Lease(HeldLease):
         """Why it was lost before, and how this failed, if so. What the agent was not told, it is later."""
         view, lost_before = self._view, ""
         try:
-            self._hear()
+            if view.stale(boottime_ns()):
+                self._hear()
             lost_before = view.why_lost(boottime_ns())
             self._ask(requests.unlock(*names_of(view)))
         except (LockLost, NoQuorum) as failure:
@@ -136,11 +137,20 @@ class Lease(HeldLease):
             except AgentUnreachable as failure:
                 if failure.hangs:
                     raise
-        self._connection = self._pool.take()
-        self._connection.pushes.view = self._view
+        while True:
+            try:
+                return self._ask_over(self._moved(), request)
+            except AgentUnreachable as failure:
+                if not failure.unsent:
+                    raise
+
+    def _moved(self) -> AgentConnection:
+        """The connection that it has now."""
+        self._connection = connection = self._pool.take()
+        connection.pushes.view = self._view
         if self._watch is not None:
             watcher.moved(self._watch)
-        return self._ask_over(self._connection, request)
+        return connection
 
     def _ask_over(self, connection: AgentConnection, request: Request[T]) -> T:
         try:

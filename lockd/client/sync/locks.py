@@ -23,9 +23,10 @@ from lockd.client.attempts import LOOK_AGAIN_S, Attempt
 from lockd.client.connection import AgentConnection
 from lockd.client.deadlines import AgentClock
 from lockd.client.errors import LockdError
+from lockd.client.leading import Deposed, Elected
 from lockd.client.requests import LeaseOptions, Request, Resource, Resources, socket_path
 from lockd.client.state import View
-from lockd.client.sync.leading import Deposed, Elected, Leadership
+from lockd.client.sync.leading import Leadership
 from lockd.client.sync.lease import Lease, OnLost
 from lockd.client.sync.pool import Pool
 
@@ -93,15 +94,13 @@ class Client:
         Draining, ClockRefused; AgentUnreachable.
         """
         attempt = Attempt(requests.keys_of(resource), ttl, wait)
-        return self._acquire(
-            attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=detached, slots=slots
-        )
+        return self._acquire(attempt, resource, on_lost, max_hold=max_hold, detached=detached, slots=slots)
 
     def lead(
         self,
         resource: Resource,
-        elected: Elected,
-        deposed: Deposed | None = None,
+        elected: Elected[Lease],
+        deposed: Deposed[Lease] | None = None,
         *,
         ttl: float = 10.0,
         wait: float = 30.0,
@@ -120,9 +119,7 @@ class Client:
         key = requests.key_of(resource)
 
         def stand(attempt: Attempt, on_lost: OnLost) -> Lease:
-            return self._acquire(
-                attempt, resource, on_lost, ttl=ttl, max_hold=max_hold, detached=False, slots=None
-            )
+            return self._acquire(attempt, resource, on_lost, max_hold=max_hold, detached=False, slots=None)
 
         return Leadership(stand, lambda: Attempt([key], ttl, wait), self._withdraw, elected, deposed)
 
@@ -137,7 +134,6 @@ class Client:
         resource: Resource | Resources,
         on_lost: OnLost | None,
         *,
-        ttl: float,
         max_hold: float | None,
         detached: bool,
         slots: int | None,
@@ -145,8 +141,8 @@ class Client:
         try:
             while True:
                 request = requests.lock(
-                    resource, ttl=ttl, wait=attempt.wait, max_hold=max_hold, detached=detached,
-                    slots=slots, clock=self._clock, token=attempt.token,
+                    resource, attempt.resources, ttl_ms=attempt.ttl_ms, wait=attempt.wait, max_hold=max_hold,
+                    detached=detached, slots=slots, clock=self._clock, token=attempt.token,
                 )  # fmt: skip
                 try:
                     connection, view = self._ask(request, attempt)
@@ -166,11 +162,9 @@ class Client:
             raise
 
     def _ask(self, request: Request[View], attempt: Attempt) -> tuple[AgentConnection, View]:
-        connection = self._pool.take()
         try:
-            return connection, connection.request(request)
+            return self._pool.ask(request)
         except BaseException as failure:
-            self._pool.put(connection)
             attempt.failed(failure)
             raise
 

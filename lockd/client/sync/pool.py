@@ -39,11 +39,22 @@ class Pool:
         self._fresh()
 
     def request(self, request: Request[T]) -> T:
-        connection = self.take()
-        try:
-            return connection.request(request)
-        finally:
-            self.put(connection)
+        connection, answer = self.ask(request)
+        self.put(connection)
+        return answer
+
+    def ask(self, request: Request[T]) -> tuple[AgentConnection, T]:
+        """The answer, and the connection that it came over, for `put`."""
+        while True:
+            connection = self.take()
+            try:
+                return connection, connection.request(request)
+            except AgentUnreachable as failure:
+                if not failure.unsent:
+                    raise
+            except BaseException:
+                self.put(connection)
+                raise
 
     def give_back_later(self, names: Iterable[tuple[bytes, bytes]], until_ns: int) -> None:
         """What no agent was there to take back: the next one would go on with it, for nobody. Not past its
@@ -61,13 +72,10 @@ class Pool:
         return True
 
     def take(self) -> AgentConnection:
-        """An idle connection, or a new one."""
+        """An idle connection, or a new one. An idle one may be closed, to an agent that was stopped: that is
+        an AgentUnreachable which is `unsent`, and leaves no reason not to ask over the next."""
         with suppress(IndexError):
-            while True:
-                connection = self.idle.pop()
-                if connection.idles():
-                    return connection
-                connection.close()
+            return self.idle.pop()
         connection = AgentConnection(self.socket, self.timeout_s)  # type: ignore[abstract]
         self.all.add(connection)
         connection.open()

@@ -22,12 +22,24 @@ def ms_in(word: bytes, name: str, most_ms: int, whose: str, least_ms: int = 0) -
     """A number of milliseconds as a client writes it; everything else is refused by saying what would be
     right."""
     if not _NUMBER.match(word) or not least_ms <= int(word) <= most_ms:
-        quoted = word[:32].decode(errors="backslashreplace")
-        raise BadRequest(
-            f"ERR {name} must be a whole number of milliseconds from {least_ms} to {most_ms} ({whose}), "
-            f"not '{quoted}'"
-        )
+        raise _no_number(word, name, f"of milliseconds from {least_ms} to {most_ms} ({whose})")
     return int(word)
+
+
+def number_in(word: bytes, name: str) -> int:
+    """From 1 on, as a client writes it."""
+    if not _NUMBER.match(word) or not int(word):
+        raise _no_number(word, name, "from 1 on")
+    return int(word)
+
+
+def _no_number(word: bytes, name: str, which: str) -> BadRequest:
+    return BadRequest(f"ERR {name} must be a whole number {which}, not '{quoted(word)}'")
+
+
+def quoted(word: bytes) -> str:
+    """The beginning of what a client sent, as an error shows it."""
+    return word[:32].decode(errors="backslashreplace")
 
 
 def token_in(word: bytes) -> bytes:
@@ -81,11 +93,3 @@ def resources_in(words: list[bytes]) -> list[bytes]:
     if not _may_stand_in_more_lines(words):
         return [words[1]]
     return [words[1], *(LockWords.of(words).others or ())]
-
-
-def number_in(word: bytes, name: str) -> int:
-    """From 1 on, as a client writes it."""
-    if not _NUMBER.match(word) or not int(word):
-        quoted = word[:32].decode(errors="backslashreplace")
-        raise BadRequest(f"ERR {name} must be a whole number from 1 on, not '{quoted}'")
-    return int(word)

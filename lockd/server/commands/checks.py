@@ -15,8 +15,8 @@ from lockd.server.peer import Peer
 from lockd.server.session import Session
 from lockd.server.shared import Shared
 
-Check = Callable[[Session, Command, list[bytes]], None]
-"""Raises BadRequest."""
+Check = Callable[[Session, Command, list[bytes], list[bytes]], None]
+"""Of its words, and the resources that they name. Raises BadRequest."""
 
 _FOR_OPERATORS = (
     "DENIED this is for operators on this host: root, the agent's own user, or a member of admin_group"
@@ -41,7 +41,9 @@ class Checks:
         }
         return tuple(check for check, needed in checks.items() if needed)
 
-    def _is_operator(self, session: Session, command: Command, words: list[bytes]) -> None:
+    def _is_operator(
+        self, session: Session, command: Command, words: list[bytes], _resources: list[bytes]
+    ) -> None:
         why_not = "not one of them"
         if self._shared.permissions.is_admin(session.peer):
             why_not = session.why_not_on_this_host() or ""
@@ -49,9 +51,11 @@ class Checks:
             self._incidents.operator_denied(session.peer, command.name, why_not)
             raise BadRequest(f"{_FOR_OPERATORS} ({why_not})")
 
-    def _names_resource(self, session: Session, command: Command, words: list[bytes]) -> None:
+    def _names_resource(
+        self, session: Session, command: Command, words: list[bytes], resources: list[bytes]
+    ) -> None:
         most = self._current.config.limits.resource_bytes
-        for size in map(len, command.resources(words)):
+        for size in map(len, resources):
             if not size:
                 raise BadRequest("ERR the resource is empty: give it a name")
             if size > most:
@@ -59,12 +63,17 @@ class Checks:
                 self._incidents.limit_hit(refusal, session.peer)
                 raise BadRequest(f"LIMIT {refusal}")
 
-    def _is_not_reserved(self, session: Session, command: Command, words: list[bytes]) -> None:
-        if any(resource.startswith(RESERVED) for resource in command.resources(words)):
-            raise BadRequest("DENIED resources that begin with 'lockd:canary:' are the agents' own")
+    def _is_not_reserved(
+        self, session: Session, command: Command, words: list[bytes], resources: list[bytes]
+    ) -> None:
+        for resource in resources:
+            if resource.startswith(RESERVED):
+                raise BadRequest("DENIED resources that begin with 'lockd:canary:' are the agents' own")
 
-    def _may_lock(self, session: Session, command: Command, words: list[bytes]) -> None:
-        for resource in command.resources(words):
+    def _may_lock(
+        self, session: Session, command: Command, words: list[bytes], resources: list[bytes]
+    ) -> None:
+        for resource in resources:
             self._may_lock_one(session, command, words, resource)
 
     def _may_lock_one(self, session: Session, command: Command, words: list[bytes], resource: bytes) -> None:

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator
 
 from lockd import __version__
+from lockd.build import build
 from lockd.config.current import Current
 from lockd.core.owners import Process
 from lockd.core.validity import NS_PER_MS
@@ -65,6 +66,7 @@ class Info:
         sections: dict[str, dict[str, object]] = {
             "server": {
                 "lockd_version": __version__,
+                "build": build(),
                 "process_id": os.getpid(),
                 "uptime_in_seconds": int(time.monotonic() - self._started_s),
                 "config_file": config.source or "",

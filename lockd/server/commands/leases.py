@@ -7,6 +7,7 @@ from lockd.clock import boottime_ns
 from lockd.config.current import Current
 from lockd.config.model import LockClass
 from lockd.core.errors import ErrorWord
+from lockd.core.leases import Standing
 from lockd.core.slot_names import slot_name
 from lockd.core.values import Bound, Refusal
 from lockd.metrics.leases import LeaseMetrics
@@ -16,6 +17,7 @@ from lockd.server.commands.arguments import (
     Misused,
     ms_in,
     number_in,
+    quoted,
     resources_in,
     token_in,
 )
@@ -107,7 +109,7 @@ class Leases:
             if others is not None and slots is not None:
                 raise BadRequest("ERR SLOTS goes without AND: lock one after the other")
             if others is not None:
-                several = self._several(session, request, options, others)
+                several = self._several(session, request, words[2], options, others)
                 self._begin_in_turn(session, several, request)
                 return
             if slots is not None:
@@ -116,10 +118,10 @@ class Leases:
         self._begin_in_turn(session, request, request)
 
     def _several(
-        self, session: Session, first: LockRequest, options: list[bytes], others: list[bytes]
+        self, session: Session, first: LockRequest, ttl: bytes, options: list[bytes], others: list[bytes]
     ) -> SeveralRequest:
-        """first: what a LOCK of the first resource alone would be. Each has its options, as far as its class
-        has them."""
+        """first: what a LOCK of the first resource alone would be. Each has its ttl and its options, as
+        far as its class has them."""
         config, resources = self._current.config, [first.resource, *others]
         most = config.limits.resources_per_lock
         if not others:
@@ -136,14 +138,12 @@ class Leases:
                 f"ERR '{twice.decode(errors='backslashreplace')}' is named twice: name each once"
             )
         several = SeveralRequest(session)
-        several.takes(
-            [self._part(several, first.ttl_ms, options, one) for one in resources], config.min_validity_ms
-        )
+        several.takes([self._part(several, one, ttl, options) for one in resources], config.min_validity_ms)
         return several
 
-    def _part(self, whole: JointRequest, ttl_ms: int, options: list[bytes], resource: bytes) -> Part:
+    def _part(self, whole: JointRequest, resource: bytes, ttl: bytes, options: list[bytes]) -> Part:
         lock_class = self._current.config.class_of(resource)
-        part = Part(whole, resource, lock_class, self._ttl_ms(b"%d" % ttl_ms, lock_class))
+        part = Part(whole, resource, lock_class, self._ttl_ms(ttl, lock_class))
         _read_options(part, options, lock_class)
         return part
 
@@ -165,11 +165,14 @@ class Leases:
         self, whole: SlotsRequest, of: LockRequest, options: list[bytes], number: int, *, waits: bool
     ) -> list[SlotPart]:
         """One for each slot. Only those that wait have the name of the request: see `Slots`."""
-        first = SlotPart(whole, slot_name(of.resource, 0), of.lock_class, of.ttl_ms)
-        _read_options(first, options, of.lock_class)
-        if not waits:
-            first.wait_ms, first.named = 0, False
-        return [first, *(first.beside(slot_name(of.resource, one)) for one in range(1, number))]
+        lines = [
+            SlotPart(whole, slot_name(of.resource, one), of.lock_class, of.ttl_ms) for one in range(number)
+        ]
+        for line in lines:
+            _read_options(line, options, of.lock_class)
+            if not waits:
+                line.wait_ms, line.named = 0, False
+        return lines
 
     def _refuse_limit(self, session: Session, refusal: str) -> NoReturn:
         self._incidents.limit_hit(refusal, session.peer)
@@ -224,13 +227,13 @@ class Leases:
         )
     )
     def _unlock(self, session: Session, words: list[bytes]) -> None:
-        uid, token = session.peer.uid, token_in(words[2])
-        resource = self._named(uid, words[1], token)
-        self._report_loss(session, "unlock", resource, token)
-        if self._locks.known(resource, token) is None and not self._locks.knows_request(
-            uid, resource, token, boottime_ns()
-        ):
-            self._check_unknown(session, "unlock", resource, token)
+        uid, resource, token = session.peer.uid, words[1], token_in(words[2])
+        lease = self._locks.known(resource, token)
+        if lease is None or lease.standing is not Standing.HELD:
+            resource = self._named(uid, resource, token)
+            self._report_loss(session, "unlock", resource, token)
+            if not self._is_known(uid, resource, token):
+                self._check_unknown(session, "unlock", resource, token)
         session.at_once(
             UnlockOrExtend(session, "unlock", resource, token),
             lambda reply: self._locks.unlock(resource, token, reply, boottime_ns(), uid=uid),
@@ -353,8 +356,7 @@ def _read_options(request: LockRequest, words: list[bytes], lock_class: LockClas
         elif option == b"TOKEN":
             request.value, request.named = token_in(next(options, b"")), True
         else:
-            quoted = word[:32].decode(errors="backslashreplace")
-            raise Misused(f"ERR syntax error at '{quoted}':")
+            raise Misused(f"ERR syntax error at '{quoted(word)}':")
     if request.max_hold_ms < request.ttl_ms:
         raise BadRequest(
             f"ERR the ttl of {request.ttl_ms} ms is longer than the lease may be held: "

@@ -12,7 +12,7 @@ from lockd.config.model import CANARY
 from lockd.core.flow import Place
 from lockd.core.leases import Lease, Standing, pid_and_uid
 from lockd.core.queues import Kept, Queue
-from lockd.core.validity import NS_PER_MS
+from lockd.core.validity import NS_PER_MS, left_ms
 from lockd.masters import survey
 from lockd.masters.fleet import Fleet
 from lockd.server.canary import RESERVED
@@ -264,7 +264,7 @@ class Listings:
             "pid": pid,
             "uid": uid,
             "fence": lease.fence,
-            "ttl_ms": max(0, (lease.deadline_ns - now_ns) // NS_PER_MS),
+            "ttl_ms": left_ms(lease.deadline_ns, now_ns),
             "held_ms": (now_ns - lease.granted_ns) // NS_PER_MS,
             "masters": lease.proven.bit_count(),
             "of": len(self._fleet.links),

@@ -60,8 +60,9 @@ class Commands:
         if not command.accepts(len(words)):
             return replies.error(f"ERR {arity_error(command.name)}: {command.usage()}")
         try:
+            resources = command.resources(words) if checks else []
             for check in checks:
-                check(session, command, words)
+                check(session, command, words, resources)
             return handler(session, words)
         except Misused as misused:
             return replies.error(f"{misused} {command.usage()}")

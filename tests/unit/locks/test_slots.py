@@ -9,18 +9,18 @@ from lockd.core.claims import Claims
 from lockd.core.leases import Standing
 from lockd.core.slot_names import resource_of, slot_name, slot_number
 from tests.harness.fleet_model import Answer, Host, beside
-from tests.harness.joint import Joint, slots
+from tests.harness.joint import JointApp, slots
 
 ALL = [slot_name(b"r", number) for number in range(5)]
 
 
-def unlock(host: Host, whole: Joint, token: bytes = b"") -> None:
+def unlock(host: Host, whole: JointApp, token: bytes = b"") -> None:
     [lease] = whole.leases
     host.locks.unlock(lease.resource, token or lease.token, Answer(), host.time.now_ns, uid=0)
     host.pass_ms(20)
 
 
-def slot_of(whole: Joint) -> int:
+def slot_of(whole: JointApp) -> int:
     [lease] = whole.leases
     return slot_number(lease.resource)
 
@@ -131,6 +131,27 @@ def test_an_outage_is_no_contention_and_with_a_wait_it_is_tried_again(host):
     host.answer_all()
     host.pass_ms(500)
     assert patient.code == "granted"
+
+
+def test_a_wait_that_ends_while_one_is_tried_ends_with_what_is_known(host):
+    host.slow()
+    unheard = slots(host, 3, wait_ms=100)
+    host.pass_ms(101)
+    assert (unheard.code, unheard.refusal.text) == ("NOQUORUM", "waited 100 ms without an answer")
+    host.answer_all()
+    slots(host, 2)
+    host.slow()
+    one_is_held = slots(host, 2, wait_ms=100)
+    host.pass_ms(101)
+    assert one_is_held.code == "TIMEOUT"
+    assert "those that were tried are still held" in one_is_held.refusal.text
+
+
+def test_a_wait_that_ends_behind_others_of_its_connection_says_so(host):
+    whole = slots(host, 3, wait_ms=100, ready=False)
+    host.pass_ms(101)
+    assert whole.code == "TIMEOUT"
+    assert "behind others of its connection" in whole.refusal.text
 
 
 @pytest.mark.parametrize("wait_ms", [None, 60_000])

@@ -1,15 +1,18 @@
 """Wheels of lockd and all that it needs, for a host's Python, as one archive with a list of hashes. On the
 controller.
 
-    wheelhouse.py --source REPOSITORY --keep FOLDER --python 3.11 --machine x86_64
+    wheelhouse.py --source REPOSITORY --keep FOLDER --python 3.11 --machine x86_64 [--glibc 2.36]
 
 prints {"version": ..., "archive": ...}. The version is lockd's own and a hash of its code, the Python and
 the machine: the same code gives the same archive, which is kept, so that all hosts get the same bytes and a
 second run builds nothing.
 
+With --glibc, the host's, lockd's own wheel is the compiled one (setup.py), if this controller can make one
+that runs there: with a C compiler, the same Python and its headers, the same machine and no newer glibc.
+
 What it takes from a package index is named in requirements.lock, and what lockd's own wheel is built with in
-build.lock, each file by its hash (`make lock` renews them): another file of that name and version is refused,
-from whatever index it came, and so is what else somebody has put into a kept archive.
+build.lock or compiled.lock, each file by its hash (`make lock` renews them): another file of that name and
+version is refused, from whatever index it came, and so is what else somebody has put into a kept archive.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import shutil
 import subprocess
 import sys
+import sysconfig
 import tarfile
 import tempfile
 import tomllib
@@ -33,10 +38,11 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 HERE = Path(__file__).parent
-LOCK, BUILD_LOCK = HERE / "requirements.lock", HERE / "build.lock"
-SOURCES = ("pyproject.toml", "README.md", "lockd")
+LOCK, BUILD_LOCK, COMPILED_LOCK = (HERE / f"{name}.lock" for name in ("requirements", "build", "compiled"))
+SOURCES = ("pyproject.toml", "setup.py", "README.md", "lockd")
 # The same code is the same wheel, byte by byte: files in it have no times of their own.
 NO_TIME = {"SOURCE_DATE_EPOCH": "315532800"}
 # glibc from here on: Debian 12 has 2.36, Ubuntu 22.04 has 2.35.
@@ -49,16 +55,18 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, required=True)
     parser.add_argument("--python", required=True)
     parser.add_argument("--machine", required=True)
+    parser.add_argument("--glibc", default="")
     chosen = parser.parse_args()
     source = chosen.source.resolve()
-    version = f"{own_version(source)}-{fingerprint(source, chosen.python, chosen.machine)}"
+    compiled = can_compile(chosen.python, chosen.machine, chosen.glibc)
+    version = f"{own_version(source)}-{fingerprint(source, chosen.python, chosen.machine, compiled)}"
     archive = chosen.keep / f"lockd-{version}.tar.gz"
     chosen.keep.mkdir(mode=0o755, parents=True, exist_ok=True)
     check_owner(chosen.keep)
     with (chosen.keep / "build.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not archive.exists():
-            build(source, archive, chosen.python, chosen.machine)
+            build(source, archive, chosen.python, chosen.machine, compiled)
     check_archive(archive, locked(LOCK, chosen.python, chosen.machine))
     print(json.dumps({"version": version, "archive": str(archive)}))
     return 0
@@ -74,6 +82,21 @@ def check_owner(folder: Path) -> None:
         )
 
 
+def can_compile(python: str, machine: str, glibc: str) -> bool:
+    """Whether what is compiled here runs there. What was made with an older glibc runs with a newer one."""
+    there, here = (python, machine), (this_python(), os.uname().machine)
+    compiler = shutil.which(os.environ.get("CC", "cc"))
+    headers = Path(sysconfig.get_path("include"), "Python.h")
+    own = platform.libc_ver()[1]
+    if there != here or not compiler or not headers.exists() or not glibc or not own:
+        return False
+    return Version(own) <= Version(glibc)
+
+
+def this_python() -> str:
+    return f"{sys.version_info[0]}.{sys.version_info[1]}"
+
+
 def own_version(source: Path) -> str:
     return str(tomllib.loads((source / "pyproject.toml").read_text())["project"]["version"])
 
@@ -85,10 +108,10 @@ def code_files(source: Path) -> list[Path]:
     return sorted(path for path in found if path.is_file() and "__pycache__" not in path.parts)
 
 
-def fingerprint(source: Path, python: str, machine: str) -> str:
+def fingerprint(source: Path, python: str, machine: str, compiled: bool) -> str:
     """Ten hexadecimal digits that change with anything that the installed agent depends on."""
-    whole = hashlib.sha256(f"{python} {machine}\0".encode())
-    for path in (Path(__file__), LOCK, BUILD_LOCK):
+    whole = hashlib.sha256(f"{python} {machine}{' compiled' if compiled else ''}\0".encode())
+    for path in (Path(__file__), LOCK, COMPILED_LOCK if compiled else BUILD_LOCK):
         whole.update(hashlib.sha256(path.read_bytes()).digest())
     for path in code_files(source):
         whole.update(f"{path.relative_to(source)}\0".encode())
@@ -96,13 +119,13 @@ def fingerprint(source: Path, python: str, machine: str) -> str:
     return whole.hexdigest()[:10]
 
 
-def build(source: Path, archive: Path, python: str, machine: str) -> None:
+def build(source: Path, archive: Path, python: str, machine: str, compiled: bool) -> None:
     """Under another name first: an interrupted build is never taken for a finished one."""
     with tempfile.TemporaryDirectory(prefix="wheels-", dir=archive.parent) as name:
         folder = Path(name)
         wheels = folder / "wheels"
         wheels.mkdir()
-        build_own(source, folder, wheels)
+        build_own(source, folder, wheels, compiled)
         download(locked(LOCK, python, machine), wheels, for_host(python, machine))
         if missing := still_missing(wheels, python, machine):
             sys.exit(f"{LOCK.name} lacks {', '.join(missing)}, for Python {python} on {machine}: make lock")
@@ -163,21 +186,21 @@ def download(wanted: Iterable[Locked], wheels: Path, options: Iterable[str]) -> 
         )  # fmt: skip
 
 
-def build_own(source: Path, folder: Path, wheels: Path) -> Path:
-    """lockd's own wheel, with the tools of build.lock and no others. From a copy: setuptools leaves folders
-    in the place that it builds in."""
+def build_own(source: Path, folder: Path, wheels: Path, compiled: bool) -> Path:
+    """lockd's own wheel, with the tools of a lock file and no others. From a copy: setuptools leaves folders
+    where it builds."""
     copy, fetched, tools = (folder / name for name in ("source", "fetched", "tools"))
     for path in code_files(source):
         to = copy / path.relative_to(source)
         to.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, to)
         to.chmod(0o644)
-    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
-    download(locked(BUILD_LOCK, here, os.uname().machine), fetched, ["--only-binary=:all:"])
+    lock = COMPILED_LOCK if compiled else BUILD_LOCK
+    download(locked(lock, this_python(), os.uname().machine), fetched, ["--only-binary=:all:"])
     offline = ("--quiet", "--no-index", "--no-deps")
     pip("install", *offline, "--target", str(tools), *map(str, sorted(fetched.glob("*.whl"))))
     words = ("wheel", *offline, "--no-build-isolation", "--wheel-dir", str(wheels), str(copy))
-    pip(*words, environment=NO_TIME | {"PYTHONPATH": str(tools)})
+    pip(*words, environment=NO_TIME | {"PYTHONPATH": str(tools), "LOCKD_COMPILED": str(int(compiled))})
     return next(wheels.glob("lockd-*.whl"))
 
 

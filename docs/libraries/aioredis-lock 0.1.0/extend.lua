@@ -1,0 +1,10 @@
+
+if redis.call('get', KEYS[1]) ~= ARGV[1] then
+    return 0
+end
+local expiration = redis.call('pttl', KEYS[1])
+if expiration < 0 then
+    return 0
+end
+redis.call('pexpire', KEYS[1], expiration + ARGV[2])
+return 1

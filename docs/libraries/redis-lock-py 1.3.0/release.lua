@@ -1,0 +1,8 @@
+
+        if redis.call("GET", KEYS[1]) ~= ARGV[1] then
+            return 0
+        end
+        redis.call("DEL", KEYS[1])
+        redis.call("PUBLISH", KEYS[2], ARGV[2]);
+        return 1
+    

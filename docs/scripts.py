@@ -1,0 +1,131 @@
+"""Writes docs/scripts.md from the code: which scripts are recognised, and as what.
+
+    python -m docs.scripts   (make scripts-docs)
+
+docs/libraries/ has the scripts of libraries verbatim, as they are sent: a folder for each library and
+version.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from lockd.core.scripts.descriptions import condition, replies, sentence
+from lockd.core.scripts.evaluation import MOST_STEPS
+from lockd.core.scripts.keyspace import COMMANDS
+from lockd.core.scripts.operations import Keys, Kind, NotRecognised, State
+from lockd.core.scripts.parser import MOST_NESTED
+from lockd.core.scripts.recognition import MOST_CONDITIONS, recognise
+from lockd.core.scripts.tokens import MOST_BYTES, MOST_TOKENS
+from lockd.core.scripts.values import Function
+
+DOCS = Path(__file__).parent
+PAGE = DOCS / "scripts.md"
+LIBRARIES = DOCS / "libraries"
+
+HEAD = """# Scripts that are recognised
+
+Made from the code by `make scripts-docs`; a test checks that it is current. Don't edit it.
+
+Lock code sends Lua scripts to Redis: compare the value, then delete. lockd reads a script, and never runs
+it: what would it do with its key, and answer, if the key is {states}? When that is one of these
+operations, in each of these states, the script *is* that operation, however it is written. (The agent does
+not take `EVAL` yet: this is what it will go by.)
+
+"""
+RULES = """
+A script that does one thing more is not that operation. Nothing is guessed: what can't be followed to its
+end is not recognised.
+
+- What it answers goes with the operation: 1 or 0, OK or nil, an error, what is left. So do the places of
+  key, value and TTL in `KEYS` and `ARGV`, and whether the TTL is in seconds or milliseconds. A value or a
+  TTL may also stand in the script itself.
+- It may ask {conditions} things at most of what comes with it (`ARGV[3] == "0"`, `tonumber(ARGV[2]) > 0`,
+  `if ARGV[2]`). Then it is an operation for each answer, and each has to be one.
+- Of several keys: `for … in ipairs(KEYS)` and `for i = 1, #KEYS`, when it is done with *{all}*,
+  or with *{each}*.
+- Beside the lock it may wake those who wait when it deletes: one item in a list, or a message that is
+  published.
+- `redis.pcall` is `redis.call` where the command can't fail, or where its answer is returned at once.
+
+Commands that are followed: {commands}.
+Functions: {functions}.
+Statements: `local`, assignments, `if`, `for` over all keys, `do`, `return`.
+At most {bytes} bytes, {tokens} words and signs, {nested} levels, {steps} steps in all.
+
+`lockctl script FILE` says what a script is taken for, and asks no agent (`-`: it is read from the input;
+`--json` for programs). The exit status is 1 for one that is not recognised, with its normal form.
+
+## Libraries
+
+Their scripts as they are in the registries. Own: found with the script's value. Replies are by what the
+key was found as.
+
+"""
+
+
+def page() -> str:
+    return (
+        HEAD.format(states=_listed(f"*{state.value}*" for state in State))
+        + operations()
+        + rules()
+        + libraries()
+    )
+
+
+def operations() -> str:
+    rows = [[f"**{kind.value}**", kind.meaning] for kind in Kind]
+    return _table(["operation", "what it does"], rows)
+
+
+def rules() -> str:
+    return RULES.format(
+        conditions=MOST_CONDITIONS,
+        all=Keys.ALL.value,
+        each=Keys.EACH.value,
+        commands=_listed(f"`{name}`" for name in COMMANDS),
+        functions=_listed(f"`{function.value}`" for function in Function),
+        bytes=f"{MOST_BYTES:,}",
+        tokens=MOST_TOKENS,
+        nested=MOST_NESTED,
+        steps=f"{MOST_STEPS:,}",
+    )
+
+
+def libraries() -> str:
+    rows = [row for name, script in library_scripts().items() for row in _rows(name, script)]
+    return _table(["library", "script", "taken for", "replies"], rows)
+
+
+def library_scripts() -> dict[str, bytes]:
+    """By library, version and name, as `redis-py 8.1.0/release`."""
+    paths = sorted(LIBRARIES.glob("*/*.lua"), key=lambda path: (path.parent.name.lower(), path.name))
+    return {f"{path.parent.name}/{path.stem}": path.read_bytes() for path in paths}
+
+
+def _rows(name: str, script: bytes) -> Iterator[list[str]]:
+    library, _, short = name.partition("/")
+    taken = recognise(script)
+    if isinstance(taken, NotRecognised):
+        yield [library, f"`{short}`", f"**not recognised**: {taken.why}", ""]
+        return
+    for case in taken.cases:
+        when = f"if {condition(case)}: " if case.when else ""
+        yield [library, f"`{short}`", when + sentence(case.operation), replies(case.operation)]
+
+
+def _listed(texts: Iterable[str]) -> str:
+    return ", ".join(texts)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    return _line(head) + "|---" * len(head) + "|\n" + "".join(map(_line, rows))
+
+
+def _line(cells: Iterable[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |\n"
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page())

@@ -1,0 +1,112 @@
+"""What Lua's functions, sums and products come to, and what Redis makes of what a script returns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from lockd.core.scripts.errors import NotRecognisedError
+from lockd.core.scripts.operations import ErrorReply, Left, Listed, Place, Reply, Special, Status
+from lockd.core.scripts.values import (
+    Counted,
+    Function,
+    Items,
+    KeysInTurn,
+    Later,
+    Number,
+    Value,
+    Whose,
+    Words,
+    is_whole,
+)
+
+
+def only(arguments: list[Value], function: Function) -> Value:
+    if len(arguments) != 1:
+        raise NotRecognisedError(f"{function.value} with {len(arguments)} arguments")
+    return arguments[0]
+
+
+def _to_number(value: Value) -> Value:
+    if isinstance(value, Place):
+        return Number(value)
+    if isinstance(value, bytes) and value.isdigit() and len(value) < 16:
+        return int(value)
+    if is_whole(value) or isinstance(value, Left | Number | Later | Counted):
+        return value
+    raise NotRecognisedError("tonumber of what may be none")
+
+
+def _to_string(value: Value) -> Value:
+    if isinstance(value, Place | bytes):
+        return value
+    raise NotRecognisedError("tostring of what is no string")
+
+
+def _to_status(value: Value) -> Value:
+    if isinstance(value, bytes):
+        return Status(value)
+    raise NotRecognisedError("a status that is not in the script")
+
+
+def _to_error(value: Value) -> Value:
+    if isinstance(value, bytes):
+        return ErrorReply(value)
+    raise NotRecognisedError("an error that is not in the script")
+
+
+def _to_keys_in_turn(value: Value) -> Value:
+    if value is Words.KEYS:
+        return KeysInTurn()
+    raise NotRecognisedError("a loop that is not over all KEYS")
+
+
+FUNCTIONS: dict[Function, Callable[[Value], Value]] = {
+    Function.TONUMBER: _to_number,
+    Function.TOSTRING: _to_string,
+    Function.STATUS_REPLY: _to_status,
+    Function.ERROR_REPLY: _to_error,
+    Function.IPAIRS: _to_keys_in_turn,
+}
+
+
+def total(left: Value, right: Value) -> Value:
+    """Of what is left and a number: Lua takes strings for numbers here."""
+    if isinstance(right, Left):
+        left, right = right, left
+    number = Number(right) if isinstance(right, Place) else right
+    if isinstance(left, Left) and isinstance(number, Number):
+        return Later(left, number)
+    raise NotRecognisedError("a sum of something else than what is left and a number")
+
+
+def product(left: Value, right: Value) -> Value:
+    """A number of seconds, in milliseconds."""
+    if is_whole(left):
+        left, right = right, left
+    number = Number(left) if isinstance(left, Place) else left
+    if isinstance(number, Number) and number.factor == 1 and is_whole(right) and right == 1000:
+        return Number(number.place, 1000)
+    raise NotRecognisedError("a product of something else than seconds and 1000")
+
+
+def as_reply(value: Value) -> Reply:
+    """As Redis makes it of Lua's values."""
+    if value is None or value is False:
+        return Special.NIL
+    if isinstance(value, bool):
+        return 1
+    if isinstance(value, Whose):
+        return Special.STORED
+    if isinstance(value, Counted):
+        return Special.KEYS
+    if isinstance(value, Items):
+        return _as_list(value)
+    if isinstance(value, int | bytes | Place | Left | Status | ErrorReply):
+        return value
+    raise NotRecognisedError("it returns what can't be known here")
+
+
+def _as_list(items: Items) -> Listed:
+    if any(value is None for value in items.values):
+        raise NotRecognisedError("a list that ends at its first nil")
+    return Listed(tuple(as_reply(value) for value in items.values))

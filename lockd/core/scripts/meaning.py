@@ -1,0 +1,200 @@
+"""What a script does with a key in each state, and what it answers.
+
+The states are enough: of a value no script can know more than whether it is its own, and of what is left no
+more than whether it is above 0, for whatever else it asks ends the reading.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+from lockd.core.scripts.comparisons import Assumed
+from lockd.core.scripts.errors import NotRecognisedError
+from lockd.core.scripts.evaluation import Evaluation, Steps
+from lockd.core.scripts.functions import as_reply
+from lockd.core.scripts.keyspace import Found, Key, Keyspace, Remaining, TouchedError
+from lockd.core.scripts.operations import (
+    Change,
+    Keys,
+    Left,
+    Outcome,
+    Place,
+    Reply,
+    Signal,
+    Source,
+    Special,
+    State,
+    Ttl,
+)
+from lockd.core.scripts.syntax import Block, list_pushed_to
+from lockd.core.scripts.values import Counted, Value, Whose
+
+_FOUND = {
+    State.FREE: (Found(None),),
+    State.OWN: tuple(Found(Whose.OWN, remaining) for remaining in Remaining),
+    State.OWN_ENDLESS: (Found(Whose.OWN),),
+    State.ANOTHERS: tuple(Found(Whose.ANOTHERS, remaining) for remaining in Remaining),
+    State.ANOTHERS_ENDLESS: (Found(Whose.ANOTHERS),),
+}
+"""Each state, in all ways in which a key can be in it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """key: the only one, or the first. outcomes: in the order of State. asked: all TTLs that a command had,
+    whether or not it changed anything."""
+
+    key: Place
+    value: Source | None
+    keys: Keys
+    outcomes: tuple[Outcome, ...]
+    asked: frozenset[Ttl]
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    """What came of one."""
+
+    found: Sequence[Found]
+    keys: tuple[Key, ...]
+    returned: Value
+    signal: Signal | None
+    value: Source | None
+    counts_keys: bool
+    asked: frozenset[Ttl]
+
+    def changes(self) -> list[tuple[Change, Ttl | None]]:
+        return [(key.change, key.ttl) for key in self.keys]
+
+    def outcome(self) -> Outcome:
+        """Of its only key."""
+        [key] = self.keys
+        return Outcome(key.change, as_reply(self.returned), key.ttl, self.signal)
+
+
+class Reader:
+    """Reads one script, under assumptions."""
+
+    def __init__(self, script: Block, assumed: Assumed, steps: Steps) -> None:
+        self._script = script
+        self._assumed = assumed
+        self._steps = steps
+        self._list = list_pushed_to(script)
+
+    def meaning(self) -> Meaning:
+        """Raises NotRecognisedError, and UndecidedError."""
+        key = self._first_key()
+        readings = {state: [self._read([key], [way]) for way in ways] for state, ways in _FOUND.items()}
+        outcomes = {state: _only_outcome(of_state) for state, of_state in readings.items()}
+        every = [reading for of_state in readings.values() for reading in of_state]
+        counts_keys = any(reading.counts_keys for reading in every)
+        keys = self._keys_of_many(key, outcomes) if counts_keys else Keys.ONE
+        asked = frozenset(ttl for reading in every for ttl in reading.asked)
+        return Meaning(key, _only_value(every), keys, tuple(outcomes.values()), asked)
+
+    def _first_key(self) -> Place:
+        """Found out by not telling it of any."""
+        try:
+            self._read([], [])
+        except TouchedError as touched:
+            return touched.place
+        raise NotRecognisedError("it asks for no key")
+
+    def _read(self, places: Sequence[Place], found: Sequence[Found]) -> _Reading:
+        """places: the keys of the lock. What else it touches ends the reading."""
+        keyspace = Keyspace(dict(zip(places, found, strict=True)), self._list)
+        evaluation = Evaluation(keyspace, max(len(places), 1), self._assumed, self._steps)
+        try:
+            returned = evaluation.returned(self._script)
+        except TouchedError as touched:
+            if not places:
+                raise
+            raise NotRecognisedError(f"it is of {touched.place}, too") from None
+        return _Reading(
+            found,
+            tuple(keyspace.keys.values()),
+            returned,
+            keyspace.signal(),
+            keyspace.value,
+            evaluation.counts_keys,
+            frozenset(keyspace.asked),
+        )
+
+    # Several keys
+
+    def _keys_of_many(self, first: Place, outcomes: Mapping[State, Outcome]) -> Keys:
+        """What is so with two keys, in all states, is so with any number of them: a loop does the same with
+        each, and nothing goes on from one to the next but a count, or the end of the script."""
+        if first != Place("KEYS", 1) or all(outcome.change is Change.NONE for outcome in outcomes.values()):
+            raise NotRecognisedError("it is of several keys, and no change of them")
+        readings = [
+            (self._read_in(states), [outcomes[state] for state in states])
+            for states in product(State, repeat=2)
+        ]
+        for keys, is_so in ((Keys.ALL, _is_of_all), (Keys.EACH, _is_of_each)):
+            if all(is_so(reading, each) and reading.signal is None for reading, each in readings):
+                return keys
+        raise NotRecognisedError("it is neither of all keys together nor of each by itself")
+
+    def _read_in(self, states: Sequence[State]) -> _Reading:
+        places = [Place("KEYS", number) for number in range(1, len(states) + 1)]
+        return self._read(places, [_FOUND[state][-1] for state in states])
+
+
+def _only_outcome(readings: Sequence[_Reading]) -> Outcome:
+    """That of a state: the same in all ways to be in it."""
+    *others, last = readings
+    outcome = last.outcome()
+    if not all(_is_the_same(reading, outcome) for reading in others):
+        raise NotRecognisedError("what it does depends on how much is left")
+    return outcome
+
+
+def _is_the_same(reading: _Reading, outcome: Outcome) -> bool:
+    """A 0 for what is left is what is left, where that is 0."""
+    own = reading.outcome()
+    if own.reply == 0 and isinstance(outcome.reply, Left):
+        [found] = reading.found
+        is_zero = found.remaining is not None and not found.remaining.is_above_zero(outcome.reply)
+        own = Outcome(own.change, outcome.reply if is_zero else 0, own.ttl, own.signal)
+    return own == outcome
+
+
+def _only_value(readings: Sequence[_Reading]) -> Source | None:
+    values = {reading.value for reading in readings} - {None}
+    if len(values) > 1:
+        raise NotRecognisedError("it has two values for one key")
+    return next(iter(values), None)
+
+
+def _is_of_all(reading: _Reading, each: Sequence[Outcome]) -> bool:
+    """All keys are changed, if each by itself would be, else none; and one refusal is as good as another."""
+    refusals = [outcome for outcome in each if outcome.change is Change.NONE]
+    if refusals:
+        is_changed = any(change is not Change.NONE for change, _ in reading.changes())
+        return not is_changed and all(_is_reply(reading.returned, refusal.reply, 0) for refusal in refusals)
+    return _is_changed_so(reading, each) and all(
+        _is_reply(reading.returned, outcome.reply, len(each)) for outcome in each
+    )
+
+
+def _is_of_each(reading: _Reading, each: Sequence[Outcome]) -> bool:
+    """Each key is changed as if it were alone, and the reply is how many were."""
+    changed = [outcome for outcome in each if outcome.change is not Change.NONE]
+    rest = [outcome.reply for outcome in each if outcome.change is Change.NONE]
+    if any(outcome.reply is not Special.KEYS for outcome in changed) or any(reply != 0 for reply in rest):
+        return False
+    return _is_changed_so(reading, each) and _is_reply(reading.returned, Special.KEYS, len(changed))
+
+
+def _is_changed_so(reading: _Reading, each: Sequence[Outcome]) -> bool:
+    return reading.changes() == [(outcome.change, outcome.ttl) for outcome in each]
+
+
+def _is_reply(returned: Value, reply: Reply, count: int) -> bool:
+    """count: what Special.KEYS comes to."""
+    if reply is Special.KEYS:
+        return returned in (count, Counted(count)) if count == 0 else returned == Counted(count)
+    return as_reply(returned) == reply

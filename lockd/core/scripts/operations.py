@@ -1,0 +1,304 @@
+"""What a script is taken for: values that say it whole, so that a server can do it without the script."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+
+class Unit(Enum):
+    MS = "ms"
+    SECONDS = "s"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Place:
+    """One of the strings that come with the script: `KEYS[1]` is Place("KEYS", 1)."""
+
+    words: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.words}[{self.number}]"
+
+    def of(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> bytes | None:
+        """What stands there; None when there are fewer."""
+        words = keys if self.words == "KEYS" else arguments
+        return words[self.number - 1] if self.number <= len(words) else None
+
+
+Source = Place | bytes
+"""Where a string comes from: with the script, or out of it."""
+
+
+def shown(source: Source) -> str:
+    return str(source) if isinstance(source, Place) else f'"{source.decode("ascii", "backslashreplace")}"'
+
+
+@dataclass(frozen=True, slots=True)
+class Ttl:
+    """A time to live. `adds`: to what is left, else in its place."""
+
+    source: Source
+    unit: Unit
+    adds: bool = False
+
+    def __str__(self) -> str:
+        text = f"{shown(self.source)} {self.unit.value}"
+        return f"what is left and {text}" if self.adds else text
+
+
+class State(Enum):
+    """What a key can be found as. Own: with the script's value."""
+
+    FREE = "free"
+    OWN = "own"
+    OWN_ENDLESS = "own without TTL"
+    ANOTHERS = "another's"
+    ANOTHERS_ENDLESS = "another's without TTL"
+
+
+OWN = (State.OWN, State.OWN_ENDLESS)
+ANOTHERS = (State.ANOTHERS, State.ANOTHERS_ENDLESS)
+
+
+class Change(Enum):
+    """What becomes of a key."""
+
+    NONE = "nothing"
+    SET = "set to the value"
+    DELETED = "deleted"
+    TTL = "given another TTL"
+    ENDLESS = "relieved of its TTL"
+
+
+class Left(Enum):
+    """The reply is what is left to the key: as PTTL and TTL say it."""
+
+    MS = "ms"
+    SECONDS = "s"
+
+    def __str__(self) -> str:
+        return f"what is left, in {self.value}"
+
+
+@dataclass(frozen=True, slots=True)
+class Status:
+    """A simple string, as OK."""
+
+    text: bytes
+
+    def __str__(self) -> str:
+        return self.text.decode("ascii", "backslashreplace")
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorReply:
+    """An error; how Redis completes its text depends on its version."""
+
+    text: bytes
+
+    def __str__(self) -> str:
+        return f"error {self.text.decode('ascii', 'backslashreplace')}"
+
+
+class Special(Enum):
+    NIL = "nil"
+    STORED = "what is stored"
+    KEYS = "how many keys"
+    """On how many keys it was done."""
+
+    def __str__(self) -> str:
+        return self.value
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    items: tuple[Reply, ...]
+
+    def __str__(self) -> str:
+        return f"[{', '.join(map(reply_text, self.items))}]"
+
+
+Reply = int | bytes | Place | Left | Status | ErrorReply | Special | Listed
+"""An integer, a string, and what the others say of themselves. Place: the string that stands there."""
+
+
+def reply_text(reply: Reply) -> str:
+    return shown(reply) if isinstance(reply, bytes) else str(reply)
+
+
+@dataclass(frozen=True, slots=True)
+class Signal:
+    """What wakes those who wait. It comes in one transaction with the change.
+
+    pushed_to: a list which has this text as its only item then, for `ttl`; else `published_on`, a channel.
+    """
+
+    text: Source
+    pushed_to: Place | None = None
+    published_on: Source | None = None
+    ttl: Ttl | None = None
+
+    def __str__(self) -> str:
+        if self.pushed_to is None:
+            return f"{shown(self.text)} is published on {shown(self.published_on or b'')}"
+        text = f"{shown(self.text)} is the only item of the list {self.pushed_to}"
+        return f"{text}, for {self.ttl}" if self.ttl else text
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of a script, for a key found in some state. `ttl`: that which was set, or the key was set with."""
+
+    change: Change
+    reply: Reply
+    ttl: Ttl | None = None
+    signal: Signal | None = None
+
+
+class Kind(Enum):
+    """The operations."""
+
+    ACQUIRE = "acquire"
+    ACQUIRE_OR_EXTEND = "acquire or extend"
+    RELEASE = "release"
+    EXTEND = "extend"
+    PERSIST = "persist"
+    DELETE = "delete"
+    READ = "read"
+
+    @property
+    def meaning(self) -> str:
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Kind.ACQUIRE: "sets the key to the value, with a TTL or without, if the key is free",
+    Kind.ACQUIRE_OR_EXTEND: "acquire; and the key's TTL is set anew if it is there with the value",
+    Kind.RELEASE: "deletes the key if it is there with the value",
+    Kind.EXTEND: "sets the key's TTL anew, or adds to it, if it is there with the value",
+    Kind.PERSIST: "takes the TTL away from the key if it is there with the value",
+    Kind.DELETE: "deletes the key, whatever its value",
+    Kind.READ: "changes nothing: who holds it, how much is left",
+}
+
+
+class Keys(Enum):
+    """Of how many keys an operation is."""
+
+    ONE = "one key"
+    ALL = "all keys, or none of them"
+    EACH = "each key by itself"
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """All of it: what is done and answered for a key in each state, in the order of State.
+
+    value: None when none is compared or set. With several keys, `key` is the first of them, the outcomes are
+    those of each, and the reply of all together is Special.KEYS where that is the reply of one.
+
+    It is so where all its places are given, keys and the signal's list are different strings, and a TTL is a
+    whole number above 0. Elsewhere Redis may find an error, or something else: so whoever does it asks first.
+    """
+
+    kind: Kind
+    key: Place
+    value: Source | None
+    keys: Keys
+    outcomes: tuple[Outcome, ...]
+
+    def outcome(self, state: State) -> Outcome:
+        return self.outcomes[list(State).index(state)]
+
+    @property
+    def ttl(self) -> Ttl | None:
+        """The only one that there is."""
+        return next((outcome.ttl for outcome in self.outcomes if outcome.ttl), None)
+
+    @property
+    def signal(self) -> Signal | None:
+        """The only one that there is."""
+        return next((outcome.signal for outcome in self.outcomes if outcome.signal), None)
+
+
+class Question(Enum):
+    """What a script may ask of a string that comes with it, before it decides what to do."""
+
+    GIVEN = "is given"
+    IS = "is"
+    IS_NUMBER = "is the number"
+    ABOVE = "is above"
+    BELOW = "is below"
+
+
+_NUMBER = re.compile(rb"-?[0-9]{1,15}(\.[0-9]{1,15})?")
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """`place` is asked this, and `holds` is the answer."""
+
+    place: Place
+    question: Question
+    operand: bytes | int = b""
+    holds: bool = True
+
+    def __str__(self) -> str:
+        operand = "" if self.question is Question.GIVEN else f" {_operand_text(self.operand)}"
+        return f"{'' if self.holds else 'not: '}{self.place} {self.question.value}{operand}"
+
+    def is_met(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> bool:
+        """Raises ValueError where the script would fail, or may: what is compared as a number is none."""
+        text = self.place.of(keys, arguments)
+        if self.question is Question.GIVEN:
+            return (text is not None) is self.holds
+        if self.question is Question.IS:
+            return (text == self.operand) is self.holds
+        if text is None or not _NUMBER.fullmatch(text):
+            raise ValueError(f"{self.place} is not a number")
+        return self._compares(float(text)) is self.holds
+
+    def _compares(self, number: float) -> bool:
+        assert isinstance(self.operand, int)
+        if self.question is Question.IS_NUMBER:
+            return number == self.operand
+        return number > self.operand if self.question is Question.ABOVE else number < self.operand
+
+
+def _operand_text(operand: bytes | int) -> str:
+    return str(operand) if isinstance(operand, int) else shown(operand)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """What a script is when all of these hold."""
+
+    when: tuple[Condition, ...]
+    operation: Operation
+
+
+@dataclass(frozen=True, slots=True)
+class Recognised:
+    """The cases leave none out, and no two hold together."""
+
+    cases: tuple[Case, ...]
+
+    def operation(self, keys: Sequence[bytes], arguments: Sequence[bytes]) -> Operation:
+        """Which one it is with these. Raises ValueError as Condition.is_met."""
+        for case in self.cases:
+            if all(condition.is_met(keys, arguments) for condition in case.when):
+                return case.operation
+        raise ValueError("no case of the script")
+
+
+@dataclass(frozen=True, slots=True)
+class NotRecognised:
+    """`normal_form`: what is left of the script without comments, spelling and names; empty where it is not
+    even read as Lua's words."""
+
+    why: str
+    normal_form: str

@@ -1,0 +1,147 @@
+"""Lua 5.1, which is what Redis runs, as tokens: no comments, no white space, strings as what they say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import Enum
+
+from lockd.core.scripts.errors import NotLuaError
+
+MOST_BYTES = 16_384
+"""Of a script, with its comments. Those of lock libraries have 1,000 at most."""
+MOST_TOKENS = 600
+
+
+class TokenKind(Enum):
+    NAME = "name"
+    NUMBER = "number"
+    STRING = "string"
+    SYMBOL = "symbol"  # and the words of the language
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`text`: of a string its value, of all else the source."""
+
+    kind: TokenKind
+    text: bytes
+    line: int
+
+    def is_symbol(self, *texts: bytes) -> bool:
+        return self.kind is TokenKind.SYMBOL and self.text in texts
+
+
+_WORDS = frozenset(
+    b"and break do else elseif end false for function if in local nil not or repeat return then true "
+    b"until while".split()
+)
+_SPACE = re.compile(rb"[ \t\n\r\v\f]+")
+_LINE_COMMENT = re.compile(rb"--[^\r\n]*")
+_LONG_OPENING = re.compile(rb"\[(=*)\[")
+_QUOTED = re.compile(rb"""(["'])((?:\\[\s\S]|[^\\\r\n"']|(?!\1)["'])*)\1""")
+_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
+_NUMBER = re.compile(rb"\.?[0-9](?:[eE][+-]|[0-9A-Za-z_.])*")
+_SYMBOL = re.compile(rb"\.\.\.|\.\.|[=~<>]=|[-+*/%^#<>=(){}\[\];:,.]")
+_ESCAPE = re.compile(rb"\\([0-9]{1,3}|\r\n|\n\r|[\s\S])")
+_ESCAPED = {
+    b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v",
+    b"\r": b"\n", b"\r\n": b"\n", b"\n\r": b"\n",
+}  # fmt: skip
+_NEWLINE = re.compile(rb"\r\n|\n\r|\r|\n")
+
+
+def tokens_of(script: bytes) -> list[Token]:
+    """All of them, with one of kind END behind. Raises NotLuaError."""
+    if len(script) > MOST_BYTES:
+        raise NotLuaError(1, f"it has {len(script)} bytes: more than {MOST_BYTES} are not read")
+    return _Tokeniser(script).tokens()
+
+
+class _Tokeniser:
+    def __init__(self, script: bytes) -> None:
+        self._script = script
+        self._at = 0
+        self._line = 1
+
+    def tokens(self) -> list[Token]:
+        found: list[Token] = []
+        while self._skip_to_token():
+            found.append(self._token())
+            if len(found) > MOST_TOKENS:
+                raise NotLuaError(self._line, f"more than {MOST_TOKENS} words and signs are not read")
+        return [*found, Token(TokenKind.END, b"", self._line)]
+
+    def _skip_to_token(self) -> bool:
+        """Past white space and comments. Whether there is a token."""
+        while self._take(_SPACE) is not None or self._take_comment():
+            pass
+        return self._at < len(self._script)
+
+    def _take_comment(self) -> bool:
+        if not self._script.startswith(b"--", self._at):
+            return False
+        opening = _LONG_OPENING.match(self._script, self._at + 2)
+        if opening is None:
+            self._take(_LINE_COMMENT)
+        else:
+            self._take_long(opening, "a comment")
+        return True
+
+    def _take(self, pattern: re.Pattern[bytes]) -> re.Match[bytes] | None:
+        match = pattern.match(self._script, self._at)
+        if match is not None:
+            self._go_to(match.end())
+        return match
+
+    def _go_to(self, at: int) -> None:
+        self._line += len(_NEWLINE.findall(self._script, self._at, at))
+        self._at = at
+
+    def _take_long(self, opening: re.Match[bytes], what: str) -> bytes:
+        closing = b"]" + opening[1] + b"]"
+        end = self._script.find(closing, opening.end())
+        if end < 0:
+            raise NotLuaError(self._line, f"{what} has no end")
+        self._go_to(end + len(closing))
+        return self._script[opening.end() : end]
+
+    def _token(self) -> Token:
+        line = self._line
+        kind, text = self._long_string() or self._quoted() or self._word()
+        return Token(kind, text, line)
+
+    def _long_string(self) -> tuple[TokenKind, bytes] | None:
+        opening = _LONG_OPENING.match(self._script, self._at)
+        if opening is None:
+            return None
+        text = self._take_long(opening, "a string")
+        text = _NEWLINE.sub(b"", text, count=1) if text[:1] in (b"\r", b"\n") else text
+        return TokenKind.STRING, _NEWLINE.sub(b"\n", text)
+
+    def _quoted(self) -> tuple[TokenKind, bytes] | None:
+        quoted = self._take(_QUOTED)
+        if quoted is not None:
+            return TokenKind.STRING, _ESCAPE.sub(self._unescaped, quoted[2])
+        if self._script[self._at : self._at + 1] in (b'"', b"'"):
+            raise NotLuaError(self._line, "a string has no end")
+        return None
+
+    def _unescaped(self, escape: re.Match[bytes]) -> bytes:
+        text = escape[1]
+        if not text.isdigit():
+            return _ESCAPED.get(text, text)
+        if int(text) > 255:
+            raise NotLuaError(self._line, f"there is no byte {int(text)}")
+        return bytes([int(text)])
+
+    def _word(self) -> tuple[TokenKind, bytes]:
+        if name := self._take(_NAME):
+            return (TokenKind.SYMBOL if name[0] in _WORDS else TokenKind.NAME), name[0]
+        if number := self._take(_NUMBER):
+            return TokenKind.NUMBER, number[0]
+        if symbol := self._take(_SYMBOL):
+            return TokenKind.SYMBOL, symbol[0]
+        sign = self._script[self._at : self._at + 1].decode("latin-1")
+        raise NotLuaError(self._line, f"{sign!r} is no sign of Lua")

@@ -1,0 +1,113 @@
+"""What Lua's expressions come to when what comes with the script is not known.
+
+nil, booleans, whole numbers and strings are Python's (`bytes`); strings that come with the script are Places;
+the rest is here. Of each only that is known which any script of a lock needs: whatever else is asked of them
+ends the reading.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeGuard
+
+from lockd.core.scripts.errors import NotRecognisedError
+from lockd.core.scripts.operations import ErrorReply, Left, Place, Source, Status, Unit
+
+
+class Whose(Enum):
+    """What is stored under the key: the script's own value, or some other string."""
+
+    OWN = "own"
+    ANOTHERS = "another's"
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """tonumber(place), times `factor`."""
+
+    place: Place
+    factor: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Later:
+    """What is left, and a number that comes with the script."""
+
+    left: Left
+    number: Number
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """A number of keys: how many there are, or were counted."""
+
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class KeyNumber:
+    """The index of one of all KEYS, in a loop over them."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Items:
+    """The items of a table."""
+
+    values: tuple[Value, ...]
+
+
+class Words(Enum):
+    """The two tables that come with a script."""
+
+    KEYS = "KEYS"
+    ARGV = "ARGV"
+
+
+class Function(Enum):
+    CALL = "redis.call"
+    PCALL = "redis.pcall"
+    STATUS_REPLY = "redis.status_reply"
+    ERROR_REPLY = "redis.error_reply"
+    TONUMBER = "tonumber"
+    TOSTRING = "tostring"
+    IPAIRS = "ipairs"
+
+
+class Library(Enum):
+    REDIS = "redis"
+
+
+class Unused(Enum):
+    """A number that depends on what is none of the lock's: it is not nil, and no more is known."""
+
+    RESULT = "result"
+
+
+@dataclass(frozen=True, slots=True)
+class KeysInTurn:
+    """ipairs(KEYS)."""
+
+
+Value = (
+    None | bool | int | bytes | Place | Whose | Number | Left | Later | Counted | KeyNumber | Items
+    | Status | ErrorReply | Words | Function | Library | Unused | KeysInTurn
+)  # fmt: skip
+
+
+def as_source(value: Value, what: str) -> Source:
+    """A string of the script's or one that comes with it. Numbers are written as Redis gets them."""
+    if isinstance(value, bytes | Place):
+        return value
+    if is_whole(value):
+        return b"%d" % value
+    raise NotRecognisedError(f"{what} is no string that comes with the script, nor one in it")
+
+
+def is_whole(value: Value) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+UNITS = {Left.MS: Unit.MS, Left.SECONDS: Unit.SECONDS}

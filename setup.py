@@ -1,0 +1,51 @@
+"""pyproject.toml says all of an ordinary build. With LOCKD_COMPILED=1 it is a wheel of the same sources in
+which what each lock passes through is compiled, too (mypyc). That takes a C compiler, Python's headers and
+mypy, and is for this Python and machine alone."""
+
+import os
+from glob import glob
+
+from setuptools import Extension, setup
+
+HOT = (
+    "lockd/clock.py",
+    "lockd/core/**/*.py",
+    "lockd/masters/fleet.py",
+    "lockd/masters/framing.py",
+    "lockd/masters/link.py",
+    "lockd/masters/scripts.py",
+    "lockd/metrics/counts.py",
+    "lockd/server/commands/arguments.py",
+    "lockd/server/commands/checks.py",
+    "lockd/server/commands/command.py",
+    "lockd/server/commands/leases.py",
+    "lockd/server/commands/table.py",
+    "lockd/server/deliveries.py",
+    "lockd/server/joint_requests.py",
+    "lockd/server/lease_requests.py",
+    "lockd/server/losses.py",
+    "lockd/server/processes.py",
+    "lockd/server/quotas.py",
+    "lockd/server/resp/requests.py",
+    "lockd/server/session.py",
+)
+# Enumerations that are made in ways that mypyc doesn't know.
+BUT = ("lockd/core/errors.py",)
+
+
+def hot() -> list[str]:
+    """What is compiled."""
+    found = {path for pattern in HOT for path in glob(pattern, recursive=True)}
+    return sorted(path for path in found.difference(BUT) if not path.endswith("__init__.py"))
+
+
+def compiled() -> list[Extension]:
+    from mypyc.build import mypycify
+
+    # Types are checked by `make lint`, with all that lockd needs at hand: here they are only used.
+    words = ["--config-file=", "--ignore-missing-imports", "--follow-imports=silent", *hot()]
+    return mypycify(words, opt_level="1", debug_level="0", multi_file=True, group_name="lockd")
+
+
+if __name__ == "__main__":
+    setup(ext_modules=compiled() if os.environ.get("LOCKD_COMPILED") == "1" else [])

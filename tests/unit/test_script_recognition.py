@@ -1,0 +1,407 @@
+"""Scripts of locks are taken for what they are, however they are written; others for nothing."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from docs.scripts import PAGE, library_scripts, page
+from lockd.core.scripts.descriptions import condition, replies, sentence
+from lockd.core.scripts.evaluation import MOST_STEPS, Steps
+from lockd.core.scripts.normal_form import normal_form
+from lockd.core.scripts.operations import Condition, Kind, NotRecognised, Place, Question, Recognised
+from lockd.core.scripts.recognition import recognise
+from lockd.core.scripts.tokens import MOST_BYTES, MOST_TOKENS, Token, TokenKind, tokens_of
+from tests.harness.lock_scripts import NO_OPERATIONS, OTHERS, RELEASES, mutants, written
+
+RELEASE = "release KEYS[1] · value ARGV[1] → free: 0 · own: 1 · another's: 0"
+EXTEND = "extend KEYS[1] · value ARGV[1] · ttl ARGV[2] ms → free: 0 · own: 1 · another's: 0"
+ADD = (
+    "extend KEYS[1] · value ARGV[1] · ttl what is left and ARGV[2] ms"
+    " → free: 0 · own: 1 · own without TTL: 0 · another's: 0"
+)
+"""Extends by what is added; what has no TTL stays so."""
+EXTEND_IF_ENDING = EXTEND.replace("own: 1", "own: 1 · own without TTL: 0")
+ACQUIRE = "acquire KEYS[1] · value ARGV[1] · ttl ARGV[2] ms → free: 1 · own: 0 · another's: 0"
+ACQUIRE_SECONDS = ACQUIRE.replace("ms", "s")
+OF_ALL = "all keys, or none of them"
+SIGNAL = '"1" is the only item of the list KEYS[2]'
+ACQUIRE_ALL = (
+    f"acquire all KEYS · value ARGV[1] · ttl ARGV[2] ms · {OF_ALL}"
+    " → free: how many keys · own: 0 · another's: 0"
+)
+EXTEND_ALL = (
+    f"extend all KEYS · value ARGV[1] · ttl ARGV[2] ms · {OF_ALL}"
+    " → free: 0 · own: how many keys · another's: 0"
+)
+RELEASE_EACH = (
+    "release all KEYS · value ARGV[1] · each key by itself → free: 0 · own: how many keys · another's: 0"
+)
+
+TAKEN_FOR: dict[str, list[str]] = {
+    "aioredis-lock 0.1.0/acquire": [ACQUIRE],
+    "aioredis-lock 0.1.0/extend": [ADD],
+    "aioredis-lock 0.1.0/release": [RELEASE],
+    "aioredis-lock 0.1.0/renew": [EXTEND_IF_ENDING],
+    "aioredlock 0.7.3/get_lock_ttl": [
+        "read KEYS[1] · value ARGV[1] → free: error ERROR · own: what is left, in s"
+        " · own without TTL: -1 · another's: error ERROR"
+    ],
+    "aioredlock 0.7.3/set_lock": [
+        "acquire or extend KEYS[1] · value ARGV[1] · ttl ARGV[2] ms"
+        " → free: OK · own: OK · another's: error ERROR"
+    ],
+    "aioredlock 0.7.3/unset_lock": [
+        "release KEYS[1] · value ARGV[1] → free: OK · own: 1 · another's: error ERROR"
+    ],
+    "bsm redislock 0.9.4/pttl": [
+        "read KEYS[1] · value ARGV[1] → free: -3 · own: what is left, in ms"
+        " · own without TTL: -1 · another's: -3"
+    ],
+    "bsm redislock 0.9.4/refresh": [EXTEND],
+    "bsm redislock 0.9.4/release": [RELEASE],
+    "cashews 7.6.0/unlock": [RELEASE],
+    "celery-redbeat 2.4.2/extend_to": [EXTEND_IF_ENDING],
+    "coredis 6.9.0/extend": [ADD],
+    "coredis 6.9.0/release": [RELEASE],
+    "ioredis-lock 4.0.0/delifequal": [RELEASE],
+    "ioredis-lock 4.0.0/pexpireifequal": [EXTEND],
+    "node-redis-warlock 1.0.2/parityDel": [RELEASE],
+    "node-redis-warlock 1.0.2/parityRelock": [
+        "extend KEYS[1] · value KEYS[3] · ttl KEYS[2] ms → free: 0 · own: OK · another's: 0"
+    ],
+    "node-redlock 2.3.0/release": [RELEASE],
+    "node-redlock 2.3.0/renew": [EXTEND],
+    "pottery 3.0.1/acquired": [
+        "read KEYS[1] · value ARGV[1] → free: 0 · own: what is left, in ms"
+        " · own without TTL: 0 · another's: 0"
+    ],
+    "pottery 3.0.1/extend": [EXTEND],
+    "pottery 3.0.1/release": [RELEASE],
+    "pyredlock 1.0.0/extend": [EXTEND],
+    "pyredlock 1.0.0/unlock": [RELEASE],
+    "python-redis-lock 4.0.1/extend": [
+        "extend KEYS[1] · value ARGV[1] · ttl ARGV[2] s"
+        " → free: 1 · own: 0 · own without TTL: 2 · another's: 1"
+    ],
+    "python-redis-lock 4.0.1/reset": [
+        f"delete KEYS[1] · {SIGNAL}, for ARGV[2] ms → free: 0 · own: 1 · another's: 1"
+    ],
+    "python-redis-lock 4.0.1/unlock": [
+        f"release KEYS[1] · value ARGV[1] · {SIGNAL}, for ARGV[2] ms → free: 1 · own: 0 · another's: 1"
+    ],
+    "redis-lock-py 1.3.0/extend": [ADD.replace(" ms", " s")],
+    "redis-lock-py 1.3.0/release": [RELEASE.replace(" →", " · ARGV[2] is published on KEYS[2] →")],
+    "redis-lock-py 1.3.0/release_spin_lock": [RELEASE],
+    "redis-py 2.10.6/acquire": [
+        'if ARGV[2] is "": ' + ACQUIRE.replace(" · ttl ARGV[2] ms", ""),
+        'if not: ARGV[2] is "": ' + ACQUIRE,
+    ],
+    "redis-py 2.10.6/extend": [ADD],
+    "redis-py 2.10.6/release": [RELEASE],
+    "redis-py 8.1.0/extend": [
+        'if ARGV[3] is "0": ' + ADD,
+        'if not: ARGV[3] is "0": ' + EXTEND_IF_ENDING,
+    ],
+    "redis-py 8.1.0/reacquire": [EXTEND],
+    "redis-py 8.1.0/release": [RELEASE],
+    "redis-semaphore 5.8.0/refresh": [EXTEND],
+    "redis-semaphore 5.8.0/release": [RELEASE],
+    "redlock (node) 3.1.2/extend": [EXTEND],
+    "redlock (node) 3.1.2/lock": [
+        "acquire KEYS[1] · value ARGV[1] · ttl ARGV[2] ms → free: OK · own: nil · another's: nil"
+    ],
+    "redlock (node) 3.1.2/unlock": [RELEASE],
+    "redlock (node) 4.2.0/extend": [EXTEND_ALL],
+    "redlock (node) 4.2.0/lock": [ACQUIRE_ALL],
+    "redlock (node) 4.2.0/unlock": [RELEASE_EACH],
+    "redlock (node) 5.0.0-beta.2/acquire": [ACQUIRE_ALL],
+    "redlock (node) 5.0.0-beta.2/extend": [EXTEND_ALL],
+    "redlock (node) 5.0.0-beta.2/release": [RELEASE_EACH],
+    "redlock-ng 2.0.4/extend": [EXTEND],
+    "redlock-ng 2.0.4/release": [RELEASE],
+    "redlock-py 1.0.8/unlock": [RELEASE],
+    "redlock-universal 0.8.5/delete_if_match": [RELEASE],
+    "redlock-universal 0.8.5/extend_if_match": [EXTEND],
+    "redlock-universal 0.8.5/inspect": [
+        "read KEYS[1] → free: nil · own: [what is stored, what is left, in ms]"
+        " · own without TTL: [what is stored, -1] · another's: [what is stored, what is left, in ms]"
+        " · another's without TTL: [what is stored, -1]"
+    ],
+    "redsync 4.18.1/delete": [RELEASE.replace("free: 0", "free: -1")],
+    "redsync 4.18.1/touch": [EXTEND],
+    "redsync 4.18.1/touchWithSetNX": [
+        "acquire or extend KEYS[1] · value ARGV[1] · ttl ARGV[2] ms → free: 1 · own: 1 · another's: 0"
+    ],
+    "retools 0.4.1/acquire": [ACQUIRE_SECONDS],
+    "retools 0.4.1/release": [RELEASE],
+    "rq 3.0.0/acquire_or_refresh_lock": [
+        "acquire or extend KEYS[1] · value ARGV[1] · ttl ARGV[2] s → free: 1 · own: 2 · another's: 0"
+    ],
+    "rq 3.0.0/release_lock": [RELEASE],
+    "sherlock 0.4.1/acquire": [ACQUIRE_SECONDS],
+    "sherlock 0.4.1/release": [RELEASE],
+    "sherlock 0.4.1/renew": [EXTEND.replace("ms", "s")],
+    "walrus 0.9.8/lock_acquire": [
+        "if ARGV[2] is above 0: " + ACQUIRE,
+        "if not: ARGV[2] is above 0: " + ACQUIRE.replace(" · ttl ARGV[2] ms", ""),
+    ],
+    "walrus 0.9.8/lock_release": [RELEASE.replace(" →", f" · {SIGNAL} →")],
+}
+NOT_RECOGNISED = {
+    "@sesamecare-oss redlock 1.4.0/acquire": "redis.pcall",
+    "@sesamecare-oss redlock 1.4.0/extend": "redis.pcall",
+    "@sesamecare-oss redlock 1.4.0/release": "redis.pcall",
+    "bsm redislock 0.9.4/obtain": "no operation",
+    "python-redis-lock 4.0.1/reset_all": "KEYS is no command",
+    "redlock-universal 0.8.5/atomic_extend": "sizes that are not known",
+    "redlock-universal 0.8.5/batch_acquire": "not known",
+    "simple-redis-mutex 3.0.0/release": "string is not known",
+}
+"""They select a database; compare parts of values; are of all locks; want more than 0 left; have a value for
+each key; publish what they put together."""
+
+
+def taken_for(script: bytes) -> list[str]:
+    taken = recognise(script)
+    assert isinstance(taken, Recognised), taken
+    return [
+        (f"if {condition(case)}: " if case.when else "")
+        + f"{sentence(case.operation)} → {replies(case.operation)}"
+        for case in taken.cases
+    ]
+
+
+# What there is
+
+
+@pytest.mark.parametrize("name", TAKEN_FOR)
+def test_scripts_of_libraries_are_recognised_as_they_are_sent(name: str) -> None:
+    assert taken_for(library_scripts()[name]) == TAKEN_FOR[name]
+
+
+@pytest.mark.parametrize("name", NOT_RECOGNISED)
+def test_what_more_a_library_does_is_said(name: str) -> None:
+    taken = recognise(library_scripts()[name])
+    assert isinstance(taken, NotRecognised)
+    assert NOT_RECOGNISED[name] in taken.why
+    assert taken.normal_form
+
+
+def test_every_script_that_is_here_has_a_test() -> None:
+    assert set(library_scripts()) == set(TAKEN_FOR) | set(NOT_RECOGNISED)
+
+
+def test_the_page_is_current() -> None:
+    assert PAGE.read_text() == page(), "run `make scripts-docs`"
+
+
+def test_the_page_names_every_operation() -> None:
+    assert re.findall(r"^\| \*\*(.*)\*\* \| \S", PAGE.read_text(), re.M) == [kind.value for kind in Kind]
+
+
+# Spelling
+
+
+@pytest.mark.parametrize("name", RELEASES)
+def test_a_compare_and_delete_is_one_however_it_is_written(name: str) -> None:
+    assert taken_for(RELEASES[name].encode()) == [RELEASE]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_articles_and_other_libraries_have_is_recognised(name: str) -> None:
+    assert taken_for(OTHERS[name].encode())
+
+
+SPACES = st.sampled_from(
+    [b" ", b"\n", b"\t ", b" -- a comment\n", b" --[[ one\n more ]] ", b" --[==[ ]] ]==]\r\n"]
+)
+
+
+def respelled(token: Token, draw: Callable[[st.SearchStrategy[bytes]], bytes]) -> bytes:
+    """The same token, in other words."""
+    if token.kind is not TokenKind.STRING:
+        return token.text
+    text = token.text
+    plain = [b"'%b'" % text, b'"%b"' % text, b"[[%b]]" % text, b"[=[\n%b]=]" % text]
+    return draw(st.sampled_from([written(token), *plain])) if text.isalnum() else written(token)
+
+
+@given(st.sampled_from(sorted(TAKEN_FOR)), st.data())
+def test_comments_white_space_quotes_and_local_names_do_not_matter(name: str, data: st.DataObject) -> None:
+    script = library_scripts()[name]
+    locals_ = {match[1] for match in re.finditer(rb"(?:local|for) (\w+)\b", script)}
+    text = b""
+    for token in tokens_of(script)[:-1]:
+        word = b"renamed_" + token.text if token.kind is TokenKind.NAME and token.text in locals_ else None
+        is_call = token.is_symbol(b"(")  # Lua wants it on the line of its name
+        text += (b"" if is_call else data.draw(SPACES)) + (word or respelled(token, data.draw))
+    assert taken_for(text) == TAKEN_FOR[name]
+
+
+@pytest.mark.parametrize("name", [*TAKEN_FOR, *NOT_RECOGNISED])
+def test_a_normal_form_is_its_own_and_that_of_what_differs_in_spelling_only(name: str) -> None:
+    script = library_scripts()[name]
+    broken_up = b"\n ".join(written(token) for token in tokens_of(script)[:-1]).replace(b"\n (", b"(")
+    forms = [normal_form_of(text) for text in (script, broken_up, b"-- x\n" + script.replace(b"\t", b"  "))]
+    assert forms == [normal_form_of(forms[0].encode())] * 3
+
+
+def normal_form_of(script: bytes) -> str:
+    return normal_form(tokens_of(script))
+
+
+def test_a_normal_form_has_neither_names_nor_semicolons_nor_small_letters_of_commands() -> None:
+    script = b"local token = redis.call('get', KEYS[1]); return redis.call('set', KEYS[2], token, 'px', 'x');"
+    assert normal_form_of(script) == (
+        'local v1 = redis.call("GET", KEYS[1]) return redis.call("SET", KEYS[2], v1, "PX", "x")'
+    )
+
+
+# What is none
+
+
+@pytest.mark.parametrize("name", NO_OPERATIONS)
+def test_a_script_that_does_something_else_or_more_is_not_recognised(name: str) -> None:
+    taken = recognise(NO_OPERATIONS[name].encode())
+    assert isinstance(taken, NotRecognised), taken
+    assert taken.why
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("overwrites", "it overwrites another's value"),
+        ("a loop in a loop", "a loop in a loop"),
+        ("counts from 1", "it counts what are not keys"),
+        ("a counter beside", "INCR is no command of any operation"),
+        ("deletes two keys", "it is of KEYS[2], too"),
+        ("the value is the TTL, too", "one string is two things"),
+        ("deletes only what has a TTL", "what it does is no operation: free: nothing, own: deleted"),
+    ],
+)
+def test_why_it_is_none_is_said(name: str, why: str) -> None:
+    taken = recognise(NO_OPERATIONS[name].encode())
+    assert isinstance(taken, NotRecognised)
+    assert taken.why.startswith(why)
+
+
+PLAIN = {
+    "release": RELEASES["redis.io"],
+    "extend": OTHERS["compare and expire, in seconds"],
+    "acquire": OTHERS["setnx and expire"],
+    "acquire in a script": OTHERS["set nx px in a script (redigo)"],
+    "three KEYS": OTHERS["setnx and pexpire, three KEYS"],
+}
+"""Scripts in which nothing is there for nothing, so that a mutant is another."""
+
+
+def taken_for_the_same(script: bytes) -> list[bytes]:
+    """Its mutants that are, but for redis.pcall where nothing can fail."""
+    whole = b" ".join(written(token) for token in tokens_of(script)[:-1]).replace(b"pcall", b"call")
+    same = [mutant for mutant in mutants(script) if recognise(mutant) == recognise(script)]
+    return [mutant for mutant in same if mutant.replace(b"pcall", b"call") != whole]
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_a_mutant_is_never_taken_for_what_it_was(name: str) -> None:
+    assert taken_for_the_same(PLAIN[name].encode()) == []
+
+
+@pytest.mark.parametrize("name", ["acquire", "extend", "release"])
+def test_nor_is_one_of_a_script_of_several_keys(name: str) -> None:
+    assert taken_for_the_same(library_scripts()[f"redlock (node) 5.0.0-beta.2/{name}"]) == []
+
+
+# Conditions
+
+
+def test_which_case_it_is_depends_on_what_comes_with_the_script() -> None:
+    taken = recognise(library_scripts()["redis-py 8.1.0/extend"])
+    assert isinstance(taken, Recognised)
+    ttls = [taken.operation([b"k"], [b"v", b"9", mode]).ttl for mode in (b"0", b"1", b"")]
+    assert [ttl is not None and ttl.adds for ttl in ttls] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("condition", "arguments", "is_met"),
+    [
+        (Condition(Place("ARGV", 1), Question.GIVEN), [b""], True),
+        (Condition(Place("ARGV", 2), Question.GIVEN), [b""], False),
+        (Condition(Place("ARGV", 1), Question.IS, b"0"), [b"0"], True),
+        (Condition(Place("ARGV", 1), Question.IS, b"0", holds=False), [], True),
+        (Condition(Place("ARGV", 1), Question.IS_NUMBER, 0), [b"0.0"], True),
+        (Condition(Place("ARGV", 1), Question.ABOVE, 0), [b"0.5"], True),
+        (Condition(Place("ARGV", 1), Question.ABOVE, 0), [b"-1"], False),
+        (Condition(Place("ARGV", 1), Question.BELOW, 0, holds=False), [b"0"], True),
+    ],
+)
+def test_conditions_are_met_as_lua_has_it(condition: Condition, arguments: list[bytes], is_met: bool) -> None:
+    assert condition.is_met([], arguments) is is_met
+
+
+@pytest.mark.parametrize("text", [b"", b"x", b"nan", b"inf", b"0x10", b"1e3", b" 1", b"1_0", "١".encode()])
+def test_what_may_be_no_number_is_not_compared_as_one(text: bytes) -> None:
+    with pytest.raises(ValueError, match=r"ARGV\[1\] is not a number"):
+        Condition(Place("ARGV", 1), Question.ABOVE, 0).is_met([], [text])
+
+
+# Anything at all
+
+
+@given(st.binary(max_size=200))
+def test_any_bytes_are_recognised_or_not(script: bytes) -> None:
+    assert isinstance(recognise(script), Recognised | NotRecognised)
+
+
+WORDS = sorted({written(token) for name in TAKEN_FOR for token in tokens_of(library_scripts()[name])})
+
+
+@given(st.lists(st.sampled_from(WORDS), max_size=60))
+def test_so_are_any_words_of_scripts(words: list[bytes]) -> None:
+    assert isinstance(recognise(b" ".join(words)), Recognised | NotRecognised)
+
+
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        (b"x" * (MOST_BYTES + 1), f"more than {MOST_BYTES} are not read"),
+        (b"; " * (MOST_TOKENS + 1), f"more than {MOST_TOKENS} words"),
+        (b"return " + b"(" * 500, "levels are not read"),
+        (b"return " + b"not " * 500, "levels are not read"),
+        (b"return 1" + b"+1" * 250, "levels are not read"),
+        (b"return a" + b".a" * 250, "levels are not read"),
+        (b"if a then " * 150, "levels are not read"),
+        (b"return " + b"9" * 5000, "only whole numbers"),
+        (b"return 'x", "a string has no end"),
+        (b"return [==[x]=]", "a string has no end"),
+        (b"--[[", "a comment has no end"),
+        (b"return '\\300'", "there is no byte 300"),
+        (b"return 1 return 2", "the script should be over"),
+        (b"return 1.5", "only whole numbers"),
+        (b"redis.call\n('get', KEYS[1])", "Lua doesn't know"),
+        (b"\0", "no sign of Lua"),
+    ],
+)
+def test_what_is_too_much_or_no_lua_is_said_with_its_line(script: bytes, why: str) -> None:
+    taken = recognise(script)
+    assert isinstance(taken, NotRecognised)
+    assert why in taken.why
+    assert taken.why.startswith("line ")
+
+
+def test_how_long_is_looked_at_a_script_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So one can't keep an agent from its work."""
+    taken: list[Steps] = []
+    take = Steps.take
+    monkeypatch.setattr(Steps, "take", lambda steps: (taken.append(steps), take(steps)))
+    looks = b"if not key then end " * 90
+    script = b"for i, key in ipairs(KEYS) do " + looks + b"redis.call('del', key) end return #KEYS"
+    refused = recognise(script)
+    assert isinstance(refused, NotRecognised)
+    assert refused.why == "it is too long to be followed"
+    assert len(taken) == MOST_STEPS + 1

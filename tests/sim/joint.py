@@ -44,6 +44,8 @@ class Part(Request):
         if lease.holder is self:
             self.tried_ns = lease.t1_ns
             self.agent.fleet.open_tries.discard(lease.nonce)
+            if not self.detached:
+                self.app.world.note(h.Handed(self.app.world.now_ns, name_of(lease)))
         self.app.world.note(h.Claimed(self.app.world.now_ns, self.number, name_of(lease)))
         self.whole.core.granted(self, lease, now_ns)
 

@@ -110,8 +110,8 @@ class Process:
         self.started = started
         self.uid = uid
         self.dead = False
-        self.connections: set[Connection] = set()
-        self.leases: set[Lease] = set()
+        self.connections: dict[Connection, None] = {}
+        self.leases: dict[Lease, None] = {}
         self.tellings: dict[Lease, Telling] = {}
 
     @property
@@ -134,7 +134,7 @@ class Process:
         """It is dead. In an ordinary death the kernel has closed its connections before: what of their end is
         still to be read need not be waited for."""
         self.dead = True
-        self.connections = {connection for connection in self.connections if connection.port.is_open}
+        self.connections = {one: None for one in self.connections if one.port.is_open}
         for connection in self.connections:
             for lease in connection.leases:
                 connection.port.outlived(lease)
@@ -148,12 +148,12 @@ class Process:
         """What ends with it, if it is over; each lease once."""
         if not self.is_over:
             return {}
-        gone, self.leases = self.leases, set()
+        gone, self.leases = self.leases, {}
         return dict.fromkeys(gone, Fate.GONE)
 
     def forgets(self, lease: Lease) -> None:
         """It is over."""
-        self.leases.discard(lease)
+        self.leases.pop(lease, None)
         self.is_told(lease)
 
     def is_told(self, lease: Lease) -> None:
@@ -182,7 +182,7 @@ class Connection:
         self._last: tuple[Lease, ...] = ()
         self._covered: dict[Lease, None] = {}
         if process is not None:
-            process.connections.add(self)
+            process.connections[self] = None
 
     def bound(self, wanted: Bound) -> Bound:
         """What a lease taken here can live with. Of who can't be seen only the connection's end can."""
@@ -202,7 +202,7 @@ class Connection:
         """A LOCK on this connection was granted."""
         self._untold[lease] = b""
         if lease.holder.bound is Bound.PROCESS and self.process is not None:
-            self.process.leases.add(lease)
+            self.process.leases[lease] = None
         else:
             self.leases[lease] = None
         if self.process is not None and self.process.dead:
@@ -259,8 +259,8 @@ class Connection:
     def _takes_from_forgotten(self, lease: Lease, before: Process | None, mine: Process) -> None:
         """It was granted when its last connection had ended, and its process was forgotten."""
         if before is not None and before is not mine and not before.connections and lease in before.leases:
-            before.leases.discard(lease)
-            mine.leases.add(lease)
+            del before.leases[lease]
+            mine.leases[lease] = None
             if lease in before.tellings:
                 mine.tellings[lease] = before.tellings.pop(lease)
 
@@ -315,7 +315,7 @@ class Connection:
         ends: dict[Lease, Fate] = dict.fromkeys(self.leases, Fate.IN_DOUBT if cut_off else Fate.GONE)
         process = self.process
         if process is not None:
-            process.connections.discard(self)
+            process.connections.pop(self, None)
             ends.update(process.ends())
         if delivery is Delivery.READ:
             self._all_read()

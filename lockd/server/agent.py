@@ -243,7 +243,7 @@ class Agent:
         for queue in self.locks.queues.values():
             lease = queue.lease
             if lease is not None and isinstance(lease.holder, Heir) and lease.holder.process is not None:
-                lease.holder.process.leases.add(lease)
+                lease.holder.process.leases[lease] = None
         for process in [one for one in self.shared.processes.all if one.idle]:
             self.shared.processes.forget(process)
         self.journal.begin()

@@ -153,7 +153,7 @@ class Sessions:
         """Of the agent before: it lives with its process."""
         process = self._process(lease.holder.pid, lease.holder.started)
         if process is not None:
-            process.leases.add(lease)
+            process.leases[lease] = None
 
     def lease_ended(self, lease: Lease) -> None:
         """One that was inherited."""

@@ -257,7 +257,7 @@ def test_what_was_granted_to_a_process_that_was_forgotten_belongs_to_it_as_it_is
     ends = gone.ties.came_too_late(lease)
     other = App(now)
     other.ties.tells_too(lease, gone.ties)
-    assert (ends, forgotten.idle, now.leases) == ({}, True, {lease})
+    assert (ends, forgotten.idle, [*now.leases]) == ({}, True, [lease])
 
 
 def test_an_app_that_names_its_lease_was_told_whatever_was_to_end_it() -> None:
@@ -294,12 +294,23 @@ def test_of_what_the_agent_before_may_have_told_no_end_of_a_connection_gives_any
     assert other.known == ["a"]
 
 
+def test_what_ends_with_its_process_ends_in_the_order_in_which_it_was_granted() -> None:
+    process = Process(1, 7, 0)
+    app = App(process)
+    leases = [app.lease(f"{number}") for number in range(50)]
+    for lease in leases:
+        app.ties.granted(lease)
+        app.ties.named(lease)
+    app.ties.closed(READ)
+    assert [*process.died()] == leases
+
+
 def test_nothing_is_kept_of_what_is_over() -> None:
     for apps in (asked_again(3), asked_again(1)):
         process = apps[0].ties.process
         apps[0].run("end a")
         assert process is not None
-        assert (process.leases, process.tellings) == (set(), {})
+        assert (process.leases, process.tellings) == ({}, {})
         assert not any(app.ties.in_question for app in apps)
 
 

@@ -144,7 +144,7 @@ async def test_its_death_ends_what_it_held_and_is_told_of_once(
     processes.start(loop)
     process, lease = processes.of(child.connection, child.peer), object()
     assert process is not None
-    process.leases.add(lease)  # type: ignore[arg-type]
+    process.leases[lease] = None  # type: ignore[index]
     child.end()
     await until(lambda: ended, what="its end is told of")
     assert [list(ends) for ends in ended] == [[lease]]

@@ -47,6 +47,9 @@ class App(AppProcess, Protocol):
 
     def agent_is_back(self) -> None: ...
 
+    def is_looked_at(self, held: Held) -> None:
+        """Whether it is alive, for that lease in the journal."""
+
 
 class Agent(Owner):
     """One `lockd serve`. A crash forgets all it knew; a start begins with what its journal says."""
@@ -165,6 +168,7 @@ class Agent(Owner):
         if not self.sees_processes:
             raise CannotTell
         process = self.processes[held.pid]
+        process.is_looked_at(held)
         return process.life if process.running else None
 
     def _heir(self, held: Held) -> Holder:

@@ -573,6 +573,9 @@ class App(Process):
             held.token, held.pid, held.started, held.bound, held.label, held.notify,
         )  # fmt: skip
 
+    def is_looked_at(self, held: JournalEntry) -> None:
+        """By the next agent, which finds that lease in its journal."""
+
     def _held_as(self, lease: Lease) -> Held | None:
         return next((held for held in self._hands if held.lease is lease), None)
 

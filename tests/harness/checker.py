@@ -185,8 +185,10 @@ class Reading:
             self._keepers[one.token].append((one.at_ns, one.host))
         self.handed: dict[bytes, list[Handed]] = defaultdict(list)
         """By tenure, in their order."""
+        self._handed_ns: dict[bytes, int] = {}
         for handed in self.all(Handed):
             self.handed[tenure_of(handed.token)].append(handed)
+            self._handed_ns.setdefault(handed.token, handed.at_ns)
         self.died_ns = {event.host: event.at_ns for event in self.all(Died)}
         self.believes: dict[bytes, list[Believes]] = defaultdict(list)
         for believes in self.all(Believes):
@@ -210,10 +212,18 @@ class Reading:
         keepers = [host for from_ns, host in self._keepers[tenure_of(token)] if from_ns <= at_ns]
         return keepers[-1] if keepers else None
 
+    def is_first(self, token: bytes) -> bool:
+        """Its tenure was tried for, for that lease."""
+        return all(handed.token == token for handed in self.handed[tenure_of(token)][:1])
+
     def is_last(self, token: bytes) -> bool:
         """Its tenure is handed on to nobody behind that lease."""
         handed = self.handed[tenure_of(token)]
         return not handed or handed[-1].token == token
+
+    def had_since_ns(self, granted: Granted) -> int | None:
+        """When its agent gave that lease out; None: not known. One of a list was before that is answered."""
+        return self._handed_ns.get(granted.token, granted.answered_ns)
 
     def handed_on_ns(self, token: bytes) -> int:
         """When its tenure was, behind that lease."""
@@ -514,9 +524,10 @@ def _handed_on_too_late(history: Reading, bounds: Bounds) -> Iterable[Violation]
     tries = {tried.token: tried for tried in history.all(Tried)}
     for hold in history.holds.values():
         tried, most_ms = tries.get(hold.tenure), hold.asked.max_hold_ms
-        if tried is None or most_ms is None or hold.granted.answered_ns is None:
+        had_ns = history.had_since_ns(hold.granted)
+        if tried is None or most_ms is None or had_ns is None:
             continue
-        late_ns = hold.granted.answered_ns - tried.at_ns - (most_ms + bounds.hold_slack_ms) * MS
+        late_ns = had_ns - tried.at_ns - (most_ms + bounds.hold_slack_ms) * MS
         if late_ns > history.unknown_standstill_ns(hold, hold.granted.at_ns) + hold.granted.unseen_ns:
             yield Violation("max hold", hold.granted.at_ns, f"{hold} was handed on under {tried}")
 
@@ -598,7 +609,8 @@ def free_at_once(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     back: dict[bytes, list[GivenBack]] = defaultdict(list)
     for event in history.all(GivenBack):
         back[event.token].append(event)
-    ends = *_of_the_dead(history, bounds), *_never_read(history), *_claimed_for_nobody(history)
+    nobodys = *_never_read(history), *_claimed_for_nobody(history)
+    ends = *_of_the_dead(history, bounds), *_or_kept(history, bounds, nobodys)
     for token, ended_ns, delay_ms in ends:
         due_ns = ended_ns + (delay_ms + bounds.at_once_ms) * MS
         if not _nothing_is_broken(history, bounds, token, ended_ns, due_ns):
@@ -618,14 +630,28 @@ def _of_the_dead(history: Reading, bounds: Bounds) -> Iterable[tuple[bytes, int,
             yield let_go.token, let_go.at_ns, bounds.lock_delay_ms
 
 
-def _never_read(history: Reading) -> Iterable[tuple[bytes, int, int]]:
+def _or_kept(
+    history: Reading, bounds: Bounds, nobodys: Iterable[tuple[bytes, int]]
+) -> Iterable[tuple[bytes, int, int]]:
+    """What was unlocked by the name of its request, whoever has read of it, may stay for its keep_ms."""
+    taken_back = {event.request for event in history.all(TakenBack)}
+    unlocked = {
+        event.token
+        for event in (*history.all(Answered), *history.all(Claimed))
+        if event.request in taken_back
+    }
+    for token, ended_ns in nobodys:
+        yield token, ended_ns, bounds.keep_ms if token in unlocked else 0
+
+
+def _never_read(history: Reading) -> Iterable[tuple[bytes, int]]:
     """Each request that it was the answer to hung up before it was read."""
     for token, since_ns, alone in history.never_read():
         if alone:
-            yield token, since_ns, 0
+            yield token, since_ns
 
 
-def _claimed_for_nobody(history: Reading) -> Iterable[tuple[bytes, int, int]]:
+def _claimed_for_nobody(history: Reading) -> Iterable[tuple[bytes, int]]:
     """Each request that it was granted to is over, and was not answered with it."""
     claims: dict[bytes, list[Claimed]] = defaultdict(list)
     for claimed in history.all(Claimed):
@@ -634,7 +660,7 @@ def _claimed_for_nobody(history: Reading) -> Iterable[tuple[bytes, int, int]]:
     over_ns = history.over_ns(Answered, Declined, HungUp, TakenBack)
     for token, of_token in claims.items():
         if token not in answered and all(claimed.request in over_ns for claimed in of_token):
-            yield token, max(max(one.at_ns, over_ns[one.request]) for one in of_token), 0
+            yield token, max(max(one.at_ns, over_ns[one.request]) for one in of_token)
 
 
 def _nothing_is_broken(history: Reading, bounds: Bounds, token: bytes, from_ns: int, to_ns: int) -> bool:
@@ -835,10 +861,11 @@ def agent_of(host: str) -> str:
 
 
 def _waits(history: Reading) -> Iterable[tuple[Asked, int]]:
-    """The requests that waited, and until when."""
+    """The requests that waited, and until when. What is one of a list stands in that line only once all that
+    comes before it is had."""
     answered = {e.request: e.at_ns for e in reversed(history.events) if isinstance(e, Granted | Refused)}
     for asked in history.all(Asked):
-        if asked.wait_ms is not None:
+        if asked.wait_ms is not None and not asked.whole:
             yield asked, answered.get(asked.request, asked.at_ns + asked.wait_ms * MS)
 
 
@@ -847,8 +874,10 @@ def idle(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     if not bounds.idle_ms:
         return
     most_ns = bounds.idle_ms * MS
+    claimed = _claimed_from_to(history)
     for holds in history.holds_by(lambda resource: resource):
-        spans = _together((hold.granted.at_ns, _left_ns(history, hold)) for hold in holds)
+        held = ((hold.granted.at_ns, _left_ns(history, hold)) for hold in holds)
+        spans = _together((*held, *claimed[holds[0].granted.resource]))
         free = [(0, spans[0][0]), *((a[1], b[0]) for a, b in pairwise(spans)), (spans[-1][1], NEVER_NS)]
         for asked, until_ns in _waits(history):
             if asked.resource != holds[0].granted.resource:
@@ -858,6 +887,25 @@ def idle(history: Reading, bounds: Bounds) -> Iterable[Violation]:
                 if to_ns - from_ns > most_ns and _undisturbed(history, from_ns, to_ns):
                     text = f"{asked} waits, and nobody holds since {free_ns / 1e9:.6f}"
                     yield Violation("idle", from_ns + most_ns, text)
+
+
+def _claimed_from_to(history: Reading) -> Mapping[bytes, list[tuple[int, int]]]:
+    """By resource: what requests had that were not answered yet, since they wait for more. It is over when
+    the masters hear of that, at the latest with the request."""
+    over_ns = history.over_ns(Declined, HungUp, TakenBack)
+    got_ns = {granted.request: granted.at_ns for granted in history.all(Granted)}
+    back_ns: dict[bytes, int] = {}
+    for event in reversed(history.all(GivenBack)):
+        back_ns[event.token] = event.at_ns
+    resources = {tried.token: tried.resource for tried in history.all(Tried)}
+    spans: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
+    for claimed in history.all(Claimed):
+        ends_ns = (ns.get(claimed.request, NEVER_NS) for ns in (over_ns, got_ns))
+        tenure = tenure_of(claimed.token)
+        to_ns = min(*ends_ns, back_ns.get(tenure, NEVER_NS))
+        if tenure in resources and to_ns > claimed.at_ns:
+            spans[resources[tenure]].append((claimed.at_ns, to_ns))
+    return spans
 
 
 def _left_ns(history: Reading, hold: Hold) -> int:
@@ -1008,10 +1056,9 @@ def slewing(history: Reading, _: Bounds) -> Iterable[Violation]:
                 continue
             began_ns = granted.tried_ns if granted.tried_ns is not None else by.at_ns
             # Behind what it was asked for before; or handed on since.
-            answered_ns = granted.answered_ns or 0
-            is_first = history.handed[by.token][:1] in ([], [Handed(answered_ns, granted.token)])
-            handed_on = by.at_ns < slewed.at_ns < answered_ns and not is_first
-            if slewed.at_ns < began_ns < granted.at_ns < to_ns or (handed_on and answered_ns < to_ns):
+            had_ns = history.had_since_ns(granted) or 0
+            handed_on = by.at_ns < slewed.at_ns < had_ns and not history.is_first(granted.token)
+            if slewed.at_ns < began_ns < granted.at_ns < to_ns or (handed_on and had_ns < to_ns):
                 yield Violation("slewing", granted.at_ns, f"{granted}: {slewed}")
 
 

@@ -34,6 +34,8 @@ from tests.harness.history import (
 )
 
 _ENDS = Answered, Declined, HungUp, TakenBack
+_SLEWING_FORGOTTEN_MS = 12_000
+"""So long after its host's clock was slewed an agent may stand aside, or only learn of that (rule 11e)."""
 LOOK_MS = 1_000
 """So often it is looked at what masters have."""
 FREE_MOST_MS = 1_000
@@ -85,11 +87,16 @@ def _is_awake(history: Reading, token: bytes, from_ns: int, to_ns: int) -> bool:
 
 
 def in_line_no_more(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """For a request that is over nothing is tried any more (rule 13)."""
+    """For a request that is over nothing is tried any more (rule 13), nor handed to it. What was tried for
+    before may come in."""
     over_ns = history.over_ns(*_ENDS)
+    tried_ns = {tried.token: tried.at_ns for tried in history.all(Tried)}
     for claimed in history.all(Claimed):
         since_ns = over_ns.get(claimed.request, claimed.at_ns)
-        late = claimed.at_ns > since_ns + bounds.at_once_ms * MS
+        began_ns = (
+            tried_ns.get(tenure_of(claimed.token), 0) if history.is_first(claimed.token) else claimed.at_ns
+        )
+        late = began_ns > since_ns and claimed.at_ns > since_ns + bounds.at_once_ms * MS
         if late and _is_awake(history, claimed.token, since_ns, claimed.at_ns):
             text = f"its request was over since {since_ns / 1e9:.6f}: {claimed}"
             yield Violation("for nobody", claimed.at_ns, text)
@@ -103,6 +110,8 @@ def whichever_is_free(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     had = {name: list(_had(history, name)) for name in slots}
     calm = calm_since(history)
     faults_ns = [fault.at_ns for fault in history.all(Fault)]
+    slewed = any("slew clock" in fault.what for fault in history.all(Fault))
+    after_ns = _SLEWING_FORGOTTEN_MS * MS if slewed else 0
     for answer in (*history.all(Granted), *history.all(Refused)):
         asked = history.asked[answer.request]
         if not (asked.among and asked.wait_ms):
@@ -110,7 +119,7 @@ def whichever_is_free(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         calm_ns = calm(answer.at_ns) if faults_ns and faults_ns[0] <= answer.at_ns else 0
         if calm_ns is None:
             continue
-        from_ns = max(asked.at_ns, _all_serve_ns(history, calm_ns))
+        from_ns = max(asked.at_ns, _all_serve_ns(history, calm_ns + after_ns))
         for name in asked.among:
             free_ns = _longest_gap_ns(had[name], from_ns, answer.at_ns)
             if free_ns > FREE_MOST_MS * MS:

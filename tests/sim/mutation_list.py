@@ -853,8 +853,8 @@ MUTATIONS = (
         "a dead process is waited for until its connections were read to their end",
         13,
         OWNERS,
-        "{connection for connection in self.connections if connection.port.is_open}",
-        "set(self.connections)",
+        "{one: None for one in self.connections if one.port.is_open}",
+        "dict(self.connections)",
         simulated=False,
     ),
     one(

@@ -1675,6 +1675,14 @@ MUTATIONS = (
         first_seed=38,
     ),
     one(
+        "for a token that was unlocked the next slot is tried for",
+        13,
+        SLOTS,
+        "        if self._is_over(self._resource, now_ns):\n            self._fail(UNLOCKED_BEFORE, now_ns)\n            return\n",
+        "",
+        first_seed=1227,
+    ),
+    one(
         "of an unread reply only the last lease is given back",
         13,
         OWNERS,

@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from lockd.core.validity import NEVER_NS
+from lockd.core.values import RedlockParameters
 from tests.harness.checker import (
     CHECKS,
     Bounds,
@@ -34,6 +35,8 @@ from tests.harness.history import (
 )
 
 _ENDS = Answered, Declined, HungUp, TakenBack
+_ONE_TRY_MS = 2 * RedlockParameters(5).master_timeout_ms
+"""It is tried again for a timeout where votes were split, or masters changed: the last for another one."""
 _SLEWING_FORGOTTEN_MS = 12_000
 """So long after its host's clock was slewed an agent may stand aside, or only learn of that (rule 11e)."""
 LOOK_MS = 1_000
@@ -88,15 +91,17 @@ def _is_awake(history: Reading, token: bytes, from_ns: int, to_ns: int) -> bool:
 
 def in_line_no_more(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     """For a request that is over nothing is tried any more (rule 13), nor handed to it. What was tried for
-    before may come in."""
+    before may come in; for a slot that isn't waited for, within what is one try to its app."""
     over_ns = history.over_ns(*_ENDS)
     tried_ns = {tried.token: tried.at_ns for tried in history.all(Tried)}
     for claimed in history.all(Claimed):
         since_ns = over_ns.get(claimed.request, claimed.at_ns)
-        began_ns = (
-            tried_ns.get(tenure_of(claimed.token), 0) if history.is_first(claimed.token) else claimed.at_ns
-        )
-        late = began_ns > since_ns and claimed.at_ns > since_ns + bounds.at_once_ms * MS
+        asked, began_ns = history.asked[claimed.request], claimed.at_ns
+        if history.is_first(claimed.token):
+            began_ns = tried_ns.get(tenure_of(claimed.token), 0)
+        is_one_try = asked.among and asked.wait_ms is None
+        may_ms = _ONE_TRY_MS if is_one_try else bounds.at_once_ms
+        late = began_ns > since_ns and claimed.at_ns > since_ns + may_ms * MS
         if late and _is_awake(history, claimed.token, since_ns, claimed.at_ns):
             text = f"its request was over since {since_ns / 1e9:.6f}: {claimed}"
             yield Violation("for nobody", claimed.at_ns, text)

@@ -1680,7 +1680,7 @@ MUTATIONS = (
         SLOTS,
         "        if self._is_over(self._resource, now_ns):\n            self._fail(UNLOCKED_BEFORE, now_ns)\n            return\n",
         "",
-        first_seed=1227,
+        simulated=False,
     ),
     one(
         "of an unread reply only the last lease is given back",

@@ -29,7 +29,7 @@ from tests.harness.history import (
     Tried,
     Withdrawn,
 )
-from tests.harness.together import ALL_CHECKS
+from tests.harness.together import ALL_CHECKS, in_line_no_more
 
 A, B, C = b"a" * 32, b"b" * 32, b"c" * 32
 BOUNDS = Bounds(serve_ms=1_000, leftover_ms=50, give_back_ms=300, quorum=2, at_once_ms=100)
@@ -114,6 +114,17 @@ class TestClaimed:
         over = (TakenBack(605 * MS, 1), TakenBack(605 * MS, 2), *self.REFUSED, *self.answered(701))
         slow = (*had(b"b", B, tried_ms, 720), Claimed(710 * MS, 2, B))
         assert ("for nobody" in broken(*self.HAS, *over, *slow)) == is_broken
+
+    @pytest.mark.parametrize(
+        ("wait_ms", "at_ms", "is_broken"), [(None, 1_095, False), (None, 1_115, True), (500, 720, True)]
+    )
+    def test_a_slot_that_is_not_waited_for_may_come_in_within_one_try(
+        self, wait_ms: int | None, at_ms: int, is_broken: bool
+    ):
+        over = (for_a_slot(600, 1, wait_ms), TakenBack(605 * MS, 1))
+        late = (*had(SLOTS[0], A, at_ms - 2, at_ms + 1), Claimed(at_ms * MS, 1, A))
+        events = Began(0, "h1"), *over, *late, Ended(99_000 * MS)
+        assert bool(check(events, BOUNDS, [in_line_no_more])) == is_broken
 
     def test_something_is_handed_on_to_a_list_that_is_over(self):
         over = (TakenBack(605 * MS, 1), TakenBack(605 * MS, 2), *self.REFUSED, *self.answered(701))

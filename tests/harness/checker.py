@@ -475,7 +475,7 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             told = {event.master for event in back[found.token] if event.at_ns <= found.at_ns}
             # What a quorum has given back an agent owes the rest; the next one does not know of that.
             settled = len(told) >= (bounds.quorum or 1) and any(
-                over_ns[found.token] < at_ns <= found.at_ns and _name_of(host) == _name_of(tried.host)
+                over_ns[found.token] < at_ns <= found.at_ns and name_of(host) == name_of(tried.host)
                 for host, at_ns in died_ns.items()
             )
             next_knows = found.token in dead_ns and found.token in of_processes and not settled
@@ -489,16 +489,16 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             )
 
 
-def _name_of(host: str) -> str:
+def name_of(host: str) -> str:
     """Of the host that this agent is on, one after the other."""
     return host.partition(".")[0]
 
 
 def _known_again_ns(history: Reading, host: str, at_ns: int) -> int | None:
     """When the last agent on that host began, if all since then could know what the one before held."""
-    of_host = [e for e in history.all(Began) if e.at_ns <= at_ns and _name_of(e.host) == _name_of(host)]
+    of_host = [e for e in history.all(Began) if e.at_ns <= at_ns and name_of(e.host) == name_of(host)]
     later = [event for event in of_host if _life(event.host) > _life(host)]
-    died = [event for event in history.all(Died) if _name_of(event.host) == _name_of(host)]
+    died = [event for event in history.all(Died) if name_of(event.host) == name_of(host)]
     if not later or not all(event.trusts for event in later):
         return None
     serves = not any(later[-1].at_ns < event.at_ns <= at_ns for event in died)
@@ -754,7 +754,7 @@ def standstills(history: Reading, _: Bounds) -> Iterable[Violation]:
         until_ns = min(ended_ns.get(believes.token, believes.deadline_ns), believes.deadline_ns)
         stopped = any(history.was_stopped(who, known_ns, until_ns) for who in (believes.host, hold.asked.app))
         died = any(
-            event.host.partition(".")[0] == believes.host and known_ns <= event.at_ns < really_ns
+            name_of(event.host) == believes.host and known_ns <= event.at_ns < really_ns
             for event in history.all(Died)
         )
         if until_ns > (heard_ns := max(known_ns + _TELLING_NS, really_ns)) and not (stopped or died):

@@ -12,6 +12,7 @@ from tests.harness.checker import (
     Reading,
     Violation,
     calm_since,
+    name_of,
 )
 from tests.harness.clocks import MS
 from tests.harness.history import (
@@ -80,7 +81,7 @@ def _is_awake(history: Reading, token: bytes, from_ns: int, to_ns: int) -> bool:
         return False
     if not any(began.host == agent and began.at_ns <= from_ns for began in history.all(Began)):
         return False
-    return not history.was_stopped(agent.partition(".")[0], from_ns, to_ns)
+    return not history.was_stopped(name_of(agent), from_ns, to_ns)
 
 
 def in_line_no_more(history: Reading, bounds: Bounds) -> Iterable[Violation]:
@@ -119,7 +120,7 @@ def whichever_is_free(history: Reading, bounds: Bounds) -> Iterable[Violation]:
 
 def _all_serve_ns(history: Reading, since_ns: int) -> int:
     """When the last of the agents that ever tried had granted something, from then on."""
-    host_of = {tried.token: tried.host.partition(".")[0] for tried in history.all(Tried)}
+    host_of = {tried.token: name_of(tried.host) for tried in history.all(Tried)}
     first_ns = dict.fromkeys(host_of.values(), NEVER_NS)
     for answered in history.all(Answered):
         host = host_of.get(answered.token, "")

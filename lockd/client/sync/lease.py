@@ -137,16 +137,10 @@ class Lease(HeldLease):
             except AgentUnreachable as failure:
                 if failure.hangs:
                     raise
-        while True:
-            try:
-                return self._ask_over(self._moved(), request)
-            except AgentUnreachable as failure:
-                if not failure.unsent:
-                    raise
+        return self._pool.over_one(lambda connection: self._ask_over(self._moved_to(connection), request))
 
-    def _moved(self) -> AgentConnection:
-        """The connection that it has now."""
-        self._connection = connection = self._pool.take()
+    def _moved_to(self, connection: AgentConnection) -> AgentConnection:
+        self._connection = connection
         connection.pushes.view = self._view
         if self._watch is not None:
             watcher.moved(self._watch)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import TypeVar
@@ -45,16 +45,15 @@ class Pool:
 
     def ask(self, request: Request[T]) -> tuple[AgentConnection, T]:
         """The answer, and the connection that it came over, for `put`."""
-        while True:
-            connection = self.take()
+
+        def over(connection: AgentConnection) -> tuple[AgentConnection, T]:
             try:
                 return connection, connection.request(request)
-            except AgentUnreachable as failure:
-                if not failure.unsent:
-                    raise
             except BaseException:
                 self.put(connection)
                 raise
+
+        return self.over_one(over)
 
     def give_back_later(self, names: Iterable[tuple[bytes, bytes]], until_ns: int) -> None:
         """What no agent was there to take back: the next one would go on with it, for nobody. Not past its
@@ -71,9 +70,18 @@ class Pool:
             """It is over, or was never granted."""
         return True
 
-    def take(self) -> AgentConnection:
-        """An idle connection, or a new one. An idle one may be closed, to an agent that was stopped: that is
-        an AgentUnreachable which is `unsent`, and leaves no reason not to ask over the next."""
+    def over_one(self, ask: Callable[[AgentConnection], T]) -> T:
+        """What this comes to, over a connection that is good: an idle one may be closed, to an agent that was
+        stopped, and then nothing was asked over it."""
+        while True:
+            try:
+                return ask(self._take())
+            except AgentUnreachable as failure:
+                if not failure.unsent:
+                    raise
+
+    def _take(self) -> AgentConnection:
+        """An idle connection, or a new one."""
         with suppress(IndexError):
             return self.idle.pop()
         connection = AgentConnection(self.socket, self.timeout_s)  # type: ignore[abstract]

@@ -526,7 +526,8 @@ FAULTS = (
         some("LockUnderReplicated"),
         some("LockUnderReplicated"),
     ),
-    Fault("agent killed", kill_agent, some("LockdDown")),
+    # Started again, it tells of what ended under living holders meanwhile (rule 13), if it is scraped in time.
+    Fault("agent killed", kill_agent, some("LockdDown"), some("LockLost")),
     Fault("hot class", hot_class, some("LockWaitSlow", "LockWaitBudgetBurn")),
     Fault("lost lease", lose_lease, some("LockLost", "LockExtendFailing")),
     Fault("overlong wait", long_wait, some("LockWaiterStuck", "LockWaitBudgetBurn")),

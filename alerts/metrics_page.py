@@ -47,7 +47,15 @@ def agent_families() -> list[Any]:
     masters = [{"name": f"m{i}", "address": f"10.0.0.{i}:6379"} for i in range(1, 6)]
     config = Config.model_validate({"cluster": "example", "masters": masters})
     metrics = Metrics(Current(config))
-    fleet = Fleet(config, metrics.masters, lambda _link: None, lambda *_: None, lambda _now_ns: None)
+    fleet = Fleet(
+        config,
+        metrics.masters,
+        lambda _link: None,
+        lambda *_: None,
+        lambda _now_ns: None,
+        lambda *_: None,
+        b"",
+    )
     identity = Identity(config.cluster, "m1", config.max_ttl_ms)
     fleet.links[0].facts = MasterFacts("", "7.0.15", "master", 0, identity, {})
     parameters = RedlockParameters(len(config.masters))

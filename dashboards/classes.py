@@ -174,6 +174,53 @@ HELD = lines(
     [ask(by_class("lockd_leases"), "{{class}}")],
     axis=Axis("none", decimals=0),
 )
+HAND_OFFS = lines(
+    "Handed on",
+    "The share of grants that came under the tenure of the lease before, mostly with no round trip: to the"
+    " next in line on the same host, or what it had kept.",
+    [
+        ask(
+            f"{rate_by_class('lockd_hand_offs_total')} / ({rate_by_class('lockd_grants_total')} > 0)",
+            "{{class}}",
+        )
+    ],
+    axis=Axis("percentunit", most=1),
+)
+TURNS = lines(
+    "Turns",
+    "How often another host waited for what was in use: its host hands on a moment more, and gives it back.",
+    [ask(rate_by_class("lockd_turns_total"), "{{class}}")],
+    axis=Axis("ops"),
+    silence="no host waits for another",
+)
+KEPT = lines(
+    "Kept for nobody",
+    "Tenures that stay with a host though nobody has them, of classes with keep_ms. When their agent dies or"
+    " is cut off, nobody gets those before their TTL.",
+    [ask(by_class("lockd_kept_tenures"), "{{class}}")],
+    axis=Axis("none", decimals=0),
+)
+KEPT_ENDS = lines(
+    "How keeping ended",
+    "locked: here once more, that is what it is for. time: in vain, keep_ms is too long or not needed."
+    " recalled: for another host. given_back: by force, for a DETACHED lease, as clocks moved, or as its"
+    " agent stopped or has another configuration.",
+    [ask(f"sum by (end) ({per_second('lockd_kept_seconds_count', OF_CLASS)})", "{{end}}")],
+    axis=Axis("ops"),
+    drawn=STACKED,
+    silence="nothing is kept",
+    colors={"locked": GREEN, "time": ORANGE, "recalled": p.BLUE, "given_back": YELLOW},
+)
+ASKED_BACK = lines(
+    "Asked of other hosts",
+    "LOCKs without WAIT that met a tenure of another host, of classes with keep_ms, by what came of that."
+    " silent: its agent did not answer, dead or cut off perhaps, and nobody gets it before its TTL.",
+    [ask(f"sum by (end) ({per_second('lockd_recall_seconds_count', OF_CLASS)})", "{{end}}")],
+    axis=Axis("ops"),
+    drawn=STACKED,
+    silence="nothing is kept",
+    colors={"given_back": GREEN, "in_use": p.BLUE, "silent": RED},
+)
 MARGIN = lines(
     "Validity left at release, lowest 1 %",
     "How near to the deadline apps give back. Near 0 some come too late: give them a longer TTL, or shorter"
@@ -221,6 +268,7 @@ BOARD = dashboard(
         (7, [(8, WAIT_P50), (8, WAIT_P99), (8, SLOW)]),
         (7, [(8, GAVE_UP), (8, HOLDS), (8, GRANTS)]),
         (7, [(8, HELD), (8, MARGIN), (8, RENEWALS)]),
+        (7, [(5, HAND_OFFS), (5, TURNS), (4, KEPT), (5, KEPT_ENDS), (5, ASKED_BACK)]),
         (7, [(6, LOSSES), (6, REFUSALS), (6, LEASE_REFUSALS), (6, RELEASES)]),
     ],
     also=[CLASS_VARIABLE],

@@ -124,6 +124,7 @@ class Policy(_Section):
     max_wait_ms: StrictInt = whole(60_000, 0, DAY_MS)
     max_hold_ms: StrictInt = whole(3_600_000, 1, 366 * DAY_MS)
     lock_delay_ms: StrictInt = whole(0, 0, DAY_MS)
+    keep_ms: StrictInt = whole(0, 0, 60_000)
     bound: BoundTo = Field(default=Bound.PROCESS, description="process or connection")
     users: tuple[SystemName, ...] | None = optional("a list of user names, as [alice, bob]")
     groups: tuple[SystemName, ...] | None = optional("a list of group names, as [web, ops]")

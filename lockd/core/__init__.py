@@ -13,8 +13,10 @@ code names where it serves them:
  4  Acquire is 'free or mine', by the try's own nonce: 128 bits from the operating system, never used twice.
     A request that its app has named is granted once, and to nobody but its process (names.py).
  5  Own deadlines: a slow or dead master costs no request anything.
- 6  Fences are unique and ordered, even if mutual exclusion fails.
- 7  The number of renewals is bounded by max_hold.
+ 6  Fences are unique and ordered, even if mutual exclusion fails. A tenure's next block comes from masters
+    that show it, and dies with it.
+ 7  The number of renewals is bounded by max_hold. A tenure that is older is handed on no more; one that
+    nobody has may be kept for a while, and is never renewed (tenures/keeping.py).
  8  A blank master, one that shows another identity or other members, and a copy of one have no vote. Who is
     admitted gets a number of its own, which the others know first (identities.py, admission.py, changes).
     An id that two masters share is only written where the votes of all of them were taken before (changes).
@@ -26,4 +28,8 @@ code names where it serves them:
 13  A dead app frees its locks (owners.py); what living ones hold, the next agent on the host takes over
     (journal.py, takeover.py).
 14  A master with settings that break a promise has no vote.
+
+What the masters see of a host is its tenure of a resource; its apps get leases under that, one after the
+other (tenures). It is handed on without asking only while its last proof stands. While other hosts wait,
+turns go round (tenures/places.py, notices.py): no safety rests on that.
 """

@@ -16,6 +16,7 @@ from lockd.core.ballots.ballot import (
     NO_IDENTITY,
     OTHERS,
     PUT_BACK,
+    RESERVED,
     TOO_FAR_AHEAD,
     TTL_TOO_LONG,
     YES,
@@ -26,6 +27,7 @@ from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
 from lockd.core.identities import LONGEST_TTL_MS
+from lockd.core.notices import LONGEST_GRACE_MS
 
 
 class Nonsense(Exception):
@@ -54,17 +56,18 @@ NONCE_CHARS = 32
 """128 bits, as hex digits."""
 _FENCE = range(1, SANE_MOST + 1)
 _TTL_MS = range(LONGEST_TTL_MS + 1)
+_GRACE_MS = range(LONGEST_GRACE_MS + 1)
 _ZERO = range(1)
 _UNUSED = range(-(1 << 63), 1 << 63)
 """Nothing rests on the value: it may honestly be odd where a clock was set back."""
 
 _BOUNDS: dict[type[Ballot], dict[int, range]] = {
     Attempt: {
-        YES: _FENCE, OTHERS: _TTL_MS,
+        YES: _FENCE, OTHERS: _TTL_MS, RESERVED: _GRACE_MS,
         NO_IDENTITY: _ZERO, TTL_TOO_LONG: _UNUSED, MISCOUNTS: _UNUSED,
     },
     FenceRound: {
-        YES: _FENCE, OTHERS: _FENCE,
+        YES: _FENCE, OTHERS: _FENCE, MISSING: _ZERO,
         NO_IDENTITY: _ZERO, MISCOUNTS: _UNUSED, TOO_FAR_AHEAD: _ZERO,
     },
     Extension: {

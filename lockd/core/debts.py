@@ -27,9 +27,8 @@ WireBallot = tuple[Ballot, Any]
 
 
 def is_debt(ballot: Ballot) -> bool:
-    """What an app gives back that this agent knows nothing of is none: where a master is away, it may never
-    have had that lease, and what is late could hit the next one for which an app chose the same token."""
-    return isinstance(ballot, Release) and not ballot.by_app
+    """Whether it is owed to a master until it has answered."""
+    return isinstance(ballot, Release) and ballot.is_debt
 
 
 class Debts:

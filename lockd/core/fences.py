@@ -19,6 +19,9 @@ from zlib import crc32
 
 SLOTS = 4096
 BLOCK = 64
+"""With a grant. So many leases of one host may follow each other before a master is asked for more."""
+NEXT_BLOCK = 1024
+"""When that is used up: it was a resource that is wanted."""
 SANE_MOST = 1 << 52
 """No time in microseconds, and so no fence, is as large as this before the year 2112."""
 
@@ -75,10 +78,10 @@ class FenceHints:
         """What counters are known to have come to, by slot."""
         return dict(self._seen)
 
-    def saw(self, slot: int, value: int, masters_us: int) -> None:
+    def saw(self, slot: int, value: int, masters_us: int, size: int = BLOCK) -> None:
         """Take note of a value that a master named or accepted. Its counter is at the end of that block now:
         a proposal inside the block would be refused there, and accepted elsewhere, for ever."""
-        self.saw_counter(slot, value + BLOCK - 1, masters_us)
+        self.saw_counter(slot, value + size - 1, masters_us)
 
     def saw_counter(self, slot: int, counter: int, masters_us: int) -> None:
         """Take note of what a master's counter is at, unless that can't be right for all of them.

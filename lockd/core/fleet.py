@@ -15,6 +15,7 @@ from lockd.core.fences import SANE_MOST
 from lockd.core.identities import Identity
 from lockd.core.link import Link
 from lockd.core.membership import Configured, MasterFacts, OtherMaster, State, judge, longest_possible_ttl_ms
+from lockd.core.notices import Notice
 from lockd.core.slewing import Reading, Slewing
 from lockd.core.validity import NS_PER_MS
 from lockd.core.voters import Voters
@@ -102,6 +103,10 @@ class Fleet(Generic[AnyLink]):
     def nonsense(self, link: AnyLink) -> None:
         """This master has talked some."""
 
+    def noticed(self, link: AnyLink, notice: Notice, now_ns: int) -> None:
+        """This master says so, unasked."""
+        raise NotImplementedError
+
     def broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:
         """A ballot failed by a mistake of ours."""
         raise failure
@@ -146,6 +151,14 @@ class Fleet(Generic[AnyLink]):
 
     def gained_since_ns(self, clock_lows_ns: tuple[int, ...]) -> int | None:
         return self.clocks.gained_since_ns(clock_lows_ns)
+
+    def stand(self, proven: int, t1_ns: int, now_ns: int) -> bool:
+        candidates = proven & self.voters.voting & self.voters.agreeing
+        standing = 0
+        for link in self._up:
+            if candidates & link.bit and link.stands_since(t1_ns, now_ns):
+                standing += 1
+        return standing >= self.clocks.quorum
 
     def acquire(self, attempt: Attempt) -> int:
         return self._ask_all(attempt, self._spell.acquire(attempt))

@@ -9,7 +9,9 @@ from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.journal import Ending
-from lockd.core.leases import Lease
+from lockd.core.leases import Lease, Tenure
+from lockd.core.queues import KeptEnd
+from lockd.core.tenures.places import RecallEnd
 from lockd.core.values import Refusal
 
 
@@ -66,6 +68,10 @@ class Masters(Protocol):
         """What the clocks of a quorum have gained at most since they were as noted then, by an agent before
         this one: so long this host may have stood still meanwhile (rule 11d). None: that can't be known."""
 
+    def stand(self, proven: int, t1_ns: int, now_ns: int) -> bool:
+        """Whether a quorum of these, which said so when they were asked then, still have a vote, on the
+        connection that they had then, and have answered something just now."""
+
     def acquire(self, attempt: Attempt) -> int: ...
 
     def propose(self, fence_round: FenceRound) -> int: ...
@@ -86,7 +92,8 @@ class Journal(Protocol):
     noted: the masters know all of it. clock_lows_ns: as `Masters` has them."""
 
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
-        """It is about to be handed out, or to be taken over."""
+        """It is about to be handed out, or to be taken over. If there was one before it under the same
+        tenure, that one is over."""
 
     def moved(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> None:
         """It was proven again, was lost, or its process has died."""
@@ -94,8 +101,8 @@ class Journal(Protocol):
     def told(self, lease: Lease) -> None:
         """Its app is known to have read of it."""
 
-    def ending(self, lease: Lease) -> None:
-        """Its release is about to be sent."""
+    def ending(self, tenure: Tenure) -> None:
+        """Its release is about to be sent, or it is nobody's just now."""
 
     def still_ending(self, ending: Ending) -> None:
         """The release of a lease of the agent before is about to be sent once more."""
@@ -124,3 +131,15 @@ class Watcher(Protocol):
     def renewed(self, lease: Lease, worked: bool) -> None: ...
 
     def fence_round(self) -> None: ...
+
+    def handed_on(self, lease: Lease) -> None:
+        """It is about to be granted under the tenure of the one before."""
+
+    def turn_begins(self, label: str) -> None:
+        """Another host waits for what is in use here: this one's turn ends soon."""
+
+    def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None:
+        """What came of a LOCK without WAIT that met another host's tenure."""
+
+    def kept_no_more(self, label: str, why: KeptEnd, for_ns: int) -> None:
+        """A tenure of this class stayed for so long, though nobody had it."""

@@ -43,7 +43,12 @@ class HaveScripts:
     """See that it has the scripts, or bring them."""
 
 
-Step = ReadFacts | NoteCopy | ReadCounter | EndSession | HaveScripts
+@dataclass(frozen=True, slots=True)
+class HearNotices:
+    """Have it say on this connection what its notices are. A master that can't votes all the same."""
+
+
+Step = ReadFacts | NoteCopy | ReadCounter | EndSession | HaveScripts | HearNotices
 Steps = Generator[Step, Any, bool]
 """They end with whether it may be asked."""
 
@@ -61,6 +66,7 @@ def introduce(link: Link, session: int, now_ns: Now) -> Steps:
         yield EndSession(old)
     link.session_began(session)
     yield HaveScripts()
+    yield HearNotices()
     link.introduce(now_ns())
     return True
 

@@ -3,13 +3,18 @@
 It is written before an app is told of its grant or its extension, and before a release is sent. It has to
 survive the agent's death, not the host's, so it lies in memory (/run) and is never waited for.
 
-    file    = magic, format, frame …          frame = length, CRC-32, entries: all of them count, or none
-    entries = H held (all of a lease) · M moved (what a renewal changes) · T told (its app has read of it)
-              E ending (its release is under way) · D done (nobody has to do anything about it)
+    file    = magic, format, frame …
+    frame   = length, CRC-32 of that, CRC-32 of the entries, entries: all of them count, or none
+    entries = H held (all of a lease, and of its tenure: what was before it under that tenure is over)
+              M moved (what a renewal changes) · T told (its app has read of it)
+              E ending (the tenure's release is under way, or it is nobody's for a moment)
+              D done (nobody has to do anything about it)
 
-The first frame says whose it is. What follows a frame that is not whole was never acted upon, so what is
-before it is what the agent last did. Nothing in it is believed without the masters: a journal that is old or
-made up names leases that they don't show, and those can't be proven.
+The first frame says whose it is. A frame at the end that is not whole was never acted upon, so what is before
+it is what the agent last did. Where one was spoilt, that isn't known, nor in an older copy: what is in it may
+have been handed on since, under the same tenure, so nothing is taken over or released by it. What tells an
+older copy from the last one is a `Seal` that lies beside it. Nothing is believed without the
+masters: a journal that is old or made up names tenures that they don't show, and those can't be proven.
 """
 
 import struct
@@ -20,19 +25,19 @@ from typing import Self
 from zlib import crc32
 
 from lockd.core.identities import LONGEST_TTL_MS
-from lockd.core.leases import Lease, Standing, pid_and_uid
+from lockd.core.leases import Lease, Standing, Tenure, pid_and_uid
 from lockd.core.validity import NEVER_NS, NS_PER_MS
 from lockd.core.values import Bound
 
 MAGIC = b"lockd journal\n"
 FORMAT = 1
 _HEAD = struct.Struct(">14sH")
-_FRAME = struct.Struct(">II")
+_FRAME = struct.Struct(">III")
 _LONGEST_FRAME = 1 << 20
 _LONGEST_UNWRITTEN = 1 << 16
 _MOST_WORDS = 256
 _NUMBER = struct.Struct(">I")
-_TERMS = struct.Struct(">qqqIQBB")
+_TERMS = struct.Struct(">qqqqIQBB")
 _SIZES = struct.Struct(">6I")
 _UNTIL = struct.Struct(">qIII")
 _BOUND = (Bound.PROCESS, Bound.CONNECTION)
@@ -43,6 +48,10 @@ _NEVER = -1
 
 class Unreadable(Exception):
     """This is no journal that can be read, or not all of it; the text says why."""
+
+
+class _Torn(Unreadable):
+    """Its agent died before it had written the last frame."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,14 +101,15 @@ class Moving:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A lease as it was last noted. before: the nonces that masters may still know it by, as long as it is
-    `unproven`."""
+    """A lease as it was last noted, and the tenure that it is under: that has the nonce, and began then.
+    before: the nonces that masters may still know it by, as long as it is `unproven`."""
 
     nonce: bytes
     resource: bytes
     token: bytes
     label: str
     owner: bytes
+    began_ns: int
     fence: int
     max_hold_ms: int
     lock_delay_ms: int
@@ -141,15 +151,18 @@ Entry = Held | Moved | Told | Ending | Done
 
 @dataclass(slots=True)
 class Replayed:
-    """What a journal comes to; by nonce. trouble: what was wrong with the rest of it."""
+    """What a journal comes to; by nonce. trouble: what was wrong with the rest of it. is_whole: there was no
+    rest that its agent may have acted upon."""
 
     held: dict[bytes, Held] = field(default_factory=dict)
     endings: dict[bytes, Ending] = field(default_factory=dict)
     trouble: str | None = None
+    is_whole: bool = True
 
     def take(self, entry: Entry) -> None:
         if isinstance(entry, Held):
             self.held[entry.nonce] = entry
+            self.endings.pop(entry.nonce, None)
         elif isinstance(entry, Ending):
             self.held.pop(entry.nonces[0], None)
             self.endings[entry.nonces[0]] = entry
@@ -166,6 +179,41 @@ def _changed(held: Held, entry: Moved | Told) -> Held:
     return replace(held, now=entry.now, before=held.before if entry.now.unproven else ())
 
 
+_SEAL = struct.Struct(">QI")
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Of a journal, as it was when its agent last wrote to it: how long, and its checksum."""
+
+    size: int
+    checksum: int
+
+    @classmethod
+    def of(cls, data: bytes) -> Self:
+        return cls(len(data), crc32(data))
+
+    def behind(self, record: bytes) -> "Seal":
+        """With that record, too."""
+        return Seal(self.size + len(record), crc32(record, self.checksum))
+
+    def fits(self, data: bytes) -> bool:
+        """It is that journal: at most its agent died when it had written more, and before it said so here."""
+        return 0 < self.size <= len(data) and crc32(data[: self.size]) == self.checksum
+
+    @property
+    def text(self) -> bytes:
+        """As it is kept."""
+        return _SEAL.pack(self.size, self.checksum)
+
+    @classmethod
+    def read(cls, text: bytes) -> Self:
+        return cls(*_SEAL.unpack(text))
+
+
+SEAL_SIZE = _SEAL.size
+
+
 def _words(words: Sequence[bytes]) -> bytes:
     """How long each is, and then they themselves."""
     return _lengths(len(words)).pack(*map(len, words)) + b"".join(words)
@@ -177,7 +225,8 @@ def _lengths(count: int) -> struct.Struct:
 
 
 def _framed(entries: bytes) -> bytes:
-    return _FRAME.pack(len(entries), crc32(entries)) + entries
+    size = _NUMBER.pack(len(entries))
+    return _FRAME.pack(len(entries), crc32(size), crc32(entries)) + entries
 
 
 def _after_kind(*parts: struct.Struct) -> struct.Struct:
@@ -199,9 +248,10 @@ def _moving(lease: Lease) -> tuple[int, ...]:
         flags |= _TOLD
     if lease.outlived:
         flags |= _OUTLIVED
+    tenure = lease.tenure
     return (
-        flags, lease.t1_ns, lease.deadline_ns, lease.promised_ns, lease.until_ns, lease.hold_until_ns,
-        lease.granted_ns, let_go_ns, lease.ttl_ms, lease.proofs, lease.proven, lease.gone.mask,
+        flags, tenure.t1_ns, lease.deadline_ns, lease.promised_ns, tenure.until_ns, lease.hold_until_ns,
+        lease.granted_ns, let_go_ns, lease.ttl_ms, tenure.proofs, tenure.proven, tenure.gone.mask,
     )  # fmt: skip
 
 
@@ -222,9 +272,9 @@ class Format:
     def held(self, lease: Lease, clock_lows_ns: tuple[int, ...]) -> bytes:
         holder, nonce, resource, token = lease.holder, lease.nonce, lease.resource, lease.token
         owner, label = holder.owner, holder.label.encode()
-        before = () if lease.is_ours else lease.before
+        before = () if lease.is_ours else lease.tenure.before
         numbers = self._held.pack(
-            b"H", *_moving(lease), *clock_lows_ns,
+            b"H", *_moving(lease), *clock_lows_ns, lease.tenure.began_ns,
             lease.fence, holder.max_hold_ms, holder.lock_delay_ms, holder.pid, holder.started,
             holder.bound is Bound.CONNECTION, holder.notify,
             len(nonce), len(resource), len(token), len(label), len(owner), len(before),
@@ -296,7 +346,7 @@ class Format:
 
     def _read_held(self, reading: "_Reading") -> Held:
         now = self._read_moving(reading)
-        fence, max_hold_ms, lock_delay_ms, pid, started, bound, notify = reading.numbers(_TERMS)
+        began_ns, fence, max_hold_ms, lock_delay_ms, pid, started, bound, notify = reading.numbers(_TERMS)
         *sizes, before = reading.numbers(_SIZES)
         nonce, resource, token, label, owner = map(reading.take, sizes)
         pid_and_uid(owner)
@@ -304,8 +354,8 @@ class Format:
         if pid >> 31:
             raise ValueError(f"pid {pid}")
         return Held(
-            nonce, resource, token, label.decode(), owner, fence, max_hold_ms, lock_delay_ms, pid, started,
-            _BOUND[bound], bool(notify), tuple(reading.words(before)), now,
+            nonce, resource, token, label.decode(), owner, began_ns, fence, max_hold_ms, lock_delay_ms, pid,
+            started, _BOUND[bound], bool(notify), tuple(reading.words(before)), now,
         )  # fmt: skip
 
 
@@ -351,13 +401,15 @@ def _frames(data: bytes, at: int) -> Iterator[bytes]:
     """Raises Unreadable at the first that is not whole."""
     while at < len(data):
         if len(data) - at < _FRAME.size:
-            raise Unreadable("its last record is torn")
-        size, checksum = _FRAME.unpack_from(data, at)
+            raise _Torn("its last record is torn")
+        size, check_of_size, checksum = _FRAME.unpack_from(data, at)
+        if crc32(_NUMBER.pack(size)) != check_of_size:
+            raise Unreadable("a record has another length than its own")
         at += _FRAME.size
         frame = data[at : at + size]
         at += size
         if len(frame) < size <= _LONGEST_FRAME:
-            raise Unreadable("its last record is torn")
+            raise _Torn("its last record is torn")
         if size > _LONGEST_FRAME or crc32(frame) != checksum:
             raise Unreadable("a record has another checksum than its own")
         yield frame
@@ -372,15 +424,19 @@ def check_format(data: bytes) -> None:
         raise Unreadable(f"it is of format {form}, and this version reads {FORMAT}")
 
 
-def replay(data: bytes, ours: Origin) -> Replayed:
-    """What is noted in this journal, as far as it can be read. Raises Unreadable when it is none of ours: of
-    another format, boot, namespace or cluster. Then nobody gets anything from it."""
+def replay(data: bytes, ours: Origin, *, is_last: bool = True) -> Replayed:
+    """What is noted in this journal, as far as it can be read. is_last: its seal fits. Raises Unreadable when
+    it is none of ours: of another format, boot, namespace or cluster. Then nobody gets anything from it."""
     check_format(data)
     frames = _frames(data, _HEAD.size)
     differs = _origin(next(frames, b"")).other_than(ours)
     if differs is not None:
         raise Unreadable(f"it is of another {differs}")
-    return _replayed(frames, Format(len(ours.masters)))
+    replayed = _replayed(frames, Format(len(ours.masters)))
+    if not is_last:
+        replayed.is_whole = False
+        replayed.trouble = replayed.trouble or "it is not as its agent left it: an older copy, perhaps"
+    return replayed
 
 
 def _origin(frame: bytes) -> Origin:
@@ -399,10 +455,12 @@ def _replayed(frames: Iterator[bytes], form: Format) -> Replayed:
         for frame in frames:
             for entry in list(form.entries(frame)):
                 replayed.take(entry)
-    except Unreadable as torn:
+    except _Torn as torn:
         replayed.trouble = str(torn)
+    except Unreadable as unreadable:
+        replayed.trouble, replayed.is_whole = str(unreadable), False
     except (struct.error, ValueError, IndexError) as failure:
-        replayed.trouble = f"a record makes no sense: {failure}"
+        replayed.trouble, replayed.is_whole = f"a record makes no sense: {failure}", False
     return replayed
 
 
@@ -443,9 +501,9 @@ class Ledger:
         if before is not None:
             self._put(lease.nonce, self._form.told_in(before), self._form.told(lease.nonce))
 
-    def ending(self, lease: Lease) -> None:
-        entry = self._form.ending(lease.resource, lease.nonces, lease.until_ns)
-        self._live_is(lease.nonce, entry)
+    def ending(self, tenure: Tenure) -> None:
+        entry = self._form.ending(tenure.resource, tenure.nonces, tenure.until_ns)
+        self._live_is(tenure.nonce, entry)
         self._is_due = True
         self._write_later(entry)
 
@@ -491,7 +549,7 @@ class Unkept:
 
     def told(self, lease: Lease) -> None: ...
 
-    def ending(self, lease: Lease) -> None: ...
+    def ending(self, tenure: Tenure) -> None: ...
 
     def still_ending(self, ending: Ending) -> None: ...
 

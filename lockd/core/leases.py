@@ -8,22 +8,23 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.extension import Extension, found_by
 from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.put_back import PutBack
+from lockd.core.fences import BLOCK
 from lockd.core.timers import Timer
 from lockd.core.validity import NS_PER_MS, deadline_ns, drift_ns, longest_ttl_ms, notice_ns
 from lockd.core.values import Bound, Refusal, Terms
 
 
-def on_masters(holder: Terms, mark: bytes = b"") -> bytes:
-    """How a lease reads on the masters, behind its nonce and since when it is held: for how long it may be
-    extended by agents that don't know it, and whose it is; then the mark of where it was put back; then, as
-    it may be of any bytes, the token that its app chose.
+def on_masters(terms: Terms, token: bytes, mark: bytes = b"") -> bytes:
+    """How a tenure reads on the masters, behind its nonce and since when there is one: for how long a lease
+    may be extended by agents that don't know it, and who it began for; then the mark of where it was put
+    back; then, as it may be of any bytes, the token that its app names it by, where it is shown.
 
     A session lock ends with its process, so only its own agent extends it: for all others that is 0 ms.
     """
-    terms = b"%d %b" % (holder.max_hold_ms if holder.detached else 0, holder.owner)
+    text = b"%d %b" % (terms.max_hold_ms if terms.detached else 0, terms.owner)
     if mark:
-        terms += b" " + mark
-    return terms + b" =" + holder.value if holder.value else terms
+        text += b" " + mark
+    return text + b" =" + token if token else text
 
 
 def owner_of(host: bytes, pid: int, uid: int) -> bytes:
@@ -49,6 +50,8 @@ class Holder(Terms, Protocol):
     label: str
     ttl_ms: int
     lock_delay_ms: int
+    keep_ms: int
+    """For so long its tenure may stay when nobody has it any more; 0: not at all."""
     give_up_ns: int | None
     """When its WAIT ends; None: it doesn't wait."""
     asked_ns: int
@@ -78,6 +81,11 @@ class Holder(Terms, Protocol):
         """The lease is over, in whatever way: it no longer counts for anything."""
 
 
+TURN_GRANTS = 16
+"""So many leases follow at most, once another host waits."""
+_PROVEN_LATELY_NS = 1_000 * NS_PER_MS
+"""For no longer than this behind its last proof a tenure is handed on or kept without asking: so soon it is
+noticed that it was taken away by force, through another agent."""
 _LEAST_GAIN_NS = 5 * NS_PER_MS
 _LEAST_NOTICE_NS = 5 * NS_PER_MS
 """Of a loss that may yet be averted."""
@@ -102,7 +110,7 @@ class Loss(StrEnum):
 
 
 class Inherited:
-    """What a lease has besides, that was taken over from the agent before (rule 13).
+    """What a tenure has besides, that was taken over from the agent before (rule 13).
 
     before: the nonces that masters may still know it by. clock_lows_ns: how far their clocks were ahead of
     this host's, at least, when it was last noted. goes_on: it is tried to have it proven; else it is left to
@@ -118,92 +126,110 @@ class Inherited:
         self.proof: Extension | None = None
 
 
-class Lease:
-    """One grant of a resource.
+class Turn:
+    """What is left of a host's turn, since it was recalled: it hands on until a time, and so many leases at
+    most."""
 
-    deadline_ns: the end of its validity, as last proven by a quorum, or the moment at which it turned out to
-    be gone. promised_ns: the latest end that its holder was ever told, and may still believe in.
-    hold_until_ns: no renewal reaches beyond (rule 7). gone: masters that had it and lost it; landed: all that
-    may have it, to be told of its release. cut_ns: what has come off its deadline since its last proof, since
-    this host stood still, or the masters' clocks were set (rule 11d). told: its app is known to have read of
-    it, or has named it; outlived: its process is dead, and a child goes on with it (rule 13).
-    nonce: what the masters know it by; token: what its app does. under_way: what is asked of it now.
+    __slots__ = ("ends_ns", "grants")
+
+    def __init__(self, ends_ns: int, grants: int = TURN_GRANTS) -> None:
+        self.ends_ns = ends_ns
+        self.grants = grants
+
+    def is_over(self, now_ns: int) -> bool:
+        return now_ns >= self.ends_ns or self.grants <= 0
+
+
+class Tenure:
+    """What the masters see of a host that has a resource: one token, one block of fences, renewed like a
+    lease. Apps of the host get leases under it, one after the other. A DETACHED lease has one to itself, and
+    hands it on to nobody.
+
+    nonce: what the masters know it by; nobody else is told it. shown: the token of its lease, where the
+    masters show it too, so that its app may name it to any agent; b'': they don't. While they do it is not
+    handed on, since what names that lease late and elsewhere must not hit the next one. began_ns: when it was
+    tried for. deadline_ns: the end of its validity, as last proven by a quorum, or the moment at which it
+    turned out to be gone. gone: masters that had it and lost it; landed: all that may have it, to be told of
+    its release, which is worth sending until until_ns. cut_ns: what has come off its deadline since its last
+    proof, since this host stood still, or the masters' clocks were set (rule 11d). under_way: what is asked
+    of it now. fences: those of its block that are left.
+    lease: who has the resource now; None while it is handed on. is_over: it is given back.
+    turn: since another host waits for it, what is left of this one's; None: nobody is known to. doubted_ns:
+    it was said then that it was taken away by force.
     """
 
     __slots__ = (
+        "began_ns",
         "cut_ns",
         "deadline_ns",
+        "doubted_ns",
         "extending",
-        "fence",
+        "fences",
         "gone",
-        "granted_ns",
-        "hold_until_ns",
-        "holder",
         "inherited",
+        "is_over",
         "landed",
-        "let_go_ns",
-        "loss",
-        "lost_by",
+        "lease",
         "nonce",
-        "outlived",
-        "promised_ns",
         "proof",
         "proofs",
         "resource",
-        "spared_until_ns",
-        "standing",
+        "shown",
         "t1_ns",
-        "timer",
-        "token",
-        "told",
-        "ttl_ms",
+        "terms",
+        "turn",
         "under_way",
         "until_ns",
     )
 
-    def __init__(self, attempt: Attempt, holder: Holder, fence: int, now_ns: int, cut_ns: int = 0) -> None:
+    def __init__(self, attempt: Attempt, cut_ns: int = 0) -> None:
         self.resource = attempt.resource
         self.nonce = attempt.nonce
-        self.token = holder.value or attempt.nonce
-        self.fence = fence
-        self.holder = holder
-        self.ttl_ms = attempt.ttl_ms
+        self.terms: Terms = attempt.terms
+        self.shown = attempt.shown
         self.t1_ns = attempt.t1_ns
-        self.granted_ns = now_ns
+        self.began_ns = attempt.t1_ns - cut_ns
         self.cut_ns = cut_ns
-        self.spared_until_ns = 0
         self.deadline_ns = deadline_ns(attempt.t1_ns, attempt.ttl_ms) - cut_ns
-        self.promised_ns = self.deadline_ns
-        self.hold_until_ns = attempt.t1_ns + holder.max_hold_ms * NS_PER_MS - cut_ns
         self.until_ns = attempt.t1_ns + attempt.ttl_ms * NS_PER_MS
         self.proof: Attempt | Extension = attempt
-        self.gone = Gone()
         self.proofs = 0
+        self.gone = Gone()
         self.landed = attempt.landed
-        self.standing = Standing.HELD
-        self.loss = ""
-        self.lost_by: Loss | None = None
         self.extending: Extension | None = None
         self.under_way: tuple[Extension | PutBack, ...] = ()
-        self.let_go_ns: int | None = None
-        self.told = False
-        self.outlived = False
-        self.timer: Timer | None = None
+        self.is_over = False
+        self.fences = range(0)
+        self.lease: Lease | None = None
         self.inherited: Inherited | None = None
+        self.turn: Turn | None = None
+        self.doubted_ns = -1
+
+    def is_recalled(self, now_ns: int, turn_ms: int) -> None:
+        """Another host waits for it. Its turn ends so long behind the first time that this is said."""
+        if self.turn is None:
+            self.turn = Turn(now_ns + turn_ms * NS_PER_MS)
+
+    def has_block(self, first: int, size: int = BLOCK) -> None:
+        """A quorum has reserved these fences for it (rule 6)."""
+        self.fences = range(first, first + size)
+
+    def next_fence(self) -> int:
+        """None of which is given twice. There has to be one left."""
+        fence, self.fences = self.fences[0], self.fences[1:]
+        return fence
+
+    @property
+    def is_held(self) -> bool:
+        """It is neither given back nor, as far as is known, lost."""
+        lost = self.lease is not None and self.lease.standing is not Standing.HELD
+        return not self.is_over and not lost
 
     @property
     def is_ours(self) -> bool:
         """This agent has had it granted or proven: nothing that it could not prove is renewed as a matter of
         course, or released but by the word of its app, or for one that is dead (rule 13)."""
         return self.inherited is None or self.inherited.proof is not None
-
-    @property
-    def is_wanted(self) -> bool:
-        """It is renewed as a matter of course. What was taken over, and its app is not known to have read of
-        it, is for nobody perhaps: it is had proven for no longer than it lasts in any case, and kept until
-        then for an app that names it (rule 13)."""
-        was = self.inherited
-        return was is None or (was.goes_on and (self.told or was.proof is None))
 
     @property
     def before(self) -> tuple[bytes, ...]:
@@ -217,7 +243,7 @@ class Lease:
 
     @property
     def mark(self) -> bytes:
-        """The number of its last proof. It is noted where the lease is put back, so that a master can tell
+        """The number of its last proof. It is noted where the tenure is put back, so that a master can tell
         until the next one that it did not have it all the time, also when its answer got lost."""
         return b"p%d" % self.proofs
 
@@ -230,6 +256,144 @@ class Lease:
     def gained_ns(self) -> tuple[int, ...]:
         """What the masters' clocks had gained when it was last proven."""
         return self.proof.gained_ns
+
+    def was_proven_lately(self, now_ns: int) -> bool:
+        return now_ns - self.t1_ns <= _PROVEN_LATELY_NS
+
+    def cut(self, cut_ns: int) -> int:
+        """So much of what was reckoned at its last proof is not there (rule 11d). Returns how much more that
+        is than was known."""
+        by_ns = cut_ns - self.cut_ns
+        self.cut_ns = cut_ns
+        self.deadline_ns -= by_ns
+        self.began_ns -= by_ns
+        return by_ns
+
+    def prove(self, extension: Extension, sure_until_ns: int, cut_ns: int) -> None:
+        """A quorum went on with it. sure_until_ns: what is certain of its deadline until now; cut_ns: what is
+        not certain of the new one."""
+        proven_ns = deadline_ns(extension.t1_ns, extension.ttl_ms) - cut_ns
+        self.deadline_ns = max(sure_until_ns, proven_ns)
+        self.cut_ns = cut_ns
+        self.t1_ns = extension.t1_ns
+        self.until_ns = max(self.until_ns, extension.t1_ns + extension.ttl_ms * NS_PER_MS)
+        if isinstance(self.proof, Extension):
+            self.proof.proof = None  # nothing is asked any more of the proof before the last
+        # Another may have proven it since this was asked: where that found it, it is not to be put back.
+        extension.proof = self.proof
+        extension.missing &= ~self.proven
+        self.proof = extension
+        self.proofs += 1
+        if extension.hides:
+            self.shown = b""
+        self.gone = self.gone.after_proof(extension.t1_ns)
+        self.landed |= extension.asked
+
+    def is_asked(self, ballot: Extension | PutBack, ttl_ms: int, now_ns: int) -> None:
+        """It may last this long on some master, whatever becomes of what was asked: a release is worth
+        sending until then, to all that were asked."""
+        self.under_way += (ballot,)
+        self.landed |= ballot.asked
+        self.may_last(ttl_ms, now_ns)
+
+    def may_last(self, ttl_ms: int, now_ns: int) -> None:
+        """From now on."""
+        self.until_ns = max(self.until_ns, now_ns + ttl_ms * NS_PER_MS)
+
+    def was_asked(self, ballot: Extension | PutBack) -> None:
+        """That is settled."""
+        self.under_way = tuple(other for other in self.under_way if other is not ballot)
+
+
+class Lease:
+    """One grant of a resource.
+
+    token: what its app names it by; another than every other lease's, and than its tenure's nonce, unless the
+    app chose it. deadline_ns: the end of its validity, never past its tenure's. promised_ns: the latest end
+    that its holder was ever told, and may still believe in. hold_until_ns: no renewal reaches beyond
+    (rule 7). told: its app is known to have read of it, or has named it; outlived: its process
+    is dead, and a child goes on with it; inherited: what its tenure has
+    besides, where it was taken over itself, and not handed on since (rule 13).
+    """
+
+    __slots__ = (
+        "deadline_ns",
+        "fence",
+        "granted_ns",
+        "hold_until_ns",
+        "holder",
+        "inherited",
+        "let_go_ns",
+        "loss",
+        "lost_by",
+        "outlived",
+        "promised_ns",
+        "resource",
+        "spared_until_ns",
+        "standing",
+        "tenure",
+        "timer",
+        "token",
+        "told",
+        "ttl_ms",
+    )
+
+    def __init__(
+        self, tenure: Tenure, holder: Holder, token: bytes, fence: int, *, began_ns: int, now_ns: int
+    ) -> None:
+        """began_ns: its TTL and its max_hold count from then."""
+        self.resource = tenure.resource
+        self.tenure = tenure
+        self.token = token
+        self.fence = fence
+        self.holder = holder
+        self.ttl_ms = holder.ttl_ms
+        self.granted_ns = now_ns
+        self.spared_until_ns = 0
+        self.deadline_ns = min(tenure.deadline_ns, deadline_ns(began_ns, holder.ttl_ms))
+        self.promised_ns = self.deadline_ns
+        self.hold_until_ns = began_ns + holder.max_hold_ms * NS_PER_MS
+        self.standing = Standing.HELD
+        self.loss = ""
+        self.lost_by: Loss | None = None
+        self.let_go_ns: int | None = None
+        self.told = False
+        self.outlived = False
+        self.inherited: Inherited | None = None
+        self.timer: Timer | None = None
+
+    @property
+    def nonce(self) -> bytes:
+        """What the masters know its tenure by."""
+        return self.tenure.nonce
+
+    @property
+    def nonces(self) -> tuple[bytes, ...]:
+        """All that masters may know its tenure by."""
+        return self.tenure.nonces
+
+    @property
+    def is_ours(self) -> bool:
+        """As `Tenure` has it."""
+        return self.tenure.is_ours
+
+    @property
+    def is_wanted(self) -> bool:
+        """It is renewed as a matter of course. What was taken over, and its app is not known to have read of
+        it, is for nobody perhaps: it is had proven for no longer than it lasts in any case, and kept until
+        then for an app that names it (rule 13)."""
+        was = self.inherited
+        return was is None or (was.goes_on and (self.told or was.proof is None))
+
+    @property
+    def proven(self) -> int:
+        """As `Tenure` has it."""
+        return self.tenure.proven
+
+    @property
+    def t1_ns(self) -> int:
+        """When its tenure was last proven: when that was asked."""
+        return self.tenure.t1_ns
 
     @property
     def missing_ns(self) -> int:
@@ -256,11 +420,9 @@ class Lease:
             return ttl_ms
         return ttl_ms if deadline_ns(now_ns, ttl_ms) > self.deadline_ns + _LEAST_GAIN_NS else 0
 
-    def cut(self, cut_ns: int, now_ns: int, patience_ns: int) -> None:
-        """So much of what was reckoned at its last proof is not there (rule 11d). It is spared for
+    def cut(self, by_ns: int, now_ns: int, patience_ns: int) -> None:
+        """So much more of what was reckoned at the last proof is not there (rule 11d). It is spared for
         `patience_ns`."""
-        by_ns = cut_ns - self.cut_ns
-        self.cut_ns = cut_ns
         self.deadline_ns -= by_ns
         self.hold_until_ns -= by_ns
         self.granted_ns -= by_ns
@@ -271,23 +433,11 @@ class Lease:
         holder learns of a loss before the deadline all the same (rule 12)."""
         self.spared_until_ns = min(self.deadline_ns - _LEAST_NOTICE_NS, now_ns + patience_ns)
 
-    def prove(self, extension: Extension, sure_until_ns: int, cut_ns: int) -> None:
-        """A quorum went on with it. sure_until_ns: what is certain of its deadline until now; cut_ns: what is
-        not certain of the new one."""
-        proven_ns = deadline_ns(extension.t1_ns, extension.ttl_ms) - cut_ns
+    def goes_on(self, extension: Extension, sure_until_ns: int, cut_ns: int) -> None:
+        """Its tenure was proven, for others perhaps. sure_until_ns, cut_ns: as in `Tenure.prove`."""
+        ttl_ms = min(extension.ttl_ms, self.ttl_ms)
+        proven_ns = max(sure_until_ns, deadline_ns(extension.t1_ns, ttl_ms) - cut_ns)
         # That it may be held for less long can have turned out since this was asked (see `cut`).
-        self.deadline_ns = min(max(sure_until_ns, proven_ns), self.hold_until_ns)
-        self.cut_ns = cut_ns
+        self.deadline_ns = min(self.tenure.deadline_ns, proven_ns, self.hold_until_ns)
         # What its holder was told before a cut it may believe in, whatever it was told since.
         self.promised_ns = max(self.promised_ns, self.deadline_ns)
-        self.t1_ns = extension.t1_ns
-        self.until_ns = max(self.until_ns, extension.t1_ns + extension.ttl_ms * NS_PER_MS)
-        if isinstance(self.proof, Extension):
-            self.proof.proof = None  # nothing is asked any more of the proof before the last
-        # Another may have proven it since this was asked: where that found it, it is not to be put back.
-        extension.proof = self.proof
-        extension.missing &= ~self.proven
-        self.proof = extension
-        self.proofs += 1
-        self.gone = self.gone.after_proof(extension.t1_ns)
-        self.landed |= extension.asked

@@ -30,6 +30,7 @@ from lockd.core.debts import Debts, is_debt
 from lockd.core.fences import is_right_counter, largest_sane, slot_of
 from lockd.core.identities import FORMAT, Identity
 from lockd.core.membership import BY_OTHERS, MasterFacts, State
+from lockd.core.notices import Notice, read
 from lockd.core.validity import NS_PER_MS
 
 _VOTES = frozenset((Attempt, FenceRound, Extension, PutBack))
@@ -41,6 +42,8 @@ _LEFT_ALONE_MOST_NS = 30_000 * NS_PER_MS
 _NOTHING = b""
 """What goes out behind that which is no vote."""
 
+RECENT_NS = 100 * NS_PER_MS
+"""A master that has answered something within that stands by what it said before."""
 LOOK_NS = 50 * NS_PER_MS
 """How often `look` is to be called."""
 PROBE_NS = 1_000 * NS_PER_MS
@@ -103,6 +106,8 @@ class Listener(Protocol):
 
     def weigh(self, now_ns: int) -> None: ...
 
+    def noticed(self, link: Any, notice: Notice, now_ns: int) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Patience:
@@ -153,6 +158,7 @@ class Link:
         self._session: tuple[str, int] | None = None
         self._session_began = False
         self._heard_ns = 0
+        self._introduced_ns = 0
         self._tries = 0
         self._offences = 0
         self._offended_ns = 0
@@ -248,6 +254,13 @@ class Link:
             # nobody else's ballot.
             self._broke(question, failure, now_ns)
         return 0
+
+    def noticed(self, payload: object, now_ns: int) -> None:
+        """What its master says unasked. Raises Nonsense, as `heard` does."""
+        notice = read(payload)
+        if notice is None:
+            raise Nonsense("it gives a notice that is none")
+        self._listener.noticed(self, notice, now_ns)
 
     def _voted(self, ballot: Any, payload: Any, sent_ns: int, reply: Any, now_ns: int) -> int:
         listener = self._listener
@@ -416,6 +429,7 @@ class Link:
         asked."""
         assert self._session_began, "what lies in the old connection may run after what is asked now (rule 3)"
         self.introduced = True
+        self._introduced_ns = now_ns
         self._tries = 0
         self.judge_again(now_ns)  # the others may have become known meanwhile
         self._listener.introduced(self)
@@ -522,6 +536,10 @@ class Link:
     def waits_ns(self, now_ns: int) -> int:
         """For how long the oldest question waits for its answer."""
         return now_ns - self._in_flight[0][2] if self._in_flight else 0
+
+    def stands_since(self, t1_ns: int, now_ns: int) -> bool:
+        """It is the connection on which was asked then, and its master has answered something just now."""
+        return self.introduced and self._introduced_ns <= t1_ns and now_ns - self._heard_ns <= RECENT_NS
 
     def look_if_alive(self, now_ns: int) -> None:
         """It was stalled, and has answered something."""

@@ -8,17 +8,19 @@ time; what is to be done goes out through `Masters` and `Holder`. A lease lives 
               └── rest ◀─┴─▶ Release on all that may have it             └─▶ lost: its holder is told in time
 """
 
-from collections.abc import Collection
+from collections.abc import Set
 
 from lockd.build import mypyc_attr
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import Ballot, Ended
+from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.errors import ErrorWord
 from lockd.core.interfaces import Journal, Masters, Watcher
 from lockd.core.journal import Ending, Unkept
-from lockd.core.leases import Holder, Lease, Loss, Standing, pid_and_uid
+from lockd.core.leases import Holder, Lease, Loss, Standing, Tenure, pid_and_uid
 from lockd.core.names import same_process
+from lockd.core.notices import Kind, Notice
 from lockd.core.queues import Queue
 from lockd.core.refusals import (
     ANOTHERS,
@@ -33,6 +35,9 @@ from lockd.core.refusals import (
     held_here,
 )
 from lockd.core.tenures.campaigns import Campaigns
+from lockd.core.tenures.handing_on import HandingOn
+from lockd.core.tenures.keeping import Keeping
+from lockd.core.tenures.means import Means
 from lockd.core.tenures.renewals import Renewals
 from lockd.core.tenures.returns import Returns
 from lockd.core.tenures.votes import Votes
@@ -63,17 +68,41 @@ class Locks:
         masters.before_sending = self._journal.keep_up
         self._votes = Votes(parameters, masters, self.timers, self.broke)
         self._campaigns = Campaigns(
-            parameters, masters, watcher, chance, self.timers, self._votes, self._keep
-        )
+            parameters, masters, watcher, chance, self.timers, self._votes, self._holds, self._put_down,
+            self._wanted_again,
+        )  # fmt: skip
         self.queues = self._campaigns.queues
         self.names = self._campaigns.names
-        of_all = parameters, masters, watcher, self._journal, self.timers, self._votes, self._campaigns
-        self._returns = Returns(*of_all)
+        means = Means(parameters, masters, watcher, self._journal, self.timers, self._votes, self._campaigns)
+        self._returns = Returns(means, self._hands_on)
         self.detached = self._returns.detached
-        self._renewals = Renewals(*of_all, self._returns)
+        self._renewals = Renewals(means, self._returns, self._was_asked)
+        self._keeping = Keeping(means, self._returns, self._put_down)
+        self._handing_on = HandingOn(means, self._returns, self._renewals, self._keeping)
 
-    def _keep(self, queue: Queue, lease: Lease, now_ns: int) -> None:
+    # What one of them wants of those that are made behind it
+
+    def _holds(self, queue: Queue, lease: Lease, now_ns: int) -> None:
         self._renewals.granted(queue, lease, now_ns)
+
+    def _put_down(self, queue: Queue, now_ns: int) -> None:
+        self._handing_on.put_down(queue, now_ns)
+
+    def _wanted_again(self, queue: Queue, now_ns: int) -> None:
+        self._handing_on.wanted_again(queue, now_ns)
+
+    def _hands_on(self, lease: Lease, why: str, now_ns: int, reply: Reply | None) -> bool:
+        if self.draining:
+            return False
+        again = self._keeping.is_wanted_again(lease, why, now_ns)
+        if self._handing_on.hands_on(lease, why, now_ns, reply):
+            return True
+        return again and self._keeping.keeps(lease, now_ns, reply)
+
+    def _was_asked(self, tenure: Tenure, extension: Extension, worked: bool, now_ns: int) -> None:
+        self._handing_on.was_asked(tenure, extension, worked, now_ns)
+
+    # What is told of it
 
     @property
     def held(self) -> int:
@@ -98,6 +127,7 @@ class Locks:
     def clocks_moved(self, now_ns: int) -> None:
         """Masters' clocks have gained on this host's (rule 11d)."""
         self._renewals.clocks_moved(now_ns)
+        self._keeping.give_back(now_ns)
 
     def release_again(self, ending: Ending, now_ns: int) -> None:
         """What the agent before gave back, or was about to, without a quorum's word for it."""
@@ -128,9 +158,12 @@ class Locks:
                 self._campaigns.refuse(holder, held_here(queue.lease, now_ns), now_ns)
                 return
             refusal = queue.refusal
-            if queue.rest is not None and refusal is not None and refusal not in TRIED_AGAIN:
+            lately = now_ns < queue.refused_ns + self._parameters.backoff_most_ms * NS_PER_MS
+            rests = queue.rest is not None and not queue.recall and lately
+            if rests and refusal is not None and refusal not in TRIED_AGAIN:
                 self._campaigns.refuse(holder, refusal, now_ns)
                 return
+            self._campaigns.rests_no_longer(queue, now_ns)
         self._campaigns.joins(queue, holder, now_ns, ready=ready)
 
     def _is_known(self, holder: Holder, now_ns: int) -> bool:
@@ -158,8 +191,7 @@ class Locks:
         queue = self.queues.get(holder.resource)
         if queue is not None and queue.passes_over(holder):
             queue.becomes_ready(holder)
-            if queue.idle:
-                self._campaigns.try_next(queue, now_ns)
+            self._campaigns.wake(queue, now_ns)
 
     def gone(self, holder: Holder, now_ns: int) -> None:
         """The app of a waiting LOCK is gone: it is dropped, and what was tried for it given back."""
@@ -183,7 +215,7 @@ class Locks:
         else:
             ask_ms = lease.extension_ttl_ms(ttl_ms, now_ns)
             if ask_ms:
-                self._renewals.extension(lease, ask_ms, now_ns, reply)
+                self._renewals.extension(lease.tenure, ask_ms, now_ns, reply)
             elif now_ns < (sure_until_ns := self._renewals.sure_until_ns(lease)):
                 reply.done(Extended(lease.token, lease.fence, sure_until_ns, lease.holder.bound))
             else:
@@ -257,13 +289,50 @@ class Locks:
         if lease.standing is Standing.HELD:
             self._renewals.lose(lease, Loss.CUT_OFF, reason, now_ns)
 
-    def take_away(self, resource: bytes, nonces: Collection[bytes], reason: str, now_ns: int) -> None:
+    def noticed(self, master: int, notice: Notice, now_ns: int) -> None:
+        """A master says so unasked. It may be late, wrong or said twice."""
+        if notice.kind is Kind.RECALL:
+            self.recalled(notice.resource, notice.word, now_ns)
+        elif notice.kind is Kind.TURN:
+            self._campaigns.told(notice.word, notice.resource, master, notice.wait_ms, now_ns)
+        elif notice.kind is Kind.ASK:
+            queue = self._queue_with(notice.resource, notice.word)
+            if queue is not None:
+                self._handing_on.asked_for(queue, notice.asker, master, now_ns)
+        elif notice.kind in (Kind.FREED, Kind.USED):
+            self._campaigns.was_told(notice, master, now_ns)
+        elif notice.kind is Kind.HELD:
+            self._campaigns.is_next(notice.word, notice.resource, master, now_ns)
+        else:
+            queue = self._queue_with(notice.resource, notice.word)
+            if queue is not None:
+                self._handing_on.doubted(queue, now_ns)
+
+    def recalled(self, resource: bytes, nonce: bytes, now_ns: int) -> None:
+        """A master says that another host waits for the tenure of that nonce, or for what is being tried for
+        under it: that brings about no more than that it is given back earlier."""
+        queue = self._queue_with(resource, nonce)
+        if queue is not None:
+            self._handing_on.recalled(queue, now_ns)
+        elif (waiting := self.queues.get(resource)) and waiting.attempt and waiting.attempt.nonce == nonce:
+            waiting.attempt.recalled = True
+
+    def _queue_with(self, resource: bytes, nonce: bytes) -> Queue | None:
+        """The one whose tenure the masters know by that nonce."""
+        queue = self.queues.get(resource)
+        if queue is None or queue.tenure is None or nonce not in queue.tenure.nonces:
+            return None
+        return queue
+
+    def take_away(self, resource: bytes, nonces: Set[bytes], reason: str, now_ns: int) -> None:
         """An operator releases leases by force, as the masters name them: their holder, if it is on this
         host, is told."""
         queue = self.queues.get(resource)
         leases = [lease for lease in self.detached.values() if lease.resource == resource]
         if queue is not None and queue.lease is not None:
             leases.append(queue.lease)
+        elif queue is not None and queue.tenure is not None and not nonces.isdisjoint(queue.tenure.nonces):
+            self._put_down(queue, now_ns)
         for lease in leases:
             if any(nonce in nonces for nonce in lease.nonces):
                 if lease.standing is Standing.HELD:
@@ -325,17 +394,22 @@ class Locks:
         """A lease of the agent before is looked after from here on, if nothing else is held here under that
         name; see takeover.py. Who waits for it goes on doing so: the other agent may have ended while this
         one was at work."""
+        queue = self.queues.get(lease.resource)
+        if queue is not None and queue.kept is not None:
+            self._put_down(queue, now_ns)
         queue = self.queues.setdefault(lease.resource, Queue(lease.resource))
         if queue.lease is not None:
             return False
-        queue.lease = lease
+        queue.tenure, queue.lease = lease.tenure, lease
+        lease.tenure.lease = lease
         self._campaigns.is_held(queue, lease, now_ns)
         self._returns.held += 1
-        assert lease.inherited is not None
-        if lease.inherited.goes_on:
+        inherited = lease.tenure.inherited
+        assert inherited is not None
+        if inherited.goes_on:
             # Asked once at least, also where its holder ought to have been told of a loss already.
             lease.spare(now_ns, 2 * self._votes.timeout_ns)
-        self._journal.held(lease, lease.inherited.clock_lows_ns)
+        self._journal.held(lease, inherited.clock_lows_ns)
         self._watcher.taken_over(lease)
         lease.timer = self.timers.at(now_ns, lambda at_ns: self._renewals.look_after(lease, at_ns))
         return True
@@ -363,6 +437,7 @@ class Locks:
         given back, and it counts nothing more; everybody else goes on."""
         ballot.outcome = Ended.BROKEN
         ballot.refused(BROKEN)
+        self._handing_on.broke(ballot, now_ns)
         attempt = ballot.attempt if isinstance(ballot, FenceRound) else ballot
         if not isinstance(attempt, Attempt):
             return
@@ -389,7 +464,14 @@ class Locks:
             queue.ready.clear()
             if queue.attempt is not None:
                 self._campaigns.abandon(queue, now_ns)
-            self._campaigns.move_on(queue, now_ns)
+            if queue.kept is not None:
+                self._put_down(queue, now_ns)
+            else:
+                self._campaigns.move_on(queue, now_ns)
+
+    def keep_no_longer(self, now_ns: int) -> None:
+        """What is kept is given back in a moment: for how long anything may be was set anew."""
+        self._keeping.give_back(now_ns)
 
 
 def _is_held(lease: Lease, now_ns: int) -> bool:

@@ -6,30 +6,68 @@ keep their places, and are passed over until they are ready.
 
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
+from dataclasses import dataclass
+from enum import StrEnum
 from operator import attrgetter
 
 from lockd.core.ballots.attempt import Attempt
-from lockd.core.leases import Holder, Lease
+from lockd.core.ballots.ballot import Ballot
+from lockd.core.leases import Holder, Lease, Tenure
+from lockd.core.tenures.places import Place, Recall
 from lockd.core.timers import Timer
-from lockd.core.values import Refusal
+from lockd.core.values import Refusal, Reply
 
 _ARRIVAL = attrgetter("asked_ns")
 
 
-class Queue:
-    """One resource on this host: its lease if it is held here, else the campaign for the first in line.
+class KeptEnd(StrEnum):
+    """Why a tenure is kept no longer."""
 
-    At most one of `lease`, `attempt` and `rest` is set: it is held here, being tried for, or left alone until
-    the next try. There is no attempt and no rest but for one that is ready.
+    LOCKED = "locked"
+    """Somebody on this host wants it."""
+    TIME = "time"
+    RECALLED = "recalled"
+    GIVEN_BACK = "given_back"
+    """By force, for a DETACHED lease, as its agent stops or has another configuration, or as clocks have
+    moved."""
+
+
+@dataclass(slots=True, eq=False)
+class Kept:
+    """That a tenure is, though nobody has it: since when, and of which class, whose and with what fence the
+    last lease was (core/tenures/keeping.py). timer: for how long at most."""
+
+    since_ns: int
+    label: str
+    owner: bytes
+    fence: int
+    timer: Timer | None = None
+
+
+class Queue:
+    """One resource on this host: its tenure if there is one, else the campaign for the first in line.
+
+    At most one of `tenure`, `attempt` and `rest` is set: it is held here, being tried for, or left alone
+    until the next try. There is no attempt and no rest but for one that is ready. lease: who has it under the
+    tenure; None while that is handed on, and `asked` what the masters are asked before; or while it is
+    `kept`, for whoever may want it next.
     """
 
     __slots__ = (
+        "asked",
         "attempt",
+        "kept",
         "lease",
+        "place",
         "ready",
+        "recall",
         "refusal",
+        "refused_ns",
         "resource",
         "rest",
+        "rest_until_ns",
+        "returning",
+        "tenure",
         "tried_for",
         "tries",
         "waiters",
@@ -41,17 +79,28 @@ class Queue:
         self.waiters: OrderedDict[Holder, Timer | None] = OrderedDict()
         self.ready: list[Holder] = []
         """Those of them that are not passed over, in the order in which they came."""
+        self.tenure: Tenure | None = None
         self.lease: Lease | None = None
+        self.asked: Ballot | None = None
+        self.kept: Kept | None = None
+        self.returning: Reply | None = None
+        """Who has given the last lease back, and is to hear whether it was held all the time."""
         self.attempt: Attempt | None = None
         self.tried_for: Holder | None = None
         """Whose attempt it is."""
         self.rest: Timer | None = None
+        self.rest_until_ns = 0
+        self.place: Place | None = None
+        """Among the hosts that wait for it; None: nobody here waits, or it is this host's turn."""
+        self.recall: Recall | None = None
+        """Under way for those that don't wait, while nobody does."""
         self.tries = 0
         self.refusal: Refusal | None = None
+        self.refused_ns = 0
 
     @property
     def idle(self) -> bool:
-        return self.lease is None and self.attempt is None and self.rest is None
+        return self.tenure is None and self.attempt is None and self.rest is None
 
     def oldest(self) -> Holder | None:
         """Who came first, ready or not."""

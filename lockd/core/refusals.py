@@ -11,11 +11,12 @@ DRAINING = Refusal(
     ErrorWord.DRAINING, "this agent is stopping and grants nothing any more: lock again when it is back"
 )
 SPLIT = Refusal(ErrorWord.TIMEOUT, "several try for it at the same moment, and none of them got it")
+RESERVED = Refusal(ErrorWord.TIMEOUT, "it is another host's turn, for a moment")
 SHIFTED = Refusal(ErrorWord.NOQUORUM, "the masters that vote changed while they were asked")
 UNCERTAIN = Refusal(
     ErrorWord.CLOCK, "the masters' clocks seem to have jumped, or this host stood still: ask again"
 )
-TRIED_AGAIN = (SPLIT, SHIFTED, UNCERTAIN)
+TRIED_AGAIN = (SPLIT, RESERVED, SHIFTED, UNCERTAIN)
 """What says of nobody that he holds it, nor of any master that it is missing: it is tried again, also for
 those that don't wait, for as long as one try may take."""
 BEHIND_OTHERS = (

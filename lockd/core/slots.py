@@ -123,6 +123,10 @@ class Slots(Joint):
             self._fail(self._why_not(), now_ns)
 
     def _try_next(self, now_ns: int) -> None:
+        """Not for a token that was unlocked while the one before was tried for (rule 13)."""
+        if self._is_over(self._resource, now_ns):
+            self._fail(UNLOCKED_BEFORE, now_ns)
+            return
         self._trying = self._left.pop()
         self._ask(self._trying, now_ns)
 

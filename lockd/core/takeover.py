@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import StrEnum
 
 from lockd.core.journal import Ending, Held, Replayed
-from lockd.core.leases import Holder, Inherited, Lease, Standing
+from lockd.core.leases import Holder, Inherited, Lease, Standing, Tenure
 from lockd.core.locks import Locks
 from lockd.core.values import Bound
 
@@ -84,6 +84,10 @@ def take_over(
     """All that the agent before held, or owed the masters. started_of: as in `seen`. holder_of: who is told
     from here on, with the app's token as its `value`; asked only for what is held here."""
     counts: Counter[Taken] = Counter()
+    if not replayed.is_whole:
+        # It may have been handed on since, under the same tenure: that is the masters' until its TTL.
+        counts[Taken.LEFT] = len(replayed.held)
+        return counts
     for ending in replayed.endings.values():
         if now_ns < ending.until_ns:
             locks.release_again(ending, now_ns)
@@ -110,8 +114,10 @@ def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -
     else:
         grant = locks.proof_before(holder, None, held.now.t1_ns, held.now.proven)
         before = (held.nonce, *held.before)
-    lease = _as_it_was(Lease(grant, holder, held.fence, held.now.granted_ns), held)
-    lease.inherited = Inherited(before, held.now.clock_lows_ns, goes_on=goes_on)
+    tenure = _tenure_as_it_was(Tenure(grant), held)
+    tenure.inherited = Inherited(before, held.now.clock_lows_ns, goes_on=goes_on)
+    lease = _as_it_was(tenure, holder, held)
+    lease.inherited = tenure.inherited
     # Who is dead was told or not: its lock_delay is kept.
     lease.told = held.now.told or fate is Taken.FREED
     lease.outlived = held.now.outlived
@@ -126,13 +132,23 @@ def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -
         holder.lost(lease, lease.loss)
 
 
-def _as_it_was(lease: Lease, held: Held) -> Lease:
+def _tenure_as_it_was(tenure: Tenure, held: Held) -> Tenure:
+    """It has no fences: how far the agent before came with its block is not known for certain."""
     now = held.now
-    lease.token, lease.ttl_ms, lease.proofs = held.token, now.ttl_ms, now.proofs
+    tenure.began_ns, tenure.proofs = held.began_ns, now.proofs
+    tenure.deadline_ns, tenure.until_ns = now.deadline_ns, now.until_ns
+    tenure.gone.mask = tenure.gone.unsure = now.gone
+    tenure.shown = held.token
+    return tenure
+
+
+def _as_it_was(tenure: Tenure, holder: Holder, held: Held) -> Lease:
+    now = held.now
+    lease = Lease(tenure, holder, held.token, held.fence, began_ns=now.t1_ns, now_ns=now.granted_ns)
+    lease.ttl_ms = now.ttl_ms
     lease.deadline_ns, lease.promised_ns = now.deadline_ns, now.promised_ns
-    lease.hold_until_ns, lease.until_ns = now.hold_until_ns, now.until_ns
+    lease.hold_until_ns = now.hold_until_ns
     lease.let_go_ns = now.let_go_ns
-    lease.gone.mask = lease.gone.unsure = now.gone
     if now.lost:
         lease.standing = Standing.LOST
         lease.loss = "it could not be renewed, by the agent before this one"

@@ -14,7 +14,7 @@ class Refusal:
 
     code: ErrorWord
     text: str
-    retry_after_ms: int = 0
+    retry_after_ms: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"{self.code} {self.text}"
@@ -67,13 +67,21 @@ def quorum_of(masters: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class RedlockParameters:
-    """The numbers core works with. All in ms."""
+    """The numbers core works with. All in ms.
+
+    backoff: between tries. turn_tried: the same of who waits for another host, and is told when that is done.
+    turn: for so long a host hands on once another waits.
+    """
 
     masters: int
     min_validity_ms: int = 10
     master_timeout_ms: int = 250
     backoff_first_ms: int = 4
     backoff_most_ms: int = 100
+    turn_tried_first_ms: int = 100
+    turn_tried_most_ms: int = 1_000
+    turn_ms: int = 10
+    recall_ms: int = 50
 
     @property
     def quorum(self) -> int:

@@ -23,13 +23,23 @@ def print_holder(held: Row, err: bool = False) -> None:
     lines = {
         "resource": held["resource"],
         "holder": held["holder"],
-        "process": f"{held['pid']} on {held['host']}, uid {held['uid']}",
+        "process": _process(held),
         "held for": format_ms(held["held_ms"]),
         "left": format_ms(held["ttl_ms"]),
         "masters": copies(held),
     }
     for name, value in lines.items():
         click.echo(f"{name:10}{printable(value)}", err=err)
+
+
+def _process(held: Row) -> str:
+    if held.get("kept"):
+        return f"none: kept by {held['host']}"
+    return f"{held['pid']} on {held['host']}, uid {held['uid']}"
+
+
+def pid(lease: Row) -> object:
+    return "kept" if lease.get("kept") else lease["pid"]
 
 
 def copies(lease: Row) -> str:

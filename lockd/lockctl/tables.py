@@ -133,7 +133,7 @@ def _lease_cells(lease: Mapping[str, Any]) -> dict[str, str | Text]:
     return {
         "held": Text(str(lease["resource"]), no_wrap=True, overflow="ellipsis"),
         "holder": str(lease["holder"]),
-        "pid": str(lease["pid"]),
+        "pid": "kept" if lease.get("kept") else str(lease["pid"]),
         "class": str(lease["class"]),
         "fence": str(lease["fence"]),
         "held for": _duration_ms(lease["held_ms"]),

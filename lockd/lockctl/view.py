@@ -15,6 +15,7 @@ from lockd.lockctl.printing import (
     copies,
     format_us,
     json_option,
+    pid,
     print_holder,
     print_json,
     print_table,
@@ -39,18 +40,18 @@ _TIME_COLUMNS: tuple[Column, ...] = (
 _LOCK_COLUMNS: tuple[Column, ...] = (
     *_LEASE_COLUMNS,
     ("HOST", lambda row: row["host"]),
-    ("PID", lambda row: row["pid"]),
+    ("PID", pid),
     ("UID", lambda row: row["uid"]),
     *_TIME_COLUMNS,
 )
 _LOCAL_COLUMNS: tuple[Column, ...] = (
     *_LEASE_COLUMNS,
     ("CLASS", lambda row: row["class"]),
-    ("PID", lambda row: row["pid"]),
+    ("PID", pid),
     ("UID", lambda row: row["uid"]),
     ("FENCE", lambda row: row["fence"]),
     *_TIME_COLUMNS,
-    ("BOUND TO", lambda row: row["bound"]),
+    ("BOUND TO", lambda row: row["bound"] or "-"),
     ("WAITING", lambda row: row["waiters"]),
 )
 _MASTER_COLUMNS: tuple[Column, ...] = (

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from lockd.clock import boottime_ns
@@ -11,6 +12,7 @@ from lockd.core.ballots.ballot import Ballot
 from lockd.core.clocks import Clocks
 from lockd.core.link import LOOK_NS
 from lockd.core.membership import Configured
+from lockd.core.notices import Notice, channel_of
 from lockd.masters import scripts
 from lockd.masters.link import Link
 
@@ -41,12 +43,16 @@ class Fleet(fleet.Fleet[Link]):
         changed: Callable[[Link], None],
         broke: Callable[[Ballot, Exception, int], None],
         clocks_moved: Callable[[int], None],
+        noticed: Callable[[int, Notice, int], None],
+        host: bytes,
     ) -> None:
-        """changed, broke, clocks_moved: told of what core.fleet says of these."""
+        """changed, broke, clocks_moved, noticed: told of what core.fleet says of these. host: this one, as it
+        is named in what the masters are asked."""
         self.config = config
         self._changed = changed
         self._broke = broke
         self._clocks_moved = clocks_moved
+        self._noticed = noticed
         self.first_look = asyncio.Event()
         """The first look at the masters is over."""
         self._gauge = gauge
@@ -61,7 +67,8 @@ class Fleet(fleet.Fleet[Link]):
 
         def link_to(index: int) -> Link:
             votes = gauge.votes_of(index)
-            return Link(index, config, self, clocks.watches[index], votes, lambda ns: gauge.probed(index, ns))
+            probed = partial(gauge.probed, index)
+            return Link(index, config, self, clocks.watches[index], votes, probed, channel_of(host))
 
         super().__init__(Configured(config.cluster, names), clocks, scripts, link_to)
 
@@ -96,6 +103,9 @@ class Fleet(fleet.Fleet[Link]):
 
     def clocks_moved(self, now_ns: int) -> None:
         self._clocks_moved(now_ns)
+
+    def noticed(self, link: Link, notice: Notice, now_ns: int) -> None:
+        self._noticed(link.index, notice, now_ns)
 
     def introduced(self, link: Link) -> None:
         self._gauge.connected(link.index)

@@ -19,14 +19,19 @@ _WORD = 1_024
 Ask = Callable[..., "asyncio.Future[Any]"]
 
 
-async def log_in(call: Ask, config: Config) -> int:
-    """Authenticate when so configured, and give the connection a name; returns its id on the master."""
+async def log_in(call: Ask, config: Config) -> tuple[int, bool]:
+    """Authenticate when so configured, and give the connection a name; returns its id on the master, and
+    whether notices can be heard on it, among its answers."""
     password = config.password()
     if password is not None:
         words = (config.auth.username, password) if config.auth.username else (password,)
         await call("AUTH", *words)
     _, session = await asyncio.gather(call("CLIENT", "SETNAME", "lockd"), call("CLIENT", "ID"))
-    return replies.integer(session, 1, _MOST)
+    try:
+        await call("HELLO", 3)
+    except MasterError:
+        return replies.integer(session, 1, _MOST), False
+    return replies.integer(session, 1, _MOST), True
 
 
 async def read_facts(call: Ask) -> MasterFacts:

@@ -74,8 +74,10 @@ class Link(link.Link):
         watch: ClockWatch,
         voted_after: Callable[[int], None],
         probed_after: Callable[[int], None],
+        channel: bytes,
     ) -> None:
-        """voted_after, probed_after: told how long votes and looks at its clock took, in ns."""
+        """voted_after, probed_after: told how long votes and looks at its clock took, in ns. channel: where
+        its notices for this host are."""
         timeouts = config.timeouts
         patience = link.Patience(timeouts.master_ms * NS_PER_MS, timeouts.dead_ms * NS_PER_MS)
         super().__init__(index, listener, watch, patience, _as_sent)
@@ -89,6 +91,8 @@ class Link(link.Link):
         self._framing = Framing()
         self._unfinished_bytes = 0
         self._lags = False
+        self._channel = channel
+        self._speaks_resp3 = False
         self._closed = asyncio.Event()
         self._closed.set()
         self._look_closer = asyncio.Event()
@@ -160,12 +164,24 @@ class Link(link.Link):
             now_ns = clock_gettime_ns(CLOCK_BOOTTIME)
             if reply.__class__ is hiredis.ReplyError:
                 heard(str(reply), now_ns, is_error=True)
+            elif reply.__class__ is hiredis.PushNotification:
+                self._pushed(reply, now_ns)
             else:
                 took_ns = heard(reply, now_ns) or took_ns
         else:
             self._hear_more_soon()
         if took_ns:
             self._voted_after(took_ns)
+
+    def _pushed(self, push: list[Any], now_ns: int) -> None:
+        """Behind SUBSCRIBE it is the answer."""
+        match push:
+            case [b"message", _, payload]:
+                self.noticed(payload, now_ns)
+            case [b"subscribe", _, _]:
+                self.heard(push, now_ns)
+            case _:
+                raise Nonsense("it pushes what was not asked for")
 
     def _hear_more_soon(self) -> None:
         """The rest of what came, in their order, in turns of their own. Nothing is read meanwhile: what comes
@@ -226,7 +242,7 @@ class Link(link.Link):
             ssl=handshake.tls_context(self._config),
             server_hostname=handshake.tls_name(self._config, self.master),
         )
-        session = await handshake.log_in(self.call, self._config)
+        session, self._speaks_resp3 = await handshake.log_in(self.call, self._config)
         if not await self._follow(introduction.introduce(self, session, boottime_ns)):
             raise Unfit(State.LOADING, "still loading its data")
 
@@ -254,6 +270,10 @@ class Link(link.Link):
                 await self.call("CLIENT", "KILL", "ID", number)
             case introduction.HaveScripts():
                 await handshake.have_scripts(self.call)
+            case introduction.HearNotices():
+                if self._speaks_resp3:
+                    with suppress(MasterError):
+                        await self.call("SUBSCRIBE", self._channel)
 
     async def _counter(self, slot: int) -> tuple[str, int]:
         stored, time = await asyncio.gather(self.call("HGET", scripts.FENCES_KEY, slot), self.call("TIME"))

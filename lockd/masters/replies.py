@@ -27,7 +27,9 @@ def digits(reply: object, highest: int) -> int:
 
 
 def pairs(reply: object) -> Sequence[tuple[bytes, bytes]]:
-    """A hash, or settings: name, value, name, value."""
+    """A hash, or settings: a map, or name, value, name, value."""
+    if reply.__class__ is dict:
+        reply = [word for pair in reply.items() for word in pair]
     if reply.__class__ is not list or len(reply) % 2 or not all(isinstance(word, bytes) for word in reply):
         raise Nonsense(f"{_kind(reply)} where pairs of texts were expected")
     return list(zip(reply[::2], reply[1::2], strict=True))

@@ -12,7 +12,7 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
-from lockd.core.ballots.release import Release
+from lockd.core.ballots.release import How, Release
 from lockd.core.fences import BLOCK
 from lockd.core.leases import on_masters
 
@@ -80,23 +80,29 @@ def acquire(attempt: Attempt) -> bytes:
         LEASE_PREFIX + attempt.resource,
         FENCES_KEY,
         attempt.nonce,
-        on_masters(attempt.terms),
+        on_masters(attempt.terms, attempt.shown),
         attempt.ttl_ms,
         attempt.slot,
         attempt.hint,
         BLOCK,
+        attempt.place,
+        b"asks" if attempt.asks else attempt.waited_us,
+        attempt.grace_ms,
     )
 
 
 def propose(fence_round: FenceRound) -> bytes:
+    tenure = (LEASE_PREFIX + fence_round.resource,) if fence_round.nonce else ()
     return _for_any(
         b"EVALSHA",
         PROPOSE.digest,
-        b"1",
+        b"%d" % (1 + len(tenure)),
         FENCES_KEY,
+        *tenure,
         fence_round.slot,
         fence_round.value,
-        BLOCK,
+        fence_round.size,
+        fence_round.nonce,
     )
 
 
@@ -122,6 +128,7 @@ def extend(extension: Extension) -> bytes:
         extension.word,
         extension.ttl_ms,
         extension.mark,
+        *((b"hide",) if extension.hides else ()),
     )
 
 
@@ -150,7 +157,11 @@ def identify(
 
 
 def release(ballot: Release) -> bytes:
-    more = (b"app",) if ballot.by_app else ballot.before
+    more: tuple[bytes | int, ...] = (ballot.how.value,) if ballot.how.value else ballot.before
+    if ballot.how is How.TURN:
+        more += (ballot.place, ballot.grace_ms)
+    elif ballot.how in (How.FREED, How.USED):
+        more += (ballot.place,)
     return command(b"EVALSHA", RELEASE.digest, b"1", LEASE_PREFIX + ballot.resource, ballot.word, *more)
 
 

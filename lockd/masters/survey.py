@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lockd.clock import boottime_ns
+from lockd.core.ballots.release import How
 from lockd.masters import scripts
 from lockd.masters.failures import MasterError
 from lockd.masters.fleet import Fleet
@@ -155,9 +156,8 @@ async def delete(fleet: Fleet, resource: bytes, nonces: Iterable[bytes]) -> None
     key = scripts.LEASE_PREFIX + resource
 
     async def one(link: Link) -> None:
-        await asyncio.gather(
-            *(link.call("EVALSHA", scripts.RELEASE.digest, 1, key, nonce) for nonce in nonces)
-        )
+        words = ("EVALSHA", scripts.RELEASE.digest, 1, key)
+        await asyncio.gather(*(link.call(*words, nonce, How.FORCED.value) for nonce in nonces))
 
     await _of_all(fleet, one)
 

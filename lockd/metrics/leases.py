@@ -10,6 +10,8 @@ from prometheus_client.core import Metric
 from lockd.config.model import Config
 from lockd.core.errors import ErrorWord, Kind, Of
 from lockd.core.leases import Lease, Loss
+from lockd.core.queues import KeptEnd
+from lockd.core.tenures.places import RecallEnd
 from lockd.core.validity import NS_PER_MS
 from lockd.core.values import Refusal
 from lockd.metrics.agent import AgentMetrics
@@ -36,6 +38,7 @@ _HOLD_S = (
     0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0,
     300.0, 600.0, 1800.0, 3600.0, 14400.0, 86400.0,
 )  # fmt: skip
+_KEPT_S = (0.0001, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 60.0)
 _MARGIN_S = (0.0, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 
@@ -111,6 +114,22 @@ class ClassCounts(Measured):
         "app's that a limit cut off.",
         partial(Tally, Loss),
         by="reason",
+    )
+    hand_offs = counted(
+        "Leases granted under the tenure of the one before on this host, mostly with no round trip.", int
+    )
+    turns = counted("Turns of this host, while others waited for what was in use here.", int)
+    recall_seconds = timed(
+        "From a LOCK without WAIT, of a class with keep_ms, that met another host's tenure to what came of "
+        "that: given back, in use, or silent, since no answer came in time.",
+        partial(histograms, RecallEnd, _KEPT_S),
+        by="end",
+    )
+    kept_seconds = timed(
+        "For how long tenures stayed when nobody had them (keep_ms), by what ended that: locked here once "
+        "more, time, recalled for another host, or given back for another reason.",
+        partial(histograms, KeptEnd, _KEPT_S),
+        by="end",
     )
     taken_over = counted("Leases taken over from the agent that was on this host before.", int)
     releases = counted("Leases that ended, by why.", partial(Tally, RELEASE_REASONS), by="why")
@@ -189,6 +208,18 @@ class LeaseMetrics:
 
     def fence_round(self) -> None:
         self._agent.fence_rounds += 1
+
+    def handed_on(self, lease: Lease) -> None:
+        self._of[lease.holder.label].hand_offs += 1
+
+    def turn_begins(self, label: str) -> None:
+        self._of[label].turns += 1
+
+    def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None:
+        self._of[label].recall_seconds[end].observe(took_ns)
+
+    def kept_no_more(self, label: str, why: KeptEnd, for_ns: int) -> None:
+        self._of[label].kept_seconds[why].observe(for_ns)
 
     def lease_refused(self, label: str, command: str, code: ErrorWord) -> None:
         """An app's EXTEND or UNLOCK of a resource of this class was refused; code: the error's first word."""

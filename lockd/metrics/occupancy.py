@@ -33,6 +33,7 @@ class ClassOccupancy:
     """One class at this instant. `oldest_wait_ns`: how long the one that waits longest has waited."""
 
     leases: int = 0
+    kept: int = 0
     waiters: int = 0
     oldest_wait_ns: int = 0
     lost: int = 0
@@ -65,6 +66,7 @@ class Occupancy:
         everyone = list(self.by_class.values())
         return ClassOccupancy(
             sum(of.leases for of in everyone),
+            sum(of.kept for of in everyone),
             sum(of.waiters for of in everyone),
             max((of.oldest_wait_ns for of in everyone), default=0),
             sum(of.lost for of in everyone),
@@ -73,11 +75,15 @@ class Occupancy:
 
     def _take(self, lease: Lease | None, queue: Queue | None, now_ns: int) -> None:
         waiters, label, oldest_ns = _waiting(queue, now_ns)
+        kept = queue.kept if queue is not None else None
         if lease is not None:
             label = lease.holder.label
+        elif kept is not None:
+            label = kept.label
         elif not waiters:
             return
         of = self.by_class.get(label) or self.by_class["other"]
+        of.kept += kept is not None
         of.waiters += waiters
         of.oldest_wait_ns = max(of.oldest_wait_ns, oldest_ns)
         if lease is None:
@@ -154,6 +160,10 @@ class OccupancyMetrics(Measured):
     def __init__(self, occupancy: Occupancy, draining: bool) -> None:
         self._occupancy = occupancy
         self._draining = draining
+
+    @gauge("Tenures that stay here, though nobody has them (keep_ms).", by="class")
+    def kept_tenures(self) -> dict[str, int]:
+        return {label: of.kept for label, of in self._occupancy.by_class.items()}
 
     @gauge("LOCKs that wait for an answer.", by="class")
     def waiters(self) -> dict[str, int]:

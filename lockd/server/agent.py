@@ -25,6 +25,7 @@ from lockd.core.journal import Held, Replayed, Unreadable, replay
 from lockd.core.leases import pid_and_uid
 from lockd.core.locks import Locks
 from lockd.core.membership import State
+from lockd.core.notices import Notice
 from lockd.core.slewing import Reading
 from lockd.core.takeover import take_over
 from lockd.core.values import Bound, Chance, RedlockParameters
@@ -95,8 +96,9 @@ class Agent:
         self.quotas = Quotas(current)
         self.incidents = Incidents(current, self.metrics, log)
         self.fleet = Fleet(
-            config, self.metrics.masters, self._master_changed, self._ballot_broke, self._clocks_moved
-        )
+            config, self.metrics.masters, self._master_changed, self._ballot_broke, self._clocks_moved,
+            self._noticed, self.host,
+        )  # fmt: skip
         parameters = RedlockParameters(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
         self.journal = self._journal_beside(config)
         self.locks = Locks(
@@ -219,7 +221,9 @@ class Agent:
         before = self.journal.trouble
         try:
             data = self.journal.take()
-            return replay(data, self.journal.ledger.origin) if data else Replayed()
+            if not data:
+                return Replayed()
+            return replay(data, self.journal.ledger.origin, is_last=self.journal.is_last)
         except Unreadable as why:
             try:
                 kept_as = str(self.journal.set_aside())
@@ -440,6 +444,12 @@ class Agent:
 
     def _clocks_moved(self, now_ns: int) -> None:
         self.locks.clocks_moved(now_ns)
+
+    def _noticed(self, master: int, notice: Notice, now_ns: int) -> None:
+        try:
+            self.locks.noticed(master, notice, now_ns)
+        except Exception as failure:
+            self.incidents.internal_error(f"a notice ({notice.kind.value.decode()}) failed", failure)
 
     def _failed(self, context: dict[str, Any]) -> None:
         """Something raised in the event loop that nobody caught: a mistake of ours."""

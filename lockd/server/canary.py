@@ -31,7 +31,7 @@ class _Song:
     """
 
     label = CANARY
-    lock_delay_ms = 0
+    lock_delay_ms = keep_ms = 0
     detached = notify = False
     bound = Bound.CONNECTION
     value = b""

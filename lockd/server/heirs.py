@@ -16,7 +16,7 @@ class Heir:
     detached = False
     named = counted = True
     give_up_ns: int | None = None
-    asked_ns = 0
+    asked_ns = keep_ms = 0
 
     def __init__(self, shared: Shared, held: Held, label: str, process: Process | None) -> None:
         self.resource = held.resource

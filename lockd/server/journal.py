@@ -1,18 +1,20 @@
 """The journal's file: beside the socket, so in /run, where it outlives the agent and not the host.
 
-Nothing waits for a disk, and one write is one record. When it can't be written it is taken away, since an
-old one would be worse than none, and the agent goes on serving: only its next restart costs its holders
-something.
+Nothing waits for a disk, and one write is one record. What its agent wrote last is known by a seal in the
+file of its lock, which is written through memory: so an older copy is told from it. When it can't be written
+it is taken away, since an old one would be worse than none, and the agent goes on serving: only its next
+restart costs its holders something.
 """
 
 import fcntl
+import mmap
 import os
 import stat
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from lockd.core.journal import Ledger, Origin, Unreadable, check_format
+from lockd.core.journal import SEAL_SIZE, Ledger, Origin, Seal, Unreadable, check_format
 
 _LEAST_BYTES = 1 << 20
 _MOST_BYTES = 1 << 30
@@ -43,7 +45,8 @@ def why_unreadable(path: Path) -> str:
 
 
 class JournalFile:
-    """trouble: why it isn't kept now; '' when it is. failures: how often it could not be written."""
+    """trouble: why it isn't kept now; '' when it is. failures: how often it could not be written. is_last:
+    what was taken is what the agent before wrote last."""
 
     def __init__(self, path: Path, origin: Origin, failed: Callable[[str], None]) -> None:
         self.path = path
@@ -54,6 +57,9 @@ class JournalFile:
         self._file: int | None = None
         self._lock: int | None = None
         self._bytes = 0
+        self.is_last = False
+        self._seal = Seal(0, 0)
+        self._seals: mmap.mmap | None = None
 
     def is_ours(self) -> bool:
         """No other agent has it, or gets it as long as this one lives."""
@@ -65,7 +71,10 @@ class JournalFile:
         try:
             if self._lock is None:
                 self._lock = self._locked()
-            return self._read()
+                self._seals = _seals_in(self._lock)
+            data = self._read()
+            self.is_last = any(seal.fits(data) for seal in self._known_seals())
+            return data
         except (NotOurs, OSError) as why:
             self.trouble = str(why)
             raise
@@ -82,6 +91,16 @@ class JournalFile:
             os.close(lock)
             raise
         return lock
+
+    def _known_seals(self) -> list[Seal]:
+        assert self._seals is not None
+        return [Seal.read(self._seals[at : at + SEAL_SIZE]) for at in (0, SEAL_SIZE)]
+
+    def _sealed(self, seal: Seal, *places: int) -> None:
+        self._seal = seal
+        assert self._seals is not None
+        for place in places:
+            self._seals[place * SEAL_SIZE : (place + 1) * SEAL_SIZE] = seal.text
 
     def _read(self) -> bytes:
         try:
@@ -119,7 +138,10 @@ class JournalFile:
         file = os.open(fresh, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_APPEND | _FLAGS, 0o600)
         try:
             _write(file, data)
+            # Whichever of both is there when this agent dies.
+            self._sealed(Seal.of(data), 1)
             os.rename(fresh, self.path)
+            self._sealed(self._seal, 0)
         except BaseException:
             os.close(file)
             raise
@@ -135,6 +157,7 @@ class JournalFile:
             written = os.write(self._file, record)
             if written < size:
                 _write(self._file, record[written:])
+            self._sealed(self._seal.behind(record), 0)
         except OSError as failure:
             self._put_aside(str(failure))
         self._bytes += size
@@ -175,6 +198,17 @@ class JournalFile:
             if file is not None:
                 os.close(file)
         self._file = self._lock = None
+        if self._seals is not None:
+            # It has the lock's file open, too.
+            self._seals.close()
+            self._seals = None
+
+
+def _seals_in(lock: int) -> mmap.mmap:
+    """Of the journal that is there, and of the one that is put in its place."""
+    if os.fstat(lock).st_size < 2 * SEAL_SIZE:
+        os.ftruncate(lock, 2 * SEAL_SIZE)
+    return mmap.mmap(lock, 2 * SEAL_SIZE)
 
 
 def _write(file: int, data: bytes) -> None:

@@ -24,6 +24,7 @@ class LockRequest(Place):
         "bound",
         "detached",
         "give_up_ns",
+        "keep_ms",
         "label",
         "lock_class",
         "lock_delay_ms",
@@ -53,6 +54,7 @@ class LockRequest(Place):
         self.lock_class = lock_class
         self.label = lock_class.name
         self.lock_delay_ms = lock_class.lock_delay_ms
+        self.keep_ms = lock_class.keep_ms
         self.ttl_ms = ttl_ms
         self.wait_ms = 0
         self.max_hold_ms = lock_class.max_hold_ms

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from threading import Thread
 from typing import NamedTuple, TypeVar
 
+from lockd.clock import boottime_ns
 from lockd.config.current import Current
 from lockd.config.model import Config, load
 from lockd.config.problems import ConfigError, Problem
@@ -111,6 +112,7 @@ class Reload:
         self._shared.permissions = loaded.permissions
         self._log.set_level(loaded.config.log_level)
         self._canary.changed()
+        self._shared.locks.keep_no_longer(boottime_ns())
 
     def _tell(self, outcome: Outcome, loaded: _Loaded | None, by: str) -> str:
         """To metrics and log; returns a line for `systemctl status`."""

@@ -17,7 +17,7 @@ from tests.chaos.ground import Ground, Terms, running_ground
 from tests.chaos.holders.nursery import KINDS as KINDS_OF_HOLDERS
 from tests.chaos.holders.nursery import Nursery, holders
 from tests.chaos.holders.verdict import Circumstances, check_processes
-from tests.chaos.hosts import DELAYED, NotUp, until
+from tests.chaos.hosts import DELAYED, KEPT, NotUp, until
 from tests.chaos.nemesis import KINDS, NEEDS_CLOCKS, NEEDS_DISKS, OF_AGENTS, Nemesis
 from tests.chaos.recorder import Recorder
 from tests.chaos.store import Store
@@ -215,14 +215,17 @@ async def campaign(
 
 
 def _resources(plan: Plan) -> list[bytes]:
-    return [b"r%d" % number for number in range(plan.resources)]
+    """Some of them are kept."""
+    prefixes = (b"r", b"r", KEPT.encode())
+    return [b"%b%d" % (prefixes[number % 3], number) for number in range(plan.resources)]
 
 
 def _resources_of_holders(plan: Plan) -> list[bytes]:
     """Some that all want, some for themselves, and some that stay locked when their holder dies."""
     shared = _resources(plan)[: plan.resources // 2]
     own = [b"p%d" % number for number in range(plan.holders * 4)]
-    return [*shared, *own, *(b"%b%d" % (DELAYED.encode(), number) for number in range(3))]
+    of_classes = [b"%b%d" % (of.encode(), number) for of in (DELAYED, KEPT) for number in range(3)]
+    return [*shared, *own, *of_classes]
 
 
 def _lives(made: Scene, plan: Plan, dice: Random) -> list[Life]:

@@ -24,6 +24,7 @@ from tests.harness.wire import as_map
 
 _ROOT = Path(__file__).parents[2]
 DELAYED = "d"
+KEPT, KEEP_MS = "k", 300
 """How resources begin that stay locked for a while after their holder has died."""
 
 
@@ -175,6 +176,7 @@ class AgentHost:
             "defaults": {"max_hold_ms": self.max_hold_ms},
             "classes": [
                 {"name": "delayed", "match": f"{DELAYED}*", "lock_delay_ms": self.lock_delay_ms},
+                {"name": "kept", "match": f"{KEPT}*", "keep_ms": KEEP_MS},
             ],
             "timeouts": {"connect_ms": 600, "dead_ms": 800},
         }

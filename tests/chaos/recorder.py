@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -12,6 +14,7 @@ from tests.harness.history import (
     Failed,
     Found,
     Granted,
+    Handed,
     LetGo,
     Removed,
     TakenOver,
@@ -23,25 +26,35 @@ from tests.harness.history import (
 @dataclass(slots=True)
 class Try:
     """What the masters showed of a nonce: that it was asked for, last when, and whether it was extended.
-    hint: no fence of its grant is below. token: what its app has chosen, if it has; grants have that."""
+    token: what its app names it by, where the masters show that."""
 
     resource: bytes
     at_ns: int
     ttl_ms: int
-    hint: int
     token: bytes
     extended: bool = False
 
 
+Block = tuple[int, int, bytes]
+"""Fences, first and last, that a master has reserved for the tenure of that nonce."""
+
+
 @dataclass(slots=True)
 class Names:
-    """By what a lease was known: tries to the tokens of the grants that they brought, as far as one did."""
+    """By what leases were known: apps have a token of each, masters the nonce of the tenure that it is under.
+    Here a lease has one name, of both, that begins with the nonce. by_token: tries, as far as masters show
+    tokens."""
 
-    granted: dict[bytes, bytes] = field(default_factory=dict)
-    by_token: dict[bytes, list[bytes]] = field(default_factory=dict)
+    of_leases: dict[bytes, bytes] = field(default_factory=dict)
+    tenures: set[bytes] = field(default_factory=set)
+    by_token: dict[bytes, list[bytes]] = field(default_factory=lambda: defaultdict(list))
 
-    def of(self, nonce: bytes) -> bytes:
-        return self.granted.get(nonce, nonce)
+    def of(self, token: bytes) -> bytes:
+        return self.of_leases.get(token, token)
+
+    def is_granted(self, nonce: bytes, token: bytes) -> None:
+        self.of_leases[token] = b"%b %b" % (nonce, token)
+        self.tenures.add(nonce)
 
 
 class Recorder:
@@ -58,6 +71,8 @@ class Recorder:
         self._troubles = 0
         self._requests = 0
         self._tries: dict[bytes, Try] = {}
+        self._blocks: dict[tuple[bytes, str], list[Block]] = defaultdict(list)
+        """By resource and master, in their order."""
         self._found: dict[tuple[str, bytes], Found] = {}
         self._taken_over: dict[bytes, TakenOver] = {}
 
@@ -85,6 +100,11 @@ class Recorder:
         before = self._tries.setdefault(nonce, seen)
         before.at_ns = seen.at_ns
 
+    def reserved(self, master: str, nonce: bytes, last: int, size: int) -> None:
+        """That master has reserved fences for this try, or for the tenure that came of it."""
+        if nonce in self._tries:
+            insort(self._blocks[self._tries[nonce].resource, master], (last - size + 1, last, nonce))
+
     def extended(self, nonce: bytes) -> None:
         """An extension of this nonce ran on a master: its agent had granted it, whoever got to know."""
         if nonce in self._tries:
@@ -108,44 +128,39 @@ class Recorder:
 
     def history(self) -> list[Event]:
         """All events in the order of time. A try failed when it brought no app anything during the whole run,
-        and was never extended.
-
-        The masters know a lease by a nonce, its app may have chosen the token: here it has one name. Of what
-        its holder was granted and gave back itself, the try is left out.
-        """
+        and was never extended. Of what its holders were granted and nobody gave back, the try is left out."""
         names = self._names()
-        ended = {e.token for e in self.events if isinstance(e, LetGo) and e.why in ("died", "unlock")}
-        wanted = {
-            n: seen for n, seen in self._tries.items() if n not in names.granted or names.of(n) in ended
-        }
-        more = [
-            *self._of_tries(wanted, names),
-            *self._takings_over(names),
-            *(replace(e, token=names.of(e.token)) for e in self._sightings(wanted)),
-        ]
+        over = [e.token for e in self.events if isinstance(e, LetGo) and e.why in ("died", "unlock")]
+        ended = {names.of(token)[:32] for token in over}
+        wanted = {n: seen for n, seen in self._tries.items() if n not in names.tenures or n in ended}
+        more = [*self._of_tries(wanted, names), *self._taken_over.values(), *self._sightings(wanted)]
         own = (one for event in self.events for one in _renamed(event, names))
         return sorted([*own, *more], key=lambda event: event.at_ns)
 
     def _names(self) -> Names:
+        """Which tenure a lease is under its fence says: no two quorums reserve the same one."""
         names = Names()
         for nonce, seen in self._tries.items():
             if seen.token:
-                names.by_token.setdefault(seen.token, []).append(nonce)
+                names.by_token[seen.token].append(nonce)
         for event in self.events:
-            if isinstance(event, Granted):
-                tries = [n for n in names.by_token.get(event.token, ()) if self._tries[n].hint <= event.fence]
-                nonce = max(tries, key=lambda n: self._tries[n].hint, default=event.token)
-                names.granted[nonce] = event.token
+            if isinstance(event, Granted) and (nonce := self._tenure_of(event.resource, event.fence)):
+                names.is_granted(nonce, event.token)
         return names
+
+    def _tenure_of(self, resource: bytes, fence: int) -> bytes | None:
+        found = Counter[bytes]()
+        for blocks in (of for (name, _), of in self._blocks.items() if name == resource):
+            at = bisect_right(blocks, (fence, 1 << 62, b"")) - 1
+            if at >= 0 and blocks[at][1] >= fence:
+                found[blocks[at][2]] += 1
+        return max(found, key=lambda nonce: found[nonce], default=None)
 
     def _of_tries(self, wanted: dict[bytes, Try], names: Names) -> Iterable[Event]:
         for nonce, seen in wanted.items():
-            yield Tried(seen.at_ns, seen.resource, names.of(nonce), seen.ttl_ms)
-            if nonce not in names.granted and not seen.extended:
+            yield Tried(seen.at_ns, seen.resource, nonce, seen.ttl_ms)
+            if nonce not in names.tenures and not seen.extended:
                 yield Failed(seen.at_ns, nonce)
-
-    def _takings_over(self, names: Names) -> Iterable[Event]:
-        return (replace(event, before=names.of(event.before)) for event in self._taken_over.values())
 
     def _sightings(self, wanted: dict[bytes, Try]) -> Iterable[Found]:
         """Those of leases that are asked about, also by the nonces that they got since."""
@@ -159,10 +174,19 @@ class Recorder:
 
 
 def _renamed(event: Event, names: Names) -> Iterable[Event]:
-    """Who gives up a request that he has named, gives up each try for it."""
-    if isinstance(event, Removed):
-        yield replace(event, token=names.of(event.token))
-    elif isinstance(event, Unlocked | Abandoned) and event.token not in names.granted.values():
-        yield from (replace(event, token=nonce) for nonce in names.by_token.get(event.token, ()))
+    """Who gives up a request that he has named, gives up each try for it, unless others have what came of
+    it."""
+    token = getattr(event, "token", None)
+    if token is None:
+        yield event
+    elif isinstance(event, Removed):
+        yield replace(event, token=names.of(event.token)[:32])
+    elif token in names.of_leases:
+        yield replace(event, token=names.of(token))  # type: ignore[call-arg]  # it has one
+        if isinstance(event, Granted):
+            yield Handed(event.at_ns, names.of(token))
+    elif isinstance(event, Unlocked | Abandoned):
+        given_up = (nonce for nonce in names.by_token.get(token, ()) if nonce not in names.tenures)
+        yield from (replace(event, token=nonce) for nonce in given_up)
     else:
         yield event

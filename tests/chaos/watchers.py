@@ -12,6 +12,7 @@ import re
 from typing import Any
 
 from lockd.clock import boottime_ns
+from lockd.core.ballots.release import How
 from lockd.dev.processes import LOOPBACK
 from lockd.masters import scripts
 from tests.chaos.hosts import MasterHost
@@ -20,6 +21,9 @@ from tests.chaos.wire import Connection, Disconnected
 from tests.harness.history import Found, Removed
 
 _WORD = re.compile(rb'"((?:[^"\\]|\\.)*)"')
+_RESERVED = b"reserved "
+_HOWS = [how.value for how in How]
+_FROM = re.compile(rb"\[\d+ ([^\]]+)\]")
 _AGAIN_S = 0.02
 _LOOK_S = 0.2
 
@@ -34,6 +38,10 @@ class Monitor:
         self._master = master
         self._recorder = recorder
         self._releasing: bytes | None = None
+        self._reserving: tuple[bytes, int] | None = None
+        """For which nonce, and how many fences."""
+        self._tried: dict[tuple[bytes, bytes], bytes] = {}
+        """Nonces, by connection and slot."""
 
     async def run(self) -> None:
         while True:
@@ -48,34 +56,59 @@ class Monitor:
                     connection.abort()
             except Disconnected:
                 pass
-            self._releasing = None
+            self._releasing = self._reserving = None
             await asyncio.sleep(_AGAIN_S)
 
     def _heard(self, line: Any, read_ns: int) -> None:
         words = _WORD.findall(line)
+        asked_by = _FROM.search(line)
+        assert asked_by is not None
         if words[0].upper() == b"EVALSHA":
-            self._releasing = None
-            self._script(words)
-        elif words[0] == b"DEL" and self._releasing is not None and b" lua]" in line:
-            # The release script deletes only what is there, and theirs.
+            self._releasing = self._reserving = None
+            self._script(words, asked_by[1])
+        elif asked_by[1] != b"lua":
+            return
+        elif _is_removal(words) and self._releasing is not None:
+            # The release script takes away only what is there, and theirs.
             self.releases += 1
             self._recorder.note(Removed(read_ns, self._master.name, self._releasing))
             self._releasing = None
+        elif words[:2] == [b"HSET", scripts.FENCES_KEY] and self._reserving is not None:
+            nonce, size = self._reserving
+            self._recorder.reserved(self._master.name, nonce, int(words[3]), size)
 
-    def _script(self, words: list[bytes]) -> None:
+    def _script(self, words: list[bytes], asked_by: bytes) -> None:
         digest = words[1]
         if digest == scripts.ACQUIRE.digest:
             resource, token = words[3].removeprefix(scripts.LEASE_PREFIX), words[6].partition(b" =")[2]
-            seen = Try(resource, boottime_ns(), int(words[7]), int(words[9]), token)
-            self._recorder.tried(words[5], seen)
+            self._recorder.tried(words[5], Try(resource, boottime_ns(), int(words[7]), token))
+            self._tried[asked_by, words[8]] = words[5]
+            self._reserving = words[5], int(words[10])
+        elif digest == scripts.PROPOSE.digest:
+            slot, _proposed, size, nonce = words[2 + int(words[2]) + 1 :][:4]
+            tenure = nonce or self._tried.get((asked_by, slot))
+            self._reserving = (tenure, int(size)) if tenure else None
         elif digest == scripts.EXTEND.digest:
             self._recorder.extended(words[4])
         elif digest == scripts.TAKE_OVER.digest:
             *_, first, _electorate = words
             self._recorder.taken_over(first, words[4])
         elif digest == scripts.RELEASE.digest:
-            # The last is what it was known by first, unless it is its app's token that it is named by.
-            self._releasing = words[4] if words[-1] == b"app" else words[-1]
+            self._releasing = _released(words[4:])
+
+
+def _is_removal(words: list[bytes]) -> bool:
+    """Of a lease: it is free, or kept for whoever waits."""
+    return words[0] == b"DEL" or (words[0] == b"SET" and words[2].startswith(_RESERVED))
+
+
+def _released(words: list[bytes]) -> bytes | None:
+    """By what the lease was known first that a release with these arguments gives back, or by its app's
+    token."""
+    how = How(words[1]) if words[1:] and words[1] in _HOWS else How.TENURE
+    if how in (How.PASS, How.FREED, How.USED):
+        return None
+    return words[-1] if how is How.TENURE else words[0]
 
 
 class Sampler:
@@ -106,5 +139,7 @@ class Sampler:
             return  # still loading
         found = page.value[1]
         for key, lease in zip(found[::3], found[1::3], strict=True):
+            if lease.startswith(_RESERVED):
+                continue
             resource, token = key.removeprefix(scripts.LEASE_PREFIX), lease[:32]
             self._recorder.found(Found(asked_ns, self._master.name, resource, token))

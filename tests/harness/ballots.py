@@ -27,7 +27,8 @@ def an_attempt(terms: Terms | None = None, resource: bytes = b"r", **other: Any)
 
 
 def a_fence_round(value: int, attempt: Attempt | None = None, **other: Any) -> FenceRound:
-    return FenceRound(attempt or an_attempt(), value, **_of(quorum=3) | other)
+    attempt = attempt or an_attempt()
+    return FenceRound(attempt.resource, value, attempt=attempt, **_of(quorum=3) | other)
 
 
 def an_extension(resource: bytes = b"r", word: bytes = NONCE, **other: Any) -> Extension:

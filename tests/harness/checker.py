@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TypeVar
 
 from lockd.core.fences import slot_of
+from lockd.core.validity import NEVER_NS
 from tests.harness.clocks import MS
 from tests.harness.history import (
     Answered,
@@ -28,10 +30,12 @@ from tests.harness.history import (
     Extended,
     Failed,
     Fault,
+    Forced,
     Forgot,
     Found,
     GivenBack,
     Granted,
+    Handed,
     HungUp,
     InStep,
     Knows,
@@ -67,8 +71,12 @@ class Bounds:
     shared_ms: what the masters said so long ago may be said to others who ask, and a lease may be there for
     so long after its holder let it go. settled_ms: how long agents take to begin. quorum: how many masters
     make one; 0 where they are not all heard at all times. lock_delay_ms: so long what a dead app had is kept
-    from others. at_once_ms: within this, and its lock_delay, a quorum of the masters is told of what is
-    nobody's any more; 0 where no history says that.
+    from others. keep_ms: so long a tenure may stay when nobody has it any more. at_once_ms: within this, and
+    its lock_delay, a quorum of the masters is told of what is nobody's any more; 0 where no history says
+    that.
+    idle_ms: nobody waits for longer while nobody holds. turn_ms: so long a host hands on once another waits.
+    turns: of each other host that one may see come and go while it waits. All three 0 where anything may be
+    broken.
     """
 
     serve_ms: int
@@ -81,7 +89,11 @@ class Bounds:
     settled_ms: int = 500
     quorum: int = 0
     lock_delay_ms: int = 0
+    keep_ms: int = 0
     at_once_ms: int = 0
+    idle_ms: int = 0
+    turn_ms: int = 0
+    turns: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +121,10 @@ class Hold:
     @property
     def token(self) -> bytes:
         return self.granted.token
+
+    @property
+    def tenure(self) -> bytes:
+        return tenure_of(self.granted.token)
 
     @property
     def began_ns(self) -> int:
@@ -141,6 +157,11 @@ class Hold:
 E = TypeVar("E", bound=Event)
 
 
+def tenure_of(token: bytes) -> bytes:
+    """What the masters know a lease by, given its name in a history."""
+    return token[:32]
+
+
 class Reading:
     """A history, sorted into what the checks ask for."""
 
@@ -151,6 +172,30 @@ class Reading:
             self._by_kind[type(event)].append(event)
         self.asked = {event.request: event for event in self.all(Asked)}
         self.holds = {g.token: Hold(g, self.asked[g.request]) for g in self.all(Granted)}
+        self._follow_holds()
+        self.under: dict[bytes, list[Hold]] = defaultdict(list)
+        """By tenure."""
+        for hold in self.holds.values():
+            self.under[hold.tenure].append(hold)
+        self.forced_ns: dict[bytes, int] = {}
+        for forced in self.all(Forced):
+            self.forced_ns.setdefault(forced.token, forced.at_ns)
+        self._keepers: dict[bytes, list[tuple[int, str]]] = defaultdict(list)
+        for one in (*self.all(Tried), *self.all(TakenOver)):
+            self._keepers[one.token].append((one.at_ns, one.host))
+        self.handed: dict[bytes, list[Handed]] = defaultdict(list)
+        """By tenure, in their order."""
+        self._handed_ns: dict[bytes, int] = {}
+        for handed in self.all(Handed):
+            self.handed[tenure_of(handed.token)].append(handed)
+            self._handed_ns.setdefault(handed.token, handed.at_ns)
+        self.died_ns = {event.host: event.at_ns for event in self.all(Died)}
+        self.believes: dict[bytes, list[Believes]] = defaultdict(list)
+        for believes in self.all(Believes):
+            self.believes[believes.token].append(believes)
+
+    def _follow_holds(self) -> None:
+        """What became of each."""
         for extended in self.all(Extended):
             if extended.token in self.holds:
                 self.holds[extended.token].extensions.append(extended)
@@ -161,18 +206,30 @@ class Reading:
             hold = self.holds.get(let_go.token)
             if hold is not None and hold.let_go_ns is None:
                 hold.let_go_ns = let_go.at_ns
-        self._keepers: dict[bytes, list[tuple[int, str]]] = defaultdict(list)
-        for one in (*self.all(Tried), *self.all(TakenOver)):
-            self._keepers[one.token].append((one.at_ns, one.host))
-        self.died_ns = {event.host: event.at_ns for event in self.all(Died)}
-        self.believes: dict[bytes, list[Believes]] = defaultdict(list)
-        for believes in self.all(Believes):
-            self.believes[believes.token].append(believes)
 
     def keeper_of(self, token: bytes, at_ns: int) -> str | None:
         """Which agent looks after that lease then."""
-        keepers = [host for from_ns, host in self._keepers[token] if from_ns <= at_ns]
+        keepers = [host for from_ns, host in self._keepers[tenure_of(token)] if from_ns <= at_ns]
         return keepers[-1] if keepers else None
+
+    def is_first(self, token: bytes) -> bool:
+        """Its tenure was tried for, for that lease."""
+        return all(handed.token == token for handed in self.handed[tenure_of(token)][:1])
+
+    def is_last(self, token: bytes) -> bool:
+        """Its tenure is handed on to nobody behind that lease."""
+        handed = self.handed[tenure_of(token)]
+        return not handed or handed[-1].token == token
+
+    def had_since_ns(self, granted: Granted) -> int | None:
+        """When its agent gave that lease out; None: not known. One of a list was before that is answered."""
+        return self._handed_ns.get(granted.token, granted.answered_ns)
+
+    def handed_on_ns(self, token: bytes) -> int:
+        """When its tenure was, behind that lease."""
+        handed = self.handed[tenure_of(token)]
+        place = next((at for at, one in enumerate(handed) if one.token == token), len(handed))
+        return handed[place + 1].at_ns if place + 1 < len(handed) else NEVER_NS
 
     def never_read(self) -> Iterable[tuple[bytes, int, bool]]:
         """The leases whose requests have all hung up before an answer was read; since when, and whether their
@@ -232,23 +289,26 @@ class Reading:
 
 
 def _by_first_names(events: list[Event]) -> list[Event]:
-    """A lease that was taken over is the same one, by whatever nonce the masters know it."""
+    """A tenure that was taken over is the same one, by whatever nonce the masters know it."""
     first: dict[bytes, bytes] = {}
     for event in events:
         if isinstance(event, TakenOver):
             first[event.token] = first.get(event.before, event.before)
     if not first:
         return events
-    return [
-        replace(event, token=first[token])  # type: ignore[call-arg]  # it has one
-        if (token := getattr(event, "token", None)) in first
-        else event
-        for event in events
-    ]
+    return [_by_first_name(event, first) for event in events]
+
+
+def _by_first_name(event: Event, first: Mapping[bytes, bytes]) -> Event:
+    token = getattr(event, "token", None)
+    if token is None or tenure_of(token) not in first:
+        return event
+    return replace(event, token=first[tenure_of(token)] + token[32:])  # type: ignore[call-arg]  # it has one
 
 
 def exclusion(history: Reading, _: Bounds) -> Iterable[Violation]:
-    """No two leases of one resource are valid at once, by true time; and no lease has two holders."""
+    """No two leases of one resource are valid at once, by true time; and no lease has two holders. What was
+    taken away by force excludes nobody."""
     first: dict[bytes, Granted] = {}
     for granted in history.all(Granted):
         before = first.setdefault(granted.token, granted)
@@ -257,9 +317,12 @@ def exclusion(history: Reading, _: Bounds) -> Iterable[Violation]:
     for holds in history.holds_by(lambda resource: resource):
         last: Hold | None = None
         for hold in holds:
-            if last is not None and hold.granted.at_ns < min(last.ended_ns, hold.ended_ns):
+            forced_ns = history.forced_ns.get(hold.tenure, NEVER_NS)
+            if last is not None and hold.granted.at_ns < min(
+                last.ended_ns, hold.ended_ns, forced_ns, history.forced_ns.get(last.tenure, NEVER_NS)
+            ):
                 yield Violation("exclusion", hold.granted.at_ns, f"{hold} was granted while {last} was valid")
-            if last is None or hold.ended_ns > last.ended_ns:
+            if forced_ns == NEVER_NS and (last is None or hold.ended_ns > last.ended_ns):
                 last = hold
 
 
@@ -274,6 +337,13 @@ def fences(history: Reading, _: Bounds) -> Iterable[Violation]:
                 yield Violation("fences", hold.granted.at_ns, f"{hold} and {twin} have the same fence")
     for holds in history.holds_by(lambda resource: resource):
         yield from _out_of_order(holds)
+    handed: dict[bytes, Hold] = {}
+    for hold in history.holds.values():
+        before = handed.setdefault(hold.tenure, hold)
+        if before is not hold and hold.granted.fence <= before.granted.fence:
+            at_ns = hold.granted.at_ns
+            yield Violation("fences", at_ns, f"{hold} was handed on by {before}, its fence is no larger")
+        handed[hold.tenure] = hold
 
 
 def _out_of_order(holds: Sequence[Hold]) -> Iterable[Violation]:
@@ -360,14 +430,15 @@ def live_releases(history: Reading, _: Bounds) -> Iterable[Violation]:
             if event.put_back:
                 back_ns[event.master, event.token] = event.at_ns
             continue
-        hold = history.holds.get(event.token)
-        if hold is None or not hold.granted.at_ns <= event.at_ns < hold.ended_ns:
+        holds = history.under.get(event.token, ())
+        hold = next((one for one in holds if one.granted.at_ns <= event.at_ns < one.ended_ns), None)
+        if hold is None or history.forced_ns.get(event.token, NEVER_NS) <= event.at_ns:
             continue
-        if forgot_ns.get(event.token, event.at_ns) < event.at_ns:
+        if forgot_ns.get(hold.token, event.at_ns) < event.at_ns:
             continue
         put_back_ns = back_ns.get((event.master, event.token))
         counted = put_back_ns is None or any(
-            put_back_ns < told.at_ns <= event.at_ns for told in hold.extensions
+            put_back_ns < told.at_ns <= event.at_ns for one in holds for told in one.extensions
         )
         if counted:
             yield Violation("live releases", event.at_ns, f"{hold} was released on {event.master}")
@@ -376,7 +447,9 @@ def live_releases(history: Reading, _: Bounds) -> Iterable[Violation]:
 def comebacks(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     """What was given back, by whatever agent, comes back nowhere: only what was under way then may still
     land."""
-    unlocked_ns = {event.token: event.at_ns for event in history.all(Unlocked)}
+    unlocked_ns = {
+        tenure_of(event.token): event.at_ns for event in history.all(Unlocked) if history.is_last(event.token)
+    }
     calm = calm_since(history)
     for landed in history.all(Landed):
         free_ns = unlocked_ns.get(landed.token)
@@ -443,6 +516,20 @@ def max_hold(history: Reading, bounds: Bounds) -> Iterable[Violation]:
                 text = f"{hold} was promised to {told.deadline_ns / 1e9:.6f}"
                 yield Violation("max hold", told.at_ns, text)
                 break
+    yield from _handed_on_too_late(history, bounds)
+
+
+def _handed_on_too_late(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """A tenure that is older than its next holder may hold anything is handed on no more (rule 7)."""
+    tries = {tried.token: tried for tried in history.all(Tried)}
+    for hold in history.holds.values():
+        tried, most_ms = tries.get(hold.tenure), hold.asked.max_hold_ms
+        had_ns = history.had_since_ns(hold.granted)
+        if tried is None or most_ms is None or had_ns is None:
+            continue
+        late_ns = had_ns - tried.at_ns - (most_ms + bounds.hold_slack_ms) * MS
+        if late_ns > history.unknown_standstill_ns(hold, hold.granted.at_ns) + hold.granted.unseen_ns:
+            yield Violation("max hold", hold.granted.at_ns, f"{hold} was handed on under {tried}")
 
 
 def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
@@ -450,7 +537,11 @@ def leftovers(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     the session lock of an app that died (rule 13). In any case it is gone within its TTL."""
     tries = {tried.token: tried for tried in history.all(Tried)}
     failed_ns = {event.token: event.at_ns for event in history.all(Failed)}
-    dead_ns = {event.token: event.at_ns for event in history.all(LetGo) if event.why == "died"}
+    dead_ns = {
+        tenure_of(event.token): event.at_ns
+        for event in history.all(LetGo)
+        if event.why == "died" and history.is_last(event.token)
+    }
     over_ns = failed_ns | dead_ns
     died_ns = {event.host: event.at_ns for event in history.all(Died)}
     calm = calm_since(history)
@@ -518,13 +609,14 @@ def free_at_once(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     back: dict[bytes, list[GivenBack]] = defaultdict(list)
     for event in history.all(GivenBack):
         back[event.token].append(event)
-    ends = *_of_the_dead(history, bounds), *_never_read(history), *_claimed_for_nobody(history)
+    nobodys = *_never_read(history), *_claimed_for_nobody(history)
+    ends = *_of_the_dead(history, bounds), *_or_kept(history, bounds, nobodys)
     for token, ended_ns, delay_ms in ends:
         due_ns = ended_ns + (delay_ms + bounds.at_once_ms) * MS
         if not _nothing_is_broken(history, bounds, token, ended_ns, due_ns):
             continue
-        told = {event.master for event in back[token] if event.at_ns <= due_ns}
-        if len(told) < bounds.quorum:
+        told = {event.master for event in back[tenure_of(token)] if event.at_ns <= due_ns}
+        if len(told) < bounds.quorum and history.handed_on_ns(token) > due_ns:
             text = (
                 f"{token[:8].decode()} is nobody's since {ended_ns / 1e9:.6f}, and {len(told)} masters know"
             )
@@ -538,14 +630,28 @@ def _of_the_dead(history: Reading, bounds: Bounds) -> Iterable[tuple[bytes, int,
             yield let_go.token, let_go.at_ns, bounds.lock_delay_ms
 
 
-def _never_read(history: Reading) -> Iterable[tuple[bytes, int, int]]:
+def _or_kept(
+    history: Reading, bounds: Bounds, nobodys: Iterable[tuple[bytes, int]]
+) -> Iterable[tuple[bytes, int, int]]:
+    """What was unlocked by the name of its request, whoever has read of it, may stay for its keep_ms."""
+    taken_back = {event.request for event in history.all(TakenBack)}
+    unlocked = {
+        event.token
+        for event in (*history.all(Answered), *history.all(Claimed))
+        if event.request in taken_back
+    }
+    for token, ended_ns in nobodys:
+        yield token, ended_ns, bounds.keep_ms if token in unlocked else 0
+
+
+def _never_read(history: Reading) -> Iterable[tuple[bytes, int]]:
     """Each request that it was the answer to hung up before it was read."""
     for token, since_ns, alone in history.never_read():
         if alone:
-            yield token, since_ns, 0
+            yield token, since_ns
 
 
-def _claimed_for_nobody(history: Reading) -> Iterable[tuple[bytes, int, int]]:
+def _claimed_for_nobody(history: Reading) -> Iterable[tuple[bytes, int]]:
     """Each request that it was granted to is over, and was not answered with it."""
     claims: dict[bytes, list[Claimed]] = defaultdict(list)
     for claimed in history.all(Claimed):
@@ -554,7 +660,7 @@ def _claimed_for_nobody(history: Reading) -> Iterable[tuple[bytes, int, int]]:
     over_ns = history.over_ns(Answered, Declined, HungUp, TakenBack)
     for token, of_token in claims.items():
         if token not in answered and all(claimed.request in over_ns for claimed in of_token):
-            yield token, max(max(one.at_ns, over_ns[one.request]) for one in of_token), 0
+            yield token, max(max(one.at_ns, over_ns[one.request]) for one in of_token)
 
 
 def _nothing_is_broken(history: Reading, bounds: Bounds, token: bytes, from_ns: int, to_ns: int) -> bool:
@@ -576,11 +682,41 @@ def lock_delays(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     for holds in history.holds_by(lambda resource: resource):
         for hold in (hold for hold in holds if hold.token in died_ns):
             at_ns = died_ns[hold.token]
+            # Who was stopped may have been told of a loss that he has not read: that is freed at once.
+            if history.was_stopped(hold.asked.app, hold.granted.at_ns, at_ns):
+                continue
             until_ns = min(at_ns + bounds.lock_delay_ms * MS, hold.deadline_ns)
-            for other in holds:
-                if at_ns < other.granted.at_ns < until_ns:
+            # What was over when its app heard of it was given to it before.
+            for other in (other for other in holds if other.ended_ns > other.granted.at_ns):
+                if at_ns < other.granted.at_ns < min(until_ns, history.forced_ns.get(hold.tenure, NEVER_NS)):
                     text = f"{other} was granted within the lock_delay of {hold}"
                     yield Violation("lock delay", other.granted.at_ns, text)
+
+
+def given_back(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """What its holder has given back, and nobody of its host had after him, is gone from the masters at once,
+    or after its keep_ms: nothing is renewed that nobody has."""
+    tries = {tried.token: tried for tried in history.all(Tried)}
+    detached = {answered.token for answered in history.all(Answered) if answered.bound == "ttl"}
+    unlocked_ns = {
+        tenure_of(event.token): event.at_ns
+        for event in history.all(Unlocked)
+        if event.token not in detached and history.is_last(event.token)
+    }
+    calm = calm_since(history)
+    for found in history.all(Found):
+        free_ns, calm_ns = unlocked_ns.get(found.token), calm(found.at_ns)
+        if free_ns is None or calm_ns is None or found.token not in tries:
+            continue
+        tried = tries[found.token]
+        if not tried.host:
+            continue  # whether its agent lives isn't known
+        if any(e.at_ns >= tried.at_ns for e in history.all(Died) if _name_of(e.host) == _name_of(tried.host)):
+            continue
+        late_ms = (found.at_ns - max(free_ns + bounds.keep_ms * MS, calm_ns)) // MS
+        if late_ms > bounds.give_back_ms:
+            text = f"{found.master} still shows {late_ms} ms later what was given back: {tried}"
+            yield Violation("given back", found.at_ns, text)
 
 
 def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
@@ -590,7 +726,12 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         return
     tries = {tried.token: tried for tried in history.all(Tried)}
     longest_ms = max((asked.max_hold_ms or 0 for asked in history.all(Asked)), default=0)
-    hold_ms = {a.token: history.asked[a.request].max_hold_ms or longest_ms for a in history.all(Answered)}
+    hold_ms: dict[bytes, int] = {}
+    answered_ns: dict[bytes, int] = {}
+    for answered in history.all(Answered):
+        tenure, most_ms = tenure_of(answered.token), history.asked[answered.request].max_hold_ms or longest_ms
+        hold_ms[tenure] = max(hold_ms.get(tenure, 0), most_ms)
+        answered_ns[tenure] = answered.at_ns
     # It may have been extended to another TTL than it was tried for.
     longest_ttl_ms = max((asked.ttl_ms for asked in history.all(Asked)), default=0)
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
@@ -600,10 +741,12 @@ def for_nobody(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         tried = tries.get(found.token)
         if tried is None or found.token in detached:
             continue
-        most_ms = hold_ms.get(found.token, longest_ms) + longest_ttl_ms
+        # Where it isn't known who had it: as long as it may be handed on, and the last one may hold it.
+        most_ms = hold_ms.get(found.token, 2 * longest_ms) + longest_ttl_ms
         most_ms += bounds.hold_slack_ms + bounds.leftover_ms + bounds.under_way_ms
         # What a dead agent had under way may land late.
-        if found.at_ns > landed_ns.get((found.master, found.token), tried.at_ns) + most_ms * MS:
+        since_ns = landed_ns.get((found.master, found.token), tried.at_ns)
+        if found.at_ns > max(since_ns, answered_ns.get(found.token, 0)) + most_ms * MS:
             yield Violation("for nobody", found.at_ns, f"{found.master} still shows what nobody has: {tried}")
 
 
@@ -613,7 +756,7 @@ def unread(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     if history.all(Believes):
         return
     first = _first_taken_over(history)
-    told = {*history.holds, *(event.token for event in history.all(Read))}
+    told = {*history.under, *(tenure_of(event.token) for event in history.all(Read))}
     tries = {tried.token: tried for tried in history.all(Tried)}
     landed_ns = {(event.master, event.token): event.at_ns for event in history.all(Landed)}
     for found in history.all(Found):
@@ -631,14 +774,18 @@ def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation
     """What belonged to a connection no later agent renews: it ended with its agent. Nor is anything renewed,
     once its connection has ended, of which nobody can tell whether it was read (rule 13)."""
     tries = {tried.token: tried for tried in history.all(Tried)}
-    of_connections = {a.token for a in history.all(Answered) if a.bound == "connection"}
+    of_connections = {a.token: a.at_ns for a in history.all(Answered) if a.bound == "connection"}
     longest_ms = max((asked.ttl_ms for asked in history.all(Asked)), default=0)
     most_ms = longest_ms + bounds.leftover_ms + bounds.under_way_ms
-    left_ns = {token: since_ns for token, since_ns, _ in history.never_read()}
-    for token in of_connections:
-        died_ns = history.died_ns.get(tries[token].host)
+    left_ns = {
+        tenure_of(token): since_ns for token, since_ns, _ in history.never_read() if history.is_last(token)
+    }
+    for token in filter(history.is_last, of_connections):
+        tenure = tenure_of(token)
+        # Its tenure may have begun with an agent before that.
+        died_ns = history.died_ns.get(history.keeper_of(token, of_connections[token]) or "")
         if died_ns is not None:
-            left_ns[token] = min(died_ns, left_ns.get(token, died_ns))
+            left_ns[tenure] = min(died_ns, left_ns.get(tenure, died_ns))
     # What a dead agent had under way may land late.
     landed_ns = {(e.master, e.token): e.at_ns for e in history.all(Landed) if not e.put_back}
     for found in history.all(Found):
@@ -671,13 +818,15 @@ def kept(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     tries = {tried.token: tried for tried in history.all(Tried)}
     excused = {lost.token for lost in history.all(Lost) if lost.excused}
     read = {event.token for event in history.all(Read)}
+    forced = {hold.token for tenure in history.forced_ns for hold in history.under[tenure]}
     for lost in (*history.all(Lost), *history.all(Forgot)):
         hold = history.holds[lost.token]
         held_ms = (hold.deadline_ns - hold.began_ns) / MS
         too_soon = held_ms + hold.asked.ttl_ms / 2 < (hold.asked.max_hold_ms or 0)
-        if not too_soon or not hold.asked.by_process or lost.token in excused or lost.token not in read:
+        known = lost.token in read and lost.token not in excused | forced
+        if not too_soon or not hold.asked.by_process or not known:
             continue
-        began_ns = _known_again_ns(history, tries[lost.token].host, lost.at_ns)
+        began_ns = _known_again_ns(history, tries[hold.tenure].host, lost.at_ns)
         if began_ns is None:
             continue
         told_ns = [e.deadline_ns for e in (hold.granted, *hold.extensions) if e.at_ns < began_ns]
@@ -697,6 +846,130 @@ def calm_since(history: Reading) -> Callable[[int], int | None]:
     return since
 
 
+def _undisturbed(history: Reading, from_ns: int, to_ns: int) -> bool:
+    """No agent has died shortly before, nor until then."""
+    return not any(from_ns - _DEAD_FOR_NS < died.at_ns <= to_ns for died in history.all(Died))
+
+
+_DEAD_FOR_NS = 5_000 * MS
+"""After that nothing is left of what it had, and the next one has looked around."""
+
+
+def agent_of(host: str) -> str:
+    """Of whom it is a life."""
+    return host.partition(".")[0]
+
+
+def _waits(history: Reading) -> Iterable[tuple[Asked, int]]:
+    """The requests that waited, and until when. What is one of a list stands in that line only once all that
+    comes before it is had."""
+    answered = {e.request: e.at_ns for e in reversed(history.events) if isinstance(e, Granted | Refused)}
+    for asked in history.all(Asked):
+        if asked.wait_ms is not None and not asked.whole:
+            yield asked, answered.get(asked.request, asked.at_ns + asked.wait_ms * MS)
+
+
+def idle(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """Nobody waits for long while nobody holds."""
+    if not bounds.idle_ms:
+        return
+    most_ns = bounds.idle_ms * MS
+    claimed = _claimed_from_to(history)
+    for holds in history.holds_by(lambda resource: resource):
+        held = ((hold.granted.at_ns, _left_ns(history, hold)) for hold in holds)
+        spans = _together((*held, *claimed[holds[0].granted.resource]))
+        free = [(0, spans[0][0]), *((a[1], b[0]) for a, b in pairwise(spans)), (spans[-1][1], NEVER_NS)]
+        for asked, until_ns in _waits(history):
+            if asked.resource != holds[0].granted.resource:
+                continue
+            for free_ns, taken_ns in free:
+                from_ns, to_ns = max(free_ns, asked.at_ns), min(taken_ns, until_ns)
+                if to_ns - from_ns > most_ns and _undisturbed(history, from_ns, to_ns):
+                    text = f"{asked} waits, and nobody holds since {free_ns / 1e9:.6f}"
+                    yield Violation("idle", from_ns + most_ns, text)
+
+
+def _claimed_from_to(history: Reading) -> Mapping[bytes, list[tuple[int, int]]]:
+    """By resource: what requests had that were not answered yet, since they wait for more. It is over when
+    the masters hear of that, at the latest with the request."""
+    over_ns = history.over_ns(Declined, HungUp, TakenBack)
+    got_ns = {granted.request: granted.at_ns for granted in history.all(Granted)}
+    back_ns: dict[bytes, int] = {}
+    for event in reversed(history.all(GivenBack)):
+        back_ns[event.token] = event.at_ns
+    resources = {tried.token: tried.resource for tried in history.all(Tried)}
+    spans: dict[bytes, list[tuple[int, int]]] = defaultdict(list)
+    for claimed in history.all(Claimed):
+        ends_ns = (ns.get(claimed.request, NEVER_NS) for ns in (over_ns, got_ns))
+        tenure = tenure_of(claimed.token)
+        to_ns = min(*ends_ns, back_ns.get(tenure, NEVER_NS))
+        if tenure in resources and to_ns > claimed.at_ns:
+            spans[resources[tenure]].append((claimed.at_ns, to_ns))
+    return spans
+
+
+def _left_ns(history: Reading, hold: Hold) -> int:
+    """When masters were told, or its tenure ended by itself."""
+    given_back = hold.let_go_ns is not None and hold.asked.by_process
+    return hold.ended_ns if given_back else hold.deadline_ns
+
+
+def _together(spans: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Those that overlap are one."""
+    merged: list[tuple[int, int]] = []
+    for from_ns, to_ns in sorted(spans):
+        if merged and from_ns <= merged[-1][1]:
+            merged[-1] = merged[-1][0], max(merged[-1][1], to_ns)
+        else:
+            merged.append((from_ns, to_ns))
+    return merged
+
+
+def recalls(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """While another host waits, a tenure is handed on for its turn only."""
+    if not bounds.turn_ms:
+        return
+    hosts = {tried.token: tried for tried in history.all(Tried)}
+    for asked, until_ns in _waits(history):
+        for tenure, handed in history.handed.items():
+            tried = hosts.get(tenure)
+            if (
+                not handed
+                or tried is None
+                or tried.resource != asked.resource
+                or agent_of(tried.host) == asked.host
+            ):
+                continue
+            due_ns = max(asked.at_ns, handed[0].at_ns) + bounds.turn_ms * MS
+            late = [one for one in handed[1:] if due_ns < one.at_ns < until_ns]
+            if late and _undisturbed(history, asked.at_ns, late[0].at_ns):
+                text = f"{late[0]} of {tried.host} while {asked} waits"
+                yield Violation("recalls", late[0].at_ns, text)
+
+
+def turns(history: Reading, bounds: Bounds) -> Iterable[Violation]:
+    """While a host waits, each other one has so many turns at most."""
+    if not bounds.turns:
+        return
+    tried_by = {tried.token: tried for tried in history.all(Tried)}
+    began: dict[tuple[bytes, str], list[int]] = defaultdict(list)
+    for tenure, handed in history.handed.items():
+        if handed and tenure in tried_by:
+            tried = tried_by[tenure]
+            began[tried.resource, agent_of(tried.host)].append(handed[0].at_ns)
+    for asked, until_ns in _waits(history):
+        own = [at for at in began[asked.resource, asked.host] if at <= until_ns]
+        # In a turn of its host others of its line come first.
+        from_ns = max([asked.at_ns, *(at for at in own if at < until_ns)])
+        for (resource, other), begun in list(began.items()):
+            if resource != asked.resource or other == asked.host:
+                continue
+            seen = [at for at in begun if from_ns < at < until_ns]
+            if len(seen) > bounds.turns and _undisturbed(history, from_ns, until_ns):
+                text = f"{other} had {len(seen)} turns since {from_ns / 1e9:.6f} while {asked} waits"
+                yield Violation("turns", seen[bounds.turns], text)
+
+
 def overtaking(history: Reading, _: Bounds) -> Iterable[Violation]:
     """On no master a release overtakes what its own agent asked before (rule 3): that would stay there. After
     a break both may be asked once more, in their order."""
@@ -714,6 +987,11 @@ def tokens(history: Reading, _: Bounds) -> Iterable[Violation]:
         before = first.setdefault(tried.token, tried)
         if before is not tried:
             yield Violation("tokens", tried.at_ns, f"{tried} has the token of {before}")
+    named: dict[bytes, Granted] = {}
+    for granted in history.all(Granted):
+        if granted.secret and (granted.secret in first or granted.secret in named):
+            yield Violation("tokens", granted.at_ns, f"{granted} has the token of another, or of a tenure")
+        named[granted.secret] = granted
 
 
 def validity(history: Reading, bounds: Bounds) -> Iterable[Violation]:
@@ -773,8 +1051,14 @@ def slewing(history: Reading, _: Bounds) -> Iterable[Violation]:
     for slewed in history.all(Slewed):
         to_ns = next((e.at_ns for e in ended if e.host == slewed.host and e.at_ns >= slewed.at_ns), 1 << 62)
         for granted in history.all(Granted):
-            by = tried.get(granted.token)
-            if by is not None and by.host == slewed.host and slewed.at_ns < by.at_ns < granted.at_ns < to_ns:
+            by = tried.get(tenure_of(granted.token))
+            if by is None or by.host != slewed.host:
+                continue
+            began_ns = granted.tried_ns if granted.tried_ns is not None else by.at_ns
+            # Behind what it was asked for before; or handed on since.
+            had_ns = history.had_since_ns(granted) or 0
+            handed_on = by.at_ns < slewed.at_ns < had_ns and not history.is_first(granted.token)
+            if slewed.at_ns < began_ns < granted.at_ns < to_ns or (handed_on and had_ns < to_ns):
                 yield Violation("slewing", granted.at_ns, f"{granted}: {slewed}")
 
 
@@ -790,12 +1074,16 @@ CHECKS: tuple[Check, ...] = (
     taken,
     max_hold,
     leftovers,
+    given_back,
     for_nobody,
     unread,
     left_to_its_deadline,
     free_at_once,
     lock_delays,
     kept,
+    idle,
+    recalls,
+    turns,
     overtaking,
     tokens,
     validity,

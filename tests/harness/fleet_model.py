@@ -32,14 +32,18 @@ from lockd.core.journal import Held, Ledger, Origin, replay
 from lockd.core.leases import Lease
 from lockd.core.locks import Locks
 from lockd.core.membership import REQUIRED_SETTINGS, Configured, MasterFacts
+from lockd.core.notices import Notice
+from lockd.core.queues import KeptEnd
 from lockd.core.takeover import CannotTell, Seen, Taken, take_over
 from lockd.core.tenures.campaigns import Campaigns
+from lockd.core.tenures.places import RecallEnd
 from lockd.core.values import Bound, Chance, Extended, RedlockParameters, Refusal
 from tests.harness.clocks import MS
-from tests.harness.script_model import Store
+from tests.harness.script_model import Store, own_of
 
 START_NS = 1_000_000 * MS
 """Virtual time begins here: some minutes after boot."""
+HOST = b"host"
 WALL_AHEAD_NS = 1_700_000_000_000 * MS
 MAX_TTL_MS = 60_000
 
@@ -58,6 +62,13 @@ class Time:
         return (self.now_ns + WALL_AHEAD_NS) // 1000
 
 
+@dataclass(frozen=True)
+class Push:
+    """A notice on its way."""
+
+    notice: bytes
+
+
 class Master:
     """One Redis with lockd's scripts. `ahead_us` is how far its wall clock is off."""
 
@@ -68,12 +79,16 @@ class Master:
         self.role = "master"
         self.store = Store()
         self.store.identify("", identity.fields, {})
+        self.notifies: list[tuple[bytes, Link]] = []
+        """Which links have asked for notices, and of which host."""
 
     @property
     def now_us(self) -> int:
         return self.time.wall_us + self.ahead_us
 
     def shows(self, step: introduction.Step) -> Any:
+        if isinstance(step, introduction.HearNotices):
+            return None
         if isinstance(step, introduction.ReadCounter):
             return str(self.fences.get(step.slot, 0)), self.now_us
         identity = Identity.parse(self.store.identity)
@@ -96,10 +111,28 @@ class Master:
     def run(self, ballot: Ballot, members_digest: bytes) -> Any:
         """What the script of this ballot answers: to a vote status, value, time_us, and the nonce that
         refuses it."""
+        answer = self._answer(ballot, members_digest)
+        self.deliver()
+        return answer
+
+    def deliver(self) -> None:
+        """Its notices are on their way."""
+        published, self.store.published = self.store.published, []
+        for host, notice in published:
+            for of_host, link in self.notifies:
+                if of_host == host:
+                    link.replies.append(Push(notice))
+
+    def _answer(self, ballot: Ballot, members_digest: bytes) -> Any:
         now_us = self.now_us
         if isinstance(ballot, Release):
             return self.store.release(
-                ballot.resource, ballot.word, now_us, by_app=ballot.by_app, before=ballot.before
+                ballot.resource,
+                ballot.word,
+                now_us,
+                how=ballot.how.value,
+                before=ballot.before,
+                own=own_of(ballot),
             )
         assert isinstance(ballot, Attempt | FenceRound | Extension | PutBack)
         status, value, *holder_nonce = self.store.vote(ballot, members_digest, now_us)
@@ -159,6 +192,8 @@ class Link(core_link.Link):
         with suppress(StopIteration):
             step = next(steps)
             while True:
+                if isinstance(step, introduction.HearNotices):
+                    self._master.notifies.append((HOST, self))
                 step = steps.send(self._master.shows(step))
 
     def probe(self) -> None:
@@ -168,6 +203,7 @@ class Link(core_link.Link):
         """What was on its way is lost."""
         self._sent.clear()
         self.replies.clear()
+        self._master.notifies = [one for one in self._master.notifies if one[1] is not self]
         self.broken("connection lost", self._now_ns())
 
     def hang_up(self) -> None:
@@ -210,6 +246,7 @@ class Fleet(core_fleet.Fleet[Link]):
         self.time = time
         self.masters = masters
         self.asked = Asked()
+        self.on_notice: Callable[[int, Notice, int], None] = lambda *_: None
         self.on_clocks_moved: Callable[[int], None] = lambda _now_ns: None
         clocks = clocks or clocks_without_gaps(len(masters))
         configured = Configured("test", tuple(master.name for master in masters))
@@ -227,6 +264,9 @@ class Fleet(core_fleet.Fleet[Link]):
     def probe_soon(self, link: Link) -> None:
         """A test says when."""
 
+    def noticed(self, link: Link, notice: Notice, now_ns: int) -> None:
+        self.on_notice(link.index, notice, now_ns)
+
     def arrive(self, master: int) -> None:
         """The oldest question on its way is run by the master; its answer is on its way back."""
         ballot, members_digest = self.links[master].sent.popleft()
@@ -235,7 +275,11 @@ class Fleet(core_fleet.Fleet[Link]):
     def hear(self, master: int) -> None:
         """The oldest answer on its way reaches its ballot."""
         link = self.links[master]
-        link.heard(link.replies.popleft(), self.time.now_ns)
+        reply = link.replies.popleft()
+        if isinstance(reply, Push):
+            link.noticed(reply.notice, self.time.now_ns)
+        else:
+            link.heard(reply, self.time.now_ns)
         if link.is_to_look:
             link.look_again()
 
@@ -289,11 +333,12 @@ class App:
     wait_ms: int | None = None
     max_hold_ms: int = 3_600_000
     lock_delay_ms: int = 0
+    keep_ms: int = 0
     detached: bool = False
     value: bytes = b""
     named: bool = False
     label: str = "test"
-    owner: bytes = b"host 1 0"
+    owner: bytes = HOST + b" 1 0"
     pid: int = 1
     started: int = 1
     bound: Bound = Bound.PROCESS
@@ -406,6 +451,18 @@ class Watched:
     def fence_round(self) -> None:
         self.events.append(("fence round",))
 
+    def handed_on(self, lease: Lease) -> None:
+        self.events.append(("handed on", lease.token))
+
+    def turn_begins(self, label: str) -> None:
+        self.events.append(("turn begins",))
+
+    def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None:
+        self.events.append(("asked back", end))
+
+    def kept_no_more(self, label: str, why: KeptEnd, for_ns: int) -> None:
+        self.events.append(("kept no more", why))
+
     def count(self, *event: object) -> int:
         return self.events.count(event)
 
@@ -437,6 +494,7 @@ class Host:
         self.locks = Locks(parameters_of_locks, self.fleet, self.watched, Chance(token), self.ledger)
         self.locks.wall_ahead_ns = WALL_AHEAD_NS
         self.fleet.on_clocks_moved = self.locks.clocks_moved
+        self.fleet.on_notice = self.locks.noticed
 
     @property
     def journal(self) -> bytes:

@@ -37,6 +37,8 @@ class Asked(Event):
     max_hold_ms: int | None = None
     by_process: bool = True
     """The lock lives with its process, not with its connection."""
+    host: str = ""
+    """Whose agent it asks, where that is known."""
     whole: int = 0
     """Those with the same number are asked for together: all of them, or none."""
     among: tuple[bytes, ...] = ()
@@ -46,9 +48,11 @@ class Asked(Event):
 @dataclass(frozen=True, slots=True)
 class Granted(Event):
     """The app has the answer: it holds the resource until `deadline_ns`. tried_ns: when the try began that
-    brought it, or None where that isn't known: then when it was asked for. answered_ns: when the agent gave
-    the answer, where that is known. unseen_ns: for how much longer it seems to last on its host, which stood
-    still, without anybody there being able to know."""
+    brought it, or the last proof of the tenure that it was handed on under; None where that isn't known: then
+    when it was asked for. answered_ns: when the agent gave the answer, where that is known. unseen_ns: for
+    how much longer it seems to last on its host, which stood still, without anybody there being able to know.
+    token: a name of this lease alone; its first 32 digits are what the masters know its tenure by. secret:
+    what its app names it by, where the agent made that up and it is known."""
 
     request: int
     resource: bytes
@@ -58,6 +62,21 @@ class Granted(Event):
     tried_ns: int | None = None
     answered_ns: int | None = None
     unseen_ns: int = 0
+    secret: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class Handed(Event):
+    """An agent gives out that lease, as the first of its tenure or a later one."""
+
+    token: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Forced(Event):
+    """An operator takes that tenure from the masters, or that lease."""
+
+    token: bytes
 
 
 @dataclass(frozen=True, slots=True)

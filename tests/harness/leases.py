@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from lockd.core.leases import Lease
+from lockd.core.leases import Lease, Tenure
 from lockd.core.values import Bound
 from tests.harness.ballots import an_attempt
 
@@ -27,9 +27,10 @@ def a_lease(
     attempt.yes = proven
     holder: Any = SimpleNamespace(
         label=label, owner=b"web1 4711 33", value=token, bound=bound, detached=False, max_hold_ms=3_600_000,
+        ttl_ms=10_000,
         notify=notify,
     )  # fmt: skip
-    lease = Lease(attempt, holder, fence, granted_ns)
+    lease = Lease(Tenure(attempt), holder, token, fence, began_ns=0, now_ns=granted_ns)
     for name, value in more.items():
-        setattr(lease, name, value)
+        setattr(lease if name in Lease.__slots__ else lease.tenure, name, value)
     return lease

@@ -15,6 +15,7 @@ from typing import Any
 
 import hiredis
 
+from lockd.core.ballots.release import How
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import REQUIRED_SETTINGS
 from lockd.dev.processes import LOOPBACK
@@ -141,21 +142,30 @@ class ModelledMaster:
         resource = keys[0][len(scripts.LEASE_PREFIX) :] if keys else b""
         if digest == scripts.RELEASE.digest:
             word, *before = words
-            by_app = before == [b"app"]
-            return store.release(resource, word, now_us, by_app=by_app, before=() if by_app else before)
+            named = [how.value for how in How if how.value]
+            how, *own = before if before and before[0] in named else [b""]
+            before = [] if how else before
+            place = (own[0], int(own[1])) if own else None
+            return store.release(resource, word, now_us, how=how, before=before, own=place)
         if digest == scripts.ACQUIRE.digest:
-            nonce, terms, ttl, slot, hint, _, electorate = words
-            vote = store.acquire(resource, nonce, terms, int(ttl), int(slot), int(hint), electorate, now_us)
+            nonce, terms, ttl, slot, hint, _, place, waited, grace, electorate = words
+            vote = store.acquire(
+                resource, nonce, terms, int(ttl), int(slot), int(hint), electorate, now_us,
+                place=place, waited_us=int(waited), grace_ms=int(grace),
+            )  # fmt: skip
         elif digest == scripts.PROPOSE.digest:
-            slot, value, _, electorate = words
-            vote = store.propose(int(slot), int(value), electorate, now_us)
+            slot, value, size, nonce, electorate = words
+            tenure = (keys[1][len(scripts.LEASE_PREFIX) :], nonce) if len(keys) > 1 else None
+            vote = store.propose(int(slot), int(value), electorate, now_us, size=int(size), tenure=tenure)
         elif digest == scripts.EXTEND.digest:
-            word, ttl, mark, electorate = words
-            vote = store.extend(resource, word, int(ttl), electorate, mark, now_us)
+            word, ttl, mark, *hide, electorate = words
+            vote = store.extend(resource, word, int(ttl), electorate, mark, now_us, bool(hide))
         elif digest == scripts.TAKE_OVER.digest:
             word, ttl, mark, token, when, *before, electorate = words
-            later = when == b"later"
-            vote = store.take_over(resource, word, int(ttl), electorate, mark, now_us, token, before, later)
+            there_ms = None if when == b"later" else int(when)
+            vote = store.take_over(
+                resource, word, int(ttl), electorate, mark, now_us, token, before, there_ms
+            )
         elif digest == scripts.PUT_BACK.digest:
             nonce, ttl, text, age, electorate = words
             vote = store.put_back(resource, nonce, int(ttl), electorate, text, int(age), now_us)

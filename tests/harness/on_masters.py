@@ -33,9 +33,13 @@ def lease_on(master: LocalMaster, resource: str) -> str | None:
 
 
 def holding(masters: list[LocalMaster], resource: str, token: str = "") -> list[str]:
-    """The names of the masters that show a lease of that resource (with that token)."""
+    """The names of the masters that show a lease of that resource (with that nonce or token)."""
     leases = {master.name: lease_on(master, resource) for master in masters}
-    return [name for name, lease in leases.items() if lease is not None and lease.startswith(token)]
+    return [name for name, lease in leases.items() if lease is not None and _is_named(lease, token)]
+
+
+def _is_named(lease: str, token: str) -> bool:
+    return lease.startswith(token) or lease.endswith(f" ={token}")
 
 
 def plant(masters: list[LocalMaster], resource: str, ttl_ms: int = MINUTE_MS) -> None:

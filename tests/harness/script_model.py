@@ -16,13 +16,21 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
+from lockd.core.ballots.release import Release
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.leases import on_masters
 
 _TEXT = re.compile(rb"([^ ]+) ([0-9]+) ([0-9]+)( [^ ]+ [0-9]+ [0-9]+)(?: p([0-9]+))?(?: =(.*))?", re.DOTALL)
 
+_RESERVED = b"reserved "
+
 Answer = tuple[int, int] | tuple[int, int, bytes]
 """Status and value, as the scripts return them in front of their time; and the nonce behind it, if any."""
+
+
+def own_of(release: Release) -> tuple[bytes, int] | None:
+    """The place that the host leaves with this release, or of who is told something, and its grace."""
+    return (release.place, release.grace_ms) if release.place else None
 
 
 @dataclass(slots=True)
@@ -36,6 +44,22 @@ class Key:
     def nonce(self) -> bytes:
         return self.text[:32]
 
+    @property
+    def reserved(self) -> bytes | None:
+        """For which place; None: it is a lease."""
+        return self.text.removeprefix(_RESERVED) if self.text.startswith(_RESERVED) else None
+
+    @property
+    def host(self) -> bytes | None:
+        """Of the agent that has it."""
+        return None if self.reserved is not None else self.text.split(b" ")[3]
+
+    def named(self, how: bytes) -> bytes | None:
+        """What a release of that kind has to name."""
+        if how == b"pass":
+            return self.reserved
+        return self.fields()[3] if how == b"app" and self.reserved is None else self.nonce
+
     def fields(self) -> tuple[int, int, bytes, bytes]:
         """When granted (us), max hold (ms), the number of the proof that it was put back behind (b'': it
         wasn't), and its app's token."""
@@ -43,6 +67,42 @@ class Key:
         assert found is not None, self.text
         nonce, granted_us, max_hold_ms, _owner, mark, value = found.groups()
         return int(granted_us), int(max_hold_ms), mark or b"", nonce if value is None else value
+
+
+LIVES_US = 4_000_000
+PLACES = 32
+RECALLS_US = 20_000
+LONGEST_GRACE_MS = 250
+LEAST_GRACE_MS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Of a host that waits: since when, until when that counts if it is not renewed, and its grace."""
+
+    began_us: int
+    ends_us: int
+    grace_ms: int
+
+    def text(self) -> bytes:
+        return b"%d %d %d" % (self.began_us, self.ends_us, self.grace_ms)
+
+    def lives(self, now_us: int) -> bool:
+        return now_us < self.ends_us <= now_us + LIVES_US
+
+
+@dataclass(slots=True)
+class Line:
+    """Who waits for a resource on a master, and when it was recalled last. All of it is gone when nobody has
+    renewed anything for as long as a place lives."""
+
+    places: dict[bytes, Place] = field(default_factory=dict)
+    recalled: tuple[int, bytes] | None = None
+    expires_ms: int = 0
+
+    def stored(self) -> dict[bytes, bytes]:
+        texts = {name: place.text() for name, place in self.places.items()}
+        return texts if self.recalled is None else texts | {b"recalled": b"%d %b" % self.recalled}
 
 
 @dataclass(slots=True)
@@ -56,15 +116,22 @@ class Store:
     copied: bool = False
     counters: dict[int, int] = field(default_factory=dict)
     leases: dict[bytes, Key] = field(default_factory=dict)
+    lines: dict[bytes, Line] = field(default_factory=dict)
+    published: list[tuple[bytes, bytes]] = field(default_factory=list)
+    """To be taken from here: host and notice."""
 
     def snapshot(self) -> Store:
         """A copy that what comes later doesn't change."""
         leases = {resource: copy.copy(key) for resource, key in self.leases.items()}
-        return replace(self, identity=dict(self.identity), counters=dict(self.counters), leases=leases)
+        lines = {name: replace(line, places=dict(line.places)) for name, line in self.lines.items()}
+        return replace(
+            self, identity=dict(self.identity), counters=dict(self.counters), leases=leases, lines=lines,
+            published=[],
+        )  # fmt: skip
 
     @property
     def blank(self) -> bool:
-        return not self.identity and not self.counters and not self.leases
+        return not self.identity and not self.counters and not self.leases and not self.lines
 
     def lease(self, resource: bytes, now_us: int) -> Key | None:
         key = self.leases.get(resource)
@@ -119,20 +186,27 @@ class Store:
             return self.acquire(
                 ballot.resource,
                 ballot.nonce,
-                on_masters(ballot.terms),
+                on_masters(ballot.terms, ballot.shown),
                 ballot.ttl_ms,
                 slot_of(ballot.resource),
                 ballot.hint,
                 electorate,
                 now_us,
+                place=b"" if ballot.asks else ballot.place,
+                asker=ballot.place if ballot.asks else b"",
+                waited_us=ballot.waited_us,
+                grace_ms=ballot.grace_ms,
             )
         if isinstance(ballot, FenceRound):
-            return self.propose(slot_of(ballot.resource), ballot.value, electorate, now_us)
+            tenure = (ballot.resource, ballot.nonce) if ballot.nonce else None
+            return self.propose(
+                slot_of(ballot.resource), ballot.value, electorate, now_us, size=ballot.size, tenure=tenure
+            )
         if isinstance(ballot, PutBack):
             words = (ballot.resource, ballot.nonce, ballot.ttl_ms, electorate, ballot.text, ballot.age_ms)
             return self.put_back(*words, now_us)
         extend = self.take_over if ballot.before else self.extend
-        more = (ballot.token, ballot.before, ballot.there_ms) if ballot.before else ()
+        more = (ballot.token, ballot.before, ballot.there_ms) if ballot.before else (ballot.hides,)
         return extend(ballot.resource, ballot.word, ballot.ttl_ms, electorate, ballot.mark, now_us, *more)
 
     def acquire(
@@ -145,6 +219,11 @@ class Store:
         hint: int,
         electorate: bytes,
         now_us: int,
+        *,
+        place: bytes = b"",
+        asker: bytes = b"",
+        waited_us: int = 0,
+        grace_ms: int = 0,
     ) -> Answer:
         if self.electorate != electorate:
             return -1, 0
@@ -158,20 +237,122 @@ class Store:
             return -3, 0
         now_ms = now_us // 1000
         key = self.lease(resource, now_us)
-        if key is None:
+        if key is None or (place and key.reserved == place):
             self.leases[resource] = Key(b"%b %d %b" % (nonce, now_us, terms), now_ms + ttl_ms)
         elif key.nonce != nonce:
-            key.expires_ms = min(key.expires_ms, now_ms + self.longest_ttl_ms)
-            return 0, key.expires_ms - now_ms, key.nonce
+            longest_ms = self.longest_ttl_ms if key.reserved is None else LONGEST_GRACE_MS
+            key.expires_ms = min(key.expires_ms, now_ms + longest_ms)
+            if place:
+                mine = Place(now_us - waited_us, now_us + LIVES_US, grace_ms)
+                self._wait_in_line(resource, place, mine, key)
+            left_ms = key.expires_ms - now_ms
+            if asker and key.host is not None and key.text.split(b" ")[2] == b"0":
+                self.published.append((key.host, b"ask %b %b %b" % (key.nonce, asker, resource)))
+            return (0, left_ms, key.nonce) if key.reserved is None else (5, left_ms)
         else:
             key.expires_ms = now_ms + ttl_ms
         self.counters[slot] = last
+        if place:
+            self._has_its_turn(resource, place, nonce, now_us)
         return 1, fence
 
-    def propose(self, slot: int, value: int, electorate: bytes, now_us: int) -> Answer:
+    # Who waits
+
+    def line(self, resource: bytes, now_us: int) -> Line:
+        """An empty one where there is none."""
+        line = self.lines.get(resource)
+        if line is not None and now_us // 1000 > line.expires_ms:
+            del self.lines[resource]
+            line = None
+        return line or Line()
+
+    def _others(self, resource: bytes, place: bytes, now_us: int) -> tuple[Line, dict[bytes, Place]]:
+        """Those that nobody renews any more are forgotten."""
+        line = self.line(resource, now_us)
+        for name in [name for name, one in line.places.items() if not one.lives(now_us)]:
+            del line.places[name]
+        self._tidy(resource, line)
+        return line, {name: one for name, one in line.places.items() if name != place}
+
+    def _tidy(self, resource: bytes, line: Line) -> None:
+        if not line.places and line.recalled is None:
+            self.lines.pop(resource, None)
+
+    def _written(self, resource: bytes, line: Line, now_us: int) -> None:
+        line.expires_ms = now_us // 1000 + LIVES_US // 1000
+        self.lines[resource] = line
+
+    def _recall(self, resource: bytes, line: Line, host: bytes, nonce: bytes, now_us: int) -> None:
+        line.recalled = now_us, nonce
+        self._written(resource, line, now_us)
+        self.published.append((host, b"recall %b %b" % (nonce, resource)))
+
+    def _wait_in_line(self, resource: bytes, name: bytes, place: Place, key: Key) -> None:
+        now_us = place.ends_us - LIVES_US
+        line, others = self._others(resource, name, now_us)
+        if len(others) >= PLACES:
+            youngest = max(others, key=lambda one: (others[one].began_us, one))
+            if place.began_us < others[youngest].began_us:
+                del line.places[youngest], others[youngest]
+        mine = line.places.get(name)
+        if len(others) < PLACES and not (mine and mine.ends_us - now_us > LIVES_US // 2):
+            line.places[name] = place
+            self._written(resource, line, now_us)
+        recalled_us, whom = line.recalled or (0, b"")
+        lately = whom == key.nonce and 0 <= now_us - recalled_us < RECALLS_US
+        if key.host is not None and not lately:
+            self._recall(resource, line, key.host, key.nonce, now_us)
+
+    def _has_its_turn(self, resource: bytes, name: bytes, nonce: bytes, now_us: int) -> None:
+        line, others = self._others(resource, name, now_us)
+        line.places.pop(name, None)
+        self._tidy(resource, line)
+        if others:
+            self._recall(resource, line, name.partition(b" ")[0], nonce, now_us)
+            host, agent = min(others, key=lambda one: (others[one].began_us, one)).split(b" ")
+            self.published.append((host, b"held %b %b" % (agent, resource)))
+
+    def _goes_to_the_first(self, resource: bytes, now_us: int, own: tuple[bytes, int] | None) -> None:
+        """What was deleted: it is reserved for the grace of who waits for the longest. own: the place and
+        grace of the host whose turn it was."""
+        line = self.line(resource, now_us)
+        living = {name: one for name, one in line.places.items() if one.lives(now_us)}
+        if own is not None:
+            living.pop(own[0], None)
+        if own is not None and len(living) < PLACES:
+            place, grace_ms = own
+            living[place] = line.places[place] = Place(now_us, now_us + LIVES_US, grace_ms)
+            self._written(resource, line, now_us)
+        first, *behind = sorted(living, key=lambda name: (living[name].began_us, name)) or [b""]
+        if not first:
+            del self.leases[resource]
+            return
+        grace_ms = max(LEAST_GRACE_MS, min(LONGEST_GRACE_MS, living[first].grace_ms))
+        self.leases[resource] = Key(b"reserved " + first, now_us // 1000 + grace_ms)
+        del line.places[first]
+        self._tidy(resource, line)
+        for name, wait_ms in [(first, 0), *((name, grace_ms) for name in behind[:1])]:
+            host, agent = name.split(b" ")
+            self.published.append((host, b"turn %b %d %b" % (agent, wait_ms, resource)))
+
+    def propose(
+        self,
+        slot: int,
+        value: int,
+        electorate: bytes,
+        now_us: int,
+        *,
+        size: int = BLOCK,
+        tenure: tuple[bytes, bytes] | None = None,
+    ) -> Answer:
+        """tenure: for whose next block it is, as resource and nonce."""
         if self.electorate != electorate:
             return -1, 0
-        last = value + BLOCK - 1
+        if tenure is not None:
+            key = self.lease(tenure[0], now_us)
+            if key is None or key.nonce != tenure[1]:
+                return 3, 0
+        last = value + size - 1
         counter = self.counters.get(slot, 0)
         if counter > now_us + COUNTER_AHEAD_US or counter >= SANE_MOST:
             return -3, 0
@@ -183,9 +364,17 @@ class Store:
         return 1, value
 
     def extend(
-        self, resource: bytes, word: bytes, ttl_ms: int, electorate: bytes, mark: bytes, now_us: int
+        self,
+        resource: bytes,
+        word: bytes,
+        ttl_ms: int,
+        electorate: bytes,
+        mark: bytes,
+        now_us: int,
+        hides: bool = False,
     ) -> Answer:
-        """mark: of its last proof, when its own agent asks by its nonce; b'': by its app's token."""
+        """mark: of its last proof, when its own agent asks by its nonce; b'': by its app's token. hides: that
+        token is shown no more."""
         if self.electorate != electorate:
             return -1, 0
         if ttl_ms > self.max_ttl_ms:
@@ -194,6 +383,8 @@ class Store:
         key = self.lease(resource, now_us)
         if key is None:
             return 3, 0
+        if key.reserved is not None:
+            return 0, key.expires_ms - now_ms
         granted_us, max_hold_ms, marked, token = key.fields()
         if word != (key.nonce if mark else token):
             return 0, key.expires_ms - now_ms
@@ -203,6 +394,10 @@ class Store:
                 return 4, 0
             ttl_ms = min(ttl_ms, left_ms)
         key.expires_ms = max(key.expires_ms, now_ms + ttl_ms)
+        if hides:
+            found = _TEXT.fullmatch(key.text)
+            assert found is not None
+            key.text = key.text[: found.end(4)] + (b" p" + marked if marked else b"")
         was_put_back = marked != b"" and (not mark or int(marked) >= int(mark[1:]))
         return 2 if was_put_back else 1, min(key.expires_ms - now_ms, ttl_ms)
 
@@ -236,7 +431,8 @@ class Store:
         if key.nonce != nonce and (there_ms is None or was_there_ms < there_ms):
             marked = mark[1:]
         put_back = b"" if marked is None else b" p" + marked
-        key.text = b"%b %b%b =%b" % (nonce, terms, put_back, token)
+        shown = b" =" + token if token else b""
+        key.text = b"%b %b%b%b" % (nonce, terms, put_back, shown)
         key.expires_ms = max(now_ms + ttl_ms, key.expires_ms)
         return 2 if marked is not None and int(marked) >= int(mark[1:]) else 1, ttl_ms
 
@@ -268,12 +464,25 @@ class Store:
         word: bytes,
         now_us: int,
         *,
-        by_app: bool = False,
+        how: bytes = b"",
         before: Sequence[bytes] = (),
+        own: tuple[bytes, int] | None = None,
     ) -> int:
-        """word: its nonce, or, by_app, the token that its app has; before: nonces that it had earlier."""
-        key = self.lease(resource, now_us)
-        if key is None or (key.fields()[3] if by_app else key.nonce) not in (word, *before):
+        """word: its nonce, or, by an "app", the token that it has, or, to "pass" it on, the place for which
+        it is reserved; before: nonces that it had earlier; own: place and grace of a host whose "turn" it
+        was."""
+        if how in (b"freed", b"used"):
+            assert own is not None
+            host, agent = own[0].split(b" ")
+            self.published.append((host, b"%b %b %b" % (how, agent, resource)))
             return 0
-        del self.leases[resource]
+        key = self.lease(resource, now_us)
+        if key is None or key.named(how) not in (word, *before):
+            return 0
+        if how == b"try":
+            del self.leases[resource]
+        else:
+            self._goes_to_the_first(resource, now_us, own)
+        if how == b"forced" and key.host is not None:
+            self.published.append((key.host, b"gone %b %b" % (word, resource)))
         return 1

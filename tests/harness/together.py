@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from lockd.core.validity import NEVER_NS
+from lockd.core.values import RedlockParameters
 from tests.harness.checker import (
     CHECKS,
     Bounds,
@@ -13,6 +14,7 @@ from tests.harness.checker import (
     Violation,
     calm_since,
     name_of,
+    tenure_of,
 )
 from tests.harness.clocks import MS
 from tests.harness.history import (
@@ -34,6 +36,10 @@ from tests.harness.history import (
 )
 
 _ENDS = Answered, Declined, HungUp, TakenBack
+_ONE_TRY_MS = 2 * RedlockParameters(5).master_timeout_ms
+"""It is tried again for a timeout where votes were split, or masters changed: the last for another one."""
+_SLEWING_FORGOTTEN_MS = 12_000
+"""So long after its host's clock was slewed an agent may stand aside, or only learn of that (rule 11e)."""
 LOOK_MS = 1_000
 """So often it is looked at what masters have."""
 FREE_MOST_MS = 1_000
@@ -85,11 +91,18 @@ def _is_awake(history: Reading, token: bytes, from_ns: int, to_ns: int) -> bool:
 
 
 def in_line_no_more(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """For a request that is over nothing is tried any more (rule 13)."""
+    """For a request that is over nothing is tried any more (rule 13), nor handed to it. What was tried for
+    before may come in; for a slot that isn't waited for, within what is one try to its app."""
     over_ns = history.over_ns(*_ENDS)
+    tried_ns = {tried.token: tried.at_ns for tried in history.all(Tried)}
     for claimed in history.all(Claimed):
         since_ns = over_ns.get(claimed.request, claimed.at_ns)
-        late = claimed.at_ns > since_ns + bounds.at_once_ms * MS
+        asked, began_ns = history.asked[claimed.request], claimed.at_ns
+        if history.is_first(claimed.token):
+            began_ns = tried_ns.get(tenure_of(claimed.token), 0)
+        is_one_try = asked.among and asked.wait_ms is None
+        may_ms = _ONE_TRY_MS if is_one_try else bounds.at_once_ms
+        late = began_ns > since_ns and claimed.at_ns > since_ns + may_ms * MS
         if late and _is_awake(history, claimed.token, since_ns, claimed.at_ns):
             text = f"its request was over since {since_ns / 1e9:.6f}: {claimed}"
             yield Violation("for nobody", claimed.at_ns, text)
@@ -103,6 +116,8 @@ def whichever_is_free(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     had = {name: list(_had(history, name)) for name in slots}
     calm = calm_since(history)
     faults_ns = [fault.at_ns for fault in history.all(Fault)]
+    slewed = any("slew clock" in fault.what for fault in history.all(Fault))
+    after_ns = _SLEWING_FORGOTTEN_MS * MS if slewed else 0
     for answer in (*history.all(Granted), *history.all(Refused)):
         asked = history.asked[answer.request]
         if not (asked.among and asked.wait_ms):
@@ -110,7 +125,7 @@ def whichever_is_free(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         calm_ns = calm(answer.at_ns) if faults_ns and faults_ns[0] <= answer.at_ns else 0
         if calm_ns is None:
             continue
-        from_ns = max(asked.at_ns, _all_serve_ns(history, calm_ns))
+        from_ns = max(asked.at_ns, _all_serve_ns(history, calm_ns + after_ns))
         for name in asked.among:
             free_ns = _longest_gap_ns(had[name], from_ns, answer.at_ns)
             if free_ns > FREE_MOST_MS * MS:
@@ -123,7 +138,7 @@ def _all_serve_ns(history: Reading, since_ns: int) -> int:
     host_of = {tried.token: name_of(tried.host) for tried in history.all(Tried)}
     first_ns = dict.fromkeys(host_of.values(), NEVER_NS)
     for answered in history.all(Answered):
-        host = host_of.get(answered.token, "")
+        host = host_of.get(tenure_of(answered.token), "")
         if answered.at_ns >= since_ns and host in first_ns:
             first_ns[host] = min(first_ns[host], answered.at_ns)
     return max(first_ns.values(), default=NEVER_NS)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-LEASES, FENCES = "redlock.pml", "fences.pml"
+LEASES, FENCES, TENURES = "redlock.pml", "fences.pml", "tenures.pml"
 
 EXCLUSION, GIVEN_BACK, NOT_SELF_BEATEN = "mutual_exclusion", "given_back", "not_self_beaten"
 UNBROKEN, STAYS_GONE = "unbroken", "stays_gone"
-UNIQUE, IN_ORDER = "fence_is_unique", "fences_in_order"
+UNIQUE, IN_ORDER, NOT_ABOVE = "fence_is_unique", "fences_in_order", "stale_never_above"
 DEADLOCK, ENDS = "no deadlock", "ends"
 
 
@@ -40,6 +40,7 @@ _SKIPPED = "-DFORCE -DSKIPPED -DSTILL -DCRASHES=0"
 _LATE = f"{_SKIPPED} -DEXTENSIONS=3 -DBREAKS=0"
 _PATIENT = "-DPATIENT -DCRASHES=0 -DBREAKS=0 -DTTL=2"
 _WIPED = "-DTRIES=1 -DWIPES=1"
+_TAKEN_OVER = "-DRESTARTS=1 -DFORCES=0 -DNEXTS=0 -DBLOCK=2"
 
 ROWS = (
     # Leases: what must hold ...
@@ -104,6 +105,25 @@ ROWS = (
     Row("admitted without the delay", "8", FENCES, f"{_WIPED} -DNO_DELAY", (UNIQUE, IN_ORDER)),
     Row("counters copied from too few", "8", FENCES, f"{_WIPED} -DCOPIES_TOO_FEW", (UNIQUE, IN_ORDER)),
     Row("counters lost, identity kept", "8", FENCES, f"{_WIPED} -DFORGETS", (UNIQUE, IN_ORDER)),
+    # Tenures: what must hold ...
+    Row("tenures, the next block", "6", TENURES),
+    Row("tenures, taken over", "6, 13", TENURES, _TAKEN_OVER),
+    # ... and what breaks without a rule.
+    Row("the next block without the token", "6", TENURES, "-DWITHOUT_TOKEN", (NOT_ABOVE, IN_ORDER, UNIQUE)),
+    Row(
+        "a block outlives its tenure",
+        "6",
+        TENURES,
+        "-DTENURES=2 -DNEXTS=0 -DBLOCK=2 -DGIVES_BACK -DOUTLIVES",
+        (NOT_ABOVE, IN_ORDER, UNIQUE),
+    ),
+    Row(
+        "the block goes on with the next agent, by a journal that is behind",
+        "6, 13",
+        TENURES,
+        f"{_TAKEN_OVER} -DOLD_BLOCK -DNOTED_LATE",
+        (UNIQUE, IN_ORDER),
+    ),
     # Larger bounds.
     Row("leases, two crashes", "1-4, 8-10", LEASES, "-DCRASHES=2 -DBREAKS=0", deep=True),
     Row("leases, two tries", "1-4, 8-10", LEASES, "-DTRIES=2 -DCRASHES=0 -DBREAKS=0 -DTTL=2", deep=True),
@@ -115,5 +135,6 @@ ROWS = (
     ),
     Row("fences, blocks", "6", FENCES, "-DTRIES=2 -DHINTS=2 -DBLOCK=2", deep=True),
     Row("fences, three agents", "6", FENCES, "-DTRIES=1 -DAGENTS=3 -DHINTS=1", deep=True),
+    Row("tenures, given back", "6", TENURES, "-DGIVES_BACK", deep=True),
     Row("fences, wiped and cut", "6, 8", FENCES, "-DTRIES=1 -DWIPES=1 -DBREAKS=1", deep=True),
 )

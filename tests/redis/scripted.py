@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from copy import copy
 from typing import Any
 
 import redis
@@ -31,6 +32,15 @@ class Scripted:
         for script in scripts.ALL:
             self.redis.script_load(script.text.decode())
 
+    def as_user(self, name: str, password: str) -> Scripted:
+        """The same master, asked by another user of it."""
+        other = copy(self)
+        port = self.redis.connection_pool.connection_kwargs["port"]
+        other.redis = redis.Redis(
+            "127.0.0.1", port, decode_responses=True, retry=None, username=name, password=password
+        )
+        return other
+
     def reset(self) -> None:
         self.redis.flushall()
         self.redis.config_set("maxmemory", "256mb")
@@ -46,10 +56,13 @@ class Scripted:
         electorate: str = ELECTORATE,
         resource: str = RESOURCE,
         max_hold_ms: int = 3_600_000,
+        place: str = "",
+        waited_us: int = 0,
+        grace_ms: int = 0,
     ) -> list[int]:
         keys = [lease_key(resource), scripts.FENCES_KEY]
-        words = (token, f"{max_hold_ms} {OWNER}", ttl_ms, SLOT, hint, BLOCK, electorate)
-        return self.run(scripts.ACQUIRE, keys, *words)
+        words = (token, f"{max_hold_ms} {OWNER}", ttl_ms, SLOT, hint, BLOCK)
+        return self.run(scripts.ACQUIRE, keys, *words, place, waited_us, grace_ms, electorate)
 
     def extend(self, token: str = MINE, ttl_ms: int = 5_000, mark: str = "") -> list[int]:
         return self.run(scripts.EXTEND, [lease_key()], token, ttl_ms, mark, ELECTORATE)

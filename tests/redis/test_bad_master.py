@@ -62,7 +62,7 @@ class Asker:
 
     label = "test"
     max_hold_ms = 60_000
-    lock_delay_ms = 0
+    lock_delay_ms = keep_ms = 0
     owner = b"host 1 0"
     pid = started = 1
     counted = True

@@ -360,6 +360,11 @@ def test_the_least_that_a_user_must_be_allowed_on_a_master_is_enough(
     assert app.ask("HOLDER", "a")
     assert len(app.ask("LOCKS")) == 1
     assert app.ask("UNLOCK", "a", lease["token"]) == 1
+    held, waiting = app.lock("b", 5_000, "DETACHED"), App(cluster)
+    waiting.send("LOCK", "b", 5_000, "WAIT", 10_000)
+    eventually(lambda: on(master, "EXISTS", "lockd:places:b"), what="who waits is noted")
+    assert app.ask("UNLOCK", "b", held["token"]) == 1
+    assert waiting.locked()
     refused = on(master, "ACL", "LOG")
     assert refused == []
     used = {name.removeprefix("cmdstat_") for name in on(master, "INFO", "commandstats")}

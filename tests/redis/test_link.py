@@ -12,7 +12,7 @@ import pytest
 from lockd.clock import boottime_ns
 from lockd.core.ballots.ballot import Ended
 from lockd.core.ballots.extension import Extension
-from lockd.core.ballots.release import Release
+from lockd.core.ballots.release import How, Release
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import State
 from lockd.masters.fleet import Fleet
@@ -137,7 +137,7 @@ async def test_an_old_session_is_not_forgotten_before_it_is_ended() -> None:
 async def test_a_release_by_the_word_of_an_app_is_asked_again_while_the_app_waits() -> None:
     master = ScriptedMaster(scripts=(FLUSHED, DONE))
     async with linked_to(master) as fleet:
-        by_app = give_back(fleet, word=b"chosen", by_app=True)
+        by_app = give_back(fleet, word=b"chosen", how=How.BY_APP)
         await until(lambda: by_app.deleted == 1, what="it is done on the next connection")
 
 

@@ -39,6 +39,7 @@ from tests.redis.role_users import (
     users_acl,
     version_of,
 )
+from tests.redis.scripted import Scripted
 
 OPERATOR = ("AUTH", "lockd_operator", password_of("lockd_operator"))
 REPOSITORY = Path(__file__).parents[2]
@@ -115,6 +116,13 @@ def test_an_agent_works_and_is_never_refused(make_guarded: MakeCluster, any_serv
     assert app.ask("UNLOCK", "a", lease["token"]) == 1
     app.lock("b", 1_000, "DETACHED")
     assert app.ask("FORCERELEASE", "b") == 1
+    held = app.lock("c", 1_000, "DETACHED")
+    waiting = App(cluster)
+    waiting.send("LOCK", "c", 1_000, "WAIT", 10_000)
+    eventually(lambda: on_as(master, "lockd_admin", "HLEN", "lockd:places:c"), 5, "it has left its place")
+    assert app.ask("UNLOCK", "c", held["token"]) == 1
+    assert waiting.locked()["token"]
+    assert len(on_as(master, "lockd_admin", "PUBSUB", "CHANNELS")) == 1
     assert on_as(master, "lockd_admin", "ACL", "LOG") == []
 
 
@@ -404,3 +412,17 @@ def test_the_readme_tells_what_the_role_gives_an_agent() -> None:
     [told] = re.findall(r"(?m)^user agent-app1 on >PASSWORD (.*)$", (REPOSITORY / "README.md").read_text())
     assert rights_of_agents("7.0.15") == told
     assert rights_of_agents("6.2.14") == told.replace("%R~", "~")
+
+
+def test_an_agent_of_before_there_were_places_votes_all_the_same(one_server: Scripted) -> None:
+    """As long as the masters' users are those of before."""
+    one_server.reset()
+    one_server.identify()
+    one_server.acquire("1" * 32, place="host 1")
+    rights = rights_of_agents("6.2.14").replace("~lockd:places:* ", "").replace("&lockd:host:* ", "")
+    one_server.redis.execute_command("ACL", "SETUSER", "before", "on", ">x", *rights.split())
+    before = one_server.as_user("before", "x")
+    assert before.acquire("2" * 32, place="host 2")[0] == 0
+    assert before.release("1" * 32, "turn", "host 1", "7") == 1
+    assert before.acquire("2" * 32, place="host 2")[0] == 1
+    assert one_server.redis.keys("lockd:places:*") == []

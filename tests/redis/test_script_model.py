@@ -33,17 +33,17 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
-from lockd.core.ballots.release import Release
+from lockd.core.ballots.release import How, Release
 from lockd.core.fences import BLOCK, COUNTER_AHEAD_US, HINT_AHEAD_US, SANE_MOST, slot_of
 from lockd.core.identities import Identity, Members
-from lockd.core.leases import Lease, on_masters
+from lockd.core.leases import Tenure, on_masters
 from lockd.dev.processes import LOOPBACK, LocalMaster, server_version
 from lockd.masters import scripts
 from tests.harness.ballots import a_fence_round, a_put_back, a_release, an_attempt, an_extension
 from tests.harness.clock_shim import Clock
 from tests.harness.fleet_model import App, Time
 from tests.harness.masters import running_masters, short_folder
-from tests.harness.script_model import Store
+from tests.harness.script_model import Store, own_of
 from tests.harness.wire import as_map
 
 EXAMPLES = int(os.environ.get("LOCKD_EXAMPLES", "60"))
@@ -98,16 +98,32 @@ TERMS = [
 # What the agent asks
 
 
-def attempt(resource: bytes, nonce: bytes, terms: Terms, ttl_ms: int = 1_000, hint: int = 1) -> Attempt:
-    return an_attempt(terms.app(resource), resource, nonce=nonce, ttl_ms=ttl_ms, hint=hint)
+def attempt(
+    resource: bytes,
+    nonce: bytes,
+    terms: Terms,
+    ttl_ms: int = 1_000,
+    hint: int = 1,
+    *,
+    place: bytes = b"",
+    waited_us: int = 0,
+    grace_ms: int = 0,
+) -> Attempt:
+    asked = an_attempt(
+        terms.app(resource), resource, nonce=nonce, ttl_ms=ttl_ms, hint=hint, shown=terms.app(resource).value
+    )
+    asked.place, asked.waited_us, asked.grace_ms = place, waited_us, grace_ms
+    return asked
 
 
-def fence_round(resource: bytes, value: int) -> FenceRound:
-    return a_fence_round(value, attempt(resource, NONCES[0], TERMS[0]))
+def fence_round(resource: bytes, value: int, nonce: bytes = b"", size: int = BLOCK) -> FenceRound:
+    return a_fence_round(value, attempt(resource, NONCES[0], TERMS[0]), nonce=nonce, size=size)
 
 
-def extension(resource: bytes, word: bytes, ttl_ms: int, mark: bytes = b"") -> Extension:
-    return an_extension(resource, word, ttl_ms=ttl_ms, mark=mark)
+def extension(
+    resource: bytes, word: bytes, ttl_ms: int, mark: bytes = b"", *, hides: bool = False
+) -> Extension:
+    return an_extension(resource, word, ttl_ms=ttl_ms, mark=mark, hides=hides)
 
 
 def take_over(
@@ -125,14 +141,16 @@ def put_back(
 ) -> PutBack:
     """How the agent has a lease put back that was proven so often."""
     asked = attempt(resource, nonce, terms)
-    lease = Lease(asked, asked.terms, fence=1, now_ns=0)
-    lease.proofs = proofs
-    text = on_masters(asked.terms, lease.mark)
+    tenure = Tenure(asked)
+    tenure.proofs = proofs
+    text = on_masters(asked.terms, asked.shown, tenure.mark)
     return a_put_back(resource, nonce, ttl_ms=ttl_ms, text=text, age_ms=age_ms)
 
 
-def release(resource: bytes, word: bytes, *, by_app: bool = False, before: tuple[bytes, ...] = ()) -> Release:
-    return a_release(resource, word, by_app=by_app, before=before)
+def release(
+    resource: bytes, word: bytes, *, how: How = How.TENURE, before: tuple[bytes, ...] = ()
+) -> Release:
+    return a_release(resource, word, how=how, before=before)
 
 
 # What is stored
@@ -140,23 +158,27 @@ def release(resource: bytes, word: bytes, *, by_app: bool = False, before: tuple
 
 @dataclass(frozen=True)
 class Stored:
-    """All that a master stores; `leases`: text, and how many ms until it expires."""
+    """All that a master stores; `leases`: text, and how many ms until it expires; `lines`: who waits."""
 
     leases: dict[bytes, tuple[bytes, int]]
+    lines: dict[bytes, dict[bytes, bytes]]
     counters: dict[bytes, bytes]
     identity: dict[bytes, bytes]
     keys: int
 
 
 def stored_in(model: Store, now_us: int) -> Stored:
-    leases = {}
+    leases, lines = {}, {}
     for resource in RESOURCES:
+        if line := model.line(resource, now_us).stored():
+            lines[resource] = line
         lease = model.lease(resource, now_us)
         if lease is not None:
             leases[resource] = (lease.text, lease.expires_ms - now_us // 1000)
     identity = {name.encode(): value.encode() for name, value in model.identity.items()}
     counters = {b"%d" % slot: b"%d" % counter for slot, counter in model.counters.items()}
-    return Stored(leases, counters, identity, len(leases) + bool(counters) + bool(identity))
+    keys = len(leases) + len(lines) + bool(counters) + bool(identity)
+    return Stored(leases, lines, counters, identity, keys)
 
 
 class Real:
@@ -174,6 +196,10 @@ class Real:
         self._reader = hiredis.Reader()
         self._link = socket.create_connection((LOOPBACK, self.master.port))
         self._link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._notices = hiredis.Reader()
+        self._hears = socket.create_connection((LOOPBACK, self.master.port))
+        self._hears.sendall(scripts.command(b"PSUBSCRIBE", b"lockd:host:*"))
+        assert self._next(self._hears, self._notices)[0] == b"psubscribe"
         self.ask(*(scripts.command(b"SCRIPT", b"LOAD", script.text) for script in scripts.ALL))
         self.ask(scripts.command(b"DEBUG", b"SET-ACTIVE-EXPIRE", 0))
         if len({self.time_us() for _ in range(20)}) > 1:
@@ -181,6 +207,7 @@ class Real:
 
     def close(self) -> None:
         self._link.close()
+        self._hears.close()
 
     def put_clock_to(self, wanted_us: int) -> int:
         """Returns what it is at: in whole milliseconds where it goes on by itself."""
@@ -204,28 +231,46 @@ class Real:
     def ask(self, *commands: bytes) -> list[Any]:
         """What these are answered, none with an error."""
         self._link.sendall(b"".join(commands))
-        return [self._reply() for _ in commands]
+        return [self._next(self._link, self._reader) for _ in commands]
 
-    def _reply(self) -> Any:
-        while (reply := self._reader.gets()) is False:
-            data = self._link.recv(65_536)
+    @staticmethod
+    def _next(link: socket.socket, reader: hiredis.Reader) -> Any:
+        while (reply := reader.gets()) is False:
+            data = link.recv(65_536)
             assert data, "the master closed the connection"
-            self._reader.feed(data)
+            reader.feed(data)
         assert not isinstance(reply, hiredis.ReplyError), reply
         return reply
 
     def stored(self) -> Stored:
         *found, counters, identity, keys = self.ask(*_ALL_THAT_IS_STORED)
-        texts = zip(RESOURCES, found[::2], found[1::2], strict=True)
+        texts = zip(RESOURCES, found[::3], found[1::3], strict=True)
         leases = {resource: (text, left_ms) for resource, text, left_ms in texts if text is not None}
-        return Stored(leases, as_map(counters), as_map(identity), keys)
+        lines = {name: as_map(line) for name, line in zip(RESOURCES, found[2::3], strict=True) if line}
+        return Stored(leases, lines, as_map(counters), as_map(identity), keys)
+
+    def published(self) -> list[tuple[bytes, bytes]]:
+        """What it has given notice of since it was asked last: host and text."""
+        self._hears.sendall(scripts.command(b"PING"))
+        heard = []
+        while (reply := self._next(self._hears, self._notices))[0] != b"pong":
+            heard.append((reply[2].removeprefix(b"lockd:host:"), reply[3]))
+        return heard
 
 
 _SET_MAX_TTL = (Path(scripts.__file__).parent / "scripts/plays/set_max_ttl.lua").read_bytes()
 _TIME = scripts.command(b"TIME")
 _LOOKS = 100_000
 _ALL_THAT_IS_STORED = [
-    *(scripts.command(word, scripts.LEASE_PREFIX + r) for r in RESOURCES for word in (b"GET", b"PTTL")),
+    *(
+        scripts.command(word, prefix + resource)
+        for resource in RESOURCES
+        for word, prefix in (
+            (b"GET", scripts.LEASE_PREFIX),
+            (b"PTTL", scripts.LEASE_PREFIX),
+            (b"HGETALL", b"lockd:places:"),
+        )
+    ),
     scripts.command(b"HGETALL", scripts.FENCES_KEY),
     scripts.command(b"HGETALL", scripts.IDENTITY_KEY),
     scripts.command(b"DBSIZE"),
@@ -253,7 +298,7 @@ class Both:
             if lease is None:
                 return
             begins_us = lease.expires_ms * 1_000
-            if moment.of_what == "end of hold":
+            if moment.of_what == "end of hold" and lease.reserved is None:
                 granted_us, max_hold_ms, _, _ = lease.fields()
                 begins_us = granted_us + max_hold_ms * 1_000
         self.pass_us(begins_us + moment.later_us - self.now_us)
@@ -275,8 +320,8 @@ class Both:
 
     def release(self, ballot: Release) -> None:
         [deleted] = self.real.ask(scripts.release(ballot))
-        how = {"by_app": ballot.by_app, "before": ballot.before}
-        assert self.model.release(ballot.resource, ballot.word, self.now_us, **how) == deleted
+        known: dict[str, Any] = {"how": ballot.how.value, "before": ballot.before, "own": own_of(ballot)}
+        assert self.model.release(ballot.resource, ballot.word, self.now_us, **known) == deleted
 
     def identify(self, expected: str, fields: dict[str, str], counters: dict[int, int]) -> None:
         [written] = self.real.ask(scripts.command(*scripts.identify(expected, fields, counters)))
@@ -306,6 +351,8 @@ class Both:
         self.model.forget_old_max_ttl()
 
     def compare(self) -> None:
+        published, self.model.published = self.model.published, []
+        assert published == self.real.published()
         assert stored_in(self.model, self.now_us) == self.real.stored()
 
 
@@ -317,6 +364,7 @@ resources, nonces = (st.sampled_from(pool[:1] * 2 + pool) for pool in (RESOURCES
 befores = st.permutations([*NONCES, b"1" * 31 + b"3"]).map(tuple) | st.permutations(NONCES).map(tuple)
 # What an app may say: the nonce that it got for a token, or what it chose.
 words = st.sampled_from(NONCES + VALUES)
+places = st.sampled_from([b"", b"host 1a", b"host 1b", b"another 1a", b"\xff 3"])
 terms_of_leases = st.sampled_from(TERMS)
 electorates = st.sampled_from(
     [ELECTORATE] * 15 + [LATER.members_digest.encode(), ANOTHERS.members_digest.encode(), b""]
@@ -391,6 +439,10 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         ttl_ms=ttls_ms,
         hint=fences,
         electorate=electorates,
+        place=places,
+        waited_us=st.sampled_from([0, 1, 500, 1_000_000, 100_000_000]),
+        grace_ms=st.sampled_from([0, 7, 250, 9_000]),
+        asks=st.booleans(),
     )
     def acquire(
         self,
@@ -401,13 +453,53 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         ttl_ms: int,
         hint: int,
         electorate: bytes,
+        place: bytes,
+        waited_us: int,
+        grace_ms: int,
+        asks: bool,
     ) -> None:
         self.both.wait_for(moment, resource)
-        self.both.vote(attempt(resource, nonce, terms, ttl_ms, hint), electorate)
+        tried = attempt(
+            resource, nonce, terms, ttl_ms, hint, place=place, waited_us=waited_us, grace_ms=grace_ms
+        )
+        tried.asks = asks and place != b""
+        self.both.vote(tried, electorate)
+
+    @rule(resource=resources, how=st.sampled_from([How.TRY, How.FORCED]), nonce=nonces)
+    def release_of_a_try_or_by_force(self, resource: bytes, how: How, nonce: bytes) -> None:
+        self.both.release(release(resource, nonce, how=how))
+
+    @rule(resource=resources, nonce=nonces, place=places, grace_ms=st.sampled_from([0, 7, 9_000]))
+    def release_at_the_end_of_a_turn(
+        self, resource: bytes, nonce: bytes, place: bytes, grace_ms: int
+    ) -> None:
+        ballot = release(resource, nonce, how=How.TURN)
+        ballot.place, ballot.grace_ms = place or b"host 1c", grace_ms
+        self.both.release(ballot)
+
+    @rule(resource=resources, how=st.sampled_from([How.FREED, How.USED]), place=places)
+    def answer(self, resource: bytes, how: How, place: bytes) -> None:
+        ballot = release(resource, b"", how=how)
+        ballot.place = place or b"host 1c"
+        self.both.release(ballot)
+
+    @rule(resource=resources, place=places)
+    def pass_on(self, resource: bytes, place: bytes) -> None:
+        self.both.release(release(resource, place, how=How.PASS))
 
     @rule(resource=resources, value=fences, electorate=electorates)
     def propose(self, resource: bytes, value: int, electorate: bytes) -> None:
         self.both.vote(fence_round(resource, value), electorate)
+
+    @rule(
+        moment=moments, resource=resources, nonce=nonces, value=fences, size=st.sampled_from((64, 1024)),
+        electorate=electorates,
+    )  # fmt: skip
+    def ask_for_the_next_block(
+        self, moment: Moment, resource: bytes, nonce: bytes, value: int, size: int, electorate: bytes
+    ) -> None:
+        self.both.wait_for(moment, resource)
+        self.both.vote(fence_round(resource, value, nonce, size), electorate)
 
     @rule(resource=resources, above=st.integers(-1, 2))
     def propose_near_the_counter(self, resource: bytes, above: int) -> None:
@@ -429,13 +521,21 @@ class ModelAgainstScripts(RuleBasedStateMachine):
         nonce=nonces,
         proofs=proofs,
         ttl_ms=ttls_ms,
+        hides=st.booleans(),
         electorate=electorates,
     )
     def extend_as_its_own_agent(
-        self, moment: Moment, resource: bytes, nonce: bytes, proofs: int, ttl_ms: int, electorate: bytes
+        self,
+        moment: Moment,
+        resource: bytes,
+        nonce: bytes,
+        proofs: int,
+        ttl_ms: int,
+        hides: bool,
+        electorate: bytes,
     ) -> None:
         self.both.wait_for(moment, resource)
-        self.both.vote(extension(resource, nonce, ttl_ms, b"p%d" % proofs), electorate)
+        self.both.vote(extension(resource, nonce, ttl_ms, b"p%d" % proofs, hides=hides), electorate)
 
     @rule(
         moment=moments, resource=resources, nonces=befores, proofs=proofs, ttl_ms=ttls_ms, token=words,
@@ -487,7 +587,7 @@ class ModelAgainstScripts(RuleBasedStateMachine):
 
     @rule(resource=resources, word=words)
     def release_by_the_word_of_an_app(self, resource: bytes, word: bytes) -> None:
-        self.both.release(release(resource, word, by_app=True))
+        self.both.release(release(resource, word, how=How.BY_APP))
 
     @rule(us=st.integers(1, 5_000_000) | st.sampled_from([30_000_000, -1, -1_000, -5_000_000, -500_000_000]))
     def the_clock_moves(self, us: int) -> None:
@@ -545,3 +645,22 @@ def test_a_restart_changes_nothing_of_it(any_server: Path) -> None:
         both.pass_us(3_000_000)
         both.compare()
         assert sorted(both.model.leases) == sorted([one, three])
+
+
+def test_a_full_line_drops_who_came_last_and_nobody_for_one_who_came_later(any_server: Path) -> None:
+    with real_master(any_server, appendonly="no") as real:
+        both = Both(real)
+        both.identify("", IDENTITY.fields, {})
+        both.vote(attempt(RESOURCES[0], NONCES[0], TERMS[0], 9_000, START_US))
+        for number in (*range(40), 3, 39, *range(50, 60)):
+            waited_us = 1_000_000 - number * 1_000 if number < 50 else 2_000_000
+            tried = attempt(RESOURCES[0], NONCES[1], TERMS[0], place=b"host %d" % number, waited_us=waited_us)
+            both.vote(tried)
+            both.pass_us(1_000)
+            both.compare()
+        after = release(RESOURCES[0], NONCES[0], how=How.TURN)
+        after.place = b"host 70"
+        both.release(after)
+        both.compare()
+        line = both.model.line(RESOURCES[0], both.now_us)
+        assert sorted(int(name.split()[1]) for name in line.places) == [*range(22), *range(51, 60)]

@@ -21,7 +21,8 @@ TTL_MS = 5_000
 NO_TOKEN = "0" * 32
 LEASE = [b"token", b"fence", b"validity_ms", b"deadline_ns", b"bound"]
 HOLDER = [
-    b"resource", b"holder", b"host", b"pid", b"uid", b"ttl_ms", b"held_ms", b"masters", b"of", b"quorum",
+    b"resource", b"holder", b"host", b"pid", b"uid", b"kept", b"ttl_ms", b"held_ms", b"masters", b"of",
+    b"quorum",
 ]  # fmt: skip
 LOCAL = {
     b"resource", b"holder", b"class", b"pid", b"uid", b"fence", b"ttl_ms", b"held_ms", b"masters", b"of",
@@ -255,7 +256,8 @@ def test_holder_says_who_and_on_how_many_masters(wire: Wire) -> None:
     row = eventually(on_all, 5, "it is on all masters")
     assert list(row) == HOLDER
     assert row[b"resource"] == b"wire:holder"
-    assert row[b"holder"] == lease[b"token"][:8]
+    assert re.fullmatch(rb"[0-9a-f]{8}", row[b"holder"])
+    assert not lease[b"token"].startswith(row[b"holder"]), "who may see it can't give it back"
     assert row[b"pid"] > 0
     assert row[b"uid"] >= 0
     assert 0 < row[b"ttl_ms"] <= TTL_MS
@@ -302,11 +304,15 @@ def test_forcerelease_says_on_how_many_masters_and_spares_another_holder_than_th
     wire: Wire, other: Wire
 ) -> None:
     token = lock(other, "wire:force")[b"token"]
-    eventually(
-        lambda: as_map(wire.ask("HOLDER", "wire:force"))[b"masters"] == MASTERS, 5, "it is on all masters"
-    )
+
+    def on_all() -> dict[bytes, Any]:
+        row = as_map(wire.ask("HOLDER", "wire:force"))
+        assert row[b"masters"] == MASTERS
+        return row
+
+    holder = eventually(on_all, 5, "it is on all masters")[b"holder"]
     assert kind(wire.ask("FORCERELEASE", "wire:force", "HOLDER", "0" * 8)) == "NOTHELD"
-    assert wire.ask("FORCERELEASE", "wire:force", "HOLDER", token[:8]) == MASTERS
+    assert wire.ask("FORCERELEASE", "wire:force", "HOLDER", holder) == MASTERS
     assert kind(other.ask("UNLOCK", "wire:force", token)) == "EXPIRED"
     assert kind(wire.ask("FORCERELEASE", "wire:force")) == "NOTHELD"
 

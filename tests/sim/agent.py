@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from lockd.core.ballots.release import Release
+from lockd.core.ballots.release import How, Release
 from lockd.core.fleet import WEIGH_NS
 from lockd.core.journal import Held, Origin, Replayed, Unreadable, replay
 from lockd.core.leases import Holder, Lease
 from lockd.core.locks import Locks
+from lockd.core.queues import KeptEnd
 from lockd.core.slewing import Reading
 from lockd.core.takeover import CannotTell, take_over
+from lockd.core.tenures.places import RecallEnd
 from lockd.core.values import Bound, Chance, RedlockParameters, Refusal
 from tests.harness.clocks import MS
 from tests.harness.history import Began, Died, InStep, Knows, Read, Slewed, TakenOver
@@ -32,6 +34,11 @@ _SLEWING_SEEN_NS = 11_000 * MS
 """What is slewed beyond the limit for so long is known: see lockd/core/slewing.py."""
 
 
+def name_of(lease: Lease) -> bytes:
+    """In histories, of this lease alone: its token may be its app's own, for all of its leases."""
+    return lease.nonce if lease.holder.detached else b"%b %d" % (lease.nonce, lease.fence)
+
+
 class App(AppProcess, Protocol):
     """What an agent has for an app."""
 
@@ -39,6 +46,9 @@ class App(AppProcess, Protocol):
         """Who is told of a lease that was taken over."""
 
     def agent_is_back(self) -> None: ...
+
+    def is_looked_at(self, held: Held) -> None:
+        """Whether it is alive, for that lease in the journal."""
 
 
 class Agent(Owner):
@@ -55,6 +65,7 @@ class Agent(Owner):
     ) -> None:
         super().__init__(world, f"agent{index + 1}")
         self.clock = clock
+        self.known_as = self.name.encode()
         self.boot_ns = clock.boot_ns
         self.outbox: list[tuple[Connection, Any]] = []
         """Connections that are given up; what is asked lies at the links."""
@@ -116,7 +127,8 @@ class Agent(Owner):
 
     def _read_journal(self) -> Replayed:
         try:
-            replayed = replay(self.journal.data, self._origin)
+            journal = self.journal
+            replayed = replay(journal.data, self._origin, is_last=journal.seal.fits(journal.data))
         except Unreadable:
             replayed = Replayed()
             self.trusts = self.trusts and not self.journal.data
@@ -124,6 +136,11 @@ class Agent(Owner):
 
     def looked_at_all(self) -> None:
         self.wake_after(0, self.let_in)
+
+    @property
+    def lets_in(self) -> bool:
+        """What the agent before held is taken over."""
+        return self._at_the_door is None
 
     def let_in(self) -> None:
         """The first look at the masters is over, or has taken long enough."""
@@ -135,8 +152,9 @@ class Agent(Owner):
         self.journal.write_anew()
         for queue in self.locks.queues.values():
             lease = queue.lease
-            if lease is not None and lease.inherited is not None and lease.inherited.goes_on:
-                self.world.note(TakenOver(self.world.now_ns, lease.before[0], lease.nonce, self.host))
+            inherited = None if lease is None else lease.inherited
+            if lease is not None and inherited is not None and inherited.goes_on:
+                self.world.note(TakenOver(self.world.now_ns, inherited.before[0], lease.nonce, self.host))
             if lease is not None and lease.holder.bound is Bound.PROCESS:
                 self.sessions.inherits(lease)
         self.world.note(Began(self.world.now_ns, self.host, self.trusts and not self._replayed.trouble))
@@ -150,6 +168,7 @@ class Agent(Owner):
         if not self.sees_processes:
             raise CannotTell
         process = self.processes[held.pid]
+        process.is_looked_at(held)
         return process.life if process.running else None
 
     def _heir(self, held: Held) -> Holder:
@@ -158,7 +177,7 @@ class Agent(Owner):
     def told(self, lease: Lease) -> None:
         """Its app is known to have read of it."""
         self.locks.told(lease, self.boot_ns())
-        self.world.note(Read(self.world.now_ns, lease.nonce, self.host))
+        self.world.note(Read(self.world.now_ns, name_of(lease), self.host))
 
     def take(self, source: object, do: Callable[..., None], *what: Any) -> None:
         if self._at_the_door is not None and self.running and isinstance(source, Line):
@@ -317,6 +336,17 @@ class Agent(Owner):
                 link.connection.agent_listens = False
                 link.connection.send((HANG_UP, None))
 
+    def force_release(self, resource: bytes, nonces: set[bytes]) -> None:
+        """As an operator on this host has it done: here first, and then on every master."""
+        now_ns = self.boot_ns()
+        self.locks.take_away(resource, nonces, "released by force", now_ns)
+        for nonce in nonces:
+            release = Release(
+                resource, nonce, quorum=1, t1_ns=now_ns, until_ns=now_ns, settled=lambda *_: None,
+                how=How.FORCED,
+            )  # fmt: skip
+            release.put_to(self.fleet.release(release, (1 << len(self.listed)) - 1))
+
     def drain(self) -> None:
         """SIGTERM, its first half: nothing more is granted."""
         self.take(self, lambda: self.locks.drain(self.boot_ns()))
@@ -338,3 +368,11 @@ class _Unwatched:
     def renewed(self, lease: Lease, worked: bool) -> None: ...
 
     def fence_round(self) -> None: ...
+
+    def handed_on(self, lease: Lease) -> None: ...
+
+    def turn_begins(self, label: str) -> None: ...
+
+    def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None: ...
+
+    def kept_no_more(self, label: str, why: KeptEnd, for_ns: int) -> None: ...

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lockd.core.journal import Held as JournalEntry
-from lockd.core.leases import Lease
+from lockd.core.leases import Lease, owner_of
 from lockd.core.values import Bound, Refusal
 from lockd.core.values import Extended as Renewal
 from tests.harness import history as h
 from tests.harness.clocks import MS
-from tests.sim.agent import Agent
+from tests.sim.agent import Agent, name_of
 from tests.sim.sockets import Line, Session, Socket
 from tests.sim.world import Process, World
 
@@ -53,6 +53,7 @@ class Habits:
     lags: float = 0.3
     """Extends once more what another host has given back for it."""
     lock_delay_ms: int = 0
+    keep_ms: int = 0
 
 
 @dataclass(eq=False, slots=True)
@@ -64,6 +65,8 @@ class Held:
     fence: int
     deadline_ns: int
     agent_life: int
+    name: bytes
+    """Of this lease alone, in histories: its token may be the app's own, for all of its leases."""
 
 
 class Wanted:
@@ -114,7 +117,6 @@ class Request(Wanted):
     detached = False
     notify = counted = True
     label = "sim"
-    owner = b"sim 1 0"
 
     def __init__(self, app: App, number: int, resource: bytes, habits: Habits) -> None:
         dice = app.dice
@@ -125,6 +127,7 @@ class Request(Wanted):
         self.detached = dice.random() < habits.detached
         self.max_hold_ms = max(self.ttl_ms, dice.choice(habits.max_holds_ms))
         self.lock_delay_ms = habits.lock_delay_ms
+        self.keep_ms = habits.keep_ms
         # Not the one of the agent before: a release by the app's token may be late, as in Redis.
         chooses = dice.random() < habits.chooses
         self.value = f"{app.name}'s, on {app.agent.host}".encode() if chooses else b""
@@ -132,6 +135,7 @@ class Request(Wanted):
         self.bound = Bound.CONNECTION if number % 8 == 0 else Bound.PROCESS
         self.wait_ms = int(dice.uniform(10, 4_000)) if dice.random() < habits.waits else None
         self.agent = app.agent
+        self.owner = owner_of(app.agent.known_as, 1, 0)
         self.asked_ns = 0
         self.give_up_ns: int | None = None
 
@@ -143,7 +147,7 @@ class Request(Wanted):
         by_process = self.bound is Bound.PROCESS and not self.detached
         yield h.Asked(
             self.app.world.now_ns, self.number, self.app.name, self.resource, self.ttl_ms, self.wait_ms,
-            self.max_hold_ms, by_process,
+            self.max_hold_ms, by_process, self.agent.name,
         )  # fmt: skip
 
     def arrive(self) -> None:
@@ -171,25 +175,38 @@ class Request(Wanted):
         session.waiting.pop(self, None)
         self.agent.fleet.open_tries.discard(lease.nonce)
         if first is self and not self.detached:
+            self.app.world.note(h.Handed(self.app.world.now_ns, name_of(lease)))
             session.ties.granted(lease)
         elif isinstance(first, Request | Heir) and first is not self and not session.is_gone:
             first.asked_again(session, lease)
         bound = Bound.TTL if self.detached else self.bound
-        self.app.world.note(h.Answered(self.app.world.now_ns, self.number, lease.nonce, bound))
+        self.app.world.note(h.Answered(self.app.world.now_ns, self.number, name_of(lease), bound))
         if not session.is_gone:
             self._answer(lease)
         elif first is self:
             self.agent.sessions.came_too_late(lease, session)
 
     def _answer(self, lease: Lease) -> None:
-        world = self.app.world
         self.session.grants(lease)
-        answered_ns = world.now_ns if lease.holder is self else None
-        unseen_ns = self.agent.unseen_since_ns(lease.t1_ns)
-        self.app.hear(
-            self.app.got, self, lease, lease.deadline_ns, answered_ns, unseen_ns, socket=self.socket
-        )
+        granted = self.grant_of(lease, lease.t1_ns, is_fresh=lease.holder is self)
+        self.app.hear(self.app.got, self, lease, granted, socket=self.socket)
         self.answer_next()
+
+    def grant_of(self, lease: Lease, tried_ns: int, *, is_fresh: bool) -> h.Granted:
+        """What its reply says. is_fresh: its app is told of it for the first time."""
+        now_ns, agent = self.app.world.now_ns, self.agent
+        return h.Granted(
+            now_ns,
+            self.number,
+            self.resource,
+            name_of(lease),
+            lease.fence,
+            lease.deadline_ns,
+            agent.clock.true_ns(tried_ns),
+            now_ns if is_fresh else None,
+            agent.unseen_since_ns(lease.t1_ns),
+            b"" if self.value or self.detached else lease.token,
+        )
 
     def asked_again(self, session: Session, lease: Lease) -> None:
         """By its app, on that connection."""
@@ -231,7 +248,7 @@ class Heir:
     detached = False
     named = counted = True
     give_up_ns: int | None = None
-    asked_ns = 0
+    asked_ns = keep_ms = 0
 
     def granted(self, lease: Lease, now_ns: int) -> None:
         raise AssertionError("it was, by another agent")
@@ -291,13 +308,13 @@ class Told:
 class Freed(Told):
     """The answer to an UNLOCK of that lease."""
 
-    nonce: bytes = b""
+    name: bytes = b""
 
     def done(self, lease: Renewal | None) -> None:
-        self.hears(self.app.unlocked, self.nonce)
+        self.hears(self.app.unlocked, self.name)
 
     def refused(self, refusal: Refusal) -> None:
-        self.hears(self.app.not_unlocked, self.nonce, refusal)
+        self.hears(self.app.not_unlocked, self.name, refusal)
 
 
 class App(Process):
@@ -435,46 +452,25 @@ class App(Process):
         for number in request.numbers:
             self.world.note(h.Withdrawn(self.world.now_ns, number))
 
-    def got(
-        self, request: Request, lease: Lease, deadline_ns: int, answered_ns: int | None, unseen_ns: int
-    ) -> None:
+    def got(self, request: Request, lease: Lease, granted: h.Granted) -> None:
         if request is not self._open:
             return
-        held = self.takes(request, lease, deadline_ns, lease.t1_ns, answered_ns, unseen_ns)
+        held = self.takes(request, lease, granted)
         self._use(held, self._use_until_ns())
 
     def _use_until_ns(self) -> int:
         return self.world.now_ns + int(self.dice.uniform(*self._habits.hold_ms) * MS)
 
-    def takes(
-        self,
-        request: Request,
-        lease: Lease,
-        deadline_ns: int,
-        tried_ns: int,
-        answered_ns: int | None,
-        unseen_ns: int,
-    ) -> Held:
+    def takes(self, request: Request, lease: Lease, granted: h.Granted) -> Held:
         """In hand."""
-        true_ns = self.agent.clock.true_ns
         self._open = None
-        held = Held(request, lease, lease.fence, deadline_ns, self.agent.life)
+        deadline_ns = granted.deadline_ns
+        held = Held(request, lease, lease.fence, deadline_ns, self.agent.life, granted.token)
         self._hands.append(held)
-        self.world.note(
-            h.Granted(
-                self.world.now_ns,
-                request.number,
-                request.resource,
-                lease.nonce,
-                lease.fence,
-                true_ns(deadline_ns) - unseen_ns,
-                true_ns(tried_ns),
-                answered_ns,
-                unseen_ns,
-            )
-        )
-        if unseen_ns:
-            self._believe(held, unseen_ns)
+        true_ns = self.agent.clock.true_ns(deadline_ns) - granted.unseen_ns
+        self.world.note(replace(granted, at_ns=self.world.now_ns, deadline_ns=true_ns))
+        if granted.unseen_ns:
+            self._believe(held, granted.unseen_ns)
         return held
 
     # Holding
@@ -494,9 +490,7 @@ class App(Process):
             return
         # Some writes are under way for seconds: those the fence has to stop.
         late_ms = self.dice.uniform(500, 4_000) if self.dice.random() < 0.03 else self.dice.uniform(0.1, 5)
-        self.world.after(
-            int(late_ms * MS), self._store.write, held.request.resource, held.lease.nonce, held.fence
-        )
+        self.world.after(int(late_ms * MS), self._store.write, held.request.resource, held.name, held.fence)
         if self.dice.random() < self._habits.extends:
             self._extend(held)
         self.wake_after(int(self.dice.uniform(5, 400) * MS), self._use, held, until_ns)
@@ -541,7 +535,7 @@ class App(Process):
             deadline_ns = agent.clock.true_ns(renewal.deadline_ns) - agent.unseen_ns
             if agent is not self.agent:
                 # Told on the other host's clock; what an app makes of it on its own: nothing is added.
-                self.world.note(h.Extended(self.world.now_ns, held.lease.nonce, deadline_ns))
+                self.world.note(h.Extended(self.world.now_ns, held.name, deadline_ns))
                 return
             unseen_ns = max(unseen_ns, agent.unseen_since_ns(held.lease.t1_ns))
             self.renewed(held.lease, renewal.deadline_ns, unseen_ns)
@@ -552,7 +546,7 @@ class App(Process):
             return
         held.deadline_ns = max(held.deadline_ns, deadline_ns)
         true_ns = self.agent.clock.true_ns(deadline_ns) - unseen_ns
-        self.world.note(h.Extended(self.world.now_ns, held.lease.nonce, true_ns))
+        self.world.note(h.Extended(self.world.now_ns, held.name, true_ns))
         if unseen_ns:
             self._believe(held, unseen_ns)
 
@@ -561,7 +555,7 @@ class App(Process):
         agent = self.agent
         for held in self._hands:
             deadline_ns = agent.clock.true_ns(held.deadline_ns) - agent.unseen_since_ns(held.lease.t1_ns)
-            self.world.note(h.Moved(self.world.now_ns, held.lease.nonce, deadline_ns))
+            self.world.note(h.Moved(self.world.now_ns, held.name, deadline_ns))
 
     def host_stood_still(self, for_ns: int) -> None:
         for held in self._hands:
@@ -571,15 +565,16 @@ class App(Process):
         """What it holds seems to last for longer than it does."""
         if held.agent_life == self.agent.life:
             deadline_ns = self.agent.clock.true_ns(held.deadline_ns)
-            self.world.note(
-                h.Believes(self.world.now_ns, held.lease.nonce, self.agent.name, for_ns, deadline_ns)
-            )
+            self.world.note(h.Believes(self.world.now_ns, held.name, self.agent.name, for_ns, deadline_ns))
 
     def heir(self, held: JournalEntry) -> Heir:
         return Heir(
             self, held.resource, held.now.ttl_ms, held.max_hold_ms, held.lock_delay_ms, held.owner,
             held.token, held.pid, held.started, held.bound, held.label, held.notify,
         )  # fmt: skip
+
+    def is_looked_at(self, held: JournalEntry) -> None:
+        """By the next agent, which finds that lease in its journal."""
 
     def _held_as(self, lease: Lease) -> Held | None:
         return next((held for held in self._hands if held.lease is lease), None)
@@ -606,9 +601,9 @@ class App(Process):
         now_ns, true_ns = self.world.now_ns, self.agent.clock.true_ns
         stopped_ns = max(self.resumed_ns, self.agent.resumed_ns)
         excused = stopped_ns > true_ns(held.deadline_ns) - request.ttl_ms * MS
-        self.world.note(h.LetGo(now_ns, lease.nonce, "lost"))
+        self.world.note(h.LetGo(now_ns, held.name, "lost"))
         deadline_ns = true_ns(max(held.deadline_ns, proven_ns))
-        self.world.note(h.Lost(now_ns, lease.nonce, deadline_ns, excused))
+        self.world.note(h.Lost(now_ns, held.name, deadline_ns, excused))
         agent = self.agent
         self._tell(lambda: agent.locks.forget(request.resource, lease.token, agent.boot_ns()))
         self._lets_go(held)
@@ -633,7 +628,7 @@ class App(Process):
             self._unlock(held)
 
     def _forget(self, held: Held) -> None:
-        self.world.note(h.Forgot(self.world.now_ns, held.lease.nonce))
+        self.world.note(h.Forgot(self.world.now_ns, held.name))
         self._lets_go(held)
 
     def _unlock(self, held: Held) -> None:
@@ -642,10 +637,10 @@ class App(Process):
             self._forget(held)
             return
         request, token = held.request, held.lease.token
-        self.world.note(h.LetGo(self.world.now_ns, held.lease.nonce, "unlock"))
-        told = Freed(self, nonce=held.lease.nonce)
+        self.world.note(h.LetGo(self.world.now_ns, held.name, "unlock"))
+        told = Freed(self, name=held.name)
         if agent is self.agent:
-            self._unanswered[held.lease.nonce] = request.resource, token
+            self._unanswered[held.name] = request.resource, token
         self._command(agent, told, agent.locks.unlock, request.resource, token)
         if agent is not self.agent and self.dice.random() < self._habits.lags:
             self.world.after(int(self.dice.uniform(0, 8_000) * MS), self._extend_late, held)
@@ -653,17 +648,17 @@ class App(Process):
 
     def agent_is_back(self) -> None:
         """As clients do, it asks again what was not answered."""
-        for nonce, (resource, token) in self._unanswered.items():
-            told = Freed(self, nonce=nonce)
+        for name, (resource, token) in self._unanswered.items():
+            told = Freed(self, name=name)
             self._command(self.agent, told, self.agent.locks.unlock, resource, token)
 
-    def not_unlocked(self, nonce: bytes, refusal: Refusal) -> None:
+    def not_unlocked(self, name: bytes, refusal: Refusal) -> None:
         """It ended already, or masters are away: then it is told, and asks no more."""
-        self._unanswered.pop(nonce, None)
+        self._unanswered.pop(name, None)
 
-    def unlocked(self, nonce: bytes) -> None:
-        self._unanswered.pop(nonce, None)
-        self.world.note(h.Unlocked(self.world.now_ns, nonce))
+    def unlocked(self, name: bytes) -> None:
+        self._unanswered.pop(name, None)
+        self.world.note(h.Unlocked(self.world.now_ns, name))
 
     def _extend_late(self, held: Held) -> None:
         """A part of the app that has not heard of the UNLOCK asks its own agent, which has not either."""
@@ -688,7 +683,7 @@ class App(Process):
     def _dies_holding(self) -> None:
         for held in self._hands:
             why = "left" if held.request.detached else "died"
-            self.world.note(h.LetGo(self.world.now_ns, held.lease.nonce, why))
+            self.world.note(h.LetGo(self.world.now_ns, held.name, why))
 
     def _close_all(self) -> None:
         """By the kernel, at its death."""

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from lockd.core.journal import Held as JournalEntry
 from lockd.core.leases import Lease, Standing
 from lockd.core.values import Bound
 from tests.harness import history as h
 from tests.harness.clocks import MS
+from tests.sim.agent import name_of
 from tests.sim.apps import App, Held, Request, Told, Wanted
 from tests.sim.sockets import Line, Socket
 
@@ -108,7 +110,12 @@ class PoolApp(App):
     def _gives_up(self, request: Wanted) -> None:
         """It has a name, by which it is withdrawn or given back."""
         assert isinstance(request, Request)
-        self._command(self.agent, Told(self), self._withdraw, request.resource, request.value)
+        self._command(self.agent, Told(self), self._is_withdrawn, request)
+
+    def _is_withdrawn(self, request: Request, told: Told, now_ns: int) -> None:
+        """At the agent."""
+        self.world.note(h.TakenBack(self.world.now_ns, request.number))
+        self._withdraw(request.resource, request.value, told, now_ns)
 
     def _withdraw(self, resource: bytes, token: bytes, told: Told, now_ns: int) -> None:
         self.agent.locks.unlock(resource, token, told, now_ns, uid=UID)
@@ -140,6 +147,13 @@ class PoolApp(App):
         for socket in list(self._children):
             self._child_ends(socket)
 
+    def is_looked_at(self, held: JournalEntry) -> None:
+        """Its agent has died in noting that a child goes on with that lease."""
+        name = held.resource, held.token
+        for socket, leases in list(self._children.items()):
+            if not held.now.outlived and any((lease.resource, lease.token) == name for lease in leases):
+                self._child_ends(socket)
+
     def agent_is_back(self) -> None:
         super().agent_is_back()
         request, self._again = self._again, None
@@ -159,19 +173,25 @@ class PoolApp(App):
         tied = request.bound is Bound.CONNECTION and not request.detached
         if tied and socket is request.socket and self._reaches(socket):
             for one in self._hands:
-                self.world.note(h.LetGo(self.world.now_ns, one.lease.nonce, "died"))
+                self.world.note(h.LetGo(self.world.now_ns, one.name, "died"))
             self._think()
         self._close(socket)
 
     def _dies_holding(self) -> None:
-        request, pool = self._hands[0].request, [socket for socket in self._pool if self._reaches(socket)]
-        if request.detached or request.bound is Bound.CONNECTION or not pool or self._may(0.6):
+        request, pool = self._hands[0].request, [socket for socket in self._pool if self._is_known(socket)]
+        # An agent that has not let in anybody yet takes over what living processes had: it knows no child.
+        unknown = not pool or not self.agent.lets_in
+        if request.detached or request.bound is Bound.CONNECTION or unknown or self._may(0.6):
             super()._dies_holding()
             return
         socket = self._chance.choice(pool)
         self._pool.remove(socket)
         self._children[socket] = [held.lease for held in self._hands]
         self.world.after(int(self._chance.uniform(1, 1_500) * MS), self._child_ends, socket)
+
+    def _is_known(self, socket: Socket) -> bool:
+        """A connection that the agent has not seen yet is not known to be of a child."""
+        return self._reaches(socket) and self.agent.sessions.open(socket) is not None
 
     def _child_ends(self, socket: Socket) -> None:
         """It had a connection of its parent open, and went on with what that held; by now, perhaps, with
@@ -181,6 +201,6 @@ class PoolApp(App):
             # What was lost its parent was told of: that is kept from nobody.
             lost = lease.standing is Standing.LOST
             knows = not lost and (not lease.outlived or (self._reaches(socket) and self.agent.running))
-            self.world.note(h.LetGo(self.world.now_ns, lease.nonce, "died" if knows else "left"))
+            self.world.note(h.LetGo(self.world.now_ns, name_of(lease), "died" if knows else "left"))
         if leases:
             self._close(socket)

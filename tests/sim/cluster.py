@@ -13,7 +13,7 @@ from lockd.core.fences import SANE_MOST, slot_of
 from lockd.core.validity import settle_ns
 from tests.harness.checker import Bounds, Violation, check
 from tests.harness.clocks import MS, S
-from tests.harness.history import Calm, Ended, Event, Found
+from tests.harness.history import Calm, Ended, Event, Forced, Found
 from tests.harness.history import Fault as Noted
 from tests.harness.script_model import Store
 from tests.harness.together import ALL_CHECKS
@@ -41,6 +41,13 @@ AT_ONCE_MS = 100
 MIN_VALIDITY_MS = 9
 """lockd's 10 ms by the agent's clock, which may be slow."""
 LEFTOVER_MS = 50
+IDLE_MS = 2_000
+"""The longest back-off, and what tries take: nobody waits for longer while nobody holds."""
+TURN_MS = 150
+"""With what it takes to be told of a recall, and for a try that began before."""
+LOST_TURN_MS = 4_000
+"""The same where it may take several tries until one is."""
+TURNS = 4
 
 
 def _lag_of(dice: random.Random) -> Callable[[], int]:
@@ -88,6 +95,8 @@ class Cluster:
             Master(world, i, Clock(world, shape.drifts_ppm[i], shape.master_offs_ns[i]), shape.guarding)
             for i in range(shape.masters)
         ]
+        for master in self.masters:
+            master.notices = shape.notices
         for master in self.masters if shape.formed else ():
             self._introduce(master)
             master.disk_is_in_sync()
@@ -102,7 +111,9 @@ class Cluster:
             resources=_ONE_SLOT[: shape.resources],
             ttls_ms=shape.ttls_ms,
             think_ms=shape.think_ms,
+            hold_ms=shape.hold_ms,
             lock_delay_ms=shape.lock_delay_ms,
+            keep_ms=shape.keep_ms,
             forgets=shape.forgets,
         )
         if shape.beat_ms:
@@ -113,6 +124,20 @@ class Cluster:
             self.habits = replace(self.habits, max_holds_ms=(2_000, 6_000, 12_000), hold_ms=(5, 8_000))
             for agent in self.agents:
                 agent.lag_ns = _lag_of(world.dice(f"{agent.name}, what lags"))
+        if shape.taking_turns:
+            self.habits = replace(
+                self.habits, hold_ms=shape.hold_ms, waits=1, detached=0.02, dies=0.01, extends=0, forgets=0,
+                chooses=0,
+            )  # fmt: skip
+        elif shape.keep_ms and not shape.crowded:
+            self.habits = replace(
+                self.habits, hold_ms=shape.hold_ms, waits=0.5, detached=0.03, dies=0.02, extends=0.05,
+                forgets=0.01,
+            )  # fmt: skip
+        elif shape.crowded:
+            self.habits = replace(
+                self.habits, hold_ms=shape.hold_ms, waits=0.9, detached=0.05, dies=0.03, extends=0.1
+            )
         self.apps = [self._app(i, kind=PoolApp if shape.pools else App) for i in range(shape.apps)]
         for i in range(_JOINT_APPS * shape.busy_agents if shape.joint else 0):
             habits = replace(self.habits, resources=_ONE_SLOT, chooses=0, detached=0.1)
@@ -148,6 +173,11 @@ class Cluster:
 
     def _app(self, index: int, name: str = "app", habits: Habits | None = None, kind: type[App] = App) -> App:
         agent = self.agents[index % self.plan.shape.busy_agents]
+        if habits is None and self.plan.shape.keep_ms:
+            # The one of its host mostly, and at times what another host keeps.
+            all_of_them = self.habits.resources
+            own = all_of_them[index % self.plan.shape.busy_agents % len(all_of_them)]
+            habits = replace(self.habits, resources=(*([own] * 12), *all_of_them))
         elsewhere = [other for other in self.agents if other is not agent]
         return kind(
             self.world, f"{name}{index + 1}", agent, elsewhere, habits or self.habits, self.store,
@@ -161,7 +191,7 @@ class Cluster:
             if master.running and not master.stepped_back:
                 for resource in list(master.store.leases):
                     key = master.store.lease(resource, master.now_us())
-                    if key is not None:
+                    if key is not None and key.reserved is None:
                         self.world.note(Found(self.world.now_ns, master.shown, resource, key.nonce))
         self.world.after(LOOK_NS, self._look)
 
@@ -329,6 +359,7 @@ class Cluster:
         new = self.masters[old.index] = Master(
             self.world, old.index, old.clock, self.plan.shape.guarding, old.machine + 1
         )
+        new.notices = old.notices
         if self.plan.shape.old_format:
             self._introduce(new)
         for agent in of:
@@ -529,6 +560,18 @@ class Cluster:
 
         return mend
 
+    def force_release(self, fault: Fault) -> None:
+        """An operator on that host takes what the masters show from whoever has it."""
+        agent = self.agents[fault.agent]
+        if not agent.running or agent.host_stands_still or agent.still:
+            return
+        for resource in self.habits.resources:
+            shown = [key for m in self.masters if (key := m.store.lease(resource, m.now_us())) is not None]
+            nonces = {key.nonce for key in shown if key.reserved is None}
+            for nonce in nonces:
+                self.world.note(Forced(self.world.now_ns, nonce))
+            agent.take(None, agent.force_release, resource, nonces)
+
     def pause_app(self, fault: Fault) -> Callable[[], None]:
         app = self._app_of(fault)
         app.pause()
@@ -572,9 +615,19 @@ class Cluster:
             quorum=0 if self.plan.shape.loss else self.plan.shape.masters // 2 + 1,
             lock_delay_ms=self.plan.shape.lock_delay_ms,
             at_once_ms=AT_ONCE_MS,
+            keep_ms=self.plan.shape.keep_ms,
+            **self._bounds_of_turns(),
         )
         violations = check(world.history, bounds, ALL_CHECKS)
         return Outcome(self.plan, world.history, violations, world.now_ns / S, world.handled)
+
+    def _bounds_of_turns(self) -> dict[str, int]:
+        shape = self.plan.shape
+        if not shape.taking_turns:
+            return {}
+        if shape.notices:
+            return {"idle_ms": IDLE_MS, "turn_ms": LOST_TURN_MS}
+        return {"idle_ms": IDLE_MS, "turn_ms": TURN_MS, "turns": TURNS}
 
     def _probe(self) -> None:
         """Somebody on each host wants each resource once more, and has patience."""
@@ -653,6 +706,7 @@ _INJECT: dict[Kind, Callable[[Cluster, Fault], Callable[[], None] | None]] = {
     Kind.KILL_APP: Cluster.kill_app,
     Kind.CRASH_WRITING: Cluster.crash_writing,
     Kind.SPOIL_JOURNAL: Cluster.spoil_journal,
+    Kind.FORCE_RELEASE: Cluster.force_release,
 }
 
 

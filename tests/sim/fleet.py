@@ -13,6 +13,7 @@ from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks
 from lockd.core.identities import Identity, Members
 from lockd.core.membership import Configured
+from lockd.core.notices import Notice
 from tests.harness.history import Failed, Tried
 from tests.sim.link import Link, Owner
 from tests.sim.master import Master
@@ -69,6 +70,9 @@ class Fleet(fleet.Fleet[Link]):
 
     def probe_soon(self, link: Link) -> None:
         link.probe_soon()
+
+    def noticed(self, link: Link, notice: Notice, now_ns: int) -> None:
+        self._agent.locks.noticed(link.index, notice, now_ns)
 
     def looked_at_all(self) -> None:
         self._agent.looked_at_all()

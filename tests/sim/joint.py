@@ -14,6 +14,7 @@ from lockd.core.slots import Slots
 from lockd.core.values import Bound, Refusal
 from tests.harness import history as h
 from tests.harness.clocks import MS
+from tests.sim.agent import name_of
 from tests.sim.apps import Heir, Request, Told, Wanted
 from tests.sim.clients import UID, PoolApp
 from tests.sim.sockets import Session, Socket
@@ -43,7 +44,9 @@ class Part(Request):
         if lease.holder is self:
             self.tried_ns = lease.t1_ns
             self.agent.fleet.open_tries.discard(lease.nonce)
-        self.app.world.note(h.Claimed(self.app.world.now_ns, self.number, lease.nonce))
+            if not self.detached:
+                self.app.world.note(h.Handed(self.app.world.now_ns, name_of(lease)))
+        self.app.world.note(h.Claimed(self.app.world.now_ns, self.number, name_of(lease)))
         self.whole.core.granted(self, lease, now_ns)
 
     def refused(self, refusal: Refusal) -> None:
@@ -51,7 +54,7 @@ class Part(Request):
 
     def lost(self, lease: Lease, reason: str) -> None:
         if self.agent.sessions.claims.lost(lease, self.agent.boot_ns()):
-            self.app.world.note(h.LostUntold(self.app.world.now_ns, lease.nonce))
+            self.app.world.note(h.LostUntold(self.app.world.now_ns, name_of(lease)))
         else:
             super().lost(lease, reason)
 
@@ -107,7 +110,7 @@ class JointRequest(Wanted):
         given = [(self._part_for(lease), lease) for lease in leases]
         for part, lease in given:
             bound = Bound.TTL if part.detached else part.bound
-            self.app.world.note(h.Answered(self.app.world.now_ns, part.number, lease.nonce, bound))
+            self.app.world.note(h.Answered(self.app.world.now_ns, part.number, name_of(lease), bound))
         if session.is_gone:
             for lease in fresh:
                 self.agent.sessions.came_too_late(lease, session)
@@ -122,14 +125,12 @@ class JointRequest(Wanted):
 
     def _answer(self, given: list[tuple[Part, Lease]], fresh: list[Lease]) -> None:
         self.session.grants(*(lease for _, lease in given))
-        answered_ns = self.app.world.now_ns
         told = [
             partial(
-                self.app.takes, part, lease, lease.deadline_ns, _tried_ns(lease),
-                answered_ns if lease in fresh else None, self.agent.unseen_since_ns(lease.t1_ns),
+                self.app.takes, part, lease, part.grant_of(lease, _tried_ns(lease), is_fresh=lease in fresh)
             )
             for part, lease in given
-        ]  # fmt: skip
+        ]
         self.app.hear(self.app.got_all, self, told, socket=self.socket)
         self.answer_next()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import IntEnum
 
-from lockd.core.journal import Ledger, Origin
+from lockd.core.journal import Ledger, Origin, Seal
 
 _LEAST_BYTES = 4_096
 
@@ -35,6 +35,7 @@ class Journal:
 
     def __init__(self) -> None:
         self.data = b""
+        self.seal = Seal(0, 0)
         self.dies: Dies | None = None
         self._older: list[bytes] = []
 
@@ -49,6 +50,7 @@ class Journal:
         self.data += record[:part]
         if dies is not None:
             raise Killed
+        self.seal = self.seal.behind(record)
 
     def keep_short(self) -> None:
         if len(self.data) > max(_LEAST_BYTES, 4 * self.ledger.live_bytes):
@@ -56,6 +58,7 @@ class Journal:
 
     def write_anew(self) -> None:
         self.data = self.ledger.whole()
+        self.seal = Seal.of(self.data)
 
     def remember(self) -> None:
         """Now and then, for those who put back an older copy."""

@@ -26,6 +26,8 @@ class Owner(Process):
     """An agent, as its links see it."""
 
     host: str
+    known_as: bytes
+    """The host's name, by which masters give notice to the agents on it."""
     locks: Locks
     boot_ns: Callable[[], int]
     outbox: list[tuple[Connection, Any]]
@@ -135,6 +137,9 @@ class Link(link.Link):
         if message == LOST:
             self._lost(connection)
             return
+        if message[0] == "notice":
+            self.noticed(message[1], self._agent.boot_ns())
+            return
         answer, read_ns = message[2:]
         now_ns = self._agent.boot_ns()
         if message[0] == "time" or (message[0] == "ballot" and isinstance(answer, list) and len(answer) == 3):
@@ -212,6 +217,8 @@ class Link(link.Link):
                 self.call("counter", lambda shown: go_on((str(shown[1]), shown[0])), slot, failed=failed)
             case introduction.EndSession(number):
                 self.call("kill", go_on, number, failed=failed)
+            case introduction.HearNotices():
+                self.call("subscribe", go_on, self._agent.known_as, failed=failed)
             case introduction.HaveScripts():
                 go_on()  # masters of the simulator never lose theirs
 

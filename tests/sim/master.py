@@ -17,7 +17,7 @@ from lockd.core.membership import REQUIRED_SETTINGS, Copying, MasterFacts
 from lockd.core.validity import settle_ns
 from tests.harness.clocks import MS
 from tests.harness.history import GivenBack, Landed, Removed
-from tests.harness.script_model import Store
+from tests.harness.script_model import Store, own_of
 from tests.sim.network import Connection
 from tests.sim.world import Clock, Process, World
 
@@ -51,6 +51,8 @@ class Master(Process):
         self.store = Store()
         self.refusing = False
         self.babbling = False
+        self.notices = 0.0
+        """How likely one is lost, and late, and said twice, and made up."""
         self.stepped_back = False
         self.stepped_ns = -(1 << 60)
         self.quarantined = False
@@ -99,21 +101,24 @@ class Master(Process):
         elif kind == HANG_UP:
             self._close(connection)
             return
+        elif kind == "subscribe":
+            connection.hears = message[2]
         answer = self._answer(connection.host, kind, *message[1:])
         connection.reply((kind, message[1], answer, self.world.now_ns))
 
     def _answer(self, host: str, kind: str, question: Any, *more: Any) -> Any:
         if kind == "ballot":
-            return self._run(question, host, *more)
+            answer = self._run(question, host, *more)
+            self._give_notice()
+            return answer
         if kind == "connect":
             return self._numbers
         if kind == "facts":
             return self._facts()
-        if kind == "kill":
-            old = self._connections.get(more[0])
-            if old is not None:
-                self._close(old)
+        if kind == "subscribe":
             return None
+        if kind == "kill":
+            return self._kill(more[0])
         if kind == "field":
             return self.store.identity.get(more[0])
         if kind in ("copied", "identify") and self.refusing:
@@ -129,6 +134,53 @@ class Master(Process):
             return dict(self.store.counters)
         assert kind == "identify", kind
         return self.store.identify(*more)
+
+    def _kill(self, number: int) -> None:
+        old = self._connections.get(number)
+        if old is not None:
+            self._close(old)
+
+    # Notices
+
+    def _give_notice(self) -> None:
+        published, self.store.published = self.store.published, []
+        if not self.notices:
+            for host, notice in published:
+                self._tell(host, notice)
+            return
+        for host, notice in published:
+            for _ in range(self._how_often()):
+                late_ns = int(self.dice.uniform(0, 3_000) * MS) if self.dice.random() < self.notices else 0
+                self.world.after(late_ns, self._tell, host, notice)
+        if published and self.dice.random() < self.notices:
+            self._tell(*self._lie(published))
+
+    def _how_often(self) -> int:
+        luck = self.dice.random()
+        return 0 if luck < self.notices else 2 if luck < 2 * self.notices else 1
+
+    def _lie(self, published: list[tuple[bytes, bytes]]) -> tuple[bytes, bytes]:
+        """Of the right form."""
+        host, notice = self.dice.choice(published)
+        _, _, rest = notice.partition(b" ")
+        word, _, rest = rest.partition(b" ")
+        resource = rest.rpartition(b" ")[2]
+        key = self.store.lease(resource, self.now_us())
+        nonce = word if key is None or key.host is None else key.nonce
+        if key is not None and key.host is not None and self.dice.random() < 0.5:
+            host = key.host
+        wait_ms = self.dice.choice((0, 0, 5, 250))
+        return host, self.dice.choice(
+            (
+                b"recall %b %b" % (nonce, resource), b"gone %b %b" % (nonce, resource),
+                b"turn %b %d %b" % (word, wait_ms, resource), b"held %b %b" % (word, resource),
+            )
+        )  # fmt: skip
+
+    def _tell(self, host: bytes, notice: bytes) -> None:
+        for connection in self._connections.values():
+            if connection.hears == host and connection.agent_listens:
+                connection.reply(("notice", notice))
 
     def _close(self, connection: Connection) -> None:
         connection.master_listens = False
@@ -174,9 +226,14 @@ class Master(Process):
         key = self.store.lease(release.resource, now_us)
         self.world.note(GivenBack(self.world.now_ns, self.shown, release.word, host))
         gone = self.store.release(
-            release.resource, release.word, now_us, by_app=release.by_app, before=release.before
+            release.resource,
+            release.word,
+            now_us,
+            how=release.how.value,
+            before=release.before,
+            own=own_of(release),
         )
-        if gone and key is not None:
+        if gone and key is not None and key.reserved is None:
             self.world.note(Removed(self.world.now_ns, self.shown, key.nonce))
         return gone
 
@@ -184,7 +241,7 @@ class Master(Process):
         store = self.store
         identity = Identity.parse(store.identity)
         copying = Copying(was_replica=self.promoted, known=store.copied)
-        keys = len(store.leases) + bool(store.counters) + bool(store.identity)
+        keys = len(store.leases) + len(store.lines) + bool(store.counters) + bool(store.identity)
         return MasterFacts(self.run_id, "sim", "master", keys, identity, REQUIRED_SETTINGS, copying=copying)
 
     # Life and death

@@ -58,9 +58,11 @@ IDENTITIES = "lockd/core/identities.py"
 DEBTS = "lockd/core/debts.py"
 LEASES = "lockd/core/leases.py"
 LOCKS = "lockd/core/locks.py"
-TVOTES, CAMPAIGNS, RENEWALS, RETURNS = (
-    f"lockd/core/tenures/{name}.py" for name in ("votes", "campaigns", "renewals", "returns")
+TVOTES, CAMPAIGNS, RENEWALS, RETURNS, HANDING_ON, KEEPING = (
+    f"lockd/core/tenures/{name}.py"
+    for name in ("votes", "campaigns", "renewals", "returns", "handing_on", "keeping")
 )
+PLACES = "lockd/core/tenures/places.py"
 NAMES = "lockd/core/names.py"
 JOURNAL = "lockd/core/journal.py"
 TAKEOVER = "lockd/core/takeover.py"
@@ -111,11 +113,11 @@ MUTATIONS = (
         "what others hold is cut short",
         9,
         (
-            Edit(SCRIPTS, "now_ms + self.longest_ttl_ms)", "now_ms + self.longest_ttl_ms // 8)"),
+            Edit(SCRIPTS, "longest_ms = self.longest_ttl_ms if", "longest_ms = self.longest_ttl_ms // 8 if"),
             Edit(
                 ACQUIRE_LUA,
-                "local longest_ms = math.max(ceiling_ms, tonumber(identity[3] or 0))",
-                "local longest_ms = math.max(ceiling_ms, tonumber(identity[3] or 0)) / 8",
+                "reserved and 250 or math.max(ceiling_ms, tonumber(identity[3] or 0))",
+                "reserved and 250 or math.max(ceiling_ms, tonumber(identity[3] or 0)) / 8",
             ),
         ),
     ),
@@ -262,18 +264,18 @@ MUTATIONS = (
         (
             Edit(
                 SCRIPTS,
-                "        if key is None or (key.fields()[3] if by_app else key.nonce) not in (word, *before):\n            return 0\n",
+                "        if key is None or key.named(how) not in (word, *before):\n            return 0\n",
                 "        if key is None:\n            return 0\n",
             ),
-            Edit(RELEASE_LUA, "if word == ARGV[i] then", "if true then"),
+            Edit(RELEASE_LUA, "mine = mine or word == ARGV[i]", "mine = true"),
         ),
     ),
     one(
         "the release of a try looks at its app's token",
         4,
         CAMPAIGNS,
-        "            release = Release(\n                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=nothing_more,\n            )  # fmt: skip\n",
-        "            release = Release(\n                attempt.resource, attempt.terms.value or attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=nothing_more, by_app=True,\n            )  # fmt: skip\n",
+        "            release = Release(\n                attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=nothing_more, how=how,\n            )  # fmt: skip\n",
+        "            release = Release(\n                attempt.resource, attempt.terms.value or attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,\n                settled=nothing_more, how=How.BY_APP,\n            )  # fmt: skip\n",
         simulated=False,
     ),
     Mutation(
@@ -283,12 +285,12 @@ MUTATIONS = (
             Edit(
                 SCRIPTS,
                 "        elif key.nonce != nonce:",
-                "        elif key.fields()[3] != (terms.partition(b' =')[2] or nonce):",
+                "        elif key.reserved is not None or key.fields()[3] != (terms.partition(b' =')[2] or nonce):",
             ),
             Edit(
                 ACQUIRE_LUA,
-                "  if nonce ~= ARGV[1] then",
-                "  local theirs = string.match(call('GET', KEYS[1]), ' (=.*)$')\n  if nonce ~= ARGV[1] and (not theirs or theirs ~= string.match(ARGV[2], ' (=.*)$')) then",
+                "  elseif nonce == ARGV[1] then",
+                "  elseif (string.match(shown, ' (=.*)$') or nonce) == (string.match(ARGV[2], ' (=.*)$') or ARGV[1]) then",
             ),
         ),
         first_seed=89,
@@ -312,12 +314,16 @@ MUTATIONS = (
             ),
             Edit(
                 RENEWALS,
-                "        self._watcher.renewed(lease, worked)\n",
-                "        self._put_back(lease, extension, now_ns)\n        self._watcher.renewed(lease, worked)\n",
+                "            self._watcher.renewed(lease, worked)\n",
+                "            self._put_back(tenure, extension, now_ns)\n            self._watcher.renewed(lease, worked)\n",
             ),
-            Edit(RENEWALS, "or extension is not lease.proof or lease.standing", "or lease.standing"),
-            Edit(RENEWALS, "            self._returns.take_back(lease, lease.gone, now_ns)\n", ""),
-            Edit(RENEWALS, "        if lease.lost_by is Loss.GONE and lease", "        if False and lease"),
+            Edit(RENEWALS, "or extension is not tenure.proof or not tenure.is_held", "or not tenure.is_held"),
+            Edit(RENEWALS, "            self._returns.take_back(tenure, tenure.gone, now_ns)\n", ""),
+            Edit(
+                RENEWALS,
+                "lease is not None and lease.lost_by is Loss.GONE and",
+                "False and lease is not None and",
+            ),
         ),
         simulated=False,
     ),
@@ -358,8 +364,8 @@ MUTATIONS = (
         (
             Edit(
                 SCRIPTS,
-                "        self.counters[slot] = last\n        return 1, fence",
-                "        return 1, fence",
+                "        self.counters[slot] = last\n        if place:",
+                "        if place:",
             ),
             Edit(ACQUIRE_LUA, "call('HSET', KEYS[2], ARGV[4], string.format('%.0f', last))\n", ""),
         ),
@@ -408,8 +414,8 @@ MUTATIONS = (
             ),
             Edit(
                 SCRIPTS,
-                "        if self.electorate != electorate:\n            return -1, 0\n        last = value",
-                "        last = value",
+                "        if self.electorate != electorate:\n            return -1, 0\n        if tenure is not None",
+                "        if tenure is not None",
             ),
             Edit(
                 ACQUIRE_LUA,
@@ -766,7 +772,7 @@ MUTATIONS = (
         "what a host stood still comes off no deadline",
         11,
         RENEWALS,
-        "            if cut_ns > lease.cut_ns:\n",
+        "            if cut_ns > tenure.cut_ns:\n",
         "            if False:\n",
         first_seed=52,
     ),
@@ -782,8 +788,8 @@ MUTATIONS = (
         "what turns out while it is renewed may be held for longer",
         7,
         LEASES,
-        "min(max(sure_until_ns, proven_ns), self.hold_until_ns)",
-        "max(sure_until_ns, proven_ns)",
+        "min(self.tenure.deadline_ns, proven_ns, self.hold_until_ns)",
+        "min(self.tenure.deadline_ns, proven_ns)",
         simulated=False,
     ),
     Mutation(
@@ -967,8 +973,8 @@ MUTATIONS = (
         "a renewal is not noted",
         13,
         RENEWALS,
-        "        self.note(lease)\n        if lease.inherited is not None and lease.inherited.proof",
-        "        if lease.inherited is not None and lease.inherited.proof",
+        "        self.note(lease)\n        if tenure.inherited is not None and tenure.inherited.proof",
+        "        if tenure.inherited is not None and tenure.inherited.proof",
         first_seed=205,
     ),
     one(
@@ -1007,7 +1013,7 @@ MUTATIONS = (
         "the nonce of an agent that takes over is noted once it is proven",
         13,
         LOCKS,
-        "        self._journal.held(lease, lease.inherited.clock_lows_ns)\n",
+        "        self._journal.held(lease, inherited.clock_lows_ns)\n",
         "",
         simulated=False,
     ),
@@ -1015,7 +1021,7 @@ MUTATIONS = (
         "what is taken over is put back",
         13,
         RENEWALS,
-        "        if lease.inherited is not None and lease.inherited.proof is extension:\n            return  # where the agent before had it is not known: "
+        "        if tenure.inherited is not None and tenure.inherited.proof is extension:\n            return  # where the agent before had it is not known: "
         "what is missing may have been taken away\n",
         "",
         simulated=False,
@@ -1024,7 +1030,7 @@ MUTATIONS = (
         "where a lease may have been put back since its last proof counts for the next agent",
         13,
         TAKEOVER,
-        "    lease.gone.mask = lease.gone.unsure = now.gone\n",
+        "    tenure.gone.mask = tenure.gone.unsure = now.gone\n",
         "",
         simulated=False,
     ),
@@ -1074,8 +1080,8 @@ MUTATIONS = (
         "max_hold begins anew with each agent",
         13,
         TAKEOVER,
-        "    lease.hold_until_ns, lease.until_ns = now.hold_until_ns, now.until_ns\n",
-        "    lease.until_ns = now.until_ns\n",
+        "    lease.hold_until_ns = now.hold_until_ns\n",
+        "",
     ),
     one(
         "a lock_delay begins anew with each agent",
@@ -1166,6 +1172,226 @@ MUTATIONS = (
             ),
         ),
         first_seed=60,
+    ),
+    Mutation(
+        "a lease is handed on past the end of its tenure",
+        1,
+        (
+            Edit(
+                LEASES,
+                "self.deadline_ns = min(tenure.deadline_ns, deadline_ns(began_ns, holder.ttl_ms))",
+                "self.deadline_ns = deadline_ns(began_ns, holder.ttl_ms)",
+            ),
+            Edit(
+                HANDING_ON,
+                "        if now_ns >= min(tenure.deadline_ns - wanted_ns, ends_ns - self._min_validity_ns):\n            return False\n",
+                "",
+            ),
+        ),
+        first_seed=43,
+    ),
+    one(
+        "a tenure is handed on whether its last proof stands or not",
+        11,
+        HANDING_ON,
+        "        return self._nothing_has_happened(tenure, now_ns)\n",
+        "        return True\n",
+        first_seed=121,
+    ),
+    one(
+        "one token for all leases of a tenure",
+        4,
+        CAMPAIGNS,
+        "token = holder.value or self._chance.nonce()",
+        "token = holder.value or tenure.nonce",
+        first_seed=5,
+    ),
+    Mutation(
+        "a lease is handed on while masters show the token of the first one",
+        4,
+        (
+            Edit(
+                HANDING_ON,
+                "if tenure.shown or not tenure.was_proven_lately(now_ns):",
+                "if not tenure.was_proven_lately(now_ns):",
+            ),
+        ),
+        simulated=False,
+    ),
+    one(
+        "a fence is given twice under a tenure",
+        6,
+        LEASES,
+        "        fence, self.fences = self.fences[0], self.fences[1:]\n        return fence\n",
+        "        return self.fences[0]\n",
+        first_seed=5,
+    ),
+    one(
+        "a tenure that is taken over goes on with its block",
+        6,
+        TAKEOVER,
+        "    now = held.now\n    tenure.began_ns",
+        "    now = held.now\n    tenure.has_block(held.fence)\n    tenure.began_ns",
+        first_seed=31,
+    ),
+    one(
+        "a block outlives its tenure",
+        6,
+        CAMPAIGNS,
+        "        tenure.has_block(fence)\n",
+        "        left = vars(self).setdefault('left', {})\n"
+        "        tenure.fences = left.get(queue.resource) or range(fence, fence + 64)\n"
+        "        left[queue.resource] = tenure.fences[1:]\n",
+        first_seed=5,
+    ),
+    Mutation(
+        "the next block of a tenure is had without its token",
+        6,
+        (
+            Edit(
+                SCRIPTS,
+                "            if key is None or key.nonce != tenure[1]:\n                return 3, 0\n",
+                "            pass\n",
+            ),
+            Edit(
+                PROPOSE_LUA,
+                "if KEYS[2] and string.sub(call('GET', KEYS[2]) or '', 1, 32) ~= ARGV[4] then return {3, 0, now_us} end\n",
+                "",
+            ),
+        ),
+        simulated=False,
+    ),
+    one(
+        "a tenure is handed on however old it is",
+        7,
+        HANDING_ON,
+        "        too_old = now_ns >= tenure.began_ns + holder.max_hold_ms * NS_PER_MS\n",
+        "        too_old = False\n",
+        first_seed=5,
+    ),
+    one(
+        "what was taken away by force elsewhere is handed on for as long as it lasts",
+        6,
+        HANDING_ON,
+        "if tenure.shown or not tenure.was_proven_lately(now_ns):",
+        "if tenure.shown:",
+        simulated=False,
+    ),
+    one(
+        "what is nobody's for a moment is noted as the last one's",
+        13,
+        HANDING_ON,
+        "        self._journal.ending(tenure)\n        queue.asked",
+        "        queue.asked",
+        simulated=False,
+    ),
+    one(
+        "a tenure is kept past its validity",
+        7,
+        KEEPING,
+        "            tenure.deadline_ns,\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "a tenure is kept for longer than it may be held",
+        7,
+        KEEPING,
+        "            tenure.began_ns + holder.max_hold_ms * NS_PER_MS,\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "a tenure that nobody has is renewed",
+        7,
+        LOCKS,
+        "        self._keeping = Keeping(means, self._returns, self._put_down)\n",
+        "        self._keeping = Keeping(means, self._returns, lambda queue, now_ns:\n"
+        "            queue.tenure and self._renewals.extension(queue.tenure, 1_000, now_ns))\n",
+        first_seed=1,
+    ),
+    one(
+        "what was DETACHED is kept",
+        7,
+        KEEPING,
+        "if not holder.keep_ms or holder.detached:",
+        "if not holder.keep_ms:",
+        simulated=False,
+    ),
+    one(
+        "what was kept is handed on, whether its proof stands or not",
+        1,
+        HANDING_ON,
+        "        self._keeping.no_more(queue, KeptEnd.LOCKED, now_ns)\n        self._go_on(queue, now_ns, proven=False)\n",
+        "        self._keeping.no_more(queue, KeptEnd.LOCKED, now_ns)\n"
+        "        self._hand_to(queue, queue.tenure, queue.first(), now_ns)\n",
+        first_seed=1,
+    ),
+    one(
+        "what is kept is noted as the last one's",
+        13,
+        KEEPING,
+        "        self._journal.ending(tenure)\n        self._journal.keep_up()\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "that it is kept is noted only with what comes next",
+        13,
+        KEEPING,
+        "        self._journal.ending(tenure)\n        self._journal.keep_up()\n",
+        "        self._journal.ending(tenure)\n",
+        simulated=False,
+    ),
+    one(
+        "what another host waits for is kept",
+        7,
+        KEEPING,
+        'if why != "released" or lease.tenure.turn is not None:',
+        'if why != "released":',
+        simulated=False,
+    ),
+    one(
+        "a recall has nothing given back that is only kept",
+        7,
+        HANDING_ON,
+        "        if queue.kept is not None:\n            self._keeping.no_more(queue, KeptEnd.RECALLED, now_ns)\n"
+        "        if queue.lease is None and queue.asked is None:\n",
+        "        if queue.lease is None and queue.asked is None and queue.kept is None:\n",
+        simulated=False,
+    ),
+    one(
+        "what is only kept is not given back to who asks for it",
+        1,
+        HANDING_ON,
+        "        if queue.kept is None:\n            self._returns.answers(",
+        "        if queue.kept is None or asker:\n            self._returns.answers(",
+        simulated=False,
+    ),
+    one(
+        "what one master says was given back is tried for",
+        5,
+        CAMPAIGNS,
+        "if queue.rest is not None and (recall.in_use or recall.freed.bit_count() >= self._quorum):",
+        "if queue.rest is not None and (recall.in_use or recall.freed):",
+        simulated=False,
+    ),
+    one(
+        "an agent that stops leaves what it kept",
+        13,
+        LOCKS,
+        "            if queue.kept is not None:\n                self._put_down(queue, now_ns)\n            else:\n"
+        "                self._campaigns.move_on",
+        "            if queue.kept is None:\n                self._campaigns.move_on",
+        simulated=False,
+    ),
+    one(
+        "a journal is believed as far as it can be read",
+        13,
+        TAKEOVER,
+        "    if not replayed.is_whole:\n",
+        "    if False:\n",
+        first_seed=134,
     ),
     one(
         "a lock_delay is not kept",
@@ -1291,15 +1517,15 @@ MUTATIONS = (
         "a proof counts behind the old deadline",
         2,
         RENEWALS,
-        "worked = agreed and now_ns < self.sure_until_ns(lease)",
-        "worked = agreed",
+        "return agreed and now_ns < self._sure_until_ns(tenure)",
+        "return agreed",
         simulated=False,
     ),
     one(
         "the release of what was taken over leaves its old nonces",
         13,
         RETURNS,
-        "settled=settled, patient=patient, reply=reply, before=lease.before,",
+        "settled=settled, patient=patient, reply=reply, before=tenure.before,",
         "settled=settled, patient=patient, reply=reply,",
         simulated=False,
     ),
@@ -1449,11 +1675,172 @@ MUTATIONS = (
         first_seed=38,
     ),
     one(
+        "for a token that was unlocked the next slot is tried for",
+        13,
+        SLOTS,
+        "        if self._is_over(self._resource, now_ns):\n            self._fail(UNLOCKED_BEFORE, now_ns)\n            return\n",
+        "",
+        simulated=False,
+    ),
+    one(
         "of an unread reply only the last lease is given back",
         13,
         OWNERS,
         "                    self._last = (*self._last, lease)",
         "                    self._last = (lease,)",
         first_seed=83,
+    ),
+    one(
+        "a recall ignored",
+        13,
+        LOCKS,
+        "        if queue is not None:\n            self._handing_on.recalled(queue, now_ns)\n        elif",
+        "        if queue is not None:\n            pass\n        elif",
+        first_seed=9,
+    ),
+    one(
+        "a turn without end",
+        13,
+        LEASES,
+        "        return now_ns >= self.ends_ns or self.grants <= 0",
+        "        return False",
+        first_seed=9,
+    ),
+    Mutation(
+        "a place that never expires",
+        13,
+        (
+            Edit(SCRIPTS, "return now_us < self.ends_us <= now_us + LIVES_US", "return True"),
+            Edit(ACQUIRE_LUA, "not ends or ends_us <= now_us or ends_us > now_us + lives_us", "not ends"),
+            Edit(
+                RELEASE_LUA,
+                "if ends and tonumber(ends) > now_us and tonumber(ends) <= now_us + 4000000 then",
+                "if ends then",
+            ),
+        ),
+        simulated=False,
+    ),
+    one(
+        "a failed try that takes the first place",
+        13,
+        CAMPAIGNS,
+        "How.TENURE if attempt.agreed else How.TRY",
+        "How.TENURE",
+        simulated=False,
+    ),
+    Mutation(
+        "a release that deleted nothing takes the first place",
+        13,
+        (
+            Edit(
+                SCRIPTS,
+                "        if key is None or key.named(how) not in (word, *before):\n            return 0\n",
+                "        if key is None or key.named(how) not in (word, *before):\n"
+                "            if key is None and how != b'try':\n"
+                "                self.leases[resource] = Key(b'', 0)\n"
+                "                self._goes_to_the_first(resource, now_us, own)\n"
+                "            return 0\n",
+            ),
+            Edit(
+                RELEASE_LUA,
+                "if not lease then return 0 end",
+                "if not lease then lease = ARGV[1] .. ' 0 0 nobody ' end",
+            ),
+        ),
+        simulated=False,
+    ),
+    Mutation(
+        "a grace that never ends",
+        13,
+        (
+            Edit(SCRIPTS, "now_us // 1000 + grace_ms)", "now_us // 1000 + 3_600_000)"),
+            Edit(
+                SCRIPTS,
+                "longest_ms = self.longest_ttl_ms if",
+                "longest_ms = 3_600_000 if key.reserved else self.longest_ttl_ms if",
+            ),
+            Edit(
+                RELEASE_LUA,
+                "'reserved ' .. first.place, 'PX', grace_ms",
+                "'reserved ' .. first.place, 'PX', 3600000",
+            ),
+            Edit(ACQUIRE_LUA, "reserved and 250 or", "reserved and 3600000 or"),
+        ),
+    ),
+    one(
+        "places by the hosts' clocks",
+        13,
+        CAMPAIGNS,
+        "attempt.waited_us = queue.place.waited_us(now_ns)",
+        "attempt.waited_us = max(0, self._masters.clock_us(now_ns) - (queue.place.since_ns + self.wall_ahead_ns) // 1_000)",
+        first_seed=154,
+    ),
+    Mutation(
+        "a full set that drops the oldest",
+        13,
+        (
+            Edit(
+                SCRIPTS,
+                "youngest = max(others, key=lambda one: (others[one].began_us, one))",
+                "youngest = min(others, key=lambda one: (others[one].began_us, one))",
+            ),
+            Edit(
+                SCRIPTS,
+                "            if place.began_us < others[youngest].began_us:\n",
+                "            if True:\n",
+            ),
+            Edit(
+                ACQUIRE_LUA,
+                "if count >= 32 and began_us < youngest_us then\n    call('HDEL', places, youngest)",
+                "if count >= 32 then\n    call('HDEL', places, oldest)",
+            ),
+            Edit(
+                ACQUIRE_LUA,
+                "local count, _, youngest, youngest_us, mine_until_us, recalled = others()",
+                "local count, oldest, youngest, youngest_us, mine_until_us, recalled = others()",
+            ),
+        ),
+        simulated=False,
+    ),
+    one(
+        "who is told and wants nothing keeps it",
+        13,
+        CAMPAIGNS,
+        "                self._passes_on(resource, master, now_ns)\n",
+        "                pass\n",
+        simulated=False,
+    ),
+    one(
+        "one master's word is a turn",
+        13,
+        CAMPAIGNS,
+        "        if place.told.bit_count() >= self._quorum:\n            place.hastened",
+        "        if place.told:\n            place.hastened",
+        simulated=False,
+    ),
+    one(
+        "a turn is tried for over and over while no master votes",
+        13,
+        CAMPAIGNS,
+        "        if queue.place is not None:\n            queue.place.tries()\n        voting",
+        "        voting",
+        simulated=False,
+    ),
+    one(
+        "handed on although it is said to be gone",
+        13,
+        HANDING_ON,
+        "        if tenure.doubted_ns > tenure.t1_ns:\n            return False\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "a LOCK without WAIT leaves a place",
+        13,
+        CAMPAIGNS,
+        "            if not any(waiter.give_up_ns is not None for waiter in queue.waiters):\n"
+        "                self._asks_for_it(queue, attempt, now_ns)\n                return\n",
+        "",
+        simulated=False,
     ),
 )

@@ -92,6 +92,8 @@ class Connection:
         self.agent_listens = True
         self.master_listens = True
         self.number = 0
+        self.hears = b""
+        """The host whose notices are given on it."""
 
     def send(self, message: Any) -> None:
         self.there.send(message)

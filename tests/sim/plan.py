@@ -59,6 +59,7 @@ class Kind(StrEnum):
     KILL_APP = "kill app"
     CRASH_WRITING = "crash agent at its journal"
     SPOIL_JOURNAL = "crash agent and spoil its journal"
+    FORCE_RELEASE = "release by force at agent"
 
 
 GRAVE = (
@@ -75,6 +76,7 @@ GRAVE = (
 
 _ONLY_IN_SCENES = (Kind.WIPE_SOME, Kind.CHANGE_MAX_TTL)
 OF_JOURNALS = (Kind.CRASH_WRITING, Kind.SPOIL_JOURNAL)
+_DRAWN_APART = (*OF_JOURNALS, Kind.FORCE_RELEASE)
 _FOR_A_GUARD = (Kind.STEP_MASTER, Kind.RESTORE_MASTER, Kind.STAND_STILL_MASTER)
 
 
@@ -112,6 +114,9 @@ class Shape:
     lock_delay_ms: int
     think_ms: tuple[int, int]
     chaos_ms: int
+    hold_ms: tuple[int, int] = (5, 3_000)
+    crowded: bool = False
+    """Many on each host want the same, for a moment each."""
     beat_ms: int = 0
     """When set, all apps ask together, as often as that, as what cron starts on many hosts does."""
     formed: bool = True
@@ -120,6 +125,11 @@ class Shape:
     """They are of the format that had no admission numbers, and so is who takes a master's place."""
     operators: int = 1
     forgets: float = 0.1
+    keep_ms: int = 0
+    taking_turns: bool = False
+    """Nothing else happens than that hosts want the same all the time: each has to get it."""
+    notices: float = 0.0
+    """How likely a notice of a master is lost, and late, and said twice, and made up."""
     pools: bool = False
     """Apps have several connections, and clients that time out, ask again and recycle them."""
     joint: bool = False
@@ -260,8 +270,91 @@ def draw(seed: int) -> Plan:
         faults = []
     faults += _of_journals(dice, shape)
     shape = replace(shape, pools=random.Random(f"clients {seed}").random() < 0.3)
+    dice = random.Random(f"tenures {seed}")
+    if dice.random() < 0.4 and theme.scene is None:
+        shape, more = _crowded(dice, shape)
+        faults += more
+    dice = random.Random(f"turns {seed}")
+    if dice.random() < 0.15 and theme.scene is None and shape.guarding.enabled:
+        shape, faults = _turns(dice, shape)
+    dice = random.Random(f"keeps {seed}")
+    if dice.random() < 0.3 and theme.scene is None:
+        shape = _keeping(dice, shape)
     shape = replace(shape, joint=random.Random(f"lists and slots {seed}").random() < 0.2)
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_ms)))
+
+
+def _turns(dice: random.Random, shape: Shape) -> tuple[Shape, list[Fault]]:
+    """Hosts whose clocks are minutes apart want the same, all the time, and nothing goes wrong; but that
+    notices may be lost, late, doubled and made up, and that agents die, waiting or holding."""
+    agents = dice.choice((2, 3, 3))
+    busy = replace(
+        shape,
+        masters=5,
+        agents=agents,
+        busy_agents=agents,
+        apps=dice.choice((1, 2, 4)) * agents,
+        resources=1,
+        guarding=Guarding(3_000),
+        ttls_ms=(3_000,),
+        drifts_ppm=tuple(dice.randint(-450, 450) for _ in range(5 + agents)),
+        master_offs_ns=tuple(int(dice.gauss(0, 10) * MS) for _ in range(5)),
+        agent_offs_ns=tuple(int(dice.uniform(-600_000, 600_000) * MS) for _ in range(agents)),
+        loss=0.0,
+        lock_delay_ms=0,
+        formed=True,
+        old_format=False,
+        think_ms=dice.choice(((0, 5), (0, 100))),
+        hold_ms=dice.choice(((1, 10), (5, 60), (1, 300))),
+        beat_ms=0,
+        chaos_ms=40_000,
+        crowded=True,
+        pools=False,
+        taking_turns=True,
+        notices=dice.choice((0.0, 0.0, 0.1, 0.5)),
+    )
+    faults = []
+    every_ms = dice.choice((0, 0, 3_000))
+    at_ms = 2_000
+    while every_ms and (at_ms := at_ms + int(dice.expovariate(1 / every_ms))) < busy.chaos_ms:
+        faults.append(Fault(at_ms, Kind.CRASH_AGENT, 0, dice.randrange(agents), dice.choice((20, 2_000))))
+    return busy, faults
+
+
+def _crowded(dice: random.Random, shape: Shape) -> tuple[Shape, list[Fault]]:
+    """Many on each host want the same, for a moment: it is handed on. At times somebody takes it away."""
+    crowded = replace(
+        shape,
+        apps=dice.choice((3, 4, 6)) * shape.busy_agents,
+        resources=1,
+        think_ms=dice.choice(((0, 20), (0, 100), (50, 500))),
+        hold_ms=dice.choice(((1, 10), (1, 100), (5, 600))),
+        beat_ms=0,
+        crowded=True,
+    )
+    faults = []
+    every_ms = dice.choice((0, 0, 1_000, 4_000))
+    at_ms = 2_000
+    while every_ms and (at_ms := at_ms + int(dice.expovariate(1 / every_ms))) < crowded.chaos_ms:
+        if at_ms % ROUND_MS < QUIET_FROM_MS:
+            agent = dice.randrange(shape.agents)
+            faults.append(Fault(at_ms, Kind.FORCE_RELEASE, dice.randrange(shape.masters), agent, 100))
+    return crowded, faults
+
+
+def _keeping(dice: random.Random, shape: Shape) -> Shape:
+    """Tenures stay for a while; where it is not crowded, few on each host lock the same again and again."""
+    keeping = replace(shape, keep_ms=dice.choice((20, 100, 1_000, 20_000)))
+    if shape.crowded or shape.taking_turns:
+        return keeping
+    return replace(
+        keeping,
+        apps=dice.choice((1, 2)) * shape.busy_agents,
+        resources=dice.choice((1, 3, 3)),
+        think_ms=dice.choice(((0, 10), (0, 100), (0, 400))),
+        hold_ms=dice.choice(((1, 10), (1, 100), (1, 1_500))),
+        beat_ms=0,
+    )
 
 
 def _of_journals(dice: random.Random, shape: Shape) -> Iterator[Fault]:
@@ -317,7 +410,7 @@ def _shape(dice: random.Random, theme: Theme) -> Shape:
 
 
 def _faults(dice: random.Random, theme: Theme, shape: Shape) -> Iterator[Fault]:
-    others = [kind for kind in Kind if kind not in OF_JOURNALS]
+    others = [kind for kind in Kind if kind not in _DRAWN_APART]
     drawn = [kind for kind in others if kind in theme.kinds or dice.random() < theme.others]
     kinds = [kind for kind in drawn if kind not in _ONLY_IN_SCENES]
     if shape.guarding.synced_ms:

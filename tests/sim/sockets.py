@@ -106,7 +106,7 @@ class Session:
 
     def grants(self, *leases: Lease) -> None:
         """Their reply. Whether that was read is looked at soon."""
-        reply = b"".join(lease.nonce for lease in leases)
+        reply = b"".join(lease.token for lease in leases)
         for lease in leases:
             self.ties.tells(lease, reply)
         self.writes(reply)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.harness.checker import Bounds, check
@@ -12,6 +14,8 @@ from tests.harness.history import (
     Began,
     Believes,
     Calm,
+    Claimed,
+    Declined,
     Died,
     Ended,
     Event,
@@ -21,6 +25,7 @@ from tests.harness.history import (
     Found,
     GivenBack,
     Granted,
+    Handed,
     HungUp,
     Knows,
     Landed,
@@ -30,6 +35,8 @@ from tests.harness.history import (
     Read,
     Refused,
     Removed,
+    Slewed,
+    TakenBack,
     TakenOver,
     Tried,
     Withdrawn,
@@ -209,6 +216,23 @@ class TestHolds:
             asked(0, 1, max_hold_ms=2_000), granted(5, 1, A, 10, 900, 0), Extended(800 * MS, A, 2_000 * MS)
         )
 
+    @pytest.mark.parametrize(("had_ms", "promises"), [(1_990, []), (2_010, ["max hold"])])
+    def test_a_tenure_that_is_too_old_is_handed_on(self, had_ms: int, promises: list[str]):
+        """One of a list is had before that is answered."""
+        first, second = A + b" 1", A + b" 2"
+        handed = (Tried(0, R, A, 1_000, "h1"), Handed(5 * MS, first), Handed(had_ms * MS, second))
+        got = Granted(2_500 * MS, 1, R, second, 10, 3_000 * MS, 1_900 * MS, 2_490 * MS)
+        assert broken(asked(1_000, 1, max_hold_ms=2_000), *handed, got) == promises
+
+
+@pytest.mark.parametrize(("had_ms", "promises"), [(90, []), (110, ["slewing"])])
+def test_nothing_is_handed_on_where_the_clock_is_slewed_too_fast(had_ms: int, promises: list[str]):
+    """One of a list is had before that is answered."""
+    first, second = A + b" 1", A + b" 2"
+    handed = (Tried(0, R, A, 1_000, "h1"), Handed(5 * MS, first), Handed(had_ms * MS, second))
+    got = Granted(150 * MS, 1, R, second, 10, 900 * MS, 0, 140 * MS)
+    assert broken(asked(50, 1), *handed, Slewed(100 * MS, "h1"), got) == promises
+
 
 class TestLeftovers:
     TRY = (Tried(0, R, A, 1_000, "h1"), Failed(10 * MS, A))
@@ -267,8 +291,8 @@ NOBODYS = Bounds(
 )
 
 
-def nobodys(*events: Event) -> list[str]:
-    return [violation.promise for violation in check(events, NOBODYS)]
+def nobodys(*events: Event, bounds: Bounds = NOBODYS) -> list[str]:
+    return [violation.promise for violation in check(events, bounds)]
 
 
 def given_back(at_ms: int, *masters: str) -> list[Event]:
@@ -291,6 +315,13 @@ class TestFreeAtOnce:
         hung_up = HungUp(1_050 * MS, 1)
         assert nobodys(*self.ANSWERED, hung_up, *given_back(1_140, "m1", "m2")) == []
         assert nobodys(*self.ANSWERED, hung_up) == ["free at once"]
+
+    @pytest.mark.parametrize(("at_ms", "promises"), [(2_140, []), (2_160, ["free at once"])])
+    def test_what_was_unlocked_by_its_name_may_be_kept(self, at_ms: int, promises: list[str]):
+        keeping, hung_up = replace(NOBODYS, keep_ms=1_000), HungUp(1_050 * MS, 1)
+        back = given_back(at_ms, "m1", "m2")
+        assert nobodys(*self.ANSWERED, hung_up, TakenBack(1_051 * MS, 1), *back, bounds=keeping) == promises
+        assert nobodys(*self.ANSWERED, hung_up, *back, bounds=keeping) == ["free at once"]
 
     def test_unless_it_was_asked_for_again(self):
         again = (asked(1_040, 2), Answered(1_041 * MS, 2, A, "process"))
@@ -358,3 +389,72 @@ class TestKept:
     def test_nothing_is_kept_where_masters_are_away(self):
         away = Fault(450 * MS, "   0.450 s  isolate master (m1, h1)")
         assert nobodys(*self.HELD, away, Began(600 * MS, "h1.2")) == []
+
+
+TURNS = Bounds(1_000, 50, 300, idle_ms=100, turn_ms=50, turns=2)
+
+
+def of_turns(*events: Event) -> list[str]:
+    promises = ("idle", "recalls", "turns")
+    return [violation.promise for violation in check(events, TURNS) if violation.promise in promises]
+
+
+def wants(at_ms: int, request: int, host: str, wait_ms: int = 5_000) -> Asked:
+    return Asked(at_ms * MS, request, f"app{request}", R, 1_000, wait_ms, None, host=host)
+
+
+def had(request: int, host: str, from_ms: int, to_ms: int, fence: int) -> list[Event]:
+    """A tenure of that host, for one lease."""
+    token = b"%032d" % request
+    return [
+        wants(from_ms - 2, request, host),
+        Tried((from_ms - 2) * MS, R, token, 1_000, f"{host}.1"),
+        Handed((from_ms - 1) * MS, token + b" 1"),
+        Granted(from_ms * MS, request, R, token + b" 1", fence, (from_ms + 900) * MS, (from_ms - 2) * MS),
+        LetGo(to_ms * MS, token + b" 1", "unlock"),
+    ]
+
+
+@pytest.mark.parametrize(("granted_ms", "promises"), [(190, []), (210, ["idle"])])
+def test_nobody_waits_for_long_while_nobody_holds(granted_ms: int, promises: list[str]) -> None:
+    waiting = wants(50, 9, "h2")
+    got = Granted(granted_ms * MS, 9, R, B + b" 1", 20, 2_000 * MS, 50 * MS)
+    assert of_turns(*had(1, "h1", 10, 100, 10), waiting, got) == promises
+
+
+LIST_HAS = (
+    replace(wants(90, 8, "h3"), whole=8),
+    Tried(101 * MS, R, B, 1_000, "h3.1"),
+    Claimed(102 * MS, 8, B + b" 1"),
+)
+
+
+@pytest.mark.parametrize(("over_ms", "promises"), [(210, []), (190, ["idle"])])
+def test_what_a_list_has_while_it_waits_for_more_is_held(over_ms: int, promises: list[str]) -> None:
+    got = Granted(300 * MS, 9, R, A + b" 1", 20, 2_000 * MS, 290 * MS)
+    taken = (*had(1, "h1", 10, 100, 10), *LIST_HAS, wants(50, 9, "h2"), got)
+    assert of_turns(*taken, Declined(over_ms * MS, 8)) == promises
+    assert of_turns(*taken, Declined(290 * MS, 8), GivenBack(over_ms * MS, "m1", B, "h3.1")) == promises
+
+
+def test_a_list_may_wait_elsewhere_while_nobody_holds_this() -> None:
+    part = replace(wants(50, 8, "h2"), whole=8)
+    assert of_turns(*had(1, "h1", 10, 100, 10), part) == []
+    assert of_turns(*had(1, "h1", 10, 100, 10), replace(part, whole=0)) == ["idle"]
+
+
+@pytest.mark.parametrize(("at_ms", "promises"), [(99, []), (101, ["recalls"])])
+def test_a_recall_is_heeded_within_a_turn(at_ms: int, promises: list[str]) -> None:
+    first = had(1, "h1", 10, 95, 10)
+    token = b"%032d" % 1
+    handed_on = Handed(at_ms * MS, token + b" 2")
+    got = Granted(160 * MS, 9, R, B + b" 1", 20, 2_000 * MS, 50 * MS)
+    assert of_turns(*first, wants(50, 9, "h2"), handed_on, got) == promises
+    assert of_turns(*first, wants(50, 9, "h1"), handed_on, got) == [], "it waits for its own host"
+
+
+@pytest.mark.parametrize(("turns", "promises"), [(2, []), (3, ["turns"])])
+def test_no_host_is_overtaken_without_bound(turns: int, promises: list[str]) -> None:
+    others = [event for n in range(turns) for event in had(n + 1, "h1", 20 + 20 * n, 30 + 20 * n, 10 + n)]
+    got = Granted(150 * MS, 9, R, B + b" 1", 90, 2_000 * MS, 10 * MS)
+    assert of_turns(wants(10, 9, "h2"), *others, got) == promises

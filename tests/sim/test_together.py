@@ -19,6 +19,7 @@ from tests.harness.history import (
     Event,
     Fault,
     Granted,
+    Handed,
     HungUp,
     Landed,
     LostUntold,
@@ -28,7 +29,7 @@ from tests.harness.history import (
     Tried,
     Withdrawn,
 )
-from tests.harness.together import ALL_CHECKS
+from tests.harness.together import ALL_CHECKS, in_line_no_more
 
 A, B, C = b"a" * 32, b"b" * 32, b"c" * 32
 BOUNDS = Bounds(serve_ms=1_000, leftover_ms=50, give_back_ms=300, quorum=2, at_once_ms=100)
@@ -97,6 +98,39 @@ class TestClaimed:
     def test_it_is_kept_for_another_request_of_the_same_name(self):
         other = (replace(part(650, 3, b"a"), whole=3), Claimed(651 * MS, 3, A), refused(9_100, 3, "TIMEOUT"))
         assert broken(*self.HAS, *self.REFUSED, *self.answered(701), *other) == []
+
+    @pytest.mark.parametrize(("at_ms", "promises"), [(790, []), (810, ["free at once"])])
+    def test_it_is_handed_on_to_the_next_in_line(self, at_ms: int, promises: list[str]):
+        first, second = A + b" 1", A + b" 2"
+        has = (*self.HAS[:-1], Handed(605 * MS, first), Claimed(605 * MS, 1, first))
+        other = (replace(part(650, 3, b"a"), whole=3), Claimed(at_ms * MS, 3, second))
+        handed_on = (*other, Handed(at_ms * MS, second), refused(9_100, 3, "TIMEOUT"))
+        assert broken(*has, *self.REFUSED, *self.answered(701), *handed_on) == promises
+
+    @pytest.mark.parametrize(("tried_ms", "is_broken"), [(604, False), (606, True)])
+    def test_what_was_tried_for_before_a_list_was_over_may_still_come_in(
+        self, tried_ms: int, is_broken: bool
+    ):
+        over = (TakenBack(605 * MS, 1), TakenBack(605 * MS, 2), *self.REFUSED, *self.answered(701))
+        slow = (*had(b"b", B, tried_ms, 720), Claimed(710 * MS, 2, B))
+        assert ("for nobody" in broken(*self.HAS, *over, *slow)) == is_broken
+
+    @pytest.mark.parametrize(
+        ("wait_ms", "at_ms", "is_broken"), [(None, 1_095, False), (None, 1_115, True), (500, 720, True)]
+    )
+    def test_a_slot_that_is_not_waited_for_may_come_in_within_one_try(
+        self, wait_ms: int | None, at_ms: int, is_broken: bool
+    ):
+        over = (for_a_slot(600, 1, wait_ms), TakenBack(605 * MS, 1))
+        late = (*had(SLOTS[0], A, at_ms - 2, at_ms + 1), Claimed(at_ms * MS, 1, A))
+        events = Began(0, "h1"), *over, *late, Ended(99_000 * MS)
+        assert bool(check(events, BOUNDS, [in_line_no_more])) == is_broken
+
+    def test_something_is_handed_on_to_a_list_that_is_over(self):
+        over = (TakenBack(605 * MS, 1), TakenBack(605 * MS, 2), *self.REFUSED, *self.answered(701))
+        of_others = (*had(b"b", B, 601, 720), Handed(602 * MS, B + b" 1"))
+        handed_on = (Handed(710 * MS, B + b" 2"), Claimed(710 * MS, 2, B + b" 2"))
+        assert "for nobody" in broken(*self.HAS, *over, *of_others, *handed_on)
 
     def test_something_is_had_for_a_list_whose_app_has_hung_up_long_ago(self):
         gone = (HungUp(605 * MS, 1), HungUp(605 * MS, 2), *self.answered(610))
@@ -168,6 +202,13 @@ class TestWhicheverIsFree:
         assert broken(*after_it) == []
         assert broken(*after_it, Answered(4_100 * MS, 9, A, "process")) == []
         assert broken(*after_it, Answered(3_600 * MS, 9, A, "process")) == ["whichever is free"]
+
+    def test_an_agent_whose_clock_was_slewed_may_stand_aside_for_a_while(self):
+        slewed = (Fault(1_950 * MS, "   1.950 s  slew clock of agent"), Calm(3_500 * MS))
+        taken = (*self.WAITS, *self.FIRST, *had(SLOTS[1], B, 1_900, 3_900), *slewed)
+        assert broken(*taken, Answered(3_600 * MS, 9, A, "process")) == []
+        later = (for_a_slot(18_000, 2, wait_ms=900), refused(19_050, 2, "TIMEOUT"))
+        assert "whichever is free" in broken(*taken, Answered(15_600 * MS, 9, A, "process"), *later)
 
 
 class TestServed:

@@ -67,7 +67,7 @@ def test_what_the_scripts_answer_is_sane(ballot: Ballot, reply: list[int]) -> No
         [1, None, NOW_US], [None, 1, NOW_US], [1, 1, None], [True, 1, NOW_US], [1, 1.5, NOW_US],
         [1, b"1", NOW_US], [1, [1], NOW_US], [[1], 1, NOW_US], [float("nan"), 1, NOW_US],
         [1, 1, -1], [1, 1, 0], [1, 1, SANE_MOST], [1, 1, 1 << 80], [1, 1, float("inf")],
-        [5, 0, NOW_US], [-5, 0, NOW_US], [1 << 62, 0, NOW_US], [-1, 1, NOW_US],
+        [6, 0, NOW_US], [5, 251, NOW_US], [-5, 0, NOW_US], [1 << 62, 0, NOW_US], [-1, 1, NOW_US],
     ],
 )  # fmt: skip
 def test_what_no_script_answers_is_nonsense(ballot: Ballot, reply: object) -> None:

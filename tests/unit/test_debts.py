@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lockd.core.ballots.attempt import AttemptOutcome
+from lockd.core.ballots.release import How
 from lockd.core.debts import AT_ONCE, Debts
 from tests.harness.ballots import a_release, an_attempt
 
@@ -97,7 +98,7 @@ def test_releases_by_the_word_of_apps_crowd_out_none_that_are_owed() -> None:
     """They are asked again while somebody waits, and never kept."""
     debts, ours = Debts(most=10), a_release()
     for _ in range(100):
-        debts.keep(a_release(by_app=True, until_ns=LATER_NS), b"")
+        debts.keep(a_release(how=How.BY_APP, until_ns=LATER_NS), b"")
     debts.keep(ours, b"")
     assert debts.owed == 1
     again, given_up = debts.take_votes(LATER_NS + 1, up=True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from lockd.config.model import LockClass
-from lockd.core.leases import Holder, Lease
+from lockd.core.leases import Holder, Lease, Tenure
 from lockd.core.locks import Locks
 from lockd.core.owners import Fate
 from lockd.core.timers import Timers
@@ -163,7 +163,7 @@ async def test_what_is_granted_to_one_who_is_gone_already_is_ended_if_nobody_els
     session.lock_starts(request)
     session.shared.crowd = Crowd(0)  # it is one of many: its end comes later
     session.connection_lost(None)
-    lease = Lease(an_attempt(resource=b"late"), request, 1, 0)
+    lease = Lease(Tenure(an_attempt(resource=b"late")), request, b"1" * 32, 1, began_ns=0, now_ns=0)
     request.granted(lease, 0)
     if shared:
         again = LockRequest(other, b"late", of_class, 1_000)

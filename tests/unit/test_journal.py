@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockd.core.identities import LONGEST_TTL_MS
-from lockd.core.journal import FORMAT, MAGIC, Ledger, Replayed, Unreadable, replay
+from lockd.core.journal import FORMAT, MAGIC, Ledger, Replayed, Seal, Unreadable, replay
 from lockd.core.validity import NEVER_NS
 from lockd.core.values import Bound
 from tests.harness.clocks import MS
@@ -55,7 +55,7 @@ def test_all_of_a_lease_is_read_as_it_was_noted():
         lease.promised_ns,
     )
     assert (now.until_ns, now.hold_until_ns, now.granted_ns) == (
-        lease.until_ns, lease.hold_until_ns, lease.granted_ns,
+        lease.tenure.until_ns, lease.hold_until_ns, lease.granted_ns,
     )  # fmt: skip
     assert (now.ttl_ms, now.proofs, now.proven, now.gone) == (5_000, 1, 0b00111, 0)
     assert (now.let_go_ns, now.lost, now.unproven, now.told, held.before) == (None, False, False, True, ())
@@ -70,7 +70,7 @@ def test_what_ends_is_ending_until_a_quorum_has_confirmed_it():
     assert released.held.nonce not in found.endings
     [ending] = found.endings.values()
     assert (ending.resource, ending.nonces) == (b"r2", (unconfirmed.held.nonce,))
-    assert ending.until_ns == unconfirmed.held.until_ns
+    assert ending.until_ns == unconfirmed.held.tenure.until_ns
 
 
 def test_a_journal_that_is_written_anew_says_the_same_without_what_is_over():
@@ -102,6 +102,19 @@ def test_any_part_of_a_journal_comes_to_a_state_that_its_agent_was_in():
 HOST, _ = busy()
 WHOLE = HOST.journal
 STATES = [state_of(replay(b"".join(HOST.written[:n]), HOST.origin)) for n in range(1, len(HOST.written) + 1)]
+
+
+def test_an_older_copy_gives_nothing_to_anybody_and_one_that_its_agent_had_no_time_to_seal_all():
+    host, _ = busy()
+    older = Seal.of(host.journal[:-1])
+    assert older.fits(host.journal), "it died before it had sealed the last record"
+    last = older.behind(host.journal[-1:])
+    assert last == Seal.of(host.journal) == Seal.read(last.text)
+    assert not last.fits(host.journal[:-1])
+    assert not Seal(0, 0).fits(host.journal), "there is no seal"
+    found = replay(host.journal, host.origin, is_last=False)
+    assert (found.is_whole, "older copy" in str(found.trouble)) == (False, True)
+    assert host.next_agent(journal=host.journal).taken
 
 
 @settings(max_examples=300)
@@ -145,7 +158,8 @@ def test_what_no_agent_can_have_noted_is_not_believed(lie: dict[str, int]):
     host = cluster()
     app = host.locked()
     for name, value in lie.items():
-        setattr(app if name == "lock_delay_ms" else app.held, name, value)
+        of = {"lock_delay_ms": app, "t1_ns": app.held.tenure, "until_ns": app.held.tenure}.get(name, app.held)
+        setattr(of, name, value)
     host.ledger.held(app.held, (0,) * 5)
     assert "makes no sense" in (replay(host.journal, host.origin).trouble or "")
 
@@ -153,7 +167,7 @@ def test_what_no_agent_can_have_noted_is_not_believed(lie: dict[str, int]):
 def test_masters_that_there_are_not_prove_nothing():
     host = cluster()
     app = host.locked()
-    app.held.gone.mask = 1 << 5
+    app.held.tenure.gone.mask = 1 << 5
     host.ledger.held(app.held, (0,) * 5)
     assert "makes no sense" in (replay(host.journal, host.origin).trouble or "")
 

@@ -8,7 +8,7 @@ from typing import cast
 import pytest
 
 from lockd.core.ballots.release import Release
-from lockd.core.introduction import EndSession, HaveScripts, ReadFacts, introduce
+from lockd.core.introduction import EndSession, HaveScripts, HearNotices, ReadFacts, introduce
 from lockd.core.membership import MasterFacts
 from lockd.masters.link import HEARD_AT_ONCE, Link
 from tests.harness import fleet_model
@@ -153,6 +153,7 @@ def test_the_session_of_the_connection_that_broke_is_ended_before_anything_is_as
         assert not link.introduced
         asked.append(steps.send(None))
     assert asked == [ReadFacts(), *ended, HaveScripts()]
+    assert next(steps) == HearNotices()
     assert not link.introduced
     assert next(steps, "done") == "done"
     assert link.introduced

@@ -301,7 +301,10 @@ def test_an_exemplar_leads_from_a_slow_wait_to_its_lease_in_openmetrics_only(met
 
 
 def test_a_master_shows_where_it_is_and_what_it_accepts(metrics: Metrics, config: Config) -> None:
-    fleet = Fleet(config, metrics.masters, lambda _link: None, lambda *_: None, lambda _now_ns: None)
+    fleet = Fleet(
+        config, metrics.masters, lambda _link: None, lambda *_: None, lambda _now_ns: None, lambda *_: None,
+        b"host",
+    )  # fmt: skip
     memory = Memory(used_bytes=30_000_000, most_bytes=64_000_000, evicted=7)
     identity = Identity("shop", "m2", 30_000)
     fleet.links[1].facts = MasterFacts("id", "7.0.15", "master", 0, identity, {}, memory=memory)

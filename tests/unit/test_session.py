@@ -113,7 +113,9 @@ def test_between_the_reset_of_a_connection_and_its_end_nothing_counts_as_read() 
 
 
 def lock(session: Session, host: Host, name: bytes = b"") -> None:
-    lock_class = SimpleNamespace(name="test", lock_delay_ms=0, max_hold_ms=60_000, bound=Bound.PROCESS)
+    lock_class = SimpleNamespace(
+        name="test", lock_delay_ms=0, keep_ms=0, max_hold_ms=60_000, bound=Bound.PROCESS
+    )
     now_ns = host.time.now_ns
     request = LockRequest(session, R, lock_class, 10_000)  # type: ignore[arg-type]
     request.wait_ms, request.value, request.named = 60_000, name, bool(name)

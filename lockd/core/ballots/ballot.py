@@ -10,7 +10,7 @@ from enum import Enum
 from lockd.core.values import Extended, Refusal, Reply
 
 # Statuses of the scripts (lockd/masters/scripts/*.lua).
-OTHERS, YES, PUT_BACK, MISSING, HELD_OUT = 0, 1, 2, 3, 4
+OTHERS, YES, PUT_BACK, MISSING, HELD_OUT, RESERVED = 0, 1, 2, 3, 4, 5
 NO_IDENTITY, TTL_TOO_LONG, MISCOUNTS, TOO_FAR_AHEAD = -1, -2, -3, -4
 
 REFUSALS = {

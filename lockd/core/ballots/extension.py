@@ -31,9 +31,11 @@ class Extension(Ballot):
     there it may be put back, once this has proven it (rule 2). missed: told of those that say so afterwards.
 
     before: where its agent has taken it over from another, the nonces that it may have there. Each master
-    changes those into `word`, and writes behind it the `token` that its app has (rule 13). there_ms: it was
-    proven so long ago, and where it came later, by what the agent before had under way, it counts from the
-    next proof on; None: it was proven since, and that is so wherever it still has an old one.
+    changes those into `word`, and shows the `token` behind it (rule 13). there_ms: it was proven so long ago,
+    and where it came later, by what the agent before had under way, it counts from the next proof on; None:
+    it was proven since, and that is so wherever it still has an old one.
+
+    hides: where a token is shown, it is shown no more: what it names is over.
     """
 
     __slots__ = (
@@ -43,6 +45,7 @@ class Extension(Ballot):
         "confirmed",
         "gone",
         "held_out",
+        "hides",
         "mark",
         "missed",
         "missing",
@@ -72,6 +75,7 @@ class Extension(Ballot):
         before: tuple[bytes, ...] = (),
         token: bytes = b"",
         there_ms: int | None = 0,
+        hides: bool = False,
     ) -> None:
         super().__init__(t1_ns, until_ns, settled, reply)
         self.resource = resource
@@ -79,6 +83,7 @@ class Extension(Ballot):
         self.before = before
         self.token = token
         self.there_ms = there_ms
+        self.hides = hides
         self.ttl_ms = ttl_ms
         self.mark = mark
         self.proof = proof

@@ -1,10 +1,11 @@
-"""The second round of a fence."""
+"""A fence that is proposed."""
 
 from collections.abc import Callable
 from enum import Enum
 
 from lockd.core.ballots.attempt import Attempt
-from lockd.core.ballots.ballot import OTHERS, REFUSALS, YES, Ballot
+from lockd.core.ballots.ballot import MISSING, OTHERS, REFUSALS, YES, Ballot
+from lockd.core.fences import BLOCK, slot_of
 
 
 class FenceOutcome(Enum):
@@ -18,15 +19,25 @@ class FenceOutcome(Enum):
 
 
 class FenceRound(Ballot):
-    """The second round of a fence: one value for all, which a quorum must accept (rule 6)."""
+    """One value for all, which a quorum must accept (rule 6): the second round of a try, or the next block of
+    a tenure.
 
-    __slots__ = ("_quorum", "acceptors", "attempt", "highest", "resource", "slot", "value")
+    nonce: that of the tenure. A master that does not show it accepts nothing, since what is accepted must not
+    be above the fences of who has the resource now; b'': of a try. size: of the block that begins with it.
+    """
+
+    __slots__ = (
+        "_quorum", "acceptors", "attempt", "highest", "nonce", "resource", "size", "slot", "value",
+    )  # fmt: skip
 
     def __init__(
         self,
-        attempt: Attempt,
+        resource: bytes,
         value: int,
         *,
+        attempt: Attempt | None = None,
+        nonce: bytes = b"",
+        size: int = BLOCK,
         quorum: int,
         t1_ns: int,
         until_ns: int,
@@ -34,8 +45,10 @@ class FenceRound(Ballot):
     ) -> None:
         super().__init__(t1_ns, until_ns, settled)
         self.attempt = attempt
-        self.resource = attempt.resource
-        self.slot = attempt.slot
+        self.resource = resource
+        self.slot = slot_of(resource)
+        self.nonce = nonce
+        self.size = size
         self.value = value
         self._quorum = quorum
         self.acceptors = 0
@@ -54,6 +67,8 @@ class FenceRound(Ballot):
             self.acceptors |= 1 << master
         elif status == OTHERS:
             self.highest = max(self.highest, value)
+        elif status == MISSING:
+            self.silent[master] = "it is not there any more"
         else:
             self.silent[master] = REFUSALS.get(status, "its vote does not count")
         if self.outcome is None:

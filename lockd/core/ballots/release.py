@@ -17,15 +17,36 @@ class ReleaseOutcome(Enum):
     NO_QUORUM = "no quorum"
 
 
+class How(Enum):
+    """What a release names, or stands for."""
+
+    TENURE = b""
+    """A tenure, by its nonces."""
+    BY_APP = b"app"
+    """What an app says that this agent knows no lease of: the app's token."""
+    TRY = b"try"
+    """A try that failed, by its nonce: whoever waits for the resource is not told, nor loses his place."""
+    PASS = b"pass"
+    """What is reserved for this agent, by its place: it is the next one's turn."""
+    TURN = b"turn"
+    """A tenure of a host that waits for its next turn, under the place that it has then."""
+    FREED = b"freed"
+    """Nothing: who has asked for it, by the place, is told that it was given back before."""
+    USED = b"used"
+    """Nothing: who has asked for it is told that it is in use."""
+    FORCED = b"forced"
+    """A tenure that an operator takes away: its agent is told."""
+
+
 class Release(Ballot):
     """Giving back. Settles when a quorum has said that the lease isn't there any more, or nobody is left to
     say so.
 
     word: what the lease has to be known by: its nonce, so that what is late for one try can't delete the next
-    one's lease whatever token their app uses (rule 4). by_app: it is what an app that this agent knows no
-    lease of says; then it is the app's token.
+    one's lease whatever token their app uses (rule 4), or what `how` says.
     before: nonces that it had with agents before, where masters may still know it by those (rule 13).
-    patient: nobody waits for it; what apps ask now goes first.
+    patient: nobody waits for it; what apps ask now goes first. place, grace_ms: of a host that waits for its
+    next turn.
     asked_again: the masters that were asked on a connection that broke, and may have done it then: that one
     of them doesn't have it now means nothing.
     """
@@ -34,10 +55,12 @@ class Release(Ballot):
         "_quorum",
         "asked_again",
         "before",
-        "by_app",
         "deleted",
+        "grace_ms",
+        "how",
         "missing",
         "patient",
+        "place",
         "resource",
         "unknown",
         "word",
@@ -52,7 +75,7 @@ class Release(Ballot):
         t1_ns: int,
         until_ns: int,
         settled: "Callable[[Release, int], None]",
-        by_app: bool = False,
+        how: How = How.TENURE,
         patient: bool = False,
         reply: Reply | None = None,
         before: tuple[bytes, ...] = (),
@@ -60,7 +83,9 @@ class Release(Ballot):
         super().__init__(t1_ns, until_ns, settled, reply)
         self.resource = resource
         self.word = word
-        self.by_app = by_app
+        self.how = how
+        self.place = b""
+        self.grace_ms = 0
         self.before = before
         self.patient = patient
         self._quorum = quorum
@@ -81,6 +106,13 @@ class Release(Ballot):
             self.missing += 1
         if self.outcome is None:
             self.weigh(now_ns)
+
+    @property
+    def is_debt(self) -> bool:
+        """It is kept for a master that is away. What an app gives back that this agent knows nothing of
+        isn't: that master may never have had it, and what is late could hit the next lease for which an app
+        chose the same token. Nor is a turn, which is over in a moment."""
+        return self.how in (How.TENURE, How.TURN, How.TRY)
 
     @property
     def is_confirmed(self) -> bool:

@@ -2,28 +2,43 @@
 or nobody wants it any more."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from lockd.core.ballots.attempt import Attempt, AttemptOutcome
 from lockd.core.ballots.ballot import Ended
 from lockd.core.ballots.fence_round import FenceOutcome, FenceRound
-from lockd.core.ballots.release import Release, nothing_more
+from lockd.core.ballots.release import How, Release, nothing_more
 from lockd.core.errors import ErrorWord
 from lockd.core.fences import FenceHints, slot_of
 from lockd.core.interfaces import Masters, Watcher
-from lockd.core.leases import Holder, Lease
+from lockd.core.leases import Holder, Lease, Tenure
 from lockd.core.names import Names
+from lockd.core.notices import LONGEST_GRACE_MS, Kind, Notice
 from lockd.core.queues import Queue
-from lockd.core.refusals import BEHIND_OTHERS, SPLIT, TRIED_AGAIN, UNCERTAIN, held_here, no_quorum
+from lockd.core.refusals import (
+    BEHIND_OTHERS,
+    RESERVED,
+    SHIFTED,
+    SPLIT,
+    TRIED_AGAIN,
+    UNCERTAIN,
+    held_here,
+    no_quorum,
+)
+from lockd.core.tenures.places import AnswerTime, Place, Recall, RecallEnd
 from lockd.core.tenures.votes import Votes
 from lockd.core.timers import Timers
-from lockd.core.validity import NS_PER_MS, deadline_ns
-from lockd.core.values import Chance, RedlockParameters, Refusal
+from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns
+from lockd.core.values import Chance, RedlockParameters, Refusal, Terms
+
+_SOON_TRIED_AGAIN = (SPLIT, SHIFTED, UNCERTAIN)
 
 
 class Campaigns:
     """Of all resources that somebody on this host waits for. waiting: how many do.
 
-    granted: has a lease kept from now on; its holder is told behind that.
+    granted: has a lease kept from now on; its holder is told behind that. unwanted: told of a tenure that is
+    nobody's just now, and that nobody waits for any more; wanted_again: of one that was kept.
     """
 
     def __init__(
@@ -35,6 +50,8 @@ class Campaigns:
         timers: Timers,
         votes: Votes,
         granted: Callable[[Queue, Lease, int], None],
+        unwanted: Callable[[Queue, int], None],
+        wanted_again: Callable[[Queue, int], None],
     ) -> None:
         self.queues: dict[bytes, Queue] = {}
         self.names = Names()
@@ -51,6 +68,12 @@ class Campaigns:
         self._quorum = votes.quorum
         self._timeout_ns = votes.timeout_ns
         self._granted = granted
+        self._unwanted = unwanted
+        self._wanted_again = wanted_again
+        self._agent = chance.nonce()[-8:]
+        """What tells it from other agents that call their host the same."""
+        self._waits_as = b""
+        self._answer_time = AnswerTime()
 
     def joins(self, queue: Queue, holder: Holder, now_ns: int, *, ready: bool) -> None:
         """It waits in line from now on, or comes into the next try."""
@@ -61,7 +84,14 @@ class Campaigns:
         self.waiting += 1
         if holder.named:
             self.names.waits(holder)
-        if ready and queue.idle:
+        if ready:
+            self.wake(queue, now_ns)
+
+    def wake(self, queue: Queue, now_ns: int) -> None:
+        """There is one who is ready in line."""
+        if queue.kept is not None:
+            self._wanted_again(queue, now_ns)
+        elif queue.idle:
             self.try_next(queue, now_ns)
 
     def _give_up(self, queue: Queue, holder: Holder, now_ns: int) -> None:
@@ -70,7 +100,7 @@ class Campaigns:
         if queue.passes_over(holder):
             # Neither a holder nor masters kept it from being granted, as far as it came.
             refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms {BEHIND_OTHERS}")
-        elif queue.lease is not None or (refusal is not None and refusal.code is ErrorWord.TAKEN):
+        elif queue.tenure is not None or (refusal is not None and refusal.code is ErrorWord.TAKEN):
             refusal = Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, it is still held by another")
         elif refusal in TRIED_AGAIN:
             refusal = Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
@@ -95,12 +125,12 @@ class Campaigns:
         assert attempt is not None
         queue.attempt = queue.tried_for = None
         attempt.outcome = Ended.ABANDONED
-        self._give_back(attempt, now_ns)
+        self._give_back(attempt, How.TENURE, now_ns)
 
     def is_held(self, queue: Queue, lease: Lease, now_ns: int) -> None:
         """On this host, as it turned out: nothing more is tried for."""
         self._timers.cancel(queue.rest)
-        queue.rest, queue.refusal, queue.tries = None, None, 0
+        queue.rest, queue.refusal, queue.tries, queue.place = None, None, 0, None
         if queue.attempt is not None:
             self.abandon(queue, now_ns)
         self._refuse_the_impatient(queue, held_here(lease, now_ns), now_ns, now_ns)
@@ -111,8 +141,10 @@ class Campaigns:
         if queue.first() is None:
             self._timers.cancel(queue.rest)
             queue.rest = None
-            if queue.idle:
-                queue.tries, queue.refusal = 0, None
+            if queue.tenure is not None and queue.lease is None and queue.kept is None:
+                self._unwanted(queue, now_ns)
+            elif queue.idle:
+                queue.tries, queue.refusal, queue.place, queue.recall = 0, None, None, None
                 if not queue.waiters:
                     del self.queues[queue.resource]
         elif queue.idle:
@@ -122,20 +154,161 @@ class Campaigns:
         holder = queue.first()
         assert holder is not None
         queue.tries += 1
+        if queue.place is not None:
+            queue.place.tries()
         voting = self._masters.voting()
         if voting.bit_count() < self._quorum:
             self._turned_down(queue, self._no_voters(voting), now_ns)
             return
         timeout_ns = min(self._timeout_ns, holder.ttl_ms * NS_PER_MS // 2)
         queue.tried_for = holder
+        token = holder.value or (b"" if holder.detached else self._chance.nonce())
+        # Where others wait it will be handed on.
+        shown = token if holder.detached or len(queue.waiters) == 1 else b""
         attempt = queue.attempt = Attempt(
             holder, queue.resource, nonce=self._chance.nonce(), ttl_ms=holder.ttl_ms,
-            hint=self._hint(queue.resource, now_ns), quorum=self._quorum, t1_ns=now_ns,
-            until_ns=now_ns + timeout_ns, settled=self._tried,
+            hint=self.hint(queue.resource, now_ns), quorum=self._quorum, t1_ns=now_ns,
+            until_ns=now_ns + timeout_ns, settled=self._tried, token=token, shown=shown,
         )  # fmt: skip
         attempt.gained_ns = self._masters.gained_ns()
+        self._takes_its_place(queue, attempt, now_ns)
         attempt.put_to(self._masters.acquire(attempt))
         self._votes.watch(attempt, timeout_ns)
+
+    def _takes_its_place(self, queue: Queue, attempt: Attempt, now_ns: int) -> None:
+        """Where somebody waits. A single try leaves no place: nobody would be there when its turn comes."""
+        if queue.place is None:
+            if not any(waiter.give_up_ns is not None for waiter in queue.waiters):
+                self._asks_for_it(queue, attempt, now_ns)
+                return
+            queue.place = Place(now_ns)
+        queue.recall = None
+        attempt.place = self._waits_as = self._name_of(attempt.terms)
+        attempt.waited_us = queue.place.waited_us(now_ns)
+        attempt.grace_ms = self._answer_time.grace_ms
+
+    def _asks_for_it(self, queue: Queue, attempt: Attempt, now_ns: int) -> None:
+        """Where tenures of its class are kept, whoever has it is asked whether it is in use."""
+        assert queue.tried_for is not None
+        if not queue.tried_for.keep_ms:
+            return
+        if queue.recall is None:
+            queue.recall = Recall(now_ns, now_ns + self._parameters.recall_ms * NS_PER_MS)
+        elif now_ns >= queue.recall.until_ns:
+            return
+        queue.recall.freed = 0
+        attempt.asks = True
+        attempt.place = self._waits_as = self._name_of(attempt.terms)
+
+    def was_told(self, notice: Notice, master: int, now_ns: int) -> None:
+        """By whoever has what was asked for: it is tried for again when a quorum of the masters says that it
+        was given back, and refused when one says that it is in use."""
+        queue = self.queues.get(notice.resource)
+        recall = None if queue is None else queue.recall
+        if queue is None or recall is None or notice.word != self._agent:
+            return
+        if notice.kind is Kind.USED:
+            recall.in_use = True
+        else:
+            recall.freed |= 1 << master
+        if queue.rest is not None and (recall.in_use or recall.freed.bit_count() >= self._quorum):
+            self._timers.cancel(queue.rest)
+            queue.rest = None
+            if recall.in_use:
+                assert queue.refusal is not None
+                self._turned_down(queue, queue.refusal, now_ns)
+            else:
+                self.try_next(queue, now_ns)
+
+    def _awaits_answer(self, queue: Queue, refusal: Refusal, now_ns: int) -> bool:
+        """Who has it was asked, and has not answered yet."""
+        recall = queue.recall
+        if recall is None:
+            return False
+        recall.refused = refusal.code is ErrorWord.TAKEN
+        if recall.refused and not recall.in_use and now_ns < recall.until_ns:
+            return True
+        self._recall_ends(queue, RecallEnd.IN_USE if recall.in_use else RecallEnd.SILENT, now_ns)
+        return False
+
+    def _recall_ends(self, queue: Queue, end: RecallEnd, now_ns: int) -> None:
+        recall, queue.recall = queue.recall, None
+        holder = queue.first()
+        if recall is not None and recall.refused and holder is not None:
+            self._watcher.asked_back(holder.label, end, now_ns - recall.since_ns)
+
+    def _name_of(self, terms: Terms) -> bytes:
+        """Of this agent, where it waits."""
+        return terms.owner.partition(b" ")[0] + b" " + self._agent
+
+    def waits_for_next_turn(self, queue: Queue, release: Release, now_ns: int) -> None:
+        """Its turn is over, and others here wait: it leaves its place with what it gives back, and is told
+        when it is first. Should nobody else wait, that is at once."""
+        queue.place = Place(now_ns)
+        assert queue.tenure is not None
+        release.how = How.TURN
+        release.place = self._waits_as = self._name_of(queue.tenure.terms)
+        release.grace_ms = self._answer_time.grace_ms
+
+    def told(self, agent: bytes, resource: bytes, master: int, wait_ms: int, now_ns: int) -> None:
+        """It is the turn of that agent, by this master's word: now, or when that is over."""
+        if agent != self._agent:
+            return
+        queue = self.queues.get(resource)
+        place = None if queue is None else queue.place
+        if queue is None or place is None:
+            if not wait_ms and (queue is None or queue.tenure is None):
+                self._passes_on(resource, master, now_ns)
+            return
+        place.told |= 1 << master
+        if queue.rest is not None:
+            self._rest_no_longer(queue, self._tries_at_ns(place, wait_ms, now_ns))
+
+    def is_next(self, agent: bytes, resource: bytes, master: int, now_ns: int) -> None:
+        """By this master's word another was granted it, and that agent comes behind it: who was told to try
+        when a grace is over rests until it is told anew."""
+        queue = self.queues.get(resource)
+        if agent != self._agent or queue is None or queue.place is None or queue.rest is None:
+            return
+        queue.place.held |= 1 << master
+        if queue.place.held.bit_count() == self._quorum:
+            self._timers.cancel(queue.rest)
+            queue.place.tries()
+            self._rests_until_told(queue, now_ns)
+
+    def _passes_on(self, resource: bytes, master: int, now_ns: int) -> None:
+        """Nobody here wants it any more: the next one need not wait until this one's grace is over."""
+        release = Release(
+            resource, self._waits_as, quorum=1, t1_ns=now_ns, until_ns=now_ns + LONGEST_GRACE_MS * NS_PER_MS,
+            settled=nothing_more, how=How.PASS,
+        )  # fmt: skip
+        release.put_to(self._masters.release(release, 1 << master))
+
+    def _tries_at_ns(self, place: Place, wait_ms: int, now_ns: int) -> int:
+        """At once when a quorum has told it. By fewer only a little sooner than it would, and once: others
+        may be silent, or those wrong."""
+        if place.told.bit_count() >= self._quorum:
+            place.hastened = False
+            return now_ns + int(wait_ms * NS_PER_MS * (1 + self._chance.jitter() / 8))
+        if place.hastened:
+            return NEVER_NS
+        place.hastened = True
+        return now_ns + wait_ms * NS_PER_MS + self._jittered_ns(self._parameters.backoff_first_ms)
+
+    def rests_no_longer(self, queue: Queue, now_ns: int) -> None:
+        """Somebody comes who doesn't wait. Who rests until he is told may do so for longer than a refusal is
+        true."""
+        if queue.rest is not None and queue.place is not None and queue.refusal not in _SOON_TRIED_AGAIN:
+            self._rest_no_longer(queue, now_ns)
+
+    def _rest_no_longer(self, queue: Queue, until_ns: int) -> None:
+        if until_ns < queue.rest_until_ns:
+            self._timers.cancel(queue.rest)
+            self._rests(queue, until_ns)
+
+    def _rests(self, queue: Queue, until_ns: int) -> None:
+        queue.rest_until_ns = until_ns
+        queue.rest = self._timers.at(until_ns, lambda at_ns: self.rested(queue, at_ns))
 
     def _no_voters(self, voting: int) -> Refusal:
         reasons = " ".join(
@@ -146,7 +319,8 @@ class Campaigns:
             return UNCERTAIN
         return Refusal(ErrorWord.CLOCK if only_clocks else ErrorWord.NOQUORUM, reasons)
 
-    def _hint(self, resource: bytes, now_ns: int) -> int:
+    def hint(self, resource: bytes, now_ns: int) -> int:
+        """For a fence above all that is known of."""
         wall_us = (now_ns + self.wall_ahead_ns) // 1000
         return self.hints.next(slot_of(resource), wall_us, self._masters.clock_us(now_ns))
 
@@ -164,10 +338,13 @@ class Campaigns:
                 self._grant(queue, attempt, fence, now_ns)
             return
         if attempt.outcome is AttemptOutcome.TAKEN:
+            self._answer_time.took(now_ns - attempt.t1_ns)
             retry_ms = attempt.retry_after_ms()
             refusal = Refusal(ErrorWord.TAKEN, f"retry-after={retry_ms} held by another", retry_ms)
         elif attempt.outcome is AttemptOutcome.SPLIT:
-            refusal = SPLIT
+            refusal = (
+                replace(RESERVED, retry_after_ms=attempt.retry_after_ms()) if attempt.reserved_ms else SPLIT
+            )
         else:
             refusal = self._votes.no_quorum(attempt, attempt.yes)
         self._failed(queue, attempt, refusal, now_ns)
@@ -177,8 +354,8 @@ class Campaigns:
         self._watcher.fence_round()
         timeout_ns = min(self._timeout_ns, attempt.ttl_ms * NS_PER_MS // 2)
         proposal = FenceRound(
-            attempt, self._hint(attempt.resource, now_ns), quorum=self._quorum, t1_ns=now_ns,
-            until_ns=now_ns + timeout_ns, settled=self._proposed,
+            attempt.resource, self.hint(attempt.resource, now_ns), attempt=attempt, quorum=self._quorum,
+            t1_ns=now_ns, until_ns=now_ns + timeout_ns, settled=self._proposed,
         )  # fmt: skip
         proposal.gained_ns = attempt.gained_ns
         proposal.put_to(self._masters.propose(proposal))
@@ -186,18 +363,23 @@ class Campaigns:
 
     def _proposed(self, proposal: FenceRound, now_ns: int) -> None:
         attempt = proposal.attempt
+        assert attempt is not None
         queue = self.queues.get(attempt.resource)
         if queue is None or queue.attempt is not attempt:
             return
-        masters_us = self._masters.clock_us(now_ns)
-        self.hints.saw(attempt.slot, proposal.value, masters_us)
-        self.hints.saw_counter(attempt.slot, proposal.highest, masters_us)
+        self.saw(proposal, now_ns)
         if proposal.agreed and self._votes.agree_now(proposal.acceptors):
             self._grant(queue, attempt, proposal.value, now_ns)
         elif proposal.outcome is FenceOutcome.OUTBID and now_ns < self._ends_ns(attempt, 0):
             self._second_round(attempt, now_ns)
         else:
             self._failed(queue, attempt, self._votes.no_quorum(proposal, proposal.acceptors), now_ns)
+
+    def saw(self, proposal: FenceRound, now_ns: int) -> None:
+        """What counters have come to, by what masters said to it."""
+        masters_us = self._masters.clock_us(now_ns)
+        self.hints.saw(proposal.slot, proposal.value, masters_us, proposal.size)
+        self.hints.saw_counter(proposal.slot, proposal.highest, masters_us)
 
     def _ends_ns(self, attempt: Attempt, cut_ns: int) -> int:
         """Until then what it brought may be handed out: it can be relied upon for a while yet."""
@@ -221,20 +403,40 @@ class Campaigns:
             return
         holder = queue.tried_for
         assert holder is not None
+        queue.attempt = queue.tried_for = None
+        self._answer_time.took(now_ns - attempt.t1_ns)
+        tenure = Tenure(attempt, cut_ns)
+        if attempt.recalled:
+            tenure.is_recalled(now_ns, self._parameters.turn_ms)
+            self._watcher.turn_begins(holder.label)
+        tenure.has_block(fence)
+        lease = Lease(
+            tenure, holder, attempt.token, tenure.next_fence(), began_ns=tenure.began_ns, now_ns=now_ns
+        )
+        self.grants(queue, lease, now_ns)
+        if holder.detached:
+            self._turned_down(queue, held_here(lease, now_ns), now_ns)
+
+    def next_lease(self, tenure: Tenure, holder: Holder, now_ns: int) -> Lease:
+        """With a token of its own, which no other lease nor the tenure has, and with a fence that none before
+        it had."""
+        token = holder.value or self._chance.nonce()
+        return Lease(tenure, holder, token, tenure.next_fence(), began_ns=now_ns, now_ns=now_ns)
+
+    def grants(self, queue: Queue, lease: Lease, now_ns: int) -> None:
+        """To whom it was wanted for, and to all that share it."""
+        holder = lease.holder
+        self._recall_ends(queue, RecallEnd.GIVEN_BACK, now_ns)
         self._timers.cancel(queue.leaves(holder))
         self.waiting -= 1
-        queue.attempt = queue.tried_for = None
         queue.tries = 0
-        queue.refusal = None
-        lease = Lease(attempt, holder, fence, now_ns, cut_ns)
+        queue.refusal = queue.place = None
         self._granted(queue, lease, now_ns)
         self._watcher.granted(lease, now_ns - holder.asked_ns)
         holder.granted(lease, now_ns)
         if holder.named:
             self.share(queue, lease, now_ns)
-        if holder.detached:
-            self._turned_down(queue, held_here(lease, now_ns), now_ns)
-        elif queue.waiters:
+        if queue.waiters and not holder.detached:
             self._refuse_the_impatient(queue, held_here(lease, now_ns), now_ns, now_ns)
 
     def share(self, queue: Queue, lease: Lease, now_ns: int) -> None:
@@ -247,45 +449,71 @@ class Campaigns:
             holder.granted(lease, now_ns)
 
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
-        """What the try left is given back before any back-off (rule 3)."""
+        """What the try left is given back before any back-off (rule 3). Where a quorum had it, others have to
+        be told that it is free."""
         queue.attempt = queue.tried_for = None
-        self._give_back(attempt, now_ns)
+        self._give_back(attempt, How.TENURE if attempt.agreed else How.TRY, now_ns)
         self._turned_down(queue, refusal, now_ns)
 
-    def _give_back(self, attempt: Attempt, now_ns: int) -> None:
+    def _give_back(self, attempt: Attempt, how: How, now_ns: int) -> None:
         if attempt.landed:
             until_ns = attempt.t1_ns + attempt.ttl_ms * NS_PER_MS
             release = Release(
                 attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,
-                settled=nothing_more,
+                settled=nothing_more, how=how,
             )  # fmt: skip
             release.put_to(self._masters.release(release, attempt.landed))
 
     def _turned_down(self, queue: Queue, refusal: Refusal, now_ns: int) -> None:
-        queue.refusal = refusal
-        again_ns = now_ns + self._back_off_ns(queue.tries, refusal)
+        queue.refusal, queue.refused_ns = refusal, now_ns
+        if self._awaits_answer(queue, refusal, now_ns):
+            assert queue.recall is not None
+            freed = queue.recall.freed.bit_count() >= self._quorum
+            self._rests(queue, now_ns if freed else queue.recall.until_ns)
+            return
+        again_ns = now_ns + self._back_off_ns(queue, refusal)
         one_try_ago_ns = again_ns - self._timeout_ns
         self._refuse_the_impatient(
             queue, refusal, now_ns, one_try_ago_ns if refusal in TRIED_AGAIN else now_ns
         )
         if queue.first() is not None:
-            queue.rest = self._timers.at(again_ns, lambda at_ns: self.rested(queue, at_ns))
+            self._rests(queue, again_ns)
         else:
             self.move_on(queue, now_ns)
+
+    def rests_until_told(self, queue: Queue, now_ns: int) -> None:
+        """It has left its place with what it gave back, and it is another host's turn."""
+        queue.refusal, queue.refused_ns = RESERVED, now_ns
+        self._refuse_the_impatient(queue, RESERVED, now_ns, now_ns - self._timeout_ns)
+        self._rests_until_told(queue, now_ns)
+
+    def _rests_until_told(self, queue: Queue, now_ns: int) -> None:
+        """A quorum has its place, and knows who has the resource."""
+        self._rests(queue, now_ns + self._jittered_ns(4 * self._parameters.turn_tried_first_ms))
 
     def rested(self, queue: Queue, now_ns: int) -> None:
         queue.rest = None
         self.try_next(queue, now_ns)
 
-    def _back_off_ns(self, tries: int, refusal: Refusal) -> int:
+    def _back_off_ns(self, queue: Queue, refusal: Refusal) -> int:
         """Exponential, jittered so that two hosts don't meet again and again, and not beyond what the holder
-        has left."""
-        parameters = self._parameters
-        most_ms = min(parameters.backoff_most_ms, parameters.backoff_first_ms << min(tries, 16))
-        wait_ns = int(most_ms * NS_PER_MS * (0.5 + self._chance.jitter()))
+        has left. Who waits for a holder is told when he is done; none of it where that was said meanwhile."""
+        parameters, tries, place = self._parameters, min(queue.tries, 16), queue.place
+        if place is not None and place.told.bit_count() >= self._quorum:
+            return 0
+        if refusal == RESERVED:
+            return int((refusal.retry_after_ms + 1 + 4 * self._chance.jitter()) * NS_PER_MS)
+        if place is not None and refusal.code is ErrorWord.TAKEN:
+            most_ms = min(parameters.turn_tried_most_ms, parameters.turn_tried_first_ms << max(tries - 1, 0))
+        else:
+            most_ms = min(parameters.backoff_most_ms, parameters.backoff_first_ms << tries)
+        wait_ns = self._jittered_ns(most_ms)
         if refusal.code is ErrorWord.TAKEN:
             wait_ns = min(wait_ns, int((refusal.retry_after_ms + 1 + self._chance.jitter()) * NS_PER_MS))
         return wait_ns
+
+    def _jittered_ns(self, ms: int) -> int:
+        return int(ms * NS_PER_MS * (0.5 + self._chance.jitter()))
 
     def _refuse_the_impatient(self, queue: Queue, refusal: Refusal, now_ns: int, asked_until_ns: int) -> None:
         """Those in line that don't wait share the outcome of the try that they came into."""

@@ -1,55 +1,51 @@
 """What is held is kept: renewed, put back where it is missing, and its holder told in time when that can't be
 done."""
 
+from collections.abc import Callable
+
 from lockd.core.ballots.ballot import Ended, bits
 from lockd.core.ballots.extension import Extension, ExtensionOutcome
 from lockd.core.ballots.gone import Gone
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.errors import ErrorWord
-from lockd.core.interfaces import Journal, Masters, Watcher
-from lockd.core.leases import Lease, Loss, Standing, on_masters
+from lockd.core.leases import Lease, Loss, Standing, Tenure, on_masters
 from lockd.core.queues import Queue
 from lockd.core.refusals import NOT_HELD, UNREAD, expired
-from lockd.core.tenures.campaigns import Campaigns
+from lockd.core.tenures.means import Means
 from lockd.core.tenures.returns import Returns
-from lockd.core.tenures.votes import Votes
-from lockd.core.timers import Timers
 from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns, drift_ns
-from lockd.core.values import Extended, RedlockParameters, Refusal, Reply
+from lockd.core.values import Extended, Refusal, Reply
 
 
 class Renewals:
-    """Of all leases of this host."""
+    """Of all leases of this host. asked: told what the masters said of a tenure that nobody had just then."""
 
     def __init__(
         self,
-        parameters: RedlockParameters,
-        masters: Masters,
-        watcher: Watcher,
-        journal: Journal,
-        timers: Timers,
-        votes: Votes,
-        campaigns: Campaigns,
+        means: Means,
         returns: Returns,
+        asked: Callable[[Tenure, Extension, bool, int], None],
     ) -> None:
-        self._parameters = parameters
-        self._masters = masters
-        self._watcher = watcher
-        self._journal = journal
-        self._timers = timers
-        self._votes = votes
-        self._quorum = votes.quorum
-        self._timeout_ns = votes.timeout_ns
-        self._campaigns = campaigns
+        self._parameters = means.parameters
+        self._masters = means.masters
+        self._watcher = means.watcher
+        self._journal = means.journal
+        self._timers = means.timers
+        self._votes = means.votes
+        self._quorum = means.votes.quorum
+        self._timeout_ns = means.votes.timeout_ns
+        self._campaigns = means.campaigns
         self._returns = returns
+        self._asked = asked
 
     def granted(self, queue: Queue, lease: Lease, now_ns: int) -> None:
         """It is kept from now on, as long as it may be."""
         self._returns.held += 1
+        lease.tenure.lease = lease
         if lease.holder.detached:
             self._keep_detached(lease, now_ns)
         else:
-            queue.lease = lease
+            queue.tenure, queue.lease = lease.tenure, lease
             self._journal.held(lease, self._masters.clock_lows_ns())
         lease.timer = self._timers.at(self._first_look_ns(lease), lambda at_ns: self.look_after(lease, at_ns))
 
@@ -81,7 +77,8 @@ class Renewals:
             elif lease.holder.detached:
                 next_ns = lease.lose_at_ns()
             else:
-                if lease.extending is None or lease.extending.outcome is Ended.BROKEN:
+                extending = lease.tenure.extending
+                if extending is None or extending.outcome is Ended.BROKEN:
                     self._renew(lease, now_ns)
                 next_ns = min(
                     now_ns + max(lease.ttl_ms * NS_PER_MS // 10, 10 * NS_PER_MS), lease.lose_at_ns()
@@ -124,92 +121,123 @@ class Renewals:
         return Loss.NOT_RENEWED, lease.loss or "it could not be renewed: no quorum"
 
     def _renew(self, lease: Lease, now_ns: int) -> None:
+        tenure = lease.tenure
         ttl_ms = lease.extension_ttl_ms(lease.ttl_ms, now_ns)
-        if lease.inherited is not None and lease.inherited.goes_on and not lease.is_wanted:
+        if tenure.inherited is not None and tenure.inherited.goes_on and not lease.is_wanted:
             lease.loss = UNREAD
         elif ttl_ms and lease.is_wanted:
-            lease.extending = self.extension(lease, ttl_ms, now_ns, None)
+            tenure.extending = self.extension(tenure, ttl_ms, now_ns)
 
-    def extension(self, lease: Lease, ttl_ms: int, now_ns: int, reply: Reply | None) -> Extension:
-        """Ask all masters to go on with a lease whose present validity is proven (rule 2)."""
+    def extension(
+        self, tenure: Tenure, ttl_ms: int, now_ns: int, reply: Reply | None = None, *, hides: bool = False
+    ) -> Extension:
+        """Ask all masters to go on with a tenure whose present validity is proven (rule 2)."""
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(
-            lease.resource, lease.nonce, ttl_ms=ttl_ms, mark=lease.mark, proof=lease.proof,
-            gone=lease.gone, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + timeout_ns,
-            settled=lambda ballot, at_ns: self._extended(lease, ballot, at_ns), reply=reply,
-            before=self._old_nonces(lease), token=lease.token, there_ms=self._there_ms(lease, now_ns),
+            tenure.resource, tenure.nonce, ttl_ms=ttl_ms, mark=tenure.mark, proof=tenure.proof,
+            gone=tenure.gone, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + timeout_ns,
+            settled=lambda ballot, at_ns: self._extended(tenure, ballot, at_ns), reply=reply,
+            before=self._old_nonces(tenure), token=b"" if hides else tenure.shown,
+            there_ms=self._there_ms(tenure, now_ns), hides=hides,
         )  # fmt: skip
-        extension.missed = lambda ballot, at_ns: self._put_back(lease, ballot, at_ns)
+        extension.missed = lambda ballot, at_ns: self._put_back(tenure, ballot, at_ns)
         extension.gained_ns = self._masters.gained_ns()
         extension.put_to(self._masters.extend(extension))
-        self._goes_on(lease, extension, ttl_ms, now_ns)
+        tenure.is_asked(extension, ttl_ms, now_ns)
         self._votes.watch(extension, timeout_ns)
         return extension
 
-    def _old_nonces(self, lease: Lease) -> tuple[bytes, ...]:
+    def _old_nonces(self, tenure: Tenure) -> tuple[bytes, ...]:
         """As long as some master may know it by one."""
-        on_all = lease.is_ours and lease.proven.bit_count() == self._parameters.masters
-        return () if on_all else lease.before
+        on_all = tenure.is_ours and tenure.proven.bit_count() == self._parameters.masters
+        return () if on_all else tenure.before
 
-    def _there_ms(self, lease: Lease, now_ns: int) -> int | None:
+    def _there_ms(self, tenure: Tenure, now_ns: int) -> int | None:
         """Where one that was taken over counts it must have been for so long: what the agent before had under
         way may lie in this host's kernel, and land after another's lease."""
-        if lease.is_ours:
+        lease = tenure.lease
+        if tenure.is_ours or lease is None:
             return None
-        proven_ns = max(lease.t1_ns, lease.granted_ns) + self._timeout_ns + drift_ns(lease.ttl_ms)
+        proven_ns = max(tenure.t1_ns, lease.granted_ns) + self._timeout_ns + drift_ns(lease.ttl_ms)
         return max(0, now_ns - proven_ns) // NS_PER_MS
 
-    def _goes_on(self, lease: Lease, ballot: Extension | PutBack, ttl_ms: int, now_ns: int) -> None:
-        """It may last this long on some master, whatever becomes of what was asked: a release is worth
-        sending until then, to all that were asked."""
-        lease.under_way += (ballot,)
-        lease.landed |= ballot.asked
-        lease.until_ns = max(lease.until_ns, now_ns + ttl_ms * NS_PER_MS)
-
-    def _extended(self, lease: Lease, extension: Extension, now_ns: int) -> None:
-        if lease.extending is extension:
-            lease.extending = None
-        lease.under_way = tuple(other for other in lease.under_way if other is not extension)
-        if lease.standing is not Standing.HELD:
+    def _extended(self, tenure: Tenure, extension: Extension, now_ns: int) -> None:
+        if tenure.extending is extension:
+            tenure.extending = None
+        tenure.was_asked(extension)
+        lease = tenure.lease
+        if lease is None:
+            self._extended_between(tenure, extension, now_ns)
+        elif lease.standing is not Standing.HELD:
             extension.refused(expired(lease))
-            return
-        # Counts only while the old validity still holds: after it another may have had the resource in
-        # between (rule 2).
-        agreed = extension.agreed and self._votes.agree_now(extension.confirmed)
-        worked = agreed and now_ns < self.sure_until_ns(lease)
-        self._watcher.renewed(lease, worked)
-        if worked:
-            self._proven(lease, extension, now_ns)
         else:
-            self._not_proven(lease, extension, now_ns)
+            worked = self._worked(tenure, extension, now_ns)
+            self._watcher.renewed(lease, worked)
+            if worked:
+                self._proven(lease, extension, now_ns)
+            else:
+                self._not_proven(lease, extension, now_ns)
+
+    def _extended_between(self, tenure: Tenure, extension: Extension, now_ns: int) -> None:
+        """Nobody has it just now: it is handed on behind a proof, or given back."""
+        if tenure.is_over:
+            return
+        if worked := self._worked(tenure, extension, now_ns):
+            self._prove(tenure, extension, now_ns)
+            self._put_back(tenure, extension, now_ns)
+        self._asked(tenure, extension, worked, now_ns)
+
+    def _worked(self, tenure: Tenure, extension: Extension, now_ns: int) -> bool:
+        """Counts only while the old validity still holds: after it another may have had the resource in
+        between (rule 2)."""
+        agreed = extension.agreed and self._votes.agree_now(extension.confirmed)
+        return agreed and now_ns < self._sure_until_ns(tenure)
+
+    def _sure_until_ns(self, tenure: Tenure) -> int:
+        """Its deadline, if what is in doubt about clocks is the worst that it can be (rule 11d)."""
+        return tenure.deadline_ns - self._in_doubt_ns(tenure)
 
     def sure_until_ns(self, lease: Lease) -> int:
-        """Its deadline, if what is in doubt about clocks is the worst that it can be (rule 11d)."""
-        cut_ns = self._masters.suspected_cut_ns(lease.gained_ns, lease.proven)
-        return lease.deadline_ns - max(0, cut_ns - lease.cut_ns) - self._unseen_ns(lease)
+        """The same of a lease."""
+        return lease.deadline_ns - self._in_doubt_ns(lease.tenure)
 
-    def _unseen_ns(self, lease: Lease) -> int:
-        """For how long this host may have stood still while no agent was here, under a lease that was taken
+    def _in_doubt_ns(self, tenure: Tenure) -> int:
+        cut_ns = self._masters.suspected_cut_ns(tenure.gained_ns, tenure.proven)
+        return max(0, cut_ns - tenure.cut_ns) + self._unseen_ns(tenure)
+
+    def _unseen_ns(self, tenure: Tenure) -> int:
+        """For how long this host may have stood still while no agent was here, under a tenure that was taken
         over and not proven since (rule 11d). Where that can't be known, nothing is sure."""
-        if lease.is_ours:
+        if tenure.is_ours:
             return 0
-        assert lease.inherited is not None
-        gained_ns = self._masters.gained_since_ns(lease.inherited.clock_lows_ns)
+        assert tenure.inherited is not None
+        gained_ns = self._masters.gained_since_ns(tenure.inherited.clock_lows_ns)
         return NEVER_NS if gained_ns is None else gained_ns
 
-    def _proven(self, lease: Lease, extension: Extension, now_ns: int) -> None:
+    def _prove(self, tenure: Tenure, extension: Extension, now_ns: int) -> None:
+        lease = tenure.lease
         cut_ns = self._masters.suspected_cut_ns(extension.gained_ns, extension.confirmed)
-        sure_until_ns = self.sure_until_ns(lease)
-        if not lease.is_ours:
-            assert lease.inherited is not None
-            lease.cut(lease.cut_ns + self._unseen_ns(lease), now_ns, 0)
-            lease.inherited.proof = extension
-        lease.prove(extension, sure_until_ns, cut_ns)
+        in_doubt_ns = self._in_doubt_ns(tenure)
+        sure_until_ns = tenure.deadline_ns - in_doubt_ns
+        lease_until_ns = lease.deadline_ns - in_doubt_ns if lease is not None else 0
+        if not tenure.is_ours:
+            assert tenure.inherited is not None
+            by_ns = tenure.cut(tenure.cut_ns + self._unseen_ns(tenure))
+            if lease is not None:
+                lease.cut(by_ns, now_ns, 0)
+            tenure.inherited.proof = extension
+        tenure.prove(extension, sure_until_ns, cut_ns)
+        if lease is not None:
+            if extension.reply is not None:
+                lease.ttl_ms = max(lease.ttl_ms, extension.ttl_ms)
+            lease.goes_on(extension, lease_until_ns, cut_ns)
+
+    def _proven(self, lease: Lease, extension: Extension, now_ns: int) -> None:
+        tenure = lease.tenure
+        self._prove(tenure, extension, now_ns)
         lease.loss = ""
-        if extension.reply is not None:
-            lease.ttl_ms = max(lease.ttl_ms, extension.ttl_ms)
         self.note(lease)
-        if lease.inherited is not None and lease.inherited.proof is extension:
+        if tenure.inherited is not None and tenure.inherited.proof is extension:
             self._campaigns.share(self._campaigns.queues[lease.resource], lease, now_ns)
         if extension.reply is not None:
             extension.done(Extended(lease.token, lease.fence, lease.deadline_ns, lease.holder.bound))
@@ -217,54 +245,57 @@ class Renewals:
             lease.holder.renewed(lease)
         if lease.let_go_ns is None:
             self.look_again(lease, self._first_look_ns(lease))
-        self._put_back(lease, extension, now_ns)
+        self._put_back(tenure, extension, now_ns)
 
-    def _put_back(self, lease: Lease, extension: Extension, now_ns: int) -> None:
-        """Rule 2: a lease wants to be on all masters. It is put on those that never had it, and only behind a
-        proof of just now: what somebody took away meanwhile (an UNLOCK or a force-release through another
+    def _put_back(self, tenure: Tenure, extension: Extension, now_ns: int) -> None:
+        """Rule 2: a tenure wants to be on all masters. It is put on those that never had it, and only behind
+        a proof of just now: what somebody took away meanwhile (an UNLOCK or a force-release through another
         agent) can't be proven, and so comes back nowhere."""
-        if not extension.missing or extension is not lease.proof or lease.standing is not Standing.HELD:
+        if not extension.missing or extension is not tenure.proof or not tenure.is_held:
             return
-        if lease.inherited is not None and lease.inherited.proof is extension:
+        if tenure.inherited is not None and tenure.inherited.proof is extension:
             return  # where the agent before had it is not known: what is missing may have been taken away
         missing, extension.missing = extension.missing, 0
-        if now_ns >= self.sure_until_ns(lease):
+        if now_ns >= self._sure_until_ns(tenure):
             return
         put_back = PutBack(
-            lease.resource, lease.nonce, ttl_ms=extension.ttl_ms,
-            text=on_masters(lease.holder, lease.mark), age_ms=(now_ns - lease.granted_ns) // NS_PER_MS,
-            gone=lease.gone, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
-            settled=lambda ballot, at_ns: self._was_put_back(lease, ballot, at_ns),
+            tenure.resource, tenure.nonce, ttl_ms=extension.ttl_ms,
+            text=on_masters(tenure.terms, tenure.shown, tenure.mark),
+            age_ms=(now_ns - tenure.began_ns) // NS_PER_MS,
+            gone=tenure.gone, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
+            settled=lambda ballot, at_ns: self._was_put_back(tenure, ballot, at_ns),
         )  # fmt: skip
         put_back.put_to(self._masters.put_back(put_back, missing))
-        lease.gone.is_put_on(put_back.asked, now_ns)
-        self._goes_on(lease, put_back, extension.ttl_ms, now_ns)
+        tenure.gone.is_put_on(put_back.asked, now_ns)
+        tenure.is_asked(put_back, extension.ttl_ms, now_ns)
         self._votes.watch(put_back, self._timeout_ns)
 
-    def _was_put_back(self, lease: Lease, put_back: PutBack, now_ns: int) -> None:
+    def _was_put_back(self, tenure: Tenure, put_back: PutBack, now_ns: int) -> None:
         if not put_back.pending:
-            lease.under_way = tuple(other for other in lease.under_way if other is not put_back)
-        if lease.lost_by is Loss.GONE and lease.standing is Standing.LOST:
-            self._returns.take_back(lease, put_back.gone, now_ns)
+            tenure.was_asked(put_back)
+        lease = tenure.lease
+        if lease is not None and lease.lost_by is Loss.GONE and lease.standing is Standing.LOST:
+            self._returns.take_back(tenure, put_back.gone, now_ns)
 
     def _not_proven(self, lease: Lease, extension: Extension, now_ns: int) -> None:
+        tenure = lease.tenure
         refusal = self._votes.no_quorum(extension, extension.confirmed)
-        if not lease.is_ours and extension.agreed and now_ns >= self.sure_until_ns(lease) > 0:
+        if not tenure.is_ours and extension.agreed and now_ns >= self._sure_until_ns(tenure) > 0:
             reason = "this host stood still, or clocks were set, while no agent was here"
             self.lose(lease, Loss.CLOCKS, reason, now_ns)
             extension.refused(expired(lease))
             return
         lease.loss = f"it could not be renewed: {refusal.text}"
-        without = lease.gone.mask | extension.others
+        without = tenure.gone.mask | extension.others
         if without.bit_count() > self._parameters.masters - self._quorum:
             # So many masters lost it, or never had it, that another may have it already: no retry can prove
             # that it was held all the time. Its holder may learn of that late, so where it still is, it stays
             # until the holder gives it back or its last promise is over: it may be all that keeps others out
             # (rule 12).
-            names = ", ".join(self._masters.name(m) for m in bits(lease.gone.mask))
+            names = ", ".join(self._masters.name(m) for m in bits(tenure.gone.mask))
             reason = f"it is gone from {names}: removed by force, or data was lost"
             self.lose(lease, Loss.GONE, reason, now_ns, gone=True)
-            self._returns.take_back(lease, lease.gone, now_ns)
+            self._returns.take_back(tenure, tenure.gone, now_ns)
             extension.refused(expired(lease))
         else:
             extension.refused(refusal)
@@ -277,22 +308,24 @@ class Renewals:
     def clocks_moved(self, now_ns: int) -> None:
         """Masters' clocks have gained on this host's: where a quorum's did, it stood still, or they were set.
         That comes off every deadline held here (rule 11d); holders past theirs are told."""
-        for lease in [
-            *self._returns.detached.values(),
-            *(q.lease for q in self._campaigns.queues.values() if q.lease),
-        ]:
-            cut_ns = self._masters.cut_ns(lease.gained_ns, lease.proven)
-            if cut_ns > lease.cut_ns:
-                lease.cut(cut_ns, now_ns, 2 * self._timeout_ns)
-                self.note(lease)
-                # Not at once: there may be thousands.
-                self.look_again(lease, now_ns)
+        tenures = [lease.tenure for lease in self._returns.detached.values()]
+        tenures += [queue.tenure for queue in self._campaigns.queues.values() if queue.tenure]
+        for tenure in tenures:
+            cut_ns = self._masters.cut_ns(tenure.gained_ns, tenure.proven)
+            if cut_ns > tenure.cut_ns:
+                by_ns = tenure.cut(cut_ns)
+                if tenure.lease is not None:
+                    tenure.lease.cut(by_ns, now_ns, 2 * self._timeout_ns)
+                    self.note(tenure.lease)
+                    # Not at once: there may be thousands.
+                    self.look_again(tenure.lease, now_ns)
 
     def lose(self, lease: Lease, by: Loss, reason: str, now_ns: int, *, gone: bool = False) -> None:
         """Tell the holder, while its validity still holds if that is possible (rule 12). gone: that can't be
         said any more."""
         lease.standing = Standing.LOST
         if gone:
+            lease.tenure.deadline_ns = min(lease.tenure.deadline_ns, now_ns)
             lease.deadline_ns = min(lease.deadline_ns, now_ns)
         lease.loss = reason
         lease.lost_by = by
@@ -300,7 +333,7 @@ class Renewals:
         self._watcher.lost(lease, reason)
         lease.holder.lost(lease, reason)
         # Behind that: who waits for it is told of the same loss, which need not be told a second time.
-        self._returns.ask_no_more(lease, now_ns)
+        self._returns.ask_no_more(lease.tenure, now_ns)
 
     def extend_unknown(self, resource: bytes, token: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
         """Granted by another agent, or by this one before it was restarted: nothing is known of its validity,
@@ -346,6 +379,6 @@ class Renewals:
     def note(self, lease: Lease) -> None:
         """What has changed of a lease, for the next agent."""
         if not lease.holder.detached:
-            was = lease.inherited
+            was = lease.tenure.inherited
             known_ns = was.clock_lows_ns if was and was.proof is None else self._masters.clock_lows_ns()
             self._journal.moved(lease, known_ns)

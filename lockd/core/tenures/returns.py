@@ -1,67 +1,85 @@
 """Leases are given back, to the masters and to the next in line."""
 
+from collections.abc import Callable
+
 from lockd.core.ballots.ballot import Ended
 from lockd.core.ballots.gone import Gone
-from lockd.core.ballots.release import Release, ReleaseOutcome, nothing_more
+from lockd.core.ballots.release import How, Release, ReleaseOutcome, nothing_more
 from lockd.core.errors import ErrorWord
-from lockd.core.interfaces import Journal, Masters, Watcher
 from lockd.core.journal import Ending
-from lockd.core.leases import Lease, Standing
-from lockd.core.refusals import NOT_HELD, no_quorum
-from lockd.core.tenures.campaigns import Campaigns
-from lockd.core.tenures.votes import Votes
-from lockd.core.timers import Timers
-from lockd.core.values import RedlockParameters, Refusal, Reply
+from lockd.core.leases import Lease, Standing, Tenure
+from lockd.core.queues import Queue
+from lockd.core.refusals import NOT_HELD, expired, no_quorum
+from lockd.core.tenures.means import Means
+from lockd.core.values import Refusal, Reply
 
 
 class Returns:
     """held: how many leases there are. detached: by resource and token; they are in nobody's way here:
     another host may have extended or released them, so for these it is the masters who say whether their
-    resource is free."""
+    resource is free.
+
+    hands_on: whether the next in line has the resource, or will in a moment, under the same tenure.
+    """
 
     def __init__(
         self,
-        parameters: RedlockParameters,
-        masters: Masters,
-        watcher: Watcher,
-        journal: Journal,
-        timers: Timers,
-        votes: Votes,
-        campaigns: Campaigns,
+        means: Means,
+        hands_on: Callable[[Lease, str, int, Reply | None], bool],
     ) -> None:
         self.detached: dict[tuple[bytes, bytes], Lease] = {}
         self.held = 0
-        self._parameters = parameters
-        self._masters = masters
-        self._watcher = watcher
-        self._journal = journal
-        self._timers = timers
-        self._votes = votes
-        self._quorum = votes.quorum
-        self._timeout_ns = votes.timeout_ns
-        self._campaigns = campaigns
+        self.all_masters = (1 << means.parameters.masters) - 1
+        self._parameters = means.parameters
+        self._masters = means.masters
+        self._watcher = means.watcher
+        self._journal = means.journal
+        self._timers = means.timers
+        self._votes = means.votes
+        self._quorum = means.votes.quorum
+        self._timeout_ns = means.votes.timeout_ns
+        self._campaigns = means.campaigns
+        self._hands_on = hands_on
 
     def end(self, lease: Lease, why: str, now_ns: int, reply: Reply | None = None) -> None:
-        """Give a lease back on every master that may have it, and let the next in line try."""
-
-        def settled(release: Release, at_ns: int) -> None:
-            self._owed_no_more(release, lease.nonce)
-            if reply is not None:
-                _answer_release(release, at_ns)
-
-        if not lease.holder.detached:
-            self._journal.ending(lease)
+        """Give a lease back: the next in line gets the resource under the same tenure, where that may be, or
+        it is given back on every master that may have it, and the next in line tries."""
+        if self._hands_on(lease, why, now_ns, reply):
+            return
         queue = self._campaigns.queues.get(lease.resource)
         # Of leases of which many may end at once: behind what apps ask now, and that is somebody in line.
         patient = why in ("app gone", "expired") and not (queue is not None and queue.waiters)
+        self.release(lease.tenure, now_ns, reply, patient=patient)
+        self.over(lease, why, now_ns)
+
+    def release(
+        self, tenure: Tenure, now_ns: int, reply: Reply | None = None, *, patient: bool = False
+    ) -> None:
+        """On every master that may have it. Nobody has the resource under it any more."""
+
+        def settled(release: Release, at_ns: int) -> None:
+            self._owed_no_more(release, tenure.nonce)
+            if reply is not None:
+                _answer_release(release, at_ns)
+
+        if not tenure.terms.detached:
+            self._journal.ending(tenure)
         release = Release(
-            lease.resource, lease.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=lease.until_ns,
-            settled=settled, patient=patient, reply=reply, before=lease.before,
+            tenure.resource, tenure.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=tenure.until_ns,
+            settled=settled, patient=patient, reply=reply, before=tenure.before,
         )  # fmt: skip
-        release.put_to(self._masters.release(release, lease.landed))
+        self._leave_place(release, tenure, now_ns)
+        release.put_to(self._masters.release(release, tenure.landed))
         if reply is not None:
             self._votes.watch(release, self._timeout_ns)
-        self.over(lease, why, now_ns)
+
+    def _leave_place(self, release: Release, tenure: Tenure, now_ns: int) -> None:
+        """Where other hosts wait, and somebody here."""
+        queue = self._campaigns.queues.get(tenure.resource)
+        if tenure.turn is None or tenure.before or queue is None or queue.tenure is not tenure:
+            return
+        if queue.first() is not None and any(one.give_up_ns is not None for one in queue.waiters):
+            self._campaigns.waits_for_next_turn(queue, release, now_ns)
 
     def _owed_no_more(self, release: Release, nonce: bytes) -> None:
         """From now on, or from when there can't be anything left to give back: it need not be noted."""
@@ -71,31 +89,46 @@ class Returns:
             self._timers.at(release.until_ns, lambda _now_ns: self._journal.ended(nonce))
 
     def over(self, lease: Lease, why: str, now_ns: int) -> None:
-        lease.standing = Standing.OVER
-        self.ask_no_more(lease, now_ns)
-        self._timers.cancel(lease.timer)
-        self.held -= 1
-        self._watcher.released(lease, why, now_ns)
-        lease.holder.ended(lease)
+        """The lease is, and its tenure with it."""
         queue = self._campaigns.queues.get(lease.resource)
+        self.lease_over(lease, why, now_ns)
+        lease.tenure.is_over = True
+        self.ask_no_more(lease.tenure, now_ns)
         if lease.holder.detached:
             del self.detached[lease.resource, lease.token]
             if queue is not None and queue.rest is not None:
                 self._timers.cancel(queue.rest)
                 self._campaigns.rested(queue, now_ns)
         elif queue is not None:
-            queue.lease = None
-            if queue.waiters:
-                # They have waited for a holder, not for masters; one whose wait ends in a moment is told so.
-                queue.refusal = Refusal(
-                    ErrorWord.TAKEN, "retry-after=1 held by another on this host until now", 1
-                )
+            self.tenure_over(queue, now_ns)
+
+    def lease_over(self, lease: Lease, why: str, now_ns: int) -> None:
+        """Who waits for what is asked of it is told so."""
+        lease.standing = Standing.OVER
+        for ballot in lease.tenure.under_way:
+            ballot.refused(expired(lease))
+        self._timers.cancel(lease.timer)
+        self.held -= 1
+        self._watcher.released(lease, why, now_ns)
+        lease.holder.ended(lease)
+
+    def tenure_over(self, queue: Queue, now_ns: int) -> None:
+        """The next in line tries."""
+        queue.tenure = queue.lease = None
+        if queue.waiters:
+            # They have waited for a holder, not for masters; one whose wait ends in a moment is told so.
+            queue.refusal = Refusal(
+                ErrorWord.TAKEN, "retry-after=1 held by another on this host until now", 1
+            )
+        if queue.place is not None:
+            self._campaigns.rests_until_told(queue, now_ns)
+        else:
             self._campaigns.move_on(queue, now_ns)
 
-    def ask_no_more(self, lease: Lease, now_ns: int) -> None:
+    def ask_no_more(self, tenure: Tenure, now_ns: int) -> None:
         """Nothing goes on with it from here: what is under way is not asked again, should its connection
         break or its script be gone, and who waits for it is told now."""
-        under_way, lease.under_way = lease.under_way, ()
+        under_way, tenure.under_way = tenure.under_way, ()
         for ballot in under_way:
             if ballot.outcome is None:
                 ballot.settle(Ended.ABANDONED, now_ns)
@@ -111,7 +144,16 @@ class Returns:
             ending.resource, ending.nonces[0], quorum=self._quorum, t1_ns=now_ns, until_ns=ending.until_ns,
             settled=settled, patient=True, before=ending.nonces[1:],
         )  # fmt: skip
-        release.put_to(self._masters.release(release, (1 << self._parameters.masters) - 1))
+        release.put_to(self._masters.release(release, self.all_masters))
+
+    def answers(self, resource: bytes, asker: bytes, how: How, masters: int, now_ns: int) -> None:
+        """To an agent that has asked for a tenure, by way of these masters."""
+        release = Release(
+            resource, b"", quorum=1, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns, settled=nothing_more,
+            how=how,
+        )  # fmt: skip
+        release.place = asker
+        release.put_to(self._masters.release(release, masters))
 
     def release_unknown(self, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
         def settled(release: Release, _now_ns: int) -> None:
@@ -126,17 +168,17 @@ class Returns:
         # TTL, and what is late could hit the next lease for which an app chose the same token.
         release = Release(
             resource, token, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + self._timeout_ns,
-            settled=settled, by_app=True, reply=reply,
+            settled=settled, how=How.BY_APP, reply=reply,
         )  # fmt: skip
-        release.put_to(self._masters.release(release, (1 << self._parameters.masters) - 1))
+        release.put_to(self._masters.release(release, self.all_masters))
         self._votes.watch(release, self._timeout_ns)
 
-    def take_back(self, lease: Lease, gone: Gone, now_ns: int) -> None:
+    def take_back(self, tenure: Tenure, gone: Gone, now_ns: int) -> None:
         """It turned out to be gone: where it was put back since it was last proven it keeps others out for
-        nobody. Where it always was it stays, see `_not_proven`."""
+        nobody. Where it always was it stays: see `Renewals`."""
         if gone.back:
             release = Release(
-                lease.resource, lease.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=lease.until_ns,
+                tenure.resource, tenure.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=tenure.until_ns,
                 settled=nothing_more,
             )  # fmt: skip
             masters, gone.back = gone.back, 0

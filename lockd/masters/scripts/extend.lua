@@ -2,7 +2,8 @@
 --
 -- KEYS  1 the lease
 -- ARGV  1 its nonce, or, with an empty 3, the token that its app has (rule 4)  2 ttl_ms
---       3 the mark of the last proof ("pN") when its own agent asks, or ""  last: electorate
+--       3 the mark of the last proof ("pN") when its own agent asks, or ""
+--       "hide" when the token that its app has is to be shown no more: it is handed on  last: electorate
 -- Returns {status, value, time_us}
 --    1 extended            value = ms that may be relied upon: the ttl, or what max_hold leaves of it
 --    2 extended, but it was put back since that proof, or behind a later one (this may be asked again when the put-back
@@ -43,6 +44,10 @@ if ARGV[3] == '' then
   ttl_ms = math.min(ttl_ms, left_ms)
 end
 local lasts_ms = call('PTTL', KEYS[1])
+if ARGV[4] == 'hide' and #ARGV == 5 then
+  local bare = string.sub(lease, 1, #lease - #rest) .. (mark and ' p' .. mark or '')
+  if bare ~= lease then call('SET', KEYS[1], bare, 'KEEPTTL') end
+end
 if lasts_ms < ttl_ms then
   call('PEXPIRE', KEYS[1], ttl_ms)
   lasts_ms = ttl_ms

@@ -1,8 +1,9 @@
--- Second round of a fence: accept a value only if it is larger than all before it (rule 6).
+-- A fence is proposed: accept it only if it is larger than all before it (rule 6).
 --
--- KEYS  1 the fence counters (hash)
--- ARGV  1 slot  2 proposed fence  3 block size  last: electorate
--- Returns {status, value, time_us}: 1 accepted, 0 refused with the counter's value, -1 no identity or not this electorate,
+-- KEYS  1 the fence counters (hash)   2 for the next block of a tenure: the lease
+-- ARGV  1 slot  2 proposed fence  3 block size  4 nonce of the tenure, or ""  last: electorate
+-- Returns {status, value, time_us}: 1 accepted, 0 refused with the counter's value, 3 another tenure is here, or none:
+--   what is accepted for one that is over would be above the fences of who has it now; -1 no identity or not this electorate,
 --   -3 the counter is wrong (see acquire.lua), -4 the proposal is half a day ahead of this clock
 -- The identity is no KEY: agents may only read it, and Redis takes for granted that a script writes to all its KEYS.
 
@@ -11,6 +12,7 @@ local now = call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 
 if call('HGET', 'lockd:identity', 'electorate') ~= ARGV[#ARGV] then return {-1, 0, now_us} end
+if KEYS[2] and string.sub(call('GET', KEYS[2]) or '', 1, 32) ~= ARGV[4] then return {3, 0, now_us} end
 local proposed = tonumber(ARGV[2])
 local last = proposed + (ARGV[3] - 1)
 local counter = tonumber(call('HGET', KEYS[1], ARGV[1]) or '0') or math.huge

@@ -1,19 +1,94 @@
 -- Give a lease back on one master (rule 3). Safe to send twice, and to send for a lease that was never granted here.
 --
 -- KEYS  1 the lease
--- ARGV  1 nonce of the try that it came from; or, with "app" behind it, the token that its app has (rule 4)
---       2 ... nonces that it had before an agent took it over from another (rule 13)
+-- ARGV  1 nonce of the try that it came from; with "app" behind it, the token that its app has (rule 4); with "pass", the
+--         place for which it is reserved ("HOST AGENT", see acquire.lua): its turn has come, and it wants nothing
+--       2 "app"; "pass"; "try": it is of a try that failed; "forced"; "turn": its host has had its turn, and waits for
+--         the next one; "freed", "used": nothing is given back, and who has asked for it is told that it was given back
+--         before, or is in use; or ... nonces that it had before an agent took it over from another (rule 13)
+--       3 the place of that host, or of who has asked   4 the grace that it takes, in ms
 -- Returns {1 deleted, 0 not there or not ours}
+-- What is deleted goes to whoever waits for the longest: the resource is reserved for its grace, it is told so, and the
+-- one behind it when that ends. Not by a try that failed: somebody else has it, or nobody has, and they try anyway.
 
-local lease = redis.call('GET', KEYS[1])
+local call = redis.call
+local how, resource = ARGV[2], string.sub(KEYS[1], 13)
+if how == 'freed' or how == 'used' then
+  local host, agent = string.match(ARGV[3], '^(%S+) (%S+)$')
+  redis.pcall('PUBLISH', 'lockd:host:' .. host, how .. ' ' .. agent .. ' ' .. resource)
+  return 0
+end
+local lease = call('GET', KEYS[1])
 if not lease then return 0 end
 local word = string.sub(lease, 1, 32)
-if ARGV[2] == 'app' then
+if how == 'app' then
   word = string.match(lease, '^%S+ %d+ %d+ %S+ %d+ %d+ =(.*)$')
     or string.match(lease, '^%S+ %d+ %d+ %S+ %d+ %d+ p%d+ =(.*)$') or word
+elseif how == 'pass' then
+  word = string.match(lease, '^reserved (.*)$')
 end
-local names = ARGV[2] == 'app' and 1 or #ARGV
-for i = 1, names do
-  if word == ARGV[i] then return redis.call('DEL', KEYS[1]) end
+local one = how == 'app' or how == 'pass' or how == 'try' or how == 'forced' or how == 'turn'
+local mine = false
+for i = 1, one and 1 or #ARGV do mine = mine or word == ARGV[i] end
+if not mine then return 0 end
+if how == 'try' then return call('DEL', KEYS[1]) end
+
+local places = 'lockd:places:' .. resource
+local flat = redis.pcall('HGETALL', places)
+if flat.err then flat, how = {}, how ~= 'turn' and how end
+local now = (how == 'turn' or #flat > 0) and call('TIME') or {0, 0}
+local now_us = now[1] * 1000000 + now[2]
+local first, second, count = nil, nil, 0
+
+local function is_before(one_there, other)
+  if not other then return true end
+  if one_there.began_us ~= other.began_us then return one_there.began_us < other.began_us end
+  return one_there.place < other.place
 end
-return 0
+
+local function waits(place, began_us, grace_ms)
+  local host, agent = string.match(place, '^(%S+) (%S+)$')
+  local one_there = {place = place, host = host, agent = agent, began_us = began_us, grace_ms = grace_ms}
+  count = count + 1
+  if is_before(one_there, first) then
+    first, second = one_there, first
+  elseif is_before(one_there, second) then
+    second = one_there
+  end
+end
+
+for i = 1, #flat, 2 do
+  local began, ends, grace = string.match(flat[i + 1], '^(%d+) (%d+) (%d+)$')
+  -- See acquire.lua. Its own begins anew.
+  if how == 'turn' and flat[i] == ARGV[3] then
+    ends = nil
+  end
+  if ends and tonumber(ends) > now_us and tonumber(ends) <= now_us + 4000000 then
+    waits(flat[i], tonumber(began), tonumber(grace))
+  end
+end
+-- It is the youngest: where all places are taken, it has none.
+if how == 'turn' and count < 32 then
+  waits(ARGV[3], now_us, tonumber(ARGV[4]))
+  call('HSET', places, ARGV[3], string.format('%.0f %.0f ', now_us, now_us + 4000000) .. ARGV[4])
+  call('PEXPIRE', places, 4000)
+end
+
+if not first then
+  call('DEL', KEYS[1])
+else
+  local grace_ms = math.max(5, math.min(250, first.grace_ms))
+  call('SET', KEYS[1], 'reserved ' .. first.place, 'PX', grace_ms)
+  call('HDEL', places, first.place)
+  local function tell(one_there, wait_ms)
+    local notice = 'turn ' .. one_there.agent .. ' ' .. wait_ms .. ' ' .. resource
+    redis.pcall('PUBLISH', 'lockd:host:' .. one_there.host, notice)
+  end
+  tell(first, 0)
+  if second then tell(second, grace_ms) end
+end
+if how == 'forced' then
+  local holder = string.match(lease, '^%S+ %d+ %d+ (%S+) ')
+  if holder then redis.pcall('PUBLISH', 'lockd:host:' .. holder, 'gone ' .. word .. ' ' .. resource) end
+end
+return 1

@@ -2,8 +2,8 @@
 --
 -- KEYS  1 the lease
 -- ARGV  1 the nonce that it has from now on  2 ttl_ms  3 the mark of the last proof that is known of ("pN")
---       4 the token that its app has  5 how many ms ago it was proven last, or "later" when it was proven under its new nonce
---         already
+--       4 the token that its app has, or ""  5 how many ms ago it was proven last, or "later" when it was proven under its new
+--         nonce already
 --       6 ... the nonces that it may have here  last: electorate
 -- Returns {status, value, time_us}
 --    1 extended, and known by its new nonce only     value = the ttl
@@ -13,7 +13,7 @@
 --    0 held by another     value = how many ms until that one expires here     3 missing
 --   -1 no identity, or not this electorate     -2 ttl above this master's ceiling
 -- What the agent before had under way names the old nonce, and misses from then on; so does another agent that takes the
--- lease over. Its app's token stays what apps and operators know it by. Asked again, it says the same.
+-- lease over. Asked again, it says the same.
 -- It puts nothing back, and never shortens. time_us is read first: see extend.lua. The identity is no KEY: agents may only
 -- read it, and Redis takes for granted that a script writes to all its KEYS.
 
@@ -38,6 +38,7 @@ local mark = string.match(rest, '^ p(%d+)')
 local there_ms = (now_us - string.match(terms, '%d+')) / 1000
 if nonce ~= ARGV[1] and (ARGV[5] == 'later' or there_ms < tonumber(ARGV[5])) then mark = string.sub(ARGV[3], 2) end
 local put_back = mark and ' p' .. mark or ''
+local shown = ARGV[4] ~= '' and ' =' .. ARGV[4] or ''
 if lasts_ms < ttl_ms then lasts_ms = ttl_ms end
-call('SET', KEYS[1], ARGV[1] .. terms .. put_back .. ' =' .. ARGV[4], 'PX', lasts_ms)
+call('SET', KEYS[1], ARGV[1] .. terms .. put_back .. shown, 'PX', lasts_ms)
 return {mark and tonumber(mark) >= tonumber(string.sub(ARGV[3], 2)) and 2 or 1, ttl_ms, now_us}

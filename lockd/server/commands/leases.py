@@ -219,7 +219,8 @@ class Leases:
             key_access=("RW", "delete"),
             brings_no_loss=True,
             promise=(
-                "`1`, once a quorum has confirmed it: from then on anybody gets it. When masters don't "
+                "`1`, once a quorum has confirmed it, the next in line on this host has it, or its agent "
+                "keeps it for who comes next (`keep_ms`): from then on anybody gets it. When masters don't "
                 "answer, `1` after `timeouts.master_ms`: they are told when they are back, and forget it "
                 "at its TTL in any case"
             ),

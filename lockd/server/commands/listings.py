@@ -11,7 +11,7 @@ from lockd.config.globs import PATTERN_BYTES_MOST, matcher
 from lockd.config.model import CANARY
 from lockd.core.flow import Place
 from lockd.core.leases import Lease, Standing, pid_and_uid
-from lockd.core.queues import Queue
+from lockd.core.queues import Kept, Queue
 from lockd.core.validity import NS_PER_MS, left_ms
 from lockd.masters import survey
 from lockd.masters.fleet import Fleet
@@ -52,13 +52,16 @@ class Listings:
             "lock",
             ("readonly", "noscript"),
             "Says who holds a resource, and on how many masters, to those who may lock it, and operators.",
-            "map: resource, holder, host, pid, uid, ttl_ms, held_ms, masters, of, quorum; nil when it "
-            "is free",
+            "map: resource, holder, host, pid, uid, kept, ttl_ms, held_ms, masters, of, quorum; nil when "
+            "it is free",
             (RESOURCE,),
             key_access=("RO", "access"),
             promise=(
                 "nil when free, else map: `resource`, `holder` (start of its nonce, for `FORCERELEASE`), "
-                "`host`, `pid`, `uid`, `ttl_ms`, `held_ms`, `masters`, `of`, `quorum`. "
+                "`host`, `pid`, `uid` (of another host: who had it first, where it is handed on), `kept`: "
+                "1 where nobody has it and its host keeps it (`keep_ms`), nil of another host, whose agent "
+                "alone knows; "
+                "`ttl_ms`, `held_ms`, `masters`, `of`, `quorum`. "
                 "`DENIED` where you may not look"
             ),
         )
@@ -76,7 +79,7 @@ class Listings:
             "agent alone.",
             "array of maps, as of HOLDER; with LOCAL: resource, holder, class, pid, uid, fence, "
             "ttl_ms, held_ms, "
-            "masters, of, detached, bound, lost, waiters",
+            "masters, of, detached, bound, lost, kept, waiters",
             (
                 Argument("pattern", "pattern", optional=True),
                 Argument("local", "pure-token", token="LOCAL", optional=True),
@@ -84,7 +87,8 @@ class Listings:
             promise=(
                 "list of such maps, over all masters, of the leases that you may see (a glob as Redis "
                 "reads it, of 128 bytes; 10,000 leases at most); `LOCAL`: this host's, without `host` "
-                "and `quorum`, and with `class`, `fence`, `detached`, `bound`, `lost`, `waiters`"
+                "and `quorum`, and with `class`, `fence`, `detached`, `bound`, `lost`, `waiters`; where "
+                "`kept` is 1, of the last that had it, and `held_ms` since then"
             ),
         )
     )
@@ -130,7 +134,7 @@ class Listings:
         label = self._label_of(resource)
         if not (
             self._shared.permissions.may_see(peer, label)
-            or (best is not None and self._is_own(peer, best[0]))
+            or (best is not None and self._is_own(peer, resource, best[0]))
         ):
             self._incidents.denied(peer, resource, label)
             return replies.error(f"DENIED uid {peer.uid} may not see leases of the class '{label}'")
@@ -144,7 +148,8 @@ class Listings:
 
         def wanted(resource: bytes, copy: survey.Copy) -> bool:
             return matches(resource) and (
-                self._shared.permissions.may_see(peer, self._label_of(resource)) or self._is_own(peer, copy)
+                self._shared.permissions.may_see(peer, self._label_of(resource))
+                or self._is_own(peer, resource, copy)
             )
 
         async with self._readings.surveys.slot(peer.uid):
@@ -165,20 +170,40 @@ class Listings:
         """The class of a resource on the masters. Not by `class_of`, which remembers what is locked here."""
         return CANARY if resource.startswith(RESERVED) else self._current.config.find_class(resource).name
 
-    def _is_own(self, peer: Peer, copy: survey.Copy) -> bool:
+    def _is_own(self, peer: Peer, resource: bytes, copy: survey.Copy) -> bool:
         """A lease of this user on this host: elsewhere the same number may be somebody else's."""
-        return copy.uid == peer.uid and copy.host == self._host
+        return copy.host == self._host and self._whose(resource, copy)[1] == peer.uid
+
+    def _whose(self, resource: bytes, copy: survey.Copy) -> tuple[int, int]:
+        """Its pid and uid. Of a tenure of this host: whoever has it now, or had it last. Masters know who had
+        it first."""
+        queue = self._locks.queues.get(resource)
+        if queue is None or queue.tenure is None or copy.nonce not in queue.tenure.nonces:
+            return copy.pid, copy.uid
+        if queue.kept is not None:
+            return pid_and_uid(queue.kept.owner)
+        return pid_and_uid(queue.lease.holder.owner) if queue.lease is not None else (copy.pid, copy.uid)
+
+    def _is_kept(self, resource: bytes, copy: survey.Copy) -> int | None:
+        """None: its own agent knows."""
+        if copy.host != self._host:
+            return None
+        queue = self._locks.queues.get(resource)
+        tenure = None if queue is None or queue.kept is None else queue.tenure
+        return int(tenure is not None and copy.nonce in tenure.nonces)
 
     def _row(self, resource: bytes, copies: list[survey.Copy]) -> dict[str, Any]:
         first = copies[0]
         lasts = sorted((copy.ttl_ms for copy in copies), reverse=True)
         quorum = len(copies) >= self._quorum
+        pid, uid = self._whose(resource, first)
         return {
             "resource": resource,
             "holder": first.nonce[:8],
             "host": first.host,
-            "pid": first.pid,
-            "uid": first.uid,
+            "pid": pid,
+            "uid": uid,
+            "kept": self._is_kept(resource, first),
             # It has a quorum until so many copies have run out that one is missing.
             "ttl_ms": lasts[self._quorum - 1] if quorum else lasts[0],
             "held_ms": max(copy.held_ms for copy in copies),
@@ -192,10 +217,14 @@ class Listings:
         peer, matches, locks = session.peer, matcher(pattern), self._locks
 
         def row_of(held: Queue | Lease) -> dict[str, Any] | None:
+            if isinstance(held, Queue) and held.kept is not None:
+                is_shown = matches(held.resource) and self._may_see(peer, held.kept.owner, held.kept.label)
+                return self._kept_row(held, held.kept) if is_shown else None
             lease = held.lease if isinstance(held, Queue) else held
-            if lease is None or not matches(lease.resource) or not self._may_see(peer, lease):
+            if lease is None or not matches(lease.resource):
                 return None
-            return self._local_row(lease)
+            is_shown = self._may_see(peer, lease.holder.owner, lease.holder.label)
+            return self._local_row(lease) if is_shown else None
 
         async with self._readings.listings.slot(peer.uid):
             held: Iterable[Queue | Lease] = chain(list(locks.queues.values()), list(locks.detached.values()))
@@ -205,9 +234,9 @@ class Listings:
             await session.hand_over(place, replies.array(listed))
         return None
 
-    def _may_see(self, peer: Peer, lease: Lease) -> bool:
-        _, uid = pid_and_uid(lease.holder.owner)
-        return uid == peer.uid or self._shared.permissions.may_see(peer, lease.holder.label)
+    def _may_see(self, peer: Peer, owner: bytes, label: str) -> bool:
+        _, uid = pid_and_uid(owner)
+        return uid == peer.uid or self._shared.permissions.may_see(peer, label)
 
     async def _listing(self, session: Session, rows: Iterable[dict[str, Any] | None]) -> list[bytes]:
         """Those rows that there are, as they go over the wire; not many more than are listed at most."""
@@ -242,7 +271,31 @@ class Listings:
             "detached": int(lease.holder.detached),
             "bound": lease.holder.bound.value,
             "lost": int(lease.standing is Standing.LOST),
+            "kept": 0,
             "waiters": len(queue.waiters) if queue else 0,
+        }
+
+    def _kept_row(self, queue: Queue, kept: Kept) -> dict[str, Any]:
+        """Of a tenure that nobody has, after the last who had it."""
+        now_ns, tenure = boottime_ns(), queue.tenure
+        assert tenure is not None
+        pid, uid = pid_and_uid(kept.owner)
+        return {
+            "resource": queue.resource,
+            "holder": tenure.nonce[:8],
+            "class": kept.label,
+            "pid": pid,
+            "uid": uid,
+            "fence": kept.fence,
+            "ttl_ms": max(0, (tenure.deadline_ns - now_ns) // NS_PER_MS),
+            "held_ms": (now_ns - kept.since_ns) // NS_PER_MS,
+            "masters": tenure.proven.bit_count(),
+            "of": len(self._fleet.links),
+            "detached": 0,
+            "bound": None,
+            "lost": 0,
+            "kept": 1,
+            "waiters": len(queue.waiters),
         }
 
 

@@ -71,7 +71,7 @@ class Operators:
         wanted = words[3] if len(words) == 4 else None
         if wanted is not None and not re.fullmatch(rb"[0-9a-f]{8,32}", wanted):
             raise BadRequest(
-                "ERR HOLDER takes what HOLDER shows: the first 8 hex digits of the token, or more of it"
+                "ERR HOLDER takes what HOLDER shows: the first 8 hex digits of its nonce, or more of it"
             )
         session.later(lambda _place: self.force_release(session, words[1], wanted), finish=True)
 

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from tests.chaos.hosts import DELAYED, AgentHost
+from tests.chaos.hosts import DELAYED, KEEP_MS, KEPT, AgentHost
 from tests.chaos.strain import Strain
 from tests.harness.checker import Hold, Reading, Violation
 from tests.harness.clocks import MS
@@ -99,16 +99,22 @@ def _had_to_be_kept(hold: Hold, until_ns: int, around: Circumstances) -> bool:
 
 
 def freed(history: Reading, around: Circumstances) -> Iterable[Violation]:
-    """What a process has given back, or is dead, is free at once, or after its lock_delay; where its agent
-    was away just then, as soon as the next one is there."""
+    """What a process has given back, or is dead, is free at once, or after its keep_ms or lock_delay; where
+    its agent was away just then, as soon as the next one is there. Unless the next in line has it, under the
+    same tenure."""
     over: dict[bytes, LetGo | Unlocked] = {e.token: e for e in history.all(LetGo) if e.why == "died"}
     over |= {event.token: event for event in history.all(Unlocked)}
     last_ns = _shown_by_quorums(history, around.quorum)
     for token, hold in history.holds.items():
-        if token in over and last_ns.get(token, 0) > _free_by_ns(hold, over[token].at_ns, around):
-            late_ms = (last_ns[token] - over[token].at_ns) // MS
+        if token not in over or not history.is_last(token):
+            continue
+        shown_ns, over_ns = last_ns.get(hold.tenure, 0), over[token].at_ns
+        if isinstance(over[token], Unlocked) and hold.granted.resource.startswith(KEPT.encode()):
+            over_ns += KEEP_MS * MS
+        if shown_ns > _free_by_ns(hold, over_ns, around):
+            late_ms = (shown_ns - over[token].at_ns) // MS
             text = f"a quorum still shows {hold} {late_ms} ms after {over[token]}"
-            yield Violation("freed", last_ns[token], text)
+            yield Violation("freed", shown_ns, text)
 
 
 def _shown_by_quorums(history: Reading, quorum: int) -> dict[bytes, int]:

@@ -15,7 +15,7 @@ def test_extend_goes_on_with_a_lease_and_never_shortens_it(host, detached):
     assert (told.fence, told.token) == (detached.held.fence, detached.held.token)
     assert host.extended(detached, 500).extended.deadline_ns == told.deadline_ns
     host.pass_until(told.deadline_ns - 1)
-    assert host.shown() == [detached.held.token] * 5
+    assert host.shown() == [detached.held.nonce] * 5
 
 
 def test_extend_stops_at_max_hold(host):
@@ -91,7 +91,7 @@ def test_another_agents_lease_is_extended_but_put_back_nowhere_and_its_fence_is_
     host.forget(3, 4)
     told = host.extended(theirs, 20_000).extended
     assert (told.fence, told.deadline_ns) == (None, deadline_ns(host.time.now_ns, 20_000))
-    assert host.shown() == [theirs.held.token] * 3 + [None, None]
+    assert host.shown() == [theirs.held.nonce] * 3 + [None, None]
     host.forget(0)
     assert host.extended(theirs, 20_000).code == "NOTHELD", "it is on no quorum"
 
@@ -101,7 +101,7 @@ def test_a_lease_with_a_wrong_token_is_neither_extended_nor_released(host, app, 
     assert host.extended(app, 20_000, wrong).code == "NOTHELD"
     assert other.extended(app, 20_000).code == "EXPIRED", "a session lease ends with its connection"
     assert host.unlocked(app, wrong).code == "NOTHELD"
-    assert host.shown() == [app.held.token] * 5
+    assert host.shown() == [app.held.nonce] * 5
 
 
 def test_an_extension_that_was_on_its_way_until_the_lease_had_ended_brings_it_back_nowhere(host, other):
@@ -138,7 +138,7 @@ def test_another_agents_lease_is_not_extended_past_its_max_hold(host, other):
     host.time.now_ns = app.held.hold_until_ns - 50 * MS
     told = host.extended(app, 60_000)
     assert told.code != "done" or told.extended.deadline_ns <= app.held.hold_until_ns
-    assert host.shown() == [app.held.token] * 5
+    assert host.shown() == [app.held.nonce] * 5
 
 
 def test_an_extension_elsewhere_that_is_answered_too_late_is_not_relied_upon(host, theirs):

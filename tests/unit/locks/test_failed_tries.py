@@ -19,7 +19,7 @@ def test_a_failed_try_is_given_back_where_it_landed_and_where_nobody_answered(ho
     assert (release.asked, len(host.asked(Attempt))) == (0b11000, 1)
     assert host.sent_to(4) == ["Attempt", "Release"]
     host.answer(4)
-    assert host.shown() == [holder.held.token] * 3 + [None, None]
+    assert host.shown() == [holder.held.nonce] * 3 + [None, None]
 
 
 def test_a_try_that_ran_out_of_time_is_given_back_on_every_master_asked(host):

@@ -18,7 +18,7 @@ def test_an_app_is_granted_what_a_quorum_says_yes_to_and_later_answers_count_for
     assert app.held.proven == 0b11001
     host.answer(1, 2)
     assert app.held.proven == 0b11111
-    assert host.shown() == [app.held.token] * 5
+    assert host.shown() == [app.held.nonce] * 5
     assert [type(ballot) for ballot in host.fleet.asked] == [Attempt]
     assert host.watched.count("fence round") == 0
 
@@ -58,7 +58,7 @@ def test_a_try_whose_answer_was_lost_is_not_beaten_by_itself(host):
         host.come_back(master)
     host.answer()
     assert app.code == "granted"
-    assert host.shown() == [app.held.token] * 5
+    assert host.shown() == [app.held.nonce] * 5
 
 
 @pytest.mark.parametrize("masters", [1, 3, 7, 9])

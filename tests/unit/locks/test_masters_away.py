@@ -85,7 +85,7 @@ def test_what_times_out_together_leaves_room_for_what_else_is_due(host):
 
 def test_the_leases_of_an_app_that_died_are_given_back_behind_what_apps_ask_now(host):
     dead, waited_for, given_back = (host.locked(resource) for resource in (b"a", b"b", b"c"))
-    host.lock(b"b", wait_ms=1_000)
+    host.lock(b"b", wait_ms=1_000, detached=True)
     host.app_dies(dead)
     host.app_dies(waited_for)
     host.unlock(given_back)

@@ -88,7 +88,7 @@ def test_unlocked_while_it_waits_it_is_withdrawn_and_granted_no_more(host, app, 
     assert [one.code for one in waiting] == ["NOTHELD"] * 2
     host.answer_all()
     assert len(host.asked(Attempt)) == tries, "nor is the other one tried for"
-    assert host.shown() == ([None] * 5 if slow else [app.held.token] * 5)
+    assert host.shown() == ([None] * 5 if slow else [app.held.nonce] * 5)
     assert named(host, wait_ms=60_000).code == "NOTHELD"
 
 

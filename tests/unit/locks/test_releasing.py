@@ -38,7 +38,7 @@ def test_unlock_whose_answers_were_lost_is_not_taken_for_a_lost_lease(host, app)
 
 def test_after_the_deadline_it_is_expired_though_the_masters_have_it_and_still_given_back(host, app):
     host.time.now_ns = app.held.deadline_ns
-    assert host.shown() == [app.held.token] * 5
+    assert host.shown() == [app.held.nonce] * 5
     assert host.extend(app, 10_000).code == "EXPIRED"
     assert host.unlocked(app).code == "EXPIRED"
     assert host.shown() == [None] * 5
@@ -58,7 +58,7 @@ def test_a_release_is_kept_for_masters_that_are_away(host, app):
     """Rule 3."""
     host.break_off(0, 1)
     assert host.unlocked(app).code == "done"
-    assert host.shown()[0] == app.held.token
+    assert host.shown()[0] == app.held.nonce
     host.come_back(0, 1)
     host.fleet.settle()
     assert host.shown() == [None] * 5
@@ -107,7 +107,7 @@ def test_a_lock_delay_keeps_a_dead_apps_lease_for_that_long_also_beyond_its_ttl(
     host.pass_ms(100)
     host.app_dies(app)
     host.pass_ms(4_999)
-    assert host.shown() == [app.held.token] * 5
+    assert host.shown() == [app.held.nonce] * 5
     assert waiter.code == ""
     host.pass_ms(10)
     assert waiter.code == "granted"
@@ -162,7 +162,7 @@ def test_a_detached_lease_extended_elsewhere_outlives_the_deadline_that_is_known
     host.pass_ms(8_000)
     told = other.extended(detached, 20_000)
     host.pass_ms(3_000)
-    assert host.shown() == [detached.held.token] * 5
+    assert host.shown() == [detached.held.nonce] * 5
     host.pass_until(told.extended.deadline_ns - MS)
     assert other.locked().code == "TAKEN"
     assert host.locked().code == "TAKEN"

@@ -16,7 +16,7 @@ def test_a_session_lease_is_renewed_while_its_app_lives(host):
     assert len(app.renewals) == 60
     assert app.renewals == sorted(app.renewals)
     assert app.held.deadline_ns > host.time.now_ns + 1_900 * MS
-    assert host.shown() == [app.held.token] * 5
+    assert host.shown() == [app.held.nonce] * 5
 
 
 def test_a_renewed_deadline_counts_from_before_the_renewal_was_sent(host):
@@ -142,7 +142,7 @@ def test_a_lost_lease_is_kept_for_its_holder_until_the_deadline(host, app):
     host.demote(role="master")
     host.pass_ms(0.5)
     assert waiter.code == ""
-    assert host.shown() == [app.held.token] * 5
+    assert host.shown() == [app.held.nonce] * 5
     host.pass_ms(500)
     assert waiter.code == "granted"
 
@@ -154,7 +154,7 @@ def test_a_holder_that_is_cut_off_has_what_it_was_told_and_nobody_else_gets_it_b
     promised_ns, waiter = app.held.promised_ns, host.lock(wait_ms=60_000)
     host.locks.cut_off(app.held, "it does not read", host.time.now_ns)
     assert app.held.lost_by is Loss.CUT_OFF
-    renewed, token = len(host.asked(Extension)), app.held.token
+    renewed, token = len(host.asked(Extension)), app.held.nonce
     host.pass_until(promised_ns - MS)
     assert (waiter.code, host.shown()) == ("", [token] * 5)
     assert len(host.asked(Extension)) == renewed
@@ -202,7 +202,7 @@ def test_losses_on_a_minority_add_up_over_renewals_that_failed(host, app):
 
 def test_a_lease_taken_away_by_an_operator_is_lost_and_goes_to_the_next_in_line(host, app):
     waiter = host.lock(wait_ms=60_000)
-    host.locks.take_away(b"r", [app.held.token], "released by force", host.time.now_ns)
+    host.locks.take_away(b"r", {app.held.nonce}, "released by force", host.time.now_ns)
     host.fleet.settle()
     assert [reason for _, reason in app.losses] == ["released by force"]
     assert waiter.code == "granted"
@@ -210,6 +210,6 @@ def test_a_lease_taken_away_by_an_operator_is_lost_and_goes_to_the_next_in_line(
 
 @pytest.mark.parametrize(("resource", "token"), [(b"r", b"another's"), (b"other", None)])
 def test_taking_away_a_lease_that_is_not_here_does_nothing(host, app, resource, token):
-    host.locks.take_away(resource, [token or app.held.token], "force", host.time.now_ns)
+    host.locks.take_away(resource, {token or app.held.nonce}, "force", host.time.now_ns)
     assert app.held.standing is Standing.HELD
     assert app.losses == []

@@ -241,6 +241,17 @@ def test_a_token_that_is_unlocked_while_a_slot_is_tried_for_gets_none(host):
     assert host.locks.held == 0
 
 
+def test_a_token_that_is_unlocked_while_one_is_tried_for_is_tried_for_no_other(host):
+    slots(beside(host), 1)
+    host.slow()
+    whole = slots(host, 2, value=b"mine")
+    host.locks.unlock(b"r", b"mine", Answer(), host.time.now_ns, uid=0)
+    host.answer_all()
+    host.pass_ms(300)
+    assert whole.code == "NOTHELD"
+    assert [ballot.resource for ballot in host.asked(Attempt)] == [ALL[0]]
+
+
 def test_a_slot_is_a_lease_as_any_other_and_is_lost_as_one(host):
     whole = slots(host, 2, ttl_ms=1_000)
     [lease] = whole.leases

@@ -38,7 +38,7 @@ def test_what_a_living_process_holds_goes_on_under_a_new_nonce_and_its_own_token
 
 def test_what_was_asked_for_in_the_future_keeps_nobody_out(host: Host, app: App):
     lease = app.held
-    lease.t1_ns = lease.deadline_ns = lease.promised_ns = host.time.now_ns + 3_600_000 * MS
+    lease.tenure.t1_ns = lease.deadline_ns = lease.promised_ns = host.time.now_ns + 3_600_000 * MS
     host.ledger.moved(lease, (0,) * 5)
     agent = host.next_agent()
     assert (agent.taken, agent.locks.held) == ({}, 0)
@@ -212,7 +212,7 @@ def test_where_a_put_back_may_land_late_it_proves_nothing(host: Host):
     host.fleet.hear(4)
     assert host.sent_to(4) == ["PutBack"]
     host.pass_ms(3_001)
-    assert app.held.gone.mask == 0b10000
+    assert app.held.tenure.gone.mask == 0b10000
     host.forget(0, 1)
     agent = host.next_agent()
     nonce = app.held.nonce
@@ -306,7 +306,7 @@ def test_a_release_that_no_quorum_has_confirmed_is_sent_again(host: Host, app: A
 def test_a_release_is_not_sent_again_once_its_lease_is_over_everywhere(host: Host, app: App):
     host.slow()
     host.unlock(app)
-    host.time.now_ns = app.held.until_ns
+    host.time.now_ns = app.held.tenure.until_ns
     assert host.next_agent().asked(Release) == []
 
 
@@ -314,7 +314,7 @@ def test_a_release_that_no_quorum_has_confirmed_is_noted_as_long_as_its_lease_ma
     """Not for ever: there is an outage now and then in the life of an agent."""
     host.slow()
     host.unlock(app)
-    host.pass_until(app.held.until_ns - 1)
+    host.pass_until(app.held.tenure.until_ns - 1)
     assert host.next_agent(journal=host.ledger.whole()).asked(Release) != []
     host.pass_ms(1)
     assert host.ledger.whole() == cluster().ledger.whole()
@@ -333,7 +333,7 @@ def test_an_agent_that_dies_while_it_takes_over_is_taken_over_too(host: Host, ap
     assert second.lease.is_ours
     assert second.shown() == [second.lease.nonce] * 5
     third = answering(second.next_agent())
-    assert third.lease.before == (second.lease.nonce,)
+    assert third.lease.tenure.before == (second.lease.nonce,)
     assert third.shown() == [third.lease.nonce] * 5
     assert third.lease.token == app.held.token
 

@@ -44,7 +44,7 @@ def test_a_head_of_the_line_that_gives_up_in_the_middle_of_its_try_leaves_nothin
     host.answer_all()
     assert following.code == "granted"
     assert (head.lease, host.locks.held, host.locks.waiting) == (None, 2, 0)
-    assert host.shown() == [following.held.token] * 5
+    assert host.shown() == [following.held.nonce] * 5
 
 
 @pytest.mark.parametrize("second_round", [False, True])
@@ -109,7 +109,7 @@ def test_an_agent_that_stops_grants_nothing_and_still_renews_and_releases_for_it
     assert host.lock(b"other").code == "DRAINING"
     host.pass_ms(50_000)
     assert app.losses == []
-    assert host.shown() == [app.held.token] * 5
+    assert host.shown() == [app.held.nonce] * 5
     assert host.unlocked(app).code == "done"
     host.pass_ms(300)
     assert host.at_rest()
@@ -124,7 +124,7 @@ def test_an_agent_that_stops_tells_its_waiters_and_gives_back_what_was_being_tri
     assert (waiting.code, trying.code) == ("DRAINING", "DRAINING")
     host.answer()
     assert host.shown(b"c") == [None] * 5
-    assert host.shown(b"b") == [elsewhere.held.token] * 5
+    assert host.shown(b"b") == [elsewhere.held.nonce] * 5
     assert host.locks.waiting == 0
     assert set(host.locks.queues) == {b"r"}
 

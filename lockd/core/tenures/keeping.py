@@ -1,0 +1,111 @@
+"""A tenure stays for a while when nobody has it any more, for who locks the same thing again and again: the
+next lease costs no round trip (`keep_ms` of a class).
+
+The price: other hosts have to recall it, and while its agent is dead or cut off nobody gets it before its
+TTL. So it is kept only where it was locked here again just before, and given back at the word of a recall, at
+the end of its validity, and when its agent stops. Nothing that nobody has is renewed.
+"""
+
+from collections import OrderedDict
+from collections.abc import Callable
+from functools import partial
+
+from lockd.core.leases import Lease, Standing
+from lockd.core.queues import Kept, KeptEnd, Queue
+from lockd.core.tenures.means import Means
+from lockd.core.tenures.returns import Returns
+from lockd.core.validity import NS_PER_MS
+from lockd.core.values import Reply
+
+_MOST = 16_384
+"""So many are kept at a time, and of so many is known that they were just unlocked."""
+
+
+class Keeping:
+    """Those that are. count: how many. gives_back: to the masters, one that nobody has."""
+
+    def __init__(
+        self,
+        means: Means,
+        returns: Returns,
+        gives_back: Callable[[Queue, int], None],
+    ) -> None:
+        self.count = 0
+        self._unlocked_ns: OrderedDict[bytes, int] = OrderedDict()
+        """When, by resource, and the last of them last; of those that may be kept, and are not."""
+        self._watcher = means.watcher
+        self._journal = means.journal
+        self._timers = means.timers
+        self._campaigns = means.campaigns
+        self._returns = returns
+        self._gives_back = gives_back
+
+    def is_wanted_again(self, lease: Lease, why: str, now_ns: int) -> bool:
+        """This lease is about to end. Whether it was asked for so soon behind the one before that its tenure
+        is kept, if nobody wants it just now. One that another host waits for begins anew."""
+        holder = lease.holder
+        if not holder.keep_ms or holder.detached:
+            return False
+        before_ns = self._unlocked_ns.pop(lease.resource, None)
+        if why != "released" or lease.tenure.turn is not None:
+            return False
+        self._notes_unlocked(lease.resource, now_ns)
+        return before_ns is not None and holder.asked_ns <= before_ns + holder.keep_ms * NS_PER_MS
+
+    def _notes_unlocked(self, resource: bytes, at_ns: int) -> None:
+        self._unlocked_ns[resource] = at_ns
+        if len(self._unlocked_ns) > _MOST:
+            self._unlocked_ns.popitem(last=False)
+
+    def keeps(self, lease: Lease, now_ns: int, reply: Reply | None) -> bool:
+        """Whether its tenure stays. It is noted as given back: the next agent keeps nothing for anybody."""
+        queue, tenure = self._campaigns.queues[lease.resource], lease.tenure
+        until_ns = self._until_ns(lease, now_ns)
+        held = lease.standing is Standing.HELD and tenure.is_ours and tenure.was_proven_lately(now_ns)
+        if not held or until_ns <= now_ns or queue.waiters or self.count >= _MOST:
+            return False
+        self._returns.lease_over(lease, "released", now_ns)
+        queue.lease = tenure.lease = None
+        del self._unlocked_ns[lease.resource]
+        self._journal.ending(tenure)
+        self._journal.keep_up()
+        kept = Kept(now_ns, lease.holder.label, lease.holder.owner, lease.fence)
+        self._is_kept(queue, kept, until_ns)
+        if reply is not None:
+            reply.done(None)
+        return True
+
+    def _until_ns(self, lease: Lease, now_ns: int) -> int:
+        """Not past its validity, nor for longer than it may be held (rule 7)."""
+        tenure, holder = lease.tenure, lease.holder
+        return min(
+            now_ns + holder.keep_ms * NS_PER_MS,
+            tenure.deadline_ns,
+            tenure.began_ns + holder.max_hold_ms * NS_PER_MS,
+        )
+
+    def _is_kept(self, queue: Queue, kept: Kept, until_ns: int) -> None:
+        queue.kept = kept
+        kept.timer = self._timers.at(until_ns, lambda at_ns: self._time_is_up(queue, at_ns))
+        self.count += 1
+
+    def _time_is_up(self, queue: Queue, now_ns: int) -> None:
+        self.no_more(queue, KeptEnd.TIME, now_ns)
+        self._gives_back(queue, now_ns)
+
+    def no_more(self, queue: Queue, why: KeptEnd, now_ns: int) -> None:
+        """It is wanted again, or about to be given back."""
+        kept, queue.kept = queue.kept, None
+        assert kept is not None
+        self._timers.cancel(kept.timer)
+        self.count -= 1
+        if why is KeptEnd.LOCKED:
+            self._notes_unlocked(queue.resource, kept.since_ns)
+        self._watcher.kept_no_more(kept.label, why, now_ns - kept.since_ns)
+
+    def give_back(self, now_ns: int) -> None:
+        """All that is kept. Not at once: there may be thousands."""
+        for queue in self._campaigns.queues.values():
+            if queue.kept is not None:
+                self._timers.cancel(queue.kept.timer)
+                queue.kept.timer = self._timers.at(now_ns, partial(self._gives_back, queue))

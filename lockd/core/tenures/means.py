@@ -1,0 +1,22 @@
+"""What everything works with that is done about tenures."""
+
+from dataclasses import dataclass
+
+from lockd.core.interfaces import Journal, Masters, Watcher
+from lockd.core.tenures.campaigns import Campaigns
+from lockd.core.tenures.votes import Votes
+from lockd.core.timers import Timers
+from lockd.core.values import RedlockParameters
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """Those of one agent."""
+
+    parameters: RedlockParameters
+    masters: Masters
+    watcher: Watcher
+    journal: Journal
+    timers: Timers
+    votes: Votes
+    campaigns: Campaigns

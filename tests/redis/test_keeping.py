@@ -1,0 +1,155 @@
+"""A host keeps what it has unlocked, for classes that say so, with real masters."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.lockctl import lockctl
+from tests.harness.waiting import eventually
+from tests.harness.wire import Wire, as_map, kind, token_of
+
+TTL_MS, LONG_MS, SHORT_MS = 20_000, 10_000, 50
+CLASSES = [
+    {"name": "kept", "match": "kept:*", "keep_ms": LONG_MS},
+    {"name": "soon", "match": "soon:*", "keep_ms": SHORT_MS},
+]
+
+
+@pytest.fixture(scope="module")
+def running(server_binary: Any) -> Iterator[Cluster]:
+    with running_cluster(5, classes=CLASSES) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def wire(running: Cluster) -> Iterator[Wire]:
+    with Wire(running.socket) as wire:
+        yield wire
+
+
+@pytest.fixture(scope="module")
+def other(running: Cluster) -> Cluster:
+    """A second agent of the same masters."""
+    other = running.add_agent()
+    other.wait_voting(5)
+    return other
+
+
+@pytest.fixture
+def another(other: Cluster) -> Iterator[Wire]:
+    with Wire(other.socket) as wire:
+        yield wire
+
+
+def once(wire: Wire, resource: str) -> dict[bytes, Any]:
+    lease = as_map(wire.ask("LOCK", resource, TTL_MS))
+    assert wire.ask("UNLOCK", resource, lease[b"token"]) == 1
+    return lease
+
+
+def keep(wire: Wire, resource: str) -> None:
+    """It is locked again soon enough, whatever else the machine does."""
+    for _ in range(20):
+        once(wire, resource)
+        if is_kept(wire, resource):
+            return
+    raise AssertionError("it is not kept")
+
+
+def holder(wire: Wire, resource: str) -> dict[bytes, Any]:
+    found = wire.ask("HOLDER", resource)
+    return as_map(found) if found else {}
+
+
+def is_kept(wire: Wire, resource: str) -> bool:
+    return holder(wire, resource).get(b"kept") == 1
+
+
+def test_what_is_kept_is_shown_as_kept_by_its_host_and_not_as_held(running: Cluster, wire: Wire) -> None:
+    keep(wire, "kept:shown")
+    lease = once(wire, "kept:shown")
+    [row] = [as_map(one) for one in wire.ask("LOCKS", "kept:shown", "LOCAL")]
+    assert (row[b"kept"], row[b"lost"], row[b"bound"], row[b"fence"]) == (1, 0, None, lease[b"fence"])
+    assert row[b"uid"] == os.getuid()
+    host = holder(wire, "kept:shown")[b"host"].decode()
+    assert f"kept by {host}" in lockctl(running, "holder", "kept:shown").stdout
+    assert "kept" in lockctl(running, "locks", "--local", "kept:shown").stdout
+    held = token_of(wire.ask("LOCK", "kept:shown", TTL_MS))
+    assert holder(wire, "kept:shown")[b"kept"] == 0
+    assert wire.ask("UNLOCK", "kept:shown", held) == 1
+
+
+def test_it_is_counted(running: Cluster, wire: Wire) -> None:
+    keep(wire, "kept:counted")
+    handed = running.metric("lockd_hand_offs_total", **{"class": "kept"})
+    locked = running.metric("lockd_kept_seconds_count", **{"class": "kept", "end": "locked"})
+    for _ in range(10):
+        once(wire, "kept:counted")
+    eventually(
+        lambda: running.metric("lockd_hand_offs_total", **{"class": "kept"}) >= handed + 10,
+        what="they are handed on",
+    )
+    assert running.metric("lockd_kept_seconds_count", **{"class": "kept", "end": "locked"}) >= locked + 10
+    eventually(lambda: running.metric("lockd_kept_tenures", **{"class": "kept"}) >= 1, what="it is kept")
+
+
+def test_it_is_given_back_when_its_time_is_over(wire: Wire) -> None:
+    for _ in range(3):
+        once(wire, "soon:1")
+    eventually(lambda: holder(wire, "soon:1") == {}, what="it is free")
+
+
+def test_nothing_is_kept_that_no_class_says(wire: Wire) -> None:
+    for _ in range(3):
+        once(wire, "other")
+    assert holder(wire, "other") == {}
+
+
+def test_an_operator_takes_it_away(running: Cluster, wire: Wire) -> None:
+    keep(wire, "kept:forced")
+    assert lockctl(running, "force-release", "--yes", "kept:forced").returncode == 0
+    assert holder(wire, "kept:forced") == {}
+
+
+def test_another_host_that_does_not_wait_gets_what_is_only_kept(wire: Wire, another: Wire) -> None:
+    keep(wire, "kept:wanted")
+    lease = as_map(another.ask("LOCK", "kept:wanted", TTL_MS))
+    assert kind(wire.ask("LOCK", "kept:wanted", TTL_MS)) == "TAKEN"
+    assert another.ask("UNLOCK", "kept:wanted", lease[b"token"]) == 1
+
+
+def test_another_host_that_waits_gets_what_is_only_kept(wire: Wire, another: Wire) -> None:
+    keep(wire, "kept:waited")
+    lease = as_map(another.ask("LOCK", "kept:waited", TTL_MS, "WAIT", LONG_MS // 2))
+    assert another.ask("UNLOCK", "kept:waited", lease[b"token"]) == 1
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
+def test_an_agent_that_stops_gives_it_back_and_one_that_dies_leaves_that_to_the_next(
+    running: Cluster, how: signal.Signals
+) -> None:
+    with Wire(running.socket) as wire:
+        keep(wire, "kept:restart")
+        keep(wire, "kept:held")
+        held = token_of(wire.ask("LOCK", "kept:held", TTL_MS))
+        if how is signal.SIGKILL:
+            running.agent.kill()
+        else:
+            running.agent.stop()
+    running.agent.start()
+    running.wait_voting(5)
+    with Wire(running.socket) as wire:
+        eventually(lambda: holder(wire, "kept:restart") == {}, what="it is free")
+        assert wire.ask("UNLOCK", "kept:held", held) == 1
+
+
+def test_a_reload_gives_it_back(running: Cluster, wire: Wire) -> None:
+    keep(wire, "kept:reload")
+    assert lockctl(running, "reload").returncode == 0
+    eventually(lambda: holder(wire, "kept:reload") == {}, what="it is free")

@@ -711,7 +711,7 @@ def given_back(history: Reading, bounds: Bounds) -> Iterable[Violation]:
         tried = tries[found.token]
         if not tried.host:
             continue  # whether its agent lives isn't known
-        if any(e.at_ns >= tried.at_ns for e in history.all(Died) if _name_of(e.host) == _name_of(tried.host)):
+        if any(e.at_ns >= tried.at_ns for e in history.all(Died) if name_of(e.host) == name_of(tried.host)):
             continue
         late_ms = (found.at_ns - max(free_ns + bounds.keep_ms * MS, calm_ns)) // MS
         if late_ms > bounds.give_back_ms:

@@ -526,7 +526,7 @@ FAULTS = (
         some("LockUnderReplicated"),
         some("LockUnderReplicated"),
     ),
-    # Started again, it tells of what ended under living holders meanwhile (rule 13), if it is scraped in time.
+    # Started again in time, it tells of what ended under living holders meanwhile (rule 13).
     Fault("agent killed", kill_agent, some("LockdDown"), some("LockLost")),
     Fault("hot class", hot_class, some("LockWaitSlow", "LockWaitBudgetBurn")),
     Fault("lost lease", lose_lease, some("LockLost", "LockExtendFailing")),

@@ -652,14 +652,17 @@ def _never_read(history: Reading) -> Iterable[tuple[bytes, int]]:
 
 
 def _claimed_for_nobody(history: Reading) -> Iterable[tuple[bytes, int]]:
-    """Each request that it was granted to is over, and was not answered with it."""
+    """Each request that it was granted to is over, and was not answered with it. Not what was taken over since:
+    the agent before may have told of it, for all that the next one knows."""
     claims: dict[bytes, list[Claimed]] = defaultdict(list)
     for claimed in history.all(Claimed):
         claims[claimed.token].append(claimed)
     answered = {event.token for event in history.all(Answered)}
+    taken_over = {event.token for event in history.all(TakenOver)}
     over_ns = history.over_ns(Answered, Declined, HungUp, TakenBack)
     for token, of_token in claims.items():
-        if token not in answered and all(claimed.request in over_ns for claimed in of_token):
+        told = token in answered or tenure_of(token) in taken_over
+        if not told and all(claimed.request in over_ns for claimed in of_token):
             yield token, max(max(one.at_ns, over_ns[one.request]) for one in of_token)
 
 

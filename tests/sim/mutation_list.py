@@ -187,7 +187,7 @@ MUTATIONS = (
             ),
             Edit(EXTEND_LUA, "if lasts_ms < ttl_ms then", "if true then"),
         ),
-        first_seed=7,
+        first_seed=0,
     ),
     one(
         "no release where no answer came",
@@ -333,7 +333,7 @@ MUTATIONS = (
         CAMPAIGNS,
         "            if fence is None:\n                self._second_round(attempt, now_ns)",
         "            if fence is None:\n                self._grant(queue, attempt, max(attempt.fences), now_ns)",
-        first_seed=10,
+        first_seed=1,
     ),
     one(
         "the fence that most votes named, not a quorum",
@@ -341,7 +341,7 @@ MUTATIONS = (
         ATTEMPT,
         "if self.fences.count(value) >= self._quorum), None)",
         "if self.fences.count(value) >= 2), None)",
-        first_seed=4,
+        first_seed=9,
     ),
     Mutation(
         "a fence accepted by one is enough",
@@ -356,7 +356,7 @@ MUTATIONS = (
             Edit(SCRIPTS, "        if value <= counter:\n            return 0, counter\n", ""),
             Edit(PROPOSE_LUA, "if proposed <= counter then return {0, counter, now_us} end\n", ""),
         ),
-        first_seed=11,
+        first_seed=19,
     ),
     Mutation(
         "a vote doesn't move the counter",
@@ -377,7 +377,7 @@ MUTATIONS = (
         LEASES,
         "ttl_ms = min(wanted_ms, longest_ttl_ms(last_ns - now_ns))",
         "ttl_ms = wanted_ms",
-        first_seed=51,
+        first_seed=65,
     ),
     Mutation(
         "others extend without bound",
@@ -394,6 +394,7 @@ MUTATIONS = (
                 "",
             ),
         ),
+        first_seed=3,
     ),
     Mutation(
         "a blank master votes",
@@ -554,7 +555,7 @@ MUTATIONS = (
         MEMBERSHIP,
         "was_replica or self.known",
         "was_replica",
-        first_seed=325,
+        first_seed=4,
     ),
     one(
         "admission copies from one master only",
@@ -562,7 +563,7 @@ MUTATIONS = (
         MEMBERSHIP,
         "    for reading in sane:\n",
         "    for reading in sane[:1]:\n",
-        first_seed=135,
+        first_seed=96,
     ),
     one(
         "admission copies no counters",
@@ -774,7 +775,7 @@ MUTATIONS = (
         RENEWALS,
         "            if cut_ns > tenure.cut_ns:\n",
         "            if False:\n",
-        first_seed=52,
+        first_seed=43,
     ),
     one(
         "whoever jumps, it was this host",
@@ -815,7 +816,7 @@ MUTATIONS = (
         LEASES,
         "return max(self.deadline_ns - notice_ns(self.ttl_ms), self.spared_until_ns)",
         "return self.deadline_ns",
-        first_seed=1,
+        first_seed=3,
     ),
     one(
         "an agent that stops gives back what is held",
@@ -863,7 +864,7 @@ MUTATIONS = (
         OWNERS,
         "        return self.dead and not self.connections\n",
         "        return self.dead\n",
-        first_seed=3,
+        first_seed=4,
     ),
     one(
         "one who can't be told yet is granted",
@@ -959,7 +960,7 @@ MUTATIONS = (
         LOCKS,
         '            self._returns.end(lease, "app gone", now_ns)\n\n    def untold',
         "            pass\n\n    def untold",
-        first_seed=22,
+        first_seed=23,
     ),
     one(
         "a grant is noted behind the reply",
@@ -975,7 +976,7 @@ MUTATIONS = (
         RENEWALS,
         "        self.note(lease)\n        if tenure.inherited is not None and tenure.inherited.proof",
         "        if tenure.inherited is not None and tenure.inherited.proof",
-        first_seed=205,
+        first_seed=33,
     ),
     one(
         "a release is sent before it is noted",
@@ -1171,7 +1172,7 @@ MUTATIONS = (
                 "",
             ),
         ),
-        first_seed=60,
+        first_seed=22,
     ),
     Mutation(
         "a lease is handed on past the end of its tenure",
@@ -1232,7 +1233,7 @@ MUTATIONS = (
         TAKEOVER,
         "    now = held.now\n    tenure.began_ns",
         "    now = held.now\n    tenure.has_block(held.fence)\n    tenure.began_ns",
-        first_seed=31,
+        first_seed=32,
     ),
     one(
         "a block outlives its tenure",
@@ -1267,7 +1268,7 @@ MUTATIONS = (
         HANDING_ON,
         "        too_old = now_ns >= tenure.began_ns + holder.max_hold_ms * NS_PER_MS\n",
         "        too_old = False\n",
-        first_seed=5,
+        first_seed=0,
     ),
     one(
         "what was taken away by force elsewhere is handed on for as long as it lasts",
@@ -1399,7 +1400,7 @@ MUTATIONS = (
         LOCKS,
         "        if lease.holder.lock_delay_ms and lease.standing is Standing.HELD:\n",
         "        if False:\n",
-        first_seed=6,
+        first_seed=0,
     ),
     one(
         "what belongs to a connection lives with its process",
@@ -1431,7 +1432,7 @@ MUTATIONS = (
         OWNERS,
         "        self._leaves(lease, Fate.UNTOLD, ends)\n        self.carries_no_more(lease)\n",
         "        self.carries_no_more(lease)\n",
-        first_seed=8,
+        first_seed=1,
     ),
     one(
         "what was read is given back with its connection",
@@ -1562,7 +1563,7 @@ MUTATIONS = (
         SEVERAL,
         "self._left = sorted(parts, key=lambda part: part.resource, reverse=True)",
         "self._left = list(reversed(parts))",
-        first_seed=1,
+        first_seed=4,
     ),
     one(
         "a refused list keeps what it has",
@@ -1570,7 +1571,7 @@ MUTATIONS = (
         SEVERAL,
         "        self._give_back(reversed(had.values()), now_ns)\n",
         "",
-        first_seed=1,
+        first_seed=9,
     ),
     one(
         "a list whose app is gone keeps its place in line",
@@ -1595,7 +1596,7 @@ MUTATIONS = (
                 "one.deadline_ns <= least_ns",
             ),
         ),
-        first_seed=15,
+        first_seed=26,
     ),
     one(
         "a list is handed out with a lease that is nearly over",

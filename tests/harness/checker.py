@@ -546,14 +546,16 @@ def _never_read(history: Reading) -> Iterable[tuple[bytes, int, int]]:
 
 
 def _claimed_for_nobody(history: Reading) -> Iterable[tuple[bytes, int, int]]:
-    """Each request that it was granted to is over, and was not answered with it."""
+    """Each request that it was granted to is over, and was not answered with it. Not what was taken over since:
+    the agent before may have told of it, for all that the next one knows."""
     claims: dict[bytes, list[Claimed]] = defaultdict(list)
     for claimed in history.all(Claimed):
         claims[claimed.token].append(claimed)
     answered = {event.token for event in history.all(Answered)}
+    told_perhaps = answered | {event.token for event in history.all(TakenOver)}
     over_ns = history.over_ns(Answered, Declined, HungUp, TakenBack)
     for token, of_token in claims.items():
-        if token not in answered and all(claimed.request in over_ns for claimed in of_token):
+        if token not in told_perhaps and all(claimed.request in over_ns for claimed in of_token):
             yield token, max(max(one.at_ns, over_ns[one.request]) for one in of_token), 0
 
 

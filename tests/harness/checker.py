@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from lockd.core.fences import slot_of
+from lockd.core.validity import NEVER_NS
 from tests.harness.clocks import MS
 from tests.harness.history import (
     Answered,
@@ -207,17 +208,25 @@ class Reading:
         meanwhile = any(from_ns < turn.at_ns <= to_ns and isinstance(turn, Stopped) for turn in turns)
         return meanwhile or bool(before and isinstance(before[-1], Stopped))
 
+    def said_from_ns(self, who: str, heard_ns: int) -> int:
+        """When what that process heard then was said, at the earliest: while it was stopped it lay unread."""
+        turns = [e for e in self.events if isinstance(e, Stopped | WentOn) and e.who == who]
+        before = [turn for turn in turns if turn.at_ns <= heard_ns]
+        just_went_on = len(before) > 1 and isinstance(before[-1], WentOn) and before[-1].at_ns == heard_ns
+        return before[-2].at_ns if just_went_on else heard_ns
+
     def known_at_ns(self, believes: Believes) -> int | None:
         """When the agent knew of that standstill, if it ever did."""
         known = (k.at_ns for k in self.all(Knows) if k.host == believes.host and k.at_ns >= believes.at_ns)
         return next(known, None)
 
-    def unknown_standstill_ns(self, hold: Hold, at_ns: int) -> int:
-        """For how long its host stood still under that lease, as far as its agent did not know of it then."""
+    def unknown_standstill_ns(self, hold: Hold, at_ns: int, said_ns: int = NEVER_NS) -> int:
+        """For how long its host stood still under that lease, as far as its agent did not know of it then.
+        said_ns: when it spoke, if its app heard that later."""
         return sum(
             believes.for_ns
             for believes in self.believes[hold.token]
-            if believes.at_ns <= at_ns and (self.known_at_ns(believes) or at_ns) >= at_ns
+            if believes.at_ns <= at_ns and (self.known_at_ns(believes) or at_ns) >= min(at_ns, said_ns)
         )
 
     def all(self, kind: type[E]) -> list[E]:
@@ -432,14 +441,18 @@ def taken(history: Reading, bounds: Bounds) -> Iterable[Violation]:
 def max_hold(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     """No lease is granted for longer than its max_hold, or renewed past it (rule 7). That counts from the
     grant: other agents know of its age only what a quorum of the masters knows, and those voted before. What
-    its host stood still counts from when that can be known."""
+    its host stood still counts from when that can be known, by an agent whose word its app reads later."""
     for hold in history.holds.values():
         if hold.asked.max_hold_ms is None:
             continue
         granted = hold.granted
         end_ns = granted.at_ns + (hold.asked.max_hold_ms + bounds.hold_slack_ms) * MS
         for told in (granted, *hold.extensions):
-            if told.deadline_ns > end_ns + history.unknown_standstill_ns(hold, told.at_ns):
+            late_ns = told.deadline_ns - end_ns
+            if late_ns <= history.unknown_standstill_ns(hold, told.at_ns):
+                continue
+            said_ns = history.said_from_ns(hold.asked.app, told.at_ns)
+            if late_ns > history.unknown_standstill_ns(hold, told.at_ns, said_ns):
                 text = f"{hold} was promised to {told.deadline_ns / 1e9:.6f}"
                 yield Violation("max hold", told.at_ns, text)
                 break

@@ -559,7 +559,7 @@ def _never_read(history: Reading) -> Iterable[tuple[bytes, int, int]]:
 
 
 def _claimed_for_nobody(history: Reading) -> Iterable[tuple[bytes, int, int]]:
-    """Each request that it was granted to is over, and was not answered with it. Not what was taken over since:
+    """Each request that it was granted to is over, and was not answered with it. Not what was taken over:
     the agent before may have told of it, for all that the next one knows."""
     claims: dict[bytes, list[Claimed]] = defaultdict(list)
     for claimed in history.all(Claimed):

@@ -28,7 +28,9 @@ UNLOCKED_BEFORE = Refusal(
     ErrorWord.NOTHELD, "its token was unlocked before: each request wants a token of its own"
 )
 ANOTHERS = Refusal(
-    ErrorWord.ERR, "another process has a request of that token: each wants one that nobody else has"
+    ErrorWord.ERR,
+    "another process has a request of that token, or a connection what it got: each wants one that nobody "
+    "else has",
 )
 UNPROVEN = Refusal(
     ErrorWord.NOQUORUM, "the agent before this one held it, and that is not proven yet: ask again"

@@ -389,19 +389,15 @@ class Agent:
         self.log.info("stopping", held=self.locks.held)
         self.locks.drain(boottime_ns())
 
-    def _held_by_apps(self) -> int:
-        """DETACHED ones are nobody's."""
-        of_connections = sum(len(session.ties.leases) for session in self.shared.sessions)
-        return of_connections + sum(len(process.leases) for process in self.shared.processes.all)
-
     async def _end(self) -> None:
         """What is still held stays held: its holders are alive, and the next agent has it (rule 13)."""
         await self.shared.endings.finish(_ENDINGS_S)
         self.shared.stopped = True
         if self._server is not None:
             self._server.close()
-        left = self._held_by_apps()
-        self.shared.tellings.look_now()
+        # DETACHED ones are nobody's.
+        left = self.locks.held - len(self.locks.detached)
+        # Each end tells what of its replies was read, for the next agent.
         for session in list(self.shared.sessions):
             session.close()
         self.shared.hang_ups.stop(asyncio.get_running_loop())

@@ -93,6 +93,24 @@ def test_a_restart_costs_a_holder_nothing(
     App(cluster).lock(resource, TTL_MS)
 
 
+def test_an_agent_that_stops_says_how_much_it_leaves_to_the_next(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    """Also what it has from the one before, and what was read a moment ago."""
+    one = app()
+    one.lock(1, resource, "CONNECTION")
+    restarted(cluster)
+    one.lock(2, f"{resource}/detached", "DETACHED")
+    one.lock(2, f"{resource}/process")
+    left = one.ask(2, "LOCKS", "*", "LOCAL")
+    of_apps = sum(row[row.index("bound") + 1] != "ttl" for row in left)
+    BY_STOP(cluster)
+    assert f"left_to_the_next_agent={of_apps}" in cluster.log_text().splitlines()[-1]
+    cluster.agent.start()
+    took_over = [line for line in cluster.log_text().splitlines() if "event=took_over" in line]
+    assert "untold" not in took_over[-1]
+
+
 def test_what_was_taken_over_is_renewed_and_told_of_where_that_was_asked_for(
     cluster: Cluster, app: Callable[[], AppProcess], resource: str
 ) -> None:

@@ -249,6 +249,19 @@ def test_of_an_app_that_cannot_be_seen_a_lock_lives_with_its_connection(
     App(cluster).lock(resource, MINUTE_MS, "WAIT", 5_000)
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes pid namespaces")
+def test_an_app_in_a_container_is_seen_by_an_agent_on_the_host(
+    app: Started, watch: Watch, resource: str
+) -> None:
+    one = app("unshare", "--pid", "--fork", "--kill-child")
+    assert one.lock(1, resource)["bound"] == "process"
+    one.close(1)
+    watch.saw_an_end()
+    assert watch.lease(resource)
+    one.kill()
+    watch.wait_until_free(resource)
+
+
 def test_doctor_is_told_who_is_connected_and_who_cannot_be_seen(
     app: Started, shared: Cluster, connect: Connect, resource: str
 ) -> None:

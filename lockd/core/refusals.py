@@ -29,8 +29,8 @@ UNLOCKED_BEFORE = Refusal(
 )
 ANOTHERS = Refusal(
     ErrorWord.ERR,
-    "another process has a request of that token, or a connection what it got: each wants one that nobody "
-    "else has",
+    "that token is of another process's request, or of a lease that belongs to a connection: each request "
+    "wants one that nobody else has",
 )
 UNPROVEN = Refusal(
     ErrorWord.NOQUORUM, "the agent before this one held it, and that is not proven yet: ask again"

@@ -395,7 +395,7 @@ class Agent:
         self.shared.stopped = True
         if self._server is not None:
             self._server.close()
-        # DETACHED ones are nobody's.
+        # But for DETACHED ones, which are nobody's.
         left = self.locks.held - len(self.locks.detached)
         # Each end tells what of its replies was read, for the next agent.
         for session in list(self.shared.sessions):

@@ -132,8 +132,7 @@ class LockRequest(Place):
         self._usage = session.usage
         session.shared.quotas.holds(session.usage)
         if self.named:
-            # The one before may have been lost while this one waited.
-            session.shared.losses.begins_anew((lease.resource, lease.token))
+            session.shared.losses.granted_anew(session, (lease.resource, lease.token))
         if session.shared.log.debug_on:
             self._log("granted", fence=lease.fence)
 

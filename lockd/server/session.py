@@ -329,9 +329,12 @@ class Session:
     # What the flow wants
 
     def send(self, data: bytes) -> None:
-        if self._transport is not None:
+        transport = self._transport
+        # One that is closing takes nothing any more, and does not say so: of what it isn't given nobody was
+        # told.
+        if transport is not None and not transport.is_closing():
             self.ties.writes(data)
-            self._transport.write(data)
+            transport.write(data)
 
     def read(self, on: bool) -> None:
         if self._transport is None or self.closing:

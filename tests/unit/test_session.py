@@ -22,7 +22,8 @@ R = b"r"
 
 
 class Transport:
-    """Takes what is written to it; like uvloop's, it tells of its end in a turn of its own."""
+    """Takes what is written to it; like uvloop's, it tells of its end in a turn of its own, and takes no more
+    until then."""
 
     def __init__(self) -> None:
         self.socket, self._app = socket.socketpair()
@@ -35,6 +36,8 @@ class Transport:
         return self.socket
 
     def write(self, data: bytes) -> None:
+        if self.is_closing():
+            return
         self.written += data
         if self._stuck is not None:
             self._unsent += len(data)
@@ -138,6 +141,23 @@ def test_a_lock_that_waits_when_its_connection_is_cut_off_is_not_granted_any_mor
     assert host.locks.held == host.locks.waiting == 0
     assert session.shared.quotas.all.waiters == 0
     assert host.locked(R).held, "it is free for the next"
+
+
+def test_what_is_granted_between_the_end_that_was_read_and_that_of_the_connection_is_given_back():
+    """Its reply is written nowhere: nothing of it is unread either."""
+    host = cluster()
+    holder = host.locked(R)
+    session, transport = connected(host)
+    lock(session, host)
+    session.eof_received()
+    transport.close()
+    host.unlock(holder)
+    host.fleet.settle()
+    assert host.locks.held == 1
+    session.connection_lost(None)
+    transport.end()
+    host.fleet.settle()
+    assert host.locks.held == host.locks.waiting == 0
 
 
 def test_a_user_has_masters_asked_about_so_much_at_a_time_on_all_his_connections():

@@ -196,6 +196,23 @@ def test_two_commands_that_name_one_lease_run_one_after_the_other():
     transport.end()
 
 
+async def test_an_unlock_that_waits_for_its_turn_when_its_app_closes_is_run_all_the_same():
+    """Behind another command of its lease, or behind those of its user that masters are asked about."""
+    host = cluster()
+    session, transport = connected(host)
+    begun: list[UnlockOrExtend] = []
+    for command in ("extend", "extend", "unlock"):
+        session.at_once(UnlockOrExtend(session, command, R, b"t"), begun.append)
+    for number in range(AHEAD_MOST + 3):
+        session.at_once(UnlockOrExtend(session, "unlock", R, b"%d" % number), begun.append)
+    assert [one.gives_back for one in begun] == [False] + [True] * (AHEAD_MOST - 1)
+    session.connection_lost(None)
+    await until(lambda: not session.shared.endings.busy)
+    assert len(begun) == AHEAD_MOST + 5
+    assert [one.lease for one in begun if one.gives_back].count((R, b"t")) == 1
+    transport.end()
+
+
 def test_where_nothing_is_left_to_be_done_the_end_of_the_app_is_the_end_of_its_connection():
     """It is not read from, so nothing else would tell."""
     host = cluster()

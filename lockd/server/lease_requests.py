@@ -221,6 +221,7 @@ class UnlockOrExtend(LeaseCommand):
         super().__init__()
         self.lease = (resource, token)
         self.ahead = False
+        self.gives_back = command == "unlock"
         self._session = session
         self._command = command
         self._resource = resource

@@ -114,6 +114,19 @@ def test_what_was_granted_to_a_client_that_has_timed_out_is_given_back(
     watch.wait_until_free(resource)
 
 
+def test_what_is_given_back_behind_an_extension_by_who_closes_at_once_is_given_back(
+    app: Started, watch: Watch, resource: str
+) -> None:
+    one = app()
+    for _ in range(20):
+        lease = one.lock(1, resource)
+        one.ask(1, "PING")
+        one.send(1, "EXTEND", resource, lease["token"], 40_000)
+        one.send(1, "UNLOCK", resource, lease["token"])
+        one.close(1)
+        watch.wait_until_free(resource)
+
+
 def test_a_push_that_was_not_read_costs_no_lock(app: Started, watch: Watch, resource: str) -> None:
     """redis-py 8 takes one that waits for a broken connection, and opens another."""
     one = app()

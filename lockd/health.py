@@ -92,7 +92,9 @@ def safety(health: AgentHealth) -> Assessment:
         )
     if not health.responsive:
         return Assessment(
-            Level.WARNING, "Nothing is renewed meanwhile; what is held ends at its deadline, which apps know."
+            Level.WARNING,
+            "Nothing is renewed meanwhile; what is held ends at its deadline, which apps know, unless an "
+            "agent goes on with it before.",
         )
     if health.on_fewer:
         are = "is" if health.on_fewer == 1 else "are"

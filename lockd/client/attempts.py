@@ -44,12 +44,12 @@ def rest_after(failure: LockdError) -> float | None:
 
 class Attempt:
     """One call of `acquire`. token: what it is known by. resources: as on the wire. ttl and wait in seconds:
-    ValueError for what is no span of time."""
+    ValueError for what is no span of time. asked: an agent was, or is about to be."""
 
     def __init__(self, resources: Sequence[bytes], ttl: float, wait: float) -> None:
         self.resources = resources
         self.token = tokens.next()
-        self.in_doubt = False
+        self.asked = self._in_doubt = False
         self.ttl_ms = to_ms(ttl, "ttl")
         self._until_s = time.monotonic() + to_ms(wait, "wait") / 1000
 
@@ -65,7 +65,12 @@ class Attempt:
 
     def failed(self, failure: BaseException) -> None:
         """In doubt for good once nobody has said that it was refused: a later refusal may be another's."""
-        self.in_doubt |= isinstance(failure, AgentUnreachable) or not isinstance(failure, LockdError)
+        self._in_doubt |= isinstance(failure, AgentUnreachable) or not isinstance(failure, LockdError)
+
+    def leaves_doubt(self, failure: BaseException) -> bool:
+        """Whether it may be granted, or was, when the call ends so. An interrupt may come at any moment: also
+        when it was granted, and nobody has the lease yet."""
+        return self._in_doubt or (self.asked and not isinstance(failure, LockdError))
 
     def withdraw(self) -> None:
         """Nobody wants it any more: no agent is asked again."""

@@ -68,7 +68,6 @@ def lock(
         words += (b"WAIT", wait_ms)
     if max_hold is not None:
         words += (b"MAXHOLD", to_ms(max_hold, "max_hold"))
-
     if slots is not None:
         words += (b"SLOTS", slots)
     if len(keys) > 1:

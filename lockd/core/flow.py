@@ -73,7 +73,7 @@ class Flow:
 
     clogged_bytes: written, and not taken. pending_bytes: came, and were not taken up. whole: a request among
     them may be complete. _held: one that waits until all before it are answered, and all that came behind it
-    waits with it.
+    waits with it. not_begun: what still waited for its turn when it was closed.
     """
 
     __slots__ = (
@@ -91,6 +91,7 @@ class Flow:
         "_unread_bytes",
         "closed",
         "ending",
+        "not_begun",
         "pending_bytes",
         "places",
         "under_way",
@@ -108,6 +109,7 @@ class Flow:
         self._held: list[bytes] | None = None
         self.ending = False
         self.closed = False
+        self.not_begun: list[Place] = []
         self._to_write = bytearray()
         self.clogged_bytes = 0
         self._kept = 0
@@ -354,6 +356,7 @@ class Flow:
     def close(self) -> bytes:
         """The connection is closed: nothing more is done or kept. What was still to be written."""
         self.closed = True
+        self.not_begun += [place for place in self.places if place.begin is not None]
         self.places.clear()
         self._held = None
         self._kept = self.clogged_bytes = 0

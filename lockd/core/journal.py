@@ -412,6 +412,9 @@ def _frames(data: bytes, at: int) -> Iterator[bytes]:
             raise _Torn("its last record is torn")
         if size > _LONGEST_FRAME or crc32(frame) != checksum:
             raise Unreadable("a record has another checksum than its own")
+        if not size:
+            # None is ever written, and a gigabyte of zeros would be 134 million of them.
+            raise Unreadable("a record says nothing")
         yield frame
 
 

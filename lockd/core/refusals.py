@@ -29,10 +29,12 @@ UNLOCKED_BEFORE = Refusal(
     ErrorWord.NOTHELD, "its token was unlocked before: each request wants a token of its own"
 )
 ANOTHERS = Refusal(
-    ErrorWord.ERR, "another process has a request of that token: each wants one that nobody else has"
+    ErrorWord.ERR,
+    "that token is of another process's request, or of a lease that belongs to a connection: each request "
+    "wants one that nobody else has",
 )
 UNPROVEN = Refusal(
-    ErrorWord.NOQUORUM, "it is held by the journal of the agent before, and not proven yet: ask again"
+    ErrorWord.NOQUORUM, "the agent before this one held it, and that is not proven yet: ask again"
 )
 UNREAD = "its agent ended before the reply of its LOCK was known to be read, and nobody has named it since"
 NOT_HELD = Refusal(ErrorWord.NOTHELD, "no such lease: it ended, or the token is another's")

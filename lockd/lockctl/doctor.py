@@ -34,10 +34,12 @@ CLOCK_OFF_US = 50_000
 # A grant is answered at the quorum: the other masters follow at once.
 SETTLED_MS = 1000
 CANARY_TTL_MS = 5000
-# Behind one of these the kernel shows the agent one process for all apps.
+# Behind one of these the kernel shows the agent one process for all apps. It has 15 bytes for a name:
+# systemd-socket-proxyd is not there in full.
 _PROXIES = (
     "docker-proxy", "envoy", "ghostunnel", "haproxy", "linkerd2-proxy", "nc", "ncat", "nginx",
-    "nutcracker", "rootlessport", "socat", "ssh", "sshd", "stunnel", "stunnel4", "traefik",
+    "nutcracker", "rootlessport", "socat", "ssh", "sshd", "sshd-session", "stunnel", "stunnel4",
+    "systemd-socket-", "traefik",
 )  # fmt: skip
 _NOT_FOR_THIS_USER = (ErrorWord.DENIED, ErrorWord.LIMIT, ErrorWord.ERR)
 

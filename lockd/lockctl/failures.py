@@ -70,7 +70,7 @@ def report(error: Exception) -> ExitStatus:
     if isinstance(error, CannotExecute):
         status = ExitStatus.NOT_FOUND if error.missing else ExitStatus.NOT_EXECUTABLE
         return _complain(str(error), Outcome(status, "the lock was given back", "correct the command"))
-    safe = "what this host holds is not renewed while its agent is away, and ends at its deadline"
+    safe = "what this host holds ends at its deadline, unless an agent is back before that and takes it over"
     then = "is the agent running, is that its socket (--socket), may you use it? `lockctl doctor` looks"
     return _complain(str(error), Outcome(ExitStatus.UNREACHABLE, safe, then))
 

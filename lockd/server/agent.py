@@ -34,11 +34,12 @@ from lockd.http.status_page import HostStatus, render
 from lockd.masters.fleet import Fleet
 from lockd.masters.link import Link
 from lockd.metrics.collector import Metrics
-from lockd.server.app_socket import BACKLOG, AppSocket, CannotServe
+from lockd.server.app_socket import AppSocket, CannotServe
 from lockd.server.buffers import Buffers
 from lockd.server.canary import Canary
 from lockd.server.commands.listings import master_rows
 from lockd.server.commands.table import Commands
+from lockd.server.doors import Doors
 from lockd.server.heirs import Heir
 from lockd.server.incidents import Incidents
 from lockd.server.journal import JournalFile, NotOurs, origin_of
@@ -51,7 +52,6 @@ from lockd.server.session import Session
 from lockd.server.shared import Shared
 from lockd.server.systemd import notifier, watchdog_interval_s
 from lockd.server.tokens import fresh_token
-from lockd.transport import for_loop
 
 _BEAT_S = 0.25
 _ALIVE_S = 2.0
@@ -129,7 +129,7 @@ class Agent:
         self._socket_trouble = ""
         self._journal_tried_s = 0.0
         self.metrics.agent.socket_trouble = self._socket.trouble
-        self._server: asyncio.AbstractServer | None = None
+        self._server: Doors | None = None
 
     def _journal_beside(self, config: Config) -> JournalFile:
         names = tuple(master.name for master in config.masters)
@@ -263,11 +263,8 @@ class Agent:
         label = held.label if held.label == CANARY else self.current.config.class_of(held.resource).name
         return Heir(self.shared, held, label, process)
 
-    async def _let_in(self, listening: socket.socket) -> asyncio.AbstractServer:
-        loop = asyncio.get_running_loop()
-        return await loop.create_unix_server(
-            for_loop(partial(Session, self.shared, self._commands)), sock=listening, backlog=BACKLOG
-        )
+    async def _let_in(self, listening: socket.socket) -> Doors:
+        return await Doors.open(partial(Session, self.shared, self._commands), listening)
 
     def _start_metrics(self) -> "http_server.Server | None":
         if self.current.config.metrics is None:
@@ -373,7 +370,7 @@ class Agent:
             self.log.error("socket_trouble", why=trouble)
         self._socket_trouble = trouble
 
-    async def _make_socket_again(self, before: asyncio.AbstractServer) -> None:
+    async def _make_socket_again(self, before: Doors) -> None:
         listening = self._socket.make()
         try:
             self._server = await self._let_in(listening)
@@ -393,19 +390,15 @@ class Agent:
         self.log.info("stopping", held=self.locks.held)
         self.locks.drain(boottime_ns())
 
-    def _held_by_apps(self) -> int:
-        """DETACHED ones are nobody's."""
-        of_connections = sum(len(session.ties.leases) for session in self.shared.sessions)
-        return of_connections + sum(len(process.leases) for process in self.shared.processes.all)
-
     async def _end(self) -> None:
         """What is still held stays held: its holders are alive, and the next agent has it (rule 13)."""
         await self.shared.endings.finish(_ENDINGS_S)
         self.shared.stopped = True
         if self._server is not None:
             self._server.close()
-        left = self._held_by_apps()
-        self.shared.tellings.look_now()
+        # But for DETACHED ones, which are nobody's.
+        left = self.locks.held - len(self.locks.detached)
+        # Each end tells what of its replies was read, for the next agent.
         for session in list(self.shared.sessions):
             session.close()
         self.shared.hang_ups.stop(asyncio.get_running_loop())

@@ -134,8 +134,7 @@ class LockRequest(Place):
         self._usage = session.usage
         session.shared.quotas.holds(session.usage)
         if self.named:
-            # The one before may have been lost while this one waited.
-            session.shared.losses.begins_anew((lease.resource, lease.token))
+            session.shared.losses.granted_anew(session, (lease.resource, lease.token))
         if session.shared.log.debug_on:
             self._log("granted", fence=lease.fence)
 
@@ -224,6 +223,7 @@ class UnlockOrExtend(LeaseCommand):
         super().__init__()
         self.lease = (resource, token)
         self.ahead = False
+        self.gives_back = command == "unlock"
         self._session = session
         self._command = command
         self._resource = resource

@@ -88,6 +88,14 @@ class Losses:
         """A new request has that name: what was lost is of the one before."""
         self._by_name.pop(name, None)
 
+    def granted_anew(self, session: LossListener, name: LeaseName) -> None:
+        """It is held under that name, and told of on this connection. The one before may have been lost while
+        this one waited: news of that would be taken for its own."""
+        lost = self._by_name.pop(name, None)
+        if lost is not None:
+            self._waits_no_more(lost)
+            self.told(session, name)
+
     def happened(self, session: LossListener, lease: Lease, reason: str) -> None:
         """A lease was lost that this connection had taken."""
         lost = LostLease(lease.resource, lease.token, reason, lease.deadline_ns)

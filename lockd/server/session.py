@@ -41,10 +41,12 @@ _DEAF = requests.RequestParser(1)
 
 
 class LeaseCommand(Place):
-    """Of a lease, which it names by resource and token. ahead: it was begun before it was its turn."""
+    """Of a lease, which it names by resource and token. ahead: it was begun before it was its turn.
+    gives_back: it is an UNLOCK."""
 
-    __slots__ = ("ahead", "lease")
+    __slots__ = ("ahead", "gives_back", "lease")
     ahead: bool
+    gives_back: bool
     lease: LeaseName
 
 
@@ -156,6 +158,9 @@ class Session:
         # told.
         unread, self._parser = self._parser, _DEAF
         self.flow.close()
+        waited = [one for one in self.flow.not_begun if isinstance(one, LeaseCommand) and one.gives_back]
+        if waited:
+            shared.endings.add(self.peer.uid, partial(self._begin_unlocks, waited))
         if unread.pending_bytes and not self.in_multi:
             shared.endings.add(self.peer.uid, partial(self._run_unlocks, unread))
         shared.quotas.disconnected(self.peer.uid)
@@ -170,6 +175,16 @@ class Session:
             shared.endings.end(ends, *((self._cut_off,) if self._cut_off else ()))
         if process is not None and process.idle:
             shared.processes.forget(process)
+
+    def _begin_unlocks(self, waited: list[LeaseCommand], until_ns: int) -> bool:
+        """Of those whose turn it was not when its app closed. As below."""
+        while waited:
+            place = waited.pop(0)
+            assert place.begin is not None
+            place.begin(place)
+            if perf_counter_ns() >= until_ns:
+                break
+        return bool(waited)
 
     def _run_unlocks(self, sent: requests.RequestParser, until_ns: int) -> bool:
         """Of what its app had sent before it closed: it need not wait for the answer, and what it has given
@@ -329,9 +344,12 @@ class Session:
     # What the flow wants
 
     def send(self, data: bytes) -> None:
-        if self._transport is not None:
+        transport = self._transport
+        # One that is closing takes nothing any more, and does not say so: of what it isn't given nobody was
+        # told.
+        if transport is not None and not transport.is_closing():
             self.ties.writes(data)
-            self._transport.write(data)
+            transport.write(data)
 
     def read(self, on: bool) -> None:
         if self._transport is None or self.closing:
@@ -447,10 +465,10 @@ class Session:
     def at_once(self, command: L, start: Callable[[L], None]) -> None:
         """Begin an UNLOCK or EXTEND as it comes: it may be what a LOCK before it waits for. Two of one lease
         run one after the other, and so do those of a user who has masters asked for so many already: others
-        wait behind what masters are asked."""
+        wait behind what masters are asked. When its app has closed there are no turns any more."""
         before, usage = self._named.get(command.lease, 0), self.usage
         self._named[command.lease] = before + 1
-        if before or usage.ahead >= AHEAD_MOST:
+        if (before or usage.ahead >= AHEAD_MOST) and not self.is_gone:
             self.in_turn(lambda _place: start(command), command)
         else:
             command.ahead = True

@@ -44,10 +44,6 @@ class Tellings:
         if not lease.told and lease.holder.bound is Bound.PROCESS:
             self._soon.add(teller, (lease,))
 
-    def look_now(self) -> None:
-        """At all: nobody will look later."""
-        self._look((*self._soon.all, *self._later.all))
-
     def _look(self, tellings: Iterable[_Telling]) -> None:
         for teller, leases in tellings:
             if any(map(_is_open, leases)):
@@ -87,7 +83,3 @@ class _Round:
             self._is_awake = False
             if self._tellings:
                 self._wait()
-
-    @property
-    def all(self) -> list[_Telling]:
-        return list(self._tellings.items())

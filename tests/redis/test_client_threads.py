@@ -93,6 +93,46 @@ def test_interrupts_at_any_moment_leave_nothing_behind(client: Client) -> None:
     wait_until_free(client, "any-moment")
 
 
+class InterruptAt:
+    """A KeyboardInterrupt where this thread enters its nth function from now on: one of the moments at which
+    Python looks for signals. reached: there were so many."""
+
+    def __init__(self, nth: int) -> None:
+        self._left = nth
+
+    @property
+    def reached(self) -> bool:
+        return self._left <= 0
+
+    def __enter__(self) -> InterruptAt:
+        self._before = sys.gettrace()
+        sys.settrace(self._entered)
+        return self
+
+    def _entered(self, *_: object) -> None:
+        self._left -= 1
+        if self._left == 0:
+            sys.settrace(self._before)
+            raise KeyboardInterrupt
+
+    def __exit__(self, *_: object) -> None:
+        sys.settrace(self._before)
+
+
+def test_an_interrupt_where_any_function_begins_leaves_nothing_behind(client: Client) -> None:
+    nth, reached = 0, True
+    while reached:
+        nth += 1
+        at = InterruptAt(nth)
+        with suppress(KeyboardInterrupt), at, client.lock(f"nth/{nth}", ttl=30, on_lost=print):
+            pass
+        reached = at.reached
+        gc.collect()
+    assert nth > 50
+    for each in range(1, nth + 1):
+        wait_until_free(client, f"nth/{each}")
+
+
 def test_a_program_that_ends_while_it_holds_ends_and_frees(client: Client, shared: Cluster) -> None:
     script = "import sys, lockd; lease = lockd.Client(sys.argv[1]).acquire('left', ttl=30)"
     done = subprocess.run([sys.executable, "-c", script, str(shared.socket)], timeout=30, check=False)

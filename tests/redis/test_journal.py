@@ -93,6 +93,24 @@ def test_a_restart_costs_a_holder_nothing(
     App(cluster).lock(resource, TTL_MS)
 
 
+def test_an_agent_that_stops_says_how_much_it_leaves_to_the_next(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    """Also what it has from the one before, and what was read a moment ago."""
+    one = app()
+    one.lock(1, resource, "CONNECTION")
+    restarted(cluster)
+    one.lock(2, f"{resource}/detached", "DETACHED")
+    one.lock(2, f"{resource}/process")
+    left = one.ask(2, "LOCKS", "*", "LOCAL")
+    of_apps = sum(row[row.index("bound") + 1] != "ttl" for row in left)
+    BY_STOP(cluster)
+    assert f"left_to_the_next_agent={of_apps}" in cluster.log_text().splitlines()[-1]
+    cluster.agent.start()
+    took_over = [line for line in cluster.log_text().splitlines() if "event=took_over" in line]
+    assert "untold" not in took_over[-1]
+
+
 def test_what_was_taken_over_is_renewed_and_told_of_where_that_was_asked_for(
     cluster: Cluster, app: Callable[[], AppProcess], resource: str
 ) -> None:
@@ -130,6 +148,26 @@ def test_who_names_what_was_granted_just_before_the_kill_keeps_it(
     eventually(lambda: boottime_ns() > granted[granted.index("deadline_ns") + 1])
     assert local(cluster, resource)["lost"] == 0
     assert one.ask(3, "UNLOCK", resource, "mine") == 1
+
+
+def test_a_list_that_is_asked_again_and_begins_anew_is_told_no_loss_of_what_it_is_granted(
+    cluster: Cluster, app: Callable[[], AppProcess], resource: str
+) -> None:
+    """What the agent before had granted of it is lost while it waits for the rest."""
+    one, other, first, last = app(), app(), f"{resource}/1", f"{resource}/2"
+    token = other.lock(1, last)["token"]
+    other.ask(1, "PING")
+    list_of_two = ("LOCK", first, 3_000, "WAIT", 20_000, "NOTIFY", "TOKEN", "mine", "AND", last)
+    one.send(1, *list_of_two)
+    eventually(lambda: local(cluster, first))
+    restarted(cluster, meanwhile=lambda: one.close(1))
+    one.send(2, *list_of_two)
+    eventually(lambda: (row := local(cluster, first)) is None or row["lost"])
+    assert other.ask(2, "UNLOCK", last, token) == 1
+    one.wait_unread(2)
+    assert isinstance(one.ask(2, "PING"), list)  # what the LOCK is answered
+    assert one.ask(2, "PING") == "PONG"
+    assert [one.ask(3, "UNLOCK", name, "mine") for name in (first, last)] == [1, 1]
 
 
 def test_the_lock_of_who_died_meanwhile_is_free_at_once_or_after_its_lock_delay(

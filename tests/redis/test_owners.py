@@ -114,6 +114,19 @@ def test_what_was_granted_to_a_client_that_has_timed_out_is_given_back(
     watch.wait_until_free(resource)
 
 
+def test_what_is_given_back_behind_an_extension_by_who_closes_at_once_is_given_back(
+    app: Started, watch: Watch, resource: str
+) -> None:
+    one = app()
+    for _ in range(20):
+        lease = one.lock(1, resource)
+        one.ask(1, "PING")
+        one.send(1, "EXTEND", resource, lease["token"], 40_000)
+        one.send(1, "UNLOCK", resource, lease["token"])
+        one.close(1)
+        watch.wait_until_free(resource)
+
+
 def test_a_push_that_was_not_read_costs_no_lock(app: Started, watch: Watch, resource: str) -> None:
     """redis-py 8 takes one that waits for a broken connection, and opens another."""
     one = app()
@@ -247,6 +260,19 @@ def test_of_an_app_that_cannot_be_seen_a_lock_lives_with_its_connection(
     assert app.lock(resource, MINUTE_MS)["bound"] == "connection"
     app.close()
     App(cluster).lock(resource, MINUTE_MS, "WAIT", 5_000)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root makes pid namespaces")
+def test_an_app_in_a_container_is_seen_by_an_agent_on_the_host(
+    app: Started, watch: Watch, resource: str
+) -> None:
+    one = app("unshare", "--pid", "--fork", "--kill-child")
+    assert one.lock(1, resource)["bound"] == "process"
+    one.close(1)
+    watch.saw_an_end()
+    assert watch.lease(resource)
+    one.kill()
+    watch.wait_until_free(resource)
 
 
 def test_doctor_is_told_who_is_connected_and_who_cannot_be_seen(

@@ -453,6 +453,14 @@ MUTATIONS = (
         simulated=False,
     ),
     one(
+        "fences of a cluster that is formed of wiped masters begin with what the agent has seen",
+        6,
+        FORMING,
+        "_counters_known if unused else counters_above_all",
+        "_counters_known",
+        first_seed=3364,
+    ),
+    one(
         "another machine gets no other number",
         8,
         ADMISSION,

@@ -198,11 +198,25 @@ def test_blank_masters_are_formed_to_one_cluster() -> None:
 
 def test_masters_that_may_have_been_used_are_waited_for() -> None:
     agent = Agent(blank(3))
-    change = partial(form, unused=False, known={5: 4_711})
+    change = partial(form, unused=False, known={})
     assert agent.ends(change) == "waiting"
     agent.passes(SETTLED_NS)
     assert agent.ends(change) == "formed"
-    assert all(machine.store.counters == {5: 4_711} for machine in agent.machines)
+
+
+def test_fences_of_masters_that_may_have_been_used_go_on_above_all_earlier_ones() -> None:
+    """Agents that saw them have all ended since, and their hosts' clocks may be minutes apart."""
+    for known in ({}, {5: WALL_US + 2 * CLOCKS_APART_US}):
+        agent = Agent(blank(3))
+        change = partial(form, unused=False, known=known)
+        assert agent.ends(change) == "waiting"
+        agent.passes(SETTLED_NS)
+        assert agent.ends(change) == "formed"
+        for machine in agent.machines:
+            counters = machine.store.counters
+            assert len(counters) == SLOTS
+            assert min(counters.values()) >= WALL_US + CLOCKS_APART_US
+            assert counters[5] >= known.get(5, 0)
 
 
 @pytest.mark.parametrize("known", [{}, {5: 4_711}])

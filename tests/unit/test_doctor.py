@@ -122,6 +122,11 @@ def slewing(ppm: int) -> list[Finding]:
     return check_slewing(AgentAnswer(1, {"clock_slew_ppm": ppm}))
 
 
+def proxied(program: str) -> list[Finding]:
+    """By its name as the kernel has it, which is cut off."""
+    return check_owners(Connected({2: program[:15]}))
+
+
 JUDGED: list[tuple[str, list[Finding], Severity, str]] = [
     (
         "a socket that we may not use",
@@ -137,6 +142,8 @@ JUDGED: list[tuple[str, list[Finding], Severity, str]] = [
     ("a slow agent", agent(300_000), WARNING, ""),
     ("apps that are seen", check_owners(Connected({1: "app", 2: "python"})), OK, "2 processes"),
     ("apps behind a proxy", check_owners(Connected({1: "app", 2: "envoy"})), WARNING, "envoy (pid 2)"),
+    ("apps behind systemd-socket-proxyd", proxied("systemd-socket-proxyd"), WARNING, "is a proxy"),
+    ("apps behind OpenSSH since 9.8", proxied("sshd-session"), WARNING, "sshd-session (pid 2)"),
     ("apps that can't be seen", check_owners(Connected({}, unseen=3)), WARNING, "3 connections"),
     ("an agent that is stopping", agent(draining=1), WARNING, ""),
     ("the configuration that was read", configuration("0123456789ab"), OK, ""),

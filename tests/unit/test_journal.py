@@ -142,6 +142,13 @@ def test_a_record_with_the_right_checksum_that_makes_no_sense_gives_nothing_else
         assert state_of(found) == STATES[-1]
 
 
+def test_zeros_behind_it_are_no_records():
+    """Else an agent that finds many of them is at it for minutes, before it lets anybody in."""
+    found = replay(WHOLE + bytes(1 << 20), HOST.origin)
+    assert found.trouble is not None
+    assert state_of(found) == STATES[-1]
+
+
 @pytest.mark.parametrize(
     "lie",
     [

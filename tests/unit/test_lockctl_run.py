@@ -40,14 +40,15 @@ class ScriptedAgent:
     that it was sent.
 
     grants_ms: the validity of the lease. ahead_ns: how far its clock is ahead of ours. pushes: what follows
-    the grant. unlock: its answer to an UNLOCK. closes_after: commands after which it closes, in this order.
+    the grant; news: what comes before it. unlock: its answer to an UNLOCK. closes_after: commands after which
+    it closes, in this order.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.grants_ms = 10_000
         self.ahead_ns = 0
-        self.pushes = b""
+        self.pushes = self.news = b""
         self.unlock = b":1\r\n"
         self.extend: bytes | None = None
         self.closes_after: list[bytes] = []
@@ -87,7 +88,7 @@ class ScriptedAgent:
         if command == b"EXTEND" and self.extend is not None:
             return self.extend
         self.granted_ns = boottime_ns()
-        return lease(self.granted_ns + self.grants_ms * MS, self.ahead_ns) + self.pushes
+        return self.news + lease(self.granted_ns + self.grants_ms * MS, self.ahead_ns) + self.pushes
 
     def close(self) -> None:
         self._listening.close()
@@ -257,6 +258,16 @@ def test_a_renewal_moves_the_deadline_and_is_not_taken_for_an_answer_nor_the_los
     agent.pushes = lost(OTHER, 0) + renewal
     agent.unlock = renewal + b":1\r\n"
     assert run(agent, "--ttl", "1s", "r", "--", "sleep", "1.5").returncode == 0
+
+
+def test_the_loss_of_what_the_agent_before_had_granted_under_its_token_is_not_that_of_its_lease(
+    agent: ScriptedAgent,
+) -> None:
+    """It asked again after a kill, and the first of a list was lost while it waited for the next: the list
+    began anew, and was granted by the same token."""
+    agent.news = lost(TOKEN, boottime_ns())
+    done = run(agent, "--ttl", "10s", "r", "--", "sleep", "1")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_deadlines_of_an_agent_in_another_time_namespace_are_not_taken_for_ours(agent: ScriptedAgent) -> None:

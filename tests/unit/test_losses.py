@@ -124,6 +124,20 @@ def test_what_was_lost_before_its_process_came_back_is_told_when_that_wants_to_h
     assert second.told == [b"d"]
 
 
+def test_what_was_lost_of_a_name_is_no_news_of_the_lease_that_was_granted_by_it_since() -> None:
+    losses, waiting, stranger = Losses(), Connection(), Connection(ANOTHER_OF_ITS_NUMBER)
+    lose_of_before(losses, FIRST, b"before it came back")
+    losses.granted_anew(waiting, (b"r", b"before it came back"))
+    heard(losses, waiting, stranger)
+    assert waiting.told == []
+    lose_of_before(losses, FIRST, b"while it waited")
+    assert waiting.told == [b"while it waited"]
+    losses.granted_anew(waiting, (b"r", b"while it waited"))
+    losses.granted_anew(waiting, (b"r", b"never lost"))
+    assert (waiting.knows[-1], stranger.knows) == (b"while it waited", [])
+    assert losses.of((b"r", b"while it waited")) is None
+
+
 def test_of_processes_that_never_come_back_no_more_is_kept_than_is_remembered_of_their_user() -> None:
     losses = Losses()
     for number in range(2_500):

@@ -22,7 +22,8 @@ R = b"r"
 
 
 class Transport:
-    """Takes what is written to it; like uvloop's, it tells of its end in a turn of its own."""
+    """Takes what is written to it; like uvloop's, it tells of its end in a turn of its own, and takes no more
+    until then."""
 
     def __init__(self) -> None:
         self.socket, self._app = socket.socketpair()
@@ -35,6 +36,8 @@ class Transport:
         return self.socket
 
     def write(self, data: bytes) -> None:
+        if self.is_closing():
+            return
         self.written += data
         if self._stuck is not None:
             self._unsent += len(data)
@@ -142,6 +145,23 @@ def test_a_lock_that_waits_when_its_connection_is_cut_off_is_not_granted_any_mor
     assert host.locked(R).held, "it is free for the next"
 
 
+def test_what_is_granted_between_the_end_that_was_read_and_that_of_the_connection_is_given_back():
+    """Its reply is written nowhere: nothing of it is unread either."""
+    host = cluster()
+    holder = host.locked(R)
+    session, transport = connected(host)
+    lock(session, host)
+    session.eof_received()
+    transport.close()
+    host.unlock(holder)
+    host.fleet.settle()
+    assert host.locks.held == 1
+    session.connection_lost(None)
+    transport.end()
+    host.fleet.settle()
+    assert host.locks.held == host.locks.waiting == 0
+
+
 def test_a_user_has_masters_asked_about_so_much_at_a_time_on_all_his_connections():
     host = cluster()
     session, transport = connected(host)
@@ -175,6 +195,23 @@ def test_two_commands_that_name_one_lease_run_one_after_the_other():
             session.shared.jobs.pop()(1 << 62)
     assert transport.written == b":1\r\n" * 3
     assert not session._named
+    transport.end()
+
+
+async def test_an_unlock_that_waits_for_its_turn_when_its_app_closes_is_run_all_the_same():
+    """Behind another command of its lease, or behind those of its user that masters are asked about."""
+    host = cluster()
+    session, transport = connected(host)
+    begun: list[UnlockOrExtend] = []
+    for command in ("extend", "extend", "unlock"):
+        session.at_once(UnlockOrExtend(session, command, R, b"t"), begun.append)
+    for number in range(AHEAD_MOST + 3):
+        session.at_once(UnlockOrExtend(session, "unlock", R, b"%d" % number), begun.append)
+    assert [one.gives_back for one in begun] == [False] + [True] * (AHEAD_MOST - 1)
+    session.connection_lost(None)
+    await until(lambda: not session.shared.endings.busy)
+    assert len(begun) == AHEAD_MOST + 5
+    assert [one.lease for one in begun if one.gives_back].count((R, b"t")) == 1
     transport.end()
 
 

@@ -69,9 +69,14 @@ class Lease(HeldLease):
             if self._over:
                 return False
             self._over = True
-            if self._watch is not None:
-                watcher.forget(self._watch)
-            lost_before, failure = self._give_back()
+            try:
+                if self._watch is not None:
+                    watcher.forget(self._watch)
+                lost_before, failure = self._give_back()
+            except BaseException:
+                # An interrupt: nobody else gives it back.
+                self._give_back_later()
+                raise
             told = self._judge(lost_before, failure)
             if self._connection is not None:
                 self._pool.put(self._connection)
@@ -87,12 +92,13 @@ class Lease(HeldLease):
             self._ask(requests.unlock(*names_of(view)))
         except (LockLost, NoQuorum) as failure:
             return lost_before, failure
-        except BaseException as failure:
-            self._pool.give_back_later(names_of(view), view.may_last_until_ns)
-            if not isinstance(failure, LockdError):
-                raise
+        except LockdError as failure:
+            self._give_back_later()
             return lost_before, failure
         return lost_before, None
+
+    def _give_back_later(self) -> None:
+        self._pool.give_back_later(names_of(self._view), self._view.may_last_until_ns)
 
     def _why_lost(self) -> str:
         if gone := self._gone():
@@ -200,11 +206,12 @@ class Lease(HeldLease):
             error.add_note(str(failure))
 
     def __del__(self) -> None:
-        if self._over or self._pid != os.getpid():
+        # One that was interrupted before it had begun is given back by who was about to have it.
+        if getattr(self, "_over", True) or self._pid != os.getpid():
             return
         if self._watch is not None:
             watcher.forget(self._watch)
         if self._connection is not None:
             warnings.warn(f"{self!r} was never released", ResourceWarning, stacklevel=2, source=self)
             self._connection.close()
-            self._pool.give_back_later(names_of(self._view), self._view.may_last_until_ns)
+            self._give_back_later()

@@ -156,12 +156,13 @@ class Client:
                     return Lease(self._pool, view, None, on_lost)
                 connection.pushes.view = view
                 return Lease(self._pool, view, connection, on_lost)
-        except BaseException:
-            if attempt.in_doubt:
+        except BaseException as failure:
+            if attempt.leaves_doubt(failure):
                 self._pool.give_back_later(attempt.names, attempt.lasts_until_ns)
             raise
 
     def _ask(self, request: Request[View], attempt: Attempt) -> tuple[AgentConnection, View]:
+        attempt.asked = True
         try:
             return self._pool.ask(request)
         except BaseException as failure:

@@ -13,7 +13,7 @@ can't take the votes of all the others, and see that none was used, writes no id
 from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 
-from lockd.core.changes.founding import first_identity, wait_for, write_all
+from lockd.core.changes.founding import counters_above_all, first_identity, wait_for, write_all
 from lockd.core.changes.ground import Ground
 from lockd.core.changes.steps import NotPossible, Pause, Progress, ReadCounters, ReadField, Steps, Unread
 from lockd.core.fences import largest_known
@@ -27,9 +27,9 @@ _BEGUN_FROM = "begun_from"
 def form(ground: Ground, unused: bool, known: Mapping[int, int]) -> Steps[Progress]:
     """Write the identities of a new cluster. All masters must be there, blank and distinct.
 
-    Five wiped masters look like five new ones, so a max TTL is waited out first, unless the operator says
-    that no agent has ever used them (unused). For the same reason their fence counters begin from the largest
-    that is known: what this agent has seen since it started (known). Raises NotPossible.
+    Five wiped masters look like five new ones. So unless the operator says that no agent has ever used them
+    (unused), a max TTL is waited out first, and all fence counters begin above whatever was given before
+    (rule 6). known: what this agent has seen of counters since it started. Raises NotPossible.
     """
     ground.heed_own_clock()
     yield from ground.look_again()
@@ -52,7 +52,8 @@ def form(ground: Ground, unused: bool, known: Mapping[int, int]) -> Steps[Progre
         if (wait := _wait_for(ground, waited_for)).remaining_ms:
             return wait
         yield from _take_votes_from(ground, blank)
-    yield from _write(ground, begun, blank, known)
+    counters = yield from (_counters_known if unused else counters_above_all)(ground, begun, known)
+    yield from _write(ground, [*begun, *blank], counters)
     return Progress("formed")
 
 
@@ -96,15 +97,16 @@ def _take_votes_from(ground: Ground, links: Sequence[Link]) -> Steps[None]:
         )
 
 
-def _write(
-    ground: Ground, begun: Sequence[Link], blank: Sequence[Link], known: Mapping[int, int]
-) -> Steps[None]:
+def _counters_known(ground: Ground, begun: Sequence[Link], known: Mapping[int, int]) -> Steps[dict[int, int]]:
     readings = yield from ground.counters_of(begun)
-    counters = largest_known([known, *readings], ground.fleet.clocks.largest_sane_fence(ground.now_ns()))
+    return largest_known([known, *readings], ground.fleet.clocks.largest_sane_fence(ground.now_ns()))
+
+
+def _write(ground: Ground, links: Sequence[Link], counters: Mapping[int, int]) -> Steps[None]:
+    """A quorum may vote before the last is written: a blank one can be admitted then, the others can't. So
+    the blank ones are last."""
     begun_from = {_BEGUN_FROM: _digest_of(counters)} if counters else {}
-    # A quorum may vote before the last is written: a blank one can be admitted then, the others can't.
-    links, cluster_id = [*begun, *blank], ground.new_id()
-    yield from write_all(ground, links, cluster_id, ground.max_ttl_ms, counters, begun_from)
+    yield from write_all(ground, links, ground.new_id(), ground.max_ttl_ms, counters, begun_from)
 
 
 def _not_begun(ground: Ground, links: Iterable[Link]) -> Steps[list[Link]]:

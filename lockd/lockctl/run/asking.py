@@ -72,6 +72,7 @@ def _ask(connection: JobConnection, job: Job, token: bytes, until_ns: int) -> Jo
     connection.send([b"HELLO", b"3"], words)
     connection.reply(ANSWER_WITHIN_S)
     granted = connection.reply(wait_ms / 1000 + ANSWER_WITHIN_S)
+    connection.forget_pushes()
     clock, now_ns = AgentClock(), boottime_ns()
     replies = granted if len(job.resources) > 1 else [granted]
     held = tuple(

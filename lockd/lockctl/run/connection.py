@@ -87,6 +87,12 @@ class JobConnection:
         pushes, self._pushes = self._pushes, []
         return pushes, replies
 
+    def forget_pushes(self) -> None:
+        """Those before the reply that was read last: what has come behind it stays. Before that of a LOCK
+        they are of an earlier lease of its token: an agent that is gone had granted it, and nobody was told
+        of it."""
+        self._pushes.clear()
+
     def _next(self) -> Any:
         """The next reply that has arrived, or _NOTHING."""
         while isinstance(message := self._reader.gets(), hiredis.PushNotification):

@@ -1,0 +1,35 @@
+"""Where apps are let in. libuv takes one connection of each file in a turn of the event loop, and the line of
+those who wait is one for all users: in turns of some milliseconds, hundreds that one user opens at once would
+keep everybody's newcomers out for seconds. So one socket is listened on by several files."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Self
+
+from lockd.server.app_socket import BACKLOG
+from lockd.transport import Hearer, for_loop
+
+AT_A_TURN = 8
+
+
+class Doors:
+    def __init__(self) -> None:
+        self._servers: list[asyncio.AbstractServer] = []
+
+    @classmethod
+    async def open(cls, hearer: Callable[[], Hearer], listening: socket.socket) -> Self:
+        """The socket is theirs from now on; its caller's again, if this fails."""
+        doors, loop = cls(), asyncio.get_running_loop()
+        try:
+            for file in [*(listening.dup() for _ in range(AT_A_TURN - 1)), listening]:
+                server = await loop.create_unix_server(for_loop(hearer), sock=file, backlog=BACKLOG)
+                doors._servers.append(server)
+        except BaseException:
+            doors.close()
+            raise
+        return doors
+
+    def close(self) -> None:
+        for server in self._servers:
+            server.close()

@@ -501,9 +501,8 @@ MUTATIONS = (
             Edit(FORMING, "    if begun:\n", "    if False:\n"),
             Edit(
                 FORMING,
-                "links, cluster_id = [*begun, *blank], ground.new_id()",
-                "links = [*begun, *blank]\n"
-                "    cluster_id = next((of.cluster_id for link in links if (of := link.identity)), ground.new_id())",
+                "cluster_id = ground.new_id()",
+                "cluster_id = next((of.cluster_id for link in links if (of := link.identity)), ground.new_id())",
             ),
         ),
         first_seed=91,

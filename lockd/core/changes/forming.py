@@ -106,7 +106,8 @@ def _write(ground: Ground, links: Sequence[Link], counters: Mapping[int, int]) -
     """A quorum may vote before the last is written: a blank one can be admitted then, the others can't. So
     the blank ones are last."""
     begun_from = {_BEGUN_FROM: _digest_of(counters)} if counters else {}
-    yield from write_all(ground, links, ground.new_id(), ground.max_ttl_ms, counters, begun_from)
+    cluster_id = ground.new_id()
+    yield from write_all(ground, links, cluster_id, ground.max_ttl_ms, counters, begun_from)
 
 
 def _not_begun(ground: Ground, links: Iterable[Link]) -> Steps[list[Link]]:

@@ -119,6 +119,8 @@ class InterruptAt:
         sys.settrace(self._before)
 
 
+# Where that function is a __del__, Python can only tell of it: pytest warns of that.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_an_interrupt_where_any_function_begins_leaves_nothing_behind(client: Client) -> None:
     nth, reached = 0, True
     while reached:

@@ -179,4 +179,4 @@ def test_another_process_does_not_get_the_lease_of_that_name(cluster: Cluster, s
     asked = subprocess.run(
         [sys.executable, "-c", _ASK, str(cluster.socket), NAME], capture_output=True, text=True, check=True
     )
-    assert asked.stdout.startswith("ERR another process")
+    assert asked.stdout.startswith("ERR that token is of another process's request"), asked.stdout

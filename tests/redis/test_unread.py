@@ -19,8 +19,9 @@ from tests.harness.wire import Bystander, Wire, as_map, kind, request, token_of
 
 MIB = 1 << 20
 PER_USER, IN_ALL = MIB, 5 * MIB
-MEMORY_MOST_KIB = 30 * 1024
-"""Below what is thrown at it, and far below what was kept of it."""
+MEMORY_MOST_KIB = 56 * 1024
+"""Far below what is thrown at it, which was kept once: 80 MiB and more. What one turn of the event loop has
+read before the first is cut off comes to 36 MiB at times, however many connections there are."""
 LIMITS = {
     "buffered_bytes": IN_ALL,
     "buffered_bytes_per_user": PER_USER,

@@ -106,13 +106,15 @@ def test_passwords_are_rotated_and_nobody_is_refused(cluster: Cluster, on: Any) 
 OF_ANOTHER_VERSION = base64.b64encode(b"return 'as an older agent has it'").decode()
 
 
-def is_loaded(cluster: Cluster, on: Any, host: str, script: bytes) -> bool:
+def as_admin(cluster: Cluster, on: Any, host: str, command: str) -> str:
     password = (cluster.lab.folder / "secrets/admin.password").read_text().strip()
     cli = f"redis-cli --no-auth-warning --user lockd_admin -s {MASTER_SOCKET}"
+    return str(on(host).check_output(f"REDISCLI_AUTH={password} {cli} {command}"))
+
+
+def is_loaded(cluster: Cluster, on: Any, host: str, script: bytes) -> bool:
     digest = hashlib.sha1(script, usedforsecurity=False).hexdigest()
-    return bool(
-        on(host).check_output(f"REDISCLI_AUTH={password} {cli} SCRIPT EXISTS {digest}").strip() == "1"
-    )
+    return as_admin(cluster, on, host, f"SCRIPT EXISTS {digest}").strip() == "1"
 
 
 def test_a_wiped_master_is_admitted_again(cluster: Cluster, on: Any) -> None:
@@ -171,12 +173,15 @@ def has_next_version(on: Any, host: str) -> bool:
 def test_agents_are_upgraded_one_host_first(cluster: Cluster, on: Any) -> None:
     before = on("a1").file("/opt/lockd/current").linked_to
     (cluster.lab.source / "lockd/new.py").write_text('"""Something that the old version did not have."""\n')
+    # As if the old version's agents had needed less.
+    as_admin(cluster, on, "m1", "ACL SETUSER agent-a1 -publish")
     with holding(cluster.lab, "upgrade_lockd.yml") as held:
         play_under_load(cluster, "upgrade_lockd.yml")
     held.must_have_been_kept()
     after = {on(name).file("/opt/lockd/current").linked_to for name in APPS}
     assert len(after) == 1
     assert before not in after
+    assert as_admin(cluster, on, "m1", "ACL DRYRUN agent-a1 PUBLISH lockd:host:a1 x").strip() == "OK"
 
 
 @pytest.mark.thorough

@@ -176,6 +176,8 @@ class Config(_Section):
     max_ttl_ms: StrictInt = whole(60_000, 1_000, LONGEST_TTL_MS)
     min_ttl_ms: StrictInt = whole(100, 10, DAY_MS)
     min_validity_ms: StrictInt = whole(10, 0, 60_000)
+    turn_ms: StrictInt = whole(10, 1, 1_000)
+    recall_ms: StrictInt = whole(50, 0, 1_000)
     auth: Auth = Auth()
     tls: Tls | None = None
     socket: Socket = Socket()

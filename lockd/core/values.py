@@ -70,7 +70,8 @@ class RedlockParameters:
     """The numbers core works with. All in ms.
 
     backoff: between tries. turn_tried: the same of who waits for another host, and is told when that is done.
-    turn: for so long a host hands on once another waits.
+    turn: for so long a host hands on once another waits. recall: for so long who doesn't wait is not refused
+    what another host has, until that says whether it is in use.
     """
 
     masters: int

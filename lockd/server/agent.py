@@ -99,7 +99,10 @@ class Agent:
             config, self.metrics.masters, self._master_changed, self._ballot_broke, self._clocks_moved,
             self._noticed, self.host,
         )  # fmt: skip
-        parameters = RedlockParameters(len(config.masters), config.min_validity_ms, config.timeouts.master_ms)
+        parameters = RedlockParameters(
+            len(config.masters), config.min_validity_ms, config.timeouts.master_ms,
+            turn_ms=config.turn_ms, recall_ms=config.recall_ms,
+        )  # fmt: skip
         self.journal = self._journal_beside(config)
         self.locks = Locks(
             parameters, self.fleet, self.metrics.leases, Chance(fresh_token, random), self.journal.ledger

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,10 +12,12 @@ import pytest
 
 from tests.harness.cluster import Cluster, running_cluster
 from tests.harness.lockctl import lockctl
+from tests.harness.on_masters import paused
 from tests.harness.waiting import eventually
 from tests.harness.wire import Wire, as_map, kind, token_of
 
 TTL_MS, LONG_MS, SHORT_MS = 20_000, 10_000, 50
+RECALL_MS = 300
 CLASSES = [
     {"name": "kept", "match": "kept:*", "keep_ms": LONG_MS},
     {"name": "soon", "match": "soon:*", "keep_ms": SHORT_MS},
@@ -23,7 +26,7 @@ CLASSES = [
 
 @pytest.fixture(scope="module")
 def running(server_binary: Any) -> Iterator[Cluster]:
-    with running_cluster(5, classes=CLASSES) as cluster:
+    with running_cluster(5, classes=CLASSES, recall_ms=RECALL_MS) as cluster:
         yield cluster
 
 
@@ -128,6 +131,19 @@ def test_another_host_that_waits_gets_what_is_only_kept(wire: Wire, another: Wir
     keep(wire, "kept:waited")
     lease = as_map(another.ask("LOCK", "kept:waited", TTL_MS, "WAIT", LONG_MS // 2))
     assert another.ask("UNLOCK", "kept:waited", lease[b"token"]) == 1
+
+
+def test_an_agent_that_keeps_it_and_does_not_answer_is_waited_for_as_long_as_the_configuration_says(
+    running: Cluster, wire: Wire, another: Wire
+) -> None:
+    keep(wire, "kept:silent")
+    with paused([running.agent]):
+        asked_s = time.monotonic()
+        answer = another.ask("LOCK", "kept:silent", TTL_MS)
+        waited_s = time.monotonic() - asked_s
+    assert kind(answer) == "TAKEN"
+    assert "whose agent did not say whether it is in use" in str(answer)
+    assert waited_s >= RECALL_MS / 1_000
 
 
 @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])

@@ -220,16 +220,19 @@ class Campaigns:
             else:
                 self.try_next(queue, now_ns)
 
-    def _awaits_answer(self, queue: Queue, refusal: Refusal, now_ns: int) -> bool:
-        """Who has it was asked, and has not answered yet."""
+    def _answered(self, queue: Queue, refusal: Refusal, now_ns: int) -> Refusal | None:
+        """The refusal for who doesn't wait, once whoever has it has answered, or ought to have. None: not
+        yet."""
         recall = queue.recall
         if recall is None:
-            return False
+            return refusal
         recall.refused = refusal.code is ErrorWord.TAKEN
         if recall.refused and not recall.in_use and now_ns < recall.until_ns:
-            return True
+            return None
         self._recall_ends(queue, RecallEnd.IN_USE if recall.in_use else RecallEnd.SILENT, now_ns)
-        return False
+        if not recall.refused or recall.in_use:
+            return refusal
+        return replace(refusal, text=f"{refusal.text}, whose agent did not say whether it is in use")
 
     def _recall_ends(self, queue: Queue, end: RecallEnd, now_ns: int) -> None:
         recall, queue.recall = queue.recall, None
@@ -466,16 +469,16 @@ class Campaigns:
 
     def _turned_down(self, queue: Queue, refusal: Refusal, now_ns: int) -> None:
         queue.refusal, queue.refused_ns = refusal, now_ns
-        if self._awaits_answer(queue, refusal, now_ns):
+        told = self._answered(queue, refusal, now_ns)
+        if told is None:
             assert queue.recall is not None
             freed = queue.recall.freed.bit_count() >= self._quorum
             self._rests(queue, now_ns if freed else queue.recall.until_ns)
             return
+        queue.refusal = told
         again_ns = now_ns + self._back_off_ns(queue, refusal)
         one_try_ago_ns = again_ns - self._timeout_ns
-        self._refuse_the_impatient(
-            queue, refusal, now_ns, one_try_ago_ns if refusal in TRIED_AGAIN else now_ns
-        )
+        self._refuse_the_impatient(queue, told, now_ns, one_try_ago_ns if refusal in TRIED_AGAIN else now_ns)
         if queue.first() is not None:
             self._rests(queue, again_ns)
         else:

@@ -116,8 +116,8 @@ MUTATIONS = (
             Edit(SCRIPTS, "longest_ms = self.longest_ttl_ms if", "longest_ms = self.longest_ttl_ms // 8 if"),
             Edit(
                 ACQUIRE_LUA,
-                "reserved and 250 or math.max(ceiling_ms, tonumber(identity[3] or 0))",
-                "reserved and 250 or math.max(ceiling_ms, tonumber(identity[3] or 0)) / 8",
+                "reserved and 250 or math.max(ceiling_ms, before_ms)",
+                "reserved and 250 or math.max(ceiling_ms, before_ms) / 8",
             ),
         ),
     ),
@@ -289,8 +289,8 @@ MUTATIONS = (
             ),
             Edit(
                 ACQUIRE_LUA,
-                "  elseif nonce == ARGV[1] then",
-                "  elseif (string.match(shown, ' (=.*)$') or nonce) == (string.match(ARGV[2], ' (=.*)$') or ARGV[1]) then",
+                "  elseif string.sub(shown, 1, 32) == ARGV[1] then",
+                "  elseif (string.match(shown, ' (=.*)$') or string.sub(shown, 1, 32)) == (string.match(ARGV[2], ' (=.*)$') or ARGV[1]) then",
             ),
         ),
         first_seed=89,

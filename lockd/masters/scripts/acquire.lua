@@ -24,7 +24,7 @@ local call = redis.call
 local now = call('TIME')
 local now_us = now[1] * 1000000 + now[2]
 
-local identity = call('HMGET', 'lockd:identity', 'electorate', 'max_ttl_ms', 'was_max_ttl_ms')
+local identity = call('HMGET', 'lockd:identity', 'electorate', 'max_ttl_ms')
 if identity[1] ~= ARGV[#ARGV] then return {-1, 0, now_us} end
 local ceiling_ms = tonumber(identity[2])
 if tonumber(ARGV[3]) > ceiling_ms then return {-2, ceiling_ms, now_us} end
@@ -40,9 +40,28 @@ local last = fence + block
 if not (last <= now_us + 86400000000 and last < 4503599627370496) then return {-3, 0, now_us} end
 
 local asks = ARGV[8] == 'asks'
-local place, resource = asks and '' or ARGV[7], string.sub(KEYS[1], 13)
-local places = 'lockd:places:' .. resource
-local lives_us = 4000000
+local place = asks and '' or ARGV[7]
+
+-- %.0f: Lua would write a number this large as 1.7e+15 and lose its end. Not %s: that ends at the first zero byte.
+local lease = ARGV[1] .. string.format(' %.0f ', now_us) .. ARGV[2]
+local granted, shown = call('SET', KEYS[1], lease, 'NX', 'PX', ARGV[3]), nil
+if not granted then
+  -- Free or mine: a retry after a lost answer must not be beaten by itself. 'Mine' is this very try: two for which their
+  -- apps chose the same token exclude each other like any others (rule 4).
+  shown = call('GET', KEYS[1])
+  if place ~= '' and shown == 'reserved ' .. place then
+    granted = call('SET', KEYS[1], lease, 'PX', ARGV[3])
+  elseif string.sub(shown, 1, 32) == ARGV[1] then
+    granted = call('PEXPIRE', KEYS[1], ARGV[3])
+  end
+end
+if granted then
+  call('HSET', KEYS[2], ARGV[4], string.format('%.0f', last))
+  if place == '' then return {1, fence, now_us} end
+end
+
+local resource = string.sub(KEYS[1], 13)
+local places, lives_us = 'lockd:places:' .. resource, 4000000
 
 -- Who else waits here: how many, and those that came first and last. Those that nobody renews any more are forgotten.
 -- Nothing where the agent's user may not ask that yet: it votes all the same.
@@ -97,44 +116,31 @@ local function wait_in_line(holder, nonce)
   if holder and not lately then recall(holder, nonce) end
 end
 
--- %.0f: Lua would write a number this large as 1.7e+15 and lose its end. Not %s: that ends at the first zero byte.
-local lease = ARGV[1] .. string.format(' %.0f ', now_us) .. ARGV[2]
-if not call('SET', KEYS[1], lease, 'NX', 'PX', ARGV[3]) then
-  -- Free or mine: a retry after a lost answer must not be beaten by itself. 'Mine' is this very try: two for which their
-  -- apps chose the same token exclude each other like any others (rule 4).
-  local shown = call('GET', KEYS[1])
-  local nonce, reserved = string.sub(shown, 1, 32), string.match(shown, '^reserved (.*)$')
-  if reserved and reserved == place then
-    call('SET', KEYS[1], lease, 'PX', ARGV[3])
-  elseif nonce == ARGV[1] then
-    call('PEXPIRE', KEYS[1], ARGV[3])
-  else
-    -- Nobody relies on a lease for longer than the ceiling, or than the one before it was lowered (rule 9). One that has
-    -- more to go outlived a clock that was set back, and would block for as long as that was. No grace is longer either.
-    local longest_ms = reserved and 250 or math.max(ceiling_ms, tonumber(identity[3] or 0))
-    local lasts_ms = call('PTTL', KEYS[1])
-    if lasts_ms > longest_ms or lasts_ms < 0 then
-      call('PEXPIRE', KEYS[1], longest_ms)
-      lasts_ms = longest_ms
-    end
-    if place ~= '' then wait_in_line(string.match(shown, '^%S+ %d+ %d+ (%S+) '), nonce) end
-    if reserved then return {5, lasts_ms, now_us} end
-    -- What is DETACHED is not kept: nobody would answer.
-    local keeper = asks and string.match(shown, '^%S+ %d+ 0 (%S+) ')
-    if keeper then
-      redis.pcall('PUBLISH', 'lockd:host:' .. keeper, 'ask ' .. nonce .. ' ' .. ARGV[7] .. ' ' .. resource)
-    end
-    return {0, lasts_ms, now_us, nonce}
+if not granted then
+  -- Nobody relies on a lease for longer than the ceiling, or than the one before it was lowered (rule 9). One that has
+  -- more to go outlived a clock that was set back, and would block for as long as that was. No grace is longer either.
+  local reserved, nonce = string.match(shown, '^reserved '), string.sub(shown, 1, 32)
+  local before_ms = tonumber(call('HGET', 'lockd:identity', 'was_max_ttl_ms') or 0)
+  local longest_ms = reserved and 250 or math.max(ceiling_ms, before_ms)
+  local lasts_ms = call('PTTL', KEYS[1])
+  if lasts_ms > longest_ms or lasts_ms < 0 then
+    call('PEXPIRE', KEYS[1], longest_ms)
+    lasts_ms = longest_ms
   end
+  if place ~= '' then wait_in_line(string.match(shown, '^%S+ %d+ %d+ (%S+) '), nonce) end
+  if reserved then return {5, lasts_ms, now_us} end
+  -- What is DETACHED is not kept: nobody would answer.
+  local keeper = asks and string.match(shown, '^%S+ %d+ 0 (%S+) ')
+  if keeper then
+    redis.pcall('PUBLISH', 'lockd:host:' .. keeper, 'ask ' .. nonce .. ' ' .. ARGV[7] .. ' ' .. resource)
+  end
+  return {0, lasts_ms, now_us, nonce}
 end
-call('HSET', KEYS[2], ARGV[4], string.format('%.0f', last))
-if place ~= '' then
-  local count, oldest, _, _, mine_until_us = others()
-  if mine_until_us then call('HDEL', places, place) end
-  if count and count > 0 then
-    recall(string.match(place, '^%S+'), ARGV[1])
-    local host, agent = string.match(oldest, '^(%S+) (.*)$')
-    redis.pcall('PUBLISH', 'lockd:host:' .. host, 'held ' .. agent .. ' ' .. resource)
-  end
+local count, oldest, _, _, mine_until_us = others()
+if mine_until_us then call('HDEL', places, place) end
+if count and count > 0 then
+  recall(string.match(place, '^%S+'), ARGV[1])
+  local host, agent = string.match(oldest, '^(%S+) (.*)$')
+  redis.pcall('PUBLISH', 'lockd:host:' .. host, 'held ' .. agent .. ' ' .. resource)
 end
 return {1, fence, now_us}

@@ -36,56 +36,60 @@ if how == 'try' then return call('DEL', KEYS[1]) end
 local places = 'lockd:places:' .. resource
 local flat = redis.pcall('HGETALL', places)
 if flat.err then flat, how = {}, how ~= 'turn' and how end
-local now = (how == 'turn' or #flat > 0) and call('TIME') or {0, 0}
-local now_us = now[1] * 1000000 + now[2]
-local first, second, count = nil, nil, 0
-
-local function is_before(one_there, other)
-  if not other then return true end
-  if one_there.began_us ~= other.began_us then return one_there.began_us < other.began_us end
-  return one_there.place < other.place
-end
-
-local function waits(place, began_us, grace_ms)
-  local host, agent = string.match(place, '^(%S+) (%S+)$')
-  local one_there = {place = place, host = host, agent = agent, began_us = began_us, grace_ms = grace_ms}
-  count = count + 1
-  if is_before(one_there, first) then
-    first, second = one_there, first
-  elseif is_before(one_there, second) then
-    second = one_there
-  end
-end
-
-for i = 1, #flat, 2 do
-  local began, ends, grace = string.match(flat[i + 1], '^(%d+) (%d+) (%d+)$')
-  -- See acquire.lua. Its own begins anew.
-  if how == 'turn' and flat[i] == ARGV[3] then
-    ends = nil
-  end
-  if ends and tonumber(ends) > now_us and tonumber(ends) <= now_us + 4000000 then
-    waits(flat[i], tonumber(began), tonumber(grace))
-  end
-end
--- It is the youngest: where all places are taken, it has none.
-if how == 'turn' and count < 32 then
-  waits(ARGV[3], now_us, tonumber(ARGV[4]))
-  call('HSET', places, ARGV[3], string.format('%.0f %.0f ', now_us, now_us + 4000000) .. ARGV[4])
-  call('PEXPIRE', places, 4000)
-end
-
-if not first then
+if how ~= 'turn' and #flat == 0 then
   call('DEL', KEYS[1])
 else
-  local grace_ms = math.max(5, math.min(250, first.grace_ms))
-  call('SET', KEYS[1], 'reserved ' .. first.place, 'PX', grace_ms)
-  call('HDEL', places, first.place)
-  local function tell(one_there, wait_ms)
-    local notice = 'turn ' .. one_there.agent .. ' ' .. wait_ms .. ' ' .. resource
-    redis.pcall('PUBLISH', 'lockd:host:' .. one_there.host, notice)
+  local now = call('TIME')
+  local now_us = now[1] * 1000000 + now[2]
+  local first, second, count = nil, nil, 0
+
+  local function is_before(one_there, other)
+    if not other then return true end
+    if one_there.began_us ~= other.began_us then return one_there.began_us < other.began_us end
+    return one_there.place < other.place
   end
-  tell(first, 0)
-  if second then tell(second, grace_ms) end
+
+  local function waits(place, began_us, grace_ms)
+    local host, agent = string.match(place, '^(%S+) (%S+)$')
+    local one_there = {place = place, host = host, agent = agent, began_us = began_us, grace_ms = grace_ms}
+    count = count + 1
+    if is_before(one_there, first) then
+      first, second = one_there, first
+    elseif is_before(one_there, second) then
+      second = one_there
+    end
+  end
+
+  for i = 1, #flat, 2 do
+    local began, ends, grace = string.match(flat[i + 1], '^(%d+) (%d+) (%d+)$')
+    -- See acquire.lua. Its own begins anew.
+    if how == 'turn' and flat[i] == ARGV[3] then
+      ends = nil
+    end
+    if ends and tonumber(ends) > now_us and tonumber(ends) <= now_us + 4000000 then
+      waits(flat[i], tonumber(began), tonumber(grace))
+    end
+  end
+  -- It is the youngest: where all places are taken, it has none.
+  if how == 'turn' and count < 32 then
+    waits(ARGV[3], now_us, tonumber(ARGV[4]))
+    call('HSET', places, ARGV[3], string.format('%.0f %.0f ', now_us, now_us + 4000000) .. ARGV[4])
+    call('PEXPIRE', places, 4000)
+  end
+
+  if not first then
+    call('DEL', KEYS[1])
+  else
+    local grace_ms = math.max(5, math.min(250, first.grace_ms))
+    call('SET', KEYS[1], 'reserved ' .. first.place, 'PX', grace_ms)
+    call('HDEL', places, first.place)
+    local function tell(one_there, wait_ms)
+      local notice = 'turn ' .. one_there.agent .. ' ' .. wait_ms .. ' ' .. resource
+      redis.pcall('PUBLISH', 'lockd:host:' .. one_there.host, notice)
+    end
+    tell(first, 0)
+    if second then tell(second, grace_ms) end
+  end
 end
 if how == 'forced' then
   local holder = string.match(lease, '^%S+ %d+ %d+ (%S+) ')

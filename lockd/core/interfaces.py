@@ -8,6 +8,7 @@ from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
+from lockd.core.errors import ErrorWord
 from lockd.core.journal import Ending
 from lockd.core.leases import Lease, Tenure
 from lockd.core.queues import KeptEnd
@@ -131,6 +132,9 @@ class Watcher(Protocol):
     def renewed(self, lease: Lease, worked: bool) -> None: ...
 
     def fence_round(self) -> None: ...
+
+    def tried_in_vain(self, label: str, code: ErrorWord) -> None:
+        """All masters were asked for a tenure, and it was not had."""
 
     def handed_on(self, lease: Lease) -> None:
         """It is about to be granted under the tenure of the one before."""

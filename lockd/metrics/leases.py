@@ -20,6 +20,8 @@ from lockd.metrics.families import Measured, collected, counted, counter, gauge,
 
 REFUSAL_CODES = ErrorWord.answering(Of.LOCK)
 """Why LOCKs are refused."""
+TRY_CODES = (ErrorWord.TAKEN, ErrorWord.TIMEOUT, ErrorWord.NOQUORUM, ErrorWord.CLOCK)
+"""What a round over the masters that brings no tenure comes to. TIMEOUT: a split vote, or reserved."""
 LEASE_COMMANDS = ("extend", "unlock")
 LEASE_REFUSAL_CODES = ErrorWord.answering(Of.LEASE)
 """Why commands about a lease are refused."""
@@ -119,6 +121,12 @@ class ClassCounts(Measured):
         "Leases granted under the tenure of the one before on this host, mostly with no round trip.", int
     )
     turns = counted("Turns of this host, while others waited for what was in use here.", int)
+    failed_tries = counted(
+        "Rounds over all masters that brought no tenure, by the first word of what they came to. Of grants, "
+        "those that are no hand_offs took one round that did.",
+        partial(Tally, TRY_CODES),
+        by="reason",
+    )
     recall_seconds = timed(
         "From a LOCK without WAIT, of a class with keep_ms, that met another host's tenure to what came of "
         "that: given back, in use, or silent, since no answer came in time.",
@@ -208,6 +216,9 @@ class LeaseMetrics:
 
     def fence_round(self) -> None:
         self._agent.fence_rounds += 1
+
+    def tried_in_vain(self, label: str, code: ErrorWord) -> None:
+        self._of[label].failed_tries[code] += 1
 
     def handed_on(self, lease: Lease) -> None:
         self._of[lease.holder.label].hand_offs += 1

@@ -20,9 +20,9 @@ from pathlib import Path
 
 from lockd.build import build
 from tests.bench import report
-from tests.bench.contenders import BASELINES, CLIENT, CONTENDERS, NEEDS, PEERS, Make
+from tests.bench.contenders import BASELINES, CLIENT, CONTENDERS, NEEDS, PEERS, RAW, Make
 from tests.bench.driver import Load, Tally, run
-from tests.bench.ground import Ground, ground
+from tests.bench.ground import Ground, Tries, ground
 from tests.bench.peers import why_missing
 from tests.bench.report import Measurement
 from tests.bench.scenarios import CHART_CLIENTS, LONGEST_WAIT_S, SCENARIOS, Scenario, for_chart, why_not
@@ -262,12 +262,15 @@ def _measure(
     scenario: str, contender: str, load: Load, where: Ground, work: Callable[[], Tally]
 ) -> Measurement:
     peer = PEERS.get(contender)
+    several = contender in (CLIENT, RAW) and load.agents > 1
+    tries = where.tries() if several else Tries()
     agents_s, servers_s = where.agents_cpu_s(), where.servers_cpu_s(peer)
     tally = work()
     agents_s, servers_s = where.agents_cpu_s() - agents_s, where.servers_cpu_s(peer) - servers_s
+    tries = where.tries().since(tries) if several else tries
     if scenario in SCENARIOS:
         where.tidy()
-    return Measurement.of(scenario, contender, load, tally, agents_s, servers_s)
+    return Measurement.of(scenario, contender, load, tally, agents_s, servers_s, tries.per_turn)
 
 
 def _note(found: Found, one: Measurement, number: int, plan: Plan) -> None:

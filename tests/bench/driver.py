@@ -19,7 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
-from itertools import chain, count, pairwise, repeat
+from itertools import count, pairwise, repeat
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 
@@ -56,6 +56,10 @@ class Load:
     @property
     def contended(self) -> bool:
         return self.wants is Wants.SAME
+
+    @property
+    def agents(self) -> int:
+        return max(self.hosts, default=0) + 1
 
     def host_of(self, client: int) -> int:
         return self.hosts[client] if self.hosts else 0
@@ -106,16 +110,39 @@ class Tally:
         """How many each client got."""
         return Counter(map(int, self.whose[::2]))
 
-    def turns_waited(self, client: int) -> list[int]:
+    def grants_waited(self, client: int) -> list[int]:
         """For each wait of this one, how many others got it meanwhile."""
         begun = sorted(self.holds[::2])
-        granted = zip(self.whose[::2], self.whose[1::2], self.holds[::2], strict=True)
-        given_up = zip(self.in_vain[::3], self.in_vain[1::3], self.in_vain[2::3], strict=True)
         return sorted(
             max(0, bisect_left(begun, end_s) - bisect_right(begun, asked_s))
-            for who, asked_s, end_s in chain(granted, given_up)
+            for who, asked_s, end_s in self._waits()
             if who == client
         )
+
+    def turns_waited(self, load: Load) -> list[int]:
+        """For each wait, how many turns of hosts began meanwhile, its own not counted."""
+        turns = [
+            (begun_s, host)
+            for (_, before), (begun_s, host) in pairwise(
+                sorted(
+                    (begun_s, load.host_of(int(who)))
+                    for who, begun_s in zip(self.whose[::2], self.holds[::2], strict=True)
+                )
+            )
+            if host != before
+        ]
+        return sorted(
+            sum(
+                host != load.host_of(int(who))
+                for _, host in turns[bisect_right(turns, (asked_s, -1)) : bisect_left(turns, (end_s, -1))]
+            )
+            for who, asked_s, end_s in self._waits()
+        )
+
+    def _waits(self) -> Iterator[tuple[float, float, float]]:
+        """The client, begin and end of each."""
+        yield from zip(self.whose[::2], self.whose[1::2], self.holds[::2], strict=True)
+        yield from zip(self.in_vain[::3], self.in_vain[1::3], self.in_vain[2::3], strict=True)
 
 
 Meanwhile = Sequence[tuple[float, Callable[[], None]]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -22,6 +22,21 @@ from tests.harness.waiting import eventually
 _MASTERS = 5
 _IN_MEMORY = Path("/dev/shm")
 MAX_TTL_S = 3600
+
+
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """Rounds over the masters for a tenure: how many brought one, and how many did not."""
+
+    worked: int = 0
+    failed: int = 0
+
+    def since(self, before: Tries) -> Tries:
+        return Tries(self.worked - before.worked, self.failed - before.failed)
+
+    @property
+    def per_turn(self) -> float:
+        return (self.worked + self.failed) / self.worked if self.worked else 0.0
 
 
 class Ground:
@@ -53,6 +68,16 @@ class Ground:
     def agents_cpu_s(self) -> float:
         """Of all agents together."""
         return sum(_cpu_s(cluster.agent.pid) for cluster in (self.cluster, *self._others))
+
+    def tries(self) -> Tries:
+        """Of all agents together. Making their metrics costs them CPU."""
+        sums = dict.fromkeys(("grants", "hand_offs", "failed_tries"), 0.0)
+        for cluster in (self.cluster, *self._others):
+            for series, value in cluster.metrics().items():
+                name = series.partition("{")[0].removeprefix("lockd_").removesuffix("_total")
+                if name in sums and 'class="canary"' not in series:
+                    sums[name] += value
+        return Tries(int(sums["grants"] - sums["hand_offs"]), int(sums["failed_tries"]))
 
     def servers_cpu_s(self, peer: str | None) -> float:
         """Of all masters together, or of all members of a peer."""

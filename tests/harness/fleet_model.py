@@ -26,6 +26,7 @@ from lockd.core.ballots.fence_round import FenceRound
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.clocks import Clocks, ClockWatch
+from lockd.core.errors import ErrorWord
 from lockd.core.fences import slot_of
 from lockd.core.identities import Identity, Members
 from lockd.core.journal import Held, Ledger, Origin, replay
@@ -450,6 +451,9 @@ class Watched:
 
     def fence_round(self) -> None:
         self.events.append(("fence round",))
+
+    def tried_in_vain(self, label: str, code: ErrorWord) -> None:
+        self.events.append(("tried in vain", code))
 
     def handed_on(self, lease: Lease) -> None:
         self.events.append(("handed on", lease.token))

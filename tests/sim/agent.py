@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from lockd.core.ballots.release import How, Release
+from lockd.core.errors import ErrorWord
 from lockd.core.fleet import WEIGH_NS
 from lockd.core.journal import Held, Origin, Replayed, Unreadable, replay
 from lockd.core.leases import Holder, Lease
@@ -368,6 +369,8 @@ class _Unwatched:
     def renewed(self, lease: Lease, worked: bool) -> None: ...
 
     def fence_round(self) -> None: ...
+
+    def tried_in_vain(self, label: str, code: ErrorWord) -> None: ...
 
     def handed_on(self, lease: Lease) -> None: ...
 

@@ -162,6 +162,7 @@ def test_what_becomes_of_leases_is_counted_by_class_and_as_other_where_none_is_c
     # Words that are not counted from the start are counted all the same.
     metrics.leases.refused("jobs", Refusal(ErrorWord.NOTHELD, ""), 0)
     metrics.leases.released(a_lease("other"), "handed on", 0)
+    metrics.leases.tried_in_vain("jobs", ErrorWord.TAKEN)
     shows(
         metrics,
         {
@@ -175,6 +176,8 @@ def test_what_becomes_of_leases_is_counted_by_class_and_as_other_where_none_is_c
             "hold_seconds_sum{class=jobs}": 2, "grants_total{class=other}": 1,
             "renewals_total{class=jobs,outcome=worked}": 2, "renewals_total{class=jobs,outcome=failed}": 1,
             "losses_total{class=jobs,reason=not_renewed}": 1, "losses_total{class=jobs,reason=gone}": 0,
+            "failed_tries_total{class=jobs,reason=taken}": 1,
+            "failed_tries_total{class=jobs,reason=clock}": 0,
             "refusals_total{class=jobs,reason=notheld}": 1, "releases_total{class=other,why=handed_on}": 1,
         },
     )  # fmt: skip

@@ -454,6 +454,8 @@ class Campaigns:
     def _failed(self, queue: Queue, attempt: Attempt, refusal: Refusal, now_ns: int) -> None:
         """What the try left is given back before any back-off (rule 3). Where a quorum had it, others have to
         be told that it is free."""
+        assert queue.tried_for is not None
+        self._watcher.tried_in_vain(queue.tried_for.label, refusal.code)
         queue.attempt = queue.tried_for = None
         self._give_back(attempt, How.TENURE if attempt.agreed else How.TRY, now_ns)
         self._turned_down(queue, refusal, now_ns)

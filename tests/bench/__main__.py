@@ -264,9 +264,10 @@ def _measure(
     peer = PEERS.get(contender)
     several = contender in (CLIENT, RAW) and load.agents > 1
     tries = where.tries() if several else Tries()
-    agents_s, servers_s = where.agents_cpu_s(), where.servers_cpu_s(peer)
+    agents_s, before_s = where.agents_cpu_s(), where.servers_cpu_s(peer)
     tally = work()
-    agents_s, servers_s = where.agents_cpu_s() - agents_s, where.servers_cpu_s(peer) - servers_s
+    agents_s = where.agents_cpu_s() - agents_s
+    servers_s = sum(now_s - before_s.get(pid, 0.0) for pid, now_s in where.servers_cpu_s(peer).items())
     tries = where.tries().since(tries) if several else tries
     if scenario in SCENARIOS:
         where.tidy()

@@ -79,10 +79,10 @@ class Ground:
                     sums[name] += value
         return Tries(int(sums["grants"] - sums["hand_offs"]), int(sums["failed_tries"]))
 
-    def servers_cpu_s(self, peer: str | None) -> float:
-        """Of all masters together, or of all members of a peer."""
+    def servers_cpu_s(self, peer: str | None) -> dict[int, float]:
+        """Of each master that runs, or each member of a peer, by its pid."""
         servers = self.cluster.masters if peer is None else self._peers.members[peer]
-        return sum(_cpu_s(server.pid) for server in servers)
+        return {server.pid: _cpu_s(server.pid) for server in servers if server.running}
 
     def tidy(self) -> None:
         """Remove what the last library left on the masters; lockd's own is lockd's."""

@@ -11,7 +11,7 @@ from tests.bench.charts import Line, chart
 from tests.bench.contenders import CLIENT, PLAIN_SET, POTTERY, RAW, RAW_SET, REDIS_PY, REDLOCK_PY
 from tests.bench.driver import Load, Tally
 from tests.bench.scenarios import CHART_CLIENTS, FIVE_HOSTS, LONE
-from tests.bench.special import AT_THE_STOP, SLOW, STOPPED, WHOLE, Held, Memory, Recalls
+from tests.bench.special import FAULTS, WHOLE, Held, Memory, Recalls
 
 GRANTS_BEFORE_TENURES = 848.0
 """A second, of one resource that 16 clients of one host want: each a round over five masters, on 2 CPUs."""
@@ -270,13 +270,9 @@ def _goals_of_hosts(rows: Rows) -> Iterator[Goal]:
 
 
 def _goals_at_faults(rows: Rows) -> Iterator[Goal]:
-    for scenario, when in (
-        (AT_THE_STOP, "stopped meanwhile"),
-        (STOPPED, "stopped before"),
-        (SLOW, "100 ms slow"),
-    ):
-        got = _ratio(rows, "p99_ms", (scenario, CLIENT), (WHOLE, CLIENT))
-        yield Goal(f"one master {when}: {CLIENT} / with all five, p99", got, 1.2, False)
+    for fault in FAULTS:
+        got = _ratio(rows, "p99_ms", (fault, CLIENT), (WHOLE, CLIENT))
+        yield Goal(f"{fault}: {CLIENT} / with all five, p99", got, 1.2, False)
 
 
 def _goals_of_scale(held: Sequence[Held], memory: Memory | None) -> Iterator[Goal]:

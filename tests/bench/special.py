@@ -18,8 +18,11 @@ from tests.bench.contenders import LockdRaw, Make, RawLink, RawSet, packed
 from tests.bench.driver import Load, Tally, Wants, run
 from tests.bench.ground import MAX_TTL_S, Ground
 
-WHOLE, AT_THE_STOP = "all five run", "one is stopped meanwhile"
-STOPPED, SLOW = "one was stopped before", "one is 100 ms slow"
+WHOLE = "all five run"
+FAULTS = STOPS, STOPPED, LOST, CUT_OFF, SLOW = (
+    "one stops meanwhile", "one was stopped before", "one is cut off meanwhile", "one was cut off before",
+    "one is 100 ms slow",
+)  # fmt: skip
 _SLOW_S = 0.1
 _HOLDERS = 64
 _AT_A_TIME = 512
@@ -29,21 +32,29 @@ _RECALLS = 200
 
 def faults(load: Load, make: Make, where: Ground) -> Iterator[tuple[str, Load, Callable[[], Tally]]]:
     """One after the other, each to be measured before the next is asked for: with five good masters, while
-    one of them is stopped (SIGSTOP), without that one, and with one that answers 100 ms late."""
+    one of them stops, so that it refuses connections, and then without it; the same of one that is cut off,
+    so that nothing is answered (SIGSTOP); and with one that answers 100 ms late."""
     long = replace(load, seconds=2 * load.seconds)
 
     def clients() -> Tally:
         return run(make, where.addresses, long)
 
+    def until(fault: Callable[[], object]) -> Callable[[], Tally]:
+        return lambda: run(make, where.addresses, long, ((long.seconds / 4, fault),))
+
+    victim = where.victim
     yield WHOLE, long, clients
-    try:
-        stop = ((long.seconds / 4, where.victim.pause),)
-        yield AT_THE_STOP, long, lambda: run(make, where.addresses, long, stop)
-        where.without_victim()
-        yield STOPPED, long, clients
-    finally:
-        where.victim.resume()
-    where.whole()
+    for meanwhile, before, fault, mend in (
+        (STOPS, STOPPED, victim.terminate, victim.start),
+        (LOST, CUT_OFF, victim.pause, victim.resume),
+    ):
+        try:
+            yield meanwhile, long, until(fault)
+            where.without_victim()
+            yield before, long, clients
+        finally:
+            mend()
+        where.whole()
     with _slowed(where.victim.port):
         yield SLOW, long, clients
     where.whole()

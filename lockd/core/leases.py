@@ -405,6 +405,12 @@ class Lease:
         to."""
         return self.deadline_ns + drift_ns(self.ttl_ms) - self.ttl_ms * NS_PER_MS * 2 // 3
 
+    def renew_again_at_ns(self) -> int:
+        """The same behind a renewal: a little earlier, by up to a twelfth of its TTL, and each by its own
+        bit, so that leases that were granted or taken over together are not renewed together for ever."""
+        early_ns = self.ttl_ms * NS_PER_MS // 12 * int(self.nonce[:2], 16) // 256
+        return self.renew_at_ns() - early_ns
+
     def lose_at_ns(self) -> int:
         """When its holder has to be told, if it could not be renewed until then (rule 12). A detached one is
         not renewed: only that it ended earlier than it was told is a loss."""

@@ -703,13 +703,13 @@ class Successor(Host):
         return queue.lease
 
 
-def cluster(masters: int = 5, **parameters: int) -> Host:
+def cluster(masters: int = 5, **parameters: Any) -> Host:
     """One agent over as many masters, and virtual time of their own."""
     time = Time()
     return Host(time, masters_of(time, masters), **parameters)
 
 
-def beside(host: Host, **parameters: int) -> Host:
+def beside(host: Host, **parameters: Any) -> Host:
     """An agent on another host, over the same masters."""
     return Host(host.time, host.fleet.masters, **parameters)
 

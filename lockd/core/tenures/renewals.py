@@ -59,6 +59,9 @@ class Renewals:
     def _first_look_ns(self, lease: Lease) -> int:
         return lease.lose_at_ns() if lease.holder.detached else lease.renew_at_ns()
 
+    def _next_look_ns(self, lease: Lease) -> int:
+        return lease.lose_at_ns() if lease.holder.detached else lease.renew_again_at_ns()
+
     def look_after(self, lease: Lease, now_ns: int) -> None:
         """The lease's own timer: renew it, tell of its loss before its deadline, or end it."""
         lease.timer = None
@@ -244,7 +247,7 @@ class Renewals:
         else:
             lease.holder.renewed(lease)
         if lease.let_go_ns is None:
-            self.look_again(lease, self._first_look_ns(lease))
+            self.look_again(lease, self._next_look_ns(lease))
         self._put_back(tenure, extension, now_ns)
 
     def _put_back(self, tenure: Tenure, extension: Extension, now_ns: int) -> None:

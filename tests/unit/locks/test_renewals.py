@@ -1,5 +1,8 @@
 """A session lease is renewed while its app lives, and its holder learns of a loss before it is one."""
 
+import random
+from collections import Counter
+
 import pytest
 
 from lockd.core.ballots.extension import Extension
@@ -17,6 +20,17 @@ def test_a_session_lease_is_renewed_while_its_app_lives(host):
     assert app.renewals == sorted(app.renewals)
     assert app.held.deadline_ns > host.time.now_ns + 1_900 * MS
     assert host.shown() == [app.held.nonce] * 5
+
+
+def test_leases_that_were_granted_together_are_not_renewed_together_for_ever():
+    tokens = random.Random(7)
+    host = cluster(token=lambda: b"%032x" % tokens.getrandbits(128))
+    for name in range(100):
+        host.locked(resource=b"%d" % name, ttl_ms=10_000)
+    host.pass_ms(60_000)
+    asked_ms = [ballot.t1_ns // (100 * MS) for ballot in host.asked(Extension)]
+    assert max(Counter(asked_ms[:100]).values()) == 100, "granted together"
+    assert max(Counter(asked_ms[-100:]).values()) < 20, "each within 100 ms of so many others"
 
 
 def test_a_renewed_deadline_counts_from_before_the_renewal_was_sent(host):

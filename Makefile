@@ -69,6 +69,7 @@ test-all: ## What CI runs: every test, every rule taken out, the longer search, 
 	@$(PARTS) $(SET_UP) $(LOOKS) \
 	  'tests, simulator, models' '$(SIDE_BY_SIDE) -m "not alone"' \
 	  'what needs the processor for itself' '$(ALONE)' \
+	  'the agent compiled' '$(MAKE) test-compiled' \
 	  'playbooks, on real hosts' '$(IN_THE_LAB)'
 
 ready-tests: tools $(TEST_STAMP) node prometheus

@@ -17,11 +17,11 @@ import pytest
 
 from tests.lab import inventory
 from tests.lab.conftest import Cluster
-from tests.lab.holders import holding
+from tests.lab.holders import SOCKET, holding
 from tests.lab.host import Host
 from tests.lab.image import NEXT_VERSION_SUFFIX
 from tests.lab.lab import APPS, MASTER_SOCKET, MASTERS
-from tests.lab.load import at_work
+from tests.lab.load import PYTHON, at_work
 from tests.lab.looks import masters, passwords, votes
 from tests.lab.plays import Played, play
 
@@ -182,6 +182,17 @@ def test_agents_are_upgraded_one_host_first(cluster: Cluster, on: Any) -> None:
     assert len(after) == 1
     assert before not in after
     assert as_admin(cluster, on, "m1", "ACL DRYRUN agent-a1 PUBLISH lockd:host:a1 x").strip() == "OK"
+
+
+@pytest.mark.thorough
+def test_agents_are_changed_over_to_what_is_compiled_and_back(cluster: Cluster, on: Any) -> None:
+    for words, build in ((["-e", "lockd_compiled=true"], "compiled"), ([], "interpreted")):
+        with holding(cluster.lab, f"upgrade_lockd.yml to what is {build}") as held:
+            play_under_load(cluster, "upgrade_lockd.yml", *words)
+        held.must_have_been_kept()
+        for name in APPS:
+            asks = f"import redis; print(redis.Redis(unix_socket_path='{SOCKET}').info()['build'])"
+            assert on(name).check_output(f'{PYTHON} -c "{asks}"').strip() == build
 
 
 @pytest.mark.thorough

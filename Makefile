@@ -32,6 +32,9 @@ ONE_AT_A_TIME := $(if $(shell command -v flock),flock $(VENV)/.created)
 # is no program is named by its path.
 APT_TOOLS := redis-server:redis-server redis-cli:redis-tools openssl:openssl gcc:gcc /usr/include/stdio.h:libc6-dev spin:spin mkfs.xfs:xfsprogs chromium:chromium \
   /usr/include/hiredis/hiredis.h:libhiredis-dev /var/lib/dpkg/info/php-redis.list:php-cli,php-redis /var/lib/dpkg/info/ruby-redis.list:ruby,ruby-redis
+# What the compiled build takes besides a compiler.
+PYTHON_H := $(shell $(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("include"))')/Python.h:libpython3-dev
+APT_TOOLS += $(PYTHON_H)
 # A library of Go, where there is a Go.
 APT_TOOLS += $(if $(shell command -v go),/usr/share/gocode/src/github.com/gomodule/redigo:golang-github-gomodule-redigo-dev)
 
@@ -161,7 +164,7 @@ $(LAB_STAMP): $(VENV)/.created pyproject.toml
 	@touch $@
 
 LAB_APT_TOOLS := systemd-nspawn:systemd-container mmdebstrap:mmdebstrap dpkg-scanpackages:dpkg-dev ssh:openssh-client ip:iproute2 \
-  mkfs.xfs:xfsprogs gcc:gcc /usr/include/stdio.h:libc6-dev vagrant:vagrant
+  mkfs.xfs:xfsprogs gcc:gcc /usr/include/stdio.h:libc6-dev $(PYTHON_H) vagrant:vagrant
 
 lab-tools:
 	@$(MAKE) --no-print-directory tools APT_TOOLS='$(LAB_APT_TOOLS)'

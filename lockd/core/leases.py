@@ -86,6 +86,8 @@ TURN_GRANTS = 16
 _PROVEN_LATELY_NS = 1_000 * NS_PER_MS
 """For no longer than this behind its last proof a tenure is handed on or kept without asking: so soon it is
 noticed that it was taken away by force, through another agent."""
+_TOGETHER_NS = 10 * NS_PER_MS
+"""Renewals that come due within this are one write to each master, and there one write to its disk."""
 _LEAST_GAIN_NS = 5 * NS_PER_MS
 _LEAST_NOTICE_NS = 5 * NS_PER_MS
 """Of a loss that may yet be averted."""
@@ -402,14 +404,16 @@ class Lease:
 
     def renew_at_ns(self) -> int:
         """When it is to be renewed: with two thirds of its TTL left, whatever the app itself has extended it
-        to."""
-        return self.deadline_ns + drift_ns(self.ttl_ms) - self.ttl_ms * NS_PER_MS * 2 // 3
+        to; and together with those that are due within a few ms of it."""
+        at_ns = self.deadline_ns + drift_ns(self.ttl_ms) - self.ttl_ms * NS_PER_MS * 2 // 3
+        return at_ns - at_ns % _TOGETHER_NS
 
     def renew_again_at_ns(self) -> int:
         """The same behind a renewal: a little earlier, by up to a twelfth of its TTL, and each by its own
         bit, so that leases that were granted or taken over together are not renewed together for ever."""
         early_ns = self.ttl_ms * NS_PER_MS // 12 * int(self.nonce[:2], 16) // 256
-        return self.renew_at_ns() - early_ns
+        at_ns = self.renew_at_ns() - early_ns
+        return at_ns - at_ns % _TOGETHER_NS
 
     def lose_at_ns(self) -> int:
         """When its holder has to be told, if it could not be renewed until then (rule 12). A detached one is

@@ -124,6 +124,7 @@ class Agent:
         self._stop = asyncio.Event()
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_ns = 0
+        self._rings = False
         self._canary = Canary(self.locks, self.metrics.canary, log, current, self.host)
         self._notify = notifier()
         self._reload = Reload(current, self.shared, self.metrics, self._canary, log, self._notify)
@@ -184,7 +185,7 @@ class Agent:
             self.log.warning("config", warning=warning)
         self._raise_file_limit()
         self.locks.wall_ahead_ns = wall_ahead_ns()
-        self.locks.timers.sooner = partial(self._set_alarm, loop)
+        self.locks.timers.sooner = partial(self._sooner, loop)
         self._http = self._start_metrics()
         listening = self._socket.make_first()
         self.fleet.start()
@@ -297,6 +298,10 @@ class Agent:
 
     # Time
 
+    def _sooner(self, loop: asyncio.AbstractEventLoop, when_ns: int) -> None:
+        if not self._rings:
+            self._set_alarm(loop, when_ns)
+
     def _set_alarm(self, loop: asyncio.AbstractEventLoop, when_ns: int) -> None:
         if self._alarm is not None:
             if self._alarm_ns <= when_ns:
@@ -306,13 +311,14 @@ class Agent:
         self._alarm = loop.call_later(max(0.0, (when_ns - boottime_ns()) / 1e9), self._ring, loop)
 
     def _ring(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._alarm = None
+        self._rings = True
         try:
             next_ns = self._do_what_is_due()
         except Exception as failure:
             # What was due is off the list; everybody else's timers must not wait for it.
             self.incidents.internal_error("a timer failed", failure)
             next_ns = boottime_ns()
+        self._rings, self._alarm = False, None
         if next_ns is not None:
             self._set_alarm(loop, next_ns)
 

@@ -1,9 +1,14 @@
-"""What /proc says of a process, and how one is started that ignores signals."""
+"""What /proc says of a process, how one is started that ignores signals, and how many files one may open."""
 
 from __future__ import annotations
 
 import os
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import pytest
 
 
 def _stat(pid: int) -> list[str]:
@@ -49,3 +54,16 @@ def memory_kib(pid: int) -> int:
     """How much of that process is in memory (VmRSS)."""
     status = Path(f"/proc/{pid}/status").read_text()
     return int(status.partition("VmRSS:")[2].split()[0])
+
+
+@contextmanager
+def open_files(count: int) -> Iterator[None]:
+    """Room for so many open files; the test is skipped where there can't be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < count:
+        pytest.skip(f"{count} files can't be open here, only {hard}")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

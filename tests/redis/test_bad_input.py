@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import re
-import resource
 import socket
 import time
 from collections.abc import Callable, Iterator
@@ -19,7 +18,7 @@ from typing import Any
 import pytest
 
 from tests.harness.cluster import Cluster
-from tests.harness.processes import memory_kib
+from tests.harness.processes import memory_kib, open_files
 from tests.harness.waiting import eventually
 from tests.harness.wire import Bystander, Wire, as_map, kind, request, token_of
 from tests.redis.module_cluster import module_cluster
@@ -340,19 +339,6 @@ def test_ten_thousand_idle_connections_are_in_nobodys_way(cluster: Cluster, wire
         for _ in range(20):
             assert wire.ask("UNLOCK", "bad:crowd", token_of(wire.ask("LOCK", "bad:crowd", TTL_MS))) == 1
         assert time.monotonic() - start_s < 20 * LATENCY_MOST_S
-
-
-@contextmanager
-def open_files(count: int) -> Iterator[None]:
-    """Room for so many open files; the test is skipped where there can't be."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < count:
-        pytest.skip(f"{count} files can't be open here, only {hard}")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, count), hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_storm_of_connections_leaves_nothing_behind(cluster: Cluster) -> None:

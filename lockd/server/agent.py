@@ -208,7 +208,7 @@ class Agent:
         # since the loop stands still meanwhile (20,000 new objects took 18 ms), and seldom at everything.
         gc.collect()
         gc.freeze()
-        gc.set_threshold(1_000, 10, 2_000)
+        gc.set_threshold(1_000, 2, 10_000)
 
     async def _first_look(self, loop: asyncio.AbstractEventLoop) -> None:
         """Apps that come before it is over wait for it in the kernel: to tell them of an outage would not be

@@ -1,0 +1,106 @@
+"""Ten thousand apps of one host that want the same, and an agent that holds much."""
+
+from __future__ import annotations
+
+import selectors
+import socket
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.harness.cluster import Cluster, running_cluster
+from tests.harness.processes import open_files
+from tests.harness.waiting import eventually
+from tests.harness.wire import Wire, as_map, kind, token_of
+
+CROWD = 10_000
+LEASES = 5_000
+TTL_MS, RENEWED_MS = 120_000, 24_000
+PATIENCE_S = 90.0
+AT_A_TIME = 500
+ROOM = {"connections": 12_000, "connections_per_user": 12_000, "leases": 30_000, "leases_per_user": 30_000}
+
+
+@pytest.fixture(scope="module")
+def cluster(server_binary: Path) -> Iterator[Cluster]:
+    with running_cluster(5, limits=ROOM, defaults={"max_wait_ms": TTL_MS}, max_ttl_ms=TTL_MS) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def crowd(cluster: Cluster) -> Iterator[list[Wire]]:
+    with ExitStack() as stack:
+        stack.enter_context(open_files(CROWD + 500))
+        yield [stack.enter_context(Wire(connected(cluster.socket))) for _ in range(CROWD)]
+
+
+def connected(path: Path) -> socket.socket:
+    """Where the line before the door is full, it waits: one with a time-out doesn't."""
+    link = socket.socket(socket.AF_UNIX)
+    link.connect(str(path))
+    return link
+
+
+def test_of_ten_thousand_that_want_the_last_pair_of_shoes_one_gets_it_and_all_are_answered(
+    crowd: list[Wire],
+) -> None:
+    for wire in crowd:
+        wire.send("LOCK", "shoes", TTL_MS)
+    replies = [wire.reply() for wire in crowd]
+    refused = Counter(kind(reply) for reply in replies if not isinstance(reply, list))
+    assert refused == {"TAKEN": CROWD - 1}
+    [winner] = [number for number, reply in enumerate(replies) if isinstance(reply, list)]
+    assert crowd[winner].ask("UNLOCK", "shoes", token_of(replies[winner])) == 1
+
+
+def test_ten_thousand_that_wait_get_it_one_after_the_other(cluster: Cluster, crowd: list[Wire]) -> None:
+    for wire in crowd:
+        wire.send("LOCK", "line", TTL_MS, "WAIT", TTL_MS)
+    fences = [fence for _, fence in unlocked_as_granted("line", crowd)]
+    assert len(fences) == CROWD
+    assert fences == sorted(set(fences))
+    assert cluster.metric("lockd_waiters") == 0
+
+
+def unlocked_as_granted(resource: str, wires: list[Wire]) -> Iterator[tuple[Wire, int]]:
+    """Each that gets it, and its fence, in that order; it is given back at once."""
+    with selectors.DefaultSelector() as ready:
+        for wire in wires:
+            ready.register(wire, selectors.EVENT_READ)
+        while ready.get_map():
+            readable = ready.select(PATIENCE_S)
+            assert readable, f"{len(ready.get_map())} are still without an answer"
+            for key, _ in readable:
+                wire: Any = key.fileobj
+                lease = as_map(wire.reply())
+                yield wire, lease[b"fence"]
+                assert wire.ask("UNLOCK", resource, lease[b"token"]) == 1
+                ready.unregister(wire)
+
+
+def test_while_thousands_of_leases_are_renewed_others_lock_and_none_is_lost(cluster: Cluster) -> None:
+    with Wire(cluster.socket) as holder, Wire(cluster.socket) as other:
+        for first in range(0, LEASES, AT_A_TIME):
+            for number in range(first, first + AT_A_TIME):
+                holder.send("LOCK", f"held:{number}", RENEWED_MS)
+            for _ in range(AT_A_TIME):
+                token_of(holder.reply())
+        renewed = cluster.metric("lockd_renewals_total", outcome="worked")
+        pairs = 0
+
+        def each_was_renewed() -> bool:
+            return cluster.metric("lockd_renewals_total", outcome="worked") - renewed >= 2 * LEASES
+
+        def goes_on() -> bool:
+            nonlocal pairs
+            assert other.ask("UNLOCK", "other", token_of(other.ask("LOCK", "other", TTL_MS))) == 1
+            pairs += 1
+            return pairs % 50 == 0 and each_was_renewed()
+
+        eventually(goes_on, PATIENCE_S, "each is renewed twice", every_s=0.0)
+        assert cluster.metric("lockd_losses_total") == 0
+        assert int(holder.info()["leases"]) == LEASES

@@ -324,6 +324,18 @@ class Locks:
             return None
         return queue
 
+    def fences_of(self, resource: bytes, nonces: Set[bytes]) -> set[int]:
+        """Of leases here, under tenures of these nonces; of a tenure that is kept, that of the last one."""
+        fences = {
+            lease.fence
+            for lease in self.detached.values()
+            if lease.resource == resource and lease.nonce in nonces
+        }
+        queue = self.queues.get(resource)
+        if queue is not None and queue.tenure is not None and not nonces.isdisjoint(queue.tenure.nonces):
+            fences |= {last.fence for last in (queue.lease, queue.kept) if last is not None}
+        return fences
+
     def take_away(self, resource: bytes, nonces: Set[bytes], reason: str, now_ns: int) -> None:
         """An operator releases leases by force, as the masters name them: their holder, if it is on this
         host, is told."""

@@ -33,9 +33,10 @@ REPORT_EVERY_S = 10.0
 def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -> int:
     """Take RESOURCE from whoever holds it; shows who that is, and asks first. For operators.
 
-    Its holder isn't stopped: on this host it is told, on another only when its lease can't be renewed. Make
-    sure that it is dead, or that what it writes to checks fences. Only the lease that was shown is removed:
-    when another has the resource by then, nothing happens.
+    Its holder isn't stopped: it is told, on another host as soon as the agent there hears of it. Make sure
+    that it is dead, or that what it writes to checks fences. Only the lease that was shown is removed: when
+    another has the resource by then, nothing happens. Of another host it is taken from whoever has it there
+    by then: leases follow each other on a host, and its agent alone knows which one it is.
     """
     held = agent.ask("HOLDER", resource)
     if held is None:
@@ -49,7 +50,8 @@ def force_release(agent: AgentClient, yes: bool, as_json: bool, resource: str) -
             )
         if not click.confirm("Release it by force?", err=True):
             return ExitStatus.NO
-    deleted = agent.ask("FORCERELEASE", resource, "HOLDER", held["holder"])
+    which = ["FENCE", held["fence"]] if held["fence"] is not None else []
+    deleted = agent.ask("FORCERELEASE", resource, "HOLDER", held["holder"], *which)
     if as_json:
         print_json({"resource": resource, "holder": held["holder"], "deleted_on": deleted, "of": held["of"]})
     else:

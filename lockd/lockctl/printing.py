@@ -20,6 +20,7 @@ def format_us(us: int) -> str:
 
 
 def print_holder(held: Row, err: bool = False) -> None:
+    """One lease, as HOLDER has it. err: on stderr."""
     lines = {
         "resource": held["resource"],
         "holder": held["holder"],
@@ -33,13 +34,15 @@ def print_holder(held: Row, err: bool = False) -> None:
 
 
 def _process(held: Row) -> str:
-    if held.get("kept"):
+    if held["kept"]:
         return f"none: kept by {held['host']}"
-    return f"{held['pid']} on {held['host']}, uid {held['uid']}"
+    process = f"{held['pid']} on {held['host']}, uid {held['uid']}"
+    return f"{process}, or one after it there" if held["kept"] is None else process
 
 
-def pid(lease: Row) -> object:
-    return "kept" if lease.get("kept") else lease["pid"]
+def pid(lease: Row) -> str:
+    """Whose it is, unless it is nobody's."""
+    return "kept" if lease["kept"] else str(lease["pid"])
 
 
 def copies(lease: Row) -> str:

@@ -11,6 +11,8 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from lockd.lockctl.printing import pid
+
 LEASES_SHOWN = 10
 RATE_WINDOW_S = 3.0
 NARROW_COLUMNS = 110
@@ -133,7 +135,7 @@ def _lease_cells(lease: Mapping[str, Any]) -> dict[str, str | Text]:
     return {
         "held": Text(str(lease["resource"]), no_wrap=True, overflow="ellipsis"),
         "holder": str(lease["holder"]),
-        "pid": "kept" if lease.get("kept") else str(lease["pid"]),
+        "pid": pid(lease),
         "class": str(lease["class"]),
         "fence": str(lease["fence"]),
         "held for": _duration_ms(lease["held_ms"]),

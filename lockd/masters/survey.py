@@ -34,7 +34,7 @@ _KEYS_MOST = 100 * scripts.PAGE_COUNT
 
 # What acquire.lua writes; numbers that fit in 64 bits.
 _LEASE = re.compile(
-    rb"([0-9a-f]{32}) ([0-9]{1,18}) [0-9]{1,18} ([^ ]{1,64}) ([0-9]{1,10}) ([0-9]{1,10})(?: |\Z)"
+    rb"([0-9a-f]{32}) ([0-9]{1,18}) ([0-9]{1,18}) ([^ ]{1,64}) ([0-9]{1,10}) ([0-9]{1,10})(?: |\Z)"
 )
 _CURSOR = re.compile(rb"[0-9]{1,20}\Z")
 
@@ -45,7 +45,8 @@ class NoPage(MasterError):
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """One master's copy of a lease."""
+    """One master's copy of a tenure. pid, uid: who had it first; where it is `detached`, nobody comes after
+    him."""
 
     master: int
     nonce: bytes
@@ -54,6 +55,7 @@ class Copy:
     uid: int
     ttl_ms: int
     held_ms: int
+    detached: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,10 +194,10 @@ def _copy(fleet: Fleet, link: Link, lease: Any, ttl_ms: Any) -> Copy | None:
     found = _LEASE.match(lease) if lease is not None else None
     if found is None or not 0 <= ttl_ms < 1 << 53:
         return None
-    nonce, granted_us, host, pid, uid = found.groups()
+    nonce, granted_us, max_hold_ms, host, pid, uid = found.groups()
     master_us = (boottime_ns() + fleet.clocks.watches[link.index].offset_ns) // 1000
     held_ms = max(0, (master_us - int(granted_us)) // 1000)
-    return Copy(link.index, nonce, host, int(pid), int(uid), ttl_ms, held_ms)
+    return Copy(link.index, nonce, host, int(pid), int(uid), ttl_ms, held_ms, max_hold_ms != b"0")
 
 
 async def _of_all(fleet: Fleet, ask: Callable[[Link], Any]) -> list[Any]:

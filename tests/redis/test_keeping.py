@@ -88,6 +88,14 @@ def test_what_is_kept_is_shown_as_kept_by_its_host_and_not_as_held(running: Clus
     assert wire.ask("UNLOCK", "kept:shown", held) == 1
 
 
+def test_another_agent_knows_only_whose_tenure_it_is(wire: Wire, another: Wire) -> None:
+    keep(wire, "kept:elsewhere")
+    shown = holder(another, "kept:elsewhere")
+    assert (shown[b"host"], shown[b"fence"], shown[b"kept"]) == (
+        holder(wire, "kept:elsewhere")[b"host"], None, None,
+    )  # fmt: skip
+
+
 def test_it_is_counted(running: Cluster, wire: Wire) -> None:
     keep(wire, "kept:counted")
     handed = running.metric("lockd_hand_offs_total", **{"class": "kept"})

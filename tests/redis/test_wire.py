@@ -21,8 +21,8 @@ TTL_MS = 5_000
 NO_TOKEN = "0" * 32
 LEASE = [b"token", b"fence", b"validity_ms", b"deadline_ns", b"bound"]
 HOLDER = [
-    b"resource", b"holder", b"host", b"pid", b"uid", b"kept", b"ttl_ms", b"held_ms", b"masters", b"of",
-    b"quorum",
+    b"resource", b"holder", b"host", b"pid", b"uid", b"fence", b"kept", b"ttl_ms", b"held_ms", b"masters",
+    b"of", b"quorum",
 ]  # fmt: skip
 LOCAL = {
     b"resource", b"holder", b"class", b"pid", b"uid", b"fence", b"ttl_ms", b"held_ms", b"masters", b"of",
@@ -315,6 +315,29 @@ def test_forcerelease_says_on_how_many_masters_and_spares_another_holder_than_th
     assert wire.ask("FORCERELEASE", "wire:force", "HOLDER", holder) == MASTERS
     assert kind(other.ask("UNLOCK", "wire:force", token)) == "EXPIRED"
     assert kind(wire.ask("FORCERELEASE", "wire:force")) == "NOTHELD"
+
+
+def test_forcerelease_of_one_lease_spares_the_next_one_of_its_host(wire: Wire, other: Wire) -> None:
+    first = lock(other, "wire:next")
+    shown = as_map(wire.ask("HOLDER", "wire:next"))
+    assert shown[b"fence"] == first[b"fence"]
+    wire.send("LOCK", "wire:next", TTL_MS, "WAIT", TTL_MS)
+    eventually(lambda: other.info()["waiters"] == "1", 5, "another waits")
+    assert other.ask("UNLOCK", "wire:next", first[b"token"]) == 1
+    second = as_map(wire.reply())
+    now = as_map(other.ask("HOLDER", "wire:next"))
+    assert (now[b"holder"], now[b"fence"]) == (shown[b"holder"], second[b"fence"]), "it was handed on"
+    words = ["FORCERELEASE", "wire:next", "HOLDER", shown[b"holder"], "FENCE"]
+    assert kind(other.ask(*words, shown[b"fence"])) == "NOTHELD"
+    assert other.ask(*words, now[b"fence"]) > 0
+    assert kind(wire.ask("UNLOCK", "wire:next", second[b"token"])) == "EXPIRED"
+
+
+@pytest.mark.parametrize(
+    "words", ["FENCE 1", "HOLDER 01234567 FENCE", "HOLDER 01234567 FENCE x", "FENCE 1 HOLDER 01234567"]
+)
+def test_forcerelease_of_nothing_that_can_be_meant_is_refused(wire: Wire, words: str) -> None:
+    assert kind(wire.ask("FORCERELEASE", "wire:bad", *words.split())) == "ERR"
 
 
 def test_info_is_text_as_of_redis(wire: Wire) -> None:

@@ -52,7 +52,7 @@ def type_(monkeypatch: pytest.MonkeyPatch, asked: list[tuple[Any, ...]]) -> Call
 
 Type = Callable[..., Result]
 HELD = {
-    "resource": "backup", "holder": "a1b2c3d4", "host": "web1", "pid": 42, "uid": 7,
+    "resource": "backup", "holder": "a1b2c3d4", "host": "web1", "pid": 42, "uid": 7, "fence": 1795, "kept": 0,
     "ttl_ms": 9000, "held_ms": 61_000, "masters": 5, "of": 5, "quorum": 1,
 }  # fmt: skip
 
@@ -194,6 +194,14 @@ def test_a_lease_without_a_quorum_is_shown_as_not_held(type_: Type) -> None:
     assert "2 of 5: no quorum, so it is not held" in done.stdout
 
 
+def test_of_another_host_its_agent_alone_knows_who_has_it_now(type_: Type, asked: list[Any]) -> None:
+    of_another = HELD | {"fence": None, "kept": None}
+    done = type_("holder backup", {"HOLDER": of_another})
+    assert "42 on web1, uid 7, or one after it there" in done.stdout
+    type_("force-release backup --yes", {"HOLDER": of_another, "FORCERELEASE": 5})
+    assert asked[-1] == ("FORCERELEASE", "backup", "HOLDER", "a1b2c3d4")
+
+
 def test_locks_are_sorted(type_: Type) -> None:
     rows = [HELD | {"resource": name} for name in ("b", "c", "a")]
     shown = json.loads(type_("locks --json", {"LOCKS": rows}).stdout)
@@ -219,7 +227,7 @@ def test_control_characters_are_shown_as_bytes_and_letters_as_they_are() -> None
 
 def test_force_release_removes_only_what_was_shown(type_: Type, asked: list[Any]) -> None:
     done = type_("force-release backup --yes", {"HOLDER": HELD, "FORCERELEASE": 5})
-    assert asked[-1] == ("FORCERELEASE", "backup", "HOLDER", "a1b2c3d4")
+    assert asked[-1] == ("FORCERELEASE", "backup", "HOLDER", "a1b2c3d4", "FENCE", 1795)
     assert done.stdout == "released backup: a1b2c3d4 deleted on 5 of 5 masters\n"
     answers = {"HOLDER": HELD, "FORCERELEASE": Refused("NOTHELD", "held by another", "FORCERELEASE")}
     assert type_("force-release backup --yes", answers).exit_code == ExitStatus.NO

@@ -35,7 +35,7 @@ def a_lease(resource: str, **more: Any) -> dict[str, Any]:
     known = {
         "resource": resource, "holder": "a1b2c3d4", "class": "jobs", "pid": 42, "uid": 7, "fence": 1795,
         "ttl_ms": 9_000, "held_ms": 1_000, "masters": 3, "of": 3, "detached": 0, "bound": "process",
-        "lost": 0, "waiters": 0,
+        "lost": 0, "kept": 0, "waiters": 0,
     }  # fmt: skip
     return known | more
 

@@ -170,8 +170,8 @@ class Client:
             raise
 
     def holder(self, resource: str | bytes) -> dict[str, Any] | None:
-        """Who holds a resource, on whichever host (resource, holder, host, pid, uid, ttl_ms, held_ms,
-        masters, of, quorum); None when it is free."""
+        """Who holds a resource, on whichever host (resource, holder, host, pid, uid, fence, kept, ttl_ms,
+        held_ms, masters, of, quorum); None when it is free."""
         return self._pool.request(requests.holder(resource))
 
     def locks(self, pattern: str | bytes = "*", *, local: bool = False) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ from lockd.server.canary import RESERVED
 from lockd.server.commands.arguments import BadRequest, Misused
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
 from lockd.server.commands.readings import Readings
+from lockd.server.commands.tenants import tenant_of
 from lockd.server.peer import Peer
 from lockd.server.resp import replies
 from lockd.server.session import Session
@@ -52,16 +53,16 @@ class Listings:
             "lock",
             ("readonly", "noscript"),
             "Says who holds a resource, and on how many masters, to those who may lock it, and operators.",
-            "map: resource, holder, host, pid, uid, kept, ttl_ms, held_ms, masters, of, quorum; nil when "
-            "it is free",
+            "map: resource, holder, host, pid, uid, fence, kept, ttl_ms, held_ms, masters, of, quorum; nil "
+            "when it is free",
             (RESOURCE,),
             key_access=("RO", "access"),
             promise=(
                 "nil when free, else map: `resource`, `holder` (start of its nonce, for `FORCERELEASE`), "
-                "`host`, `pid`, `uid` (of another host: who had it first, where it is handed on), `kept`: "
-                "1 where nobody has it and its host keeps it (`keep_ms`), nil of another host, whose agent "
-                "alone knows; "
-                "`ttl_ms`, `held_ms`, `masters`, `of`, `quorum`. "
+                "`host`, `pid`, `uid`, `fence`, `kept`: 1 where nobody has it and its host keeps it "
+                "(`keep_ms`), `ttl_ms`, `held_ms`, `masters`, `of`, `quorum`. Of another host, `pid`, "
+                "`uid` and `held_ms` are of who had it first, where it is handed on there, and `fence` "
+                "and `kept` nil: its agent alone knows. A DETACHED lease shows no `fence`. "
                 "`DENIED` where you may not look"
             ),
         )
@@ -172,41 +173,31 @@ class Listings:
 
     def _is_own(self, peer: Peer, resource: bytes, copy: survey.Copy) -> bool:
         """A lease of this user on this host: elsewhere the same number may be somebody else's."""
-        return copy.host == self._host and self._whose(resource, copy)[1] == peer.uid
-
-    def _whose(self, resource: bytes, copy: survey.Copy) -> tuple[int, int]:
-        """Its pid and uid. Of a tenure of this host: whoever has it now, or had it last. Masters know who had
-        it first."""
-        queue = self._locks.queues.get(resource)
-        if queue is None or queue.tenure is None or copy.nonce not in queue.tenure.nonces:
-            return copy.pid, copy.uid
-        if queue.kept is not None:
-            return pid_and_uid(queue.kept.owner)
-        return pid_and_uid(queue.lease.holder.owner) if queue.lease is not None else (copy.pid, copy.uid)
-
-    def _is_kept(self, resource: bytes, copy: survey.Copy) -> int | None:
-        """None: its own agent knows."""
         if copy.host != self._host:
-            return None
-        queue = self._locks.queues.get(resource)
-        tenure = None if queue is None or queue.kept is None else queue.tenure
-        return int(tenure is not None and copy.nonce in tenure.nonces)
+            return False
+        tenant = tenant_of(self._locks, resource, copy.nonce)
+        return (tenant.uid if tenant is not None else copy.uid) == peer.uid
 
     def _row(self, resource: bytes, copies: list[survey.Copy]) -> dict[str, Any]:
         first = copies[0]
         lasts = sorted((copy.ttl_ms for copy in copies), reverse=True)
         quorum = len(copies) >= self._quorum
-        pid, uid = self._whose(resource, first)
+        tenant = tenant_of(self._locks, resource, first.nonce)
+        held_ms = max(copy.held_ms for copy in copies)
+        if tenant is not None:
+            held_ms = (boottime_ns() - tenant.since_ns) // NS_PER_MS
+        kept = 0 if first.detached else None
         return {
             "resource": resource,
             "holder": first.nonce[:8],
             "host": first.host,
-            "pid": pid,
-            "uid": uid,
-            "kept": self._is_kept(resource, first),
+            "pid": tenant.pid if tenant is not None else first.pid,
+            "uid": tenant.uid if tenant is not None else first.uid,
+            "fence": tenant.fence if tenant is not None else None,
+            "kept": int(tenant.kept) if tenant is not None else kept,
             # It has a quorum until so many copies have run out that one is missing.
             "ttl_ms": lasts[self._quorum - 1] if quorum else lasts[0],
-            "held_ms": max(copy.held_ms for copy in copies),
+            "held_ms": held_ms,
             "masters": len(copies),
             "of": len(self._fleet.links),
             "quorum": int(quorum),

@@ -17,8 +17,9 @@ from lockd.masters import changes, survey
 from lockd.masters.aside import Credentials
 from lockd.masters.fleet import Fleet
 from lockd.metrics.agent import AgentMetrics
-from lockd.server.commands.arguments import BadRequest, Misused
+from lockd.server.commands.arguments import BadRequest, Misused, number_in
 from lockd.server.commands.command import RESOURCE, Argument, Command, Group
+from lockd.server.commands.tenants import tenant_of
 from lockd.server.log import EventLog
 from lockd.server.resp import replies
 from lockd.server.session import Session
@@ -57,23 +58,37 @@ class Operators:
             "Takes a resource from whoever holds it. The holder isn't stopped: fences are what "
             "protects from it.",
             "integer: on how many masters it was deleted",
-            (RESOURCE, Argument("id", token="HOLDER", optional=True)),
+            (
+                RESOURCE,
+                Argument(
+                    "whose",
+                    "block",
+                    optional=True,
+                    arguments=(
+                        Argument("id", token="HOLDER"),
+                        Argument("fence", "integer", token="FENCE", optional=True),
+                    ),
+                ),
+            ),
             key_access=("RW", "delete"),
             promise=(
                 "operators on this host, not in a container on it: how many masters had it removed. "
-                "Always logged with who, what, whose"
+                "With `HOLDER` that tenure only; with `FENCE`, as `HOLDER` shows it on its own host, that "
+                "lease only, and not the one that it was handed on to. Always logged with who, what, whose"
             ),
         )
     )
     def _force_release(self, session: Session, words: list[bytes]) -> None:
-        if len(words) not in (2, 4) or (len(words) == 4 and words[2].upper() != b"HOLDER"):
+        names = [word.upper() for word in words[2::2]]
+        if len(words) % 2 or names not in ([], [b"HOLDER"], [b"HOLDER", b"FENCE"]):
             raise Misused
-        wanted = words[3] if len(words) == 4 else None
-        if wanted is not None and not re.fullmatch(rb"[0-9a-f]{8,32}", wanted):
+        wanted = words[3] if names else b""
+        if names and not re.fullmatch(rb"[0-9a-f]{8,32}", wanted):
             raise BadRequest(
                 "ERR HOLDER takes what HOLDER shows: the first 8 hex digits of its nonce, or more of it"
             )
-        session.later(lambda _place: self.force_release(session, words[1], wanted), finish=True)
+        fence = number_in(words[5], "FENCE") if len(names) == 2 else None
+        session.later(lambda _place: self.force_release(session, words[1], wanted, fence), finish=True)
 
     @COMMANDS(
         Command(
@@ -137,21 +152,19 @@ class Operators:
                 return Credentials(name.decode(errors="replace"), password)
         raise Misused
 
-    async def force_release(self, session: Session, resource: bytes, wanted: bytes | None) -> bytes:
+    async def force_release(
+        self, session: Session, resource: bytes, wanted: bytes, fence: int | None
+    ) -> bytes:
+        """wanted: how its nonce begins. fence: of the lease of this host that is meant; None: whoever has it
+        under that tenure."""
         peer = session.peer
         found = await survey.copies_of(self._fleet, resource)
-        nonces = {copy.nonce for copy in found.copies if wanted is None or copy.nonce.startswith(wanted)}
-        if not nonces:
+        nonces = {copy.nonce for copy in found.copies if copy.nonce.startswith(wanted)}
+        if not nonces or (fence is not None and fence not in self._locks.fences_of(resource, nonces)):
             return replies.error(
                 "NOTHELD it is free, or held by another than the one you named: look again with HOLDER"
             )
-        whose = sorted(
-            {
-                f"{c.host.decode(errors='replace')} pid {c.pid} uid {c.uid}"
-                for c in found.copies
-                if c.nonce in nonces
-            }
-        )
+        whose = sorted({self._whose(resource, copy) for copy in found.copies if copy.nonce in nonces})
         self._log.always(
             "forced_release", resource=resource, by_pid=peer.pid, by_uid=peer.uid, held_by="; ".join(whose)
         )
@@ -165,6 +178,10 @@ class Operators:
             if copy.nonce in nonces
         }
         return replies.integer(len({copy.master for copy in found.copies if copy.nonce in nonces} - left))
+
+    def _whose(self, resource: bytes, copy: survey.Copy) -> str:
+        tenant = tenant_of(self._locks, resource, copy.nonce) or copy
+        return f"{copy.host.decode(errors='replace')} pid {tenant.pid} uid {tenant.uid}"
 
     async def form(self, session: Session, how: bytes, writer: Credentials | None) -> bytes:
         """how: empty, or a word of FORM that says of what."""

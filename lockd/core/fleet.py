@@ -153,7 +153,7 @@ class Fleet(Generic[AnyLink]):
         return self.clocks.gained_since_ns(clock_lows_ns)
 
     def stand(self, proven: int, t1_ns: int, now_ns: int) -> bool:
-        candidates = proven & self.voters.voting & self.voters.agreeing
+        candidates = proven & self.voters.voting
         standing = 0
         for link in self._up:
             if candidates & link.bit and link.stands_since(t1_ns, now_ns):

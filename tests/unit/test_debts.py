@@ -94,6 +94,13 @@ def test_what_was_refused_waits_for_the_next_look_at_the_master() -> None:
     assert releases_of(debts) == [refused]
 
 
+@pytest.mark.parametrize("how", How)
+def test_what_may_be_there_is_owed_to_a_master_until_it_has_answered(how: How) -> None:
+    debts = Debts()
+    debts.keep(a_release(how=how), b"")
+    assert debts.owed == (how in (How.TENURE, How.TURN, How.TRY))
+
+
 def test_releases_by_the_word_of_apps_crowd_out_none_that_are_owed() -> None:
     """They are asked again while somebody waits, and never kept."""
     debts, ours = Debts(most=10), a_release()

@@ -3,6 +3,7 @@
 import pytest
 
 from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.release import How, Release
 from lockd.core.notices import Kind, Notice, read
 from lockd.core.queues import KeptEnd
 from lockd.core.tenures.places import RecallEnd
@@ -59,6 +60,12 @@ def test_what_is_only_kept_is_given_back_and_granted(host: Host, other: Host):
     assert other.watched.count("kept no more", KeptEnd.RECALLED) == 1
     assert host.watched.count("asked back", RecallEnd.GIVEN_BACK) == 1
     assert not other.locks.queues
+
+
+def test_what_is_asked_for_is_given_back_before_what_nobody_waits_for(host: Host, other: Host):
+    keeps(other)
+    asks(host, other)
+    assert [one.patient for one in other.asked(Release) if one.how is How.TENURE][-1] is False
 
 
 def test_it_is_tried_for_once_more_and_not_again_and_again(host: Host, other: Host):

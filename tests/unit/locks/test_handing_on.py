@@ -143,6 +143,24 @@ def test_it_is_handed_on_only_while_a_quorum_that_proved_it_votes_on_the_same_co
     assert (waiter.code, len(host.asked(Attempt))) == ("granted", 0)
 
 
+def test_masters_that_have_lost_it_since_do_not_stand_by_it(host: Host, app: App):
+    host.time.now_ns += MS
+    host.forget(0, 1)
+    host.slow(2, 3, 4)
+    host.extend(app, 30_000)
+    host.fleet.settle()
+    host.break_off(2)
+    host.come_back(2)
+    assert unlocked_for(host, app).code == ""
+
+
+def test_what_would_be_over_in_a_moment_is_handed_to_nobody(host: Host, app: App):
+    """10 ms is the least that is handed out; of 11 ms no more than 8.89 may be relied upon."""
+    waiter = unlocked_for(host, app, ttl_ms=11)
+    host.fleet.settle()
+    assert waiter.answers == []
+
+
 @pytest.mark.parametrize("quiet_ms", [99, 101])
 def test_it_is_handed_on_only_when_a_quorum_has_answered_something_just_now(
     host: Host, app: App, quiet_ms: int
@@ -383,6 +401,14 @@ def test_what_is_nobodys_when_its_agent_dies_is_given_back_by_the_next(host: Hos
     agent = host.next_agent()
     agent.fleet.settle()
     assert (agent.heirs, agent.shown()) == ([], [None] * 5)
+
+
+def test_what_is_nobodys_may_last_as_long_as_it_is_asked_for(host: Host, app: App):
+    host.pass_ms(1_000)
+    host.slow()
+    unlocked_for(host, app, ttl_ms=30_000)
+    [ending] = replay(host.journal, host.origin).endings.values()
+    assert ending.until_ns == host.time.now_ns + 30_000 * MS
 
 
 def test_what_was_handed_on_behind_a_proof_is_taken_over(host: Host, app: App):

@@ -132,6 +132,14 @@ def test_a_detached_lease_is_on_the_masters_itself(kept: Host):
     assert app.held.nonce == kept.shown()[0] != nonce
 
 
+def test_what_a_detached_lock_waits_for_is_not_kept(kept: Host):
+    app = locked(kept)
+    waiter = kept.lock(wait_ms=60_000, keep_ms=KEEP_MS, detached=True)
+    kept.unlocked(app)
+    kept.pass_ms(1)
+    assert (waiter.code, is_kept(kept)) == ("granted", False)
+
+
 @pytest.mark.parametrize("waits", [None, 60_000])
 def test_it_is_handed_on_only_behind_a_proof_when_nothing_was_heard_for_a_while(
     host: Host, waits: int | None

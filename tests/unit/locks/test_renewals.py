@@ -22,6 +22,15 @@ def test_a_session_lease_is_renewed_while_its_app_lives(host):
     assert host.shown() == [app.held.nonce] * 5
 
 
+def test_leases_that_come_due_within_a_few_ms_are_renewed_in_one_write(host):
+    host.locked(b"a")
+    host.time.now_ns += 3 * MS
+    host.locked(b"b")
+    host.pass_ms(5_000)
+    first, second = host.asked(Extension)
+    assert first.t1_ns == second.t1_ns
+
+
 def test_leases_that_were_granted_together_are_not_renewed_together_for_ever():
     tokens = random.Random(7)
     host = cluster(token=lambda: b"%032x" % tokens.getrandbits(128))

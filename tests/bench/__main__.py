@@ -13,7 +13,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -25,7 +25,7 @@ from tests.bench.driver import Load, Tally, run
 from tests.bench.ground import Ground, Tries, ground
 from tests.bench.peers import why_missing
 from tests.bench.report import Measurement
-from tests.bench.scenarios import CHART_CLIENTS, LONGEST_WAIT_S, SCENARIOS, Scenario, for_chart, why_not
+from tests.bench.scenarios import CHART_CLIENTS, LONGEST_WAIT_S, SCENARIOS, Scenario, for_chart
 from tests.bench.special import Held, Memory, Recalls, faults, held, memory, recalls
 
 _FOLDER = Path(".bench")
@@ -138,11 +138,11 @@ def _plan(options: argparse.Namespace) -> Plan:
     }
     scenarios = {
         one.name: {name: make for name, make in chosen.items() if name in one.takes_part}
-        for one in _scenarios(wanted, left_out)
+        for one in _scenarios(wanted)
     }
     return Plan(
         scenarios,
-        tuple(_special(wanted, left_out)) if CLIENT in chosen else (),
+        tuple(name for name in (_RECALLS, _FAULTS, _HELD) if name in wanted) if CLIENT in chosen else (),
         left_out,
         seconds=options.seconds or (0.4 if options.quick else 2.0),
         rounds=options.rounds or (1 if options.quick else 3),
@@ -151,26 +151,11 @@ def _plan(options: argparse.Namespace) -> Plan:
     )
 
 
-def _scenarios(wanted: list[str], left_out: list[str]) -> Iterator[Scenario]:
+def _scenarios(wanted: list[str]) -> list[Scenario]:
     ones = [SCENARIOS[name] for name in wanted if name in SCENARIOS]
     if _CHART in wanted:
         ones += [one for one in map(for_chart, CHART_CLIENTS) if one not in ones]
-    for one in ones:
-        why = why_not(one)
-        if why:
-            left_out.append(f"{one.name}: {why}")
-        else:
-            yield one
-
-
-def _special(wanted: list[str], left_out: list[str]) -> Iterator[str]:
-    for name in (_RECALLS, _FAULTS, _HELD):
-        if name in wanted:
-            why = why_not(SCENARIOS["1-kept"]) if name == _RECALLS else ""
-            if why:
-                left_out.append(f"{name}: {why}")
-            else:
-                yield name
+    return ones
 
 
 def _is_here(name: str, left_out: list[str]) -> bool:

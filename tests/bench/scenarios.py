@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from lockd.config.model import LockClass
 from tests.bench.contenders import BASELINES, CLIENT, CONTENDERS, RAW, REDIS_PY, REDLOCK_PY
 from tests.bench.driver import Load, Wants
 
@@ -67,10 +66,3 @@ CHART_CLIENTS = (1, 2, 4, 8, 16, 32, 64)
 
 def for_chart(clients: int) -> Scenario:
     return SCENARIOS.get(f"{clients}-free") or Scenario(f"{clients}-free", clients)
-
-
-def why_not(scenario: Scenario) -> str:
-    """Why this can't be measured with the lockd that is here; '' if it can."""
-    if scenario.kept and "keep_ms" not in LockClass.model_fields:
-        return "this lockd keeps no tenures"
-    return ""

@@ -24,8 +24,9 @@ from tests.harness.wire import as_map
 
 _ROOT = Path(__file__).parents[2]
 DELAYED = "d"
-KEPT, KEEP_MS = "k", 300
 """How resources begin that stay locked for a while after their holder has died."""
+KEPT, KEEP_MS = "k", 300
+"""How those begin that stay with their host for a while when nobody has them."""
 
 
 class NotUp(Exception):

@@ -1,4 +1,4 @@
-"""What everything works with that is done about tenures."""
+"""What all the rules of tenures work with."""
 
 from dataclasses import dataclass
 

@@ -180,6 +180,12 @@ def test_masters_that_have_no_vote_any_more_do_not_stand_by_it(host: Host, app: 
     assert host.shown() == [None] * 5, "what can't be proven is given back"
 
 
+def test_masters_whose_votes_do_not_count_for_clocks_do_not_stand_by_it(host: Host, app: App):
+    host.fleet.voters.own_clock = "this host's clock is slewed"
+    host.fleet.weigh(host.time.now_ns)
+    assert unlocked_for(host, app).code == ""
+
+
 def test_behind_a_clock_that_jumped_it_is_proven_first(host: Host, app: App):
     host.fleet.masters[0].ahead_us += 300_000
     host.fleet.probe()

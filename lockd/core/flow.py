@@ -306,7 +306,7 @@ class Flow:
     def _write_due(self) -> None:
         places, due = self.places, []
         while places and (reply := places[0].reply) is not None:
-            places.popleft()
+            places.popleft().reply = None  # that of a grant lives on with its lease
             self._kept -= PLACE_BYTES
             if type(reply) is bytes:
                 self._kept -= len(reply)

@@ -5,8 +5,9 @@ from functools import lru_cache
 from typing import Protocol
 
 from lockd.core.ballots.attempt import Attempt
-from lockd.core.ballots.extension import Extension, found_by
+from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.gone import Gone
+from lockd.core.ballots.proof import Proof
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.fences import BLOCK
 from lockd.core.timers import Timer
@@ -125,7 +126,7 @@ class Inherited:
         self.before = before
         self.clock_lows_ns = clock_lows_ns
         self.goes_on = goes_on
-        self.proof: Extension | None = None
+        self.proof: Proof | None = None
 
 
 class Turn:
@@ -153,8 +154,9 @@ class Tenure:
     tried for. deadline_ns: the end of its validity, as last proven by a quorum, or the moment at which it
     turned out to be gone. gone: masters that had it and lost it; landed: all that may have it, to be told of
     its release, which is worth sending until until_ns. cut_ns: what has come off its deadline since its last
-    proof, since this host stood still, or the masters' clocks were set (rule 11d). under_way: what is asked
-    of it now. fences: those of its block that are left.
+    proof, since this host stood still, or the masters' clocks were set (rule 11d); gained_ns: what the
+    masters' clocks had gained then. under_way: what is asked of it now. fences: those of its block that are
+    left.
     lease: who has the resource now; None while it is handed on. is_over: it is given back.
     turn: since another host waits for it, what is left of this one's; None: nobody is known to. doubted_ns:
     it was said then that it was taken away by force.
@@ -167,6 +169,7 @@ class Tenure:
         "doubted_ns",
         "extending",
         "fences",
+        "gained_ns",
         "gone",
         "inherited",
         "is_over",
@@ -194,7 +197,8 @@ class Tenure:
         self.cut_ns = cut_ns
         self.deadline_ns = deadline_ns(attempt.t1_ns, attempt.ttl_ms) - cut_ns
         self.until_ns = attempt.t1_ns + attempt.ttl_ms * NS_PER_MS
-        self.proof: Attempt | Extension = attempt
+        self.proof = attempt.proof
+        self.gained_ns = attempt.gained_ns
         self.proofs = 0
         self.gone = Gone()
         self.landed = attempt.landed
@@ -252,12 +256,7 @@ class Tenure:
     @property
     def proven(self) -> int:
         """The masters that confirmed it when it was last proven, and those that did so late (rule 2)."""
-        return found_by(self.proof)
-
-    @property
-    def gained_ns(self) -> tuple[int, ...]:
-        """What the masters' clocks had gained when it was last proven."""
-        return self.proof.gained_ns
+        return self.proof.masters
 
     def was_proven_lately(self, now_ns: int) -> bool:
         return now_ns - self.t1_ns <= _PROVEN_LATELY_NS
@@ -279,12 +278,10 @@ class Tenure:
         self.cut_ns = cut_ns
         self.t1_ns = extension.t1_ns
         self.until_ns = max(self.until_ns, extension.t1_ns + extension.ttl_ms * NS_PER_MS)
-        if isinstance(self.proof, Extension):
-            self.proof.proof = None  # nothing is asked any more of the proof before the last
         # Another may have proven it since this was asked: where that found it, it is not to be put back.
-        extension.proof = self.proof
+        extension.last = self.proof
         extension.missing &= ~self.proven
-        self.proof = extension
+        self.proof, self.gained_ns = extension.proof, extension.gained_ns
         self.proofs += 1
         if extension.hides:
             self.shown = b""

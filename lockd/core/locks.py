@@ -398,7 +398,7 @@ class Locks:
             quorum=self._votes.quorum, t1_ns=t1_ns, until_ns=t1_ns, settled=_nothing_is_tried,
         )  # fmt: skip
         attempt.put_to((1 << self._parameters.masters) - 1)
-        attempt.yes, attempt.gained_ns = proven, self._masters.gained_ns()
+        attempt.proof.masters, attempt.gained_ns = proven, self._masters.gained_ns()
         attempt.outcome = Ended.DONE
         return attempt
 

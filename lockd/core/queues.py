@@ -5,7 +5,6 @@ keep their places, and are passed over until they are ready.
 """
 
 from bisect import bisect_left, bisect_right
-from collections import OrderedDict
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
@@ -75,8 +74,8 @@ class Queue:
 
     def __init__(self, resource: bytes) -> None:
         self.resource = resource
-        # Ordered, and quick to leave in the middle: a waiter may give up or its app may go.
-        self.waiters: OrderedDict[Holder, Timer | None] = OrderedDict()
+        # Quick to leave in the middle: a waiter may give up or its app may go.
+        self.waiters: dict[Holder, Timer | None] = {}
         self.ready: list[Holder] = []
         """Those of them that are not passed over, in the order in which they came."""
         self.tenure: Tenure | None = None
@@ -127,7 +126,10 @@ class Queue:
         at = self._at(holder)
         if at is not None:
             del self.ready[at]
-        return self.waiters.pop(holder)
+        timer = self.waiters.pop(holder)
+        if not self.waiters:
+            self.waiters.clear()  # of its room, too: the lease that it has got may be one of many
+        return timer
 
     def _at(self, holder: Holder) -> int | None:
         """Its place among those that are ready."""

@@ -32,7 +32,7 @@ def a_fence_round(value: int, attempt: Attempt | None = None, **other: Any) -> F
 
 
 def an_extension(resource: bytes = b"r", word: bytes = NONCE, **other: Any) -> Extension:
-    known = _of(ttl_ms=1_000, mark=b"p0", proof=None, gone=Gone(), quorum=3)
+    known = _of(ttl_ms=1_000, mark=b"p0", last=None, gone=Gone(), quorum=3)
     return Extension(resource, word, **known | other)
 
 

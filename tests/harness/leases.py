@@ -24,7 +24,7 @@ def a_lease(
 ) -> Lease:
     """Asked for at 0, for ten seconds, and on three masters, unless `more` says otherwise."""
     attempt = an_attempt(resource=resource, ttl_ms=10_000)
-    attempt.yes = proven
+    attempt.proof.masters = proven
     holder: Any = SimpleNamespace(
         label=label, owner=b"web1 4711 33", value=token, bound=bound, detached=False, max_hold_ms=3_600_000,
         ttl_ms=10_000,

@@ -317,7 +317,11 @@ MUTATIONS = (
                 "            self._watcher.renewed(lease, worked)\n",
                 "            self._put_back(tenure, extension, now_ns)\n            self._watcher.renewed(lease, worked)\n",
             ),
-            Edit(RENEWALS, "or extension is not tenure.proof or not tenure.is_held", "or not tenure.is_held"),
+            Edit(
+                RENEWALS,
+                "or extension.proof is not tenure.proof or not tenure.is_held",
+                "or not tenure.is_held",
+            ),
             Edit(RENEWALS, "            self._returns.take_back(tenure, tenure.gone, now_ns)\n", ""),
             Edit(
                 RENEWALS,
@@ -743,8 +747,8 @@ MUTATIONS = (
         (
             Edit(
                 ATTEMPT,
-                '        if status == YES:\n            if not counts:\n                self.silent[master] = "its vote does not count"\n            else:\n                self.yes |= bit',
-                '        if status == YES:\n            if False:\n                self.silent[master] = "its vote does not count"\n            else:\n                self.yes |= bit',
+                '        if status == YES:\n            if not counts:\n                self.silent[master] = "its vote does not count"\n            else:\n                self.proof.masters |= bit',
+                '        if status == YES:\n            if False:\n                self.silent[master] = "its vote does not count"\n            else:\n                self.proof.masters |= bit',
             ),
             ANY_AGREE,
         ),
@@ -1029,7 +1033,7 @@ MUTATIONS = (
         "what is taken over is put back",
         13,
         RENEWALS,
-        "        if tenure.inherited is not None and tenure.inherited.proof is extension:\n            return  # where the agent before had it is not known: "
+        "        if tenure.inherited is not None and tenure.inherited.proof is extension.proof:\n            return  # where the agent before had it is not known: "
         "what is missing may have been taken away\n",
         "",
         simulated=False,

@@ -44,8 +44,8 @@ def fence_round(**other) -> FenceRound:
 
 def extension(proven: int = ALL, **other) -> Extension:
     before = attempt()
-    before.yes = proven
-    return asked(an_extension(ttl_ms=10_000, proof=before, **other))
+    before.proof.masters = proven
+    return asked(an_extension(ttl_ms=10_000, last=before.proof, **other))
 
 
 def release(masters: int = ALL, **other) -> Release:

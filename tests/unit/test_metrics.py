@@ -470,7 +470,7 @@ def test_scrapes_hold_together_while_the_event_loop_goes_on(metrics: Metrics) ->
             metrics.leases.granted(lease, i)
             queue = locks.queues[resource] = a_queue(resource, lease)
             queue.waiters[Waiter(i)] = None
-            queue.waiters.popitem(last=False)
+            queue.waiters.popitem()
     stop.set()
     scraper.join()
     assert broken == []

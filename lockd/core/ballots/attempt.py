@@ -4,6 +4,7 @@ from collections.abc import Callable
 from enum import Enum
 
 from lockd.core.ballots.ballot import OTHERS, REFUSALS, RESERVED, YES, Ballot
+from lockd.core.ballots.proof import Proof
 from lockd.core.fences import slot_of
 from lockd.core.values import Terms
 
@@ -44,6 +45,7 @@ class Attempt(Ballot):
         "holder_nonces",
         "nonce",
         "place",
+        "proof",
         "recalled",
         "reserved_ms",
         "resource",
@@ -54,7 +56,6 @@ class Attempt(Ballot):
         "token",
         "ttl_ms",
         "waited_us",
-        "yes",
         "yes_count",
     )
 
@@ -83,10 +84,9 @@ class Attempt(Ballot):
         self.ttl_ms = ttl_ms
         self.hint = hint
         self._quorum = quorum
-        self.yes = 0
+        self.proof = Proof()
         self.yes_count = 0
         self.absent = 0
-        # As small as can be: the lease that it is granted keeps it as its proof.
         self.taken_ms: tuple[int, ...] = ()
         self.holder_nonces: tuple[bytes, ...] = ()
         self.reserved_ms: tuple[int, ...] = ()
@@ -104,7 +104,7 @@ class Attempt(Ballot):
             if not counts:
                 self.silent[master] = "its vote does not count"
             else:
-                self.yes |= bit
+                self.proof.masters |= bit
                 self.yes_count += 1
                 named = self.fences
                 self.fences = (*named, named[0] if named and named[0] == value else value)
@@ -147,6 +147,11 @@ class Attempt(Ballot):
     def agreed(self) -> bool:
         """A quorum said yes."""
         return self.outcome is AttemptOutcome.GRANTED
+
+    @property
+    def yes(self) -> int:
+        """The masters that said yes."""
+        return self.proof.masters
 
     @property
     def landed(self) -> int:

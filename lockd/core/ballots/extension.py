@@ -3,9 +3,9 @@
 from collections.abc import Callable
 from enum import Enum
 
-from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import HELD_OUT, MISSING, OTHERS, PUT_BACK, REFUSALS, YES, Ballot
 from lockd.core.ballots.gone import Gone
+from lockd.core.ballots.proof import Proof
 from lockd.core.values import Reply
 
 
@@ -26,8 +26,8 @@ class Extension(Ballot):
     its app has. mark: the number of its last proof, as it is noted where it was put back since then.
 
     Only masters that had it all the time prove it: where it was put back, another may have held the resource
-    in between. Those are noted in `gone`, and count from the next proof on; so are the masters of the last
-    `proof` that show another's or none. `missing`: those that show none and never had it, as far as is known:
+    in between. Those are noted in `gone`, and count from the next proof on; so are the masters of the `last`
+    proof that show another's or none. `missing`: those that show none and never had it, as far as is known:
     there it may be put back, once this has proven it (rule 2). missed: told of those that say so afterwards.
 
     before: where its agent has taken it over from another, the nonces that it may have there. Each master
@@ -42,10 +42,10 @@ class Extension(Ballot):
         "_lasts_ms",
         "_quorum",
         "before",
-        "confirmed",
         "gone",
         "held_out",
         "hides",
+        "last",
         "mark",
         "missed",
         "missing",
@@ -65,7 +65,7 @@ class Extension(Ballot):
         *,
         ttl_ms: int,
         mark: bytes,
-        proof: "Attempt | Extension | None",
+        last: Proof | None,
         gone: Gone,
         quorum: int,
         t1_ns: int,
@@ -86,10 +86,10 @@ class Extension(Ballot):
         self.hides = hides
         self.ttl_ms = ttl_ms
         self.mark = mark
-        self.proof = proof
+        self.last = last
+        self.proof = Proof()
         self._quorum = quorum
         self.gone = gone
-        self.confirmed = 0
         self.missing = 0
         self.missed: Callable[[Extension, int], None] | None = None
         self.others = 0
@@ -102,9 +102,9 @@ class Extension(Ballot):
         return self.outcome is ExtensionOutcome.PROVEN
 
     @property
-    def proven(self) -> int:
-        """The masters that confirmed the lease when it was last proven, and those that did so late."""
-        return found_by(self.proof) if self.proof is not None else 0
+    def confirmed(self) -> int:
+        """The masters that have it, and had it all the time."""
+        return self.proof.masters
 
     def answered(
         self, master: int, status: int, value: int, counts: bool, now_ns: int, holder_nonce: bytes = b""
@@ -115,7 +115,7 @@ class Extension(Ballot):
             if not counts:
                 self.silent[master] = "its vote does not count"
             elif not self.gone.mask & bit:
-                self.confirmed |= bit
+                self.proof.masters |= bit
                 self._lasts_ms[master] = value
             else:
                 self._is_there_again(master, now_ns)
@@ -134,7 +134,7 @@ class Extension(Ballot):
 
     def _is_not_here(self, bit: int, status: int) -> None:
         self.others |= bit
-        if status == PUT_BACK or self.proven & bit:
+        if status == PUT_BACK or (self.last is not None and self.last.masters & bit):
             self.gone.add(bit)
         elif status == MISSING and not self.gone.mask & ~self.gone.unsure & bit:
             self.missing |= bit
@@ -162,8 +162,3 @@ class Extension(Ballot):
                 ExtensionOutcome.GONE if gone + confirmed >= self._quorum else ExtensionOutcome.NO_QUORUM,
                 now_ns,
             )
-
-
-def found_by(proof: "Attempt | Extension") -> int:
-    """The masters that had a lease when it was proven, also those that said so late."""
-    return proof.yes if isinstance(proof, Attempt) else proof.confirmed

@@ -2,6 +2,7 @@
 done."""
 
 from collections.abc import Callable
+from functools import partial
 
 from lockd.core.ballots.ballot import Ended, bits
 from lockd.core.ballots.extension import Extension, ExtensionOutcome
@@ -37,6 +38,8 @@ class Renewals:
         self._campaigns = means.campaigns
         self._returns = returns
         self._asked = asked
+        # Bound once: each lease has one as its timer.
+        self._look_after = self.look_after
 
     def granted(self, queue: Queue, lease: Lease, now_ns: int) -> None:
         """It is kept from now on, as long as it may be."""
@@ -47,7 +50,7 @@ class Renewals:
         else:
             queue.tenure, queue.lease = lease.tenure, lease
             self._journal.held(lease, self._masters.clock_lows_ns())
-        lease.timer = self._timers.at(self._first_look_ns(lease), lambda at_ns: self.look_after(lease, at_ns))
+        lease.timer = self._timers.at(self._first_look_ns(lease), partial(self._look_after, lease))
 
     def _keep_detached(self, lease: Lease, now_ns: int) -> None:
         """A quorum has granted it: one before it of the same token is on no quorum any more."""
@@ -89,7 +92,7 @@ class Renewals:
         if lease.let_go_ns is not None:
             next_ns = min(next_ns, lease.let_go_ns)
         if lease.timer is None:
-            lease.timer = self._timers.at(next_ns, lambda at_ns: self.look_after(lease, at_ns))
+            lease.timer = self._timers.at(next_ns, partial(self._look_after, lease))
 
     def run_out(self, lease: Lease, now_ns: int) -> None:
         """The validity that is known here has ended. What a session lock left is given back at once. A
@@ -111,7 +114,7 @@ class Renewals:
 
     def look_again(self, lease: Lease, when_ns: int) -> None:
         self._timers.cancel(lease.timer)
-        lease.timer = self._timers.at(when_ns, lambda at_ns: self.look_after(lease, at_ns))
+        lease.timer = self._timers.at(when_ns, partial(self._look_after, lease))
 
     def _why_not_renewed(self, lease: Lease, now_ns: int) -> tuple[Loss, str]:
         if not lease.is_wanted and lease.loss:
@@ -137,7 +140,7 @@ class Renewals:
         """Ask all masters to go on with a tenure whose present validity is proven (rule 2)."""
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(
-            tenure.resource, tenure.nonce, ttl_ms=ttl_ms, mark=tenure.mark, proof=tenure.proof,
+            tenure.resource, tenure.nonce, ttl_ms=ttl_ms, mark=tenure.mark, last=tenure.proof,
             gone=tenure.gone, quorum=self._quorum, t1_ns=now_ns, until_ns=now_ns + timeout_ns,
             settled=lambda ballot, at_ns: self._extended(tenure, ballot, at_ns), reply=reply,
             before=self._old_nonces(tenure), token=b"" if hides else tenure.shown,
@@ -228,7 +231,7 @@ class Renewals:
             by_ns = tenure.cut(tenure.cut_ns + self._unseen_ns(tenure))
             if lease is not None:
                 lease.cut(by_ns, now_ns, 0)
-            tenure.inherited.proof = extension
+            tenure.inherited.proof = extension.proof
         tenure.prove(extension, sure_until_ns, cut_ns)
         if lease is not None:
             if extension.reply is not None:
@@ -240,7 +243,7 @@ class Renewals:
         self._prove(tenure, extension, now_ns)
         lease.loss = ""
         self.note(lease)
-        if tenure.inherited is not None and tenure.inherited.proof is extension:
+        if tenure.inherited is not None and tenure.inherited.proof is extension.proof:
             self._campaigns.share(self._campaigns.queues[lease.resource], lease, now_ns)
         if extension.reply is not None:
             extension.done(Extended(lease.token, lease.fence, lease.deadline_ns, lease.holder.bound))
@@ -254,9 +257,9 @@ class Renewals:
         """Rule 2: a tenure wants to be on all masters. It is put on those that never had it, and only behind
         a proof of just now: what somebody took away meanwhile (an UNLOCK or a force-release through another
         agent) can't be proven, and so comes back nowhere."""
-        if not extension.missing or extension is not tenure.proof or not tenure.is_held:
+        if not extension.missing or extension.proof is not tenure.proof or not tenure.is_held:
             return
-        if tenure.inherited is not None and tenure.inherited.proof is extension:
+        if tenure.inherited is not None and tenure.inherited.proof is extension.proof:
             return  # where the agent before had it is not known: what is missing may have been taken away
         missing, extension.missing = extension.missing, 0
         if now_ns >= self._sure_until_ns(tenure):
@@ -361,7 +364,7 @@ class Renewals:
 
         timeout_ns = min(self._timeout_ns, ttl_ms * NS_PER_MS // 2)
         extension = Extension(
-            resource, token, ttl_ms=ttl_ms, mark=b"", proof=None, gone=Gone(), quorum=self._quorum,
+            resource, token, ttl_ms=ttl_ms, mark=b"", last=None, gone=Gone(), quorum=self._quorum,
             t1_ns=now_ns, until_ns=now_ns + timeout_ns, settled=settled, reply=reply,
         )  # fmt: skip
         extension.gained_ns = self._masters.gained_ns()

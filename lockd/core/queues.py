@@ -55,6 +55,7 @@ class Queue:
     __slots__ = (
         "asked",
         "attempt",
+        "impatient",
         "kept",
         "lease",
         "place",
@@ -78,6 +79,8 @@ class Queue:
         self.waiters: dict[Holder, Timer | None] = {}
         self.ready: list[Holder] = []
         """Those of them that are not passed over, in the order in which they came."""
+        self.impatient = 0
+        """How many of them don't wait: of thousands that do, not all are looked at for each grant."""
         self.tenure: Tenure | None = None
         self.lease: Lease | None = None
         self.asked: Ballot | None = None
@@ -105,12 +108,18 @@ class Queue:
         """Who came first, ready or not."""
         return next(iter(self.waiters), None)
 
+    @property
+    def has_patient(self) -> bool:
+        """Somebody in it waits."""
+        return len(self.waiters) > self.impatient
+
     def first(self) -> Holder | None:
         """Who is next."""
         return self.ready[0] if self.ready else None
 
     def joins(self, holder: Holder, timer: Timer | None, *, ready: bool) -> None:
         self.waiters[holder] = timer
+        self.impatient += holder.give_up_ns is None
         if ready:
             self.ready.append(holder)
 
@@ -127,9 +136,16 @@ class Queue:
         if at is not None:
             del self.ready[at]
         timer = self.waiters.pop(holder)
+        self.impatient -= holder.give_up_ns is None
         if not self.waiters:
             self.waiters.clear()  # of its room, too: the lease that it has got may be one of many
         return timer
+
+    def empty(self) -> None:
+        """All have left it."""
+        self.waiters.clear()
+        self.ready.clear()
+        self.impatient = 0
 
     def _at(self, holder: Holder) -> int | None:
         """Its place among those that are ready."""

@@ -178,7 +178,7 @@ class Campaigns:
     def _takes_its_place(self, queue: Queue, attempt: Attempt, now_ns: int) -> None:
         """Where somebody waits. A single try leaves no place: nobody would be there when its turn comes."""
         if queue.place is None:
-            if not any(waiter.give_up_ns is not None for waiter in queue.waiters):
+            if not queue.has_patient:
                 self._asks_for_it(queue, attempt, now_ns)
                 return
             queue.place = Place(now_ns)
@@ -522,6 +522,8 @@ class Campaigns:
 
     def _refuse_the_impatient(self, queue: Queue, refusal: Refusal, now_ns: int, asked_until_ns: int) -> None:
         """Those in line that don't wait share the outcome of the try that they came into."""
+        if not queue.impatient:
+            return
         for holder in [w for w in queue.waiters if w.give_up_ns is None and w.asked_ns <= asked_until_ns]:
             queue.leaves(holder)
             self.waiting -= 1

@@ -32,6 +32,20 @@ def test_a_host_runs_one_campaign_for_a_resource_whatever_the_number_of_its_wait
     assert attempts_in_a_second(50) == attempts_in_a_second(1)
 
 
+class NotWalked(dict):
+    def __iter__(self):
+        raise AssertionError("all in line are looked at")
+
+
+def test_of_a_long_line_none_but_the_next_is_looked_at_for_a_hand_off(host, app):
+    second, *others = [host.lock(wait_ms=60_000) for _ in range(3)]
+    host.unlocked(app)
+    queue = host.locks.queues[b"r"]
+    queue.waiters = NotWalked(queue.waiters)
+    host.unlock(second)
+    assert [other.code for other in others] == ["granted", ""]
+
+
 def test_a_head_of_the_line_that_gives_up_in_the_middle_of_its_try_leaves_nothing_and_the_next_tries(host):
     host.locked(b"another")
     host.slow()

@@ -132,7 +132,7 @@ class App:
         Disconnected."""
         answer = await self._ask_any(through, "EXTEND", held.resource, held.token, ttl_ms)
         if not answer.error:
-            self._prolonged(held, answer.lease[b"deadline_ns"], answer.read_ns)
+            self._prolonged(held, answer.lease[b"deadline_ns"], answer.read_ns, asked=True)
         elif answer.error.split(" ")[0] in ("NOTHELD", "EXPIRED"):
             self.let_go(held, "lost", answer.read_ns)
 
@@ -194,8 +194,8 @@ class App:
         elif push[0] == b"lost":
             self._lost(held, push[3], push[4], read_ns)
 
-    def _prolonged(self, held: Held, deadline_ns: int, read_ns: int) -> None:
-        self._recorder.note(Extended(read_ns, held.token, deadline_ns))
+    def _prolonged(self, held: Held, deadline_ns: int, read_ns: int, *, asked: bool = False) -> None:
+        self._recorder.note(Extended(read_ns, held.token, deadline_ns, asked))
         held.deadline_ns = max(held.deadline_ns, deadline_ns)
 
     def _lost(self, held: Held, reason: bytes, deadline_ns: int, read_ns: int) -> None:

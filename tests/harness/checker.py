@@ -787,7 +787,8 @@ def unread(history: Reading, bounds: Bounds) -> Iterable[Violation]:
 
 def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation]:
     """What belonged to a connection no later agent renews: it ended with its agent. Nor is anything renewed,
-    once its connection has ended, of which nobody can tell whether it was read (rule 13)."""
+    once its connection has ended, of which nobody can tell whether it was read (rule 13). Unless its app
+    itself extends it."""
     tries = {tried.token: tried for tried in history.all(Tried)}
     of_connections = {a.token: a.at_ns for a in history.all(Answered) if a.bound == "connection"}
     longest_ms = max((asked.ttl_ms for asked in history.all(Asked)), default=0)
@@ -801,10 +802,14 @@ def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation
         died_ns = history.died_ns.get(history.keeper_of(token, of_connections[token]) or "")
         if died_ns is not None:
             left_ns[tenure] = min(died_ns, left_ns.get(tenure, died_ns))
+    extended_ns = defaultdict[bytes, list[int]](list)
+    for extended in (event for event in history.all(Extended) if event.asked):
+        extended_ns[tenure_of(extended.token)].append(extended.at_ns)
     # What a dead agent had under way may land late.
     landed_ns = {(e.master, e.token): e.at_ns for e in history.all(Landed) if not e.put_back}
     for found in history.all(Found):
         since_ns = left_ns.get(found.token, found.at_ns)
+        since_ns = max([since_ns, *(at_ns for at_ns in extended_ns[found.token] if at_ns < found.at_ns)])
         if found.at_ns > max(since_ns, landed_ns.get((found.master, found.token), 0)) + most_ms * MS:
             text = f"{found.master} still shows what has ended with its connection: {tries[found.token]}"
             yield Violation("for nobody", found.at_ns, text)

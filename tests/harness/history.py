@@ -146,10 +146,11 @@ class Withdrawn(Event):
 
 @dataclass(frozen=True, slots=True)
 class Extended(Event):
-    """The holder was told that it may go on until then."""
+    """The holder was told that it may go on until then. asked: it had asked for that itself."""
 
     token: bytes
     deadline_ns: int
+    asked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

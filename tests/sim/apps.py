@@ -535,18 +535,18 @@ class App(Process):
             deadline_ns = agent.clock.true_ns(renewal.deadline_ns) - agent.unseen_ns
             if agent is not self.agent:
                 # Told on the other host's clock; what an app makes of it on its own: nothing is added.
-                self.world.note(h.Extended(self.world.now_ns, held.name, deadline_ns))
+                self.world.note(h.Extended(self.world.now_ns, held.name, deadline_ns, True))
                 return
             unseen_ns = max(unseen_ns, agent.unseen_since_ns(held.lease.t1_ns))
-            self.renewed(held.lease, renewal.deadline_ns, unseen_ns)
+            self.renewed(held.lease, renewal.deadline_ns, unseen_ns, asked=True)
 
-    def renewed(self, lease: Lease, deadline_ns: int, unseen_ns: int) -> None:
+    def renewed(self, lease: Lease, deadline_ns: int, unseen_ns: int, *, asked: bool = False) -> None:
         held = self._held_as(lease)
         if held is None:
             return
         held.deadline_ns = max(held.deadline_ns, deadline_ns)
         true_ns = self.agent.clock.true_ns(deadline_ns) - unseen_ns
-        self.world.note(h.Extended(self.world.now_ns, held.name, true_ns))
+        self.world.note(h.Extended(self.world.now_ns, held.name, true_ns, asked))
         if unseen_ns:
             self._believe(held, unseen_ns)
 

@@ -362,6 +362,13 @@ class TestForNobody:
         told = Answered(5 * MS, 1, A, bound)
         assert broken(*self.TAKEN, told, Died(100 * MS, "h1"), seen) == promises
 
+    @pytest.mark.parametrize(("by_app", "promises"), [(True, []), (False, ["for nobody"])])
+    def test_unless_its_app_extends_it(self, by_app: bool, promises: list[str]):
+        told = granted(5, 1, A, 10, 900, 0), Answered(5 * MS, 1, A, "connection"), Died(100 * MS, "h1")
+        went_on = Extended(800 * MS, A, 1_900 * MS, by_app), LetGo(1_000 * MS, A, "unlock")
+        seen = Found(4_500 * MS, "m1", R, A)
+        assert broken(asked(0, 1, max_hold_ms=9_000), *self.TAKEN[1:], *told, *went_on, seen) == promises
+
 
 class TestKept:
     """What a living process was told of, over a restart of its agent."""

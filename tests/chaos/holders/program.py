@@ -136,7 +136,7 @@ class Plain(Life):
                 self.judge(held, reply)
             else:
                 deadline_ns = as_map(reply)[b"deadline_ns"]
-                self.book.note(Extended(boottime_ns(), held.token, deadline_ns))
+                self.book.note(Extended(boottime_ns(), held.token, deadline_ns, asked=True))
 
     def judge(self, held: Held, error: Exception) -> None:
         if str(error).startswith(_GONE):

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import TypeVar
 
 from lockd.core.fences import slot_of
-from lockd.core.validity import NEVER_NS
+from lockd.core.validity import NEVER_NS, notice_ns
 from tests.harness.clocks import MS
 from tests.harness.history import (
     Answered,
@@ -690,7 +690,8 @@ def _nothing_is_broken(history: Reading, bounds: Bounds, token: bytes, from_ns: 
 
 
 def lock_delays(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """Nobody gets what a dead process had before its lock_delay is over, or its deadline (rule 13)."""
+    """Nobody gets what a dead process had before its lock_delay is over, or it was lost (rule 13): of which
+    it is told before its deadline, and from then on it is freed at once."""
     if not bounds.lock_delay_ms:
         return
     died_ns = {event.token: event.at_ns for event in history.all(LetGo) if event.why == "died"}
@@ -700,7 +701,8 @@ def lock_delays(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             # Who was stopped may have been told of a loss that he has not read: that is freed at once.
             if history.was_stopped(hold.asked.app, hold.granted.at_ns, at_ns):
                 continue
-            until_ns = min(at_ns + bounds.lock_delay_ms * MS, hold.deadline_ns)
+            lost_ns = hold.deadline_ns - notice_ns(hold.asked.ttl_ms)
+            until_ns = min(at_ns + bounds.lock_delay_ms * MS, lost_ns)
             # What was over when its app heard of it was given to it before.
             for other in (other for other in holds if other.ended_ns > other.granted.at_ns):
                 if at_ns < other.granted.at_ns < min(until_ns, history.forced_ns.get(hold.tenure, NEVER_NS)):

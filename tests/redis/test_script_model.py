@@ -664,3 +664,26 @@ def test_a_full_line_drops_who_came_last_and_nobody_for_one_who_came_later(any_s
         both.compare()
         line = both.model.line(RESOURCES[0], both.now_us)
         assert sorted(int(name.split()[1]) for name in line.places) == [*range(22), *range(51, 60)]
+
+
+def test_a_turn_takes_the_place_of_its_host_and_one_that_is_over_leaves_it_anew(any_server: Path) -> None:
+    """Each with an older place there, as one may be that was lost on the way to other masters."""
+    first, second, host = NONCES[0], NONCES[1], b"host 1"
+    with real_master(any_server, appendonly="no") as real:
+        both = Both(real)
+        both.identify("", IDENTITY.fields, {})
+        for number in (1, 2):
+            both.vote(attempt(RESOURCES[0], first, TERMS[0], 9_000, START_US))
+            place = b"host %d" % number
+            both.vote(attempt(RESOURCES[0], second, TERMS[0], place=place, waited_us=900_000 - number))
+        both.release(release(RESOURCES[0], first, how=How.TRY))
+        both.vote(attempt(RESOURCES[0], second, TERMS[0], 9_000, START_US, place=host))
+        both.pass_us(1_000)
+        both.compare()
+        assert real.stored().lines[RESOURCES[0]].keys() - {b"recalled"} == {b"host 2"}
+        both.vote(attempt(RESOURCES[0], first, TERMS[0], place=host, waited_us=2_000_000))
+        over = release(RESOURCES[0], second, how=How.TURN)
+        over.place = host
+        both.release(over)
+        reserved = b"reserved host 2"
+        assert real.stored().leases[RESOURCES[0]][0] == reserved, "not for its own host once more"

@@ -1,0 +1,11 @@
+"""What is left of a ballot that proved a tenure."""
+
+
+class Proof:
+    """The masters that confirmed a tenure when it was last proven, as bits: also those that did so late, for
+    as long as answers come. The ballot itself, which is ten times as large, goes once they have come."""
+
+    __slots__ = ("masters",)
+
+    def __init__(self, masters: int = 0) -> None:
+        self.masters = masters

@@ -3,7 +3,6 @@ done."""
 
 from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 
 from lockd.core.ballots.ballot import Ended, bits
 from lockd.core.ballots.extension import Extension, ExtensionOutcome
@@ -46,7 +45,7 @@ class Renewals:
         self._under_way: set[Extension] = set()
         self._in_line: OrderedDict[Lease, None] = OrderedDict()
         """Those that are due, and wait until fewer are under way."""
-        # Bound once: each lease has one as its timer.
+        # Bound once, for the timers of all leases.
         self._look_after = self.look_after
 
     def granted(self, queue: Queue, lease: Lease, now_ns: int) -> None:
@@ -58,7 +57,7 @@ class Renewals:
         else:
             queue.tenure, queue.lease = lease.tenure, lease
             self._journal.held(lease, self._masters.clock_lows_ns())
-        lease.timer = self._timers.at(self._first_look_ns(lease), partial(self._look_after, lease))
+        lease.timer = self._timers.at(self._first_look_ns(lease), self._look_after, lease)
 
     def _keep_detached(self, lease: Lease, now_ns: int) -> None:
         """A quorum has granted it: one before it of the same token is on no quorum any more."""
@@ -98,7 +97,7 @@ class Renewals:
         if lease.let_go_ns is not None:
             next_ns = min(next_ns, lease.let_go_ns)
         if lease.timer is None:
-            lease.timer = self._timers.at(next_ns, partial(self._look_after, lease))
+            lease.timer = self._timers.at(next_ns, self._look_after, lease)
 
     def run_out(self, lease: Lease, now_ns: int) -> None:
         """The validity that is known here has ended. What a session lock left is given back at once. A
@@ -120,7 +119,7 @@ class Renewals:
 
     def look_again(self, lease: Lease, when_ns: int) -> None:
         self._timers.cancel(lease.timer)
-        lease.timer = self._timers.at(when_ns, partial(self._look_after, lease))
+        lease.timer = self._timers.at(when_ns, self._look_after, lease)
 
     def _why_not_renewed(self, lease: Lease, now_ns: int) -> tuple[Loss, str]:
         if not lease.is_wanted and lease.loss:

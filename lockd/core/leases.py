@@ -155,20 +155,20 @@ class Tenure:
     turned out to be gone. gone: masters that had it and lost it; landed: all that may have it, to be told of
     its release, which is worth sending until until_ns. cut_ns: what has come off its deadline since its last
     proof, since this host stood still, or the masters' clocks were set (rule 11d); gained_ns: what the
-    masters' clocks had gained then. under_way: what is asked of it now. fences: those of its block that are
-    left.
+    masters' clocks had gained then. under_way: what is asked of it now. fences_left: of its block.
     lease: who has the resource now; None while it is handed on. is_over: it is given back.
     turn: since another host waits for it, what is left of this one's; None: nobody is known to. doubted_ns:
     it was said then that it was taken away by force.
     """
 
     __slots__ = (
+        "_next_fence",
         "began_ns",
         "cut_ns",
         "deadline_ns",
         "doubted_ns",
         "extending",
-        "fences",
+        "fences_left",
         "gained_ns",
         "gone",
         "inherited",
@@ -205,7 +205,8 @@ class Tenure:
         self.extending: Extension | None = None
         self.under_way: tuple[Extension | PutBack, ...] = ()
         self.is_over = False
-        self.fences = range(0)
+        self._next_fence = 0
+        self.fences_left = 0
         self.lease: Lease | None = None
         self.inherited: Inherited | None = None
         self.turn: Turn | None = None
@@ -218,11 +219,13 @@ class Tenure:
 
     def has_block(self, first: int, size: int = BLOCK) -> None:
         """A quorum has reserved these fences for it (rule 6)."""
-        self.fences = range(first, first + size)
+        self._next_fence, self.fences_left = first, size
 
     def next_fence(self) -> int:
         """None of which is given twice. There has to be one left."""
-        fence, self.fences = self.fences[0], self.fences[1:]
+        fence = self._next_fence
+        self._next_fence += 1
+        self.fences_left -= 1
         return fence
 
     @property

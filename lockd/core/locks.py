@@ -450,6 +450,8 @@ class Locks:
         ballot.outcome = Ended.BROKEN
         ballot.refused(BROKEN)
         self._handing_on.broke(ballot, now_ns)
+        if isinstance(ballot, Extension):
+            self._renewals.settled(ballot, now_ns)
         attempt = ballot.attempt if isinstance(ballot, FenceRound) else ballot
         if not isinstance(attempt, Attempt):
             return

@@ -4,17 +4,19 @@ from collections.abc import Callable
 from heapq import heapify, heappop, heappush
 from itertools import count
 
-Due = Callable[[int], None]
+Due = Callable[..., None]
 
 
 class Timer:
     """One thing to do; `due` gets the time at which it really runs, and is None once that is past or
-    cancelled."""
+    cancelled. of: what it gets before that, if anything: of many thousands, each needs no function of its
+    own."""
 
-    __slots__ = ("due",)
+    __slots__ = ("due", "of")
 
-    def __init__(self, due: Due) -> None:
+    def __init__(self, due: Due, of: object = None) -> None:
         self.due: Due | None = due
+        self.of = of
 
 
 class Timers:
@@ -28,8 +30,8 @@ class Timers:
         self._cancelled = 0
         self.sooner: Callable[[int], None] = lambda _when_ns: None
 
-    def at(self, when_ns: int, due: Due) -> Timer:
-        timer = Timer(due)
+    def at(self, when_ns: int, due: Due, of: object = None) -> Timer:
+        timer = Timer(due, of)
         heappush(self._heap, (when_ns, next(self._order), timer))
         if self._heap[0][2] is timer:
             self.sooner(when_ns)
@@ -60,7 +62,10 @@ class Timers:
                 left = None if left is None else left - 1
                 heappop(self._heap)
                 due, timer.due = timer.due, None
-                due(now_ns)
+                if timer.of is None:
+                    due(now_ns)
+                else:
+                    due(timer.of, now_ns)
             else:
                 return when_ns
         return None

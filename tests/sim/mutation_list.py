@@ -227,6 +227,14 @@ MUTATIONS = (
         ),
     ),
     one(
+        "more is renewed at once than masters answer in time",
+        12,
+        RENEWALS,
+        "if len(self._under_way) >= _AT_ONCE:",
+        "if False:",
+        simulated=False,
+    ),
+    one(
         "the old session is not ended",
         3,
         INTRODUCTION,
@@ -1234,8 +1242,8 @@ MUTATIONS = (
         "a fence is given twice under a tenure",
         6,
         LEASES,
-        "        fence, self.fences = self.fences[0], self.fences[1:]\n        return fence\n",
-        "        return self.fences[0]\n",
+        "        self._next_fence += 1\n",
+        "",
         first_seed=5,
     ),
     one(
@@ -1252,8 +1260,9 @@ MUTATIONS = (
         CAMPAIGNS,
         "        tenure.has_block(fence)\n",
         "        left = vars(self).setdefault('left', {})\n"
-        "        tenure.fences = left.get(queue.resource) or range(fence, fence + 64)\n"
-        "        left[queue.resource] = tenure.fences[1:]\n",
+        "        first, size = left.get(queue.resource) or (fence, 64)\n"
+        "        tenure.has_block(first, size)\n"
+        "        left[queue.resource] = (first + 1, size - 1) if size > 1 else None\n",
         first_seed=5,
     ),
     Mutation(

@@ -20,18 +20,23 @@ class Gone:
         self.mask = 0
         self.back = 0
         self.unsure = 0
-        self._put_on: dict[int, tuple[int, int]] = {}
-        """By master: when the last put-back was sent there, and when it was first heard that it is there."""
+        self._put_on: dict[int, tuple[int, int]] | None = None
+        """By master: when the last put-back was sent there, and when it was first heard that it is there.
+        None: nothing was, as is usual."""
 
     def is_put_on(self, masters: int, now_ns: int) -> None:
         self.unsure |= masters & ~self.mask
         self.mask |= masters
+        if self._put_on is None:
+            self._put_on = {}
         for master in bits(masters):
             self._put_on[master] = now_ns, NEVER_NS
 
     def is_there(self, master: int, asked_ns: int, now_ns: int) -> None:
         """As it says when asked then."""
-        sent_ns, heard_ns = self._put_on.get(master, (NEVER_NS, 0))
+        if self._put_on is None or master not in self._put_on:
+            return
+        sent_ns, heard_ns = self._put_on[master]
         if asked_ns >= sent_ns:
             self._put_on[master] = sent_ns, min(heard_ns, now_ns)
 
@@ -42,7 +47,10 @@ class Gone:
     def after_proof(self, t1_ns: int) -> "Gone":
         """What begins with a proof that was asked for then."""
         gone = Gone()
-        gone._put_on = put_on = self._put_on
+        put_on = self._put_on
+        if put_on is None:
+            return gone
+        gone._put_on = put_on
         for master, (_, heard_ns) in list(put_on.items()):
             if heard_ns < t1_ns:
                 del put_on[master]

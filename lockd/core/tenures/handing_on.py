@@ -85,7 +85,7 @@ class HandingOn:
                 self.put_down(queue, now_ns)
             else:
                 self._ask_again(queue, tenure, holder, now_ns)
-        elif not tenure.fences:
+        elif not tenure.fences_left:
             self._ask_for_fences(queue, tenure, now_ns)
         else:
             self._hand_to(queue, tenure, holder, now_ns)

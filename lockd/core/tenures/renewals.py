@@ -1,8 +1,8 @@
 """What is held is kept: renewed, put back where it is missing, and its holder told in time when that can't be
 done."""
 
+from collections import OrderedDict
 from collections.abc import Callable
-from functools import partial
 
 from lockd.core.ballots.ballot import Ended, bits
 from lockd.core.ballots.extension import Extension, ExtensionOutcome
@@ -16,6 +16,10 @@ from lockd.core.tenures.means import Means
 from lockd.core.tenures.returns import Returns
 from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns, drift_ns
 from lockd.core.values import Extended, Refusal, Reply
+
+_AT_ONCE = 500
+"""So many are renewed at the same time at most. Were masters asked for more than they answer within their
+time, all would be late, none would work, and all would be asked for again."""
 
 
 class Renewals:
@@ -38,7 +42,10 @@ class Renewals:
         self._campaigns = means.campaigns
         self._returns = returns
         self._asked = asked
-        # Bound once: each lease has one as its timer.
+        self._under_way: set[Extension] = set()
+        self._in_line: OrderedDict[Lease, None] = OrderedDict()
+        """Those that are due, and wait until fewer are under way."""
+        # Bound once, for the timers of all leases.
         self._look_after = self.look_after
 
     def granted(self, queue: Queue, lease: Lease, now_ns: int) -> None:
@@ -50,7 +57,7 @@ class Renewals:
         else:
             queue.tenure, queue.lease = lease.tenure, lease
             self._journal.held(lease, self._masters.clock_lows_ns())
-        lease.timer = self._timers.at(self._first_look_ns(lease), partial(self._look_after, lease))
+        lease.timer = self._timers.at(self._first_look_ns(lease), self._look_after, lease)
 
     def _keep_detached(self, lease: Lease, now_ns: int) -> None:
         """A quorum has granted it: one before it of the same token is on no quorum any more."""
@@ -83,16 +90,14 @@ class Renewals:
             elif lease.holder.detached:
                 next_ns = lease.lose_at_ns()
             else:
-                extending = lease.tenure.extending
-                if extending is None or extending.outcome is Ended.BROKEN:
-                    self._renew(lease, now_ns)
+                self._renew_if_due(lease, now_ns)
                 next_ns = min(
                     now_ns + max(lease.ttl_ms * NS_PER_MS // 10, 10 * NS_PER_MS), lease.lose_at_ns()
                 )
         if lease.let_go_ns is not None:
             next_ns = min(next_ns, lease.let_go_ns)
         if lease.timer is None:
-            lease.timer = self._timers.at(next_ns, partial(self._look_after, lease))
+            lease.timer = self._timers.at(next_ns, self._look_after, lease)
 
     def run_out(self, lease: Lease, now_ns: int) -> None:
         """The validity that is known here has ended. What a session lock left is given back at once. A
@@ -114,7 +119,7 @@ class Renewals:
 
     def look_again(self, lease: Lease, when_ns: int) -> None:
         self._timers.cancel(lease.timer)
-        lease.timer = self._timers.at(when_ns, partial(self._look_after, lease))
+        lease.timer = self._timers.at(when_ns, self._look_after, lease)
 
     def _why_not_renewed(self, lease: Lease, now_ns: int) -> tuple[Loss, str]:
         if not lease.is_wanted and lease.loss:
@@ -126,13 +131,37 @@ class Renewals:
             return Loss.MAX_HOLD, "it was held for max_hold"
         return Loss.NOT_RENEWED, lease.loss or "it could not be renewed: no quorum"
 
+    def _renew_if_due(self, lease: Lease, now_ns: int) -> None:
+        extending = lease.tenure.extending
+        is_under_way = extending is not None and extending.outcome is not Ended.BROKEN
+        if not is_under_way:
+            self._renew(lease, now_ns)
+
     def _renew(self, lease: Lease, now_ns: int) -> None:
         tenure = lease.tenure
         ttl_ms = lease.extension_ttl_ms(lease.ttl_ms, now_ns)
         if tenure.inherited is not None and tenure.inherited.goes_on and not lease.is_wanted:
             lease.loss = UNREAD
         elif ttl_ms and lease.is_wanted:
+            if len(self._under_way) >= _AT_ONCE:
+                self._in_line[lease] = None
+                return
+            self._in_line.pop(lease, None)
             tenure.extending = self.extension(tenure, ttl_ms, now_ns)
+            self._under_way.add(tenure.extending)
+
+    def _renew_next(self, now_ns: int) -> None:
+        """Of those in line, but for one that has ended."""
+        while self._in_line and len(self._under_way) < _AT_ONCE:
+            lease, _ = self._in_line.popitem(last=False)
+            if lease.standing is Standing.HELD and lease.tenure.lease is lease:
+                self._renew_if_due(lease, now_ns)
+
+    def settled(self, extension: Extension, now_ns: int) -> None:
+        """In whatever way: the next one's turn has come."""
+        if extension in self._under_way:
+            self._under_way.remove(extension)
+            self._renew_next(now_ns)
 
     def extension(
         self, tenure: Tenure, ttl_ms: int, now_ns: int, reply: Reply | None = None, *, hides: bool = False
@@ -170,6 +199,7 @@ class Renewals:
     def _extended(self, tenure: Tenure, extension: Extension, now_ns: int) -> None:
         if tenure.extending is extension:
             tenure.extending = None
+        self.settled(extension, now_ns)
         tenure.was_asked(extension)
         lease = tenure.lease
         if lease is None:

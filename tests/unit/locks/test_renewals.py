@@ -42,6 +42,48 @@ def test_leases_that_were_granted_together_are_not_renewed_together_for_ever():
     assert max(Counter(asked_ms[-100:]).values()) < 20, "each within 100 ms of so many others"
 
 
+def test_masters_are_asked_for_so_many_renewals_at_once_as_they_can_answer_in_time():
+    """A host that wakes up, or masters that are slow: all at once would be late for all."""
+    tokens = random.Random(7)
+    host = cluster(token=lambda: b"%032x" % tokens.getrandbits(128))
+    apps = [host.locked(resource=b"%d" % name, ttl_ms=10_000) for name in range(1_200)]
+    host.slow()
+    host.pass_ms(3_400)
+    asked = []
+    for _ in range(3):
+        asked.append(len(host.asked(Extension)))
+        host.answer(0, 1)
+        host.answer(2)
+    assert asked == [500, 1_000, 1_200]
+    assert all(len(app.renewals) == 1 for app in apps)
+
+
+def test_those_that_wait_to_be_renewed_are_when_others_have_failed(host):
+    for name in range(600):
+        host.locked(resource=b"%d" % name, ttl_ms=10_000)
+    host.slow()
+    host.pass_ms(3_400)
+    assert len(host.asked(Extension)) == 500
+    host.quick()
+    host.break_off(0, 1, 2)
+    host.come_back(0, 1, 2)
+    host.pass_ms(2_000)
+    assert {ballot.resource for ballot in host.asked(Extension)} == {b"%d" % name for name in range(600)}
+
+
+def test_what_ended_while_it_waited_to_be_renewed_is_not():
+    tokens = random.Random(7)
+    host = cluster(token=lambda: b"%032x" % tokens.getrandbits(128))
+    apps = [host.locked(resource=b"%d" % name, ttl_ms=10_000) for name in range(501)]
+    host.slow()
+    host.pass_ms(3_400)
+    renewed = {int(ballot.resource) for ballot in host.asked(Extension)}
+    [left] = set(range(501)) - renewed
+    host.unlock(apps[left])
+    host.answer_all()
+    assert {int(ballot.resource) for ballot in host.asked(Extension)} == renewed
+
+
 def test_a_renewed_deadline_counts_from_before_the_renewal_was_sent(host):
     app = host.locked(ttl_ms=3_000)
     host.slow()

@@ -439,7 +439,7 @@ class Campaigns:
         holder.granted(lease, now_ns)
         if holder.named:
             self.share(queue, lease, now_ns)
-        if queue.waiters and not holder.detached:
+        if queue.impatient and not holder.detached:
             self._refuse_the_impatient(queue, held_here(lease, now_ns), now_ns, now_ns)
 
     def share(self, queue: Queue, lease: Lease, now_ns: int) -> None:

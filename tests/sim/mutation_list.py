@@ -1843,6 +1843,22 @@ MUTATIONS = (
         simulated=False,
     ),
     one(
+        "a reservation that is waited for as long as a lease lasts",
+        13,
+        CAMPAIGNS,
+        "retry_ms = min(attempt.retry_after_ms(), max(attempt.reserved_ms, default=0))",
+        "retry_ms = attempt.retry_after_ms() if attempt.reserved_ms else 0",
+        simulated=False,
+    ),
+    one(
+        "a take-over leaves nobody to look after what was between two",
+        13,
+        LOCKS,
+        "queue is not None and queue.tenure is not None and queue.lease is None:",
+        "queue is not None and queue.kept is not None:",
+        simulated=False,
+    ),
+    one(
         "a LOCK without WAIT leaves a place",
         13,
         CAMPAIGNS,

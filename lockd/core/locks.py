@@ -461,8 +461,7 @@ class Locks:
                 self.timers.cancel(timer)
                 self._campaigns.waiting -= 1
                 self._campaigns.refuse(holder, DRAINING, now_ns)
-            queue.waiters.clear()
-            queue.ready.clear()
+            queue.clear()
             if queue.attempt is not None:
                 self._campaigns.abandon(queue, now_ns)
             if queue.kept is not None:

@@ -56,6 +56,7 @@ class Queue:
     __slots__ = (
         "asked",
         "attempt",
+        "impatient",
         "kept",
         "lease",
         "place",
@@ -79,6 +80,8 @@ class Queue:
         self.waiters: OrderedDict[Holder, Timer | None] = OrderedDict()
         self.ready: list[Holder] = []
         """Those of them that are not passed over, in the order in which they came."""
+        self.impatient = 0
+        """So many in line don't wait: with ten thousand that do, they are not looked for at each grant."""
         self.tenure: Tenure | None = None
         self.lease: Lease | None = None
         self.asked: Ballot | None = None
@@ -112,6 +115,7 @@ class Queue:
 
     def joins(self, holder: Holder, timer: Timer | None, *, ready: bool) -> None:
         self.waiters[holder] = timer
+        self.impatient += holder.give_up_ns is None
         if ready:
             self.ready.append(holder)
 
@@ -127,7 +131,19 @@ class Queue:
         at = self._at(holder)
         if at is not None:
             del self.ready[at]
+        self.impatient -= holder.give_up_ns is None
         return self.waiters.pop(holder)
+
+    def clear(self) -> None:
+        """All leave."""
+        self.waiters.clear()
+        self.ready.clear()
+        self.impatient = 0
+
+    @property
+    def has_patient(self) -> bool:
+        """One in line at least has a wait."""
+        return len(self.waiters) > self.impatient
 
     def _at(self, holder: Holder) -> int | None:
         """Its place among those that are ready."""

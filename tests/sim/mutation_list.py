@@ -1862,7 +1862,7 @@ MUTATIONS = (
         "a LOCK without WAIT leaves a place",
         13,
         CAMPAIGNS,
-        "            if not any(waiter.give_up_ns is not None for waiter in queue.waiters):\n"
+        "            if not queue.has_patient:\n"
         "                self._asks_for_it(queue, attempt, now_ns)\n                return\n",
         "",
         simulated=False,

@@ -178,7 +178,7 @@ class Campaigns:
     def _takes_its_place(self, queue: Queue, attempt: Attempt, now_ns: int) -> None:
         """Where somebody waits. A single try leaves no place: nobody would be there when its turn comes."""
         if queue.place is None:
-            if not any(waiter.give_up_ns is not None for waiter in queue.waiters):
+            if not queue.has_patient:
                 self._asks_for_it(queue, attempt, now_ns)
                 return
             queue.place = Place(now_ns)
@@ -439,7 +439,7 @@ class Campaigns:
         holder.granted(lease, now_ns)
         if holder.named:
             self.share(queue, lease, now_ns)
-        if queue.waiters and not holder.detached:
+        if not holder.detached:
             self._refuse_the_impatient(queue, held_here(lease, now_ns), now_ns, now_ns)
 
     def share(self, queue: Queue, lease: Lease, now_ns: int) -> None:
@@ -492,7 +492,7 @@ class Campaigns:
         self._refuse_the_impatient(queue, RESERVED, now_ns, now_ns - self._timeout_ns)
         if queue.first() is None:
             self.move_on(queue, now_ns)
-        elif any(waiter.give_up_ns is None for waiter in queue.ready):
+        elif queue.impatient:
             # As for one that comes now: a turn of others may last for longer than its answer.
             self._rests(queue, now_ns)
         else:
@@ -528,6 +528,8 @@ class Campaigns:
 
     def _refuse_the_impatient(self, queue: Queue, refusal: Refusal, now_ns: int, asked_until_ns: int) -> None:
         """Those in line that don't wait share the outcome of the try that they came into."""
+        if not queue.impatient:
+            return
         for holder in [w for w in queue.waiters if w.give_up_ns is None and w.asked_ns <= asked_until_ns]:
             queue.leaves(holder)
             self.waiting -= 1

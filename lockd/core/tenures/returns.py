@@ -78,7 +78,7 @@ class Returns:
         queue = self._campaigns.queues.get(tenure.resource)
         if tenure.turn is None or tenure.before or queue is None or queue.tenure is not tenure:
             return
-        if queue.first() is not None and any(one.give_up_ns is not None for one in queue.waiters):
+        if queue.first() is not None and queue.has_patient:
             self._campaigns.waits_for_next_turn(queue, release, now_ns)
 
     def _owed_no_more(self, release: Release, nonce: bytes) -> None:

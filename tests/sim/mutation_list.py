@@ -1859,6 +1859,14 @@ MUTATIONS = (
         simulated=False,
     ),
     one(
+        "who waits behind a try of one who does not has no place until it ends",
+        13,
+        CAMPAIGNS,
+        "        if place is None and queue.has_patient and (refusal",
+        "        if False and (refusal",
+        simulated=False,
+    ),
+    one(
         "a LOCK without WAIT leaves a place",
         13,
         CAMPAIGNS,

@@ -512,6 +512,9 @@ class Campaigns:
         parameters, tries, place = self._parameters, min(queue.tries, 16), queue.place
         if place is not None and place.told.bit_count() >= self._quorum:
             return 0
+        if place is None and queue.has_patient and (refusal == RESERVED or refusal.code is ErrorWord.TAKEN):
+            # They came into a try of one that doesn't wait. The next one leaves their place.
+            return 0
         if refusal == RESERVED:
             return int((refusal.retry_after_ms + 1 + 4 * self._chance.jitter()) * NS_PER_MS)
         if place is not None and refusal.code is ErrorWord.TAKEN:

@@ -160,7 +160,7 @@ def test_what_is_reserved_is_refused_to_others_and_not_said_to_be_taken(hosts: l
 def test_a_reservation_is_waited_for_until_its_grace_ends_whatever_else_is_shown_beside_it(hosts: list[Host]):
     """A release that has not come everywhere yet, and a try that has not either: no quorum shows one lease,
     and each may last for ten seconds."""
-    one, two, three = hosts
+    one, two, _ = hosts
     one.slow(3, 4)
     one.unlocked(one.holding)
     two.fleet.settle()
@@ -173,13 +173,25 @@ def test_a_reservation_is_waited_for_until_its_grace_ends_whatever_else_is_shown
     host.lock()
     waiting = host.lock(wait_ms=60_000)
     host.answer_all()
+    host.pass_ms(1)
     assert (reserved_for(one), waiting.code) == ({place_of(two), None}, "")
-    for waiter in (two, three):
-        waiter.app_dies(waiter.waiting)
-    for waiter in (one, two, three):
-        waiter.answer_all()
-    host.pass_ms(2 * GRACE_MS)
-    assert waiting.code == "granted"
+    [queue] = host.locks.queues.values()
+    assert queue.rest is not None
+    assert queue.rest_until_ns <= host.time.now_ns + (GRACE_MS + 10) * MS
+
+
+def test_who_waits_has_a_place_at_once_also_behind_a_try_of_one_who_does_not(hosts: list[Host]):
+    """That try left none: the other hosts would have turn after turn until the grace ends that it met."""
+    one = hosts[0]
+    host = beside(one)
+    one.unlocked(one.holding)
+    host.slow()
+    host.lock()
+    host.lock(wait_ms=60_000)
+    host.answer_all()
+    host.pass_ms(0)
+    assert [attempt.place != b"" for attempt in host.asked(Attempt)] == [False, True]
+    assert all(place_of(host) in master.store.lines[b"r"].places for master in host.fleet.masters)
 
 
 def test_a_dead_first_costs_one_grace(hosts: list[Host]):

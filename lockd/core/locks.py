@@ -407,7 +407,8 @@ class Locks:
         name; see takeover.py. Who waits for it goes on doing so: the other agent may have ended while this
         one was at work."""
         queue = self.queues.get(lease.resource)
-        if queue is not None and queue.kept is not None:
+        if queue is not None and queue.tenure is not None and queue.lease is None:
+            # Of this agent, and kept or being handed on: nobody would look after it any more.
             self._put_down(queue, now_ns)
         queue = self.queues.setdefault(lease.resource, Queue(lease.resource))
         if queue.lease is not None:
@@ -474,7 +475,7 @@ class Locks:
                 self.timers.cancel(timer)
                 self._campaigns.waiting -= 1
                 self._campaigns.refuse(holder, DRAINING, now_ns)
-            queue.empty()
+            queue.clear()
             if queue.attempt is not None:
                 self._campaigns.abandon(queue, now_ns)
             if queue.kept is not None:

@@ -141,8 +141,8 @@ class Queue:
             self.waiters.clear()  # of its room, too: the lease that it has got may be one of many
         return timer
 
-    def empty(self) -> None:
-        """All have left it."""
+    def clear(self) -> None:
+        """All leave."""
         self.waiters.clear()
         self.ready.clear()
         self.impatient = 0

@@ -130,7 +130,7 @@ class Campaigns:
     def is_held(self, queue: Queue, lease: Lease, now_ns: int) -> None:
         """On this host, as it turned out: nothing more is tried for."""
         self._timers.cancel(queue.rest)
-        queue.rest, queue.refusal, queue.tries, queue.place = None, None, 0, None
+        queue.rest, queue.refusal, queue.tries, queue.place, queue.recall = None, None, 0, None, None
         if queue.attempt is not None:
             self.abandon(queue, now_ns)
         self._refuse_the_impatient(queue, held_here(lease, now_ns), now_ns, now_ns)
@@ -345,9 +345,9 @@ class Campaigns:
             retry_ms = attempt.retry_after_ms()
             refusal = Refusal(ErrorWord.TAKEN, f"retry-after={retry_ms} held by another", retry_ms)
         elif attempt.outcome is AttemptOutcome.SPLIT:
-            refusal = (
-                replace(RESERVED, retry_after_ms=attempt.retry_after_ms()) if attempt.reserved_ms else SPLIT
-            )
+            # Others may show a lease that no quorum has, for as long as its TTL: that is not waited for.
+            retry_ms = min(attempt.retry_after_ms(), max(attempt.reserved_ms, default=0))
+            refusal = replace(RESERVED, retry_after_ms=retry_ms) if retry_ms else SPLIT
         else:
             refusal = self._votes.no_quorum(attempt, attempt.yes)
         self._failed(queue, attempt, refusal, now_ns)
@@ -490,7 +490,13 @@ class Campaigns:
         """It has left its place with what it gave back, and it is another host's turn."""
         queue.refusal, queue.refused_ns = RESERVED, now_ns
         self._refuse_the_impatient(queue, RESERVED, now_ns, now_ns - self._timeout_ns)
-        self._rests_until_told(queue, now_ns)
+        if queue.first() is None:
+            self.move_on(queue, now_ns)
+        elif queue.impatient:
+            # As for one that comes now: a turn of others may last for longer than its answer.
+            self._rests(queue, now_ns)
+        else:
+            self._rests_until_told(queue, now_ns)
 
     def _rests_until_told(self, queue: Queue, now_ns: int) -> None:
         """A quorum has its place, and knows who has the resource."""
@@ -505,6 +511,9 @@ class Campaigns:
         has left. Who waits for a holder is told when he is done; none of it where that was said meanwhile."""
         parameters, tries, place = self._parameters, min(queue.tries, 16), queue.place
         if place is not None and place.told.bit_count() >= self._quorum:
+            return 0
+        if place is None and queue.has_patient and (refusal == RESERVED or refusal.code is ErrorWord.TAKEN):
+            # They came into a try of one that doesn't wait. The next one leaves their place.
             return 0
         if refusal == RESERVED:
             return int((refusal.retry_after_ms + 1 + 4 * self._chance.jitter()) * NS_PER_MS)

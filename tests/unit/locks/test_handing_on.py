@@ -1,5 +1,10 @@
 """Leases of one host follow each other under one tenure."""
 
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
 import pytest
 
 from lockd.core.ballots.attempt import Attempt
@@ -451,3 +456,36 @@ def test_a_mistake_of_ours_while_it_is_handed_on_stops_nobody_else(host: Host, a
     host.answer_all()
     assert waiter.code == "granted"
     assert waiter.held.nonce != app.held.nonce
+
+
+class Counted(OrderedDict[App, None]):
+    """How many of a line were looked at."""
+
+    looked_at = 0
+
+    def __iter__(self) -> Iterator[App]:
+        for one in super().__iter__():
+            self.looked_at += 1
+            yield one
+
+
+def test_a_lease_is_handed_on_without_a_look_at_all_who_wait(host: Host):
+    """There may be ten thousand."""
+    line = [host.lock(wait_ms=60_000) for _ in range(200)]
+    host.fleet.settle()
+    queue = host.locks.queues[b"r"]
+    queue.waiters = counted = Counted(queue.waiters)
+    counted.looked_at = 0
+    for app in line[:20]:
+        host.unlocked(app)
+    assert line[20].held.nonce == line[0].held.nonce
+    assert counted.looked_at <= 20
+
+
+def test_who_does_not_wait_is_found_among_those_who_do(host: Host):
+    patient = [host.lock(wait_ms=60_000) for _ in range(3)]
+    hasty = [host.lock() for _ in range(3)]
+    later = host.lock(wait_ms=60_000)
+    host.fleet.settle()
+    assert [app.code for app in (*patient, *hasty, later)] == ["granted", "", "", *["TAKEN"] * 3, ""]
+    assert host.locks.queues[b"r"].impatient == 0

@@ -532,6 +532,26 @@ def test_who_waits_for_what_is_taken_over_late_waits_for_its_holder(host: Host, 
     assert agent.shown() == [waiter.held.nonce] * 5
 
 
+def test_what_is_handed_on_while_a_late_take_over_finds_that_it_was_anothers_is_given_back(
+    host: Host, app: App
+):
+    """That one has ended long ago. Nobody would renew what is between two here, nor answer who gave it
+    back."""
+    agent = without_the_journal(host)
+    agent.pass_until(app.held.deadline_ns + 500 * MS)
+    first = agent.locked()
+    waiter = agent.lock(wait_ms=60_000)
+    agent.slow()
+    answer = agent.unlock(first)
+    agent.takes_over(host.journal)
+    agent.answer_all()
+    agent.pass_ms(100)
+    assert (answer.code, waiter.code) == ("done", "granted")
+    agent.unlocked(waiter)
+    agent.pass_ms(10_000)
+    assert (agent.shown(), agent.at_rest()) == ([None] * 5, True)
+
+
 def test_who_had_what_another_has_by_the_time_of_a_late_take_over_is_told(host: Host, app: App):
     agent = without_the_journal(host)
     host.forget()

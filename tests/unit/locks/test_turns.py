@@ -157,6 +157,43 @@ def test_what_is_reserved_is_refused_to_others_and_not_said_to_be_taken(hosts: l
     assert beside(one).locked().code == "TIMEOUT"
 
 
+def test_a_reservation_is_waited_for_until_its_grace_ends_whatever_else_is_shown_beside_it(hosts: list[Host]):
+    """A release that has not come everywhere yet, and a try that has not either: no quorum shows one lease,
+    and each may last for ten seconds."""
+    one, two, _ = hosts
+    one.slow(3, 4)
+    one.unlocked(one.holding)
+    two.fleet.settle()
+    two.slow()
+    two.pass_ms(1, answering=False)
+    for master in (1, 2):
+        two.fleet.arrive(master)
+    host = beside(one)
+    host.slow()
+    host.lock()
+    waiting = host.lock(wait_ms=60_000)
+    host.answer_all()
+    host.pass_ms(1)
+    assert (reserved_for(one), waiting.code) == ({place_of(two), None}, "")
+    [queue] = host.locks.queues.values()
+    assert queue.rest is not None
+    assert queue.rest_until_ns <= host.time.now_ns + (GRACE_MS + 10) * MS
+
+
+def test_who_waits_has_a_place_at_once_also_behind_a_try_of_one_who_does_not(hosts: list[Host]):
+    """That try left none: the other hosts would have turn after turn until the grace ends that it met."""
+    one = hosts[0]
+    host = beside(one)
+    one.unlocked(one.holding)
+    host.slow()
+    host.lock()
+    host.lock(wait_ms=60_000)
+    host.answer_all()
+    host.pass_ms(0)
+    assert [attempt.place != b"" for attempt in host.asked(Attempt)] == [False, True]
+    assert all(place_of(host) in master.store.lines[b"r"].places for master in host.fleet.masters)
+
+
 def test_a_dead_first_costs_one_grace(hosts: list[Host]):
     one, two, three = hosts
     two.break_off()
@@ -300,6 +337,29 @@ def test_a_host_whose_turn_is_over_leaves_its_place_with_what_it_gives_back(host
         host.unlocked(host.waiting)
     one.pass_ms(1)
     assert behind.code == "granted"
+
+
+@pytest.mark.parametrize("after_ms", [0, 5])
+def test_who_does_not_wait_is_answered_also_when_the_turn_ends_before_anybody_has_it_again(after_ms: int):
+    """While masters are asked whether it may be handed on, everybody leaves who could wait for the next
+    turn."""
+    host = cluster()
+    first, second = host.locked(), host.lock(wait_ms=60_000)
+    passed_over = host.lock(wait_ms=60_000, ready=False)
+    beside(host).locked(wait_ms=60_000)
+    host.fleet.settle()
+    host.slow()
+    host.unlock(first)
+    host.time.now_ns += after_ms * MS
+    impatient = host.lock()
+    host.app_dies(second)
+    host.pass_ms(250 - after_ms, answering=False)
+    host.quick()
+    host.pass_ms(2)
+    assert impatient.code == "TIMEOUT"
+    host.pass_ms(1_000)
+    host.becomes_ready(passed_over)
+    assert passed_over.code == "granted"
 
 
 def test_who_comes_next_does_not_try_when_the_first_has_taken_it(hosts: list[Host]):

@@ -315,6 +315,24 @@ def test_who_comes_next_does_not_try_when_the_first_has_taken_it(hosts: list[Hos
     assert three.waiting.code == "granted"
 
 
+def test_who_comes_next_tries_when_what_the_first_has_detached_ends():
+    """Nobody would tell it."""
+    one = cluster()
+    two, three = beside(one), beside(one)
+    holding = one.locked()
+    first = two.lock(wait_ms=60_000, detached=True, ttl_ms=100)
+    two.fleet.settle()
+    one.time.now_ns += 20 * MS
+    behind = three.lock(wait_ms=60_000)
+    three.fleet.settle()
+    one.unlocked(holding)
+    three.fleet.settle()
+    two.pass_ms(1)
+    assert first.code == "granted"
+    pass_ms(150, two, three)
+    assert behind.code == "granted"
+
+
 def test_an_idle_tenure_is_given_back_at_once_when_it_is_recalled():
     host = cluster()
     first = host.locked()

@@ -38,7 +38,7 @@ class Leadership(Leader[Lease]):
     async def aclose(self) -> None:
         """Stand no more. A leader is deposed first, and the lease is given back when `deposed` and `elected`
         have ended: then this returns, too, but where one of them has called it. Raises as `wait`."""
-        # What ends already is let end: to be cancelled would cut `deposed` short, and what `elected` tidies up.
+        # What ends already is let end: `deposed` would be cut short, and what `elected` tidies up.
         if not self._closing and not self._ending:
             self._task.cancel()
         self._closing = True

@@ -64,8 +64,8 @@ class JobLease:
         return [[b"UNLOCK", one.resource, self.token] for one in self.held]
 
     def environment(self, ours: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
-        """What the command finds there. What is told of the second has a _2 behind its name, and so on; of what
-        our own environment is told of other leases nothing is left, also where this one has no such name."""
+        """What the command finds there. What is told of the second has a _2 behind its name, and so on. Of
+        another lease, under which we run ourselves, it is told nothing."""
         kept = {name: value for name, value in ours.items() if not _TOLD_OF_A_LEASE.fullmatch(name)}
         return kept | self._told()
 

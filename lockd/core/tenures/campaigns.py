@@ -501,7 +501,10 @@ class Campaigns:
         """It has left its place with what it gave back, and it is another host's turn."""
         queue.refusal, queue.refused_ns = RESERVED, now_ns
         self._refuse_the_impatient(queue, RESERVED, now_ns, now_ns - self._timeout_ns)
-        self._rests_until_told(queue, now_ns)
+        if queue.first() is not None:
+            self._rests_until_told(queue, now_ns)
+        else:
+            self.move_on(queue, now_ns)
 
     def _rests_until_told(self, queue: Queue, now_ns: int) -> None:
         """A quorum has its place, and knows who has the resource."""

@@ -302,6 +302,19 @@ def test_a_host_whose_turn_is_over_leaves_its_place_with_what_it_gives_back(host
     assert behind.code == "granted"
 
 
+def test_a_turn_that_is_over_with_the_last_wait_here_is_tried_for_no_more(hosts: list[Host]):
+    one, two, _ = hosts
+    behind = one.lock(wait_ms=300)
+    one.fleet.settle()
+    one.time.now_ns += 400 * MS
+    one.unlocked(one.holding)
+    one.pass_ms(1_000)
+    assert behind.code == "TIMEOUT"
+    assert b"r" not in one.locks.queues
+    two.pass_ms(1)
+    assert two.waiting.code == "granted"
+
+
 def test_who_comes_next_does_not_try_when_the_first_has_taken_it(hosts: list[Host]):
     one, two, three = hosts
     one.unlocked(one.holding)

@@ -69,8 +69,8 @@ class ErrorWord(StrEnum):
         "NOQUORUM", Kind.UNAVAILABLE, Of.BOTH,
         ForApps(
             "too few masters have a vote, or answered in time; with `WAIT` it is tried again until that "
-            "ends. To `EXTEND` also when the lease was put back on masters by the agent that granted it: "
-            "only that one extends it",
+            "ends (the first try has its `timeouts.master_ms`, however short the `WAIT`). To `EXTEND` also "
+            "when the lease was put back on masters by the agent that granted it: only that one extends it",
             "an outage: `lockctl doctor`; for what was put back: extend it on the host that granted it, else "
             "stop by its deadline",
             "m1=reason …",

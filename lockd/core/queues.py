@@ -5,6 +5,7 @@ keep their places, and are passed over until they are ready.
 """
 
 from bisect import bisect_left, bisect_right
+from collections.abc import Collection
 from dataclasses import dataclass
 from enum import StrEnum
 from operator import attrgetter
@@ -53,9 +54,9 @@ class Queue:
     """
 
     __slots__ = (
+        "_impatient",
         "asked",
         "attempt",
-        "impatient",
         "kept",
         "lease",
         "place",
@@ -79,8 +80,9 @@ class Queue:
         self.waiters: dict[Holder, Timer | None] = {}
         self.ready: list[Holder] = []
         """Those of them that are not passed over, in the order in which they came."""
-        self.impatient = 0
-        """How many of them don't wait: of thousands that do, not all are looked at for each grant."""
+        self._impatient: dict[Holder, None] | None = None
+        """Those of them that don't wait, or no longer: of thousands that do, not all are looked at for each
+        grant. None: nobody yet, as is usual where one of many leases is held."""
         self.tenure: Tenure | None = None
         self.lease: Lease | None = None
         self.asked: Ballot | None = None
@@ -111,7 +113,17 @@ class Queue:
     @property
     def has_patient(self) -> bool:
         """Somebody in it waits."""
-        return len(self.waiters) > self.impatient
+        return len(self.waiters) > len(self.impatient)
+
+    @property
+    def impatient(self) -> Collection[Holder]:
+        """Who doesn't wait, or no longer, and is told what the try that is under way comes to."""
+        return self._impatient or ()
+
+    def waits_no_longer(self, holder: Holder) -> None:
+        if self._impatient is None:
+            self._impatient = {}
+        self._impatient[holder] = None
 
     def first(self) -> Holder | None:
         """Who is next."""
@@ -119,7 +131,8 @@ class Queue:
 
     def joins(self, holder: Holder, timer: Timer | None, *, ready: bool) -> None:
         self.waiters[holder] = timer
-        self.impatient += holder.give_up_ns is None
+        if holder.give_up_ns is None:
+            self.waits_no_longer(holder)
         if ready:
             self.ready.append(holder)
 
@@ -136,7 +149,8 @@ class Queue:
         if at is not None:
             del self.ready[at]
         timer = self.waiters.pop(holder)
-        self.impatient -= holder.give_up_ns is None
+        if self._impatient is not None:
+            self._impatient.pop(holder, None)
         if not self.waiters:
             self.waiters.clear()  # of its room, too: the lease that it has got may be one of many
         return timer
@@ -145,7 +159,7 @@ class Queue:
         """All leave."""
         self.waiters.clear()
         self.ready.clear()
-        self.impatient = 0
+        self._impatient = None
 
     def _at(self, holder: Holder) -> int | None:
         """Its place among those that are ready."""

@@ -42,7 +42,7 @@ class Slots(Joint):
         """Those that are still to be tried: the last is the next."""
         self._places = places
         self._trying: Holder | None = None
-        self._in_line = False
+        self._in_line = self._waits_no_more = False
         self._refusals: list[Refusal] = []
         self._surplus: list[Lease] = []
 
@@ -98,9 +98,12 @@ class Slots(Joint):
         if self._over:
             return
         if part is not self._trying and not self._in_line:
-            # Its wait has ended before all were tried.
+            # Its wait has ended before all were tried. The first try is let end: masters that had no time to
+            # answer are not out.
             if self._trying is not None and refusal.code is ErrorWord.TIMEOUT:
-                self._fail(self._why_no_more(part, now_ns), now_ns)
+                self._waits_no_more = True
+                if self._refusals:
+                    self._fail(self._why_no_more(now_ns), now_ns)
                 return
             self._in_line, self._refusals = True, []
         self._refusals.append(refusal)
@@ -113,9 +116,12 @@ class Slots(Joint):
         """As above."""
 
     def _take_step(self, now_ns: int) -> None:
-        if self._in_line or self._refusals[-1].code.kind not in (Kind.CONTENDED, Kind.UNAVAILABLE):
+        kind = self._refusals[-1].code.kind
+        if self._waits_no_more and kind is Kind.CONTENDED:
+            self._fail(self._why_no_more(now_ns), now_ns)
+        elif self._in_line or self._waits_no_more or kind not in (Kind.CONTENDED, Kind.UNAVAILABLE):
             self._fail(self._why_not(), now_ns)
-        elif self._left and self._refusals[-1].code.kind is Kind.CONTENDED:
+        elif self._left and kind is Kind.CONTENDED:
             self._try_next(now_ns)
         elif self._places:
             self._stand_in_line(now_ns)
@@ -147,12 +153,10 @@ class Slots(Joint):
         text = f"retry-after={retry_ms} all {len(self._tries)} slots are held by others"
         return Refusal(ErrorWord.TAKEN, text, retry_ms)
 
-    def _why_no_more(self, part: Holder, now_ns: int) -> Refusal:
-        """In the middle of a try, of which no master has said yet that it is held."""
-        waited_ms = (now_ns - part.asked_ns) // NS_PER_MS
-        if self._refusals:
-            return Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, those that were tried are still held")
-        return Refusal(ErrorWord.NOQUORUM, f"waited {waited_ms} ms without an answer")
+    def _why_no_more(self, now_ns: int) -> Refusal:
+        """Before all were tried."""
+        waited_ms = (now_ns - self._places[0].asked_ns) // NS_PER_MS
+        return Refusal(ErrorWord.TIMEOUT, f"waited {waited_ms} ms, those that were tried are still held")
 
     def _leave(self, now_ns: int) -> None:
         """All lines, and what it has too much."""

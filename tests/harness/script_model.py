@@ -253,7 +253,7 @@ class Store:
             key.expires_ms = now_ms + ttl_ms
         self.counters[slot] = last
         if place:
-            self._has_its_turn(resource, place, nonce, now_us)
+            self._has_its_turn(resource, place, nonce, now_us, detached=not terms.startswith(b"0 "))
         return 1, fence
 
     # Who waits
@@ -303,14 +303,17 @@ class Store:
         if key.host is not None and not lately:
             self._recall(resource, line, key.host, key.nonce, now_us)
 
-    def _has_its_turn(self, resource: bytes, name: bytes, nonce: bytes, now_us: int) -> None:
+    def _has_its_turn(
+        self, resource: bytes, name: bytes, nonce: bytes, now_us: int, *, detached: bool
+    ) -> None:
         line, others = self._others(resource, name, now_us)
         line.places.pop(name, None)
         self._tidy(resource, line)
         if others:
             self._recall(resource, line, name.partition(b" ")[0], nonce, now_us)
             host, agent = min(others, key=lambda one: (others[one].began_us, one)).split(b" ")
-            self.published.append((host, b"held %b %b" % (agent, resource)))
+            if not detached:
+                self.published.append((host, b"held %b %b" % (agent, resource)))
 
     def _goes_to_the_first(self, resource: bytes, now_us: int, own: tuple[bytes, int] | None) -> None:
         """What was deleted: it is reserved for the grace of who waits for the longest. own: the place and

@@ -208,6 +208,32 @@ def test_what_elected_raises_ends_it_when_it_was_deposed_and_the_resource_is_fre
     assert free(client, "fails")
 
 
+def fails_when_deposed(lease: HeldLease, reason: str) -> None:
+    raise ZeroDivisionError("a mistake of the app's")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_deposed_raises_when_the_term_is_lost_ends_it(
+    cluster: Cluster, client: AnyClient, one: Office
+) -> None:
+    leadership = client.lead("deposed-fails", one.elected, fails_when_deposed)
+    one.leads()
+    take_away(cluster, "deposed-fails")
+    with pytest.raises(ZeroDivisionError):
+        leadership.wait()
+    assert len(one.terms) == 1
+    assert free(client, "deposed-fails")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_what_deposed_raises_when_it_is_closed_leaves_nothing_held(client: AnyClient, one: Office) -> None:
+    leadership = client.lead("close-fails", one.elected, fails_when_deposed)
+    one.leads()
+    with pytest.raises(ZeroDivisionError):
+        close(leadership)
+    assert free(client, "close-fails")
+
+
 @pytest.mark.parametrize("options", [{"ttl": -1}, {"wait": float("nan")}])
 def test_what_makes_no_sense_is_said_at_once(
     client: AnyClient, one: Office, options: dict[str, float]
@@ -254,6 +280,38 @@ async def test_a_coroutine_of_elected_is_cancelled_when_it_is_deposed(cluster: C
         await asyncio.to_thread(take_away, cluster, "coroutine")
         assert {await asyncio.wait_for(heard.get(), 10) for _ in range(2)} == {"cancelled", "deposed"}
         assert await asyncio.wait_for(heard.get(), 10) == "elected"
+
+
+@pytest.mark.parametrize("lost_first", [False, True], ids=["closed twice", "lost, then closed"])
+async def test_closing_lets_a_coroutine_of_deposed_end_that_has_begun(
+    cluster: Cluster, lost_first: bool
+) -> None:
+    heard: asyncio.Queue[str] = asyncio.Queue()
+    tidied = asyncio.Event()
+
+    async def deposed(_lease: aio.Lease, _reason: str) -> None:
+        await heard.put("deposed")
+        await tidied.wait()
+        await heard.put("tidied up")
+
+    async with aio.Client(cluster.socket) as client, aio.Client(cluster.socket) as other:
+        leadership = client.lead("tidies", lambda _lease: heard.put("elected"), deposed)
+        assert await asyncio.wait_for(heard.get(), 10) == "elected"
+        if lost_first:
+            await asyncio.to_thread(take_away, cluster, "tidies")
+        else:
+            first = asyncio.create_task(leadership.aclose())
+        assert await asyncio.wait_for(heard.get(), 10) == "deposed"
+        closing = asyncio.create_task(leadership.aclose())
+        await other.ping()
+        assert not closing.done()
+        assert lost_first or await other.holder("tidies") is not None
+        tidied.set()
+        await asyncio.wait_for(closing, 10)
+        assert heard.get_nowait() == "tidied up"
+        assert heard.empty()
+        if not lost_first:
+            await first
 
 
 # lockctl lead

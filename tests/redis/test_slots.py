@@ -13,7 +13,7 @@ from lockd import AgentUnreachable, Taken, WaitTimeout
 from tests.harness.app_process import AppProcess
 from tests.harness.clients import KINDS, AnyClient, wait_until_free
 from tests.harness.cluster import AS_IS, Cluster
-from tests.harness.lockctl import lockctl
+from tests.harness.lockctl import LOCKCTL, lockctl
 from tests.harness.on_masters import MINUTE_MS
 from tests.harness.users import DAEMON, Connect, cluster_for_all_users
 from tests.harness.waiting import eventually
@@ -199,3 +199,11 @@ def test_lockctl_runs_a_command_under_a_slot(cluster: Cluster) -> None:
         client.execute_command("LOCK", "job", TTL_MS, "SLOTS", 1, "DETACHED")
     assert lockctl(cluster, "run", "--slots", "1", "job", "--", "true").returncode == 75
     assert lockctl(cluster, "run", "--slots", "1", "job", "other", "--", "true").returncode == 64
+
+
+def test_a_command_that_runs_another_under_a_lock_tells_it_nothing_of_its_own(cluster: Cluster) -> None:
+    told = "env | cut -d= -f1 | grep ^LOCKD_ | grep -v _SOCKET | sort | xargs"
+    inner = f"{LOCKCTL} --socket {cluster.socket} run inner -- sh -c '{told}'"
+    only_its_own = "LOCKD_DEADLINE_NS LOCKD_FENCE LOCKD_RESOURCE LOCKD_TOKEN\n"
+    for outer in (["--slots", "2", "outer"], ["first", "second"]):
+        assert lockctl(cluster, "run", *outer, "--", "sh", "-c", inner).stdout == only_its_own

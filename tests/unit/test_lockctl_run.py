@@ -224,7 +224,7 @@ def test_a_command_that_is_stopped_when_its_lease_ends_is_not_continued(
 
 
 def test_a_keeper_whose_lockctl_has_been_killed_already_starts_nothing(tmp_path: Path) -> None:
-    start = Start(["touch", str(tmp_path / "started")], {}, lambda: None)
+    start = Start(["touch", str(tmp_path / "started")], os.environb, lambda: None)
     report, report_end = os.pipe()
     lifeline, held_end = os.pipe()
     statuses, statuses_end = os.pipe()
@@ -500,7 +500,7 @@ from lockd.lockctl.run.descendants import Descendants
 from lockd.lockctl.run.keeper import CommandProcess, Start
 
 folder, words = Path(sys.argv[1]), sys.argv[2:]
-command = CommandProcess(Start(words, {}, lambda: None))
+command = CommandProcess(Start(words, os.environb, lambda: None))
 while not (folder / "left").exists() or not (folder / "left").read_text():
     time.sleep(0.01)
 os.kill(command._keeper, signal.SIGKILL)

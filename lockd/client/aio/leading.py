@@ -25,6 +25,7 @@ class Leadership(Leader[Lease]):
         super().__init__(elected, deposed)
         self._stand = stand
         self._work: asyncio.Task[None] | None = None
+        self._closing = self._ending = False
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def wait(self) -> None:
@@ -37,7 +38,10 @@ class Leadership(Leader[Lease]):
     async def aclose(self) -> None:
         """Stand no more. A leader is deposed first, and the lease is given back when `deposed` and `elected`
         have ended: then this returns, too, but where one of them has called it. Raises as `wait`."""
-        self._task.cancel()
+        # What ends already is let end: `deposed` would be cut short, and what `elected` tidies up.
+        if not self._closing and not self._ending:
+            self._task.cancel()
+        self._closing = True
         if not self._calls(asyncio.current_task()):
             await self.wait()
 
@@ -46,7 +50,7 @@ class Leadership(Leader[Lease]):
         return task is self._task or task is self._work
 
     async def _run(self) -> None:
-        while True:
+        while not self._closing:
             lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
             lease = await self._campaign(lost)
             await self._serve(lease, lost)
@@ -84,6 +88,7 @@ class Leadership(Leader[Lease]):
                 # Not the future itself, which would be cancelled together with us.
                 await asyncio.wait([lost])
         finally:
+            self._ending = True
             work.cancel()
             self._lease = None
             try:
@@ -92,6 +97,7 @@ class Leadership(Leader[Lease]):
                 await asyncio.wait([work])
                 with suppress(LockdError):
                     await lease.release()
+                self._ending = False
 
     async def _lead(self, lease: Lease) -> None:
         await _called(self._elected, lease)

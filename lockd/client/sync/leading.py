@@ -28,13 +28,14 @@ Stand = Callable[[Attempt, Callable[[Lease, str], object]], Lease]
 
 class _Term:
     """One lease of the leader's. led: `elected` has it. deposing: `deposed` is called, or was. done: that has
-    returned."""
+    returned. failure: what it raised."""
 
     def __init__(self) -> None:
         self.lock = Lock()
         self.led = self.deposing = False
         self.lost = ""
         self.done = Event()
+        self.failure: BaseException | None = None
 
 
 class Leadership(Leader[Lease]):
@@ -59,7 +60,7 @@ class Leadership(Leader[Lease]):
 
     def wait(self, timeout: float | None = None) -> bool:
         """Until it has ended, for `timeout` seconds at most: whether it has. Raises what ended it, if that
-        was not `close`: a refusal for good (Denied, a wrong option), or what `elected` raised."""
+        was not `close`: a refusal for good (Denied, a wrong option), or what a callback raised."""
         self._thread.join(timeout)
         if self._failure is not None:
             raise self._failure
@@ -107,19 +108,26 @@ class Leadership(Leader[Lease]):
             with term.lock:
                 term.led = not term.lost and not self._closing.is_set()
             if term.led:
-                self._lease = lease
-                self._elected(lease)
-                self._woken.wait()
+                self._lead(lease, term)
         finally:
-            if term.led:
-                self._depose(lease, term, RESIGNED)
-                term.done.wait()
+            # Also where a callback raised: that keeps the lease alive, and so it would be renewed.
             self._lease = None
             with suppress(LockdError):
                 lease.release()
             self._attempt = self._new_attempt()
             if not self._closing.is_set():
                 self._woken.clear()
+
+    def _lead(self, lease: Lease, term: _Term) -> None:
+        self._lease = lease
+        try:
+            self._elected(lease)
+            self._woken.wait()
+        finally:
+            self._depose(lease, term, RESIGNED)
+            term.done.wait()
+            if term.failure is not None:
+                raise term.failure
 
     def _is_lost(self, lease: Lease, term: _Term, reason: str) -> None:
         """Called in a thread of its own: `elected` may run for as long as the term."""
@@ -128,6 +136,9 @@ class Leadership(Leader[Lease]):
         if term.led:
             self._depose(lease, term, reason)
             self._woken.set()
+            if term.failure is not None:
+                # Told at once: `elected` may never return, if it was not told.
+                raise term.failure
 
     def _depose(self, lease: Lease, term: _Term, reason: str) -> None:
         """Once for each term."""
@@ -137,6 +148,8 @@ class Leadership(Leader[Lease]):
             self._deposing = threading.current_thread()
             try:
                 self._deposed(lease, reason)
+            except BaseException as failure:
+                term.failure = failure
             finally:
                 self._deposing = None
                 term.done.set()

@@ -109,7 +109,8 @@ class Client:
         """Stand for leader from now on, in a thread of its own, until what is returned is closed.
 
         elected: `elected(lease)` is called when this process becomes the leader; it may run for as long as it
-        is. `lease.fence` is the term: it grows from one to the next. What it raises ends the leadership.
+        is. `lease.fence` is the term: it grows from one to the next. What a callback raises ends the
+        leadership: then the lease is given back, and `wait` and `close` raise it.
         deposed: `deposed(lease, reason)` is called once for each term, before its deadline; in another thread
         where `elected` still runs: the work of a leader has to end before `lease.remaining()` is over. When
         both have returned, it stands again. wait: for how long to stand in line at a time, as far as the

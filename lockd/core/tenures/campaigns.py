@@ -27,7 +27,7 @@ from lockd.core.refusals import (
 )
 from lockd.core.tenures.places import AnswerTime, Place, Recall, RecallEnd
 from lockd.core.tenures.votes import Votes
-from lockd.core.timers import Timers
+from lockd.core.timers import Timer, Timers
 from lockd.core.validity import NEVER_NS, NS_PER_MS, deadline_ns
 from lockd.core.values import Chance, RedlockParameters, Refusal, Terms
 
@@ -79,7 +79,7 @@ class Campaigns:
         """It waits in line from now on, or comes into the next try."""
         give_up = None
         if holder.give_up_ns is not None:
-            give_up = self._timers.at(holder.give_up_ns, lambda at_ns: self._give_up(queue, holder, at_ns))
+            give_up = self._gives_up_at(queue, holder, holder.give_up_ns)
         queue.joins(holder, give_up, ready=ready)
         self.waiting += 1
         if holder.named:
@@ -94,7 +94,22 @@ class Campaigns:
         elif queue.idle:
             self.try_next(queue, now_ns)
 
+    def _gives_up_at(self, queue: Queue, holder: Holder, when_ns: int) -> Timer:
+        return self._timers.at(when_ns, lambda at_ns: self._give_up(queue, holder, at_ns))
+
     def _give_up(self, queue: Queue, holder: Holder, now_ns: int) -> None:
+        """Not before the first try has come to something: masters that had no time to answer are not out.
+        That takes no longer than without a WAIT."""
+        heard_ns = holder.asked_ns + self._timeout_ns
+        tries_first = queue.refusal is None and queue.attempt is not None and not queue.passes_over(holder)
+        if tries_first and now_ns < heard_ns:
+            queue.waiters[holder] = self._gives_up_at(queue, holder, heard_ns)
+            queue.waits_no_longer(holder)
+            return
+        self.refuse(holder, self._why_given_up(queue, holder, now_ns), now_ns)
+        self.leave(queue, holder, now_ns)
+
+    def _why_given_up(self, queue: Queue, holder: Holder, now_ns: int) -> Refusal:
         refusal = queue.refusal
         waited_ms = (now_ns - holder.asked_ns) // NS_PER_MS
         if queue.passes_over(holder):
@@ -106,10 +121,7 @@ class Campaigns:
             refusal = Refusal(refusal.code, f"waited {waited_ms} ms, {refusal.text}")
         elif refusal is None and queue.attempt is not None:
             refusal = no_quorum(queue.attempt, self._masters, self._parameters.masters)
-        self.refuse(
-            holder, refusal or Refusal(ErrorWord.NOQUORUM, f"waited {waited_ms} ms without an answer"), now_ns
-        )
-        self.leave(queue, holder, now_ns)
+        return refusal or Refusal(ErrorWord.NOQUORUM, f"waited {waited_ms} ms without an answer")
 
     def leave(self, queue: Queue, holder: Holder, now_ns: int) -> None:
         self._timers.cancel(queue.leaves(holder))
@@ -530,13 +542,13 @@ class Campaigns:
         return int(ms * NS_PER_MS * (0.5 + self._chance.jitter()))
 
     def _refuse_the_impatient(self, queue: Queue, refusal: Refusal, now_ns: int, asked_until_ns: int) -> None:
-        """Those in line that don't wait share the outcome of the try that they came into."""
-        if not queue.impatient:
-            return
-        for holder in [w for w in queue.waiters if w.give_up_ns is None and w.asked_ns <= asked_until_ns]:
-            queue.leaves(holder)
+        """Those in line that don't wait, or no longer, share the outcome of the try that they came into."""
+        for holder in [one for one in queue.impatient if one.asked_ns <= asked_until_ns]:
+            waited = holder.give_up_ns is not None
+            why = self._why_given_up(queue, holder, now_ns) if waited else refusal
+            self._timers.cancel(queue.leaves(holder))
             self.waiting -= 1
-            self.refuse(holder, refusal, now_ns)
+            self.refuse(holder, why, now_ns)
 
     def refuse(self, holder: Holder, refusal: Refusal, now_ns: int) -> None:
         if holder.named:

@@ -94,7 +94,7 @@ def start(job: Job, lease: JobLease, terminal: Terminal, signals: Signals) -> Co
             terminal.lend(os.getpid())
 
     try:
-        command = CommandProcess(Start(job.command, lease.environment(), prepare))
+        command = CommandProcess(Start(job.command, lease.environment(os.environb), prepare))
     except CannotExecute as failure:
         terminal.take_back(failure.id)
         raise

@@ -40,7 +40,8 @@ _PARENT_ENDED = signal.SIGTERM
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """What the command is, and what its first process does just before it becomes the command."""
+    """What the command is, all of its environment, and what its first process does just before it becomes the
+    command."""
 
     command: Sequence[str]
     environment: Mapping[bytes, bytes]
@@ -252,8 +253,7 @@ def _become(start: Start, parent: int, lifeline: int, report: int, mask: Iterabl
             # Python ignores these two, and what is ignored stays so in the command.
             signal.signal(signal.SIGPIPE, signal.SIG_DFL)
             signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
-            os.environb.update(start.environment)
-            os.execvp(start.command[0], list(start.command))
+            os.execvpe(start.command[0], list(start.command), start.environment)
     except OSError as error:
         _report(report, error)
     finally:

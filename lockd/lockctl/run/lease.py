@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lockd.client.deadlines import AgentClock
 from lockd.core.validity import NS_PER_MS
+
+_TOLD_OF_A_LEASE = re.compile(rb"LOCKD_(TOKEN|DEADLINE_NS|SLOT|(RESOURCE|FENCE)(_\d+)?)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,13 @@ class JobLease:
         """What gives all of it back."""
         return [[b"UNLOCK", one.resource, self.token] for one in self.held]
 
-    def environment(self) -> dict[bytes, bytes]:
-        """What the command is told. What is there of the second has a _2 behind its name, and so on."""
+    def environment(self, ours: Mapping[bytes, bytes]) -> dict[bytes, bytes]:
+        """What the command finds there. What is told of the second has a _2 behind its name, and so on. Of
+        another lease, under which we run ourselves, it is told nothing."""
+        kept = {name: value for name, value in ours.items() if not _TOLD_OF_A_LEASE.fullmatch(name)}
+        return kept | self._told()
+
+    def _told(self) -> dict[bytes, bytes]:
         told = {b"LOCKD_TOKEN": self.token, b"LOCKD_DEADLINE_NS": b"%d" % self.deadline_ns}
         for number, one in enumerate(self.held, 1):
             behind = b"_%d" % number if number > 1 else b""

@@ -140,7 +140,10 @@ local count, oldest, _, _, mine_until_us = others()
 if mine_until_us then call('HDEL', places, place) end
 if count and count > 0 then
   recall(string.match(place, '^%S+'), ARGV[1])
+  -- It rests until it is told that it is free. What is DETACHED ends at its TTL, and then nobody would tell it.
   local host, agent = string.match(oldest, '^(%S+) (.*)$')
-  redis.pcall('PUBLISH', 'lockd:host:' .. host, 'held ' .. agent .. ' ' .. resource)
+  if string.sub(ARGV[2], 1, 2) == '0 ' then
+    redis.pcall('PUBLISH', 'lockd:host:' .. host, 'held ' .. agent .. ' ' .. resource)
+  end
 end
 return {1, fence, now_us}

@@ -134,17 +134,32 @@ def test_an_outage_is_no_contention_and_with_a_wait_it_is_tried_again(host):
 
 
 def test_a_wait_that_ends_while_one_is_tried_ends_with_what_is_known(host):
-    host.slow()
-    unheard = slots(host, 3, wait_ms=100)
-    host.pass_ms(101)
-    assert (unheard.code, unheard.refusal.text) == ("NOQUORUM", "waited 100 ms without an answer")
-    host.answer_all()
     slots(host, 2)
     host.slow()
     one_is_held = slots(host, 2, wait_ms=100)
     host.pass_ms(101)
     assert one_is_held.code == "TIMEOUT"
     assert "those that were tried are still held" in one_is_held.refusal.text
+
+
+@pytest.mark.parametrize(("is_held", "code"), [(True, "TIMEOUT"), (False, "granted")])
+def test_a_wait_that_ends_before_masters_could_answer_has_their_first_answer(host, other, is_held, code):
+    if is_held:
+        other.locked(ALL[0])
+    host.slow()
+    hasty = slots(host, 3, first=0, wait_ms=1)
+    host.pass_ms(5)
+    assert hasty.answers == []
+    host.answer_all()
+    host.pass_ms(1)
+    assert (hasty.code, host.locks.waiting) == (code, 0)
+
+
+def test_a_wait_that_ends_before_masters_answer_at_all_is_an_outage(host):
+    host.slow()
+    hasty = slots(host, 3, wait_ms=1)
+    host.pass_ms(251)
+    assert (hasty.code, host.locks.waiting) == ("NOQUORUM", 0)
 
 
 def test_a_wait_that_ends_behind_others_of_its_connection_says_so(host):

@@ -362,6 +362,19 @@ def test_who_does_not_wait_is_answered_also_when_the_turn_ends_before_anybody_ha
     assert passed_over.code == "granted"
 
 
+def test_a_turn_that_is_over_with_the_last_wait_here_is_tried_for_no_more(hosts: list[Host]):
+    one, two, _ = hosts
+    behind = one.lock(wait_ms=300)
+    one.fleet.settle()
+    one.time.now_ns += 400 * MS
+    one.unlocked(one.holding)
+    one.pass_ms(1_000)
+    assert behind.code == "TIMEOUT"
+    assert b"r" not in one.locks.queues
+    two.pass_ms(1)
+    assert two.waiting.code == "granted"
+
+
 def test_who_comes_next_does_not_try_when_the_first_has_taken_it(hosts: list[Host]):
     one, two, three = hosts
     one.unlocked(one.holding)
@@ -395,6 +408,24 @@ def test_a_turn_may_begin_before_what_was_tried_for_is_granted():
     host.time.now_ns += 10 * MS
     host.unlocked(first)
     assert second.code == ""
+
+
+def test_who_comes_next_tries_when_what_the_first_has_detached_ends():
+    """Nobody would tell it."""
+    one = cluster()
+    two, three = beside(one), beside(one)
+    holding = one.locked()
+    first = two.lock(wait_ms=60_000, detached=True, ttl_ms=100)
+    two.fleet.settle()
+    one.time.now_ns += 20 * MS
+    behind = three.lock(wait_ms=60_000)
+    three.fleet.settle()
+    one.unlocked(holding)
+    three.fleet.settle()
+    two.pass_ms(1)
+    assert first.code == "granted"
+    pass_ms(150, two, three)
+    assert behind.code == "granted"
 
 
 def test_what_is_proven_for_one_who_has_gone_is_given_back_at_once():

@@ -49,16 +49,48 @@ def test_of_a_long_line_none_but_the_next_is_looked_at_for_a_hand_off(host, app)
 def test_a_head_of_the_line_that_gives_up_in_the_middle_of_its_try_leaves_nothing_and_the_next_tries(host):
     host.locked(b"another")
     host.slow()
-    head = host.lock(wait_ms=100)
+    head = host.lock(wait_ms=400)
     following = host.lock(wait_ms=60_000)
     assert (host.locks.held, host.locks.waiting) == (1, 2)
-    host.pass_ms(100)
+    host.pass_ms(400)
     assert (head.code, host.locks.waiting) == ("NOQUORUM", 1)
-    assert [host.sent_to(master) for master in range(5)] == [["Attempt", "Release", "Attempt"]] * 5
+    sent = ["Attempt", "Release", "Attempt", "Release", "Attempt"]
+    assert [host.sent_to(master) for master in range(5)] == [sent] * 5
     host.answer_all()
     assert following.code == "granted"
     assert (head.lease, host.locks.held, host.locks.waiting) == (None, 2, 0)
     assert host.shown() == [following.held.nonce] * 5
+
+
+@pytest.mark.parametrize(("is_held", "code"), [(True, "TIMEOUT"), (False, "granted")])
+def test_a_wait_that_ends_before_masters_could_answer_has_their_first_answer(host, other, is_held, code):
+    """Contention is no outage, and neither is an app's hurry."""
+    if is_held:
+        other.locked()
+    host.slow()
+    hasty = host.lock(wait_ms=1)
+    host.pass_ms(5)
+    assert hasty.answers == []
+    host.answer_all()
+    assert (hasty.code, host.locks.waiting) == (code, 0)
+
+
+def test_a_wait_that_ends_while_another_in_line_is_tried_for_ends_with_that_try(host):
+    host.slow()
+    first = host.lock(wait_ms=60_000, ttl_ms=5_000)
+    hasty, patient = host.lock(wait_ms=1), host.lock(wait_ms=60_000)
+    host.pass_ms(5)
+    host.answer_all()
+    assert (first.code, hasty.code, patient.code) == ("granted", "TIMEOUT", "")
+    assert host.locks.waiting == 1
+
+
+def test_a_wait_that_ends_before_masters_answer_takes_no_longer_than_one_try(host):
+    host.slow()
+    hasty = host.lock(wait_ms=1)
+    host.pass_ms(250)
+    assert hasty.code == "NOQUORUM"
+    assert host.locks.waiting == 0
 
 
 @pytest.mark.parametrize("second_round", [False, True])

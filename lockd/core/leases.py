@@ -84,6 +84,9 @@ class Holder(Terms, Protocol):
 
 TURN_GRANTS = 16
 """So many leases follow at most, once another host waits."""
+_UNRECALLED_MOST_NS = 1_000 * NS_PER_MS
+"""For no longer than this a tenure is handed on as if no other host waited: its recalls may be lost, and are
+where its agent may not hear notices. Where nobody waits, its next turn begins at once."""
 _PROVEN_LATELY_NS = 1_000 * NS_PER_MS
 """For no longer than this behind its last proof a tenure is handed on or kept without asking: so soon it is
 noticed that it was taken away by force, through another agent."""
@@ -157,8 +160,9 @@ class Tenure:
     proof, since this host stood still, or the masters' clocks were set (rule 11d); gained_ns: what the
     masters' clocks had gained then. under_way: what is asked of it now. fences_left: of its block.
     lease: who has the resource now; None while it is handed on. is_over: it is given back.
-    turn: since another host waits for it, what is left of this one's; None: nobody is known to. doubted_ns:
-    it was said then that it was taken away by force.
+    turn: since another host waits for it, what is left of this one's; None: nobody is known to.
+    handed_on_ns: since when it is handed on; -1: it was not yet. doubted_ns: it was said then that it was
+    taken away by force.
     """
 
     __slots__ = (
@@ -171,6 +175,7 @@ class Tenure:
         "fences_left",
         "gained_ns",
         "gone",
+        "handed_on_ns",
         "inherited",
         "is_over",
         "landed",
@@ -210,12 +215,21 @@ class Tenure:
         self.lease: Lease | None = None
         self.inherited: Inherited | None = None
         self.turn: Turn | None = None
-        self.doubted_ns = -1
+        self.handed_on_ns = self.doubted_ns = -1
 
     def is_recalled(self, now_ns: int, turn_ms: int) -> None:
         """Another host waits for it. Its turn ends so long behind the first time that this is said."""
         if self.turn is None:
             self.turn = Turn(now_ns + turn_ms * NS_PER_MS)
+
+    def is_handed_on(self, now_ns: int, turn_ms: int) -> None:
+        """From one lease to the next. Its turn ends some time also when no recall is heard."""
+        if self.turn is not None:
+            self.turn.grants -= 1
+        elif self.handed_on_ns < 0:
+            self.handed_on_ns = now_ns
+        elif now_ns >= self.handed_on_ns + _UNRECALLED_MOST_NS:
+            self.is_recalled(now_ns, turn_ms)
 
     def has_block(self, first: int, size: int = BLOCK) -> None:
         """A quorum has reserved these fences for it (rule 6)."""

@@ -1880,6 +1880,14 @@ MUTATIONS = (
         simulated=False,
     ),
     one(
+        "a turn that ends by the word of a recall alone",
+        13,
+        LEASES,
+        "        elif now_ns >= self.handed_on_ns + _UNRECALLED_MOST_NS:\n            self.is_recalled(now_ns, turn_ms)\n",
+        "",
+        simulated=False,
+    ),
+    one(
         "a LOCK without WAIT leaves a place",
         13,
         CAMPAIGNS,

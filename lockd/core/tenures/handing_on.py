@@ -57,6 +57,8 @@ class HandingOn:
 
     def wanted_again(self, queue: Queue, now_ns: int) -> None:
         """What was kept."""
+        assert queue.tenure is not None
+        queue.tenure.handed_on_ns = -1
         self._keeping.no_more(queue, KeptEnd.LOCKED, now_ns)
         self._go_on(queue, now_ns, proven=False)
 
@@ -112,8 +114,7 @@ class HandingOn:
         return self._masters.stand(tenure.proven & ~tenure.gone.mask, tenure.t1_ns, now_ns)
 
     def _hand_to(self, queue: Queue, tenure: Tenure, holder: Holder, now_ns: int) -> None:
-        if tenure.turn is not None:
-            tenure.turn.grants -= 1
+        tenure.is_handed_on(now_ns, self._turn_ms)
         lease = self._campaigns.next_lease(tenure, holder, now_ns)
         self._watcher.handed_on(lease)
         self._campaigns.grants(queue, lease, now_ns)

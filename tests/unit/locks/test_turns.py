@@ -64,6 +64,26 @@ def test_in_its_turn_a_host_gives_so_many_leases_at_most():
     assert line[-1].held.nonce != line[0].held.nonce
 
 
+def test_a_host_that_hears_no_recall_gives_back_after_a_while_all_the_same():
+    """Each may be lost, and all are where an agent may not hear notices."""
+    host = cluster()
+    for master in host.fleet.masters:
+        master.notifies.clear()
+    other = beside(host)
+    line = in_line(host, 80)
+    began_ns = host.time.now_ns
+    waiting = other.locked(wait_ms=60_000)
+    for app in line:
+        pass_ms(20, other)
+        host.unlocked(app)
+        other.fleet.settle()
+        other.pass_ms(1)
+        if waiting.code:
+            break
+    assert waiting.code == "granted"
+    assert 1_000 * MS <= waiting.answered_ns - began_ns <= 1_100 * MS
+
+
 def test_a_recall_of_another_tenure_means_nothing():
     host = cluster()
     first, second = in_line(host, 2)

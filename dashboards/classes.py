@@ -189,8 +189,16 @@ HAND_OFFS = lines(
 TURNS = lines(
     "Turns",
     "How often another host waited for what was in use: its host hands on a moment more, and gives it back.",
-    [ask(rate_by_class("lockd_turns_total"), "{{class}}")],
+    [ask(rate_by_class("lockd_turn_seconds_count"), "{{class}}")],
     axis=Axis("ops"),
+    silence="no host waits for another",
+)
+RECALLS = lines(
+    "From a recall until given back, p99",
+    "For how long a host goes on with what another one waits for: turn_ms and the lease that is held then."
+    " Where it is much longer, apps hold for long.",
+    [ask(quantile(0.99, "lockd_turn_seconds", "class", OF_CLASS), "{{class}}")],
+    axis=Axis("s"),
     silence="no host waits for another",
 )
 KEPT = lines(
@@ -268,7 +276,8 @@ BOARD = dashboard(
         (7, [(8, WAIT_P50), (8, WAIT_P99), (8, SLOW)]),
         (7, [(8, GAVE_UP), (8, HOLDS), (8, GRANTS)]),
         (7, [(8, HELD), (8, MARGIN), (8, RENEWALS)]),
-        (7, [(5, HAND_OFFS), (5, TURNS), (4, KEPT), (5, KEPT_ENDS), (5, ASKED_BACK)]),
+        (7, [(8, HAND_OFFS), (8, TURNS), (8, RECALLS)]),
+        (7, [(8, KEPT), (8, KEPT_ENDS), (8, ASKED_BACK)]),
         (7, [(6, LOSSES), (6, REFUSALS), (6, LEASE_REFUSALS), (6, RELEASES)]),
     ],
     also=[CLASS_VARIABLE],

@@ -139,8 +139,8 @@ class Watcher(Protocol):
     def handed_on(self, lease: Lease) -> None:
         """It is about to be granted under the tenure of the one before."""
 
-    def turn_begins(self, label: str) -> None:
-        """Another host waits for what is in use here: this one's turn ends soon."""
+    def turn_over(self, label: str, took_ns: int) -> None:
+        """Another host waits for what was in use here, and it is given back, so long behind the recall."""
 
     def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None:
         """What came of a LOCK without WAIT that met another host's tenure."""

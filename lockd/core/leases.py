@@ -134,13 +134,14 @@ class Inherited:
 
 class Turn:
     """What is left of a host's turn, since it was recalled: it hands on until a time, and so many leases at
-    most."""
+    most. recalled_ns: when that was heard; None: it was not, and is only to be reckoned with."""
 
-    __slots__ = ("ends_ns", "grants")
+    __slots__ = ("ends_ns", "grants", "recalled_ns")
 
-    def __init__(self, ends_ns: int, grants: int = TURN_GRANTS) -> None:
+    def __init__(self, ends_ns: int, recalled_ns: int | None) -> None:
         self.ends_ns = ends_ns
-        self.grants = grants
+        self.grants = TURN_GRANTS
+        self.recalled_ns = recalled_ns
 
     def is_over(self, now_ns: int) -> bool:
         return now_ns >= self.ends_ns or self.grants <= 0
@@ -159,7 +160,8 @@ class Tenure:
     its release, which is worth sending until until_ns. cut_ns: what has come off its deadline since its last
     proof, since this host stood still, or the masters' clocks were set (rule 11d); gained_ns: what the
     masters' clocks had gained then. under_way: what is asked of it now. fences_left: of its block.
-    lease: who has the resource now; None while it is handed on. is_over: it is given back.
+    lease: who has the resource now; None while it is handed on. label: the class of who had it last. is_over:
+    it is given back.
     turn: since another host waits for it, what is left of this one's; None: nobody is known to.
     handed_on_ns: since when it is handed on; -1: it was not yet. doubted_ns: it was said then that it was
     taken away by force.
@@ -178,6 +180,7 @@ class Tenure:
         "handed_on_ns",
         "inherited",
         "is_over",
+        "label",
         "landed",
         "lease",
         "nonce",
@@ -212,6 +215,7 @@ class Tenure:
         self.is_over = False
         self._next_fence = 0
         self.fences_left = 0
+        self.label = ""
         self.lease: Lease | None = None
         self.inherited: Inherited | None = None
         self.turn: Turn | None = None
@@ -220,7 +224,7 @@ class Tenure:
     def is_recalled(self, now_ns: int, turn_ms: int) -> None:
         """Another host waits for it. Its turn ends so long behind the first time that this is said."""
         if self.turn is None:
-            self.turn = Turn(now_ns + turn_ms * NS_PER_MS)
+            self.turn = Turn(now_ns + turn_ms * NS_PER_MS, now_ns)
 
     def is_handed_on(self, now_ns: int, turn_ms: int) -> None:
         """From one lease to the next. Its turn ends some time also when no recall is heard."""
@@ -229,7 +233,7 @@ class Tenure:
         elif self.handed_on_ns < 0:
             self.handed_on_ns = now_ns
         elif now_ns >= self.handed_on_ns + _UNRECALLED_MOST_NS:
-            self.is_recalled(now_ns, turn_ms)
+            self.turn = Turn(now_ns + turn_ms * NS_PER_MS, None)
 
     def has_block(self, first: int, size: int = BLOCK) -> None:
         """A quorum has reserved these fences for it (rule 6)."""
@@ -358,6 +362,7 @@ class Lease:
         self, tenure: Tenure, holder: Holder, token: bytes, fence: int, *, began_ns: int, now_ns: int
     ) -> None:
         """began_ns: its TTL and its max_hold count from then."""
+        tenure.label = holder.label
         self.resource = tenure.resource
         self.tenure = tenure
         self.token = token

@@ -120,7 +120,10 @@ class ClassCounts(Measured):
     hand_offs = counted(
         "Leases granted under the tenure of the one before on this host, mostly with no round trip.", int
     )
-    turns = counted("Turns of this host, while others waited for what was in use here.", int)
+    turn_seconds = timed(
+        "From a recall of what was in use here, as another host waits for it, to its being given back.",
+        partial(Histogram, _KEPT_S),
+    )
     failed_tries = counted(
         "Rounds over all masters that brought no tenure, by the first word of what they came to. Of grants, "
         "those that are no hand_offs took one round that did.",
@@ -223,8 +226,8 @@ class LeaseMetrics:
     def handed_on(self, lease: Lease) -> None:
         self._of[lease.holder.label].hand_offs += 1
 
-    def turn_begins(self, label: str) -> None:
-        self._of[label].turns += 1
+    def turn_over(self, label: str, took_ns: int) -> None:
+        self._of[label].turn_seconds.observe(took_ns)
 
     def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None:
         self._of[label].recall_seconds[end].observe(took_ns)

@@ -458,8 +458,8 @@ class Watched:
     def handed_on(self, lease: Lease) -> None:
         self.events.append(("handed on", lease.token))
 
-    def turn_begins(self, label: str) -> None:
-        self.events.append(("turn begins",))
+    def turn_over(self, label: str, took_ns: int) -> None:
+        self.events.append(("turn over", took_ns // MS))
 
     def asked_back(self, label: str, end: RecallEnd, took_ns: int) -> None:
         self.events.append(("asked back", end))

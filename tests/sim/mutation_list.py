@@ -1883,7 +1883,7 @@ MUTATIONS = (
         "a turn that ends by the word of a recall alone",
         13,
         LEASES,
-        "        elif now_ns >= self.handed_on_ns + _UNRECALLED_MOST_NS:\n            self.is_recalled(now_ns, turn_ms)\n",
+        "        elif now_ns >= self.handed_on_ns + _UNRECALLED_MOST_NS:\n            self.turn = Turn(now_ns + turn_ms * NS_PER_MS, None)\n",
         "",
         simulated=False,
     ),

@@ -423,7 +423,6 @@ class Campaigns:
         tenure = Tenure(attempt, cut_ns)
         if attempt.recalled:
             tenure.is_recalled(now_ns, self._parameters.turn_ms)
-            self._watcher.turn_begins(holder.label)
         tenure.has_block(fence)
         lease = Lease(
             tenure, holder, attempt.token, tenure.next_fence(), began_ns=tenure.began_ns, now_ns=now_ns

@@ -57,8 +57,6 @@ class HandingOn:
 
     def wanted_again(self, queue: Queue, now_ns: int) -> None:
         """What was kept."""
-        assert queue.tenure is not None
-        queue.tenure.handed_on_ns = -1
         self._keeping.no_more(queue, KeptEnd.LOCKED, now_ns)
         self._go_on(queue, now_ns, proven=False)
 
@@ -189,10 +187,8 @@ class HandingOn:
             self._keeping.no_more(queue, KeptEnd.RECALLED, now_ns)
         if queue.lease is None and queue.asked is None:
             self.put_down(queue, now_ns, is_wanted=True)
-        elif tenure.turn is None:
+        else:
             tenure.is_recalled(now_ns, self._turn_ms)
-            if (holder := queue.lease.holder if queue.lease is not None else queue.first()) is not None:
-                self._watcher.turn_begins(holder.label)
 
     def asked_for(self, queue: Queue, asker: bytes, master: int, now_ns: int) -> None:
         """By who doesn't wait: what is only kept is given back, and that one told of it behind the release;

@@ -64,6 +64,8 @@ class Returns:
 
         if not tenure.terms.detached:
             self._journal.ending(tenure)
+        if tenure.turn is not None and tenure.turn.recalled_ns is not None:
+            self._watcher.turn_over(tenure.label, now_ns - tenure.turn.recalled_ns)
         release = Release(
             tenure.resource, tenure.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=tenure.until_ns,
             settled=settled, patient=patient, reply=reply, before=tenure.before,

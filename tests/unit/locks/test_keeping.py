@@ -53,6 +53,15 @@ def test_who_locks_the_same_again_and_again_pays_no_network_at_all(kept: Host):
     assert kept.locks.held == 0
 
 
+def test_what_is_had_from_keeping_for_a_second_is_given_back_once_since_a_recall_may_be_lost(kept: Host):
+    nonce = kept.shown()[0]
+    for _ in range(60):
+        once(kept)
+        kept.pass_ms(20)
+    assert kept.shown()[0] != nonce
+    assert len(kept.asked(Attempt)) in (1, 2)
+
+
 def test_where_its_class_does_not_say_so_nothing_is_kept(host: Host):
     for _ in range(3):
         once(host, keep_ms=0)

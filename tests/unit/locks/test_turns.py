@@ -536,9 +536,22 @@ def test_a_resource_may_be_of_any_bytes():
     assert read(b"recall 1a  ") == Notice(Kind.RECALL, b"1a", b" ")
 
 
-def test_a_turn_is_counted_once_however_often_it_is_recalled():
+def test_a_turn_is_timed_from_the_first_recall_to_where_it_is_given_back():
     host = cluster()
-    first, _ = in_line(host, 2)
+    first, second = in_line(host, 2)
     for _ in range(3):
         recall(host, first)
-    assert host.watched.count("turn begins") == 1
+        host.time.now_ns += 2 * MS
+    host.unlock(first)
+    host.time.now_ns += 5 * MS
+    host.unlocked(second)
+    assert host.watched.count("turn over", 11) == 1
+
+
+def test_what_nobody_has_recalled_is_no_turn():
+    host = cluster()
+    line = in_line(host, 80)
+    for app in line:
+        host.pass_ms(20)
+        host.unlocked(app)
+    assert not any(event == "turn over" for event, *_ in host.watched.events)

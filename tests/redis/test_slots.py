@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -202,7 +203,8 @@ def test_lockctl_runs_a_command_under_a_slot(cluster: Cluster) -> None:
 
 
 def test_a_command_that_runs_another_under_a_lock_tells_it_nothing_of_its_own(cluster: Cluster) -> None:
-    told = "env | cut -d= -f1 | grep ^LOCKD_ | grep -v _SOCKET | sort | xargs"
+    ours = "|".join(["-", *(name for name in os.environ if name.startswith("LOCKD_"))])
+    told = f'env | cut -d= -f1 | grep ^LOCKD_ | grep -vxE "{ours}|LOCKD_SOCKET" | sort | xargs'
     inner = f"{LOCKCTL} --socket {cluster.socket} run inner -- sh -c '{told}'"
     only_its_own = "LOCKD_DEADLINE_NS LOCKD_FENCE LOCKD_RESOURCE LOCKD_TOKEN\n"
     for outer in (["--slots", "2", "outer"], ["first", "second"]):

@@ -203,8 +203,8 @@ def test_lockctl_runs_a_command_under_a_slot(cluster: Cluster) -> None:
 
 
 def test_a_command_that_runs_another_under_a_lock_tells_it_nothing_of_its_own(cluster: Cluster) -> None:
-    ours = "|".join(["-", *(name for name in os.environ if name.startswith("LOCKD_"))])
-    told = f'env | cut -d= -f1 | grep ^LOCKD_ | grep -vxE "{ours}|LOCKD_SOCKET" | sort | xargs'
+    ours = "|".join(name for name in os.environ if name.startswith("LOCKD_"))
+    told = f'env | cut -d= -f1 | grep ^LOCKD_ | grep -vxE "(LOCKD_SOCKET|{ours})" | sort | xargs'
     inner = f"{LOCKCTL} --socket {cluster.socket} run inner -- sh -c '{told}'"
     only_its_own = "LOCKD_DEADLINE_NS LOCKD_FENCE LOCKD_RESOURCE LOCKD_TOKEN\n"
     for outer in (["--slots", "2", "outer"], ["first", "second"]):

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import TypeVar
 
 from lockd.core.fences import slot_of
@@ -869,8 +869,13 @@ def calm_since(history: Reading) -> Callable[[int], int | None]:
 
 
 def _undisturbed(history: Reading, from_ns: int, to_ns: int) -> bool:
-    """No agent has died shortly before, nor until then."""
-    return not any(from_ns - _DEAD_FOR_NS < died.at_ns <= to_ns for died in history.all(Died))
+    """No agent has died or stood still shortly before, nor until then."""
+    return not _disturbances(history, from_ns, to_ns)
+
+
+def _disturbances(history: Reading, from_ns: int, to_ns: int) -> int:
+    stops = (history.all(Died), history.all(Stopped), history.all(WentOn))
+    return sum(from_ns - _DEAD_FOR_NS < event.at_ns <= to_ns for event in chain(*stops))
 
 
 _DEAD_FOR_NS = 5_000 * MS
@@ -892,7 +897,7 @@ def _waits(history: Reading) -> Iterable[tuple[Asked, int]]:
 
 
 def idle(history: Reading, bounds: Bounds) -> Iterable[Violation]:
-    """Nobody waits for long while nobody holds."""
+    """Nobody waits for long while nobody holds: what an agent has that dies or stands still ends soon."""
     if not bounds.idle_ms:
         return
     most_ns = bounds.idle_ms * MS
@@ -906,7 +911,7 @@ def idle(history: Reading, bounds: Bounds) -> Iterable[Violation]:
                 continue
             for free_ns, taken_ns in free:
                 from_ns, to_ns = max(free_ns, asked.at_ns), min(taken_ns, until_ns)
-                if to_ns - from_ns > most_ns and _undisturbed(history, from_ns, to_ns):
+                if to_ns - from_ns > most_ns + _DEAD_FOR_NS * _disturbances(history, from_ns, to_ns):
                     text = f"{asked} waits, and nobody holds since {free_ns / 1e9:.6f}"
                     yield Violation("idle", from_ns + most_ns, text)
 

@@ -286,7 +286,8 @@ def draw(seed: int) -> Plan:
 
 def _turns(dice: random.Random, shape: Shape) -> tuple[Shape, list[Fault]]:
     """Hosts whose clocks are minutes apart want the same, all the time, and nothing goes wrong; but that
-    notices may be lost, late, doubled and made up, and that agents die, waiting or holding."""
+    notices may be lost, late, doubled and made up, and that agents die, end, are stopped or stand still with
+    their host, waiting or holding."""
     agents = dice.choice((2, 3, 3))
     busy = replace(
         shape,
@@ -317,7 +318,8 @@ def _turns(dice: random.Random, shape: Shape) -> tuple[Shape, list[Fault]]:
     every_ms = dice.choice((0, 0, 3_000))
     at_ms = 2_000
     while every_ms and (at_ms := at_ms + int(dice.expovariate(1 / every_ms))) < busy.chaos_ms:
-        faults.append(Fault(at_ms, Kind.CRASH_AGENT, 0, dice.randrange(agents), dice.choice((20, 2_000))))
+        kind = dice.choice((Kind.CRASH_AGENT, Kind.STOP_AGENT, Kind.PAUSE_AGENT, Kind.STAND_STILL))
+        faults.append(Fault(at_ms, kind, 0, dice.randrange(agents), dice.choice((20, 2_000))))
     return busy, faults
 
 

@@ -36,6 +36,7 @@ from tests.harness.history import (
     Refused,
     Removed,
     Slewed,
+    Stopped,
     TakenBack,
     TakenOver,
     Tried,
@@ -427,6 +428,18 @@ def test_nobody_waits_for_long_while_nobody_holds(granted_ms: int, promises: lis
     waiting = wants(50, 9, "h2")
     got = Granted(granted_ms * MS, 9, R, B + b" 1", 20, 2_000 * MS, 50 * MS)
     assert of_turns(*had(1, "h1", 10, 100, 10), waiting, got) == promises
+
+
+@pytest.mark.parametrize(
+    "stopped", [Died(120 * MS, "h3"), Stopped(120 * MS, "h3")], ids=["dies", "stands still"]
+)
+@pytest.mark.parametrize(("granted_ms", "promises"), [(5_190, []), (5_210, ["idle"])])
+def test_nor_for_much_longer_than_an_agent_may_block_it_that_dies_or_stands_still(
+    stopped: Event, granted_ms: int, promises: list[str]
+) -> None:
+    waiting = wants(50, 9, "h2", wait_ms=9_000)
+    got = Granted(granted_ms * MS, 9, R, B + b" 1", 20, 9_000 * MS, 50 * MS)
+    assert of_turns(*had(1, "h1", 10, 100, 10), waiting, stopped, got) == promises
 
 
 LIST_HAS = (

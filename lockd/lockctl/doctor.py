@@ -124,7 +124,8 @@ class _FromRow:
 
 @dataclass(frozen=True)
 class MasterRow(_FromRow):
-    """A master as the agent sees it. max_ttl_ms: the ceiling in its identity, None when it has none."""
+    """A master as the agent sees it. max_ttl_ms: the ceiling in its identity, None when it has none. notices:
+    whether it tells this agent whose turn it is."""
 
     name: str
     state: str
@@ -134,6 +135,7 @@ class MasterRow(_FromRow):
     clock_offset_us: int | None
     version: str
     max_ttl_ms: int | None
+    notices: int
 
 
 @dataclass(frozen=True)
@@ -234,6 +236,7 @@ def examine(ask: Ask, socket_path: str, config_path: str | None = None) -> list[
         *check_quorum(masters),
         *check_masters(masters),
         *check_round_trips(masters),
+        *check_notices(masters),
         *check_clocks(masters),
         *check_slewing(agent),
         *check_max_ttl(masters, configured),
@@ -429,6 +432,16 @@ def check_round_trips(masters: Sequence[MasterRow]) -> list[Finding]:
         return [Finding("round trip", Severity.WARNING, what, then)]
     slowest = max((master.rtt_us for master in masters if master.vote), default=0)
     return [Finding("round trip", Severity.OK, f"{slowest / 1000:.1f} ms at most")]
+
+
+def check_notices(masters: Sequence[MasterRow]) -> list[Finding]:
+    """Do the masters tell this agent whose turn it is?"""
+    mute = [master.name for master in masters if master.vote and not master.notices]
+    if mute:
+        what = f"{', '.join(mute)} may not tell this host whose turn it is: who waits here gets few turns"
+        then = "site.yml or upgrade_lockd.yml give the agents' users their rights (SUBSCRIBE to lockd:host:*)"
+        return [Finding("notices", Severity.WARNING, what, then)]
+    return [Finding("notices", Severity.OK, "all masters with a vote tell this host whose turn it is")]
 
 
 def check_clocks(masters: Sequence[MasterRow]) -> list[Finding]:

@@ -93,6 +93,7 @@ class Link(link.Link):
         self._lags = False
         self._channel = channel
         self._speaks_resp3 = False
+        self.hears_notices = False
         self._closed = asyncio.Event()
         self._closed.set()
         self._look_closer = asyncio.Event()
@@ -271,9 +272,17 @@ class Link(link.Link):
             case introduction.HaveScripts():
                 await handshake.have_scripts(self.call)
             case introduction.HearNotices():
-                if self._speaks_resp3:
-                    with suppress(MasterError):
-                        await self.call("SUBSCRIBE", self._channel)
+                self.hears_notices = await self._subscribed()
+
+    async def _subscribed(self) -> bool:
+        """Not where its user may not yet; nor without RESP3, where nothing else could be asked behind it."""
+        if not self._speaks_resp3:
+            return False
+        try:
+            await self.call("SUBSCRIBE", self._channel)
+        except MasterError:
+            return False
+        return True
 
     async def _counter(self, slot: int) -> tuple[str, int]:
         stored, time = await asyncio.gather(self.call("HGET", scripts.FENCES_KEY, slot), self.call("TIME"))

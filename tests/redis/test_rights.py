@@ -408,6 +408,23 @@ def test_an_agent_that_is_no_user_any_more_has_no_vote_and_the_others_go_on(
     assert App(cluster).lock("a", 1_000)
 
 
+def test_a_master_that_may_not_tell_an_agent_whose_turn_it_is_votes_and_the_agent_knows(
+    make_guarded: MakeCluster,
+) -> None:
+    cluster = formed(make_guarded())
+    assert told_by(cluster) == {"m1", "m2", "m3"}
+    mute = cluster.masters[0]
+    on_as(mute, "lockd_admin", "ACL", "SETUSER", AGENT, "-subscribe", "resetchannels")
+    on_as(mute, "lockd_admin", "CLIENT", "KILL", "USER", AGENT)
+    eventually(lambda: told_by(cluster) == {"m2", "m3"}, 10, "it is introduced anew")
+    cluster.wait_voting(3)
+
+
+def told_by(cluster: Cluster) -> set[str]:
+    rows = map(as_map, App(cluster).ask("MASTERS"))
+    return {row["name"] for row in rows if row["notices"]}
+
+
 def test_the_readme_tells_what_the_role_gives_an_agent() -> None:
     [told] = re.findall(r"(?m)^user agent-app1 on >PASSWORD (.*)$", (REPOSITORY / "README.md").read_text())
     assert rights_of_agents("7.0.15") == told

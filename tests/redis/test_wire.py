@@ -30,7 +30,7 @@ LOCAL = {
 }  # fmt: skip
 MASTER = [
     b"name", b"address", b"state", b"vote", b"reason", b"rtt_us", b"clock_offset_us", b"version",
-    b"max_ttl_ms",
+    b"max_ttl_ms", b"notices",
 ]  # fmt: skip
 
 cluster = module_cluster(MASTERS)

@@ -32,6 +32,7 @@ from lockd.lockctl.doctor import (
     check_leases,
     check_masters,
     check_max_ttl,
+    check_notices,
     check_owners,
     check_quorum,
     check_round_trips,
@@ -47,7 +48,7 @@ from tests.harness.clocks import MS
 
 OK, WARNING, FAILURE = Severity
 
-WELL = MasterRow("m1", "up", 1, "", 400, 10, "Redis 7.0.15", 60_000)
+WELL = MasterRow("m1", "up", 1, "", 400, 10, "Redis 7.0.15", 60_000, 1)
 
 
 def masters(*changes: dict[str, Any]) -> list[MasterRow]:
@@ -86,6 +87,7 @@ def test_everything_that_is_not_well_says_what_to_do_next(tmp_path: Path) -> Non
         *check_quorum(masters(DOWN)),
         *check_masters([replace(WELL, vote=0, state=state) for state in ("up", "down", "blank", "new")]),
         *check_round_trips(masters({"rtt_us": 90_000})),
+        *check_notices(masters({"notices": 0})),
         *check_clocks(masters({"clock_offset_us": -80_000})),
         *check_max_ttl(masters({"max_ttl_ms": 1000}), None),
         *check_versions(masters({"version": "Redis 6.2.14"})),
@@ -154,6 +156,8 @@ JUDGED: list[tuple[str, list[Finding], Severity, str]] = [
     ("no quorum", check_quorum(masters(DOWN, DOWN, DOWN)), FAILURE, "2 of 5"),
     ("a single master that votes", check_quorum([WELL]), OK, ""),
     ("a slow master", check_round_trips(masters({"rtt_us": 90_000})), WARNING, "m1 takes 90 ms"),
+    ("one that tells nothing", check_notices(masters({"notices": 0})), WARNING, "m1 may not tell this host"),
+    ("one that tells nothing and has no vote", check_notices(masters({"notices": 0, "vote": 0})), OK, ""),
     ("a slow one without a vote", check_round_trips(masters({"rtt_us": 90_000, "vote": 0})), OK, ""),
     ("a clock that is off", check_clocks(masters({"clock_offset_us": -80_000})), WARNING, "m1 by -80 ms"),
     ("a clock not known", check_clocks(masters({"clock_offset_us": None})), OK, ""),

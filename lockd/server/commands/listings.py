@@ -112,10 +112,12 @@ class Listings:
             "masters",
             ("readonly", "noscript", "stale"),
             "Lists the masters: which of them have a vote, and why the others don't.",
-            "array of maps: name, address, state, vote, reason, rtt_us, clock_offset_us, version, max_ttl_ms",
+            "array of maps: name, address, state, vote, reason, rtt_us, clock_offset_us, version, "
+            "max_ttl_ms, notices",
             promise=(
                 "list of maps: `name`, `address`, `state`, `vote`, `reason`, `rtt_us`, "
-                "`clock_offset_us`, `version`, `max_ttl_ms`"
+                "`clock_offset_us`, `version`, `max_ttl_ms`, `notices`: 1 where it tells this agent "
+                "whose turn it is"
             ),
         )
     )
@@ -308,6 +310,7 @@ def master_rows(fleet: Fleet) -> list[dict[str, Any]]:
                 "clock_offset_us": fleet.clocks.off_median_us(link.index, now_ns),
                 "version": facts.version if facts else "",
                 "max_ttl_ms": identity.max_ttl_ms if identity else None,
+                "notices": int(link.hears_notices),
             }
         )
     return rows

@@ -43,6 +43,7 @@ from tests.harness.history import (
     LetGo,
     Lost,
     Moved,
+    Prolonged,
     Read,
     Refused,
     Removed,
@@ -809,6 +810,9 @@ def left_to_its_deadline(history: Reading, bounds: Bounds) -> Iterable[Violation
         extended_ns[tenure_of(extended.token)].append(extended.at_ns)
     # What a dead agent had under way may land late.
     landed_ns = {(e.master, e.token): e.at_ns for e in history.all(Landed) if not e.put_back}
+    for event in history.all(Prolonged):
+        if history.died_ns.get(event.host, NEVER_NS) < event.at_ns:
+            landed_ns[event.master, event.token] = event.at_ns
     for found in history.all(Found):
         since_ns = left_ns.get(found.token, found.at_ns)
         since_ns = max([since_ns, *(at_ns for at_ns in extended_ns[found.token] if at_ns < found.at_ns)])

@@ -286,6 +286,15 @@ class Landed(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class Prolonged(Event):
+    """A master went on with this lease: it is there for another TTL from now. host: whose agent had asked."""
+
+    master: str
+    token: bytes
+    host: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class GivenBack(Event):
     """A release of this lease ran on a master, whether the lease was there or not."""
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import PUT_BACK, YES
+from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.put_back import PutBack
 from lockd.core.ballots.release import Release
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
@@ -16,7 +17,7 @@ from lockd.core.identities import Identity
 from lockd.core.membership import REQUIRED_SETTINGS, Copying, MasterFacts
 from lockd.core.validity import settle_ns
 from tests.harness.clocks import MS
-from tests.harness.history import GivenBack, Landed, Removed
+from tests.harness.history import GivenBack, Landed, Prolonged, Removed
 from tests.harness.script_model import Store, own_of
 from tests.sim.network import Connection
 from tests.sim.world import Clock, Process, World
@@ -220,6 +221,10 @@ class Master(Process):
             self.world.note(Landed(self.world.now_ns, self.shown, ballot.nonce, host))
         elif isinstance(ballot, PutBack) and status == PUT_BACK:
             self.world.note(Landed(self.world.now_ns, self.shown, ballot.nonce, host, put_back=True))
+        elif isinstance(ballot, Extension) and status == YES:
+            key = self.store.lease(ballot.resource, now_us)
+            assert key is not None
+            self.world.note(Prolonged(self.world.now_ns, self.shown, key.nonce, host))
         return [status, value, now_us, *holder_nonce]
 
     def _release(self, release: Release, host: str, now_us: int) -> int:

@@ -163,9 +163,9 @@ MUTATIONS = (
     one(
         "validity counted from the answer",
         1,
-        LEASES,
-        "self.deadline_ns = deadline_ns(attempt.t1_ns, attempt.ttl_ms)",
-        "self.deadline_ns = deadline_ns(now_ns, attempt.ttl_ms)",
+        CAMPAIGNS,
+        "        tenure = Tenure(attempt, cut_ns)\n",
+        "        attempt.t1_ns = now_ns\n        tenure = Tenure(attempt, cut_ns)\n",
         first_seed=146,
     ),
     one(

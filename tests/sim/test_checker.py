@@ -32,6 +32,7 @@ from tests.harness.history import (
     LetGo,
     Lost,
     Moved,
+    Prolonged,
     Read,
     Refused,
     Removed,
@@ -362,6 +363,13 @@ class TestForNobody:
         seen = Found(5_000 * MS, "m1", R, A)
         told = Answered(5 * MS, 1, A, bound)
         assert broken(*self.TAKEN, told, Died(100 * MS, "h1"), seen) == promises
+
+    @pytest.mark.parametrize(("host", "promises"), [("h1", []), ("h2", ["for nobody"])])
+    def test_unless_what_the_dead_agent_had_asked_lands_late(self, host: str, promises: list[str]):
+        told = granted(5, 1, A, 10, 900, 0), Answered(5 * MS, 1, A, "connection"), Died(100 * MS, "h1")
+        late = Prolonged(2_000 * MS, "m1", A, host)
+        seen = Found(5_500 * MS, "m1", R, A)
+        assert broken(asked(0, 1, max_hold_ms=9_000), *self.TAKEN[1:], *told, late, seen) == promises
 
     @pytest.mark.parametrize(("by_app", "promises"), [(True, []), (False, ["for nobody"])])
     def test_unless_its_app_extends_it(self, by_app: bool, promises: list[str]):

@@ -150,7 +150,7 @@ MUTATIONS = (
                 "self.wake_after",
             ),
         ),
-        first_seed=262,
+        first_seed=217,
     ),
     one(
         "no drift allowance",
@@ -158,7 +158,7 @@ MUTATIONS = (
         VALIDITY,
         "return ttl_ms * NS_PER_MS * DRIFT_NUM // DRIFT_DEN + DRIFT_FLOOR_NS",
         "return 0",
-        first_seed=6,
+        first_seed=1,
     ),
     one(
         "validity counted from the answer",
@@ -174,7 +174,7 @@ MUTATIONS = (
         CAMPAIGNS,
         "if now_ns >= self._ends_ns(attempt, cut_ns):",
         "if False:",
-        first_seed=382,
+        first_seed=318,
     ),
     Mutation(
         "an extension shortens",
@@ -187,7 +187,7 @@ MUTATIONS = (
             ),
             Edit(EXTEND_LUA, "if lasts_ms < ttl_ms then", "if true then"),
         ),
-        first_seed=0,
+        first_seed=3,
     ),
     one(
         "no release where no answer came",
@@ -353,7 +353,7 @@ MUTATIONS = (
         ATTEMPT,
         "if self.fences.count(value) >= self._quorum), None)",
         "if self.fences.count(value) >= 2), None)",
-        first_seed=9,
+        first_seed=23,
     ),
     Mutation(
         "a fence accepted by one is enough",
@@ -368,7 +368,7 @@ MUTATIONS = (
             Edit(SCRIPTS, "        if value <= counter:\n            return 0, counter\n", ""),
             Edit(PROPOSE_LUA, "if proposed <= counter then return {0, counter, now_us} end\n", ""),
         ),
-        first_seed=19,
+        first_seed=1,
     ),
     Mutation(
         "a vote doesn't move the counter",
@@ -389,7 +389,7 @@ MUTATIONS = (
         LEASES,
         "ttl_ms = min(wanted_ms, longest_ttl_ms(last_ns - now_ns))",
         "ttl_ms = wanted_ms",
-        first_seed=65,
+        first_seed=227,
     ),
     Mutation(
         "others extend without bound",
@@ -566,7 +566,7 @@ MUTATIONS = (
         MEMBERSHIP,
         "return self.was_replica or self.known",
         "return False",
-        first_seed=449,
+        first_seed=839,
     ),
     one(
         "a promoted copy is forgotten when it is restarted",
@@ -582,7 +582,7 @@ MUTATIONS = (
         MEMBERSHIP,
         "    for reading in sane:\n",
         "    for reading in sane[:1]:\n",
-        first_seed=96,
+        first_seed=57,
     ),
     one(
         "admission copies no counters",
@@ -590,7 +590,7 @@ MUTATIONS = (
         MEMBERSHIP,
         "    return highest\n",
         "    return {}\n",
-        first_seed=96,
+        first_seed=41,
     ),
     Mutation(
         "guard delay shorter than the TTL",
@@ -599,7 +599,7 @@ MUTATIONS = (
             Edit(MASTER, "settle_ns(self._longest_ttl_ms)", "settle_ns(self._longest_ttl_ms) // 4"),
             Edit("lockd/guard/delay.py", "* 101 // 100 + NS_PER_S", "* 101 // 400 + NS_PER_S // 4"),
         ),
-        first_seed=169,
+        first_seed=249,
     ),
     Mutation(
         "a crash counts as a clean stop",
@@ -612,7 +612,7 @@ MUTATIONS = (
                 "if True:",
             ),
         ),
-        first_seed=999,
+        first_seed=266,
     ),
     one(
         "a clean stop is proven once and for all",
@@ -770,7 +770,7 @@ MUTATIONS = (
             Edit(ENTER, "            dirt = without_foreign_data(guard, state, dirt)\n", ""),
             Edit(ENTER, "return Dirt(Reason.DATA_CHANGED, changed) if changed else None", "return None"),
         ),
-        first_seed=269,
+        first_seed=57,
     ),
     one(
         "a host's clock may be slewed at any rate",
@@ -786,7 +786,7 @@ MUTATIONS = (
         CLOCKS,
         "        if abs(off_ns) <= self._allowance_ns:\n",
         "        if True:\n",
-        first_seed=140,
+        first_seed=0,
     ),
     one(
         "what a host stood still comes off no deadline",
@@ -827,7 +827,7 @@ MUTATIONS = (
                 "self.look_again(lease, again_ns)",
             ),
         ),
-        first_seed=61,
+        first_seed=21,
     ),
     one(
         "a loss is told at the deadline",
@@ -971,7 +971,7 @@ MUTATIONS = (
         RENEWALS,
         '        if lease.holder.detached:\n            self._returns.over(lease, "expired", now_ns)\n            return\n',
         "",
-        first_seed=1,
+        first_seed=3,
     ),
     one(
         "the lock of a dead app waits for its TTL",
@@ -995,7 +995,7 @@ MUTATIONS = (
         RENEWALS,
         "        self.note(lease)\n        if tenure.inherited is not None and tenure.inherited.proof",
         "        if tenure.inherited is not None and tenure.inherited.proof",
-        first_seed=33,
+        first_seed=201,
     ),
     one(
         "a release is sent before it is noted",
@@ -1252,7 +1252,7 @@ MUTATIONS = (
         TAKEOVER,
         "    now = held.now\n    tenure.began_ns",
         "    now = held.now\n    tenure.has_block(held.fence)\n    tenure.began_ns",
-        first_seed=32,
+        first_seed=5,
     ),
     one(
         "a block outlives its tenure",
@@ -1288,7 +1288,7 @@ MUTATIONS = (
         HANDING_ON,
         "        too_old = now_ns >= tenure.began_ns + holder.max_hold_ms * NS_PER_MS\n",
         "        too_old = False\n",
-        first_seed=0,
+        first_seed=1,
     ),
     one(
         "what was taken away by force elsewhere is handed on for as long as it lasts",
@@ -1346,7 +1346,7 @@ MUTATIONS = (
         "        self._keeping.no_more(queue, KeptEnd.LOCKED, now_ns)\n        self._go_on(queue, now_ns, proven=False)\n",
         "        self._keeping.no_more(queue, KeptEnd.LOCKED, now_ns)\n"
         "        self._hand_to(queue, queue.tenure, queue.first(), now_ns)\n",
-        first_seed=1,
+        first_seed=86,
     ),
     one(
         "what is kept is noted as the last one's",
@@ -1412,7 +1412,7 @@ MUTATIONS = (
         TAKEOVER,
         "    if not replayed.is_whole:\n",
         "    if False:\n",
-        first_seed=134,
+        first_seed=39,
     ),
     one(
         "a lock_delay is not kept",
@@ -1420,7 +1420,7 @@ MUTATIONS = (
         LOCKS,
         "        if lease.holder.lock_delay_ms and lease.standing is Standing.HELD:\n",
         "        if False:\n",
-        first_seed=0,
+        first_seed=8,
     ),
     one(
         "what belongs to a connection lives with its process",
@@ -1452,7 +1452,7 @@ MUTATIONS = (
         OWNERS,
         "        self._leaves(lease, Fate.UNTOLD, ends)\n        self.carries_no_more(lease)\n",
         "        self.carries_no_more(lease)\n",
-        first_seed=1,
+        first_seed=77,
     ),
     one(
         "what was read is given back with its connection",
@@ -1616,7 +1616,7 @@ MUTATIONS = (
                 "one.deadline_ns <= least_ns",
             ),
         ),
-        first_seed=26,
+        first_seed=15,
     ),
     one(
         "a list is handed out with a lease that is nearly over",
@@ -1645,7 +1645,7 @@ MUTATIONS = (
         SEVERAL,
         "            self._fail(_WITHDRAWN, now_ns)",
         "            pass",
-        first_seed=234,
+        first_seed=107,
     ),
     one(
         "a lease of two requests of one name is given back by the first that goes",
@@ -1709,7 +1709,7 @@ MUTATIONS = (
         OWNERS,
         "                    self._last = (*self._last, lease)",
         "                    self._last = (lease,)",
-        first_seed=83,
+        first_seed=336,
     ),
     one(
         "a recall ignored",

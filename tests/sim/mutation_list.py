@@ -107,7 +107,7 @@ MUTATIONS = (
         LINK,
         "min(1_000 * NS_PER_MS, 5 * NS_PER_MS << min(self._tries, 10))",
         "5 * NS_PER_MS << self._tries",
-        first_seed=68,
+        simulated=False,
     ),
     Mutation(
         "what others hold is cut short",
@@ -166,7 +166,7 @@ MUTATIONS = (
         CAMPAIGNS,
         "        tenure = Tenure(attempt, cut_ns)\n",
         "        attempt.t1_ns = now_ns\n        tenure = Tenure(attempt, cut_ns)\n",
-        first_seed=146,
+        first_seed=247,
     ),
     one(
         "reply not checked again",
@@ -1216,7 +1216,7 @@ MUTATIONS = (
         HANDING_ON,
         "        return self._nothing_has_happened(tenure, now_ns)\n",
         "        return True\n",
-        first_seed=121,
+        simulated=False,
     ),
     one(
         "one token for all leases of a tenure",

@@ -18,6 +18,15 @@ def test_a_dead_master_is_not_even_asked(host):
     assert host.asked(Attempt)[0].asked == 0b11100
 
 
+def test_a_master_that_stays_away_is_tried_again_less_and_less_often_and_each_second_at_least(host):
+    rests_ms = []
+    for _ in range(40):
+        host.fleet.fail_to_connect(0)
+        rests_ms.append(host.fleet.links[0].rest_ns(0.5) // MS)
+    assert rests_ms[:8] == [10, 20, 40, 80, 160, 320, 640, 1_000]
+    assert set(rests_ms[8:]) == {1_000}
+
+
 def test_without_a_quorum_of_voting_masters_nothing_is_asked_and_each_says_why(host):
     host.break_off(0, 1)
     host.demote(2)

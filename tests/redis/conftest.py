@@ -102,6 +102,8 @@ def connect_here(cluster: Cluster) -> Iterator[Connect]:
         yield lambda protocol=2: stack.enter_context(Wire(cluster.socket, protocol))
     with Wire(cluster.socket) as last:
         eventually(lambda: last.info()["leases"] == last.info()["waiters"] == "0", 5, "nothing is left")
+        # What nobody waits for is given back a little later.
+        eventually(lambda: not isinstance(left := last.ask("LOCKS"), list) or not left, 5, "all is given back")
 
 
 @pytest.fixture

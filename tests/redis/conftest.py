@@ -103,7 +103,7 @@ def connect_here(cluster: Cluster) -> Iterator[Connect]:
     with Wire(cluster.socket) as last:
         eventually(lambda: last.info()["leases"] == last.info()["waiters"] == "0", 5, "nothing is left")
         # What nobody waits for is given back a little later.
-        eventually(lambda: not isinstance(left := last.ask("LOCKS"), list) or not left, 5, "all is given back")
+        eventually(lambda: not isinstance(all_of := last.ask("LOCKS"), list) or not all_of, 5, "all is back")
 
 
 @pytest.fixture

@@ -101,9 +101,11 @@ class Recorder:
         before.at_ns = seen.at_ns
 
     def reserved(self, master: str, nonce: bytes, last: int, size: int) -> None:
-        """That master has reserved fences for this try, or for the tenure that came of it."""
-        if nonce in self._tries:
-            insort(self._blocks[self._tries[nonce].resource, master], (last - size + 1, last, nonce))
+        """That master has reserved fences for this try, or for the tenure that came of it, whatever agent has
+        taken that over since."""
+        first = self._known_first_as(nonce)
+        if first in self._tries:
+            insort(self._blocks[self._tries[first].resource, master], (last - size + 1, last, first))
 
     def extended(self, nonce: bytes) -> None:
         """An extension of this nonce ran on a master: its agent had granted it, whoever got to know."""
@@ -164,13 +166,15 @@ class Recorder:
 
     def _sightings(self, wanted: dict[bytes, Try]) -> Iterable[Found]:
         """Those of leases that are asked about, also by the nonces that they got since."""
-        first = {nonce: event.before for nonce, event in self._taken_over.items()}
         for (_, nonce), event in self._found.items():
-            name = nonce
-            while name in first:
-                name = first[name]
-            if name in wanted:
+            if self._known_first_as(nonce) in wanted:
                 yield event
+
+    def _known_first_as(self, nonce: bytes) -> bytes:
+        """The nonce of the try that a tenure came of."""
+        while nonce in self._taken_over:
+            nonce = self._taken_over[nonce].before
+        return nonce
 
 
 def _renamed(event: Event, names: Names) -> Iterable[Event]:

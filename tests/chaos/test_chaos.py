@@ -270,18 +270,23 @@ def test_what_is_left_of_a_lease_that_looks_gone_keeps_others_out(folder: Path, 
 # What lives with a process
 
 
-async def restarts(made: Scene) -> None:
+async def restarts(made: Scene, resources: int = 20, wanted: int = 4) -> None:
     """Processes hold locks; their agent is killed again and again. One that is wrong until that is seen."""
     agent = made.ground.agents["a1"]
-    made.hold(6, [b"r%d" % number for number in range(20)], Random(1))
+    made.hold(6, [b"r%d" % number for number in range(resources)], Random(1))
     for number in range(12):
-        await until(lambda: len(made.held) >= 4, 60, "they hold something")
+        await until(lambda: len(made.held) >= wanted, 60, "they hold something")
         await agent.kill()
         before = made.held
         await agent.start()
         await until(lambda before=before: not before & made.held, 60, "each has named what it held")  # type: ignore[misc]
         if made.broken() or (number >= 2 and not any(made.ground.terms.agents)):
             return
+
+
+async def restarts_in_a_crowd(made: Scene) -> None:
+    """What was taken over is handed on to who waits, with fences that the next agent had reserved."""
+    await restarts(made, resources=3, wanted=2)
 
 
 async def deaths(made: Scene) -> None:
@@ -305,6 +310,7 @@ async def impatience(made: Scene) -> None:
     ("wrong", "script", "promise"),
     [
         ("", restarts, ""),
+        ("", restarts_in_a_crowd, ""),
         ("no journal", restarts, "kept"),
         ("all dead", restarts, "live releases"),
         ("", deaths, ""),

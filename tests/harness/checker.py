@@ -14,7 +14,7 @@ from itertools import chain, pairwise
 from typing import TypeVar
 
 from lockd.core.fences import slot_of
-from lockd.core.validity import NEVER_NS, notice_ns
+from lockd.core.validity import NEVER_NS, drift_ns, notice_ns
 from tests.harness.clocks import MS
 from tests.harness.history import (
     Answered,
@@ -703,7 +703,8 @@ def lock_delays(history: Reading, bounds: Bounds) -> Iterable[Violation]:
             if history.was_stopped(hold.asked.app, hold.granted.at_ns, at_ns):
                 continue
             lost_ns = hold.deadline_ns - notice_ns(hold.asked.ttl_ms)
-            until_ns = min(at_ns + bounds.lock_delay_ms * MS, lost_ns)
+            # Its agent's clock says how long that is.
+            until_ns = min(at_ns + bounds.lock_delay_ms * MS - drift_ns(bounds.lock_delay_ms), lost_ns)
             # What was over when its app heard of it was given to it before.
             for other in (other for other in holds if other.ended_ns > other.granted.at_ns):
                 if at_ns < other.granted.at_ns < min(until_ns, history.forced_ns.get(hold.tenure, NEVER_NS)):

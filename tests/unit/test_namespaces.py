@@ -57,6 +57,12 @@ def path() -> Iterator[Path]:
         yield Path(folder) / "s"
 
 
+def reads_lockd(agent: list[str]) -> bool:
+    """An agent started so may not, where the sources are in a folder that is root's alone."""
+    done = subprocess.run([*agent, sys.executable, "-c", "import lockd"], capture_output=True, check=False)
+    return done.returncode == 0
+
+
 def seen(agent: list[str], peers: list[list[str]], path: Path) -> list[str]:
     """What an agent started so says of peers started so."""
     python = [sys.executable, "-c"]
@@ -75,6 +81,8 @@ def seen(agent: list[str], peers: list[list[str]], path: Path) -> list[str]:
 
 @pytest.mark.parametrize("agent", [[], UNPRIVILEGED, SANDBOXED], ids=["root", "unprivileged", "sandboxed"])
 def test_roots_process_is_seen_to_be_here_and_a_containers_is_not(agent: list[str], path: Path) -> None:
+    if agent and not reads_lockd(agent):
+        pytest.skip("only root may read this folder")
     told = seen(agent, [[], ["unshare", "--mount"], IN_A_CONTAINER], path)
     assert told == [
         "0 None",

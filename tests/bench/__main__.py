@@ -20,7 +20,7 @@ from pathlib import Path
 
 from lockd.build import build
 from tests.bench import report
-from tests.bench.contenders import BASELINES, CLIENT, CONTENDERS, NEEDS, PEERS, RAW, Make
+from tests.bench.contenders import BASELINES, CLIENT, CONTENDERS, NEEDS, PEERS, RAW, RELAYS, Make
 from tests.bench.driver import Load, Tally, run
 from tests.bench.ground import Ground, Tries, ground
 from tests.bench.peers import why_missing
@@ -45,7 +45,9 @@ _TERMS = (
     " own, of a class that keeps tenures. contended: all want the same one and wait for {wait_s:g} s at most"
     " (redlock-py: asked again until then); waits count as times of acquire, also those given up."
     " five-hosts: 20 of those, over five agents. three-and-one: three apps on one host and one on another,"
-    " each holding it for 10 ms. One client alone has nobody to contend with, so it is measured once."
+    " each holding it for 10 ms. bare relay: no lock at all, but what an agent would come to here that kept"
+    " no rule: a SET and a DEL on each of five masters; kept: none. One client alone has nobody to contend"
+    " with, so it is measured once."
 )
 
 
@@ -117,7 +119,7 @@ def _options() -> argparse.Namespace:
         default="",
         metavar="WORDS",
         help=f"comma-separated: scenarios ({', '.join(_NAMES)}) and parts of names "
-        f"({', '.join((*CONTENDERS, *BASELINES))})",
+        f"({', '.join((*CONTENDERS, *BASELINES, *RELAYS))})",
     )
     return parser.parse_args()
 
@@ -126,7 +128,7 @@ def _plan(options: argparse.Namespace) -> Plan:
     words = [word.strip().lower() for word in options.only.split(",") if word.strip()]
     names = [word for word in words if word not in _NAMES]
     wanted = [word for word in _NAMES if word in words] or list(_NAMES)
-    known = CONTENDERS | BASELINES
+    known = CONTENDERS | BASELINES | RELAYS
     for word in names:
         if not any(word in name.lower() for name in known):
             sys.exit(f"--only: nothing is called '{word}'")
@@ -248,6 +250,8 @@ def _measure(
 ) -> Measurement:
     peer = PEERS.get(contender)
     several = contender in (CLIENT, RAW) and load.agents > 1
+    if contender in RELAYS:
+        where.have_relay()
     tries = where.tries() if several else Tries()
     agents_s, before_s = where.agents_cpu_s(), where.servers_cpu_s(peer)
     tally = work()

@@ -31,12 +31,13 @@ TTL_MS = TTL_S * 1000
 @dataclass(frozen=True, slots=True)
 class Addresses:
     """Where the agent of a host and the masters listen. The libraries for one Redis use the first master.
-    others: agents of other hosts. peers: the members of etcd and ZooKeeper, by name."""
+    others: agents of other hosts. peers: the members of etcd and ZooKeeper, by name. relay: see relay.py."""
 
     socket: str
     ports: Sequence[int]
     others: Sequence[str] = ()
     peers: dict[str, list[int]] = field(default_factory=dict)
+    relay: str = ""
 
     def on(self, host: int) -> Addresses:
         """As they are for a client on this host."""
@@ -127,6 +128,18 @@ class LockdRaw:
         reply = self._link.ask(packed("UNLOCK", *held))
         if isinstance(reply, hiredis.ReplyError):
             raise reply
+
+
+class RelayClient(LockdClient):
+    """The same client, of the least that an agent could do: relay.py."""
+
+    def __init__(self, addresses: Addresses, wait_s: float) -> None:
+        super().__init__(replace(addresses, socket=addresses.relay), wait_s)
+
+
+class RelayRaw(LockdRaw):
+    def __init__(self, addresses: Addresses, wait_s: float) -> None:
+        super().__init__(replace(addresses, socket=addresses.relay), wait_s)
 
 
 class RedlockPy:
@@ -288,6 +301,7 @@ CLIENT, RAW = "lockd (lockd.Client)", "lockd (raw socket)"
 REDLOCK_PY, POTTERY, REDIS_PY = "redlock-py", "pottery Redlock", "redis-py Lock (1 master)"
 ETCD_3, ZOOKEEPER_3 = "etcd (3 members, etcd3)", "ZooKeeper (3 members, kazoo)"
 PLAIN_SET, RAW_SET = "plain SET (redis-py)", "plain SET (raw socket)"
+RELAY, RAW_RELAY = "bare relay (lockd.Client)", "bare relay (raw socket)"
 
 CONTENDERS: dict[str, Make] = {
     CLIENT: LockdClient,
@@ -301,6 +315,8 @@ CONTENDERS: dict[str, Make] = {
 PEERS = {ETCD_3: ETCD, ZOOKEEPER_3: ZOOKEEPER}
 """Contenders with servers of their own, by tests/bench/peers.py's names."""
 BASELINES: dict[str, Make] = {PLAIN_SET: PlainSet, RAW_SET: RawSet}
+RELAYS: dict[str, Make] = {RELAY: RelayClient, RAW_RELAY: RelayRaw}
+"""No locks either: what an agent would come to here that kept no rule at all."""
 
 # Distributions beside redis-py that a contender needs, by the module to import.
 NEEDS = {REDLOCK_PY: "redlock", POTTERY: "pottery"}

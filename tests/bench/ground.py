@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from subprocess import Popen
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -47,6 +49,7 @@ class Ground:
         self.server = server
         self._peers = peers
         self._others: list[Cluster] = []
+        self._relay: Popen[bytes] | None = None
         self._addresses = Addresses(
             str(cluster.socket), [master.port for master in cluster.masters], peers=peers.ports
         )
@@ -54,7 +57,25 @@ class Ground:
 
     @property
     def addresses(self) -> Addresses:
-        return replace(self._addresses, others=[str(other.socket) for other in self._others])
+        others = [str(other.socket) for other in self._others]
+        return replace(self._addresses, others=others, relay=self._relay_socket)
+
+    @property
+    def _relay_socket(self) -> str:
+        return f"{self.cluster.socket}.relay"
+
+    def have_relay(self) -> None:
+        """See relay.py."""
+        if self._relay is None:
+            command = [sys.executable, "-m", "tests.bench.relay", self._relay_socket]
+            self._relay = Popen([*command, *(str(port) for port in self._addresses.ports)])
+            eventually(lambda: Path(self._relay_socket).exists(), 10.0, "the relay listens")
+
+    def end_relay(self) -> None:
+        if self._relay is not None:
+            self._relay.terminate()
+            self._relay.wait()
+            self._relay = None
 
     def have_agents(self, count: int) -> None:
         """So many, each on a host of its own."""
@@ -66,8 +87,9 @@ class Ground:
             self._others.append(other)
 
     def agents_cpu_s(self) -> float:
-        """Of all agents together."""
-        return sum(_cpu_s(cluster.agent.pid) for cluster in (self.cluster, *self._others))
+        """Of all agents together, and the relay."""
+        relay_s = _cpu_s(self._relay.pid) if self._relay else 0.0
+        return relay_s + sum(_cpu_s(cluster.agent.pid) for cluster in (self.cluster, *self._others))
 
     def tries(self) -> Tries:
         """Of all agents together. Making their metrics costs them CPU."""
@@ -138,7 +160,11 @@ def ground(peers: Sequence[str] = ()) -> Iterator[Ground]:
             cluster.agent.start()
             cluster.form()
             cluster.wait_voting(_MASTERS)
-            yield Ground(cluster, beside, flavour(binary))
+            measured = Ground(cluster, beside, flavour(binary))
+            try:
+                yield measured
+            finally:
+                measured.end_relay()
         finally:
             cluster.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tests.bench.contenders import BASELINES, CLIENT, CONTENDERS, RAW, REDIS_PY, REDLOCK_PY
+from tests.bench.contenders import BASELINES, CLIENT, CONTENDERS, RAW, REDIS_PY, REDLOCK_PY, RELAYS
 from tests.bench.driver import Load, Wants
 
 LONGEST_WAIT_S = 1.0
@@ -49,10 +49,10 @@ SCENARIOS = {
         Scenario("1-free", 1, takes_part=(*_ALL, *BASELINES)),
         Scenario("16-free", 16),
         Scenario("64-free", 64),
-        Scenario("16-new", 16, NEW),
-        Scenario("64-new", 64, NEW),
-        Scenario("1-kept", 1, takes_part=(*_OURS, *BASELINES), kept=True),
-        Scenario("16-kept", 16, takes_part=(*_OURS, REDLOCK_PY, REDIS_PY), kept=True),
+        Scenario("16-new", 16, NEW, (*_ALL, *RELAYS)),
+        Scenario("64-new", 64, NEW, (*_ALL, *RELAYS)),
+        Scenario("1-kept", 1, takes_part=(*_OURS, *BASELINES, *RELAYS), kept=True),
+        Scenario("16-kept", 16, takes_part=(*_OURS, REDLOCK_PY, REDIS_PY, *RELAYS), kept=True),
         Scenario("16-contended", 16, SAME),
         Scenario("64-contended", 64, SAME),
         Scenario("five-hosts", 20, SAME, (*_OURS, REDLOCK_PY, REDIS_PY), FIVE_HOSTS),

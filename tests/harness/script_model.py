@@ -320,6 +320,8 @@ class Store:
                 self.published.append((host, b"held %b %b" % (agent, resource)))
 
     def _waits_again(self, resource: bytes, now_us: int, own: Own) -> None:
+        if self.electorate is None:
+            return
         line, (name, grace_ms, waited_us) = self.line(resource, now_us), own
         line.places.pop(name, None)
         if len(line.stored()) < PLACES:

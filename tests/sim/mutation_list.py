@@ -1757,6 +1757,19 @@ MUTATIONS = (
         "place = queue.place if b'' and",
         simulated=False,
     ),
+    Mutation(
+        "a master that has lost its data is written a place",
+        8,
+        (
+            Edit(
+                SCRIPTS,
+                "        if self.electorate is None:\n            return\n        line, (name",
+                "        line, (name",
+            ),
+            Edit(RELEASE_LUA, " or not call('HGET', 'lockd:identity', 'electorate')", ""),
+        ),
+        first_seed=182,
+    ),
     one(
         "a turn that is over leaves the old place where it was refused",
         13,

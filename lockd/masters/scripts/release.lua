@@ -24,10 +24,11 @@ if how == 'freed' or how == 'used' then
 end
 
 local places = 'lockd:places:' .. resource
--- As in acquire.lua. 32 have a place, by and large: what is over is not looked for here.
+-- As in acquire.lua. 32 have a place, by and large: what is over is not looked for here. A master that has lost its data
+-- is written nothing: it would not be blank any more, and could not be admitted.
 local function waits_in_line(place, waited_us, grace_ms)
   local flat = redis.pcall('HGETALL', places)
-  if flat.err then return end
+  if flat.err or not call('HGET', 'lockd:identity', 'electorate') then return end
   local there = call('HDEL', places, place)
   if #flat / 2 - there >= 32 then return end
   local now = call('TIME')

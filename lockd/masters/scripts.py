@@ -160,6 +160,8 @@ def release(ballot: Release) -> bytes:
     more: tuple[bytes | int, ...] = (ballot.how.value,) if ballot.how.value else ballot.before
     if ballot.how is How.TURN:
         more += (ballot.place, ballot.grace_ms)
+    elif ballot.how in (How.TRY, How.AGAIN) and ballot.place:
+        more += (ballot.place, ballot.grace_ms, ballot.waited_us)
     elif ballot.how in (How.FREED, How.USED):
         more += (ballot.place,)
     return command(b"EVALSHA", RELEASE.digest, b"1", LEASE_PREFIX + ballot.resource, ballot.word, *more)

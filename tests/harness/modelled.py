@@ -145,7 +145,8 @@ class ModelledMaster:
             named = [how.value for how in How if how.value]
             how, *own = before if before and before[0] in named else [b""]
             before = [] if how else before
-            place = (own[0], int(own[1])) if own else None
+            name, grace_ms, waited_us = (*own, b"0", b"0", b"0")[:3]
+            place = (name, int(grace_ms), int(waited_us)) if own else None
             return store.release(resource, word, now_us, how=how, before=before, own=place)
         if digest == scripts.ACQUIRE.digest:
             nonce, terms, ttl, slot, hint, _, place, waited, grace, electorate = words

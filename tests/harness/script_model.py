@@ -28,9 +28,13 @@ Answer = tuple[int, int] | tuple[int, int, bytes]
 """Status and value, as the scripts return them in front of their time; and the nonce behind it, if any."""
 
 
-def own_of(release: Release) -> tuple[bytes, int] | None:
-    """The place that the host leaves with this release, or of who is told something, and its grace."""
-    return (release.place, release.grace_ms) if release.place else None
+Own = tuple[bytes, int, int]
+"""The place that a host leaves with a release, or of who is told something; its grace (ms), and for how long
+it has waited (us)."""
+
+
+def own_of(release: Release) -> Own | None:
+    return (release.place, release.grace_ms, release.waited_us) if release.place else None
 
 
 @dataclass(slots=True)
@@ -315,7 +319,17 @@ class Store:
             if not detached:
                 self.published.append((host, b"held %b %b" % (agent, resource)))
 
-    def _goes_to_the_first(self, resource: bytes, now_us: int, own: tuple[bytes, int] | None) -> None:
+    def _waits_again(self, resource: bytes, now_us: int, own: Own) -> None:
+        if self.electorate is None:
+            return
+        line, (name, grace_ms, waited_us) = self.line(resource, now_us), own
+        line.places.pop(name, None)
+        if len(line.stored()) < PLACES:
+            line.places[name] = Place(now_us - waited_us, now_us + LIVES_US, grace_ms)
+            self._written(resource, line, now_us)
+        self._tidy(resource, line)
+
+    def _goes_to_the_first(self, resource: bytes, now_us: int, own: Own | None) -> None:
         """What was deleted: it is reserved for the grace of who waits for the longest. own: the place and
         grace of the host whose turn it was."""
         line = self.line(resource, now_us)
@@ -323,7 +337,7 @@ class Store:
         if own is not None:
             living.pop(own[0], None)
         if own is not None and len(living) < PLACES:
-            place, grace_ms = own
+            place, grace_ms, _ = own
             living[place] = line.places[place] = Place(now_us, now_us + LIVES_US, grace_ms)
             self._written(resource, line, now_us)
         first, *behind = sorted(living, key=lambda name: (living[name].began_us, name)) or [b""]
@@ -469,21 +483,27 @@ class Store:
         *,
         how: bytes = b"",
         before: Sequence[bytes] = (),
-        own: tuple[bytes, int] | None = None,
+        own: Own | None = None,
     ) -> int:
         """word: its nonce, or, by an "app", the token that it has, or, to "pass" it on, the place for which
-        it is reserved; before: nonces that it had earlier; own: place and grace of a host whose "turn" it
-        was."""
+        it is reserved; before: nonces that it had earlier; own: of a host whose "turn" it was, or whose
+        "try"."""
         if how in (b"freed", b"used"):
             assert own is not None
             host, agent = own[0].split(b" ")
             self.published.append((host, b"%b %b %b" % (how, agent, resource)))
+            return 0
+        if how == b"again":
+            assert own is not None
+            self._waits_again(resource, now_us, own)
             return 0
         key = self.lease(resource, now_us)
         if key is None or key.named(how) not in (word, *before):
             return 0
         if how == b"try":
             del self.leases[resource]
+            if own is not None:
+                self._waits_again(resource, now_us, own)
         else:
             self._goes_to_the_first(resource, now_us, own)
         if how == b"forced" and key.host is not None:

@@ -1749,6 +1749,35 @@ MUTATIONS = (
         "How.TENURE",
         simulated=False,
     ),
+    one(
+        "a try that fails costs its host the place where it got votes",
+        13,
+        CAMPAIGNS,
+        "place = queue.place if attempt.place and",
+        "place = queue.place if b'' and",
+        simulated=False,
+    ),
+    Mutation(
+        "a master that has lost its data is written a place",
+        8,
+        (
+            Edit(
+                SCRIPTS,
+                "        if self.electorate is None:\n            return\n        line, (name",
+                "        line, (name",
+            ),
+            Edit(RELEASE_LUA, " or not call('HGET', 'lockd:identity', 'electorate')", ""),
+        ),
+        first_seed=182,
+    ),
+    one(
+        "a turn that is over leaves the old place where it was refused",
+        13,
+        RETURNS,
+        "        if release.how is How.TURN:\n            self._line_up_again",
+        "        if False:\n            self._line_up_again",
+        simulated=False,
+    ),
     Mutation(
         "a release that deleted nothing takes the first place",
         13,

@@ -25,11 +25,14 @@ class How(Enum):
     BY_APP = b"app"
     """What an app says that this agent knows no lease of: the app's token."""
     TRY = b"try"
-    """A try that failed, by its nonce: whoever waits for the resource is not told, nor loses his place."""
+    """A try that failed, by its nonce: whoever waits for the resource is not told, nor loses his place. Nor
+    does who tried, where he goes on waiting: the place that his vote took is his again."""
     PASS = b"pass"
     """What is reserved for this agent, by its place: it is the next one's turn."""
     TURN = b"turn"
     """A tenure of a host that waits for its next turn, under the place that it has then."""
+    AGAIN = b"again"
+    """Nothing, where that tenure never was: its host has had its turn, and waits for the next one there."""
     FREED = b"freed"
     """Nothing: who has asked for it, by the place, is told that it was given back before."""
     USED = b"used"
@@ -45,8 +48,8 @@ class Release(Ballot):
     word: what the lease has to be known by: its nonce, so that what is late for one try can't delete the next
     one's lease whatever token their app uses (rule 4), or what `how` says.
     before: nonces that it had with agents before, where masters may still know it by those (rule 13).
-    patient: nobody waits for it; what apps ask now goes first. place, grace_ms: of a host that waits for its
-    next turn.
+    patient: nobody waits for it; what apps ask now goes first. place, grace_ms, waited_us: of a host that
+    waits for its turn.
     asked_again: the masters that were asked on a connection that broke, and may have done it then: that one
     of them doesn't have it now means nothing.
     """
@@ -63,6 +66,7 @@ class Release(Ballot):
         "place",
         "resource",
         "unknown",
+        "waited_us",
         "word",
     )
 
@@ -85,7 +89,7 @@ class Release(Ballot):
         self.word = word
         self.how = how
         self.place = b""
-        self.grace_ms = 0
+        self.grace_ms = self.waited_us = 0
         self.before = before
         self.patient = patient
         self._quorum = quorum

@@ -468,16 +468,20 @@ class Campaigns:
         assert queue.tried_for is not None
         self._watcher.tried_in_vain(queue.tried_for.label, refusal.code)
         queue.attempt = queue.tried_for = None
-        self._give_back(attempt, How.TENURE if attempt.agreed else How.TRY, now_ns)
+        place = queue.place if attempt.place and queue.has_patient and not attempt.asks else None
+        self._give_back(attempt, How.TENURE if attempt.agreed else How.TRY, now_ns, place)
         self._turned_down(queue, refusal, now_ns)
 
-    def _give_back(self, attempt: Attempt, how: How, now_ns: int) -> None:
+    def _give_back(self, attempt: Attempt, how: How, now_ns: int, place: Place | None = None) -> None:
         if attempt.landed:
             until_ns = attempt.t1_ns + attempt.ttl_ms * NS_PER_MS
             release = Release(
                 attempt.resource, attempt.nonce, quorum=self._quorum, t1_ns=now_ns, until_ns=until_ns,
                 settled=nothing_more, how=how,
             )  # fmt: skip
+            if place is not None:
+                release.place, release.grace_ms = attempt.place, attempt.grace_ms
+                release.waited_us = place.waited_us(now_ns)
             release.put_to(self._masters.release(release, attempt.landed))
 
     def _turned_down(self, queue: Queue, refusal: Refusal, now_ns: int) -> None:

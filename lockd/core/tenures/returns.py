@@ -72,6 +72,8 @@ class Returns:
         )  # fmt: skip
         self._leave_place(release, tenure, now_ns)
         release.put_to(self._masters.release(release, tenure.landed))
+        if release.how is How.TURN:
+            self._line_up_again(release, self.all_masters & ~tenure.landed)
         if reply is not None:
             self._votes.watch(release, self._timeout_ns)
 
@@ -82,6 +84,18 @@ class Returns:
             return
         if queue.first() is not None and queue.has_patient:
             self._campaigns.waits_for_next_turn(queue, release, now_ns)
+
+    def _line_up_again(self, turn: Release, masters: int) -> None:
+        """Where its tenure never was, they would call up this host before all others: its place there is of
+        before its turn."""
+        if not masters:
+            return
+        again = Release(
+            turn.resource, b"", quorum=1, t1_ns=turn.t1_ns, until_ns=turn.t1_ns + self._timeout_ns,
+            settled=nothing_more, how=How.AGAIN,
+        )  # fmt: skip
+        again.place, again.grace_ms = turn.place, turn.grace_ms
+        again.put_to(self._masters.release(again, masters))
 
     def _owed_no_more(self, release: Release, nonce: bytes) -> None:
         """From now on, or from when there can't be anything left to give back: it need not be noted."""

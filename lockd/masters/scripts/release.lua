@@ -4,12 +4,16 @@
 -- ARGV  1 nonce of the try that it came from; with "app" behind it, the token that its app has (rule 4); with "pass", the
 --         place for which it is reserved ("HOST AGENT", see acquire.lua): its turn has come, and it wants nothing
 --       2 "app"; "pass"; "try": it is of a try that failed; "forced"; "turn": its host has had its turn, and waits for
---         the next one; "freed", "used": nothing is given back, and who has asked for it is told that it was given back
---         before, or is in use; or ... nonces that it had before an agent took it over from another (rule 13)
---       3 the place of that host, or of who has asked   4 the grace that it takes, in ms
+--         the next one; "again": so it has, by other masters: nothing is given back; "freed", "used": nor here, and who has
+--         asked for it is told that it was given back before, or is in use; or ... nonces that it had before an agent took
+--         it over from another (rule 13)
+--       3 the place of that host, or of who has asked; of a try: of who goes on trying, where it waits
+--       4 the grace that it takes, in ms   5 "try", "again": for how long it has waited, in us
 -- Returns {1 deleted, 0 not there or not ours}
 -- What is deleted goes to whoever waits for the longest: the resource is reserved for its grace, it is told so, and the
--- one behind it when that ends. Not by a try that failed: somebody else has it, or nobody has, and they try anyway.
+-- one behind it when that ends. Not by a try that failed: somebody else has it, or nobody has, and they try anyway. Its
+-- host gets back the place that the vote for it took: else this master would have another line than the others, and call
+-- up whoever is not called up by them.
 
 local call = redis.call
 local how, resource = ARGV[2], string.sub(KEYS[1], 13)
@@ -18,6 +22,25 @@ if how == 'freed' or how == 'used' then
   redis.pcall('PUBLISH', 'lockd:host:' .. host, how .. ' ' .. agent .. ' ' .. resource)
   return 0
 end
+
+local places = 'lockd:places:' .. resource
+-- As in acquire.lua. 32 have a place, by and large: what is over is not looked for here. A master that has lost its data
+-- is written nothing: it would not be blank any more, and could not be admitted.
+local function waits_in_line(place, waited_us, grace_ms)
+  local flat = redis.pcall('HGETALL', places)
+  if flat.err or not call('HGET', 'lockd:identity', 'electorate') then return end
+  local there = call('HDEL', places, place)
+  if #flat / 2 - there >= 32 then return end
+  local now = call('TIME')
+  local now_us = now[1] * 1000000 + now[2]
+  call('HSET', places, place, string.format('%.0f %.0f ', now_us - waited_us, now_us + 4000000) .. grace_ms)
+  call('PEXPIRE', places, 4000)
+end
+if how == 'again' then
+  waits_in_line(ARGV[3], ARGV[5], ARGV[4])
+  return 0
+end
+
 local lease = call('GET', KEYS[1])
 if not lease then return 0 end
 local word = string.sub(lease, 1, 32)
@@ -31,9 +54,12 @@ local one = how == 'app' or how == 'pass' or how == 'try' or how == 'forced' or 
 local mine = false
 for i = 1, one and 1 or #ARGV do mine = mine or word == ARGV[i] end
 if not mine then return 0 end
-if how == 'try' then return call('DEL', KEYS[1]) end
+if how == 'try' then
+  call('DEL', KEYS[1])
+  if ARGV[3] then waits_in_line(ARGV[3], ARGV[5], ARGV[4]) end
+  return 1
+end
 
-local places = 'lockd:places:' .. resource
 local flat = redis.pcall('HGETALL', places)
 if flat.err then flat, how = {}, how ~= 'turn' and how end
 if how ~= 'turn' and #flat == 0 then

@@ -214,6 +214,42 @@ def test_who_waits_has_a_place_at_once_also_behind_a_try_of_one_who_does_not(hos
     assert all(place_of(host) in master.store.lines[b"r"].places for master in host.fleet.masters)
 
 
+def in_lines(host: Host) -> list[list[bytes]]:
+    """Who waits on each master, the oldest first."""
+    lines = (master.store.line(b"r", master.now_us).places for master in host.fleet.masters)
+    return [sorted(line, key=lambda place: line[place].began_us) for line in lines]
+
+
+def test_a_try_that_fails_leaves_its_host_its_place_where_it_got_votes(hosts: list[Host]):
+    """Else that master would call up another host than the others do, and what comes of that is the next try
+    in vain."""
+    one, two, three = hosts
+    one.forget(0, 1)
+    two.pass_ms(500)
+    assert two.asked(Attempt)[-1].landed == 0b11
+    two.fleet.settle()
+    assert in_lines(one) == 5 * [[place_of(two), place_of(three)]]
+
+
+def test_after_its_turn_a_host_is_the_last_also_where_it_was_refused(hosts: list[Host]):
+    one, two, three = hosts
+    behind = two.lock(wait_ms=60_000)
+    for master in one.fleet.masters[:2]:
+        master.store.leases[b"r"] = Key(b"reserved " + place_of(three), master.now_us // 1_000 + GRACE_MS)
+    one.unlocked(one.holding)
+    two.pass_ms(1)
+    three.fleet.settle()
+    assert two.waiting.code == "granted"
+    two.time.now_ns += 10 * MS
+    two.unlock(two.waiting)
+    two.fleet.settle()
+    assert behind.code == ""
+    assert [line[-1] for line in in_lines(one)] == 5 * [place_of(two)]
+    three.pass_ms(1)
+    three.unlocked(three.waiting)
+    assert reserved_for(one) == {place_of(two)}
+
+
 def test_a_dead_first_costs_one_grace(hosts: list[Host]):
     one, two, three = hosts
     two.break_off()

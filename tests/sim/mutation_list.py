@@ -150,7 +150,7 @@ MUTATIONS = (
                 "self.wake_after",
             ),
         ),
-        first_seed=217,
+        first_seed=245,
     ),
     one(
         "no drift allowance",
@@ -158,7 +158,7 @@ MUTATIONS = (
         VALIDITY,
         "return ttl_ms * NS_PER_MS * DRIFT_NUM // DRIFT_DEN + DRIFT_FLOOR_NS",
         "return 0",
-        first_seed=1,
+        first_seed=336,
     ),
     one(
         "validity counted from the answer",
@@ -166,7 +166,7 @@ MUTATIONS = (
         CAMPAIGNS,
         "        tenure = Tenure(attempt, cut_ns)\n",
         "        attempt.t1_ns = now_ns\n        tenure = Tenure(attempt, cut_ns)\n",
-        first_seed=247,
+        first_seed=288,
     ),
     one(
         "reply not checked again",
@@ -203,7 +203,7 @@ MUTATIONS = (
         CAMPAIGNS,
         "        if attempt.landed:\n",
         "        if False:\n",
-        first_seed=1,
+        first_seed=9,
     ),
     Mutation(
         "a release overtakes its acquire",
@@ -345,7 +345,7 @@ MUTATIONS = (
         CAMPAIGNS,
         "            if fence is None:\n                self._second_round(attempt, now_ns)",
         "            if fence is None:\n                self._grant(queue, attempt, max(attempt.fences), now_ns)",
-        first_seed=1,
+        first_seed=11,
     ),
     one(
         "the fence that most votes named, not a quorum",
@@ -353,7 +353,7 @@ MUTATIONS = (
         ATTEMPT,
         "if self.fences.count(value) >= self._quorum), None)",
         "if self.fences.count(value) >= 2), None)",
-        first_seed=23,
+        first_seed=9,
     ),
     Mutation(
         "a fence accepted by one is enough",
@@ -389,7 +389,7 @@ MUTATIONS = (
         LEASES,
         "ttl_ms = min(wanted_ms, longest_ttl_ms(last_ns - now_ns))",
         "ttl_ms = wanted_ms",
-        first_seed=227,
+        first_seed=233,
     ),
     Mutation(
         "others extend without bound",
@@ -786,7 +786,7 @@ MUTATIONS = (
         CLOCKS,
         "        if abs(off_ns) <= self._allowance_ns:\n",
         "        if True:\n",
-        first_seed=0,
+        first_seed=80,
     ),
     one(
         "what a host stood still comes off no deadline",
@@ -827,7 +827,7 @@ MUTATIONS = (
                 "self.look_again(lease, again_ns)",
             ),
         ),
-        first_seed=21,
+        first_seed=81,
     ),
     one(
         "a loss is told at the deadline",
@@ -1252,7 +1252,7 @@ MUTATIONS = (
         TAKEOVER,
         "    now = held.now\n    tenure.began_ns",
         "    now = held.now\n    tenure.has_block(held.fence)\n    tenure.began_ns",
-        first_seed=5,
+        first_seed=20,
     ),
     one(
         "a block outlives its tenure",
@@ -1288,7 +1288,7 @@ MUTATIONS = (
         HANDING_ON,
         "        too_old = now_ns >= tenure.began_ns + holder.max_hold_ms * NS_PER_MS\n",
         "        too_old = False\n",
-        first_seed=1,
+        first_seed=0,
     ),
     one(
         "what was taken away by force elsewhere is handed on for as long as it lasts",
@@ -1329,7 +1329,7 @@ MUTATIONS = (
         "        self._keeping = Keeping(means, self._returns, self._put_down)\n",
         "        self._keeping = Keeping(means, self._returns, lambda queue, now_ns:\n"
         "            queue.tenure and self._renewals.extension(queue.tenure, 1_000, now_ns))\n",
-        first_seed=1,
+        first_seed=9,
     ),
     one(
         "what was DETACHED is kept",
@@ -1717,7 +1717,7 @@ MUTATIONS = (
         LOCKS,
         "        if queue is not None:\n            self._handing_on.recalled(queue, now_ns)\n        elif",
         "        if queue is not None:\n            pass\n        elif",
-        first_seed=9,
+        first_seed=86,
     ),
     one(
         "a turn without end",

@@ -1645,7 +1645,7 @@ MUTATIONS = (
         SEVERAL,
         "            self._fail(_WITHDRAWN, now_ns)",
         "            pass",
-        first_seed=107,
+        simulated=False,
     ),
     one(
         "a lease of two requests of one name is given back by the first that goes",

@@ -79,8 +79,9 @@ ATTACKS: dict[str, Callable[[list[socket.socket]], None]] = {
 
 
 @contextmanager
-def attacker(uid: int, path: Path, connections: int, attack: str) -> Iterator[None]:
-    """A process of that user with so many connections, for as long as the context lasts."""
+def attacker(uid: int, path: Path, connections: int, attack: str) -> Iterator[Callable[[], None]]:
+    """A process of that user with so many connections, for as long as the context lasts. What is yielded
+    waits until he has said all that is taken, for an attack that ends."""
     theirs, its = os.pipe()
     child = os.fork()
     if child == 0:
@@ -89,14 +90,19 @@ def attacker(uid: int, path: Path, connections: int, attack: str) -> Iterator[No
             become(uid)
             links = connected(path, connections, its)
             ATTACKS[attack](links)
+            os.write(its, b"x")
             signal.pause()
             status = 0
         finally:
             os._exit(status)
     os.close(its)
     os.read(theirs, 1)
+
+    def said_all() -> None:
+        os.read(theirs, 1)
+
     try:
-        yield
+        yield said_all
     finally:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)

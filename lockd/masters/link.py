@@ -285,7 +285,9 @@ class Link(link.Link):
         return True
 
     async def _counter(self, slot: int) -> tuple[str, int]:
-        stored, time = await asyncio.gather(self.call("HGET", scripts.FENCES_KEY, slot), self.call("TIME"))
+        asked: tuple[tuple[Any, ...], ...] = (("HGET", scripts.FENCES_KEY, slot), ("TIME",))
+        # As a list, which they come as: compiled, it would be taken at its type's word.
+        stored, time = await asyncio.gather(*(self.call(*words) for words in asked))
         return "0" if stored is None else replies.text(stored), replies.time_us(time, SANE_MOST)
 
     def _failed(self, failure: Exception) -> None:

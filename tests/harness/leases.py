@@ -32,5 +32,9 @@ def a_lease(
     )  # fmt: skip
     lease = Lease(Tenure(attempt), holder, token, fence, began_ns=0, now_ns=granted_ns)
     for name, value in more.items():
-        setattr(lease if name in Lease.__slots__ else lease.tenure, name, value)
+        try:
+            setattr(lease, name, value)
+        except AttributeError:
+            # What it only shows of its tenure, or does not have.
+            setattr(lease.tenure, name, value)
     return lease

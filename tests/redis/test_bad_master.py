@@ -100,6 +100,13 @@ class Asker:
     def ended(self, lease: Lease) -> None: ...
 
 
+class NotKept:
+    """core's `Journal`, that notes nothing."""
+
+    def __getattr__(self, _name: str) -> Any:
+        return lambda *_: None
+
+
 class World:
     """An agent without its server, over four honest masters and one, `bad`, that a test makes lie."""
 
@@ -117,7 +124,8 @@ class World:
             clock_skew_allowance_ms=2_000,
         )
         parameters = RedlockParameters(len(masters), 10, 2_000)
-        self.locks = Locks(parameters, self.fleet, Watched(), Chance(fresh_token))
+        self.watched, self.journal = Watched(), NotKept()
+        self.locks = Locks(parameters, self.fleet, self.watched, Chance(fresh_token), self.journal)
         self.locks.wall_ahead_ns = wall_ahead_ns()
 
     def _broke(self, ballot: Ballot, failure: Exception, now_ns: int) -> None:
@@ -474,17 +482,20 @@ async def test_a_mistake_where_an_answer_is_counted_is_that_requests_alone(
         await world.works()
 
 
-@pytest.mark.parametrize("name", ["renewals.Renewals._proven", "returns._answer_release"])
+@pytest.mark.parametrize("command", ["extend", "unlock"])
 async def test_a_mistake_in_an_extension_or_a_release_is_answered_too(
-    monkeypatch: pytest.MonkeyPatch, name: str
+    monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
+    """Where its answers were counted, and somebody is told of it."""
+
     def raising(*_: object) -> None:
         raise ZeroDivisionError("a mistake of ours")
 
     async with beside_a_bad_master() as world:
         lease = await world.lock()
-        monkeypatch.setattr(f"lockd.core.tenures.{name}", raising)
-        refusal = await (world.unlock(lease) if name == "returns._answer_release" else world.extend(lease))
+        told = (world.watched, "renewed") if command == "extend" else (world.journal, "ended")
+        monkeypatch.setattr(*told, raising, raising=False)
+        refusal = await getattr(world, command)(lease)
         assert refusal.code == "ERR"
         monkeypatch.undo()
         assert [world.gauge.connects[m] for m in range(5)] == [1] * 5

@@ -96,8 +96,12 @@ class Renewals:
                 )
         if lease.let_go_ns is not None:
             next_ns = min(next_ns, lease.let_go_ns)
+        self._looks_after_at(lease, next_ns)
+
+    def _looks_after_at(self, lease: Lease, when_ns: int) -> None:
+        """If it does not look again already."""
         if lease.timer is None:
-            lease.timer = self._timers.at(next_ns, self._look_after, lease)
+            lease.timer = self._timers.at(when_ns, self._look_after, lease)
 
     def run_out(self, lease: Lease, now_ns: int) -> None:
         """The validity that is known here has ended. What a session lock left is given back at once. A

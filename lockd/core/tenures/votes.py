@@ -48,8 +48,12 @@ class Votes:
             return
         self._forget_settled()
         self.running.append(ballot)
+        self._sweeps_at(ballot.t1_ns + timeout_ns)
+
+    def _sweeps_at(self, when_ns: int) -> None:
+        """If it is not to do so before."""
         if self._sweep is None:
-            self._sweep = self._timers.at(ballot.t1_ns + timeout_ns, self._sweep_up)
+            self._sweep = self._timers.at(when_ns, self._sweep_up)
 
     def _sweep_up(self, now_ns: int) -> None:
         running, self._sweep = self.running, None
@@ -61,9 +65,8 @@ class Votes:
             self._forget_settled()
         finally:
             # Also after a mistake of ours: the others' time goes on.
-            if running and self._sweep is None:
-                due_ns = max(now_ns, running[0].t1_ns + self.timeout_ns)
-                self._sweep = self._timers.at(due_ns, self._sweep_up)
+            if running:
+                self._sweeps_at(max(now_ns, running[0].t1_ns + self.timeout_ns))
 
     def _forget_settled(self) -> None:
         """Else thousands, and all that they name, would be kept in mind for as long as masters may take."""

@@ -101,7 +101,8 @@ class Asker:
 
 
 class NotKept:
-    """core's `Journal`, that notes nothing."""
+    """core's `Journal`, that notes nothing. `Unkept` does no more, but compiled none of its methods can be
+    made to fail."""
 
     def __getattr__(self, _name: str) -> Any:
         return lambda *_: None

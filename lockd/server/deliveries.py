@@ -1,4 +1,5 @@
-"""What the kernel knows of the other end of a Unix stream socket: whether it is open, and what it has read.
+"""What the kernel knows of the other end of a Unix stream socket: whether it is open, what it has read, and
+what it had sent.
 
 Seen on Linux with uvloop, and so relied upon here and in session.py:
 
@@ -9,12 +10,14 @@ Seen on Linux with uvloop, and so relied upon here and in session.py:
   With everything read, there is none, and our next read gives a clean end.
 * POLLHUP shows that nobody has the peer's end open any more, or that it was shut down both ways, as redis-py
   does before it closes: what is unread then stays so.
-* A write to such a peer gives EPIPE, and none of it is read.
+* A write to such a peer gives EPIPE, and none of it is read. uvloop reads no more then, though what the peer
+  had sent before it closed is there.
 * A peer that has only shut down its writing looks like one that has closed to who reads (a clean end), but
   shows no POLLHUP, and may still read.
 """
 
 import fcntl
+import os
 import select
 import struct
 import termios
@@ -23,6 +26,8 @@ from lockd.core.owners import Delivery
 
 _NUMBER = struct.Struct("=i")
 _NOTHING_ELSE = 0
+_SENT_MOST_BYTES = 1 << 18
+"""More than the kernel keeps of one connection (net.core.wmem_max, as Linux has it)."""
 
 
 def is_open(file: int) -> bool:
@@ -39,6 +44,15 @@ def delivery_to(file: int) -> Delivery:
         return Delivery.CUT if before & select.POLLHUP else Delivery.UNREAD
     # It was empty: read, or taken away since the first look.
     return Delivery.CUT if _state(file) & select.POLLERR else Delivery.READ
+
+
+def unread_from(file: int) -> bytes:
+    """What the other end had sent, and nobody has read here. A write that fails ends the connection before
+    that is looked at."""
+    try:
+        return os.read(file, _SENT_MOST_BYTES)
+    except OSError:
+        return b""
 
 
 def _state(file: int) -> int:

@@ -16,7 +16,7 @@ from lockd.core.owners import Connection, Delivery
 from lockd.core.refusals import BROKEN
 from lockd.core.values import Bound
 from lockd.server.buffers import UNCOUNTED_BYTES
-from lockd.server.deliveries import delivery_to, is_open
+from lockd.server.deliveries import delivery_to, is_open, unread_from
 from lockd.server.endings import AT_ONCE
 from lockd.server.losses import LeaseName, LostLease
 from lockd.server.namespaces import why_not_here
@@ -96,6 +96,7 @@ class Session:
         self._untold_bytes = 0
         self._cut_off = ""
         self._hung_up = False
+        self._has_read_all = False
         self._drained: asyncio.Event | None = None
         self._admitted = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -135,6 +136,8 @@ class Session:
             return
         # While its file is there.
         delivery = self._last_delivery(exc) if self.ties.in_question else Delivery.READ
+        if not (self._has_read_all or self.closing or self.flow.ending or self._cut_off):
+            self._parser.feed(unread_from(self._file))
         self._transport = None
         self.closing = True
         for task in self._tasks:
@@ -313,6 +316,7 @@ class Session:
 
     def eof_received(self) -> None:
         """It is closed then."""
+        self._has_read_all = True
 
     def pause_writing(self) -> None:
         """Not all of what was written was taken."""

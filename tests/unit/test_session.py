@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import uvloop
 
 from lockd.config.model import Limits
 from lockd.core.flow import Place
@@ -14,9 +15,11 @@ from lockd.core.owners import Delivery
 from lockd.core.values import Bound
 from lockd.server.lease_requests import LockRequest, UnlockOrExtend
 from lockd.server.session import AHEAD_MOST, READINGS_MOST, Session
+from lockd.transport import for_loop
 from tests.harness.fleet_model import Host, cluster
 from tests.harness.sessions import AroundSessions
 from tests.harness.waiting import until
+from tests.harness.wire import request
 
 R = b"r"
 
@@ -27,6 +30,7 @@ class Transport:
 
     def __init__(self) -> None:
         self.socket, self._app = socket.socketpair()
+        self.socket.setblocking(False)
         self.written = b""
         self.reading, self.aborted, self.closed = True, False, False
         self._stuck: Session | None = None
@@ -213,6 +217,36 @@ async def test_an_unlock_that_waits_for_its_turn_when_its_app_closes_is_run_all_
     assert len(begun) == AHEAD_MOST + 5
     assert [one.lease for one in begun if one.gives_back].count((R, b"t")) == 1
     transport.end()
+
+
+@pytest.mark.parametrize("kept_reading", [True, False], ids=["reading", "not reading"])
+def test_an_unlock_that_was_not_read_when_its_connection_ended_is_run_all_the_same(kept_reading: bool):
+    """Its app closes at once, and a reply that is written then ends the connection before all was read."""
+    ran: list[bytes] = []
+
+    async def play() -> None:
+        ours, app = socket.socketpair()
+        ours.setblocking(False)
+        around_it = around(cluster())
+
+        def run(session: Session, words: list[bytes]) -> bytes:
+            ran.append(words[0])
+            if words[0] == b"EXTEND":
+                if not kept_reading:
+                    session.read(on=False)
+                app.sendall(request("UNLOCK", "r", "t") + request("PING") + request("UNLOCK", "q", "t"))
+                app.close()
+            return b":1\r\n"
+
+        commands = SimpleNamespace(brings_no_loss=frozenset((b"EXTEND", b"UNLOCK")), run=run)
+        session = Session(around_it, commands)  # type: ignore[arg-type]
+        await asyncio.get_running_loop().connect_accepted_socket(for_loop(lambda: session), ours)
+        app.sendall(request("EXTEND", "r", "t", 1_000))
+        await until(lambda: session.is_gone)
+        await until(lambda: not around_it.endings.busy)
+
+    uvloop.run(play())
+    assert ran == [b"EXTEND", b"UNLOCK", b"UNLOCK"]
 
 
 def test_where_nothing_is_left_to_be_done_the_end_of_the_app_is_the_end_of_its_connection():

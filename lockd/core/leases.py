@@ -333,11 +333,13 @@ class Lease:
     that its holder was ever told, and may still believe in. hold_until_ns: no renewal reaches beyond
     (rule 7). told: its app is known to have read of it, or has named it; outlived: its process
     is dead, and a child goes on with it; inherited: what its tenure has
-    besides, where it was taken over itself, and not handed on since (rule 13).
+    besides, where it was taken over itself, and not handed on since (rule 13). let_go_ns: it is given back
+    then at the latest, since its process is dead, or, with ends_early, since its app has said so.
     """
 
     __slots__ = (
         "deadline_ns",
+        "ends_early",
         "fence",
         "granted_ns",
         "hold_until_ns",
@@ -378,6 +380,7 @@ class Lease:
         self.loss = ""
         self.lost_by: Loss | None = None
         self.let_go_ns: int | None = None
+        self.ends_early = False
         self.told = False
         self.outlived = False
         self.inherited: Inherited | None = None

@@ -21,6 +21,7 @@ from lockd.core.journal import Ending, Unkept
 from lockd.core.leases import Holder, Lease, Loss, Standing, Tenure, pid_and_uid
 from lockd.core.names import same_process
 from lockd.core.notices import Kind, Notice
+from lockd.core.plain_values import is_plain, token_of
 from lockd.core.queues import Queue
 from lockd.core.refusals import (
     ANOTHERS,
@@ -150,6 +151,9 @@ class Locks:
             return
         if holder.named and self._is_known(holder, now_ns):
             return
+        if is_plain(holder.value) and (known := self._campaigns.polls.refusal(holder.resource, now_ns)):
+            self._campaigns.refuse(holder, known, now_ns)
+            return
         queue = self.queues.get(holder.resource)
         if queue is None:
             queue = self.queues[holder.resource] = Queue(holder.resource)
@@ -235,15 +239,53 @@ class Locks:
         requests = [lease.holder] if lease is not None and lease.holder.named else withdrawn
         if requests or lease is None:
             reply = self._remembered(reply, requests, uid, (resource, token), now_ns)
-        if lease is None and not withdrawn:
-            self._returns.release_unknown(resource, token, reply, now_ns)
-        elif lease is None:
+        if lease is None and withdrawn:
             reply.done(None)
+        else:
+            self._release(lease, resource, token, reply, now_ns)
+
+    def release(self, resource: bytes, value: bytes, reply: Reply, now_ns: int) -> None:
+        """A compare-and-delete of an app's own value (core/plain_values.py). It names a lease and no request:
+        the same value may be locked with at once, and nothing of it is remembered."""
+        token = token_of(value)
+        self._release(self._find(resource, token, now_ns), resource, token, reply, now_ns)
+
+    def _release(self, lease: Lease | None, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
+        if lease is None:
+            self._returns.release_unknown(resource, token, reply, now_ns)
         elif _is_held(lease, now_ns):
             self._returns.end(lease, "released", now_ns, reply)
         else:
             reply.refused(expired(lease))
             self._returns.end(lease, "released", now_ns)
+
+    def set_ttl(self, resource: bytes, value: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
+        """The lease with that value has this TTL from now on. One without a TTL is renewed until it is over,
+        whatever becomes of its process. One with a TTL is never shortened: any agent may have extended it for
+        who believes in that (rule 2)."""
+        token = token_of(value)
+        lease = self._find(resource, token, now_ns)
+        if lease is None or lease.holder.detached or not _is_held(lease, now_ns):
+            self.extend(resource, token, ttl_ms, reply, now_ns)
+            return
+        if not lease.told:
+            self.told(lease, now_ns)
+        ends_ns = min(now_ns + ttl_ms * NS_PER_MS, lease.hold_until_ns)
+        ending = _Ending(lease, ends_ns, reply, self._renewals)
+        ask_ms = lease.extension_ttl_ms(ttl_ms, now_ns)
+        if ask_ms:
+            # Its app believes in all of it, also should this agent end: so the masters have to have it.
+            self._renewals.extension(lease.tenure, ask_ms, now_ns, ending)
+        else:
+            ending.done(Extended(token, lease.fence, lease.deadline_ns, lease.holder.bound))
+
+    def persist(self, lease: Lease, now_ns: int) -> None:
+        """Of one that was locked without a TTL: it has none any more, and lives with its process again."""
+        if not lease.told:
+            self.told(lease, now_ns)
+        lease.let_go_ns, lease.ends_early = None, False
+        self._renewals.note(lease)
+        self._renewals.look_again(lease, now_ns)
 
     def _remembered(
         self, reply: Reply, requests: list[Holder], uid: int | None, name: tuple[bytes, bytes], now_ns: int
@@ -271,6 +313,8 @@ class Locks:
         class's lock_delay (rule 13)."""
         if lease.standing is Standing.OVER:
             return
+        if lease.ends_early and lease.standing is Standing.HELD:
+            return  # at the time that its app has given it, as any lock with a TTL
         if lease.holder.lock_delay_ms and lease.standing is Standing.HELD:
             lease.let_go_ns = now_ns + lease.holder.lock_delay_ms * NS_PER_MS
             self._renewals.note(lease)
@@ -324,13 +368,13 @@ class Locks:
             return None
         return queue
 
+    def detached_with(self, resource: bytes, nonce: bytes) -> Lease | None:
+        """The DETACHED lease of this agent that the masters know by that nonce."""
+        return next((one for one in self._returns.detached_of(resource) if one.nonce == nonce), None)
+
     def fences_of(self, resource: bytes, nonces: Set[bytes]) -> set[int]:
         """Of leases here, under tenures of these nonces; of a tenure that is kept, that of the last one."""
-        fences = {
-            lease.fence
-            for lease in self.detached.values()
-            if lease.resource == resource and lease.nonce in nonces
-        }
+        fences = {lease.fence for lease in self._returns.detached_of(resource) if lease.nonce in nonces}
         queue = self.queues.get(resource)
         if queue is not None and queue.tenure is not None and not nonces.isdisjoint(queue.tenure.nonces):
             fences |= {last.fence for last in (queue.lease, queue.kept) if last is not None}
@@ -340,7 +384,7 @@ class Locks:
         """An operator releases leases by force, as the masters name them: their holder, if it is on this
         host, is told."""
         queue = self.queues.get(resource)
-        leases = [lease for lease in self.detached.values() if lease.resource == resource]
+        leases = list(self._returns.detached_of(resource))
         if queue is not None and queue.lease is not None:
             leases.append(queue.lease)
         elif queue is not None and queue.tenure is not None and not nonces.isdisjoint(queue.tenure.nonces):
@@ -370,6 +414,19 @@ class Locks:
             return lease
         queue = self.queues.get(resource)
         return queue.lease if queue is not None and queue.lease and queue.lease.token == token else None
+
+    def held_of(self, resource: bytes, now_ns: int) -> list[Lease]:
+        """The leases of a resource that this agent has granted and takes for held: one, but for those that
+        others may have released elsewhere."""
+        queue = self.queues.get(resource)
+        leases = list(self._returns.detached_of(resource))
+        if queue is not None and queue.lease is not None:
+            leases.append(queue.lease)
+        return [lease for lease in leases if _is_held(lease, now_ns)]
+
+    def seems_free(self, resource: bytes) -> None:
+        """Masters show it to nobody now: who polls is not refused for what they have said before."""
+        self._campaigns.polls.is_free(resource)
 
     def knows_request(self, uid: int, resource: bytes, token: bytes, now_ns: int) -> bool:
         """Whether an UNLOCK of that token, which is no lease's here, is answered from here all the same."""
@@ -486,6 +543,27 @@ class Locks:
     def keep_no_longer(self, now_ns: int) -> None:
         """What is kept is given back in a moment: for how long anything may be was set anew."""
         self._keeping.give_back(now_ns)
+
+
+class _Ending:
+    """Of a lease without a TTL, which is given one: from when that is proven. core.values.Reply."""
+
+    def __init__(self, lease: Lease, ends_ns: int, reply: Reply, renewals: Renewals) -> None:
+        self._lease = lease
+        self._ends_ns = ends_ns
+        self._reply = reply
+        self._renewals = renewals
+
+    def done(self, _lease: Extended | None) -> None:
+        lease, ends_ns = self._lease, self._ends_ns
+        lease.let_go_ns, lease.ends_early = ends_ns, True
+        self._renewals.note(lease)
+        self._renewals.look_again(lease, min(ends_ns, lease.renew_again_at_ns()))
+        deadline_ns = min(ends_ns, lease.deadline_ns)
+        self._reply.done(Extended(lease.token, lease.fence, deadline_ns, lease.holder.bound))
+
+    def refused(self, refusal: Refusal) -> None:
+        self._reply.refused(refusal)
 
 
 def _is_held(lease: Lease, now_ns: int) -> bool:

@@ -146,6 +146,7 @@ class LeaseRow(_FromRow):
     held_ms: int
     masters: int
     of: int
+    via: str = "lock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +247,7 @@ def examine(ask: Ask, socket_path: str, config_path: str | None = None) -> list[
         *check_boottime(canary.grants),
         *check_leases(held),
         *check_owners(connected),
+        *check_dropin(agent, held),
     ]
 
 
@@ -579,6 +581,34 @@ def check_owners(connected: Connected) -> list[Finding]:
         found.append(Finding("owners", Severity.WARNING, what, then))
     what = f"{len(connected.names)} processes are connected or hold locks, and are seen as what they are"
     return found or [Finding("owners", Severity.OK, what)]
+
+
+def check_dropin(agent: AgentAnswer, held: Sequence[LeaseRow]) -> list[Finding]:
+    """Who locks with Redis's own commands, and which of their scripts were refused? Nobody: no finding."""
+    libraries = sorted(_behind("library_", agent.info))
+    found = [
+        Finding(
+            "drop-in",
+            Severity.WARNING,
+            f"script {digest[:12]} of {script['library']} is not recognised: "
+            f"{str(script['why']).replace('_', ' ')}",
+            "the agent's log has its normal form (script_not_recognised); `lockctl script FILE` says which "
+            "operations there are",
+        )
+        for digest, script in _behind("refused_script_", agent.info).items()
+    ]
+    if libraries:
+        plain = [lease for lease in held if lease.via != "lock"]
+        more = f" and {len(plain) - 5} more" if len(plain) > 5 else ""
+        named = f" ({', '.join(lease.resource for lease in plain[:5])}{more})" if plain else ""
+        what = f"Redis's own commands are used by {', '.join(libraries)}: {len(plain)} leases now{named}"
+        found.append(Finding("drop-in", Severity.OK, what))
+    return found
+
+
+def _behind(prefix: str, info: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of INFO whose names begin so, by the rest of the name."""
+    return {key.removeprefix(prefix): value for key, value in info.items() if key.startswith(prefix)}
 
 
 def check_leases(held: Sequence[LeaseRow]) -> list[Finding]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from lockd.clock import boottime_ns
 from lockd.core.ballots.release import How
+from lockd.core.plain_values import value_of
 from lockd.masters import scripts
 from lockd.masters.failures import MasterError
 from lockd.masters.fleet import Fleet
@@ -34,7 +35,9 @@ _KEYS_MOST = 100 * scripts.PAGE_COUNT
 
 # What acquire.lua writes; numbers that fit in 64 bits.
 _LEASE = re.compile(
-    rb"([0-9a-f]{32}) ([0-9]{1,18}) ([0-9]{1,18}) ([^ ]{1,64}) ([0-9]{1,10}) ([0-9]{1,10})(?: |\Z)"
+    rb"([0-9a-f]{32}) ([0-9]{1,18}) ([0-9]{1,18}) ([^ ]{1,64}) ([0-9]{1,10}) ([0-9]{1,10})"
+    rb"(?:\Z| (?:p[0-9]{1,18}(?: =|\Z)|=|))(.*)",
+    re.DOTALL,
 )
 _CURSOR = re.compile(rb"[0-9]{1,20}\Z")
 
@@ -46,7 +49,7 @@ class NoPage(MasterError):
 @dataclass(frozen=True, slots=True)
 class Copy:
     """One master's copy of a tenure. pid, uid: who had it first; where it is `detached`, nobody comes after
-    him."""
+    him. value: that its app chose, where others may see it (core/plain_values.py)."""
 
     master: int
     nonce: bytes
@@ -56,6 +59,7 @@ class Copy:
     ttl_ms: int
     held_ms: int
     detached: bool
+    value: bytes | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,10 +198,11 @@ def _copy(fleet: Fleet, link: Link, lease: Any, ttl_ms: Any) -> Copy | None:
     found = _LEASE.match(lease) if lease is not None else None
     if found is None or not 0 <= ttl_ms < 1 << 53:
         return None
-    nonce, granted_us, max_hold_ms, host, pid, uid = found.groups()
+    nonce, granted_us, max_hold_ms, host, pid, uid, token = found.groups()
     master_us = (boottime_ns() + fleet.clocks.watches[link.index].offset_ns) // 1000
     held_ms = max(0, (master_us - int(granted_us)) // 1000)
-    return Copy(link.index, nonce, host, int(pid), int(uid), ttl_ms, held_ms, max_hold_ms != b"0")
+    is_detached, value = max_hold_ms != b"0", value_of(token)
+    return Copy(link.index, nonce, host, int(pid), int(uid), ttl_ms, held_ms, is_detached, value)
 
 
 async def _of_all(fleet: Fleet, ask: Callable[[Link], Any]) -> list[Any]:

@@ -11,7 +11,7 @@ from lockd.core.ballots.attempt import Attempt
 from lockd.core.ballots.ballot import PUT_BACK, YES
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.put_back import PutBack
-from lockd.core.ballots.release import Release
+from lockd.core.ballots.release import How, Release
 from lockd.core.fences import COUNTER_AHEAD_US, SANE_MOST
 from lockd.core.identities import Identity
 from lockd.core.membership import REQUIRED_SETTINGS, Copying, MasterFacts
@@ -239,7 +239,8 @@ class Master(Process):
             own=own_of(release),
         )
         if gone and key is not None and key.reserved is None:
-            self.world.note(Removed(self.world.now_ns, self.shown, key.nonce))
+            word = release.word if release.how is How.BY_APP else b""
+            self.world.note(Removed(self.world.now_ns, self.shown, key.nonce, word, host))
         return gone
 
     def _facts(self) -> MasterFacts:

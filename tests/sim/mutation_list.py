@@ -64,6 +64,8 @@ TVOTES, CAMPAIGNS, RENEWALS, RETURNS, HANDING_ON, KEEPING = (
 )
 PLACES = "lockd/core/tenures/places.py"
 NAMES = "lockd/core/names.py"
+POLLS = "lockd/core/polls.py"
+PLAIN_VALUES = "lockd/core/plain_values.py"
 JOURNAL = "lockd/core/journal.py"
 TAKEOVER = "lockd/core/takeover.py"
 MEMBERSHIP = "lockd/core/membership.py"
@@ -1115,7 +1117,7 @@ MUTATIONS = (
         "a lock_delay ends with its agent",
         13,
         TAKEOVER,
-        "if fate is Taken.FREED and held.lock_delay_ms == 0:",
+        "if fate is Taken.FREED and held.lock_delay_ms == 0 and held.now.let_go_ns is None:",
         "if fate is Taken.FREED:",
         simulated=False,
     ),
@@ -1923,6 +1925,89 @@ MUTATIONS = (
         "            if not queue.has_patient:\n"
         "                self._asks_for_it(queue, attempt, now_ns)\n                return\n",
         "",
+        simulated=False,
+    ),
+    # Locks with a value that their app chose
+    one(
+        "a lease whose try is known is released by its value",
+        4,
+        RETURNS,
+        "            settled=settled, patient=patient, reply=reply, before=tenure.before,\n        )  # fmt: skip\n",
+        "            settled=settled, patient=patient, reply=reply, before=tenure.before,\n        )  # fmt: skip\n"
+        "        if tenure.shown[:1] == b'\\0':\n"
+        "            release.word, release.how = tenure.shown, How.BY_APP\n",
+        simulated=False,
+    ),
+    one(
+        "polls are remembered for ever",
+        2,
+        POLLS,
+        "if refusal is not None and now_ns >= until_ns:",
+        "if False:",
+        first_seed=30,
+    ),
+    one(
+        "a tenure is handed on to a value, which no master shows",
+        4,
+        HANDING_ON,
+        "is_its_own = holder.detached or is_plain(holder.value)",
+        "is_its_own = holder.detached",
+        simulated=False,
+    ),
+    one(
+        "a value is not shown where others wait in line",
+        4,
+        CAMPAIGNS,
+        "is_shown = holder.detached or len(queue.waiters) == 1 or is_plain(token)",
+        "is_shown = holder.detached or len(queue.waiters) == 1",
+        simulated=False,
+    ),
+    one(
+        "a value is not told from a token",
+        4,
+        PLAIN_VALUES,
+        "return _MARK + value",
+        "return value",
+        simulated=False,
+    ),
+    one(
+        "a lease of the same value that was released elsewhere is taken for the one that is held",
+        4,
+        RETURNS,
+        "        if before is not None:\n            self.over(before",
+        "        if before is not None and lease.holder.detached:\n            self.over(before",
+        simulated=False,
+    ),
+    one(
+        "a lock that was given a TTL ends with its process",
+        13,
+        LOCKS,
+        "if lease.ends_early and lease.standing is Standing.HELD:",
+        "if False:",
+        simulated=False,
+    ),
+    one(
+        "the same, where its agent has ended since",
+        13,
+        TAKEOVER,
+        " and held.now.let_go_ns is None:",
+        ":",
+        simulated=False,
+    ),
+    one(
+        "a TTL that is shortened is not",
+        13,
+        LOCKS,
+        "(lease.holder.detached and until_ns > lease.deadline_ns)",
+        "lease.holder.detached",
+        simulated=False,
+    ),
+    one(
+        "an outage is remembered for who polls",
+        2,
+        CAMPAIGNS,
+        "if why.code is ErrorWord.TAKEN and is_plain(holder.value):",
+        "if is_plain(holder.value):",
         simulated=False,
     ),
 )

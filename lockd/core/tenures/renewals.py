@@ -52,19 +52,11 @@ class Renewals:
         """It is kept from now on, as long as it may be."""
         self._returns.held += 1
         lease.tenure.lease = lease
-        if lease.holder.detached:
-            self._keep_detached(lease, now_ns)
-        else:
+        self._returns.is_granted(lease, now_ns)
+        if not lease.holder.detached:
             queue.tenure, queue.lease = lease.tenure, lease
             self._journal.held(lease, self._masters.clock_lows_ns())
         lease.timer = self._timers.at(self._first_look_ns(lease), self._look_after, lease)
-
-    def _keep_detached(self, lease: Lease, now_ns: int) -> None:
-        """A quorum has granted it: one before it of the same token is on no quorum any more."""
-        before = self._returns.detached.get((lease.resource, lease.token))
-        if before is not None:
-            self._returns.over(before, "expired", now_ns)
-        self._returns.detached[lease.resource, lease.token] = lease
 
     def _first_look_ns(self, lease: Lease) -> int:
         return lease.lose_at_ns() if lease.holder.detached else lease.renew_at_ns()
@@ -81,7 +73,7 @@ class Renewals:
             self.run_out(lease, now_ns)
             return
         if lease.let_go_ns is not None and now_ns >= lease.let_go_ns:
-            self._returns.end(lease, "app gone", now_ns)
+            self._returns.end(lease, "expired" if lease.ends_early else "app gone", now_ns)
             return
         next_ns = lease.promised_ns
         if lease.standing is Standing.HELD:

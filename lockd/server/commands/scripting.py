@@ -1,0 +1,106 @@
+"""EVAL and its relatives. Scripts are recognised, never run (core/scripts)."""
+
+from lockd.core.scripts.operations import NotRecognised
+from lockd.server.commands.arguments import BadRequest, Misused
+from lockd.server.commands.command import Argument, Command, Group
+from lockd.server.commands.plain import READS, TAKES, run_in_turn
+from lockd.server.dropin.preparing import NOSCRIPT, Preparing, keys_in
+from lockd.server.dropin.script_cache import ScriptCache, refusal
+from lockd.server.resp import replies
+from lockd.server.session import Session
+
+COMMANDS = Group()
+
+_KEYS_AND_ARGUMENTS = (
+    Argument("numkeys", "integer"),
+    Argument("key", "key", optional=True, multiple=True),
+    Argument("arg", optional=True, multiple=True),
+)
+_FLAGS = ("noscript", "movablekeys")
+
+
+def _command(name: str, by: str, access: tuple[str, ...], summary: str, promise: str) -> Command:
+    return Command(
+        name,
+        -3,
+        "scripting",
+        _FLAGS,
+        summary,
+        "what the script answers",
+        (Argument(by), *_KEYS_AND_ARGUMENTS),
+        key_access=access,
+        resources=keys_in,
+        queues=True,
+        promise=promise,
+    )
+
+
+_EVAL = _command(
+    "eval", "script", TAKES, "Does what a script of a lock library does, if it is recognised.",
+    "what the script answers. Scripts are recognised, never run: [`docs/scripts.md`](docs/scripts.md)",
+)  # fmt: skip
+_EVAL_RO = _command(
+    "eval_ro", "script", READS, "As EVAL, if it only reads.", "as `EVAL`, of a script that only reads"
+)
+_EVALSHA = _command(
+    "evalsha", "sha1", TAKES, "As EVAL, of a script that was loaded.",
+    "as `EVAL`; `NOSCRIPT` where it is not loaded",
+)  # fmt: skip
+
+
+class Scripting:
+    def __init__(self, preparing: Preparing, scripts: ScriptCache) -> None:
+        self._preparing = preparing
+        self._scripts = scripts
+
+    @COMMANDS(_EVAL_RO)
+    @COMMANDS(_EVALSHA)
+    @COMMANDS(_EVAL)
+    def _run(self, session: Session, words: list[bytes]) -> None:
+        run_in_turn(self._preparing, session, words)
+
+    @COMMANDS(
+        Command(
+            "script",
+            -2,
+            "scripting",
+            (),
+            "Loads scripts, or says which are.",
+            "depends on the subcommand",
+            (
+                Argument(
+                    "what",
+                    "oneof",
+                    arguments=(
+                        Argument("script", token="LOAD"),
+                        Argument("sha1", token="EXISTS", multiple=True),
+                        Argument("flush", "pure-token", token="FLUSH"),
+                    ),
+                ),
+            ),
+            promise="`LOAD`: its SHA-1, if it is recognised. `EXISTS`. `FLUSH` does nothing: others use them",
+        )
+    )
+    def _script(self, session: Session, words: list[bytes]) -> bytes:
+        how = words[1].upper()
+        if how == b"LOAD" and len(words) == 3:
+            digest, taken = self._scripts.load(words[2], session.peer, session.library)
+            if isinstance(taken, NotRecognised):
+                raise BadRequest(refusal(taken))
+            return replies.bulk(digest, session.protocol)
+        if how == b"EXISTS" and len(words) > 2:
+            there = [self._scripts.loaded(digest) is not None for digest in words[2:]]
+            return replies.array([replies.integer(int(one)) for one in there])
+        if how == b"FLUSH":
+            return b"+OK\r\n"
+        raise Misused
+
+    @COMMANDS(Command("evalsha_ro", -3, "scripting", (), "Is refused.", "an error", listed=False))
+    @COMMANDS(Command("fcall", -2, "scripting", (), "Is refused.", "an error", listed=False))
+    @COMMANDS(Command("fcall_ro", -2, "scripting", (), "Is refused.", "an error", listed=False))
+    def _refused(self, session: Session, words: list[bytes]) -> bytes:
+        if words[0].upper() == b"EVALSHA_RO":
+            return replies.error(NOSCRIPT)
+        return replies.error(
+            "ERR there are no functions here: this is a lock agent. Scripts of locks are taken by EVAL"
+        )

@@ -1,0 +1,223 @@
+"""The words of Redis's own lock commands, as operations that are ready to be carried out."""
+
+import re
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Protocol
+
+from lockd.core.scripts.operations import (
+    ErrorReply,
+    Keys,
+    Kind,
+    NotRecognised,
+    Operation,
+    Recognised,
+    Reply,
+    Special,
+)
+from lockd.server.commands.arguments import BadRequest, Misused, quoted
+from lockd.server.dropin import known_operations as known
+from lockd.server.dropin.answers import Words
+from lockd.server.dropin.many_keys import ManyKeys
+from lockd.server.dropin.performing import Ground, OneKey
+from lockd.server.dropin.plain_locks import Answer
+from lockd.server.dropin.script_cache import ScriptCache, refusal
+from lockd.server.resp import replies
+from lockd.server.session import Session
+
+_NUMBER = re.compile(rb"[0-9]{1,15}\Z")
+NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."
+_NOT_NX = (
+    "ERR a SET without NX would take a lock from whoever has it. This is a lock agent: take one with SET key "
+    "value NX PX milliseconds, extend it with SET key value XX PX milliseconds or IFEQ value"
+)
+_OTHER_VALUE = "ERR a lock keeps its value: the new one has to be the one that is compared with"
+_NO_TTL = "ERR give it a TTL (PX milliseconds): what is extended without one would never end"
+_WOULD_STEAL = ErrorReply(b"TAKEN another holds it: SET XX would take it away from him")
+
+
+class Begun(Protocol):
+    """An operation that can be carried out."""
+
+    def begin(self) -> None:
+        """Raises BadRequest."""
+
+
+Prepared = Callable[[Answer], Begun]
+"""Raises BadRequest where it can't be carried out."""
+
+
+def begin(prepared: Prepared, answer: Answer) -> None:
+    """Carry it out; what is wrong with it is its answer."""
+    try:
+        prepared(answer).begin()
+    except BadRequest as bad:
+        answer(replies.error(str(bad)))
+
+
+def whole(word: bytes, least: int = 1) -> int:
+    """A number as Redis reads it, from `least` on."""
+    if not _NUMBER.match(word) or int(word) < least:
+        raise BadRequest(f"ERR value is not an integer or out of range: '{quoted(word)}'")
+    return int(word)
+
+
+def keys_in(words: list[bytes]) -> list[bytes]:
+    """Those of an EVAL."""
+    number = whole(words[2], least=0)
+    if number > len(words) - 3:
+        raise BadRequest("ERR Number of keys can't be greater than number of args")
+    return words[3 : 3 + number]
+
+
+def ttl_ms_in(name: bytes, word: bytes) -> int:
+    """Of an EXPIRE or a PEXPIRE."""
+    return whole(word) * (1_000 if name == b"EXPIRE" else 1)
+
+
+class Preparing:
+    def __init__(self, ground: Ground, scripts: ScriptCache) -> None:
+        self._ground = ground
+        self._scripts = scripts
+
+    def prepared(self, session: Session, words: list[bytes]) -> Prepared:
+        """What a command of these words does. Raises BadRequest."""
+        return _OF_COMMAND[words[0].upper()](self, session, words)
+
+    def _one(
+        self, session: Session, operation: Operation, keys: Sequence[bytes], *arguments: bytes
+    ) -> Prepared:
+        words = Words(keys, arguments)
+        return lambda answer: OneKey(self._ground, session, operation, words, answer, "set")
+
+    def _set(self, session: Session, words: list[bytes]) -> Prepared:
+        key, value, options = words[1], words[2], _Options(words[3:])
+        ttl = () if options.ttl_ms is None else (b"%d" % options.ttl_ms,)
+        if options.condition == b"NX":
+            operation = (known.SET_NX_GET if options.gets else known.SET_NX)[bool(ttl)]
+            return self._one(session, operation, [key], value, *ttl)
+        if not options.condition:
+            raise BadRequest(_NOT_NX)
+        if options.compared not in (None, value):
+            raise BadRequest(_OTHER_VALUE)
+        if not ttl:
+            raise BadRequest(_NO_TTL)
+        done = Special.STORED if options.gets else known.OK
+        refused: Reply = Special.STORED if options.gets else Special.NIL
+        if options.condition == b"XX":
+            refused = _WOULD_STEAL
+        return self._one(session, known.extend(done=done, refused=refused), [key], value, *ttl)
+
+    def _setnx(self, session: Session, words: list[bytes]) -> Prepared:
+        """words: in a MULTI with the ttl_ms of the EXPIRE behind it."""
+        operation = known.SETNX_WITH_TTL if len(words) > 3 else known.SETNX
+        return self._one(session, operation, [words[1]], *words[2:])
+
+    def _reading(self, session: Session, words: list[bytes]) -> Prepared:
+        return self._one(session, _READINGS[words[0].upper()], [words[1]])
+
+    def _expire(self, session: Session, words: list[bytes]) -> Prepared:
+        ttl = b"%d" % ttl_ms_in(words[0].upper(), words[2])
+        return self._one(session, known.EXPIRE, [words[1]], b"", ttl)
+
+    def _persist(self, session: Session, words: list[bytes]) -> Prepared:
+        return self._one(session, known.PERSIST, [words[1]])
+
+    def _del(self, session: Session, words: list[bytes]) -> Prepared:
+        if len(words) == 2:
+            return self._one(session, known.DELETE, [words[1]])
+        of_each = Operation(Kind.DELETE, known.KEY, None, Keys.EACH, known.DELETE.outcomes)
+        several = Words(list(dict.fromkeys(words[1:])), ())
+        return lambda answer: ManyKeys(self._ground, session, of_each, several, answer, "set")
+
+    def _delete_if_equal(self, session: Session, words: list[bytes]) -> Prepared:
+        if words[0].upper() == b"DELEX" and words[2].upper() != b"IFEQ":
+            raise Misused
+        operation = known.CAD if words[0].upper() == b"CAD" else known.DELETE_IF_EQUAL
+        return self._one(session, operation, [words[1]], words[-1])
+
+    def _cas(self, session: Session, words: list[bytes]) -> Prepared:
+        options = _Options(words[4:])
+        if words[2] != words[3]:
+            raise BadRequest(_OTHER_VALUE)
+        if options.condition or options.gets:
+            raise Misused
+        if options.ttl_ms is None:
+            raise BadRequest(_NO_TTL)
+        return self._one(session, known.CAS, [words[1]], words[2], b"%d" % options.ttl_ms)
+
+    def _eval(self, session: Session, words: list[bytes]) -> Prepared:
+        name, keys = words[0].upper(), keys_in(words)
+        given = Words(keys, words[3 + len(keys) :])
+        try:
+            operation = self._script(session, name, words[1]).operation(given.keys, given.arguments)
+        except ValueError as why:
+            raise BadRequest(f"ERR the script can't do with what came with it: {why}") from None
+        if name == b"EVAL_RO" and operation.kind is not Kind.READ:
+            raise BadRequest("ERR the script changes something: send it with EVAL")
+        kind = OneKey if operation.keys is Keys.ONE else ManyKeys
+        return lambda answer: kind(self._ground, session, operation, given, answer, "script")
+
+    def _script(self, session: Session, name: bytes, word: bytes) -> Recognised:
+        if name == b"EVALSHA":
+            loaded = self._scripts.loaded(word)
+            if loaded is None:
+                raise BadRequest(NOSCRIPT)
+            return loaded
+        _, taken = self._scripts.load(word, session.peer, session.library)
+        if isinstance(taken, NotRecognised):
+            raise BadRequest(refusal(taken))
+        return taken
+
+
+class _Options:
+    """Those of SET, behind its value."""
+
+    def __init__(self, words: list[bytes]) -> None:
+        self.condition = b""
+        self.compared: bytes | None = None
+        self.gets = False
+        self.ttl_ms: int | None = None
+        options = iter(words)
+        for word in options:
+            self._take(word.upper(), options)
+
+    def _take(self, option: bytes, following: Iterator[bytes]) -> None:
+        if option in (b"NX", b"XX", b"IFEQ") and not self.condition:
+            self.condition = option
+            if option == b"IFEQ":
+                self.compared = next(following, None)
+                if self.compared is None:
+                    raise Misused
+        elif option == b"GET":
+            self.gets = True
+        elif option in _TTLS and self.ttl_ms is None:
+            self.ttl_ms = _TTLS[option](whole(next(following, b""), least=0))
+            if self.ttl_ms <= 0:
+                raise BadRequest("ERR invalid expire time in 'set' command")
+        else:
+            raise Misused
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1_000)
+
+
+_TTLS: dict[bytes, Callable[[int], int]] = {
+    b"PX": lambda ms: ms,
+    b"EX": lambda seconds: seconds * 1_000,
+    b"PXAT": lambda ms: ms - _now_ms(),
+    b"EXAT": lambda seconds: seconds * 1_000 - _now_ms(),
+}
+_READINGS = {b"GET": known.GET, b"EXISTS": known.EXISTS, b"PTTL": known.PTTL, b"TTL": known.TTL_S}
+_OF_COMMAND: dict[bytes, Callable[[Preparing, Session, list[bytes]], Prepared]] = {
+    b"SET": Preparing._set,
+    b"SETNX": Preparing._setnx,
+    **dict.fromkeys((b"GET", b"EXISTS", b"PTTL", b"TTL"), Preparing._reading),
+    **dict.fromkeys((b"EXPIRE", b"PEXPIRE"), Preparing._expire),
+    b"PERSIST": Preparing._persist,
+    **dict.fromkeys((b"DEL", b"UNLINK"), Preparing._del),
+    **dict.fromkeys((b"DELEX", b"DELIFEQ", b"CAD"), Preparing._delete_if_equal),
+    b"CAS": Preparing._cas,
+    **dict.fromkeys((b"EVAL", b"EVAL_RO", b"EVALSHA"), Preparing._eval),
+}

@@ -1,0 +1,80 @@
+"""The commands of a MULTI, one after the other: each is a lock operation of its own.
+
+SETNX and the EXPIRE of the same key are one acquire with a TTL. As two, who dies between would leave a lock
+without a TTL, and who was refused would extend another's.
+"""
+
+from lockd.core.flow import WireReply
+from lockd.core.leases import Lease, Standing
+from lockd.server.commands.arguments import BadRequest
+from lockd.server.dropin.plain_locks import TOO_LATE, Answer, is_too_late
+from lockd.server.dropin.preparing import Preparing, begin, ttl_ms_in
+from lockd.server.resp import replies
+from lockd.server.session import Session
+
+_EXPIRES = (b"EXPIRE", b"PEXPIRE")
+
+
+class Transaction:
+    """Of a connection, whose EXEC is answered with all their replies."""
+
+    def __init__(
+        self, preparing: Preparing, session: Session, queued: list[list[bytes]], answer: Answer
+    ) -> None:
+        self._preparing = preparing
+        self._session = session
+        self._answer = answer
+        self._planned = _with_ttls(queued)
+        self._replies: list[bytes] = []
+        self._last = session.last_taken
+        self._taken: list[tuple[int, Lease | None]] = []
+
+    def goes_on(self) -> None:
+        if len(self._replies) == len(self._planned):
+            self._answer(self._told)
+            return
+        planned = self._planned[len(self._replies)]
+        if isinstance(planned, int):
+            self._answered(self._replies[planned])
+            return
+        try:
+            prepared = self._preparing.prepared(self._session, planned)
+        except BadRequest as bad:
+            self._answered(replies.error(str(bad)))
+        else:
+            begin(prepared, self._answered)
+
+    def _answered(self, reply: WireReply) -> None:
+        """Composed now: what comes behind it may give back what it has taken."""
+        self._replies.append(reply if isinstance(reply, bytes) else reply())
+        if self._session.last_taken is not self._last:
+            self._last = self._session.last_taken
+            self._taken.append((len(self._replies) - 1, self._last))
+        self.goes_on()
+
+    def _told(self) -> bytes:
+        """Composed when it is written: what was taken first may have nearly ended by then (rule 1)."""
+        for at, lease in self._taken:
+            if lease is not None and lease.standing is Standing.HELD and is_too_late(lease):
+                self._session.came_too_late(lease)
+                self._replies[at] = replies.error(str(TOO_LATE))
+        return replies.array(self._replies)
+
+
+def _with_ttls(queued: list[list[bytes]]) -> list[list[bytes] | int]:
+    """An int: it is answered as the command of that place."""
+    planned: list[list[bytes] | int] = list(queued)
+    for at, words in enumerate(queued):
+        first = _taken_before(queued[:at], words)
+        if first is not None and words[2].isdigit():
+            planned[first] = [*queued[first], b"%d" % ttl_ms_in(words[0].upper(), words[2])]
+            planned[at] = first
+    return planned
+
+
+def _taken_before(before: list[list[bytes]], words: list[bytes]) -> int | None:
+    """Where the SETNX is that this EXPIRE is of: right before it."""
+    if words[0].upper() not in _EXPIRES or not before:
+        return None
+    last = before[-1]
+    return len(before) - 1 if last[0].upper() == b"SETNX" and last[1] == words[1] else None

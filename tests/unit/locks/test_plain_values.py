@@ -1,0 +1,451 @@
+"""Locks with a value that their app chose, as Redis's own commands have it (core/plain_values.py)."""
+
+import pytest
+
+from lockd.core.ballots.attempt import Attempt
+from lockd.core.ballots.release import Release
+from lockd.core.plain_values import is_plain, token_of, value_of
+from lockd.core.takeover import Seen
+from tests.harness.clocks import MS
+from tests.harness.fleet_model import Answer, App, Host, beside, fresh_token
+
+VALUE = b"worker 7"
+
+
+def wanted(value: bytes = VALUE, **terms: object) -> dict[str, object]:
+    return {"value": token_of(value), "detached": True, **terms}
+
+
+def ask(host: Host, value: bytes = VALUE, **terms: object) -> App:
+    return host.lock(**wanted(value, **terms))
+
+
+def locked(host: Host, value: bytes = VALUE, **terms: object) -> App:
+    """With a TTL."""
+    return host.locked(**wanted(value, **terms))
+
+
+def locked_without_ttl(host: Host, value: bytes = VALUE, **terms: object) -> App:
+    """It lives with its process."""
+    return locked(host, value, detached=False, **terms)
+
+
+def release(host: Host, value: bytes = VALUE) -> Answer:
+    answer = Answer()
+    host.locks.release(b"r", value, answer, host.time.now_ns)
+    return answer
+
+
+def released(host: Host, value: bytes = VALUE) -> Answer:
+    answer = release(host, value)
+    host.fleet.settle()
+    return answer
+
+
+def ttl_set(host: Host, ttl_ms: int, value: bytes = VALUE) -> Answer:
+    answer = Answer()
+    host.locks.set_ttl(b"r", value, ttl_ms, answer, host.time.now_ns)
+    host.fleet.settle()
+    return answer
+
+
+def left_ms(host: Host) -> list[int]:
+    """On each master that shows it."""
+    leases = (master.store.lease(b"r", master.now_us) for master in host.fleet.masters)
+    return [key.expires_ms - host.fleet.masters[0].now_us // 1000 for key in leases if key is not None]
+
+
+EITHER = pytest.mark.parametrize("lock", [locked, locked_without_ttl])
+
+
+def test_a_value_is_told_from_every_token():
+    assert (value_of(token_of(VALUE)), value_of(VALUE), is_plain(VALUE)) == (VALUE, None, False)
+    assert value_of(token_of(b"")) == b""
+
+
+# Who has it
+
+
+@EITHER
+def test_two_hosts_with_the_same_value_exclude_each_other(host: Host, other: Host, lock):
+    mine, theirs = lock(host), lock(other)
+    assert (mine.code, theirs.code) == ("granted", "TAKEN")
+    assert host.shown() == [mine.held.nonce] * 5
+
+
+@EITHER
+def test_two_apps_of_one_host_with_the_same_value_exclude_each_other(host: Host, lock):
+    assert [lock(host).code, lock(host).code] == ["granted", "TAKEN"]
+
+
+def test_they_exclude_each_other_also_where_both_try_at_once(host: Host, other: Host):
+    mine, theirs = ask(host), ask(other)
+    for master in range(5):
+        (host if master < 3 else other).answer(master)
+    other.fleet.settle()
+    host.fleet.settle()
+    assert (mine.code, theirs.code) == ("granted", "TAKEN")
+    assert host.shown()[:3] == [mine.held.nonce] * 3
+
+
+def test_a_late_release_of_one_try_never_deletes_the_next_lease_of_its_value(host: Host, other: Host):
+    """It names the try (rule 4)."""
+    mine = locked(host)
+    host.slow()
+    told = release(host)
+    assert len(host.asked(Release)) == 1
+    assert released(other).code == "done"
+    theirs = locked(other)
+    host.answer_all()
+    assert told.code == "EXPIRED"
+    assert other.shown() == [theirs.held.nonce] * 5 != [mine.held.nonce] * 5
+
+
+def test_what_is_given_back_of_a_failed_try_leaves_the_lease_of_its_value(host: Host, other: Host):
+    mine = locked(host)
+    assert locked(other).code == "TAKEN"
+    other.pass_ms(300)
+    assert host.shown() == [mine.held.nonce] * 5
+
+
+def test_what_this_host_keeps_is_not_handed_to_a_value(host: Host):
+    """The masters show no value under another's tenure, so no other agent could release it."""
+    for _ in range(3):
+        kept = host.locked(keep_ms=1_000)
+        host.unlocked(kept)
+    assert host.shown() == [kept.held.nonce] * 5
+    app = locked_without_ttl(host)
+    assert app.held.nonce != kept.held.nonce
+    assert released(beside(host)).code == "done"
+
+
+def test_what_is_in_use_is_not_handed_to_a_value(host: Host, app: App, other: Host):
+    waiter = host.lock(**wanted(detached=False, wait_ms=60_000))
+    host.unlocked(app)
+    host.pass_ms(1)
+    assert waiter.held.nonce != app.held.nonce
+    assert released(other).code == "done"
+
+
+# Who may release it
+
+
+@EITHER
+def test_any_agent_releases_it_by_its_value(host: Host, other: Host, lock):
+    lock(host)
+    assert released(other).code == "done"
+    assert lock(other).code == "granted"
+
+
+@EITHER
+def test_its_own_agent_releases_it_by_its_value(host: Host, lock):
+    lock(host)
+    assert released(host).code == "done"
+    assert host.shown() == [None] * 5
+    host.pass_ms(300)
+    assert host.at_rest()
+
+
+@EITHER
+@pytest.mark.parametrize("value", [b"", b"worker 8", b"worker 7 ", b"w", VALUE + bytes(1), token_of(VALUE)])
+def test_nobody_releases_it_by_another_value(host: Host, other: Host, lock, value: bytes):
+    app = lock(host)
+    for agent in (host, other):
+        assert released(agent, value).code == "NOTHELD"
+    assert host.shown() == [app.held.nonce] * 5
+
+
+def test_the_masters_show_the_value_also_where_others_wait_in_line(host: Host, other: Host):
+    """What others wait for will be handed on, and shows no token then; any agent may be asked for a value."""
+    theirs = other.locked(detached=True)
+    mine = ask(host, detached=False, wait_ms=60_000)
+    waiter = host.lock(wait_ms=60_000)
+    host.fleet.settle()
+    other.unlocked(theirs)
+    host.pass_ms(1)
+    assert (mine.code, waiter.code) == ("granted", "")
+    assert released(other).code == "done"
+
+
+def test_the_value_is_shown_no_more_once_its_tenure_is_handed_on(host: Host, other: Host):
+    mine = locked_without_ttl(host)
+    waiter = host.lock(wait_ms=60_000)
+    assert released(host).code == "done"
+    assert waiter.held.nonce == mine.held.nonce
+    assert released(other).code == "NOTHELD"
+
+
+def test_what_was_released_elsewhere_is_no_matter_for_who_locks_here_with_the_same_value(
+    host: Host, other: Host
+):
+    first = locked(host)
+    released(other)
+    second = locked(host)
+    assert released(host).code == "done"
+    assert host.shown() == [None] * 5
+    assert (first.ends != [], second.ends != []) == (True, True)
+
+
+def test_the_same_where_the_one_before_had_a_ttl_and_this_one_has_none(host: Host, other: Host):
+    """A constant as the value, say. What a quorum has granted is no quorum's word for the one before."""
+    locked(host, ttl_ms=60_000)
+    released(other)
+    app = locked_without_ttl(host)
+    assert ttl_set(host, 30_000).code == "done"
+    assert released(host).code == "done"
+    assert (host.shown(), app.ends != []) == ([None] * 5, True)
+
+
+# A release names a lease, and no request
+
+
+@EITHER
+def test_the_same_value_may_lock_again_at_once(host: Host, lock):
+    for _ in range(3):
+        assert lock(host).code == "granted"
+        assert released(host).code == "done"
+        assert released(host).code == "NOTHELD"
+
+
+def test_a_release_that_comes_before_its_lock_is_not_remembered(host: Host):
+    assert released(host).code == "NOTHELD"
+    assert locked(host).code == "granted"
+
+
+def test_nothing_of_a_release_is_remembered_for_anybody(host: Host, other: Host):
+    for _ in range(3):
+        locked(other)
+        assert released(host).code == "done"
+        assert host.shown() == [None] * 5
+    assert not host.locks.knows_request(0, b"r", token_of(VALUE), host.time.now_ns)
+
+
+def test_a_release_does_not_withdraw_a_lock_that_waits_with_that_token(host: Host, other: Host):
+    theirs = other.locked(detached=True)
+    waiter = host.lock(value=VALUE, named=True, wait_ms=60_000)
+    assert released(host).code == "NOTHELD"
+    assert waiter.code == ""
+    other.unlocked(theirs)
+    host.pass_ms(10)
+    assert waiter.code == "granted"
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_release_does_not_touch_what_was_locked_with_that_token(host: Host, other: Host, detached: bool):
+    app = host.locked(value=VALUE, named=True, detached=detached)
+    for agent in (host, other):
+        assert released(agent).code == "NOTHELD"
+        assert ttl_set(agent, 1_000).code == "NOTHELD"
+    assert host.shown() == [app.held.nonce] * 5
+    assert host.unlocked(app).code == "done"
+
+
+# Another TTL
+
+
+def test_a_ttl_is_extended_here(host: Host):
+    app = locked(host, ttl_ms=1_000)
+    assert ttl_set(host, 30_000).extended.deadline_ns == app.held.deadline_ns
+    host.pass_ms(29_000)
+    assert left_ms(host) == [1_000] * 5
+    assert app.losses == []
+
+
+def test_a_ttl_is_extended_through_another_agent(host: Host, other: Host):
+    locked(host, ttl_ms=1_000)
+    assert ttl_set(other, 30_000).code == "done"
+    host.pass_ms(29_000)
+    assert left_ms(host) == [1_000] * 5
+
+
+@pytest.mark.parametrize("agent", ["its own", "another"])
+def test_a_ttl_is_never_shortened(host: Host, other: Host, agent: str):
+    """Whoever extended it meanwhile, through whatever agent, believes in that."""
+    app = locked(host, ttl_ms=30_000)
+    assert ttl_set(host if agent == "its own" else other, 500).code == "done"
+    assert ttl_set(other, 60_000).code == "done"
+    host.pass_ms(59_000)
+    assert host.shown() == [app.held.nonce] * 5
+    assert left_ms(host) == [1_000] * 5
+
+
+@EITHER
+def test_a_new_ttl_for_another_value_is_none(host: Host, other: Host, lock):
+    app = lock(host)
+    for agent in (host, other):
+        assert ttl_set(agent, 500, b"worker 8").code == "NOTHELD"
+    host.pass_ms(5_000)
+    assert host.shown() == [app.held.nonce] * 5
+
+
+def test_one_that_has_run_out_gets_no_new_ttl(host: Host):
+    app = locked(host, ttl_ms=1_000)
+    host.pass_ms(1_001)
+    assert ttl_set(host, 1_000).code == "NOTHELD"
+    assert app.losses == []
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_one_without_a_ttl_is_kept_until_it_whatever_becomes_of_its_process(host: Host, dies: bool):
+    app = locked_without_ttl(host, ttl_ms=2_000)
+    told = ttl_set(host, 9_000)
+    assert told.extended.deadline_ns == app.held.deadline_ns
+    if dies:
+        host.app_dies(app)
+    host.pass_ms(8_990)
+    assert host.shown() == [app.held.nonce] * 5
+    host.pass_ms(20)
+    assert host.shown() == [None] * 5
+    assert host.watched.count("released", "expired") == 1
+    host.pass_ms(300)
+    assert host.at_rest()
+
+
+def test_that_may_be_a_ttl_below_what_is_left(host: Host):
+    locked_without_ttl(host)
+    assert ttl_set(host, 500).extended.deadline_ns == host.time.now_ns + 500 * MS
+    host.pass_ms(501)
+    assert host.shown() == [None] * 5
+
+
+def test_it_is_never_kept_past_its_max_hold(host: Host):
+    app = locked_without_ttl(host, ttl_ms=2_000, max_hold_ms=5_000)
+    assert ttl_set(host, 60_000).code == "done"
+    host.pass_ms(4_800)
+    assert host.shown() == [app.held.nonce] * 5
+    host.pass_ms(201)
+    assert host.shown() == [None] * 5
+
+
+def test_one_with_a_ttl_is_not_extended_past_its_max_hold(host: Host, other: Host):
+    locked(host, ttl_ms=2_000, max_hold_ms=5_000)
+    until_ns = host.time.now_ns + 5_000 * MS
+    for agent in (host, other):
+        assert ttl_set(agent, 60_000).extended.deadline_ns <= until_ns
+    host.pass_ms(5_100)
+    assert host.shown() == [None] * 5
+
+
+def test_without_one_another_agent_gives_it_none(host: Host, other: Host):
+    """Its own agent renews it: nobody else knows for how long."""
+    app = locked_without_ttl(host)
+    assert ttl_set(other, 1_000).code == "EXPIRED"
+    host.pass_ms(60_000)
+    assert host.shown() == [app.held.nonce] * 5
+
+
+def test_what_persists_lives_with_its_process_again(host: Host):
+    app = locked_without_ttl(host, ttl_ms=2_000)
+    ttl_set(host, 3_000)
+    host.locks.persist(app.held, host.time.now_ns)
+    host.pass_ms(10_000)
+    assert host.shown() == [app.held.nonce] * 5
+    host.app_dies(app)
+    host.fleet.settle()
+    assert host.shown() == [None] * 5
+
+
+def test_one_that_is_waited_for_goes_to_the_next_when_its_ttl_is_over(host: Host):
+    locked_without_ttl(host)
+    waiter = host.lock(wait_ms=60_000)
+    ttl_set(host, 500)
+    host.pass_ms(499)
+    assert waiter.code == ""
+    host.pass_ms(50)
+    assert waiter.code == "granted"
+
+
+# What is held
+
+
+@EITHER
+def test_what_is_held_of_a_resource_is_found(host: Host, lock):
+    app = lock(host)
+    assert host.locks.held_of(b"r", host.time.now_ns) == [app.held]
+    assert host.locks.held_of(b"other", host.time.now_ns) == []
+    released(host)
+    assert host.locks.held_of(b"r", host.time.now_ns) == []
+
+
+def test_of_those_that_others_may_have_released_each_is_found_while_it_lasts(host: Host, other: Host):
+    values = (b"1", b"2", b"3")
+    apps = []
+    for value in values:
+        apps.append(locked(host, value))
+        host.time.now_ns += 1_000 * MS
+        released(other, value)
+    assert host.locks.held_of(b"r", host.time.now_ns) == [app.held for app in apps]
+    assert [host.locks.detached_with(b"r", app.held.nonce) for app in apps] == [app.held for app in apps]
+    assert host.locks.detached_with(b"r", fresh_token()) is None
+    assert released(host, b"2").code == "EXPIRED"
+    assert host.locks.held_of(b"r", host.time.now_ns) == [apps[0].held, apps[2].held]
+    host.time.now_ns = apps[0].held.deadline_ns
+    assert host.locks.held_of(b"r", host.time.now_ns) == [apps[2].held]
+
+
+def test_nothing_of_them_is_left_when_they_are_over(host: Host, other: Host):
+    for value in (b"1", b"2", b"3"):
+        locked(host, value)
+        released(other, value)
+    host.pass_ms(11_000)
+    assert host.locks.held_of(b"r", host.time.now_ns) == []
+    assert host.locks._returns._detached_of == {}
+    assert host.at_rest()
+
+
+def test_an_operator_takes_one_with_a_value_from_its_holder(host: Host):
+    app, elsewhere = locked(host), locked(host, resource=b"other")
+    host.locks.take_away(b"r", {app.held.nonce}, "force", host.time.now_ns)
+    assert [reason for _, reason in app.losses] == ["force"]
+    assert elsewhere.losses == []
+    assert host.locks.fences_of(b"other", {elsewhere.held.nonce}) == {elsewhere.held.fence}
+
+
+# The next agent
+
+
+def test_the_next_agent_goes_on_with_one_without_a_ttl(host: Host, other: Host):
+    locked_without_ttl(host)
+    agent = host.next_agent()
+    agent.fleet.settle()
+    assert agent.heir.value == token_of(VALUE)
+    assert released(other).code == "done"
+
+
+@pytest.mark.parametrize("seen", [Seen.ALIVE, Seen.DEAD])
+def test_the_next_agent_keeps_what_was_given_a_ttl_until_then(host: Host, seen: Seen):
+    locked_without_ttl(host, ttl_ms=2_000)
+    ttl_set(host, 9_000)
+    agent = host.next_agent(seen)
+    agent.pass_ms(1_000)
+    if seen is Seen.ALIVE:
+        agent.locks.holder_gone(agent.lease, agent.time.now_ns)
+    agent.pass_ms(7_900)
+    assert agent.shown() == [agent.lease.nonce] * 5
+    agent.pass_ms(200)
+    assert agent.shown() == [None] * 5
+
+
+def test_who_gives_it_a_ttl_or_none_has_named_it(host: Host):
+    """As who extends it has (rule 13): the next agent knows that it is wanted."""
+    locked_without_ttl(host, reads=False, ttl_ms=2_000)
+    agent = host.next_agent()
+    agent.fleet.settle()
+    assert ttl_set(agent, 9_000).code == "done"
+    agent.pass_ms(8_900)
+    assert agent.shown() == [agent.lease.nonce] * 5
+
+
+def test_who_has_it_persist_has_named_it(host: Host):
+    app = locked_without_ttl(host, reads=False)
+    ttl_set(host, 9_000)
+    app.held.told = False
+    host.locks.persist(app.held, host.time.now_ns)
+    assert app.held.told
+
+
+def test_what_waits_for_the_network_is_one_try_alone(host: Host):
+    """A value lock with a TTL is on the masters as it is: no renewal follows, and no release but one."""
+    locked(host, ttl_ms=2_000)
+    host.pass_ms(3_000)
+    assert [type(ballot) for ballot in host.fleet.asked] == [Attempt]

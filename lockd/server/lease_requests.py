@@ -239,10 +239,9 @@ class UnlockOrExtend(LeaseCommand):
     __slots__ = ("_command", "_resource", "_session")
 
     def __init__(self, session: Session, command: str, resource: bytes, token: bytes) -> None:
-        super().__init__()
+        super().__init__(gives_back=command == "unlock")
         self.lease = (resource, token)
         self.ahead = False
-        self.gives_back = command == "unlock"
         self._session = session
         self._command = command
         self._resource = resource

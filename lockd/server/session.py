@@ -44,12 +44,10 @@ _DEAF = requests.RequestParser(1)
 
 
 class LeaseCommand(Place):
-    """Of a lease, which it names by resource and token. ahead: it was begun before it was its turn.
-    gives_back: it is an UNLOCK."""
+    """Of a lease, which it names by resource and token. ahead: it was begun before it was its turn."""
 
-    __slots__ = ("ahead", "gives_back", "lease")
+    __slots__ = ("ahead", "lease")
     ahead: bool
-    gives_back: bool
     lease: LeaseName
 
 
@@ -83,6 +81,9 @@ class Runner(Protocol):
     brings_no_loss: frozenset[bytes]
 
     def run(self, session: "Session", words: list[bytes]) -> bytes | None: ...
+
+    def give_back(self, session: "Session", words: list[bytes]) -> None:
+        """Of one whose app has closed: run it, if all that it does is to give something back."""
 
     def waits_for_all_before(self, words: list[bytes]) -> bool: ...
 
@@ -182,11 +183,11 @@ class Session:
         # told.
         unread, self._parser = self._parser, _DEAF
         self.flow.close()
-        waited = [one for one in self.flow.not_begun if isinstance(one, LeaseCommand) and one.gives_back]
+        waited = [one for one in self.flow.not_begun if one.gives_back]
         if waited:
-            shared.endings.add(self.peer.uid, partial(self._begin_unlocks, waited))
+            shared.endings.add(self.peer.uid, partial(self._begin_givings_back, waited))
         if unread.pending_bytes and self.multi is None:
-            shared.endings.add(self.peer.uid, partial(self._run_unlocks, unread))
+            shared.endings.add(self.peer.uid, partial(self._give_back, unread))
         shared.quotas.disconnected(self.peer.uid)
 
     def _end_leases(self, delivery: Delivery) -> None:
@@ -200,7 +201,7 @@ class Session:
         if process is not None and process.idle:
             shared.processes.forget(process)
 
-    def _begin_unlocks(self, waited: list[LeaseCommand], until_ns: int) -> bool:
+    def _begin_givings_back(self, waited: list[Place], until_ns: int) -> bool:
         """Of those whose turn it was not when its app closed. As below."""
         while waited:
             place = waited.pop(0)
@@ -210,13 +211,12 @@ class Session:
                 break
         return bool(waited)
 
-    def _run_unlocks(self, sent: requests.RequestParser, until_ns: int) -> bool:
-        """Of what its app had sent before it closed: it need not wait for the answer, and what it has given
-        back is no process's any more. A lane's job."""
+    def _give_back(self, sent: requests.RequestParser, until_ns: int) -> bool:
+        """What its app had sent before it closed: it need not wait for the answer, and what it has given back
+        is no process's any more. A lane's job."""
         try:
             while (words := sent.next()) is not None:
-                if words[0].upper() == b"UNLOCK":
-                    self._commands.run(self, words)
+                self._commands.give_back(self, words)
                 if perf_counter_ns() >= until_ns:
                     return True
         except (requests.RequestTooLarge, requests.ProtocolError):

@@ -15,6 +15,7 @@ import redis
 from tests.harness.cluster import AS_IS, Cluster, running_cluster
 from tests.harness.on_masters import paused
 from tests.harness.waiting import eventually
+from tests.harness.wire import request
 
 RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
 EXTEND = (
@@ -560,3 +561,33 @@ def test_after_a_restart_of_its_agent_it_is_released_and_extended_as_before(
     assert client.delete("del") == 1
     eventually(lambda: client.eval(RELEASE, 1, "none", "v") == 1, 10, "it is proven")
     assert [client.exists(one) for one in ("ttl", "del", "none")] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("turn", ["waits for its turn", "unread"])
+def test_what_is_given_back_by_who_closes_without_waiting_for_the_answer_is_given_back(
+    running: Cluster, here: redis.Redis, key: str, turn: str
+) -> None:
+    """Behind what masters are asked about, and behind more than is read at a time."""
+    releases = {
+        f"{key}/del": ("DEL", f"{key}/del"),
+        f"{key}/cad": ("CAD", f"{key}/cad", "mine"),
+        f"{key}/eval": ("EVAL", RELEASE, 1, f"{key}/eval", "mine"),
+        f"{key}/evalsha": ("EVALSHA", here.script_load(RELEASE), 1, f"{key}/evalsha", "mine"),
+    }
+    for each in releases:
+        assert here.set(each, "mine", nx=True, px=LONG_MS)
+    connected = here.info("clients")["connected_clients"]
+    app = running.raw()
+    before = [request("SET", f"{key}/other", "mine", "NX", "PX", LONG_MS)]
+    if turn == "unread":
+        before += [request("GET", f"{key}/none")] * 300
+    taken_late = request("SET", f"{key}/late", "mine", "NX", "PX", LONG_MS)
+    with paused(running.masters):
+        app.sendall(b"".join([*before, *(request(*words) for words in releases.values()), taken_late]))
+        app.close()
+        eventually(
+            lambda: here.info("clients")["connected_clients"] == connected, what="the agent has seen its end"
+        )
+    for each in releases:
+        eventually(lambda each=each: here.get(each) is None, what=f"{each} is free")  # type: ignore[misc]
+    assert here.get(f"{key}/late") is None

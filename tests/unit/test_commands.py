@@ -231,6 +231,28 @@ def test_what_holds_for_a_command_is_read_from_its_descriptor(session: Session) 
     assert not {b"LOCK", b"PING", b"HOLDER"} & commands.brings_no_loss
 
 
+def test_of_one_whose_app_has_closed_what_gives_back_is_run_and_nothing_else(session: Session) -> None:
+    commands = commands_for(session)
+    ran = list[bytes]()
+    commands._table = {
+        name: (command, (), lambda _session, words: ran.append(words[0]))
+        for name, (command, _, _) in commands._table.items()
+    }
+    asked = (
+        "UNLOCK r t",
+        "EXTEND r t 1",
+        "DEL r",
+        "del r q",
+        "SET r v NX",
+        "DELEX r IFEQ v",
+        "CAD r v",
+        "MULTI",
+    )
+    for words in asked:
+        commands.give_back(session, [word.encode() for word in words.split()])
+    assert ran == [b"UNLOCK", b"DEL", b"del", b"DELEX", b"CAD"]
+
+
 def test_an_agent_that_stops_reads_no_configuration(session: Session) -> None:
     session.peer.uid, session.shared.locks.draining = 0, True
     assert run(session, b"RELOAD") is None

@@ -234,11 +234,11 @@ def test_an_unlock_that_was_not_read_when_its_connection_ended_is_run_all_the_sa
             if words[0] == b"EXTEND":
                 if not kept_reading:
                     session.read(on=False)
-                app.sendall(request("UNLOCK", "r", "t") + request("PING") + request("UNLOCK", "q", "t"))
+                app.sendall(request("UNLOCK", "r", "t") + request("UNLOCK", "q", "t"))
                 app.close()
             return b":1\r\n"
 
-        commands = SimpleNamespace(brings_no_loss=frozenset((b"EXTEND", b"UNLOCK")), run=run)
+        commands = SimpleNamespace(brings_no_loss=frozenset((b"EXTEND", b"UNLOCK")), run=run, give_back=run)
         session = Session(around_it, commands)  # type: ignore[arg-type]
         await asyncio.get_running_loop().connect_accepted_socket(for_loop(lambda: session), ours)
         app.sendall(request("EXTEND", "r", "t", 1_000))

@@ -47,7 +47,8 @@ class Command:
 
     resources: of its words, the resources that it names: each is checked. in_order: it waits until all before
     it are answered, since it changes how replies are written, or ends them. queues: it may be in a MULTI, and
-    waits for its EXEC; ends_multi: it is run also in a MULTI. brings_no_loss: it is run also while its
+    waits for its EXEC; ends_multi: it is run also in a MULTI. gives_back: what it gives back, if it does, it
+    gives back also when its app has closed meanwhile. brings_no_loss: it is run also while its
     connection has a loss to be told of. listed: COMMAND tells of it. promise: the README's words for its
     reply, in Markdown; none where it is as in Redis.
     """
@@ -66,6 +67,7 @@ class Command:
     in_order: bool = False
     ends_multi: bool = False
     queues: bool = False
+    gives_back: bool = False
     brings_no_loss: bool = False
     listed: bool = True
     promise: str = ""

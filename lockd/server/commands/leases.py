@@ -211,6 +211,7 @@ class Leases:
             "1",
             (RESOURCE, Argument("token")),
             key_access=("RW", "delete"),
+            gives_back=True,
             brings_no_loss=True,
             promise=(
                 "`1`, once a quorum has confirmed it, the next in line on this host has it, or its agent "

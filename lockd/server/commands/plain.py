@@ -61,6 +61,7 @@ def _command(
         key_access=access,
         resources=(lambda words: words[1:]) if arguments is _KEYS else (lambda words: words[1:2]),
         queues=True,
+        gives_back=access is _DELETES,
         promise=promise,
     )
 
@@ -164,8 +165,12 @@ class Plain:
 
 def run_in_turn(preparing: Preparing, session: Session, words: list[bytes]) -> None:
     """Raises BadRequest."""
-    prepared, place = preparing.prepared(session, words), Place()
-    session.in_turn(lambda _place: begin(prepared, partial(answer_at, session, place)), place)
+    prepared, place = preparing.prepared(session, words), Place(gives_back=True)
+    answer = partial(answer_at, session, place)
+    if session.is_gone:
+        begin(prepared, answer, only_to_give_back=True)
+    else:
+        session.in_turn(lambda _place: begin(prepared, answer, only_to_give_back=session.is_gone), place)
 
 
 def answer_at(session: Session, place: Place, reply: WireReply) -> None:

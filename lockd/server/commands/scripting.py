@@ -31,6 +31,7 @@ def _command(name: str, by: str, access: tuple[str, ...], summary: str, promise:
         key_access=access,
         resources=keys_in,
         queues=True,
+        gives_back=access is TAKES,
         promise=promise,
     )
 

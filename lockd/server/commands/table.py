@@ -104,6 +104,12 @@ class Commands:
         except BadRequest as bad:
             return replies.error(str(bad))
 
+    def give_back(self, session: Session, words: list[bytes]) -> None:
+        """As `session.Runner` has it."""
+        command, _, _ = self._table.get(words[0].upper(), (None, (), None))
+        if command is not None and command.gives_back:
+            self.run(session, words)
+
     def _queue(self, session: Session, words: list[bytes]) -> bytes:
         """Of a MULTI: checked now, run by its EXEC. What can't be in one breaks it."""
         multi = session.multi

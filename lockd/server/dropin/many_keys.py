@@ -31,6 +31,7 @@ class ManyKeys:
         self.ground = ground
         self.session = session
         self._operation = operation
+        self.kind = operation.kind
         self.words = words
         self._answer = answer
         numbers = sorted(range(1, len(words.keys) + 1), key=lambda number: words.keys[number - 1])

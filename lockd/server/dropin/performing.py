@@ -83,7 +83,7 @@ class OneKey:
 
     __slots__ = (
         "_answer", "_begun_ns", "_ground", "_lock_class", "_operation", "_resource", "_session", "_tries",
-        "_ttl_ms", "_value", "_via", "_words",
+        "_ttl_ms", "_value", "_via", "_words", "kind",
     )  # fmt: skip
 
     def __init__(
@@ -93,6 +93,7 @@ class OneKey:
         self._ground = ground
         self._session = session
         self._operation = operation
+        self.kind = operation.kind
         self._words = words
         self._answer = answer
         self._via = via

@@ -26,6 +26,7 @@ from lockd.server.resp import replies
 from lockd.server.session import Session
 
 _NUMBER = re.compile(rb"[0-9]{1,15}\Z")
+_GIVE_BACK = (Kind.RELEASE, Kind.DELETE)
 NOSCRIPT = "NOSCRIPT No matching script. Please use EVAL."
 _NOT_NX = (
     "ERR a SET without NX would take a lock from whoever has it. This is a lock agent: take one with SET key "
@@ -39,6 +40,8 @@ _WOULD_STEAL = ErrorReply(b"TAKEN another holds it: SET XX would take it away fr
 class Begun(Protocol):
     """An operation that can be carried out."""
 
+    kind: Kind
+
     def begin(self) -> None:
         """Raises BadRequest."""
 
@@ -47,10 +50,12 @@ Prepared = Callable[[Answer], Begun]
 """Raises BadRequest where it can't be carried out."""
 
 
-def begin(prepared: Prepared, answer: Answer) -> None:
-    """Carry it out; what is wrong with it is its answer."""
+def begin(prepared: Prepared, answer: Answer, *, only_to_give_back: bool = False) -> None:
+    """Carry it out; what is wrong with it is its answer. only_to_give_back: nothing else is done."""
     try:
-        prepared(answer).begin()
+        begun = prepared(answer)
+        if not only_to_give_back or begun.kind in _GIVE_BACK:
+            begun.begin()
     except BadRequest as bad:
         answer(replies.error(str(bad)))
 

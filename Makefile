@@ -40,7 +40,7 @@ APT_TOOLS += $(PYTHON_H)
 APT_TOOLS += $(if $(shell command -v go),/usr/share/gocode/src/github.com/gomodule/redigo:golang-github-gomodule-redigo-dev)
 
 .DEFAULT_GOAL := help
-.PHONY: help dev venv test test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs scripts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node dropin dropin-libraries
+.PHONY: help dev venv test test-ci test-all ready ready-tests lab-image lint compiled test-compiled dashboards preview bench fuzz sim mutations kills chaos model chain lock readme alerts-docs scripts-docs prometheus lab lab-down test-lab lint-ansible clean tools lab-tools node dropin dropin-libraries
 .DELETE_ON_ERROR:
 
 help: ## List what can be made
@@ -57,24 +57,27 @@ IN_THE_LAB := $(LAB_VENV)/bin/python -m pytest --verbose --durations=15 tests/la
 PARTS := tests/setup/parts.sh
 SET_UP := 'what the tests need' '$(MAKE) -j4 ready'
 LOOKS := 'lint and types' '$(MAKE) -j2 lint lint-ansible'
+WHOLE := 'tests, simulator, models' '$(SIDE_BY_SIDE) -m "not alone"' \
+  'what needs the processor for itself' '$(ALONE)' \
+  'the agent compiled' '$(MAKE) test-compiled'
+PLAYS_THAT_MATTER_MOST := 'playbooks, on real hosts' 'LOCKD_LAB_QUICK=1 $(IN_THE_LAB) -m "not thorough"'
 
 ifeq ($(strip $(ARGS)),)
 test: ## All but what takes longest: lint, types, tests, and as root the plays that matter most (ARGS='-k fence': those tests)
 	@$(PARTS) $(SET_UP) $(LOOKS) \
 	  'tests, simulator, models' 'LOCKD_SIM_SECONDS=30 LOCKD_SIM_MINUTES=12 $(SIDE_BY_SIDE) -m "not (thorough or alone)"' \
 	  'what needs the processor for itself' '$(ALONE)' \
-	  'playbooks, on real hosts' 'LOCKD_LAB_QUICK=1 $(IN_THE_LAB) -m "not thorough"'
+	  $(PLAYS_THAT_MATTER_MOST)
 else
 test: ready-tests lint
 	$(BIN)/python -m pytest $(ARGS)
 endif
 
-test-all: ## What CI runs: every test, every rule taken out, the longer search, every play
-	@$(PARTS) $(SET_UP) $(LOOKS) \
-	  'tests, simulator, models' '$(SIDE_BY_SIDE) -m "not alone"' \
-	  'what needs the processor for itself' '$(ALONE)' \
-	  'the agent compiled' '$(MAKE) test-compiled' \
-	  'playbooks, on real hosts' '$(IN_THE_LAB)'
+test-ci: ## What CI runs: every test, every rule taken out, the longer search, the agent compiled, the plays of `make test`
+	@$(PARTS) $(SET_UP) $(LOOKS) $(WHOLE) $(PLAYS_THAT_MATTER_MOST)
+
+test-all: ## The same with every play, as root: before a release
+	@$(PARTS) $(SET_UP) $(LOOKS) $(WHOLE) 'playbooks, on real hosts' '$(IN_THE_LAB)'
 
 ready-tests: tools $(TEST_STAMP) node prometheus dropin-libraries
 

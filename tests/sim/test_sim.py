@@ -284,5 +284,5 @@ def test_a_rule_that_is_taken_out_is_missed(mutation: Mutation):
     """Seeds and budgets are fixed, so what is found once is found again, however slow the machine."""
     found = hunt(mutation, MINUTES)
     if found.promise is None and MINUTES < ALL_MINUTES:
-        pytest.skip("none of the first seeds finds it: `make test-all` tries more")
+        pytest.skip("none of the first seeds finds it: `make test-ci` tries more")
     assert found.promise is not None

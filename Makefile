@@ -148,7 +148,7 @@ alerts-docs: $(TEST_STAMP) ## alerts/METRICS.md, from the code
 scripts-docs: $(TEST_STAMP) ## docs/scripts.md: which Lua scripts of apps are recognised, from the code
 	$(BIN)/python -m docs.scripts
 
-dropin: tools $(TEST_STAMP) dropin-libraries ## Others' lock libraries over two agents, and docs/tried-libraries.md's table of what works (ARGS='-k pottery')
+dropin: tools $(TEST_STAMP) dropin-libraries ## Others' lock libraries over two agents, and the table of them in README.md (ARGS='-k pottery')
 	$(BIN)/python -m tests.dropin --numprocesses $(WORKERS) --dist worksteal $(ARGS)
 
 lab: lab-tools $(LAB_STAMP) ## As root: eight real hosts on this machine, then site.yml on them (ARGS='--check --diff'); see tests/lab

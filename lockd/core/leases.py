@@ -164,7 +164,7 @@ class Tenure:
     it is given back.
     turn: since another host waits for it, what is left of this one's; None: nobody is known to.
     handed_on_ns: since when it is handed on; -1: it was not yet. doubted_ns: it was said then that it was
-    taken away by force.
+    taken away by force, or given back through another agent.
     """
 
     __slots__ = (
@@ -245,6 +245,11 @@ class Tenure:
         self._next_fence += 1
         self.fences_left -= 1
         return fence
+
+    @property
+    def is_doubted(self) -> bool:
+        """It was said to be gone since its last proof was asked for."""
+        return self.doubted_ns > self.t1_ns
 
     @property
     def is_held(self) -> bool:
@@ -335,6 +340,7 @@ class Lease:
     is dead, and a child goes on with it; inherited: what its tenure has
     besides, where it was taken over itself, and not handed on since (rule 13). let_go_ns: it is given back
     then at the latest, since its process is dead, or, with ends_early, since its app has said so.
+    said_released: a master has said that it was given back through another agent, by its value.
     """
 
     __slots__ = (
@@ -351,6 +357,7 @@ class Lease:
         "outlived",
         "promised_ns",
         "resource",
+        "said_released",
         "spared_until_ns",
         "standing",
         "tenure",
@@ -380,7 +387,7 @@ class Lease:
         self.loss = ""
         self.lost_by: Loss | None = None
         self.let_go_ns: int | None = None
-        self.ends_early = False
+        self.ends_early = self.said_released = False
         self.told = False
         self.outlived = False
         self.inherited: Inherited | None = None
@@ -451,6 +458,10 @@ class Lease:
         if not self.is_ours:
             return ttl_ms
         return ttl_ms if deadline_ns(now_ns, ttl_ms) > self.deadline_ns + _LEAST_GAIN_NS else 0
+
+    def proof_ttl_ms(self, now_ns: int) -> int:
+        """For how long it is asked for where only its being there is to be proven: it gains nothing by it."""
+        return longest_ttl_ms(self.deadline_ns - now_ns)
 
     def cut(self, by_ns: int, now_ns: int, patience_ns: int) -> None:
         """So much more of what was reckoned at the last proof is not there (rule 11d). It is spared for

@@ -348,9 +348,16 @@ class Locks:
         elif notice.kind is Kind.HELD:
             self._campaigns.is_next(notice.word, notice.resource, master, now_ns)
         else:
-            queue = self._queue_with(notice.resource, notice.word)
-            if queue is not None:
-                self._handing_on.doubted(queue, now_ns)
+            self._is_doubted(notice, now_ns)
+
+    def _is_doubted(self, notice: Notice, now_ns: int) -> None:
+        """The masters are asked for what has a queue. What is DETACHED is in nobody's way here."""
+        queue = self._queue_with(notice.resource, notice.word)
+        lease = self.detached_with(notice.resource, notice.word) if queue is None else queue.lease
+        if lease is not None and notice.kind is Kind.RELEASED:
+            lease.said_released = is_plain(lease.token)
+        if queue is not None:
+            self._handing_on.doubted(queue, now_ns)
 
     def recalled(self, resource: bytes, nonce: bytes, now_ns: int) -> None:
         """A master says that another host waits for the tenure of that nonce, or for what is being tried for

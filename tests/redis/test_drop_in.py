@@ -325,6 +325,16 @@ def test_without_a_ttl_another_host_releases_it_by_its_value(
     assert there.setnx(key, "w")
 
 
+def test_without_a_ttl_its_own_host_hears_at_once_of_a_release_elsewhere(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    """Who polls there, and who waits."""
+    for value in ("v", "w"):
+        eventually(lambda value=value: here.setnx(key, value), 3, "it is free here")
+        assert there.eval(RELEASE, 1, key, value) == 1
+    assert here.execute_command("LOCK", key, LONG_MS, "WAIT", 3_000)
+
+
 def test_expire_gives_it_a_ttl_whatever_becomes_of_its_process(
     there: redis.Redis, key: str, process: Callable[..., Process]
 ) -> None:

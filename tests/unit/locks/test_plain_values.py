@@ -3,7 +3,9 @@
 import pytest
 
 from lockd.core.ballots.attempt import Attempt
-from lockd.core.ballots.release import Release
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.release import How, Release
+from lockd.core.notices import Kind, Notice
 from lockd.core.plain_values import is_plain, token_of, value_of
 from lockd.core.takeover import Seen
 from tests.harness.clocks import MS
@@ -194,6 +196,135 @@ def test_the_same_where_the_one_before_had_a_ttl_and_this_one_has_none(host: Hos
     assert ttl_set(host, 30_000).code == "done"
     assert released(host).code == "done"
     assert (host.shown(), app.ends != []) == ([None] * 5, True)
+
+
+# Its own agent hears of a release elsewhere
+
+
+@pytest.mark.parametrize("rested_ms", [1, 500])
+def test_what_was_released_elsewhere_is_free_here_at_once_and_no_loss(
+    host: Host, other: Host, rested_ms: int
+):
+    """On its own host too, where it was taken for held."""
+    app = locked_without_ttl(host)
+    host.pass_ms(rested_ms)
+    assert released(other).code == "done"
+    host.pass_ms(1)
+    assert locked_without_ttl(host, b"worker 8").code == "granted"
+    assert [reason for _, reason in app.losses] == ["it was given back through another agent, by its value"]
+    assert app.held.deadline_ns < host.time.now_ns
+    assert host.watched.count("released", "released elsewhere") == len(app.ends) == 1
+    assert host.watched.count("lost", app.held.token) == 0
+
+
+def test_who_waits_here_gets_what_was_released_elsewhere(host: Host, other: Host):
+    locked_without_ttl(host)
+    waiter = host.lock(wait_ms=60_000)
+    host.pass_ms(500)
+    released(other)
+    host.pass_ms(1)
+    assert waiter.code == "granted"
+
+
+def test_what_a_release_elsewhere_did_not_reach_is_given_back_by_its_own_agent(host: Host, other: Host):
+    app = locked_without_ttl(host)
+    host.pass_ms(500)
+    other.break_off(4)
+    assert released(other).code == "done"
+    assert host.shown() == [None] * 4 + [app.held.nonce]
+    host.pass_ms(1)
+    assert host.shown() == [None] * 5
+
+
+def test_that_it_was_released_is_believed_only_when_the_masters_have_it_no_more(host: Host):
+    """A notice may be wrong, or of one master alone."""
+    app = locked_without_ttl(host)
+    host.pass_ms(500)
+    host.locks.noticed(0, Notice(Kind.RELEASED, app.held.nonce, b"r"), host.time.now_ns)
+    host.pass_ms(1_000)
+    assert len(host.asked(Extension)) == 1
+    assert host.shown() == [app.held.nonce] * 5
+    assert (locked(host, b"worker 8").code, app.losses) == ("TAKEN", [])
+
+
+@pytest.mark.parametrize("how", ["forced", "lost"])
+def test_what_was_not_given_back_but_is_gone_is_kept_from_others_here_while_it_may_be_believed_in(
+    host: Host, how: str
+):
+    app = locked_without_ttl(host)
+    host.pass_ms(500)
+    for master in host.fleet.masters:
+        if how == "forced":
+            master.store.release(b"r", app.held.nonce, master.now_us, how=How.FORCED.value)
+            master.deliver()
+        else:
+            master.forget(b"r")
+    host.pass_until(app.held.promised_ns - 1 * MS)
+    assert host.watched.count("lost", app.held.token) == 1
+    assert locked(host, b"worker 8").code == "TAKEN"
+    host.pass_ms(2)
+    assert locked(host, b"worker 8").code == "granted"
+
+
+def test_a_release_that_lands_behind_the_proof_that_it_led_to_is_seen_at_once(host: Host, other: Host):
+    """It comes to one master after the other, and the first that says so has its agent ask all. The notices
+    of the last get lost."""
+    locked_without_ttl(host)
+    host.pass_ms(500)
+    for master in host.fleet.masters[3:]:
+        master.notifies.clear()
+    other.slow()
+    release(other)
+    other.fleet.arrive(0)
+    host.answer(0)
+    host.slow()
+    host.locks.timers.run(host.time.now_ns)
+    assert len(host.asked(Extension)) == 1
+    host.time.now_ns += 1 * MS
+    for master in (1, 2, 3):
+        host.fleet.arrive(master)
+        other.fleet.arrive(master)
+        host.answer(master)
+    other.answer_all()
+    host.answer_all()
+    assert [extension.agreed for extension in host.asked(Extension)] == [True]
+    host.pass_ms(1)
+    assert locked(host, b"worker 8").code == "granted"
+
+
+def test_what_was_taken_over_and_is_not_proven_its_new_agent_does_not_give_back(host: Host, other: Host):
+    """What masters are left with may be another's word by now (rule 13)."""
+    app = locked_without_ttl(host)
+    agent = host.next_agent()
+    other.break_off(3, 4)
+    assert released(other).code == "done"
+    agent.pass_ms(1)
+    assert [reason for _, reason in agent.heir.losses] != []
+    assert (agent.shown()[:3], None in agent.shown()[3:]) == ([None] * 3, False)
+    assert app.held.token == agent.heir.value
+
+
+def test_what_has_a_ttl_and_was_released_elsewhere_is_no_loss_either(host: Host, other: Host):
+    app = locked(host)
+    host.pass_ms(500)
+    released(other)
+    host.pass_ms(1)
+    assert ttl_set(host, 30_000).code == "EXPIRED"
+    assert host.watched.count("released", "released elsewhere") == len(app.ends) == 1
+    assert host.watched.count("lost", app.held.token) == 0
+
+
+def test_what_is_said_late_of_a_value_is_not_said_of_who_was_handed_its_tenure(host: Host):
+    """That is a LOCK, whose app was told a deadline (rule 12)."""
+    first = locked_without_ttl(host)
+    app = host.lock(wait_ms=60_000)
+    released(host)
+    host.pass_ms(500)
+    host.locks.noticed(0, Notice(Kind.RELEASED, first.held.nonce, b"r"), host.time.now_ns)
+    host.forget()
+    host.pass_ms(1)
+    assert host.watched.count("lost", app.held.token) == len(app.losses) == 1
+    assert host.locked().code == "TAKEN"
 
 
 # A release names a lease, and no request

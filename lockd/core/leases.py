@@ -90,6 +90,9 @@ where its agent may not hear notices. Where nobody waits, its next turn begins a
 _PROVEN_LATELY_NS = 1_000 * NS_PER_MS
 """For no longer than this behind its last proof a tenure is handed on or kept without asking: so soon it is
 noticed that it was taken away by force, through another agent."""
+_PROVEN_JUST_NOW_NS = 100 * NS_PER_MS
+"""For no longer than this behind its last proof an app is told that its own value still holds it, without
+asking: any agent may have released it since (core/plain_values.py)."""
 _TOGETHER_NS = 10 * NS_PER_MS
 """Renewals that come due within this are one write to each master, and there one write to its disk."""
 _LEAST_GAIN_NS = 5 * NS_PER_MS
@@ -430,6 +433,10 @@ class Lease:
     def missing_ns(self) -> int:
         """How much longer its holder may believe in it than it lasts (rule 11d)."""
         return self.promised_ns - self.deadline_ns
+
+    def was_just_proven(self, now_ns: int) -> bool:
+        """It may be said that it is held, though any agent may have released it since."""
+        return now_ns - self.t1_ns < _PROVEN_JUST_NOW_NS
 
     def renew_at_ns(self) -> int:
         """When it is to be renewed: with two thirds of its TTL left, whatever the app itself has extended it

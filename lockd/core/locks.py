@@ -212,18 +212,21 @@ class Locks:
             self.told(lease, now_ns)
         if lease is None:
             self._renewals.extend_unknown(resource, token, ttl_ms, reply, now_ns)
-        elif lease.standing is not Standing.HELD or now_ns >= lease.deadline_ns:
+        else:
+            self._extend(lease, lease.extension_ttl_ms(ttl_ms, now_ns), reply, now_ns)
+
+    def _extend(self, lease: Lease, ask_ms: int, reply: Reply, now_ns: int) -> None:
+        """ask_ms: what the masters are asked for; 0: nothing."""
+        if not _is_held(lease, now_ns):
             reply.refused(expired(lease))
         elif now_ns + NS_PER_MS >= lease.hold_until_ns:
             reply.refused(Refusal(ErrorWord.EXPIRED, "it was held for max_hold and is not extended any more"))
+        elif ask_ms:
+            self._renewals.extension(lease.tenure, ask_ms, now_ns, reply)
+        elif now_ns < (sure_until_ns := self._renewals.sure_until_ns(lease)):
+            reply.done(Extended(lease.token, lease.fence, sure_until_ns, lease.holder.bound))
         else:
-            ask_ms = lease.extension_ttl_ms(ttl_ms, now_ns)
-            if ask_ms:
-                self._renewals.extension(lease.tenure, ask_ms, now_ns, reply)
-            elif now_ns < (sure_until_ns := self._renewals.sure_until_ns(lease)):
-                reply.done(Extended(lease.token, lease.fence, sure_until_ns, lease.holder.bound))
-            else:
-                reply.refused(UNCERTAIN)
+            reply.refused(UNCERTAIN)
 
     def unlock(
         self, resource: bytes, token: bytes, reply: Reply, now_ns: int, *, uid: int | None = None
@@ -265,19 +268,19 @@ class Locks:
         who believes in that (rule 2)."""
         token = token_of(value)
         lease = self._find(resource, token, now_ns)
-        if lease is None or lease.holder.detached or not _is_held(lease, now_ns):
-            self.extend(resource, token, ttl_ms, reply, now_ns)
+        if lease is None:
+            self._renewals.extend_unknown(resource, token, ttl_ms, reply, now_ns)
             return
         if not lease.told:
             self.told(lease, now_ns)
-        ends_ns = min(now_ns + ttl_ms * NS_PER_MS, lease.hold_until_ns)
-        ending = _Ending(lease, ends_ns, reply, self._renewals)
+        if not lease.holder.detached:
+            reply = _Ending(lease, now_ns + ttl_ms * NS_PER_MS, reply, self._renewals)
+        # Its app believes in all of it, also should this agent end: so the masters have to have it. Where it
+        # lasts for so long already they are asked whether they have it: any agent may have released it.
         ask_ms = lease.extension_ttl_ms(ttl_ms, now_ns)
-        if ask_ms:
-            # Its app believes in all of it, also should this agent end: so the masters have to have it.
-            self._renewals.extension(lease.tenure, ask_ms, now_ns, ending)
-        else:
-            ending.done(Extended(token, lease.fence, lease.deadline_ns, lease.holder.bound))
+        if not (ask_ms or lease.was_just_proven(now_ns)):
+            ask_ms = lease.proof_ttl_ms(now_ns)
+        self._extend(lease, ask_ms, reply, now_ns)
 
     def persist(self, lease: Lease, now_ns: int) -> None:
         """Of one that was locked without a TTL: it has none any more, and lives with its process again."""

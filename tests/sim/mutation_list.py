@@ -1998,8 +1998,8 @@ MUTATIONS = (
         "a TTL that is shortened is not",
         13,
         LOCKS,
-        "(lease.holder.detached and until_ns > lease.deadline_ns)",
-        "lease.holder.detached",
+        "lease.let_go_ns, lease.ends_early = ends_ns, True",
+        "lease.let_go_ns, lease.ends_early = max(ends_ns, lease.deadline_ns), True",
         simulated=False,
     ),
     one(
@@ -2032,6 +2032,14 @@ MUTATIONS = (
         RENEWALS,
         "if lease.said_released and tenure.is_ours:",
         "if lease.said_released:",
+        simulated=False,
+    ),
+    one(
+        "a TTL below what is left is set where the masters have it no more",
+        2,
+        LOCKS,
+        "            ask_ms = lease.proof_ttl_ms(now_ns)\n        self._extend",
+        "            pass\n        self._extend",
         simulated=False,
     ),
     one(

@@ -439,6 +439,59 @@ def test_that_may_be_a_ttl_below_what_is_left(host: Host):
     assert host.shown() == [None] * 5
 
 
+@EITHER
+def test_a_ttl_below_what_is_left_is_set_only_where_the_masters_still_have_it(host: Host, lock):
+    """Another agent may have released it, and the notice of that be lost. That they have it they say for 100
+    ms."""
+    app = lock(host)
+    host.pass_ms(99)
+    host.forget()
+    assert ttl_set(host, 5_000).code == "done"
+    host.pass_ms(1)
+    assert ttl_set(host, 5_000).code == "EXPIRED"
+    assert app.losses
+
+
+@EITHER
+def test_what_the_masters_say_to_that_makes_it_no_longer_and_no_shorter(host: Host, lock):
+    lock(host)
+    host.pass_ms(500)
+    before = left_ms(host)
+    told = ttl_set(host, 5_000)
+    assert (told.code, left_ms(host)) == ("done", before)
+    assert len(host.asked(Extension)) == 1
+    host.pass_ms(4_999)
+    assert host.shown() != [None] * 5
+
+
+@EITHER
+def test_the_masters_may_take_as_long_to_say_so_as_for_anything(host: Host, lock):
+    lock(host)
+    host.pass_ms(500)
+    host.slow()
+    answer = ttl_set(host, 20)
+    host.pass_ms(200, answering=False)
+    host.answer_all()
+    assert answer.code == "done"
+
+
+@EITHER
+def test_a_ttl_below_what_is_left_is_not_set_while_the_masters_are_away(host: Host, lock):
+    lock(host)
+    host.pass_ms(500)
+    host.slow(0, 1, 2)
+    answer = ttl_set(host, 5_000)
+    host.pass_ms(300)
+    assert answer.code == "NOQUORUM"
+
+
+def test_a_lost_lease_gets_no_ttl_though_that_would_end_before_it(host: Host):
+    app = locked_without_ttl(host)
+    host.locks.cut_off(app.held, "its connection was closed", host.time.now_ns)
+    assert ttl_set(host, 500).code == "EXPIRED"
+    assert (app.held.let_go_ns, app.held.ends_early) == (None, False)
+
+
 def test_it_is_never_kept_past_its_max_hold(host: Host):
     app = locked_without_ttl(host, ttl_ms=2_000, max_hold_ms=5_000)
     assert ttl_set(host, 60_000).code == "done"

@@ -288,7 +288,6 @@ class Locks:
             self.told(lease, now_ns)
         lease.let_go_ns, lease.ends_early = None, False
         self._renewals.note(lease)
-        self._renewals.look_again(lease, now_ns)
 
     def _remembered(
         self, reply: Reply, requests: list[Holder], uid: int | None, name: tuple[bytes, bytes], now_ns: int
@@ -316,8 +315,8 @@ class Locks:
         class's lock_delay (rule 13)."""
         if lease.standing is Standing.OVER:
             return
-        if lease.ends_early and lease.standing is Standing.HELD:
-            return  # at the time that its app has given it, as any lock with a TTL
+        if lease.ends_early:
+            return  # at the time that its app has given it, as any lock with a TTL; lost, at its last promise
         if lease.holder.lock_delay_ms and lease.standing is Standing.HELD:
             lease.let_go_ns = now_ns + lease.holder.lock_delay_ms * NS_PER_MS
             self._renewals.note(lease)

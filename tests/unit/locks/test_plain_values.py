@@ -7,9 +7,9 @@ from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.release import How, Release
 from lockd.core.notices import Kind, Notice
 from lockd.core.plain_values import is_plain, token_of, value_of
-from lockd.core.takeover import Seen
+from lockd.core.takeover import Seen, Taken
 from tests.harness.clocks import MS
-from tests.harness.fleet_model import Answer, App, Host, beside, fresh_token
+from tests.harness.fleet_model import Answer, App, Host, Successor, beside, fresh_token
 
 VALUE = b"worker 7"
 
@@ -343,6 +343,25 @@ def test_a_release_that_comes_before_its_lock_is_not_remembered(host: Host):
     assert locked(host).code == "granted"
 
 
+def test_nothing_of_a_value_is_kept_by_its_agent_when_it_is_released(host: Host):
+    """Masters would show others that it is held."""
+    for _ in range(3):
+        locked_without_ttl(host, keep_ms=10_000)
+        assert released(host).code == "done"
+        assert host.shown() == [None] * 5
+
+
+def test_who_polls_is_not_refused_for_what_masters_said_before_he_saw_that_it_is_free(
+    host: Host, other: Host
+):
+    locked(other)
+    assert locked(host, b"worker 8").code == "TAKEN"
+    released(other)
+    assert locked(host, b"worker 8").code == "TAKEN"
+    host.locks.seems_free(b"r")
+    assert locked(host, b"worker 8").code == "granted"
+
+
 def test_nothing_of_a_release_is_remembered_for_anybody(host: Host, other: Host):
     for _ in range(3):
         locked(other)
@@ -529,6 +548,28 @@ def test_what_persists_lives_with_its_process_again(host: Host):
     assert host.shown() == [None] * 5
 
 
+def test_what_persists_is_noted_for_the_next_agent(host: Host):
+    """Its process is dead by then."""
+    app = locked_without_ttl(host)
+    ttl_set(host, 9_000)
+    host.locks.persist(app.held, host.time.now_ns)
+    agent = host.next_agent(Seen.DEAD)
+    agent.pass_ms(1)
+    assert agent.shown() == [None] * 5
+
+
+def test_one_with_a_ttl_that_is_lost_is_kept_from_others_as_long_though_its_process_dies(host: Host):
+    """As a lock with a TTL on one Redis is: that its process ends says nothing of what it was locked for."""
+    app = locked_without_ttl(host)
+    ttl_set(host, 9_000)
+    host.locks.cut_off(app.held, "its connection was closed", host.time.now_ns)
+    host.app_dies(app)
+    host.pass_ms(8_990)
+    assert host.shown() == [app.held.nonce] * 5
+    host.pass_ms(20)
+    assert host.shown() == [None] * 5
+
+
 def test_one_that_is_waited_for_goes_to_the_next_when_its_ttl_is_over(host: Host):
     locked_without_ttl(host)
     waiter = host.lock(wait_ms=60_000)
@@ -608,6 +649,21 @@ def test_the_next_agent_keeps_what_was_given_a_ttl_until_then(host: Host, seen: 
     assert agent.shown() == [agent.lease.nonce] * 5
     agent.pass_ms(200)
     assert agent.shown() == [None] * 5
+
+
+def test_a_stale_journal_does_not_end_what_was_given_a_ttl_when_it_was_written(host: Host):
+    """It may have none since, under the same nonce: what could not be proven is not released (rule 13)."""
+    app = locked_without_ttl(host)
+    ttl_set(host, 2_000)
+    old = host.journal
+    host.locks.persist(app.held, host.time.now_ns)
+    agent = Successor(host, Seen.UNKNOWN, old)
+    assert agent.did is Taken.LEFT
+    for _ in range(20):
+        host.pass_ms(1_000)
+        agent.pass_ms(0)
+    assert agent.locks.held == 0
+    assert agent.shown() == [app.held.nonce] * 5
 
 
 def test_who_gives_it_a_ttl_or_none_has_named_it(host: Host):

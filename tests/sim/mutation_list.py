@@ -66,6 +66,7 @@ PLACES = "lockd/core/tenures/places.py"
 NAMES = "lockd/core/names.py"
 POLLS = "lockd/core/polls.py"
 PLAIN_VALUES = "lockd/core/plain_values.py"
+PERFORMING = "lockd/server/dropin/performing.py"
 JOURNAL = "lockd/core/journal.py"
 TAKEOVER = "lockd/core/takeover.py"
 MEMBERSHIP = "lockd/core/membership.py"
@@ -332,7 +333,7 @@ MUTATIONS = (
                 "or extension.proof is not tenure.proof or not tenure.is_held",
                 "or not tenure.is_held",
             ),
-            Edit(RENEWALS, "            self._returns.take_back(tenure, tenure.gone, now_ns)\n", ""),
+            Edit(RENEWALS, "        self._returns.take_back(tenure, tenure.gone, now_ns)\n", ""),
             Edit(
                 RENEWALS,
                 "lease is not None and lease.lost_by is Loss.GONE and",
@@ -2056,6 +2057,30 @@ MUTATIONS = (
         TAKEOVER,
         "        lease.let_go_ns = None\n",
         "        pass\n",
+        simulated=False,
+    ),
+    one(
+        "what its process has read the value of is given back as never told",
+        13,
+        PERFORMING,
+        "                self._is_shown(found)\n",
+        "",
+        simulated=False,
+    ),
+    one(
+        "a process of the same number is taken for who holds it",
+        13,
+        PERFORMING,
+        " and holder.started == process.started",
+        "",
+        simulated=False,
+    ),
+    one(
+        "a value that has nearly ended is told as granted",
+        1,
+        "lockd/server/dropin/plain_locks.py",
+        "return boottime_ns() >= lease.deadline_ns - self._min_validity_ns",
+        "return False",
         simulated=False,
     ),
     one(

@@ -212,18 +212,21 @@ class Locks:
             self.told(lease, now_ns)
         if lease is None:
             self._renewals.extend_unknown(resource, token, ttl_ms, reply, now_ns)
-        elif lease.standing is not Standing.HELD or now_ns >= lease.deadline_ns:
+        else:
+            self._extend(lease, lease.extension_ttl_ms(ttl_ms, now_ns), reply, now_ns)
+
+    def _extend(self, lease: Lease, ask_ms: int, reply: Reply, now_ns: int) -> None:
+        """ask_ms: what the masters are asked for; 0: nothing."""
+        if not _is_held(lease, now_ns):
             reply.refused(expired(lease))
         elif now_ns + NS_PER_MS >= lease.hold_until_ns:
             reply.refused(Refusal(ErrorWord.EXPIRED, "it was held for max_hold and is not extended any more"))
+        elif ask_ms:
+            self._renewals.extension(lease.tenure, ask_ms, now_ns, reply)
+        elif now_ns < (sure_until_ns := self._renewals.sure_until_ns(lease)):
+            reply.done(Extended(lease.token, lease.fence, sure_until_ns, lease.holder.bound))
         else:
-            ask_ms = lease.extension_ttl_ms(ttl_ms, now_ns)
-            if ask_ms:
-                self._renewals.extension(lease.tenure, ask_ms, now_ns, reply)
-            elif now_ns < (sure_until_ns := self._renewals.sure_until_ns(lease)):
-                reply.done(Extended(lease.token, lease.fence, sure_until_ns, lease.holder.bound))
-            else:
-                reply.refused(UNCERTAIN)
+            reply.refused(UNCERTAIN)
 
     def unlock(
         self, resource: bytes, token: bytes, reply: Reply, now_ns: int, *, uid: int | None = None
@@ -265,19 +268,19 @@ class Locks:
         who believes in that (rule 2)."""
         token = token_of(value)
         lease = self._find(resource, token, now_ns)
-        if lease is None or lease.holder.detached or not _is_held(lease, now_ns):
-            self.extend(resource, token, ttl_ms, reply, now_ns)
+        if lease is None:
+            self._renewals.extend_unknown(resource, token, ttl_ms, reply, now_ns)
             return
         if not lease.told:
             self.told(lease, now_ns)
-        ends_ns = min(now_ns + ttl_ms * NS_PER_MS, lease.hold_until_ns)
-        ending = _Ending(lease, ends_ns, reply, self._renewals)
+        if not lease.holder.detached:
+            reply = _Ending(lease, now_ns + ttl_ms * NS_PER_MS, reply, self._renewals)
+        # Its app believes in all of it, also should this agent end: so the masters have to have it. Where it
+        # lasts for so long already they are asked whether they have it: any agent may have released it.
         ask_ms = lease.extension_ttl_ms(ttl_ms, now_ns)
-        if ask_ms:
-            # Its app believes in all of it, also should this agent end: so the masters have to have it.
-            self._renewals.extension(lease.tenure, ask_ms, now_ns, ending)
-        else:
-            ending.done(Extended(token, lease.fence, lease.deadline_ns, lease.holder.bound))
+        if not (ask_ms or lease.was_just_proven(now_ns)):
+            ask_ms = lease.proof_ttl_ms(now_ns)
+        self._extend(lease, ask_ms, reply, now_ns)
 
     def persist(self, lease: Lease, now_ns: int) -> None:
         """Of one that was locked without a TTL: it has none any more, and lives with its process again."""
@@ -285,7 +288,6 @@ class Locks:
             self.told(lease, now_ns)
         lease.let_go_ns, lease.ends_early = None, False
         self._renewals.note(lease)
-        self._renewals.look_again(lease, now_ns)
 
     def _remembered(
         self, reply: Reply, requests: list[Holder], uid: int | None, name: tuple[bytes, bytes], now_ns: int
@@ -313,8 +315,8 @@ class Locks:
         class's lock_delay (rule 13)."""
         if lease.standing is Standing.OVER:
             return
-        if lease.ends_early and lease.standing is Standing.HELD:
-            return  # at the time that its app has given it, as any lock with a TTL
+        if lease.ends_early:
+            return  # at the time that its app has given it, as any lock with a TTL; lost, at its last promise
         if lease.holder.lock_delay_ms and lease.standing is Standing.HELD:
             lease.let_go_ns = now_ns + lease.holder.lock_delay_ms * NS_PER_MS
             self._renewals.note(lease)
@@ -348,9 +350,16 @@ class Locks:
         elif notice.kind is Kind.HELD:
             self._campaigns.is_next(notice.word, notice.resource, master, now_ns)
         else:
-            queue = self._queue_with(notice.resource, notice.word)
-            if queue is not None:
-                self._handing_on.doubted(queue, now_ns)
+            self._is_doubted(notice, now_ns)
+
+    def _is_doubted(self, notice: Notice, now_ns: int) -> None:
+        """The masters are asked for what has a queue. What is DETACHED is in nobody's way here."""
+        queue = self._queue_with(notice.resource, notice.word)
+        lease = self.detached_with(notice.resource, notice.word) if queue is None else queue.lease
+        if lease is not None and notice.kind is Kind.RELEASED:
+            lease.said_released = is_plain(lease.token)
+        if queue is not None:
+            self._handing_on.doubted(queue, now_ns)
 
     def recalled(self, resource: bytes, nonce: bytes, now_ns: int) -> None:
         """A master says that another host waits for the tenure of that nonce, or for what is being tried for

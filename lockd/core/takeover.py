@@ -126,8 +126,8 @@ def _adopt(locks: Locks, held: Held, fate: Taken, holder: Holder, now_ns: int) -
     if not goes_on and is_plain(held.token):
         # It may be another's under that nonce by now: what could not be proven is not released (rule 13).
         lease.let_go_ns = None
-    # While its process lives nothing else than its app lets it go.
-    lease.ends_early = lease.let_go_ns is not None and fate is not Taken.FREED
+    # While its process lives nothing else than its app lets it go. Else that is a lock_delay, which runs.
+    lease.ends_early = lease.let_go_ns is not None and fate is Taken.GOES_ON
     if not locks.adopt(lease, now_ns):
         if not locks.knows(held.resource, held.token):
             holder.lost(lease, "another lease of it is held on this host")

@@ -28,7 +28,7 @@ LEASE_REFUSAL_CODES = ErrorWord.answering(Of.LEASE)
 UNMEANT_LOSSES = (Loss.NOT_RENEWED, Loss.GONE, Loss.CLOCKS)
 """Losses that are somebody's trouble: those by force, for max_hold or for a limit that an app ran into were
 meant."""
-RELEASE_REASONS = ("released", "expired", "app gone", "forced")
+RELEASE_REASONS = ("released", "released elsewhere", "expired", "app gone", "forced")
 
 GRANTED, CONTENDED, UNAVAILABLE, REJECTED = OUTCOMES = ("granted", "contended", "unavailable", "rejected")
 """How a LOCK ends. Contention is no outage, and an outage no contention; rejected is what the asker did

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,13 +16,14 @@ import redis
 from tests.harness.cluster import AS_IS, Cluster, running_cluster
 from tests.harness.on_masters import paused
 from tests.harness.waiting import eventually
-from tests.harness.wire import request
+from tests.harness.wire import Wire, request
 
 RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
 EXTEND = (
     "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('pexpire', KEYS[1], ARGV[2]) "
     "else return 0 end"
 )
+COMPARE = "return redis.call('get', KEYS[1]) == ARGV[1] and 1 or 0"
 STEALS = "redis.call('set', KEYS[1], ARGV[1]) return redis.call('del', KEYS[1])"
 LONG_MS = 20_000
 
@@ -326,6 +328,16 @@ def test_without_a_ttl_another_host_releases_it_by_its_value(
     assert there.setnx(key, "w")
 
 
+def test_without_a_ttl_its_own_host_hears_at_once_of_a_release_elsewhere(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    """Who polls there, and who waits."""
+    for value in ("v", "w"):
+        eventually(lambda value=value: here.setnx(key, value), 3, "it is free here")
+        assert there.eval(RELEASE, 1, key, value) == 1
+    assert here.execute_command("LOCK", key, LONG_MS, "WAIT", 3_000)
+
+
 def test_expire_gives_it_a_ttl_whatever_becomes_of_its_process(
     there: redis.Redis, key: str, process: Callable[..., Process]
 ) -> None:
@@ -378,6 +390,59 @@ def test_what_another_host_only_keeps_is_given_to_a_value(make_cluster: Callable
         assert client.execute_command("UNLOCK", "kept:1", token) == 1
     assert "kept" in client.execute_command("LOCKS", "kept:1", "LOCAL")[0]
     assert other.client().set("kept:1", "v", nx=True, px=LONG_MS)
+
+
+# A reply that nobody reads
+
+
+def unread(running: Cluster, there: redis.Redis, key: str, *words: str) -> Wire:
+    """A connection of this process that has locked, and has not read that."""
+    wire = Wire(running.socket)
+    wire.send(*words)
+    eventually(lambda: there.get(key) == "v", 10, "it is held")
+    return wire
+
+
+def test_without_a_ttl_it_is_free_at_once_when_its_reply_was_never_read(
+    running: Cluster, here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    """Its client has timed out, and will ask again. That its process has seen that somebody holds it means
+    nothing."""
+    wire = unread(running, there, key, "SETNX", key, "v")
+    assert (here.exists(key), here.ttl(key), here.setnx(key, "v")) == (1, -1, 0)
+    wire.close()
+    eventually(lambda: here.setnx(key, "w"), 5, "it is free")
+
+
+def test_with_a_ttl_it_ends_at_that_though_its_reply_was_never_read(
+    running: Cluster, here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    """Who knows its value may have extended it, through any host."""
+    unread(running, there, key, "SET", key, "v", "NX", "PX", str(LONG_MS)).close()
+    assert there.eval(EXTEND, 1, key, "v", LONG_MS) == 1
+    time.sleep(0.5)
+    assert here.set(key, "w", nx=True, px=LONG_MS) is None
+    assert here.eval(RELEASE, 1, key, "v") == 1
+
+
+@pytest.mark.parametrize("names", ["GET", "SET NX GET", "EXPIRE", "EXTEND", "COMPARE"])
+def test_what_its_process_has_named_on_another_connection_is_its_own(
+    running: Cluster, here: redis.Redis, there: redis.Redis, key: str, names: str
+) -> None:
+    """A constant, or the name of a worker, say: who finds it there goes on with it."""
+    commands: dict[str, tuple[Any, ...]] = {
+        "GET": ("GET", key),
+        "SET NX GET": ("SET", key, "v", "NX", "GET"),
+        "EXPIRE": ("EXPIRE", key, 20),
+        "EXTEND": ("EVAL", EXTEND, 1, key, "v", LONG_MS),
+        "COMPARE": ("EVAL", COMPARE, 1, key, "v"),
+    }
+    wire = unread(running, there, key, "SETNX", key, "v")
+    here.execute_command(*commands[names])
+    wire.close()
+    time.sleep(0.5)
+    assert there.get(key) == "v"
+    assert here.setnx(key, "w") == 0
 
 
 # MULTI
@@ -496,6 +561,17 @@ def test_who_polls_with_acquire_or_extend_is_told_that_it_is_his_only_when_it_is
     eventually(lambda: there.eval(ACQUIRE_OR_EXTEND, 1, key, "w", LONG_MS) == 1, 10, "it is free")
     assert (there.get(key), here.get(key)) == ("w", "w")
     assert here.eval(ACQUIRE_OR_EXTEND, 1, key, "v", LONG_MS) == 0
+
+
+def test_who_sees_that_it_is_free_gets_it_though_he_was_just_told_that_it_is_held(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    """Who polls is told so from memory, for a moment; what is said of a free key is that it was granted."""
+    assert there.set(key, "v", nx=True, px=LONG_MS)
+    assert here.set(key, "w", nx=True, px=LONG_MS) is None
+    assert there.eval(RELEASE, 1, key, "v") == 1
+    assert here.set(key, "w", nx=True, px=LONG_MS, get=True) is None
+    assert there.get(key) == "w"
 
 
 # What is no lock

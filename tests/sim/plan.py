@@ -284,9 +284,11 @@ def draw(seed: int) -> Plan:
         shape = _keeping(dice, shape)
     shape = replace(shape, joint=random.Random(f"lists and slots {seed}").random() < 0.2)
     may_be_plain = theme.scene is None and not shape.taking_turns
-    if may_be_plain and random.Random(f"values {seed}").random() < 0.25:
-        # Who polls comes to nothing beside many who wait.
-        shape = replace(shape, plain=True, apps=min(shape.apps, 2 * shape.busy_agents))
+    dice = random.Random(f"values {seed}")
+    if may_be_plain and dice.random() < 0.25:
+        # Who polls comes to nothing beside many who wait. Wrong notices say that others have released.
+        most = min(shape.apps, 2 * shape.busy_agents)
+        shape = replace(shape, plain=True, apps=most, notices=dice.choice((0.0, 0.0, 0.1, 0.5)))
     return Plan(seed, shape, tuple(sorted(faults, key=lambda fault: fault.at_ms)))
 
 

@@ -109,7 +109,7 @@ class HandingOn:
         it are there as they were."""
         if self._masters.clocks_in_doubt or tenure.gained_ns is not self._masters.gained_ns():
             return False
-        if tenure.doubted_ns > tenure.t1_ns:
+        if tenure.is_doubted:
             return False
         return self._masters.stand(tenure.proven & ~tenure.gone.mask, tenure.t1_ns, now_ns)
 
@@ -203,8 +203,8 @@ class HandingOn:
         self._returns.answers(queue.resource, asker, How.FREED, self._returns.all_masters, now_ns)
 
     def doubted(self, queue: Queue, now_ns: int) -> None:
-        """It is said that it was taken away by force: nobody else gets it without a proof of later, and
-        whoever has it is to know soon."""
+        """It is said that it was taken away, or given back elsewhere: nobody else gets it without a proof of
+        later, and whoever has it, or waits for it here, is to know soon."""
         tenure = queue.tenure
         assert tenure is not None
         tenure.doubted_ns = now_ns

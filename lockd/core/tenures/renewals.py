@@ -62,6 +62,9 @@ class Renewals:
         return lease.lose_at_ns() if lease.holder.detached else lease.renew_at_ns()
 
     def _next_look_ns(self, lease: Lease) -> int:
+        """Behind a proof. What was said to be gone meanwhile may have been so only since masters answered."""
+        if lease.tenure.is_doubted:
+            return lease.tenure.doubted_ns
         return lease.lose_at_ns() if lease.holder.detached else lease.renew_again_at_ns()
 
     def look_after(self, lease: Lease, now_ns: int) -> None:
@@ -136,6 +139,8 @@ class Renewals:
     def _renew(self, lease: Lease, now_ns: int) -> None:
         tenure = lease.tenure
         ttl_ms = lease.extension_ttl_ms(lease.ttl_ms, now_ns)
+        if tenure.is_doubted:
+            ttl_ms = ttl_ms or lease.proof_ttl_ms(now_ns)
         if tenure.inherited is not None and tenure.inherited.goes_on and not lease.is_wanted:
             lease.loss = UNREAD
         elif ttl_ms and lease.is_wanted:
@@ -320,14 +325,7 @@ class Renewals:
         lease.loss = f"it could not be renewed: {refusal.text}"
         without = tenure.gone.mask | extension.others
         if without.bit_count() > self._parameters.masters - self._quorum:
-            # So many masters lost it, or never had it, that another may have it already: no retry can prove
-            # that it was held all the time. Its holder may learn of that late, so where it still is, it stays
-            # until the holder gives it back or its last promise is over: it may be all that keeps others out
-            # (rule 12).
-            names = ", ".join(self._masters.name(m) for m in bits(tenure.gone.mask))
-            reason = f"it is gone from {names}: removed by force, or data was lost"
-            self.lose(lease, Loss.GONE, reason, now_ns, gone=True)
-            self._returns.take_back(tenure, tenure.gone, now_ns)
+            self._is_gone(lease, now_ns)
             extension.refused(expired(lease))
         else:
             extension.refused(refusal)
@@ -336,6 +334,35 @@ class Renewals:
                 # once: where no master is up, that settles at once too, and would go round.
                 again_ns = now_ns + self._parameters.backoff_first_ms * NS_PER_MS
                 self.look_again(lease, min(again_ns, lease.lose_at_ns()))
+
+    def _is_gone(self, lease: Lease, now_ns: int) -> None:
+        """So many masters lost it, or never had it, that another may have it already: no retry can prove that
+        it was held all the time."""
+        tenure = lease.tenure
+        if lease.said_released and tenure.is_ours:
+            self._was_released(lease, now_ns)
+            return
+        # Its holder may learn of that late, so where it still is, it stays until the holder gives it back or
+        # its last promise is over: it may be all that keeps others out (rule 12).
+        names = ", ".join(self._masters.name(m) for m in bits(tenure.gone.mask))
+        reason = f"it is gone from {names}: removed by force, or data was lost"
+        self.lose(lease, Loss.GONE, reason, now_ns, gone=True)
+        self._returns.take_back(tenure, tenure.gone, now_ns)
+
+    def _was_released(self, lease: Lease, now_ns: int) -> None:
+        """Through another agent, by its value. It is free for all now, and no loss.
+
+        That a quorum has it no more the masters have just said, so any other host may have the resource
+        already. That it was given back, and not lost, is a notice's word. Who gave it back has named its
+        value, which ends it for all who have that value, as in Redis: no promise is left to be kept (rule
+        12). Were the notice wrong, this host would be where all others are without it: what keeps them out
+        the masters say, and of that the notice changes nothing.
+        """
+        lease.loss = "it was given back through another agent, by its value"
+        lease.deadline_ns = min(lease.deadline_ns, now_ns)
+        lease.holder.lost(lease, lease.loss)
+        self._returns.release(lease.tenure, now_ns)
+        self._returns.over(lease, "released elsewhere", now_ns)
 
     def clocks_moved(self, now_ns: int) -> None:
         """Masters' clocks have gained on this host's: where a quorum's did, it stood still, or they were set.

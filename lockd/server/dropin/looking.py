@@ -93,7 +93,7 @@ class Looking:
         """The lease of this resource, where this agent has just proven it: any agent may have released it
         since, by its value."""
         held = self._locks.held_of(resource, now_ns)
-        sure = [one for one in held if now_ns - one.t1_ns < _FRESH_NS]
+        sure = [one for one in held if one.was_just_proven(now_ns)]
         return sure[-1] if sure else None
 
     def _as_known(self, resource: bytes, seen: "Seen | Refusal | None") -> "Seen | Refusal | None":

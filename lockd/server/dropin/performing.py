@@ -140,7 +140,9 @@ class OneKey:
             if isinstance(seen, Refusal):
                 self._fails(seen)
             else:
-                then(found_as(seen, self._value))
+                found = found_as(seen, self._value)
+                self._is_shown(found)
+                then(found)
 
         self._ground.looking.look(self._session, self._resource, told)
 
@@ -369,8 +371,20 @@ class OneKey:
     def _is_named(self, value: bytes) -> None:
         """Its app knows of it, whatever becomes of the connection that was to tell it."""
         lease = self._ground.shared.locks.known(self._resource, token_of(value))
-        if lease is not None and isinstance(lease.holder, LockRequest) and self._is_own(lease.holder):
+        if lease is None or not self._is_own(lease.holder):
+            return
+        if isinstance(lease.holder, LockRequest):
             lease.holder.was_named(lease)
+        else:
+            self._ground.shared.locks.told(lease, boottime_ns())
+
+    def _is_shown(self, found: Found) -> None:
+        """Who reads that his own value is there, or that it is the same, may go on with it. That somebody
+        holds it names nothing."""
+        is_own = found.state in (State.OWN, State.OWN_ENDLESS)
+        is_told = is_own or self._operation.outcome(found.state).reply is Special.STORED
+        if is_told and found.stored is not None:
+            self._is_named(found.stored)
 
     def _extended(self, extended: Extended | None) -> None:
         """Its app is told no deadline, and believes in all that it has asked for."""

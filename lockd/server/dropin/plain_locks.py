@@ -26,7 +26,14 @@ TOO_LATE = Refusal(ErrorWord.EXPIRED, "it had nearly ended before it could be to
 
 class PlainLock(LockRequest):
     """core's `Holder`. Without a TTL it is renewed while its process lives, as a plain LOCK; with one it is
-    as a DETACHED lease. Nothing of it belongs to a connection: pools take and give back on different ones."""
+    as a DETACHED lease. Nothing of it belongs to a connection: pools take and give back on different ones.
+
+    Where the grant was certainly not read and its process has not named it since, one without a TTL is given
+    back when its connection ends, as a LOCK is (rule 13): only this agent extends it, so here is known who
+    relies on it. One with a TTL ends at that, as on one Redis. Its app has chosen the value, and who knows it
+    (a constant, a worker's name) may have extended the lease through any host meanwhile, and been told that
+    it is his: nothing here says that nobody has, and an extension can't be taken back.
+    """
 
     __slots__ = ("_encoded", "_min_validity_ns", "_refused", "_says", "library", "via")
 

@@ -3,11 +3,13 @@
 import pytest
 
 from lockd.core.ballots.attempt import Attempt
-from lockd.core.ballots.release import Release
+from lockd.core.ballots.extension import Extension
+from lockd.core.ballots.release import How, Release
+from lockd.core.notices import Kind, Notice
 from lockd.core.plain_values import is_plain, token_of, value_of
-from lockd.core.takeover import Seen
+from lockd.core.takeover import Seen, Taken
 from tests.harness.clocks import MS
-from tests.harness.fleet_model import Answer, App, Host, beside, fresh_token
+from tests.harness.fleet_model import Answer, App, Host, Successor, beside, fresh_token
 
 VALUE = b"worker 7"
 
@@ -196,6 +198,135 @@ def test_the_same_where_the_one_before_had_a_ttl_and_this_one_has_none(host: Hos
     assert (host.shown(), app.ends != []) == ([None] * 5, True)
 
 
+# Its own agent hears of a release elsewhere
+
+
+@pytest.mark.parametrize("rested_ms", [1, 500])
+def test_what_was_released_elsewhere_is_free_here_at_once_and_no_loss(
+    host: Host, other: Host, rested_ms: int
+):
+    """On its own host too, where it was taken for held."""
+    app = locked_without_ttl(host)
+    host.pass_ms(rested_ms)
+    assert released(other).code == "done"
+    host.pass_ms(1)
+    assert locked_without_ttl(host, b"worker 8").code == "granted"
+    assert [reason for _, reason in app.losses] == ["it was given back through another agent, by its value"]
+    assert app.held.deadline_ns < host.time.now_ns
+    assert host.watched.count("released", "released elsewhere") == len(app.ends) == 1
+    assert host.watched.count("lost", app.held.token) == 0
+
+
+def test_who_waits_here_gets_what_was_released_elsewhere(host: Host, other: Host):
+    locked_without_ttl(host)
+    waiter = host.lock(wait_ms=60_000)
+    host.pass_ms(500)
+    released(other)
+    host.pass_ms(1)
+    assert waiter.code == "granted"
+
+
+def test_what_a_release_elsewhere_did_not_reach_is_given_back_by_its_own_agent(host: Host, other: Host):
+    app = locked_without_ttl(host)
+    host.pass_ms(500)
+    other.break_off(4)
+    assert released(other).code == "done"
+    assert host.shown() == [None] * 4 + [app.held.nonce]
+    host.pass_ms(1)
+    assert host.shown() == [None] * 5
+
+
+def test_that_it_was_released_is_believed_only_when_the_masters_have_it_no_more(host: Host):
+    """A notice may be wrong, or of one master alone."""
+    app = locked_without_ttl(host)
+    host.pass_ms(500)
+    host.locks.noticed(0, Notice(Kind.RELEASED, app.held.nonce, b"r"), host.time.now_ns)
+    host.pass_ms(1_000)
+    assert len(host.asked(Extension)) == 1
+    assert host.shown() == [app.held.nonce] * 5
+    assert (locked(host, b"worker 8").code, app.losses) == ("TAKEN", [])
+
+
+@pytest.mark.parametrize("how", ["forced", "lost"])
+def test_what_was_not_given_back_but_is_gone_is_kept_from_others_here_while_it_may_be_believed_in(
+    host: Host, how: str
+):
+    app = locked_without_ttl(host)
+    host.pass_ms(500)
+    for master in host.fleet.masters:
+        if how == "forced":
+            master.store.release(b"r", app.held.nonce, master.now_us, how=How.FORCED.value)
+            master.deliver()
+        else:
+            master.forget(b"r")
+    host.pass_until(app.held.promised_ns - 1 * MS)
+    assert host.watched.count("lost", app.held.token) == 1
+    assert locked(host, b"worker 8").code == "TAKEN"
+    host.pass_ms(2)
+    assert locked(host, b"worker 8").code == "granted"
+
+
+def test_a_release_that_lands_behind_the_proof_that_it_led_to_is_seen_at_once(host: Host, other: Host):
+    """It comes to one master after the other, and the first that says so has its agent ask all. The notices
+    of the last get lost."""
+    locked_without_ttl(host)
+    host.pass_ms(500)
+    for master in host.fleet.masters[3:]:
+        master.notifies.clear()
+    other.slow()
+    release(other)
+    other.fleet.arrive(0)
+    host.answer(0)
+    host.slow()
+    host.locks.timers.run(host.time.now_ns)
+    assert len(host.asked(Extension)) == 1
+    host.time.now_ns += 1 * MS
+    for master in (1, 2, 3):
+        host.fleet.arrive(master)
+        other.fleet.arrive(master)
+        host.answer(master)
+    other.answer_all()
+    host.answer_all()
+    assert [extension.agreed for extension in host.asked(Extension)] == [True]
+    host.pass_ms(1)
+    assert locked(host, b"worker 8").code == "granted"
+
+
+def test_what_was_taken_over_and_is_not_proven_its_new_agent_does_not_give_back(host: Host, other: Host):
+    """What masters are left with may be another's word by now (rule 13)."""
+    app = locked_without_ttl(host)
+    agent = host.next_agent()
+    other.break_off(3, 4)
+    assert released(other).code == "done"
+    agent.pass_ms(1)
+    assert [reason for _, reason in agent.heir.losses] != []
+    assert (agent.shown()[:3], None in agent.shown()[3:]) == ([None] * 3, False)
+    assert app.held.token == agent.heir.value
+
+
+def test_what_has_a_ttl_and_was_released_elsewhere_is_no_loss_either(host: Host, other: Host):
+    app = locked(host)
+    host.pass_ms(500)
+    released(other)
+    host.pass_ms(1)
+    assert ttl_set(host, 30_000).code == "EXPIRED"
+    assert host.watched.count("released", "released elsewhere") == len(app.ends) == 1
+    assert host.watched.count("lost", app.held.token) == 0
+
+
+def test_what_is_said_late_of_a_value_is_not_said_of_who_was_handed_its_tenure(host: Host):
+    """That is a LOCK, whose app was told a deadline (rule 12)."""
+    first = locked_without_ttl(host)
+    app = host.lock(wait_ms=60_000)
+    released(host)
+    host.pass_ms(500)
+    host.locks.noticed(0, Notice(Kind.RELEASED, first.held.nonce, b"r"), host.time.now_ns)
+    host.forget()
+    host.pass_ms(1)
+    assert host.watched.count("lost", app.held.token) == len(app.losses) == 1
+    assert host.locked().code == "TAKEN"
+
+
 # A release names a lease, and no request
 
 
@@ -210,6 +341,25 @@ def test_the_same_value_may_lock_again_at_once(host: Host, lock):
 def test_a_release_that_comes_before_its_lock_is_not_remembered(host: Host):
     assert released(host).code == "NOTHELD"
     assert locked(host).code == "granted"
+
+
+def test_nothing_of_a_value_is_kept_by_its_agent_when_it_is_released(host: Host):
+    """Masters would show others that it is held."""
+    for _ in range(3):
+        locked_without_ttl(host, keep_ms=10_000)
+        assert released(host).code == "done"
+        assert host.shown() == [None] * 5
+
+
+def test_who_polls_is_not_refused_for_what_masters_said_before_he_saw_that_it_is_free(
+    host: Host, other: Host
+):
+    locked(other)
+    assert locked(host, b"worker 8").code == "TAKEN"
+    released(other)
+    assert locked(host, b"worker 8").code == "TAKEN"
+    host.locks.seems_free(b"r")
+    assert locked(host, b"worker 8").code == "granted"
 
 
 def test_nothing_of_a_release_is_remembered_for_anybody(host: Host, other: Host):
@@ -308,6 +458,59 @@ def test_that_may_be_a_ttl_below_what_is_left(host: Host):
     assert host.shown() == [None] * 5
 
 
+@EITHER
+def test_a_ttl_below_what_is_left_is_set_only_where_the_masters_still_have_it(host: Host, lock):
+    """Another agent may have released it, and the notice of that be lost. That they have it they say for 100
+    ms."""
+    app = lock(host)
+    host.pass_ms(99)
+    host.forget()
+    assert ttl_set(host, 5_000).code == "done"
+    host.pass_ms(1)
+    assert ttl_set(host, 5_000).code == "EXPIRED"
+    assert app.losses
+
+
+@EITHER
+def test_what_the_masters_say_to_that_makes_it_no_longer_and_no_shorter(host: Host, lock):
+    lock(host)
+    host.pass_ms(500)
+    before = left_ms(host)
+    told = ttl_set(host, 5_000)
+    assert (told.code, left_ms(host)) == ("done", before)
+    assert len(host.asked(Extension)) == 1
+    host.pass_ms(4_999)
+    assert host.shown() != [None] * 5
+
+
+@EITHER
+def test_the_masters_may_take_as_long_to_say_so_as_for_anything(host: Host, lock):
+    lock(host)
+    host.pass_ms(500)
+    host.slow()
+    answer = ttl_set(host, 20)
+    host.pass_ms(200, answering=False)
+    host.answer_all()
+    assert answer.code == "done"
+
+
+@EITHER
+def test_a_ttl_below_what_is_left_is_not_set_while_the_masters_are_away(host: Host, lock):
+    lock(host)
+    host.pass_ms(500)
+    host.slow(0, 1, 2)
+    answer = ttl_set(host, 5_000)
+    host.pass_ms(300)
+    assert answer.code == "NOQUORUM"
+
+
+def test_a_lost_lease_gets_no_ttl_though_that_would_end_before_it(host: Host):
+    app = locked_without_ttl(host)
+    host.locks.cut_off(app.held, "its connection was closed", host.time.now_ns)
+    assert ttl_set(host, 500).code == "EXPIRED"
+    assert (app.held.let_go_ns, app.held.ends_early) == (None, False)
+
+
 def test_it_is_never_kept_past_its_max_hold(host: Host):
     app = locked_without_ttl(host, ttl_ms=2_000, max_hold_ms=5_000)
     assert ttl_set(host, 60_000).code == "done"
@@ -342,6 +545,28 @@ def test_what_persists_lives_with_its_process_again(host: Host):
     assert host.shown() == [app.held.nonce] * 5
     host.app_dies(app)
     host.fleet.settle()
+    assert host.shown() == [None] * 5
+
+
+def test_what_persists_is_noted_for_the_next_agent(host: Host):
+    """Its process is dead by then."""
+    app = locked_without_ttl(host)
+    ttl_set(host, 9_000)
+    host.locks.persist(app.held, host.time.now_ns)
+    agent = host.next_agent(Seen.DEAD)
+    agent.pass_ms(1)
+    assert agent.shown() == [None] * 5
+
+
+def test_one_with_a_ttl_that_is_lost_is_kept_from_others_as_long_though_its_process_dies(host: Host):
+    """As a lock with a TTL on one Redis is: that its process ends says nothing of what it was locked for."""
+    app = locked_without_ttl(host)
+    ttl_set(host, 9_000)
+    host.locks.cut_off(app.held, "its connection was closed", host.time.now_ns)
+    host.app_dies(app)
+    host.pass_ms(8_990)
+    assert host.shown() == [app.held.nonce] * 5
+    host.pass_ms(20)
     assert host.shown() == [None] * 5
 
 
@@ -424,6 +649,21 @@ def test_the_next_agent_keeps_what_was_given_a_ttl_until_then(host: Host, seen: 
     assert agent.shown() == [agent.lease.nonce] * 5
     agent.pass_ms(200)
     assert agent.shown() == [None] * 5
+
+
+def test_a_stale_journal_does_not_end_what_was_given_a_ttl_when_it_was_written(host: Host):
+    """It may have none since, under the same nonce: what could not be proven is not released (rule 13)."""
+    app = locked_without_ttl(host)
+    ttl_set(host, 2_000)
+    old = host.journal
+    host.locks.persist(app.held, host.time.now_ns)
+    agent = Successor(host, Seen.UNKNOWN, old)
+    assert agent.did is Taken.LEFT
+    for _ in range(20):
+        host.pass_ms(1_000)
+        agent.pass_ms(0)
+    assert agent.locks.held == 0
+    assert agent.shown() == [app.held.nonce] * 5
 
 
 def test_who_gives_it_a_ttl_or_none_has_named_it(host: Host):

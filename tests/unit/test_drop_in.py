@@ -1,0 +1,211 @@
+"""Redis's own lock commands on connections whose processes are made up, with the real core, and no masters
+but a model."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from lockd.clock import boottime_ns
+from lockd.config.current import Current
+from lockd.core.leases import Lease, Standing, owner_of
+from lockd.core.owners import Process
+from lockd.core.plain_values import token_of
+from lockd.core.values import Bound, Refusal
+from lockd.masters.fleet import Fleet
+from lockd.server.commands.checks import Checks
+from lockd.server.commands.readings import Readings
+from lockd.server.dropin.looking import Looking
+from lockd.server.dropin.performing import Ground
+from lockd.server.dropin.plain_locks import PlainLock
+from lockd.server.dropin.preparing import Preparing, begin
+from lockd.server.dropin.script_cache import ScriptCache
+from lockd.server.dropin.signals import Signals
+from lockd.server.dropin.usage import Usage
+from lockd.server.session import Session
+from tests.harness.clocks import MS
+from tests.harness.configs import a_config
+from tests.harness.fleet_model import App, Host, Time, masters_of
+from tests.harness.sessions import AroundSessions, Incidents, Transport
+
+VALUE = b"v"
+
+
+class Apps:
+    """Connections to one agent, each of a process as it is said."""
+
+    def __init__(self) -> None:
+        self.host = Host(time := Time(boottime_ns()), masters_of(time))
+        self.current = Current(a_config())
+        self.shared = AroundSessions(
+            locks=self.host.locks,
+            pipelines=SimpleNamespace(add=lambda _uid, _job: None),
+            incidents=Incidents(),
+            current=self.current,
+            permissions=SimpleNamespace(may_lock=lambda *_: True),
+        )
+        self.transports: list[Transport] = []
+        shared = cast("Any", self.shared)
+        looking = Looking(shared, cast("Fleet", None), Readings())
+        metrics = cast("Any", SimpleNamespace())
+        checks = Checks(self.current, shared, metrics)
+        ground = Ground(
+            current=self.current,
+            shared=shared,
+            looking=looking,
+            signals=Signals(looking),
+            metrics=metrics,
+            usage=Usage(),
+            checks=checks,
+        )
+        self._preparing = Preparing(ground, ScriptCache(shared.log))
+
+    def connected(self, pid: int = 7, started: int = 1) -> Session:
+        session = Session(cast("Any", self.shared), cast("Any", None))
+        transport = Transport()
+        session.connection_made(cast("Any", transport))
+        self.transports.append(transport)
+        session.ties.process = Process(pid, started, session.peer.uid)
+        session.owner = owner_of(b"host", pid, session.peer.uid)
+        return session
+
+    def locked(self, session: Session, **terms: Any) -> App:
+        """By this process."""
+        process = session.ties.process
+        assert process is not None
+        return self.host.locked(
+            value=token_of(VALUE), owner=session.owner, pid=process.pid, started=process.started, **terms
+        )
+
+    def asks(self, session: Session, *words: bytes) -> bytes:
+        """The reply."""
+        said: list[Any] = []
+        begin(self._preparing.prepared(session, list(words)), said.append)
+        self.host.fleet.settle()
+        [reply] = said
+        return reply if isinstance(reply, bytes) else cast("bytes", reply())
+
+    def plain_lock(self, session: Session, **more: Any) -> PlainLock:
+        lock_class = self.current.config.class_of(b"r")
+        return PlainLock(session, b"r", lock_class, 10_000, VALUE, min_validity_ms=50, via="set", **more)
+
+
+@pytest.fixture
+def apps() -> Any:
+    apps = Apps()
+    yield apps
+    for transport in apps.transports:
+        transport.end()
+
+
+# Whose it is
+
+TAKES_ITS_OWN = pytest.mark.parametrize("words", [(b"DEL", b"r"), (b"PEXPIRE", b"r", b"60000")])
+
+
+@TAKES_ITS_OWN
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_process_changes_on_any_connection_what_it_holds(apps: Apps, words: Any, detached: bool) -> None:
+    apps.locked(apps.connected(), detached=detached)
+    assert apps.asks(apps.connected(), *words) == b":1\r\n"
+
+
+@TAKES_ITS_OWN
+@pytest.mark.parametrize(
+    "other", [{"started": 2}, {"pid": 8}], ids=["of its number, begun later", "begun with it"]
+)
+def test_another_process_changes_nothing_of_it(apps: Apps, words: Any, other: dict[str, int]) -> None:
+    app = apps.locked(apps.connected())
+    assert apps.asks(apps.connected(**other), *words) == b":0\r\n"
+    assert apps.host.shown() == [app.held.nonce] * 5
+
+
+@pytest.mark.parametrize(
+    ("asked_by", "is_told"), [({}, True), ({"started": 2}, False), ({"pid": 8}, False)], ids=str
+)
+def test_what_was_taken_over_is_its_processs_once_that_has_read_its_value(
+    apps: Apps, asked_by: dict[str, int], is_told: bool
+) -> None:
+    """Its holder is told of it no more: the agent before was to."""
+    app = apps.locked(apps.connected(), reads=False)
+    app.held.tenure.t1_ns = boottime_ns() + 60_000 * MS  # proven just now, however long this takes
+    assert apps.asks(apps.connected(**asked_by), b"GET", b"r") == b"$1\r\nv\r\n"
+    assert app.held.told is is_told
+
+
+# Telling of a grant
+
+
+def granted(
+    apps: Apps, change: Callable[[Lease, Session], None], **more: Any
+) -> tuple[list[bytes], list[Refusal], Lease]:
+    """What is said of a grant behind that change, and what has become of the lease a moment later."""
+    said: list[bytes] = []
+    refused: list[Refusal] = []
+
+    async def tell() -> Lease:
+        session = apps.connected()
+        lock = apps.plain_lock(session, **more)
+        lock.answers(b"+OK\r\n", lambda reply: said.append(reply()), refused.append)  # type: ignore[operator]
+        lock.asks(apps.host.time.now_ns)
+        session.lock_starts(lock)
+        lease = apps.locked(session, detached=lock.detached).held
+        change(lease, session)
+        lock.granted(lease, apps.host.time.now_ns)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        apps.host.fleet.settle()
+        return lease
+
+    return said, refused, asyncio.run(tell())
+
+
+BOTH = pytest.mark.parametrize("has_ttl", [False, True])
+
+
+@BOTH
+def test_a_grant_is_told_while_it_may_be_relied_upon(apps: Apps, has_ttl: bool) -> None:
+    said, refused, lease = granted(apps, lambda *_: None, has_ttl=has_ttl)
+    assert (said, refused, lease.standing) == ([b"+OK\r\n"], [], Standing.HELD)
+
+
+@BOTH
+def test_what_has_nearly_ended_when_it_is_told_is_not_told_and_given_back(apps: Apps, has_ttl: bool) -> None:
+    """Its app is told no deadline (rule 1)."""
+
+    def nearly_ends(lease: Lease, _session: Session) -> None:
+        lease.deadline_ns = boottime_ns() + 45 * MS
+
+    said, refused, lease = granted(apps, nearly_ends, has_ttl=has_ttl)
+    assert [reply.split()[0] for reply in said] == [b"-EXPIRED"]
+    assert (refused, lease.standing, apps.host.shown()) == ([], Standing.OVER, [None] * 5)
+
+
+@BOTH
+def test_what_is_granted_when_its_connection_has_ended_is_given_back(apps: Apps, has_ttl: bool) -> None:
+    def ends(_lease: Lease, session: Session) -> None:
+        session.waiting.clear()  # that it waits no more has its turn later
+        session.connection_lost(None)
+
+    said, refused, lease = granted(apps, ends, has_ttl=has_ttl)
+    assert (said, [str(refusal).split()[0] for refusal in refused]) == ([], ["ERR"])
+    assert (lease.standing, apps.host.shown()) == (Standing.OVER, [None] * 5)
+
+
+@BOTH
+def test_what_is_lost_before_it_is_told_is_told_as_that(apps: Apps, has_ttl: bool) -> None:
+    def is_lost(lease: Lease, _session: Session) -> None:
+        apps.host.locks.cut_off(lease, "masters were away", apps.host.time.now_ns)
+
+    said, _, _ = granted(apps, is_lost, has_ttl=has_ttl)
+    assert said == [b"-EXPIRED masters were away\r\n"]
+
+
+def test_a_lock_with_a_ttl_belongs_to_no_process(apps: Apps) -> None:
+    session = apps.connected()
+    assert apps.plain_lock(session, has_ttl=True).bound is Bound.TTL
+    assert apps.plain_lock(session, has_ttl=False).bound is Bound.PROCESS

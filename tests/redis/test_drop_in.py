@@ -397,6 +397,48 @@ def test_setnx_and_expire_in_a_multi_are_one_acquire(
     assert here.ttl(key) <= 10
 
 
+def in_a_multi(client: redis.Redis, *commands: tuple[Any, ...]) -> list[Any]:
+    pipeline = client.pipeline(transaction=True)
+    for words in commands:
+        pipeline.execute_command(*words)
+    return pipeline.execute(raise_on_error=False)
+
+
+def test_a_refused_setnx_does_not_extend_what_another_thread_of_its_process_holds(
+    here: redis.Redis, key: str
+) -> None:
+    """Redis would answer [0, 1]: then a thread that polls keeps the lock of one that hangs."""
+    assert here.set(key, "v", nx=True, px=5_000)
+    assert in_a_multi(here, ("SETNX", key, "w"), ("PEXPIRE", key, LONG_MS)) == [0, 0]
+    assert in_a_multi(here, ("SETNX", key, "v"), ("PEXPIRE", key, LONG_MS)) == [0, 0]
+    assert here.pttl(key) <= 5_000
+
+
+def test_the_expire_of_a_setnx_need_not_be_right_behind_it(here: redis.Redis, key: str) -> None:
+    setnx = [("SETNX", f"{key}:{number}", "v") for number in range(2)]
+    expire = [("EXPIRE", f"{key}:{number}", 10) for number in range(2)]
+    assert in_a_multi(here, *setnx, *expire) == [1, 1, 1, 1]
+    assert in_a_multi(here, *setnx, *expire) == [0, 0, 0, 0]
+    assert 0 < here.ttl(f"{key}:0") <= 10
+
+
+@pytest.mark.parametrize("ttl", ["0", "-1", "x", "9" * 20])
+def test_with_an_expire_that_can_not_be_nothing_is_locked(here: redis.Redis, key: str, ttl: str) -> None:
+    """It would stay without a TTL."""
+    *told, exists = in_a_multi(here, ("SETNX", key, "v"), ("EXPIRE", key, ttl), ("EXISTS", key))
+    assert ["not an integer or out of range" in str(one) for one in told] == [True, True]
+    assert exists == 0
+
+
+def test_what_is_misused_in_a_multi_is_told_its_usage(here: redis.Redis, key: str) -> None:
+    right = ("SET", key, "v", "NX", "PX", LONG_MS)
+    said = fails(lambda: here.execute_command(*right, "NOSUCH"))
+    assert "SET resource value" in said
+    misused, done = in_a_multi(here, (*right, "NOSUCH"), right)
+    assert said in str(misused)
+    assert done
+
+
 def test_a_multi_with_what_is_no_lock_runs_nothing(here: redis.Redis, key: str) -> None:
     pipeline = here.pipeline(transaction=True)
     pipeline.set(key, "v", nx=True, px=LONG_MS)

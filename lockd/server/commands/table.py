@@ -64,7 +64,7 @@ class Commands:
             leases.COMMANDS.handlers(leases.Leases(current, shared, metrics.leases)),
             plain.COMMANDS.handlers(plain.Plain(preparing)),
             scripting.COMMANDS.handlers(scripting.Scripting(preparing, scripts)),
-            transactions.COMMANDS.handlers(transactions.Transactions(preparing)),
+            transactions.COMMANDS.handlers(transactions.Transactions(preparing, self._usage)),
             waiting.COMMANDS.handlers(waiting.Waiting(current, signals, checks)),
             listings.COMMANDS.handlers(listings.Listings(current, shared, fleet, readings)),
             operators.COMMANDS.handlers(operators.Operators(fleet, shared.locks, metrics.agent, shared.log)),
@@ -84,6 +84,9 @@ class Commands:
 
     def _names(self, wanted: Callable[[Command], bool]) -> frozenset[bytes]:
         return frozenset(name for name, (command, *_) in self._table.items() if wanted(command))
+
+    def _usage(self, name: bytes) -> str:
+        return self._table[name.upper()][0].usage()
 
     def run(self, session: Session, words: list[bytes]) -> bytes | None:
         """Carry out one command."""

@@ -8,7 +8,7 @@ from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.command import Argument, Command, Group
 from lockd.server.commands.plain import answer_at
 from lockd.server.dropin.preparing import Preparing
-from lockd.server.dropin.transactions import Transaction
+from lockd.server.dropin.transactions import Transaction, Usage
 from lockd.server.resp import replies
 from lockd.server.session import Multi, Session
 
@@ -21,8 +21,9 @@ _NO_WATCH = "ERR there is no WATCH: this is a lock agent. Compare and delete wit
 
 
 class Transactions:
-    def __init__(self, preparing: Preparing) -> None:
+    def __init__(self, preparing: Preparing, usage: Usage) -> None:
         self._preparing = preparing
+        self._usage = usage
 
     @COMMANDS(
         Command(
@@ -62,7 +63,7 @@ class Transactions:
             raise BadRequest(_ABORTED)
         place = Place()
         answer = partial(answer_at, session, place)
-        transaction = Transaction(self._preparing, session, multi.queued, answer)
+        transaction = Transaction(self._preparing, self._usage, session, multi.queued, answer)
         session.in_turn(lambda _place: transaction.goes_on(), place)
 
     @COMMANDS(

@@ -551,6 +551,37 @@ def test_what_is_no_lock_is_told_that_this_is_a_lock_agent(here: redis.Redis, wo
     assert "lock agent" in fails(lambda: here.execute_command(*words))
 
 
+def test_who_subscribes_before_he_locks_is_told_how_to_wait(here: redis.Redis, key: str) -> None:
+    messages = here.pubsub()
+    messages.subscribe(f"released:{key}")
+    assert "LOCK resource ttl-ms WAIT ms" in fails(lambda: messages.get_message(timeout=10))
+    messages.close()
+    assert here.set(key, "v", nx=True, px=LONG_MS)
+
+
+def test_who_watches_is_told_what_to_do_and_goes_on_with_his_connection(
+    running: Cluster, here: redis.Redis, key: str
+) -> None:
+    """Recipes of before scripts compare in Python: WATCH, GET, MULTI, DEL, EXEC."""
+
+    def releases(pipeline: redis.client.Pipeline) -> None:
+        mine = pipeline.get(key) == "v"
+        pipeline.multi()
+        if mine:
+            pipeline.delete(key)
+
+    assert here.set(key, "v", nx=True, px=LONG_MS)
+    assert "DELEX key IFEQ value" in fails(lambda: here.transaction(releases, key))
+    alone = running.client(single_connection_client=True)
+    with alone.pipeline() as pipeline:
+        assert "DELEX key IFEQ value" in fails(lambda: pipeline.watch(key))
+        assert pipeline.unwatch()
+        pipeline.multi()
+        pipeline.get(key)
+        assert pipeline.execute() == ["v"]
+    assert alone.execute_command("DELEX", key, "IFEQ", "v") == 1
+
+
 # Waiting for another's release, as python-redis-lock does
 
 

@@ -9,6 +9,7 @@ from lockd.server.commands import (
     catalog,
     connection,
     info,
+    instead,
     leases,
     listings,
     operators,
@@ -33,7 +34,6 @@ from lockd.server.resp import replies
 from lockd.server.session import MULTI_BYTES, Multi, Session
 from lockd.server.shared import Shared
 
-_UNKNOWN = "ERR unknown command '%s': this is a lock agent. COMMAND LIST names those that there are"
 _NOT_IN_MULTI = "ERR '%s' is not taken in a MULTI: Redis's own lock commands are. Send it alone"
 _QUEUED = b"+QUEUED\r\n"
 
@@ -95,7 +95,7 @@ class Commands:
             return self._queue(session, words)
         found = self._table.get(name)
         if found is None:
-            return replies.error(_UNKNOWN % quoted(words[0]))
+            return replies.error(instead.unknown(quoted(words[0])))
         command, checks, handler = found
         if not command.accepts(len(words)):
             return replies.error(f"ERR {arity_error(command.name)}: {command.usage()}")
@@ -120,7 +120,9 @@ class Commands:
 
     def _why_not_queued(self, session: Session, multi: Multi, words: list[bytes]) -> str:
         command, checks, _ = self._table.get(words[0].upper(), (None, (), None))
-        if command is None or not command.queues:
+        if command is None:
+            return instead.unknown(quoted(words[0]))
+        if not command.queues:
             return _NOT_IN_MULTI % quoted(words[0])
         if not command.accepts(len(words)):
             return f"ERR {arity_error(command.name)}: {command.usage()}"

@@ -5,11 +5,10 @@ from functools import partial
 
 from lockd.core.flow import Place
 from lockd.server.commands.arguments import BadRequest
-from lockd.server.commands.command import Argument, Command, Group
+from lockd.server.commands.command import Command, Group
 from lockd.server.commands.plain import answer_at
 from lockd.server.dropin.preparing import Preparing
 from lockd.server.dropin.transactions import Transaction, Usage
-from lockd.server.resp import replies
 from lockd.server.session import Multi, Session
 
 COMMANDS = Group()
@@ -17,7 +16,6 @@ COMMANDS = Group()
 QUEUED_MOST = 64
 _OK = b"+OK\r\n"
 _ABORTED = "EXECABORT Transaction discarded because of previous errors: nothing of it was run"
-_NO_WATCH = "ERR there is no WATCH: this is a lock agent. Compare and delete with DELEX key IFEQ value"
 
 
 class Transactions:
@@ -81,12 +79,6 @@ class Transactions:
     def _discard(self, session: Session, words: list[bytes]) -> bytes:
         _ended(session, "DISCARD")
         return _OK
-
-    @COMMANDS(
-        Command("watch", -2, "transactions", (), "Is refused.", "an error", (Argument("key"),), listed=False)
-    )
-    def _watch(self, session: Session, words: list[bytes]) -> bytes:
-        return replies.error(_NO_WATCH)
 
     @COMMANDS(Command("unwatch", 1, "transactions", (), "Does nothing.", "OK", listed=False))
     def _unwatch(self, session: Session, words: list[bytes]) -> bytes:

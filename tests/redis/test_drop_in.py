@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from tests.harness.cluster import AS_IS, Cluster, running_cluster
-from tests.harness.on_masters import paused
+from tests.harness.on_masters import holding, lease_key, on, paused
 from tests.harness.waiting import eventually
 
 RELEASE = "if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end"
@@ -600,6 +600,56 @@ def test_blpop_returns_nothing_while_it_is_held(here: redis.Redis, key: str) -> 
     assert here.blpop(f"lock-signal:{key}", 0.2) is None
 
 
+# That it is free: the word of a quorum
+
+
+def compared_and_deleted(client: redis.Redis, key: str, value: str) -> int:
+    return int(client.execute_command("CAD", key, value))
+
+
+def test_cad_says_that_a_lock_is_free_only_when_the_masters_show_that_it_is(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    """Whatever was known of it a moment ago."""
+    assert compared_and_deleted(here, key, "v") == -1
+    assert there.set(key, "w", nx=True, px=LONG_MS)
+    assert compared_and_deleted(here, key, "v") == 0
+    assert here.get(key) == "w"
+    assert compared_and_deleted(there, key, "w") == 1
+    assert compared_and_deleted(here, key, "v") == -1
+    assert here.set(key, "v", nx=True, px=200)
+    eventually(lambda: there.set(key, "w", nx=True, px=LONG_MS), 10, "its TTL is over")
+    assert compared_and_deleted(here, key, "v") == 0
+
+
+PERSIST = """
+    local value = redis.call('get', KEYS[1])
+    if not value then return -1 end
+    if value == ARGV[1] then return redis.call('persist', KEYS[1]) end
+    return 0"""
+
+
+def test_so_does_a_script_that_persists(here: redis.Redis, there: redis.Redis, key: str) -> None:
+    assert here.eval(PERSIST, 1, key, "v") == -1
+    assert there.set(key, "w", nx=True, px=LONG_MS)
+    assert here.eval(PERSIST, 1, key, "v") == 0
+
+
+def test_a_master_without_a_vote_does_not_make_a_lock_seem_free(make_cluster: Callable[..., Cluster]) -> None:
+    """It is on two of three, as when the third was away; one of the two is wiped."""
+    cluster = make_cluster(3, defaults=AS_IS)
+    client = cluster.client()
+    assert client.set("k", "v", nx=True, px=LONG_MS)
+    eventually(lambda: len(holding(cluster.masters, "k")) == 3, 5, "it is on all")
+    on(cluster.masters[2], "DEL", lease_key("k"))
+    on(cluster.masters[1], "FLUSHALL")
+    cluster.wait_voting(2)
+    assert holding(cluster.masters, "k") == [cluster.masters[0].name]
+    assert compared_and_deleted(client, "k", "w") == 0
+    assert (client.get("k"), client.exists("k")) == ("v", 1)
+    assert client.set("k", "w", nx=True, px=LONG_MS) is None
+
+
 # Outages
 
 
@@ -610,6 +660,8 @@ def test_an_outage_is_never_told_as_contention(make_cluster: Callable[..., Clust
         for ask in (
             lambda: client.set("k", "v", nx=True, px=5_000),
             lambda: client.eval(RELEASE, 1, "k", "v"),
+            lambda: client.execute_command("CAD", "k", "v"),
+            lambda: client.execute_command("CAS", "k", "v", "v", "PX", 5_000),
             lambda: client.get("k"),
         ):
             assert fails(ask).split()[0] in ("NOQUORUM", "CLOCK")

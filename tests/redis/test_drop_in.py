@@ -235,9 +235,13 @@ def test_what_is_left_is_its_validity(here: redis.Redis, there: redis.Redis, key
 def test_who_may_not_lock_does_not_read_either(make_cluster: Callable[..., Cluster]) -> None:
     cluster = make_cluster(3, classes=[{"name": "mine", "match": "mine:*", "users": ["nobody"]}])
     client = cluster.client()
-    for words in (("GET", "mine:1"), ("SET", "mine:1", "v", "NX", "PX", "5000"), ("EXPIRE", "mine:1", "5")):
-        assert "DENIED" in fails(lambda words=words: client.execute_command(*words))
-    assert "DENIED" in fails(lambda: client.eval(EXTEND, 1, "mine:1", "v", 5_000))
+    for words in (
+        "GET mine:1", "EXISTS mine:1", "TTL mine:1", "SET mine:1 v NX PX 5000", "SET mine:1 v XX PX 5000",
+        "EXPIRE mine:1 5", "PERSIST mine:1", "DELEX mine:1 IFEQ v", "CAD mine:1 v", "CAS mine:1 v v PX 5000",
+    ):  # fmt: skip
+        assert "DENIED" in fails(lambda words=words: client.execute_command(*words.split()))
+    for script in (EXTEND, RELEASE):
+        assert "DENIED" in fails(lambda script=script: client.eval(script, 1, "mine:1", "v", 5_000))
 
 
 def test_a_reload_takes_nothing_from_who_holds_it(make_cluster: Callable[..., Cluster]) -> None:

@@ -306,6 +306,21 @@ def test_expire_touches_only_what_this_process_holds(
     assert here.pttl(key) <= 5_000
 
 
+def test_no_extension_goes_past_its_max_hold(make_cluster: Callable[..., Cluster]) -> None:
+    """From whatever host."""
+    cluster = make_cluster(
+        3, classes=[{"name": "short", "match": "short:*", "max_hold_ms": 4_000}], defaults=AS_IS
+    )
+    other = cluster.add_agent()
+    other.wait_voting(3)
+    here, there = cluster.client(), other.client()
+    assert here.set("short:1", "v", nx=True, px=3_000)
+    for client in (here, there):
+        assert "EXPIRED" in fails(lambda client=client: client.eval(EXTEND, 1, "short:1", "v", LONG_MS))
+        assert client.pttl("short:1") <= 4_000
+    assert here.get("short:1") == "v"
+
+
 # Without a TTL
 
 

@@ -546,7 +546,7 @@ class Session:
         both alone."""
 
         def begin(place: Place) -> None:
-            task = asyncio.get_running_loop().create_task(self._finish(place, work(place)))
+            task = asyncio.get_running_loop().create_task(self._finish(place, work))
             if finish:
                 self.shared.keep(task)
             else:
@@ -580,9 +580,9 @@ class Session:
                 self._drained = asyncio.Event()
             await self._drained.wait()
 
-    async def _finish(self, place: Place, work: Coroutine[Any, Any, bytes | None]) -> None:
+    async def _finish(self, place: Place, work: Callable[[Place], Coroutine[Any, Any, bytes | None]]) -> None:
         try:
-            reply = await work
+            reply = await work(place)
         except Exception as failure:
             self.shared.incidents.internal_error("a command failed", failure)
             reply = replies.error(str(BROKEN))

@@ -382,6 +382,25 @@ def test_a_request_that_waits_while_the_lease_of_its_name_is_lost_is_not_taken_f
     transport.end()
 
 
+async def test_of_a_connection_that_is_closed_at_once_no_reading_is_begun():
+    """One that was made and never run is told of as a mistake, in the log."""
+    session, transport = connected(cluster())
+    begun: list[Place] = []
+
+    async def reading() -> bytes:
+        return b"+OK\r\n"
+
+    def begin(place: Place) -> Any:
+        begun.append(place)
+        return reading()
+
+    session.later(begin)
+    transport.end()
+    session.connection_lost(None)
+    await asyncio.sleep(0)
+    assert begun == []
+
+
 async def two_listings(session: Session, size: int) -> list[str]:
     """Of that size, asked for by one who does not read. Whose turns have ended, as it goes on."""
     ended: list[str] = []

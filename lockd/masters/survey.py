@@ -64,7 +64,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The copies of one resource's leases, and how many masters answered."""
+    """The copies of one resource's leases, and which masters answered, as bits."""
 
     answered: int
     copies: list[Copy]
@@ -92,12 +92,12 @@ async def copies_of(fleet: Fleet, resource: bytes) -> Found:
     """What each master that can be reached shows for `resource`."""
     key = scripts.LEASE_PREFIX + resource
 
-    async def one(link: Link) -> Copy | None:
+    async def one(link: Link) -> tuple[int, Copy | None]:
         lease, ttl_ms = await asyncio.gather(link.call("GET", key), link.call("PTTL", key))
-        return _copy(fleet, link, lease, ttl_ms)
+        return 1 << link.index, _copy(fleet, link, lease, ttl_ms)
 
     answers = await _of_all(fleet, one)
-    return Found(len(answers), [copy for copy in answers if copy is not None])
+    return Found(sum(bit for bit, _ in answers), [copy for _, copy in answers if copy is not None])
 
 
 async def all_copies(fleet: Fleet, wanted: Wanted, through: Through) -> Listing:

@@ -41,6 +41,8 @@ UNANSWERED_MOST = 40
 BURSTS = (*range(1, 13),) * 10 + (64, 65, 2_500)
 """Requests at a time: the last is more than the agent reads ahead."""
 _MANY = 1_000
+"""In so many none waits and none is the last: each of Redis's own commands takes its turn, behind all before
+it, and what is sent behind a QUIT is not waited for."""
 MEMORY_MOST_KIB = 96 * 1024
 MAX_TTL_MS = 2_000
 _NAME = b"fuzz-"
@@ -77,8 +79,9 @@ def _right_request(known: Known, burst: int) -> list[bytes]:
     resource = choose.choice(RESOURCES)
     owned, token = choose.choice(known.tokens)
     ttl = b"%d" % choose.choice((100, 150, 300, 1_000, MAX_TTL_MS))
+    are_few = burst < _MANY
     makers: list[tuple[int, Callable[[], list[bytes]]]] = [
-        (30, lambda: [b"LOCK", resource, ttl, *_lock_options(choose)]),
+        (30, lambda: [b"LOCK", resource, ttl, *_lock_options(choose, waits=are_few)]),
         (15, lambda: [b"UNLOCK", owned, token]),
         (6, lambda: [b"EXTEND", owned, token, ttl]),
         (30, lambda: [b"ECHO", b"%032x" % choose.getrandbits(128)]),
@@ -87,8 +90,9 @@ def _right_request(known: Known, burst: int) -> list[bytes]:
         (3, lambda: [b"FORCERELEASE", resource]),
         (2, lambda: [b"FORCERELEASE", owned, b"HOLDER", token[:8]]),
         (10, lambda: choose.choice(_SMALL)[:]),
-        # Each takes its turn on its connection, and many their time: thousands would be read too slowly here.
-        (40 if burst < _MANY else 0, lambda: _as_redis_has_it(resource, ttl, choose)),
+        (40, lambda: _as_redis_has_it(resource, ttl, choose)),
+        (2 if are_few else 0, lambda: choose.choice(_WAITING)(resource)),
+        (1 if are_few else 0, lambda: [choose.choice((b"QUIT", b"quit"))]),
     ]
     [make] = choose.choices([maker for _, maker in makers], [weight for weight, _ in makers])
     return make()
@@ -125,28 +129,32 @@ def _as_redis_has_it(resource: bytes, ttl: bytes, choose: random.Random) -> list
             [b"EVAL_RO", script, b"1", resource, value],
             [b"EVALSHA", choose.choice((sha, sha1(script).hexdigest().encode())), b"1", resource, value, ttl],
             [b"SCRIPT", *choose.choice(([b"LOAD", script], [b"EXISTS", sha], [b"FLUSH"]))],
-            [b"WAIT", b"3", b"10"],
-            [b"BLPOP", b"lock-signal:" + resource, b"0.01"],
             [choose.choice((b"MULTI", b"EXEC", b"EXEC", b"DISCARD"))],
         )
     )
 
 
+_WAITING: tuple[Callable[[bytes], list[bytes]], ...] = (
+    lambda _resource: [b"WAIT", b"3", b"10"],
+    lambda resource: [b"BLPOP", b"lock-signal:" + resource, b"0.01"],
+)
 _SMALL = [
     line.split()
     for line in (
         b"PING", b"PING m", b"INFO", b"INFO agent", b"MASTERS", b"SELECT 0", b"FORM", b"FORM UNUSED",
         b"ADMIT m1", b"HELLO", b"HELLO 2", b"HELLO 3", b"CLIENT ID", b"CLIENT GETNAME", b"CLIENT INFO",
         b"CLIENT SETNAME fuzz", b"CLIENT SETINFO LIB-NAME f", b"COMMAND", b"COMMAND COUNT", b"COMMAND LIST",
-        b"COMMAND DOCS LOCK", b"GET x", b"QUIT", b"quit",
+        b"COMMAND DOCS LOCK", b"GET x",
+        b"SUBSCRIBE x", b"CLIENT TRACKING ON", b"HSET x y z", b"WATCH x", b"UNWATCH",
     )
 ]  # fmt: skip
 
 
-def _lock_options(choose: random.Random) -> list[bytes]:
+def _lock_options(choose: random.Random, *, waits: bool) -> list[bytes]:
     wait = b"%d" % choose.choice((0, 1, 20, 200))
     name = _NAME + b"%d" % choose.randrange(50)
-    options = [[b"WAIT", wait], [b"MAXHOLD", b"5000"], [b"DETACHED"], [b"NOTIFY"], [b"TOKEN", name]]
+    options = [[b"MAXHOLD", b"5000"], [b"DETACHED"], [b"NOTIFY"], [b"TOKEN", name]]
+    options += [[b"WAIT", wait]] if waits else []
     return [word for option in options if choose.random() < 0.3 for word in option]
 
 
@@ -227,11 +235,16 @@ class Talker:
         self._foresee(data)
         cut = self._known.choose.randrange(len(data) + 1)
         try:
-            self.wire.send_raw(data[:cut])
-            self.wire.send_raw(data[cut:])
+            self._send_whole(data[:cut])
+            self._send_whole(data[cut:])
         except (ConnectionResetError, BrokenPipeError):
             if not self._ending:
                 self._fail("the agent closed the connection")
+
+    def _send_whole(self, data: bytes) -> None:
+        """Before anything is read. Thousands of requests take their time: it is enough that it goes on."""
+        while data:
+            data = data[self.wire.socket.send(data) :]
 
     def _foresee(self, data: bytes) -> None:
         """Which requests the agent finds in this; an empty one stands for what isn't RESP."""

@@ -79,6 +79,9 @@ class Transport:
     def get_write_buffer_size(self) -> int:
         return self._unsent
 
+    def resume_reading(self) -> None:
+        self.reading = True
+
     def pause_reading(self) -> None:
         self.reading = False
 

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from tests.harness.cluster import AS_IS, Cluster, running_cluster
-from tests.harness.on_masters import paused
+from tests.harness.on_masters import holding, lease_key, on, paused
 from tests.harness.waiting import eventually
 from tests.harness.wire import Wire, request
 
@@ -238,9 +238,13 @@ def test_what_is_left_is_its_validity(here: redis.Redis, there: redis.Redis, key
 def test_who_may_not_lock_does_not_read_either(make_cluster: Callable[..., Cluster]) -> None:
     cluster = make_cluster(3, classes=[{"name": "mine", "match": "mine:*", "users": ["nobody"]}])
     client = cluster.client()
-    for words in (("GET", "mine:1"), ("SET", "mine:1", "v", "NX", "PX", "5000"), ("EXPIRE", "mine:1", "5")):
-        assert "DENIED" in fails(lambda words=words: client.execute_command(*words))
-    assert "DENIED" in fails(lambda: client.eval(EXTEND, 1, "mine:1", "v", 5_000))
+    for words in (
+        "GET mine:1", "EXISTS mine:1", "TTL mine:1", "SET mine:1 v NX PX 5000", "SET mine:1 v XX PX 5000",
+        "EXPIRE mine:1 5", "PERSIST mine:1", "DELEX mine:1 IFEQ v", "CAD mine:1 v", "CAS mine:1 v v PX 5000",
+    ):  # fmt: skip
+        assert "DENIED" in fails(lambda words=words: client.execute_command(*words.split()))
+    for script in (EXTEND, RELEASE):
+        assert "DENIED" in fails(lambda script=script: client.eval(script, 1, "mine:1", "v", 5_000))
 
 
 def test_a_reload_takes_nothing_from_who_holds_it(make_cluster: Callable[..., Cluster]) -> None:
@@ -303,6 +307,21 @@ def test_expire_touches_only_what_this_process_holds(
     process(("SET", key, "theirs", "NX", "PX", "5000"))
     assert here.pexpire(key, LONG_MS) == 0
     assert here.pttl(key) <= 5_000
+
+
+def test_no_extension_goes_past_its_max_hold(make_cluster: Callable[..., Cluster]) -> None:
+    """From whatever host."""
+    cluster = make_cluster(
+        3, classes=[{"name": "short", "match": "short:*", "max_hold_ms": 4_000}], defaults=AS_IS
+    )
+    other = cluster.add_agent()
+    other.wait_voting(3)
+    here, there = cluster.client(), other.client()
+    assert here.set("short:1", "v", nx=True, px=3_000)
+    for client in (here, there):
+        assert "EXPIRED" in fails(lambda client=client: client.eval(EXTEND, 1, "short:1", "v", LONG_MS))
+        assert client.pttl("short:1") <= 4_000
+    assert here.get("short:1") == "v"
 
 
 # Without a TTL
@@ -463,6 +482,48 @@ def test_setnx_and_expire_in_a_multi_are_one_acquire(
     assert here.ttl(key) <= 10
 
 
+def in_a_multi(client: redis.Redis, *commands: tuple[Any, ...]) -> list[Any]:
+    pipeline = client.pipeline(transaction=True)
+    for words in commands:
+        pipeline.execute_command(*words)
+    return pipeline.execute(raise_on_error=False)
+
+
+def test_a_refused_setnx_does_not_extend_what_another_thread_of_its_process_holds(
+    here: redis.Redis, key: str
+) -> None:
+    """Redis would answer [0, 1]: then a thread that polls keeps the lock of one that hangs."""
+    assert here.set(key, "v", nx=True, px=5_000)
+    assert in_a_multi(here, ("SETNX", key, "w"), ("PEXPIRE", key, LONG_MS)) == [0, 0]
+    assert in_a_multi(here, ("SETNX", key, "v"), ("PEXPIRE", key, LONG_MS)) == [0, 0]
+    assert here.pttl(key) <= 5_000
+
+
+def test_the_expire_of_a_setnx_need_not_be_right_behind_it(here: redis.Redis, key: str) -> None:
+    setnx = [("SETNX", f"{key}:{number}", "v") for number in range(2)]
+    expire = [("EXPIRE", f"{key}:{number}", 10) for number in range(2)]
+    assert in_a_multi(here, *setnx, *expire) == [1, 1, 1, 1]
+    assert in_a_multi(here, *setnx, *expire) == [0, 0, 0, 0]
+    assert 0 < here.ttl(f"{key}:0") <= 10
+
+
+@pytest.mark.parametrize("ttl", ["0", "-1", "x", "9" * 20])
+def test_with_an_expire_that_can_not_be_nothing_is_locked(here: redis.Redis, key: str, ttl: str) -> None:
+    """It would stay without a TTL."""
+    *told, exists = in_a_multi(here, ("SETNX", key, "v"), ("EXPIRE", key, ttl), ("EXISTS", key))
+    assert ["not an integer or out of range" in str(one) for one in told] == [True, True]
+    assert exists == 0
+
+
+def test_what_is_misused_in_a_multi_is_told_its_usage(here: redis.Redis, key: str) -> None:
+    right = ("SET", key, "v", "NX", "PX", LONG_MS)
+    said = fails(lambda: here.execute_command(*right, "NOSUCH"))
+    assert "SET resource value" in said
+    misused, done = in_a_multi(here, (*right, "NOSUCH"), right)
+    assert said in str(misused)
+    assert done
+
+
 def test_a_multi_with_what_is_no_lock_runs_nothing(here: redis.Redis, key: str) -> None:
     pipeline = here.pipeline(transaction=True)
     pipeline.set(key, "v", nx=True, px=LONG_MS)
@@ -586,6 +647,37 @@ def test_what_is_no_lock_is_told_that_this_is_a_lock_agent(here: redis.Redis, wo
     assert "lock agent" in fails(lambda: here.execute_command(*words))
 
 
+def test_who_subscribes_before_he_locks_is_told_how_to_wait(here: redis.Redis, key: str) -> None:
+    messages = here.pubsub()
+    messages.subscribe(f"released:{key}")
+    assert "LOCK resource ttl-ms WAIT ms" in fails(lambda: messages.get_message(timeout=10))
+    messages.close()
+    assert here.set(key, "v", nx=True, px=LONG_MS)
+
+
+def test_who_watches_is_told_what_to_do_and_goes_on_with_his_connection(
+    running: Cluster, here: redis.Redis, key: str
+) -> None:
+    """Recipes of before scripts compare in Python: WATCH, GET, MULTI, DEL, EXEC."""
+
+    def releases(pipeline: redis.client.Pipeline) -> None:
+        mine = pipeline.get(key) == "v"
+        pipeline.multi()
+        if mine:
+            pipeline.delete(key)
+
+    assert here.set(key, "v", nx=True, px=LONG_MS)
+    assert "DELEX key IFEQ value" in fails(lambda: here.transaction(releases, key))
+    alone = running.client(single_connection_client=True)
+    with alone.pipeline() as pipeline:
+        assert "DELEX key IFEQ value" in fails(lambda: pipeline.watch(key))
+        assert pipeline.unwatch()
+        pipeline.multi()
+        pipeline.get(key)
+        assert pipeline.execute() == ["v"]
+    assert alone.execute_command("DELEX", key, "IFEQ", "v") == 1
+
+
 # Waiting for another's release, as python-redis-lock does
 
 
@@ -604,6 +696,56 @@ def test_blpop_returns_nothing_while_it_is_held(here: redis.Redis, key: str) -> 
     assert here.blpop(f"lock-signal:{key}", 0.2) is None
 
 
+# That it is free: the word of a quorum
+
+
+def compared_and_deleted(client: redis.Redis, key: str, value: str) -> int:
+    return int(client.execute_command("CAD", key, value))
+
+
+def test_cad_says_that_a_lock_is_free_only_when_the_masters_show_that_it_is(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    """Whatever was known of it a moment ago."""
+    assert compared_and_deleted(here, key, "v") == -1
+    assert there.set(key, "w", nx=True, px=LONG_MS)
+    assert compared_and_deleted(here, key, "v") == 0
+    assert here.get(key) == "w"
+    assert compared_and_deleted(there, key, "w") == 1
+    assert compared_and_deleted(here, key, "v") == -1
+    assert here.set(key, "v", nx=True, px=200)
+    eventually(lambda: there.set(key, "w", nx=True, px=LONG_MS), 10, "its TTL is over")
+    assert compared_and_deleted(here, key, "v") == 0
+
+
+PERSIST = """
+    local value = redis.call('get', KEYS[1])
+    if not value then return -1 end
+    if value == ARGV[1] then return redis.call('persist', KEYS[1]) end
+    return 0"""
+
+
+def test_so_does_a_script_that_persists(here: redis.Redis, there: redis.Redis, key: str) -> None:
+    assert here.eval(PERSIST, 1, key, "v") == -1
+    assert there.set(key, "w", nx=True, px=LONG_MS)
+    assert here.eval(PERSIST, 1, key, "v") == 0
+
+
+def test_a_master_without_a_vote_does_not_make_a_lock_seem_free(make_cluster: Callable[..., Cluster]) -> None:
+    """It is on two of three, as when the third was away; one of the two is wiped."""
+    cluster = make_cluster(3, defaults=AS_IS)
+    client = cluster.client()
+    assert client.set("k", "v", nx=True, px=LONG_MS)
+    eventually(lambda: len(holding(cluster.masters, "k")) == 3, 5, "it is on all")
+    on(cluster.masters[2], "DEL", lease_key("k"))
+    on(cluster.masters[1], "FLUSHALL")
+    cluster.wait_voting(2)
+    assert holding(cluster.masters, "k") == [cluster.masters[0].name]
+    assert compared_and_deleted(client, "k", "w") == 0
+    assert (client.get("k"), client.exists("k")) == ("v", 1)
+    assert client.set("k", "w", nx=True, px=LONG_MS) is None
+
+
 # Outages
 
 
@@ -614,6 +756,8 @@ def test_an_outage_is_never_told_as_contention(make_cluster: Callable[..., Clust
         for ask in (
             lambda: client.set("k", "v", nx=True, px=5_000),
             lambda: client.eval(RELEASE, 1, "k", "v"),
+            lambda: client.execute_command("CAD", "k", "v"),
+            lambda: client.execute_command("CAS", "k", "v", "v", "PX", 5_000),
             lambda: client.get("k"),
         ):
             assert fails(ask).split()[0] in ("NOQUORUM", "CLOCK")

@@ -10,6 +10,7 @@ from lockd.config.current import Current
 from lockd.core.flow import Place
 from lockd.server import session as session_module
 from lockd.server.commands import catalog
+from lockd.server.commands.instead import _INSTEAD
 from lockd.server.commands.table import Commands
 from lockd.server.commands.transactions import QUEUED_MOST
 from lockd.server.losses import Losses
@@ -78,7 +79,7 @@ def session() -> Session:
         (
             "NOSUCH",
             b"-ERR unknown command 'NOSUCH': this is a lock agent. "
-            b"COMMAND LIST names those that there are\r\n",
+            b"It stores locks and no other data; COMMAND LIST names its commands\r\n",
         ),
         ("CLIENT ID", b":3\r\n"),
         ("client setname x", b"+OK\r\n"),
@@ -102,6 +103,43 @@ def test_what_is_wrong_is_told_with_the_usage_of_the_descriptor_and_nobody_locks
     session: Session, words: str, reply: bytes
 ) -> None:
     assert run(session, *(word.encode() for word in words.split())) == reply
+
+
+@pytest.mark.parametrize(
+    ("words", "instead"),
+    [
+        ("SUBSCRIBE a", b"It publishes nothing, no release either: wait with LOCK resource ttl-ms WAIT ms"),
+        ("psubscribe a", b"It publishes nothing"),
+        ("PUBLISH a b", b"It publishes nothing"),
+        ("SSUBSCRIBE a", b"It publishes nothing"),
+        ("UNSUBSCRIBE", b"It publishes nothing"),
+        ("CLIENT TRACKING ON", b"turn client-side caching off. Try CLIENT <GETNAME"),
+        ("client caching YES", b"turn client-side caching off. Try CLIENT <GETNAME"),
+        ("HSET a b c", b"It stores locks and no other data"),
+        ("LPUSH a b", b"It stores locks and no other data"),
+        ("ZADD a 1 b", b"It stores locks and no other data"),
+        ("INCR a", b"It stores locks and no other data"),
+        ("SET a b", b"a SET without NX would take a lock from whoever has it"),
+        ("SETEX a 10 b", b"That would take a lock from whoever has it: take it with SET key value NX PX"),
+        ("GETDEL a", b"release what is yours with DELEX key IFEQ value"),
+        ("WATCH a", b"There is nothing to watch: release with DELEX key IFEQ value"),
+        ("FCALL a 0", b"There are no functions"),
+        ("PEXPIREAT a 1", b"use PEXPIRE key milliseconds"),
+        ("SCAN 0", b"LOCKS [pattern] lists what is locked"),
+    ],
+)
+def test_what_is_no_lock_is_told_that_this_is_a_lock_agent_and_what_to_do_instead(
+    session: Session, words: str, instead: bytes
+) -> None:
+    reply = run(session, *(word.encode() for word in words.split())) or b""
+    assert reply.startswith(b"-ERR ")
+    assert b"his is a lock agent" in reply
+    assert instead in reply
+    assert len(reply) < 300
+
+
+def test_what_is_told_instead_is_of_no_command_that_there_is() -> None:
+    assert not {name.lower() for name in _INSTEAD} & set(catalog.command_list())
 
 
 @pytest.mark.parametrize("words", ["FORCERELEASE a", "FORM", "ADMIT m1"])
@@ -133,7 +171,8 @@ def test_in_a_multi_redis_own_commands_wait_for_its_exec(session: Session) -> No
         ("LOCK a 1000", b"-ERR 'LOCK' is not taken in a MULTI"),
         ("PING", b"-ERR 'PING' is not taken in a MULTI"),
         ("MULTI", b"-ERR 'MULTI' is not taken in a MULTI"),
-        ("NOSUCH", b"-ERR 'NOSUCH' is not taken in a MULTI"),
+        ("NOSUCH", b"-ERR unknown command 'NOSUCH': this is a lock agent"),
+        ("SUBSCRIBE a", b"-ERR unknown command 'SUBSCRIBE': this is a lock agent. It publishes nothing"),
         ("GET", b"-ERR wrong number of arguments for 'get' command"),
         ("SETNX lockd:canary:a v", b"-DENIED "),
     ],
@@ -167,8 +206,8 @@ async def test_command_is_answered_in_a_turn_of_its_own(session: Session) -> Non
 def test_what_is_listed_is_answered_and_so_is_what_clients_send_out_of_habit(session: Session) -> None:
     listed = {command.name for command in catalog.COMMANDS}
     described = {command for group in catalog.GROUPS for command in group.commands}
-    refused_in_words = {"watch", "unwatch", "fcall", "fcall_ro", "evalsha_ro"}
-    assert {command.name for command in described} == listed | refused_in_words
+    out_of_habit = {"unwatch", "evalsha_ro"}
+    assert {command.name for command in described} == listed | out_of_habit
     assert {command for command, *_ in commands_for(session)._table.values()} == described
 
 

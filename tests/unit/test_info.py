@@ -8,6 +8,7 @@ from redis._parsers.helpers import parse_info
 
 from lockd.config.current import Current
 from lockd.lockctl.doctor import AgentAnswer, check_dropin
+from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.info import Info
 from lockd.server.dropin.script_cache import ScriptCache
 from lockd.server.dropin.usage import Usage
@@ -15,6 +16,7 @@ from tests.harness.configs import a_config
 from tests.harness.real_fleet import a_fleet
 
 PEER: Any = SimpleNamespace(pid=7, uid=1000)
+ANOTHER: Any = SimpleNamespace(pid=8, uid=1001)
 COUNTS = b"return redis.call('incr', KEYS[1])"
 
 
@@ -96,4 +98,20 @@ def test_the_doctor_reads_it(agent: Agent) -> None:
 def test_a_script_that_was_refused_is_shown_to_its_user_and_to_operators_alone(agent: Agent) -> None:
     agent.scripts.load(COUNTS, PEER, b"jedis")
     assert agent.section() == agent.section(SimpleNamespace(pid=1, uid=0))
-    assert agent.section(SimpleNamespace(pid=8, uid=1001)) == {}
+    assert agent.section(ANOTHER) == {}
+
+
+def test_of_each_user_so_many_new_scripts_are_read(agent: Agent) -> None:
+    """Those that are known cost nothing, and go on."""
+    read: list[bytes] = []
+
+    def load_new_ones() -> None:
+        for number in range(1_000):
+            digest, _ = agent.scripts.load(b"%b -- %d" % (COUNTS, number), PEER, b"")
+            read.append(digest)
+
+    with pytest.raises(BadRequest, match="LIMIT scripts"):
+        load_new_ones()
+    assert 50 <= len(read) < 60
+    agent.scripts.load(b"%b -- 0" % COUNTS, PEER, b"")
+    agent.scripts.load(COUNTS, ANOTHER, b"")

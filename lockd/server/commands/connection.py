@@ -3,8 +3,9 @@
 import re
 
 from lockd import __version__
-from lockd.server.commands.arguments import BadRequest, Misused
+from lockd.server.commands.arguments import BadRequest, Misused, quoted
 from lockd.server.commands.command import Argument, Command, Group, Handler, arity_error
+from lockd.server.commands.instead import unknown_of_client
 from lockd.server.resp import replies
 from lockd.server.session import Session
 
@@ -273,8 +274,7 @@ _OF_CLIENT: dict[str, tuple[Command, Handler]] = {
 def client(session: Session, words: list[bytes]) -> bytes | None:
     found = _OF_CLIENT.get(f"client|{words[1].decode(errors='replace').lower()}")
     if found is None:
-        quoted = words[1][:64].decode(errors="backslashreplace")
-        raise Misused(f"ERR unknown subcommand '{quoted}': this is a lock agent. Try")
+        raise Misused(unknown_of_client(quoted(words[1])))
     command, handler = found
     if not command.accepts(len(words)):
         return replies.error(f"ERR {arity_error(command.name)}")

@@ -144,7 +144,7 @@ class Listings:
         ):
             self._incidents.denied(peer, resource, label)
             return replies.error(f"DENIED uid {peer.uid} may not see leases of the class '{label}'")
-        if found.answered < self._quorum and best is None:
+        if found.answered.bit_count() < self._quorum and best is None:
             return replies.error("NOQUORUM too few masters answered to say whether it is held")
         return replies.value(best and self._row(resource, best), session.protocol)
 

@@ -71,8 +71,8 @@ _SET = _command(
     "OK; nil where another has it; with GET the value before",
     (RESOURCE, _VALUE, _CONDITION, Argument("get", "pure-token", token="GET", optional=True), _TTL), TAKES,
     "`NX`: `OK`, or nil where another has it; with `GET` nil, or the value that is there. Without a TTL it "
-    "is renewed while its process lives. `XX` and `IFEQ` extend it where the value is the same; else `XX` "
-    "gets `TAKEN`, and `IFEQ` nil",
+    "is renewed while its process lives. `XX` and `IFEQ` extend it where the value is the same; else nil, "
+    "and `XX` gets `TAKEN` where another has it",
 )  # fmt: skip
 _SETNX = _command(
     "setnx", 3, _WRITE, "Locks a resource, without a TTL.", "1, or 0 where another has it",

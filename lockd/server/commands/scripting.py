@@ -96,12 +96,8 @@ class Scripting:
             return b"+OK\r\n"
         raise Misused
 
-    @COMMANDS(Command("evalsha_ro", -3, "scripting", (), "Is refused.", "an error", listed=False))
-    @COMMANDS(Command("fcall", -2, "scripting", (), "Is refused.", "an error", listed=False))
-    @COMMANDS(Command("fcall_ro", -2, "scripting", (), "Is refused.", "an error", listed=False))
-    def _refused(self, session: Session, words: list[bytes]) -> bytes:
-        if words[0].upper() == b"EVALSHA_RO":
-            return replies.error(NOSCRIPT)
-        return replies.error(
-            "ERR there are no functions here: this is a lock agent. Scripts of locks are taken by EVAL"
-        )
+    @COMMANDS(
+        Command("evalsha_ro", -3, "scripting", (), "Says that it is not loaded.", "an error", listed=False)
+    )
+    def _is_not_loaded(self, session: Session, words: list[bytes]) -> bytes:
+        return replies.error(NOSCRIPT)

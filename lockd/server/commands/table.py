@@ -9,6 +9,7 @@ from lockd.server.commands import (
     catalog,
     connection,
     info,
+    instead,
     leases,
     listings,
     operators,
@@ -33,7 +34,6 @@ from lockd.server.resp import replies
 from lockd.server.session import MULTI_BYTES, Multi, Session
 from lockd.server.shared import Shared
 
-_UNKNOWN = "ERR unknown command '%s': this is a lock agent. COMMAND LIST names those that there are"
 _NOT_IN_MULTI = "ERR '%s' is not taken in a MULTI: Redis's own lock commands are. Send it alone"
 _QUEUED = b"+QUEUED\r\n"
 
@@ -64,7 +64,7 @@ class Commands:
             leases.COMMANDS.handlers(leases.Leases(current, shared, metrics.leases)),
             plain.COMMANDS.handlers(plain.Plain(preparing)),
             scripting.COMMANDS.handlers(scripting.Scripting(preparing, scripts)),
-            transactions.COMMANDS.handlers(transactions.Transactions(preparing)),
+            transactions.COMMANDS.handlers(transactions.Transactions(preparing, self._usage)),
             waiting.COMMANDS.handlers(waiting.Waiting(current, signals, checks)),
             listings.COMMANDS.handlers(listings.Listings(current, shared, fleet, readings)),
             operators.COMMANDS.handlers(operators.Operators(fleet, shared.locks, metrics.agent, shared.log)),
@@ -85,6 +85,9 @@ class Commands:
     def _names(self, wanted: Callable[[Command], bool]) -> frozenset[bytes]:
         return frozenset(name for name, (command, *_) in self._table.items() if wanted(command))
 
+    def _usage(self, name: bytes) -> str:
+        return self._table[name.upper()][0].usage()
+
     def run(self, session: Session, words: list[bytes]) -> bytes | None:
         """Carry out one command."""
         name = words[0].upper()
@@ -92,7 +95,7 @@ class Commands:
             return self._queue(session, words)
         found = self._table.get(name)
         if found is None:
-            return replies.error(_UNKNOWN % quoted(words[0]))
+            return replies.error(instead.unknown(quoted(words[0])))
         command, checks, handler = found
         if not command.accepts(len(words)):
             return replies.error(f"ERR {arity_error(command.name)}: {command.usage()}")
@@ -123,7 +126,9 @@ class Commands:
 
     def _why_not_queued(self, session: Session, multi: Multi, words: list[bytes]) -> str:
         command, checks, _ = self._table.get(words[0].upper(), (None, (), None))
-        if command is None or not command.queues:
+        if command is None:
+            return instead.unknown(quoted(words[0]))
+        if not command.queues:
             return _NOT_IN_MULTI % quoted(words[0])
         if not command.accepts(len(words)):
             return f"ERR {arity_error(command.name)}: {command.usage()}"

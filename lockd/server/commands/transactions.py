@@ -5,11 +5,10 @@ from functools import partial
 
 from lockd.core.flow import Place
 from lockd.server.commands.arguments import BadRequest
-from lockd.server.commands.command import Argument, Command, Group
+from lockd.server.commands.command import Command, Group
 from lockd.server.commands.plain import answer_at
 from lockd.server.dropin.preparing import Preparing
-from lockd.server.dropin.transactions import Transaction
-from lockd.server.resp import replies
+from lockd.server.dropin.transactions import Transaction, Usage
 from lockd.server.session import Multi, Session
 
 COMMANDS = Group()
@@ -17,12 +16,12 @@ COMMANDS = Group()
 QUEUED_MOST = 64
 _OK = b"+OK\r\n"
 _ABORTED = "EXECABORT Transaction discarded because of previous errors: nothing of it was run"
-_NO_WATCH = "ERR there is no WATCH: this is a lock agent. Compare and delete with DELEX key IFEQ value"
 
 
 class Transactions:
-    def __init__(self, preparing: Preparing) -> None:
+    def __init__(self, preparing: Preparing, usage: Usage) -> None:
         self._preparing = preparing
+        self._usage = usage
 
     @COMMANDS(
         Command(
@@ -62,7 +61,7 @@ class Transactions:
             raise BadRequest(_ABORTED)
         place = Place()
         answer = partial(answer_at, session, place)
-        transaction = Transaction(self._preparing, session, multi.queued, answer)
+        transaction = Transaction(self._preparing, self._usage, session, multi.queued, answer)
         session.in_turn(lambda _place: transaction.goes_on(), place)
 
     @COMMANDS(
@@ -80,12 +79,6 @@ class Transactions:
     def _discard(self, session: Session, words: list[bytes]) -> bytes:
         _ended(session, "DISCARD")
         return _OK
-
-    @COMMANDS(
-        Command("watch", -2, "transactions", (), "Is refused.", "an error", (Argument("key"),), listed=False)
-    )
-    def _watch(self, session: Session, words: list[bytes]) -> bytes:
-        return replies.error(_NO_WATCH)
 
     @COMMANDS(Command("unwatch", 1, "transactions", (), "Does nothing.", "OK", listed=False))
     def _unwatch(self, session: Session, words: list[bytes]) -> bytes:

@@ -171,13 +171,15 @@ class Looking:
 
     def _weighed(self, found: survey.Found) -> Seen | Refusal | None:
         """A lease that may have a quorum, with the masters that did not answer, counts as held; what is left
-        of a try that failed does not."""
-        quorum, masters = self._fleet.config.quorum, len(self._fleet.links)
-        if found.answered < quorum:
-            return Refusal(ErrorWord.NOQUORUM, "too few masters answered to say whether it is held")
-        best = survey.strongest(found.copies)
-        if best is None or len(best) + masters - found.answered < quorum:
+        of a try that failed does not. That it is free is the word of a quorum of those that have a vote: one
+        that was wiped, or whose clock has jumped, has forgotten what is held."""
+        quorum, best = self._fleet.config.quorum, survey.strongest(found.copies)
+        shown = sum(1 << copy.master for copy in best or ())
+        against = found.answered & ~shown & self._fleet.voting()
+        if against.bit_count() >= quorum:
             return None
+        if best is None or found.answered.bit_count() < quorum:
+            return Refusal(ErrorWord.NOQUORUM, "too few masters answered to say whether it is held")
         first = best[0]
         lasts = sorted((copy.ttl_ms for copy in best), reverse=True)
         left_ms = lasts[min(quorum, len(lasts)) - 1]

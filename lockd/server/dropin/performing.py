@@ -400,7 +400,7 @@ class OneKey:
         lease = self._own_here()
         value = None if lease is None else value_of(lease.token)
         if lease is None or value is None or (self._value is not None and value != self._value):
-            self._says(FREE)
+            self._says_of_others()
         elif lease.holder.detached:
             raise BadRequest(_NO_TTL_NOW)
         elif lease.let_go_ns is None:

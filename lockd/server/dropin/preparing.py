@@ -114,9 +114,11 @@ class Preparing:
         return self._one(session, known.extend(done=done, refused=refused), [key], value, *ttl)
 
     def _setnx(self, session: Session, words: list[bytes]) -> Prepared:
-        """words: in a MULTI with the ttl_ms of the EXPIRE behind it."""
-        operation = known.SETNX_WITH_TTL if len(words) > 3 else known.SETNX
-        return self._one(session, operation, [words[1]], *words[2:])
+        """words: in a MULTI with the name and the TTL of the EXPIRE behind it."""
+        if len(words) == 3:
+            return self._one(session, known.SETNX, [words[1]], words[2])
+        ttl_ms = ttl_ms_in(words[3].upper(), words[4])
+        return self._one(session, known.SETNX_WITH_TTL, [words[1]], words[2], b"%d" % ttl_ms)
 
     def _reading(self, session: Session, words: list[bytes]) -> Prepared:
         return self._one(session, _READINGS[words[0].upper()], [words[1]])

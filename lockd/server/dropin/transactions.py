@@ -1,27 +1,41 @@
 """The commands of a MULTI, one after the other: each is a lock operation of its own.
 
-SETNX and the EXPIRE of the same key are one acquire with a TTL. As two, who dies between would leave a lock
-without a TTL, and who was refused would extend another's.
+SETNX and the EXPIRE of the same key are one acquire with a TTL, with one answer for both. As two, who dies
+between would leave a lock without a TTL, and who was refused would extend the lock of who holds it. So it is
+where this process holds it, too: another of its threads does, and Redis's [0, 1] would be the old bug of this
+recipe, between threads.
 """
+
+from collections.abc import Callable
 
 from lockd.core.flow import WireReply
 from lockd.core.leases import Lease, Standing
-from lockd.server.commands.arguments import BadRequest
+from lockd.server.commands.arguments import BadRequest, Misused
 from lockd.server.dropin.plain_locks import TOO_LATE, Answer, is_too_late
-from lockd.server.dropin.preparing import Preparing, begin, ttl_ms_in
+from lockd.server.dropin.preparing import Preparing, begin
 from lockd.server.resp import replies
 from lockd.server.session import Session
 
 _EXPIRES = (b"EXPIRE", b"PEXPIRE")
 
 
+Usage = Callable[[bytes], str]
+"""How the command of that name is written."""
+
+
 class Transaction:
     """Of a connection, whose EXEC is answered with all their replies."""
 
     def __init__(
-        self, preparing: Preparing, session: Session, queued: list[list[bytes]], answer: Answer
+        self,
+        preparing: Preparing,
+        usage: Usage,
+        session: Session,
+        queued: list[list[bytes]],
+        answer: Answer,
     ) -> None:
         self._preparing = preparing
+        self._usage = usage
         self._session = session
         self._answer = answer
         self._planned = _with_ttls(queued)
@@ -39,6 +53,8 @@ class Transaction:
             return
         try:
             prepared = self._preparing.prepared(self._session, planned)
+        except Misused as misused:
+            self._answered(replies.error(f"{misused} {self._usage(planned[0])}"))
         except BadRequest as bad:
             self._answered(replies.error(str(bad)))
         else:
@@ -66,15 +82,20 @@ def _with_ttls(queued: list[list[bytes]]) -> list[list[bytes] | int]:
     planned: list[list[bytes] | int] = list(queued)
     for at, words in enumerate(queued):
         first = _taken_before(queued[:at], words)
-        if first is not None and words[2].isdigit():
-            planned[first] = [*queued[first], b"%d" % ttl_ms_in(words[0].upper(), words[2])]
+        if first is not None:
+            planned[first] = [*queued[first], words[0], words[2]]
             planned[at] = first
     return planned
 
 
 def _taken_before(before: list[list[bytes]], words: list[bytes]) -> int | None:
-    """Where the SETNX is that this EXPIRE is of: right before it."""
-    if words[0].upper() not in _EXPIRES or not before:
+    """Where the SETNX is that this EXPIRE is of: the last that names its key."""
+    if words[0].upper() not in _EXPIRES:
         return None
-    last = before[-1]
-    return len(before) - 1 if last[0].upper() == b"SETNX" and last[1] == words[1] else None
+    about_it = (at for at in reversed(range(len(before))) if words[1] in before[at][1:])
+    last = next(about_it, None)
+    return last if last is not None and _is_setnx_of(words[1], before[last]) else None
+
+
+def _is_setnx_of(key: bytes, words: list[bytes]) -> bool:
+    return words[0].upper() == b"SETNX" and words[1] == key

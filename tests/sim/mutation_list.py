@@ -1999,8 +1999,8 @@ MUTATIONS = (
         "a TTL that is shortened is not",
         13,
         LOCKS,
-        "lease.let_go_ns, lease.ends_early = ends_ns, True",
-        "lease.let_go_ns, lease.ends_early = max(ends_ns, lease.deadline_ns), True",
+        "lease.let_go_ns, lease.ends_early = ends_ns, ends_ns is not None",
+        "lease.let_go_ns = max(ends_ns or 0, lease.deadline_ns)\n        lease.ends_early = True",
         simulated=False,
     ),
     one(
@@ -2039,8 +2039,8 @@ MUTATIONS = (
         "a TTL below what is left is set where the masters have it no more",
         2,
         LOCKS,
-        "            ask_ms = lease.proof_ttl_ms(now_ns)\n        self._extend",
-        "            pass\n        self._extend",
+        "            ask_ms = lease.proof_ttl_ms(now_ns)\n",
+        "            pass\n",
         simulated=False,
     ),
     one(

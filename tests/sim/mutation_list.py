@@ -312,7 +312,7 @@ MUTATIONS = (
         ATTEMPT,
         "            self.settle(AttemptOutcome.SPLIT, now_ns)",
         "            self.settle(AttemptOutcome.TAKEN, now_ns)",
-        first_seed=30,
+        first_seed=127,
     ),
     Mutation(
         "an extension puts back what is gone",
@@ -602,7 +602,7 @@ MUTATIONS = (
             Edit(MASTER, "settle_ns(self._longest_ttl_ms)", "settle_ns(self._longest_ttl_ms) // 4"),
             Edit("lockd/guard/delay.py", "* 101 // 100 + NS_PER_S", "* 101 // 400 + NS_PER_S // 4"),
         ),
-        first_seed=249,
+        first_seed=332,
     ),
     Mutation(
         "a crash counts as a clean stop",

@@ -275,19 +275,21 @@ class Locks:
             self.told(lease, now_ns)
         if not lease.holder.detached:
             reply = _Ending(lease, now_ns + ttl_ms * NS_PER_MS, reply, self._renewals)
-        # Its app believes in all of it, also should this agent end: so the masters have to have it. Where it
-        # lasts for so long already they are asked whether they have it: any agent may have released it.
-        ask_ms = lease.extension_ttl_ms(ttl_ms, now_ns)
-        if not (ask_ms or lease.was_just_proven(now_ns)):
-            ask_ms = lease.proof_ttl_ms(now_ns)
-        self._extend(lease, ask_ms, reply, now_ns)
+        # Its app believes in all of it, also should this agent end: so the masters have to have it.
+        self._extend_or_prove(lease, lease.extension_ttl_ms(ttl_ms, now_ns), reply, now_ns)
 
-    def persist(self, lease: Lease, now_ns: int) -> None:
+    def persist(self, lease: Lease, reply: Reply, now_ns: int) -> None:
         """Of one that was locked without a TTL: it has none any more, and lives with its process again."""
         if not lease.told:
             self.told(lease, now_ns)
-        lease.let_go_ns, lease.ends_early = None, False
-        self._renewals.note(lease)
+        self._extend_or_prove(lease, 0, _Ending(lease, None, reply, self._renewals), now_ns)
+
+    def _extend_or_prove(self, lease: Lease, ask_ms: int, reply: Reply, now_ns: int) -> None:
+        """Where it lasts for long enough already the masters are asked whether they have it: any agent may
+        have released it by its value."""
+        if not (ask_ms or lease.was_just_proven(now_ns)):
+            ask_ms = lease.proof_ttl_ms(now_ns)
+        self._extend(lease, ask_ms, reply, now_ns)
 
     def _remembered(
         self, reply: Reply, requests: list[Holder], uid: int | None, name: tuple[bytes, bytes], now_ns: int
@@ -555,9 +557,10 @@ class Locks:
 
 
 class _Ending:
-    """Of a lease without a TTL, which is given one: from when that is proven. core.values.Reply."""
+    """Of a lease without a TTL, which is given one, or none again (None): from when it is proven.
+    core.values.Reply."""
 
-    def __init__(self, lease: Lease, ends_ns: int, reply: Reply, renewals: Renewals) -> None:
+    def __init__(self, lease: Lease, ends_ns: int | None, reply: Reply, renewals: Renewals) -> None:
         self._lease = lease
         self._ends_ns = ends_ns
         self._reply = reply
@@ -565,10 +568,12 @@ class _Ending:
 
     def done(self, _lease: Extended | None) -> None:
         lease, ends_ns = self._lease, self._ends_ns
-        lease.let_go_ns, lease.ends_early = ends_ns, True
+        lease.let_go_ns, lease.ends_early = ends_ns, ends_ns is not None
         self._renewals.note(lease)
-        self._renewals.look_again(lease, min(ends_ns, lease.renew_again_at_ns()))
-        deadline_ns = min(ends_ns, lease.deadline_ns)
+        deadline_ns = lease.deadline_ns
+        if ends_ns is not None:
+            self._renewals.look_again(lease, min(ends_ns, lease.renew_again_at_ns()))
+            deadline_ns = min(ends_ns, deadline_ns)
         self._reply.done(Extended(lease.token, lease.fence, deadline_ns, lease.holder.bound))
 
     def refused(self, refusal: Refusal) -> None:

@@ -312,7 +312,7 @@ MUTATIONS = (
         ATTEMPT,
         "            self.settle(AttemptOutcome.SPLIT, now_ns)",
         "            self.settle(AttemptOutcome.TAKEN, now_ns)",
-        first_seed=30,
+        first_seed=127,
     ),
     Mutation(
         "an extension puts back what is gone",
@@ -602,7 +602,7 @@ MUTATIONS = (
             Edit(MASTER, "settle_ns(self._longest_ttl_ms)", "settle_ns(self._longest_ttl_ms) // 4"),
             Edit("lockd/guard/delay.py", "* 101 // 100 + NS_PER_S", "* 101 // 400 + NS_PER_S // 4"),
         ),
-        first_seed=249,
+        first_seed=332,
     ),
     Mutation(
         "a crash counts as a clean stop",
@@ -1999,8 +1999,8 @@ MUTATIONS = (
         "a TTL that is shortened is not",
         13,
         LOCKS,
-        "lease.let_go_ns, lease.ends_early = ends_ns, True",
-        "lease.let_go_ns, lease.ends_early = max(ends_ns, lease.deadline_ns), True",
+        "lease.let_go_ns, lease.ends_early = ends_ns, ends_ns is not None",
+        "lease.let_go_ns = max(ends_ns or 0, lease.deadline_ns)\n        lease.ends_early = True",
         simulated=False,
     ),
     one(
@@ -2039,8 +2039,8 @@ MUTATIONS = (
         "a TTL below what is left is set where the masters have it no more",
         2,
         LOCKS,
-        "            ask_ms = lease.proof_ttl_ms(now_ns)\n        self._extend",
-        "            pass\n        self._extend",
+        "            ask_ms = lease.proof_ttl_ms(now_ns)\n",
+        "            pass\n",
         simulated=False,
     ),
     one(

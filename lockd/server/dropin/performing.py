@@ -407,8 +407,11 @@ class OneKey:
             self._says(Found(State.OWN_ENDLESS, value))
         else:
             self._is_named(value)
-            self._ground.shared.locks.persist(lease, boottime_ns())
-            self._says(Found(State.OWN, value, 0))
+            reply = PlainReply(
+                lambda _lease: self._says(Found(State.OWN, value, 0)),
+                lambda refusal: self._not_held("extend", refusal, lambda: self._says(FREE)),
+            )
+            self._ground.shared.locks.persist(lease, reply, boottime_ns())
 
     def _read(self) -> None:
         self._looks(self._says)

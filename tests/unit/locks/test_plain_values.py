@@ -51,6 +51,13 @@ def ttl_set(host: Host, ttl_ms: int, value: bytes = VALUE) -> Answer:
     return answer
 
 
+def persisted(host: Host, app: App) -> Answer:
+    answer = Answer()
+    host.locks.persist(app.held, answer, host.time.now_ns)
+    host.fleet.settle()
+    return answer
+
+
 def left_ms(host: Host) -> list[int]:
     """On each master that shows it."""
     leases = (master.store.lease(b"r", master.now_us) for master in host.fleet.masters)
@@ -540,7 +547,7 @@ def test_without_one_another_agent_gives_it_none(host: Host, other: Host):
 def test_what_persists_lives_with_its_process_again(host: Host):
     app = locked_without_ttl(host, ttl_ms=2_000)
     ttl_set(host, 3_000)
-    host.locks.persist(app.held, host.time.now_ns)
+    persisted(host, app)
     host.pass_ms(10_000)
     assert host.shown() == [app.held.nonce] * 5
     host.app_dies(app)
@@ -548,11 +555,27 @@ def test_what_persists_lives_with_its_process_again(host: Host):
     assert host.shown() == [None] * 5
 
 
+def test_it_persists_only_where_the_masters_still_have_it(host: Host):
+    app = locked_without_ttl(host)
+    ttl_set(host, 5_000)
+    host.pass_ms(500)
+    host.forget()
+    assert persisted(host, app).code == "EXPIRED"
+    assert app.held.ends_early
+
+
+def test_where_they_have_just_said_so_they_are_not_asked(host: Host):
+    app = locked_without_ttl(host)
+    ttl_set(host, 5_000)
+    host.slow()
+    assert persisted(host, app).code == "done"
+
+
 def test_what_persists_is_noted_for_the_next_agent(host: Host):
     """Its process is dead by then."""
     app = locked_without_ttl(host)
     ttl_set(host, 9_000)
-    host.locks.persist(app.held, host.time.now_ns)
+    persisted(host, app)
     agent = host.next_agent(Seen.DEAD)
     agent.pass_ms(1)
     assert agent.shown() == [None] * 5
@@ -656,7 +679,7 @@ def test_a_stale_journal_does_not_end_what_was_given_a_ttl_when_it_was_written(h
     app = locked_without_ttl(host)
     ttl_set(host, 2_000)
     old = host.journal
-    host.locks.persist(app.held, host.time.now_ns)
+    persisted(host, app)
     agent = Successor(host, Seen.UNKNOWN, old)
     assert agent.did is Taken.LEFT
     for _ in range(20):
@@ -680,7 +703,7 @@ def test_who_has_it_persist_has_named_it(host: Host):
     app = locked_without_ttl(host, reads=False)
     ttl_set(host, 9_000)
     app.held.told = False
-    host.locks.persist(app.held, host.time.now_ns)
+    persisted(host, app)
     assert app.held.told
 
 

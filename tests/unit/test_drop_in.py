@@ -16,7 +16,6 @@ from lockd.core.leases import Lease, Standing, owner_of
 from lockd.core.owners import Process
 from lockd.core.plain_values import token_of
 from lockd.core.values import Bound, Refusal
-from lockd.masters.fleet import Fleet
 from lockd.server.commands.checks import Checks
 from lockd.server.commands.readings import Readings
 from lockd.server.dropin.looking import Looking
@@ -30,6 +29,7 @@ from lockd.server.session import Session
 from tests.harness.clocks import MS
 from tests.harness.configs import a_config
 from tests.harness.fleet_model import App, Host, Time, masters_of
+from tests.harness.real_fleet import a_fleet
 from tests.harness.sessions import AroundSessions, Incidents, Transport
 
 VALUE = b"v"
@@ -50,7 +50,7 @@ class Apps:
         )
         self.transports: list[Transport] = []
         shared = cast("Any", self.shared)
-        looking = Looking(shared, cast("Fleet", None), Readings())
+        looking = Looking(shared, a_fleet(), Readings())
         metrics = cast("Any", SimpleNamespace())
         checks = Checks(self.current, shared, metrics)
         ground = Ground(

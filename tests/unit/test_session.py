@@ -164,7 +164,11 @@ def test_an_unlock_that_was_not_read_when_its_connection_ended_is_run_all_the_sa
                 app.close()
             return b":1\r\n"
 
-        commands = SimpleNamespace(brings_no_loss=frozenset((b"EXTEND", b"UNLOCK")), run=run, give_back=run)
+        commands = SimpleNamespace(
+            brings_no_loss=frozenset((b"EXTEND", b"UNLOCK")),
+            run=run,
+            give_back=lambda _session, words: ran.append(words[0]),
+        )
         session = Session(around_it, commands)  # type: ignore[arg-type]
         await asyncio.get_running_loop().connect_accepted_socket(for_loop(lambda: session), ours)
         app.sendall(request("EXTEND", "r", "t", 1_000))

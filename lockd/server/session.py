@@ -517,7 +517,7 @@ class Session:
         something, and so is begun in its turn, and goes on also when the client goes."""
 
         def begin(place: Place) -> None:
-            task = asyncio.get_running_loop().create_task(self._finish(place, work(place)))
+            task = asyncio.get_running_loop().create_task(self._finish(place, work))
             if finish:
                 self.shared.keep(task)
             else:
@@ -537,22 +537,23 @@ class Session:
         self.usage.readings -= 1
 
     async def hand_over(self, place: Place, reply: bytes) -> None:
-        """Answer with a reply that may be large, and come back when the client has read it. One that doesn't
-        in time is cut off."""
+        """Answer with a reply that may be large, and come back when there is room for more: mostly at once,
+        else when the client has read it; one that doesn't in time is cut off. Who may still send before he
+        reads is not waited for: another listing behind this one would be in his way for ever."""
         refusal = self.shared.buffers.refuse_reply(self.usage, len(reply))
         if refusal is not None:
             self.shared.incidents.limit_hit(refusal, self.peer)
             reply = replies.error(f"LIMIT {refusal}")
         self.answer(place, reply)
-        if self.flow.clogged_bytes:
+        if self.flow.full and self.flow.clogged_bytes:
             # One for all that wait: a second reply may come while the first is unread.
             if self._drained is None or self._drained.is_set():
                 self._drained = asyncio.Event()
             await self._drained.wait()
 
-    async def _finish(self, place: Place, work: Coroutine[Any, Any, bytes | None]) -> None:
+    async def _finish(self, place: Place, work: Callable[[Place], Coroutine[Any, Any, bytes | None]]) -> None:
         try:
-            reply = await work
+            reply = await work(place)
         except Exception as failure:
             self.shared.incidents.internal_error("a command failed", failure)
             reply = replies.error(str(BROKEN))

@@ -61,6 +61,9 @@ class Transport:
     def get_write_buffer_size(self) -> int:
         return self._unsent
 
+    def resume_reading(self) -> None:
+        self.reading = True
+
     def pause_reading(self) -> None:
         self.reading = False
 
@@ -379,16 +382,33 @@ def test_a_request_that_waits_while_the_lease_of_its_name_is_lost_is_not_taken_f
     transport.end()
 
 
-async def test_who_reads_two_listings_late_ends_the_turns_of_both():
-    """A turn is one for all users."""
+async def test_of_a_connection_that_is_closed_at_once_no_reading_is_begun():
+    """One that was made and never run is told of as a mistake, in the log."""
     session, transport = connected(cluster())
+    begun: list[Place] = []
+
+    async def reading() -> bytes:
+        return b"+OK\r\n"
+
+    def begin(place: Place) -> Any:
+        begun.append(place)
+        return reading()
+
+    session.later(begin)
+    transport.end()
+    session.connection_lost(None)
+    await asyncio.sleep(0)
+    assert begun == []
+
+
+async def two_listings(session: Session, size: int) -> list[str]:
+    """Of that size, asked for by one who does not read. Whose turns have ended, as it goes on."""
     ended: list[str] = []
 
     async def listing(name: str, place: Place) -> None:
-        await session.hand_over(place, b"x" * 10_000)
+        await session.hand_over(place, b"x" * size)
         ended.append(name)
 
-    transport.is_not_read(session)
     for name in ("first", "second"):
         session.later(partial(listing, name))
     for _ in range(2):
@@ -396,11 +416,29 @@ async def test_who_reads_two_listings_late_ends_the_turns_of_both():
         while session.shared.jobs:
             session.shared.jobs.pop()(1 << 62)
     await asyncio.sleep(0)
-    assert session.flow.kept_bytes == 20_000
+    return ended
+
+
+async def test_who_reads_two_listings_late_ends_the_turns_of_both():
+    """A turn is one for all users."""
+    session, transport = connected(cluster())
+    transport.is_not_read(session)
+    size = Limits().unread_bytes + 1
+    ended = await two_listings(session, size)
+    assert session.flow.kept_bytes == 2 * size
     assert not ended
     transport.is_read()
     await asyncio.sleep(0)
     assert sorted(ended) == ["first", "second"]
+    transport.end()
+
+
+async def test_who_sends_all_before_he_reads_is_not_waited_for_while_there_is_room():
+    """The second listing would wait for the first one's turn, that for its reader, and he for the agent,
+    which reads no more behind it."""
+    session, transport = connected(cluster())
+    transport.is_not_read(session)
+    assert await two_listings(session, 10_000) == ["first", "second"]
     transport.end()
 
 

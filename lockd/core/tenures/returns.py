@@ -195,7 +195,9 @@ class Returns:
 
     def release_unknown(self, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
         def settled(release: Release, _now_ns: int) -> None:
-            if release.deleted:
+            # On fewer masters it may be held as before, by who believes in it. Nobody tells those that were
+            # away, so the app has to ask again.
+            if release.deleted and release.is_confirmed:
                 self._campaigns.polls.is_free(resource)
                 release.done(None)
             elif release.outcome is ReleaseOutcome.NOT_THERE:

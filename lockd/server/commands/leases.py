@@ -217,7 +217,7 @@ class Leases:
                 "`1`, once a quorum has confirmed it, the next in line on this host has it, or its agent "
                 "keeps it for who comes next (`keep_ms`): from then on anybody gets it. When masters don't "
                 "answer, `1` after `timeouts.master_ms`: they are told when they are back, and forget it "
-                "at its TTL in any case"
+                "at its TTL in any case. Through another agent: `NOQUORUM`; ask again"
             ),
         )
     )

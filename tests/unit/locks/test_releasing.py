@@ -5,7 +5,7 @@ import pytest
 from lockd.core.ballots.extension import Extension
 from lockd.core.ballots.release import Release
 from tests.harness.clocks import MS
-from tests.harness.fleet_model import fresh_token
+from tests.harness.fleet_model import beside, fresh_token
 
 
 def test_unlock_frees_the_resource_for_everybody_before_it_is_answered(host, app, other):
@@ -175,3 +175,15 @@ def test_a_lease_that_is_given_back_goes_to_the_next_waiter_with_a_later_fence(h
     host.fleet.settle()
     assert waiter.held.fence > app.held.fence
     assert waiter.held.token != app.held.token
+
+
+def test_what_another_agent_gives_back_is_given_back_when_a_quorum_has_said_so(host):
+    """On fewer masters it may still be held, and renewed by its own agent: who asks again gets it done."""
+    app = host.locked()
+    other = beside(host)
+    other.break_off(2, 3, 4)
+    assert other.unlocked(app).code == "NOQUORUM"
+    host.pass_until(app.held.deadline_ns)
+    assert app.losses == []
+    other.come_back(2, 3, 4)
+    assert other.unlocked(app).code == "done"

@@ -27,6 +27,7 @@ from lockd.core.refusals import (
     ANOTHERS,
     BROKEN,
     DRAINING,
+    NOT_HELD,
     TRIED_AGAIN,
     UNCERTAIN,
     UNLOCKED_BEFORE,
@@ -197,13 +198,19 @@ class Locks:
             queue.becomes_ready(holder)
             self._campaigns.wake(queue, now_ns)
 
-    def gone(self, holder: Holder, now_ns: int) -> None:
-        """The app of a waiting LOCK is gone: it is dropped, and what was tried for it given back."""
+    def gone(self, holder: Holder, now_ns: int) -> bool:
+        """The app of a waiting LOCK is gone: it is dropped, and what was tried for it given back. False: it
+        is tried for all the same, and told of what comes of it (core/plain_values.py)."""
         queue = self.queues.get(holder.resource)
-        if queue is not None and holder in queue.waiters:
-            if holder.named:
-                self.names.waits_no_more(holder)
-            self._campaigns.leave(queue, holder, now_ns)
+        if queue is None or holder not in queue.waiters:
+            return True
+        if queue.tried_for is holder and is_plain(holder.value):
+            queue.abandoned_by = holder
+            return False
+        if holder.named:
+            self.names.waits_no_more(holder)
+        self._campaigns.leave(queue, holder, now_ns)
+        return True
 
     def extend(self, resource: bytes, token: bytes, ttl_ms: int, reply: Reply, now_ns: int) -> None:
         """An app's own EXTEND, of a lease from this agent or another."""
@@ -251,7 +258,34 @@ class Locks:
         """A compare-and-delete of an app's own value (core/plain_values.py). It names a lease and no request:
         the same value may be locked with at once, and nothing of it is remembered."""
         token = token_of(value)
-        self._release(self._find(resource, token, now_ns), resource, token, reply, now_ns)
+        self._withdraw_abandoned(resource, token, now_ns)
+        self._release(self._with_value(resource, token, now_ns), resource, token, reply, now_ns)
+
+    def _with_value(self, resource: bytes, token: bytes, now_ns: int) -> Lease | None:
+        """The lease here that is meant by that value. One with a TTL that was given back through another
+        agent, as a master has said, is no more: who has the value by now is asked for by that (rule 4). Were
+        that wrong, all that is lost is what is kept here for who lists it."""
+        lease = self._find(resource, token, now_ns)
+        if lease is not None and lease.holder.detached and lease.said_released:
+            self._returns.over(lease, "released elsewhere", now_ns)
+            return None
+        return lease
+
+    def _withdraw_abandoned(self, resource: bytes, token: bytes, now_ns: int) -> None:
+        """What is tried for with that value, where nobody waits for the answer: who gives it back means that
+        one."""
+        queue = self.queues.get(resource)
+        holder = None if queue is None else queue.abandoned_by
+        if queue is not None and holder is not None and holder is queue.tried_for and holder.value == token:
+            self._campaigns.refuse(holder, WITHDRAWN, now_ns)
+            self._campaigns.leave(queue, holder, now_ns)
+
+    def tried_by(self, resource: bytes, value: bytes) -> bytes:
+        """The owner of what is tried for here with that value, or b"": what masters show of it may yet come
+        to nothing."""
+        queue = self.queues.get(resource)
+        holder = None if queue is None else queue.tried_for
+        return holder.owner if holder is not None and holder.value == token_of(value) else b""
 
     def _release(self, lease: Lease | None, resource: bytes, token: bytes, reply: Reply, now_ns: int) -> None:
         if lease is None:
@@ -267,7 +301,10 @@ class Locks:
         whatever becomes of its process. One with a TTL is never shortened: any agent may have extended it for
         who believes in that (rule 2)."""
         token = token_of(value)
-        lease = self._find(resource, token, now_ns)
+        lease = self._with_value(resource, token, now_ns)
+        if lease is None and self.tried_by(resource, value):
+            reply.refused(NOT_HELD)
+            return
         if lease is None:
             self._renewals.extend_unknown(resource, token, ttl_ms, reply, now_ns)
             return
@@ -287,9 +324,7 @@ class Locks:
     def _extend_or_prove(self, lease: Lease, ask_ms: int, reply: Reply, now_ns: int) -> None:
         """Where it lasts for long enough already the masters are asked whether they have it: any agent may
         have released it by its value."""
-        if not (ask_ms or lease.was_just_proven(now_ns)):
-            ask_ms = lease.proof_ttl_ms(now_ns)
-        self._extend(lease, ask_ms, reply, now_ns)
+        self._extend(lease, ask_ms or lease.proof_ttl_ms(now_ns), reply, now_ns)
 
     def _remembered(
         self, reply: Reply, requests: list[Holder], uid: int | None, name: tuple[bytes, bytes], now_ns: int

@@ -6,6 +6,12 @@ token of a LOCK, with which he could release it.
 
 Any agent may be asked to release such a lease by its value, so the masters show it as long as it is held, and
 it is begun by a try of its own: what is handed on under another's tenure they don't show.
+
+By the value it may also be found through any agent, and extended where it has a TTL, as soon as a quorum
+shows it: also while its own agent still tries for it, and by an app that has given up the connection on which
+it asked. So such a try is not broken off when its connection ends: who was told that it is his may rely on
+that (rule 2). One with a TTL stands until that is over then, as on one Redis. Its own agent says of what it
+still tries for, and of what it gives back, that it is not held.
 """
 
 _MARK = b"\0"

@@ -39,6 +39,10 @@ class PlainRequest(Request):
         self.bound, self.wait_ms, self.keep_ms = Bound.PROCESS, None, 0
 
     @property
+    def stands_alone(self) -> bool:
+        return self.detached
+
+    @property
     def is_shared(self) -> bool:
         """Others have the same value."""
         return self.plain in _CONSTANTS

@@ -18,9 +18,9 @@ from lockd.core.plain_values import token_of
 from lockd.core.values import Bound, Refusal
 from lockd.server.commands.checks import Checks
 from lockd.server.commands.readings import Readings
-from lockd.server.dropin.looking import Looking
+from lockd.server.dropin.looking import Looking, Seen
 from lockd.server.dropin.performing import Ground
-from lockd.server.dropin.plain_locks import PlainLock
+from lockd.server.dropin.plain_locks import GONE, PlainLock
 from lockd.server.dropin.preparing import Preparing, begin
 from lockd.server.dropin.script_cache import ScriptCache
 from lockd.server.dropin.signals import Signals
@@ -50,7 +50,7 @@ class Apps:
         )
         self.transports: list[Transport] = []
         shared = cast("Any", self.shared)
-        looking = Looking(shared, a_fleet(), Readings())
+        looking = self.looking = Looking(shared, a_fleet(), Readings())
         metrics = cast("Any", SimpleNamespace())
         checks = Checks(self.current, shared, metrics)
         ground = Ground(
@@ -174,26 +174,32 @@ def test_a_grant_is_told_while_it_may_be_relied_upon(apps: Apps, has_ttl: bool) 
 
 
 @BOTH
-def test_what_has_nearly_ended_when_it_is_told_is_not_told_and_given_back(apps: Apps, has_ttl: bool) -> None:
-    """Its app is told no deadline (rule 1)."""
+def test_what_has_nearly_ended_when_it_is_told_is_not_told_and_ends(apps: Apps, has_ttl: bool) -> None:
+    """Its app is told no deadline (rule 1). One with a TTL may have been extended by its value."""
 
     def nearly_ends(lease: Lease, _session: Session) -> None:
         lease.deadline_ns = boottime_ns() + 45 * MS
 
     said, refused, lease = granted(apps, nearly_ends, has_ttl=has_ttl)
     assert [reply.split()[0] for reply in said] == [b"-EXPIRED"]
-    assert (refused, lease.standing, apps.host.shown()) == ([], Standing.OVER, [None] * 5)
+    assert (refused, apps.host.shown() == [None] * 5) == ([], not has_ttl)
+    assert lease.standing is (Standing.HELD if has_ttl else Standing.OVER)
 
 
 @BOTH
-def test_what_is_granted_when_its_connection_has_ended_is_given_back(apps: Apps, has_ttl: bool) -> None:
+def test_what_is_granted_when_its_connection_has_ended_stands_with_a_ttl_else_it_is_given_back(
+    apps: Apps, has_ttl: bool
+) -> None:
+    """With a TTL somebody may have extended it by its value before its own agent knew that it is held."""
+
     def ends(_lease: Lease, session: Session) -> None:
         session.waiting.clear()  # that it waits no more has its turn later
         session.connection_lost(None)
 
-    said, refused, lease = granted(apps, ends, has_ttl=has_ttl)
-    assert (said, [str(refusal).split()[0] for refusal in refused]) == ([], ["ERR"])
-    assert (lease.standing, apps.host.shown()) == (Standing.OVER, [None] * 5)
+    _, refused, lease = granted(apps, ends, has_ttl=has_ttl)
+    assert refused == ([] if has_ttl else [GONE])
+    assert lease.standing is (Standing.HELD if has_ttl else Standing.OVER)
+    assert apps.host.shown() == [lease.nonce if has_ttl else None] * 5
 
 
 @BOTH
@@ -209,3 +215,34 @@ def test_a_lock_with_a_ttl_belongs_to_no_process(apps: Apps) -> None:
     session = apps.connected()
     assert apps.plain_lock(session, has_ttl=True).bound is Bound.TTL
     assert apps.plain_lock(session, has_ttl=False).bound is Bound.PROCESS
+
+
+# What the masters show of it before and behind that
+
+
+def found(apps: Apps, session: Session) -> list[Any]:
+    """What a GET finds, where the masters show the value of its process."""
+    seen, told = Seen(b"host", session.owner, 0, VALUE, None), list[Any]()
+    apps.looking._remember(b"r", seen)
+    apps.looking.look(session, b"r", told.append)
+    return [None if one is None else one.value for one in told]
+
+
+def test_what_is_still_tried_for_is_shown_to_nobody(apps: Apps) -> None:
+    """It may come to nothing, and who has given up its connection would go on with it."""
+    session = apps.connected()
+    assert found(apps, session) == [VALUE], "of an agent before, say"
+    apps.host.slow()
+    apps.host.lock(value=token_of(VALUE), owner=session.owner)
+    assert found(apps, session) == [None]
+    assert found(apps, apps.connected(pid=8)) == [VALUE], "another has the same one"
+    apps.host.answer_all()
+    assert found(apps, session) == [VALUE]
+
+
+def test_what_was_given_back_since_nobody_heard_of_it_is_shown_to_nobody(apps: Apps) -> None:
+    session = apps.connected()
+    apps.looking.is_given_back(b"r", VALUE, session.owner)
+    assert found(apps, session) == [None]
+    apps.locked(session)
+    assert found(apps, session) == [VALUE], "it was asked for again"

@@ -26,6 +26,8 @@ from lockd.server.shared import Shared
 
 _FRESH_NS = 100 * NS_PER_MS
 _MOST = 10_000
+_GIVEN_BACK_NS = 2_000 * NS_PER_MS
+"""Longer than masters take to be told."""
 
 
 class Seen:
@@ -80,6 +82,7 @@ class Looking:
         self._fleet = fleet
         self._readings = readings
         self._shown: OrderedDict[bytes, tuple[int, Seen]] = OrderedDict()
+        self._given_back: OrderedDict[tuple[bytes, bytes, bytes], int] = OrderedDict()
         self._asked: dict[tuple[bytes, int, bool], asyncio.Task[Seen | Refusal | None]] = {}
         self._under_way: set[asyncio.Task[Seen | Refusal | None]] = set()
 
@@ -98,13 +101,27 @@ class Looking:
 
     def _as_known(self, resource: bytes, seen: "Seen | Refusal | None") -> "Seen | Refusal | None":
         """What the masters show, with what is known of it here besides: when its app has it end."""
+        if not isinstance(seen, Seen):
+            return seen
         now_ns = boottime_ns()
-        for lease in self._locks.held_of(resource, now_ns) if isinstance(seen, Seen) else ():
+        for lease in self._locks.held_of(resource, now_ns):
             known = self._of_lease(lease, now_ns)
-            assert isinstance(seen, Seen)
             if (known.owner, known.value) == (seen.owner, seen.value):
                 return known
-        return seen
+        return None if self._comes_to_nothing(resource, seen, now_ns) else seen
+
+    def _comes_to_nothing(self, resource: bytes, seen: Seen, now_ns: int) -> bool:
+        """It is given back here, or may be: who finds his own value must not go on with it."""
+        if seen.value is None:
+            return False
+        until_ns = self._given_back.get((resource, seen.value, seen.owner), 0)
+        return now_ns < until_ns or self._locks.tried_by(resource, seen.value) == seen.owner
+
+    def is_given_back(self, resource: bytes, value: bytes, owner: bytes) -> None:
+        """Since nobody was told that it was granted. Masters show it for a moment yet."""
+        self._given_back[resource, value, owner] = boottime_ns() + _GIVEN_BACK_NS
+        if len(self._given_back) > _MOST:
+            self._given_back.popitem(last=False)
 
     def look(self, session: Session, resource: bytes, told: Told, *, patient: bool = False) -> None:
         """told: at once where it is known, else when the masters have answered. patient: it is looked at

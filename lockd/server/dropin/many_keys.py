@@ -1,5 +1,7 @@
 """An operation on several keys: all of them or none, or each by itself (node-redlock's scripts are so)."""
 
+import asyncio
+
 from lockd.clock import boottime_ns
 from lockd.core.flow import WireReply
 from lockd.core.leases import Lease, Standing
@@ -48,11 +50,18 @@ class ManyKeys:
 
     def _next(self) -> None:
         if self._left:
-            self._left.pop().begin()
+            # Core may be in the middle of its work.
+            asyncio.get_running_loop().call_soon(self._begin, self._left.pop())
         elif self._operation.keys is Keys.EACH:
             self._answer(replies.integer(len(self._changed)))
         else:
             self._answer(self._told)
+
+    def _begin(self, part: "_Part") -> None:
+        try:
+            part.begin()
+        except BadRequest as bad:
+            self.failed(replies.error(str(bad)))
 
     def _told(self) -> bytes:
         """Composed when it is written: the first may have ended while the last was taken (rule 1)."""

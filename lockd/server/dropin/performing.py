@@ -32,7 +32,7 @@ from lockd.server.commands.arguments import BadRequest, ms_in, quoted
 from lockd.server.commands.checks import Checks
 from lockd.server.dropin.answers import FREE, Found, Words, encoded
 from lockd.server.dropin.looking import Looking, Seen, found_as, left_of
-from lockd.server.dropin.plain_locks import Answer, PlainLock, PlainReply
+from lockd.server.dropin.plain_locks import GONE, Answer, PlainLock, PlainReply
 from lockd.server.dropin.signals import Signals
 from lockd.server.dropin.usage import Usage
 from lockd.server.lease_requests import LockRequest, refused_for_limits
@@ -193,7 +193,10 @@ class OneKey:
         self._answer(reply)  # type: ignore[arg-type]
 
     def _not_granted(self, refusal: Refusal) -> None:
-        if refusal.code.kind is not Meaning.CONTENDED:
+        if refusal is GONE:
+            assert self._value is not None
+            self._ground.looking.is_given_back(self._resource, self._value, self._session.owner)
+        if refusal.code.kind is not Meaning.CONTENDED or self._session.is_gone:
             self._fails(refusal)
         elif self._operation.kind is Kind.ACQUIRE_OR_EXTEND:
             self._set_ttl(lambda: self._another_has_it(ANOTHERS, self._says_unless_own))

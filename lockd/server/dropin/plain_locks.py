@@ -1,5 +1,6 @@
 """A lock as Redis has it, with its app's own value, on its way through core: taken, released, extended."""
 
+import asyncio
 from collections.abc import Callable
 from functools import partial
 
@@ -20,7 +21,7 @@ Answer = Callable[[WireReply], None]
 Refused = Callable[[Refusal], None]
 
 
-_GONE = Refusal(ErrorWord.ERR, "its connection has ended")
+GONE = Refusal(ErrorWord.ERR, "its connection has ended")
 TOO_LATE = Refusal(ErrorWord.EXPIRED, "it had nearly ended before it could be told: it is given back")
 
 
@@ -35,7 +36,7 @@ class PlainLock(LockRequest):
     it is his: nothing here says that nobody has, and an extension can't be taken back.
     """
 
-    __slots__ = ("_encoded", "_min_validity_ns", "_refused", "_says", "library", "via")
+    __slots__ = ("_encoded", "_is_left", "_min_validity_ns", "_refused", "_says", "library", "via")
 
     def __init__(
         self,
@@ -56,6 +57,7 @@ class PlainLock(LockRequest):
         self.library = session.library
         self.via = via
         self._min_validity_ns = min_validity_ms * NS_PER_MS
+        self._is_left = False
 
     def answers(self, encoded: bytes, says: Answer, refused: Refused) -> None:
         """encoded: what is said when it is granted; refused: is told why it is not."""
@@ -63,20 +65,26 @@ class PlainLock(LockRequest):
 
     def granted(self, lease: Lease, now_ns: int) -> None:
         session = self.session
-        session.lock_answered(self)
+        self._is_answered()
         self.holds(lease)
         self.is_told_on(session, lease)
-        if session.is_gone:
+        if session.is_gone and not self.detached:
             session.came_too_late(lease)
-            self._refused(_GONE)
+            self._refused(GONE)
             return
         session.last_taken = lease
         self._says(partial(self._told_plainly, lease))
 
     def gone(self, now_ns: int) -> None:
         """As `session.Waiting` has it. It may be one of several, which are given back."""
-        super().gone(now_ns)
-        self._refused(_GONE)
+        self._is_left = not self.session.shared.locks.gone(self, now_ns)
+        self.session.lock_answered(self)
+        if not self._is_left:
+            self._refused(GONE)
+
+    def _is_answered(self) -> None:
+        if not self._is_left:
+            self.session.lock_answered(self)
 
     def _told_plainly(self, lease: Lease) -> bytes:
         """Composed when it is written. Its app is told no deadline, so it has to be good for a moment yet
@@ -85,7 +93,9 @@ class PlainLock(LockRequest):
         if lease.standing is not Standing.HELD:
             return told_expired(session, lease)
         if self.is_too_late(lease):
-            session.came_too_late(lease)
+            # With a TTL it is over in that moment, or somebody has extended it by its value.
+            if not self.detached:
+                session.came_too_late(lease)
             return replies.error(str(TOO_LATE))
         session.shared.tellings.begins(lease, session.ties, self._encoded)
         return self._encoded
@@ -96,7 +106,7 @@ class PlainLock(LockRequest):
 
     def refused(self, refusal: Refusal) -> None:
         session = self.session
-        session.lock_answered(self)
+        self._is_answered()
         if refusal.code.kind is Kind.UNAVAILABLE:
             peer = session.peer
             session.shared.log.warning(
@@ -104,7 +114,8 @@ class PlainLock(LockRequest):
             )
         elif session.shared.log.debug_on:
             log_event(session, "refused", self.resource, why=str(refusal))
-        self._refused(refusal)
+        # What follows may ask core for more, which is in the middle of its work.
+        asyncio.get_running_loop().call_soon(self._refused, refusal)
 
 
 def is_too_late(lease: Lease) -> bool:

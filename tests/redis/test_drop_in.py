@@ -763,6 +763,19 @@ def test_an_outage_is_never_told_as_contention(make_cluster: Callable[..., Clust
             assert fails(ask).split()[0] in ("NOQUORUM", "CLOCK")
 
 
+def test_readings_do_not_wait_for_a_master_that_is_paused(make_cluster: Callable[..., Cluster]) -> None:
+    """Not for the minute that it has here."""
+    cluster = make_cluster(3, timeouts={"master_ms": 60_000, "dead_ms": 600_000})
+    there = cluster.add_agent()
+    there.wait_voting(3)
+    assert cluster.client().set("k", "v", nx=True, px=LONG_MS)
+    client = there.client()
+    with paused(cluster.masters[:1]):
+        assert [client.exists("free"), client.get("free"), client.pttl("free")] == [0, None, -2]
+        assert [client.exists("k"), client.get("k")] == [1, "v"]
+        assert compared_and_deleted(client, "k", "w") == 0
+
+
 def test_after_a_restart_of_its_agent_it_is_released_and_extended_as_before(
     make_cluster: Callable[..., Cluster],
 ) -> None:

@@ -33,6 +33,8 @@ _LEAST_REST_S = 0.001
 _STRAGGLERS_SHARE = 0.5
 _STRAGGLERS_LEAST_S = 0.5
 _LONGEST_S = 60.0
+_CLUSTER_ID = "cluster_id"
+"""Of a master's identity: it stays when another member is admitted."""
 _ALIKE_MS = 100
 """By so much copies of a lease differ that were made and extended together."""
 _KEYS_MOST = 100 * scripts.PAGE_COUNT
@@ -124,8 +126,16 @@ async def _copies_of(fleet: Fleet, resource: bytes, is_enough: Callable[[Found],
 
 
 async def _copy_on(fleet: Fleet, link: Link, resource: bytes) -> tuple[int, Copy | None]:
-    key = scripts.LEASE_PREFIX + resource
-    lease, ttl_ms = await asyncio.gather(link.call("GET", key), link.call("PTTL", key))
+    """Raises MasterError, too, where it is not the member that it was at the last look: one that was
+    wiped has forgotten what is held. That is asked last, so that it is so of what it showed."""
+    key, known = scripts.LEASE_PREFIX + resource, link.identity
+    lease, ttl_ms, cluster_id = await asyncio.gather(
+        link.call("GET", key),
+        link.call("PTTL", key),
+        link.call("HGET", scripts.IDENTITY_KEY, _CLUSTER_ID),
+    )
+    if known is not None and known.cluster_id and cluster_id != known.cluster_id.encode():
+        raise MasterError("it is not the member that it was")
     return 1 << link.index, _copy(fleet, link, lease, ttl_ms)
 
 

@@ -24,6 +24,7 @@ from lockd.masters.survey import (
 
 TOKEN = b"1" * 32
 LEASE = TOKEN + b" 1790000000000000 0 host-1 4711 1000"
+CLUSTER_ID = b"c" * 32
 NIL = object()
 HONEST = [b"a", b"b", b"c"]
 RESOURCE_BYTES = 64
@@ -42,6 +43,8 @@ def page_of(resources: Iterable[bytes], cursor: bytes = b"0") -> list[Any]:
 def honest(words: tuple[Any, ...]) -> Any:
     """Two pages."""
     cursor = words[3] if words[0] == b"EVALSHA" else b""
+    if words[0] == "HGET":
+        return CLUSTER_ID
     if words[0] in ("GET", "PTTL"):
         return LEASE if words[0] == "GET" else 5_000
     return page_of(HONEST[:2], b"17") if cursor == b"0" else page_of(HONEST[2:])
@@ -51,6 +54,7 @@ class FakeLink:
     """A master that gives these answers at once; an exception is an error, None no answer."""
 
     introduced = True
+    identity = SimpleNamespace(cluster_id="c" * 32)
 
     def __init__(self, index: int, answer: Answer) -> None:
         self.index, self._answer, self.asked = index, answer, list[tuple[Any, ...]]()
@@ -214,7 +218,8 @@ def test_a_holder_is_found_whatever_one_master_says(answer: Any) -> None:
 
 
 def shows(lease: bytes | None, ttl_ms: int = 5_000) -> Answer:
-    return lambda words: (lease or NIL) if words[0] == "GET" else ttl_ms if lease else -2
+    of = {"GET": lease or NIL, "PTTL": ttl_ms if lease else -2, "HGET": CLUSTER_ID}
+    return lambda words: of[words[0]]
 
 
 HELD, FREE = shows(LEASE), shows(None)
@@ -277,3 +282,20 @@ def test_who_asks_for_all_copies_gets_those_of_all_that_answer_in_time() -> None
     fleet = fleet_of(HELD, HELD, HELD, HELD, silent)
     fleet.config.timeouts.master_ms = 300
     assert len(asyncio.run(copies_of(fleet, b"a")).copies) == 4
+
+
+@pytest.mark.parametrize("cluster_id", [NIL, b"d" * 32, 7], ids=["wiped", "of another cluster", "nonsense"])
+def test_a_master_that_is_not_the_member_that_it_was_says_nothing(cluster_id: Any) -> None:
+    def wiped(words: tuple[Any, ...]) -> Any:
+        return cluster_id if words[0] == "HGET" else FREE(words)
+
+    fleet = fleet_of(wiped, wiped, wiped, HELD, HELD)
+    found = asyncio.run(enough_copies_of(fleet, b"a"))
+    assert (found.answered, len(found.copies)) == (0b11000, 2)
+    assert [words[0] for words in fleet.links[0].asked] == ["GET", "PTTL", "HGET"], "so it is last"
+
+
+def test_one_that_was_known_to_be_no_member_shows_what_it_has() -> None:
+    fleet = fleet_of(HELD, HELD, HELD)
+    fleet.links[0].identity = None
+    assert asyncio.run(copies_of(fleet, b"a")).answered == 0b111

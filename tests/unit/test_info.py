@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from redis._parsers.helpers import parse_info
 
+from lockd.clock import boottime_ns
 from lockd.config.current import Current
-from lockd.lockctl.doctor import AgentAnswer, check_dropin
+from lockd.lockctl.doctor import AgentAnswer, Severity, check_dropin
+from lockd.server.commands import info as info_module
 from lockd.server.commands.info import Info
 from lockd.server.dropin.script_cache import ScriptCache, digest_of
 from lockd.server.dropin.usage import Usage
 from lockd.server.peer import Peer
+from tests.harness.clocks import S
 from tests.harness.configs import a_config
 from tests.harness.real_fleet import a_fleet
 from tests.harness.sessions import Incidents
@@ -86,12 +89,12 @@ def test_new_names_without_end_count_as_unnamed(agent: Agent) -> None:
 
 def test_a_script_that_was_refused_is_told_by_its_digest_once(agent: Agent) -> None:
     agent.reads(COUNTS, b"jedis")
+    agent.scripts.known(COUNTS, PEER, b"jedis")
     agent.reads(COUNTS, b"jedis")
-    assert agent.section() == {
-        f"refused_script_{digest_of(COUNTS).decode()}": {
-            "library": "jedis", "why": "INCR_is_no_command_of_any_operation",
-        }
-    }  # fmt: skip
+    [(name, refused)] = agent.section().items()
+    assert name == f"refused_script_{digest_of(COUNTS).decode()}"
+    assert refused.pop("seconds_ago") < 60
+    assert refused == {"library": "jedis", "why": "INCR_is_no_command_of_any_operation", "count": 3}
     [(event, fields)] = agent.logged
     assert event == "script_not_recognised"
     assert fields["normal_form"] == 'return redis.call("INCR", KEYS[1])'
@@ -103,15 +106,39 @@ def test_only_the_last_that_were_refused_are_told(agent: Agent) -> None:
     assert len(agent.section(OPERATOR)) == 16
 
 
-def test_the_doctor_reads_it(agent: Agent) -> None:
+def test_one_that_comes_again_is_one_of_the_last_again(agent: Agent) -> None:
+    texts = [b"%b -- %d" % (COUNTS, number) for number in range(17)]
+    for number, text in enumerate(texts):
+        agent.reads(text, peer=Peer(7, number, frozenset()))
+        agent.scripts.known(texts[0], OPERATOR, b"")
+    assert f"refused_script_{digest_of(texts[0]).decode()}" in agent.section(OPERATOR)
+    assert f"refused_script_{digest_of(texts[1]).decode()}" not in agent.section(OPERATOR)
+
+
+def minutes_later(minutes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    later_ns = boottime_ns() + minutes * 60 * S
+    monkeypatch.setattr(info_module, "boottime_ns", lambda: later_ns)
+
+
+@pytest.mark.parametrize(("minutes", "severity"), [(59, Severity.WARNING), (61, Severity.OK)])
+def test_the_doctor_warns_of_what_was_refused_within_the_hour(
+    agent: Agent, minutes: int, severity: Severity, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be mended by now, and then nobody should be warned until the agent restarts."""
     agent.usage.asked(b"redis-py")
     agent.reads(COUNTS)
+    agent.reads(COUNTS)
+    minutes_later(minutes, monkeypatch)
     refused, used = check_dropin(AgentAnswer(1, agent.section()), [])
-    assert refused.what.endswith(" of unnamed is not recognised: INCR is no command of any operation")
+    assert (refused.severity, bool(refused.then)) == (severity, severity is Severity.WARNING)
+    assert " of unnamed is not recognised: INCR is no command of any operation" in refused.what
+    assert refused.what.endswith(f"(2 times, last {minutes} minutes ago)")
     assert "used by redis-py: 0 leases" in used.what
 
 
 def test_a_script_that_was_refused_is_shown_to_its_user_and_to_operators_alone(agent: Agent) -> None:
     agent.reads(COUNTS, b"jedis")
-    assert agent.section() == agent.section(OPERATOR)
+    assert agent.section().keys() == agent.section(OPERATOR).keys() != set()
     assert agent.section(ANOTHER) == {}
+    agent.reads(COUNTS, peer=ANOTHER)
+    assert agent.section(ANOTHER).keys() == agent.section().keys()

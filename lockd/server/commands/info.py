@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from lockd import __version__
 from lockd.build import build
+from lockd.clock import boottime_ns
 from lockd.config.current import Current
 from lockd.core.owners import Process
-from lockd.core.validity import NS_PER_MS
+from lockd.core.validity import NS_PER_MS, NS_PER_S
 from lockd.masters.fleet import Fleet
 from lockd.metrics.collector import Metrics
 from lockd.metrics.occupancy import ClassOccupancy
@@ -115,8 +116,8 @@ class Info:
             **{f"library_{_word(name)}": f"requests={count}" for name, count in self._usage.requests.items()},
             **{
                 f"refused_script_{one.digest}": _refused_script(one)
-                for one in self._scripts.refused
-                if one.uid == peer.uid or self._shared.permissions.is_admin(peer)
+                for one in self._scripts.refused.values()
+                if peer.uid in one.uids or self._shared.permissions.is_admin(peer)
             },
         }
         everything = not wanted or wanted & {"all", "everything", "default"}
@@ -169,7 +170,9 @@ def _word(text: str) -> str:
 
 
 def _refused_script(script: RefusedScript) -> str:
-    return f"library={_word(script.library) or UNNAMED},why={_word(script.why)}"
+    ago_s = (boottime_ns() - script.last_ns) // NS_PER_S
+    library = _word(script.library) or UNNAMED
+    return f"library={library},why={_word(script.why)},count={script.count},seconds_ago={ago_s}"
 
 
 def _class_line(label: str, of: ClassOccupancy, totals: dict[str, int]) -> str:

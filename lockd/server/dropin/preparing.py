@@ -164,15 +164,19 @@ class Preparing:
 
     def _of_script(self, session: Session, name: bytes, word: bytes, given: Words, answer: Answer) -> Begun:
         """When it is its turn: what came before it on its connection may have loaded it."""
-        taken = self._scripts.loaded(word) if name == b"EVALSHA" else self._scripts.known(word)
+        is_named = name == b"EVALSHA"
+        taken = self._scripts.loaded(word) if is_named else self._known(session, word)
         if taken is not None:
             return self._of_known(session, name, taken, given, answer)
-        if name == b"EVALSHA":
+        if is_named:
             raise BadRequest(NOSCRIPT)
         return UnreadScript(
             self._scripts, session, word, answer,
             lambda read, answer: self._of_known(session, name, read, given, answer),
         )  # fmt: skip
+
+    def _known(self, session: Session, text: bytes) -> Taken | None:
+        return self._scripts.known(text, session.peer, session.library)
 
     def _of_known(self, session: Session, name: bytes, taken: Taken, given: Words, answer: Answer) -> Begun:
         if isinstance(taken, NotRecognised):

@@ -6,9 +6,9 @@ user's in turn, with rests in between that leave the loop to everybody else for 
 """
 
 import asyncio
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha1
 
 from lockd.clock import boottime_ns
@@ -41,21 +41,22 @@ Taken = Recognised | NotRecognised
 Told = Callable[[Taken | Refusal], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class RefusedScript:
-    """One that was not recognised: why, what is left of it without spelling and names, and who sent it, with
-    which library."""
+    """One that was not recognised: why, which library brought it first, which users sent it, how often, and
+    when last."""
 
     digest: str
     why: str
-    normal_form: str
     library: str
-    uid: int
+    uids: set[int] = field(default_factory=set)
+    count: int = 0
+    last_ns: int = 0
 
 
 class ScriptCache:
     """Of one agent. One that was forgotten is answered NOSCRIPT, as after a restart of Redis: libraries load
-    it again. refused: the latest that were not recognised."""
+    it again. refused: the latest that were not recognised, by their digests; the last that came is last."""
 
     def __init__(self, shared: Shared) -> None:
         self._log = shared.log
@@ -65,11 +66,17 @@ class ScriptCache:
         self._lane = Lane(_RESTS, bite_ns=0)
         self._asked: dict[tuple[bytes, int], asyncio.Task[Taken]] = {}
         self._scripts: OrderedDict[bytes, Taken] = OrderedDict()
-        self.refused: deque[RefusedScript] = deque(maxlen=_REFUSED_MOST)
+        self.refused: OrderedDict[bytes, RefusedScript] = OrderedDict()
 
-    def known(self, text: bytes) -> Taken | None:
+    def known(self, text: bytes, peer: Peer, library: bytes) -> Taken | None:
         """What this script is taken for, if it was read already."""
-        return self._known(digest_of(text))
+        return self._asked_for(digest_of(text), peer, library)
+
+    def _asked_for(self, digest: bytes, peer: Peer, library: bytes) -> Taken | None:
+        taken = self._known(digest)
+        if isinstance(taken, NotRecognised):
+            self._is_refused(digest, taken, peer, library)
+        return taken
 
     def _known(self, digest: bytes) -> Taken | None:
         taken = self._scripts.get(digest)
@@ -80,7 +87,7 @@ class ScriptCache:
     def read(self, text: bytes, peer: Peer, library: bytes, told: Told) -> None:
         """told: at once where it is known, or may not be read now; else when it was its turn."""
         digest = digest_of(text)
-        known = self._known(digest) or self._why_not(digest, peer)
+        known = self._asked_for(digest, peer, library) or self._why_not(digest, peer)
         if known is not None:
             told(known)
             return
@@ -110,14 +117,15 @@ class ScriptCache:
 
     def _recognised(self, digest: bytes, text: bytes, peer: Peer, library: bytes) -> Taken:
         """Another user's may have been the same."""
-        known = self._known(digest)
+        known = self._asked_for(digest, peer, library)
         if known is not None:
             return known
         taken = self._scripts[digest] = recognise(text)
         if len(self._scripts) > _MOST:
             self._scripts.popitem(last=False)
         if isinstance(taken, NotRecognised):
-            self._was_refused(digest.decode(), taken, peer, library)
+            self._is_refused(digest, taken, peer, library)
+            self._log_refused(digest, taken, peer, library)
         return taken
 
     def _outcome(self, done: asyncio.Task[Taken]) -> Taken | Refusal:
@@ -127,18 +135,29 @@ class ScriptCache:
         self._incidents.internal_error("a script could not be read", failure)
         return _FAILED
 
-    def _was_refused(self, digest: str, taken: NotRecognised, peer: Peer, library: bytes) -> None:
-        name = library.decode(errors="backslashreplace")
-        self.refused.append(RefusedScript(digest, taken.why, taken.normal_form, name, peer.uid))
+    def _is_refused(self, digest: bytes, taken: NotRecognised, peer: Peer, library: bytes) -> None:
+        one = self.refused.pop(digest, None) or RefusedScript(digest.decode(), taken.why, _shown(library))
+        one.uids.add(peer.uid)
+        one.count += 1
+        one.last_ns = boottime_ns()
+        self.refused[digest] = one
+        if len(self.refused) > _REFUSED_MOST:
+            self.refused.popitem(last=False)
+
+    def _log_refused(self, digest: bytes, taken: NotRecognised, peer: Peer, library: bytes) -> None:
         self._log.warning(
-            "script_not_recognised", sha=digest, why=taken.why,
-            normal_form=taken.normal_form[:_LOGGED_MOST], library=name, pid=peer.pid, uid=peer.uid,
+            "script_not_recognised", sha=digest.decode(), why=taken.why,
+            normal_form=taken.normal_form[:_LOGGED_MOST], library=_shown(library), pid=peer.pid, uid=peer.uid,
         )  # fmt: skip
 
     def loaded(self, digest: bytes) -> Recognised | None:
         """The script of that digest, if it is known and was recognised."""
         taken = self._known(digest.lower())
         return taken if isinstance(taken, Recognised) else None
+
+
+def _shown(library: bytes) -> str:
+    return library.decode(errors="backslashreplace")
 
 
 def digest_of(text: bytes) -> bytes:

@@ -17,6 +17,7 @@ from enum import IntEnum
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Self
+from urllib.parse import unquote
 
 from lockd import __version__
 from lockd.clock import boottime_ns
@@ -602,7 +603,7 @@ def check_dropin(agent: AgentAnswer, held: Sequence[LeaseRow]) -> list[Finding]:
 
 def _refused_script(digest: str, script: Mapping[str, Any]) -> Finding:
     """One that came long ago may be mended by now."""
-    minutes, why = int(script["seconds_ago"]) // 60, str(script["why"]).replace("_", " ")
+    minutes, why = int(script["seconds_ago"]) // 60, unquote(str(script["why"]))
     what = (
         f"script {digest[:12]} of {script['library']} is not recognised: {why} "
         f"({script['count']} times, last {minutes} minutes ago)"
@@ -610,8 +611,8 @@ def _refused_script(digest: str, script: Mapping[str, Any]) -> Finding:
     if minutes >= RECENT_MINUTES:
         return Finding("drop-in", Severity.OK, what)
     then = (
-        "the agent's log has its normal form (script_not_recognised); `lockctl script FILE` says which "
-        "operations there are"
+        "run `lockctl script` on it; see docs/scripts.md. The agent's log has its normal form "
+        "(script_not_recognised)"
     )
     return Finding("drop-in", Severity.WARNING, what, then)
 

@@ -4,6 +4,7 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from urllib.parse import quote
 
 from lockd import __version__
 from lockd.build import build
@@ -24,6 +25,8 @@ from lockd.server.session import Session
 from lockd.server.shared import Shared
 
 COMMANDS = Group()
+
+_PLAIN = "".join(chr(code) for code in range(ord(" "), ord("~") + 1) if chr(code) not in "%,=")
 
 
 class Info:
@@ -169,10 +172,15 @@ def _word(text: str) -> str:
     return re.sub(r"[^!-~]|[:,=]", "_", text)
 
 
+def _escaped(text: str) -> str:
+    """As a field's value: percent signs stand for what separates values, and for what is no plain text."""
+    return quote(text, safe=_PLAIN)
+
+
 def _refused_script(script: RefusedScript) -> str:
     ago_s = (boottime_ns() - script.last_ns) // NS_PER_S
     library = _word(script.library) or UNNAMED
-    return f"library={library},why={_word(script.why)},count={script.count},seconds_ago={ago_s}"
+    return f"library={library},why={_escaped(script.why)},count={script.count},seconds_ago={ago_s}"
 
 
 def _class_line(label: str, of: ClassOccupancy, totals: dict[str, int]) -> str:

@@ -558,6 +558,15 @@ def test_an_unknown_sha_is_told_so_that_its_client_sends_the_script(here: redis.
         here.evalsha("0" * 40, 1, key)
 
 
+def test_a_new_script_in_a_multi_is_read_in_its_place(here: redis.Redis, key: str) -> None:
+    pipeline = here.pipeline(transaction=True)
+    pipeline.set(key, "v", nx=True, px=LONG_MS)
+    pipeline.eval(f"{RELEASE} -- {key}", 1, key, "v")
+    pipeline.set(key, "w", nx=True, px=LONG_MS)
+    assert pipeline.execute() == [True, 1, True]
+    assert here.eval(f"{RELEASE} -- {key}", 1, key, "w") == 1
+
+
 @pytest.mark.parametrize("send", ["EVAL", "LOAD"])
 def test_a_script_that_is_not_recognised_is_refused_and_logged_with_its_normal_form(
     running: Cluster, here: redis.Redis, key: str, send: str

@@ -558,6 +558,15 @@ def test_an_unknown_sha_is_told_so_that_its_client_sends_the_script(here: redis.
         here.evalsha("0" * 40, 1, key)
 
 
+def test_a_new_script_in_a_multi_is_read_in_its_place(here: redis.Redis, key: str) -> None:
+    pipeline = here.pipeline(transaction=True)
+    pipeline.set(key, "v", nx=True, px=LONG_MS)
+    pipeline.eval(f"{RELEASE} -- {key}", 1, key, "v")
+    pipeline.set(key, "w", nx=True, px=LONG_MS)
+    assert pipeline.execute() == [True, 1, True]
+    assert here.eval(f"{RELEASE} -- {key}", 1, key, "w") == 1
+
+
 @pytest.mark.parametrize("send", ["EVAL", "LOAD"])
 def test_a_script_that_is_not_recognised_is_refused_and_logged_with_its_normal_form(
     running: Cluster, here: redis.Redis, key: str, send: str
@@ -761,6 +770,19 @@ def test_an_outage_is_never_told_as_contention(make_cluster: Callable[..., Clust
             lambda: client.get("k"),
         ):
             assert fails(ask).split()[0] in ("NOQUORUM", "CLOCK")
+
+
+def test_readings_do_not_wait_for_a_master_that_is_paused(make_cluster: Callable[..., Cluster]) -> None:
+    """Not for the minute that it has here."""
+    cluster = make_cluster(3, timeouts={"master_ms": 60_000, "dead_ms": 600_000})
+    there = cluster.add_agent()
+    there.wait_voting(3)
+    assert cluster.client().set("k", "v", nx=True, px=LONG_MS)
+    client = there.client()
+    with paused(cluster.masters[:1]):
+        assert [client.exists("free"), client.get("free"), client.pttl("free")] == [0, None, -2]
+        assert [client.exists("k"), client.get("k")] == [1, "v"]
+        assert compared_and_deleted(client, "k", "w") == 0
 
 
 def test_after_a_restart_of_its_agent_it_is_released_and_extended_as_before(

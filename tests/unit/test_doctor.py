@@ -63,7 +63,12 @@ def masters(*changes: dict[str, Any]) -> list[MasterRow]:
 
 REFUSED_SCRIPT = {
     "library_redis-py": {"requests": 3},
-    f"refused_script_{'0123456789' * 4}": {"library": "jedis", "why": "INCR_is_no_command_of_any_operation"},
+    f"refused_script_{'0123456789' * 4}": {
+        "library": "jedis",
+        "why": "INCR is no command of any operation",
+        "count": 3,
+        "seconds_ago": 120,
+    },
 }
 DOWN = {"state": "down", "vote": 0, "reason": "connection refused"}
 
@@ -311,10 +316,11 @@ def test_a_script_that_was_refused_is_named_with_why_and_by_whom() -> None:
     refused, used = check_dropin(AgentAnswer(1, REFUSED_SCRIPT), [])
     assert (refused.severity, used.severity) == (WARNING, OK)
     assert refused.what == (
-        "script 012345678901 of jedis is not recognised: INCR is no command of any operation"
+        "script 012345678901 of jedis is not recognised: INCR is no command of any operation "
+        "(3 times, last 2 minutes ago)"
     )
     assert "script_not_recognised" in refused.then
-    assert "lockctl script" in refused.then
+    assert "run `lockctl script` on it; see docs/scripts.md" in refused.then
 
 
 def test_nothing_is_said_where_nobody_uses_redis_own_commands() -> None:

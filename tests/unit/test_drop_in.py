@@ -62,7 +62,7 @@ class Apps:
             usage=Usage(),
             checks=checks,
         )
-        self._preparing = Preparing(ground, ScriptCache(shared.log))
+        self._preparing = Preparing(ground, ScriptCache(shared))
 
     def connected(self, pid: int = 7, started: int = 1) -> Session:
         session = Session(cast("Any", self.shared), cast("Any", None))

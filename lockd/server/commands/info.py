@@ -4,12 +4,14 @@ import os
 import re
 import time
 from collections.abc import Iterator
+from urllib.parse import quote
 
 from lockd import __version__
 from lockd.build import build
+from lockd.clock import boottime_ns
 from lockd.config.current import Current
 from lockd.core.owners import Process
-from lockd.core.validity import NS_PER_MS
+from lockd.core.validity import NS_PER_MS, NS_PER_S
 from lockd.masters.fleet import Fleet
 from lockd.metrics.collector import Metrics
 from lockd.metrics.occupancy import ClassOccupancy
@@ -23,6 +25,8 @@ from lockd.server.session import Session
 from lockd.server.shared import Shared
 
 COMMANDS = Group()
+
+_PLAIN = "".join(chr(code) for code in range(ord(" "), ord("~") + 1) if chr(code) not in "%,=")
 
 
 class Info:
@@ -115,8 +119,8 @@ class Info:
             **{f"library_{_word(name)}": f"requests={count}" for name, count in self._usage.requests.items()},
             **{
                 f"refused_script_{one.digest}": _refused_script(one)
-                for one in self._scripts.refused
-                if one.uid == peer.uid or self._shared.permissions.is_admin(peer)
+                for one in self._scripts.refused.values()
+                if peer.uid in one.uids or self._shared.permissions.is_admin(peer)
             },
         }
         everything = not wanted or wanted & {"all", "everything", "default"}
@@ -168,8 +172,15 @@ def _word(text: str) -> str:
     return re.sub(r"[^!-~]|[:,=]", "_", text)
 
 
+def _escaped(text: str) -> str:
+    """As a field's value: percent signs stand for what separates values, and for what is no plain text."""
+    return quote(text, safe=_PLAIN)
+
+
 def _refused_script(script: RefusedScript) -> str:
-    return f"library={_word(script.library) or UNNAMED},why={_word(script.why)}"
+    ago_s = (boottime_ns() - script.last_ns) // NS_PER_S
+    library = _word(script.library) or UNNAMED
+    return f"library={library},why={_escaped(script.why)},count={script.count},seconds_ago={ago_s}"
 
 
 def _class_line(label: str, of: ClassOccupancy, totals: dict[str, int]) -> str:

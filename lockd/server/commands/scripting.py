@@ -1,11 +1,15 @@
 """EVAL and its relatives. Scripts are recognised, never run (core/scripts)."""
 
+from functools import partial
+
 from lockd.core.scripts.operations import NotRecognised
-from lockd.server.commands.arguments import BadRequest, Misused
+from lockd.core.values import Refusal
+from lockd.server.commands.arguments import Misused
 from lockd.server.commands.command import Argument, Command, Group
-from lockd.server.commands.plain import READS, TAKES, run_in_turn
+from lockd.server.commands.plain import READS, TAKES, answer_at, run_in_turn
+from lockd.server.dropin.plain_locks import Answer
 from lockd.server.dropin.preparing import NOSCRIPT, Preparing, keys_in
-from lockd.server.dropin.script_cache import ScriptCache, refusal
+from lockd.server.dropin.script_cache import ScriptCache, Taken, digest_of, refusal
 from lockd.server.resp import replies
 from lockd.server.session import Session
 
@@ -82,19 +86,33 @@ class Scripting:
             promise="`LOAD`: its SHA-1, if it is recognised. `EXISTS`. `FLUSH` does nothing: others use them",
         )
     )
-    def _script(self, session: Session, words: list[bytes]) -> bytes:
+    def _script(self, session: Session, words: list[bytes]) -> bytes | None:
+        """In turn, as EVAL: what came before it on its connection may be read yet."""
         how = words[1].upper()
         if how == b"LOAD" and len(words) == 3:
-            digest, taken = self._scripts.load(words[2], session.peer, session.library)
-            if isinstance(taken, NotRecognised):
-                raise BadRequest(refusal(taken))
-            return replies.bulk(digest, session.protocol)
-        if how == b"EXISTS" and len(words) > 2:
-            there = [self._scripts.loaded(digest) is not None for digest in words[2:]]
-            return replies.array([replies.integer(int(one)) for one in there])
-        if how == b"FLUSH":
+            session.in_turn(lambda place: self._load(session, words[2], partial(answer_at, session, place)))
+        elif how == b"EXISTS" and len(words) > 2:
+            session.in_turn(lambda place: session.answer(place, self._are_there(words[2:])))
+        elif how == b"FLUSH":
             return b"+OK\r\n"
-        raise Misused
+        else:
+            raise Misused
+        return None
+
+    def _load(self, session: Session, text: bytes, answer: Answer) -> None:
+        def told(taken: Taken | Refusal) -> None:
+            if isinstance(taken, Refusal):
+                answer(replies.error(str(taken)))
+            elif isinstance(taken, NotRecognised):
+                answer(replies.error(refusal(taken)))
+            else:
+                answer(replies.bulk(digest_of(text), session.protocol))
+
+        self._scripts.read(text, session.peer, session.library, told)
+
+    def _are_there(self, digests: list[bytes]) -> bytes:
+        there = [self._scripts.loaded(digest) is not None for digest in digests]
+        return replies.array([replies.integer(int(one)) for one in there])
 
     @COMMANDS(
         Command("evalsha_ro", -3, "scripting", (), "Says that it is not loaded.", "an error", listed=False)

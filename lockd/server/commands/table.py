@@ -47,7 +47,7 @@ class Commands:
         checks = Checks(current, shared, metrics.leases)
         readings = Readings()
         looking = Looking(shared, fleet, readings)
-        scripts = ScriptCache(shared.log)
+        scripts = ScriptCache(shared)
         signals = Signals(looking)
         usage = Usage()
         ground = Ground(

@@ -169,7 +169,7 @@ class Looking:
         slots = self._readings.signals if patient else self._readings.listings
         try:
             async with slots.slot(uid):
-                found = await survey.copies_of(self._fleet, resource)
+                found = await survey.enough_copies_of(self._fleet, resource)
         finally:
             is_current = self._asked.get(asked) is mine
             if is_current:
@@ -188,12 +188,9 @@ class Looking:
 
     def _weighed(self, found: survey.Found) -> Seen | Refusal | None:
         """A lease that may have a quorum, with the masters that did not answer, counts as held; what is left
-        of a try that failed does not. That it is free is the word of a quorum of those that have a vote: one
-        that was wiped, or whose clock has jumped, has forgotten what is held."""
+        of a try that failed does not. That it is free is the word of a quorum of those that have a vote."""
         quorum, best = self._fleet.config.quorum, survey.strongest(found.copies)
-        shown = sum(1 << copy.master for copy in best or ())
-        against = found.answered & ~shown & self._fleet.voting()
-        if against.bit_count() >= quorum:
+        if survey.against(self._fleet, found, best).bit_count() >= quorum:
             return None
         if best is None or found.answered.bit_count() < quorum:
             return Refusal(ErrorWord.NOQUORUM, "too few masters answered to say whether it is held")

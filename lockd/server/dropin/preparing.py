@@ -11,17 +11,17 @@ from lockd.core.scripts.operations import (
     Kind,
     NotRecognised,
     Operation,
-    Recognised,
     Reply,
     Special,
 )
+from lockd.core.values import Refusal
 from lockd.server.commands.arguments import BadRequest, Misused, quoted
 from lockd.server.dropin import known_operations as known
 from lockd.server.dropin.answers import Words
 from lockd.server.dropin.many_keys import ManyKeys
 from lockd.server.dropin.performing import Ground, OneKey
 from lockd.server.dropin.plain_locks import Answer
-from lockd.server.dropin.script_cache import ScriptCache, refusal
+from lockd.server.dropin.script_cache import ScriptCache, Taken, refusal
 from lockd.server.resp import replies
 from lockd.server.session import Session
 
@@ -34,6 +34,7 @@ _NOT_NX = (
 )
 _OTHER_VALUE = "ERR a lock keeps its value: the new one has to be the one that is compared with"
 _NO_TTL = "ERR give it a TTL (PX milliseconds): what is extended without one would never end"
+_GONE = replies.error("ERR its connection has ended")
 _WOULD_STEAL = ErrorReply(b"TAKEN another holds it: SET XX would take it away from him")
 
 
@@ -51,11 +52,14 @@ Prepared = Callable[[Answer], Begun]
 
 
 def begin(prepared: Prepared, answer: Answer, *, only_to_give_back: bool = False) -> None:
-    """Carry it out; what is wrong with it is its answer. only_to_give_back: nothing else is done."""
+    """Carry it out; what is wrong with it is its answer. only_to_give_back: of one who has gone, so nothing
+    else is done."""
     try:
         begun = prepared(answer)
         if not only_to_give_back or begun.kind in _GIVE_BACK:
             begun.begin()
+        else:
+            answer(_GONE)
     except BadRequest as bad:
         answer(replies.error(str(bad)))
 
@@ -156,25 +160,66 @@ class Preparing:
     def _eval(self, session: Session, words: list[bytes]) -> Prepared:
         name, keys = words[0].upper(), keys_in(words)
         given = Words(keys, words[3 + len(keys) :])
+        return lambda answer: self._of_script(session, name, words[1], given, answer)
+
+    def _of_script(self, session: Session, name: bytes, word: bytes, given: Words, answer: Answer) -> Begun:
+        """When it is its turn: what came before it on its connection may have loaded it."""
+        is_named = name == b"EVALSHA"
+        taken = self._scripts.loaded(word) if is_named else self._known(session, word)
+        if taken is not None:
+            return self._of_known(session, name, taken, given, answer)
+        if is_named:
+            raise BadRequest(NOSCRIPT)
+        return UnreadScript(
+            self._scripts, session, word, answer,
+            lambda read, answer: self._of_known(session, name, read, given, answer),
+        )  # fmt: skip
+
+    def _known(self, session: Session, text: bytes) -> Taken | None:
+        return self._scripts.known(text, session.peer, session.library)
+
+    def _of_known(self, session: Session, name: bytes, taken: Taken, given: Words, answer: Answer) -> Begun:
+        if isinstance(taken, NotRecognised):
+            raise BadRequest(refusal(taken))
         try:
-            operation = self._script(session, name, words[1]).operation(given.keys, given.arguments)
+            operation = taken.operation(given.keys, given.arguments)
         except ValueError as why:
             raise BadRequest(f"ERR the script can't do with what came with it: {why}") from None
         if name == b"EVAL_RO" and operation.kind is not Kind.READ:
             raise BadRequest("ERR the script changes something: send it with EVAL")
         kind = OneKey if operation.keys is Keys.ONE else ManyKeys
-        return lambda answer: kind(self._ground, session, operation, given, answer, "script")
+        return kind(self._ground, session, operation, given, answer, "script")
 
-    def _script(self, session: Session, name: bytes, word: bytes) -> Recognised:
-        if name == b"EVALSHA":
-            loaded = self._scripts.loaded(word)
-            if loaded is None:
-                raise BadRequest(NOSCRIPT)
-            return loaded
-        _, taken = self._scripts.load(word, session.peer, session.library)
-        if isinstance(taken, NotRecognised):
-            raise BadRequest(refusal(taken))
-        return taken
+
+class UnreadScript:
+    """An EVAL whose script has to be read first. Until then it may be one that gives back, so it is begun as
+    one, also when its app has gone."""
+
+    def __init__(
+        self,
+        scripts: ScriptCache,
+        session: Session,
+        text: bytes,
+        answer: Answer,
+        made: Callable[[Taken, Answer], Begun],
+    ) -> None:
+        self.kind = Kind.RELEASE
+        self._scripts = scripts
+        self._session = session
+        self._text = text
+        self._answer = answer
+        self._made = made
+
+    def begin(self) -> None:
+        session = self._session
+        self._scripts.read(self._text, session.peer, session.library, self._is_read)
+
+    def _is_read(self, taken: Taken | Refusal) -> None:
+        if isinstance(taken, Refusal):
+            self._answer(replies.error(str(taken)))
+        else:
+            is_gone = self._session.is_gone
+            begin(lambda answer: self._made(taken, answer), self._answer, only_to_give_back=is_gone)
 
 
 class _Options:

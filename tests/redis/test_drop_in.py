@@ -507,11 +507,22 @@ def test_the_expire_of_a_setnx_need_not_be_right_behind_it(here: redis.Redis, ke
     assert 0 < here.ttl(f"{key}:0") <= 10
 
 
-@pytest.mark.parametrize("ttl", ["0", "-1", "x", "9" * 20])
-def test_with_an_expire_that_can_not_be_nothing_is_locked(here: redis.Redis, key: str, ttl: str) -> None:
-    """It would stay without a TTL."""
+@pytest.mark.parametrize(
+    ("ttl", "why"),
+    [
+        ("0", "EXPIRE 0 is too short"),
+        ("-1", "EXPIRE -1 is too short"),
+        ("3600", "EXPIRE 3600 is too long"),
+        ("x", "not an integer or out of range"),
+        ("9" * 20, "not an integer or out of range"),
+    ],
+)
+def test_with_an_expire_that_can_not_be_nothing_is_locked(
+    here: redis.Redis, key: str, ttl: str, why: str
+) -> None:
+    """It would stay without a TTL, or be released at once."""
     *told, exists = in_a_multi(here, ("SETNX", key, "v"), ("EXPIRE", key, ttl), ("EXISTS", key))
-    assert ["not an integer or out of range" in str(one) for one in told] == [True, True]
+    assert [why in str(one) for one in told] == [True, True]
     assert exists == 0
 
 

@@ -6,10 +6,9 @@ from lockd.clock import boottime_ns
 from lockd.config.current import Current
 from lockd.core.leases import Standing
 from lockd.core.validity import NS_PER_MS
-from lockd.server.commands.arguments import BadRequest, quoted
+from lockd.server.commands.arguments import BadRequest, quoted, whole
 from lockd.server.commands.checks import Checks
 from lockd.server.commands.command import Argument, Command, Group
-from lockd.server.dropin.preparing import whole
 from lockd.server.dropin.signals import ITEM, Signals, lock_of
 from lockd.server.resp import replies
 from lockd.server.session import Session

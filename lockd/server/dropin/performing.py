@@ -23,17 +23,17 @@ from lockd.core.scripts.operations import (
     Reply,
     Special,
     State,
-    Unit,
 )
 from lockd.core.validity import NS_PER_MS, drift_ns
 from lockd.core.values import Extended, Refusal
 from lockd.metrics.leases import LeaseMetrics
-from lockd.server.commands.arguments import BadRequest, ms_in, quoted
+from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.checks import Checks
 from lockd.server.dropin.answers import FREE, Found, Words, encoded
 from lockd.server.dropin.looking import Looking, Seen, found_as, left_of
 from lockd.server.dropin.plain_locks import Answer, PlainLock, PlainReply
 from lockd.server.dropin.signals import Signals
+from lockd.server.dropin.ttls import check_ttl, ttl_of_script
 from lockd.server.dropin.usage import Usage
 from lockd.server.lease_requests import LockRequest, refused_for_limits
 from lockd.server.resp import replies
@@ -422,21 +422,12 @@ class OneKey:
         ttl = self._operation.ttl
         if ttl is None:
             return None
-        word = ttl.source if isinstance(ttl.source, bytes) else self._words.at(ttl.source)
-        takes = self._operation.kind in _TAKES
+        written = self._words.ttl or ttl_of_script(ttl, self._words)
         config = self._ground.current.config
-        unit = 1_000 if ttl.unit is Unit.SECONDS else 1
-        least = config.min_ttl_ms if takes else 1
+        least_ms = config.min_ttl_ms if self._operation.kind in _TAKES else 1
         most_ms = self._lock_class.max_ttl_ms or config.max_ttl_ms
-        whose = f"class '{self._lock_class.name}'"
-        if unit == 1:
-            return ms_in(word, "the ttl", most_ms, whose, least)
-        if not word.isdigit() or len(word) > 12 or not least <= int(word) * unit <= most_ms:
-            raise BadRequest(
-                f"ERR the ttl must be a whole number of seconds up to {most_ms / 1_000:g} ({whose}), not "
-                f"'{quoted(word)}'"
-            )
-        return int(word) * unit
+        check_ttl(written, least_ms, most_ms, self._lock_class.name)
+        return written.ms
 
     def _check_most(self) -> None:
         """What is left and what is added are no more than a lease may have."""

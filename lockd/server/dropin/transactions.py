@@ -7,12 +7,13 @@ recipe, between threads.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from lockd.core.flow import WireReply
 from lockd.core.leases import Lease, Standing
 from lockd.server.commands.arguments import BadRequest, Misused
 from lockd.server.dropin.plain_locks import TOO_LATE, Answer, is_too_late
-from lockd.server.dropin.preparing import Preparing, begin
+from lockd.server.dropin.preparing import Prepared, Preparing, begin
 from lockd.server.resp import replies
 from lockd.server.session import Session
 
@@ -21,6 +22,14 @@ _EXPIRES = (b"EXPIRE", b"PEXPIRE")
 
 Usage = Callable[[bytes], str]
 """How the command of that name is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _WithTtl:
+    """A SETNX, and its EXPIRE."""
+
+    words: list[bytes]
+    expire: list[bytes]
 
 
 class Transaction:
@@ -51,14 +60,20 @@ class Transaction:
         if isinstance(planned, int):
             self._answered(self._replies[planned])
             return
+        words = planned.words if isinstance(planned, _WithTtl) else planned
         try:
-            prepared = self._preparing.prepared(self._session, planned)
+            prepared = self._prepared(planned)
         except Misused as misused:
-            self._answered(replies.error(f"{misused} {self._usage(planned[0])}"))
+            self._answered(replies.error(f"{misused} {self._usage(words[0])}"))
         except BadRequest as bad:
             self._answered(replies.error(str(bad)))
         else:
             begin(prepared, self._answered)
+
+    def _prepared(self, planned: list[bytes] | _WithTtl) -> Prepared:
+        if isinstance(planned, _WithTtl):
+            return self._preparing.with_ttl(self._session, planned.words, planned.expire)
+        return self._preparing.prepared(self._session, planned)
 
     def _answered(self, reply: WireReply) -> None:
         """Composed now: what comes behind it may give back what it has taken."""
@@ -77,13 +92,13 @@ class Transaction:
         return replies.array(self._replies)
 
 
-def _with_ttls(queued: list[list[bytes]]) -> list[list[bytes] | int]:
+def _with_ttls(queued: list[list[bytes]]) -> list[list[bytes] | _WithTtl | int]:
     """An int: it is answered as the command of that place."""
-    planned: list[list[bytes] | int] = list(queued)
+    planned: list[list[bytes] | _WithTtl | int] = list(queued)
     for at, words in enumerate(queued):
         first = _taken_before(queued[:at], words)
         if first is not None:
-            planned[first] = [*queued[first], words[0], words[2]]
+            planned[first] = _WithTtl(queued[first], words)
             planned[at] = first
     return planned
 

@@ -368,6 +368,14 @@ def test_expire_gives_it_a_ttl_whatever_becomes_of_its_process(
     eventually(lambda: there.setnx(key, "w"), 15, "its TTL is over")
 
 
+def test_a_refused_expire_leaves_it_without_a_ttl(here: redis.Redis, key: str) -> None:
+    assert here.setnx(key, "v")
+    assert "EXPIRE 3600 is too long" in fails(lambda: here.expire(key, 3_600))
+    assert here.ttl(key) == -1
+    assert here.expire(key, 60) == 1
+    assert 0 < here.ttl(key) <= 60
+
+
 def test_persist_takes_back_the_ttl_that_expire_gave(here: redis.Redis, key: str) -> None:
     assert here.setnx(key, "v")
     assert here.persist(key) == 0

@@ -507,6 +507,33 @@ def test_a_refused_setnx_does_not_extend_what_another_thread_of_its_process_hold
     assert here.pttl(key) <= 5_000
 
 
+def test_a_set_nx_without_a_ttl_and_its_expire_in_a_multi_are_one_acquire(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    """From two threads of one process, too."""
+
+    def both(client: redis.Redis, ms: int, *, get: bool = False) -> list[Any]:
+        pipeline = client.pipeline(transaction=True)
+        pipeline.set(key, "v", nx=True, get=get)
+        pipeline.pexpire(key, ms)
+        return pipeline.execute()
+
+    assert both(here, 10_000) == [True, 1]
+    assert both(here, 50_000) == [None, 0]
+    assert both(here, 50_000, get=True) == ["v", 0]
+    assert both(there, 50_000) == [None, 0]
+    assert 0 < here.pttl(key) <= 10_000
+    assert here.delete(key) == 1
+    assert both(here, 10_000, get=True) == [None, 1]
+    assert 0 < here.pttl(key) <= 10_000
+
+
+def test_a_set_nx_whose_expire_can_not_be_locks_nothing(here: redis.Redis, key: str) -> None:
+    told = in_a_multi(here, ("SET", key, "v", "NX"), ("EXPIRE", key, 3_600))
+    assert ["EXPIRE 3600 is too long" in str(one) for one in told] == [True, True]
+    assert here.exists(key) == 0
+
+
 def test_the_expire_of_a_setnx_need_not_be_right_behind_it(here: redis.Redis, key: str) -> None:
     setnx = [("SETNX", f"{key}:{number}", "v") for number in range(2)]
     expire = [("EXPIRE", f"{key}:{number}", 10) for number in range(2)]

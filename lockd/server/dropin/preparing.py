@@ -81,11 +81,12 @@ class Preparing:
         words = Words([key], value, ttl)
         return lambda answer: OneKey(self._ground, session, operation, words, answer, "set")
 
-    def _set(self, session: Session, words: list[bytes]) -> Prepared:
+    def _set(self, session: Session, words: list[bytes], expire: WrittenTtl | None = None) -> Prepared:
         key, value, options = words[1], words[2], _Options(words[3:], "set")
         if options.condition == b"NX":
-            operation = (known.SET_NX_GET if options.gets else known.SET_NX)[options.ttl is not None]
-            return self._one(session, operation, key, value, ttl=options.ttl)
+            ttl = options.ttl or expire
+            operation = (known.SET_NX_GET if options.gets else known.SET_NX)[ttl is not None]
+            return self._one(session, operation, key, value, ttl=ttl)
         if not options.condition:
             raise BadRequest(_NOT_NX)
         if options.compared not in (None, value):
@@ -102,8 +103,10 @@ class Preparing:
         return self._one(session, known.SETNX, words[1], words[2])
 
     def with_ttl(self, session: Session, words: list[bytes], expire: list[bytes]) -> Prepared:
-        """A SETNX, and the EXPIRE that comes behind it in its MULTI."""
+        """A SETNX or a SET with NX, and the EXPIRE that comes behind it in its MULTI."""
         ttl = ttl_of_expire(expire[0].upper(), expire[2])
+        if words[0].upper() == b"SET":
+            return self._set(session, words, ttl)
         return self._one(session, known.SETNX_WITH_TTL, words[1], words[2], ttl=ttl)
 
     def _reading(self, session: Session, words: list[bytes]) -> Prepared:

@@ -1,9 +1,9 @@
 """The commands of a MULTI, one after the other: each is a lock operation of its own.
 
-SETNX and the EXPIRE of the same key are one acquire with a TTL, with one answer for both. As two, who dies
-between would leave a lock without a TTL, and who was refused would extend the lock of who holds it. So it is
-where this process holds it, too: another of its threads does, and Redis's [0, 1] would be the old bug of this
-recipe, between threads.
+SETNX, or SET with NX and no TTL, and the EXPIRE of the same key are one acquire with a TTL. As two, who dies
+between would leave a lock without a TTL, and who was refused would extend the lock of who holds it. So the
+EXPIRE behind a refusal is answered 0 where this process holds it, too: another of its threads does, and
+Redis's 1 would be the old bug of this recipe, between threads.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ Usage = Callable[[bytes], str]
 
 @dataclass(frozen=True, slots=True)
 class _WithTtl:
-    """A SETNX, and its EXPIRE."""
+    """What takes a lock without a TTL, and the EXPIRE that gives it one."""
 
     words: list[bytes]
     expire: list[bytes]
@@ -58,7 +58,7 @@ class Transaction:
             return
         planned = self._planned[len(self._replies)]
         if isinstance(planned, int):
-            self._answered(self._replies[planned])
+            self._answered(b"")
             return
         words = planned.words if isinstance(planned, _WithTtl) else planned
         try:
@@ -89,11 +89,22 @@ class Transaction:
             if lease is not None and lease.standing is Standing.HELD and is_too_late(lease):
                 self._session.came_too_late(lease)
                 self._replies[at] = replies.error(str(TOO_LATE))
+        for at, planned in enumerate(self._planned):
+            if isinstance(planned, int):
+                self._replies[at] = self._of_expire(planned)
         return replies.array(self._replies)
+
+    def _of_expire(self, taken_at: int) -> bytes:
+        """It is one with the command of that place."""
+        reply = self._replies[taken_at]
+        if reply.startswith(b"-"):
+            return reply
+        is_taken = any(at == taken_at and lease is not None for at, lease in self._taken)
+        return replies.integer(int(is_taken))
 
 
 def _with_ttls(queued: list[list[bytes]]) -> list[list[bytes] | _WithTtl | int]:
-    """An int: it is answered as the command of that place."""
+    """An int: it is the EXPIRE of what the command of that place takes."""
     planned: list[list[bytes] | _WithTtl | int] = list(queued)
     for at, words in enumerate(queued):
         first = _taken_before(queued[:at], words)
@@ -104,13 +115,15 @@ def _with_ttls(queued: list[list[bytes]]) -> list[list[bytes] | _WithTtl | int]:
 
 
 def _taken_before(before: list[list[bytes]], words: list[bytes]) -> int | None:
-    """Where the SETNX is that this EXPIRE is of: the last that names its key."""
+    """Where the lock is taken that this EXPIRE is of: by the last command that names its key."""
     if words[0].upper() not in _EXPIRES:
         return None
     about_it = (at for at in reversed(range(len(before))) if words[1] in before[at][1:])
     last = next(about_it, None)
-    return last if last is not None and _is_setnx_of(words[1], before[last]) else None
+    return last if last is not None and _takes_without_ttl(words[1], before[last]) else None
 
 
-def _is_setnx_of(key: bytes, words: list[bytes]) -> bool:
-    return words[0].upper() == b"SETNX" and words[1] == key
+def _takes_without_ttl(key: bytes, words: list[bytes]) -> bool:
+    name, options = words[0].upper(), {word.upper() for word in words[3:]}
+    is_set_nx = name == b"SET" and {b"NX"} <= options <= {b"NX", b"GET"}
+    return words[1] == key and (name == b"SETNX" or is_set_nx)

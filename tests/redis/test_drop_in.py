@@ -368,6 +368,51 @@ def test_expire_gives_it_a_ttl_whatever_becomes_of_its_process(
     eventually(lambda: there.setnx(key, "w"), 15, "its TTL is over")
 
 
+@pytest.mark.parametrize("expire", [("EXPIRE", "0"), ("PEXPIRE", "-1")], ids=" ".join)
+def test_an_expire_of_0_or_less_releases_what_this_process_holds(
+    here: redis.Redis, there: redis.Redis, key: str, process: Callable[..., Process], expire: tuple[str, str]
+) -> None:
+    name, ttl = expire
+    assert here.execute_command(name, key, ttl) == 0
+    process(("SET", key, "theirs", "NX", "PX", str(LONG_MS)))
+    assert (here.execute_command(name, key, ttl), here.get(key)) == (0, "theirs")
+    for options in ("NX", "NX PX 20000"):
+        mine = f"{key}:{options}"
+        here.execute_command("SET", mine, "v", *options.split())
+        assert (here.execute_command(name, mine, ttl), there.exists(mine)) == (1, 0)
+
+
+@pytest.mark.parametrize("expire", ["PX 0", "PX -5", "EX 0", "EX -1"])
+def test_a_set_with_a_ttl_of_0_or_less_gets_the_error_of_redis(
+    here: redis.Redis, key: str, expire: str
+) -> None:
+    told = fails(lambda: here.execute_command("SET", key, "v", "NX", *expire.split()))
+    assert told == "invalid expire time in 'set' command"
+    told = fails(lambda: here.execute_command("CAS", key, "v", "v", *expire.split()))
+    assert told == "invalid expire time in 'cas' command"
+
+
+@pytest.mark.parametrize("ttl", [0, -1])
+def test_a_script_that_extends_by_0_or_less_answers_as_redis_where_it_changes_nothing(
+    here: redis.Redis, there: redis.Redis, key: str, ttl: int
+) -> None:
+    """Where it is his, what Redis does depends on the script."""
+    assert here.eval(EXTEND, 1, key, "v", ttl) == 0
+    assert there.set(key, "v", nx=True, px=LONG_MS)
+    assert here.eval(EXTEND, 1, key, "w", ttl) == 0
+    for client in (here, there):
+        told = fails(lambda client=client: client.eval(EXTEND, 1, key, "v", ttl))
+        assert "0 or less releases nothing here: release with DELEX" in told
+    assert here.get(key) == "v"
+
+
+@pytest.mark.parametrize("ttl", [0, -1])
+def test_a_script_that_takes_with_0_or_less_gets_an_error(here: redis.Redis, key: str, ttl: int) -> None:
+    """As sherlock's without `expire`: on Redis it would go on without its lock."""
+    assert f"ARGV[2] '{ttl}' is too short" in fails(lambda: here.eval(ACQUIRE_OR_EXTEND, 1, key, "v", ttl))
+    assert here.exists(key) == 0
+
+
 def test_a_refused_expire_leaves_it_without_a_ttl(here: redis.Redis, key: str) -> None:
     assert here.setnx(key, "v")
     assert "EXPIRE 3600 is too long" in fails(lambda: here.expire(key, 3_600))

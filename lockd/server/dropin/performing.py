@@ -23,6 +23,7 @@ from lockd.core.scripts.operations import (
     Reply,
     Special,
     State,
+    Ttl,
 )
 from lockd.core.validity import NS_PER_MS, drift_ns
 from lockd.core.values import Extended, Refusal
@@ -56,6 +57,10 @@ _UNSEEN = (
 _NO_TTL_NOW = (
     "ERR a lock with a TTL can't lose it: take it without one from the start (SET key value NX), then it is "
     "renewed while its process lives"
+)
+_ENDS_NOTHING = (
+    "ERR a script's TTL of 0 or less releases nothing here: release with DELEX key IFEQ value, or a script "
+    "that compares and deletes"
 )
 _TAKES = (Kind.ACQUIRE, Kind.ACQUIRE_OR_EXTEND)
 _HELD = tuple(state for state in State if state is not State.FREE)
@@ -318,9 +323,16 @@ class OneKey:
     # Another TTL
 
     def _extend(self) -> None:
-        if self._value is not None:
+        if self._ttl_ms is not None and self._ttl_ms <= 0:
+            # Not as it was a moment ago: it is the answer of a command that changes something.
+            self._ground.looking.forget(self._resource)
+            self._looks(self._ends_nothing)
+        elif self._value is not None:
             self._extend_value(self._value)
-            return
+        else:
+            self._extend_own()
+
+    def _extend_own(self) -> None:
         lease = self._own_here()
         if lease is not None:
             value = value_of(lease.token)
@@ -329,6 +341,14 @@ class OneKey:
             self._extend_value(value)
         else:
             self._of_own_elsewhere(self._extend_value)
+
+    def _ends_nothing(self, found: Found) -> None:
+        """A script's TTL of 0 or less: to PEXPIRE that is a release, to SET an error, and which of them it
+        has is not known here. Where it is another's, or free, the script does nothing by it."""
+        if self._operation.outcome(found.state).change is Change.NONE:
+            self._says(found)
+        else:
+            self._answer(replies.error(_ENDS_NOTHING))
 
     def _extend_value(self, value: bytes) -> None:
         """Where what is left matters it is looked at first: what has no TTL may be left as it is."""
@@ -424,10 +444,14 @@ class OneKey:
             return None
         written = self._words.ttl or ttl_of_script(ttl, self._words)
         config = self._ground.current.config
-        least_ms = config.min_ttl_ms if self._operation.kind in _TAKES else 1
         most_ms = self._lock_class.max_ttl_ms or config.max_ttl_ms
-        check_ttl(written, least_ms, most_ms, self._lock_class.name)
+        check_ttl(written, self._least_ms(ttl), most_ms, self._lock_class.name)
         return written.ms
+
+    def _least_ms(self, ttl: Ttl) -> int | None:
+        if self._operation.kind in _TAKES:
+            return self._ground.current.config.min_ttl_ms
+        return 1 if ttl.adds else None
 
     def _check_most(self) -> None:
         """What is left and what is added are no more than a lease may have."""

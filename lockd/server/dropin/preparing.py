@@ -114,6 +114,8 @@ class Preparing:
 
     def _expire(self, session: Session, words: list[bytes]) -> Prepared:
         ttl = ttl_of_expire(words[0].upper(), words[2])
+        if ttl.ms <= 0:  # as in Redis
+            return self._one(session, known.DELETE, words[1])
         return self._one(session, known.EXPIRE, words[1], ttl=ttl)
 
     def _persist(self, session: Session, words: list[bytes]) -> Prepared:

@@ -41,12 +41,12 @@ def ttl_of_script(ttl: Ttl, words: Words) -> WrittenTtl:
     return WrittenTtl(text, number * _MS_OF[ttl.unit], ttl.unit)
 
 
-def check_ttl(ttl: WrittenTtl, least_ms: int, most_ms: int, class_name: str) -> None:
-    """Raises BadRequest."""
+def check_ttl(ttl: WrittenTtl, least_ms: int | None, most_ms: int, class_name: str) -> None:
+    """Raises BadRequest. least_ms: None where it may be 0 or less, too."""
     if ttl.ms > most_ms:
         most = f"at most {_in_unit(most_ms, ttl.unit)} in class '{class_name}'"
         raise BadRequest(f"ERR the TTL {ttl.text} is too long: {most}. {_CURE}")
-    if ttl.ms < least_ms:
+    if least_ms is not None and ttl.ms < least_ms:
         least = f"at least {_in_unit(least_ms, ttl.unit)}" if least_ms > 1 else "above 0"
         raise BadRequest(f"ERR the TTL {ttl.text} is too short: it has to be {least}")
 

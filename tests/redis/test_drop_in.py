@@ -265,6 +265,34 @@ def test_wait_says_on_how_many_masters_the_last_lock_stands(here: redis.Redis, k
     assert here.wait(5, 10_000) == 5
 
 
+def stands_on_none(client: redis.Redis) -> bool:
+    return client.wait(0, 1) == 0
+
+
+def test_wait_counts_no_master_for_a_lock_that_is_over(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    assert here.set(key, "v", nx=True, px=200)
+    eventually(lambda: stands_on_none(here), 10, "its TTL is over")
+    for release in (lambda: here.delete(key), lambda: there.eval(RELEASE, 1, key, "v")):
+        for options in ({"px": LONG_MS}, {}):
+            eventually(lambda options=options: here.set(key, "v", nx=True, **options), 5, "it is free")
+            assert not stands_on_none(here)
+            assert release() == 1
+            eventually(lambda: stands_on_none(here), 5, "it was released")
+
+
+def test_wait_is_not_about_what_was_taken_before_a_refusal(
+    here: redis.Redis, there: redis.Redis, key: str
+) -> None:
+    assert there.set(f"{key}:theirs", "v", nx=True, px=LONG_MS)
+    assert here.set(key, "v", nx=True, px=LONG_MS)
+    assert here.eval(ACQUIRE_OR_EXTEND, 1, key, "v", LONG_MS) == 1
+    assert not stands_on_none(here)
+    assert here.set(f"{key}:theirs", "w", nx=True, px=LONG_MS) is None
+    assert stands_on_none(here)
+
+
 # Extending
 
 

@@ -167,8 +167,15 @@ class OneKey:
 
     # Taking
 
+    def _forget_last(self) -> None:
+        """WAIT is about the last lock that was asked for: to who polls with acquire or extend, that one."""
+        last = self._session.last_taken
+        if self.kind is Kind.ACQUIRE or (last is not None and last.resource != self._resource):
+            self._session.last_taken = None
+
     def _take(self) -> None:
         session, config = self._session, self._ground.current.config
+        self._forget_last()
         has_ttl = self._ttl_ms is not None
         if not has_ttl and session.ties.process is None:
             raise BadRequest(_UNSEEN)

@@ -375,6 +375,27 @@ def test_without_a_ttl_another_host_releases_it_by_its_value(
     assert there.setnx(key, "w")
 
 
+@pytest.mark.parametrize("ends", [False, True])
+def test_without_a_ttl_another_host_that_extends_it_is_told_who_does(
+    here: redis.Redis, there: redis.Redis, key: str, ends: bool
+) -> None:
+    """It is not another's. With a TTL that EXPIRE gave, too."""
+    assert here.setnx(key, "v")
+    assert not ends or here.expire(key, 30) == 1
+    for words in (
+        ("SET", key, "v", "XX", "PX", 5_000),
+        ("SET", key, "v", "IFEQ", "v", "PX", 5_000),
+        ("CAS", key, "v", "v", "PX", 5_000),
+        ("EVAL", EXTEND, 1, key, "v", 5_000),
+        ("EVAL", ACQUIRE_OR_EXTEND, 1, key, "v", 5_000),
+    ):
+        told = fails(lambda words=words: there.execute_command(*words))
+        assert told.startswith("it is held with this value, and needs no extension")
+    assert "TAKEN" in fails(lambda: there.set(key, "w", xx=True, px=5_000))
+    assert there.execute_command("CAS", key, "w", "w", "PX", 5_000) == 0
+    assert there.eval(RELEASE, 1, key, "v") == 1
+
+
 def test_without_a_ttl_its_own_host_hears_at_once_of_a_release_elsewhere(
     here: redis.Redis, there: redis.Redis, key: str
 ) -> None:

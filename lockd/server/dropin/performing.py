@@ -13,6 +13,7 @@ from lockd.core.errors import ErrorWord
 from lockd.core.errors import Kind as Meaning
 from lockd.core.leases import Holder, Lease, pid_and_uid
 from lockd.core.plain_values import token_of, value_of
+from lockd.core.refusals import HELD_OUT
 from lockd.core.scripts.operations import (
     ANOTHERS,
     Change,
@@ -57,6 +58,10 @@ _UNSEEN = (
 _NO_TTL_NOW = (
     "ERR a lock with a TTL can't lose it: take it without one from the start (SET key value NX), then it is "
     "renewed while its process lives"
+)
+_RENEWED_ELSEWHERE = (
+    "ERR it is held with this value, and needs no extension: it was taken without a TTL, and its own agent "
+    "renews it while its process lives, up to max_hold_ms. Extend it through the host that took it"
 )
 _ENDS_NOTHING = (
     "ERR a script's TTL of 0 or less releases nothing here: release with DELEX key IFEQ value, or a script "
@@ -256,7 +261,9 @@ class OneKey:
     def _not_held(self, command: str, refusal: Refusal, then: Callable[[], None]) -> None:
         """Its lease ended, or never was: that is what the answer for another's says."""
         self._ground.shared.incidents.lease_refused(command, self._resource, refusal)
-        if refusal.code in (ErrorWord.NOTHELD, ErrorWord.EXPIRED):
+        if refusal is HELD_OUT:
+            self._answer(replies.error(_RENEWED_ELSEWHERE))
+        elif refusal.code in (ErrorWord.NOTHELD, ErrorWord.EXPIRED):
             self._ground.looking.forget(self._resource)
             then()
         else:

@@ -16,6 +16,7 @@ from lockd.core.leases import Lease, Standing, owner_of
 from lockd.core.owners import Process
 from lockd.core.plain_values import token_of
 from lockd.core.values import Bound, Refusal
+from lockd.server.commands.arguments import BadRequest
 from lockd.server.commands.checks import Checks
 from lockd.server.commands.readings import Readings
 from lockd.server.dropin.looking import Looking
@@ -239,6 +240,12 @@ def test_a_ttl_that_is_too_long_is_named_as_it_was_written_with_what_to_do(
 ) -> None:
     said = apps.asks(apps.connected(), *words.encode().split())
     assert said.decode() == f"-ERR the TTL {text} in class 'other'. {_FOREVER}\r\n"
+
+
+@pytest.mark.parametrize("words", ["SET r v XX KEEPTTL", "SET r v IFEQ v keepttl", "CAS r v v KEEPTTL"])
+def test_who_would_keep_the_ttl_is_told_to_give_one(apps: Apps, words: str) -> None:
+    with pytest.raises(BadRequest, match="ERR a lock's TTL is not kept: give PX milliseconds"):
+        apps.asks(apps.connected(), *words.encode().split())
 
 
 def test_so_is_that_of_a_script(apps: Apps) -> None:

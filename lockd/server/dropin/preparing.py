@@ -32,6 +32,7 @@ _NOT_NX = (
 )
 _OTHER_VALUE = "ERR a lock keeps its value: the new one has to be the one that is compared with"
 _NO_TTL = "ERR give it a TTL (PX milliseconds): what is extended without one would never end"
+_NOT_KEPT = "ERR a lock's TTL is not kept: give PX milliseconds"
 _WOULD_STEAL = ErrorReply(b"TAKEN another holds it: SET XX would take it away from him")
 
 
@@ -192,6 +193,8 @@ class _Options:
             self.gets = True
         elif option in TTL_OPTIONS and self.ttl is None:
             self.ttl = ttl_of_option(option, next(following, b""), self._command)
+        elif option == b"KEEPTTL":
+            raise BadRequest(_NOT_KEPT)
         else:
             raise Misused
 
